@@ -1,0 +1,9 @@
+//! Reads GPU captures and reconstructs who held the GPU, when, and how full it was.
+pub mod error;
+pub mod fold;
+pub mod quality;
+pub mod schema;
+pub mod watch;
+
+pub use error::{Error, Result};
+pub use watch::Watch;

@@ -1,0 +1,1060 @@
+//! Which tables exist, and what does each column mean?
+//!
+//! Every Arrow table is declared here once: name, version, columns with type, unit, meaning of null
+//! and a sentence for people. Readers and rooms build their output through [`Builder`], which refuses
+//! anything that is not declared; `docs/schemas.md` and the checks of `pyanalyze/tables.py` come from
+//! the same declarations. Column types never depend on the values.
+//!
+//! Conventions: `*_ns` columns are `Int64` nanoseconds on the session clock (the capture's own clock
+//! until captures are joined, see `clock.rs`); `pid` is null where the export holds no process id.
+
+use std::sync::Arc;
+
+use arrow_array::builder::StringDictionaryBuilder;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int32Type, Int64Type, UInt16Type, UInt32Type, UInt64Type, UInt8Type};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, DictionaryArray, PrimitiveArray, RecordBatch, RecordBatchOptions,
+    StringArray,
+};
+use arrow_schema::{DataType, Field, Schema};
+
+use crate::error::{Error, Result};
+
+/// The type of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Small enumerations.
+    U8,
+    /// 16-bit unsigned.
+    U16,
+    /// Ids, grids, counts per launch.
+    U32,
+    /// Counts and 64-bit ids.
+    U64,
+    /// Small signed numbers.
+    I32,
+    /// Times and bytes.
+    I64,
+    /// Ratios and measured values.
+    F64,
+    /// Yes or no.
+    Bool,
+    /// Free text, one value a row.
+    Text,
+    /// Names that repeat: dictionary-encoded text.
+    Name,
+}
+
+impl Kind {
+    /// The Arrow type.
+    #[must_use]
+    pub fn data_type(self) -> DataType {
+        match self {
+            Self::U8 => DataType::UInt8,
+            Self::U16 => DataType::UInt16,
+            Self::U32 => DataType::UInt32,
+            Self::U64 => DataType::UInt64,
+            Self::I32 => DataType::Int32,
+            Self::I64 => DataType::Int64,
+            Self::F64 => DataType::Float64,
+            Self::Bool => DataType::Boolean,
+            Self::Text => DataType::Utf8,
+            Self::Name => DataType::Dictionary(Box::new(DataType::UInt32), Box::new(DataType::Utf8)),
+        }
+    }
+}
+
+/// One column of a table.
+#[derive(Debug, Clone, Copy)]
+pub struct Column {
+    /// Name, with its unit.
+    pub name: &'static str,
+    /// Type.
+    pub kind: Kind,
+    /// What null means; `None` where null cannot occur.
+    pub null: Option<&'static str>,
+    /// One sentence for people.
+    pub doc: &'static str,
+}
+
+/// One table.
+#[derive(Debug, Clone, Copy)]
+pub struct Table {
+    /// Name, as in `session.<name>`.
+    pub name: &'static str,
+    /// Raised when a column is renamed, removed or changes its meaning.
+    pub version: u32,
+    /// One sentence for people.
+    pub doc: &'static str,
+    /// Columns in order.
+    pub columns: &'static [Column],
+}
+
+impl Table {
+    /// `name@version`.
+    #[must_use]
+    pub fn id(&self) -> String {
+        format!("{}@{}", self.name, self.version)
+    }
+
+    /// The Arrow schema, with `pyanalyze.schema` in its metadata.
+    #[must_use]
+    pub fn schema(&self) -> Arc<Schema> {
+        let fields: Vec<Field> =
+            self.columns.iter().map(|c| Field::new(c.name, c.kind.data_type(), c.null.is_some())).collect();
+        let metadata = [("pyanalyze.schema".to_owned(), self.id())].into();
+        Arc::new(Schema::new_with_metadata(fields, metadata))
+    }
+
+    /// The table without rows.
+    #[must_use]
+    pub fn empty(&self) -> RecordBatch {
+        RecordBatch::new_empty(self.schema())
+    }
+
+    fn column(&self, name: &str) -> Option<(usize, &'static Column)> {
+        self.columns.iter().enumerate().find(|(_, c)| c.name == name)
+    }
+}
+
+const fn col(name: &'static str, kind: Kind, doc: &'static str) -> Column {
+    Column { name, kind, null: None, doc }
+}
+
+const fn opt(name: &'static str, kind: Kind, null: &'static str, doc: &'static str) -> Column {
+    Column { name, kind, null: Some(null), doc }
+}
+
+use Kind::{Bool, Name, Text, F64, I32, I64, U16, U32, U64, U8};
+
+const OLD: &str = "the nsys version did not export it";
+const NO_PID: &str = "the export holds no process id";
+const NO_GPU: &str = "the capture does not say";
+
+const CAPTURE_ID: Column = col("capture", U32, "Index of the capture in the session.");
+const PID: Column =
+    opt("pid", U32, NO_PID, "Process id as the export has it (inside a container: the container's).");
+const DEVICE_ID: Column = col("device_id", U32, "The GPU or MIG instance, see `devices`.");
+const CONTEXT_ID: Column = opt("context_id", U32, OLD, "CUDA context id, unique per process only.");
+const STREAM_ID: Column = opt("stream_id", U32, OLD, "CUDA stream id, unique per process and context only.");
+const CORRELATION_ID: Column =
+    opt("correlation_id", U32, OLD, "Links to the launching API call; unique per process only.");
+const START: Column = col("start_ns", I64, "Start.");
+const END: Column = col("end_ns", I64, "End.");
+const BASIS: Column = col("basis", Name, "`observed`, `inferred`, `modelled` or `sampled`.");
+const TENANT_ID: Column = col("tenant_id", U32, "The tenant, see `tenants`.");
+
+/// The captures of a session.
+pub const CAPTURE: Table = Table {
+    name: "capture",
+    version: 1,
+    doc: "One row per capture: what wrote it, when, and how its clock maps to the session clock.",
+    columns: &[
+        CAPTURE_ID,
+        col("path", Text, "The file as it was named by the caller."),
+        col("size_bytes", I64, "Size of the file."),
+        opt("product", Text, "no metadata table", "Product that wrote the export."),
+        opt("nsys_version", Text, "no metadata table", "Version of the exporter."),
+        opt("schema_version", Text, "no metadata table", "Version of the export schema."),
+        opt("driver_version", Text, NO_GPU, "NVIDIA driver version."),
+        opt("cuda_driver_version", Text, NO_GPU, "CUDA version of the driver, such as 12.6."),
+        opt("session_uuid", Text, NO_GPU, "PROFILING_SESSION_UUID: equal for exports of one report."),
+        opt(
+            "host_hash",
+            Text,
+            NO_GPU,
+            "Hash of the host name: equal hosts have equal hashes, the name is not kept.",
+        ),
+        opt(
+            "start_ns",
+            I64,
+            "nothing with a time was captured",
+            "First time seen in any table that was read.",
+        ),
+        opt("end_ns", I64, "nothing with a time was captured", "Last time seen in any table that was read."),
+        opt(
+            "utc_origin_ns",
+            I64,
+            "no session start time",
+            "UTC epoch time of the capture's zero, export shifts taken out.",
+        ),
+        opt(
+            "utc_offset_s",
+            I32,
+            "no session start time",
+            "Time zone of the target: local time minus UTC, in seconds.",
+        ),
+        opt("system_clock_origin_ns", I64, OLD, "OS clock of the target at the capture's zero."),
+        col("export_shift_ns", I64, "What --ts-shift added to every time of the export."),
+        col("export_normalized", Bool, "Times are UNIX epoch times (--ts-normalize)."),
+        col("clock_offset_ns", I64, "Added to this capture's times to get session times."),
+        opt(
+            "clock_uncertainty_ns",
+            I64,
+            "cannot be placed on a common clock",
+            "How wrong clock_offset_ns may be; 0 for the only capture.",
+        ),
+        col("synthetic", Bool, "Made by a generator, not by nsys on a GPU."),
+    ],
+};
+
+/// What each capture could have held.
+pub const SOURCES: Table = Table {
+    name: "sources",
+    version: 1,
+    doc: "What was looked for in each capture and what was there: the difference between zero and could-not-look.",
+    columns: &[
+        CAPTURE_ID,
+        col("source", Name, "`kernels`, `copies`, `graph_launches`, `switch_events`, `gpu_metrics`, `api_calls`, `nvtx`, `memory_usage`, `target_gpu`, `processes`, `diagnostics`."),
+        col("state", Name, "`present`: rows were read. `empty`: the table is there without rows. `absent`: no such table. `unread`: there, but not asked for."),
+        col("rows", U64, "Rows in the file."),
+        opt("physical_table", Text, "no such table", "The table of the export it came from."),
+        opt("how", Text, "nothing to do", "The switch that captures it."),
+    ],
+};
+
+/// Named data-quality counters.
+pub const QUALITY: Table = Table {
+    name: "quality",
+    version: 1,
+    doc:
+        "Odd data that was survived, by name; the names are listed in quality.rs and docs/troubleshooting.md.",
+    columns: &[
+        opt("capture", U32, "concerns the whole session", "Index of the capture."),
+        col("name", Name, "Stable name of the counter."),
+        col("severity", Name, "`info`, `notice`, `data-loss` or `error`."),
+        col("source", Name, "`capture`: so it was recorded. `import`: found while reading."),
+        col("count", U64, "How often."),
+        col("detail", Text, "Where, and what it means for the answer."),
+    ],
+};
+
+/// The configured side.
+pub const CONFIGURED: Table = Table {
+    name: "configured",
+    version: 1,
+    doc: "What environment, command lines, daemons or context files say was intended. Allow-listed keys only.",
+    columns: &[
+        opt("capture", U32, "from a context file", "Index of the capture."),
+        col("source", Name, "`environment`, `command-line`, `process-list`, `device-name`, `nvml` or the context reader's name."),
+        opt("pid", U32, "concerns the device or the whole capture", "Process id."),
+        opt("device_id", U32, "concerns no single device", "Device."),
+        col("key", Name, "Variable or property, such as CUDA_MPS_ACTIVE_THREAD_PERCENTAGE or mps_daemon."),
+        col("value", Text, "Its value."),
+    ],
+};
+
+/// GPUs and MIG instances.
+pub const DEVICES: Table = Table {
+    name: "devices",
+    version: 1,
+    doc: "One row per GPU, or per MIG instance. Limits are what the capture says; gaps are filled from tables in `device.rs` only where `limits_basis` says so.",
+    columns: &[
+        DEVICE_ID,
+        CAPTURE_ID,
+        opt("gpu_id", I64, "no TARGET_INFO_GPU", "TARGET_INFO_GPU.id; not the CUDA ordinal."),
+        opt("cuda_ordinal", I32, "not recorded", "CUDA ordinal without CUDA_VISIBLE_DEVICES."),
+        opt("name", Text, NO_GPU, "Product name."),
+        opt("uuid", Text, NO_GPU, "`GPU-...` or `MIG-...`."),
+        opt("gpu_uuid", Text, NO_GPU, "The board: equal to uuid unless this is a MIG instance."),
+        opt("bus_location", Text, NO_GPU, "PCI address."),
+        opt("chip", Text, NO_GPU, "Chip name, such as AD102."),
+        opt("mig_profile", Text, "not a MIG instance", "Such as 2g.12gb or 1c.3g.20gb."),
+        opt("vgpu_profile", Text, "no vGPU name", "Such as T4-4Q: the guest sees a virtual GPU."),
+        opt("sm_count", U32, NO_GPU, "Streaming multiprocessors."),
+        opt("compute_major", U32, NO_GPU, "Compute capability, major."),
+        opt("compute_minor", U32, NO_GPU, "Compute capability, minor."),
+        opt("clock_hz", I64, NO_GPU, "Maximum SM clock."),
+        opt("memory_bytes", I64, NO_GPU, "Device memory."),
+        opt("memory_bandwidth_bytes_per_s", I64, NO_GPU, "Peak DRAM bandwidth."),
+        opt("l2_bytes", I64, NO_GPU, "L2 cache."),
+        opt("async_engines", U32, NO_GPU, "Copy engines."),
+        opt("max_warps_per_sm", U32, NO_GPU, "Resident warps."),
+        opt("max_blocks_per_sm", U32, NO_GPU, "Resident blocks."),
+        opt("max_threads_per_block", U32, NO_GPU, "Threads in one block."),
+        opt("registers_per_sm", U32, NO_GPU, "32-bit registers."),
+        opt("registers_per_block", U32, NO_GPU, "32-bit registers."),
+        opt("shared_per_sm_bytes", I64, NO_GPU, "Shared memory of an SM."),
+        opt("shared_per_block_bytes", I64, NO_GPU, "Without opt-in."),
+        opt("shared_per_block_optin_bytes", I64, NO_GPU, "With opt-in."),
+        col("limits_basis", Name, "`capture`: all from the file. `table`: some from device.rs. `unknown`: some known to neither."),
+    ],
+};
+
+/// Processes.
+pub const PROCESSES: Table = Table {
+    name: "processes",
+    version: 1,
+    doc: "Every process that the capture names.",
+    columns: &[
+        CAPTURE_ID,
+        PID,
+        opt("global_pid", U64, NO_PID, "nsys global id: host, virtual machine and pid."),
+        opt("name", Text, NO_GPU, "Process name. Hostile text."),
+        col("traced", Bool, "CUDA activity of this process was recorded."),
+    ],
+};
+
+/// CUDA contexts.
+pub const CONTEXTS: Table = Table {
+    name: "contexts",
+    version: 1,
+    doc: "CUDA contexts of traced processes. Keyed by (capture, pid, context_id).",
+    columns: &[
+        CAPTURE_ID,
+        PID,
+        col("context_id", U32, "CUDA context id, unique per process only."),
+        opt("device_id", U32, NO_GPU, "Device."),
+        opt("null_stream_id", U32, NO_GPU, "Legacy default stream."),
+        opt("parent_context_id", U32, "not a green context, or not exported", "Context it was cut from."),
+        opt("is_green", Bool, OLD, "A green context."),
+        opt("sm_count", U32, OLD, "SMs that the context may use."),
+        opt("tpc_mask", Text, OLD, "TPCs that the context may use, hexadecimal."),
+    ],
+};
+
+/// Kernels.
+pub const KERNELS: Table = Table {
+    name: "kernels",
+    version: 1,
+    doc:
+        "One row per kernel, sorted by start. [start_ns, end_ns] includes time the context was switched out.",
+    columns: &[
+        CAPTURE_ID,
+        PID,
+        DEVICE_ID,
+        CONTEXT_ID,
+        opt("green_context_id", U32, "not a green context, or not exported", "Green context."),
+        STREAM_ID,
+        CORRELATION_ID,
+        START,
+        END,
+        opt("name", Name, "no name was recorded", "Demangled name. Hostile text."),
+        opt("short_name", Name, "no name was recorded", "Name without parameters. Hostile text."),
+        opt("launch_type", U8, OLD, "0 unknown, 1 regular, 2 cooperative, 3 cooperative on several devices."),
+        opt("grid_x", U32, OLD, "Blocks."),
+        opt("grid_y", U32, OLD, "Blocks."),
+        opt("grid_z", U32, OLD, "Blocks."),
+        opt("block_x", U32, OLD, "Threads."),
+        opt("block_y", U32, OLD, "Threads."),
+        opt("block_z", U32, OLD, "Threads."),
+        opt("registers_per_thread", U32, OLD, "Registers."),
+        opt("static_shared_bytes", I64, OLD, "Static shared memory of a block."),
+        opt("dynamic_shared_bytes", I64, OLD, "Dynamic shared memory of a block."),
+        opt(
+            "shared_executed_bytes",
+            I64,
+            OLD,
+            "Shared-memory carve-out of the SM that the driver set for this launch.",
+        ),
+        opt("local_per_thread_bytes", I64, OLD, "Local memory of a thread."),
+        opt("graph_node_id", U64, "not launched by a graph traced per node", "Graph node."),
+        opt("cluster_x", U32, OLD, "Blocks in a cluster."),
+        opt("cluster_y", U32, OLD, "Blocks in a cluster."),
+        opt("cluster_z", U32, OLD, "Blocks in a cluster."),
+        opt("max_active_clusters", U32, OLD, "Clusters that fit on the device."),
+    ],
+};
+
+/// Copies and sets.
+pub const MEMOPS: Table = Table {
+    name: "memops",
+    version: 1,
+    doc: "Copies and sets, sorted by start.",
+    columns: &[
+        CAPTURE_ID,
+        PID,
+        DEVICE_ID,
+        CONTEXT_ID,
+        STREAM_ID,
+        CORRELATION_ID,
+        START,
+        END,
+        col("operation", Name, "As nsys names it: `[CUDA memcpy Host-to-Device]`, `[CUDA memset]`."),
+        opt(
+            "copy_kind",
+            U8,
+            "a memset",
+            "CUPTI copy kind: 1 HtoD, 2 DtoH, 8 DtoD, 10 PtoP, 11..13 unified memory.",
+        ),
+        opt("source_kind", U8, OLD, "CUPTI memory kind: 0 pageable, 1 pinned, 2 device, 4 managed."),
+        opt("destination_kind", U8, OLD, "CUPTI memory kind; for a memset the kind of its target."),
+        col("bytes", I64, "Bytes moved or set."),
+        opt(
+            "migration_cause",
+            U8,
+            "not a unified-memory migration",
+            "1 user prefetch, 2 page fault, 3 speculative, 4 eviction, 5 access counters.",
+        ),
+        opt("graph_node_id", U64, "not launched by a graph traced per node", "Graph node."),
+    ],
+};
+
+/// Whole-graph launches.
+pub const GRAPH_LAUNCHES: Table = Table {
+    name: "graph_launches",
+    version: 1,
+    doc: "CUDA graphs traced as a whole, sorted by start: their kernels are not in `kernels`, but the GPU was busy.",
+    columns: &[
+        CAPTURE_ID,
+        PID,
+        DEVICE_ID,
+        CONTEXT_ID,
+        STREAM_ID,
+        CORRELATION_ID,
+        START,
+        END,
+        opt("graph_id", U64, OLD, "Graph."),
+        opt("graph_exec_id", U64, OLD, "Instantiated graph."),
+    ],
+};
+
+/// CUDA API calls.
+pub const API_CALLS: Table = Table {
+    name: "api_calls",
+    version: 1,
+    doc: "CUDA runtime and driver calls, sorted by start.",
+    columns: &[
+        CAPTURE_ID,
+        PID,
+        opt("tid", U32, NO_PID, "Thread id."),
+        START,
+        END,
+        opt("name", Name, "no name was recorded", "Function."),
+        opt("correlation_id", U32, OLD, "Links to the work it caused; unique per process only."),
+        opt("return_value", I32, OLD, "CUDA error code, 0 for success."),
+    ],
+};
+
+/// NVTX ranges and marks.
+pub const NVTX: Table = Table {
+    name: "nvtx",
+    version: 1,
+    doc: "NVTX push-pop and start-end ranges and marks, sorted by start.",
+    columns: &[
+        CAPTURE_ID,
+        PID,
+        opt("tid", U32, NO_PID, "Thread id."),
+        START,
+        opt("end_ns", I64, "a mark, or a range that never ended", "End."),
+        col("kind", Name, "`mark`, `push-pop` or `start-end`."),
+        opt("text", Name, "no text", "Range name. Hostile text."),
+        opt("domain_id", U64, OLD, "NVTX domain."),
+    ],
+};
+
+/// GPU context-switch records.
+pub const SWITCH_EVENTS: Table = Table {
+    name: "switch_events",
+    version: 1,
+    doc: "GPU context-switch records, sorted by (time, device, sequence). The graphics/compute engine only; host pids.",
+    columns: &[
+        CAPTURE_ID,
+        DEVICE_ID,
+        col("time_ns", I64, "Time of the record."),
+        col("tag", U8, "0 start of frame, 1 switch requested, 2 acknowledged, 3 ack WFI, 4 ack GFXP, 5 ack CTAP, 6 ack CILP, 7 save end, 8 restore start, 9 context start, 10 invalid, 11 engine reset, 255 unknown. Mapped by ENUM_GPU_CTX_SWITCH name where the file has it."),
+        opt("pid", U32, "recorded without privilege (another user), or a kernel client", "Host process id."),
+        col("hw_context", U64, "Hardware context; not a CUDA context id."),
+        col("sequence", U16, "16-bit sequence number of the driver; gaps are lost records."),
+    ],
+};
+
+/// Hardware counters.
+pub const GPU_METRICS: Table = Table {
+    name: "gpu_metrics",
+    version: 1,
+    doc: "GPU metric samples (device-wide, no process), sorted by (time, device, metric).",
+    columns: &[
+        CAPTURE_ID,
+        opt("device_id", U32, "the export does not say which GPU", "Device."),
+        col("time_ns", I64, "Time of the sample."),
+        col("metric", Name, "Metric, unit in brackets removed."),
+        opt("unit", Name, "the export does not say", "Unit as the export writes it, such as `Throughput %`."),
+        col("value", F64, "Value."),
+    ],
+};
+
+/// NVML, nvidia-smi and DCGM samples.
+pub const NVML_SAMPLES: Table = Table {
+    name: "nvml_samples",
+    version: 1,
+    doc: "Samples taken beside a capture, one metric a row. A utilisation sample covers the interval before its time.",
+    columns: &[
+        col("source", Name, "The file."),
+        col("format", Name, "Reader, such as `nvidia-smi-query-gpu`."),
+        opt("time_utc_ns", I64, "the file has no times, or only local ones whose zone is not known", "UTC epoch time."),
+        opt("time_local_ns", I64, "the file has no local times", "Local wall-clock time as if it were UTC."),
+        opt("time_ns", I64, "cannot be placed on the session clock", "Session time."),
+        opt("gpu_index", U32, "not in the file", "nvidia-smi index."),
+        opt("gpu_uuid", Text, "not in the file", "`GPU-...` or `MIG-...`."),
+        opt("gpu_name", Text, "not in the file", "Product name."),
+        opt("device_id", U32, "matches no device of the session", "Device."),
+        opt("pid", U32, "a device-wide sample", "Host process id."),
+        opt("process_name", Text, "a device-wide sample, or not in the file", "Process name. Hostile text."),
+        opt("process_type", Name, "not in the file", "C, G, C+G or M+C."),
+        col("metric", Name, "Canonical name with its unit, such as `gpu_utilization_pct`, `memory_used_bytes`."),
+        opt("value", F64, "not a number, or not available: see text", "Value in the unit of the metric's name."),
+        opt("text", Text, "the value is a number", "Value as text; `[N/A]` and the like mean: could not look."),
+    ],
+};
+
+/// Who held the GPU.
+pub const RESIDENCY: Table = Table {
+    name: "residency",
+    version: 1,
+    doc: "Slices: a hardware context held the compute engine from RESTORE_START to SAVE_END. Sorted by start.",
+    columns: &[
+        CAPTURE_ID,
+        DEVICE_ID,
+        opt("tenant_id", U32, "no tenant could be named", "Tenant."),
+        opt("pid", U32, "recorded without privilege, or a kernel client", "Host process id."),
+        col("hw_context", U64, "Hardware context."),
+        START,
+        END,
+        opt("running_start_ns", I64, "no CONTEXT_START record", "CONTEXT_START."),
+        opt("running_end_ns", I64, "no acknowledgement record", "First acknowledgement of the switch that ended the slice."),
+        col("ending", Name, "How the slice ended: `WFI`, `GFXP`, `CTAP`, `CILP`, `acknowledged`, `unknown`, `reset`, or `open` at the end of the records."),
+        col("complete", Bool, "Both ends were recorded. Only complete slices enter slice statistics."),
+        BASIS,
+    ],
+};
+
+/// Context switches.
+pub const SWITCHES: Table = Table {
+    name: "switches",
+    version: 1,
+    doc: "From the end of one slice to the start of the next on the same device, sorted by time.",
+    columns: &[
+        DEVICE_ID,
+        col("time_ns", I64, "SAVE_END of the outgoing context."),
+        opt("from_tenant_id", U32, "no tenant could be named", "Outgoing tenant."),
+        col("from_hw_context", U64, "Outgoing context."),
+        opt("to_tenant_id", U32, "no tenant could be named", "Incoming tenant."),
+        col("to_hw_context", U64, "Incoming context."),
+        col("gap_ns", I64, "SAVE_END to the next RESTORE_START."),
+        opt("full_ns", I64, "no acknowledgement or CONTEXT_START record", "Acknowledgement to CONTEXT_START."),
+        opt("save_ns", I64, "no acknowledgement record", "Acknowledgement to SAVE_END."),
+        opt("restore_ns", I64, "no CONTEXT_START record", "RESTORE_START to CONTEXT_START."),
+        col("ending", Name, "How the outgoing slice ended, see `residency`."),
+        col("kind", Name, "`switch`: back to back, counted as cost. `idle`: the engine stood idle in between, not a cost. `creation`: to or from a context that ran no kernel yet. `same-context`: the same context again. `lost-records`: records are missing in between."),
+    ],
+};
+
+/// Tenants.
+pub const TENANTS: Table = Table {
+    name: "tenants",
+    version: 1,
+    doc: "Who is who: one row per process (or group that cannot be told apart) and device.",
+    columns: &[
+        TENANT_ID,
+        DEVICE_ID,
+        opt("capture", U32, "seen in samples only", "Capture that shows it."),
+        PID,
+        opt("host_pid", U32, "no switch record or sample named it", "Process id on the host."),
+        col("name", Text, "Process name, or a description such as `other users`. Hostile text."),
+        opt("container", Text, "not known", "Container."),
+        opt("pod", Text, "not known", "Kubernetes pod."),
+        col("contexts", Text, "CUDA context ids, comma-separated."),
+        col("hw_contexts", Text, "Hardware contexts, comma-separated."),
+        col(
+            "traced",
+            Bool,
+            "nsys recorded its CUDA activity; otherwise it stands in switch records or samples only.",
+        ),
+        opt(
+            "match_rate",
+            F64,
+            "no kernels or no residency to match",
+            "Share of its kernel starts that fall inside its residency.",
+        ),
+        BASIS,
+    ],
+};
+
+/// What each tenant used.
+pub const TENANT_USAGE: Table = Table {
+    name: "tenant_usage",
+    version: 1,
+    doc: "Totals per tenant and device.",
+    columns: &[
+        TENANT_ID,
+        DEVICE_ID,
+        col("kernels", U64, "Kernels."),
+        col("graph_launches", U64, "Whole-graph launches."),
+        col("memops", U64, "Copies and sets."),
+        opt("first_ns", I64, "no activity recorded", "First start of anything it did on the device."),
+        opt("last_ns", I64, "no activity recorded", "Last end of anything it did on the device."),
+        opt(
+            "busy_ns",
+            I64,
+            "its kernels were not traced",
+            "Union of its kernel and graph intervals, as recorded.",
+        ),
+        opt("copy_ns", I64, "its copies were not traced", "Union of its copy and set intervals."),
+        opt("resident_ns", I64, "no switch records", "Its contexts held the compute engine."),
+        opt(
+            "charged_ns",
+            I64,
+            "its kernels were not traced",
+            "Busy and resident; equals busy_ns where nothing is known to be switched out.",
+        ),
+        opt(
+            "resident_idle_ns",
+            I64,
+            "no switch records, or its kernels were not traced",
+            "Resident with none of its kernels in flight.",
+        ),
+        opt("copy_bytes", I64, "its copies were not traced", "Bytes copied."),
+        opt("memory_peak_bytes", I64, "no memory events or samples", "Largest device memory seen in use."),
+        col("slices", U64, "Complete slices."),
+        opt("median_slice_ns", I64, "no complete slice", "Median length of complete slices."),
+        opt("max_slice_ns", I64, "no complete slice", "Longest complete slice."),
+        BASIS,
+    ],
+};
+
+/// Per-kernel charged time.
+pub const CHARGED: Table = Table {
+    name: "charged",
+    version: 1,
+    doc: "What of each kernel's interval its context held the engine, sorted as `kernels`. Graph launches are not in it.",
+    columns: &[
+        CAPTURE_ID,
+        PID,
+        DEVICE_ID,
+        CORRELATION_ID,
+        opt("tenant_id", U32, "no tenant could be named", "Tenant."),
+        START,
+        END,
+        col("charged_ns", I64, "Part of the interval inside the tenant's residency; the whole interval where there are no switch records."),
+        col("switched_out_ns", I64, "The rest: end_ns - start_ns - charged_ns."),
+        BASIS,
+    ],
+};
+
+/// Pairs of tenants.
+pub const OVERLAPS: Table = Table {
+    name: "overlaps",
+    version: 1,
+    doc: "For every pair of tenants on a device: how long both were busy, and what their short kernels did.",
+    columns: &[
+        DEVICE_ID,
+        col("tenant_a", U32, "Tenant, the smaller id."),
+        col("tenant_b", U32, "Tenant, the larger id."),
+        col("co_window_ns", I64, "Both between their first and last activity."),
+        opt("co_busy_ns", I64, "one of them was not traced", "Both had kernels or graphs in flight, by their recorded intervals."),
+        opt("co_resident_ns", I64, "one of them has no residency", "Both held the engine at once: not time-sliced."),
+        opt("short_kernels", U64, "one of them was not traced", "Kernels shorter than a tenth of a time slice that started while the other had work in flight."),
+        opt("short_overlapping", U64, "one of them was not traced", "Those of them that overlap a kernel of the other, also a long one."),
+        opt("short_short_overlapping", U64, "one of them was not traced", "Those of them that overlap a short kernel of the other: shared SMs or shared device, never time-slicing."),
+        BASIS,
+    ],
+};
+
+/// Measured quantities.
+pub const FACTS: Table = Table {
+    name: "facts",
+    version: 1,
+    doc: "The measured quantities that verdicts look at, per device.",
+    columns: &[
+        DEVICE_ID,
+        col("name", Name, "Stable name, listed in facts.rs."),
+        opt("value", F64, "could not look: see detail", "Value."),
+        col("unit", Name, "Unit, `1` for plain numbers."),
+        col("n", U64, "How many rows it is computed from."),
+        BASIS,
+        col("detail", Text, "How it was computed, or why it could not be."),
+    ],
+};
+
+/// Strongest intervals behind a fact.
+pub const FACT_EXAMPLES: Table = Table {
+    name: "fact_examples",
+    version: 1,
+    doc: "Up to three intervals behind each fact, to be found again in the nsys timeline.",
+    columns: &[
+        DEVICE_ID,
+        col("fact", Name, "Name of the fact."),
+        CAPTURE_ID,
+        START,
+        END,
+        PID,
+        CORRELATION_ID,
+    ],
+};
+
+/// Theoretical occupancy per launch configuration.
+pub const KERNEL_OCCUPANCY: Table = Table {
+    name: "kernel_occupancy",
+    version: 1,
+    doc: "Theoretical occupancy of every distinct launch configuration, with its limiting resources.",
+    columns: &[
+        DEVICE_ID,
+        opt("tenant_id", U32, "no tenant could be named", "Tenant."),
+        opt("name", Name, "no name was recorded", "Kernel. Hostile text."),
+        opt("short_name", Name, "no name was recorded", "Kernel without parameters. Hostile text."),
+        col("launches", U64, "How many launches share this configuration."),
+        col("total_ns", I64, "Sum of their durations as recorded."),
+        opt("grid_blocks", U64, OLD, "Blocks in the grid."),
+        opt("block_threads", U32, OLD, "Threads in a block."),
+        opt("registers_per_thread", U32, OLD, "Registers."),
+        opt("shared_bytes", I64, OLD, "Static and dynamic shared memory of a block."),
+        opt(
+            "blocks_per_sm",
+            U32,
+            "the device or the launch is not known well enough",
+            "Blocks that fit on one SM at once.",
+        ),
+        opt("warps_per_sm", U32, "the device or the launch is not known well enough", "Their warps."),
+        opt(
+            "occupancy",
+            F64,
+            "the device or the launch is not known well enough",
+            "warps_per_sm over the SM's limit.",
+        ),
+        opt(
+            "limiters",
+            Text,
+            "the device or the launch is not known well enough",
+            "All resources that tie: `warps`, `registers`, `shared`, `blocks`, `barriers`, `clusters`.",
+        ),
+        opt(
+            "waves",
+            F64,
+            "the device or the launch is not known well enough",
+            "Grid over what the whole device holds at once: below 1 leaves SMs empty.",
+        ),
+        opt("reason", Text, "computed", "Why it could not be computed."),
+        BASIS,
+    ],
+};
+
+/// How full the SMs were, over time.
+pub const SM_OCCUPANCY: Table = Table {
+    name: "sm_occupancy",
+    version: 1,
+    doc: "Modelled warps and busy SMs per tenant and time bin. No supported interface measures this per SM.",
+    columns: &[
+        DEVICE_ID,
+        TENANT_ID,
+        START,
+        END,
+        col("warps", F64, "Mean resident warps as a fraction of the device's warp slots."),
+        col("sm_active", F64, "Mean fraction of SMs with at least one warp."),
+        BASIS,
+    ],
+};
+
+/// Lanes for a timeline chart.
+pub const TIMELINE: Table = Table {
+    name: "timeline",
+    version: 1,
+    doc: "Intervals merged to what a picture can show: a bounded number of marks per lane.",
+    columns: &[
+        DEVICE_ID,
+        opt("tenant_id", U32, "no tenant could be named", "Tenant."),
+        col("lane", Name, "`kernels`, `graphs`, `copies` or `residency`."),
+        START,
+        END,
+        col(
+            "busy_ns",
+            I64,
+            "Busy time inside the mark; less than its length where short intervals were merged.",
+        ),
+        col("events", U64, "Intervals merged into the mark."),
+        opt("label", Name, "several different names", "Name, where the mark is one kernel. Hostile text."),
+    ],
+};
+
+/// Every table, in the order of the documentation.
+pub const TABLES: &[&Table] = &[
+    &CAPTURE,
+    &SOURCES,
+    &QUALITY,
+    &CONFIGURED,
+    &DEVICES,
+    &PROCESSES,
+    &CONTEXTS,
+    &KERNELS,
+    &MEMOPS,
+    &GRAPH_LAUNCHES,
+    &API_CALLS,
+    &NVTX,
+    &SWITCH_EVENTS,
+    &GPU_METRICS,
+    &NVML_SAMPLES,
+    &RESIDENCY,
+    &SWITCHES,
+    &TENANTS,
+    &TENANT_USAGE,
+    &CHARGED,
+    &OVERLAPS,
+    &FACTS,
+    &FACT_EXAMPLES,
+    &KERNEL_OCCUPANCY,
+    &SM_OCCUPANCY,
+    &TIMELINE,
+];
+
+/// The table of that name.
+#[must_use]
+pub fn table(name: &str) -> Option<&'static Table> {
+    TABLES.iter().copied().find(|t| t.name == name)
+}
+
+/// Builds one batch of a declared table, column by column, in any order.
+#[derive(Debug)]
+pub struct Builder {
+    table: &'static Table,
+    columns: Vec<Option<ArrayRef>>,
+    error: Option<Error>,
+}
+
+impl Builder {
+    /// Starts an empty batch of `table`.
+    #[must_use]
+    pub fn new(table: &'static Table) -> Self {
+        Self { table, columns: vec![None; table.columns.len()], error: None }
+    }
+
+    /// Sets a column. A wrong name or type is reported by [`Builder::finish`].
+    #[must_use]
+    pub fn put(mut self, name: &str, array: impl Array + 'static) -> Self {
+        let outcome = match self.table.column(name) {
+            None => Err(format!("has no column {name}")),
+            Some((_, column)) if column.kind.data_type() != *array.data_type() => {
+                Err(format!("column {name} has type {}", array.data_type()))
+            }
+            Some((_, column)) if column.null.is_none() && array.null_count() > 0 => {
+                Err(format!("column {name} has nulls"))
+            }
+            Some((position, _)) => self
+                .columns
+                .get_mut(position)
+                .map(|slot| *slot = Some(Arc::new(array)))
+                .ok_or_else(|| format!("column {name} is out of range")),
+        };
+        if let (Err(detail), None) = (outcome, &self.error) {
+            self.error = Some(Error::schema(&self.table.id(), detail));
+        }
+        self
+    }
+
+    /// Sets a dictionary-encoded column from text.
+    #[must_use]
+    pub fn put_names<'a>(self, name: &str, values: impl IntoIterator<Item = Option<&'a str>>) -> Self {
+        self.put(name, names(values))
+    }
+
+    /// The finished batch; columns that were not set become all null where they may.
+    ///
+    /// # Errors
+    /// [`Error::Schema`] for a wrong name, type, length, or a missing column that cannot be null.
+    pub fn finish(self, rows: usize) -> Result<RecordBatch> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        let id = self.table.id();
+        let mut arrays = Vec::with_capacity(self.columns.len());
+        for (slot, column) in self.columns.into_iter().zip(self.table.columns) {
+            let array = match slot {
+                Some(array) => array,
+                None if column.null.is_some() || rows == 0 => {
+                    arrow_array::new_null_array(&column.kind.data_type(), rows)
+                }
+                None => return Err(Error::schema(&id, format!("column {} was not set", column.name))),
+            };
+            if array.len() != rows {
+                let detail = format!("column {} has {} rows instead of {rows}", column.name, array.len());
+                return Err(Error::schema(&id, detail));
+            }
+            arrays.push(array);
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(self.table.schema(), arrays, &options)
+            .map_err(|e| Error::schema(&id, e.to_string()))
+    }
+}
+
+/// A dictionary-encoded column from text.
+#[must_use]
+pub fn names<'a>(values: impl IntoIterator<Item = Option<&'a str>>) -> DictionaryArray<UInt32Type> {
+    let mut builder = StringDictionaryBuilder::<UInt32Type>::new();
+    for value in values {
+        builder.append_option(value);
+    }
+    builder.finish()
+}
+
+/// Typed access to the columns of a batch of a declared table.
+#[derive(Debug, Clone, Copy)]
+pub struct Columns<'a> {
+    table: &'static Table,
+    batch: &'a RecordBatch,
+}
+
+impl<'a> Columns<'a> {
+    /// Wraps `batch` as a batch of `table`.
+    #[must_use]
+    pub fn new(table: &'static Table, batch: &'a RecordBatch) -> Self {
+        Self { table, batch }
+    }
+
+    /// Rows.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.batch.num_rows()
+    }
+
+    fn get(&self, name: &str) -> Result<&'a ArrayRef> {
+        self.batch
+            .column_by_name(name)
+            .ok_or_else(|| Error::schema(&self.table.id(), format!("column {name} is missing")))
+    }
+
+    fn primitive<T: arrow_array::ArrowPrimitiveType>(&self, name: &str) -> Result<&'a PrimitiveArray<T>> {
+        let array = self.get(name)?;
+        array.as_primitive_opt::<T>().ok_or_else(|| {
+            Error::schema(&self.table.id(), format!("column {name} has type {}", array.data_type()))
+        })
+    }
+
+    /// A `u8` column. # Errors: missing column or other type; so for all of these.
+    pub fn u8(&self, name: &str) -> Result<&'a PrimitiveArray<UInt8Type>> {
+        self.primitive(name)
+    }
+    /// A `u16` column.
+    pub fn u16(&self, name: &str) -> Result<&'a PrimitiveArray<UInt16Type>> {
+        self.primitive(name)
+    }
+    /// A `u32` column.
+    pub fn u32(&self, name: &str) -> Result<&'a PrimitiveArray<UInt32Type>> {
+        self.primitive(name)
+    }
+    /// A `u64` column.
+    pub fn u64(&self, name: &str) -> Result<&'a PrimitiveArray<UInt64Type>> {
+        self.primitive(name)
+    }
+    /// An `i32` column.
+    pub fn i32(&self, name: &str) -> Result<&'a PrimitiveArray<Int32Type>> {
+        self.primitive(name)
+    }
+    /// An `i64` column.
+    pub fn i64(&self, name: &str) -> Result<&'a PrimitiveArray<Int64Type>> {
+        self.primitive(name)
+    }
+    /// An `f64` column.
+    pub fn f64(&self, name: &str) -> Result<&'a PrimitiveArray<Float64Type>> {
+        self.primitive(name)
+    }
+    /// A boolean column.
+    pub fn bool(&self, name: &str) -> Result<&'a BooleanArray> {
+        let array = self.get(name)?;
+        array.as_boolean_opt().ok_or_else(|| {
+            Error::schema(&self.table.id(), format!("column {name} has type {}", array.data_type()))
+        })
+    }
+    /// A text column.
+    pub fn text(&self, name: &str) -> Result<&'a StringArray> {
+        let array = self.get(name)?;
+        array.as_string_opt::<i32>().ok_or_else(|| {
+            Error::schema(&self.table.id(), format!("column {name} has type {}", array.data_type()))
+        })
+    }
+    /// A dictionary-encoded column.
+    pub fn names(&self, name: &str) -> Result<NameColumn<'a>> {
+        let array = self.get(name)?;
+        let wrong =
+            || Error::schema(&self.table.id(), format!("column {name} has type {}", array.data_type()));
+        let dictionary = array.as_dictionary_opt::<UInt32Type>().ok_or_else(wrong)?;
+        let values = dictionary.values().as_string_opt::<i32>().ok_or_else(wrong)?;
+        Ok(NameColumn { dictionary, values })
+    }
+}
+
+/// A dictionary-encoded column, with its text.
+#[derive(Debug, Clone, Copy)]
+pub struct NameColumn<'a> {
+    dictionary: &'a DictionaryArray<UInt32Type>,
+    values: &'a StringArray,
+}
+
+impl<'a> NameColumn<'a> {
+    /// The text of a row; `None` for null.
+    #[must_use]
+    pub fn get(&self, row: usize) -> Option<&'a str> {
+        let key = self.dictionary.key(row)?;
+        (key < self.values.len()).then(|| self.values.value(key))
+    }
+
+    /// The dictionary key of a row: equal keys have equal text inside one batch.
+    #[must_use]
+    pub fn key(&self, row: usize) -> Option<u32> {
+        self.dictionary.key(row).and_then(|key| u32::try_from(key).ok())
+    }
+}
+
+/// Brings a batch that came from outside (another Arrow library) to the declared columns and types.
+///
+/// Extra columns are dropped; text views, large text and other dictionary layouts are cast.
+///
+/// # Errors
+/// [`Error::Schema`] when a column is missing or cannot be cast.
+pub fn conform(table: &'static Table, batch: &RecordBatch) -> Result<RecordBatch> {
+    let id = table.id();
+    let mut builder = Builder::new(table);
+    for column in table.columns {
+        let Some(array) = batch.column_by_name(column.name) else {
+            if column.null.is_some() {
+                continue;
+            }
+            return Err(Error::schema(&id, format!("column {} is missing", column.name)));
+        };
+        let want = column.kind.data_type();
+        let array = if *array.data_type() == want {
+            Arc::clone(array)
+        } else {
+            // A dictionary of string views cannot be cast in one step: through plain text it can.
+            let text = arrow_cast::cast(array, &DataType::Utf8);
+            let direct = arrow_cast::cast(array, &want);
+            direct
+                .or_else(|e| text.and_then(|t| arrow_cast::cast(&t, &want)).map_err(|_| e))
+                .map_err(|e| Error::schema(&id, format!("column {}: {e}", column.name)))?
+        };
+        builder = builder.put(column.name, array);
+    }
+    builder.finish(batch.num_rows())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::Int64Array;
+
+    #[test]
+    fn every_table_is_declared_soundly() {
+        assert_eq!(TABLES.len(), 26);
+        for table in TABLES {
+            let mut seen = std::collections::BTreeSet::new();
+            for column in table.columns {
+                assert!(seen.insert(column.name), "{} twice in {}", column.name, table.name);
+                assert!(column.doc.ends_with('.'), "{}.{}: {}", table.name, column.name, column.doc);
+                if column.name.ends_with("_ns") {
+                    assert_eq!(column.kind, Kind::I64, "{}.{}", table.name, column.name);
+                }
+            }
+            assert_eq!(table.empty().num_columns(), table.columns.len());
+        }
+    }
+
+    #[test]
+    fn a_batch_must_be_what_was_declared() {
+        let wrong_name = Builder::new(&SM_OCCUPANCY).put("start", Int64Array::from(vec![1])).finish(1);
+        assert!(wrong_name.unwrap_err().to_string().contains("has no column start"));
+        let wrong_type = Builder::new(&SM_OCCUPANCY).put("warps", Int64Array::from(vec![1])).finish(1);
+        assert!(wrong_type.unwrap_err().to_string().contains("column warps has type Int64"));
+        let unset = Builder::new(&SM_OCCUPANCY).finish(1);
+        assert!(unset.unwrap_err().to_string().contains("device_id was not set"));
+    }
+}
