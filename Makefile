@@ -1,0 +1,75 @@
+# The one vocabulary of the project: people, hooks and CI call the same targets.
+#   make demo    analyse a capture that ships with the project and write a report
+#   make test    everything that must be green
+# Both set up all they need (virtual environment, pinned dependencies, release build of the extension);
+# they need a Rust toolchain, Python 3.11 or newer and a C compiler.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export VIRTUAL_ENV := $(CURDIR)/$(VENV)
+export PYTHONDONTWRITEBYTECODE := 1
+unexport PYTHONPATH PYTHONHOME
+
+RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
+
+.PHONY: help demo test lint check-format rust-test python-test stubs docs fixtures bench lock clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+$(VENV)/.installed: requirements-dev.lock
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"pyanalyze needs Python 3.11 or newer, $(PYTHON) is {v.major}.{v.minor}; call make PYTHON=python3.11")'
+	@command -v cargo >/dev/null || { echo "pyanalyze needs a Rust toolchain (cargo); see https://rustup.rs" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.installed $(RUST_SOURCES) pyproject.toml
+	$(BIN)/maturin develop --release --locked --quiet
+	@touch $@
+
+demo: $(VENV)/.built ## analyse the capture that ships in fixtures/, print the verdict, write demo-report.html
+	@$(BIN)/python fixtures/demo.py
+
+test: lint rust-test python-test ## everything that must be green
+	@echo "make test: all green"
+
+lint: $(VENV)/.built ## formatting, clippy, ruff, mypy, stub check
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest pyanalyze._core --ignore-disjoint-bases
+
+rust-test: ## Rust tests
+	cargo test --workspace --locked --quiet
+
+python-test: $(VENV)/.built ## Python tests, docstring examples included
+	$(BIN)/python -m pytest -q
+
+docs: $(VENV)/.built ## regenerate what is generated: docs/schemas.md, docs/troubleshooting.md, the picture in the README
+	$(BIN)/python docs/generate.py
+
+fixtures: $(VENV)/.installed ## rebuild the committed captures in fixtures/captures
+	$(BIN)/python fixtures/build_fixtures.py
+
+bench: $(VENV)/.built ## measure; appends to docs/measurements.jsonl
+	$(BIN)/python tests/bench/run.py
+
+format: $(VENV)/.installed ## format everything
+	cargo fmt --all
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: ## renew requirements-dev.lock from requirements-dev.in
+	$(PYTHON) -m venv $(VENV)-lock
+	$(VENV)-lock/bin/pip install --quiet pip-tools
+	$(VENV)-lock/bin/pip-compile --quiet --no-header --no-emit-index-url --no-emit-trusted-host --strip-extras --no-emit-find-links -o requirements-dev.lock requirements-dev.in
+	rm -rf $(VENV)-lock
+
+clean: ## remove what was built
+	rm -rf $(VENV) target
+	find . -name '*.so' -path './pyanalyze/*' -delete

@@ -1,0 +1,53 @@
+"""The compiled core: coarse functions over Arrow tables. Use :mod:`pyanalyze`, not this module."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
+
+__version__: str
+
+@final
+class Table:
+    """One declared table: an Arrow stream with its ``name@version``."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def schema_id(self) -> str: ...
+    @property
+    def num_rows(self) -> int: ...
+    def __len__(self) -> int: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+_Tables = dict[str, Table]
+_Progress = Callable[[str, int, int], object] | None
+
+def read_capture(path: str, capture: int, tables: Sequence[str], progress: _Progress = None) -> _Tables:
+    """Read one nsys export on its own clock; `tables` are the event tables wanted."""
+
+def join_captures(captures: Sequence[Mapping[str, Any]], progress: _Progress = None) -> _Tables:
+    """Put captures on one clock and tie their devices together."""
+
+def read_samples(path: str, progress: _Progress = None) -> _Tables:
+    """Read one samples file: `nvml_samples` and `quality`."""
+
+def place_samples(session: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) -> _Tables:
+    """Place samples on the session's clock and devices; the session with `nvml_samples`."""
+
+def reconstruct(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
+    """Who held the GPU: residency, switches, tenants, charged time, overlaps, facts; quality of all steps."""
+
+def occupancy(
+    session: Mapping[str, Any], policies: Sequence[tuple[int, str]], bins: int, progress: _Progress = None
+) -> _Tables:
+    """How full the SMs were: `kernel_occupancy` and the modelled `sm_occupancy`, given (device, policy)."""
+
+def timeline(
+    session: Mapping[str, Any], start_ns: int, end_ns: int, marks: int, progress: _Progress = None
+) -> Table:
+    """Merge intervals to what a picture can show."""
+
+def table_declarations() -> list[dict[str, Any]]:
+    """Every table: name, version, doc, columns (name, type, null, doc)."""
+
+def quality_counters() -> list[dict[str, str]]:
+    """Every quality counter: name, severity, source, doc."""

@@ -1,0 +1,99 @@
+"""The command line: one file per verb, an explicit list, heavy imports inside the verbs.
+
+`pyanalyze CAPTURE...` without a verb prints the first screen.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+#: verb -> (module, one line for --help). A new verb is one file and one line here.
+VERBS: dict[str, tuple[str, str]] = {
+    "screen": ("pyanalyze.cli.screen", "The first screen: at most 15 lines to paste (also without a verb)."),
+    "info": ("pyanalyze.cli.info", "What the capture holds, versions, data quality, what is missing."),
+    "classify": ("pyanalyze.cli.classify", "How each GPU was shared, with evidence and rivals."),
+    "report": ("pyanalyze.cli.report", "All of it in one file: html, md, json or txt."),
+    "schema": ("pyanalyze.cli.schema", "The JSON Schema of the report; --tables describes the tables."),
+}
+
+EPILOG = (
+    "Exit codes: 0 done, 1 a gate failed, 2 wrong usage or the output exists, 3 a capture is missing or cannot be "
+    "read, 4 inconclusive. An undetermined verdict is an answer: 0."
+)
+
+
+class _Verbs(click.Group):
+    """Loads a verb when it is called; takes a first argument that is no verb as a capture."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return [verb for verb in VERBS if verb != "screen"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = importlib.import_module(VERBS[cmd_name][0]).command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in VERBS:
+            return "screen", self.get_command(ctx, "screen"), args
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # `pyanalyze --samples x.csv run.sqlite`: options before the capture belong to the first screen.
+        if args and args[0].startswith("-") and args[0] not in ("--help", "-h", "--version"):
+            args = ["screen", *args]
+        return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Verbs"):
+            formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items() if verb != "screen"])
+
+
+@click.command(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
+@click.version_option(package_name="pyanalyze-gpu", message="pyanalyze %(version)s")
+def cli() -> None:
+    """Tell how GPUs were really shared, from Nsight Systems captures.
+
+    CAPTURE is a .sqlite export, a directory of them, or a .nsys-rep. Try: pyanalyze CAPTURE, then
+    pyanalyze report CAPTURE -o report.html
+    """
+
+
+def main() -> None:
+    """Run the command line; never shows a traceback for a bad file."""
+    from pyanalyze.exceptions import PyanalyzeError
+
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("pyanalyze: stopped", err=True)
+        sys.exit(130)
+    except PyanalyzeError as error:
+        click.echo(f"pyanalyze: {one_line(error)}", err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader of a pipe (head, less) went away: that is its right.
+        sys.stderr.close()
+        sys.exit(0)
+    except OSError as error:
+        name = error.filename if error.filename is not None else ""
+        reason = error.strerror or str(error)
+        click.echo(f"pyanalyze: {name}: {reason}; check the path and its permissions", err=True)
+        sys.exit(3)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def one_line(error: BaseException) -> str:
+    """Return the message of an error in one line, control characters made visible."""
+    from pyanalyze.report.escape import visible
+
+    return visible(str(error), limit=None)

@@ -1,0 +1,191 @@
+"""What every verb that reads captures has in common: options, loading with a progress bar, writing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyanalyze.session import Session
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+class TenantName(click.ParamType[tuple[str, int]]):
+    """NAME=PID."""
+
+    name = "NAME=PID"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        """Split at the last equals sign."""
+        if isinstance(value, tuple):
+            return value
+        name, equals, pid = str(value).rpartition("=")
+        if not equals or not name or not pid.isdigit():
+            self.fail(f"{value!r} is not NAME=PID, such as service=4711", param, ctx)
+        return name, int(pid)
+
+
+def capture_options(function: F) -> F:
+    """Add CAPTURE... and the shared options of verbs that read captures."""
+    options = [
+        click.argument("captures", nargs=-1, required=True, type=click.Path(path_type=Path)),
+        click.option(
+            "--samples",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            help="nvidia-smi CSV and the like, taken beside the capture (repeatable).",
+        ),
+        click.option(
+            "--context",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            help="The configured side: nvidia-smi -L, MPS logs (repeatable).",
+        ),
+        click.option(
+            "--tenant", "tenants", multiple=True, type=TenantName(), help="Name a process (repeatable)."
+        ),
+        click.option("--keep-going", is_flag=True, help="Go on when one of several captures cannot be read."),
+        click.option("-q", "--quiet", is_flag=True, help="No progress."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def output_options(formats: tuple[str, ...], default: str) -> Callable[[F], F]:
+    """Add -f, -o and --force."""
+
+    def add(function: F) -> F:
+        for option in (
+            click.option("--force", is_flag=True, help="Replace an existing output."),
+            click.option(
+                "-o",
+                "--output",
+                type=click.Path(path_type=Path, dir_okay=False),
+                help="File; else standard output.",
+            ),
+            click.option(
+                "-f",
+                "--format",
+                "fmt",
+                type=click.Choice(formats),
+                default=default,
+                show_default=True,
+                help="Format.",
+            ),
+        ):
+            function = option(function)
+        return function
+
+    return add
+
+
+def open_session(
+    captures: tuple[Path, ...],
+    samples: tuple[Path, ...],
+    context: tuple[Path, ...],
+    tenants: tuple[tuple[str, int], ...],
+    *,
+    keep_going: bool,
+    quiet: bool,
+    extra_tables: tuple[str, ...] = (),
+) -> Session:
+    """Load captures with a progress bar that is only there for people."""
+    from pyanalyze.loading import ANALYSIS_TABLES, load
+
+    with progress(quiet=quiet) as report:
+        session = load(
+            captures,
+            samples=samples,
+            context=context,
+            tenants=dict(tenants),
+            tables=(*ANALYSIS_TABLES, *extra_tables),
+            keep_going=keep_going,
+            progress=report,
+        )
+    for failure in session.failures:
+        click.echo(f"pyanalyze: left out {failure.path}: {failure.error}", err=True)
+    return session
+
+
+class progress:  # noqa: N801 (a context manager that reads as a word)
+    """A progress bar on standard error, shown after a moment and only on a terminal."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet or not sys.stderr.isatty()
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Callable[[str, int, int], object] | None:
+        """Return the callback, or None when nobody watches."""
+        return None if self._quiet else self._report
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _report(self, stage: str, done: int, total: int) -> None:
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+            self._bar = Progress(
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                TextColumn("{task.fields[count]}"),
+                TimeElapsedColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task(stage, total=None, count="")
+        count = f"{done:,} / {total:,}" if total else f"{done:,}" if done else ""
+        self._bar.update(self._task, description=stage, count=count)
+
+
+def emit(text: str, output: Path | None, *, force: bool) -> None:
+    """Write to a file (whole or not at all) or to standard output."""
+    if output is None:
+        click.echo(text, nl=not text.endswith("\n"))
+        return
+    from pyanalyze._files import write_whole
+
+    write_whole(output, text if text.endswith("\n") else text + "\n", force=force)
+    click.echo(f"wrote {output}", err=True)
+
+
+def refuse_existing(output: Path | None, *, force: bool) -> None:
+    """Refuse before the work, not after it."""
+    if output is not None and output.exists() and not force:
+        from pyanalyze.exceptions import OutputExists
+
+        raise OutputExists(f"{output} exists; give --force to replace it, or another -o")
+
+
+def csv_of(rows: list[dict[str, Any]]) -> str:
+    """Rows as CSV with a header."""
+    import csv
+    import io
+
+    out = io.StringIO()
+    writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else ["nothing"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def lines(parts: Iterator[str]) -> str:
+    """Join generated lines."""
+    return "\n".join(parts)
+
+
+__all__ = ["capture_options", "csv_of", "emit", "lines", "open_session", "output_options", "refuse_existing"]

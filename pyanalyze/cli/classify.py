@@ -1,0 +1,97 @@
+"""`pyanalyze classify`: how each GPU was shared, with evidence."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from pyanalyze.cli._shared import capture_options, csv_of, emit, open_session, output_options, refuse_existing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyanalyze.report.model import Device
+
+
+@click.command("classify")
+@capture_options
+@output_options(("table", "json", "csv"), "table")
+def command(
+    captures: tuple[Path, ...],
+    samples: tuple[Path, ...],
+    context: tuple[Path, ...],
+    tenants: tuple[tuple[str, int], ...],
+    *,
+    keep_going: bool,
+    quiet: bool,
+    fmt: str,
+    output: Path | None,
+    force: bool,
+) -> None:
+    """Name the observed sharing mode of every GPU, with evidence, rivals and what is missing."""
+    refuse_existing(output, force=force)
+    session = open_session(captures, samples, context, tenants, keep_going=keep_going, quiet=quiet)
+    report = session.report()
+    if fmt == "json":
+        body = {
+            "schema": "pyanalyze.classify/1",
+            "devices": [
+                device.model_dump(
+                    mode="json",
+                    include={"device_id", "uuid", "gpu_uuid", "name", "sharing", "relations", "segments"},
+                )
+                for device in report.devices
+            ],
+        }
+        emit(json.dumps(body, indent=2), output, force=force)
+    elif fmt == "csv":
+        emit(csv_of([_row(device) for device in report.devices]), output, force=force)
+    else:
+        emit(
+            "\n\n".join(_block(device) for device in report.devices) or "no GPU did anything in the capture",
+            output,
+            force=force,
+        )
+
+
+def _row(device: Device) -> dict[str, object]:
+    sharing = device.sharing
+    return {
+        "device_id": device.device_id,
+        "uuid": device.uuid,
+        "mode": sharing.mode,
+        "confidence": sharing.confidence,
+        "basis": sharing.basis,
+        "configured": sharing.configured,
+        "agrees": sharing.agrees,
+    }
+
+
+def _block(device: Device) -> str:
+    from pyanalyze.report.escape import visible
+
+    sharing = device.sharing
+    out = [
+        f"GPU {device.device_id} ({visible(device.name or 'name not recorded')}): {sharing.mode}"
+        f"   confidence {sharing.confidence:.2f}, {sharing.basis}",
+        f"  {visible(sharing.summary, limit=None)}",
+    ]
+    if sharing.configured is not None:
+        word = {True: "agrees", False: "CONTRADICTED", None: "cannot be compared"}[sharing.agrees]
+        out.append(f"  configured: {sharing.configured} ({word})")
+    for evidence in sharing.evidence:
+        speaks = f"for {', '.join(evidence.supports[:3])}" if evidence.supports else ""
+        against = f"against {', '.join(evidence.against[:3])}" if evidence.against else ""
+        out.append(f"  - {visible(evidence.detail, limit=None)}")
+        out.append(
+            f"      [{evidence.basis}, n={evidence.n}, weight {evidence.weight:+.1f}] {'; '.join(filter(None, (speaks, against)))}"
+        )
+    for rival in sharing.rivals:
+        out.append(f"  rival {rival.mode} ({rival.confidence:.2f}): {rival.why_not}")
+    for missing in sharing.missing:
+        out.append(f"  could not see {missing.what}: {missing.why}")
+        if missing.how:
+            out.append(f"      to see it: {missing.how}")
+    return "\n".join(out)

@@ -1,0 +1,110 @@
+"""`pyanalyze info`: what the capture holds, and what it does not."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pyanalyze.cli._shared import capture_options, csv_of, emit, open_session, output_options, refuse_existing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyanalyze.session import Session
+
+
+@click.command("info")
+@capture_options
+@output_options(("table", "json", "csv"), "table")
+def command(
+    captures: tuple[Path, ...],
+    samples: tuple[Path, ...],
+    context: tuple[Path, ...],
+    tenants: tuple[tuple[str, int], ...],
+    *,
+    keep_going: bool,
+    quiet: bool,
+    fmt: str,
+    output: Path | None,
+    force: bool,
+) -> None:
+    """Say what the capture holds, who wrote it, what is odd in it, and what is missing."""
+    refuse_existing(output, force=force)
+    session = open_session(captures, samples, context, tenants, keep_going=keep_going, quiet=quiet)
+    found = describe(session)
+    if fmt == "json":
+        emit(json.dumps({"schema": "pyanalyze.info/1", **found}, indent=2), output, force=force)
+    elif fmt == "csv":
+        emit(csv_of(found["sources"]), output, force=force)
+    else:
+        emit(_table(found), output, force=force)
+
+
+def describe(session: Session) -> dict[str, list[dict[str, Any]]]:
+    """Rows for people: captures, devices, sources, quality."""
+    import polars as pl
+
+    def rows(frame: pl.DataFrame) -> list[dict[str, Any]]:
+        text = [pl.col(name).cast(pl.String) for name, kind in frame.schema.items() if kind == pl.Categorical]
+        return frame.with_columns(text).to_dicts()
+
+    return {
+        "captures": rows(session.capture),
+        "devices": rows(session.devices),
+        "processes": rows(session.processes.filter(pl.col("traced"))),
+        "sources": rows(session.sources),
+        "configured": rows(session.configured),
+        "quality": rows(session.quality),
+    }
+
+
+def _table(found: dict[str, list[dict[str, Any]]]) -> str:
+    from pyanalyze.report.escape import visible
+    from pyanalyze.report.format import count, duration
+
+    out: list[str] = []
+    for capture in found["captures"]:
+        out.append(f"capture {capture['capture']}: {visible(capture['path'], limit=None)}")
+        version = capture["nsys_version"] or "unknown nsys (no metadata)"
+        out.append(
+            f"  {capture['product'] or 'product not recorded'}, version {version}, schema {capture['schema_version'] or 'not recorded'}, "
+            f"driver {capture['driver_version'] or 'not recorded'}"
+        )
+        if capture["start_ns"] is not None:
+            span = capture["end_ns"] - capture["start_ns"]
+            out.append(f"  {duration(span)} of events, from {capture['start_ns']} ns on its own clock")
+        if capture["synthetic"]:
+            out.append("  SYNTHETIC: made by a generator, not recorded on a GPU")
+        here = [source for source in found["sources"] if source["capture"] == capture["capture"]]
+        for source in here:
+            state = f"{count(source['rows'])} rows" if source["state"] == "present" else source["state"]
+            how = (
+                f"   capture with: {source['how']}"
+                if source["how"] and source["state"] in ("absent", "empty")
+                else ""
+            )
+            out.append(f"    {source['source']:<16} {state:<14}{how}")
+    out.append("devices:")
+    for device in found["devices"]:
+        sms = f"{device['sm_count']} SMs" if device["sm_count"] else "SM count not known"
+        cc = (
+            f"cc {device['compute_major']}.{device['compute_minor']}"
+            if device["compute_major"]
+            else "cc not known"
+        )
+        out.append(
+            f"  {device['device_id']}: {visible(device['name'] or 'name not recorded')}, {sms}, {cc}, {device['uuid'] or 'no UUID'}"
+        )
+    if not found["devices"]:
+        out.append("  none named in the capture")
+    traced = ", ".join(f"{visible(p['name'] or '?')} ({p['pid']})" for p in found["processes"])
+    out.append(f"traced processes: {traced or 'none'}")
+    for row in found["configured"]:
+        out.append(f"configured: {row['key']}={visible(row['value'])} ({row['source']})")
+    out.append("data quality:" if found["quality"] else "data quality: nothing odd")
+    for row in found["quality"]:
+        detail = f": {visible(row['detail'], limit=160)}" if row["detail"] else ""
+        out.append(f"  [{row['severity']}] {row['name']} x{count(row['count'])}{detail}")
+    return "\n".join(out)

@@ -1,0 +1,33 @@
+"""`pyanalyze schema`: the published JSON Schema, and the tables."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from pyanalyze.cli._shared import emit, refuse_existing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command("schema")
+@click.option("--tables", is_flag=True, help="Describe the tables of the library instead.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="File; else standard output.")
+@click.option("--force", is_flag=True, help="Replace an existing output.")
+def command(*, tables: bool, output: str | None, force: bool) -> None:
+    """Print the JSON Schema of `report -f json`."""
+    from pathlib import Path
+
+    path: Path | None = None if output is None else Path(output)
+    refuse_existing(path, force=force)
+    if tables:
+        from pyanalyze import _core
+
+        emit(json.dumps(_core.table_declarations(), indent=2), path, force=force)
+        return
+    from pyanalyze.report.model import json_schema
+
+    emit(json.dumps(json_schema(), indent=2), path, force=force)

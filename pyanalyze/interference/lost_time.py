@@ -1,0 +1,96 @@
+"""Slowdown from time that was measurably lost: switched out while kernels were in flight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A ratio, shared over alone, with bounds (None: not bounded on that side) and the kernels behind it."""
+
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+    basis: Literal["inferred"] = "inferred"
+
+
+@dataclass(frozen=True)
+class Slowdown:
+    """The three slowdowns; None: cannot be known from this capture."""
+
+    elapsed: Estimate | None
+    latency: Estimate | None
+    resident: Estimate | None
+
+
+def slowdown_from_lost_time(
+    *, busy_ns: int | None, charged_ns: int | None, resident_ns: int | None, window_ns: int, kernels: int
+) -> Slowdown:
+    """Bound the slowdown of a time-sliced tenant by the time it was switched out.
+
+    Parameters
+    ----------
+    busy_ns
+        Union of its kernel and graph intervals, nanoseconds; None if it was not traced.
+    charged_ns
+        The part of it in which its context held the engine, nanoseconds.
+    resident_ns
+        Residency of its contexts, nanoseconds; None without switch records: then nothing is known to be lost.
+    window_ns
+        From its first launch to its last end, nanoseconds.
+    kernels
+        Kernels behind the figures.
+
+    Returns
+    -------
+    Slowdown
+        ``elapsed``: at most as if every switched-out nanosecond had lengthened the run, at least 1 (a host-bound
+        run hides the loss). ``latency``: at least the stretch inside the kernels; waiting before a kernel's start comes
+        on top. ``resident``: never known without a baseline.
+
+    Examples
+    --------
+    >>> slow = slowdown_from_lost_time(busy_ns=200, charged_ns=100, resident_ns=110, window_ns=300, kernels=7)
+    >>> slow.elapsed.value, slow.elapsed.low, slow.latency.value
+    (1.5, 1.0, 2.0)
+    """
+    if busy_ns is None or charged_ns is None or resident_ns is None or kernels == 0:
+        return Slowdown(None, None, None)
+    lost_ns = busy_ns - charged_ns
+    if lost_ns < 0 or charged_ns <= 0 or window_ns <= lost_ns:
+        return Slowdown(None, None, None)
+    most = window_ns / (window_ns - lost_ns)
+    stretch = busy_ns / charged_ns
+    return Slowdown(Estimate(most, 1.0, most, kernels), Estimate(stretch, stretch, None, kernels), None)
+
+
+def device_figures(elapsed: list[float]) -> tuple[float, float, float]:
+    """ANTT, STP and Jain's index from elapsed slowdowns of all tenants.
+
+    Parameters
+    ----------
+    elapsed
+        Slowdowns (shared over alone), one per tenant; at least one.
+
+    Returns
+    -------
+    tuple of float
+        Average normalised turnaround time (mean slowdown, lower is better), system throughput (sum of
+        1 / slowdown, at most the number of tenants), Jain's fairness index of 1 / slowdown (1 is fair).
+
+    Notes
+    -----
+    Eyerman and Eeckhout, IEEE Micro 28(3), 2008; Jain, Chiu and Hawe, DEC TR-301, 1984.
+
+    Examples
+    --------
+    >>> device_figures([2.0, 2.0])
+    (2.0, 1.0, 1.0)
+    """
+    progress = [1 / slowdown for slowdown in elapsed]
+    antt = sum(elapsed) / len(elapsed)
+    jain = sum(progress) ** 2 / (len(progress) * sum(p * p for p in progress))
+    return antt, sum(progress), jain

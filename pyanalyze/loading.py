@@ -1,0 +1,198 @@
+"""Captures and what lies beside them in, one :class:`~pyanalyze.session.Session` out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyanalyze import _core
+from pyanalyze.exceptions import CaptureUnreadable, NotACapture, SamplesUnreadable, UsageError
+from pyanalyze.session import Session
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping, Sequence
+
+    import polars as pl
+
+    PathLike = str | os.PathLike[str]
+    Progress = Callable[[str, int, int], object]
+
+#: Event tables that the analysis reads; `api_calls` and `nvtx` are read only when asked for.
+ANALYSIS_TABLES = ("kernels", "graph_launches", "memops", "switch_events", "gpu_metrics")
+#: What `tables=` may name.
+EVENT_TABLES = (*ANALYSIS_TABLES, "api_calls", "nvtx")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A capture that could not be read while others went on (``keep_going``)."""
+
+    path: Path
+    error: Exception
+
+
+def load(
+    captures: PathLike | Sequence[PathLike],
+    *,
+    samples: PathLike | Sequence[PathLike] = (),
+    context: PathLike | Sequence[PathLike] = (),
+    tenants: Mapping[str, int] | None = None,
+    tables: Sequence[str] = ANALYSIS_TABLES,
+    keep_going: bool = False,
+    progress: Progress | None = None,
+) -> Session:
+    """Load captures and reconstruct who held the GPU.
+
+    Parameters
+    ----------
+    captures
+        One or more nsys SQLite exports (`.sqlite`), directories of them, or `.nsys-rep` files (exported through the
+        `nsys` on PATH into a cache). Several captures are put on one clock, that of the first.
+    samples
+        `nvidia-smi` CSV and the like, taken beside the captures; the format is sniffed. A file that no reader
+        knows becomes a row in `session.quality`.
+    context
+        The configured side: `nvidia-smi -L`, MPS logs; the format is sniffed.
+    tenants
+        Names for processes: ``{"service": 4711}``; the pid as the capture has it, or the host's.
+    tables
+        Event tables to read; the default is all that the analysis needs. Add `"api_calls"` or `"nvtx"` for those.
+    keep_going
+        With several captures: report one that cannot be read in `session.failures` instead of raising.
+    progress
+        Called as ``progress(stage, done, total)``, at most 20 times a second; raise from it to stop.
+
+    Returns
+    -------
+    Session
+        Its frames hold times in nanoseconds on the clock of the first capture.
+
+    Raises
+    ------
+    FileNotFoundError, PermissionError
+        As the operating system says.
+    pyanalyze.exceptions.CaptureUnreadable
+        Not an nsys export, damaged, unfinished, or changed while it was read.
+    pyanalyze.exceptions.UsageError
+        A table or tenant name that makes no sense.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> session.kernels.select("name", "start_ns", "end_ns").height > 0
+    True
+    """
+    unknown = sorted(set(tables) - set(EVENT_TABLES))
+    if unknown:
+        raise UsageError(
+            f"no event table is named {', '.join(unknown)}; choose from {', '.join(EVENT_TABLES)}"
+        )
+    paths = find_captures(_listed(captures))
+    read: list[dict[str, _core.Table]] = []
+    kept: list[Path] = []
+    failures: list[Failure] = []
+    for path in paths:
+        try:
+            export = _exported(path)
+            read.append(_core.read_capture(export, len(read), list(tables), progress))
+            kept.append(path)
+        except (CaptureUnreadable, OSError) as error:
+            if not keep_going or len(paths) == 1:
+                raise
+            failures.append(Failure(path, error))
+    if not read:
+        raise failures[0].error
+    joined = _core.join_captures(read, progress)
+    quality = []
+    sampled = []
+    for path in _listed(samples):
+        try:
+            found = _core.read_samples(str(path), progress)
+        except SamplesUnreadable as error:
+            quality.append(("samples_unread", str(error)))
+            continue
+        sampled.append(found)
+    joined = _core.place_samples(joined, sampled)
+    configured: list[pl.DataFrame] = []
+    for path in _listed(context):
+        from pyanalyze.context import read_context
+
+        try:
+            configured.append(read_context(Path(path)))
+        except SamplesUnreadable as error:
+            quality.append(("samples_unread", str(error)))
+    reconstructed = _core.reconstruct(joined, progress)
+    return Session(
+        paths=tuple(kept),
+        tables={**joined, **reconstructed},
+        names=dict(tenants or {}),
+        extra_configured=tuple(configured),
+        extra_quality=(*quality,),
+        failures=tuple(failures),
+    )
+
+
+def find_captures(paths: Sequence[PathLike]) -> list[Path]:
+    """Replace directories by the captures inside.
+
+    Parameters
+    ----------
+    paths
+        Files and directories.
+
+    Returns
+    -------
+    list of Path
+        Files as given; for a directory its `.sqlite` files, and its `.nsys-rep` files that have no `.sqlite` of
+        the same name, sorted by name.
+
+    Raises
+    ------
+    FileNotFoundError
+        A path that does not exist.
+    pyanalyze.exceptions.NotACapture
+        A directory without captures.
+    pyanalyze.exceptions.UsageError
+        No path at all.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> find_captures([capture]) == [Path(capture)]
+    True
+    """
+    if not paths:
+        raise UsageError("no capture was given; name a .sqlite export, a directory of them, or a .nsys-rep")
+    found: list[Path] = []
+    for given in paths:
+        path = Path(given)
+        if not path.is_dir():
+            found.append(path)
+            continue
+        inside = sorted(path.glob("*.sqlite"))
+        have = {export.stem for export in inside}
+        inside += sorted(report for report in path.glob("*.nsys-rep") if report.stem not in have)
+        if not inside:
+            raise NotACapture(
+                f"{path} holds no capture (*.sqlite or *.nsys-rep); make one with "
+                "`nsys export --type sqlite REPORT.nsys-rep`"
+            )
+        found.extend(inside)
+    return found
+
+
+def _exported(path: Path) -> str:
+    if path.suffix in (".nsys-rep", ".qdrep") and path.exists():
+        from pyanalyze.nsys_rep import export_report
+
+        return str(export_report(path))
+    return str(path)
+
+
+def _listed(paths: PathLike | Sequence[PathLike]) -> list[PathLike]:
+    if isinstance(paths, (str, Path)) or hasattr(paths, "__fspath__"):
+        return [paths]  # type: ignore[list-item]
+    return list(paths)  # type: ignore[arg-type]

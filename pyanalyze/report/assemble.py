@@ -1,0 +1,457 @@
+"""From a session to the JSON contract: every key is filled from a table, or is null with a reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyanalyze import _core
+from pyanalyze.advice import Held, advise
+from pyanalyze.interference import Slowdown, device_figures, slowdown_from_lost_time
+from pyanalyze.report import model as m
+from pyanalyze.sharing.evidence import HOW
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from pyanalyze.session import Session
+    from pyanalyze.sharing import Verdict
+
+#: The modelled means and the counters' means agree within this (fractions of the device).
+COUNTER_TOLERANCE = 0.10
+#: A residency share below this is a display or a context that is created and closed, not a tenant to relate.
+NOTABLE_RESIDENCY = 0.001
+
+
+def assemble(session: Session) -> m.Report:
+    """Fill the report of a session.
+
+    Parameters
+    ----------
+    session
+        A loaded session.
+
+    Returns
+    -------
+    pyanalyze.report.model.Report
+        The contract. Positions count from the first capture's zero.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> assemble(pyanalyze.load(capture)).synthetic
+    True
+    """
+    captures = session.capture.to_dicts()
+    origin = captures[0]["utc_origin_ns"]
+    known = [c["clock_uncertainty_ns"] for c in captures if c["clock_uncertainty_ns"] is not None]
+    return m.Report(
+        tool=m.Tool(version=_core.__version__),
+        clock=m.Clock(
+            origin_utc_ns=None if origin is None else str(origin),
+            uncertainty_ns=max(known) if len(known) == len(captures) else None,
+        ),
+        captures=[
+            m.Capture(
+                path=c["path"],
+                nsys_version=c["nsys_version"],
+                schema_version=c["schema_version"],
+                start_ns=_shifted(c["start_ns"], c["clock_offset_ns"]),
+                end_ns=_shifted(c["end_ns"], c["clock_offset_ns"]),
+                clock_offset_ns=c["clock_offset_ns"],
+                clock_uncertainty_ns=c["clock_uncertainty_ns"],
+            )
+            for c in captures
+        ],
+        quality=[
+            m.QualityRow(name=str(q["name"]), severity=q["severity"], count=q["count"], detail=q["detail"])
+            for q in session.quality.iter_rows(named=True)
+        ],
+        devices=[_device(session, verdict) for verdict in session.classify()],
+    )
+
+
+def _shifted(time_ns: int | None, offset_ns: int) -> int | None:
+    return None if time_ns is None else time_ns + offset_ns
+
+
+def _device(session: Session, verdict: Verdict) -> m.Device:
+    import polars as pl
+
+    here = pl.col("device_id") == verdict.device_id
+    device = session.devices.filter(here).row(0, named=True)
+    usage = session.tenants.filter(here).join(
+        session.tenant_usage.filter(here), on=["tenant_id", "device_id"]
+    )
+    missing = [m.Missing(what=gap.what, why=gap.why, how=gap.how) for gap in verdict.missing]
+    window = _window(usage)
+    span_ns = 0 if window is None else window.end_ns - window.start_ns
+    switches = _context_switches(session, verdict.device_id, span_ns)
+    if window is None:
+        missing.append(
+            m.Missing(what="window", why="no activity of any tenant was recorded", how=HOW["kernels"])
+        )
+    modelled = session.sm_occupancy.filter(here)
+    occupancy = _occupancy(session, verdict, modelled, window, device, missing)
+    tenants, slowdowns = _tenants(
+        session, usage, modelled, span_ns, time_sliced="time-slicing" in verdict.mode
+    )
+    interference = _interference(slowdowns, verdict, missing)
+    capability = (device["compute_major"], device["compute_minor"])
+    actions = advise(
+        verdict,
+        [
+            Held(
+                t.name,
+                t.host_pid or t.pid,
+                bool(row["traced"]),
+                _share_of(row["resident_ns"], usage["resident_ns"].sum()),
+                _high(slowdowns[t.tenant_id]),
+            )
+            for t, row in zip(tenants, usage.sort("tenant_id").iter_rows(named=True), strict=True)
+        ],
+        overhead_fraction=None if switches is None else switches.overhead_fraction,
+        warps=None if occupancy is None else occupancy.warps,
+        compute_capability=None if None in capability else capability,
+    )
+    segments = []
+    if window is not None:
+        segments = [
+            m.Segment(
+                start_ns=window.start_ns,
+                end_ns=window.end_ns,
+                mode=verdict.mode,
+                confidence=verdict.confidence,
+            )
+        ]
+    return m.Device(
+        device_id=verdict.device_id,
+        uuid=device["uuid"],
+        gpu_uuid=device["gpu_uuid"],
+        window=window,
+        memory=_memory(session, device),
+        name=device["name"],
+        sm_count=device["sm_count"],
+        compute_capability=None if None in capability else f"{capability[0]}.{capability[1]}",
+        mig=None
+        if device["mig_profile"] is None
+        else m.Mig(profile=device["mig_profile"], gi=None, ci=None, parent_uuid=device["gpu_uuid"]),
+        sharing=_sharing(verdict, missing),
+        relations=_relations(session, usage, verdict),
+        segments=segments,
+        context_switches=switches,
+        tenants=tenants,
+        occupancy=occupancy,
+        interference=interference,
+        advice=[
+            m.Advice(
+                action=a.action,
+                commands=list(a.commands),
+                expected=a.expected,
+                bound=a.bound,
+                why=a.why,
+                undo=a.undo,
+            )
+            for a in actions
+        ],
+    )
+
+
+def _sharing(verdict: Verdict, missing: list[m.Missing]) -> m.Sharing:
+    return m.Sharing(
+        mode=verdict.mode,
+        confidence=verdict.confidence,
+        basis=verdict.basis,
+        configured=verdict.configured,
+        agrees=verdict.agrees,
+        summary=verdict.summary,
+        evidence=[
+            m.Evidence(
+                name=w.observation.name,
+                supports=list(w.supports),
+                against=list(w.against),
+                value=w.observation.value,
+                unit=w.observation.unit,
+                n=w.observation.n,
+                weight=w.weight,
+                basis=w.observation.basis,
+                detail=w.observation.detail,
+                sql=w.observation.sql,
+                examples=[
+                    m.Example(
+                        capture=e.capture,
+                        start_ns=e.start_ns,
+                        end_ns=e.end_ns,
+                        pid=e.pid,
+                        correlation_id=e.correlation_id,
+                    )
+                    for e in w.observation.examples
+                ],
+            )
+            for w in verdict.evidence
+        ],
+        rivals=[m.Rival(mode=r.mode, confidence=r.confidence, why_not=r.why_not) for r in verdict.rivals],
+        missing=missing,
+    )
+
+
+def _window(usage: pl.DataFrame) -> m.Window | None:
+    first, last = usage["first_ns"].min(), usage["last_ns"].max()
+    if not isinstance(first, int) or not isinstance(last, int):
+        return None
+    return m.Window(start_ns=first, end_ns=last)
+
+
+def _memory(session: Session, device: dict[str, Any]) -> m.Memory | None:
+    import polars as pl
+
+    used = session.nvml_samples.filter(
+        (pl.col("device_id") == device["device_id"]) & (pl.col("metric") == "memory_used_bytes")
+    )["value"].max()
+    peak = int(used) if isinstance(used, float) else None
+    if device["memory_bytes"] is None and peak is None:
+        return None
+    return m.Memory(total_bytes=device["memory_bytes"], peak_bytes=peak)
+
+
+def _context_switches(session: Session, device_id: int, span_ns: int) -> m.ContextSwitches | None:
+    import polars as pl
+
+    here = pl.col("device_id") == device_id
+    if session.facts.filter(here & (pl.col("name") == "switch_records") & (pl.col("value") > 0)).is_empty():
+        return None
+    switches = session.switches.filter(here)
+    counted = switches.filter(pl.col("kind") == "switch")
+    slices = session.residency.filter(here & pl.col("complete"))
+    full = counted.filter(pl.col("full_ns").is_not_null())
+    # The full cost needs tags that most drivers do not give; a mixture of both kinds would compare with neither.
+    kind: m.CostKind = "full" if counted.height and full.height == counted.height else "gap"
+    cost = counted["full_ns" if kind == "full" else "gap_ns"]
+    total = int(cost.sum())
+    lost = session.quality.filter(pl.col("name") == "switch_events_lost")["count"].sum()
+    endings = slices.group_by(pl.col("ending").cast(pl.String)).len().sort("ending")
+    return m.ContextSwitches(
+        count=counted.height,
+        context_creations=switches.filter(pl.col("kind") == "creation").height,
+        median_slice_ns=_median(slices["end_ns"] - slices["start_ns"]),
+        median_cost_ns=_median(cost),
+        mean_cost_ns=float(total / counted.height) if counted.height else None,
+        cost_kind=kind if counted.height else None,
+        total_cost_ns=total if counted.height else None,
+        overhead_fraction=total / span_ns if counted.height and span_ns else None,
+        endings=dict(endings.iter_rows()),
+        dropped=int(lost),
+    )
+
+
+def _median(values: pl.Series) -> int | None:
+    median = values.median()
+    return int(median) if isinstance(median, (int, float)) else None
+
+
+def _tenants(
+    session: Session, usage: pl.DataFrame, modelled: pl.DataFrame, span_ns: int, *, time_sliced: bool
+) -> tuple[list[m.Tenant], dict[int, Slowdown]]:
+    import polars as pl
+
+    length = pl.col("end_ns") - pl.col("start_ns")
+    per_tenant = modelled.group_by("tenant_id").agg(
+        (pl.col("sm_active") * length).sum().alias("sm_time"),
+        (pl.col("warps") * length).sum().alias("warp_time"),
+        length.sum().alias("time"),
+    )
+    sm_time = {row[0]: row[1:] for row in per_tenant.iter_rows()}
+    all_sm_time = sum(times[0] for times in sm_time.values())
+    memory = _process_memory(session)
+    tenants, slowdowns = [], {}
+    for row in usage.sort("tenant_id").iter_rows(named=True):
+        own = sm_time.get(row["tenant_id"])
+        alone_ns = 0 if row["first_ns"] is None else row["last_ns"] - row["first_ns"]
+        slowdown = slowdown_from_lost_time(
+            busy_ns=row["busy_ns"] if time_sliced else None,
+            charged_ns=row["charged_ns"],
+            resident_ns=row["resident_ns"],
+            window_ns=alone_ns,
+            kernels=row["kernels"] + row["graph_launches"],
+        )
+        slowdowns[row["tenant_id"]] = slowdown
+        tenants.append(
+            m.Tenant(
+                tenant_id=row["tenant_id"],
+                capture=row["capture"],
+                pid=row["pid"],
+                host_pid=row["host_pid"],
+                name=row["name"],
+                container=row["container"],
+                pod=row["pod"],
+                contexts=[int(context) for context in row["contexts"].split(",") if context],
+                busy_ns=row["busy_ns"],
+                resident_ns=row["resident_ns"],
+                charged_ns=row["charged_ns"],
+                sm_share=own[0] / all_sm_time if own and all_sm_time else None,
+                occupancy=own[1] / own[2] if own and own[2] else None,
+                memory_peak_bytes=row["memory_peak_bytes"] or memory.get(row["host_pid"] or row["pid"]),
+                slowdown=m.Slowdown(
+                    elapsed=_estimate(slowdown.elapsed), latency=_estimate(slowdown.latency), resident=None
+                ),
+                causes=None,
+            )
+        )
+    return tenants, slowdowns
+
+
+def _estimate(estimate: Any) -> m.Estimate | None:
+    if estimate is None:
+        return None
+    return m.Estimate(
+        value=estimate.value, low=estimate.low, high=estimate.high, n=estimate.n, basis=estimate.basis
+    )
+
+
+def _process_memory(session: Session) -> dict[int, int]:
+    import polars as pl
+
+    rows = session.nvml_samples.filter(
+        pl.col("pid").is_not_null() & (pl.col("metric") == "process_memory_bytes")
+    )
+    peaks = rows.group_by("pid").agg(pl.col("value").max())
+    return {pid: int(value) for pid, value in peaks.iter_rows() if value is not None}
+
+
+def _high(slowdown: Slowdown) -> float | None:
+    return None if slowdown.elapsed is None else slowdown.elapsed.high
+
+
+def _share_of(part: int | None, whole: int | None) -> float | None:
+    return part / whole if part is not None and whole else None
+
+
+def _interference(
+    slowdowns: dict[int, Slowdown], verdict: Verdict, missing: list[m.Missing]
+) -> m.Interference | None:
+    solo = "record each workload alone in the same way and compare its kernel times"
+    if len(slowdowns) < 2:
+        why = "one tenant on the device: nobody to be slowed by" if slowdowns else "no tenant was seen"
+        missing.append(m.Missing(what="interference", why=why, how=""))
+        missing.append(m.Missing(what="slowdown", why=why, how=solo))
+        return None
+    elapsed = [s.elapsed.value for s in slowdowns.values() if s.elapsed is not None]
+    if len(elapsed) < len(slowdowns):
+        silent = len(slowdowns) - len(elapsed)
+        why = (
+            f"{silent} of {len(slowdowns)} tenants have no measured time lost"
+            if "time-slicing" in verdict.mode
+            else f"under {verdict.mode} slowdown needs a capture of each workload alone"
+        )
+        missing.append(m.Missing(what="slowdown", why=why, how=solo))
+        missing.append(m.Missing(what="interference", why=why, how=solo))
+        return None
+    missing.append(
+        m.Missing(
+            what="interference.matrix", why="who slowed whom needs a capture of each workload alone", how=solo
+        )
+    )
+    antt, stp, jain = device_figures(elapsed)
+    return m.Interference(antt=antt, stp=stp, jain=jain, matrix=None)
+
+
+def _occupancy(
+    session: Session,
+    verdict: Verdict,
+    modelled: pl.DataFrame,
+    window: m.Window | None,
+    device: dict[str, Any],
+    missing: list[m.Missing],
+) -> m.Occupancy | None:
+    import polars as pl
+
+    kernels = session.kernel_occupancy.filter(pl.col("device_id") == verdict.device_id)
+    known = kernels.filter(pl.col("limiters").is_not_null())
+    if modelled.is_empty() or window is None or known.is_empty():
+        reasons = kernels["reason"].drop_nulls().unique().sort().to_list()
+        why = "; ".join(reasons) or "no kernels with a launch configuration were captured"
+        missing.append(m.Missing(what="occupancy", why=why, how=HOW["kernels"] if kernels.is_empty() else ""))
+        return None
+    length = pl.col("end_ns") - pl.col("start_ns")
+    per_bin = modelled.group_by("start_ns", "end_ns").agg(
+        pl.col("sm_active").sum().clip(0, 1), pl.col("warps").sum().clip(0, 1)
+    )
+    means = per_bin.select(
+        (pl.col("sm_active") * length).sum() / length.sum(), (pl.col("warps") * length).sum() / length.sum()
+    ).row(0)
+    limited = (
+        known.select(pl.col("limiters").str.split(","), "total_ns")
+        .explode("limiters")
+        .group_by(pl.col("limiters").str.strip_chars())
+        .agg(pl.col("total_ns").sum())
+        .sort("limiters")
+    )
+    total = known["total_ns"].sum()
+    return m.Occupancy(
+        sm_active=means[0],
+        warps=means[1],
+        limiters={name: value / total for name, value in limited.iter_rows() if total},
+        basis="modelled",
+        check_against_counters=_counter_check(session, device, window, means),
+    )
+
+
+def _counter_check(
+    session: Session, device: dict[str, Any], window: m.Window, means: tuple[float, float]
+) -> m.CounterCheck | None:
+    import polars as pl
+
+    inside = session.gpu_metrics.filter(
+        ((pl.col("device_id") == device["device_id"]) | pl.col("device_id").is_null())
+        & pl.col("time_ns").is_between(window.start_ns, window.end_ns)
+        & (pl.col("unit").is_null() | (pl.col("unit") == "Throughput %"))
+    ).with_columns(pl.col("metric").cast(pl.String).str.to_lowercase())
+    active = inside.filter(pl.col("metric").is_in(["sm active", "sms active"]))["value"]
+    warps = inside.filter(pl.col("metric") == "compute warps in flight")["value"]
+    sm_active, in_flight = active.mean(), warps.mean()
+    if not isinstance(sm_active, float):
+        return None
+    difference = abs(sm_active / 100 - means[0])
+    parts = [f"SM active {means[0]:.3f} modelled, {sm_active / 100:.3f} counted"]
+    if isinstance(in_flight, float):
+        parts.append(f"warps {means[1]:.3f} modelled, {in_flight / 100:.3f} counted")
+        difference = max(difference, abs(in_flight / 100 - means[1]))
+    return m.CounterCheck(
+        sm_active=sm_active / 100,
+        warps=in_flight / 100 if isinstance(in_flight, float) else None,
+        n=active.len(),
+        agrees=difference <= COUNTER_TOLERANCE,
+        detail="means over the window: " + "; ".join(parts),
+    )
+
+
+def _relations(session: Session, usage: pl.DataFrame, verdict: Verdict) -> list[m.Relation]:
+    import polars as pl
+
+    whole = usage["resident_ns"].sum() or 0
+    small = {
+        row["tenant_id"]
+        for row in usage.iter_rows(named=True)
+        if not row["traced"] and (row["resident_ns"] or 0) < NOTABLE_RESIDENCY * whole
+    }
+    relations = []
+    for row in session.overlaps.filter(pl.col("device_id") == verdict.device_id).iter_rows(named=True):
+        pair = (row["tenant_a"], row["tenant_b"])
+        if small & set(pair):
+            continue
+        kind, confidence = _relation(row, verdict)
+        relations.append(
+            m.Relation(tenants=pair, relation=kind, confidence=confidence, co_busy_ns=row["co_busy_ns"])
+        )
+    return relations
+
+
+def _relation(row: dict[str, Any], verdict: Verdict) -> tuple[m.RelationKind, float]:
+    if row["co_busy_ns"] == 0 and row["co_resident_ns"] in (None, 0) and row["co_window_ns"] == 0:
+        return "apart", 0.95
+    if verdict.mode in ("time-slicing", "mig+time-slicing"):
+        return "time-sliced", verdict.confidence
+    if verdict.mode in ("mps", "mig+mps", "mps-pre-volta") and row["short_short_overlapping"]:
+        return "side-by-side", verdict.confidence
+    if verdict.mode == "mps-static-partition":
+        return "partitioned", verdict.confidence
+    return "unknown", 0.0

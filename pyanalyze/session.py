@@ -1,0 +1,404 @@
+"""A session: captures read and reconstructed, as frames, with a handful of verbs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, overload
+
+from pyanalyze.exceptions import UsageError
+from pyanalyze.sharing import Case, Configured, Example, Fact, Verdict, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import polars as pl
+
+    from pyanalyze import _core
+    from pyanalyze.loading import Failure
+    from pyanalyze.report.model import Report
+
+
+class _Frame:
+    """A table of the session as a polars frame, converted at first use."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+        self.__doc__ = f"The `{name}` table as a polars frame; docs/schemas.md describes its columns."
+
+    @overload
+    def __get__(self, session: None, owner: type) -> _Frame: ...
+    @overload
+    def __get__(self, session: Session, owner: type) -> pl.DataFrame: ...
+    def __get__(self, session: Session | None, owner: type) -> _Frame | pl.DataFrame:
+        return self if session is None else session.frame(self.name)
+
+
+@dataclass(frozen=True, repr=False)
+class Session:
+    """Captures on one clock, with everything that was reconstructed from them.
+
+    Made by :func:`pyanalyze.load`. Frames are polars frames, converted at first use; their columns are described
+    in docs/schemas.md. Times are nanoseconds on the clock of the first capture, where nsys shows the same times.
+
+    Attributes
+    ----------
+    paths
+        The captures, in the order of the `capture` column.
+    failures
+        Captures that could not be read, with ``keep_going``.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> session.classify()[0].mode
+    'time-slicing'
+    """
+
+    paths: tuple[Path, ...]
+    tables: Mapping[str, _core.Table]
+    names: Mapping[str, int] = field(default_factory=dict)
+    extra_configured: tuple[pl.DataFrame, ...] = ()
+    extra_quality: tuple[tuple[str, str], ...] = ()
+    failures: tuple[Failure, ...] = ()
+    _frames: dict[str, pl.DataFrame] = field(default_factory=dict, init=False, compare=False)
+
+    capture = _Frame()
+    sources = _Frame()
+    quality = _Frame()
+    configured = _Frame()
+    devices = _Frame()
+    processes = _Frame()
+    contexts = _Frame()
+    kernels = _Frame()
+    memops = _Frame()
+    graph_launches = _Frame()
+    api_calls = _Frame()
+    nvtx = _Frame()
+    switch_events = _Frame()
+    gpu_metrics = _Frame()
+    nvml_samples = _Frame()
+    residency = _Frame()
+    switches = _Frame()
+    tenants = _Frame()
+    tenant_usage = _Frame()
+    charged = _Frame()
+    overlaps = _Frame()
+    facts = _Frame()
+    fact_examples = _Frame()
+    kernel_occupancy = _Frame()
+    sm_occupancy = _Frame()
+
+    def table(self, name: str) -> _core.Table:
+        """Return a table as an Arrow stream (``__arrow_c_stream__``), for other libraries.
+
+        Parameters
+        ----------
+        name
+            Name of the table.
+
+        Raises
+        ------
+        pyanalyze.exceptions.UsageError
+            If there is no such table, or it was not read (``load(tables=...)``).
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).table("kernels").schema_id
+        'kernels@1'
+        """
+        found = self.tables.get(name) or self._modelled.get(name)
+        if found is None:
+            raise UsageError(
+                f"the session holds no table {name}; it holds {', '.join(sorted(self.tables))}. "
+                "Event tables are chosen with load(tables=...)"
+            )
+        return found
+
+    def frame(self, name: str) -> pl.DataFrame:
+        """Return a table as a polars frame.
+
+        Parameters
+        ----------
+        name
+            Name of the table.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).frame("devices").get_column("sm_count").to_list()
+        [108]
+        """
+        if name not in self._frames:
+            import polars as pl
+
+            from pyanalyze.tables import to_frame
+
+            frame = to_frame(self.table(name))
+            if name == "tenants" and self.names:
+                frame = self._renamed(frame)
+            if name == "configured" and self.extra_configured:
+                text = [pl.col("source").cast(pl.String), pl.col("key").cast(pl.String)]
+                frame = pl.concat(
+                    [part.with_columns(text) for part in (frame, *self.extra_configured)],
+                    how="vertical_relaxed",
+                )
+            if name == "quality" and self.extra_quality:
+                text = [pl.col(column).cast(pl.String) for column in ("name", "severity", "source")]
+                rows = [
+                    {
+                        "capture": None,
+                        "name": n,
+                        "severity": "notice",
+                        "source": "import",
+                        "count": 1,
+                        "detail": d,
+                    }
+                    for n, d in self.extra_quality
+                ]
+                frame = frame.with_columns(text)
+                frame = pl.concat([frame, pl.DataFrame(rows, schema=frame.schema)])
+            self._frames[name] = frame
+        return self._frames[name]
+
+    def _renamed(self, tenants: pl.DataFrame) -> pl.DataFrame:
+        import polars as pl
+
+        name = pl.col("name")
+        for given, pid in self.names.items():
+            named = (pl.col("pid") == pid) | (pl.col("host_pid") == pid)
+            if tenants.filter(named).is_empty():
+                raise UsageError(f"--tenant {given}={pid}: no tenant has that pid")
+            name = pl.when(named).then(pl.lit(given)).otherwise(name)
+        return tenants.with_columns(name.alias("name"))
+
+    @cached_property
+    def _modelled(self) -> dict[str, _core.Table]:
+        """Tables that need a verdict: which tenants may share SMs is its business."""
+        from pyanalyze import _core
+
+        policies = [(v.device_id, placement_policy(v)) for v in self.classify()]
+        return _core.occupancy(dict(self.tables), policies, 200, None)
+
+    @cached_property
+    def _verdicts(self) -> tuple[Verdict, ...]:
+        return tuple(judge(case) for case in self.cases())
+
+    def classify(self) -> tuple[Verdict, ...]:
+        """Name the sharing mode of every GPU that did anything.
+
+        Returns
+        -------
+        tuple of Verdict
+            One per device with activity, by device id. `undetermined` is an answer.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> verdict = pyanalyze.load(capture).classify()[0]
+        >>> verdict.mode, verdict.basis
+        ('time-slicing', 'observed')
+        """
+        return self._verdicts
+
+    def report(self) -> Report:
+        """Everything that is known, as the published JSON contract.
+
+        Returns
+        -------
+        pyanalyze.report.model.Report
+            ``.to_json()`` writes it; :func:`pyanalyze.report.render` makes HTML, Markdown or text of it.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).report().devices[0].sharing.mode
+        'time-slicing'
+        """
+        from pyanalyze.report.assemble import assemble
+
+        return assemble(self)
+
+    def timeline(
+        self, start_ns: int | None = None, end_ns: int | None = None, marks: int = 600
+    ) -> pl.DataFrame:
+        """Lanes for a picture: intervals merged to at most `marks` per lane.
+
+        Parameters
+        ----------
+        start_ns, end_ns
+            Window on the session clock, in nanoseconds; the whole session by default.
+        marks
+            Most marks per device, tenant and lane.
+
+        Returns
+        -------
+        polars.DataFrame
+            The `timeline` table.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> lanes = pyanalyze.load(capture).timeline(marks=50)
+        >>> sorted(set(lanes["lane"].cast(str)))
+        ['copies', 'kernels', 'residency']
+        """
+        from pyanalyze import _core
+        from pyanalyze.tables import to_frame
+
+        first, last = self.span_ns
+        window = (first if start_ns is None else start_ns, last if end_ns is None else end_ns)
+        return to_frame(_core.timeline(dict(self.tables), *window, marks, None))
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """First and last time of GPU activity on the session clock, in nanoseconds."""
+        usage = self.tenant_usage
+        starts = [usage["first_ns"].min(), self.residency["start_ns"].min()]
+        ends = [usage["last_ns"].max(), self.residency["end_ns"].max()]
+        first = [int(value) for value in starts if isinstance(value, int)]
+        last = [int(value) for value in ends if isinstance(value, int)]
+        return (min(first), max(last)) if first and last else (0, 0)
+
+    def cases(self) -> list[Case]:
+        """Gather what rules look at, per device with activity.
+
+        Returns
+        -------
+        list of Case
+            Input of :func:`pyanalyze.sharing.judge`.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).cases()[0].fact("traced_tenants")
+        2.0
+        """
+        import polars as pl
+
+        facts = self.facts
+        examples = self.fact_examples
+        configured = self.configured
+        cases = []
+        for device in self.devices.sort("device_id").iter_rows(named=True):
+            here = pl.col("device_id") == device["device_id"]
+            measured = _facts(facts.filter(here), examples.filter(here))
+            tenants = self.tenants.filter(here)
+            activity = (measured.get("busy_ns"), measured.get("switch_records"), measured.get("copies"))
+            if tenants.is_empty() and not any(fact and fact.value for fact in activity):
+                continue
+            rows = configured.filter(here | pl.col("device_id").is_null())
+            cases.append(
+                Case(
+                    device_id=device["device_id"],
+                    name=device["name"],
+                    uuid=device["uuid"],
+                    mig_profile=device["mig_profile"],
+                    vgpu_profile=device["vgpu_profile"],
+                    compute_capability=_capability(device),
+                    sm_count=device["sm_count"],
+                    facts=measured,
+                    configured=[
+                        Configured(str(r["source"]), str(r["key"]), r["value"], r["pid"])
+                        for r in rows.iter_rows(named=True)
+                    ],
+                    sources=self._source_states(),
+                    tenants=tenants["name"].to_list(),
+                    green_contexts=self.contexts.filter(
+                        here & pl.col("is_green").fill_null(value=False)
+                    ).height,
+                    nvml_processes=self._nvml_processes(device["device_id"]),
+                )
+            )
+        return cases
+
+    def _source_states(self) -> dict[str, str]:
+        """Best state of each source over the captures: present beats empty beats absent."""
+        order = {"present": 0, "empty": 1, "unread": 2, "absent": 3}
+        best: dict[str, str] = {}
+        for source, state in self.sources.select("source", "state").iter_rows():
+            if order[state] < order.get(best.get(source, "absent"), 3) or source not in best:
+                best[source] = state
+        return best
+
+    def _nvml_processes(self, device_id: int) -> list[tuple[int, str, str | None]] | None:
+        import polars as pl
+
+        samples = self.nvml_samples
+        listed = samples.filter(pl.col("pid").is_not_null() & (pl.col("device_id") == device_id))
+        if listed.is_empty():
+            return None
+        rows = listed.unique(subset=["pid"], keep="first", maintain_order=True).sort("pid")
+        return [
+            (row["pid"], row["process_name"] or "", row["process_type"]) for row in rows.iter_rows(named=True)
+        ]
+
+    def __repr__(self) -> str:
+        """Say what was loaded."""
+        return f"<Session of {len(self.paths)} capture(s): {', '.join(str(path) for path in self.paths)}>"
+
+    def __str__(self) -> str:
+        """Show the first screen."""
+        from pyanalyze.report.text import first_screen
+
+        return first_screen(self.report())
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(str(self))}</pre>" + "".join(v._repr_html_() for v in self.classify())  # noqa: SLF001
+
+
+def placement_policy(verdict: Verdict) -> str:
+    """Say what a verdict implies for placement: may tenants be on the SMs at once?
+
+    Parameters
+    ----------
+    verdict
+        Verdict of the device.
+
+    Returns
+    -------
+    str
+        `time-sliced`: only the resident tenant; `shared`: all at once on the same SMs. Undetermined devices are
+        treated as shared, which counts every recorded interval.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> placement_policy(pyanalyze.load(capture).classify()[0])
+    'time-sliced'
+    """
+    return (
+        "time-sliced"
+        if verdict.mode in ("time-slicing", "mig+time-slicing", "vgpu-time-sliced")
+        else "shared"
+    )
+
+
+def _capability(device: Mapping[str, Any]) -> tuple[int, int] | None:
+    major, minor = device["compute_major"], device["compute_minor"]
+    return None if major is None or minor is None else (major, minor)
+
+
+def _facts(facts: pl.DataFrame, examples: pl.DataFrame) -> dict[str, Fact]:
+    import polars as pl
+
+    found = {}
+    for row in facts.iter_rows(named=True):
+        behind = examples.filter(pl.col("fact") == row["name"])
+        found[str(row["name"])] = Fact(
+            row["value"],
+            str(row["unit"]),
+            row["n"],
+            str(row["basis"]),  # type: ignore[arg-type]
+            row["detail"],
+            tuple(
+                Example(e["capture"], e["start_ns"], e["end_ns"], e["pid"], e["correlation_id"])
+                for e in behind.iter_rows(named=True)
+            ),
+        )
+    return found

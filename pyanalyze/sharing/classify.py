@@ -1,0 +1,273 @@
+"""Weigh what was seen, name the mode, explain, or abstain."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from pyanalyze.sharing import thresholds as t
+from pyanalyze.sharing.evidence import HOW, Basis, Case, Gap, Observation, gaps, observe
+from pyanalyze.sharing.rules import RULES, Mode, Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RelationKind = Literal["time-sliced", "side-by-side", "partitioned", "isolated", "apart", "unknown"]
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """An observation with what it means: the modes it speaks for and against.
+
+    ``weight`` is the log-likelihood ratio (nats) for the mode that was named, or else for the strongest.
+    """
+
+    observation: Observation
+    supports: tuple[Mode, ...]
+    against: tuple[Mode, ...]
+    weight: float
+    why: str
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Another mode, how likely it is, and what speaks against it."""
+
+    mode: Mode
+    confidence: float
+    why_not: str
+
+
+@dataclass(frozen=True)
+class Relation:
+    """How two tenants share the device. ``co_busy_ns``: both had work in flight (nanoseconds); None: unknown."""
+
+    tenants: tuple[int, int]
+    relation: RelationKind
+    confidence: float
+    co_busy_ns: int | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer to: how was this GPU really shared?
+
+    Attributes
+    ----------
+    device_id
+        Device in `session.devices`.
+    mode, confidence, basis
+        The mode (`undetermined` below 0.8), its posterior probability, and what it rests on. With
+        `undetermined` the confidence is that of the strongest rival.
+    configured, agrees
+        What was intended, where anything says so, and whether the capture agrees; None: cannot be said.
+    """
+
+    device_id: int
+    device: str
+    mode: Mode
+    confidence: float
+    basis: Basis
+    summary: str
+    configured: Mode | None
+    agrees: bool | None
+    evidence: tuple[Weighed, ...]
+    rivals: tuple[Rival, ...]
+    missing: tuple[Gap, ...]
+
+    def __str__(self) -> str:
+        """One paragraph for a terminal."""
+        return f"{self.device}: {self.mode} ({self.confidence:.2f}, {self.basis}). {self.summary}"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        rows = "".join(
+            f"<tr><td>{escape(w.observation.detail)}</td><td>{escape(', '.join(w.supports))}</td>"
+            f"<td>{escape(', '.join(w.against))}</td><td>{w.weight:+.1f}</td><td>{w.observation.basis}</td></tr>"
+            for w in self.evidence
+        )
+        return (
+            f"<p><b>{escape(self.device)}: {self.mode}</b> (confidence {self.confidence:.2f}, {self.basis})<br>"
+            f"{escape(self.summary)}</p><table><tr><th>seen</th><th>for</th><th>against</th><th>weight</th>"
+            f"<th>basis</th></tr>{rows}</table>"
+        )
+
+
+def judge(case: Case) -> Verdict:
+    """Name the sharing mode of one device.
+
+    Parameters
+    ----------
+    case
+        Facts and configured rows of the device.
+
+    Returns
+    -------
+    Verdict
+        With evidence, rivals and what is missing. Never raises for lack of evidence: that is `undetermined`.
+
+    Examples
+    --------
+    >>> case = Case(0, "NVIDIA A100", None, None, None, (8, 0), 108, {}, (), {}, ())
+    >>> judge(case).mode
+    'undetermined'
+    """
+    case = replace(case, observations=observe(case))
+    scores = {rule.mode: _score(rule, case) for rule in RULES}
+    posterior = _softmax(scores)
+    ranked = sorted(posterior, key=lambda mode: -posterior[mode])
+    best = ranked[0]
+    missing = gaps(case)
+    apart = _never_together(case)
+    if apart is not None:
+        missing.append(apart)
+    decided = (
+        apart is None and posterior[best] >= t.MIN_CONFIDENCE and bool(case.observations) and _active(case)
+    )
+    mode: Mode = best if decided else "undetermined"
+    evidence = tuple(_weighed(observation, best) for observation in case.observations.values())
+    evidence = tuple(sorted((w for w in evidence if w.supports or w.against), key=lambda w: -abs(w.weight)))
+    configured = _configured(case)
+    return Verdict(
+        device_id=case.device_id,
+        device=case.name or f"GPU {case.device_id}",
+        mode=mode,
+        confidence=round(min(posterior[best], t.MAX_CONFIDENCE), 3),
+        basis=_basis(evidence, best) if decided else "inferred",
+        summary=_summary(case, mode, best, posterior[best], evidence, missing),
+        configured=configured,
+        agrees=_agrees(configured, mode),
+        evidence=evidence,
+        rivals=tuple(
+            Rival(other, round(posterior[other], 3), _why_not(other, case))
+            for other in ranked[0 if mode == "undetermined" else 1 :]
+            if posterior[other] >= 0.01
+        )[:4],
+        missing=tuple(missing),
+    )
+
+
+def _score(rule: Rule, case: Case) -> float:
+    if not rule.requires <= case.observations.keys():
+        return -math.inf
+    return rule.prior + sum(weight for name, (weight, _) in rule.weights.items() if case.has(name))
+
+
+def _softmax(scores: dict[Mode, float]) -> dict[Mode, float]:
+    top = max(scores.values())
+    raw = {mode: math.exp(score - top) for mode, score in scores.items()}
+    total = sum(raw.values())
+    return {mode: value / total for mode, value in raw.items()}
+
+
+def _weighed(observation: Observation, best: Mode) -> Weighed:
+    weights = {
+        rule.mode: rule.weights[observation.name] for rule in RULES if observation.name in rule.weights
+    }
+    # Modes that nobody considers here (an instance on a board without MIG) would only be noise in the table.
+    supports = tuple(mode for mode, (weight, _) in weights.items() if weight > 0)
+    against = tuple(mode for mode, (weight, _) in weights.items() if weight < 0)
+    if best in weights:
+        weight, why = weights[best]
+    elif weights:
+        weight, why = max(weights.values(), key=lambda pair: abs(pair[0]))
+    else:
+        weight, why = 0.0, ""
+    return Weighed(observation, supports, against, round(weight, 2), why)
+
+
+def _active(case: Case) -> bool:
+    """Whether anything ran: an idle GPU has no sharing mode."""
+    busy = case.fact("busy_ns") or 0
+    return busy > 0 or bool(case.fact("switch_records")) or bool(case.tenants)
+
+
+def _never_together(case: Case) -> Gap | None:
+    """Two tenants that were never busy at the same time prove nothing."""
+    traced = case.fact("traced_tenants") or 0
+    together = case.fact("co_busy_share")
+    if traced < 2 or case.has("alternation") or together is None or together >= t.MIN_CO_BUSY_SHARE:
+        return None
+    return Gap(
+        "co_run",
+        f"{traced:.0f} processes were traced, but they were busy together for {100 * together:.2f} % of busy time: "
+        "that proves nothing about how they share",
+        HOW["co_run"],
+    )
+
+
+def _basis(evidence: Sequence[Weighed], mode: Mode) -> Basis:
+    """What the verdict mainly rests on: the basis of the strongest observations for it.
+
+    Who else was there is a deduction for one-tenant modes unless a record would have shown them.
+    """
+    strong = [w for w in evidence if mode in w.supports and w.weight >= t.STRONG]
+    kinds = {w.observation.basis for w in strong}
+    settled = {"sole_resident", "alternation", "short_kernels_overlap", "busy_without_switches"}
+    if mode in ("exclusive", "mig") and not any(w.observation.name in settled for w in evidence):
+        return "inferred"
+    if kinds == {"observed"} or (strong and strong[0].observation.basis == "observed"):
+        return "observed"
+    if kinds == {"sampled"}:
+        return "sampled"
+    return "inferred"
+
+
+def _configured(case: Case) -> Mode | None:
+    """What was intended, as far as anything says so. A missing variable never means that nothing was set."""
+    if case.mig_profile is not None:
+        shared = (
+            "mig+mps" if case.has("mps_daemon") else "mig-shared-ci" if "c." in case.mig_profile else "mig"
+        )
+        return shared  # type: ignore[return-value]
+    if case.vgpu_profile is not None:
+        return "vgpu-mig" if case.has("vgpu_mig_name") else "vgpu-time-sliced"
+    if case.has("mps_sm_partition"):
+        return "mps-static-partition"
+    if case.has("mps_daemon") or case.has("mps_client_connected") or case.has("nvml_mps_server"):
+        if case.has("pre_volta"):
+            return "mps-pre-volta"
+        return "mps-partitioned" if case.has("mps_percentage") else "mps"
+    if case.has("software_limiter"):
+        return "software-limited"
+    return None
+
+
+def _agrees(configured: Mode | None, mode: Mode) -> bool | None:
+    if configured is None or mode == "undetermined":
+        return None
+    if configured == mode:
+        return True
+    # One tenant alone does not contradict a configuration for several.
+    return None if mode in ("exclusive", "streams") and configured.startswith("mps") else False
+
+
+def _why_not(mode: Mode, case: Case) -> str:
+    rule = next(rule for rule in RULES if rule.mode == mode)
+    against = [(w, why) for name, (w, why) in rule.weights.items() if w < 0 and case.has(name)]
+    if against:
+        return min(against)[1]
+    return (
+        "nothing speaks against it but the other explains more" if case.observations else "nothing was seen"
+    )
+
+
+def _summary(
+    case: Case, mode: Mode, best: Mode, posterior: float, evidence: Sequence[Weighed], missing: Sequence[Gap]
+) -> str:
+    if mode == "undetermined":
+        if not _active(case):
+            return "Nothing ran on this GPU in the capture, so it has no sharing mode."
+        lead = f"The evidence does not decide; nearest is {best} at {posterior:.2f}."
+        need = f" To decide: {missing[0].why}; {missing[0].how}." if missing else ""
+        return lead + need
+    rule = next(rule for rule in RULES if rule.mode == mode)
+    reasons = [w.observation.detail for w in evidence if mode in w.supports and w.weight > 0][:2]
+    text = "; ".join(reasons) if reasons else rule.shows
+    text = text[0].upper() + text[1:]
+    doubt = ""
+    if mode in ("exclusive", "streams", "mig") and not case.has("sole_resident"):
+        doubt = " That nobody else ran is deduced, no record of other processes was captured."
+    return f"{text}.{doubt}"

@@ -1,0 +1,477 @@
+"""What was seen, before anybody judges it.
+
+An :class:`Observation` is one measured quantity (or one plain statement of the configured side) with unit,
+count and basis. Rules say what each observation means for their mode; observations that could not be made
+are :class:`Gap` entries: what is missing, why, and the command that captures it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from pyanalyze.sharing import thresholds as t
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+Basis = Literal["observed", "inferred", "modelled", "sampled", "configured"]
+
+#: How to record what is missing; one place, so that every answer prints the same command.
+HOW = {
+    "switch_events": "nsys profile --gpuctxsw=true ... (as root; driver r435 or newer)",
+    "kernels": "nsys profile -t cuda ...",
+    "gpu_metrics": "nsys profile --gpu-metrics-device=all ...",
+    "nvml": "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory --format=csv -l 1 "
+    "beside the run, given as --samples",
+    "mps_control": "echo get_server_list | nvidia-cuda-mps-control; keep /var/log/nvidia-mps/*.log, given as --context",
+    "co_run": "record while the workloads run at the same time",
+    "longer": "record longer: at least 20 ms of busy GPU time with repeated kernels",
+}
+
+
+@dataclass(frozen=True)
+class Example:
+    """An interval behind an observation, to be found again in the nsys timeline (ns on the session clock)."""
+
+    capture: int
+    start_ns: int
+    end_ns: int
+    pid: int | None
+    correlation_id: int | None
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One thing that was seen.
+
+    ``value`` is in ``unit`` (``1`` for plain numbers), computed from ``n`` rows.
+    """
+
+    name: str
+    value: float | None
+    unit: str
+    n: int
+    basis: Basis
+    detail: str
+    sql: str | None = None
+    examples: tuple[Example, ...] = ()
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Something that could not be looked at.
+
+    ``what`` is the key of the report that is null because of it, or a name of the records that are missing.
+    """
+
+    what: str
+    why: str
+    how: str
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A row of the `facts` table, with its examples."""
+
+    value: float | None
+    unit: str
+    n: int
+    basis: Basis
+    detail: str
+    examples: tuple[Example, ...] = ()
+
+
+@dataclass(frozen=True)
+class Configured:
+    """A row of the `configured` table."""
+
+    source: str
+    key: str
+    value: str
+    pid: int | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """Everything a rule may look at, for one device."""
+
+    device_id: int
+    name: str | None
+    uuid: str | None
+    mig_profile: str | None
+    vgpu_profile: str | None
+    compute_capability: tuple[int, int] | None
+    sm_count: int | None
+    facts: Mapping[str, Fact]
+    configured: Sequence[Configured]
+    #: state of each source of the captures: present, empty, absent, unread
+    sources: Mapping[str, str]
+    #: names of the tenants with CUDA activity or residency worth the name
+    tenants: Sequence[str]
+    green_contexts: int = 0
+    #: processes that NVML samples list on this device: (pid, name, type); None without such samples
+    nvml_processes: Sequence[tuple[int, str, str | None]] | None = None
+    observations: Mapping[str, Observation] = field(default_factory=dict)
+
+    def fact(self, name: str) -> float | None:
+        """Value of a fact; None where it could not be measured."""
+        found = self.facts.get(name)
+        return None if found is None else found.value
+
+    def has(self, observation: str) -> bool:
+        """Whether the observation was made."""
+        return observation in self.observations
+
+    def setting(self, key: str) -> Configured | None:
+        """Return the first configured row with that key."""
+        return next((row for row in self.configured if row.key == key), None)
+
+
+def observe(case: Case) -> dict[str, Observation]:
+    """Make every observation that the case allows.
+
+    Parameters
+    ----------
+    case
+        Facts and configured rows of one device.
+
+    Returns
+    -------
+    dict
+        Observations by name. What is not in it was not seen, or could not be looked at (:func:`gaps` says which).
+
+    Examples
+    --------
+    >>> case = Case(0, "NVIDIA A30 MIG 2g.12gb", None, "2g.12gb", None, (8, 0), 28, {}, (), {}, ("app",))
+    >>> sorted(observe(case))
+    ['mig_instance']
+    """
+    seen: list[Observation] = []
+    for make in (_residency, _streams, _short_kernels, _solitude, _counters, _set_up, _nvml):
+        seen.extend(make(case))
+    return {observation.name: observation for observation in seen}
+
+
+def _from_fact(case: Case, fact_name: str, name: str, detail: str) -> Observation:
+    fact = case.facts[fact_name]
+    return Observation(name, fact.value, fact.unit, fact.n, fact.basis, detail, _SQL.get(name), fact.examples)
+
+
+#: SQL over the raw export that yields the number, for experts who want to check.
+_SQL = {
+    "alternation": (
+        "SELECT count(*) FROM (SELECT globalPid, lag(globalPid) OVER (PARTITION BY gpuId ORDER BY timestamp, seqNo) "
+        "AS before FROM GPU_CONTEXT_SWITCH_EVENTS WHERE tag = 8) WHERE before IS NOT NULL AND globalPid <> before"
+    ),
+}
+
+
+def _residency(case: Case) -> Iterable[Observation]:
+    switches = case.fact("switches_between_tenants")
+    resident = case.fact("resident_tenants")
+    share = case.fact("alternation_share")
+    turns = (switches or 0) >= t.MIN_ALTERNATIONS and (share or 0) >= t.MIN_ALTERNATION_SHARE
+    if turns:
+        slice_ns = case.fact("median_slice_ns")
+        length = "" if slice_ns is None else f", median slice {slice_ns / 1e6:.3f} ms"
+        yield _from_fact(
+            case,
+            "switches_between_tenants",
+            "alternation",
+            f"contexts of different tenants took turns on the engine: {switches:.0f} switches between them{length}",
+        )
+    top = case.fact("resident_share_top")
+    slices = case.facts.get("resident_share_top")
+    if (
+        top is not None
+        and slices is not None
+        and resident is not None
+        and top >= t.SOLE_RESIDENT_SHARE
+        and slices.n >= t.MIN_SLICES
+        and not turns
+    ):
+        yield _from_fact(
+            case,
+            "resident_share_top",
+            "sole_resident",
+            f"one tenant held the engine for {100 * top:.1f} % of all recorded residency",
+        )
+    untraced = case.fact("resident_share_untraced")
+    if untraced is not None and untraced >= 1 - t.SOLE_RESIDENT_SHARE:
+        yield _from_fact(
+            case,
+            "resident_share_untraced",
+            "untraced_resident",
+            f"processes that nsys did not trace held the engine for {100 * untraced:.1f} % of all residency",
+        )
+    together = case.fact("co_busy_share")
+    if (
+        together is not None
+        and together >= t.MIN_CO_BUSY_SHARE
+        and switches is not None
+        and switches < t.MIN_ALTERNATIONS
+        and (case.fact("switch_records") or 0) > 0
+    ):
+        yield _from_fact(
+            case,
+            "co_busy_share",
+            "busy_without_switches",
+            f"tenants had kernels in flight together for {100 * together:.1f} % of busy time, yet the engine "
+            "hardly switched between them",
+        )
+
+
+def _streams(case: Case) -> Iterable[Observation]:
+    share = case.fact("stream_overlap_share")
+    if share is None:
+        return
+    if share >= t.MIN_STREAM_OVERLAP_SHARE:
+        yield _from_fact(
+            case,
+            "stream_overlap_share",
+            "streams_overlap",
+            f"kernels of several streams of one process ran side by side for {100 * share:.1f} % of its busy time",
+        )
+    elif share <= t.MAX_TAIL_OVERLAP_SHARE:
+        streams = case.fact("streams_used") or 0
+        yield _from_fact(
+            case,
+            "stream_overlap_share",
+            "streams_apart",
+            f"{streams:.0f} stream(s) used; they overlap for {100 * share:.1f} % of the busy time",
+        )
+
+
+def _short_kernels(case: Case) -> Iterable[Observation]:
+    share = case.facts.get("short_overlap_share")
+    if share is None or share.value is None or share.n < t.MIN_SHORT_KERNELS:
+        return
+    if share.value >= t.MIN_SHORT_OVERLAP_SHARE:
+        yield _from_fact(
+            case,
+            "short_overlap_share",
+            "short_kernels_overlap",
+            f"{100 * share.value:.1f} % of {share.n} short kernels that started while another tenant was busy overlap "
+            "one of its short kernels: they ran at the same time",
+        )
+    elif share.value <= t.MAX_EXCLUSION_SHARE:
+        yield _from_fact(
+            case,
+            "short_overlap_share",
+            "short_kernels_exclude",
+            f"of {share.n} short kernels that started while another tenant was busy only {100 * share.value:.1f} % "
+            "overlap one of its short kernels: they took turns",
+        )
+
+
+def _solitude(case: Case) -> Iterable[Observation]:
+    traced = case.facts.get("traced_tenants")
+    if traced is not None and traced.value == 1:
+        yield _from_fact(case, "traced_tenants", "one_traced_tenant", "nsys traced CUDA work of one process")
+    elif traced is not None and traced.value is not None and traced.value > 1:
+        yield _from_fact(
+            case,
+            "traced_tenants",
+            "several_traced_tenants",
+            f"nsys traced CUDA work of {traced.value:.0f} processes",
+        )
+    exposure = case.fact("preemption_exposure")
+    stretched = case.facts.get("stretched_share")
+    if exposure is None or stretched is None or stretched.value is None:
+        return
+    if (
+        exposure >= t.MIN_EXPOSURE
+        and stretched.n >= t.MIN_REPEATS
+        and stretched.value <= t.MAX_QUIET_STRETCH_SHARE
+    ):
+        yield _from_fact(
+            case,
+            "stretched_share",
+            "steady_kernels",
+            f"in {exposure:.0f} slices' worth of busy time {100 * stretched.value:.2f} % of {stretched.n} repeated kernels "
+            "are longer by a slice than their kind: a busy rival under time-slicing would have stretched many",
+        )
+    elif (
+        exposure >= t.MIN_EXPOSURE and stretched.n >= t.MIN_REPEATS and stretched.value >= t.MIN_STRETCH_SHARE
+    ):
+        yield _from_fact(
+            case,
+            "stretched_share",
+            "stretched_kernels",
+            f"{100 * stretched.value:.1f} % of {stretched.n} repeated kernels are longer by about a slice than their kind",
+        )
+
+
+def _counters(case: Case) -> Iterable[Observation]:
+    outside = case.facts.get("metric_outside_pct")
+    if outside is None or outside.value is None or outside.n < t.MIN_COUNTER_SAMPLES:
+        return
+    if outside.value <= t.MAX_QUIET_SM_ACTIVE_PCT:
+        yield _from_fact(
+            case,
+            "metric_outside_pct",
+            "counters_quiet",
+            f"the SMs were {outside.value:.2f} % active while no traced kernel ran ({outside.n} samples): nobody else worked",
+        )
+    elif outside.value >= t.MIN_LOUD_SM_ACTIVE_PCT:
+        yield _from_fact(
+            case,
+            "metric_outside_pct",
+            "counters_loud",
+            f"the SMs were {outside.value:.1f} % active while no traced kernel ran ({outside.n} samples): somebody else worked",
+        )
+
+
+def _plain(
+    name: str, detail: str, basis: Basis = "configured", value: float | None = None, unit: str = "1"
+) -> Observation:
+    return Observation(name, value, unit, 1, basis, detail)
+
+
+def _set_up(case: Case) -> Iterable[Observation]:
+    if case.mig_profile is not None:
+        yield _plain(
+            "mig_instance", f"the device is the MIG instance {case.mig_profile} ({case.name})", "observed"
+        )
+        if "c." in case.mig_profile:
+            yield _plain(
+                "mig_compute_instance",
+                f"{case.mig_profile}: a compute instance smaller than its GPU instance, which others may share",
+                "observed",
+            )
+    if case.vgpu_profile is not None:
+        backed = case.vgpu_profile.count("-") >= 2
+        yield _plain(
+            "vgpu_mig_name" if backed else "vgpu_name",
+            f"the device is a virtual GPU ({case.name})",
+            "observed",
+        )
+    if case.green_contexts:
+        yield _plain(
+            "green_contexts",
+            f"{case.green_contexts} green context(s) cut SM sets of their own",
+            "observed",
+            float(case.green_contexts),
+        )
+    daemon = case.setting("mps_daemon")
+    if daemon is not None:
+        yield _plain("mps_daemon", f"an MPS daemon ran while recording ({daemon.source})")
+    server = case.setting("mps_client_connected")
+    if server is not None:
+        yield _plain("mps_client_connected", "the MPS log shows clients connecting")
+    for key, name in (
+        ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "mps_percentage"),
+        ("CUDA_MPS_SM_PARTITION", "mps_sm_partition"),
+        ("CUDA_MPS_PIPE_DIRECTORY", "mps_pipe"),
+    ):
+        row = case.setting(key)
+        if row is not None and row.value and not _is_full_percentage(name, row.value):
+            number = _number(row.value) if name == "mps_percentage" else None
+            yield _plain(
+                name, f"{key}={row.value} ({row.source})", "configured", number, "%" if number else "1"
+            )
+    if case.compute_capability is not None and case.compute_capability[0] < 7:
+        yield _plain(
+            "pre_volta",
+            f"compute capability {case.compute_capability[0]}.{case.compute_capability[1]}",
+            "observed",
+        )
+    for row in case.configured:
+        if row.key.startswith(("CUDA_DEVICE_SM_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT", "NVSHARE_")):
+            yield _plain("software_limiter", f"{row.key} is set: a software limiter wraps the CUDA library")
+            break
+
+
+def _is_full_percentage(name: str, value: str) -> bool:
+    return name == "mps_percentage" and (_number(value) or 0.0) >= 100.0
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _nvml(case: Case) -> Iterable[Observation]:
+    if case.nvml_processes is None:
+        return
+    clients = [p for p in case.nvml_processes if "nvidia-cuda-mps-server" not in p[1]]
+    servers = len(case.nvml_processes) - len(clients)
+    if servers:
+        yield Observation(
+            "nvml_mps_server",
+            float(servers),
+            "processes",
+            servers,
+            "sampled",
+            "NVML lists nvidia-cuda-mps-server",
+        )
+    if any(kind == "M+C" for _, _, kind in clients):
+        yield Observation(
+            "nvml_mps_clients",
+            None,
+            "1",
+            len(clients),
+            "sampled",
+            "NVML lists processes of type M+C: MPS clients",
+        )
+    if len(clients) == 1:
+        yield Observation(
+            "nvml_one_process", 1.0, "processes", 1, "sampled", "NVML lists one compute process on the GPU"
+        )
+    elif len(clients) > 1:
+        yield Observation(
+            "nvml_several_processes",
+            float(len(clients)),
+            "processes",
+            len(clients),
+            "sampled",
+            f"NVML lists {len(clients)} compute processes on the GPU",
+        )
+
+
+def gaps(case: Case) -> list[Gap]:
+    """List what could not be looked at and would have helped.
+
+    Parameters
+    ----------
+    case
+        One device.
+
+    Returns
+    -------
+    list of Gap
+        Each with the command that captures it.
+
+    Examples
+    --------
+    >>> case = Case(0, None, None, None, None, None, None, {}, (), {"switch_events": "absent"}, ())
+    >>> [gap.what for gap in gaps(case)]
+    ['context_switches', 'process_list']
+    """
+    found: list[Gap] = []
+    if not case.fact("switch_records"):
+        state = case.sources.get("switch_events", "absent")
+        why = {
+            "absent": "no context-switch table in the capture",
+            "empty": "the context-switch table is empty: not recorded, not permitted, or paused by MIG; it does not mean exclusive use",
+            "present": "no context-switch record names this GPU",
+        }.get(state, "the context-switch table was not read")
+        found.append(Gap("context_switches", why, HOW["switch_events"]))
+    if case.sources.get("kernels") in ("absent", "empty") and not case.fact("graph_launches"):
+        found.append(Gap("kernels", "no CUDA kernels in the capture", HOW["kernels"]))
+    if case.nvml_processes is None:
+        found.append(
+            Gap(
+                "processes on the GPU",
+                "no process list beside the capture: processes nsys did not trace cannot be seen",
+                HOW["nvml"],
+            )
+        )
+    if case.has("mps_daemon") and not case.has("mps_client_connected"):
+        found.append(Gap("mps_clients", "no MPS log or control output", HOW["mps_control"]))
+    return found

@@ -1,0 +1,27 @@
+"""Several tenants take turns inside one MIG instance."""
+
+from pyanalyze.sharing import thresholds as t
+from pyanalyze.sharing.rules.base import Rule
+
+RULE = Rule(
+    mode="mig+time-slicing",
+    shows=(
+        "A MIG instance whose tenants' short kernels exclude each other and whose long kernels are "
+        "stretched; switch records are usually not there."
+    ),
+    looks_like="MPS inside the instance.",
+    prior=t.RARE - t.WEAK,
+    requires=frozenset({"mig_instance"}),
+    weights={
+        "mig_instance": (t.DECISIVE, "the device is a MIG instance"),
+        "alternation": (t.DECISIVE, "contexts took turns in the instance"),
+        "short_kernels_exclude": (t.STRONG, "short kernels of different tenants never ran together"),
+        "stretched_kernels": (t.MODERATE, "repeated kernels are stretched by about a slice"),
+        "several_traced_tenants": (t.MODERATE, "several processes ran in the instance"),
+        "short_kernels_overlap": (-t.DECISIVE, "short kernels of different tenants ran together"),
+        "one_traced_tenant": (-t.WEAK, "one process was seen"),
+        "steady_kernels": (-t.STRONG, "turns would have stretched repeated kernels"),
+        "mps_daemon": (-t.MODERATE, "an MPS daemon was running"),
+        "nvml_one_process": (-t.MODERATE, "the driver lists one process"),
+    },
+)

@@ -1,0 +1,38 @@
+"""One tenant whose kernels run side by side from several streams."""
+
+from pyanalyze.sharing import thresholds as t
+from pyanalyze.sharing.rules.base import Rule
+
+RULE = Rule(
+    mode="streams",
+    shows=(
+        "Kernels of one process and context overlap in different streams, mostly at the tail of the "
+        "earlier one (leftover policy)."
+    ),
+    looks_like=(
+        "Several streams that never overlap (full grids, the default stream, one hardware queue) are "
+        "`exclusive`; overlap of two processes is not `streams`."
+    ),
+    requires=frozenset({"streams_overlap"}),
+    weights={
+        "streams_overlap": (
+            t.STRONG,
+            "kernels of several streams of one context were in flight together; one context is never switched against itself",
+        ),
+        "one_traced_tenant": (t.WEAK, "only one process was seen to launch work"),
+        "sole_resident": (t.STRONG, "nobody else held the engine"),
+        "counters_quiet": (t.STRONG, "nobody else kept SMs active"),
+        "steady_kernels": (t.WEAK, "no rival stretched its kernels"),
+        "nvml_one_process": (t.MODERATE, "the driver lists no other process"),
+        "alternation": (-t.DECISIVE, "different tenants took turns on the engine"),
+        "untraced_resident": (-t.STRONG, "a process that nsys did not trace held the engine"),
+        "counters_loud": (-t.STRONG, "SMs were active while no traced kernel ran"),
+        "several_traced_tenants": (-t.STRONG, "several processes launched work"),
+        "nvml_several_processes": (-t.WEAK, "the driver lists other processes, busy or not"),
+        "mps_daemon": (-t.MODERATE, "an MPS daemon is there to serve several"),
+        "green_contexts": (-t.STRONG, "the SMs were divided"),
+        "mig_instance": (-t.DECISIVE, "the device is an instance: that is `mig`"),
+        "vgpu_name": (-t.DECISIVE, "a virtual GPU has neighbours that it cannot see"),
+        "vgpu_mig_name": (-t.DECISIVE, "a virtual GPU on an instance"),
+    },
+)

@@ -1,0 +1,40 @@
+"""Several tenants take turns on the whole engine."""
+
+from pyanalyze.sharing import thresholds as t
+from pyanalyze.sharing.rules.base import Rule
+
+RULE = Rule(
+    mode="time-slicing",
+    shows=(
+        "Residency of different tenants alternates in slices (about 2 ms when both are busy); their "
+        "short kernels exclude each other; long kernels are stretched by the time they are switched "
+        "out."
+    ),
+    looks_like=(
+        "MPS clients that each fill the GPU run one after the other too, but without slices; recorded "
+        "intervals of two processes overlap under both, so overlap alone says nothing."
+    ),
+    weights={
+        "alternation": (
+            t.DECISIVE,
+            "contexts of different tenants are switched on one engine only when time-sliced",
+        ),
+        "untraced_resident": (t.MODERATE, "a second process held the engine in turns"),
+        "short_kernels_exclude": (t.STRONG, "short kernels of different tenants never ran together"),
+        "stretched_kernels": (t.MODERATE, "stretching by a slice is what a switched-out kernel shows"),
+        "several_traced_tenants": (t.WEAK, "several processes launched work"),
+        "nvml_several_processes": (t.WEAK, "the driver lists several processes"),
+        "one_traced_tenant": (-t.WEAK, "no second process was seen to launch work"),
+        "sole_resident": (-t.STRONG, "nobody else held the engine"),
+        "busy_without_switches": (-t.DECISIVE, "tenants were busy together without switches"),
+        "short_kernels_overlap": (-t.DECISIVE, "short kernels of different tenants ran together"),
+        "steady_kernels": (-t.STRONG, "turns would have stretched repeated kernels"),
+        "counters_quiet": (-t.STRONG, "nobody else kept SMs active"),
+        "mps_daemon": (-t.MODERATE, "an MPS daemon was running"),
+        "mps_percentage": (-t.WEAK, "an MPS percentage was set"),
+        "nvml_mps_clients": (-t.MODERATE, "processes are MPS clients"),
+        "mig_instance": (-t.DECISIVE, "inside an instance that is `mig+time-slicing`"),
+        "vgpu_name": (-t.STRONG, "among virtual machines that is `vgpu-time-sliced`"),
+        "nvml_one_process": (-t.MODERATE, "the driver lists no other process"),
+    },
+)

@@ -1,0 +1,63 @@
+"""Every threshold and weight of the verdict, in one place, with unit and source.
+
+A weight is a log-likelihood ratio in nats: how much more likely the observation is under the mode than
+under the others; e**3 is about 20 to 1. They are stated from what the hardware does and from the captures named
+beside them, they are **not yet calibrated** on many captures: `MAX_CONFIDENCE` keeps every verdict below
+what such weights can claim, and the summary says so.
+"""
+
+from __future__ import annotations
+
+#: A verdict below this posterior is `undetermined` (the contract of the JSON).
+MIN_CONFIDENCE = 0.8
+#: No verdict claims more until the weights are calibrated on simulated and real captures.
+MAX_CONFIDENCE = 0.95
+
+#: Decides: the other explanation would need the record to be wrong. (20:1 to 150:1)
+DECISIVE = 5.0
+#: Speaks clearly for it. (about 20:1)
+STRONG = 3.0
+#: Speaks for it. (about 4:1)
+MODERATE = 1.5
+#: A hint. (about 2:1)
+WEAK = 0.7
+
+#: Prior of modes that need special set-up, in nats below the everyday ones (exclusive, streams, time-slicing, MPS).
+RARE = -3.0
+
+#: Switches between two tenants that make an alternation, not a coincidence (contexts are also switched when one is
+#: created). The real time-slicing captures hold 79 to 1213 of them.
+MIN_ALTERNATIONS = 8.0
+#: Share of neighbouring slices that change tenant, above which tenants took turns. Real: 0.97 to 1.0.
+MIN_ALTERNATION_SHARE = 0.5
+#: Share of all residency held by one tenant, above which the others are noise such as a display or a
+#: context that is created and closed.
+SOLE_RESIDENT_SHARE = 0.99
+#: Slices needed before a sole resident says anything; a context that stays resident may leave just one.
+MIN_SLICES = 1.0
+#: Share of one tenant's busy time with two of its streams at work, above which its streams ran side by side.
+#: The real stream capture shows 0.998, four streams one after the other show 0.
+MIN_STREAM_OVERLAP_SHARE = 0.05
+#: Below this share streams practically did not overlap: tails of one kernel under the head of the next.
+MAX_TAIL_OVERLAP_SHARE = 0.02
+#: Short kernels (a tenth of a slice) of one tenant started while another had work in flight, needed for the
+#: exclusion test.
+MIN_SHORT_KERNELS = 50.0
+#: Share of those that overlap a *short* kernel of the other: time-slicing allows only the one that straddles a switch.
+MAX_EXCLUSION_SHARE = 0.02
+#: Above this share both tenants' short kernels ran at the same time.
+MIN_SHORT_OVERLAP_SHARE = 0.10
+#: Slices' worth of busy time (2.1 ms each) after which a busy rival under time-slicing must have left traces.
+MIN_EXPOSURE = 8.0
+#: Repeated kernels needed beside it.
+MIN_REPEATS = 100.0
+#: Share of repeated kernels stretched by most of a slice: none with nobody there, ~ d / slice with a busy rival.
+MAX_QUIET_STRETCH_SHARE = 0.005
+MIN_STRETCH_SHARE = 0.05
+#: Mean `SM Active` in per cent outside the traced kernels: an idle GPU reads 0 or 1.
+MAX_QUIET_SM_ACTIVE_PCT = 2.0
+MIN_LOUD_SM_ACTIVE_PCT = 20.0
+#: Samples needed for either.
+MIN_COUNTER_SAMPLES = 100.0
+#: Two tenants both busy (or both resident in turns) for less than this share of the time any was: proves nothing.
+MIN_CO_BUSY_SHARE = 0.01

@@ -1,0 +1,81 @@
+"""The only door between Arrow tables of the Rust core and polars.
+
+The core declares every table once, with a version. This module knows which versions the Python side
+understands, checks them before anything is converted, and is the one place to change when they move.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyanalyze import _core
+from pyanalyze.exceptions import TableMismatch
+
+if TYPE_CHECKING:
+    import polars as pl
+
+#: Versions of the tables that this package understands (name -> version).
+KNOWN_VERSIONS: dict[str, int] = {
+    "api_calls": 1,
+    "capture": 1,
+    "charged": 1,
+    "configured": 1,
+    "contexts": 1,
+    "devices": 1,
+    "fact_examples": 1,
+    "facts": 1,
+    "gpu_metrics": 1,
+    "graph_launches": 1,
+    "kernel_occupancy": 1,
+    "kernels": 1,
+    "memops": 1,
+    "nvml_samples": 1,
+    "nvtx": 1,
+    "overlaps": 1,
+    "processes": 1,
+    "quality": 1,
+    "residency": 1,
+    "sm_occupancy": 1,
+    "sources": 1,
+    "switch_events": 1,
+    "switches": 1,
+    "tenant_usage": 1,
+    "tenants": 1,
+    "timeline": 1,
+}
+
+
+def to_frame(table: _core.Table) -> pl.DataFrame:
+    """Convert one table of the core to a polars frame.
+
+    Parameters
+    ----------
+    table
+        A table of the core. Times are ``Int64`` nanoseconds, ids unsigned, repeated names ``Categorical``.
+
+    Returns
+    -------
+    polars.DataFrame
+        The same rows; numbers are not copied.
+
+    Raises
+    ------
+    pyanalyze.exceptions.TableMismatch
+        If the table's ``name@version`` is not one this package understands.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> to_frame(session.table("kernels")).height == session.kernels.height
+    True
+    """
+    import polars as pl
+
+    known = KNOWN_VERSIONS.get(table.name)
+    if table.schema_id != f"{table.name}@{known}":
+        raise TableMismatch(
+            f"table {table.schema_id} is not known to this version of pyanalyze (it knows {table.name}@{known}); "
+            "reinstall pyanalyze so that its compiled part and its Python part are of one version"
+        )
+    return pl.DataFrame(table)

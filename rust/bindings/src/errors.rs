@@ -1,0 +1,35 @@
+//! Which Python exception is it? I/O errors become the builtin ones, every other kind has one class
+//! in `pyanalyze.exceptions`.
+
+use pyanalyze_core::Error;
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+/// The Python exception for a core error.
+pub fn raise(error: Error) -> PyErr {
+    let class = match &error {
+        Error::Io { action, path, source } => {
+            let message = format!("cannot {action}: {source}");
+            // OSError(errno, text, file) picks FileNotFoundError, PermissionError, ... by itself.
+            return match source.raw_os_error() {
+                Some(code) => PyOSError::new_err((code, message, path.display().to_string())),
+                None => PyOSError::new_err(error.to_string()),
+            };
+        }
+        Error::Argument(text) => return PyValueError::new_err(text.clone()),
+        Error::NotSqlite { .. } | Error::NotAnExport { .. } => "NotACapture",
+        Error::Damaged { .. } => "CaptureDamaged",
+        Error::Unfinished { .. } => "CaptureUnfinished",
+        Error::Changed { .. } => "CaptureChanged",
+        Error::Samples { .. } => "SamplesUnreadable",
+        Error::Schema { .. } => "TableMismatch",
+        Error::Cancelled => "Cancelled",
+    };
+    let text = error.to_string();
+    Python::attach(|py| {
+        py.import("pyanalyze.exceptions")
+            .and_then(|module| module.getattr(class))
+            .and_then(|class| class.call1((text.clone(),)))
+            .map_or_else(|_| PyRuntimeError::new_err(text.clone()), PyErr::from_value)
+    })
+}

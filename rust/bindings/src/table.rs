@@ -1,0 +1,102 @@
+//! How does a table cross to Python and back? One class, the Arrow PyCapsule protocol, no pyarrow.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
+use arrow_schema::{DataType, Field};
+use pyanalyze_core::fold::Tables;
+use pyanalyze_core::schema;
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict};
+use pyo3_arrow::ffi::{to_stream_pycapsule, ArrayIterator};
+use pyo3_arrow::PyTable;
+
+use crate::errors;
+
+/// One declared table: an Arrow stream with its `name@version`.
+#[pyclass(frozen, module = "pyanalyze._core")]
+pub struct Table {
+    declared: &'static schema::Table,
+    batch: RecordBatch,
+}
+
+#[pymethods]
+impl Table {
+    #[getter]
+    fn name(&self) -> &'static str {
+        self.declared.name
+    }
+
+    #[getter]
+    fn schema_id(&self) -> String {
+        self.declared.id()
+    }
+
+    #[getter]
+    fn num_rows(&self) -> usize {
+        self.batch.num_rows()
+    }
+
+    fn __len__(&self) -> usize {
+        self.batch.num_rows()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Table {} with {} rows>", self.declared.id(), self.batch.num_rows())
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyCapsule>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let schema = self.batch.schema();
+        let field = Field::new_struct("", schema.fields().clone(), false).with_metadata(schema.metadata().clone());
+        let rows: ArrayRef = Arc::new(StructArray::from(self.batch.clone()));
+        debug_assert!(matches!(rows.data_type(), DataType::Struct(_)));
+        let reader = Box::new(ArrayIterator::new([Ok(rows)], Arc::new(field)));
+        Ok(to_stream_pycapsule(py, reader, requested_schema)?)
+    }
+}
+
+/// Tables to Python, by name.
+pub fn to_python(py: Python<'_>, tables: Tables) -> PyResult<Py<PyDict>> {
+    let out = PyDict::new(py);
+    for (name, batch) in tables {
+        out.set_item(name, one(py, name, batch)?)?;
+    }
+    Ok(out.unbind())
+}
+
+/// One table to Python.
+pub fn one(py: Python<'_>, name: &str, batch: RecordBatch) -> PyResult<Py<Table>> {
+    Py::new(py, Table { declared: declared(name)?, batch })
+}
+
+fn declared(name: &str) -> PyResult<&'static schema::Table> {
+    schema::table(name).ok_or_else(|| PyKeyError::new_err(format!("no table is named {name}")))
+}
+
+/// Tables from Python: our own class as it is, anything else with an Arrow stream brought to the declared types.
+pub fn from_python(tables: &Bound<'_, PyDict>) -> PyResult<Tables> {
+    let mut out: BTreeMap<&'static str, RecordBatch> = Tables::new();
+    for (name, value) in tables.iter() {
+        let declared = declared(&name.extract::<String>()?)?;
+        let batch = match value.cast::<Table>() {
+            Ok(own) if std::ptr::eq(own.get().declared, declared) => own.get().batch.clone(),
+            _ => foreign(declared, &value)?,
+        };
+        out.insert(declared.name, batch);
+    }
+    Ok(out)
+}
+
+fn foreign(declared: &'static schema::Table, value: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
+    let (batches, arrow_schema) = value.extract::<PyTable>()?.into_inner();
+    let whole = arrow_select::concat::concat_batches(&arrow_schema, &batches);
+    let whole = whole.map_err(|e| errors::raise(pyanalyze_core::Error::schema(&declared.id(), e.to_string())))?;
+    schema::conform(declared, &whole).map_err(errors::raise)
+}
