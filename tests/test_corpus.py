@@ -1,0 +1,140 @@
+"""Real captures through the public face: what is known of them must be what we say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import pyanalyze
+from pyanalyze.report.model import unexplained_nulls
+from pyanalyze.session import Session
+
+#: What the corpus README states of the sharing of each capture.
+KNOWN_MODES = {
+    "ctxsw-ada-timeslice/utils__report1.nsys2026": "time-slicing",
+    "ctxsw-ada-timeslice/paging__ada-1.nsys2026": "time-slicing",
+    "ctxsw-ada-timeslice/paging__ada-sync-iteration.nsys2026": "time-slicing",
+    "ctxsw-ada-timeslice/paging__report1.nsys2026": "time-slicing",
+    "concurrent-examples/mps_profile.nsys2025": "mps-partitioned",
+    "concurrent-examples/cuda_stream_profile.nsys2025": "streams",
+    "mig-a30/report1": "mig",
+    "mig-a30/report1.nsys2026": "mig",
+    "mig-a30/report2": "mig",
+    "mig-a30/report3": "mig",
+    "mig-a30/report3.nsys2023": "mig",
+    "mig-a30/report3.nsys2026": "mig",
+    "pipit/perlmutter-cloverleaf-cuda": "exclusive",
+    "rtx3090-gpumetrics/report2.nsys2022": "exclusive",
+    "rtx3090-gpumetrics/report2.nsys2023": "exclusive",
+    "rtx3090-gpumetrics/report2.nsys2026": "exclusive",
+    "nsys-ai/h100_2gpu_1s": "exclusive",
+}
+
+
+def exports(corpus: Path) -> list[Path]:
+    found = sorted(corpus.glob("exports/*/*.sqlite"))
+    assert len(found) == 49
+    return found
+
+
+@pytest.mark.parametrize(("capture", "mode"), KNOWN_MODES.items())
+def test_the_known_sharing_is_named(corpus: Path, capture: str, mode: str) -> None:
+    verdicts = pyanalyze.load(corpus / "exports" / f"{capture}.sqlite").classify()
+    assert {v.mode for v in verdicts} == {mode}
+    assert all(v.evidence for v in verdicts)
+
+
+def test_several_streams_are_not_concurrency(corpus: Path) -> None:
+    for name in ("report2", "report2.nsys2026"):
+        verdict = pyanalyze.load(corpus / "exports" / "test-cuda-4streams" / f"{name}.sqlite").classify()[0]
+        assert verdict.mode in ("exclusive", "undetermined")
+        assert "streams" not in [rival.mode for rival in verdict.rivals]
+
+
+def test_the_untraced_process_is_not_overlooked(corpus: Path) -> None:
+    """A tool that reads only kernels calls this capture exclusive."""
+    session = pyanalyze.load(corpus / "exports/ctxsw-ada-timeslice/utils__report1.nsys2026.sqlite")
+    device = session.report().devices[0]
+    assert device.sharing.mode == "time-slicing"
+    assert device.sharing.basis == "observed"
+    tenants = {tenant.pid or tenant.host_pid: tenant for tenant in device.tenants}
+    assert set(tenants) == {30428, 30398}
+    slices = session.residency.filter("complete").with_columns(
+        (pl.col("end_ns") - pl.col("start_ns")).alias("length_ns")
+    )
+    per_context = {
+        row["hw_context"]: (row["n"], round(row["median"] / 1e6, 3))
+        for row in slices.group_by("hw_context")
+        .agg(pl.len().alias("n"), pl.col("length_ns").median().alias("median"))
+        .iter_rows(named=True)
+    }
+    assert per_context[830] == (606, 2.131)
+    assert per_context[814] == (607, 2.135)
+    assert device.context_switches is not None
+    assert device.context_switches.median_cost_ns is not None
+    assert round(device.context_switches.median_cost_ns / 1000, 1) == 42.7
+    assert device.context_switches.cost_kind == "gap"
+    traced = tenants[30428]
+    assert traced.busy_ns is not None
+    assert traced.charged_ns is not None
+    assert round(traced.busy_ns / 1e6, 1) == 2511.7
+    assert round(traced.charged_ns / 1e6, 1) == 1230.8
+    assert tenants[30398].busy_ns is None, "an untraced process has no known kernels, which is not zero"
+
+
+def test_sql_of_evidence_yields_its_number(corpus: Path) -> None:
+    import sqlite3
+
+    path = corpus / "exports/ctxsw-ada-timeslice/utils__report1.nsys2026.sqlite"
+    evidence = pyanalyze.load(path).report().devices[0].sharing.evidence
+    checked = 0
+    for item in evidence:
+        if item.sql is not None and item.value is not None:
+            with sqlite3.connect(f"file:{path}?immutable=1", uri=True) as db:
+                (number,) = db.execute(item.sql).fetchone()
+            assert number == pytest.approx(item.value, rel=0.01)
+            checked += 1
+    assert checked >= 1
+
+
+def test_every_real_capture_becomes_a_report(corpus: Path) -> None:
+    """Also those that no other test names: no error, no unexplained null, valid JSON."""
+    for path in exports(corpus):
+        session: Session = pyanalyze.load(path)
+        report = session.report()
+        assert json.loads(report.to_json())["schema"] == "pyanalyze.report/1"
+        assert unexplained_nulls(report) == [], path
+        for device in report.devices:
+            assert (device.sharing.mode == "undetermined") == (device.sharing.confidence < 0.8)
+            if device.sharing.mode == "undetermined":
+                assert device.sharing.missing, f"{path}: undetermined without saying what is missing"
+
+
+def test_whole_graph_launches_are_busy_time(corpus: Path) -> None:
+    name = "jaxtoolbox-gb200/nsys_report_cuda_graph_pdl_stream_capture.nsys2026.sqlite"
+    session = pyanalyze.load(corpus / "exports" / name)
+    assert session.kernels.is_empty()
+    assert session.graph_launches.height == 1
+    graph = session.graph_launches.row(0, named=True)
+    assert session.tenant_usage["busy_ns"].to_list() == [graph["end_ns"] - graph["start_ns"]]
+
+
+def test_the_cuda_ordinal_is_not_the_gpu_id(corpus: Path) -> None:
+    session = pyanalyze.load(corpus / "exports/pipit/perlmutter-cloverleaf-cuda.sqlite")
+    used = session.kernels["device_id"].unique().to_list()
+    device = session.devices.filter(pl.col("device_id").is_in(used)).row(0, named=True)
+    assert (device["gpu_id"], device["bus_location"]) == (3, "0000:03:00.0")
+
+
+def test_nothing_in_the_corpus_changes(corpus: Path) -> None:
+    def state() -> dict[str, tuple[int, int]]:
+        return {str(p): (p.stat().st_size, p.stat().st_mtime_ns) for p in corpus.rglob("*") if p.is_file()}
+
+    before = state()
+    assert len(before) > 200
+    for path in exports(corpus)[:10]:
+        pyanalyze.load(path)
+    assert state() == before

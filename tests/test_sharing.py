@@ -1,0 +1,206 @@
+"""The verdict on hand-made facts: both sides of each threshold, and what must never be concluded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pyanalyze.sharing import MODES, RULES, Case, Configured, Fact, judge, observe
+from pyanalyze.sharing import thresholds as t
+
+
+def fact(value: float, n: int = 1000, unit: str = "1") -> Fact:
+    return Fact(value, unit, n, "observed", "hand-made")
+
+
+def case(facts: dict[str, float], **changes: object) -> Case:
+    made = {name: fact(value) for name, value in facts.items()}
+    base = Case(0, "NVIDIA A100-SXM4-40GB", None, None, None, (8, 0), 108, made, (), {}, ("a", "b"))
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+TURNS = {
+    "busy_ns": 1e9,
+    "switch_records": 2430,
+    "traced_tenants": 1,
+    "switches_between_tenants": 1213,
+    "alternation_share": 0.99,
+    "median_slice_ns": 2.13e6,
+    "resident_share_top": 0.51,
+    "resident_share_untraced": 0.51,
+    "stream_overlap_share": 0.0,
+    "streams_used": 1,
+}
+ALONE = {
+    "busy_ns": 1e9,
+    "traced_tenants": 1,
+    "stream_overlap_share": 0.0,
+    "streams_used": 1,
+    "preemption_exposure": 470.0,
+    "stretched_share": 0.0,
+}
+
+
+def test_turns_are_time_slicing_even_beside_one_traced_process() -> None:
+    verdict = judge(case(TURNS))
+    assert (verdict.mode, verdict.basis) == ("time-slicing", "observed")
+    assert verdict.confidence <= t.MAX_CONFIDENCE
+
+
+def test_an_mps_daemon_does_not_outweigh_switches() -> None:
+    daemon = [Configured("process-list", "mps_daemon", "nvidia-cuda-mps-server")]
+    verdict = judge(case(TURNS, configured=daemon))
+    assert verdict.mode == "time-slicing"
+    assert verdict.configured == "mps"
+    assert verdict.agrees is False
+
+
+@pytest.mark.parametrize(("switches", "seen"), [(t.MIN_ALTERNATIONS - 1, False), (t.MIN_ALTERNATIONS, True)])
+def test_a_few_switches_are_no_alternation(switches: float, seen: bool) -> None:
+    assert ("alternation" in observe(case({**TURNS, "switches_between_tenants": switches}))) is seen
+
+
+@pytest.mark.parametrize(
+    ("fact_name", "below", "above", "observation"),
+    [
+        ("alternation_share", t.MIN_ALTERNATION_SHARE - 0.01, t.MIN_ALTERNATION_SHARE, "alternation"),
+        (
+            "stream_overlap_share",
+            t.MIN_STREAM_OVERLAP_SHARE - 0.001,
+            t.MIN_STREAM_OVERLAP_SHARE,
+            "streams_overlap",
+        ),
+        ("stream_overlap_share", t.MAX_TAIL_OVERLAP_SHARE + 0.001, t.MAX_TAIL_OVERLAP_SHARE, "streams_apart"),
+        (
+            "short_overlap_share",
+            t.MIN_SHORT_OVERLAP_SHARE - 0.001,
+            t.MIN_SHORT_OVERLAP_SHARE,
+            "short_kernels_overlap",
+        ),
+        (
+            "short_overlap_share",
+            t.MAX_EXCLUSION_SHARE + 0.001,
+            t.MAX_EXCLUSION_SHARE,
+            "short_kernels_exclude",
+        ),
+        ("preemption_exposure", t.MIN_EXPOSURE - 0.1, t.MIN_EXPOSURE, "steady_kernels"),
+        ("metric_outside_pct", t.MAX_QUIET_SM_ACTIVE_PCT + 0.1, t.MAX_QUIET_SM_ACTIVE_PCT, "counters_quiet"),
+        ("metric_outside_pct", t.MIN_LOUD_SM_ACTIVE_PCT - 0.1, t.MIN_LOUD_SM_ACTIVE_PCT, "counters_loud"),
+    ],
+)
+def test_both_sides_of_each_threshold(fact_name: str, below: float, above: float, observation: str) -> None:
+    facts = {**TURNS, **ALONE}
+    assert observation not in observe(case({**facts, fact_name: below}))
+    assert observation in observe(case({**facts, fact_name: above}))
+
+
+def test_too_few_short_kernels_say_nothing() -> None:
+    few = {"short_overlap_share": fact(0.9, n=int(t.MIN_SHORT_KERNELS) - 1)}
+    assert "short_kernels_overlap" not in observe(case({}, facts=few))
+
+
+def test_steady_kernels_carry_exclusive_as_a_deduction() -> None:
+    verdict = judge(case(ALONE, tenants=("a",)))
+    assert (verdict.mode, verdict.basis) == ("exclusive", "inferred")
+    assert "context_switches" in [gap.what for gap in verdict.missing]
+
+
+def test_one_kernel_alone_proves_nothing() -> None:
+    verdict = judge(case({"busy_ns": 1e6, "traced_tenants": 1, "stream_overlap_share": 0.0}, tenants=("a",)))
+    assert verdict.mode == "undetermined"
+    assert verdict.confidence < t.MIN_CONFIDENCE
+    assert verdict.missing
+
+
+@pytest.mark.parametrize("state", ["absent", "empty"])
+def test_no_switch_table_never_proves_exclusive_or_mig(state: str) -> None:
+    verdict = judge(
+        case({"busy_ns": 1e6, "traced_tenants": 1}, sources={"switch_events": state}, tenants=("a",))
+    )
+    assert verdict.mode == "undetermined"
+
+
+def test_overlapping_intervals_of_two_processes_never_prove_mps() -> None:
+    verdict = judge(
+        case({"busy_ns": 1e9, "traced_tenants": 2, "co_busy_share": 0.99, "stream_overlap_share": 0.0})
+    )
+    assert verdict.mode == "undetermined"
+
+
+def test_tenants_never_busy_together_prove_nothing() -> None:
+    daemon = [Configured("process-list", "mps_daemon", "nvidia-cuda-mps-server")]
+    facts = {"busy_ns": 1e9, "traced_tenants": 2, "co_busy_share": 0.001}
+    verdict = judge(case(facts, configured=daemon))
+    assert verdict.mode == "undetermined"
+    assert "co_run" in [gap.what for gap in verdict.missing]
+
+
+def test_an_idle_gpu_has_no_mode() -> None:
+    verdict = judge(case({}, tenants=()))
+    assert verdict.mode == "undetermined"
+    assert "Nothing ran" in verdict.summary
+
+
+def test_a_percentage_of_100_is_no_cap() -> None:
+    rows = [Configured("environment", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")]
+    assert "mps_percentage" not in observe(case({}, configured=rows))
+
+
+@pytest.mark.parametrize(
+    ("changes", "facts", "mode"),
+    [
+        ({"mig_profile": "3g.20gb", "tenants": ("a",)}, ALONE, "mig"),
+        ({"mig_profile": "1c.3g.20gb", "tenants": ("a",)}, ALONE, "mig-shared-ci"),
+        (
+            {"mig_profile": "3g.20gb"},
+            {"busy_ns": 1e9, "traced_tenants": 2, "co_busy_share": 0.9, "short_overlap_share": 0.0},
+            "mig+time-slicing",
+        ),
+        (
+            {"mig_profile": "3g.20gb"},
+            {"busy_ns": 1e9, "traced_tenants": 2, "co_busy_share": 0.9, "short_overlap_share": 0.6},
+            "mig+mps",
+        ),
+        ({"vgpu_profile": "T4-4Q", "tenants": ("a",)}, ALONE, "vgpu-time-sliced"),
+        ({"vgpu_profile": "A100X-3-20C", "tenants": ("a",)}, ALONE, "vgpu-mig"),
+        ({"green_contexts": 2, "tenants": ("a",)}, ALONE, "green-contexts"),
+        ({}, {"busy_ns": 1e9, "traced_tenants": 2, "co_busy_share": 0.9, "short_overlap_share": 0.6}, "mps"),
+        ({}, {"busy_ns": 1e9, "traced_tenants": 1, "stream_overlap_share": 0.9}, "streams"),
+        (
+            {"configured": [Configured("environment", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "50")]},
+            {"busy_ns": 1e9, "traced_tenants": 2, "co_busy_share": 0.9, "short_overlap_share": 0.6},
+            "mps-partitioned",
+        ),
+        (
+            {"configured": [Configured("environment", "CUDA_MPS_SM_PARTITION", "GPU-1/0")]},
+            {"busy_ns": 1e9, "traced_tenants": 2, "co_busy_share": 0.9, "short_overlap_share": 0.6},
+            "mps-static-partition",
+        ),
+        (
+            {"compute_capability": (6, 0), "configured": [Configured("process-list", "mps_daemon", "x")]},
+            {"busy_ns": 1e9, "traced_tenants": 2, "co_busy_share": 0.9, "short_overlap_share": 0.6},
+            "mps-pre-volta",
+        ),
+        (
+            {"configured": [Configured("environment", "CUDA_DEVICE_SM_LIMIT", "30")], "tenants": ("a",)},
+            {"busy_ns": 1e9, "traced_tenants": 1},
+            "software-limited",
+        ),
+        ({}, TURNS, "time-slicing"),
+        ({"tenants": ("a",)}, ALONE, "exclusive"),
+    ],
+)
+def test_every_mode_has_a_case(changes: dict[str, object], facts: dict[str, float], mode: str) -> None:
+    assert judge(case(facts, **changes)).mode == mode
+
+
+def test_rules_are_complete_and_say_why() -> None:
+    assert [rule.mode for rule in RULES] == list(MODES[:-1])
+    files = {p.stem for p in Path(__file__).parent.parent.glob("pyanalyze/sharing/rules/*.py")}
+    assert files - {"__init__", "base"} == {rule.mode.replace("-", "_").replace("+", "_") for rule in RULES}
+    for rule in RULES:
+        assert rule.shows.endswith(".")
+        assert rule.looks_like.endswith(".")
+        assert all(why for _, why in rule.weights.values())
