@@ -20,7 +20,7 @@ from typing import Any
 import polars as pl
 import sqlite_utils
 
-from pyanalyze.exceptions import SamplesUnreadable
+from pyanalyze.exceptions import OutputExists, SamplesUnreadable
 
 _Kind = type[int] | type[float] | type[str]
 
@@ -71,6 +71,8 @@ REPORTS: dict[str, dict[str, tuple[str, _Kind]]] = {
 }
 
 _POLARS: dict[_Kind, type[pl.DataType]] = {int: pl.Int64, float: pl.Float64, str: pl.String}
+
+_REPORT_KEY = ("report", "source")
 
 # What `nsys stats > file` prints between the tables.
 _CHATTER = re.compile(r"Processing \[|Generating |Exporting|Using |NOTICE|WARNING|SKIPPED|\s*\*\*|#")
@@ -168,6 +170,10 @@ def load_reports(
         As for `read_report`, and when two files give the same (report, source).
     OSError
         A file cannot be read.
+    OutputExists
+        `database` holds a table of one of these names with other columns; it is left as it was.
+    sqlite3.Error
+        `database` is no database or cannot be written.
 
     Examples
     --------
@@ -194,16 +200,10 @@ def load_reports(
     store = sqlite_utils.Database(database, memory=database is None, strict=True, execute_plugins=False)
     try:
         with store.atomic():
-            store.table("reports").create(
-                {"report": str, "source": str, "path": str, "rows": int},
-                pk=("report", "source"),
-                if_not_exists=True,
-            )
+            _create(store, "reports", {"report": str, "source": str, "path": str, "rows": int}, _REPORT_KEY)
             for report, columns in REPORTS.items():
-                store.table(report).create(
-                    {"source": str, "row": int, **dict(columns.values())},
-                    pk=("source", "row"),
-                    if_not_exists=True,
+                _create(
+                    store, report, {"source": str, "row": int, **dict(columns.values())}, ("source", "row")
                 )
             for (report, source), table in tables.items():
                 store.table(report).delete_where("source = ?", [source])
@@ -217,7 +217,7 @@ def load_reports(
                     "path": str(table.path),
                     "rows": table.rows.height,
                 }
-                store.table("reports").upsert(entry, pk=("report", "source"))
+                store.table("reports").upsert(entry, pk=_REPORT_KEY)
     except BaseException:
         store.close()
         raise
@@ -320,6 +320,14 @@ def compare_kernel_summary(
             )
         )
     return pl.concat(parts).sort("name", "order", nulls_last=True).drop("order")
+
+
+def _create(store: sqlite_utils.Database, name: str, columns: dict[str, _Kind], key: tuple[str, ...]) -> None:
+    table = store.table(name)
+    if not table.exists():
+        table.create(columns, pk=key)
+    elif table.columns_dict.keys() != columns.keys():
+        raise OutputExists(f"the database holds a table {name} that is not ours; name another database")
 
 
 def _read(path: Path) -> list[ReportTable]:

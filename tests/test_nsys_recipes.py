@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pyanalyze.exceptions import SamplesUnreadable
+from pyanalyze.exceptions import OutputExists, SamplesUnreadable
 from pyanalyze.nsys_recipes import REPORTS, compare_kernel_summary, load_reports, read_report
 
 CORPUS = Path(os.environ.get("PYANALYZE_CORPUS", Path(__file__).parents[1] / ".." / "shared" / "corpus"))
@@ -120,6 +120,17 @@ def test_loading_again_replaces_and_a_bad_file_changes_nothing(tmp_path: Path) -
     connection.close()
 
 
+def test_a_database_with_other_tables_of_these_names_is_left_as_it_was(tmp_path: Path) -> None:
+    file = write(tmp_path, "run_cuda_gpu_kern_sum.csv", KERNELS)
+    connection = sqlite3.connect(tmp_path / "mine.sqlite")
+    connection.execute("CREATE TABLE cuda_kern_exec_sum (title TEXT)")
+    connection.commit()
+    with pytest.raises(OutputExists, match="a table cuda_kern_exec_sum that is not ours"):
+        load_reports([file], tmp_path / "mine.sqlite")
+    assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("cuda_kern_exec_sum",)]
+    connection.close()
+
+
 def test_two_files_of_one_name_are_not_mixed(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -142,6 +153,8 @@ def test_disagreements_have_a_reason(tmp_path: Path) -> None:
         (g, None, None, None, "only in the nsys report"),
         (None, None, None, None, "only in our kernels"),
     ]
+    nameless = rows.with_columns(name=pl.when(pl.col("name") == f).then("name"))  # g() becomes null
+    assert compare_kernel_summary(nameless, ours({f: [100, 200], None: [100]})).rows() == []
     # 100, 200, 204: one more, and everything but the shortest differs.
     found = compare_kernel_summary(rows, ours({f: [100, 200, 204], g: [100]}))
     assert found.rows() == [

@@ -66,6 +66,10 @@ def test_rows_types_keys_and_report_come_back(tmp_path: Path) -> None:
     assert query(out, "SELECT name FROM pragma_table_info('devices') WHERE pk > 0 ORDER BY pk") == [
         ("device_id",), ("capture",),
     ]  # fmt: skip
+    strict = query(
+        out, "SELECT name, strict FROM pragma_table_list WHERE name NOT LIKE 'sqlite_%' ORDER BY name"
+    )
+    assert strict == [(name, 1) for name in ("contexts", "devices", "kernels", "overlaps", "report")]
     plan = query(
         out, "EXPLAIN QUERY PLAN SELECT * FROM kernels WHERE capture = 0 AND pid = 7 AND correlation_id = 1"
     )

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pyanalyze.context.base import Reader, Row, once, pairs, real_pid
 
 _LINE = re.compile(
-    r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} (?P<role>Control|Other|Server)\s+(?P<pid>\d+)\] (?P<text>.*)"
+    r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} (?:Control|Other|Server)\s+(?P<pid>\d+)\] (?P<text>.*)"
 )
 _DAEMON = re.compile(r"Starting control daemon|Accepting connection|NEW CLIENT|NEW SERVER")
 _SERVER = re.compile(r"NEW SERVER (\d+): Ready|Starting new server (\d+) ")
@@ -44,7 +44,7 @@ def _rows(line: re.Match[str]) -> Iterator[Row]:
     text = line["text"]
     # The child that becomes a server logs `Starting new server` still under the role Control, with a pid of
     # its own: only what the daemon alone says names the daemon.
-    if line["role"] == "Control" and _DAEMON.match(text):
+    if _DAEMON.match(text):
         yield Row("mps_daemon", "nvidia-cuda-mps-control", real_pid(line["pid"]))
     if found := _SERVER.match(text):
         yield Row("mps_server", "nvidia-cuda-mps-server", real_pid(found[1] or found[2]))
