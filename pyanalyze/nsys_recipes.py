@@ -1,0 +1,473 @@
+"""Summaries that `nsys stats` already wrote: read, kept in one database, compared with ours.
+
+People have these files beside their captures, and NVIDIA's sums are an oracle for ours. A report is
+recognised by its columns, not by its file name: names are chosen freely, columns are NVIDIA's.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import sqlite_utils
+
+from pyanalyze.exceptions import OutputExists, SamplesUnreadable
+
+_Kind = type[int] | type[float] | type[str]
+
+
+def _distribution(header: str, name: str) -> dict[str, tuple[str, _Kind]]:
+    """Name the five columns that nsys gives for every quantity; whole nanoseconds stay integers."""
+    return {
+        f"{header}Avg(ns)": (f"{name}avg_ns", float),
+        f"{header}Med(ns)": (f"{name}med_ns", float),
+        f"{header}Min(ns)": (f"{name}min_ns", int),
+        f"{header}Max(ns)": (f"{name}max_ns", int),
+        f"{header}StdDev(ns)": (f"{name}stddev_ns", float),
+    }
+
+
+# Report -> header without spaces -> our name and type. One entry more is all that a new report takes.
+# Headers are compared without spaces because nsys 2021 wrote `Time(%)` where later ones write `Time (%)`.
+REPORTS: dict[str, dict[str, tuple[str, _Kind]]] = {
+    "cuda_gpu_kern_sum": {
+        "Time(%)": ("time_percent", float),
+        "TotalTime(ns)": ("total_time_ns", int),
+        "Instances": ("instances", int),
+        **_distribution("", ""),
+        "Name": ("name", str),
+    },
+    "cuda_gpu_mem_time_sum": {
+        "Time(%)": ("time_percent", float),
+        "TotalTime(ns)": ("total_time_ns", int),
+        "Count": ("count", int),
+        **_distribution("", ""),
+        "Operation": ("operation", str),
+    },
+    "cuda_kern_exec_sum": {
+        "PID": ("pid", int),
+        "TID": ("tid", int),
+        "DevId": ("dev_id", int),
+        "Count": ("count", int),
+        "QCount": ("queue_count", int),
+        # T: from the start of the API call to the end of the kernel, A: the call, Q: end of the call to the
+        # start of the kernel (null where the kernel started before the call returned), K: the kernel.
+        **_distribution("T", "total_"),
+        **_distribution("A", "api_"),
+        **_distribution("Q", "queue_"),
+        **_distribution("K", "kernel_"),
+        "APIName": ("api_name", str),
+        "KernelName": ("kernel_name", str),
+    },
+}
+
+_POLARS: dict[_Kind, type[pl.DataType]] = {int: pl.Int64, float: pl.Float64, str: pl.String}
+
+_REPORT_KEY = ("report", "source")
+
+# What `nsys stats > file` prints between the tables.
+_CHATTER = re.compile(r"Processing \[|Generating |Exporting|Using |NOTICE|WARNING|SKIPPED|\s*\*\*|#")
+
+
+@dataclass(frozen=True)
+class ReportTable:
+    """One report of one capture.
+
+    Attributes
+    ----------
+    report
+        NVIDIA's name of the report, such as `cuda_gpu_kern_sum`.
+    source
+        What it was made from: the file name without the report's name and the extension.
+    path
+        The file it was read from.
+    rows
+        One row per line, columns named and typed as in `REPORTS`; times in ns. Null: nsys left it empty.
+    """
+
+    report: str
+    source: str
+    path: Path
+    rows: pl.DataFrame
+
+
+def read_report(path: str | os.PathLike[str]) -> ReportTable:
+    r"""Read one summary that `nsys stats --format csv|tsv|json` wrote.
+
+    Parameters
+    ----------
+    path
+        The file, or what was redirected from standard output: nsys's own lines around the table, and tables
+        of other reports, are skipped.
+
+    Returns
+    -------
+    ReportTable
+        Report, source and typed rows.
+
+    Raises
+    ------
+    SamplesUnreadable
+        No known report, several of them, or a value that is not what its column promises. The message names
+        the file, the line, and the reports that are known.
+    OSError
+        The file cannot be read.
+
+    Notes
+    -----
+    Only nanoseconds are read: a file made with `--timeunit` other than `nsec` is rounded and is refused.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> text = "Time (%),Total Time (ns),Count,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Operation\n"
+    >>> text += "100.0,960,2,480.0,480.0,480,480,0.0,[CUDA memset]\n"
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "run_cuda_gpu_mem_time_sum.csv"
+    ...     _ = file.write_text(text)
+    ...     table = read_report(file)
+    >>> table.report, table.source, table.rows["total_time_ns"].to_list()
+    ('cuda_gpu_mem_time_sum', 'run', [960])
+    """
+    tables = _read(Path(path))
+    if len(tables) > 1:
+        found = ", ".join(table.report for table in tables)
+        raise SamplesUnreadable(f"{path} holds {len(tables)} reports ({found}); read it with load_reports")
+    return tables[0]
+
+
+def load_reports(
+    paths: Iterable[str | os.PathLike[str]], database: str | Path | None = None
+) -> sqlite_utils.Database:
+    r"""Read many summaries into one database.
+
+    Parameters
+    ----------
+    paths
+        Files as for `read_report`; one that holds several reports gives them all.
+    database
+        A SQLite file to add to, made where it is missing; in memory without it.
+
+    Returns
+    -------
+    sqlite_utils.Database
+        A table per report, its columns those of `REPORTS` after `source` and `row` (its key, counted from 0),
+        and `reports` with `report`, `source`, `path`, `rows`. Loading a (report, source) again replaces it.
+        All files are added or, if one cannot be read, none.
+
+    Raises
+    ------
+    SamplesUnreadable
+        As for `read_report`, and when two files give the same (report, source).
+    OSError
+        A file cannot be read.
+    OutputExists
+        `database` holds a table of one of these names with other columns; it is left as it was.
+    sqlite3.Error
+        `database` is no database or cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> text = "Time (%),Total Time (ns),Count,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Operation\n"
+    >>> text += "100.0,960,2,480.0,480.0,480,480,0.0,[CUDA memset]\n"
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "run_cuda_gpu_mem_time_sum.csv"
+    ...     _ = file.write_text(text)
+    ...     database = load_reports([file])
+    >>> list(database.query("SELECT source, total_time_ns FROM cuda_gpu_mem_time_sum"))
+    [{'source': 'run', 'total_time_ns': 960}]
+    >>> database.close()
+    """
+    tables: dict[tuple[str, str], ReportTable] = {}
+    for path in paths:
+        for table in _read(Path(path)):
+            other = tables.setdefault((table.report, table.source), table)
+            if other is not table:
+                raise SamplesUnreadable(
+                    f"{table.path} and {other.path} both give {table.report} of "
+                    f"{table.source}; rename one of them"
+                )
+    store = sqlite_utils.Database(database, memory=database is None, strict=True, execute_plugins=False)
+    try:
+        with store.atomic():
+            _create(store, "reports", {"report": str, "source": str, "path": str, "rows": int}, _REPORT_KEY)
+            for report, columns in REPORTS.items():
+                _create(
+                    store, report, {"source": str, "row": int, **dict(columns.values())}, ("source", "row")
+                )
+            for (report, source), table in tables.items():
+                store.table(report).delete_where("source = ?", [source])
+                store.table(report).insert_all(
+                    {"source": source, "row": number, **row}
+                    for number, row in enumerate(table.rows.iter_rows(named=True))
+                )
+                entry = {
+                    "report": report,
+                    "source": source,
+                    "path": str(table.path),
+                    "rows": table.rows.height,
+                }
+                store.table("reports").upsert(entry, pk=_REPORT_KEY)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def compare_kernel_summary(
+    report_rows: pl.DataFrame, kernels: pl.DataFrame, tolerance: float = 0.0
+) -> pl.DataFrame:
+    """List where NVIDIA's kernel summary and our kernels disagree.
+
+    Parameters
+    ----------
+    report_rows
+        Rows of `cuda_gpu_kern_sum` with full names (not `:base` or `:mangled`).
+    kernels
+        Our `kernels`: `name`, `start_ns`, `end_ns`. All captures in it count together.
+    tolerance
+        Relative difference that is no disagreement, beyond the one decimal that nsys prints.
+
+    Returns
+    -------
+    polars.DataFrame
+        One row per disagreement, sorted by name: `name`, `quantity` (`instances`, `total_time_ns`, `avg_ns`,
+        `med_ns`, `min_ns`, `max_ns`; null where a side lacks the kernel), `nsys`, `ours`, `reason`. No rows:
+        they agree.
+
+    Raises
+    ------
+    ValueError
+        `tolerance` is negative.
+    polars.exceptions.ColumnNotFoundError
+        A column is missing.
+
+    Examples
+    --------
+    >>> nsys = pl.DataFrame({"name": ["f()"], "instances": [2], "total_time_ns": [30], "avg_ns": [15.0],
+    ...                      "med_ns": [15.0], "min_ns": [10], "max_ns": [20]})
+    >>> kernels = pl.DataFrame({"name": ["f()", "f()"], "start_ns": [0, 50], "end_ns": [10, 71]})
+    >>> compare_kernel_summary(nsys, kernels).select("quantity", "nsys", "ours").rows()
+    [('total_time_ns', 30.0, 31.0), ('avg_ns', 15.0, 15.5), ('med_ns', 15.0, 15.5), ('max_ns', 20.0, 21.0)]
+    """
+    if tolerance < 0:
+        raise ValueError(f"tolerance is {tolerance}; it must not be negative")
+    quantities = ["instances", "total_time_ns", "avg_ns", "med_ns", "min_ns", "max_ns"]
+    duration = pl.col("end_ns") - pl.col("start_ns")
+    ours = (
+        kernels.select(pl.col("name").cast(pl.String), duration.alias("duration"))
+        .group_by("name")
+        .agg(
+            pl.len().cast(pl.Float64).alias("instances"),
+            pl.col("duration").sum().cast(pl.Float64).alias("total_time_ns"),
+            pl.col("duration").mean().alias("avg_ns"),
+            pl.col("duration").median().alias("med_ns"),
+            pl.col("duration").min().cast(pl.Float64).alias("min_ns"),
+            pl.col("duration").max().cast(pl.Float64).alias("max_ns"),
+        )
+    )
+    theirs = report_rows.select(
+        pl.col("name").cast(pl.String), *(pl.col(q).cast(pl.Float64) for q in quantities)
+    )
+    seen = pl.lit(True)
+    joined = theirs.with_columns(in_nsys=seen).join(
+        ours.with_columns(in_ours=seen),
+        on="name",
+        how="full",
+        coalesce=True,
+        nulls_equal=True,
+        suffix="_ours",
+    )
+    parts = [
+        joined.filter(pl.col(missing).is_null()).select(
+            "name",
+            pl.lit(None, pl.String).alias("quantity"),
+            pl.lit(None, pl.Float64).alias("nsys"),
+            pl.lit(None, pl.Float64).alias("ours"),
+            pl.lit(reason).alias("reason"),
+            pl.lit(-1).alias("order"),
+        )
+        for missing, reason in (("in_ours", "only in the nsys report"), ("in_nsys", "only in our kernels"))
+    ]
+    both = joined.filter(pl.col("in_nsys") & pl.col("in_ours"))
+    for order, quantity in enumerate(quantities):
+        nsys, own = pl.col(quantity), pl.col(f"{quantity}_ours")
+        # nsys prints averages and medians with one decimal; counts, sums and extremes are whole numbers.
+        # The last part is what a float loses, so that 0.05 printed as 0.1 is no disagreement.
+        printed = 0.05 + 1e-9 * nsys.abs() if quantity in ("avg_ns", "med_ns") else pl.lit(0.0)
+        apart = (nsys - own).abs() > printed + tolerance * nsys.abs()
+        parts.append(
+            both.filter(apart | nsys.is_null()).select(
+                "name",
+                pl.lit(quantity).alias("quantity"),
+                nsys.alias("nsys"),
+                own.alias("ours"),
+                pl.when(nsys.is_null())
+                .then(pl.lit("not in the nsys report"))
+                .otherwise(pl.format("ours is {} times theirs", (own / nsys).round(6)))
+                .alias("reason"),
+                pl.lit(order).alias("order"),
+            )
+        )
+    return pl.concat(parts).sort("name", "order", nulls_last=True).drop("order")
+
+
+def _create(store: sqlite_utils.Database, name: str, columns: dict[str, _Kind], key: tuple[str, ...]) -> None:
+    table = store.table(name)
+    if not table.exists():
+        table.create(columns, pk=key)
+    elif table.columns_dict.keys() != columns.keys():
+        raise OutputExists(f"the database holds a table {name} that is not ours; name another database")
+
+
+def _read(path: Path) -> list[ReportTable]:
+    text = path.read_bytes().decode("utf-8-sig", errors="replace")
+    try:
+        found = list(_from_json(text) if text.lstrip()[:1] in ("[", "{") else _from_lines(text))
+    except _Wrong as wrong:
+        raise SamplesUnreadable(f"{path}: {wrong}") from None
+    if not found:
+        raise SamplesUnreadable(f"{path}: {_nothing(text)}")
+    tables = []
+    for report, records in found:
+        columns = REPORTS[report]
+        schema = {name: _POLARS[kind] for name, kind in columns.values()}
+        frame = pl.DataFrame(records, schema=schema, orient="row")
+        tables.append(ReportTable(report, _source(path, report), path, frame))
+    names = [table.report for table in tables]
+    if len(set(names)) < len(names):
+        # `nsys stats` of two captures into one file: the tables do not say which is whose.
+        raise SamplesUnreadable(f"{path} holds the same report twice; write one file per capture")
+    return tables
+
+
+class _Wrong(Exception):
+    """What is wrong, without the file's name."""
+
+
+def _known() -> str:
+    return "; known are " + ", ".join(
+        f"{report} ({', '.join(columns)})" for report, columns in REPORTS.items()
+    )
+
+
+def _nothing(text: str) -> str:
+    skipped = re.search(r"SKIPPED: .*", text)
+    if skipped:
+        return f"nsys wrote no table: {skipped[0].strip()}"
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return f"no known nsys report, it starts with {first[:120]!r}" + _known()
+
+
+def _recognise(header: Iterable[str]) -> tuple[str, list[str]] | None:
+    """Report of a header line, and its columns in the order of the file."""
+    columns = ["".join(str(name).split()) for name in header]
+    for report, known in REPORTS.items():
+        if len(columns) == len(known) and set(columns) == known.keys():
+            return report, columns
+    return None
+
+
+def _from_json(text: str) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
+    try:
+        records = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise _Wrong(f"damaged JSON at line {error.lineno}: {error.msg}; write the report again") from None
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+        raise _Wrong("not the list of rows that `nsys stats --format json` writes" + _known())
+    rows: list[tuple[Any, ...]] = []
+    report = None
+    for number, record in enumerate(records, 1):
+        match = _recognise(record)
+        if match is None or report not in (None, match[0]):
+            raise _Wrong(f"row {number} has the columns {', '.join(record)[:300]}" + _known())
+        report = match[0]
+        rows.append(_row(report, dict(zip(match[1], record.values(), strict=True)), f"row {number}"))
+    if report is not None:
+        yield report, rows
+
+
+def _from_lines(text: str) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
+    lines = text.splitlines()
+    delimiter = next(
+        (d for line in lines for d in ",\t" if _recognise(next(csv.reader([line], delimiter=d), []))), None
+    )
+    if delimiter is None:
+        return
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    open_table: tuple[str, list[str], list[tuple[Any, ...]]] | None = None
+    try:
+        for fields in reader:
+            match = _recognise(fields)
+            if match is not None:
+                if open_table:
+                    yield open_table[0], open_table[2]
+                open_table = (match[0], match[1], [])
+            elif open_table and fields and len(fields) == len(open_table[1]):
+                where = f"line {reader.line_num}"
+                values = dict(zip(open_table[1], fields, strict=True))
+                open_table[2].append(_row(open_table[0], values, where))
+            elif open_table:
+                if fields and fields[0].strip() and not _CHATTER.match(fields[0]):
+                    # Not a row and not a word of nsys: cut off, or another table that we do not know.
+                    raise _Wrong(
+                        f"line {reader.line_num} has {len(fields)} fields instead of the "
+                        f"{len(open_table[1])} of {open_table[0]}; write the report again, or one file per "
+                        "report" + _known()
+                    )
+                yield open_table[0], open_table[2]
+                open_table = None
+    except csv.Error as error:
+        raise _Wrong(f"line {reader.line_num}: {error}; write the report again") from None
+    if open_table:
+        yield open_table[0], open_table[2]
+
+
+def _row(report: str, values: dict[str, Any], where: str) -> tuple[Any, ...]:
+    return tuple(_value(values[header], kind, header, where) for header, (_, kind) in REPORTS[report].items())
+
+
+def _value(value: Any, kind: _Kind, header: str, where: str) -> int | float | str | None:
+    if value is None or value == "":
+        return None
+    if kind is str:
+        return str(value)
+    number = _whole(value) if kind is int else _finite(value)
+    if number is None:
+        wanted = "a whole number" if kind is int else "a number"
+        raise _Wrong(f"{where}, column {header}: {str(value)[:40]!r} is not {wanted}; write the report again")
+    return number
+
+
+def _whole(value: Any) -> int | None:
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    # int(1.5) is 1: not what stands there. Beyond 64 bits no time and no count can be.
+    same = isinstance(value, str) or number == value
+    return number if same and -(2**63) <= number < 2**63 else None
+
+
+def _finite(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _source(path: Path, report: str) -> str:
+    # `nsys stats -o run` writes run_cuda_gpu_kern_sum.csv.
+    stem = path.name.rsplit(".", 1)[0]
+    return stem.removesuffix(report).rstrip("_") or stem
