@@ -97,8 +97,9 @@ def test_both_sides_of_each_threshold(fact_name: str, below: float, above: float
 
 
 def test_too_few_short_kernels_say_nothing() -> None:
-    few = {"short_overlap_share": fact(0.9, n=int(t.MIN_SHORT_KERNELS) - 1)}
-    assert "short_kernels_overlap" not in observe(case({}, facts=few))
+    for n, seen in ((int(t.MIN_SHORT_KERNELS) - 1, False), (int(t.MIN_SHORT_KERNELS), True)):
+        found = observe(replace(case({}), facts={"short_overlap_share": fact(0.9, n=n)}))
+        assert ("short_kernels_overlap" in found) is seen
 
 
 def test_steady_kernels_carry_exclusive_as_a_deduction() -> None:
@@ -183,17 +184,20 @@ def test_a_percentage_of_100_is_no_cap() -> None:
             {"busy_ns": 1e9, "traced_tenants": 2, "co_busy_share": 0.9, "short_overlap_share": 0.6},
             "mps-pre-volta",
         ),
-        (
-            {"configured": [Configured("environment", "CUDA_DEVICE_SM_LIMIT", "30")], "tenants": ("a",)},
-            {"busy_ns": 1e9, "traced_tenants": 1},
-            "software-limited",
-        ),
         ({}, TURNS, "time-slicing"),
         ({"tenants": ("a",)}, ALONE, "exclusive"),
     ],
 )
 def test_every_mode_has_a_case(changes: dict[str, object], facts: dict[str, float], mode: str) -> None:
     assert judge(case(facts, **changes)).mode == mode
+
+
+def test_limiter_variables_are_a_configuration_not_an_observation() -> None:
+    limiter = [Configured("environment", "CUDA_DEVICE_SM_LIMIT", "30")]
+    verdict = judge(case({"busy_ns": 1e9, "traced_tenants": 1}, configured=limiter, tenants=("a",)))
+    assert verdict.mode == "undetermined"
+    assert verdict.configured == "software-limited"
+    assert "software-limited" in [rival.mode for rival in verdict.rivals]
 
 
 def test_rules_are_complete_and_say_why() -> None:

@@ -358,7 +358,7 @@ def _set_up(case: Case) -> Iterable[Observation]:
     daemon = case.setting("mps_daemon")
     if daemon is not None:
         yield _plain("mps_daemon", f"an MPS daemon ran while recording ({daemon.source})")
-    server = case.setting("mps_client_connected")
+    server = case.setting("mps_client")
     if server is not None:
         yield _plain("mps_client_connected", "the MPS log shows clients connecting")
     for key, name in (

@@ -18,7 +18,6 @@ RULE = Rule(
         "sole_resident": (t.STRONG, "nobody else held the engine"),
         "counters_quiet": (t.STRONG, "a second tenant would have kept SMs active outside these kernels"),
         "steady_kernels": (t.MODERATE, "a busy rival would have stretched repeated kernels"),
-        "streams_apart": (t.WEAK, "its own streams do not run side by side"),
         "nvml_one_process": (t.MODERATE, "the driver lists no other process"),
         "nvml_several_processes": (-t.MODERATE, "the driver lists other processes, busy or not"),
         "alternation": (-t.DECISIVE, "different tenants took turns on the engine"),

@@ -13,7 +13,9 @@ RULE = Rule(
     prior=t.RARE,
     requires=frozenset({"software_limiter"}),
     weights={
-        "software_limiter": (t.DECISIVE, "variables of a software limiter are set"),
+        # A variable says what was intended. That launches were held back needs the launch-side gaps of the API
+        # calls, which no fact measures yet: until then this mode is a rival, never a verdict.
+        "software_limiter": (t.STRONG, "variables of a software limiter are set"),
         "alternation": (-t.STRONG, "the engine itself was time-sliced"),
         "sole_resident": (t.WEAK, "nobody else held the engine"),
         "short_kernels_overlap": (-t.STRONG, "short kernels of different tenants ran together"),
