@@ -1,0 +1,208 @@
+"""The command line as a person uses it: in a process of its own, bad input included."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pyanalyze.cli import VERBS
+
+DEMO = "demo-time-slicing.sqlite"
+
+
+def run(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from pyanalyze.cli import main; main()", *map(str, arguments)]
+    env = {**os.environ, "PYTHONWARNINGS": "error"}
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=env, timeout=120)
+
+
+def test_the_first_screen_needs_no_verb(fixtures: Path) -> None:
+    result = run(fixtures / DEMO)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.rstrip("\n").split("\n")
+    assert len(lines) <= 15
+    assert all(len(line) <= 100 for line in lines)
+    assert "time-slicing" in result.stdout
+    assert result.stderr == "", "no progress when nobody watches"
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "schema"])
+def test_every_verb_answers_on_every_fixture(fixtures: Path, verb: str) -> None:
+    found = sorted(fixtures.glob("*.sqlite"))
+    assert len(found) == 8
+    for capture in found:
+        result = run(verb, capture, *(("-f", "txt") if verb == "report" else ()))
+        assert result.returncode == 0, f"{capture}: {result.stderr}"
+        assert result.stdout.strip()
+
+
+def test_json_is_the_published_contract(fixtures: Path, tmp_path: Path) -> None:
+    import jsonschema
+
+    out = tmp_path / "report.json"
+    assert run("report", fixtures / DEMO, "-f", "json", "-o", out).returncode == 0
+    schema = json.loads(run("schema").stdout)
+    jsonschema.validate(json.loads(out.read_text()), schema)
+
+
+def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
+    code = (
+        "import sys; sys.argv = ['pyanalyze', '--help']\n"
+        "from pyanalyze.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'polars', 'altair', 'pydantic', 'sqlite_utils', 'jinja2', 'rich'} & set(sys.modules)\n"
+        "print('HEAVY', sorted(heavy))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "HEAVY []" in result.stdout
+    for verb, (_, text) in VERBS.items():
+        assert verb == "screen" or text in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize("format_", ["html", "md", "json", "txt"])
+def test_a_report_is_written_whole_and_never_replaces_silently(
+    fixtures: Path, tmp_path: Path, format_: str
+) -> None:
+    out = tmp_path / f"report.{format_}"
+    out.write_text("mine")
+    refused = run("report", fixtures / DEMO, "-f", format_, "-o", out)
+    assert refused.returncode == 2
+    assert "--force" in refused.stderr
+    assert out.read_text() == "mine"
+    assert run("report", fixtures / DEMO, "-f", format_, "-o", out, "--force").returncode == 0
+    assert len(out.read_text()) > 1000
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
+
+
+def damaged(kind: str, folder: Path, demo: Path) -> Path:
+    path = folder / f"{kind}.sqlite"
+    if kind == "text":
+        path.write_text("this is no database, it only looks like a file name that could be one")
+    elif kind == "empty":
+        path.write_bytes(b"")
+    elif kind == "truncated":
+        path.write_bytes(demo.read_bytes()[: demo.stat().st_size // 2])
+    elif kind == "other-database":
+        with sqlite3.connect(path) as db:
+            db.execute("CREATE TABLE wine (name TEXT)")
+        db.close()
+    elif kind == "folder":
+        path = folder / "folder"
+        path.mkdir()
+    elif kind == "zeros-inside":
+        data = bytearray(demo.read_bytes())
+        data[8192 : len(data) // 2] = bytes(len(data) // 2 - 8192)
+        path.write_bytes(data)
+    elif kind == "missing":
+        pass
+    elif kind == "unreadable":
+        shutil.copy(demo, path)
+        path.chmod(0)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("text", "not a SQLite file"),
+        ("empty", "not a SQLite file"),
+        ("truncated", "damaged"),
+        ("other-database", "not an nsys export"),
+        ("folder", "holds no capture"),
+        ("zeros-inside", "damaged"),
+        ("missing", "No such file"),
+        ("unreadable", "Permission denied"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["screen", "report"])
+def test_bad_input_is_one_line_and_exit_3(
+    fixtures: Path, tmp_path: Path, kind: str, says: str, verb: str
+) -> None:
+    if kind == "unreadable" and os.geteuid() == 0:
+        pytest.skip("root may read every file, so an unreadable one cannot be made")
+    path = damaged(kind, tmp_path, fixtures / DEMO)
+    out = tmp_path / "out.txt"
+    arguments = ("report", path, "-f", "txt", "-o", out) if verb == "report" else (path,)
+    result = run(*arguments)
+    assert result.returncode == 3, result.stderr
+    assert result.stdout == ""
+    assert says in result.stderr
+    assert str(path) in result.stderr
+    assert result.stderr.count("\n") == 1, "what, where, what to do in one line"
+    assert "Traceback" not in result.stderr
+    assert not out.exists()
+
+
+def test_wrong_usage_is_exit_2(fixtures: Path) -> None:
+    for arguments in (("report",), (fixtures / DEMO, "-f", "nonsense"), ("--tenant", "x", fixtures / DEMO)):
+        result = run(*arguments)
+        assert result.returncode == 2, arguments
+        assert "Traceback" not in result.stderr
+
+
+def test_keep_going_reads_the_others(fixtures: Path, tmp_path: Path) -> None:
+    shutil.copy(fixtures / DEMO, tmp_path / "good.sqlite")
+    (tmp_path / "bad.sqlite").write_text("no")
+    assert run(tmp_path).returncode == 3
+    result = run(tmp_path, "--keep-going")
+    assert result.returncode == 0
+    assert "bad.sqlite" in result.stderr
+
+
+def test_a_capture_in_a_read_only_folder_is_left_alone(fixtures: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "read only # 100% ?x=1"
+    folder.mkdir()
+    shutil.copy(fixtures / DEMO, folder / DEMO)
+    before = (folder / DEMO).read_bytes()
+    folder.chmod(0o555)
+    try:
+        result = run(folder / DEMO)
+    finally:
+        folder.chmod(0o755)
+    assert result.returncode == 0, result.stderr
+    assert [path.name for path in folder.iterdir()] == [DEMO]
+    assert (folder / DEMO).read_bytes() == before
+
+
+def test_secrets_never_come_out(fixtures: Path, tmp_path: Path) -> None:
+    """The fixture's environment holds a secret in both places where nsys keeps it."""
+    with sqlite3.connect(f"file:{fixtures / DEMO}?immutable=1", uri=True) as db:
+        rows = db.execute(
+            "SELECT count(*) FROM META_DATA_CAPTURE WHERE value LIKE '%do-not-show-me%'"
+        ).fetchone()
+    assert rows[0] >= 1
+    for arguments in (
+        ("info", fixtures / DEMO, "-f", "json"),
+        ("classify", fixtures / DEMO, "-f", "json"),
+        *(("report", fixtures / DEMO, "-f", f) for f in ("html", "md", "json", "txt")),
+    ):
+        result = run(*arguments)
+        assert result.returncode == 0
+        assert "do-not-show-me" not in result.stdout + result.stderr
+
+
+def test_stopping_leaves_nothing_behind(fixtures: Path, tmp_path: Path) -> None:
+    import signal
+
+    out = tmp_path / "report.html"
+    code = "from pyanalyze.cli import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "report", str(fixtures / DEMO), "-o", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(0.4)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert "Traceback" not in error
+    assert process.returncode in (0, 130)
+    assert [p.name for p in tmp_path.iterdir()] == (["report.html"] if process.returncode == 0 else [])

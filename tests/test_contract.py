@@ -1,0 +1,145 @@
+"""What the parts promise each other: tables, exceptions, verbs, docs."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import pyanalyze
+from pyanalyze import _core, exceptions, tables
+from pyanalyze.report import model
+from pyanalyze.sharing.rules import base
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_python_knows_every_table_of_the_core() -> None:
+    declared = {table["name"]: table["version"] for table in _core.table_declarations()}
+    assert declared == tables.KNOWN_VERSIONS
+    assert len(declared) == 26
+
+
+def test_an_unknown_version_is_refused(monkeypatch: pytest.MonkeyPatch, fixtures: Path) -> None:
+    session = pyanalyze.load(fixtures / "exclusive.sqlite")
+    monkeypatch.setitem(tables.KNOWN_VERSIONS, "kernels", 2)
+    with pytest.raises(exceptions.TableMismatch, match="kernels@1 is not known"):
+        session.frame("kernels")
+
+
+def test_frames_have_the_declared_columns(fixtures: Path) -> None:
+    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    checked = 0
+    for table in _core.table_declarations():
+        if table["name"] in ("api_calls", "nvtx", "timeline"):
+            continue
+        frame = session.frame(table["name"])
+        assert frame.columns == [column["name"] for column in table["columns"]]
+        for column in table["columns"]:
+            if column["null"] is None:
+                assert frame[column["name"]].null_count() == 0, f"{table['name']}.{column['name']}"
+        checked += 1
+    assert checked == 23
+
+
+def test_tables_survive_the_way_through_polars(fixtures: Path) -> None:
+    """Other Arrow libraries hand back views and other dictionaries: the core must take them."""
+    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    joined = {
+        name: session.frame(name)
+        for name in (
+            "capture",
+            "devices",
+            "kernels",
+            "graph_launches",
+            "memops",
+            "switch_events",
+            "gpu_metrics",
+            "processes",
+            "contexts",
+            "sources",
+            "quality",
+            "configured",
+            "nvml_samples",
+        )
+    }
+    again = _core.reconstruct(joined)
+    for name in ("residency", "tenant_usage", "facts"):
+        assert pl.DataFrame(again[name]).equals(session.frame(name))
+
+
+def test_the_contract_and_the_rules_name_the_same_modes() -> None:
+    assert model.MODES == base.MODES
+    assert len(base.MODES) == 16
+
+
+def test_json_keys_mean_what_the_columns_mean() -> None:
+    """A key of the contract that shares its name with a column shares its unit."""
+    columns = {column["name"] for table in _core.table_declarations() for column in table["columns"]}
+    shared = set()
+    for thing in vars(model).values():
+        if inspect.isclass(thing) and issubclass(thing, model.Report.__mro__[1]):
+            for name, field in thing.model_fields.items():
+                if name in columns and name.endswith(("_ns", "_bytes")):
+                    shared.add(name)
+                    unit = "ns" if name.endswith("_ns") else "bytes"
+                    assert re.search(rf"\b{unit}\b", field.description or ""), f"{thing.__name__}.{name}"
+    assert {"busy_ns", "resident_ns", "charged_ns", "memory_peak_bytes", "start_ns"} <= shared
+
+
+def test_every_exception_is_one_of_ours_and_reachable() -> None:
+    found = [c for c in vars(exceptions).values() if inspect.isclass(c) and issubclass(c, Exception)]
+    assert len(found) == 11
+    for error in found:
+        assert issubclass(error, exceptions.PyanalyzeError)
+        assert error.exit_code in (2, 3, 130)
+    rust = (ROOT / "rust/bindings/src/errors.rs").read_text(encoding="utf-8")
+    raised = set(re.findall(r'=> "(\w+)"', rust))
+    assert raised <= {error.__name__ for error in found}
+    assert len(raised) == 7
+
+
+def test_all_is_true() -> None:
+    for name in pyanalyze.__all__:
+        assert getattr(pyanalyze, name) is not None
+
+
+def test_generated_docs_are_current() -> None:
+    result = subprocess.run(
+        [sys.executable, str(ROOT / "docs/generate.py"), "--check"], capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stdout
+
+
+def test_physical_names_stand_in_one_file() -> None:
+    """Names of nsys tables belong to the layout; tests, fixtures and SQL for experts may repeat them."""
+    sources = [*ROOT.glob("rust/**/src/**/*.rs"), *ROOT.glob("pyanalyze/**/*.py")]
+    assert len(sources) > 50
+    allowed = {"layout.rs", "evidence.py", "tests.rs"}
+    guilty = []
+    for path in sources:
+        code = path.read_text(encoding="utf-8").split("#[cfg(test)]")[0]
+        code = "\n".join(line for line in code.splitlines() if not line.strip().startswith(("//", "#")))
+        if (
+            re.search(r'"[^"\n]*CUPTI_ACTIVITY_KIND_(KERNEL|MEMCPY)[^"\n]*"', code)
+            and path.name not in allowed
+        ):
+            guilty.append(path.name)
+    assert guilty == []
+
+
+def test_progress_is_told_and_can_stop(fixtures: Path) -> None:
+    stages: list[str] = []
+    pyanalyze.load(fixtures / "demo-time-slicing.sqlite", progress=lambda stage, *_: stages.append(stage))
+    assert stages
+
+    def stop(*_: object) -> None:
+        raise TimeoutError("enough")
+
+    with pytest.raises(TimeoutError, match="enough"):
+        pyanalyze.load(fixtures / "demo-time-slicing.sqlite", progress=stop)
