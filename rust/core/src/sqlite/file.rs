@@ -161,7 +161,7 @@ pub(super) fn immutable_uri(real: &Path) -> String {
     uri + "?immutable=1"
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name: OsString = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
