@@ -1,8 +1,10 @@
 //! Reads GPU captures and reconstructs who held the GPU, when, and how full it was.
 pub mod error;
 pub mod fold;
+pub mod nsys;
 pub mod quality;
 pub mod schema;
+pub mod sqlite;
 pub mod watch;
 
 pub use error::{Error, Result};

@@ -1,0 +1,726 @@
+//! How does each event table of an export become the declared one?
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::devices::Devices;
+use super::layout::{self, Place, Plan, Source};
+use super::staged::{cell, integer, text, Slot, Staged};
+use super::{pid_of, Owner, Reader};
+use crate::error::Result;
+use crate::quality::{self, Counter};
+use crate::schema;
+use crate::sqlite::{Row, Value};
+
+/// A read event table: staged rows, rows in the file, and the tables they came from.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) staged: Staged,
+    pub(super) rows: u64,
+    pub(super) tables: Vec<String>,
+}
+
+/// What CUDA activity says beside times: contexts and processes that it shows.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// Device slot by (pid, context).
+    pub(super) contexts: BTreeMap<(Option<u32>, u32), u32>,
+    /// Global id, if the row had it, by pid.
+    pub(super) traced: BTreeMap<u32, Option<u64>>,
+}
+
+/// Oddities of one physical table, counted row by row and reported once.
+#[derive(Debug, Default)]
+struct Odd {
+    sentinel: u64,
+    no_pid: u64,
+    bad_interval: u64,
+}
+
+impl Odd {
+    fn pid(&mut self, value: Value<'_>) -> Option<u32> {
+        match pid_of(integer(value).ok().flatten()) {
+            Owner::Process(pid) => Some(pid),
+            Owner::Nobody => {
+                self.sentinel += 1;
+                None
+            }
+            Owner::Unknown => {
+                self.no_pid += 1;
+                None
+            }
+        }
+    }
+
+    /// `[start, end]`, if it is an interval.
+    fn interval(&mut self, row: &Row<'_>, start: Place, end: Place) -> Option<(i64, i64)> {
+        let start = integer(cell(row, start)).ok().flatten();
+        let end = integer(cell(row, end)).ok().flatten();
+        let interval = start.zip(end).filter(|(start, end)| end >= start);
+        self.bad_interval += u64::from(interval.is_none());
+        interval
+    }
+
+    fn report(self, reader: &mut Reader<'_>, table: &str, intervals: Counter) {
+        reader.count(quality::SENTINEL_PID, self.sentinel, table);
+        reader.count(quality::NO_PIDS, self.no_pid, table);
+        reader.count(intervals, self.bad_interval, table);
+    }
+}
+
+/// Columns that are copied as they are, and those in which 0 means: none.
+struct Plain {
+    columns: Vec<(&'static str, Slot, Place, bool)>,
+}
+
+impl Plain {
+    fn new(staged: &mut Staged, plan: &Plan, names: &[&'static str], zero_is_none: &[&str]) -> Result<Self> {
+        let mut columns = Vec::with_capacity(names.len());
+        for name in names {
+            columns.push((*name, staged.column(name)?, plan.at(name), zero_is_none.contains(name)));
+        }
+        Ok(Self { columns })
+    }
+
+    fn copy(&self, staged: &mut Staged, row: &Row<'_>) {
+        for (_, slot, place, zero_is_none) in &self.columns {
+            match cell(row, *place) {
+                Value::Int(0) if *zero_is_none => staged.put(*slot, None),
+                value => staged.put_cell(*slot, value),
+            }
+        }
+    }
+}
+
+/// Interval tables of CUDA activity share their first columns.
+struct Activity {
+    pid: Slot,
+    device: Slot,
+    start: Slot,
+    end: Slot,
+    places: [Place; 5],
+}
+
+impl Activity {
+    fn new(staged: &mut Staged) -> Result<Self> {
+        Ok(Self {
+            pid: staged.column("pid")?,
+            device: staged.column("device_id")?,
+            start: staged.column("start_ns")?,
+            end: staged.column("end_ns")?,
+            places: [None; 5],
+        })
+    }
+
+    fn of(mut self, plan: &Plan) -> Self {
+        self.places = ["start_ns", "end_ns", "global_pid", "device", "context_id"].map(|name| plan.at(name));
+        self
+    }
+
+    /// Puts the shared columns of a row; `false` if the row is to be left out.
+    fn put(
+        &self,
+        staged: &mut Staged,
+        row: &Row<'_>,
+        devices: &mut Devices,
+        seen: &mut Seen,
+        odd: &mut Odd,
+    ) -> bool {
+        let [start, end, global, device, context] = self.places;
+        let Some((start, end)) = odd.interval(row, start, end) else { return false };
+        let global = cell(row, global);
+        let pid = odd.pid(global);
+        let slot = devices.cuda(pid, integer(cell(row, device)).ok().flatten());
+        if let Some(pid) = pid {
+            let global = integer(global).ok().flatten().map(i64::cast_unsigned);
+            seen.traced.entry(pid).or_insert(global);
+        }
+        let context = integer(cell(row, context)).ok().flatten().and_then(|c| u32::try_from(c).ok());
+        if let Some(context) = context {
+            seen.contexts.entry((pid, context)).or_insert(slot);
+        }
+        staged.put(self.pid, pid.map(i64::from));
+        staged.put(self.device, Some(i64::from(slot)));
+        staged.put(self.start, Some(start));
+        staged.put(self.end, Some(end));
+        true
+    }
+}
+
+/// Kernels.
+pub(super) fn kernels(
+    reader: &mut Reader<'_>,
+    devices: &mut Devices,
+    seen: &mut Seen,
+) -> Result<Option<Found>> {
+    let Some(plan) = layout::find(reader.database, &layout::KERNEL)? else { return Ok(None) };
+    let mut staged = Staged::new(&schema::KERNELS);
+    let activity = Activity::new(&mut staged)?.of(&plan);
+    let columns = [
+        "context_id",
+        "green_context_id",
+        "stream_id",
+        "correlation_id",
+        "launch_type",
+        "grid_x",
+        "grid_y",
+        "grid_z",
+        "block_x",
+        "block_y",
+        "block_z",
+        "registers_per_thread",
+        "static_shared_bytes",
+        "dynamic_shared_bytes",
+        "shared_executed_bytes",
+        "local_per_thread_bytes",
+        "graph_node_id",
+        "cluster_x",
+        "cluster_y",
+        "cluster_z",
+        "max_active_clusters",
+    ];
+    let plain = Plain::new(&mut staged, &plan, &columns, &["green_context_id", "graph_node_id"])?;
+    let names = [("name", plan.at("name")), ("short_name", plan.at("short_name"))];
+    let names = [(staged.column(names[0].0)?, names[0].1), (staged.column(names[1].0)?, names[1].1)];
+    let mut odd = Odd::default();
+    let rows = reader.scan(&plan, |row| {
+        if activity.put(&mut staged, row, devices, seen, &mut odd) {
+            plain.copy(&mut staged, row);
+            for (slot, place) in names {
+                staged.put_name(slot, cell(row, place));
+            }
+            staged.end_row();
+        }
+        Ok(())
+    })?;
+    odd.report(reader, "kernels", quality::BAD_INTERVAL);
+    Ok(Some(Found { staged, rows, tables: vec![plan.table] }))
+}
+
+/// Graphs traced as a whole.
+pub(super) fn graph_launches(
+    reader: &mut Reader<'_>,
+    devices: &mut Devices,
+    seen: &mut Seen,
+) -> Result<Option<Found>> {
+    let Some(plan) = layout::find(reader.database, &layout::GRAPH)? else { return Ok(None) };
+    let mut staged = Staged::new(&schema::GRAPH_LAUNCHES);
+    let activity = Activity::new(&mut staged)?.of(&plan);
+    let columns = ["context_id", "stream_id", "correlation_id", "graph_id", "graph_exec_id"];
+    let plain = Plain::new(&mut staged, &plan, &columns, &[])?;
+    let mut odd = Odd::default();
+    let rows = reader.scan(&plan, |row| {
+        if activity.put(&mut staged, row, devices, seen, &mut odd) {
+            plain.copy(&mut staged, row);
+            staged.end_row();
+        }
+        Ok(())
+    })?;
+    odd.report(reader, "graph_launches", quality::GRAPH_INCOMPLETE);
+    reader.count(quality::GRAPHS_TRACED_WHOLE, u64::try_from(staged.rows()).unwrap_or(0), "");
+    Ok(Some(Found { staged, rows, tables: vec![plan.table] }))
+}
+
+/// What `nsys stats` calls the copy kinds of CUPTI, for exports without the table that says so.
+const COPY_KINDS: [&str; 14] = [
+    "Unknown",
+    "Host-to-Device",
+    "Device-to-Host",
+    "Host-to-Array",
+    "Array-to-Host",
+    "Array-to-Array",
+    "Array-to-Device",
+    "Device-to-Array",
+    "Device-to-Device",
+    "Host-to-Host",
+    "Peer-to-Peer",
+    "Unified Host-to-Device",
+    "Unified Device-to-Host",
+    "Unified Device-to-Device",
+];
+
+/// Copies and sets.
+pub(super) fn memops(
+    reader: &mut Reader<'_>,
+    devices: &mut Devices,
+    seen: &mut Seen,
+) -> Result<Option<Found>> {
+    let copies = layout::find(reader.database, &layout::MEMCPY)?;
+    let sets = layout::find(reader.database, &layout::MEMSET)?;
+    if copies.is_none() && sets.is_none() {
+        return Ok(None);
+    }
+    let kinds = reader.labels(&layout::MEMCPY_OPERATION)?;
+    let mut staged = Staged::new(&schema::MEMOPS);
+    let mut activity = Activity::new(&mut staged)?;
+    let operation = staged.column("operation")?;
+    let bytes = staged.column("bytes")?;
+    let copy_kind = staged.column("copy_kind")?;
+    let cause = staged.column("migration_cause")?;
+    let columns =
+        ["context_id", "stream_id", "correlation_id", "source_kind", "destination_kind", "graph_node_id"];
+    let mut slots = Vec::with_capacity(columns.len());
+    for name in columns {
+        slots.push((name, staged.column(name)?));
+    }
+    let mut labels: HashMap<i64, String> = HashMap::new();
+    let (mut rows, mut tables) = (0, Vec::new());
+    for (plan, is_copy) in [(copies, true), (sets, false)] {
+        let Some(plan) = plan else { continue };
+        activity = activity.of(&plan);
+        let plain = Plain {
+            columns: slots.iter().map(|(n, s)| (*n, *s, plan.at(n), *n == "graph_node_id")).collect(),
+        };
+        let (kind_at, bytes_at, cause_at) =
+            (plan.at("copy_kind"), plan.at("bytes"), plan.at("migration_cause"));
+        let mut odd = Odd::default();
+        rows += reader.scan(&plan, |row| {
+            if !activity.put(&mut staged, row, devices, seen, &mut odd) {
+                return Ok(());
+            }
+            plain.copy(&mut staged, row);
+            let moved = integer(cell(row, bytes_at)).ok().flatten();
+            if moved.is_none() {
+                staged.refuse("bytes");
+            }
+            staged.put(bytes, Some(moved.unwrap_or(0)));
+            if is_copy {
+                let kind =
+                    integer(cell(row, kind_at)).ok().flatten().filter(|k| (0..256).contains(k)).unwrap_or(0);
+                let label = labels.entry(kind).or_insert_with(|| {
+                    let known = usize::try_from(kind).ok().and_then(|k| COPY_KINDS.get(k).copied());
+                    let label = kinds.get(&kind).map(String::as_str).or(known).unwrap_or("Unknown");
+                    format!("[CUDA memcpy {label}]")
+                });
+                staged.put_name(operation, Value::Text(label.as_bytes()));
+                staged.put(copy_kind, Some(kind));
+                // Older exports write 0 for every copy: no cause, unless it is unified memory.
+                match cell(row, cause_at) {
+                    Value::Int(0) if !(11..=13).contains(&kind) => staged.put(cause, None),
+                    value => staged.put_cell(cause, value),
+                }
+            } else {
+                staged.put_name(operation, Value::Text(b"[CUDA memset]"));
+                staged.put(copy_kind, None);
+                staged.put(cause, None);
+            }
+            staged.end_row();
+            Ok(())
+        })?;
+        odd.report(reader, "memops", quality::BAD_INTERVAL);
+        tables.push(plan.table);
+    }
+    Ok(Some(Found { staged, rows, tables }))
+}
+
+/// CUDA API calls.
+pub(super) fn api_calls(reader: &mut Reader<'_>, seen: &mut Seen) -> Result<Option<Found>> {
+    let Some(plan) = layout::find(reader.database, &layout::API)? else { return Ok(None) };
+    let mut staged = Staged::new(&schema::API_CALLS);
+    let (pid, tid) = (staged.column("pid")?, staged.column("tid")?);
+    let (start, end) = (staged.column("start_ns")?, staged.column("end_ns")?);
+    let name = staged.column("name")?;
+    let plain = Plain::new(&mut staged, &plan, &["correlation_id", "return_value"], &[])?;
+    let (start_at, end_at) = (plan.at("start_ns"), plan.at("end_ns"));
+    let (global_at, name_at) = (plan.at("global_tid"), plan.at("name"));
+    let mut odd = Odd::default();
+    let rows = reader.scan(&plan, |row| {
+        let Some((from, to)) = odd.interval(row, start_at, end_at) else { return Ok(()) };
+        let owner = put_thread(&mut staged, (pid, tid), cell(row, global_at), &mut odd);
+        if let Some(owner) = owner {
+            let global = integer(cell(row, global_at)).ok().flatten().map(|g| g.cast_unsigned() & !0xFF_FFFF);
+            seen.traced.entry(owner).or_insert(global);
+        }
+        staged.put(start, Some(from));
+        staged.put(end, Some(to));
+        staged.put_name(name, cell(row, name_at));
+        plain.copy(&mut staged, row);
+        staged.end_row();
+        Ok(())
+    })?;
+    odd.report(reader, "api_calls", quality::BAD_INTERVAL);
+    Ok(Some(Found { staged, rows, tables: vec![plan.table] }))
+}
+
+/// NVTX ranges and marks.
+pub(super) fn nvtx(reader: &mut Reader<'_>) -> Result<Option<Found>> {
+    let Some(plan) = layout::find(reader.database, &layout::NVTX)? else { return Ok(None) };
+    let mut staged = Staged::new(&schema::NVTX);
+    let (pid, tid) = (staged.column("pid")?, staged.column("tid")?);
+    let (start, end) = (staged.column("start_ns")?, staged.column("end_ns")?);
+    let (kind, text) = (staged.column("kind")?, staged.column("text")?);
+    let plain = Plain::new(&mut staged, &plan, &["domain_id"], &[])?;
+    let (start_at, end_at, kind_at) = (plan.at("start_ns"), plan.at("end_ns"), plan.at("kind"));
+    let (global_at, text_at, text_id_at) = (plan.at("global_tid"), plan.at("text"), plan.at("text_id"));
+    let mut odd = Odd::default();
+    let rows = reader.scan(&plan, |row| {
+        // 70 and 71 are the same ranges, imported from NVTXT files; the rest names things.
+        let name: &[u8] = match integer(cell(row, kind_at)) {
+            Ok(Some(34 | 65)) => b"mark",
+            Ok(Some(59 | 70)) => b"push-pop",
+            Ok(Some(60 | 71)) => b"start-end",
+            _ => return Ok(()),
+        };
+        let from = integer(cell(row, start_at)).ok().flatten();
+        let to = integer(cell(row, end_at)).ok().flatten();
+        let Some(from) = from.filter(|from| to.is_none_or(|to| to >= *from)) else {
+            odd.bad_interval += 1;
+            return Ok(());
+        };
+        put_thread(&mut staged, (pid, tid), cell(row, global_at), &mut odd);
+        staged.put(start, Some(from));
+        staged.put(end, to.filter(|_| name != b"mark"));
+        staged.put_name(kind, Value::Text(name));
+        // Registered strings stand in the strings of the export, others in the row.
+        match cell(row, text_at) {
+            Value::Null => staged.put_name(text, cell(row, text_id_at)),
+            value => staged.put_name(text, value),
+        }
+        plain.copy(&mut staged, row);
+        staged.end_row();
+        Ok(())
+    })?;
+    odd.report(reader, "nvtx", quality::BAD_INTERVAL);
+    Ok(Some(Found { staged, rows, tables: vec![plan.table] }))
+}
+
+fn put_thread(
+    staged: &mut Staged,
+    (pid, tid): (Slot, Slot),
+    global: Value<'_>,
+    odd: &mut Odd,
+) -> Option<u32> {
+    let owner = odd.pid(global);
+    let thread = integer(global).ok().flatten().map(|g| g & 0xFF_FFFF);
+    staged.put(pid, owner.map(i64::from));
+    staged.put(tid, owner.and(thread));
+    owner
+}
+
+/// Tags by the names that nsys gives them; their place here is our own number.
+const TAGS: [&str; 12] = [
+    "SOF",
+    "REQ_BY_HOST",
+    "FE_ACK",
+    "FE_ACK_WFI",
+    "FE_ACK_GFXP",
+    "FE_ACK_CTAP",
+    "FE_ACK_CILP",
+    "SAVE_END",
+    "RESTORE_START",
+    "CONTEXT_START",
+    "INVALID_TIMESTAMP",
+    "ENGINE_RESET",
+];
+const UNKNOWN_TAG: i64 = 255;
+/// What the driver writes for its own channels.
+const KERNEL_CLIENT: u64 = 0xFFFF_FFFF;
+
+/// Context-switch records.
+pub(super) fn switch_events(reader: &mut Reader<'_>, devices: &mut Devices) -> Result<Option<Found>> {
+    let Some(plan) = layout::find(reader.database, &layout::SWITCH)? else { return Ok(None) };
+    let mut staged = Staged::new(&schema::SWITCH_EVENTS);
+    let (device, time, tag) = (staged.column("device_id")?, staged.column("time_ns")?, staged.column("tag")?);
+    let pid = staged.column("pid")?;
+    let (context, sequence) = (staged.column("hw_context")?, staged.column("sequence")?);
+    // Numbers of tags differ between exports and driver; the table of names, if filled, decides.
+    let named: HashMap<i64, i64> = reader
+        .labels(&layout::SWITCH_TAG)?
+        .into_iter()
+        .map(|(id, name)| {
+            let place = TAGS.iter().position(|t| t.eq_ignore_ascii_case(name.trim()));
+            (id, place.and_then(|p| i64::try_from(p).ok()).unwrap_or(UNKNOWN_TAG))
+        })
+        .collect();
+    let at = |name| plan.at(name);
+    let (time_at, tag_at, sequence_at) = (at("time_ns"), at("tag"), at("sequence"));
+    let (context_at, global_at, gpu_at) = (at("hw_context"), at("global_pid"), at("gpu_id"));
+    let (mut no_time, mut unknown_tag, mut unprivileged) = (0, 0, 0);
+    let (mut kernel_client, mut sentinel, mut no_pid, mut unlisted) = (0, 0, 0, 0);
+    let rows = reader.scan(&plan, |row| {
+        let number = |place| integer(cell(row, place)).ok().flatten();
+        let Some(when) = number(time_at) else {
+            no_time += 1;
+            return Ok(());
+        };
+        let raw_tag = number(tag_at);
+        let code = match raw_tag {
+            Some(raw) if named.is_empty() => {
+                if (0..=11).contains(&raw) {
+                    raw
+                } else {
+                    UNKNOWN_TAG
+                }
+            }
+            Some(raw) => named.get(&raw).copied().unwrap_or(UNKNOWN_TAG),
+            None => UNKNOWN_TAG,
+        };
+        unknown_tag += u64::from(code == UNKNOWN_TAG);
+        let hw_context = number(context_at).unwrap_or(0).cast_unsigned();
+        let global = number(global_at);
+        let bits = global.unwrap_or(0).cast_unsigned();
+        let is_kernel = hw_context & 0xFFFF_FFFF == KERNEL_CLIENT
+            || bits & 0xFFFF_FFFF == KERNEL_CLIENT
+            || (bits >> 24) & 0xFF_FFFF == 0xFF_FFFF;
+        let owner = match pid_of(global) {
+            _ if is_kernel => {
+                kernel_client += 1;
+                None
+            }
+            Owner::Process(owner) => Some(owner),
+            // The driver blanks pid and context of other users' records.
+            Owner::Nobody if hw_context == 0 => {
+                unprivileged += 1;
+                None
+            }
+            Owner::Nobody => {
+                sentinel += 1;
+                None
+            }
+            Owner::Unknown => {
+                no_pid += 1;
+                None
+            }
+        };
+        let (slot, listed) = devices.gpu(number(gpu_at));
+        unlisted += u64::from(!listed);
+        staged.put(device, Some(i64::from(slot)));
+        staged.put(time, Some(when));
+        staged.put(tag, Some(code));
+        staged.put(pid, owner.map(i64::from));
+        staged.put(context, Some(hw_context.cast_signed()));
+        // 16 bits in the driver; only its low bits count for finding gaps.
+        staged.put(sequence, Some(number(sequence_at).unwrap_or(0) & 0xFFFF));
+        staged.end_row();
+        Ok(())
+    })?;
+    reader.count(quality::BAD_INTERVAL, no_time, "switch_events without a time");
+    reader.count(quality::SWITCH_UNKNOWN_TAG, unknown_tag, "");
+    reader.count(quality::SWITCH_UNPRIVILEGED, unprivileged, "");
+    reader.count(quality::SWITCH_KERNEL_CLIENT, kernel_client, "");
+    reader.count(quality::SENTINEL_PID, sentinel, "switch_events");
+    reader.count(quality::NO_PIDS, no_pid, "switch_events");
+    reader.count(quality::SWITCH_DEVICE_UNKNOWN, unlisted, "");
+    Ok(Some(Found { staged, rows, tables: vec![plan.table] }))
+}
+
+/// Metric samples, in whichever of the two tables the export has them.
+pub(super) fn gpu_metrics(reader: &mut Reader<'_>, devices: &mut Devices) -> Result<Option<Found>> {
+    let metrics = layout::find(reader.database, &layout::METRIC)?;
+    let generic = match generic_types(reader)? {
+        types if types.is_empty() => None,
+        types => layout::find(reader.database, &layout::GENERIC)?.map(|plan| (plan, types)),
+    };
+    let filled = match &metrics {
+        Some(plan) => reader.database.count(&plan.table)? > 0,
+        None => false,
+    };
+    match (metrics, generic) {
+        (Some(plan), _) if filled => metric_rows(reader, devices, plan).map(Some),
+        (_, Some((plan, types))) => generic_rows(reader, devices, plan, &types).map(Some),
+        (Some(plan), None) => metric_rows(reader, devices, plan).map(Some),
+        (None, None) => Ok(None),
+    }
+}
+
+/// Columns of `gpu_metrics`, and what was odd.
+struct Samples {
+    staged: Staged,
+    device: Slot,
+    time: Slot,
+    metric: Slot,
+    unit: Slot,
+    value: Slot,
+    known: HashMap<i64, Option<u32>>,
+    no_device: u64,
+}
+
+impl Samples {
+    fn new() -> Result<Self> {
+        let mut staged = Staged::new(&schema::GPU_METRICS);
+        Ok(Self {
+            device: staged.column("device_id")?,
+            time: staged.column("time_ns")?,
+            metric: staged.column("metric")?,
+            unit: staged.column("unit")?,
+            value: staged.column("value")?,
+            staged,
+            known: HashMap::new(),
+            no_device: 0,
+        })
+    }
+
+    fn put(
+        &mut self,
+        devices: &mut Devices,
+        type_id: i64,
+        time: i64,
+        name: (&str, Option<&str>),
+        value: f64,
+    ) {
+        // The low byte of the type is the GPU; with one GPU there is no doubt.
+        let slot = *self
+            .known
+            .entry(type_id)
+            .or_insert_with(|| devices.only().or_else(|| devices.listed_gpu(type_id & 0xFF)));
+        self.no_device += u64::from(slot.is_none());
+        self.staged.put(self.device, slot.map(i64::from));
+        self.staged.put(self.time, Some(time));
+        self.staged.put_name(self.metric, Value::Text(name.0.as_bytes()));
+        self.staged.put_name(self.unit, name.1.map_or(Value::Null, |u| Value::Text(u.as_bytes())));
+        self.staged.put_f64(self.value, value);
+        self.staged.end_row();
+    }
+
+    fn finish(self, reader: &mut Reader<'_>, rows: u64, table: String, unnamed: u64, untimed: u64) -> Found {
+        reader.count(quality::METRICS_DEVICE_UNKNOWN, self.no_device, "");
+        reader.count(quality::METRIC_UNNAMED, unnamed, "");
+        reader.count(quality::BAD_INTERVAL, untimed, "gpu_metrics without a time");
+        Found { staged: self.staged, rows, tables: vec![table] }
+    }
+}
+
+/// `SMs Active [Throughput %]`: the metric and its unit.
+fn metric_and_unit(name: &str) -> (&str, Option<&str>) {
+    match name.strip_suffix(']').and_then(|n| n.rsplit_once(" [")) {
+        Some((metric, unit)) => (metric, Some(unit)),
+        None => (name, None),
+    }
+}
+
+fn metric_rows(reader: &mut Reader<'_>, devices: &mut Devices, plan: Plan) -> Result<Found> {
+    let mut names: HashMap<(i64, i64), String> = HashMap::new();
+    if let Some(plan) = layout::find(reader.database, &layout::METRIC_NAME)? {
+        let (type_at, id_at, name_at) = (plan.at("type_id"), plan.at("metric_id"), plan.at("name"));
+        reader.scan(&plan, |row| {
+            let number = |place| integer(cell(row, place)).ok().flatten();
+            if let (Some(kind), Some(id), Some(name)) =
+                (number(type_at), number(id_at), text(cell(row, name_at)))
+            {
+                names.insert((kind, id), name);
+            }
+            Ok(())
+        })?;
+    }
+    let mut samples = Samples::new()?;
+    let (time_at, raw_at) = (plan.at("time_ns"), plan.at("raw_time_ns"));
+    let (type_at, id_at, value_at) = (plan.at("type_id"), plan.at("metric_id"), plan.at("value"));
+    let (mut unnamed, mut untimed, mut wrapped) = (0, 0, 0);
+    let rows = reader.scan(&plan, |row| {
+        let number = |place| integer(cell(row, place)).ok().flatten();
+        let Some(time) = number(time_at).or_else(|| number(raw_at)) else {
+            untimed += 1;
+            return Ok(());
+        };
+        let type_id = number(type_at).unwrap_or(0);
+        let Some(name) = number(id_at).and_then(|id| names.get(&(type_id, id))) else {
+            unnamed += 1;
+            return Ok(());
+        };
+        let value = match cell(row, value_at) {
+            Value::Real(value) => value,
+            other => match integer(other) {
+                // Unsigned 32-bit values, such as clock rates above 2.1 GHz, come out signed.
+                Ok(Some(value)) if (i64::from(i32::MIN)..0).contains(&value) => {
+                    wrapped += 1;
+                    to_f64(value + (1 << 32))
+                }
+                Ok(Some(value)) => to_f64(value),
+                _ => {
+                    samples.staged.refuse("value");
+                    return Ok(());
+                }
+            },
+        };
+        samples.put(devices, type_id, time, metric_and_unit(name), value);
+        Ok(())
+    })?;
+    reader.count(quality::METRIC_WRAPPED, wrapped, "");
+    Ok(samples.finish(reader, rows, plan.table, unnamed, untimed))
+}
+
+/// Types of generic events that are GPU metrics: other sources (ftrace, ETW) share the table.
+fn generic_types(reader: &Reader<'_>) -> Result<Vec<i64>> {
+    let (Some(sources), Some(types)) = (
+        layout::find(reader.database, &layout::GENERIC_SOURCE)?,
+        layout::find(reader.database, &layout::GENERIC_TYPE)?,
+    ) else {
+        return Ok(Vec::new());
+    };
+    let mut metrics = Vec::new();
+    let (id_at, data_at) = (sources.at("source_id"), sources.at("data"));
+    reader.scan(&sources, |row| {
+        let data = text(cell(row, data_at)).and_then(|t| serde_json::from_str::<serde_json::Value>(&t).ok());
+        let name = data.as_ref().and_then(|d| d.get("Name")).and_then(|n| n.as_str());
+        if name == Some("GpuMetrics") {
+            metrics.extend(integer(cell(row, id_at)).ok().flatten());
+        }
+        Ok(())
+    })?;
+    let mut found = Vec::new();
+    let (id_at, source_at) = (types.at("type_id"), types.at("source_id"));
+    reader.scan(&types, |row| {
+        let source = integer(cell(row, source_at)).ok().flatten();
+        if source.is_some_and(|s| metrics.contains(&s)) {
+            found.extend(integer(cell(row, id_at)).ok().flatten());
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+fn generic_rows(reader: &mut Reader<'_>, devices: &mut Devices, plan: Plan, types: &[i64]) -> Result<Found> {
+    let mut samples = Samples::new()?;
+    let (time_at, raw_at) = (plan.at("time_ns"), plan.at("raw_time_ns"));
+    let (type_at, data_at) = (plan.at("type_id"), plan.at("data"));
+    let mut untimed = 0;
+    let rows = reader.scan(&plan, |row| {
+        let number = |place| integer(cell(row, place)).ok().flatten();
+        let Some(type_id) = number(type_at).filter(|t| types.contains(t)) else { return Ok(()) };
+        // Real 2022 exports leave `timestamp` NULL: the raw time already is session time.
+        let Some(time) = number(time_at).or_else(|| number(raw_at)) else {
+            untimed += 1;
+            return Ok(());
+        };
+        let Value::Text(bytes) = cell(row, data_at) else {
+            samples.staged.refuse("value");
+            return Ok(());
+        };
+        let Ok(serde_json::Value::Object(fields)) = serde_json::from_slice(bytes) else {
+            samples.staged.refuse("value");
+            return Ok(());
+        };
+        for (name, value) in &fields {
+            let value = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
+            match value.filter(|v| v.is_finite()) {
+                Some(value) => samples.put(devices, type_id, time, metric_and_unit(name), value),
+                None => samples.staged.refuse("value"),
+            }
+        }
+        Ok(())
+    })?;
+    Ok(samples.finish(reader, rows, plan.table, 0, untimed))
+}
+
+/// Metric values are far below 2^53.
+#[allow(clippy::cast_precision_loss)]
+fn to_f64(value: i64) -> f64 {
+    value as f64
+}
+
+/// Where the metric samples of this export would be read from.
+pub(super) fn metric_source(reader: &Reader<'_>) -> Result<&'static Source> {
+    let current = layout::find(reader.database, &layout::METRIC)?.is_some();
+    Ok(if current || generic_types(reader)?.is_empty() { &layout::METRIC } else { &layout::GENERIC })
+}
+
+/// Rows of the tables of `sources`, without reading them: how many, and in which tables.
+pub(super) fn unread(reader: &Reader<'_>, sources: &[&Source]) -> Result<Option<(u64, Vec<String>)>> {
+    let (mut rows, mut tables) = (0, Vec::new());
+    for source in sources {
+        if let Some(plan) = layout::find(reader.database, source)? {
+            rows += reader.database.count(&plan.table)?;
+            tables.push(plan.table);
+        }
+    }
+    Ok((!tables.is_empty()).then_some((rows, tables)))
+}

@@ -1,0 +1,344 @@
+use std::path::PathBuf;
+
+use arrow_array::Array;
+use rusqlite::Connection;
+
+use super::*;
+use crate::watch::Unwatched;
+
+/// An export made of these statements.
+fn export(sql: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.sqlite");
+    Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+    (folder, path)
+}
+
+fn load(sql: &str, want: &Want) -> Tables {
+    let (_folder, path) = export(sql);
+    read(&path, 3, want, &Unwatched).unwrap()
+}
+
+fn table<'a>(tables: &'a Tables, name: &str) -> Columns<'a> {
+    Columns::new(schema::table(name).unwrap(), &tables[name])
+}
+
+fn count(tables: &Tables, counter: Counter) -> u64 {
+    let quality = table(tables, "quality");
+    let names = quality.names("name").unwrap();
+    let row = (0..quality.rows()).find(|r| names.get(*r) == Some(counter.name));
+    row.map_or(0, |r| quality.u64("count").unwrap().value(r))
+}
+
+fn source(tables: &Tables, name: &str) -> (String, u64, bool) {
+    let sources = table(tables, "sources");
+    let row = (0..sources.rows()).find(|r| sources.names("source").unwrap().get(*r) == Some(name)).unwrap();
+    let state = sources.names("state").unwrap().get(row).unwrap().to_owned();
+    (state, sources.u64("rows").unwrap().value(row), sources.text("how").unwrap().is_valid(row))
+}
+
+/// Global id of a process on host 1.
+fn global(pid: i64) -> i64 {
+    (1 << 48) | (pid << 24)
+}
+
+#[test]
+fn a_database_of_something_else_is_refused() {
+    let (_folder, path) = export("CREATE TABLE PROCESSES (a); CREATE TABLE recipes (b)");
+    let error = read(&path, 0, &Want::all(), &Unwatched).unwrap_err();
+    assert!(matches!(error, Error::NotAnExport { .. }));
+    assert!(error.to_string().contains("CUPTI_ACTIVITY_KIND_KERNEL"), "{error}");
+}
+
+#[test]
+fn absent_empty_unread_and_present_are_told_apart() {
+    let sql = "CREATE TABLE StringIds (id, value); CREATE TABLE FECS_EVENTS (tag, timestamp);
+        CREATE TABLE NVTX_EVENTS (start); INSERT INTO NVTX_EVENTS VALUES (1), (2);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_MEMSET (start, end, bytes);
+        INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET VALUES (5, 9, 64)";
+    let tables = load(sql, &Want::analysis());
+    assert_eq!(source(&tables, "kernels"), ("absent".to_owned(), 0, true));
+    assert_eq!(source(&tables, "switch_events"), ("empty".to_owned(), 0, true));
+    assert_eq!(source(&tables, "nvtx"), ("unread".to_owned(), 2, false));
+    assert_eq!(source(&tables, "copies"), ("present".to_owned(), 1, false));
+    assert!(tables.contains_key("kernels") && !tables.contains_key("nvtx"));
+    assert_eq!(tables["kernels"].num_rows(), 0);
+    assert_eq!(count(&tables, quality::NO_KERNELS), 1);
+    assert_eq!(count(&tables, quality::NO_METADATA), 1);
+    let capture = table(&tables, "capture");
+    assert_eq!(capture.i64("start_ns").unwrap().value(0), 5);
+    assert_eq!(capture.i64("end_ns").unwrap().value(0), 9);
+    let parsed = Want::parse(["kernels", "nvtx"]).unwrap();
+    assert_eq!(parsed, Want { kernels: true, nvtx: true, ..Want::none() });
+    assert!(matches!(Want::parse(["kernel"]), Err(Error::Argument(_))));
+}
+
+/// Columns in another order and case, rows unsorted, words and huge numbers where integers belong.
+#[test]
+fn odd_kernels_are_survived_and_counted() {
+    let sentinel = i64::from_be_bytes([0xFE, 0, 0, 0, 0, 0, 0, 0]);
+    let (a, b) = (global(11), global(12));
+    let sql = format!(
+        "CREATE TABLE stringids (value TEXT, id INTEGER);
+        INSERT INTO stringids VALUES ('b' || char(0) || 'c', 1), ('same', 2), ('same', 3);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL
+            (gridX, END, demangledName, globalPid, start, deviceId, correlationId, registersPerThread);
+        INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES
+            (1, 30, 1, {a}, 20, 0, 2, 'many'),
+            (2, 30, 2, {a}, 20, 0, 1, 32),
+            (-1, 10, 3, {b}, 10, 0, 1, 8589934592),
+            (4, 45, 99, {sentinel}, 40, 0, 9, '16'),
+            (5, 55, 'text name', NULL, 50, 0, 9, 1.5),
+            (6, 59, 1, {a}, 60, 0, 9, 1),
+            (7, NULL, 1, {a}, 70, 0, 9, 1)"
+    );
+    let tables = load(&sql, &Want::analysis());
+    let kernels = table(&tables, "kernels");
+    let pids: Vec<_> = kernels.u32("pid").unwrap().iter().collect();
+    assert_eq!(pids, [Some(12), Some(11), Some(11), None, None]);
+    assert_eq!(kernels.i64("start_ns").unwrap().values(), &[10, 20, 20, 40, 50]);
+    // Ties are broken by the correlation id, not by the order of the rows.
+    assert_eq!(kernels.u32("correlation_id").unwrap().values(), &[1, 1, 2, 9, 9]);
+    let names = kernels.names("name").unwrap();
+    let names: Vec<_> = (0..5).map(|r| names.get(r)).collect();
+    assert_eq!(names, [Some("same"), Some("same"), Some("b\0c"), None, Some("text name")]);
+    let grid: Vec<_> = kernels.u32("grid_x").unwrap().iter().collect();
+    assert_eq!(grid, [None, Some(2), Some(1), Some(4), Some(5)]);
+    let registers: Vec<_> = kernels.u32("registers_per_thread").unwrap().iter().collect();
+    assert_eq!(registers, [None, Some(32), None, Some(16), None]);
+    assert_eq!(count(&tables, quality::BAD_INTERVAL), 2);
+    assert_eq!(count(&tables, quality::SENTINEL_PID), 1);
+    assert_eq!(count(&tables, quality::NO_PIDS), 1);
+    assert_eq!(count(&tables, quality::NAME_MISSING), 1);
+    // -1 as a grid; `many`, 2^33 and 1.5 as registers.
+    assert_eq!(count(&tables, quality::VALUE_OUT_OF_RANGE), 4);
+    // No TARGET_INFO_GPU, but a device that rows can point to.
+    assert_eq!(count(&tables, quality::NO_DEVICE_INFO), 1);
+    assert_eq!(table(&tables, "devices").u32("device_id").unwrap().values(), &[0]);
+    let processes = table(&tables, "processes");
+    assert_eq!(processes.u32("pid").unwrap().values(), &[11, 12]);
+    assert!(processes.bool("traced").unwrap().iter().all(|t| t == Some(true)));
+}
+
+#[test]
+fn of_several_layouts_the_one_with_rows_is_read() {
+    let tables = load(
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL_V3 (start, end);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end);
+        INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 2)",
+        &Want::analysis(),
+    );
+    assert_eq!(tables["kernels"].num_rows(), 1);
+}
+
+const GPUS: &str = "CREATE TABLE TARGET_INFO_GPU (id, cuDevice, name, uuid, smCount, maxBlocksPerSm);";
+
+fn kernel_on(pid: i64, device: i64, start: i64) -> String {
+    let g = global(pid);
+    format!("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({start}, {start} + 1, {device}, {g});")
+}
+
+const KERNELS: &str = "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, globalPid);";
+
+/// Each process has its own ordinals: both call their GPU 0.
+#[test]
+fn ordinals_belong_to_a_process() {
+    let sql = format!(
+        "{GPUS} {KERNELS} CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId, cudaId, pid);
+        INSERT INTO TARGET_INFO_GPU VALUES
+            (7, 1, 'A', '1-2', 80, 0), (4, 0, 'B', '0000-00', 0, 16);
+        INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (7, 0, 11), (4, 0, 12); {} {} {} {}",
+        kernel_on(11, 0, 10),
+        kernel_on(12, 0, 20),
+        kernel_on(13, 1, 30),
+        kernel_on(13, 5, 40),
+    );
+    let tables = load(&sql, &Want::analysis());
+    let devices = table(&tables, "devices");
+    assert_eq!(devices.u32("device_id").unwrap().values(), &[0, 1, 5]);
+    let ids: Vec<_> = devices.i64("gpu_id").unwrap().iter().collect();
+    assert_eq!(ids, [Some(4), Some(7), None]);
+    assert_eq!(table(&tables, "kernels").u32("device_id").unwrap().values(), &[1, 0, 1, 5]);
+    assert_eq!(count(&tables, quality::DEVICE_UNKNOWN), 1);
+    assert_eq!(count(&tables, quality::DEVICE_MAPPING_GUESSED), 0);
+    // Zeros are no numbers.
+    assert_eq!(count(&tables, quality::SM_COUNT_MISSING), 1);
+    assert!(
+        devices.u32("sm_count").unwrap().is_null(0) && devices.u32("max_blocks_per_sm").unwrap().is_null(1)
+    );
+    assert!(devices.text("uuid").unwrap().is_null(0));
+    assert_eq!(devices.text("uuid").unwrap().value(1), "GPU-1-2");
+    assert_eq!(devices.names("limits_basis").unwrap().get(1), Some("unknown"));
+}
+
+#[test]
+fn without_ordinals_the_order_of_ids_is_a_guess_unless_there_is_one_gpu() {
+    let two = format!(
+        "{GPUS} {KERNELS} INSERT INTO TARGET_INFO_GPU (id) VALUES (9), (5); {}",
+        kernel_on(11, 1, 10)
+    );
+    let tables = load(&two, &Want::analysis());
+    assert_eq!(count(&tables, quality::DEVICE_MAPPING_GUESSED), 1);
+    let device = table(&tables, "kernels").u32("device_id").unwrap().value(0);
+    assert_eq!(device, 1);
+    assert_eq!(table(&tables, "devices").i64("gpu_id").unwrap().value(1), 9);
+    let one =
+        format!("{GPUS} {KERNELS} INSERT INTO TARGET_INFO_GPU (id) VALUES (9); {}", kernel_on(11, 0, 10));
+    assert_eq!(count(&load(&one, &Want::analysis()), quality::DEVICE_MAPPING_GUESSED), 0);
+}
+
+#[test]
+fn switch_records_go_by_the_names_of_their_tags() {
+    let sql = format!(
+        "{GPUS} INSERT INTO TARGET_INFO_GPU VALUES (2, 0, 'A', NULL, 80, 16);
+        CREATE TABLE ENUM_GPU_CTX_SWITCH (id, name, label);
+        INSERT INTO ENUM_GPU_CTX_SWITCH VALUES (4, 'RESTORE_START', ''), (3, 'SAVE_END', ''), (9, 'NEW_TAG', '');
+        CREATE TABLE GPU_CONTEXT_SWITCH_EVENTS (tag, vmId, seqNo, contextId, timestamp, globalPid, gpuId);
+        INSERT INTO GPU_CONTEXT_SWITCH_EVENTS VALUES
+            (3, 0, 65536, 1048578, 20, {pid}, 2), (4, 0, 65535, 1048578, 10, {pid}, 2),
+            (9, 0, 1, 7, 30, {pid}, 2), (4, 0, 2, 0, 40, {other}, 2),
+            (4, 0, 3, 4294967295, 50, {kernel}, 2), (4, 0, 4, 8, 60, {pid}, 6)",
+        pid = global(77),
+        other = 1_i64 << 48,
+        kernel = global(0xFF_FFFF),
+    );
+    let tables = load(&sql, &Want::analysis());
+    let events = table(&tables, "switch_events");
+    assert_eq!(events.u8("tag").unwrap().values(), &[8, 7, 255, 8, 8, 8]);
+    assert_eq!(events.u16("sequence").unwrap().values(), &[65535, 0, 1, 2, 3, 4]);
+    let pids: Vec<_> = events.u32("pid").unwrap().iter().collect();
+    assert_eq!(pids, [Some(77), Some(77), Some(77), None, None, Some(77)]);
+    assert_eq!(events.u32("device_id").unwrap().values(), &[0, 0, 0, 0, 0, 6]);
+    for counter in [
+        quality::SWITCH_UNKNOWN_TAG,
+        quality::SWITCH_UNPRIVILEGED,
+        quality::SWITCH_KERNEL_CLIENT,
+        quality::SWITCH_DEVICE_UNKNOWN,
+    ] {
+        assert_eq!(count(&tables, counter), 1, "{}", counter.name);
+    }
+    // Without a traced process nobody is.
+    assert_eq!(tables["processes"].num_rows(), 0);
+}
+
+#[test]
+fn metrics_of_both_forms() {
+    let names = "CREATE TABLE TARGET_INFO_GPU_METRICS (typeId, metricId, metricName);
+        INSERT INTO TARGET_INFO_GPU_METRICS VALUES (256, 1, 'SMs Active [Throughput %]'), (257, 1, 'GPC Clock');
+        CREATE TABLE GPU_METRICS (rawTimestamp, timestamp, typeId, metricId, value);
+        INSERT INTO GPU_METRICS VALUES (9, 10, 256, 1, 50), (NULL, 20, 257, 1, -1), (30, NULL, 257, 1, 3), (5, 5, 256, 8, 1)";
+    let tables =
+        load(&format!("{GPUS} INSERT INTO TARGET_INFO_GPU (id) VALUES (0), (5); {names}"), &Want::all());
+    let metrics = table(&tables, "gpu_metrics");
+    assert_eq!(metrics.i64("time_ns").unwrap().values(), &[10, 20, 30]);
+    assert_eq!(metrics.f64("value").unwrap().values(), &[50.0, 4_294_967_295.0, 3.0]);
+    assert_eq!(metrics.names("metric").unwrap().get(0), Some("SMs Active"));
+    assert_eq!(metrics.names("unit").unwrap().get(0), Some("Throughput %"));
+    assert_eq!(metrics.names("unit").unwrap().get(1), None);
+    // The low byte of the type is the GPU's id; there is no GPU 1.
+    let devices: Vec<_> = metrics.u32("device_id").unwrap().iter().collect();
+    assert_eq!(devices, [Some(0), None, None]);
+    assert_eq!(count(&tables, quality::METRICS_DEVICE_UNKNOWN), 2);
+    assert_eq!(count(&tables, quality::METRIC_WRAPPED), 1);
+    assert_eq!(count(&tables, quality::METRIC_UNNAMED), 1);
+
+    let json = r#"CREATE TABLE GENERIC_EVENT_SOURCES (sourceId, data); CREATE TABLE GENERIC_EVENT_TYPES (typeId, sourceId);
+        CREATE TABLE GENERIC_EVENTS (rawTimestamp, timestamp, typeId, data);
+        INSERT INTO GENERIC_EVENT_SOURCES VALUES (1, '{"Name": "GpuMetrics"}'), (2, '{"Name": "ftrace"}');
+        INSERT INTO GENERIC_EVENT_TYPES VALUES (10, 1), (20, 2);
+        INSERT INTO GENERIC_EVENTS VALUES (7, NULL, 10, '{"SM Active": "12", "A\/B": 3}'), (8, NULL, 20, '{"x": "1"}'),
+            (9, NULL, 10, 'no json')"#;
+    let tables = load(&format!("{GPUS} INSERT INTO TARGET_INFO_GPU (id) VALUES (5); {json}"), &Want::all());
+    let metrics = table(&tables, "gpu_metrics");
+    assert_eq!(metrics.names("metric").unwrap().get(0), Some("A/B"));
+    assert_eq!(metrics.f64("value").unwrap().values(), &[3.0, 12.0]);
+    assert_eq!(metrics.u32("device_id").unwrap().values(), &[0, 0]);
+    assert_eq!(count(&tables, quality::VALUE_OUT_OF_RANGE), 1);
+}
+
+/// The environment holds secrets; the name of the host is not kept either.
+#[test]
+fn of_the_metadata_only_what_is_listed_comes_out() {
+    let sql = format!(
+        "CREATE TABLE META_DATA_EXPORT (name, value); CREATE TABLE META_DATA_CAPTURE (name, value);
+        CREATE TABLE TARGET_INFO_SYSTEM_ENV (name, value); CREATE TABLE DIAGNOSTIC_EVENT (severity, text);
+        CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs, utcTime, localTime);
+        INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_PRODUCT_NAME', 'pyanalyze fixture'),
+            ('EXPORT_SCHEMA_VERSION', '3.100.0'), ('EXPORT_PARAM_TIME_SHIFT', '500'), ('EXPORT_USER', 'SECRET');
+        INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:PID', '42'),
+            ('PROCESS_0:ENVIRONMENT_VARIABLE', 'TOKEN=SECRET'),
+            ('PROCESS_0:ENVIRONMENT_VARIABLE', 'CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=\"0=2G\"'),
+            ('PROCESS_0:ARGUMENT_3', 'CUDA_VISIBLE_DEVICES=1 PASSWORD=SECRET run'),
+            ('COLLECT_GPU_CTX_SW_TRACE', 'true');
+        INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('Hostname', 'SECRET'), ('CudaDriverVersion', '13010'),
+            ('DeviceEnvironment', 'A=SECRET;NVSHARE_QUANTUM=30;B=SECRET');
+        INSERT INTO DIAGNOSTIC_EVENT VALUES (1, 'SECRET'), (2, 'SECRET'), (3, '5 buffers were dropped in SECRET');
+        INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES
+            (1000000, '2024-03-01T00:30:00', '2024-02-29T19:00:01'); {KERNELS} {}",
+        kernel_on(42, 0, 10)
+    );
+    let tables = load(&sql, &Want::all());
+    for (name, batch) in &tables {
+        assert!(!format!("{batch:?}").contains("SECRET"), "{name}");
+    }
+    let configured = table(&tables, "configured");
+    let rows: Vec<_> = (0..configured.rows())
+        .map(|r| {
+            let names = |column| configured.names(column).unwrap().get(r).unwrap().to_owned();
+            let pid = configured.u32("pid").unwrap();
+            let value = configured.text("value").unwrap().value(r).to_owned();
+            (names("source"), pid.is_valid(r).then(|| pid.value(r)), names("key"), value)
+        })
+        .collect();
+    let row = |source: &str, pid, key: &str, value: &str| (source.into(), pid, key.into(), value.into());
+    assert_eq!(
+        rows,
+        [
+            row("capture-settings", None, "gpu_context_switch_trace", "true"),
+            row("command-line", Some(42), "CUDA_VISIBLE_DEVICES", "1"),
+            row("environment", None, "NVSHARE_QUANTUM", "30"),
+            row("environment", Some(42), "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=2G"),
+        ]
+    );
+    let capture = table(&tables, "capture");
+    assert_eq!(capture.i64("utc_origin_ns").unwrap().value(0), 999_500);
+    assert_eq!(capture.i64("export_shift_ns").unwrap().value(0), 500);
+    assert_eq!(capture.i32("utc_offset_s").unwrap().value(0), -5 * 3600 - 1800);
+    assert_eq!(capture.text("cuda_driver_version").unwrap().value(0), "13.1");
+    assert!(capture.bool("synthetic").unwrap().value(0));
+    for counter in [
+        quality::SYNTHETIC_CAPTURE,
+        quality::NEWER_THAN_TESTED,
+        quality::DIAGNOSTIC_WARNING,
+        quality::DIAGNOSTIC_LOSS,
+    ] {
+        assert_eq!(count(&tables, counter), 1, "{}", counter.name);
+    }
+}
+
+#[test]
+fn times_that_are_epoch_times_stay_so() {
+    for said in ["true", "false"] {
+        let sql = format!(
+            "CREATE TABLE META_DATA_EXPORT (name, value);
+            INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_PARAM_TIME_NORMALIZE', '{said}');
+            CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs);
+            INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES (1700000000000000000); {KERNELS} {}",
+            kernel_on(1, 0, 1_700_000_000_000_000_005)
+        );
+        let tables = load(&sql, &Want::all());
+        let capture = table(&tables, "capture");
+        assert!(capture.bool("export_normalized").unwrap().value(0), "{said}");
+        assert_eq!(capture.i64("utc_origin_ns").unwrap().value(0), 0, "{said}");
+        assert_eq!(capture.i64("start_ns").unwrap().value(0), 1_700_000_000_000_000_005);
+    }
+}
+
+#[test]
+fn sentinels_are_nobody() {
+    assert_eq!(pid_of(Some(global(30428))), Owner::Process(30428));
+    assert_eq!(pid_of(None), Owner::Unknown);
+    for odd in [0, -1, i64::from_be_bytes([0xFE, 0, 0, 0, 0, 0, 0, 0]), (0xFE_i64 << 48) | (5 << 24)] {
+        assert_eq!(pid_of(Some(odd)), Owner::Nobody, "{odd:#x}");
+    }
+}

@@ -1,0 +1,273 @@
+//! How are the rows of a SQLite file read without leaving a trace beside it?
+//!
+//! The only place that knows the SQLite file. Everything else sees a [`Database`]: names of tables
+//! and columns, and a scan that hands out the cells of chosen columns row by row.
+//!
+//! A capture is evidence: nothing beside or inside it may change. SQLite's `mode=ro` still writes a
+//! `-shm` file beside a database in WAL mode, and `immutable=1` ignores a write-ahead log. So the
+//! header and the companions are looked at first: without unfinished work the file is opened as
+//! immutable; with it, the database and its companions are copied to a private folder and recovered
+//! there ([`Database::recovered`]).
+
+mod file;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use crate::error::{Error, Result};
+use crate::watch::Watch;
+
+use file::Fingerprint;
+
+/// How many rows lie between two calls of [`Watch::progress`].
+const ROWS_PER_REPORT: u64 = 10_000;
+
+/// One cell. SQLite columns have no fixed type: every row may hold another one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Value<'a> {
+    /// NULL, or the column is not there.
+    Null,
+    /// An integer.
+    Int(i64),
+    /// A floating-point number.
+    Real(f64),
+    /// Text as it stands in the file: not always UTF-8, and with NUL bytes if it has some.
+    Text(&'a [u8]),
+    /// Anything else.
+    Blob(&'a [u8]),
+}
+
+/// One row of a scan.
+#[derive(Debug)]
+pub struct Row<'a> {
+    row: &'a rusqlite::Row<'a>,
+}
+
+impl Row<'_> {
+    /// The cell of the `index`-th column that was asked for.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Value<'_> {
+        match self.row.get_ref(index) {
+            Ok(ValueRef::Integer(value)) => Value::Int(value),
+            Ok(ValueRef::Real(value)) => Value::Real(value),
+            Ok(ValueRef::Text(bytes)) => Value::Text(bytes),
+            Ok(ValueRef::Blob(bytes)) => Value::Blob(bytes),
+            Ok(ValueRef::Null) | Err(_) => Value::Null,
+        }
+    }
+}
+
+/// A SQLite file, open for reading.
+#[derive(Debug)]
+pub struct Database {
+    path: PathBuf,
+    connection: Connection,
+    tables: BTreeMap<String, Vec<String>>,
+    before: Fingerprint,
+    // Dropped after the connection: fields are dropped in order.
+    copy: Option<tempfile::TempDir>,
+}
+
+impl Database {
+    /// Opens `path` and lists its tables.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Argument`] for what is no file, [`Error::NotSqlite`], [`Error::Damaged`],
+    /// [`Error::Unfinished`] if unfinished changes cannot be recovered in a copy, [`Error::Changed`]
+    /// if somebody wrote while it was copied.
+    pub fn open(path: &Path) -> Result<Self> {
+        // SQLite looks for companions beside the file itself, not beside a link to it.
+        let real = path.canonicalize().map_err(|e| Error::io("open", path, e))?;
+        let before = Fingerprint::take(path)?;
+        let companions = file::unfinished(&real)?;
+        if companions.is_empty() {
+            file::check_header(path)?;
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+                | OpenFlags::SQLITE_OPEN_URI
+                | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let connection = Connection::open_with_flags(file::immutable_uri(&real), flags)
+                .map_err(|e| explain(path, "cannot be opened", &e))?;
+            let tables = list_tables(&connection).map_err(|e| explain(path, "table list", &e))?;
+            return Ok(Self { path: path.to_owned(), connection, tables, before, copy: None });
+        }
+        let names: Vec<String> = companions
+            .iter()
+            .filter_map(|p| p.file_name())
+            .map(|n| n.to_string_lossy().into_owned())
+            .collect();
+        let unfinished = |detail: String| Error::Unfinished {
+            path: path.to_owned(),
+            detail: format!("{} beside it; {detail}", names.join(", ")),
+        };
+        let (folder, copied) = file::copy_with_companions(&real, &companions)?;
+        if Fingerprint::take(path)? != before {
+            return Err(Error::Changed { path: path.to_owned() });
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let recovered = Connection::open_with_flags(&copied, flags).and_then(|connection| {
+            // Rolls a hot journal back, or folds the log into the copy.
+            connection.query_row("PRAGMA journal_mode=DELETE", [], |_| Ok(()))?;
+            let tables = list_tables(&connection)?;
+            Ok((connection, tables))
+        });
+        let (connection, tables) = recovered.map_err(|e| unfinished(format!("recovery failed: {e}")))?;
+        // The copy must now be whole by itself.
+        file::check_header(&copied).map_err(|e| match e {
+            Error::Damaged { detail, .. } => unfinished(format!("after recovery {detail}")),
+            Error::NotSqlite { detail, .. } => unfinished(format!("after recovery: {detail}")),
+            other => other,
+        })?;
+        Ok(Self { path: path.to_owned(), connection, tables, before, copy: Some(folder) })
+    }
+
+    /// The file as it was named by the caller.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Size of the file when it was opened.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.before.size
+    }
+
+    /// Whether it is read from a private copy, because it had unfinished changes.
+    #[must_use]
+    pub fn recovered(&self) -> bool {
+        self.copy.is_some()
+    }
+
+    /// The columns of every table.
+    #[must_use]
+    pub fn tables(&self) -> &BTreeMap<String, Vec<String>> {
+        &self.tables
+    }
+
+    /// How many rows `table` has.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] or [`Error::Io`].
+    pub fn count(&self, table: &str) -> Result<u64> {
+        let sql = format!("SELECT count(*) FROM {}", quote(table));
+        let rows: i64 = self
+            .connection
+            .query_row(&sql, [], |row| row.get(0))
+            .map_err(|e| explain(&self.path, &format!("table {table}"), &e))?;
+        Ok(u64::try_from(rows).unwrap_or(0))
+    }
+
+    /// Hands every row of `table` to `visit`, in no promised order; returns how many there were.
+    ///
+    /// [`Row::get`] counts in the order of `columns`.
+    ///
+    /// # Errors
+    /// Those of `visit` and `watch`, and [`Error::Damaged`] with the table and the row.
+    pub fn scan(
+        &self,
+        table: &str,
+        columns: &[&str],
+        watch: &dyn Watch,
+        mut visit: impl FnMut(&Row<'_>) -> Result<()>,
+    ) -> Result<u64> {
+        let total = self.rows_at_most(table);
+        watch.progress(table, 0, total)?;
+        let list: Vec<String> = columns.iter().map(|c| quote(c)).collect();
+        // Without a column the rows are still counted.
+        let list = if list.is_empty() { "NULL".to_owned() } else { list.join(", ") };
+        let sql = format!("SELECT {list} FROM {}", quote(table));
+        let mut done = 0_u64;
+        let place = |done: u64| format!("table {table}, row {}", done + 1);
+        let mut statement =
+            self.connection.prepare(&sql).map_err(|e| explain(&self.path, &place(done), &e))?;
+        let mut rows = statement.query([]).map_err(|e| explain(&self.path, &place(done), &e))?;
+        while let Some(row) = rows.next().map_err(|e| explain(&self.path, &place(done), &e))? {
+            visit(&Row { row })?;
+            done += 1;
+            if done.is_multiple_of(ROWS_PER_REPORT) {
+                watch.progress(table, done, total.max(done))?;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Makes sure that the file is still the one that was opened.
+    ///
+    /// # Errors
+    /// [`Error::Changed`] if it is not: what was read is then half of one state and half of another.
+    pub fn close(self) -> Result<()> {
+        if Fingerprint::take(&self.path)? == self.before {
+            Ok(())
+        } else {
+            Err(Error::Changed { path: self.path })
+        }
+    }
+
+    /// The highest row id: exports never delete rows, so it is their number, and costs nothing.
+    fn rows_at_most(&self, table: &str) -> u64 {
+        let sql = format!("SELECT max(rowid) FROM {}", quote(table));
+        let highest = self.connection.query_row(&sql, [], |row| row.get::<_, Option<i64>>(0));
+        highest.ok().flatten().and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
+    }
+}
+
+/// Columns of every ordinary table. Views and virtual tables run code that came with the file: they
+/// are not looked at.
+fn list_tables(connection: &Connection) -> rusqlite::Result<BTreeMap<String, Vec<String>>> {
+    connection.execute_batch("PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON;")?;
+    let mut statement = connection
+        .prepare("SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'")?;
+    let mut tables = BTreeMap::new();
+    let mut rows = statement.query([])?;
+    let mut names = Vec::new();
+    while let Some(row) = rows.next()? {
+        if let ValueRef::Text(bytes) = row.get_ref(0)? {
+            // A name that is not UTF-8 is none of nsys's.
+            if let Ok(name) = std::str::from_utf8(bytes) {
+                names.push(name.to_owned());
+            }
+        }
+    }
+    for name in names {
+        let mut statement = connection.prepare("SELECT name FROM pragma_table_info(?1)")?;
+        let columns = statement
+            .query_map([&name], |row| Ok(row.get_ref(0)?.as_bytes()?.to_vec()))?
+            .map(|bytes| bytes.map(|b| String::from_utf8_lossy(&b).into_owned()))
+            .collect::<rusqlite::Result<Vec<String>>>()?;
+        tables.insert(name, columns);
+    }
+    Ok(tables)
+}
+
+fn quote(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// What an error of SQLite means for the file at `path`.
+fn explain(path: &Path, place: &str, error: &rusqlite::Error) -> Error {
+    let damaged = |detail: String| Error::Damaged { path: path.to_owned(), detail };
+    match error.sqlite_error() {
+        Some(e) if e.code == ErrorCode::NotADatabase => {
+            damaged(format!("{place}: the header is that of a SQLite file, the content is not (encrypted?)"))
+        }
+        Some(e) if e.code == ErrorCode::OutOfMemory => {
+            Error::io("read", path, std::io::Error::from(std::io::ErrorKind::OutOfMemory))
+        }
+        Some(e) if e.code == ErrorCode::CannotOpen || e.code == ErrorCode::PermissionDenied => {
+            Error::io("open", path, std::io::Error::other(error.to_string()))
+        }
+        Some(e)
+            if e.code == ErrorCode::SystemIoFailure
+                && e.extended_code != rusqlite::ffi::SQLITE_IOERR_SHORT_READ =>
+        {
+            Error::io("read", path, std::io::Error::other(format!("{place}: {error}")))
+        }
+        _ => damaged(format!("{place}: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,273 @@
+use std::collections::BTreeSet;
+use std::fs;
+
+use rusqlite::Connection;
+
+use super::*;
+use crate::watch::{StopAfter, Unwatched};
+
+/// A folder with one database of a few pages.
+fn folder(rows: i64) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a b#c?d%41.sqlite");
+    let mut connection = Connection::open(&path).unwrap();
+    let transaction = connection.transaction().unwrap();
+    transaction.execute_batch("CREATE TABLE T (a INTEGER, b TEXT)").unwrap();
+    for n in 0..rows {
+        transaction.execute("INSERT INTO T VALUES (?1, ?2)", (n, format!("text {n}"))).unwrap();
+    }
+    transaction.commit().unwrap();
+    (folder, path)
+}
+
+fn numbers(database: &Database) -> Vec<i64> {
+    let mut found = Vec::new();
+    database
+        .scan("T", &["a"], &Unwatched, |row| {
+            if let Value::Int(value) = row.get(0) {
+                found.push(value);
+            }
+            Ok(())
+        })
+        .unwrap();
+    found.sort_unstable();
+    found
+}
+
+/// Names, sizes and times of all files of a folder.
+fn listing(folder: &Path) -> BTreeSet<(String, u64, std::time::SystemTime)> {
+    fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| {
+            let entry = entry.unwrap();
+            let metadata = entry.metadata().unwrap();
+            (entry.file_name().to_string_lossy().into_owned(), metadata.len(), metadata.modified().unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn reads_cells_of_any_type_and_leaves_no_trace() {
+    let (folder, path) = folder(3);
+    let connection = Connection::open(&path).unwrap();
+    connection
+        .execute_batch("INSERT INTO T VALUES ('word', x'00FF'), (1.5, NULL), (4, CAST(x'FF0041' AS TEXT))")
+        .unwrap();
+    drop(connection);
+    let before = listing(folder.path());
+    let database = Database::open(&path).unwrap();
+    assert_eq!(database.tables()["T"], ["a", "b"]);
+    assert_eq!(database.count("T").unwrap(), 6);
+    let mut found = Vec::new();
+    // Asked for in another order than declared.
+    let rows = database
+        .scan("T", &["b", "a"], &Unwatched, |row| {
+            found.push(format!("{:?} {:?}", row.get(0), row.get(1)));
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(rows, 6);
+    assert_eq!(found[3], "Blob([0, 255]) Text([119, 111, 114, 100])");
+    assert_eq!(found[4], "Null Real(1.5)");
+    // Not UTF-8, with a NUL in the middle: handed out whole.
+    assert_eq!(found[5], "Text([255, 0, 65]) Int(4)");
+    assert!(!database.recovered());
+    database.close().unwrap();
+    assert_eq!(before, listing(folder.path()));
+}
+
+#[test]
+fn a_scan_can_be_cancelled() {
+    let (_folder, path) = folder(25_000);
+    let database = Database::open(&path).unwrap();
+    for (reports, rows) in [(0, 0), (1, 10_000), (2, 20_000)] {
+        let mut seen = 0;
+        let outcome = database.scan("T", &["a"], &StopAfter::new(reports), |_| {
+            seen += 1;
+            Ok(())
+        });
+        assert!(matches!(outcome, Err(Error::Cancelled)));
+        assert_eq!(seen, rows);
+    }
+}
+
+/// A copy of a database with a log whose frames were never folded in, as after a crash.
+#[test]
+fn rows_in_the_write_ahead_log_are_seen() {
+    let (source, path) = folder(3);
+    let connection = Connection::open(&path).unwrap();
+    connection.execute_batch("PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0").unwrap();
+    connection.execute_batch("INSERT INTO T VALUES (100, 'committed')").unwrap();
+    let crashed = tempfile::tempdir().unwrap();
+    let copy = crashed.path().join("x.sqlite");
+    fs::copy(&path, &copy).unwrap();
+    fs::copy(file::beside(&path, "-wal"), crashed.path().join("x.sqlite-wal")).unwrap();
+    drop(connection);
+    drop(source);
+    let before = listing(crashed.path());
+    let database = Database::open(&copy).unwrap();
+    assert!(database.recovered());
+    assert_eq!(numbers(&database), [0, 1, 2, 100]);
+    database.close().unwrap();
+    assert_eq!(before, listing(crashed.path()));
+}
+
+#[test]
+fn a_finished_log_needs_no_copy() {
+    let (folder, path) = folder(3);
+    Connection::open(&path).unwrap().execute_batch("PRAGMA journal_mode=WAL").unwrap();
+    // Bytes 18 and 19 of the header: written in WAL mode.
+    assert_eq!(fs::read(&path).unwrap()[18..20], [2, 2]);
+    fs::write(file::beside(&path, "-wal"), b"").unwrap();
+    let before = listing(folder.path());
+    let database = Database::open(&path).unwrap();
+    assert!(!database.recovered());
+    assert_eq!(numbers(&database), [0, 1, 2]);
+    drop(database);
+    assert_eq!(before, listing(folder.path()));
+}
+
+#[test]
+fn a_hot_journal_is_rolled_back_in_a_copy() {
+    let (_source, path) = folder(5000);
+    let connection = Connection::open(&path).unwrap();
+    // A cache of one page: the transaction has to write to the file before it is committed.
+    connection
+        .execute_batch("PRAGMA cache_size=1; PRAGMA synchronous=OFF; BEGIN; UPDATE T SET a = a + 1000000")
+        .unwrap();
+    let crashed = tempfile::tempdir().unwrap();
+    let copy = crashed.path().join("x.sqlite");
+    fs::copy(&path, &copy).unwrap();
+    fs::copy(file::beside(&path, "-journal"), crashed.path().join("x.sqlite-journal")).unwrap();
+    connection.execute_batch("ROLLBACK").unwrap();
+    drop(connection);
+    let torn = Connection::open_with_flags(
+        format!("file:{}?immutable=1", copy.display()),
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI,
+    );
+    let highest: i64 = torn.unwrap().query_row("SELECT max(a) FROM T", [], |r| r.get(0)).unwrap();
+    assert!(highest >= 1_000_000, "the journal of this test is not needed");
+    let before = listing(crashed.path());
+    let database = Database::open(&copy).unwrap();
+    assert!(database.recovered());
+    assert_eq!(numbers(&database), (0..5000).collect::<Vec<_>>());
+    assert_eq!(before, listing(crashed.path()));
+}
+
+#[test]
+fn a_log_that_cannot_be_recovered_is_named() {
+    let (_folder, path) = folder(2000);
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    fs::write(file::beside(&path, "-wal"), [7_u8; 4096]).unwrap();
+    let error = Database::open(&path).unwrap_err();
+    assert!(matches!(error, Error::Unfinished { .. }), "{error}");
+    assert!(error.to_string().contains("-wal"), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn read_only_files_in_read_only_folders() {
+    use std::os::unix::fs::PermissionsExt;
+    for wal in [false, true] {
+        let (source, path) = folder(3);
+        let connection = Connection::open(&path).unwrap();
+        let closed = tempfile::tempdir().unwrap();
+        let copy = closed.path().join("x.sqlite");
+        let mut expected = vec![0, 1, 2];
+        if wal {
+            connection.execute_batch("PRAGMA journal_mode=WAL; INSERT INTO T VALUES (9, '')").unwrap();
+            fs::copy(file::beside(&path, "-wal"), closed.path().join("x.sqlite-wal")).unwrap();
+            expected.push(9);
+        }
+        fs::copy(&path, &copy).unwrap();
+        let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        mode(&copy, 0o444);
+        mode(closed.path(), 0o555);
+        let before = listing(closed.path());
+        let database = Database::open(&copy).unwrap();
+        assert_eq!(database.recovered(), wal);
+        assert_eq!(numbers(&database), expected);
+        database.close().unwrap();
+        assert_eq!(before, listing(closed.path()));
+        mode(closed.path(), 0o755);
+        drop(source);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn names_that_are_not_utf8_and_links() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let (folder, path) = folder(3);
+    let odd = folder.path().join(OsStr::from_bytes(b"caf\xe9 \xff.sqlite"));
+    // Some file systems refuse such names.
+    if fs::copy(&path, &odd).is_ok() {
+        assert_eq!(numbers(&Database::open(&odd).unwrap()), [0, 1, 2]);
+    }
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    assert_eq!(numbers(&Database::open(&link).unwrap()), [0, 1, 2]);
+}
+
+#[test]
+fn what_is_no_whole_database_is_refused_by_name_and_offset() {
+    let (folder, path) = folder(2000);
+    let bytes = fs::read(&path).unwrap();
+    let case = folder.path().join("case");
+    let open = |content: &[u8]| {
+        fs::write(&case, content).unwrap();
+        Database::open(&case).map(|_| ()).unwrap_err()
+    };
+    assert!(matches!(open(b""), Error::NotSqlite { .. }));
+    assert!(matches!(open(b"SQLite"), Error::Damaged { .. }));
+    assert!(matches!(open(&[b'x'; 5000]), Error::NotSqlite { .. }));
+    let cut = open(&bytes[..bytes.len() - 1]);
+    assert!(matches!(cut, Error::Damaged { .. }), "{cut}");
+    assert!(cut.to_string().contains(&format!("offset {}", bytes.len() - 1)), "{cut}");
+    let mut odd_page = bytes.clone();
+    odd_page[16..18].copy_from_slice(&[3, 1]);
+    assert!(open(&odd_page).to_string().contains("page size 769"));
+    assert!(matches!(Database::open(folder.path()), Err(Error::Io { source, .. })
+        if source.kind() == std::io::ErrorKind::IsADirectory));
+    assert!(matches!(Database::open(&folder.path().join("none")), Err(Error::Io { source, .. })
+        if source.kind() == std::io::ErrorKind::NotFound));
+}
+
+#[test]
+fn a_damaged_page_is_named_with_table_and_row() {
+    let (_folder, path) = folder(5000);
+    let mut bytes = fs::read(&path).unwrap();
+    let page = usize::from(u16::from_be_bytes([bytes[16], bytes[17]]));
+    let last = bytes.len() - page;
+    bytes[last..last + 64].fill(0xAA);
+    fs::write(&path, bytes).unwrap();
+    let database = Database::open(&path).unwrap();
+    let error = database.scan("T", &["a"], &Unwatched, |_| Ok(())).unwrap_err();
+    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+    assert!(error.to_string().contains("table T, row "), "{error}");
+}
+
+#[test]
+fn a_file_that_changes_under_the_reader_is_no_answer() {
+    let (_folder, path) = folder(3);
+    let database = Database::open(&path).unwrap();
+    let before = fs::metadata(&path).unwrap().modified().unwrap();
+    Connection::open(&path).unwrap().execute_batch("UPDATE T SET a = 7").unwrap();
+    // Also where the clock of the file system is too coarse to show it.
+    fs::File::options().write(true).open(&path).unwrap().set_modified(before).unwrap();
+    assert!(matches!(database.close(), Err(Error::Changed { .. })));
+}
+
+#[test]
+fn views_and_virtual_tables_are_not_looked_at() {
+    let (_folder, path) = folder(1);
+    let connection = Connection::open(&path).unwrap();
+    connection
+        .execute_batch("CREATE VIEW V AS SELECT * FROM T; CREATE VIRTUAL TABLE F USING fts5(x)")
+        .unwrap();
+    drop(connection);
+    let database = Database::open(&path).unwrap();
+    assert!(!database.tables().contains_key("V") && !database.tables().contains_key("F"));
+}
