@@ -24,6 +24,9 @@ _Progress = Callable[[str, int, int], object] | None
 def read_capture(path: str, capture: int, tables: Sequence[str], progress: _Progress = None) -> _Tables:
     """Read one nsys export on its own clock; `tables` are the event tables wanted."""
 
+def physical_tables(tables: Sequence[str]) -> list[str]:
+    """The tables of an export that reading these event tables looks for."""
+
 def join_captures(captures: Sequence[Mapping[str, Any]], progress: _Progress = None) -> _Tables:
     """Put captures on one clock and tie their devices together."""
 

@@ -96,7 +96,7 @@ def load(
     failures: list[Failure] = []
     for path in paths:
         try:
-            export = _exported(path)
+            export = _exported(path, tables)
             read.append(_core.read_capture(export, len(read), list(tables), progress))
             kept.append(path)
         except (CaptureUnreadable, OSError) as error:
@@ -184,11 +184,11 @@ def find_captures(paths: Sequence[PathLike]) -> list[Path]:
     return found
 
 
-def _exported(path: Path) -> str:
+def _exported(path: Path, tables: Sequence[str]) -> str:
     if path.suffix in (".nsys-rep", ".qdrep") and path.exists():
         from pyanalyze.nsys_rep import export_report
 
-        return str(export_report(path))
+        return str(export_report(path, _core.physical_tables(list(tables))))
     return str(path)
 
 

@@ -43,6 +43,8 @@ macro_rules! sources {
             tables: &[$($table),+],
             columns: &[$((stringify!($column), &[$($alias),+])),*],
         };)*
+
+        const ALL: &[(&str, &Source)] = &[$((stringify!($name), &$name)),*];
     };
 }
 
@@ -225,6 +227,24 @@ pub fn find(database: &Database, source: &Source) -> crate::Result<Option<Plan>>
     Ok(Some(plan))
 }
 
+/// Every physical table that a reader of these event tables looks for: what an export must hold.
+#[must_use]
+pub fn physical_tables(want: &super::Want) -> Vec<&'static str> {
+    let unwanted = |name: &str| match name {
+        "KERNEL" => !want.kernels,
+        "MEMCPY" | "MEMSET" | "MEMCPY_OPERATION" => !want.memops,
+        "GRAPH" => !want.graph_launches,
+        "SWITCH" | "SWITCH_TAG" => !want.switch_events,
+        "METRIC" | "METRIC_NAME" | "GENERIC" | "GENERIC_TYPE" | "GENERIC_SOURCE" => !want.gpu_metrics,
+        "API" => !want.api_calls,
+        "NVTX" => !want.nvtx,
+        // Only counted, never read.
+        "MEMORY_USAGE" => true,
+        _ => false,
+    };
+    ALL.iter().filter(|(name, _)| !unwanted(name)).flat_map(|(_, source)| source.tables).copied().collect()
+}
+
 /// Whether `database` has any table of an nsys export.
 #[must_use]
 pub fn is_export(database: &Database) -> bool {
@@ -243,7 +263,16 @@ fn is_called(table: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_called;
+    use super::{is_called, physical_tables};
+    use crate::nsys::Want;
+
+    #[test]
+    fn an_export_for_the_analysis_needs_no_api_calls() {
+        let tables = physical_tables(&Want::analysis());
+        assert!(tables.contains(&"CUPTI_ACTIVITY_KIND_KERNEL") && tables.contains(&"StringIds"));
+        assert!(!tables.contains(&"CUPTI_ACTIVITY_KIND_RUNTIME") && !tables.contains(&"NVTX_EVENTS"));
+        assert!(physical_tables(&Want::all()).contains(&"NVTX_EVENTS"));
+    }
 
     #[test]
     fn names_match_without_case_and_with_a_layout_number() {
