@@ -1,7 +1,9 @@
 //! Reads GPU captures and reconstructs who held the GPU, when, and how full it was.
+pub mod device;
 pub mod error;
 pub mod fold;
 pub mod nsys;
+pub mod occupancy;
 pub mod quality;
 pub mod schema;
 pub mod sqlite;
