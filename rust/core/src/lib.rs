@@ -2,7 +2,10 @@
 pub mod error;
 pub mod fold;
 pub mod quality;
+pub mod residency;
 pub mod schema;
+pub mod statistics;
+pub mod tenants;
 pub mod watch;
 
 pub use error::{Error, Result};
