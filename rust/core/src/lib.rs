@@ -1,6 +1,9 @@
 //! Reads GPU captures and reconstructs who held the GPU, when, and how full it was.
 pub mod error;
+pub mod facts;
 pub mod fold;
+pub mod overlap;
+pub mod pipeline;
 pub mod quality;
 pub mod residency;
 pub mod schema;

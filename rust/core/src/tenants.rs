@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use arrow_array::{Array, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array};
+use arrow_array::{Array, BooleanArray, Float64Array, RecordBatch, StringArray, UInt32Array};
 
 use crate::error::Result;
 use crate::fold::{Chunk, Fold, Tables};
@@ -27,6 +27,9 @@ use crate::watch::Watch;
 const GUARD_NS: i64 = 50_000;
 /// Contexts from here on belong to the driver itself.
 const KERNEL_CLIENT: u64 = 0xFFFF_FFFF;
+
+/// A process as work shows it: (device, capture, pid).
+type Process = (u32, u32, Option<u32>);
 
 /// What a row of GPU work is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -318,7 +321,7 @@ impl Tenants {
     }
 
     /// Ties every traced process to a host pid: (device, capture, pid) -> (host pid, bridged).
-    fn tie(&self, quality: &mut Quality) -> BTreeMap<(u32, u32, Option<u32>), (u32, bool)> {
+    fn tie(&self, quality: &mut Quality) -> BTreeMap<Process, (u32, bool)> {
         let mut ties = BTreeMap::new();
         let mut taken: BTreeSet<(u32, u32)> = BTreeSet::new();
         let recorded: BTreeSet<(u32, u32, u32)> =
@@ -329,7 +332,7 @@ impl Tenants {
                 taken.insert((*device, pid));
             }
         }
-        let mut wanted: BTreeMap<(u32, u32), Vec<(u32, u32, Option<u32>)>> = BTreeMap::new();
+        let mut wanted: BTreeMap<(u32, u32), Vec<Process>> = BTreeMap::new();
         for (key, seen) in self.seen.iter().filter(|(key, _)| !ties.contains_key(*key)) {
             let Some(pids) = self.resident.get(&key.0) else { continue };
             let rate = |pid: &u32| seen.inside.get(pid).map_or(0.0, |n| *n as f64 / seen.kernels as f64);
@@ -569,6 +572,7 @@ fn name_switches(switches: &RecordBatch, slices: &[Slice]) -> Result<RecordBatch
 #[cfg(test)]
 pub(crate) mod hand {
     use super::*;
+    use arrow_array::Int64Array;
 
     /// One kernel: capture, pid, device, context, stream, start, end in us.
     pub type K = (u32, u32, u32, u32, u32, i64, i64);
