@@ -1,12 +1,18 @@
 //! Reads GPU captures and reconstructs who held the GPU, when, and how full it was.
 pub mod device;
 pub mod error;
+pub mod facts;
 pub mod fold;
 pub mod nsys;
 pub mod occupancy;
+pub mod overlap;
+pub mod pipeline;
 pub mod quality;
+pub mod residency;
 pub mod schema;
 pub mod sqlite;
+pub mod statistics;
+pub mod tenants;
 pub mod watch;
 
 pub use error::{Error, Result};

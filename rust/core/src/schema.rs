@@ -648,6 +648,7 @@ pub const OVERLAPS: Table = Table {
         opt("short_kernels", U64, "one of them was not traced", "Kernels shorter than a tenth of a time slice that started while the other had work in flight."),
         opt("short_overlapping", U64, "one of them was not traced", "Those of them that overlap a kernel of the other, also a long one."),
         opt("short_short_overlapping", U64, "one of them was not traced", "Those of them that overlap a short kernel of the other: shared SMs or shared device, never time-slicing."),
+        opt("short_short_expected", F64, "one of them was not traced", "How many of them would do so by chance if neither waited for the other: near zero means that their short kernels rarely could have met."),
         BASIS,
     ],
 };

@@ -1,0 +1,657 @@
+//! Which measured quantities do verdicts look at?
+//!
+//! [`FACTS`] is the one list: every device that shows anything gets one row of each, so that a rule can
+//! tell "zero" from "could not look" (value null, reason in `detail`). Judgement over these numbers is
+//! made elsewhere, where people can read and change it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
+
+use crate::error::Result;
+use crate::fold::{Chunk, Fold, Tables};
+use crate::overlap::{slice_lengths, Growing, DEFAULT_SLICE_NS};
+use crate::residency::{at, creation_contexts, Slice};
+use crate::schema::{self, Builder, Columns};
+use crate::statistics::{mad, median, weighted_median};
+use crate::tenants::{work, Union, Who, Work, WorkKind};
+use crate::watch::Watch;
+
+/// Slices further apart than this do not take turns.
+const TURN_NS: i64 = 10_000_000;
+/// Metric samples are timed by another clock than kernels: near an edge nothing can be said.
+const METRIC_GUARD_NS: i64 = 200_000;
+/// How much longer than its like a kernel must be to have been switched out in between.
+const STRETCH_NS: f64 = 800_000.0;
+/// From how many equal launches on a group has a median that means something.
+const REPEATS: usize = 5;
+
+/// Every fact: name, unit, meaning.
+pub const FACTS: &[(&str, &str, &str)] = &[
+    ("window_ns", "ns", "First to last activity of any tenant, residency included."),
+    ("kernels", "1", "Kernels traced."),
+    ("graph_launches", "1", "CUDA graphs traced as a whole."),
+    ("busy_ns", "ns", "Union of all traced kernel and graph intervals, as recorded."),
+    ("busy_share", "1", "busy_ns over window_ns."),
+    ("traced_tenants", "1", "Tenants whose CUDA work was recorded."),
+    ("resident_tenants", "1", "Tenants with two complete slices or one percent of all residency."),
+    ("switch_records", "1", "Context-switch records."),
+    ("switches_between_tenants", "1", "Switches from one tenant to another; creation of contexts and lost records left out."),
+    ("alternation_share", "1", "Of consecutive complete slices at most 10 ms apart, those that change tenant."),
+    ("median_slice_ns", "ns", "Median of complete slices, those of contexts that were only created left out."),
+    ("slice_spread", "1", "Median absolute deviation of these slices over their median."),
+    ("median_gap_ns", "ns", "Median SAVE_END to RESTORE_START of back-to-back switches."),
+    ("switch_cost_ns", "ns", "Sum of these gaps."),
+    ("switch_overhead_share", "1", "switch_cost_ns between tenants, over the time in which tenants took turns."),
+    ("resident_share_untraced", "1", "Share of all residency held by tenants that nsys did not trace."),
+    ("resident_share_top", "1", "Share of all residency held by the tenant with most."),
+    ("co_resident_ns", "ns", "Two tenants held the engine at once, summed over pairs."),
+    ("streams_used", "1", "Most streams with kernels in one context of one tenant."),
+    ("stream_overlap_ns", "ns", "One tenant had kernels of two streams of one context in flight: the tenant with most."),
+    ("stream_overlap_share", "1", "The same over the tenant's busy time: the tenant with the largest share."),
+    ("same_stream_overlap_ns", "ns", "One stream had two kernels in flight (programmatic dependent launch, graph branches): the tenant with most."),
+    ("co_busy_ns", "ns", "Two or more tenants had kernels or graphs in flight, by their recorded intervals."),
+    ("co_busy_share", "1", "co_busy_ns over busy_ns."),
+    ("short_kernels_contended", "1", "Short kernels that started while another tenant had work in flight or waiting."),
+    ("short_overlap_share", "1", "Of these, the share that overlaps a short kernel of the other tenant."),
+    ("short_overlap_expected", "1", "The same share, if neither tenant ever waited for the other."),
+    ("preemption_exposure", "1", "Busy time over a default slice of 2.13 ms: how often another busy tenant would have preempted."),
+    ("repeats", "1", "Kernels whose name, grid and block occur at least five times for their tenant."),
+    ("stretched_share", "1", "Of repeats, those longer than 1.5 times and 0.8 ms more than the median of their like."),
+    ("repeat_spread", "1", "Median over groups of repeats, by launches, of deviation (MAD) over median."),
+    ("metric_outside_pct", "%", "Mean SM activity in samples without a traced kernel or graph in flight."),
+    ("metric_inside_pct", "%", "Mean SM activity in samples with one in flight."),
+];
+
+const NO_SWITCHES: &str =
+    "no context-switch records of this device; record with --gpuctxsw=true as root (MIG hides them)";
+const NO_KERNELS: &str = "no kernels or graphs were captured; record with -t cuda";
+const NO_METRICS: &str = "no SM activity samples of this device; record with --gpu-metrics-devices=all";
+
+/// What this room hands out.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// `facts`.
+    pub facts: RecordBatch,
+    /// `fact_examples`.
+    pub fact_examples: RecordBatch,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Example {
+    capture: u32,
+    start_ns: i64,
+    end_ns: i64,
+    pid: Option<u32>,
+    correlation: Option<u32>,
+}
+
+/// The three strongest.
+#[derive(Debug, Clone, Default)]
+struct Top(Vec<(i64, Example)>);
+
+impl Top {
+    fn see(&mut self, strength: i64, example: Example) {
+        if self.0.len() == 3 && self.0.last().is_some_and(|(s, _)| *s >= strength) {
+            return;
+        }
+        self.0.push((strength, example));
+        self.0.sort_by_key(|(s, e)| (std::cmp::Reverse(*s), *e));
+        self.0.truncate(3);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    durs: Vec<i64>,
+    longest: Top,
+}
+
+#[derive(Debug, Default)]
+struct OfTenant {
+    busy: Growing,
+    streams: BTreeMap<Option<u32>, BTreeMap<Option<u32>, i64>>,
+    several: Growing,
+    same: Growing,
+}
+
+#[derive(Debug, Default)]
+struct OfDevice {
+    kernels: u64,
+    graphs: u64,
+    busy: Union,
+    tenants: BTreeMap<u32, OfTenant>,
+    co_busy: Growing,
+    first_ns: Option<i64>,
+    last_ns: Option<i64>,
+    records: u64,
+    metric: Vec<(i64, f64)>,
+    groups: BTreeMap<(u32, u32), Group>,
+    top_co_busy: Top,
+    top_several: Top,
+    top_same: Top,
+    top_busy: Top,
+}
+
+/// Name, grid and block.
+type Signature = (u32, [Option<u32>; 6]);
+
+/// The room: work, switch records and metrics in, `facts` and `fact_examples` out. Takes all finished
+/// tables to its left.
+#[derive(Debug)]
+pub struct Facts {
+    who: Who,
+    slices: Vec<Slice>,
+    switches: RecordBatch,
+    overlaps: RecordBatch,
+    listed: BTreeSet<u32>,
+    devices: BTreeMap<u32, OfDevice>,
+    names: HashMap<String, u32>,
+    signatures: HashMap<Signature, u32>,
+    work_known: bool,
+    done: u64,
+}
+
+impl Facts {
+    /// Reads what stands left of this room.
+    ///
+    /// # Errors
+    /// [`crate::Error::Schema`] for tables that are not what they are declared to be.
+    pub fn new(session: &Tables) -> Result<Self> {
+        let table = |t: &'static schema::Table| session.get(t.name).cloned().unwrap_or_else(|| t.empty());
+        let who = Who::read(session)?;
+        let slices = Slice::read(&table(&schema::RESIDENCY))?;
+        let listed = who.tenants.iter().map(|t| t.device).chain(slices.iter().map(|s| s.device)).collect();
+        Ok(Self {
+            who,
+            slices,
+            switches: table(&schema::SWITCHES),
+            overlaps: table(&schema::OVERLAPS),
+            listed,
+            devices: BTreeMap::new(),
+            names: HashMap::new(),
+            signatures: HashMap::new(),
+            work_known: false,
+            done: 0,
+        })
+    }
+
+    fn take(&mut self, w: &Work, signature: Option<u32>) {
+        let tenant = self.who.of(w.capture, w.pid, w.device);
+        let d = self.devices.entry(w.device).or_default();
+        d.first_ns = Some(d.first_ns.map_or(w.start_ns, |t| t.min(w.start_ns)));
+        d.last_ns = Some(d.last_ns.map_or(w.end_ns, |t| t.max(w.end_ns)));
+        if w.kind == WorkKind::Copy {
+            return;
+        }
+        let example = |(start_ns, end_ns): (i64, i64)| Example {
+            capture: w.capture,
+            start_ns,
+            end_ns,
+            pid: w.pid,
+            correlation: w.correlation,
+        };
+        let dur_ns = w.end_ns.saturating_sub(w.start_ns);
+        d.busy.add(w.start_ns, w.end_ns);
+        d.top_busy.see(dur_ns, example((w.start_ns, w.end_ns)));
+        if w.kind == WorkKind::Graph {
+            d.graphs = d.graphs.saturating_add(1);
+        } else {
+            d.kernels = d.kernels.saturating_add(1);
+        }
+        let Some(me) = tenant else { return };
+        let others = d.tenants.iter().filter(|(id, _)| **id != me).filter_map(|(_, t)| t.busy.end_ns());
+        if let Some(until) = others.max() {
+            if let Some(new) = d.co_busy.add(w.start_ns, w.end_ns.min(until)) {
+                d.top_co_busy.see(new.1.saturating_sub(new.0), example(new));
+            }
+        }
+        let t = d.tenants.entry(me).or_default();
+        t.busy.add(w.start_ns, w.end_ns);
+        if w.kind == WorkKind::Graph {
+            return;
+        }
+        let streams = t.streams.entry(w.context).or_default();
+        let others = streams.iter().filter(|(id, _)| **id != w.stream).map(|(_, end)| *end);
+        if let Some(until) = others.max() {
+            if let Some(new) = t.several.add(w.start_ns, w.end_ns.min(until)) {
+                d.top_several.see(new.1.saturating_sub(new.0), example(new));
+            }
+        }
+        let own = streams.entry(w.stream).or_insert(i64::MIN);
+        if let Some(new) = t.same.add(w.start_ns, w.end_ns.min(*own)) {
+            d.top_same.see(new.1.saturating_sub(new.0), example(new));
+        }
+        *own = (*own).max(w.end_ns);
+        if let Some(signature) = signature {
+            let group = d.groups.entry((me, signature)).or_default();
+            group.durs.push(dur_ns);
+            group.longest.see(dur_ns, example((w.start_ns, w.end_ns)));
+        }
+    }
+
+    /// Signatures of the kernels of a chunk, by row; `None` where there is no name.
+    fn signatures(&mut self, chunk: &Chunk) -> Result<Vec<Option<u32>>> {
+        let Some(columns) = chunk.get(&schema::KERNELS) else { return Ok(Vec::new()) };
+        let names = columns.names("name")?;
+        let mut shape = Vec::with_capacity(6);
+        for name in ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"] {
+            shape.push(columns.u32(name)?);
+        }
+        // Dictionaries differ from chunk to chunk: the text decides, looked up once per key.
+        let mut keys: HashMap<u32, u32> = HashMap::new();
+        let mut found = Vec::with_capacity(columns.rows());
+        for row in 0..columns.rows() {
+            let (Some(key), Some(text)) = (names.key(row), names.get(row)) else {
+                found.push(None);
+                continue;
+            };
+            let next = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+            let name = *keys.entry(key).or_insert_with(|| *self.names.entry(text.to_owned()).or_insert(next));
+            let mut launch = [None; 6];
+            for (slot, column) in launch.iter_mut().zip(&shape) {
+                *slot = at(column, row);
+            }
+            let next = u32::try_from(self.signatures.len()).unwrap_or(u32::MAX);
+            found.push(Some(*self.signatures.entry((name, launch)).or_insert(next)));
+        }
+        Ok(found)
+    }
+}
+
+impl Fold for Facts {
+    type Output = Output;
+
+    fn push(&mut self, chunk: &Chunk, watch: &dyn Watch) -> Result<()> {
+        watch.progress("facts", self.done, 0)?;
+        self.work_known |= [&schema::KERNELS, &schema::GRAPH_LAUNCHES].iter().any(|t| chunk.get(t).is_some());
+        let signatures = self.signatures(chunk)?;
+        for w in work(chunk)? {
+            if self.done.is_multiple_of(4096) {
+                watch.progress("facts", self.done, 0)?;
+            }
+            self.done = self.done.saturating_add(1);
+            let kernel = w.kind == WorkKind::Kernel;
+            let signature = signatures.get(w.row).copied().flatten().filter(|_| kernel);
+            self.take(&w, signature);
+        }
+        if let Some(columns) = chunk.get(&schema::SWITCH_EVENTS) {
+            for device in columns.u32("device_id")?.values() {
+                let d = self.devices.entry(*device).or_default();
+                d.records = d.records.saturating_add(1);
+            }
+        }
+        if let Some(columns) = chunk.get(&schema::GPU_METRICS) {
+            let (device, time) = (columns.u32("device_id")?, columns.i64("time_ns")?);
+            let (metric, value) = (columns.names("metric")?, columns.f64("value")?);
+            for row in 0..columns.rows() {
+                let sm = matches!(metric.get(row), Some("SM Active" | "SMs Active"));
+                if let (true, Some(device)) = (sm, at(device, row)) {
+                    let d = self.devices.entry(device).or_default();
+                    d.metric.push((time.value(row), value.value(row)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, watch: &dyn Watch) -> Result<Output> {
+        for device in &self.listed {
+            self.devices.entry(*device).or_default();
+        }
+        let devices = std::mem::take(&mut self.devices);
+        let lengths = slice_lengths(&self.slices);
+        let creation = creation_contexts(&self.slices);
+        let mut sheet = Sheet::default();
+        for (id, device) in &devices {
+            watch.progress("facts", self.done, self.done)?;
+            let complete: Vec<&Slice> = self
+                .slices
+                .iter()
+                .filter(|s| s.device == *id && s.complete)
+                .filter(|s| !creation.contains(&(s.device, s.hw_context, s.pid)))
+                .collect();
+            let lengths = lengths.get(id).map_or(&[][..], Vec::as_slice);
+            self.work_facts(&mut sheet, *id, device);
+            self.residency_facts(&mut sheet, *id, device, &complete, lengths);
+            self.switch_facts(&mut sheet, *id, device.records > 0)?;
+            self.pair_facts(&mut sheet, *id, device)?;
+            repeat_facts(&mut sheet, *id, device, self.work_known);
+            metric_facts(&mut sheet, *id, device, self.work_known);
+        }
+        sheet.write()
+    }
+}
+
+impl Facts {
+    fn work_facts(&self, sheet: &mut Sheet, id: u32, d: &OfDevice) {
+        let held = || self.slices.iter().filter(|s| s.device == id);
+        let first = held().map(|s| s.start_ns).chain(d.first_ns).min();
+        let last = held().map(|s| s.end_ns).chain(d.last_ns).max();
+        let window = first.zip(last).map(|(a, b)| b.saturating_sub(a) as f64);
+        let n = d.kernels.saturating_add(d.graphs);
+        sheet.put(id, "window_ns", window, n, "observed", "no activity");
+        let known = |v: f64| self.work_known.then_some(v);
+        let busy = d.busy.total_ns() as f64;
+        sheet.put(id, "kernels", known(d.kernels as f64), d.kernels, "observed", NO_KERNELS);
+        sheet.put(id, "graph_launches", known(d.graphs as f64), d.graphs, "observed", NO_KERNELS);
+        sheet.put(id, "busy_ns", known(busy), n, "observed", NO_KERNELS);
+        sheet.examples(id, "busy_ns", &d.top_busy);
+        let share = window.filter(|w| *w > 0.0).and_then(|w| known(busy / w));
+        sheet.put(id, "busy_share", share, n, "observed", NO_KERNELS);
+        let traced = self.who.tenants.iter().filter(|t| t.device == id && t.traced).count();
+        sheet.put(id, "traced_tenants", Some(traced as f64), traced as u64, "observed", "");
+        sheet.put(
+            id,
+            "preemption_exposure",
+            known(busy / DEFAULT_SLICE_NS as f64),
+            n,
+            "inferred",
+            NO_KERNELS,
+        );
+        let streams = d.tenants.values().flat_map(|t| t.streams.values()).map(BTreeMap::len).max();
+        let streams = streams.unwrap_or(0);
+        let kernels = (self.work_known && d.kernels > 0).then_some(());
+        let unseen = if d.graphs > 0 {
+            "only whole graphs were traced; record with --cuda-graph-trace=node"
+        } else {
+            NO_KERNELS
+        };
+        sheet.put(id, "streams_used", kernels.map(|()| streams as f64), d.kernels, "observed", unseen);
+        let most = |f: fn(&OfTenant) -> f64| d.tenants.values().map(f).fold(0.0, f64::max);
+        let several = most(|t| t.several.total_ns as f64);
+        sheet.put(id, "stream_overlap_ns", kernels.map(|()| several), d.kernels, "observed", unseen);
+        sheet.examples(id, "stream_overlap_ns", &d.top_several);
+        let share =
+            most(
+                |t| {
+                    if t.busy.total_ns > 0 {
+                        t.several.total_ns as f64 / t.busy.total_ns as f64
+                    } else {
+                        0.0
+                    }
+                },
+            );
+        sheet.put(id, "stream_overlap_share", kernels.map(|()| share), d.kernels, "observed", unseen);
+        let same = most(|t| t.same.total_ns as f64);
+        sheet.put(id, "same_stream_overlap_ns", kernels.map(|()| same), d.kernels, "observed", unseen);
+        sheet.examples(id, "same_stream_overlap_ns", &d.top_same);
+        let pairs = self.work_known.then_some(d.co_busy.total_ns as f64);
+        sheet.put(id, "co_busy_ns", pairs, n, "observed", NO_KERNELS);
+        sheet.examples(id, "co_busy_ns", &d.top_co_busy);
+        let share = (busy > 0.0).then(|| d.co_busy.total_ns as f64 / busy);
+        sheet.put(id, "co_busy_share", share, n, "observed", NO_KERNELS);
+    }
+
+    fn residency_facts(
+        &self,
+        sheet: &mut Sheet,
+        id: u32,
+        d: &OfDevice,
+        complete: &[&Slice],
+        lengths: &[i64],
+    ) {
+        let looked = (d.records > 0).then_some(());
+        let recorded = looked.map(|()| d.records as f64);
+        sheet.put(id, "switch_records", recorded, d.records, "observed", NO_SWITCHES);
+        let mut held: BTreeMap<Option<u32>, (i64, u64)> = BTreeMap::new();
+        let mut total_ns = 0_i64;
+        for s in self.slices.iter().filter(|s| s.device == id) {
+            let entry = held.entry(s.tenant).or_default();
+            entry.0 = entry.0.saturating_add(s.dur_ns());
+            total_ns = total_ns.saturating_add(s.dur_ns());
+        }
+        for s in complete {
+            held.entry(s.tenant).or_default().1 += 1;
+        }
+        let resident = held
+            .values()
+            .filter(|(ns, slices)| *slices >= 2 || (total_ns > 0 && ns.saturating_mul(100) >= total_ns));
+        let n = complete.len() as u64;
+        let resident = looked.map(|()| resident.count() as f64);
+        sheet.put(id, "resident_tenants", resident, held.len() as u64, "observed", NO_SWITCHES);
+
+        let close: Vec<_> = complete
+            .iter()
+            .zip(complete.iter().skip(1))
+            .filter(|(a, b)| b.start_ns.saturating_sub(a.end_ns) <= TURN_NS)
+            .collect();
+        let turns = close.iter().filter(|(a, b)| a.tenant != b.tenant).count();
+        let share = (!close.is_empty()).then(|| turns as f64 / close.len() as f64);
+        let why = if looked.is_some() { "no two complete slices near each other" } else { NO_SWITCHES };
+        sheet.put(id, "alternation_share", share, close.len() as u64, "observed", why);
+        let mut top = Top::default();
+        for (a, b) in close.iter().filter(|(a, b)| a.tenant != b.tenant) {
+            top.see(a.dur_ns().min(b.dur_ns()), slice_example(a));
+        }
+        sheet.examples(id, "alternation_share", &top);
+
+        let why = if looked.is_some() { "no complete slice" } else { NO_SWITCHES };
+        let middle = median(lengths);
+        sheet.put(id, "median_slice_ns", middle, n, "observed", why);
+        let mut top = Top::default();
+        for s in complete {
+            top.see(s.dur_ns(), slice_example(s));
+        }
+        sheet.examples(id, "median_slice_ns", &top);
+        let spread = mad(lengths).zip(middle.filter(|m| *m > 0.0)).map(|(mad, m)| mad / m);
+        sheet.put(id, "slice_spread", spread, n, "observed", why);
+
+        let share = |ns: i64| (total_ns > 0).then(|| ns as f64 / total_ns as f64);
+        let traced: BTreeSet<u32> = self.who.tenants.iter().filter(|t| t.traced).map(|t| t.id).collect();
+        let untraced = |t: &Option<u32>| t.is_none_or(|t| !traced.contains(&t));
+        let others =
+            held.iter().filter(|(t, _)| untraced(t)).fold(0_i64, |sum, (_, (ns, _))| sum.saturating_add(*ns));
+        let why = if looked.is_some() { "nothing was resident for any time" } else { NO_SWITCHES };
+        sheet.put(id, "resident_share_untraced", share(others), n, "observed", why);
+        let mut top = Top::default();
+        for s in self.slices.iter().filter(|s| s.device == id && untraced(&s.tenant)) {
+            top.see(s.dur_ns(), slice_example(s));
+        }
+        sheet.examples(id, "resident_share_untraced", &top);
+        let most = held.values().map(|(ns, _)| *ns).max().unwrap_or(0);
+        sheet.put(id, "resident_share_top", share(most), n, "observed", why);
+    }
+
+    fn switch_facts(&self, sheet: &mut Sheet, id: u32, looked: bool) -> Result<()> {
+        let columns = Columns::new(&schema::SWITCHES, &self.switches);
+        let (device, time, gap) =
+            (columns.u32("device_id")?, columns.i64("time_ns")?, columns.i64("gap_ns")?);
+        let (from, to) = (columns.u32("from_tenant_id")?, columns.u32("to_tenant_id")?);
+        let kind = columns.names("kind")?;
+        let (mut all, mut between) = (0_u64, 0_u64);
+        let (mut cost_ns, mut turn_cost_ns, mut turns_ns) = (0_i64, 0_i64, 0_i64);
+        let mut gaps = Vec::new();
+        let mut top = Top::default();
+        let mut turn: Option<(i64, i64)> = None;
+        for row in (0..columns.rows()).filter(|row| device.value(*row) == id) {
+            let (start, gap_ns) = (time.value(row), gap.value(row));
+            let end = start.saturating_add(gap_ns);
+            let changes = at(from, row) != at(to, row);
+            let counted = matches!(kind.get(row), Some("switch" | "idle"));
+            all = all.saturating_add(u64::from(counted));
+            between = between.saturating_add(u64::from(counted && changes));
+            if kind.get(row) != Some("switch") {
+                continue;
+            }
+            gaps.push(gap_ns);
+            cost_ns = cost_ns.saturating_add(gap_ns);
+            let example = Example { capture: 0, start_ns: start, end_ns: end, pid: None, correlation: None };
+            top.see(gap_ns, example);
+            if changes {
+                turn_cost_ns = turn_cost_ns.saturating_add(gap_ns);
+                match &mut turn {
+                    Some((_, last)) if start.saturating_sub(*last) <= TURN_NS => *last = end,
+                    other => {
+                        turns_ns = turns_ns.saturating_add(other.map_or(0, |(a, b)| b.saturating_sub(a)));
+                        *other = Some((start, end));
+                    }
+                }
+            }
+        }
+        turns_ns = turns_ns.saturating_add(turn.map_or(0, |(a, b)| b.saturating_sub(a)));
+        let seen = |v: f64| looked.then_some(v);
+        let n = gaps.len() as u64;
+        sheet.put(id, "switches_between_tenants", seen(between as f64), all, "observed", NO_SWITCHES);
+        let why = if looked { "no back-to-back switch" } else { NO_SWITCHES };
+        sheet.put(id, "median_gap_ns", median(&gaps), n, "observed", why);
+        sheet.put(id, "switch_cost_ns", seen(cost_ns as f64), n, "observed", NO_SWITCHES);
+        // The switch table names no capture; the slice that ends there does.
+        for (_, example) in &mut top.0 {
+            let slice = self.slices.iter().find(|s| s.device == id && s.end_ns == example.start_ns);
+            if let Some(slice) = slice {
+                (example.capture, example.pid) = (slice.capture, slice.pid);
+            }
+        }
+        sheet.examples(id, "switch_cost_ns", &top);
+        let why = if looked { "tenants did not take turns" } else { NO_SWITCHES };
+        let share = (turns_ns > 0).then(|| turn_cost_ns as f64 / turns_ns as f64);
+        sheet.put(id, "switch_overhead_share", share, n, "observed", why);
+        Ok(())
+    }
+
+    fn pair_facts(&self, sheet: &mut Sheet, id: u32, d: &OfDevice) -> Result<()> {
+        let columns = Columns::new(&schema::OVERLAPS, &self.overlaps);
+        let device = columns.u32("device_id")?;
+        let (resident, expected) = (columns.i64("co_resident_ns")?, columns.f64("short_short_expected")?);
+        let (contended, met) = (columns.u64("short_kernels")?, columns.u64("short_short_overlapping")?);
+        let mut co_resident: Option<i64> = None;
+        let (mut n, mut hits, mut chance, mut pairs) = (0_u64, 0_u64, 0.0, 0_u64);
+        for row in (0..columns.rows()).filter(|row| device.value(*row) == id) {
+            if let Some(ns) = at(resident, row) {
+                co_resident = Some(co_resident.unwrap_or(0).saturating_add(ns));
+            }
+            pairs = pairs.saturating_add(u64::from(at(contended, row).is_some()));
+            n = n.saturating_add(at(contended, row).unwrap_or(0));
+            hits = hits.saturating_add(at(met, row).unwrap_or(0));
+            chance += at(expected, row).unwrap_or(0.0);
+        }
+        let why = if d.records > 0 { "fewer than two tenants with residency" } else { NO_SWITCHES };
+        sheet.put(id, "co_resident_ns", co_resident.map(|v| v as f64), d.records, "observed", why);
+        let why = if self.work_known { "fewer than two traced tenants" } else { NO_KERNELS };
+        sheet.put(id, "short_kernels_contended", (pairs > 0).then_some(n as f64), n, "observed", why);
+        let why = if pairs > 0 { "no short kernel met work of another tenant" } else { why };
+        let share = |v: f64| (n > 0).then(|| v / n as f64);
+        sheet.put(id, "short_overlap_share", share(hits as f64), n, "observed", why);
+        sheet.put(id, "short_overlap_expected", share(chance), n, "inferred", why);
+        Ok(())
+    }
+}
+
+fn slice_example(s: &Slice) -> Example {
+    Example { capture: s.capture, start_ns: s.start_ns, end_ns: s.end_ns, pid: s.pid, correlation: None }
+}
+
+fn repeat_facts(sheet: &mut Sheet, id: u32, d: &OfDevice, known: bool) {
+    let mut launches = 0_u64;
+    let mut stretched = 0_u64;
+    let mut spreads = Vec::new();
+    let mut top = Top::default();
+    for group in d.groups.values().filter(|g| g.durs.len() >= REPEATS) {
+        let n = group.durs.len() as u64;
+        let Some(middle) = median(&group.durs) else { continue };
+        launches = launches.saturating_add(n);
+        let long = |dur: i64| dur as f64 > middle + STRETCH_NS && dur as f64 > 1.5 * middle;
+        stretched = stretched.saturating_add(group.durs.iter().filter(|d| long(**d)).count() as u64);
+        for (dur, example) in group.longest.0.iter().filter(|(dur, _)| long(*dur)) {
+            top.see(dur.saturating_sub(middle as i64), *example);
+        }
+        if let (Some(mad), true) = (mad(&group.durs), middle > 0.0) {
+            spreads.push((mad / middle, n));
+        }
+    }
+    sheet.put(id, "repeats", known.then_some(launches as f64), d.kernels, "observed", NO_KERNELS);
+    let why = if known { "no kernel was launched five times in the same shape" } else { NO_KERNELS };
+    let share = (launches > 0).then(|| stretched as f64 / launches as f64);
+    sheet.put(id, "stretched_share", share, launches, "inferred", why);
+    sheet.examples(id, "stretched_share", &top);
+    sheet.put(id, "repeat_spread", weighted_median(&spreads), launches, "observed", why);
+}
+
+fn metric_facts(sheet: &mut Sheet, id: u32, d: &OfDevice, known: bool) {
+    let (mut outside, mut inside) = ((0.0, 0_u64), (0.0, 0_u64));
+    let samples = d.metric.iter().zip(d.metric.iter().skip(1));
+    // A sample covers the time since the one before it: the first covers a time that is not known.
+    for ((before, _), (time, value)) in samples {
+        let (start, end) = (before.saturating_sub(METRIC_GUARD_NS), time.saturating_add(METRIC_GUARD_NS));
+        let far = if d.busy.covered_ns(*before, *time) > 0 {
+            &mut inside
+        } else if d.busy.covered_ns(start, end) == 0 {
+            &mut outside
+        } else {
+            continue;
+        };
+        far.0 += value;
+        far.1 = far.1.saturating_add(1);
+    }
+    let mean = |(sum, n): (f64, u64)| (n > 0 && known).then(|| sum / n as f64);
+    let why = if d.metric.is_empty() {
+        NO_METRICS
+    } else if known {
+        "no such sample"
+    } else {
+        NO_KERNELS
+    };
+    sheet.put(id, "metric_outside_pct", mean(outside), outside.1, "sampled", why);
+    sheet.put(id, "metric_inside_pct", mean(inside), inside.1, "sampled", why);
+}
+
+#[derive(Debug, Default)]
+struct Sheet {
+    device: Vec<u32>,
+    name: Vec<&'static str>,
+    value: Vec<Option<f64>>,
+    n: Vec<u64>,
+    basis: Vec<&'static str>,
+    detail: Vec<&'static str>,
+    examples: Vec<(u32, &'static str, Example)>,
+}
+
+impl Sheet {
+    /// Adds a fact; `why` says why there is no value, if there is none.
+    fn put(
+        &mut self,
+        device: u32,
+        name: &'static str,
+        value: Option<f64>,
+        n: u64,
+        basis: &'static str,
+        why: &'static str,
+    ) {
+        let doc = FACTS.iter().find(|f| f.0 == name).map_or("", |f| f.2);
+        self.device.push(device);
+        self.name.push(name);
+        self.value.push(value);
+        self.n.push(n);
+        self.basis.push(basis);
+        self.detail.push(if value.is_some() { doc } else { why });
+    }
+
+    fn examples(&mut self, device: u32, name: &'static str, top: &Top) {
+        self.examples.extend(top.0.iter().map(|(_, e)| (device, name, *e)));
+    }
+
+    fn write(&self) -> Result<Output> {
+        let unit = |name: &&'static str| FACTS.iter().find(|f| f.0 == *name).map_or("1", |f| f.1);
+        let facts = Builder::new(&schema::FACTS)
+            .put("device_id", UInt32Array::from(self.device.clone()))
+            .put_names("name", self.name.iter().map(|n| Some(*n)))
+            .put("value", Float64Array::from(self.value.clone()))
+            .put_names("unit", self.name.iter().map(|n| Some(unit(n))))
+            .put("n", UInt64Array::from(self.n.clone()))
+            .put_names("basis", self.basis.iter().map(|b| Some(*b)))
+            .put("detail", self.detail.iter().map(|d| Some(*d)).collect::<StringArray>())
+            .finish(self.name.len())?;
+        let e = &self.examples;
+        let fact_examples = Builder::new(&schema::FACT_EXAMPLES)
+            .put("device_id", e.iter().map(|e| Some(e.0)).collect::<UInt32Array>())
+            .put_names("fact", e.iter().map(|e| Some(e.1)))
+            .put("capture", e.iter().map(|e| Some(e.2.capture)).collect::<UInt32Array>())
+            .put("start_ns", e.iter().map(|e| Some(e.2.start_ns)).collect::<Int64Array>())
+            .put("end_ns", e.iter().map(|e| Some(e.2.end_ns)).collect::<Int64Array>())
+            .put("pid", e.iter().map(|e| e.2.pid).collect::<UInt32Array>())
+            .put("correlation_id", e.iter().map(|e| e.2.correlation).collect::<UInt32Array>())
+            .finish(e.len())?;
+        Ok(Output { facts, fact_examples })
+    }
+}

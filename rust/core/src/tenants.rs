@@ -1,0 +1,758 @@
+//! Who is who?
+//!
+//! CUPTI rows carry the pid that the process itself sees (inside a container: the container's), switch
+//! records carry host pids, and neither carries the other. In one capture equal pids are taken for one
+//! tenant and checked by time: kernels of a tenant *start* while one of its contexts is resident. Where
+//! no pid is equal, only time can tie them together; two candidates that fit equally well tie nothing.
+//!
+//! ```text
+//!   kernels of pid 1 (container)      |k|  |k|            |k||k|
+//!   residency of host pid 30428      |==========|        |========|      all starts inside: the same
+//!   residency of host pid 30398                  |=======|        |====|  none: another
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use arrow_array::{Array, BooleanArray, Float64Array, RecordBatch, StringArray, UInt32Array};
+
+use crate::error::Result;
+use crate::fold::{Chunk, Fold, Tables};
+use crate::quality::{self, Quality};
+use crate::residency::{at, Slice};
+use crate::schema::{self, Builder, Columns};
+use crate::watch::Watch;
+
+/// CUPTI times and switch times come from different clocks' readings: a kernel may seem to start this
+/// long before its context.
+const GUARD_NS: i64 = 50_000;
+/// Contexts from here on belong to the driver itself.
+const KERNEL_CLIENT: u64 = 0xFFFF_FFFF;
+
+/// A process as work shows it: (device, capture, pid).
+type Process = (u32, u32, Option<u32>);
+
+/// What a row of GPU work is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum WorkKind {
+    Kernel,
+    Graph,
+    Copy,
+}
+
+/// One row of GPU work.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Work {
+    pub kind: WorkKind,
+    pub row: usize,
+    pub capture: u32,
+    pub pid: Option<u32>,
+    pub device: u32,
+    pub context: Option<u32>,
+    pub stream: Option<u32>,
+    pub correlation: Option<u32>,
+    pub start_ns: i64,
+    pub end_ns: i64,
+}
+
+/// Kernels, graph launches and copies of a chunk, merged by start. The order of rows that start
+/// together does not depend on how the capture was cut into chunks.
+pub(crate) fn work(chunk: &Chunk) -> Result<Vec<Work>> {
+    let mut all = Vec::new();
+    let tables = [
+        (&schema::KERNELS, WorkKind::Kernel),
+        (&schema::GRAPH_LAUNCHES, WorkKind::Graph),
+        (&schema::MEMOPS, WorkKind::Copy),
+    ];
+    for (table, kind) in tables {
+        let Some(columns) = chunk.get(table) else { continue };
+        let (capture, pid) = (columns.u32("capture")?, columns.u32("pid")?);
+        let (device, context) = (columns.u32("device_id")?, columns.u32("context_id")?);
+        let (stream, correlation) = (columns.u32("stream_id")?, columns.u32("correlation_id")?);
+        let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
+        all.extend((0..columns.rows()).map(|row| Work {
+            kind,
+            row,
+            capture: capture.value(row),
+            pid: at(pid, row),
+            device: device.value(row),
+            context: at(context, row),
+            stream: at(stream, row),
+            correlation: at(correlation, row),
+            start_ns: start.value(row),
+            end_ns: end.value(row).max(start.value(row)),
+        }));
+    }
+    all.sort_by_key(|w| (w.start_ns, w.kind));
+    Ok(all)
+}
+
+/// Disjoint, sorted intervals with the time covered before each: "how much of this is inside" in O(log n).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Union {
+    spans: Vec<(i64, i64)>,
+    before_ns: Vec<i64>,
+    total_ns: i64,
+}
+
+impl Union {
+    /// The union of any intervals; empty and inverted ones cover nothing.
+    #[must_use]
+    pub fn of(intervals: impl IntoIterator<Item = (i64, i64)>) -> Self {
+        let mut sorted: Vec<_> = intervals.into_iter().filter(|(a, b)| a < b).collect();
+        sorted.sort_unstable();
+        let mut union = Self::default();
+        for (start, end) in sorted {
+            union.add(start, end);
+        }
+        union
+    }
+
+    /// Adds an interval that starts no earlier than any before it.
+    pub fn add(&mut self, start: i64, end: i64) {
+        if start >= end {
+            return;
+        }
+        match self.spans.last_mut() {
+            Some(last) if start <= last.1 => {
+                let more = end.saturating_sub(last.1).max(0);
+                last.1 = last.1.max(end);
+                self.total_ns = self.total_ns.saturating_add(more);
+            }
+            _ => {
+                self.before_ns.push(self.total_ns);
+                self.spans.push((start, end));
+                self.total_ns = self.total_ns.saturating_add(end.saturating_sub(start));
+            }
+        }
+    }
+
+    /// Time covered.
+    #[must_use]
+    pub fn total_ns(&self) -> i64 {
+        self.total_ns
+    }
+
+    /// The intervals.
+    #[must_use]
+    pub fn spans(&self) -> &[(i64, i64)] {
+        &self.spans
+    }
+
+    /// Time covered before `time`.
+    fn until_ns(&self, time: i64) -> i64 {
+        let next = self.spans.partition_point(|s| s.0 < time);
+        let Some(last) = next.checked_sub(1) else { return 0 };
+        match (self.spans.get(last), self.before_ns.get(last)) {
+            (Some((a, b)), Some(before)) => before.saturating_add(time.min(*b).saturating_sub(*a)),
+            _ => 0,
+        }
+    }
+
+    /// Time covered inside [start, end).
+    #[must_use]
+    pub fn covered_ns(&self, start: i64, end: i64) -> i64 {
+        if start >= end {
+            return 0;
+        }
+        self.until_ns(end).saturating_sub(self.until_ns(start))
+    }
+
+    /// Whether `time` lies inside, ends included.
+    #[must_use]
+    pub fn contains(&self, time: i64) -> bool {
+        let next = self.spans.partition_point(|s| s.0 <= time);
+        next.checked_sub(1).and_then(|last| self.spans.get(last)).is_some_and(|s| time <= s.1)
+    }
+
+    /// Time that both cover.
+    #[must_use]
+    pub fn common_ns(&self, other: &Self) -> i64 {
+        self.spans.iter().fold(0_i64, |sum, (a, b)| sum.saturating_add(other.covered_ns(*a, *b)))
+    }
+}
+
+/// One row of the `tenants` table.
+#[derive(Debug, Clone)]
+pub struct Tenant {
+    /// Id.
+    pub id: u32,
+    /// Device.
+    pub device: u32,
+    /// Capture.
+    pub capture: Option<u32>,
+    /// Pid as exported.
+    pub pid: Option<u32>,
+    /// Host pid.
+    pub host_pid: Option<u32>,
+    /// nsys recorded its CUDA activity.
+    pub traced: bool,
+}
+
+/// Looks tenants up for rows of work.
+#[derive(Debug, Clone, Default)]
+pub struct Who {
+    /// Tenants by id.
+    pub tenants: Vec<Tenant>,
+    by_process: BTreeMap<(u32, Option<u32>, u32), u32>,
+}
+
+impl Who {
+    /// Reads the `tenants` table, if there is one.
+    ///
+    /// # Errors
+    /// [`crate::Error::Schema`] for another table.
+    pub fn read(tables: &Tables) -> Result<Self> {
+        let mut who = Self::default();
+        let Some(batch) = tables.get(schema::TENANTS.name) else { return Ok(who) };
+        let columns = Columns::new(&schema::TENANTS, batch);
+        let (id, device) = (columns.u32("tenant_id")?, columns.u32("device_id")?);
+        let (capture, pid) = (columns.u32("capture")?, columns.u32("pid")?);
+        let (host_pid, traced) = (columns.u32("host_pid")?, columns.bool("traced")?);
+        for row in 0..columns.rows() {
+            let tenant = Tenant {
+                id: id.value(row),
+                device: device.value(row),
+                capture: at(capture, row),
+                pid: at(pid, row),
+                host_pid: at(host_pid, row),
+                traced: traced.value(row),
+            };
+            if let (true, Some(capture)) = (tenant.traced, tenant.capture) {
+                who.by_process.insert((capture, tenant.pid, tenant.device), tenant.id);
+            }
+            who.tenants.push(tenant);
+        }
+        Ok(who)
+    }
+
+    /// The tenant of a process on a device.
+    #[must_use]
+    pub fn of(&self, capture: u32, pid: Option<u32>, device: u32) -> Option<u32> {
+        self.by_process.get(&(capture, pid, device)).copied()
+    }
+}
+
+/// What this room hands out.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// `tenants`.
+    pub tenants: RecordBatch,
+    /// `residency` with tenants named.
+    pub residency: RecordBatch,
+    /// `switches` with tenants named.
+    pub switches: RecordBatch,
+    /// Oddities.
+    pub quality: Quality,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    contexts: BTreeSet<u32>,
+    kernels: u64,
+    /// Kernel starts inside the residency of each host pid.
+    inside: BTreeMap<u32, u64>,
+}
+
+/// The room: work in, `tenants` out. Takes the finished `residency`, `switches`, `contexts` and
+/// `processes` of the session.
+#[derive(Debug)]
+pub struct Tenants {
+    slices: Vec<Slice>,
+    switches: RecordBatch,
+    resident: BTreeMap<u32, BTreeMap<u32, Union>>,
+    seen: BTreeMap<(u32, u32, Option<u32>), Seen>,
+    contexts: BTreeMap<(u32, u32, Option<u32>), BTreeSet<u32>>,
+    names: BTreeMap<(u32, u32), String>,
+    traced: BTreeSet<(u32, u32)>,
+    done: u64,
+}
+
+impl Tenants {
+    /// Reads what stands left of this room.
+    ///
+    /// # Errors
+    /// [`crate::Error::Schema`] for tables that are not what they are declared to be.
+    pub fn new(session: &Tables) -> Result<Self> {
+        let slices = session.get(schema::RESIDENCY.name).map_or(Ok(Vec::new()), Slice::read)?;
+        let mut spans: BTreeMap<u32, BTreeMap<u32, Vec<(i64, i64)>>> = BTreeMap::new();
+        for s in &slices {
+            if let Some(pid) = s.pid {
+                let of_pid = spans.entry(s.device).or_default().entry(pid).or_default();
+                of_pid.push((s.start_ns.saturating_sub(GUARD_NS), s.end_ns.saturating_add(GUARD_NS)));
+            }
+        }
+        let resident = spans
+            .into_iter()
+            .map(|(device, pids)| (device, pids.into_iter().map(|(p, s)| (p, Union::of(s))).collect()))
+            .collect();
+        let mut contexts: BTreeMap<_, BTreeSet<u32>> = BTreeMap::new();
+        let mut traced = BTreeSet::new();
+        if let Some(batch) = session.get(schema::CONTEXTS.name) {
+            let columns = Columns::new(&schema::CONTEXTS, batch);
+            let (capture, pid) = (columns.u32("capture")?, columns.u32("pid")?);
+            let (context, device) = (columns.u32("context_id")?, columns.u32("device_id")?);
+            for row in 0..columns.rows() {
+                let (capture, pid) = (capture.value(row), at(pid, row));
+                traced.extend(pid.map(|pid| (capture, pid)));
+                if let Some(device) = at(device, row) {
+                    contexts.entry((device, capture, pid)).or_default().insert(context.value(row));
+                }
+            }
+        }
+        let mut names = BTreeMap::new();
+        if let Some(batch) = session.get(schema::PROCESSES.name) {
+            let columns = Columns::new(&schema::PROCESSES, batch);
+            let (capture, pid) = (columns.u32("capture")?, columns.u32("pid")?);
+            let (name, active) = (columns.text("name")?, columns.bool("traced")?);
+            for row in 0..columns.rows() {
+                let Some(pid) = at(pid, row) else { continue };
+                if name.is_valid(row) && !name.value(row).is_empty() {
+                    names.insert((capture.value(row), pid), name.value(row).to_owned());
+                }
+                if active.value(row) {
+                    traced.insert((capture.value(row), pid));
+                }
+            }
+        }
+        let switches =
+            session.get(schema::SWITCHES.name).cloned().unwrap_or_else(|| schema::SWITCHES.empty());
+        let seen = BTreeMap::new();
+        Ok(Self { slices, switches, resident, seen, contexts, names, traced, done: 0 })
+    }
+
+    /// Ties every traced process to a host pid: (device, capture, pid) -> (host pid, bridged).
+    fn tie(&self, quality: &mut Quality) -> BTreeMap<Process, (u32, bool)> {
+        let mut ties = BTreeMap::new();
+        let mut taken: BTreeSet<(u32, u32)> = BTreeSet::new();
+        let recorded: BTreeSet<(u32, u32, u32)> =
+            self.slices.iter().filter_map(|s| s.pid.map(|p| (s.device, s.capture, p))).collect();
+        for (device, capture, pid) in self.seen.keys() {
+            if let Some(pid) = pid.filter(|p| recorded.contains(&(*device, *capture, *p))) {
+                ties.insert((*device, *capture, Some(pid)), (pid, false));
+                taken.insert((*device, pid));
+            }
+        }
+        let mut wanted: BTreeMap<(u32, u32), Vec<Process>> = BTreeMap::new();
+        for (key, seen) in self.seen.iter().filter(|(key, _)| !ties.contains_key(*key)) {
+            let Some(pids) = self.resident.get(&key.0) else { continue };
+            let rate = |pid: &u32| seen.inside.get(pid).map_or(0.0, |n| *n as f64 / seen.kernels as f64);
+            let close: Vec<u32> = pids.keys().copied().filter(|p| rate(p) >= 0.5).collect();
+            match close.as_slice() {
+                [one] if seen.kernels >= 3 && rate(one) >= 0.95 && !taken.contains(&(key.0, *one)) => {
+                    wanted.entry((key.0, *one)).or_default().push(*key);
+                }
+                _ => quality.add(
+                    Some(key.1),
+                    quality::PID_UNMATCHED,
+                    1,
+                    format!(
+                        "device {}: no single process of the switch records fits {}",
+                        key.0,
+                        pid_text(key.2)
+                    ),
+                ),
+            }
+        }
+        for ((device, host), keys) in wanted {
+            if let [(_, capture, pid)] = keys.as_slice() {
+                let detail = format!("device {device}: {} is host pid {host}", pid_text(*pid));
+                quality.add(Some(*capture), quality::PID_BRIDGED, 1, detail);
+                ties.insert((device, *capture, *pid), (host, true));
+            } else {
+                // Clients of one MPS server all run inside the residency of whoever owns the context.
+                for (_, capture, pid) in &keys {
+                    let text =
+                        format!("device {device}: several processes fit host pid {host}, {}", pid_text(*pid));
+                    quality.add(Some(*capture), quality::PID_UNMATCHED, 1, text);
+                }
+            }
+        }
+        ties
+    }
+}
+
+fn pid_text(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "the process without pid".to_owned(), |pid| format!("pid {pid}"))
+}
+
+fn comma<T: ToString>(values: impl IntoIterator<Item = T>) -> String {
+    values.into_iter().map(|v| v.to_string()).collect::<Vec<_>>().join(",")
+}
+
+struct Row {
+    device: u32,
+    capture: u32,
+    pid: Option<u32>,
+    host_pid: Option<u32>,
+    name: String,
+    contexts: String,
+    hw_contexts: BTreeSet<u64>,
+    traced: bool,
+    match_rate: Option<f64>,
+    bridged: bool,
+}
+
+/// Whose slices a host record belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Holder {
+    Pid(u32),
+    OtherUsers,
+    Driver,
+}
+
+fn holder(slice: &Slice) -> Holder {
+    match slice.pid {
+        Some(pid) => Holder::Pid(pid),
+        None if slice.hw_context >= KERNEL_CLIENT => Holder::Driver,
+        None => Holder::OtherUsers,
+    }
+}
+
+impl Fold for Tenants {
+    type Output = Output;
+
+    fn push(&mut self, chunk: &Chunk, watch: &dyn Watch) -> Result<()> {
+        watch.progress("tenants", self.done, 0)?;
+        for w in work(chunk)? {
+            if self.done.is_multiple_of(4096) {
+                watch.progress("tenants", self.done, 0)?;
+            }
+            self.done = self.done.saturating_add(1);
+            let seen = self.seen.entry((w.device, w.capture, w.pid)).or_default();
+            seen.contexts.extend(w.context);
+            if w.kind == WorkKind::Kernel {
+                seen.kernels = seen.kernels.saturating_add(1);
+                for (pid, union) in self.resident.get(&w.device).into_iter().flatten() {
+                    if union.contains(w.start_ns) {
+                        *seen.inside.entry(*pid).or_default() += 1;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, watch: &dyn Watch) -> Result<Output> {
+        watch.progress("tenants", self.done, 0)?;
+        let mut quality = Quality::default();
+        let ties = self.tie(&mut quality);
+        let mut rows: Vec<Row> = Vec::new();
+        let mut owner: BTreeMap<(u32, Holder), u32> = BTreeMap::new();
+        for (key, seen) in &self.seen {
+            let (device, capture, pid) = *key;
+            let tie = ties.get(key).copied();
+            let rate = tie
+                .filter(|_| seen.kernels > 0)
+                .map(|(host, _)| seen.inside.get(&host).map_or(0.0, |n| *n as f64 / seen.kernels as f64));
+            if let (Some(rate), true) = (rate, seen.kernels >= 5) {
+                let detail = format!("device {device}: {} {:.0} %", pid_text(pid), rate * 100.0);
+                quality.add(Some(capture), quality::LOW_MATCH_RATE, u64::from(rate < 0.9), detail);
+            }
+            let mut contexts = seen.contexts.clone();
+            contexts.extend(self.contexts.get(key).into_iter().flatten());
+            if let (Some((host, _)), Ok(id)) = (tie, u32::try_from(rows.len())) {
+                owner.insert((device, Holder::Pid(host)), id);
+            }
+            let named = pid.and_then(|pid| self.names.get(&(capture, pid)).cloned());
+            rows.push(Row {
+                device,
+                capture,
+                pid,
+                host_pid: tie.map(|t| t.0),
+                name: named
+                    .unwrap_or_else(|| pid.map_or("unknown process".to_owned(), |p| format!("pid {p}"))),
+                contexts: comma(contexts),
+                hw_contexts: BTreeSet::new(),
+                traced: true,
+                match_rate: rate,
+                bridged: tie.is_some_and(|t| t.1),
+            });
+        }
+        let mut unnamed: BTreeMap<(u32, Holder), u32> = BTreeMap::new();
+        for s in &self.slices {
+            let key = (s.device, holder(s));
+            if !owner.contains_key(&key) {
+                let capture = unnamed.entry(key).or_insert(s.capture);
+                *capture = (*capture).min(s.capture);
+            }
+        }
+        for ((device, holder), capture) in unnamed {
+            let pid = if let Holder::Pid(pid) = holder { Some(pid) } else { None };
+            let named = pid.and_then(|pid| self.names.get(&(capture, pid)).cloned());
+            let name = match holder {
+                Holder::Pid(pid) => named.unwrap_or_else(|| format!("pid {pid}")),
+                Holder::OtherUsers => "other users".to_owned(),
+                Holder::Driver => "driver".to_owned(),
+            };
+            if let Ok(id) = u32::try_from(rows.len()) {
+                owner.insert((device, holder), id);
+            }
+            rows.push(Row {
+                device,
+                capture,
+                pid,
+                host_pid: pid,
+                name,
+                contexts: comma(self.contexts.get(&(device, capture, pid)).into_iter().flatten()),
+                hw_contexts: BTreeSet::new(),
+                // It may have been injected and yet have run nothing: then its silence is known.
+                traced: pid.is_some_and(|pid| self.traced.contains(&(capture, pid))),
+                match_rate: None,
+                bridged: false,
+            });
+        }
+        for s in &mut self.slices {
+            s.tenant = owner.get(&(s.device, holder(s))).copied();
+            if let Some(row) = s.tenant.and_then(|t| rows.get_mut(t as usize)) {
+                row.hw_contexts.insert(s.hw_context);
+            }
+        }
+        watch.progress("tenants", self.done, 0)?;
+        Ok(Output {
+            tenants: write(&rows)?,
+            residency: Slice::write(&self.slices)?,
+            switches: name_switches(&self.switches, &self.slices)?,
+            quality,
+        })
+    }
+}
+
+fn write(rows: &[Row]) -> Result<RecordBatch> {
+    Builder::new(&schema::TENANTS)
+        .put("tenant_id", (0..).take(rows.len()).map(Some).collect::<UInt32Array>())
+        .put("device_id", rows.iter().map(|r| Some(r.device)).collect::<UInt32Array>())
+        .put("capture", rows.iter().map(|r| Some(r.capture)).collect::<UInt32Array>())
+        .put("pid", rows.iter().map(|r| r.pid).collect::<UInt32Array>())
+        .put("host_pid", rows.iter().map(|r| r.host_pid).collect::<UInt32Array>())
+        .put("name", rows.iter().map(|r| Some(r.name.as_str())).collect::<StringArray>())
+        .put("contexts", rows.iter().map(|r| Some(r.contexts.as_str())).collect::<StringArray>())
+        .put("hw_contexts", rows.iter().map(|r| Some(comma(&r.hw_contexts))).collect::<StringArray>())
+        .put("traced", rows.iter().map(|r| Some(r.traced)).collect::<BooleanArray>())
+        .put("match_rate", rows.iter().map(|r| r.match_rate).collect::<Float64Array>())
+        .put_names("basis", rows.iter().map(|r| Some(if r.bridged { "inferred" } else { "observed" })))
+        .finish(rows.len())
+}
+
+/// A context id alone is not unique (other users share 0, ids are reused), but a context cannot leave
+/// or enter the engine twice at one time.
+fn name_switches(switches: &RecordBatch, slices: &[Slice]) -> Result<RecordBatch> {
+    let ends: BTreeMap<_, _> =
+        slices.iter().map(|s| ((s.device, s.hw_context, s.end_ns), s.tenant)).collect();
+    let starts: BTreeMap<_, _> =
+        slices.iter().map(|s| ((s.device, s.hw_context, s.start_ns), s.tenant)).collect();
+    let columns = Columns::new(&schema::SWITCHES, switches);
+    let (device, time, gap) = (columns.u32("device_id")?, columns.i64("time_ns")?, columns.i64("gap_ns")?);
+    let (from, to) = (columns.u64("from_hw_context")?, columns.u64("to_hw_context")?);
+    let mut builder = Builder::new(&schema::SWITCHES)
+        .put("device_id", device.clone())
+        .put("time_ns", time.clone())
+        .put("from_hw_context", from.clone())
+        .put("to_hw_context", to.clone())
+        .put("gap_ns", gap.clone())
+        .put("full_ns", columns.i64("full_ns")?.clone())
+        .put("save_ns", columns.i64("save_ns")?.clone())
+        .put("restore_ns", columns.i64("restore_ns")?.clone());
+    for name in ["ending", "kind"] {
+        let names = columns.names(name)?;
+        builder = builder.put_names(name, (0..columns.rows()).map(|row| names.get(row)));
+    }
+    let tenant_from =
+        |row: usize| ends.get(&(device.value(row), from.value(row), time.value(row))).copied().flatten();
+    let tenant_to = |row: usize| {
+        let start = time.value(row).saturating_add(gap.value(row));
+        starts.get(&(device.value(row), to.value(row), start)).copied().flatten()
+    };
+    builder
+        .put("from_tenant_id", (0..columns.rows()).map(tenant_from).collect::<UInt32Array>())
+        .put("to_tenant_id", (0..columns.rows()).map(tenant_to).collect::<UInt32Array>())
+        .finish(columns.rows())
+}
+
+/// Batches for the tests of several rooms.
+#[cfg(test)]
+pub(crate) mod hand {
+    use super::*;
+    use arrow_array::Int64Array;
+
+    /// One kernel: capture, pid, device, context, stream, start, end in us.
+    pub type K = (u32, u32, u32, u32, u32, i64, i64);
+
+    /// `kernels`, all of one name, sorted.
+    pub fn kernels(rows: &[K]) -> RecordBatch {
+        let mut rows = rows.to_vec();
+        rows.sort_by_key(|r| r.5);
+        let n = rows.len();
+        Builder::new(&schema::KERNELS)
+            .put("capture", rows.iter().map(|r| Some(r.0)).collect::<UInt32Array>())
+            .put("pid", rows.iter().map(|r| Some(r.1)).collect::<UInt32Array>())
+            .put("device_id", rows.iter().map(|r| Some(r.2)).collect::<UInt32Array>())
+            .put("context_id", rows.iter().map(|r| Some(r.3)).collect::<UInt32Array>())
+            .put("stream_id", rows.iter().map(|r| Some(r.4)).collect::<UInt32Array>())
+            .put("start_ns", rows.iter().map(|r| Some(r.5 * 1000)).collect::<Int64Array>())
+            .put("end_ns", rows.iter().map(|r| Some(r.6 * 1000)).collect::<Int64Array>())
+            .put_names("name", rows.iter().map(|_| Some("k")))
+            .finish(n)
+            .unwrap()
+    }
+
+    /// One complete slice: capture, device, pid, context, start, end in us. Pid 0: not known.
+    pub fn slice(row: (u32, u32, u32, u64, i64, i64)) -> Slice {
+        Slice {
+            capture: row.0,
+            device: row.1,
+            tenant: None,
+            pid: (row.2 > 0).then_some(row.2),
+            hw_context: row.3,
+            start_ns: row.4 * 1000,
+            end_ns: row.5 * 1000,
+            running_start_ns: None,
+            running_end_ns: None,
+            ending: "unknown".to_owned(),
+            complete: true,
+            observed: true,
+        }
+    }
+
+    /// `residency`.
+    pub fn residency(rows: &[(u32, u32, u32, u64, i64, i64)]) -> RecordBatch {
+        let mut slices: Vec<_> = rows.iter().copied().map(slice).collect();
+        slices.sort_by_key(|s| s.start_ns);
+        Slice::write(&slices).unwrap()
+    }
+
+    /// The session with tenants named.
+    pub fn named(mut tables: Tables) -> (Tables, Quality) {
+        let out = Tenants::new(&tables).unwrap().run(&tables, 0, &crate::watch::Unwatched).unwrap();
+        tables.insert("tenants", out.tenants);
+        tables.insert("residency", out.residency);
+        tables.insert("switches", out.switches);
+        (tables, out.quality)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hand::{kernels, named, residency};
+    use super::*;
+    use crate::watch::{StopAfter, Unwatched};
+
+    fn rows(tables: &Tables) -> Vec<(Option<u32>, Option<u32>, bool, String, Option<f64>)> {
+        let c = Columns::new(&schema::TENANTS, &tables["tenants"]);
+        (0..c.rows())
+            .map(|r| {
+                (
+                    at(c.u32("pid").unwrap(), r),
+                    at(c.u32("host_pid").unwrap(), r),
+                    c.bool("traced").unwrap().value(r),
+                    c.text("name").unwrap().value(r).to_owned(),
+                    at(c.f64("match_rate").unwrap(), r),
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn unions() {
+        // |0==10|  |20==30|   and 25..40
+        let u = Union::of([(20, 30), (0, 10), (25, 40), (5, 5), (9, 3)]);
+        assert_eq!(u.spans(), [(0, 10), (20, 40)]);
+        assert_eq!(u.total_ns(), 30);
+        assert_eq!(u.covered_ns(5, 25), 10);
+        assert_eq!(u.covered_ns(-5, 100), 30);
+        assert_eq!(u.covered_ns(10, 20), 0);
+        assert!(u.contains(10) && !u.contains(11) && u.contains(20));
+        assert_eq!(u.common_ns(&Union::of([(8, 22)])), 4);
+    }
+
+    #[test]
+    fn equal_pids_are_one_tenant_and_checked_by_time() {
+        // pid 7 resident |0==1000|      |2000==3000|   kernels at 10, 500, 2100, 2200, 1500 (outside)
+        // pid 8 resident         |1000==2000|
+        let (tables, quality) = named(Tables::from([
+            (
+                "kernels",
+                kernels(&[
+                    (0, 7, 0, 1, 7, 10, 20),
+                    (0, 7, 0, 1, 7, 500, 600),
+                    (0, 7, 0, 1, 7, 1500, 1600),
+                    (0, 7, 0, 1, 7, 2100, 2101),
+                    (0, 7, 0, 1, 7, 2200, 2300),
+                ]),
+            ),
+            (
+                "residency",
+                residency(&[
+                    (0, 0, 7, 1, 0, 1000),
+                    (0, 0, 8, 2, 1000, 2000),
+                    (0, 0, 7, 1, 2000, 3000),
+                    (0, 0, 0, 0, 3000, 3100),
+                    (0, 0, 0, 0xFFFF_FFFF, 3200, 3300),
+                ]),
+            ),
+        ]));
+        let rows = rows(&tables);
+        assert_eq!(rows[0], (Some(7), Some(7), true, "pid 7".to_owned(), Some(0.8)));
+        assert_eq!(rows[1], (Some(8), Some(8), false, "pid 8".to_owned(), None));
+        assert_eq!((rows[2].3.as_str(), rows[3].3.as_str()), ("other users", "driver"));
+        assert_eq!(quality.count(quality::LOW_MATCH_RATE), 1);
+        let tenants: Vec<_> = Slice::read(&tables["residency"]).unwrap().iter().map(|s| s.tenant).collect();
+        assert_eq!(tenants, [Some(0), Some(1), Some(0), Some(2), Some(3)]);
+    }
+
+    #[test]
+    fn container_pids_are_bridged_by_time_or_not_at_all() {
+        // container pid 1, host pids 500 and 600; all starts inside 500
+        let slices =
+            residency(&[(0, 0, 500, 1, 0, 1000), (0, 0, 600, 2, 1200, 2000), (0, 0, 500, 1, 2200, 3000)]);
+        let starts = [100, 200, 2300];
+        let of = |starts: &[i64]| {
+            let rows: Vec<_> = starts.iter().map(|s| (0, 1, 0, 1, 7, *s, s + 5)).collect();
+            named(Tables::from([("kernels", kernels(&rows)), ("residency", slices.clone())]))
+        };
+        let (tables, quality) = of(&starts);
+        assert_eq!(rows(&tables)[0].1, Some(500));
+        assert_eq!(quality.count(quality::PID_BRIDGED), 1);
+        assert_eq!(tables["tenants"].num_rows(), 2);
+        // Two kernels are chance.
+        let (tables, quality) = of(&[100, 200]);
+        assert_eq!(rows(&tables)[0].1, None);
+        assert_eq!(quality.count(quality::PID_UNMATCHED), 1);
+        assert_eq!(tables["tenants"].num_rows(), 3);
+        // Half here, half there ties nothing.
+        assert_eq!(of(&[100, 200, 1500, 1600]).1.count(quality::PID_UNMATCHED), 1);
+    }
+
+    #[test]
+    fn two_processes_inside_one_residency_are_not_bridged() {
+        // MPS: both clients run inside the residency of one host pid.
+        let rows: Vec<_> = (0..8).map(|n| (0, 1 + n as u32 % 2, 0, 1, 7, n * 100, n * 100 + 50)).collect();
+        let (tables, quality) = named(Tables::from([
+            ("kernels", kernels(&rows)),
+            ("residency", residency(&[(0, 0, 900, 1, 0, 5000)])),
+        ]));
+        assert_eq!(quality.count(quality::PID_UNMATCHED), 2);
+        assert_eq!(tables["tenants"].num_rows(), 3);
+    }
+
+    #[test]
+    fn equal_pids_of_two_captures_stay_two_tenants() {
+        let (tables, _) = named(Tables::from([(
+            "kernels",
+            kernels(&[(0, 1, 0, 1, 7, 0, 10), (1, 1, 0, 1, 7, 5, 15), (0, 1, 1, 1, 7, 5, 15)]),
+        )]));
+        assert_eq!(tables["tenants"].num_rows(), 3);
+        let who = Who::read(&tables).unwrap();
+        assert_ne!(who.of(0, Some(1), 0), who.of(1, Some(1), 0));
+        assert_eq!(who.of(0, Some(2), 0), None);
+    }
+
+    #[test]
+    fn nothing_and_cancellation() {
+        let (tables, quality) = named(Tables::new());
+        assert_eq!(tables["tenants"].num_rows(), 0);
+        assert_eq!(quality.table().unwrap().num_rows(), 0);
+        let stopped = Tenants::new(&tables).unwrap().run(&tables, 0, &StopAfter::new(0));
+        assert!(matches!(stopped, Err(crate::Error::Cancelled)));
+        assert!(Tenants::new(&tables).unwrap().run(&tables, 0, &Unwatched).is_ok());
+    }
+}
