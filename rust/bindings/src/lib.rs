@@ -7,21 +7,21 @@ mod errors;
 mod progress;
 mod table;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use pyanalyze_core::fold::Tables;
-use pyanalyze_core::placement::{Sharing, PlacementPolicy};
-use pyanalyze_core::quality::Quality;
-use pyanalyze_core::{clock, device, fold, nsys, pipeline, placement, quality, samples, schema, timeline as lanes};
+use pyanalyze_core::{nsys, pipeline, quality, schema};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use errors::raise;
 use progress::PyWatch;
-use table::{from_python, one, to_python, Table};
+use table::{from_python, to_python, Table};
 
 type Callback = Option<Py<PyAny>>;
+
+fn wanted(tables: &[String]) -> PyResult<nsys::Want> {
+    nsys::Want::parse(tables.iter().map(String::as_str)).map_err(raise)
+}
 
 /// Reads one nsys export on its own clock.
 #[pyfunction]
@@ -33,8 +33,83 @@ fn read_capture(
     tables: Vec<String>,
     progress: Callback,
 ) -> PyResult<Py<PyDict>> {
-    let want = nsys::Want::parse(tables.iter().map(String::as_str)).map_err(raise)?;
+    let want = wanted(&tables)?;
     let watch = PyWatch::new(progress);
     let read = py.detach(|| nsys::read(&path, capture, &want, &watch)).map_err(|e| watch.raise(e))?;
     to_python(py, read)
+}
+
+/// The physical tables that reading these event tables looks for.
+#[pyfunction]
+fn physical_tables(tables: Vec<String>) -> PyResult<Vec<&'static str>> {
+    Ok(nsys::layout::physical_tables(&wanted(&tables)?))
+}
+
+/// Who held the GPU: residency, tenants, charged time, overlaps, facts.
+#[pyfunction]
+#[pyo3(signature = (session, progress=None))]
+fn reconstruct(py: Python<'_>, session: &Bound<'_, PyDict>, progress: Callback) -> PyResult<Py<PyDict>> {
+    let session = from_python(session)?;
+    let watch = PyWatch::new(progress);
+    let made = py.detach(|| pipeline::reconstruct(&session, 0, &watch)).map_err(|e| watch.raise(e))?;
+    to_python(py, made)
+}
+
+/// Every table with its columns.
+#[pyfunction]
+fn table_declarations(py: Python<'_>) -> PyResult<Py<PyList>> {
+    let tables = PyList::empty(py);
+    for declared in schema::TABLES {
+        let columns = PyList::empty(py);
+        for column in declared.columns {
+            let row = PyDict::new(py);
+            row.set_item("name", column.name)?;
+            row.set_item("type", type_name(column.kind))?;
+            row.set_item("null", column.null)?;
+            row.set_item("doc", column.doc)?;
+            columns.append(row)?;
+        }
+        let row = PyDict::new(py);
+        row.set_item("name", declared.name)?;
+        row.set_item("version", declared.version)?;
+        row.set_item("doc", declared.doc)?;
+        row.set_item("columns", columns)?;
+        tables.append(row)?;
+    }
+    Ok(tables.unbind())
+}
+
+fn type_name(kind: schema::Kind) -> String {
+    match kind {
+        schema::Kind::Name => "Dictionary<UInt32, Utf8>".to_owned(),
+        other => other.data_type().to_string(),
+    }
+}
+
+/// Every quality counter.
+#[pyfunction]
+fn quality_counters(py: Python<'_>) -> PyResult<Py<PyList>> {
+    let counters = PyList::empty(py);
+    for counter in quality::COUNTERS {
+        let row = PyDict::new(py);
+        row.set_item("name", counter.name)?;
+        row.set_item("severity", counter.severity.as_str())?;
+        row.set_item("source", counter.source)?;
+        row.set_item("doc", counter.doc)?;
+        counters.append(row)?;
+    }
+    Ok(counters.unbind())
+}
+
+/// The compiled core of pyanalyze.
+#[pymodule(gil_used = false)]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<Table>()?;
+    module.add_function(wrap_pyfunction!(read_capture, module)?)?;
+    module.add_function(wrap_pyfunction!(physical_tables, module)?)?;
+    module.add_function(wrap_pyfunction!(reconstruct, module)?)?;
+    module.add_function(wrap_pyfunction!(table_declarations, module)?)?;
+    module.add_function(wrap_pyfunction!(quality_counters, module)?)?;
+    Ok(())
 }
