@@ -119,9 +119,12 @@ pub fn read(path: &Path, capture: u32, want: &Want, watch: &dyn Watch) -> Result
         });
     }
     let mut reader = Reader { database: &database, capture, watch, quality: Quality::default() };
-    let tables = reader.read(want)?;
-    database.close()?;
-    Ok(tables)
+    match reader.read(want) {
+        // Damage that a writer causes under our eyes is no damage: say what really happened.
+        Err(damage @ Error::Damaged { .. }) => database.close().and(Err(damage)),
+        Err(other) => Err(other),
+        Ok(tables) => database.close().map(|()| tables),
+    }
 }
 
 /// To whom a row belongs.
@@ -286,13 +289,13 @@ impl Reader<'_> {
         let memory = events::unread(self, &[&layout::MEMORY_USAGE])?;
         sources.push(SourceRow::unread("memory_usage", "--cuda-memory-usage=true", memory));
         let gpus = events::unread(self, &[&layout::GPU])?;
-        sources.push(SourceRow::known("target_gpu", "-t cuda", gpus));
+        sources.push(SourceRow::known("target_gpu", "-t cuda, and export all tables", gpus));
         let processes = self.processes(&mut metadata, &seen)?;
         let listed = events::unread(self, &[&layout::PROCESS])?;
-        sources.push(SourceRow::known("processes", "record with nsys 2021.5 or later", listed));
+        sources.push(SourceRow::known("processes", "export the report with a newer nsys", listed));
         metadata::diagnostics(self)?;
         let listed = events::unread(self, &[&layout::DIAGNOSTIC])?;
-        sources.push(SourceRow::known("diagnostics", "export with nsys 2024 or later", listed));
+        sources.push(SourceRow::known("diagnostics", "export the report with a newer nsys", listed));
 
         let contexts = self.contexts(&mut devices, &seen)?;
         let strings = self.strings(&read)?;

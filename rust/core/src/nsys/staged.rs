@@ -346,7 +346,9 @@ fn sort_key(array: &dyn Array) -> Vec<i64> {
             .map(|row| dictionary.key(row).and_then(|k| rank.get(k).copied()).unwrap_or(i64::MIN))
             .collect();
     }
-    // 64-bit ids beyond the signed range become null here: they tie, and stay in file order.
+    if let Some(ids) = array.as_primitive_opt::<UInt64Type>() {
+        return ids.iter().map(|id| id.map_or(i64::MIN, u64::cast_signed)).collect();
+    }
     match arrow_cast::cast(array, &arrow_schema::DataType::Int64) {
         Ok(numbers) => numbers
             .as_primitive_opt::<Int64Type>()

@@ -44,23 +44,28 @@ impl Fingerprint {
     }
 }
 
-/// Refuses what is no SQLite file, and what is shorter than it says.
-pub(super) fn check_header(path: &Path) -> Result<()> {
-    let header = read_start(path, HEADER_BYTES)?;
+/// Refuses what is no SQLite file.
+pub(super) fn check_magic(path: &Path) -> Result<()> {
+    let start = read_start(path, MAGIC.len())?;
     let not_sqlite = |detail: &str| Error::NotSqlite { path: path.to_owned(), detail: detail.to_owned() };
-    let damaged = |detail: String| Error::Damaged { path: path.to_owned(), detail };
-    if header.is_empty() {
+    if start.is_empty() {
         return Err(not_sqlite("the file is empty"));
     }
-    let common = header.len().min(MAGIC.len());
-    if header.get(..common) != MAGIC.get(..common) {
-        let report = path.extension().is_some_and(|e| e == "nsys-rep" || e == "qdrep");
-        return Err(not_sqlite(if report {
-            "by its name it is a report: export it first"
-        } else {
-            "it does not start with `SQLite format 3`"
-        }));
+    if MAGIC.starts_with(&start) {
+        return Ok(());
     }
+    let report = path.extension().is_some_and(|e| e == "nsys-rep" || e == "qdrep");
+    Err(not_sqlite(if report {
+        "by its name it is a report: export it first"
+    } else {
+        "it does not start with `SQLite format 3`"
+    }))
+}
+
+/// Refuses what is shorter than it says.
+pub(super) fn check_length(path: &Path) -> Result<()> {
+    let header = read_start(path, HEADER_BYTES)?;
+    let damaged = |detail: String| Error::Damaged { path: path.to_owned(), detail };
     let size = std::fs::metadata(path).map_err(|e| Error::io("read", path, e))?.len();
     let (Some(page_bytes), Some(change), Some(pages), Some(valid_for)) = (
         big_endian(&header, 16, 2),

@@ -82,9 +82,10 @@ impl Database {
         // SQLite looks for companions beside the file itself, not beside a link to it.
         let real = path.canonicalize().map_err(|e| Error::io("open", path, e))?;
         let before = Fingerprint::take(path)?;
+        file::check_magic(path)?;
         let companions = file::unfinished(&real)?;
         if companions.is_empty() {
-            file::check_header(path)?;
+            file::check_length(path)?;
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
                 | OpenFlags::SQLITE_OPEN_URI
                 | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -115,9 +116,8 @@ impl Database {
         });
         let (connection, tables) = recovered.map_err(|e| unfinished(format!("recovery failed: {e}")))?;
         // The copy must now be whole by itself.
-        file::check_header(&copied).map_err(|e| match e {
+        file::check_length(&copied).map_err(|e| match e {
             Error::Damaged { detail, .. } => unfinished(format!("after recovery {detail}")),
-            Error::NotSqlite { detail, .. } => unfinished(format!("after recovery: {detail}")),
             other => other,
         })?;
         Ok(Self { path: path.to_owned(), connection, tables, before, copy: Some(folder) })

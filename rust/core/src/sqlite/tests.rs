@@ -223,6 +223,9 @@ fn what_is_no_whole_database_is_refused_by_name_and_offset() {
     assert!(matches!(open(b""), Error::NotSqlite { .. }));
     assert!(matches!(open(b"SQLite"), Error::Damaged { .. }));
     assert!(matches!(open(&[b'x'; 5000]), Error::NotSqlite { .. }));
+    fs::write(file::beside(&case, "-wal"), [1_u8; 100]).unwrap();
+    assert!(matches!(open(&[b'x'; 5000]), Error::NotSqlite { .. }));
+    fs::remove_file(file::beside(&case, "-wal")).unwrap();
     let cut = open(&bytes[..bytes.len() - 1]);
     assert!(matches!(cut, Error::Damaged { .. }), "{cut}");
     assert!(cut.to_string().contains(&format!("offset {}", bytes.len() - 1)), "{cut}");
