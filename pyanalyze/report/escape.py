@@ -78,20 +78,25 @@ def _fill(chars: str, room: int) -> list[str]:
     return units
 
 
-# Everything that CommonMark or a forge gives a meaning inside a line. `@` and `#` would notify people and
-# link issues, `:` would make emoji; a zero-width joiner would hide in copies, so entities are used instead.
-_MARKDOWN = re.compile(r"[\\`*_{}\[\]()<>#|~!&@$^]|:(?=\S)|(?<=w)w(?=w\.)")
+# What CommonMark or a forge gives a meaning inside a line. Underscores inside words mean nothing and stay
+# readable; `://`, `www.` and `:name:` would become links and emoji.
+_MARKDOWN = re.compile(r"[\\`*\[\]<>|~&$]|(?<!\w)_|_(?!\w)|:(?=[A-Za-z+/_-])|(?<=w)w(?=w\.)", re.IGNORECASE)
+# Forges look for mentions and issue numbers in the rendered text, where an entity is a plain character again:
+# only something between the sign and the word keeps people from being notified.
+_MENTION = re.compile(r"[@#!](?=\w)")
 
 
 def markdown(text: str) -> str:
     """Escape shown text (see :func:`visible`) for a Markdown paragraph or table cell.
 
-    Numeric entities instead of backslashes: they work inside tables on every forge, and ``@name`` or
-    ``#12`` then neither notifies anybody nor links anything.
+    Numeric entities instead of backslashes: they work inside tables on every forge. ``@name`` and ``#12`` get a
+    zero-width space, so that they notify nobody and link nothing.
 
     Examples
     --------
-    >>> markdown("a|b <i> @me")
-    'a&#124;b &#60;i&#62; &#64;me'
+    >>> markdown("a|b <i> @me switch_cost")
+    'a&#124;b &#60;i&#62; @&#8203;me switch_cost'
     """
-    return _MARKDOWN.sub(lambda match: f"&#{ord(match.group())};", text)
+    escaped = _MARKDOWN.sub(lambda match: f"&#{ord(match.group())};", text)
+    # Not the `#` of the entities just written: they follow an ampersand.
+    return re.sub(r"(?<!&)" + _MENTION.pattern, lambda match: match.group() + "&#8203;", escaped)

@@ -234,7 +234,7 @@ def _why(device: Device, *keys: str) -> str:
     for key in keys:
         for entry in device.missing_for(key):
             how = f" To capture it: {visible(entry.how, _LONG)}" if entry.how else ""
-            return f"{_sentence(visible(entry.why, _LONG))}{how}"
+            return f"{_sentence(_capital(visible(entry.why, _LONG)))}{how}"
     return "The report does not say why; see what is missing."
 
 
@@ -269,14 +269,14 @@ def held_sentence(device: Device) -> str:
         return f"Residency is not known; busy by recorded kernels: {who} of {fmt.duration(_window_ns(device))}."
     who = ", ".join(f"{labels[t.tenant_id]} {fmt.percent(_share(t.resident_ns, device))}" for t in resident[:3])
     more = f" and {len(resident) - 3} more" if len(resident) > 3 else ""
-    text = f"Held by {who}{more} of {fmt.duration(_window_ns(device))}"
+    text = f"Held by {who}{more} of {fmt.duration(_window_ns(device))} (switch records)"
     switches = device.context_switches
     if switches is not None and switches.count:
         kind = f" ({switches.cost_kind})" if switches.cost_kind else ""
-        text += f"; {fmt.count(switches.count)} switches at {fmt.duration(switches.median_cost_ns)}{kind}"
+        text += f"; {fmt.count(switches.count)} switches, median cost {fmt.duration(switches.median_cost_ns)}{kind},"
         if switches.overhead_fraction is not None:
-            text += f" took {fmt.percent(switches.overhead_fraction)}"
-    return text + "."
+            text += f" took {fmt.percent(switches.overhead_fraction)} of it"
+    return text.rstrip(",") + "."
 
 
 def _worst_of(tenant: Tenant) -> tuple[str, Estimate] | None:
@@ -337,7 +337,7 @@ def cause_sentence(device: Device) -> str:
     """Whether sharing the GPU is the cause at all, as far as the numbers carry."""
     worst = worst_victim(device)
     if worst is None:
-        return "not known: " + _why(device, "slowdown", "interference")
+        return "not known: no slowdown could be measured"
     tenant, _, estimate = worst
     if estimate.low is not None and estimate.high is not None and estimate.low <= 1.0 <= estimate.high:
         return f"not shown: the interval of the worst slowdown ({fmt.ratio(estimate.value)}) includes 1"
@@ -633,8 +633,8 @@ def _held(device: Device) -> Section:
         Chart(
             chart_key("timeline", device.device_id),
             "Timeline",
-            "One lane per tenant: kernels as solid bars, whole graph launches hatched lighter, copies as thin bars, "
-            "shading where its context held the engine. Drag to move, scroll to zoom.",
+            "One lane per tenant: kernels as solid bars, whole graph launches as rounded bars, copies as thin bars, "
+            "shading where its context held the engine. Drag to move, Ctrl + scroll or pinch to zoom, double-click to reset.",
         )
     )
     switches = device.context_switches

@@ -67,9 +67,9 @@ def _device_lines(report: Report, device: Device) -> list[str]:
     advice = visible(device.advice[0].action, None) if device.advice else "nothing can be advised on this evidence"
     lost = sum(row.count for row in report.quality if row.severity in ("data-loss", "error"))
     lines = [
-        *_lines("Verdict", verdict_sentence(device), 2),
+        *_lines("Verdict", _verdict(device), 2),
         _line("Configured", agreement_text(device)),
-        *_lines("Held", held_sentence(device), 2),
+        *_lines("Held by", held_sentence(device).removeprefix("Held by "), 2),
         *_lines("Slowed", victim_sentence(device).removeprefix("Worst victim: "), 2),
         *_lines("GPU to blame", cause_sentence(device), 2),
         _line("Do", advice),
@@ -83,6 +83,13 @@ def _device_lines(report: Report, device: Device) -> list[str]:
         names = "; ".join(f"{device_title(d)}: {d.sharing.mode} {d.sharing.confidence:.2f}" for d in others)
         lines.insert(2, _line("Also", names))
     return lines
+
+
+def _verdict(device: Device) -> str:
+    sharing = device.sharing
+    if sharing.mode == "undetermined":
+        return verdict_sentence(device)
+    return f"{sharing.mode}, confidence {sharing.confidence:.2f} ({sharing.basis}), on {device_title(device)}"
 
 
 def _not_seen(missing: list[Missing]) -> str:
