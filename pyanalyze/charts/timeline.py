@@ -24,7 +24,7 @@ from pyanalyze.report.format import duration
 __all__ = ["timeline"]
 
 #: Width of the lane labels in pixels; fixed, so that the strips below line up and the page can fit the width.
-_LABELS = 120
+_LABELS = 150
 _GUTTER = _LABELS + 46
 
 #: Metrics of the strip below, in this order: canonical name, axis title, highest value shown (or none).
@@ -207,19 +207,18 @@ def _strip(title: str, top: float | None, rows: list[dict[str, object]], x: alt.
         minExtent=_LABELS,
         maxExtent=_LABELS,
         tickCount=2,
-        titleAngle=0,
-        titleAlign="left",
-        titleX=-_LABELS,
-        titleY=12,
-        titleFontWeight="normal",
     )
     return (
         alt.Chart(alt.Data(values=rows))
         .mark_line(interpolate="step-after", strokeWidth=1.5, color=OTHER, point={"size": 12, "color": OTHER})
         .encode(
             x=x,
-            y=alt.Y("v:Q", title=title, scale=alt.Scale(domain=full, zero=top is not None, nice=top is None), axis=axis),
+            y=alt.Y("v:Q", title=None, scale=alt.Scale(domain=full, zero=top is not None, nice=top is None), axis=axis),
             tooltip=[alt.Tooltip("v:Q", title=f"{title}, sampled"), alt.Tooltip("s:N", title="Time (ns)")],
         )
-        .properties(width=width, height=44)
+        .properties(
+            width=width,
+            height=40,
+            title=alt.TitleParams(f"{title}, sampled", anchor="start", fontSize=11, fontWeight="normal", offset=3),
+        )
     )

@@ -62,7 +62,7 @@ def usage(
             title=None,
             sort=None,
             scale=alt.Scale(paddingInner=0.3, paddingOuter=0.1),
-            axis=alt.Axis(minExtent=120, maxExtent=120, labelLimit=112, ticks=False, domain=False),
+            axis=alt.Axis(minExtent=150, maxExtent=150, labelLimit=142, ticks=False, domain=False),
         ),
         yOffset=alt.YOffset("k:N", sort=order),
         tooltip=[alt.Tooltip("t:N", title="Tenant"), alt.Tooltip("text:N", title="Time")],
@@ -73,11 +73,11 @@ def usage(
     bars = base.mark_bar(cornerRadiusEnd=2).encode(
         x=x,
         color=alt.Color("t:N", scale=tenant_scale(labels, mine["tenant_id"].to_list()), legend=None),
-        opacity=alt.Opacity("k:N", scale=opacity, legend=None),
+        opacity=alt.Opacity("k:O", sort=order, scale=opacity, legend=None),
     )
     # Labels stand at the left end, over the bar: at the right end of a full bar they would leave the plot.
     text = base.mark_text(align="left", dx=5, fontSize=11).encode(x=alt.datum(0), text="text:N")
     chart = alt.layer(bars, text).properties(width=width, height=alt.Step(20, **{"for": "offset"}))
     summary = "; ".join(f"{r['t']} {r['text']}" for r in rows[:12]) + "."
-    done: alt.TopLevelMixin = decorate(chart, gutter=150, summary=summary)
+    done: alt.TopLevelMixin = decorate(chart, gutter=180, summary=summary)
     return done

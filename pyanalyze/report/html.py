@@ -107,11 +107,23 @@ def _view(item: Section | Block) -> dict[str, Any]:
         classes = []
         for i, column in enumerate(item.columns):
             longest = max((len(row[i].text) for row in item.rows), default=0)
-            kind = ("num long" if longest > 22 else "num") if column.numeric else "text" if longest > 36 else ""
-            if kind == "text" and all(row[i].tone == "code" for row in item.rows):
-                kind = "name"
-            classes.append(kind)
-        view["value"] = {"columns": item.columns, "rows": item.rows, "caption": item.caption, "classes": classes}
+            code = any(row[i].tone == "code" for row in item.rows)
+            if column.numeric:
+                classes.append("num long" if longest > 22 else "num")
+            elif code:
+                classes.append("name long" if longest > 34 else "name")
+            else:
+                classes.append("text" if longest > 30 else "")
+        full = "text" in classes or len(item.columns) > 5
+        # On a phone every row becomes a card with the column names beside the values.
+        shape = ("full" if full else "fit") + (" cards" if full or len(item.columns) > 3 else "")
+        view["value"] = {
+            "columns": item.columns,
+            "rows": item.rows,
+            "caption": item.caption,
+            "classes": classes,
+            "shape": shape,
+        }
     return view
 
 
@@ -126,6 +138,7 @@ def _draw(chart: alt.TopLevelMixin) -> _Drawn:
                  "gridOpacity": 0.1},
         "legend": {"labelColor": ink, "titleColor": ink},
         "text": {"fill": ink},
+        "title": {"color": ink},
         "view": {"stroke": None},
     }
     # altair's own default configuration would win over the page's colours.

@@ -692,14 +692,11 @@ def _tenants(device: Device) -> Section:
         rows.append(
             (
                 Cell(labels[t.tenant_id], tone="code", note=visible(t.name, _LONG)),
-                Cell(_id(t.pid)),
+                _known(_id(t.pid)),
                 _with_share(t.busy_ns, device),
                 _with_share(t.resident_ns, device),
                 _with_share(t.charged_ns, device),
                 _known(fmt.percent(t.sm_share)),
-                _estimate_cell(t.slowdown.elapsed),
-                _estimate_cell(t.slowdown.latency),
-                _estimate_cell(t.slowdown.resident),
                 _known(fmt.bytes_(t.memory_peak_bytes)),
             )
         )
@@ -710,9 +707,6 @@ def _tenants(device: Device) -> Section:
         Column("Resident", "held the engine", True),
         Column("Charged", "busy and resident", True),
         Column("SM share", "of used SM time, modelled", True),
-        Column("Elapsed", "slowdown", True),
-        Column("Latency", "slowdown", True),
-        Column("Resident", "slowdown", True),
         Column("Memory", "peak seen", True),
     )
     blocks: list[Block] = [
@@ -722,7 +716,8 @@ def _tenants(device: Device) -> Section:
             "Busy: its kernels were in flight by their recorded intervals, switched out or not. Charged: the part of "
             "that in which it really held the engine.",
         ),
-        Table(columns, tuple(rows), "Shares are of the window. Slowdown is shared over alone, with n and basis."),
+        Table(columns, tuple(rows), "Time and memory; shares are of the window."),
+        _slowdown_table(device, labels),
     ]
     people = [t for t in device.tenants if t.container or t.pod or t.host_pid is not None]
     if people:
@@ -739,6 +734,25 @@ def _tenants(device: Device) -> Section:
         heads = (Column("Tenant"), Column("Host pid", numeric=True), Column("Container"), Column("Pod"))
         blocks.append(Fold("Who is who", (Table((*heads, Column("CUDA contexts")), cells),)))
     return Section("tenants", "Tenants", tuple(blocks))
+
+
+def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
+    rows = tuple(
+        (
+            Cell(labels[t.tenant_id], tone="code"),
+            _estimate_cell(t.slowdown.elapsed),
+            _estimate_cell(t.slowdown.latency),
+            _estimate_cell(t.slowdown.resident),
+        )
+        for t in device.tenants
+    )
+    columns = (
+        Column("Tenant"),
+        Column("Elapsed", "first launch to last end"),
+        Column("Latency", "launch to end, summed"),
+        Column("Resident", "kernel time while resident"),
+    )
+    return Table(columns, rows, "Slowdown: shared over alone, with the 95 % interval where n allows.")
 
 
 def _estimate_cell(estimate: Estimate | None) -> Cell:

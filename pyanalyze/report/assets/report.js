@@ -11,6 +11,7 @@
     axis: { labelColor: ink, titleColor: ink, gridColor: ink, domainColor: ink, tickColor: ink, gridOpacity: 0.1,
             domainOpacity: 0.35, tickOpacity: 0.35, labelFontSize: 11, titleFontSize: 12, titleFontWeight: 400 },
     legend: { labelColor: ink, titleColor: ink, labelFontSize: 12 },
+    title: { color: ink, fontWeight: 400 },
     text: { fill: ink },
     view: { stroke: null }
   };
@@ -18,11 +19,27 @@
     if (spec.vconcat) spec.vconcat.forEach(function (view) { fit(view, width); });
     else spec.width = width;
   }
+  // A phone has no room for long lane labels: they are cut to 90 pixels, the tooltip has them whole.
+  function narrow(part) {
+    var saved = 0;
+    if (!part || typeof part !== "object") return 0;
+    if (part.minExtent > 90) {
+      saved = part.minExtent - 90;
+      part.minExtent = part.maxExtent = 90;
+      part.labelLimit = 84;
+    }
+    Object.keys(part).forEach(function (key) {
+      if (key !== "values" && key !== "datasets") saved = Math.max(saved, narrow(part[key]));
+    });
+    return saved;
+  }
   function draw(box) {
     var spec = JSON.parse(document.getElementById("spec-" + box.dataset.chart).textContent);
     var available = box.clientWidth;
     box.dataset.width = String(available);
-    fit(spec, Math.max(available - ((spec.usermeta || {}).gutter || 80), 120));
+    var gutter = (spec.usermeta || {}).gutter || 80;
+    if (available < 520) gutter -= narrow(spec);
+    fit(spec, Math.max(available - gutter, 120));
     var target = document.createElement("div");
     return window.vegaEmbed(target, spec, {
       ast: true, renderer: "svg", actions: false, config: config, mode: "vega-lite", defaultStyle: false,
