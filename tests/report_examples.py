@@ -127,7 +127,9 @@ def time_sliced(*, synthetic: bool = False) -> Report:
             execution_split=ExecutionSplit(sm_slots=0.0, memory=0.003, copy=0.0, clock=None, uvm=None),
         ),
     )
-    neighbour = tenant(1, "pid 30398 (not traced)", None, host_pid=30398, capture=None, resident_ns=1_233_600_000)
+    neighbour = tenant(
+        1, "pid 30398 (not traced)", None, host_pid=30398, capture=None, resident_ns=1_233_600_000
+    )
     evidence = [
         Evidence(
             name="switches_between_busy_contexts",
@@ -195,7 +197,9 @@ def time_sliced(*, synthetic: bool = False) -> Report:
         evidence=evidence,
         rivals=[
             Rival(mode="mps", confidence=0.02, why_not="MPS clients share one context; here two took turns"),
-            Rival(mode="exclusive", confidence=0.01, why_not="a second context held the engine 49 % of the time"),
+            Rival(
+                mode="exclusive", confidence=0.01, why_not="a second context held the engine 49 % of the time"
+            ),
         ],
         missing=[
             Missing(
@@ -204,7 +208,9 @@ def time_sliced(*, synthetic: bool = False) -> Report:
                 how="nsys profile --gpuctxsw=true --cuda-trace-scope=system-wide …",
             ),
             Missing(
-                what="gpu_metrics", why="no hardware counters were sampled", how="nsys profile --gpu-metrics-devices=0"
+                what="gpu_metrics",
+                why="no hardware counters were sampled",
+                how="nsys profile --gpu-metrics-devices=0",
             ),
         ],
     )
@@ -233,7 +239,10 @@ def time_sliced(*, synthetic: bool = False) -> Report:
         ),
         tenants=[victim, neighbour],
         occupancy=Occupancy(
-            sm_active=0.49, warps=0.33, limiters={"registers": 0.8, "warps": 0.2}, basis="modelled",
+            sm_active=0.49,
+            warps=0.33,
+            limiters={"registers": 0.8, "warps": 0.2},
+            basis="modelled",
             check_against_counters=None,
         ),
         interference=Interference(
@@ -260,7 +269,9 @@ def time_sliced(*, synthetic: bool = False) -> Report:
         QualityRow(name="no_pids", severity="notice", count=3, detail="rows of GPU 0"),
     ]
     if synthetic:
-        quality.append(QualityRow(name="synthetic_capture", severity="info", count=1, detail="made by the generator"))
+        quality.append(
+            QualityRow(name="synthetic_capture", severity="info", count=1, detail="made by the generator")
+        )
     return Report(
         tool=Tool(version="0.1.0"),
         clock=Clock(origin_utc_ns="1763728991123456789", uncertainty_ns=1_000_000),
@@ -298,7 +309,9 @@ def undetermined() -> Report:
         agrees=None,
         summary="Nothing in the capture shows who else was on the GPU.",
         evidence=[],
-        rivals=[Rival(mode="exclusive", confidence=0.41, why_not="nothing would have shown a second process")],
+        rivals=[
+            Rival(mode="exclusive", confidence=0.41, why_not="nothing would have shown a second process")
+        ],
         missing=missing,
     )
     return Report(
@@ -325,6 +338,8 @@ def hostile() -> Report:
     report = time_sliced()
     device = report.devices[0]
     names = list(HOSTILE.values())
+    # Prose and commands are written by us around names that were shortened before: no ten kilobytes there.
+    prose = [name if len(name) < 1000 else "prose" for name in names]
     tenants = [
         tenant(i, name, 100 + i, host_pid=i, container=name, pod=name, busy_ns=1000 * i, resident_ns=900 * i)
         for i, name in enumerate(names)
@@ -335,12 +350,12 @@ def hostile() -> Report:
             "summary": everything.encode("utf-8", "replace").decode(),
             "evidence": [
                 Evidence.model_validate(
-                    {**device.sharing.evidence[0].model_dump(), "name": n, "detail": n, "sql": n, "unit": n}
+                    {**device.sharing.evidence[0].model_dump(), "name": n, "detail": p, "sql": p, "unit": n}
                 )
-                for n in names
+                for n, p in zip(names, prose, strict=True)
             ],
-            "rivals": [Rival(mode="mps", confidence=0.1, why_not=n) for n in names],
-            "missing": [Missing(what=n, why=n, how=n) for n in names],
+            "rivals": [Rival(mode="mps", confidence=0.1, why_not=p) for p in prose],
+            "missing": [Missing(what=n, why=p, how=p) for n, p in zip(names, prose, strict=True)],
         }
     )
     broken = device.model_copy(
@@ -349,17 +364,18 @@ def hostile() -> Report:
             "uuid": names[1],
             "tenants": tenants,
             "sharing": sharing,
-            "advice": [
-                Advice(action=n, commands=[n], expected=n, bound=n, why=n, undo=n)
-                for n in (text.encode("utf-8", "replace").decode() for text in names)
-            ],
+            "advice": [Advice(action=n, commands=[n], expected=n, bound=n, why=n, undo=n) for n in prose],
         }
     )
     captures = [
-        Capture.model_validate({**report.captures[0].model_dump(), "path": n, "nsys_version": n, "schema_version": n})
+        Capture.model_validate(
+            {**report.captures[0].model_dump(), "path": n, "nsys_version": n, "schema_version": n}
+        )
         for n in names
     ]
-    quality = [QualityRow(name=n, severity="data-loss", count=1, detail=n) for n in names]
+    quality = [
+        QualityRow(name=n, severity="data-loss", count=1, detail=p) for n, p in zip(names, prose, strict=True)
+    ]
     return report.model_copy(update={"devices": [broken], "captures": captures, "quality": quality})
 
 
@@ -368,7 +384,7 @@ def timeline(slices: int = 1213, names: tuple[str, str] = ("spin", "spin")) -> p
     rows = []
     for i in range(slices):
         start = START + i * LENGTH // slices
-        end = start + LENGTH // slices - GAP if i + 1 < slices else START + LENGTH
+        end = start + LENGTH // slices - min(GAP, LENGTH // slices // 4) if i + 1 < slices else START + LENGTH
         rows.append((0, i % 2, "residency", start, end, end - start, 1, None))
     rows.append((0, 0, "kernels", START, START + LENGTH, LENGTH, 1, names[0]))
     for i in range(6):
@@ -388,7 +404,12 @@ def residency(slices: int = 1213) -> pl.DataFrame:
         rows.append((0, i % 2, at, at + length, True))
         at += length + GAP
     rows.append((0, 0, at, at + 900_000_000, False))
-    return pl.DataFrame(rows, schema=["device_id", "tenant_id", "start_ns", "end_ns", "complete"], orient="row", infer_schema_length=None)
+    return pl.DataFrame(
+        rows,
+        schema=["device_id", "tenant_id", "start_ns", "end_ns", "complete"],
+        orient="row",
+        infer_schema_length=None,
+    )
 
 
 def sm_occupancy(bins: int = 120) -> pl.DataFrame:
@@ -438,7 +459,12 @@ def nvml_samples() -> pl.DataFrame:
         rows.append((at, 0, None, "gpu_utilization_pct", 100.0))
         rows.append((at, 0, None, "sm_clock_mhz", 2505.0 - 15 * (i % 4)))
         rows.append((at, 0, 30428, "gpu_utilization_pct", 48.0))
-    return pl.DataFrame(rows, schema=["time_ns", "device_id", "pid", "metric", "value"], orient="row", infer_schema_length=None)
+    return pl.DataFrame(
+        rows,
+        schema=["time_ns", "device_id", "pid", "metric", "value"],
+        orient="row",
+        infer_schema_length=None,
+    )
 
 
 def tenant_usage() -> pl.DataFrame:

@@ -64,10 +64,9 @@ class _Parsed(HTMLParser):
         self.tags.append((tag, dict(attrs)))
 
     def handle_data(self, data: str) -> None:
-        tag, attrs = self.tags[-1] if self.tags else ("", {})
-        if tag == "script":
-            self.scripts.append((attrs, data))
-        elif tag != "style":
+        if self.cdata_elem == "script":
+            self.scripts.append((self.tags[-1][1], data))
+        elif self.cdata_elem is None:
             self.words.append(data)
 
     def handle_comment(self, data: str) -> None:
@@ -111,7 +110,8 @@ def test_policy_allows_our_two_scripts_only(which: str, request: pytest.FixtureR
 def test_hostile_names_appear_as_text_only(hostile_page: str) -> None:
     assert "<script>alert" not in hostile_page
     assert "<svg onload" not in hostile_page
-    assert "<img" not in hostile_page
+    # Not just "<img": vega's tooltip code holds one, for images in data, which ours never has.
+    assert "<img src=x" not in hostile_page
     for char in "\0\x07\x1b\u202e\u2066\u200f\u2028":
         assert char not in hostile_page
     assert "k" * 61 not in "".join(_Parsed(hostile_page).words)
@@ -153,15 +153,16 @@ def test_sections_that_could_not_look_say_so() -> None:
     assert "0.0 %" not in words
 
 
-def test_static_pictures_give_way_to_the_size_limit() -> None:
+def test_pictures_give_way_to_the_size_limit() -> None:
     report = examples.time_sliced()
     big = {
         f"{name}-0": charts.timeline(examples.timeline(2900), {0: "a", 1: "b"}, window=WINDOW)
         for name in ("timeline", "slices", "usage", "limiters")
     }
     page = render_html(report, big, "pyanalyze", kernels=examples.kernel_occupancy())
-    assert len(page.encode()) < 1.2 * MAX_BYTES
+    assert len(page.encode()) <= MAX_BYTES
     assert "This chart needs JavaScript" in page
+    assert "left out to keep the file small" in page
 
 
 def _chromium() -> str:
@@ -191,11 +192,16 @@ def test_a_browser_draws_it_without_a_sound(
         tab.wait_for_function(
             "[...document.querySelectorAll('[data-chart]')].every(box => box.dataset.drawn)", timeout=20_000
         )
-        assert tab.eval_on_selector_all("[data-chart]", "boxes => boxes.map(box => box.dataset.drawn)") == ["yes"] * 5
+        assert (
+            tab.eval_on_selector_all("[data-chart]", "boxes => boxes.map(box => box.dataset.drawn)")
+            == ["yes"] * 5
+        )
         assert tab.locator("[data-chart] .static").count() == 0
         assert tab.locator("[data-chart='timeline-0'] svg .mark-rect path").count() > 1000
         # Charts follow the page's colours and nothing hangs over its edge.
-        ink = tab.eval_on_selector("[data-chart='usage-0'] svg .role-axis-label text", "t => getComputedStyle(t).fill")
+        ink = tab.eval_on_selector(
+            "[data-chart='usage-0'] svg .role-axis-label text", "t => getComputedStyle(t).fill"
+        )
         assert ink == ("rgb(27, 31, 36)" if scheme == "light" else "rgb(228, 231, 235)")
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
         mark = tab.locator("[data-chart='usage-0'] svg .mark-rect path").first

@@ -7,7 +7,16 @@ from collections.abc import Mapping
 import altair as alt
 import polars as pl
 
-from pyanalyze.charts.style import MAX_MARKS, OTHER, decorate, empty, label_of, only_device, pan_and_zoom, tenant_scale
+from pyanalyze.charts.style import (
+    MAX_MARKS,
+    OTHER,
+    decorate,
+    empty,
+    label_of,
+    only_device,
+    pan_and_zoom,
+    tenant_scale,
+)
 from pyanalyze.report.escape import visible
 from pyanalyze.report.format import duration
 
@@ -92,12 +101,19 @@ def occupancy(
         alt.Chart(alt.Data(values=rows))
         .mark_bar()
         .encode(
-            x=alt.X("a:Q", title="Time (ms from the start of the window)",
-                    scale=alt.Scale(domain=[0, (end - start) / 1e6], nice=False),
-                    axis=alt.Axis(tickCount=8, labelOverlap=True, labelFlush=True)),
+            x=alt.X(
+                "a:Q",
+                title="Time (ms from the start of the window)",
+                scale=alt.Scale(domain=[0, (end - start) / 1e6], nice=False),
+                axis=alt.Axis(tickCount=8, labelOverlap=True, labelFlush=True),
+            ),
             x2="b:Q",
-            y=alt.Y("y0:Q", title="Warp slots in use (modelled)", axis=alt.Axis(format=".0%"),
-                    scale=alt.Scale(domain=[0, max(1.0, *below.values())])),
+            y=alt.Y(
+                "y0:Q",
+                title="Warp slots in use (modelled)",
+                axis=alt.Axis(format=".0%"),
+                scale=alt.Scale(domain=[0, max(1.0, *below.values())]),
+            ),
             y2="y1:Q",
             color=alt.Color("t:N", scale=scale, title=None, legend=alt.Legend(orient="top", labelLimit=260)),
             tooltip=[
@@ -139,7 +155,9 @@ def limiters(table: pl.DataFrame, *, device_id: int = 0, width: int = 720) -> al
                 "k": f"{rank}. {visible(row['short_name'] or row['name'] or 'unnamed', 40)}",
                 "o": row["occupancy"],
                 "x": row["occupancy"] or 0.0,
-                "r": (resources[0] if len(resources) == 1 else "several") if known and resources else "several",
+                "r": (resources[0] if len(resources) == 1 else "several")
+                if known and resources
+                else "several",
                 "all": visible(row["limiters"]) or visible(row["reason"], 120) or "not known",
                 "d": duration(row["total_ns"]),
                 "n": row["launches"],
@@ -150,7 +168,12 @@ def limiters(table: pl.DataFrame, *, device_id: int = 0, width: int = 720) -> al
     domain = [name for name in _LIMITER_COLORS if name in seen] or ["several"]
     scale = alt.Scale(domain=domain, range=[_LIMITER_COLORS[name] for name in domain])
     base = alt.Chart(alt.Data(values=rows)).encode(
-        y=alt.Y("k:N", sort=None, title=None, axis=alt.Axis(minExtent=170, maxExtent=170, labelLimit=165, ticks=False)),
+        y=alt.Y(
+            "k:N",
+            sort=None,
+            title=None,
+            axis=alt.Axis(minExtent=170, maxExtent=170, labelLimit=165, ticks=False),
+        ),
         tooltip=[
             alt.Tooltip("k:N", title="Kernel"),
             alt.Tooltip("text:N", title="Occupancy (theoretical)"),

@@ -73,8 +73,12 @@ def slice_lengths(
         alt.Chart(alt.Data(values=rows))
         .mark_bar(binSpacing=1)
         .encode(
-            x=alt.X("a:Q", title="Slice length (ms, logarithmic)", scale=alt.Scale(type="log", domain=domain, nice=False),
-                    axis=alt.Axis(format="~g", tickCount=6)),
+            x=alt.X(
+                "a:Q",
+                title="Slice length (ms, logarithmic)",
+                scale=alt.Scale(type="log", domain=domain, nice=False),
+                axis=alt.Axis(format="~g", tickCount=6),
+            ),
             x2="b:Q",
             y=alt.Y("y0:Q", title="Complete slices", scale=alt.Scale(zero=True)),
             y2="y1:Q",
@@ -87,7 +91,9 @@ def slice_lengths(
         )
     )
     middle_line = alt.Data(values=[{"a": median / 1e6, "text": f"median {duration(median)}"}])
-    rule = alt.Chart(middle_line).mark_rule(strokeDash=[4, 3], strokeWidth=1.5, color="#8C8C8C").encode(x="a:Q")
+    rule = (
+        alt.Chart(middle_line).mark_rule(strokeDash=[4, 3], strokeWidth=1.5, color="#8C8C8C").encode(x="a:Q")
+    )
     text = (
         alt.Chart(middle_line)
         .mark_text(align="left", dx=6, dy=6, baseline="top", y=0, fontSize=12)

@@ -10,7 +10,16 @@ import polars as pl
 
 from pyanalyze.report.escape import visible
 
-__all__ = ["MAX_MARKS", "OTHER", "decorate", "label_of", "only_device", "pan_and_zoom", "tenant_colors", "tenant_scale"]
+__all__ = [
+    "MAX_MARKS",
+    "OTHER",
+    "decorate",
+    "label_of",
+    "only_device",
+    "pan_and_zoom",
+    "tenant_colors",
+    "tenant_scale",
+]
 
 #: Most rows in one chart: below altair's own limit, and few enough for a phone.
 MAX_MARKS = 3000

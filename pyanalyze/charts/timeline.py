@@ -83,7 +83,11 @@ def timeline(
     lanes = _lanes(data, _time_axis(span, last=not strips), scale, width).add_params(pan_and_zoom())
     # The x scale is shared: moving the lanes moves the strips below as well.
     chart: Any = alt.vconcat(lanes, *strips, spacing=6).resolve_scale(x="shared", color="independent")
-    merged = "" if marks.height == mine.height else f" {mine.height} intervals are merged into {marks.height} marks."
+    merged = (
+        ""
+        if marks.height == mine.height
+        else f" {mine.height} intervals are merged into {marks.height} marks."
+    )
     summary = f"Timeline of {len(used)} tenants over {duration(span)}.{merged}"
     done: alt.TopLevelMixin = decorate(chart, gutter=_GUTTER, summary=summary)
     return done
@@ -120,7 +124,12 @@ def _bounded(mine: pl.DataFrame, start: int, span: int) -> pl.DataFrame:
         )
     )
     # With very many tenants even one mark each per bin is too many: the longest stay.
-    return binned.drop("bin").top_k(MAX_MARKS, by="busy_ns").select(columns).sort("start_ns", "tenant_id", "lane")
+    return (
+        binned.drop("bin")
+        .top_k(MAX_MARKS, by="busy_ns")
+        .select(columns)
+        .sort("start_ns", "tenant_id", "lane")
+    )
 
 
 def _rows(marks: pl.DataFrame, labels: Mapping[int, str], start: int) -> alt.Data:
@@ -165,7 +174,9 @@ def _lanes(data: alt.Data, x: alt.X, scale: alt.Scale, width: int) -> alt.LayerC
     # Short intervals must not vanish: every mark gets a hairline of its own colour.
     layers = [
         base.transform_filter("datum.l === 'residency'").mark_bar(height=38, opacity=0.28),
-        base.transform_filter("datum.l === 'graphs'").mark_bar(height=12, yOffset=-4, opacity=0.65, cornerRadius=3),
+        base.transform_filter("datum.l === 'graphs'").mark_bar(
+            height=12, yOffset=-4, opacity=0.65, cornerRadius=3
+        ),
         base.transform_filter("datum.l === 'kernels'").mark_bar(height=18, yOffset=-4, strokeWidth=0.5),
         base.transform_filter("datum.l === 'copies'").mark_bar(height=5, yOffset=13, opacity=0.9),
     ]
@@ -192,7 +203,8 @@ def _strips(
         if points.height > MAX_MARKS // 4:
             points = points.gather_every(-(-points.height // (MAX_MARKS // 4)))
         rows: list[dict[str, object]] = [
-            {"a": (t - start) / 1e6, "v": v, "s": str(t)} for t, v in points.select("time_ns", "value").iter_rows()
+            {"a": (t - start) / 1e6, "v": v, "s": str(t)}
+            for t, v in points.select("time_ns", "value").iter_rows()
         ]
         found.append((title, top, rows))
     return [
@@ -213,12 +225,19 @@ def _strip(title: str, top: float | None, rows: list[dict[str, object]], x: alt.
         .mark_line(interpolate="step-after", strokeWidth=1.5, color=OTHER, point={"size": 12, "color": OTHER})
         .encode(
             x=x,
-            y=alt.Y("v:Q", title=None, scale=alt.Scale(domain=full, zero=top is not None, nice=top is None), axis=axis),
+            y=alt.Y(
+                "v:Q",
+                title=None,
+                scale=alt.Scale(domain=full, zero=top is not None, nice=top is None),
+                axis=axis,
+            ),
             tooltip=[alt.Tooltip("v:Q", title=f"{title}, sampled"), alt.Tooltip("s:N", title="Time (ns)")],
         )
         .properties(
             width=width,
             height=40,
-            title=alt.TitleParams(f"{title}, sampled", anchor="start", fontSize=11, fontWeight="normal", offset=3),
+            title=alt.TitleParams(
+                f"{title}, sampled", anchor="start", fontSize=11, fontWeight="normal", offset=3
+            ),
         )
     )

@@ -67,8 +67,12 @@ def usage(
         yOffset=alt.YOffset("k:N", sort=order),
         tooltip=[alt.Tooltip("t:N", title="Tenant"), alt.Tooltip("text:N", title="Time")],
     )
-    x = alt.X("x:Q", title="Time (ms)", scale=alt.Scale(domain=[0, top], nice=False),
-              axis=alt.Axis(tickCount=6, labelOverlap=True, labelFlush=True))
+    x = alt.X(
+        "x:Q",
+        title="Time (ms)",
+        scale=alt.Scale(domain=[0, top], nice=False),
+        axis=alt.Axis(tickCount=6, labelOverlap=True, labelFlush=True),
+    )
     opacity = alt.Scale(domain=order, range=[value for _, _, value in _KINDS])
     bars = base.mark_bar(cornerRadiusEnd=2).encode(
         x=x,

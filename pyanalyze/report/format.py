@@ -20,6 +20,9 @@ def _digits(value: float, significant: int = 4) -> str:
     """
     if value == 0:
         return "0"
+    if abs(value) < 10**significant:
+        # Rounded first: 0.99999 has one whole digit in the end.
+        value = float(f"{value:.{significant}g}")
     size = abs(value)
     whole = len(str(int(size))) if size >= 1 else 0
     if whole == 0:
@@ -45,13 +48,13 @@ def duration(ns: float | None) -> str:
     size = abs(ns)
     if size < 1_000:
         return f"{ns:.0f} ns" if float(ns).is_integer() else f"{_digits(ns, 3)} ns"
-    for limit, unit, scale in ((1e6, "µs", 1e3), (1e9, "ms", 1e6), (float("inf"), "s", 1e9)):
-        # 999.99 µs would print as 1000 µs: the next unit takes it.
-        if size < limit * 0.99995:
-            value = ns / scale
-            # Switch costs are known to a tenth of a microsecond at best: three digits there.
-            return f"{_digits(value, 3 if unit == 'µs' else 4)} {unit}"
-    return UNKNOWN
+    for unit, scale in (("µs", 1e3), ("ms", 1e6)):
+        # Switch costs are known to a tenth of a microsecond at best: three digits there.
+        text = _digits(ns / scale, 3 if unit == "µs" else 4)
+        # What rounds to 1000 belongs to the next unit.
+        if abs(float(text)) < 1000:
+            return f"{text} {unit}"
+    return f"{_digits(ns / 1e9)} s"
 
 
 def bytes_(value: float | None) -> str:

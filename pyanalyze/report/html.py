@@ -69,7 +69,7 @@ def render_html(
     -------
     str
         UTF-8 text. Where it would pass :data:`MAX_BYTES`, the static pictures that readers without JavaScript see
-        are left out, the largest first.
+        are left out, the largest first; then, with very many devices, whole charts, which the page says.
     """
     page = build(report, kernels, command=command, generated_with=generated_with)
     drawn = {key: _draw(chart) for key, chart in charts.items()}
@@ -92,10 +92,18 @@ def render_html(
             generated_with=visible(generated_with, 200),
             unknown=fmt.UNKNOWN,
         )
-        largest = max(drawn.values(), key=lambda d: len(d.svg), default=None)
-        if largest is None or not largest.svg or len(text.encode()) <= MAX_BYTES:
+        if len(text.encode()) <= MAX_BYTES or not _shrink(drawn):
             return text
-        largest.svg = ""
+
+
+def _shrink(drawn: dict[str, _Drawn]) -> bool:
+    """Leave out the largest static picture, or when there is none the largest chart; ``False``: nothing is left."""
+    for part in ("svg", "spec"):
+        largest = max(drawn.values(), key=lambda d: len(getattr(d, part)), default=None)
+        if largest is not None and getattr(largest, part):
+            setattr(largest, part, "")
+            return True
+    return False
 
 
 def _view(item: Section | Block) -> dict[str, Any]:
@@ -134,8 +142,14 @@ def _draw(chart: alt.TopLevelMixin) -> _Drawn:
     config = {
         "background": "transparent",
         "aria": False,
-        "axis": {"labelColor": ink, "titleColor": ink, "domainColor": ink, "tickColor": ink, "gridColor": ink,
-                 "gridOpacity": 0.1},
+        "axis": {
+            "labelColor": ink,
+            "titleColor": ink,
+            "domainColor": ink,
+            "tickColor": ink,
+            "gridColor": ink,
+            "gridOpacity": 0.1,
+        },
         "legend": {"labelColor": ink, "titleColor": ink},
         "text": {"fill": ink},
         "title": {"color": ink},

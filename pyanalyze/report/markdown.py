@@ -73,7 +73,9 @@ def _block(block: Block) -> list[str]:
 
 def _cell(cell: Cell) -> str:
     text = esc(cell.text)
-    return f"{text} *{cell.basis}*" if text and cell.basis else text or (f"*{cell.basis}*" if cell.basis else "")
+    return (
+        f"{text} *{cell.basis}*" if text and cell.basis else text or (f"*{cell.basis}*" if cell.basis else "")
+    )
 
 
 def _table(heads: list[str], numeric: list[bool], rows: list[list[str]]) -> list[str]:

@@ -32,8 +32,8 @@ __all__ = [
     "Chart",
     "Column",
     "Commands",
-    "Facts",
     "Fact",
+    "Facts",
     "Fold",
     "Note",
     "Page",
@@ -248,7 +248,9 @@ def verdict_sentence(device: Device) -> str:
     sharing = device.sharing
     if sharing.mode == "undetermined":
         if sharing.rivals:
-            rival = f"the strongest candidate, {sharing.rivals[0].mode}, has confidence {sharing.confidence:.2f}"
+            rival = (
+                f"the strongest candidate, {sharing.rivals[0].mode}, has confidence {sharing.confidence:.2f}"
+            )
         else:
             rival = "there was nothing to weigh"
         return f"How {device_title(device)} was shared is undetermined: {rival}."
@@ -260,14 +262,20 @@ def verdict_sentence(device: Device) -> str:
 def held_sentence(device: Device) -> str:
     """Who held the GPU, and what switching cost."""
     labels = tenant_labels(device.tenants)
-    resident = sorted((t for t in device.tenants if t.resident_ns is not None), key=lambda t: -(t.resident_ns or 0))
+    resident = sorted(
+        (t for t in device.tenants if t.resident_ns is not None), key=lambda t: -(t.resident_ns or 0)
+    )
     if not resident:
         busy = sorted((t for t in device.tenants if t.busy_ns is not None), key=lambda t: -(t.busy_ns or 0))
         if not busy:
             return "Who held the GPU is not known. " + _why(device, "context_switches", "residency", "window")
         who = ", ".join(f"{labels[t.tenant_id]} {fmt.percent(_share(t.busy_ns, device))}" for t in busy[:3])
-        return f"Residency is not known; busy by recorded kernels: {who} of {fmt.duration(_window_ns(device))}."
-    who = ", ".join(f"{labels[t.tenant_id]} {fmt.percent(_share(t.resident_ns, device))}" for t in resident[:3])
+        return (
+            f"Residency is not known; busy by recorded kernels: {who} of {fmt.duration(_window_ns(device))}."
+        )
+    who = ", ".join(
+        f"{labels[t.tenant_id]} {fmt.percent(_share(t.resident_ns, device))}" for t in resident[:3]
+    )
     more = f" and {len(resident) - 3} more" if len(resident) > 3 else ""
     text = f"Held by {who}{more} of {fmt.duration(_window_ns(device))} (switch records)"
     switches = device.context_switches
@@ -362,7 +370,9 @@ def agreement_text(device: Device) -> str:
         return "not known what was configured"
     if sharing.agrees is None:
         return f"{sharing.configured}; whether it took effect is not known"
-    return f"{sharing.configured}; " + ("agrees" if sharing.agrees else f"DISAGREES: {sharing.mode} was found")
+    return f"{sharing.configured}; " + (
+        "agrees" if sharing.agrees else f"DISAGREES: {sharing.mode} was found"
+    )
 
 
 def window_text(report: Report, device: Device | None) -> str:
@@ -419,7 +429,9 @@ def build(
     lost = [row for row in report.quality if row.severity in ("data-loss", "error")]
     if lost:
         names = ", ".join(sorted({visible(row.name) for row in lost})[:6])
-        notes.append(Note("Records are missing", f"Sums may be too small: {names}. See data quality.", "warning"))
+        notes.append(
+            Note("Records are missing", f"Sums may be too small: {names}. See data quality.", "warning")
+        )
     if main is None:
         lead: tuple[str, ...] = ("No GPU was found in what was read.",)
         title, subtitle = "GPU sharing report", "no device"
@@ -479,7 +491,9 @@ def _key_facts(report: Report, device: Device) -> tuple[Fact, ...]:
                 "observed",
             )
         )
-        facts.append(Fact("Median slice", fmt.duration(switches.median_slice_ns), "complete slices", "observed"))
+        facts.append(
+            Fact("Median slice", fmt.duration(switches.median_slice_ns), "complete slices", "observed")
+        )
     worst = worst_victim(device)
     if worst is None:
         facts.append(Fact("Worst slowdown", fmt.UNKNOWN, "see what is missing"))
@@ -490,7 +504,12 @@ def _key_facts(report: Report, device: Device) -> tuple[Fact, ...]:
         facts.append(Fact("Worst slowdown", fmt.ratio(estimate.value), note, estimate.basis))
     if device.occupancy is not None:
         facts.append(
-            Fact("SMs active", fmt.percent(device.occupancy.sm_active), "mean over the window", device.occupancy.basis)
+            Fact(
+                "SMs active",
+                fmt.percent(device.occupancy.sm_active),
+                "mean over the window",
+                device.occupancy.basis,
+            )
         )
     else:
         facts.append(Fact("SMs active", fmt.UNKNOWN, "could not be modelled"))
@@ -500,7 +519,13 @@ def _key_facts(report: Report, device: Device) -> tuple[Fact, ...]:
 def agreement_note(device: Device) -> str:
     """One or two words beside the configured mode."""
     agrees = device.sharing.agrees
-    return "no configuration given" if agrees is None else "agrees" if agrees else "does not agree with the observed mode"
+    return (
+        "no configuration given"
+        if agrees is None
+        else "agrees"
+        if agrees
+        else "does not agree with the observed mode"
+    )
 
 
 def _modes(modes: Sequence[str]) -> str:
@@ -512,7 +537,9 @@ def _evidence_row(item: Evidence) -> tuple[Cell, ...]:
         Cell(visible(item.name), tone="code"),
         Cell(_modes(item.supports)),
         Cell(_modes(item.against)),
-        Cell(fmt.quantity(item.value, visible(item.unit, 20)), tone="muted" if item.value is None else "plain"),
+        Cell(
+            fmt.quantity(item.value, visible(item.unit, 20)), tone="muted" if item.value is None else "plain"
+        ),
         Cell(fmt.count(item.n)),
         Cell(f"{item.weight:.2f}"),
         Cell("", basis=item.basis),
@@ -539,7 +566,9 @@ def _verdict(device: Device) -> Section:
             Column("Basis"),
             Column("How it was found"),
         )
-        blocks.append(Table(columns, tuple(_evidence_row(e) for e in sharing.evidence), "Evidence, heaviest first."))
+        blocks.append(
+            Table(columns, tuple(_evidence_row(e) for e in sharing.evidence), "Evidence, heaviest first.")
+        )
     else:
         blocks.append(Para("No evidence could be gathered.", "muted"))
     found = [
@@ -563,7 +592,8 @@ def _verdict(device: Device) -> Section:
         blocks.append(Fold("Queries that show the same in the export", (Commands(queries),)))
     if sharing.rivals:
         rows = tuple(
-            (Cell(r.mode), Cell(f"{r.confidence:.2f}"), Cell(visible(r.why_not, _LONG))) for r in sharing.rivals
+            (Cell(r.mode), Cell(f"{r.confidence:.2f}"), Cell(visible(r.why_not, _LONG)))
+            for r in sharing.rivals
         )
         columns = (Column("Other mode"), Column("Confidence", numeric=True), Column("Why not"))
         blocks.append(Table(columns, rows, "Rivals: what else it might have been."))
@@ -615,7 +645,9 @@ def _id(value: int | None) -> str:
 def _missing(device: Device) -> Section:
     entries = device.sharing.missing
     if not entries:
-        return Section("missing", "What could not be seen", (Para("Nothing that this report needs is missing."),))
+        return Section(
+            "missing", "What could not be seen", (Para("Nothing that this report needs is missing."),)
+        )
     rows = tuple((Cell(visible(e.what), tone="code"), Cell(visible(e.why, _LONG)), _how(e)) for e in entries)
     columns = (Column("Missing"), Column("Why"), Column("How to capture it"))
     return Section("missing", "What could not be seen", (Table(columns, rows),))
@@ -639,7 +671,9 @@ def _held(device: Device) -> Section:
     )
     switches = device.context_switches
     if switches is None:
-        blocks.append(Note("Slices and switches are not known", _why(device, "context_switches", "residency")))
+        blocks.append(
+            Note("Slices and switches are not known", _why(device, "context_switches", "residency"))
+        )
         return Section("held", "Who held the GPU", tuple(blocks))
     blocks.append(
         Chart(
@@ -654,7 +688,12 @@ def _held(device: Device) -> Section:
         ("Switches", fmt.count(switches.count), "between contexts that both had work", "observed"),
         ("Context creations", fmt.count(switches.context_creations), "not counted as switches", "observed"),
         ("Median slice", fmt.duration(switches.median_slice_ns), "complete slices", "observed"),
-        ("Median cost", fmt.duration(switches.median_cost_ns), f"{switches.cost_kind or '–'}: {kind}", "observed"),
+        (
+            "Median cost",
+            fmt.duration(switches.median_cost_ns),
+            f"{switches.cost_kind or '–'}: {kind}",
+            "observed",
+        ),
         ("Mean cost", fmt.duration(switches.mean_cost_ns), "the same", "observed"),
         ("Total cost", fmt.duration(switches.total_cost_ns), "sum over all switches", "observed"),
         ("Overhead", fmt.percent(switches.overhead_fraction), "total cost over the window", "observed"),
@@ -773,7 +812,9 @@ def _occupancy(device: Device, kernels: pl.DataFrame | None) -> Section:
             Fact("Warp slots in use", fmt.percent(occupancy.warps), "mean over the window", occupancy.basis),
         ]
         if check is not None:
-            facts.append(Fact("SMs active by counter", fmt.percent(check.sm_active), f"n = {check.n}", "sampled"))
+            facts.append(
+                Fact("SMs active by counter", fmt.percent(check.sm_active), f"n = {check.n}", "sampled")
+            )
         blocks.append(Facts(tuple(facts)))
         blocks.append(
             Chart(
@@ -793,7 +834,10 @@ def _occupancy(device: Device, kernels: pl.DataFrame | None) -> Section:
                 (Cell(visible(k, 24)), Cell(fmt.percent(v)))
                 for k, v in sorted(occupancy.limiters.items(), key=lambda kv: -kv[1])
             )
-            columns = (Column("Limiting resource"), Column("Kernel time under it", "ties count for each", True))
+            columns = (
+                Column("Limiting resource"),
+                Column("Kernel time under it", "ties count for each", True),
+            )
             blocks.append(Table(columns, rows, "What limits occupancy (modelled)."))
     blocks += _kernel_blocks(device, kernels)
     return Section("occupancy", "How full the SMs were (modelled)", tuple(blocks))
@@ -831,7 +875,9 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
             "What limits each kernel",
             "Theoretical occupancy of the kernels with most time, coloured by the limiting resource.",
         ),
-        Table(columns, rows, f"Launch configurations with most time: {len(rows)}{more}. Occupancy is modelled."),
+        Table(
+            columns, rows, f"Launch configurations with most time: {len(rows)}{more}. Occupancy is modelled."
+        ),
     ]
 
 
@@ -878,21 +924,30 @@ def _interference(device: Device) -> Section:
             Facts(
                 (
                     Fact("ANTT", fmt.number(figures.antt), "mean elapsed slowdown; 1 is none", "inferred"),
-                    Fact("STP", fmt.number(figures.stp), "sum of 1/slowdown; most is the number of tenants", "inferred"),
+                    Fact(
+                        "STP",
+                        fmt.number(figures.stp),
+                        "sum of 1/slowdown; most is the number of tenants",
+                        "inferred",
+                    ),
                     Fact("Jain", fmt.number(figures.jain), "fairness; 1 is fair", "inferred"),
                 )
             )
         )
         labels = tenant_labels(device.tenants)
         if figures.matrix is None:
-            blocks.append(Note("Who slowed whom is not known", _why(device, "interference.matrix", "interference")))
+            blocks.append(
+                Note("Who slowed whom is not known", _why(device, "interference.matrix", "interference"))
+            )
         elif figures.matrix:
             rows = tuple(
                 (
                     Cell(labels.get(c.victim, f"#{c.victim}")),
                     Cell(labels.get(c.aggressor, f"#{c.aggressor}")),
                     _known(fmt.ratio(c.slowdown)),
-                    _known(fmt.UNKNOWN if c.low is None or c.high is None else f"{c.low:.2f} to {c.high:.2f}"),
+                    _known(
+                        fmt.UNKNOWN if c.low is None or c.high is None else f"{c.low:.2f} to {c.high:.2f}"
+                    ),
                     Cell(fmt.count(c.n)),
                 )
                 for c in sorted(figures.matrix, key=lambda c: -(c.slowdown or 0))
@@ -911,17 +966,26 @@ def _interference(device: Device) -> Section:
 
 def _cause_blocks(device: Device) -> list[Block]:
     known = [t for t in device.tenants if t.causes is not None]
-    answer: list[Block] = [Para(f"Is sharing this GPU the cause? {_sentence(_capital(cause_sentence(device)))}")]
+    answer: list[Block] = [
+        Para(f"Is sharing this GPU the cause? {_sentence(_capital(cause_sentence(device)))}")
+    ]
     if not known:
         return answer
     labels = tenant_labels(device.tenants)
     names = ("launch", "queue", "not_resident", "switch", "execution", "unexplained")
     rows = tuple(
-        (Cell(labels[t.tenant_id], tone="code"), *(_known(fmt.percent(getattr(t.causes, name))) for name in names))
+        (
+            Cell(labels[t.tenant_id], tone="code"),
+            *(_known(fmt.percent(getattr(t.causes, name))) for name in names),
+        )
         for t in known
     )
     columns = (Column("Tenant"), *(Column(n.replace("_", " ").capitalize(), numeric=True) for n in names))
-    caption = "Where the added latency went: parts of it, summing to 100 %. " + "; ".join(_CAUSE_WORDS.values()) + "."
+    caption = (
+        "Where the added latency went: parts of it, summing to 100 %. "
+        + "; ".join(_CAUSE_WORDS.values())
+        + "."
+    )
     return [*answer, Table(columns, rows, caption)]
 
 
@@ -982,10 +1046,14 @@ def _provenance(report: Report, main: Device | None, command: str, generated_wit
             f"uuid {visible(device.uuid) or fmt.UNKNOWN}",
         ]
         if device.memory is not None:
-            parts.append(f"memory {fmt.bytes_(device.memory.total_bytes)}, peak {fmt.bytes_(device.memory.peak_bytes)}")
+            parts.append(
+                f"memory {fmt.bytes_(device.memory.total_bytes)}, peak {fmt.bytes_(device.memory.peak_bytes)}"
+            )
         rows.append((device_title(device), ", ".join(parts)))
     about = Table(
-        (Column("What"), Column("Value")), tuple((Cell(a), Cell(b, tone="plain")) for a, b in rows), "This report."
+        (Column("What"), Column("Value")),
+        tuple((Cell(a), Cell(b, tone="plain")) for a, b in rows),
+        "This report.",
     )
     captures = tuple(
         (
@@ -1016,4 +1084,6 @@ def _provenance(report: Report, main: Device | None, command: str, generated_wit
 
 def _glossary() -> Section:
     rows = tuple((Cell("", basis=word), Cell(text)) for word, text in BASIS_TEXT.items())
-    return Section("glossary", "What the basis words mean", (Table((Column("Word"), Column("Meaning")), rows),))
+    return Section(
+        "glossary", "What the basis words mean", (Table((Column("Word"), Column("Meaning")), rows),)
+    )

@@ -64,7 +64,9 @@ def first_screen(report: Report) -> str:
 
 
 def _device_lines(report: Report, device: Device) -> list[str]:
-    advice = visible(device.advice[0].action, None) if device.advice else "nothing can be advised on this evidence"
+    advice = (
+        visible(device.advice[0].action, None) if device.advice else "nothing can be advised on this evidence"
+    )
     lost = sum(row.count for row in report.quality if row.severity in ("data-loss", "error"))
     lines = [
         *_lines("Verdict", _verdict(device), 2),
@@ -95,7 +97,9 @@ def _verdict(device: Device) -> str:
 def _not_seen(missing: list[Missing]) -> str:
     if not missing:
         return "nothing that is needed is missing"
-    return f"{', '.join(visible(m.what, 30) for m in missing)} ({len(missing)}; `info` says how to capture them)"
+    return (
+        f"{', '.join(visible(m.what, 30) for m in missing)} ({len(missing)}; `info` says how to capture them)"
+    )
 
 
 def _lines(label: str, text: str, most: int) -> list[str]:
@@ -145,7 +149,8 @@ def _block(block: Block) -> list[str]:
         case Facts(facts=facts):
             wide = max((len(f.label) for f in facts), default=0)
             return [
-                f"{f.label:<{wide}}  {f.value}" + "".join(f" ({x})" for x in (f.note, f.basis) if x) for f in facts
+                f"{f.label:<{wide}}  {f.value}" + "".join(f" ({x})" for x in (f.note, f.basis) if x)
+                for f in facts
             ]
         case Commands(lines=lines):
             return [f"    {line}" for line in lines]
@@ -182,5 +187,7 @@ def _table(table: Table) -> list[str]:
             first, *rest = row
             lines.append(f"- {heads[0]}: {first}")
             for head, text in zip(heads[1:], rest, strict=True):
-                lines += textwrap.wrap(f"{head}: {text}", _WIDTH - 4, initial_indent="    ", subsequent_indent="      ")
+                lines += textwrap.wrap(
+                    f"{head}: {text}", _WIDTH - 4, initial_indent="    ", subsequent_indent="      "
+                )
     return [table.caption, *lines] if table.caption else lines
