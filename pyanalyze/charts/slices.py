@@ -1,0 +1,105 @@
+"""How long the slices were."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import altair as alt
+import polars as pl
+
+from pyanalyze.charts.style import decorate, empty, label_of, only_device, tenant_scale
+from pyanalyze.report.format import duration
+
+__all__ = ["slice_lengths"]
+
+#: Bins per factor of ten: a time slice of 2 ms and one of 2.2 ms fall apart.
+_PER_DECADE = 20
+
+
+def slice_lengths(
+    table: pl.DataFrame, labels: Mapping[int, str], *, device_id: int = 0, width: int = 720
+) -> alt.TopLevelMixin:
+    """Histogram of slice lengths on a logarithmic axis, stacked by tenant, with the median marked.
+
+    Parameters
+    ----------
+    table
+        The ``residency`` table: ``device_id, tenant_id, start_ns, end_ns, complete``. Only complete slices count: the
+        others were cut by the recording, not by the scheduler.
+    labels
+        Shown name per tenant id.
+    device_id
+        The device.
+    width
+        Width of the plotting area in pixels.
+    """
+    lengths = (
+        only_device(table, device_id)
+        .filter(pl.col("complete") & (pl.col("end_ns") > pl.col("start_ns")))
+        .select("tenant_id", length=pl.col("end_ns") - pl.col("start_ns"))
+    )
+    if lengths.is_empty():
+        return empty("No complete slice was recorded on this device.")
+    median = float(lengths["length"].median())  # type: ignore[arg-type]
+    counts = (
+        lengths.with_columns(bin=(pl.col("length").log10() * _PER_DECADE).floor().cast(pl.Int32))
+        .group_by("bin", "tenant_id")
+        .agg(n=pl.len(), median=pl.col("length").median())
+        .sort("bin", "tenant_id", nulls_last=True)
+    )
+    rows = []
+    below: dict[int, int] = {}
+    for step, tenant, n, middle in counts.iter_rows():
+        base = below.get(step, 0)
+        below[step] = base + n
+        rows.append(
+            {
+                "a": 10 ** (step / _PER_DECADE) / 1e6,
+                "b": 10 ** ((step + 1) / _PER_DECADE) / 1e6,
+                "y0": base,
+                "y1": base + n,
+                "n": n,
+                "t": label_of(tenant, labels),
+                "m": duration(middle),
+            }
+        )
+    scale = tenant_scale(labels, counts["tenant_id"].unique().to_list())
+    # A decade at least, or one bar fills the plot and a narrow spread looks wide.
+    low, high = math.log10(min(r["a"] for r in rows)), math.log10(max(r["b"] for r in rows))
+    room = max(0.1, (1.0 - (high - low)) / 2)
+    domain = [10 ** (low - room), 10 ** (high + room)]
+    bars = (
+        alt.Chart(alt.Data(values=rows))
+        .mark_bar(binSpacing=1)
+        .encode(
+            x=alt.X(
+                "a:Q",
+                title="Slice length (ms, logarithmic)",
+                scale=alt.Scale(type="log", domain=domain, nice=False),
+                axis=alt.Axis(format="~g", tickCount=6),
+            ),
+            x2="b:Q",
+            y=alt.Y("y0:Q", title="Complete slices", scale=alt.Scale(zero=True)),
+            y2="y1:Q",
+            color=alt.Color("t:N", scale=scale, title=None, legend=alt.Legend(orient="top", labelLimit=260)),
+            tooltip=[
+                alt.Tooltip("t:N", title="Tenant"),
+                alt.Tooltip("n:Q", title="Slices", format=","),
+                alt.Tooltip("m:N", title="Median of them"),
+            ],
+        )
+    )
+    middle_line = alt.Data(values=[{"a": median / 1e6, "text": f"median {duration(median)}"}])
+    rule = (
+        alt.Chart(middle_line).mark_rule(strokeDash=[4, 3], strokeWidth=1.5, color="#8C8C8C").encode(x="a:Q")
+    )
+    text = (
+        alt.Chart(middle_line)
+        .mark_text(align="left", dx=6, dy=6, baseline="top", y=0, fontSize=12)
+        .encode(x="a:Q", text="text:N")
+    )
+    chart = alt.layer(bars, rule, text).properties(width=width, height=200)
+    summary = f"Histogram of {lengths.height} complete slices; median {duration(median)}."
+    done: alt.TopLevelMixin = decorate(chart, gutter=80, summary=summary)
+    return done

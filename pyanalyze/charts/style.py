@@ -1,0 +1,117 @@
+"""What all charts share: one colour per tenant, sizes, and how much a picture may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from pyanalyze.report.escape import visible
+
+__all__ = [
+    "MAX_MARKS",
+    "OTHER",
+    "decorate",
+    "label_of",
+    "only_device",
+    "pan_and_zoom",
+    "tenant_colors",
+    "tenant_scale",
+]
+
+#: Most rows in one chart: below altair's own limit, and few enough for a phone.
+MAX_MARKS = 3000
+
+#: Okabe and Ito, "Color Universal Design" (2008), in an order in which neighbours differ most. Black and
+#: yellow are left out: each vanishes on one of the two page backgrounds.
+_PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
+#: What has no tenant.
+OTHER = "#8C8C8C"
+
+
+def tenant_colors(tenants: Iterable[int]) -> dict[int, str]:
+    """One colour per tenant id, the same in every chart of a report.
+
+    Parameters
+    ----------
+    tenants
+        Every tenant id of the device, in any order; the colour depends on the rank of the id only.
+
+    Notes
+    -----
+    Six hues can be told apart with any colour vision. Further tenants get them again, lighter or darker, and
+    charts label them by name as well.
+
+    Examples
+    --------
+    >>> tenant_colors([7, 3])
+    {3: '#0072B2', 7: '#E69F00'}
+    """
+    return {tenant: _shade(rank) for rank, tenant in enumerate(sorted(set(tenants)))}
+
+
+def _shade(rank: int) -> str:
+    base, turn = _PALETTE[rank % len(_PALETTE)], rank // len(_PALETTE)
+    if turn == 0:
+        return base
+    # Odd turns mix in white, even ones black, a step further each time.
+    target, part = (255, 0.45) if turn % 2 else (0, 0.35)
+    part = min(part * (1 + (turn - 1) // 2 * 0.5), 0.75)
+    channels = (int(base[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(c + (target - c) * part):02X}" for c in channels)
+
+
+def label_of(tenant_id: int | None, labels: Mapping[int, str]) -> str:
+    """Shown name of a tenant; what has none is told apart from every name."""
+    if tenant_id is None:
+        return "(no tenant)"
+    return visible(labels.get(tenant_id, f"tenant {tenant_id}"))
+
+
+def tenant_scale(labels: Mapping[int, str], used: Iterable[int | None]) -> alt.Scale:
+    """Colour scale by label, in the order of tenant ids; `labels` names every tenant of the device."""
+    present = set(used)
+    colors = tenant_colors({*labels, *(t for t in present if t is not None)})
+    domain = [label_of(t, labels) for t in colors if t in present]
+    span = [color for t, color in colors.items() if t in present]
+    if None in present:
+        domain.append(label_of(None, labels))
+        span.append(OTHER)
+    return alt.Scale(domain=domain, range=span)
+
+
+def only_device(table: pl.DataFrame, device_id: int) -> pl.DataFrame:
+    """The rows of one device."""
+    return table.filter(pl.col("device_id") == device_id)
+
+
+def pan_and_zoom() -> alt.Parameter:
+    """Drag along x to move; the wheel zooms with Ctrl or Alt only (a pinch counts as Ctrl), so that pages scroll."""
+    return alt.selection_interval(
+        bind="scales", encodings=["x"], name="zoom", zoom="wheel![event.ctrlKey || event.altKey]"
+    )
+
+
+def decorate(chart: Any, *, gutter: int, summary: str) -> Any:
+    """Note what the page needs to fit and describe the chart.
+
+    Parameters
+    ----------
+    chart
+        Any altair chart.
+    gutter
+        Pixels beside the plotting area (labels and legend), so that the page can set the width of every view:
+        concatenated views know no ``container`` width.
+    summary
+        The chart in words, for screen readers.
+    """
+    return chart.properties(usermeta={"gutter": gutter, "summary": summary})
+
+
+def empty(text: str) -> alt.Chart:
+    """A chart that says why it shows nothing; never an empty frame."""
+    words = alt.Data(values=[{"text": text}])
+    chart = alt.Chart(words, height=40).mark_text(align="left", x=0, fontSize=12).encode(text="text:N")
+    return decorate(chart, gutter=20, summary=text)  # type: ignore[no-any-return]

@@ -1,0 +1,243 @@
+"""Who ran when: a lane per tenant, with samples of the whole GPU below on the same axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from pyanalyze.charts.style import (
+    MAX_MARKS,
+    OTHER,
+    decorate,
+    empty,
+    label_of,
+    only_device,
+    pan_and_zoom,
+    tenant_scale,
+)
+from pyanalyze.report.escape import visible
+from pyanalyze.report.format import duration
+
+__all__ = ["timeline"]
+
+#: Width of the lane labels in pixels; fixed, so that the strips below line up and the page can fit the width.
+_LABELS = 150
+_GUTTER = _LABELS + 46
+
+#: Metrics of the strip below, in this order: canonical name, axis title, highest value shown (or none).
+_STRIPS: tuple[tuple[str, str, float | None], ...] = (
+    ("gpu_utilization_pct", "GPU util. (%)", 100.0),
+    ("sm_clock_mhz", "SM clock (MHz)", None),
+    ("clock_sm_mhz", "SM clock (MHz)", None),
+    ("graphics_clock_mhz", "Clock (MHz)", None),
+    ("clock_graphics_mhz", "Clock (MHz)", None),
+)
+
+
+def timeline(
+    table: pl.DataFrame,
+    labels: Mapping[int, str],
+    *,
+    device_id: int = 0,
+    window: tuple[int, int] | None = None,
+    samples: pl.DataFrame | None = None,
+    width: int = 720,
+) -> alt.TopLevelMixin:
+    """Timeline of one device.
+
+    Parameters
+    ----------
+    table
+        The ``timeline`` table: ``device_id, tenant_id, lane, start_ns, end_ns, busy_ns, events, label``. More than
+        :data:`~pyanalyze.charts.style.MAX_MARKS` rows are merged per tenant, lane and time bin.
+    labels
+        Shown name per tenant id, see :func:`pyanalyze.report.page.tenant_labels`.
+    device_id
+        The device.
+    window
+        Start and end in ns; by default from the rows.
+    samples
+        The ``nvml_samples`` table: ``time_ns, device_id, pid, metric, value``. Device-wide rows are drawn.
+    width
+        Width of the plotting area in pixels.
+
+    Returns
+    -------
+    altair chart
+        x in milliseconds from the start of the window; tooltips keep nanoseconds as nsys has them.
+    """
+    mine = only_device(table, device_id).filter(pl.col("end_ns") >= pl.col("start_ns"))
+    if mine.is_empty():
+        return empty("No interval of this device was captured.")
+    start, end = window or (int(mine["start_ns"].min()), int(mine["end_ns"].max()))  # type: ignore[arg-type]
+    span = max(end - start, 1)
+    mine = mine.filter((pl.col("end_ns") >= start) & (pl.col("start_ns") <= end))
+    marks = _bounded(mine, start, span)
+    data = _rows(marks, labels, start)
+    used = list(dict.fromkeys(marks["tenant_id"].to_list()))
+    scale = tenant_scale(labels, used)
+    strips = [] if samples is None else _strips(samples, device_id, start, end, span, width)
+    lanes = _lanes(data, _time_axis(span, last=not strips), scale, width).add_params(pan_and_zoom())
+    # The x scale is shared: moving the lanes moves the strips below as well.
+    chart: Any = alt.vconcat(lanes, *strips, spacing=6).resolve_scale(x="shared", color="independent")
+    merged = (
+        ""
+        if marks.height == mine.height
+        else f" {mine.height} intervals are merged into {marks.height} marks."
+    )
+    summary = f"Timeline of {len(used)} tenants over {duration(span)}.{merged}"
+    done: alt.TopLevelMixin = decorate(chart, gutter=_GUTTER, summary=summary)
+    return done
+
+
+def _time_axis(span: int, *, last: bool) -> alt.X:
+    """The time axis; only the lowest view is labelled."""
+    return alt.X(
+        "a:Q",
+        title="Time (ms from the start of the window)" if last else None,
+        scale=alt.Scale(domain=[0, span / 1e6], nice=False),
+        axis=alt.Axis(labels=last, ticks=last, tickCount=8, labelOverlap=True, labelFlush=True),
+    )
+
+
+def _bounded(mine: pl.DataFrame, start: int, span: int) -> pl.DataFrame:
+    """At most MAX_MARKS rows: the finer lanes are merged into time bins, busy time and counts summed."""
+    columns = ["tenant_id", "lane", "start_ns", "end_ns", "busy_ns", "events", "label"]
+    # Dictionary columns become text: bins compare labels.
+    mine = mine.select(columns).with_columns(pl.col("lane", "label").cast(pl.String))
+    if mine.height <= MAX_MARKS:
+        return mine.sort("start_ns")
+    groups = mine.select("tenant_id", "lane").n_unique()
+    width = max(span // max(MAX_MARKS // (2 * groups), 1), 1)
+    binned = (
+        mine.with_columns(bin=(pl.col("start_ns") - start) // width)
+        .group_by("tenant_id", "lane", "bin")
+        .agg(
+            pl.col("start_ns").min(),
+            pl.col("end_ns").max(),
+            pl.col("busy_ns").sum(),
+            pl.col("events").sum(),
+            label=pl.when(pl.col("label").n_unique() == 1).then(pl.col("label").first()),
+        )
+    )
+    # With very many tenants even one mark each per bin is too many: the longest stay.
+    return (
+        binned.drop("bin")
+        .top_k(MAX_MARKS, by="busy_ns")
+        .select(columns)
+        .sort("start_ns", "tenant_id", "lane")
+    )
+
+
+def _rows(marks: pl.DataFrame, labels: Mapping[int, str], start: int) -> alt.Data:
+    """Short keys: this is the largest part of a report."""
+    rows = []
+    for tenant, lane, begin, end, busy, events, name in marks.iter_rows():
+        rows.append(
+            {
+                "a": (begin - start) / 1e6,
+                "b": (end - start) / 1e6,
+                "t": label_of(tenant, labels),
+                "l": lane,
+                "n": visible(name) or ("several" if events > 1 else "–"),
+                "e": events,
+                # Text, because a nanosecond position may not fit a double, and to be pasted into nsys.
+                "s": str(begin),
+                "d": duration(end - begin),
+                "u": duration(busy),
+            }
+        )
+    return alt.Data(values=rows)
+
+
+def _lanes(data: alt.Data, x: alt.X, scale: alt.Scale, width: int) -> alt.LayerChart:
+    tips = [
+        alt.Tooltip("t:N", title="Tenant"),
+        alt.Tooltip("l:N", title="Lane"),
+        alt.Tooltip("n:N", title="Name"),
+        alt.Tooltip("s:N", title="Start (ns, capture clock)"),
+        alt.Tooltip("d:N", title="Length"),
+        alt.Tooltip("u:N", title="Busy in it"),
+        alt.Tooltip("e:Q", title="Intervals", format=","),
+    ]
+    axis = alt.Axis(minExtent=_LABELS, maxExtent=_LABELS, labelLimit=_LABELS - 8, ticks=False, domain=False)
+    base = alt.Chart(data).encode(
+        x=x,
+        x2="b:Q",
+        y=alt.Y("t:N", title=None, sort=scale.domain, axis=axis),
+        color=alt.Color("t:N", scale=scale, legend=None),
+        tooltip=tips,
+    )
+    # Short intervals must not vanish: every mark gets a hairline of its own colour.
+    layers = [
+        base.transform_filter("datum.l === 'residency'").mark_bar(height=38, opacity=0.28),
+        base.transform_filter("datum.l === 'graphs'").mark_bar(
+            height=12, yOffset=-4, opacity=0.65, cornerRadius=3
+        ),
+        base.transform_filter("datum.l === 'kernels'").mark_bar(height=18, yOffset=-4, strokeWidth=0.5),
+        base.transform_filter("datum.l === 'copies'").mark_bar(height=5, yOffset=13, opacity=0.9),
+    ]
+    return alt.layer(*layers).properties(width=width, height=alt.Step(48))
+
+
+def _strips(
+    samples: pl.DataFrame, device_id: int, start: int, end: int, span: int, width: int
+) -> list[alt.Chart]:
+    whole = samples.filter(
+        (pl.col("device_id") == device_id)
+        & pl.col("pid").is_null()
+        & pl.col("time_ns").is_between(start, end)
+        & pl.col("value").is_not_null()
+    )
+    found: list[tuple[str, float | None, list[dict[str, object]]]] = []
+    titles: set[str] = set()
+    for metric, title, top in _STRIPS:
+        kind = "clock" if "clock" in metric else metric
+        points = whole.filter(pl.col("metric").cast(pl.String) == metric).sort("time_ns")
+        if points.is_empty() or kind in titles:
+            continue
+        titles.add(kind)
+        if points.height > MAX_MARKS // 4:
+            points = points.gather_every(-(-points.height // (MAX_MARKS // 4)))
+        rows: list[dict[str, object]] = [
+            {"a": (t - start) / 1e6, "v": v, "s": str(t)}
+            for t, v in points.select("time_ns", "value").iter_rows()
+        ]
+        found.append((title, top, rows))
+    return [
+        _strip(title, top, rows, _time_axis(span, last=i + 1 == len(found)), width)
+        for i, (title, top, rows) in enumerate(found)
+    ]
+
+
+def _strip(title: str, top: float | None, rows: list[dict[str, object]], x: alt.X, width: int) -> alt.Chart:
+    full = alt.Undefined if top is None else [0, 1.05 * top]
+    axis = alt.Axis(
+        minExtent=_LABELS,
+        maxExtent=_LABELS,
+        tickCount=2,
+    )
+    return (
+        alt.Chart(alt.Data(values=rows))
+        .mark_line(interpolate="step-after", strokeWidth=1.5, color=OTHER, point={"size": 12, "color": OTHER})
+        .encode(
+            x=x,
+            y=alt.Y(
+                "v:Q",
+                title=None,
+                scale=alt.Scale(domain=full, zero=top is not None, nice=top is None),
+                axis=axis,
+            ),
+            tooltip=[alt.Tooltip("v:Q", title=f"{title}, sampled"), alt.Tooltip("s:N", title="Time (ns)")],
+        )
+        .properties(
+            width=width,
+            height=40,
+            title=alt.TitleParams(
+                f"{title}, sampled", anchor="start", fontSize=11, fontWeight="normal", offset=3
+            ),
+        )
+    )

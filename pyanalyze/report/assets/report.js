@@ -1,0 +1,68 @@
+"use strict";
+// Draws every chart from the JSON beside it. No network, no eval: expressions run in vega's interpreter, which the
+// page's policy enforces. Until (and unless) a chart is drawn, its static picture stays.
+(function () {
+  // SVG with currentColor follows the page: light, dark and print need no redrawing.
+  var ink = "currentColor";
+  var config = {
+    background: "transparent",
+    font: "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif",
+    aria: false,
+    axis: { labelColor: ink, titleColor: ink, gridColor: ink, domainColor: ink, tickColor: ink, gridOpacity: 0.1,
+            domainOpacity: 0.35, tickOpacity: 0.35, labelFontSize: 11, titleFontSize: 12, titleFontWeight: 400 },
+    legend: { labelColor: ink, titleColor: ink, labelFontSize: 12 },
+    title: { color: ink, fontWeight: 400 },
+    text: { fill: ink },
+    view: { stroke: null }
+  };
+  function fit(spec, width) {
+    if (spec.vconcat) spec.vconcat.forEach(function (view) { fit(view, width); });
+    else spec.width = width;
+  }
+  // A phone has no room for long lane labels: they are cut to 90 pixels, the tooltip has them whole.
+  function narrow(part) {
+    var saved = 0;
+    if (!part || typeof part !== "object") return 0;
+    if (part.minExtent > 90) {
+      saved = part.minExtent - 90;
+      part.minExtent = part.maxExtent = 90;
+      part.labelLimit = 84;
+    }
+    Object.keys(part).forEach(function (key) {
+      if (key !== "values" && key !== "datasets") saved = Math.max(saved, narrow(part[key]));
+    });
+    return saved;
+  }
+  function draw(box) {
+    var spec = JSON.parse(document.getElementById("spec-" + box.dataset.chart).textContent);
+    var available = box.clientWidth;
+    box.dataset.width = String(available);
+    var gutter = (spec.usermeta || {}).gutter || 80;
+    if (available < 520) gutter -= narrow(spec);
+    fit(spec, Math.max(available - gutter, 120));
+    var target = document.createElement("div");
+    return window.vegaEmbed(target, spec, {
+      ast: true, renderer: "svg", actions: false, config: config, mode: "vega-lite", defaultStyle: false,
+      loader: { load: function () { return Promise.reject(new Error("this page loads nothing")); } }
+    }).then(function (result) {
+      if (box.view) box.view.finalize();
+      box.view = result.view;
+      box.replaceChildren(target);
+      box.dataset.drawn = "yes";
+    }).catch(function (error) {
+      box.dataset.drawn = "no";
+      console.error("chart " + box.dataset.chart + ": " + error);
+    });
+  }
+  var boxes = Array.prototype.slice.call(document.querySelectorAll("[data-chart]"));
+  boxes.reduce(function (before, box) { return before.then(function () { return draw(box); }); }, Promise.resolve());
+  var timer = 0;
+  window.addEventListener("resize", function () {
+    clearTimeout(timer);
+    timer = setTimeout(function () {
+      boxes.forEach(function (box) {
+        if (Math.abs(box.clientWidth - Number(box.dataset.width)) > 20) draw(box);
+      });
+    }, 200);
+  });
+})();

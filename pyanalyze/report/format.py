@@ -1,0 +1,164 @@
+"""Numbers as people read them: three or four significant digits, always with the unit."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+__all__ = ["UNKNOWN", "bytes_", "count", "duration", "number", "percent", "quantity", "ratio", "utc"]
+
+#: What stands where a value is not known. Never 0.
+UNKNOWN = "not known"
+
+#: Narrow no-break space: groups digits without inviting a line break or a decimal misreading.
+_THIN = "\u202f"
+
+
+def _digits(value: float, significant: int = 4) -> str:
+    """`value` with `significant` digits and no exponent.
+
+    Whole digits are never rounded away: 1230.8 stays four digits, 12345.6 becomes 12346.
+    """
+    if value == 0:
+        return "0"
+    if abs(value) < 10**significant:
+        # Rounded first: 0.99999 has one whole digit in the end.
+        value = float(f"{value:.{significant}g}")
+    size = abs(value)
+    whole = len(str(int(size))) if size >= 1 else 0
+    if whole == 0:
+        # 0.0427: the leading zeros are not digits.
+        leading = 0
+        while size < 0.1 and leading < 12:
+            size *= 10
+            leading += 1
+        return f"{value:.{min(significant + leading, 12)}f}"
+    return f"{value:.{max(significant - whole, 0)}f}"
+
+
+def duration(ns: float | None) -> str:
+    """Nanoseconds in the largest fitting unit of ns, µs, ms, s.
+
+    Examples
+    --------
+    >>> duration(2_131_000), duration(42_700), duration(1_230_800_000), duration(None)
+    ('2.131 ms', '42.7 µs', '1.231 s', 'not known')
+    """
+    if ns is None:
+        return UNKNOWN
+    size = abs(ns)
+    if size < 1_000:
+        return f"{ns:.0f} ns" if float(ns).is_integer() else f"{_digits(ns, 3)} ns"
+    for unit, scale in (("µs", 1e3), ("ms", 1e6)):
+        # Switch costs are known to a tenth of a microsecond at best: three digits there.
+        text = _digits(ns / scale, 3 if unit == "µs" else 4)
+        # What rounds to 1000 belongs to the next unit.
+        if abs(float(text)) < 1000:
+            return f"{text} {unit}"
+    return f"{_digits(ns / 1e9)} s"
+
+
+def bytes_(value: float | None) -> str:
+    """Bytes in binary units.
+
+    Examples
+    --------
+    >>> bytes_(512), bytes_(3 * 2**30)
+    ('512 B', '3.00 GiB')
+    """
+    if value is None:
+        return UNKNOWN
+    size = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(size) < 1024 or unit == "TiB":
+            return f"{size:.0f} B" if unit == "B" else f"{_digits(size, 3)} {unit}"
+        size /= 1024
+    return UNKNOWN
+
+
+def percent(fraction: float | None) -> str:
+    """A fraction as a percentage with one decimal; small ones keep a digit.
+
+    Examples
+    --------
+    >>> percent(0.49), percent(0.0004), percent(None)
+    ('49.0 %', '0.04 %', 'not known')
+    """
+    if fraction is None:
+        return UNKNOWN
+    value = 100 * fraction
+    if value == 0 or abs(value) >= 0.1:
+        return f"{value:.1f} %"
+    return f"{value:.2f} %" if abs(value) >= 0.01 else "< 0.01 %" if value > 0 else f"{value:.2g} %"
+
+
+def count(value: int | None) -> str:
+    """A whole number, digits in groups of three.
+
+    Examples
+    --------
+    >>> count(1213).replace("\u202f", "_")
+    '1_213'
+    """
+    return UNKNOWN if value is None else f"{value:,}".replace(",", _THIN)
+
+
+def ratio(value: float | None) -> str:
+    """A slowdown.
+
+    Examples
+    --------
+    >>> ratio(2.0408)
+    '2.04×'
+    """
+    return UNKNOWN if value is None else f"{value:.2f}×"
+
+
+def number(value: float | None) -> str:
+    """A plain number with four significant digits, whole numbers whole."""
+    if value is None:
+        return UNKNOWN
+    if float(value).is_integer() and abs(value) < 1e15:
+        return count(int(value))
+    return _digits(value) if 1e-4 <= abs(value) < 1e9 else f"{value:.4g}"
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """A value in the unit it was recorded in, scaled to be readable.
+
+    Examples
+    --------
+    >>> quantity(42_700, "ns"), quantity(0.49, "fraction"), quantity(12, "1")
+    ('42.7 µs', '49.0 %', '12')
+    """
+    if value is None:
+        return UNKNOWN
+    if unit == "ns":
+        return duration(value)
+    if unit in ("bytes", "B"):
+        return bytes_(value)
+    if unit in ("fraction", "share"):
+        return percent(value)
+    return number(value) if unit in ("1", "") else f"{number(value)} {unit}"
+
+
+def utc(origin_utc_ns: str | None, position_ns: int | None) -> str:
+    """A position as UTC with milliseconds; where there is no origin, as seconds from the capture's zero.
+
+    Examples
+    --------
+    >>> utc("1700000000000000000", 1_500_000_000)
+    '2023-11-14 22:13:21.500 UTC'
+    >>> utc(None, 1_500_000_000)
+    '1.500 s after the zero of the first capture'
+    """
+    if position_ns is None:
+        return UNKNOWN
+    if origin_utc_ns is None:
+        return f"{position_ns / 1e9:.3f} s after the zero of the first capture"
+    milliseconds = (int(origin_utc_ns) + position_ns) // 1_000_000
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        # A damaged session start must not take the report down.
+        return f"{milliseconds} ms after 1970 (not a date)"
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{milliseconds % 1000:03d} UTC"

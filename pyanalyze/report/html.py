@@ -1,0 +1,192 @@
+"""One self-contained HTML file that an engineer attaches to a ticket.
+
+It loads nothing: one vega bundle, one script and one style sheet are inlined, and a content security policy with
+the hashes of the two scripts forbids everything else, so that a name that slipped through could still not run.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+import vl_convert
+
+from pyanalyze.report import format as fmt
+from pyanalyze.report.escape import visible
+from pyanalyze.report.model import Report
+from pyanalyze.report.page import Block, Fold, Section, Table, build
+
+if TYPE_CHECKING:
+    import altair as alt
+    import polars as pl
+
+__all__ = ["MAX_BYTES", "render_html"]
+
+#: Largest file that tickets and mail take without complaint.
+MAX_BYTES = 2_000_000
+
+
+@dataclass
+class _Drawn:
+    spec: str
+    summary: str
+    svg: str
+
+
+def render_html(
+    report: Report,
+    charts: Mapping[str, alt.TopLevelMixin],
+    generated_with: str,
+    *,
+    kernels: pl.DataFrame | None = None,
+    command: str = "",
+) -> str:
+    """The whole report as one HTML document.
+
+    Parameters
+    ----------
+    report
+        The answer.
+    charts
+        Charts by key, see :func:`pyanalyze.report.page.chart_key`. A chart that is not given is left out; its
+        figures stand in the tables.
+    generated_with
+        Versions of what drew it, for the foot of the page.
+    kernels
+        The ``kernel_occupancy`` table, for the table of kernels.
+    command
+        How the report was made, for the provenance.
+
+    Returns
+    -------
+    str
+        UTF-8 text. Where it would pass :data:`MAX_BYTES`, the static pictures that readers without JavaScript see
+        are left out, the largest first; then, with very many devices, whole charts, which the page says.
+    """
+    page = build(report, kernels, command=command, generated_with=generated_with)
+    drawn = {key: _draw(chart) for key, chart in charts.items()}
+    sections = [_view(section) for section in page.sections]
+    bundle, script = _bundle(), _asset("report.js")
+    hashes = " ".join(f"'sha256-{_sha256(text)}'" for text in (bundle, script))
+    policy = (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    while True:
+        text = _template().render(
+            page=page,
+            sections=sections,
+            charts=drawn,
+            policy=policy,
+            style=_asset("report.css"),
+            bundle=bundle,
+            script=script,
+            generated_with=visible(generated_with, 200),
+            unknown=fmt.UNKNOWN,
+        )
+        if len(text.encode()) <= MAX_BYTES or not _shrink(drawn):
+            return text
+
+
+def _shrink(drawn: dict[str, _Drawn]) -> bool:
+    """Leave out the largest static picture, or when there is none the largest chart; ``False``: nothing is left."""
+    for part in ("svg", "spec"):
+        largest = max(drawn.values(), key=lambda d: len(getattr(d, part)), default=None)
+        if largest is not None and getattr(largest, part):
+            setattr(largest, part, "")
+            return True
+    return False
+
+
+def _view(item: Section | Block) -> dict[str, Any]:
+    """What the template needs to know: the kind of a block, and how wide its columns want to be."""
+    view: dict[str, Any] = {"kind": type(item).__name__, "value": item}
+    if isinstance(item, Section | Fold):
+        view["inner"] = [_view(block) for block in item.blocks]
+    elif isinstance(item, Table):
+        classes = []
+        for i, column in enumerate(item.columns):
+            longest = max((len(row[i].text) for row in item.rows), default=0)
+            code = any(row[i].tone == "code" for row in item.rows)
+            if column.numeric:
+                classes.append("num long" if longest > 22 else "num")
+            elif code:
+                classes.append("name long" if longest > 34 else "name")
+            else:
+                classes.append("text" if longest > 30 else "")
+        full = "text" in classes or len(item.columns) > 5
+        # On a phone every row becomes a card with the column names beside the values.
+        shape = ("full" if full else "fit") + (" cards" if full or len(item.columns) > 3 else "")
+        view["value"] = {
+            "columns": item.columns,
+            "rows": item.rows,
+            "caption": item.caption,
+            "classes": classes,
+            "shape": shape,
+        }
+    return view
+
+
+def _draw(chart: alt.TopLevelMixin) -> _Drawn:
+    spec: dict[str, Any] = chart.to_dict()
+    summary = str((spec.get("usermeta") or {}).get("summary", "Chart."))
+    ink = "currentColor"
+    config = {
+        "background": "transparent",
+        "aria": False,
+        "axis": {
+            "labelColor": ink,
+            "titleColor": ink,
+            "domainColor": ink,
+            "tickColor": ink,
+            "gridColor": ink,
+            "gridOpacity": 0.1,
+        },
+        "legend": {"labelColor": ink, "titleColor": ink},
+        "text": {"fill": ink},
+        "title": {"color": ink},
+        "view": {"stroke": None},
+    }
+    # altair's own default configuration would win over the page's colours.
+    spec.pop("config", None)
+    # The picture may load nothing either; data is inline, so an address here could only come from a bug.
+    svg = vl_convert.vegalite_to_svg(spec, config=config, allowed_base_urls=[], show_warnings=False)
+    return _Drawn(_script_json(spec), summary, svg)
+
+
+def _script_json(value: Any) -> str:
+    """JSON that can stand inside a script element: no ``</script>``, no ``<!--``, no line separators."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _sha256(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@cache
+def _asset(name: str) -> str:
+    return files("pyanalyze.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+@cache
+def _bundle() -> str:
+    """Vega, vega-lite and vega-embed, once per report."""
+    # HTML parsers turn CR into LF before hashing and would end the script at a closing tag.
+    text = str(vl_convert.javascript_bundle()).replace("\r\n", "\n").replace("\r", "\n")
+    return re.sub(r"<(?=/script|!--|script)", r"\\x3c", text, flags=re.IGNORECASE)
+
+
+@cache
+def _template() -> jinja2.Template:
+    source = files("pyanalyze.report").joinpath("templates", "report.html.j2").read_text(encoding="utf-8")
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    return environment.from_string(source)

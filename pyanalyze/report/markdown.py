@@ -1,0 +1,90 @@
+"""The report as Markdown, to paste into a ticket."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pyanalyze.report.escape import markdown as esc
+from pyanalyze.report.model import Report
+from pyanalyze.report.page import Block, Cell, Chart, Commands, Facts, Fold, Note, Para, Table, build
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["render_markdown"]
+
+
+def render_markdown(report: Report, kernels: pl.DataFrame | None = None, *, command: str = "") -> str:
+    """The whole report as Markdown that means the same on every forge.
+
+    Names are escaped: no name can open a tag, break a table, notify a person or link an issue.
+
+    Parameters
+    ----------
+    report
+        The answer.
+    kernels
+        The ``kernel_occupancy`` table, for the table of kernels.
+    command
+        How it was made, for the provenance.
+    """
+    page = build(report, kernels, command=command)
+    out = [f"# {esc(page.title)}", "", esc(page.subtitle), ""]
+    for note in page.notes:
+        out += [f"> **{esc(note.title)}.** {esc(note.text)}", ""]
+    for line in page.lead:
+        out += [_line(esc(line)), ""]
+    for section in page.sections:
+        title = f"{section.title}: {section.device}" if section.device else section.title
+        out += [f"## {esc(title)}", ""]
+        for block in section.blocks:
+            out += _block(block)
+    return "\n".join(out).rstrip() + "\n"
+
+
+def _line(text: str) -> str:
+    """Keep a paragraph from reading as a list, heading or quote because of how it begins."""
+    return re.sub(r"^(\s*)([-+=]|\d+(?=[.)]))", lambda m: f"{m[1]}&#{ord(m[2][0])};{m[2][1:]}", text)
+
+
+def _block(block: Block) -> list[str]:
+    match block:
+        case Para(text=text):
+            return [_line(esc(text)), ""]
+        case Note(title=title, text=text):
+            return [f"**{esc(title)}**  ", _line(esc(text)), ""]
+        case Facts(facts=facts):
+            rows = [[esc(f.label), esc(f.value), esc(f.note), f.basis or ""] for f in facts]
+            return _table(["Quantity", "Value", "Of what", "Basis"], [False, True, False, False], rows)
+        case Commands(lines=lines):
+            return _code(lines)
+        case Table(columns=columns, rows=cells, caption=caption):
+            heads = [esc(f"{c.title} ({c.unit})" if c.unit else c.title) for c in columns]
+            body = [[_cell(cell) for cell in row] for row in cells]
+            table = _table(heads, [c.numeric for c in columns], body)
+            return [_line(esc(caption)), "", *table] if caption else table
+        case Fold(title=title, blocks=blocks):
+            inner = [line for item in blocks for line in _block(item)]
+            return [f"<details><summary>{esc(title)}</summary>", "", *inner, "</details>", ""]
+        case Chart():
+            return []
+
+
+def _cell(cell: Cell) -> str:
+    text = esc(cell.text)
+    return (
+        f"{text} *{cell.basis}*" if text and cell.basis else text or (f"*{cell.basis}*" if cell.basis else "")
+    )
+
+
+def _table(heads: list[str], numeric: list[bool], rows: list[list[str]]) -> list[str]:
+    rule = ["---:" if n else "---" for n in numeric]
+    return [*("| " + " | ".join(row) + " |" for row in (heads, rule, *rows)), ""]
+
+
+def _code(lines: tuple[str, ...]) -> list[str]:
+    # A fence longer than any run of backticks inside cannot be closed from inside.
+    longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [f"{fence}sh", *lines, fence, ""]

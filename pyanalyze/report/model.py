@@ -1,0 +1,575 @@
+"""The one home of the JSON contract (``pyanalyze.report/1``).
+
+Every answer is first a :class:`Report`; HTML, Markdown and text are pictures of it. Keys are never renamed
+inside version 1, only added. What cannot be known is ``None`` (JSON ``null``) with an entry in ``missing``,
+never zero.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+__all__ = [
+    "ABSTAIN_BELOW",
+    "BASIS_TEXT",
+    "MODES",
+    "SCHEMA_ID",
+    "Advice",
+    "Basis",
+    "Capture",
+    "Causes",
+    "Clock",
+    "ContextSwitches",
+    "CostKind",
+    "CounterCheck",
+    "Device",
+    "Estimate",
+    "Evidence",
+    "Example",
+    "ExecutionSplit",
+    "Interference",
+    "MatrixCell",
+    "Memory",
+    "Mig",
+    "Missing",
+    "Mode",
+    "Occupancy",
+    "QualityRow",
+    "Relation",
+    "RelationKind",
+    "Report",
+    "ResidencySlice",
+    "Rival",
+    "Segment",
+    "Severity",
+    "Sharing",
+    "Slowdown",
+    "SmWarps",
+    "Tenant",
+    "Tool",
+    "Window",
+    "json_schema",
+    "unexplained_nulls",
+]
+
+SCHEMA_ID: Literal["pyanalyze.report/1"] = "pyanalyze.report/1"
+
+#: Below this confidence a verdict is ``undetermined``.
+ABSTAIN_BELOW = 0.8
+
+Mode = Literal[
+    "exclusive",
+    "streams",
+    "time-slicing",
+    "mps-pre-volta",
+    "mps",
+    "mps-partitioned",
+    "mps-static-partition",
+    "mig",
+    "mig-shared-ci",
+    "mig+time-slicing",
+    "mig+mps",
+    "vgpu-time-sliced",
+    "vgpu-mig",
+    "green-contexts",
+    "software-limited",
+    "undetermined",
+]
+#: Every mode, in the order of the documentation.
+MODES: tuple[Mode, ...] = get_args(Mode)
+Basis = Literal["observed", "inferred", "modelled", "sampled", "configured"]
+RelationKind = Literal["time-sliced", "side-by-side", "partitioned", "isolated", "apart", "unknown"]
+Severity = Literal["info", "notice", "data-loss", "error"]
+CostKind = Literal["gap", "full"]
+
+#: What each basis word promises; printed as the glossary of every report.
+BASIS_TEXT: dict[Basis, str] = {
+    "observed": "a record in the capture says so",
+    "inferred": "deduced from records; the evidence table says from which",
+    "modelled": "replayed from launch configurations; nothing measured it",
+    "sampled": "read from a hardware or driver counter at intervals",
+    "configured": "what a listing or environment asked for, whether or not it happened",
+}
+
+
+def _valid_text(value: object) -> object:
+    """Replace lone surrogates, which no UTF-8 file can hold: names come from foreign processes."""
+    if isinstance(value, str) and not value.isascii():
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return value
+
+
+def _finite_or_none(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+Text = Annotated[str, BeforeValidator(_valid_text)]
+#: A float that may not be known; NaN and infinities read as not known.
+Number = Annotated[float | None, BeforeValidator(_finite_or_none)]
+#: A float that must be known: NaN and infinities are refused.
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+
+
+def _decimal(value: str | None) -> str | None:
+    if value is not None and not (value.lstrip("-").isdigit() and value.isascii()):
+        raise ValueError(f"origin_utc_ns must be a decimal string of nanoseconds, not {value[:40]!r}")
+    return value
+
+
+class _Part(BaseModel):
+    """Frozen, and closed: an unknown key is a bug of the caller, not an extension."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, ser_json_inf_nan="null")
+
+
+class Tool(_Part):
+    """The program that wrote the report."""
+
+    version: Text = Field(description="Version of pyanalyze.")
+
+
+class Clock(_Part):
+    """The clock that every ``*_ns`` position counts on."""
+
+    origin_utc_ns: Annotated[str | None, AfterValidator(_decimal)] = Field(
+        description="UTC epoch nanoseconds of position 0, as a decimal string (it does not fit a double); "
+        "null: positions count from the first capture's own zero and cannot be given in UTC."
+    )
+    uncertainty_ns: int | None = Field(
+        description="Half width of the error of that origin, ns; null: not known."
+    )
+
+
+class Capture(_Part):
+    """One export that was read."""
+
+    path: Text = Field(description="As given on the command line.")
+    nsys_version: Text | None = Field(
+        description="Version of nsys that recorded it; null: the export does not say."
+    )
+    schema_version: Text | None = Field(description="Export schema version; null: the export does not say.")
+    start_ns: int | None = Field(description="First record, ns from the origin; null: it holds none.")
+    end_ns: int | None = Field(description="Last record, ns from the origin; null: it holds none.")
+    clock_offset_ns: int | None = Field(
+        description="Added to the capture's own times to get positions, ns; null: could not be placed."
+    )
+    clock_uncertainty_ns: int | None = Field(description="Half width of the error of that offset, ns.")
+
+
+class QualityRow(_Part):
+    """One oddity that was counted and survived."""
+
+    name: Text = Field(description="Stable name of the counter.")
+    severity: Severity = Field(description="info, notice, data-loss or error.")
+    count: int = Field(ge=0, description="Occurrences.")
+    detail: Text = Field(description="What was seen, and where.")
+
+
+class Window(_Part):
+    """First to last tenant activity on the device; all fractions are over it."""
+
+    start_ns: int = Field(description="Start, ns from the origin.")
+    end_ns: int = Field(description="End, ns from the origin.")
+
+
+class Memory(_Part):
+    """Device memory."""
+
+    total_bytes: int | None = Field(description="Size of the device's memory, bytes.")
+    peak_bytes: int | None = Field(description="Most memory seen in use at once, all tenants, bytes.")
+
+
+class Mig(_Part):
+    """The MIG instance that this device is."""
+
+    profile: Text | None = Field(description="Such as 2g.12gb.")
+    gi: int | None = Field(description="GPU instance id.")
+    ci: int | None = Field(description="Compute instance id.")
+    parent_uuid: Text | None = Field(description="UUID of the board.")
+
+
+class Example(_Part):
+    """An interval behind a piece of evidence, to be found again in the nsys timeline."""
+
+    capture: int | None = Field(description="Index into captures.")
+    start_ns: int = Field(description="Start, ns from the origin.")
+    end_ns: int = Field(description="End, ns from the origin.")
+    pid: int | None = Field(description="Process id as the capture has it.")
+    correlation_id: int | None = Field(description="CUPTI correlation id, unique per process only.")
+
+
+class Evidence(_Part):
+    """One quantity that spoke for or against modes."""
+
+    name: Text = Field(description="Stable name of the fact.")
+    supports: list[Mode] = Field(description="Modes it speaks for.")
+    against: list[Mode] = Field(description="Modes it speaks against.")
+    value: Number = Field(description="The value; null: could not look, see detail.")
+    unit: Text = Field(description="Unit of value; 1 for plain numbers.")
+    n: int = Field(ge=0, description="Rows it was computed from.")
+    weight: Finite = Field(description="Its weight in the verdict, in log odds; 0: did not count.")
+    basis: Basis = Field(description="How it is known.")
+    detail: Text = Field(description="How it was computed, or why it could not be.")
+    sql: Text | None = Field(description="A query on the export that shows the same; null: there is none.")
+    examples: list[Example] = Field(description="The strongest intervals.")
+
+
+class Rival(_Part):
+    """A mode that was considered and not chosen."""
+
+    mode: Mode = Field(description="The mode.")
+    confidence: Fraction = Field(description="Its probability.")
+    why_not: Text = Field(description="What speaks against it.")
+
+
+class Missing(_Part):
+    """Something that could not be looked at."""
+
+    what: Text = Field(
+        description="The key of this report that is null, or the records that were not captured."
+    )
+    why: Text = Field(description="Why it is not known.")
+    how: Text = Field(description="The command or change that would capture it; empty: nothing would.")
+
+
+class Sharing(_Part):
+    """How the device was shared, with the proof."""
+
+    mode: Mode = Field(description="The observed relation between tenants; undetermined: below 0.8.")
+    confidence: Fraction = Field(
+        description="Calibrated probability of mode; for undetermined, that of the strongest rival."
+    )
+    basis: Basis = Field(description="How it is known.")
+    configured: Mode | None = Field(description="What the machine was set up to do; null: not known.")
+    agrees: bool | None = Field(description="Configured and observed agree; null: one of them is not known.")
+    summary: Text = Field(description="The verdict in one or two sentences.")
+    evidence: list[Evidence] = Field(description="What speaks for and against, heaviest first.")
+    rivals: list[Rival] = Field(description="The other modes, strongest first.")
+    missing: list[Missing] = Field(description="What could not be looked at, for the whole device entry.")
+
+
+class Relation(_Part):
+    """What two tenants were to each other."""
+
+    tenants: tuple[int, int] = Field(description="Tenant ids, the smaller first.")
+    relation: RelationKind = Field(description="Kind of relation.")
+    confidence: Fraction = Field(description="Probability of it.")
+    co_busy_ns: int | None = Field(description="Both had work in flight, ns; null: one was not traced.")
+
+
+class Segment(_Part):
+    """A stretch of time with one mode."""
+
+    start_ns: int = Field(description="Start, ns from the origin.")
+    end_ns: int = Field(description="End, ns from the origin.")
+    mode: Mode = Field(description="The mode in it.")
+    confidence: Fraction = Field(description="Probability of it.")
+
+
+class ContextSwitches(_Part):
+    """Switches between hardware contexts."""
+
+    count: int = Field(ge=0, description="Switches between two contexts that both had work.")
+    context_creations: int = Field(ge=0, description="Switches to or from a context that ran nothing yet.")
+    median_slice_ns: int | None = Field(description="Median length of complete slices, ns.")
+    median_cost_ns: int | None = Field(description="Median cost of a switch, ns.")
+    mean_cost_ns: Number = Field(description="Mean cost of a switch, ns.")
+    cost_kind: CostKind | None = Field(
+        description="gap: SAVE_END to the next RESTORE_START; full: acknowledgement to CONTEXT_START."
+    )
+    total_cost_ns: int | None = Field(description="Sum of the costs, ns.")
+    overhead_fraction: Number = Field(description="Total cost over the window.")
+    endings: dict[Text, int] = Field(description="How slices ended (WFI, GFXP, CTAP, CILP, ...): count.")
+    dropped: int | None = Field(description="Records lost, by sequence number; null: cannot be told.")
+
+
+class Estimate(_Part):
+    """A ratio with its 95 % interval."""
+
+    value: Finite = Field(description="Shared over alone; 1 is no slowdown.")
+    low: Number = Field(description="Lower end of the 95 % interval; null: too few units.")
+    high: Number = Field(description="Upper end of the 95 % interval; null: too few units.")
+    n: int = Field(ge=0, description="Units of work compared.")
+    basis: Basis = Field(description="How it is known.")
+
+
+class Slowdown(_Part):
+    """Three ratios, because they answer different questions."""
+
+    elapsed: Estimate | None = Field(
+        description="First launch to last end of the same work, shared over alone."
+    )
+    latency: Estimate | None = Field(
+        description="Sum of end minus launch over the same units, shared over alone."
+    )
+    resident: Estimate | None = Field(
+        description="Kernel time counted only while resident, shared over alone."
+    )
+
+
+class ExecutionSplit(_Part):
+    """Parts of the execution cause; fractions of the added latency."""
+
+    sm_slots: Number = Field(description="SM slots taken by others.")
+    memory: Number = Field(description="Memory bandwidth or cache.")
+    # Plain `copy` would shadow a pydantic method.
+    copy_: Number = Field(alias="copy", description="Copy engines.")
+    clock: Number = Field(description="Lower clocks.")
+    uvm: Number = Field(description="Unified memory faults and migrations.")
+
+
+class Causes(_Part):
+    """Where the added latency went; fractions of it, summing to 1."""
+
+    launch: Number = Field(description="The API call itself.")
+    queue: Number = Field(description="Ready and resident, but behind its stream or another tenant's blocks.")
+    not_resident: Number = Field(description="Waiting for its slice, before the start or inside the kernel.")
+    switch: Number = Field(description="The switches themselves.")
+    execution: Number = Field(description="Resident and slower.")
+    unexplained: Number = Field(description="The rest.")
+    execution_split: ExecutionSplit | None = Field(description="Parts of execution; null: cannot be split.")
+
+
+class Tenant(_Part):
+    """One process (or group that cannot be told apart) on the device."""
+
+    tenant_id: int = Field(ge=0, description="Id inside this report.")
+    capture: int | None = Field(description="Index into captures; null: seen in samples only.")
+    pid: int | None = Field(description="Process id as the capture has it (in a container: the container's).")
+    host_pid: int | None = Field(description="Process id on the host; null: nothing named it.")
+    name: Text = Field(description="Process name or description. Hostile text.")
+    container: Text | None = Field(description="Container.")
+    pod: Text | None = Field(description="Kubernetes pod.")
+    contexts: list[int] = Field(description="CUDA context ids.")
+    busy_ns: int | None = Field(
+        description="Union of its kernel and copy-free graph intervals as recorded, ns; null: not traced."
+    )
+    resident_ns: int | None = Field(
+        description="Its context held the compute engine, ns; null: no switch records."
+    )
+    charged_ns: int | None = Field(
+        description="Busy intersected with resident, ns; equals busy_ns where nothing is switched out."
+    )
+    sm_share: Number = Field(description="Its part of all SM time that any tenant used, 0 to 1; modelled.")
+    occupancy: Number = Field(
+        description="Mean resident warps over the device's warp slots, 0 to 1; modelled."
+    )
+    memory_peak_bytes: int | None = Field(description="Largest device memory seen in use, bytes.")
+    slowdown: Slowdown = Field(description="How much slower than alone.")
+    causes: Causes | None = Field(description="Where the added latency went; null: not known.")
+
+
+class CounterCheck(_Part):
+    """The modelled occupancy beside what sampled counters said."""
+
+    sm_active: Number = Field(description="Mean fraction of SMs active by counter; sampled.")
+    warps: Number = Field(description="Mean warps over warp slots by counter; sampled.")
+    n: int = Field(ge=0, description="Samples.")
+    agrees: bool | None = Field(description="Model and counter agree within the model's tolerance.")
+    detail: Text = Field(description="Which counters, and the largest difference.")
+
+
+class Occupancy(_Part):
+    """How full the SMs were: means over the window, as fractions of the device."""
+
+    sm_active: Number = Field(description="Mean fraction of SMs with at least one warp.")
+    warps: Number = Field(description="Mean resident warps over all warp slots.")
+    limiters: dict[Text, Fraction] = Field(
+        description="Resource that limits occupancy: fraction of kernel time under it. Ties count for each."
+    )
+    basis: Basis = Field(description="modelled: no supported interface measures this per SM.")
+    check_against_counters: CounterCheck | None = Field(
+        description="null: no counter samples to compare with."
+    )
+
+
+class MatrixCell(_Part):
+    """How much one tenant slowed another."""
+
+    victim: int = Field(description="Tenant id.")
+    aggressor: int = Field(description="Tenant id.")
+    slowdown: Number = Field(description="Elapsed slowdown of the victim beside this aggressor.")
+    low: Number = Field(description="Lower end of the 95 % interval.")
+    high: Number = Field(description="Upper end of the 95 % interval.")
+    n: int = Field(ge=0, description="Units of work compared.")
+
+
+class Interference(_Part):
+    """Device-wide figures, from elapsed slowdowns."""
+
+    antt: Number = Field(description="Average normalised turnaround time: mean slowdown.")
+    stp: Number = Field(description="System throughput: sum of 1 / slowdown; at most the number of tenants.")
+    jain: Number = Field(description="Jain's fairness index of 1 / slowdown; 1 is fair.")
+    matrix: list[MatrixCell] | None = Field(description="Who slowed whom; null: could not be told.")
+
+
+class Advice(_Part):
+    """One thing to change."""
+
+    action: Text = Field(description="What to do, in one line.")
+    commands: list[Text] = Field(description="Commands that do it.")
+    expected: Text | None = Field(description="What it should give; null: cannot be said.")
+    bound: Text | None = Field(description="The most it can give; a bound is not a prediction.")
+    why: Text = Field(description="Which evidence it follows from.")
+    undo: Text | None = Field(description="How to take it back.")
+
+
+class ResidencySlice(_Part):
+    """A slice (only with --detail)."""
+
+    tenant_id: int | None = Field(description="Tenant; null: no tenant could be named.")
+    hw_context: int = Field(description="Hardware context.")
+    start_ns: int = Field(description="Start, ns from the origin.")
+    end_ns: int = Field(description="End, ns from the origin.")
+    basis: Basis = Field(description="How it is known.")
+
+
+class SmWarps(_Part):
+    """Mean resident warps per SM and time bin (only with --detail); modelled."""
+
+    start_ns: int = Field(description="Start of the first bin, ns from the origin.")
+    end_ns: int = Field(description="End of the last bin, ns from the origin.")
+    warps: list[list[float]] = Field(description="Per time bin: mean resident warps of SM 0 to n-1.")
+
+
+class Device(_Part):
+    """One GPU, or one MIG instance."""
+
+    device_id: int = Field(ge=0, description="Id inside this report.")
+    uuid: Text | None = Field(description="UUID of the GPU or MIG instance.")
+    gpu_uuid: Text | None = Field(description="UUID of the board.")
+    window: Window | None = Field(
+        description="First to last tenant activity; null: no activity was recorded."
+    )
+    memory: Memory | None = Field(description="Device memory; null: not known.")
+    name: Text | None = Field(description="Product name.")
+    sm_count: int | None = Field(description="Streaming multiprocessors.")
+    compute_capability: Text | None = Field(description="Such as 8.9.")
+    mig: Mig | None = Field(description="null: not a MIG instance.")
+    sharing: Sharing = Field(description="How it was shared.")
+    relations: list[Relation] = Field(description="Per pair of tenants.")
+    segments: list[Segment] = Field(description="The mode over time.")
+    context_switches: ContextSwitches | None = Field(description="null: no switch records.")
+    tenants: list[Tenant] = Field(description="Who was on it.")
+    occupancy: Occupancy | None = Field(description="null: could not be modelled.")
+    interference: Interference | None = Field(description="null: could not be computed.")
+    advice: list[Advice] = Field(description="What to change, best first.")
+    residency: list[ResidencySlice] | None = Field(default=None, description="Only with --detail.")
+    sm_warps: SmWarps | None = Field(default=None, description="Only with --detail.")
+
+    def missing_for(self, key: str) -> list[Missing]:
+        """The entries of ``sharing.missing`` that say why `key` (such as ``interference``) is null."""
+        return [entry for entry in self.sharing.missing if entry.what == key]
+
+
+class Report(_Part):
+    """The whole answer.
+
+    Examples
+    --------
+    >>> report = Report(tool=Tool(version="0"), clock=Clock(origin_utc_ns=None, uncertainty_ns=None),
+    ...                 captures=[], quality=[], devices=[])
+    >>> report.to_json().splitlines()[1]
+    '  "schema": "pyanalyze.report/1",'
+    """
+
+    # `schema` would shadow a pydantic method, so the attribute has another name than the key.
+    schema_id: Literal["pyanalyze.report/1"] = Field(
+        default=SCHEMA_ID, alias="schema", description="Name and version of this contract."
+    )
+    tool: Tool = Field(description="What wrote it.")
+    clock: Clock = Field(description="What positions count from.")
+    captures: list[Capture] = Field(description="What was read.")
+    quality: list[QualityRow] = Field(description="Oddities of the data, counted.")
+    devices: list[Device] = Field(description="One entry per GPU, or per MIG instance.")
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether any capture was made by a generator instead of being recorded on a GPU."""
+        return any(row.name == "synthetic_capture" and row.count for row in self.quality)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data with the keys of the contract; floats rounded to 9 significant digits.
+
+        ``residency`` and ``sm_warps`` appear only where they were asked for (``--detail``).
+        """
+        plain: dict[str, Any] = self.model_dump(mode="json", by_alias=True)
+        for device in plain["devices"]:
+            for key in ("residency", "sm_warps"):
+                if device[key] is None:
+                    del device[key]
+        rounded: dict[str, Any] = _rounded(plain)
+        return rounded
+
+    def to_json(self) -> str:
+        """The JSON text, ending in a newline. Equal reports give equal bytes."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Report:
+        """Read what :meth:`to_json` wrote.
+
+        Raises
+        ------
+        pydantic.ValidationError
+            Naming every key that does not fit the contract.
+        """
+        return cls.model_validate_json(text)
+
+
+def _rounded(value: Any) -> Any:
+    """Nine significant digits: below every uncertainty here, and free of binary noise in diffs."""
+    if isinstance(value, float):
+        return float(f"{value:.9g}") if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    return value
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of :meth:`Report.to_json`.
+
+    Examples
+    --------
+    >>> json_schema()["properties"]["schema"]["const"]
+    'pyanalyze.report/1'
+    """
+    schema = Report.model_json_schema(by_alias=True, mode="serialization")
+    # Written by --detail only, so readers must not require them although pydantic always has them.
+    required = schema["$defs"]["Device"]["required"]
+    schema["$defs"]["Device"]["required"] = [k for k in required if k not in ("residency", "sm_warps")]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, **schema}
+
+
+def unexplained_nulls(report: Report) -> list[str]:
+    """Keys that are null although no entry of ``missing`` says why: each one breaks the contract.
+
+    Returns
+    -------
+    list of str
+        Such as ``devices[0].interference``; empty when every null is explained.
+    """
+    found = []
+    for device in report.devices:
+        explained = {entry.what for entry in device.sharing.missing}
+        nulls = [
+            key
+            for key in ("window", "context_switches", "occupancy", "interference")
+            if getattr(device, key) is None
+        ]
+        if device.interference is not None and device.interference.matrix is None:
+            nulls.append("interference.matrix")
+        if any(
+            t.slowdown.elapsed is None and t.slowdown.latency is None and t.slowdown.resident is None
+            for t in device.tenants
+        ):
+            nulls.append("slowdown")
+        found += [f"devices[{device.device_id}].{key}" for key in nulls if key not in explained]
+    return found

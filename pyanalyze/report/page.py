@@ -1,0 +1,1089 @@
+"""What stands in a report, in which order and in which words: one page model, three pictures of it.
+
+HTML, Markdown and text draw the same :class:`Page`, so that they cannot disagree. Text from a capture is made
+visible here (:func:`pyanalyze.report.escape.visible`); the renderers escape for their own format on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from pyanalyze.report import format as fmt
+from pyanalyze.report.escape import visible
+from pyanalyze.report.model import (
+    BASIS_TEXT,
+    Basis,
+    Causes,
+    Device,
+    Estimate,
+    Evidence,
+    Missing,
+    Report,
+    Tenant,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = [
+    "Cell",
+    "Chart",
+    "Column",
+    "Commands",
+    "Fact",
+    "Facts",
+    "Fold",
+    "Note",
+    "Page",
+    "Para",
+    "Section",
+    "Table",
+    "build",
+    "cause_sentence",
+    "chart_key",
+    "held_sentence",
+    "main_device",
+    "tenant_labels",
+    "verdict_sentence",
+    "victim_sentence",
+    "worst_victim",
+]
+
+#: Kernel configurations in the occupancy table: the ones with most time.
+TOP_KERNELS = 20
+#: Longest text taken over from a detail or a summary, in characters.
+_LONG = 600
+
+Tone = Literal["plain", "good", "bad", "muted", "code"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """Head of a table column; `unit` says the denominator too."""
+
+    title: str
+    unit: str = ""
+    numeric: bool = False
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One value, and how it is known where that is not the same for the whole column."""
+
+    text: str
+    basis: Basis | None = None
+    tone: Tone = "plain"
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Para:
+    """A paragraph."""
+
+    text: str
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that must not be overlooked."""
+
+    title: str
+    text: str
+    kind: Literal["info", "warning"] = "info"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A key number."""
+
+    label: str
+    value: str
+    note: str = ""
+    basis: Basis | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A row of key numbers."""
+
+    facts: tuple[Fact, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Commands to copy."""
+
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Room for a chart; formats that cannot draw leave it out, since tables hold the figures."""
+
+    key: str
+    title: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Detail that is folded away where the format can."""
+
+    title: str
+    blocks: tuple[Block, ...]
+
+
+Block = Para | Note | Facts | Table | Commands | Chart | Fold
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading with what stands under it."""
+
+    id: str
+    title: str
+    blocks: tuple[Block, ...]
+    device: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """The whole report."""
+
+    title: str
+    subtitle: str
+    lead: tuple[str, ...]
+    sections: tuple[Section, ...]
+    notes: tuple[Note, ...] = field(default=())
+
+
+def chart_key(name: str, device_id: int) -> str:
+    """The key under which :func:`pyanalyze.report.html.render_html` looks for a chart.
+
+    Parameters
+    ----------
+    name
+        ``timeline``, ``slices``, ``usage``, ``occupancy`` or ``limiters``.
+    device_id
+        The device entry it belongs to.
+
+    Examples
+    --------
+    >>> chart_key("timeline", 0)
+    'timeline-0'
+    """
+    return f"{name}-{device_id}"
+
+
+def tenant_labels(tenants: Iterable[Tenant]) -> dict[int, str]:
+    """One short, unique, visible label per tenant id, the same in every table and chart."""
+    tenants = list(tenants)
+    plain = [visible(t.name, 40) or "unnamed" for t in tenants]
+    labels: dict[int, str] = {}
+    for tenant, label in zip(tenants, plain, strict=True):
+        pid = tenant.pid if tenant.pid is not None else tenant.host_pid
+        if plain.count(label) > 1 and pid is not None:
+            label = f"{label} (pid {pid})"
+        # Names are foreign text: two tenants must never merge into one lane because of them.
+        if label in labels.values():
+            label = f"{label} #{tenant.tenant_id}"
+        labels[tenant.tenant_id] = label
+    return labels
+
+
+def device_title(device: Device) -> str:
+    """Name of a device entry, for headings."""
+    name = visible(device.name) or "GPU of unknown name"
+    if device.mig is not None and device.mig.profile and device.mig.profile not in name:
+        name = f"{name} MIG {visible(device.mig.profile, 20)}"
+    return f"{name} (device {device.device_id})"
+
+
+def main_device(report: Report) -> Device | None:
+    """The device that the first screen speaks of: most tenants, then most busy time."""
+    return max(
+        report.devices,
+        key=lambda d: (len(d.tenants), sum(t.busy_ns or 0 for t in d.tenants), -d.device_id),
+        default=None,
+    )
+
+
+def _window_ns(device: Device) -> int | None:
+    return None if device.window is None else device.window.end_ns - device.window.start_ns
+
+
+def _share(part_ns: int | None, device: Device) -> float | None:
+    whole = _window_ns(device)
+    return None if part_ns is None or not whole else part_ns / whole
+
+
+def _why(device: Device, *keys: str) -> str:
+    """Why something is null: the matching entry of `missing`, else an honest pointer."""
+    for key in keys:
+        for entry in device.missing_for(key):
+            how = f" To capture it: {visible(entry.how, _LONG)}" if entry.how else ""
+            return f"{_sentence(_capital(visible(entry.why, _LONG)))}{how}"
+    return "The report does not say why; see what is missing."
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text if not text or text[-1] in ".!?…" else text + "."
+
+
+def verdict_sentence(device: Device) -> str:
+    """How the device was shared, with confidence and basis."""
+    sharing = device.sharing
+    if sharing.mode == "undetermined":
+        if sharing.rivals:
+            rival = (
+                f"the strongest candidate, {sharing.rivals[0].mode}, has confidence {sharing.confidence:.2f}"
+            )
+        else:
+            rival = "there was nothing to weigh"
+        return f"How {device_title(device)} was shared is undetermined: {rival}."
+    words = {"exclusive": "was used exclusively", "streams": "ran one tenant on several streams"}
+    verb = words.get(sharing.mode, f"was shared by {sharing.mode}")
+    return f"{device_title(device)} {verb} (confidence {sharing.confidence:.2f}, {sharing.basis})."
+
+
+def held_sentence(device: Device) -> str:
+    """Who held the GPU, and what switching cost."""
+    labels = tenant_labels(device.tenants)
+    resident = sorted(
+        (t for t in device.tenants if t.resident_ns is not None), key=lambda t: -(t.resident_ns or 0)
+    )
+    if not resident:
+        busy = sorted((t for t in device.tenants if t.busy_ns is not None), key=lambda t: -(t.busy_ns or 0))
+        if not busy:
+            return "Who held the GPU is not known. " + _why(device, "context_switches", "residency", "window")
+        who = ", ".join(f"{labels[t.tenant_id]} {fmt.percent(_share(t.busy_ns, device))}" for t in busy[:3])
+        return (
+            f"Residency is not known; busy by recorded kernels: {who} of {fmt.duration(_window_ns(device))}."
+        )
+    who = ", ".join(
+        f"{labels[t.tenant_id]} {fmt.percent(_share(t.resident_ns, device))}" for t in resident[:3]
+    )
+    more = f" and {len(resident) - 3} more" if len(resident) > 3 else ""
+    text = f"Held by {who}{more} of {fmt.duration(_window_ns(device))} (switch records)"
+    switches = device.context_switches
+    if switches is not None and switches.count:
+        kind = f" ({switches.cost_kind})" if switches.cost_kind else ""
+        text += f"; {fmt.count(switches.count)} switches, median cost {fmt.duration(switches.median_cost_ns)}{kind},"
+        if switches.overhead_fraction is not None:
+            text += f" took {fmt.percent(switches.overhead_fraction)} of it"
+    return text.rstrip(",") + "."
+
+
+def _worst_of(tenant: Tenant) -> tuple[str, Estimate] | None:
+    """The larger of elapsed and latency, as `check --max-slowdown` takes it; else contention proper."""
+    pairs = [("elapsed", tenant.slowdown.elapsed), ("latency", tenant.slowdown.latency)]
+    known = [(name, e) for name, e in pairs if e is not None]
+    if not known and tenant.slowdown.resident is not None:
+        known = [("resident", tenant.slowdown.resident)]
+    return max(known, key=lambda pair: pair[1].value, default=None)
+
+
+def worst_victim(device: Device) -> tuple[Tenant, str, Estimate] | None:
+    """The tenant that lost most, which slowdown says so, and the estimate; ``None``: not known."""
+    found = [(t, *worst) for t in device.tenants if (worst := _worst_of(t)) is not None]
+    return max(found, key=lambda item: item[2].value, default=None)
+
+
+def estimate_text(estimate: Estimate | None, *, basis: bool = True) -> str:
+    """Such as ``2.04× (95 % 1.98 to 2.10, n = 606, inferred)``."""
+    if estimate is None:
+        return fmt.UNKNOWN
+    parts = []
+    if estimate.low is not None and estimate.high is not None:
+        parts.append(f"95 % {estimate.low:.2f} to {estimate.high:.2f}")
+    parts.append(f"n = {fmt.count(estimate.n)}")
+    if basis:
+        parts.append(estimate.basis)
+    return f"{fmt.ratio(estimate.value)} ({', '.join(parts)})"
+
+
+def victim_sentence(device: Device) -> str:
+    """The worst victim with n, or why it is not known."""
+    worst = worst_victim(device)
+    if worst is None:
+        return "Whether anyone was slowed is not known. " + _why(device, "slowdown", "interference")
+    tenant, which, estimate = worst
+    label = tenant_labels(device.tenants)[tenant.tenant_id]
+    return f"Worst victim: {label}, {which} slowdown {estimate_text(estimate)}."
+
+
+def _top_cause(causes: Causes) -> tuple[str, float] | None:
+    named = ("launch", "queue", "not_resident", "switch", "execution", "unexplained")
+    pairs = [(name, value) for name in named if (value := getattr(causes, name)) is not None]
+    return max(pairs, key=lambda pair: pair[1], default=None)
+
+
+_CAUSE_WORDS = {
+    "launch": "launch (the API call itself)",
+    "queue": "queue (ready and resident, behind other work)",
+    "not_resident": "not resident (waiting for its slice)",
+    "switch": "switch (the switches themselves)",
+    "execution": "execution (resident and slower)",
+    "unexplained": "unexplained",
+}
+
+
+def cause_sentence(device: Device) -> str:
+    """Whether sharing the GPU is the cause at all, as far as the numbers carry."""
+    worst = worst_victim(device)
+    if worst is None:
+        return "not known: no slowdown could be measured"
+    tenant, _, estimate = worst
+    if estimate.low is not None and estimate.high is not None and estimate.low <= 1.0 <= estimate.high:
+        return f"not shown: the interval of the worst slowdown ({fmt.ratio(estimate.value)}) includes 1"
+    if estimate.value < 1.05:
+        return f"no: the worst slowdown is {fmt.ratio(estimate.value)}"
+    if tenant.causes is None:
+        return "not known: a slowdown was found, where the time went was not. " + _why(device, "causes")
+    top = _top_cause(tenant.causes)
+    if top is None:
+        return "not known: no cause could be measured"
+    name, part = top
+    words = f"{fmt.percent(part)} of the added latency is {_CAUSE_WORDS[name]}"
+    if name == "launch":
+        return f"mostly not: {words}"
+    return f"not known: {words}" if name == "unexplained" else f"yes: {words}"
+
+
+def agreement_text(device: Device) -> str:
+    """Configured against observed."""
+    sharing = device.sharing
+    if sharing.configured is None:
+        return "not known what was configured"
+    if sharing.agrees is None:
+        return f"{sharing.configured}; whether it took effect is not known"
+    return f"{sharing.configured}; " + (
+        "agrees" if sharing.agrees else f"DISAGREES: {sharing.mode} was found"
+    )
+
+
+def window_text(report: Report, device: Device | None) -> str:
+    """The time window in UTC."""
+    if device is None or device.window is None:
+        return fmt.UNKNOWN
+    origin = report.clock.origin_utc_ns
+    start = fmt.utc(origin, device.window.start_ns)
+    end = fmt.utc(origin, device.window.end_ns)
+    if origin is not None:
+        # The same day and the zone need not be said twice.
+        if start[:10] == end[:10]:
+            end = end[11:]
+        start = start.removesuffix(" UTC")
+        return f"{start} to {end} ({fmt.duration(_window_ns(device))})"
+    zero = " after the zero of the first capture"
+    start, end = start.removesuffix(zero), end.removesuffix(zero)
+    return f"{start} to {end} on the first capture's clock; UTC not known"
+
+
+def versions_text(report: Report) -> str:
+    """Who wrote it and what recorded it."""
+    nsys = sorted({visible(c.nsys_version, 24) for c in report.captures if c.nsys_version})
+    layout = sorted({visible(c.schema_version, 16) for c in report.captures if c.schema_version})
+    text = f"pyanalyze {visible(report.tool.version, 24)}, nsys {', '.join(nsys[:3]) or fmt.UNKNOWN}"
+    return text + (f", export schema {', '.join(layout[:3])}" if layout else "")
+
+
+SYNTHETIC = Note(
+    "Synthetic capture",
+    "This capture was made by a generator, not recorded on a GPU. Its numbers prove nothing about real hardware.",
+    "warning",
+)
+
+
+def build(
+    report: Report, kernels: pl.DataFrame | None = None, *, command: str = "", generated_with: str = ""
+) -> Page:
+    """Lay the whole report out.
+
+    Parameters
+    ----------
+    report
+        The answer.
+    kernels
+        The ``kernel_occupancy`` table; ``None`` leaves the table of kernels out and says so.
+    command
+        How the report was made, for the provenance.
+    generated_with
+        Versions of what drew it.
+    """
+    main = main_device(report)
+    notes = [SYNTHETIC] if report.synthetic else []
+    lost = [row for row in report.quality if row.severity in ("data-loss", "error")]
+    if lost:
+        names = ", ".join(sorted({visible(row.name) for row in lost})[:6])
+        notes.append(
+            Note("Records are missing", f"Sums may be too small: {names}. See data quality.", "warning")
+        )
+    if main is None:
+        lead: tuple[str, ...] = ("No GPU was found in what was read.",)
+        title, subtitle = "GPU sharing report", "no device"
+    else:
+        lead = (verdict_sentence(main), held_sentence(main), victim_sentence(main))
+        title = "GPU sharing report"
+        subtitle = f"{device_title(main)} · {window_text(report, main)}"
+    sections: list[Section] = []
+    many = len(report.devices) > 1
+    for device in report.devices:
+        suffix = f"-{device.device_id}"
+        for section in _device_sections(report, device, kernels):
+            where = device_title(device) if many else ""
+            sections.append(Section(section.id + suffix, section.title, section.blocks, where))
+    sections += [
+        _quality(report),
+        _provenance(report, main, command, generated_with),
+        _glossary(),
+    ]
+    return Page(title, subtitle, lead, tuple(sections), tuple(notes))
+
+
+def _device_sections(report: Report, device: Device, kernels: pl.DataFrame | None) -> list[Section]:
+    return [
+        Section("summary", "Key numbers", (Facts(_key_facts(report, device)),)),
+        _verdict(device),
+        _missing(device),
+        _held(device),
+        _tenants(device),
+        _occupancy(device, kernels),
+        _interference(device),
+        _advice(device),
+    ]
+
+
+def _key_facts(report: Report, device: Device) -> tuple[Fact, ...]:
+    sharing = device.sharing
+    facts = [
+        Fact(
+            "Observed mode",
+            sharing.mode,
+            f"confidence {sharing.confidence:.2f}"
+            + (" of the strongest rival" if sharing.mode == "undetermined" else ""),
+            sharing.basis,
+        ),
+        Fact("Configured", sharing.configured or fmt.UNKNOWN, agreement_note(device)),
+    ]
+    switches = device.context_switches
+    if switches is None:
+        facts.append(Fact("Context switches", fmt.UNKNOWN, "no switch records"))
+    else:
+        facts.append(
+            Fact(
+                "Switch overhead",
+                fmt.percent(switches.overhead_fraction),
+                f"of the window; {fmt.count(switches.count)} switches",
+                "observed",
+            )
+        )
+        facts.append(
+            Fact("Median slice", fmt.duration(switches.median_slice_ns), "complete slices", "observed")
+        )
+    worst = worst_victim(device)
+    if worst is None:
+        facts.append(Fact("Worst slowdown", fmt.UNKNOWN, "see what is missing"))
+    else:
+        tenant, which, estimate = worst
+        label = tenant_labels(device.tenants)[tenant.tenant_id]
+        note = f"{label}, {which}, n = {fmt.count(estimate.n)}"
+        facts.append(Fact("Worst slowdown", fmt.ratio(estimate.value), note, estimate.basis))
+    if device.occupancy is not None:
+        facts.append(
+            Fact(
+                "SMs active",
+                fmt.percent(device.occupancy.sm_active),
+                "mean over the window",
+                device.occupancy.basis,
+            )
+        )
+    else:
+        facts.append(Fact("SMs active", fmt.UNKNOWN, "could not be modelled"))
+    return tuple(facts)
+
+
+def agreement_note(device: Device) -> str:
+    """One or two words beside the configured mode."""
+    agrees = device.sharing.agrees
+    return (
+        "no configuration given"
+        if agrees is None
+        else "agrees"
+        if agrees
+        else "does not agree with the observed mode"
+    )
+
+
+def _modes(modes: Sequence[str]) -> str:
+    return ", ".join(modes) if modes else "–"
+
+
+def _evidence_row(item: Evidence) -> tuple[Cell, ...]:
+    return (
+        Cell(visible(item.name), tone="code"),
+        Cell(_modes(item.supports)),
+        Cell(_modes(item.against)),
+        Cell(
+            fmt.quantity(item.value, visible(item.unit, 20)), tone="muted" if item.value is None else "plain"
+        ),
+        Cell(fmt.count(item.n)),
+        Cell(f"{item.weight:.2f}"),
+        Cell("", basis=item.basis),
+        Cell(visible(item.detail, _LONG)),
+    )
+
+
+def _verdict(device: Device) -> Section:
+    sharing = device.sharing
+    blocks: list[Block] = [Para(_sentence(visible(sharing.summary, _LONG)) or verdict_sentence(device))]
+    if sharing.agrees is False:
+        text = f"{sharing.configured} was configured, {sharing.mode} was observed."
+        blocks.append(Note("Configured and observed disagree", text, "warning"))
+    else:
+        blocks.append(Para(f"Configured: {agreement_text(device)}.", "muted"))
+    if sharing.evidence:
+        columns = (
+            Column("Evidence"),
+            Column("Supports"),
+            Column("Speaks against"),
+            Column("Value", numeric=True),
+            Column("n", numeric=True),
+            Column("Weight", "log odds", numeric=True),
+            Column("Basis"),
+            Column("How it was found"),
+        )
+        blocks.append(
+            Table(columns, tuple(_evidence_row(e) for e in sharing.evidence), "Evidence, heaviest first.")
+        )
+    else:
+        blocks.append(Para("No evidence could be gathered.", "muted"))
+    found = [
+        (
+            Cell(visible(item.name), tone="code"),
+            Cell(fmt.UNKNOWN if example.capture is None else str(example.capture)),
+            Cell(str(example.start_ns)),
+            Cell(str(example.end_ns)),
+            Cell(_id(example.pid)),
+            Cell(_id(example.correlation_id)),
+        )
+        for item in sharing.evidence
+        for example in item.examples
+    ]
+    if found:
+        heads = ("Evidence", "Capture", "Start", "End", "pid", "Correlation id")
+        columns = tuple(Column(h, "ns" if h in ("Start", "End") else "", h != "Evidence") for h in heads)
+        blocks.append(Fold("Intervals behind the evidence", (Table(columns, tuple(found)),)))
+    queries = tuple(visible(item.sql, None) for item in sharing.evidence if item.sql)
+    if queries:
+        blocks.append(Fold("Queries that show the same in the export", (Commands(queries),)))
+    if sharing.rivals:
+        rows = tuple(
+            (Cell(r.mode), Cell(f"{r.confidence:.2f}"), Cell(visible(r.why_not, _LONG)))
+            for r in sharing.rivals
+        )
+        columns = (Column("Other mode"), Column("Confidence", numeric=True), Column("Why not"))
+        blocks.append(Table(columns, rows, "Rivals: what else it might have been."))
+    if len(device.segments) > 1:
+        start = 0 if device.window is None else device.window.start_ns
+        rows = tuple(
+            (
+                Cell(fmt.duration(s.start_ns - start)),
+                Cell(fmt.duration(s.end_ns - start)),
+                Cell(s.mode),
+                Cell(f"{s.confidence:.2f}"),
+            )
+            for s in device.segments
+        )
+        columns = (
+            Column("From", "after window start", True),
+            Column("To", "after window start", True),
+            Column("Mode"),
+            Column("Confidence", numeric=True),
+        )
+        blocks.append(Table(columns, rows, "The mode over time."))
+    if device.relations:
+        labels = tenant_labels(device.tenants)
+        rows = tuple(
+            (
+                Cell(labels.get(r.tenants[0], f"#{r.tenants[0]}")),
+                Cell(labels.get(r.tenants[1], f"#{r.tenants[1]}")),
+                Cell(r.relation),
+                Cell(f"{r.confidence:.2f}"),
+                Cell(fmt.duration(r.co_busy_ns)),
+            )
+            for r in device.relations
+        )
+        columns = (
+            Column("Tenant"),
+            Column("Tenant"),
+            Column("Relation"),
+            Column("Confidence", numeric=True),
+            Column("Both busy", numeric=True),
+        )
+        blocks.append(Table(columns, rows, "What each pair of tenants was to each other."))
+    return Section("verdict", "How it was shared", tuple(blocks))
+
+
+def _id(value: int | None) -> str:
+    return fmt.UNKNOWN if value is None else str(value)
+
+
+def _missing(device: Device) -> Section:
+    entries = device.sharing.missing
+    if not entries:
+        return Section(
+            "missing", "What could not be seen", (Para("Nothing that this report needs is missing."),)
+        )
+    rows = tuple((Cell(visible(e.what), tone="code"), Cell(visible(e.why, _LONG)), _how(e)) for e in entries)
+    columns = (Column("Missing"), Column("Why"), Column("How to capture it"))
+    return Section("missing", "What could not be seen", (Table(columns, rows),))
+
+
+def _how(entry: Missing) -> Cell:
+    if not entry.how:
+        return Cell("no way is known", tone="muted")
+    return Cell(visible(entry.how, _LONG), tone="code")
+
+
+def _held(device: Device) -> Section:
+    blocks: list[Block] = [Para(held_sentence(device))]
+    blocks.append(
+        Chart(
+            chart_key("timeline", device.device_id),
+            "Timeline",
+            "One lane per tenant: kernels as solid bars, whole graph launches as rounded bars, copies as thin bars, "
+            "shading where its context held the engine. Drag to move, Ctrl + scroll or pinch to zoom, double-click to reset.",
+        )
+    )
+    switches = device.context_switches
+    if switches is None:
+        blocks.append(
+            Note("Slices and switches are not known", _why(device, "context_switches", "residency"))
+        )
+        return Section("held", "Who held the GPU", tuple(blocks))
+    blocks.append(
+        Chart(
+            chart_key("slices", device.device_id),
+            "Slice lengths",
+            "Complete slices only, per tenant; the line marks the median of all.",
+        )
+    )
+    kinds = {"gap": "SAVE_END to the next RESTORE_START", "full": "acknowledgement to CONTEXT_START"}
+    kind = kinds.get(switches.cost_kind or "", fmt.UNKNOWN)
+    rows = [
+        ("Switches", fmt.count(switches.count), "between contexts that both had work", "observed"),
+        ("Context creations", fmt.count(switches.context_creations), "not counted as switches", "observed"),
+        ("Median slice", fmt.duration(switches.median_slice_ns), "complete slices", "observed"),
+        (
+            "Median cost",
+            fmt.duration(switches.median_cost_ns),
+            f"{switches.cost_kind or '–'}: {kind}",
+            "observed",
+        ),
+        ("Mean cost", fmt.duration(switches.mean_cost_ns), "the same", "observed"),
+        ("Total cost", fmt.duration(switches.total_cost_ns), "sum over all switches", "observed"),
+        ("Overhead", fmt.percent(switches.overhead_fraction), "total cost over the window", "observed"),
+        ("Records lost", _lost(switches.dropped), "gaps in sequence numbers", "observed"),
+    ]
+    if switches.endings:
+        text = ", ".join(f"{visible(k, 24)} {fmt.count(v)}" for k, v in sorted(switches.endings.items()))
+        rows.append(("How slices ended", text, "by the record that ended them", "observed"))
+    cells = tuple((Cell(a), Cell(b), Cell(c), Cell("", basis="observed")) for a, b, c, _ in rows)
+    columns = (Column("Quantity"), Column("Value", numeric=True), Column("Of what"), Column("Basis"))
+    blocks.append(Table(columns, cells, "Context switches."))
+    return Section("held", "Who held the GPU", tuple(blocks))
+
+
+def _lost(dropped: int | None) -> str:
+    return "cannot be told" if dropped is None else fmt.count(dropped)
+
+
+def _with_share(ns: int | None, device: Device) -> Cell:
+    if ns is None:
+        return Cell(fmt.UNKNOWN, tone="muted")
+    return Cell(f"{fmt.duration(ns)} ({fmt.percent(_share(ns, device))})")
+
+
+def _known(text: str) -> Cell:
+    return Cell(text, tone="muted" if text == fmt.UNKNOWN else "plain")
+
+
+def _tenants(device: Device) -> Section:
+    if not device.tenants:
+        return Section("tenants", "Tenants", (Note("No tenants", "No process was seen on this device."),))
+    labels = tenant_labels(device.tenants)
+    rows = []
+    for t in device.tenants:
+        rows.append(
+            (
+                Cell(labels[t.tenant_id], tone="code", note=visible(t.name, _LONG)),
+                _known(_id(t.pid)),
+                _with_share(t.busy_ns, device),
+                _with_share(t.resident_ns, device),
+                _with_share(t.charged_ns, device),
+                _known(fmt.percent(t.sm_share)),
+                _known(fmt.bytes_(t.memory_peak_bytes)),
+            )
+        )
+    columns = (
+        Column("Tenant"),
+        Column("pid", numeric=True),
+        Column("Busy", "of the window, as recorded", True),
+        Column("Resident", "held the engine", True),
+        Column("Charged", "busy and resident", True),
+        Column("SM share", "of used SM time, modelled", True),
+        Column("Memory", "peak seen", True),
+    )
+    blocks: list[Block] = [
+        Chart(
+            chart_key("usage", device.device_id),
+            "Busy, resident and charged time per tenant",
+            "Busy: its kernels were in flight by their recorded intervals, switched out or not. Charged: the part of "
+            "that in which it really held the engine.",
+        ),
+        Table(columns, tuple(rows), "Time and memory; shares are of the window."),
+        _slowdown_table(device, labels),
+    ]
+    people = [t for t in device.tenants if t.container or t.pod or t.host_pid is not None]
+    if people:
+        cells = tuple(
+            (
+                Cell(labels[t.tenant_id], tone="code"),
+                Cell(_id(t.host_pid)),
+                Cell(visible(t.container) or fmt.UNKNOWN),
+                Cell(visible(t.pod) or fmt.UNKNOWN),
+                Cell(", ".join(map(str, t.contexts)) or "–"),
+            )
+            for t in people
+        )
+        heads = (Column("Tenant"), Column("Host pid", numeric=True), Column("Container"), Column("Pod"))
+        blocks.append(Fold("Who is who", (Table((*heads, Column("CUDA contexts")), cells),)))
+    return Section("tenants", "Tenants", tuple(blocks))
+
+
+def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
+    rows = tuple(
+        (
+            Cell(labels[t.tenant_id], tone="code"),
+            _estimate_cell(t.slowdown.elapsed),
+            _estimate_cell(t.slowdown.latency),
+            _estimate_cell(t.slowdown.resident),
+        )
+        for t in device.tenants
+    )
+    columns = (
+        Column("Tenant"),
+        Column("Elapsed", "first launch to last end"),
+        Column("Latency", "launch to end, summed"),
+        Column("Resident", "kernel time while resident"),
+    )
+    return Table(columns, rows, "Slowdown: shared over alone, with the 95 % interval where n allows.")
+
+
+def _estimate_cell(estimate: Estimate | None) -> Cell:
+    if estimate is None:
+        return Cell(fmt.UNKNOWN, tone="muted")
+    return Cell(estimate_text(estimate, basis=False), basis=estimate.basis)
+
+
+def _occupancy(device: Device, kernels: pl.DataFrame | None) -> Section:
+    blocks: list[Block] = []
+    occupancy = device.occupancy
+    if occupancy is None:
+        blocks.append(Note("Occupancy could not be modelled", _why(device, "occupancy")))
+    else:
+        check = occupancy.check_against_counters
+        facts = [
+            Fact("SMs active", fmt.percent(occupancy.sm_active), "mean over the window", occupancy.basis),
+            Fact("Warp slots in use", fmt.percent(occupancy.warps), "mean over the window", occupancy.basis),
+        ]
+        if check is not None:
+            facts.append(
+                Fact("SMs active by counter", fmt.percent(check.sm_active), f"n = {check.n}", "sampled")
+            )
+        blocks.append(Facts(tuple(facts)))
+        blocks.append(
+            Chart(
+                chart_key("occupancy", device.device_id),
+                "Modelled occupancy over time",
+                "Mean resident warps over all warp slots of the device, stacked by tenant. Replayed from launch "
+                "configurations: no supported interface measures this per SM.",
+            )
+        )
+        if check is None:
+            text = "No counter samples to check the model against. " + _optional_why(device, "gpu_metrics")
+            blocks.append(Para(text.strip(), "muted"))
+        else:
+            blocks.append(Para(f"Against counters: {visible(check.detail, _LONG)}"))
+        if occupancy.limiters:
+            rows = tuple(
+                (Cell(visible(k, 24)), Cell(fmt.percent(v)))
+                for k, v in sorted(occupancy.limiters.items(), key=lambda kv: -kv[1])
+            )
+            columns = (
+                Column("Limiting resource"),
+                Column("Kernel time under it", "ties count for each", True),
+            )
+            blocks.append(Table(columns, rows, "What limits occupancy (modelled)."))
+    blocks += _kernel_blocks(device, kernels)
+    return Section("occupancy", "How full the SMs were (modelled)", tuple(blocks))
+
+
+def _optional_why(device: Device, key: str) -> str:
+    return _why(device, key) if device.missing_for(key) else ""
+
+
+def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
+    if kernels is None:
+        return [Para("Launch configurations were not handed to this report.", "muted")]
+    mine = [row for row in kernels.iter_rows(named=True) if row["device_id"] == device.device_id]
+    if not mine:
+        return [Para("No kernel launch was captured on this device.", "muted")]
+    mine.sort(key=lambda row: -int(row["total_ns"]))
+    labels = tenant_labels(device.tenants)
+    rows = tuple(_kernel_row(row, labels) for row in mine[:TOP_KERNELS])
+    columns = (
+        Column("Kernel"),
+        Column("Tenant"),
+        Column("Time", "sum of durations", True),
+        Column("Launches", numeric=True),
+        Column("Grid × block", "blocks × threads", True),
+        Column("Registers", "per thread", True),
+        Column("Shared", "per block", True),
+        Column("Occupancy", "theoretical", True),
+        Column("Limited by"),
+        Column("Waves", "below 1 leaves SMs empty", True),
+    )
+    more = f" of {fmt.count(len(mine))}" if len(mine) > TOP_KERNELS else ""
+    return [
+        Chart(
+            chart_key("limiters", device.device_id),
+            "What limits each kernel",
+            "Theoretical occupancy of the kernels with most time, coloured by the limiting resource.",
+        ),
+        Table(
+            columns, rows, f"Launch configurations with most time: {len(rows)}{more}. Occupancy is modelled."
+        ),
+    ]
+
+
+def _kernel_row(row: Mapping[str, object], labels: Mapping[int, str]) -> tuple[Cell, ...]:
+    def whole(key: str) -> int | None:
+        value = row.get(key)
+        return int(value) if isinstance(value, int) else None
+
+    def real(key: str) -> float | None:
+        value = row.get(key)
+        return float(value) if isinstance(value, int | float) else None
+
+    def words(key: str) -> str:
+        value = row.get(key)
+        return visible(value if isinstance(value, str) else None)
+
+    tenant = whole("tenant_id")
+    owner = fmt.UNKNOWN if tenant is None else labels.get(tenant, f"#{tenant}")
+    grid, block = whole("grid_blocks"), whole("block_threads")
+    shape = fmt.UNKNOWN if grid is None or block is None else f"{fmt.count(grid)} × {fmt.count(block)}"
+    reason = row.get("reason")
+    limit = words("limiters") or (visible(reason, 200) if isinstance(reason, str) else fmt.UNKNOWN)
+    return (
+        Cell(words("short_name") or words("name") or "unnamed", tone="code", note=words("name")),
+        Cell(owner),
+        Cell(fmt.duration(whole("total_ns"))),
+        Cell(fmt.count(whole("launches"))),
+        _known(shape),
+        _known(fmt.count(whole("registers_per_thread"))),
+        _known(fmt.bytes_(whole("shared_bytes"))),
+        _known(fmt.percent(real("occupancy"))),
+        Cell(limit),
+        _known(fmt.number(real("waves"))),
+    )
+
+
+def _interference(device: Device) -> Section:
+    blocks: list[Block] = [Para(victim_sentence(device))]
+    figures = device.interference
+    if figures is None:
+        blocks.append(Note("Interference is not known", _why(device, "interference")))
+    else:
+        blocks.append(
+            Facts(
+                (
+                    Fact("ANTT", fmt.number(figures.antt), "mean elapsed slowdown; 1 is none", "inferred"),
+                    Fact(
+                        "STP",
+                        fmt.number(figures.stp),
+                        "sum of 1/slowdown; most is the number of tenants",
+                        "inferred",
+                    ),
+                    Fact("Jain", fmt.number(figures.jain), "fairness; 1 is fair", "inferred"),
+                )
+            )
+        )
+        labels = tenant_labels(device.tenants)
+        if figures.matrix is None:
+            blocks.append(
+                Note("Who slowed whom is not known", _why(device, "interference.matrix", "interference"))
+            )
+        elif figures.matrix:
+            rows = tuple(
+                (
+                    Cell(labels.get(c.victim, f"#{c.victim}")),
+                    Cell(labels.get(c.aggressor, f"#{c.aggressor}")),
+                    _known(fmt.ratio(c.slowdown)),
+                    _known(
+                        fmt.UNKNOWN if c.low is None or c.high is None else f"{c.low:.2f} to {c.high:.2f}"
+                    ),
+                    Cell(fmt.count(c.n)),
+                )
+                for c in sorted(figures.matrix, key=lambda c: -(c.slowdown or 0))
+            )
+            columns = (
+                Column("Victim"),
+                Column("Beside"),
+                Column("Slowdown", "elapsed", True),
+                Column("95 % interval", numeric=True),
+                Column("n", numeric=True),
+            )
+            blocks.append(Table(columns, rows, "Who slowed whom."))
+    blocks += _cause_blocks(device)
+    return Section("interference", "Who was slowed, by whom", tuple(blocks))
+
+
+def _cause_blocks(device: Device) -> list[Block]:
+    known = [t for t in device.tenants if t.causes is not None]
+    answer: list[Block] = [
+        Para(f"Is sharing this GPU the cause? {_sentence(_capital(cause_sentence(device)))}")
+    ]
+    if not known:
+        return answer
+    labels = tenant_labels(device.tenants)
+    names = ("launch", "queue", "not_resident", "switch", "execution", "unexplained")
+    rows = tuple(
+        (
+            Cell(labels[t.tenant_id], tone="code"),
+            *(_known(fmt.percent(getattr(t.causes, name))) for name in names),
+        )
+        for t in known
+    )
+    columns = (Column("Tenant"), *(Column(n.replace("_", " ").capitalize(), numeric=True) for n in names))
+    caption = (
+        "Where the added latency went: parts of it, summing to 100 %. "
+        + "; ".join(_CAUSE_WORDS.values())
+        + "."
+    )
+    return [*answer, Table(columns, rows, caption)]
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _advice(device: Device) -> Section:
+    if not device.advice:
+        text = "Nothing can be advised on this evidence. " + _optional_why(device, "advice")
+        return Section("advice", "What to change", (Para(text.strip()),))
+    blocks: list[Block] = []
+    for number, item in enumerate(device.advice, 1):
+        blocks.append(Note(f"{number}. {visible(item.action, 200)}", _sentence(visible(item.why, _LONG))))
+        if item.commands:
+            blocks.append(Commands(tuple(visible(line, None) for line in item.commands)))
+        parts = [
+            f"Expected: {visible(item.expected, _LONG) or 'cannot be said'}.",
+            f"At most: {visible(item.bound, _LONG) or fmt.UNKNOWN}." if item.bound else "",
+            f"Undo: {visible(item.undo, _LONG)}." if item.undo else "",
+        ]
+        blocks.append(Para(" ".join(p.replace("..", ".") for p in parts if p), "muted"))
+    return Section("advice", "What to change", tuple(blocks))
+
+
+def _quality(report: Report) -> Section:
+    if not report.quality:
+        return Section("quality", "Data quality", (Para("Nothing odd was counted in the data."),))
+    order = {"error": 0, "data-loss": 1, "notice": 2, "info": 3}
+    rows = tuple(
+        (
+            Cell(row.severity, tone="bad" if order[row.severity] < 2 else "plain"),
+            Cell(visible(row.name), tone="code"),
+            Cell(fmt.count(row.count)),
+            Cell(visible(row.detail, _LONG)),
+        )
+        for row in sorted(report.quality, key=lambda r: (order[r.severity], r.name))
+    )
+    columns = (Column("Severity"), Column("Counter"), Column("Count", numeric=True), Column("Detail"))
+    return Section("quality", "Data quality", (Table(columns, rows),))
+
+
+def _provenance(report: Report, main: Device | None, command: str, generated_with: str) -> Section:
+    rows = [
+        ("Window (UTC)", window_text(report, main)),
+        ("Clock uncertainty", fmt.duration(report.clock.uncertainty_ns)),
+        ("Versions", versions_text(report)),
+        ("Contract", report.schema_id),
+    ]
+    if generated_with:
+        rows.append(("Generated with", visible(generated_with, _LONG)))
+    if command:
+        rows.append(("Command", visible(command, _LONG)))
+    for device in report.devices:
+        parts = [
+            f"{fmt.count(device.sm_count)} SMs" if device.sm_count is not None else "SM count not known",
+            f"compute capability {visible(device.compute_capability, 12) or fmt.UNKNOWN}",
+            f"uuid {visible(device.uuid) or fmt.UNKNOWN}",
+        ]
+        if device.memory is not None:
+            parts.append(
+                f"memory {fmt.bytes_(device.memory.total_bytes)}, peak {fmt.bytes_(device.memory.peak_bytes)}"
+            )
+        rows.append((device_title(device), ", ".join(parts)))
+    about = Table(
+        (Column("What"), Column("Value")),
+        tuple((Cell(a), Cell(b, tone="plain")) for a, b in rows),
+        "This report.",
+    )
+    captures = tuple(
+        (
+            Cell(str(index)),
+            Cell(visible(c.path, 120), tone="code"),
+            _known(visible(c.nsys_version) or fmt.UNKNOWN),
+            _known(visible(c.schema_version) or fmt.UNKNOWN),
+            _known(fmt.utc(report.clock.origin_utc_ns, c.start_ns)),
+            _known(fmt.duration(None if c.start_ns is None or c.end_ns is None else c.end_ns - c.start_ns)),
+            _known(fmt.duration(c.clock_offset_ns)),
+            _known(fmt.duration(c.clock_uncertainty_ns)),
+        )
+        for index, c in enumerate(report.captures)
+    )
+    columns = (
+        Column("#", numeric=True),
+        Column("Capture"),
+        Column("nsys"),
+        Column("Schema"),
+        Column("First record"),
+        Column("Length", numeric=True),
+        Column("Clock offset", numeric=True),
+        Column("Uncertainty", numeric=True),
+    )
+    read: Block = Table(columns, captures, "Captures.") if captures else Para("No capture was read.", "muted")
+    return Section("provenance", "Where this comes from", (about, read))
+
+
+def _glossary() -> Section:
+    rows = tuple((Cell("", basis=word), Cell(text)) for word, text in BASIS_TEXT.items())
+    return Section(
+        "glossary", "What the basis words mean", (Table((Column("Word"), Column("Meaning")), rows),)
+    )

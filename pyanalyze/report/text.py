@@ -1,0 +1,193 @@
+"""The report as plain text: a first screen to paste into a chat, and the whole.
+
+No terminal colours inside: the command line adds them.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from pyanalyze.report import format as fmt
+from pyanalyze.report.escape import visible
+from pyanalyze.report.model import Device, Missing, Report
+from pyanalyze.report.page import (
+    Block,
+    Cell,
+    Chart,
+    Commands,
+    Facts,
+    Fold,
+    Note,
+    Para,
+    Table,
+    agreement_text,
+    build,
+    cause_sentence,
+    device_title,
+    held_sentence,
+    main_device,
+    verdict_sentence,
+    versions_text,
+    victim_sentence,
+    window_text,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["FIRST_SCREEN_COLUMNS", "FIRST_SCREEN_LINES", "first_screen", "render_text"]
+
+FIRST_SCREEN_LINES = 15
+FIRST_SCREEN_COLUMNS = 100
+_LABEL = 13
+_WIDTH = 100
+
+
+def first_screen(report: Report) -> str:
+    """At most 15 lines of at most 100 columns, to paste into a chat.
+
+    Returns
+    -------
+    str
+        Lines joined by newlines, with one at the end.
+    """
+    device = main_device(report)
+    if device is None:
+        lines = [_line("Verdict", "no GPU was found in what was read")]
+    else:
+        lines = _device_lines(report, device)
+    lines.append(_line("Versions", versions_text(report)))
+    if report.synthetic:
+        lines.insert(0, "SYNTHETIC CAPTURE: made by a generator; it proves nothing about real hardware.")
+    return "\n".join(lines[:FIRST_SCREEN_LINES]) + "\n"
+
+
+def _device_lines(report: Report, device: Device) -> list[str]:
+    advice = (
+        visible(device.advice[0].action, None) if device.advice else "nothing can be advised on this evidence"
+    )
+    lost = sum(row.count for row in report.quality if row.severity in ("data-loss", "error"))
+    lines = [
+        *_lines("Verdict", _verdict(device), 2),
+        _line("Configured", agreement_text(device)),
+        *_lines("Held by", held_sentence(device).removeprefix("Held by "), 2),
+        *_lines("Slowed", victim_sentence(device).removeprefix("Worst victim: "), 2),
+        *_lines("GPU to blame", cause_sentence(device), 2),
+        _line("Do", advice),
+        _line("Not seen", _not_seen(device.sharing.missing)),
+        _line("Window", window_text(report, device)),
+    ]
+    if lost:
+        lines.append(_line("Data lost", f"{fmt.count(lost)} rows or records; sums may be too small"))
+    others = [d for d in report.devices if d is not device]
+    if others:
+        names = "; ".join(f"{device_title(d)}: {d.sharing.mode} {d.sharing.confidence:.2f}" for d in others)
+        lines.insert(2, _line("Also", names))
+    return lines
+
+
+def _verdict(device: Device) -> str:
+    sharing = device.sharing
+    if sharing.mode == "undetermined":
+        return verdict_sentence(device)
+    return f"{sharing.mode}, confidence {sharing.confidence:.2f} ({sharing.basis}), on {device_title(device)}"
+
+
+def _not_seen(missing: list[Missing]) -> str:
+    if not missing:
+        return "nothing that is needed is missing"
+    return (
+        f"{', '.join(visible(m.what, 30) for m in missing)} ({len(missing)}; `info` says how to capture them)"
+    )
+
+
+def _lines(label: str, text: str, most: int) -> list[str]:
+    room = FIRST_SCREEN_COLUMNS - _LABEL
+    parts = textwrap.wrap(text, room, break_long_words=True, break_on_hyphens=False) or [""]
+    if len(parts) > most:
+        last = parts[most - 1][: room - 1].rstrip()
+        parts = [*parts[: most - 1], last + "…"]
+    return [f"{label if i == 0 else '':<{_LABEL}}{part}" for i, part in enumerate(parts)]
+
+
+def _line(label: str, text: str) -> str:
+    return _lines(label, text, 1)[0]
+
+
+def render_text(report: Report, kernels: pl.DataFrame | None = None, *, command: str = "") -> str:
+    """The whole report as plain text, 100 columns wide where tables allow.
+
+    Parameters
+    ----------
+    report
+        The answer.
+    kernels
+        The ``kernel_occupancy`` table, for the table of kernels.
+    command
+        How it was made, for the provenance.
+    """
+    page = build(report, kernels, command=command)
+    out = [page.title, "=" * len(page.title), page.subtitle, ""]
+    for note in page.notes:
+        out += [f"! {note.title.upper()}: {note.text}", ""]
+    out += ["\n".join(textwrap.wrap(line, _WIDTH)) for line in page.lead]
+    for section in page.sections:
+        title = f"{section.title}: {section.device}" if section.device else section.title
+        out += ["", title, "-" * len(title)]
+        for block in section.blocks:
+            out += _block(block)
+    return "\n".join(out).rstrip() + "\n"
+
+
+def _block(block: Block) -> list[str]:
+    match block:
+        case Para(text=text):
+            return textwrap.wrap(text, _WIDTH)
+        case Note(title=title, text=text):
+            return textwrap.wrap(f"* {title}. {text}", _WIDTH, subsequent_indent="  ")
+        case Facts(facts=facts):
+            wide = max((len(f.label) for f in facts), default=0)
+            return [
+                f"{f.label:<{wide}}  {f.value}" + "".join(f" ({x})" for x in (f.note, f.basis) if x)
+                for f in facts
+            ]
+        case Commands(lines=lines):
+            return [f"    {line}" for line in lines]
+        case Table():
+            return _table(block)
+        case Fold(title=title, blocks=blocks):
+            return [f"{title}:", *(line for inner in blocks for line in _block(inner))]
+        case Chart():
+            return []
+
+
+def cell_text(cell: Cell) -> str:
+    """Value and basis on one line."""
+    return f"{cell.text} [{cell.basis}]" if cell.text and cell.basis else cell.text or cell.basis or ""
+
+
+def _table(table: Table) -> list[str]:
+    # Long texts (details, reasons) go on lines of their own, so that columns stay readable.
+    heads = [f"{c.title} ({c.unit})" if c.unit else c.title for c in table.columns]
+    rows = [[cell_text(c) for c in row] for row in table.rows]
+    widths = [max([len(h), *(len(row[i]) for row in rows if len(row[i]) <= 40)]) for i, h in enumerate(heads)]
+    if sum(widths) + 2 * len(widths) <= _WIDTH and all(len(text) <= 40 for row in rows for text in row):
+        body = [heads, *rows]
+        lines = [
+            "  ".join(
+                text.rjust(w) if c.numeric else text.ljust(w)
+                for text, w, c in zip(row, widths, table.columns, strict=True)
+            ).rstrip()
+            for row in body
+        ]
+    else:
+        lines = []
+        for row in rows:
+            first, *rest = row
+            lines.append(f"- {heads[0]}: {first}")
+            for head, text in zip(heads[1:], rest, strict=True):
+                lines += textwrap.wrap(
+                    f"{head}: {text}", _WIDTH - 4, initial_indent="    ", subsequent_indent="      "
+                )
+    return [table.caption, *lines] if table.caption else lines

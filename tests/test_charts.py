@@ -1,0 +1,156 @@
+"""Charts: what is drawn, not how it looks."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from typing import Any
+
+import altair as alt
+import polars as pl
+import pytest
+import report_examples as examples
+import vl_convert
+
+from pyanalyze import charts
+
+LABELS = {0: "compute_victim", 1: "pid 30398 (not traced)"}
+WINDOW = (examples.START, examples.START + examples.LENGTH)
+
+
+def _values(spec: Any) -> list[dict[str, Any]]:
+    """Every data row of a specification."""
+    if isinstance(spec, dict):
+        if isinstance(spec.get("values"), list):
+            return list(spec["values"])
+        return list(itertools.chain.from_iterable(_values(v) for v in spec.values()))
+    return list(itertools.chain.from_iterable(map(_values, spec))) if isinstance(spec, list) else []
+
+
+def _spec(chart: alt.TopLevelMixin) -> dict[str, Any]:
+    spec: dict[str, Any] = chart.to_dict()
+    return spec
+
+
+def _rows(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row for data in spec.get("datasets", {}).values() for row in data] or _values(spec)
+
+
+def test_one_colour_per_tenant_whatever_the_order() -> None:
+    assert charts.tenant_colors([5, 1, 9]) == charts.tenant_colors([9, 5, 1, 1])
+    colors = list(charts.tenant_colors(range(18)).values())
+    assert len(set(colors)) == 18
+    assert set(colors[:6]) == {"#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9"}
+
+
+def test_a_tenant_keeps_its_colour_in_every_chart() -> None:
+    ranges = []
+    for chart in (
+        charts.timeline(examples.timeline(), LABELS),
+        charts.slice_lengths(examples.residency().filter(pl.col("tenant_id") == 1), LABELS),
+        charts.usage(examples.tenant_usage(), LABELS),
+        charts.occupancy(examples.sm_occupancy(), LABELS),
+    ):
+        text = json.dumps(_spec(chart))
+        start = text.index('"domain": ["')
+        scale = json.loads("{" + text[start : text.index("}", start)] + "}")
+        ranges.append(dict(zip(scale["domain"], scale["range"], strict=True)))
+    assert all(found[LABELS[1]] == "#E69F00" for found in ranges)
+
+
+def test_timeline_counts_milliseconds_and_keeps_nanoseconds() -> None:
+    spec = _spec(charts.timeline(examples.timeline(), LABELS, window=WINDOW, samples=examples.nvml_samples()))
+    kernel = next(row for row in _rows(spec) if row.get("l") == "kernels")
+    assert (kernel["a"], kernel["b"]) == (0.0, pytest.approx(2511.7))
+    assert kernel["s"] == "1204118277"
+    assert kernel["d"] == "2.512 s"
+    assert kernel["n"] == "spin"
+    assert len(spec["vconcat"]) == 3
+    assert any(param["bind"] == "scales" for param in spec["params"])
+
+
+def test_timeline_takes_device_wide_samples_only() -> None:
+    spec = _spec(charts.timeline(examples.timeline(), LABELS, window=WINDOW, samples=examples.nvml_samples()))
+    values = [row["v"] for row in _rows(spec) if "v" in row]
+    assert 48.0 not in values
+    assert values.count(100.0) == 26
+    assert len(_spec(charts.timeline(examples.timeline(), LABELS))["vconcat"]) == 1
+
+
+def test_timeline_is_bounded_and_loses_no_busy_time() -> None:
+    table = examples.timeline(50_000)
+    spec = _spec(charts.timeline(table, LABELS, window=WINDOW))
+    rows = _rows(spec)
+    assert 500 < len(rows) <= charts.MAX_MARKS
+    assert sum(row["e"] for row in rows if row["l"] == "residency") == 50_000
+    assert "are merged into" in spec["usermeta"]["summary"]
+
+
+def test_slice_histogram_counts_complete_slices_around_the_median() -> None:
+    spec = _spec(charts.slice_lengths(examples.residency(), LABELS))
+    bars = [row for row in _rows(spec) if "n" in row]
+    assert sum(row["n"] for row in bars) == 1213
+    assert sum(row["n"] for row in bars if row["t"] == "compute_victim") == 607
+    # 2.131 ms plus or minus 61 µs; the incomplete slice of 900 ms must not be there.
+    assert all(row["a"] <= 2.192 and row["b"] >= 2.070 for row in bars)
+    assert {row["text"] for row in _rows(spec) if "text" in row} == {"median 2.131 ms"}
+    assert spec["layer"][0]["encoding"]["x"]["scale"]["type"] == "log"
+
+
+def test_occupancy_is_stacked_and_called_modelled() -> None:
+    spec = _spec(charts.occupancy(examples.sm_occupancy(), LABELS, window=WINDOW))
+    first = sorted((row for row in _rows(spec) if row["a"] == 0), key=lambda row: row["y0"])
+    assert [(row["y0"], row["y1"]) for row in first] == [(0.0, 0.33), (0.33, 0.53)]
+    assert "modelled" in json.dumps(spec["encoding"]["y"])
+
+
+def test_occupancy_keeps_its_mean_when_bins_are_merged() -> None:
+    table = examples.sm_occupancy(20_000)
+    rows = _rows(_spec(charts.occupancy(table, LABELS, window=WINDOW)))
+    assert len(rows) <= charts.MAX_MARKS
+    drawn = sum(row["w"] * (row["b"] - row["a"]) for row in rows) * 1e6
+    exact = table.select(((pl.col("end_ns") - pl.col("start_ns")) * pl.col("warps")).sum()).item()
+    assert math.isclose(drawn, exact, rel_tol=1e-3)
+
+
+def test_limiters_tell_apart_not_computed() -> None:
+    rows = _rows(_spec(charts.limiters(examples.kernel_occupancy(3))))
+    assert [row["text"] for row in rows] == ["25%", "28%", "not computed"]
+    assert rows[2]["all"] == "registers were not recorded"
+    assert rows[2]["o"] is None
+
+
+def test_usage_says_what_is_not_known() -> None:
+    rows = _rows(_spec(charts.usage(examples.tenant_usage(), LABELS, window_ns=examples.LENGTH)))
+    assert [row["text"] for row in rows] == [
+        "busy 2.512 s (100.0 %)",
+        "resident 1.231 s (49.0 %)",
+        "charged 1.231 s (49.0 %)",
+        "busy not known",
+        "resident 1.234 s (49.1 %)",
+        "charged not known",
+    ]
+
+
+def test_nothing_to_draw_says_why() -> None:
+    for chart, words in (
+        (charts.timeline(examples.timeline(), LABELS, device_id=9), "No interval"),
+        (charts.slice_lengths(examples.residency(), LABELS, device_id=9), "No complete slice"),
+        (charts.occupancy(examples.sm_occupancy(), LABELS, device_id=9), "could not be modelled"),
+        (charts.limiters(examples.kernel_occupancy(), device_id=9), "No kernel launch"),
+        (charts.usage(examples.tenant_usage(), LABELS, device_id=9), "No tenant"),
+    ):
+        assert words in json.dumps(_spec(chart))
+
+
+@pytest.mark.parametrize("name", examples.HOSTILE.values(), ids=examples.HOSTILE.keys())
+def test_hostile_names_are_escaped_in_pictures(name: str) -> None:
+    labels = {0: name.encode("utf-8", "replace").decode(), 1: "other"}
+    chart = charts.timeline(examples.timeline(10, (labels[0], "x")), labels)
+    svg = vl_convert.vegalite_to_svg(_spec(chart))
+    assert "<script" not in svg
+    assert "<img" not in svg
+    assert "<!--" not in svg
+    assert "\u202e" not in svg
+    assert "k" * 61 not in svg
