@@ -5,6 +5,7 @@
 
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.model import Report, json_schema
+from pyanalyze.report.render import render
 from pyanalyze.report.text import first_screen, render_text
 
-__all__ = ["Report", "first_screen", "json_schema", "render_markdown", "render_text"]
+__all__ = ["Report", "first_screen", "json_schema", "render", "render_markdown", "render_text"]

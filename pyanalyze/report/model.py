@@ -9,9 +9,14 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from pyanalyze.sharing.classify import RelationKind
+from pyanalyze.sharing.evidence import Basis
+from pyanalyze.sharing.rules.base import MODES, Mode
+from pyanalyze.sharing.thresholds import MIN_CONFIDENCE
 
 __all__ = [
     "ABSTAIN_BELOW",
@@ -59,30 +64,8 @@ __all__ = [
 SCHEMA_ID: Literal["pyanalyze.report/1"] = "pyanalyze.report/1"
 
 #: Below this confidence a verdict is ``undetermined``.
-ABSTAIN_BELOW = 0.8
+ABSTAIN_BELOW = MIN_CONFIDENCE
 
-Mode = Literal[
-    "exclusive",
-    "streams",
-    "time-slicing",
-    "mps-pre-volta",
-    "mps",
-    "mps-partitioned",
-    "mps-static-partition",
-    "mig",
-    "mig-shared-ci",
-    "mig+time-slicing",
-    "mig+mps",
-    "vgpu-time-sliced",
-    "vgpu-mig",
-    "green-contexts",
-    "software-limited",
-    "undetermined",
-]
-#: Every mode, in the order of the documentation.
-MODES: tuple[Mode, ...] = get_args(Mode)
-Basis = Literal["observed", "inferred", "modelled", "sampled", "configured"]
-RelationKind = Literal["time-sliced", "side-by-side", "partitioned", "isolated", "apart", "unknown"]
 Severity = Literal["info", "notice", "data-loss", "error"]
 CostKind = Literal["gap", "full"]
 

@@ -1,0 +1,123 @@
+"""A session as one file: HTML with pictures, Markdown, text, or the JSON contract."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Literal
+
+from pyanalyze.exceptions import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import altair as alt
+
+    from pyanalyze.report.model import Report
+    from pyanalyze.session import Session
+
+Format = Literal["html", "md", "json", "txt"]
+
+
+def render(session: Session, fmt: str, *, command: str = "") -> str:
+    """Write everything that is known of a session.
+
+    Parameters
+    ----------
+    session
+        A loaded session.
+    fmt
+        ``html`` (one self-contained file, opens offline), ``md`` (a ticket), ``txt`` (a terminal) or ``json`` (the contract).
+    command
+        How it was made, for the provenance.
+
+    Returns
+    -------
+    str
+        The file's text.
+
+    Raises
+    ------
+    pyanalyze.exceptions.UsageError
+        Another format.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> render(pyanalyze.load(capture), "md").startswith("#")
+    True
+    """
+    report = session.report()
+    if fmt == "json":
+        return report.to_json()
+    kernels = session.kernel_occupancy
+    if fmt == "md":
+        from pyanalyze.report.markdown import render_markdown
+
+        return render_markdown(report, kernels, command=command)
+    if fmt == "txt":
+        from pyanalyze.report.text import render_text
+
+        return render_text(report, kernels, command=command)
+    if fmt == "html":
+        from pyanalyze.report.html import render_html
+
+        tools = ", ".join(f"{name} {version(name)}" for name in ("polars", "altair", "vl-convert-python"))
+        return render_html(report, draw(session, report), tools, kernels=kernels, command=command)
+    raise UsageError(f"no format is named {fmt}; choose from html, md, json, txt")
+
+
+def draw(session: Session, report: Report) -> Mapping[str, alt.TopLevelMixin]:
+    """Draw every chart that a device has data for.
+
+    Parameters
+    ----------
+    session
+        Where the tables come from.
+    report
+        The session's report: which devices and tenants there are.
+
+    Returns
+    -------
+    mapping
+        Charts by :func:`pyanalyze.report.page.chart_key`.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> sorted(draw(session, session.report()))[0]
+    'limiters-0'
+    """
+    import polars as pl
+
+    from pyanalyze import charts
+    from pyanalyze.report.page import chart_key, tenant_labels
+
+    drawn: dict[str, alt.TopLevelMixin] = {}
+    for device in report.devices:
+        if device.window is None:
+            continue
+        number = device.device_id
+        labels = tenant_labels(device.tenants)
+        window = (device.window.start_ns, device.window.end_ns)
+        here = pl.col("device_id") == number
+        lanes = session.timeline(*window)
+        if not lanes.filter(here).is_empty():
+            drawn[chart_key("timeline", number)] = charts.timeline(
+                lanes, labels, device_id=number, window=window, samples=session.nvml_samples
+            )
+        if not session.residency.filter(here & pl.col("complete")).is_empty():
+            drawn[chart_key("slices", number)] = charts.slice_lengths(
+                session.residency, labels, device_id=number
+            )
+        if device.tenants:
+            drawn[chart_key("usage", number)] = charts.usage(
+                session.tenant_usage, labels, device_id=number, window_ns=window[1] - window[0]
+            )
+        if not session.sm_occupancy.filter(here).is_empty():
+            drawn[chart_key("occupancy", number)] = charts.occupancy(
+                session.sm_occupancy, labels, device_id=number, window=window
+            )
+        if not session.kernel_occupancy.filter(here & pl.col("limiters").is_not_null()).is_empty():
+            drawn[chart_key("limiters", number)] = charts.limiters(session.kernel_occupancy, device_id=number)
+    return drawn
