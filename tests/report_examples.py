@@ -253,7 +253,7 @@ def time_sliced(*, synthetic: bool = False) -> Report:
         ),
         advice=[
             Advice(
-                action="Share through MPS instead of time slices: configured, but its daemon was not in effect",
+                action="Share through MPS instead of time slices: configured, but not in effect",
                 commands=["export CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps", "nvidia-cuda-mps-control -d"],
                 expected=None,
                 bound="at most 1.94× throughput, if both fit beside each other",
@@ -381,7 +381,7 @@ def hostile() -> Report:
 
 def timeline(slices: int = 1213, names: tuple[str, str] = ("spin", "spin")) -> pl.DataFrame:
     """The ``timeline`` table of the time-slicing report: two contexts in turn, one traced kernel."""
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for i in range(slices):
         start = START + i * LENGTH // slices
         end = start + LENGTH // slices - min(GAP, LENGTH // slices // 4) if i + 1 < slices else START + LENGTH
@@ -398,7 +398,7 @@ def timeline(slices: int = 1213, names: tuple[str, str] = ("spin", "spin")) -> p
 def residency(slices: int = 1213) -> pl.DataFrame:
     """The ``residency`` table: slices spread evenly around 2.131 ms, so that the median is known by hand."""
     lengths = [SLICE + (i - slices // 2) * 100 for i in range(slices)]
-    rows = []
+    rows: list[tuple[object, ...]] = []
     at = START
     for i, length in enumerate(lengths):
         rows.append((0, i % 2, at, at + length, True))
@@ -414,7 +414,7 @@ def residency(slices: int = 1213) -> pl.DataFrame:
 
 def sm_occupancy(bins: int = 120) -> pl.DataFrame:
     """The ``sm_occupancy`` table: two tenants."""
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for i in range(bins):
         start, end = START + i * LENGTH // bins, START + (i + 1) * LENGTH // bins
         rows.append((0, 0, start, end, 0.33 + 0.1 * (i % 5) / 5, 0.49, "modelled"))
@@ -453,7 +453,7 @@ def kernel_occupancy(count: int = 25, name: str = "void gemm_kernel") -> pl.Data
 
 def nvml_samples() -> pl.DataFrame:
     """Samples beside the capture: utilisation and SM clock every 100 ms."""
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for i in range(26):
         at = START + i * 100_000_000
         rows.append((at, 0, None, "gpu_utilization_pct", 100.0))

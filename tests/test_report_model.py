@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 import report_examples as examples
 from pydantic import ValidationError
@@ -30,8 +30,8 @@ KEYS = {
     "clock": "origin_utc_ns uncertainty_ns",
     "captures": "path nsys_version schema_version start_ns end_ns clock_offset_ns clock_uncertainty_ns",
     "quality": "name severity count detail",
-    "devices": "device_id uuid gpu_uuid window memory name sm_count compute_capability mig sharing relations segments "
-    "context_switches tenants occupancy interference advice",
+    "devices": "device_id uuid gpu_uuid window memory name sm_count compute_capability mig sharing "
+    "relations segments context_switches tenants occupancy interference advice",
     "devices.window": "start_ns end_ns",
     "devices.memory": "total_bytes peak_bytes",
     "devices.sharing": "mode confidence basis configured agrees summary evidence rivals missing",
@@ -41,10 +41,10 @@ KEYS = {
     "devices.sharing.missing": "what why how",
     "devices.relations": "tenants relation confidence co_busy_ns",
     "devices.segments": "start_ns end_ns mode confidence",
-    "devices.context_switches": "count context_creations median_slice_ns median_cost_ns mean_cost_ns cost_kind "
-    "total_cost_ns overhead_fraction endings dropped",
-    "devices.tenants": "tenant_id capture pid host_pid name container pod contexts busy_ns resident_ns charged_ns "
-    "sm_share occupancy memory_peak_bytes slowdown causes",
+    "devices.context_switches": "count context_creations median_slice_ns median_cost_ns mean_cost_ns "
+    "cost_kind total_cost_ns overhead_fraction endings dropped",
+    "devices.tenants": "tenant_id capture pid host_pid name container pod contexts busy_ns resident_ns "
+    "charged_ns sm_share occupancy memory_peak_bytes slowdown causes",
     "devices.tenants.slowdown": "elapsed latency resident",
     "devices.tenants.slowdown.elapsed": "value low high n basis",
     "devices.tenants.causes": "launch queue not_resident switch execution unexplained execution_split",
@@ -113,7 +113,7 @@ def test_floats_are_rounded_and_never_nan() -> None:
 def test_model_is_frozen_and_closed() -> None:
     report = examples.time_sliced()
     with pytest.raises(ValidationError):
-        report.tool.version = "2"  # type: ignore[misc]
+        report.tool.version = "2"
     with pytest.raises(ValidationError, match="surprise"):
         Report.model_validate({**report.to_dict(), "surprise": 1})
     with pytest.raises(ValidationError, match="origin_utc_ns"):

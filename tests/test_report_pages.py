@@ -114,7 +114,7 @@ def test_hostile_names_appear_as_text_only(hostile_page: str) -> None:
     assert "<img src=x" not in hostile_page
     for char in "\0\x07\x1b\u202e\u2066\u200f\u2028":
         assert char not in hostile_page
-    assert "k" * 61 not in "".join(_Parsed(hostile_page).words)
+    assert "k" * 61 not in " ".join(_Parsed(hostile_page).words)
     words = " ".join(_Parsed(hostile_page).words)
     assert "<script>alert(1)</script>" in words
     assert "user\\u202egnp.exe" in words
@@ -186,7 +186,7 @@ def test_a_browser_draws_it_without_a_sound(
         tab = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
         tab.on("console", lambda message: said.append(message.text))
         tab.on("pageerror", lambda error: said.append(str(error)))
-        tab.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+        tab.on("dialog", lambda dialog: said.append(f"dialog: {dialog.message}"))
         tab.on("request", lambda wanted: asked.append(wanted.url))
         tab.goto(path.as_uri())
         tab.wait_for_function(

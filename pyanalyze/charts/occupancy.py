@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import altair as alt
 import polars as pl
@@ -12,6 +13,7 @@ from pyanalyze.charts.style import (
     OTHER,
     decorate,
     empty,
+    inline,
     label_of,
     only_device,
     pan_and_zoom,
@@ -48,8 +50,8 @@ def occupancy(
     Parameters
     ----------
     table
-        The ``sm_occupancy`` table: ``device_id, tenant_id, start_ns, end_ns, warps``, the same time bins for every
-        tenant. Neighbouring bins are averaged where there are too many to draw.
+        The ``sm_occupancy`` table: ``device_id, tenant_id, start_ns, end_ns, warps``, the same time bins for
+        every tenant. Neighbouring bins are averaged where there are too many to draw.
     labels
         Shown name per tenant id.
     device_id
@@ -79,7 +81,7 @@ def occupancy(
                 warps=pl.col("weighted") / bin_ns,
             )
         )
-    rows = []
+    rows: list[dict[str, Any]] = []
     below: dict[int, float] = {}
     ordered = mine.select("start_ns", "tenant_id", "end_ns", "warps").sort("start_ns", "tenant_id")
     for begin, tenant, finish, warps in ordered.iter_rows():
@@ -98,7 +100,7 @@ def occupancy(
         )
     scale = tenant_scale(labels, mine["tenant_id"].unique().to_list())
     chart = (
-        alt.Chart(alt.Data(values=rows))
+        alt.Chart(inline(rows))
         .mark_bar()
         .encode(
             x=alt.X(
@@ -136,7 +138,8 @@ def limiters(table: pl.DataFrame, *, device_id: int = 0, width: int = 720) -> al
     Parameters
     ----------
     table
-        The ``kernel_occupancy`` table: ``device_id, name, short_name, total_ns, launches, occupancy, limiters, reason``.
+        The ``kernel_occupancy`` table: ``device_id, name, short_name, total_ns, launches, occupancy,
+        limiters, reason``.
     device_id
         The device.
     width
@@ -145,7 +148,7 @@ def limiters(table: pl.DataFrame, *, device_id: int = 0, width: int = 720) -> al
     mine = only_device(table, device_id).sort("total_ns", descending=True).head(_KERNELS)
     if mine.is_empty():
         return empty("No kernel launch was captured on this device.")
-    rows = []
+    rows: list[dict[str, Any]] = []
     for rank, row in enumerate(mine.iter_rows(named=True), 1):
         resources = [r.strip() for r in (row["limiters"] or "").split(",") if r.strip()]
         known = row["occupancy"] is not None
@@ -167,7 +170,7 @@ def limiters(table: pl.DataFrame, *, device_id: int = 0, width: int = 720) -> al
     seen = {r["r"] for r in rows if r["o"] is not None}
     domain = [name for name in _LIMITER_COLORS if name in seen] or ["several"]
     scale = alt.Scale(domain=domain, range=[_LIMITER_COLORS[name] for name in domain])
-    base = alt.Chart(alt.Data(values=rows)).encode(
+    base = alt.Chart(inline(rows)).encode(
         y=alt.Y(
             "k:N",
             sort=None,

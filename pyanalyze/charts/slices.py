@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import altair as alt
 import polars as pl
 
-from pyanalyze.charts.style import decorate, empty, label_of, only_device, tenant_scale
+from pyanalyze.charts.style import decorate, empty, inline, label_of, only_device, tenant_scale
 from pyanalyze.report.format import duration
 
 __all__ = ["slice_lengths"]
@@ -25,8 +26,8 @@ def slice_lengths(
     Parameters
     ----------
     table
-        The ``residency`` table: ``device_id, tenant_id, start_ns, end_ns, complete``. Only complete slices count: the
-        others were cut by the recording, not by the scheduler.
+        The ``residency`` table: ``device_id, tenant_id, start_ns, end_ns, complete``. Only complete slices count:
+        the others were cut by the recording, not by the scheduler.
     labels
         Shown name per tenant id.
     device_id
@@ -48,7 +49,7 @@ def slice_lengths(
         .agg(n=pl.len(), median=pl.col("length").median())
         .sort("bin", "tenant_id", nulls_last=True)
     )
-    rows = []
+    rows: list[dict[str, Any]] = []
     below: dict[int, int] = {}
     for step, tenant, n, middle in counts.iter_rows():
         base = below.get(step, 0)
@@ -70,7 +71,7 @@ def slice_lengths(
     room = max(0.1, (1.0 - (high - low)) / 2)
     domain = [10 ** (low - room), 10 ** (high + room)]
     bars = (
-        alt.Chart(alt.Data(values=rows))
+        alt.Chart(inline(rows))
         .mark_bar(binSpacing=1)
         .encode(
             x=alt.X(
@@ -90,7 +91,7 @@ def slice_lengths(
             ],
         )
     )
-    middle_line = alt.Data(values=[{"a": median / 1e6, "text": f"median {duration(median)}"}])
+    middle_line = inline([{"a": median / 1e6, "text": f"median {duration(median)}"}])
     rule = (
         alt.Chart(middle_line).mark_rule(strokeDash=[4, 3], strokeWidth=1.5, color="#8C8C8C").encode(x="a:Q")
     )

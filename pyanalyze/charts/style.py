@@ -14,6 +14,8 @@ __all__ = [
     "MAX_MARKS",
     "OTHER",
     "decorate",
+    "empty",
+    "inline",
     "label_of",
     "only_device",
     "pan_and_zoom",
@@ -88,7 +90,7 @@ def only_device(table: pl.DataFrame, device_id: int) -> pl.DataFrame:
 
 
 def pan_and_zoom() -> alt.Parameter:
-    """Drag along x to move; the wheel zooms with Ctrl or Alt only (a pinch counts as Ctrl), so that pages scroll."""
+    """Drag along x to move; the wheel zooms with Ctrl or Alt only, so that pages scroll (a pinch is Ctrl)."""
     return alt.selection_interval(
         bind="scales", encodings=["x"], name="zoom", zoom="wheel![event.ctrlKey || event.altKey]"
     )
@@ -110,8 +112,17 @@ def decorate(chart: Any, *, gutter: int, summary: str) -> Any:
     return chart.properties(usermeta={"gutter": gutter, "summary": summary})
 
 
+def inline(rows: list[dict[str, Any]]) -> alt.SchemaBase:
+    """Rows as data of a chart. The rows are bounded by the callers: see :data:`MAX_MARKS`."""
+    data: alt.SchemaBase = alt.Data(values=rows)  # type: ignore[no-untyped-call]  # altair's own stub
+    return data
+
+
 def empty(text: str) -> alt.Chart:
     """A chart that says why it shows nothing; never an empty frame."""
-    words = alt.Data(values=[{"text": text}])
-    chart = alt.Chart(words, height=40).mark_text(align="left", x=0, fontSize=12).encode(text="text:N")
+    chart = (
+        alt.Chart(inline([{"text": text}]), height=40)
+        .mark_text(align="left", x=0, fontSize=12)
+        .encode(text="text:N")
+    )
     return decorate(chart, gutter=20, summary=text)  # type: ignore[no-any-return]

@@ -13,6 +13,7 @@ from pyanalyze.charts.style import (
     OTHER,
     decorate,
     empty,
+    inline,
     label_of,
     only_device,
     pan_and_zoom,
@@ -51,8 +52,8 @@ def timeline(
     Parameters
     ----------
     table
-        The ``timeline`` table: ``device_id, tenant_id, lane, start_ns, end_ns, busy_ns, events, label``. More than
-        :data:`~pyanalyze.charts.style.MAX_MARKS` rows are merged per tenant, lane and time bin.
+        The ``timeline`` table: ``device_id, tenant_id, lane, start_ns, end_ns, busy_ns, events, label``.
+        More than :data:`~pyanalyze.charts.style.MAX_MARKS` rows are merged per tenant, lane and time bin.
     labels
         Shown name per tenant id, see :func:`pyanalyze.report.page.tenant_labels`.
     device_id
@@ -132,9 +133,9 @@ def _bounded(mine: pl.DataFrame, start: int, span: int) -> pl.DataFrame:
     )
 
 
-def _rows(marks: pl.DataFrame, labels: Mapping[int, str], start: int) -> alt.Data:
+def _rows(marks: pl.DataFrame, labels: Mapping[int, str], start: int) -> alt.SchemaBase:
     """Short keys: this is the largest part of a report."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for tenant, lane, begin, end, busy, events, name in marks.iter_rows():
         rows.append(
             {
@@ -150,10 +151,10 @@ def _rows(marks: pl.DataFrame, labels: Mapping[int, str], start: int) -> alt.Dat
                 "u": duration(busy),
             }
         )
-    return alt.Data(values=rows)
+    return inline(rows)
 
 
-def _lanes(data: alt.Data, x: alt.X, scale: alt.Scale, width: int) -> alt.LayerChart:
+def _lanes(data: alt.SchemaBase, x: alt.X, scale: alt.Scale, width: int) -> alt.LayerChart:
     tips = [
         alt.Tooltip("t:N", title="Tenant"),
         alt.Tooltip("l:N", title="Lane"),
@@ -180,19 +181,18 @@ def _lanes(data: alt.Data, x: alt.X, scale: alt.Scale, width: int) -> alt.LayerC
         base.transform_filter("datum.l === 'kernels'").mark_bar(height=18, yOffset=-4, strokeWidth=0.5),
         base.transform_filter("datum.l === 'copies'").mark_bar(height=5, yOffset=13, opacity=0.9),
     ]
-    return alt.layer(*layers).properties(width=width, height=alt.Step(48))
+    lanes: alt.LayerChart = alt.LayerChart(layer=layers).properties(width=width, height=alt.Step(48))
+    return lanes
 
 
-def _strips(
-    samples: pl.DataFrame, device_id: int, start: int, end: int, span: int, width: int
-) -> list[alt.Chart]:
+def _strips(samples: pl.DataFrame, device_id: int, start: int, end: int, span: int, width: int) -> list[Any]:
     whole = samples.filter(
         (pl.col("device_id") == device_id)
         & pl.col("pid").is_null()
         & pl.col("time_ns").is_between(start, end)
         & pl.col("value").is_not_null()
     )
-    found: list[tuple[str, float | None, list[dict[str, object]]]] = []
+    found: list[tuple[str, float | None, list[dict[str, Any]]]] = []
     titles: set[str] = set()
     for metric, title, top in _STRIPS:
         kind = "clock" if "clock" in metric else metric
@@ -202,7 +202,7 @@ def _strips(
         titles.add(kind)
         if points.height > MAX_MARKS // 4:
             points = points.gather_every(-(-points.height // (MAX_MARKS // 4)))
-        rows: list[dict[str, object]] = [
+        rows: list[dict[str, Any]] = [
             {"a": (t - start) / 1e6, "v": v, "s": str(t)}
             for t, v in points.select("time_ns", "value").iter_rows()
         ]
@@ -213,7 +213,7 @@ def _strips(
     ]
 
 
-def _strip(title: str, top: float | None, rows: list[dict[str, object]], x: alt.X, width: int) -> alt.Chart:
+def _strip(title: str, top: float | None, rows: list[dict[str, Any]], x: alt.X, width: int) -> Any:
     full = alt.Undefined if top is None else [0, 1.05 * top]
     axis = alt.Axis(
         minExtent=_LABELS,
@@ -221,7 +221,7 @@ def _strip(title: str, top: float | None, rows: list[dict[str, object]], x: alt.
         tickCount=2,
     )
     return (
-        alt.Chart(alt.Data(values=rows))
+        alt.Chart(inline(rows))
         .mark_line(interpolate="step-after", strokeWidth=1.5, color=OTHER, point={"size": 12, "color": OTHER})
         .encode(
             x=x,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import altair as alt
 import polars as pl
 
-from pyanalyze.charts.style import MAX_MARKS, decorate, empty, label_of, only_device, tenant_scale
+from pyanalyze.charts.style import MAX_MARKS, decorate, empty, inline, label_of, only_device, tenant_scale
 from pyanalyze.report.format import duration, percent
 
 __all__ = ["usage"]
@@ -41,7 +42,7 @@ def usage(
     mine = only_device(table, device_id).sort("tenant_id").head(MAX_MARKS // len(_KINDS))
     if mine.is_empty():
         return empty("No tenant was seen on this device.")
-    rows = []
+    rows: list[dict[str, Any]] = []
     for row in mine.iter_rows(named=True):
         for kind, column, _ in _KINDS:
             value = row[column]
@@ -56,7 +57,7 @@ def usage(
             )
     order = [kind for kind, _, _ in _KINDS]
     top = max([r["x"] for r in rows] + [(window_ns or 0) / 1e6, 1e-6])
-    base = alt.Chart(alt.Data(values=rows)).encode(
+    base = alt.Chart(inline(rows)).encode(
         y=alt.Y(
             "t:N",
             title=None,

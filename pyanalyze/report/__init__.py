@@ -1,6 +1,6 @@
 """Everything that shows an answer: the JSON contract and its HTML, Markdown and text pictures.
 
-``pyanalyze.report.html`` is imported where it is needed: it needs altair and vl-convert, which are slow to load.
+``pyanalyze.report.html`` is imported where it is needed: altair and vl-convert are slow to load.
 """
 
 from pyanalyze.report.markdown import render_markdown

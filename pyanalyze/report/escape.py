@@ -89,8 +89,8 @@ _MENTION = re.compile(r"[@#!](?=\w)")
 def markdown(text: str) -> str:
     """Escape shown text (see :func:`visible`) for a Markdown paragraph or table cell.
 
-    Numeric entities instead of backslashes: they work inside tables on every forge. ``@name`` and ``#12`` get a
-    zero-width space, so that they notify nobody and link nothing.
+    Numeric entities instead of backslashes: they work inside tables on every forge. ``@name`` and ``#12`` get
+    a zero-width space, so that they notify nobody and link nothing.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """One self-contained HTML file that an engineer attaches to a ticket.
 
-It loads nothing: one vega bundle, one script and one style sheet are inlined, and a content security policy with
-the hashes of the two scripts forbids everything else, so that a name that slipped through could still not run.
+It loads nothing: one vega bundle, one script and one style sheet are inlined, and a content security policy
+with the hashes of the two scripts forbids everything else: a name that slipped through could still not run.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def render_html(
     Returns
     -------
     str
-        UTF-8 text. Where it would pass :data:`MAX_BYTES`, the static pictures that readers without JavaScript see
-        are left out, the largest first; then, with very many devices, whole charts, which the page says.
+        UTF-8 text. Where it would pass :data:`MAX_BYTES`, the static pictures that readers without JavaScript
+        see are left out, the largest first; then, with very many devices, whole charts, which the page says.
     """
     page = build(report, kernels, command=command, generated_with=generated_with)
     drawn = {key: _draw(chart) for key, chart in charts.items()}
@@ -97,7 +97,7 @@ def render_html(
 
 
 def _shrink(drawn: dict[str, _Drawn]) -> bool:
-    """Leave out the largest static picture, or when there is none the largest chart; ``False``: nothing is left."""
+    """Leave out the largest static picture, else the largest chart; ``False``: nothing is left."""
     for part in ("svg", "spec"):
         largest = max(drawn.values(), key=lambda d: len(getattr(d, part)), default=None)
         if largest is not None and getattr(largest, part):
@@ -181,7 +181,8 @@ def _asset(name: str) -> str:
 def _bundle() -> str:
     """Vega, vega-lite and vega-embed, once per report."""
     # HTML parsers turn CR into LF before hashing and would end the script at a closing tag.
-    text = str(vl_convert.javascript_bundle()).replace("\r\n", "\n").replace("\r", "\n")
+    text = str(vl_convert.javascript_bundle())  # type: ignore[call-arg]  # optional, its stub says not
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     return re.sub(r"<(?=/script|!--|script)", r"\\x3c", text, flags=re.IGNORECASE)
 
 

@@ -281,7 +281,8 @@ def held_sentence(device: Device) -> str:
     switches = device.context_switches
     if switches is not None and switches.count:
         kind = f" ({switches.cost_kind})" if switches.cost_kind else ""
-        text += f"; {fmt.count(switches.count)} switches, median cost {fmt.duration(switches.median_cost_ns)}{kind},"
+        cost = fmt.duration(switches.median_cost_ns)
+        text += f"; {fmt.count(switches.count)} switches, median cost {cost}{kind},"
         if switches.overhead_fraction is not None:
             text += f" took {fmt.percent(switches.overhead_fraction)} of it"
     return text.rstrip(",") + "."
@@ -403,7 +404,8 @@ def versions_text(report: Report) -> str:
 
 SYNTHETIC = Note(
     "Synthetic capture",
-    "This capture was made by a generator, not recorded on a GPU. Its numbers prove nothing about real hardware.",
+    "This capture was made by a generator, not recorded on a GPU. "
+    "Its numbers prove nothing about real hardware.",
     "warning",
 )
 
@@ -556,7 +558,7 @@ def _verdict(device: Device) -> Section:
     else:
         blocks.append(Para(f"Configured: {agreement_text(device)}.", "muted"))
     if sharing.evidence:
-        columns = (
+        columns: tuple[Column, ...] = (
             Column("Evidence"),
             Column("Supports"),
             Column("Speaks against"),
@@ -591,7 +593,7 @@ def _verdict(device: Device) -> Section:
     if queries:
         blocks.append(Fold("Queries that show the same in the export", (Commands(queries),)))
     if sharing.rivals:
-        rows = tuple(
+        rows: tuple[tuple[Cell, ...], ...] = tuple(
             (Cell(r.mode), Cell(f"{r.confidence:.2f}"), Cell(visible(r.why_not, _LONG)))
             for r in sharing.rivals
         )
@@ -665,8 +667,9 @@ def _held(device: Device) -> Section:
         Chart(
             chart_key("timeline", device.device_id),
             "Timeline",
-            "One lane per tenant: kernels as solid bars, whole graph launches as rounded bars, copies as thin bars, "
-            "shading where its context held the engine. Drag to move, Ctrl + scroll or pinch to zoom, double-click to reset.",
+            "One lane per tenant: kernels as solid bars, whole graph launches as rounded bars, copies as "
+            "thin bars, shading where its context held the engine. Drag to move, Ctrl + scroll or pinch to zoom, "
+            "double-click to reset.",
         )
     )
     switches = device.context_switches
@@ -752,8 +755,8 @@ def _tenants(device: Device) -> Section:
         Chart(
             chart_key("usage", device.device_id),
             "Busy, resident and charged time per tenant",
-            "Busy: its kernels were in flight by their recorded intervals, switched out or not. Charged: the part of "
-            "that in which it really held the engine.",
+            "Busy: its kernels were in flight by their recorded intervals, switched out or not. Charged: the "
+            "part of that in which it really held the engine.",
         ),
         Table(columns, tuple(rows), "Time and memory; shares are of the window."),
         _slowdown_table(device, labels),
@@ -820,8 +823,8 @@ def _occupancy(device: Device, kernels: pl.DataFrame | None) -> Section:
             Chart(
                 chart_key("occupancy", device.device_id),
                 "Modelled occupancy over time",
-                "Mean resident warps over all warp slots of the device, stacked by tenant. Replayed from launch "
-                "configurations: no supported interface measures this per SM.",
+                "Mean resident warps over all warp slots of the device, stacked by tenant. Replayed from "
+                "launch configurations: no supported interface measures this per SM.",
             )
         )
         if check is None:
