@@ -28,13 +28,11 @@ __all__ = ["timeline"]
 _LABELS = 150
 _GUTTER = _LABELS + 46
 
-#: Metrics of the strip below, in this order: canonical name, axis title, highest value shown (or none).
-_STRIPS: tuple[tuple[str, str, float | None], ...] = (
-    ("gpu_utilization_pct", "GPU util. (%)", 100.0),
-    ("sm_clock_mhz", "SM clock (MHz)", None),
-    ("clock_sm_mhz", "SM clock (MHz)", None),
-    ("graphics_clock_mhz", "Clock (MHz)", None),
-    ("clock_graphics_mhz", "Clock (MHz)", None),
+#: Metrics of the strip below, in this order: canonical name, axis title, highest value shown (or none), unit of the
+#: canonical name per unit of the axis.
+_STRIPS: tuple[tuple[str, str, float | None, float], ...] = (
+    ("gpu_utilization_pct", "GPU util. (%)", 100.0, 1.0),
+    ("clock_sm_hz", "SM clock (MHz)", None, 1e6),
 )
 
 
@@ -193,17 +191,14 @@ def _strips(samples: pl.DataFrame, device_id: int, start: int, end: int, span: i
         & pl.col("value").is_not_null()
     )
     found: list[tuple[str, float | None, list[dict[str, Any]]]] = []
-    titles: set[str] = set()
-    for metric, title, top in _STRIPS:
-        kind = "clock" if "clock" in metric else metric
+    for metric, title, top, unit in _STRIPS:
         points = whole.filter(pl.col("metric").cast(pl.String) == metric).sort("time_ns")
-        if points.is_empty() or kind in titles:
+        if points.is_empty():
             continue
-        titles.add(kind)
         if points.height > MAX_MARKS // 4:
             points = points.gather_every(-(-points.height // (MAX_MARKS // 4)))
         rows: list[dict[str, Any]] = [
-            {"a": (t - start) / 1e6, "v": v, "s": str(t)}
+            {"a": (t - start) / 1e6, "v": v / unit, "s": str(t)}
             for t, v in points.select("time_ns", "value").iter_rows()
         ]
         found.append((title, top, rows))
@@ -222,7 +217,8 @@ def _strip(title: str, top: float | None, rows: list[dict[str, Any]], x: alt.X, 
     )
     return (
         alt.Chart(inline(rows))
-        .mark_line(interpolate="step-after", strokeWidth=1.5, color=OTHER, point={"size": 12, "color": OTHER})
+        # A sample covers the time before it, so the step ends at its point.
+        .mark_line(interpolate="step-before", strokeWidth=1.5, color=OTHER, point={"size": 12, "color": OTHER})
         .encode(
             x=x,
             y=alt.Y(
