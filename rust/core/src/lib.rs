@@ -1,4 +1,5 @@
 //! Reads GPU captures and reconstructs who held the GPU, when, and how full it was.
+pub mod clock;
 pub mod error;
 pub mod facts;
 pub mod fold;
@@ -9,6 +10,7 @@ pub mod residency;
 pub mod schema;
 pub mod statistics;
 pub mod tenants;
+pub mod timeline;
 pub mod watch;
 
 pub use error::{Error, Result};
