@@ -1,4 +1,5 @@
 //! Reads GPU captures and reconstructs who held the GPU, when, and how full it was.
+pub mod clock;
 pub mod device;
 pub mod error;
 pub mod facts;
@@ -13,6 +14,7 @@ pub mod schema;
 pub mod sqlite;
 pub mod statistics;
 pub mod tenants;
+pub mod timeline;
 pub mod watch;
 
 pub use error::{Error, Result};

@@ -2,7 +2,10 @@
 //!
 //! The captures stand outside the repository; without them this says so and passes.
 
-use std::path::PathBuf;
+// A test may stop at the first surprise, also in its helpers.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stdout)]
+
+use std::path::{Path, PathBuf};
 
 use arrow_array::{Array, Int64Array, UInt16Array, UInt32Array, UInt64Array, UInt8Array};
 use pyanalyze_core::fold::Tables;
@@ -26,14 +29,14 @@ fn capture(name: &str) -> Option<PathBuf> {
 }
 
 /// Kernels and switch records only, read without the reader under test elsewhere. One GPU, one capture.
-fn read(path: &PathBuf) -> Tables {
+fn read(path: &Path) -> Tables {
     let uri = format!("file:{}?mode=ro&immutable=1", path.display());
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let db = Connection::open_with_flags(uri, flags).unwrap();
     let rows = |sql: &str, columns: usize| -> Vec<Vec<i64>> {
         let mut statement = db.prepare(sql).unwrap();
         let rows = statement.query_map([], |r| (0..columns).map(|c| r.get(c)).collect()).unwrap();
-        rows.map(|r| r.unwrap()).collect()
+        rows.map(Result::unwrap).collect()
     };
     let pid = |global: i64| ((global as u64 >> 24) & 0xFF_FFFF) as u32;
     let k = rows(

@@ -1,0 +1,588 @@
+//! Which time is it on the session's clock?
+//!
+//! Every capture counts nanoseconds from its own start. A session has one clock: the first capture's.
+//! What puts another capture on it decides how wrong the result may be, and that uncertainty stands in
+//! `capture.clock_uncertainty_ns` for every evidence that compares times of two captures.
+//!
+//! ```text
+//!   first    0----------------------------->          session zero
+//!   second          0----------------------------->   offset = its UTC origin - the first's
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, UInt32Array};
+use arrow_select::take::take_record_batch;
+
+use crate::error::{Error, Result};
+use crate::fold::{concat, Tables, EVENT_TABLES};
+use crate::quality::{self, Quality};
+use crate::residency::at;
+use crate::schema::{self, Columns, Table};
+use crate::watch::Watch;
+
+/// Captures of one host placed by their UTC start: nsys reads the wall clock once per session.
+const SAME_HOST_NS: i64 = 1_000_000;
+/// Captures of one host placed by the operating system's own clock.
+const SAME_CLOCK_NS: i64 = 1_000;
+/// Captures of different hosts: NTP keeps them within milliseconds to tens of milliseconds.
+const OTHER_HOST_NS: i64 = 10_000_000;
+
+/// A time on the clock of a capture, or of the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TraceNs(pub i64);
+
+/// A UTC epoch time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UtcNs(pub i64);
+
+/// A measured mapping from a capture's clock to the session's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Clock {
+    /// UTC time of the session's zero.
+    pub utc_origin: Option<UtcNs>,
+    /// Added to capture times to get session times.
+    pub offset_ns: i64,
+    /// How wrong the offset may be; `None` if the capture cannot be placed.
+    pub uncertainty_ns: Option<i64>,
+}
+
+impl Clock {
+    /// The session time of a time of the capture; `None` outside the range of 64 bits.
+    #[must_use]
+    pub fn session_from_trace(&self, time: TraceNs) -> Option<TraceNs> {
+        time.0.checked_add(self.offset_ns).map(TraceNs)
+    }
+
+    /// The session time of a UTC time.
+    #[must_use]
+    pub fn trace_from_utc(&self, time: UtcNs) -> Option<TraceNs> {
+        time.0.checked_sub(self.utc_origin?.0).map(TraceNs)
+    }
+
+    /// The UTC time of a session time.
+    #[must_use]
+    pub fn utc_from_trace(&self, time: TraceNs) -> Option<UtcNs> {
+        time.0.checked_add(self.utc_origin?.0).map(UtcNs)
+    }
+}
+
+/// What one capture says about its own clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Face {
+    capture: u32,
+    host: Option<String>,
+    utc_ns: Option<i64>,
+    system_ns: Option<i64>,
+}
+
+fn faces(batch: &RecordBatch) -> Result<Vec<Face>> {
+    let columns = Columns::new(&schema::CAPTURE, batch);
+    let (capture, host) = (columns.u32("capture")?, columns.text("host_hash")?);
+    let (utc, system) = (columns.i64("utc_origin_ns")?, columns.i64("system_clock_origin_ns")?);
+    let (shift, epoch) = (columns.i64("export_shift_ns")?, columns.bool("export_normalized")?);
+    Ok((0..columns.rows())
+        .map(|row| Face {
+            capture: capture.value(row),
+            host: host.is_valid(row).then(|| host.value(row).to_owned()),
+            utc_ns: at(utc, row),
+            // The OS clock belongs to the zero of the recording: of no use where the export moved the zero.
+            system_ns: at(system, row).filter(|_| shift.value(row) == 0 && !epoch.value(row)),
+        })
+        .collect())
+}
+
+/// Places `other` on the clock of `first`.
+fn place(first: &Face, other: &Face) -> Clock {
+    let same_host = first.host.is_some() && first.host == other.host;
+    let utc_origin = first.utc_ns.map(UtcNs);
+    let system = first.system_ns.zip(other.system_ns).filter(|_| same_host);
+    let utc = first.utc_ns.zip(other.utc_ns);
+    let placed = match (system, utc) {
+        (Some((a, b)), _) => b.checked_sub(a).map(|offset| (offset, SAME_CLOCK_NS)),
+        (None, Some((a, b))) => {
+            b.checked_sub(a).map(|offset| (offset, if same_host { SAME_HOST_NS } else { OTHER_HOST_NS }))
+        }
+        (None, None) => None,
+    };
+    match placed {
+        Some((offset_ns, uncertainty)) => Clock { utc_origin, offset_ns, uncertainty_ns: Some(uncertainty) },
+        None => Clock { utc_origin, offset_ns: 0, uncertainty_ns: None },
+    }
+}
+
+fn replace(
+    table: &'static Table,
+    batch: &RecordBatch,
+    changes: Vec<(&str, ArrayRef)>,
+) -> Result<RecordBatch> {
+    let mut columns = batch.columns().to_vec();
+    for (name, array) in changes {
+        let slot = table.columns.iter().position(|c| c.name == name);
+        match slot.and_then(|slot| columns.get_mut(slot)) {
+            Some(slot) => *slot = array,
+            None => return Err(Error::schema(&table.id(), format!("column {name} is missing"))),
+        }
+    }
+    RecordBatch::try_new(table.schema(), columns).map_err(|e| Error::schema(&table.id(), e.to_string()))
+}
+
+/// Columns that hold a time on the capture's clock; durations and origins are not among them.
+const TIMES: &[&str] = &["start_ns", "end_ns", "time_ns"];
+
+/// Shifts all times of a batch. A time that leaves 64 bits ends up at their edge: nothing happened there.
+fn shift(table: &'static Table, batch: &RecordBatch, offset_ns: i64) -> Result<RecordBatch> {
+    let columns = Columns::new(table, batch);
+    let mut changes: Vec<(&str, ArrayRef)> = Vec::new();
+    for name in TIMES.iter().filter(|name| table.columns.iter().any(|c| c.name == **name)) {
+        let shifted: Int64Array = columns.i64(name)?.unary(|t| t.saturating_add(offset_ns));
+        changes.push((name, Arc::new(shifted)));
+    }
+    replace(table, batch, changes)
+}
+
+/// Rewrites device ids; an id that the capture's `devices` does not list stays out of the way of all others.
+fn renumber(
+    table: &'static Table,
+    batch: &RecordBatch,
+    ids: &mut BTreeMap<u32, u32>,
+    next: &mut u32,
+) -> Result<RecordBatch> {
+    if !table.columns.iter().any(|c| c.name == "device_id") {
+        return Ok(batch.clone());
+    }
+    let old = Columns::new(table, batch).u32("device_id")?;
+    let new: UInt32Array = old
+        .iter()
+        .map(|id| {
+            id.map(|id| {
+                *ids.entry(id).or_insert_with(|| {
+                    let fresh = *next;
+                    *next = next.saturating_add(1);
+                    fresh
+                })
+            })
+        })
+        .collect();
+    replace(table, batch, vec![("device_id", Arc::new(new))])
+}
+
+fn sorted(table: &'static Table, batch: RecordBatch, order: &str) -> Result<RecordBatch> {
+    let times = Columns::new(table, &batch).i64(order)?;
+    if times.values().is_sorted() {
+        return Ok(batch);
+    }
+    let mut rows: Vec<u32> = (0..u32::try_from(batch.num_rows()).unwrap_or(u32::MAX)).collect();
+    rows.sort_by_key(|row| at(times, *row as usize));
+    take_record_batch(&batch, &UInt32Array::from(rows)).map_err(|e| Error::schema(&table.id(), e.to_string()))
+}
+
+/// Puts captures on one session clock, the first capture's, and their GPUs under one set of ids.
+///
+/// Each element is what the reader made of one capture, with its own `capture` index. Times are shifted by
+/// the difference of the captures' origins, event tables are merged and sorted again, and a GPU that two
+/// captures of one host name by the same UUID becomes one device (without a UUID two captures never share
+/// one). One capture alone keeps its device ids.
+///
+/// # Errors
+/// [`Error::Argument`] for no capture or two with the same index, [`Error::Schema`], [`Error::Cancelled`].
+pub fn join(captures: Vec<Tables>, watch: &dyn Watch) -> Result<Tables> {
+    let missing = || Error::schema(&schema::CAPTURE.id(), "one row per capture is missing");
+    let mut known: Vec<Face> = Vec::new();
+    let mut seen = BTreeSet::new();
+    for tables in &captures {
+        let found = faces(tables.get(schema::CAPTURE.name).ok_or_else(missing)?)?;
+        let [face] = found.as_slice() else { return Err(missing()) };
+        if !seen.insert(face.capture) {
+            return Err(Error::Argument(format!("two captures have the index {}", face.capture)));
+        }
+        known.push(face.clone());
+    }
+    let Some(first) = known.first().cloned() else {
+        return Err(Error::Argument("no capture was given; name at least one .sqlite export".to_owned()));
+    };
+    let single = captures.len() == 1;
+    let mut quality = Quality::default();
+    let mut next_device = 0_u32;
+    let mut by_uuid: BTreeMap<(String, String), u32> = BTreeMap::new();
+    let mut parts: BTreeMap<&'static str, (&'static Table, Vec<RecordBatch>)> = BTreeMap::new();
+    let total = captures.len() as u64;
+    for (done, (tables, face)) in captures.into_iter().zip(&known).enumerate() {
+        watch.progress("join", done as u64, total)?;
+        let clock = if face.capture == first.capture {
+            Clock { utc_origin: first.utc_ns.map(UtcNs), offset_ns: 0, uncertainty_ns: Some(0) }
+        } else {
+            place(&first, face)
+        };
+        if clock.uncertainty_ns.is_none() {
+            let detail = "no start time in common with the first capture: its times are its own";
+            quality.add(Some(face.capture), quality::CAPTURES_APART, 1, detail);
+        }
+        let mut ids = BTreeMap::new();
+        let mut repeated = Vec::new();
+        if let Some(batch) = tables.get(schema::DEVICES.name) {
+            let columns = Columns::new(&schema::DEVICES, batch);
+            let (id, uuid) = (columns.u32("device_id")?, columns.text("uuid")?);
+            for row in 0..columns.rows() {
+                let key = uuid.is_valid(row).then(|| uuid.value(row).to_owned()).zip(face.host.clone());
+                let same = key.as_ref().and_then(|key| by_uuid.get(key)).copied();
+                repeated.push(same.is_some());
+                let new = same.unwrap_or(next_device);
+                if same.is_none() {
+                    next_device = next_device.saturating_add(1);
+                    by_uuid.extend(key.map(|key| (key, new)));
+                }
+                ids.insert(id.value(row), new);
+            }
+        }
+        for (name, batch) in &tables {
+            watch.progress("join", done as u64, total)?;
+            let table = schema::table(name)
+                .ok_or_else(|| Error::schema(name, "is not a table that a capture can have"))?;
+            let mut batch = shift(table, batch, clock.offset_ns)?;
+            if table.name == schema::CAPTURE.name {
+                batch = replace(
+                    table,
+                    &batch,
+                    vec![
+                        ("clock_offset_ns", Arc::new(Int64Array::from(vec![clock.offset_ns]))),
+                        ("clock_uncertainty_ns", Arc::new(Int64Array::from(vec![clock.uncertainty_ns]))),
+                    ],
+                )?;
+            }
+            if !single {
+                batch = renumber(table, &batch, &mut ids, &mut next_device)?;
+            }
+            if table.name == schema::DEVICES.name {
+                // A device that an earlier capture showed keeps that capture's row.
+                let fresh: UInt32Array =
+                    (0..).zip(&repeated).filter(|(_, r)| !**r).map(|(n, _)| Some(n)).collect();
+                batch = take_record_batch(&batch, &fresh)
+                    .map_err(|e| Error::schema(&table.id(), e.to_string()))?;
+            }
+            parts.entry(table.name).or_insert((table, Vec::new())).1.push(batch);
+        }
+    }
+    let found = quality.table()?;
+    if found.num_rows() > 0 {
+        parts.entry(schema::QUALITY.name).or_insert((&schema::QUALITY, Vec::new())).1.push(found);
+    }
+    let mut session = Tables::new();
+    for (name, (table, batches)) in parts {
+        watch.progress("join", total, total)?;
+        let mut batch = concat(table, &batches)?;
+        let order = EVENT_TABLES.iter().find(|(t, _)| t.name == name).map(|(_, order)| *order);
+        let listed = ["api_calls", "nvtx"].contains(&name).then_some("start_ns");
+        if let Some(order) = order.or(listed) {
+            batch = sorted(table, batch, order)?;
+        }
+        session.insert(name, batch);
+    }
+    Ok(session)
+}
+
+/// PCI addresses order as numbers: `0000:3B:00.0` stands before `00000000:AF:00.0`.
+fn bus_key(text: &str) -> Vec<u64> {
+    text.split([':', '.']).map(|part| u64::from_str_radix(part, 16).unwrap_or(u64::MAX)).collect()
+}
+
+#[derive(Debug, Default)]
+struct Board {
+    id: u32,
+    uuid: Option<String>,
+    name: Option<String>,
+    bus: Option<Vec<u64>>,
+}
+
+fn boards(session: &Tables) -> Result<Vec<Board>> {
+    let Some(batch) = session.get(schema::DEVICES.name) else { return Ok(Vec::new()) };
+    let columns = Columns::new(&schema::DEVICES, batch);
+    let id = columns.u32("device_id")?;
+    let (uuid, name, bus) = (columns.text("uuid")?, columns.text("name")?, columns.text("bus_location")?);
+    let get = |c: &arrow_array::StringArray, row| c.is_valid(row).then(|| c.value(row).to_owned());
+    Ok((0..columns.rows())
+        .map(|row| Board {
+            id: id.value(row),
+            uuid: get(uuid, row),
+            name: get(name, row),
+            bus: get(bus, row).map(|text| bus_key(&text)),
+        })
+        .collect())
+}
+
+/// Places `nvml_samples` on the session clock and beside its devices: fills `time_ns` and `device_id`.
+///
+/// A UTC time counts from the session's UTC origin. A local time is read in the time zone of the capture.
+/// A device is found by UUID, else by index (nvidia-smi counts GPUs by PCI address), else by a name that
+/// only one device has.
+///
+/// # Errors
+/// [`Error::Schema`] for tables that are not what they are declared to be.
+pub fn place_samples(samples: &RecordBatch, session: &Tables, quality: &mut Quality) -> Result<RecordBatch> {
+    let table = &schema::NVML_SAMPLES;
+    let columns = Columns::new(table, samples);
+    let mut origin = None;
+    let mut zone_s = None;
+    if let Some(batch) = session.get(schema::CAPTURE.name) {
+        let capture = Columns::new(&schema::CAPTURE, batch);
+        let (utc, zone) = (capture.i64("utc_origin_ns")?, capture.i32("utc_offset_s")?);
+        let offset = capture.i64("clock_offset_ns")?;
+        // The first capture is the session's zero; where it has no UTC start, none can be placed on it.
+        origin = at(utc, 0).and_then(|utc| utc.checked_sub(offset.value(0)));
+        zone_s = (0..capture.rows()).find_map(|row| at(zone, row));
+    }
+    let clock = Clock { utc_origin: origin.map(UtcNs), offset_ns: 0, uncertainty_ns: None };
+    let boards = boards(session)?;
+    let mut by_bus: Vec<&Board> = boards.iter().filter(|b| b.bus.is_some()).collect();
+    by_bus.sort_by(|a, b| a.bus.cmp(&b.bus));
+    // A MIG instance shares its board's address: then an index of a board names no single device.
+    let distinct = by_bus.windows(2).all(|pair| match pair {
+        [a, b] => a.bus != b.bus,
+        _ => true,
+    });
+    let numbered = distinct && by_bus.len() == boards.len();
+    let (utc, local) = (columns.i64("time_utc_ns")?, columns.i64("time_local_ns")?);
+    let (index, uuid, name) =
+        (columns.u32("gpu_index")?, columns.text("gpu_uuid")?, columns.text("gpu_name")?);
+    let (mut by_zone, mut apart, mut strange) = (0_u64, 0_u64, 0_u64);
+    let (mut times, mut devices) = (Vec::new(), Vec::new());
+    for row in 0..columns.rows() {
+        let time = if let Some(utc) = at(utc, row) {
+            clock.trace_from_utc(UtcNs(utc))
+        } else {
+            let zone_ns = zone_s.map(|s| i64::from(s).saturating_mul(1_000_000_000));
+            let utc = at(local, row).zip(zone_ns).and_then(|(local, zone)| local.checked_sub(zone));
+            let time = utc.and_then(|utc| clock.trace_from_utc(UtcNs(utc)));
+            by_zone = by_zone.saturating_add(u64::from(time.is_some()));
+            time
+        };
+        apart = apart.saturating_add(u64::from(time.is_none()));
+        times.push(time.map(|t| t.0));
+        let device = if uuid.is_valid(row) {
+            // A UUID that matches nothing is another GPU, whatever its index or name say.
+            let by_uuid = boards.iter().find(|b| b.uuid.as_deref() == Some(uuid.value(row)));
+            match by_uuid {
+                Some(board) => Some(board.id),
+                None if boards.iter().any(|b| b.uuid.is_some()) => None,
+                None => by_place(row, index, name, &boards, &by_bus, numbered),
+            }
+        } else {
+            by_place(row, index, name, &boards, &by_bus, numbered)
+        };
+        strange = strange.saturating_add(u64::from(device.is_none()));
+        devices.push(device);
+    }
+    quality.add(None, quality::SAMPLES_LOCAL_TIME, by_zone, "read in the time zone of the capture");
+    quality.add(
+        None,
+        quality::SAMPLES_NOT_ALIGNED,
+        apart,
+        "no UTC start of the capture, no time, or no time zone",
+    );
+    let other = if boards.is_empty() { 0 } else { strange };
+    quality.add(None, quality::SAMPLES_OTHER_GPU, other, "");
+    replace(
+        table,
+        samples,
+        vec![
+            ("time_ns", Arc::new(Int64Array::from(times))),
+            ("device_id", Arc::new(UInt32Array::from(devices))),
+        ],
+    )
+}
+
+fn by_place(
+    row: usize,
+    index: &UInt32Array,
+    name: &arrow_array::StringArray,
+    boards: &[Board],
+    by_bus: &[&Board],
+    numbered: bool,
+) -> Option<u32> {
+    let text = name.is_valid(row).then(|| name.value(row));
+    let by_index = at(index, row).filter(|_| numbered).and_then(|n| by_bus.get(n as usize));
+    // A capture may list fewer GPUs than nvidia-smi counts: an index that lands on another name is wrong.
+    let fits = |b: &&&Board| text.is_none() || b.name.is_none() || b.name.as_deref() == text;
+    if let Some(board) = by_index.filter(fits) {
+        return Some(board.id);
+    }
+    let mut same = boards.iter().filter(|b| text.is_some() && b.name.as_deref() == text);
+    match (same.next(), same.next()) {
+        (Some(board), None) => Some(board.id),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::Builder;
+    use crate::tenants::hand::kernels;
+    use crate::watch::{StopAfter, Unwatched};
+    use arrow_array::{BooleanArray, Int32Array, StringArray};
+
+    struct Origin {
+        host: Option<&'static str>,
+        utc: Option<i64>,
+        system: Option<i64>,
+    }
+
+    fn capture(index: u32, origin: &Origin, uuids: &[Option<&str>], kernel_us: i64) -> Tables {
+        let n = uuids.len();
+        let row = Builder::new(&schema::CAPTURE)
+            .put("capture", UInt32Array::from(vec![index]))
+            .put("path", StringArray::from(vec!["x.sqlite"]))
+            .put("size_bytes", Int64Array::from(vec![1]))
+            .put("host_hash", StringArray::from(vec![origin.host]))
+            .put("start_ns", Int64Array::from(vec![5]))
+            .put("utc_origin_ns", Int64Array::from(vec![origin.utc]))
+            .put("utc_offset_s", Int32Array::from(vec![7200]))
+            .put("system_clock_origin_ns", Int64Array::from(vec![origin.system]))
+            .put("export_shift_ns", Int64Array::from(vec![0]))
+            .put("export_normalized", BooleanArray::from(vec![false]))
+            .put("clock_offset_ns", Int64Array::from(vec![0]))
+            .put("synthetic", BooleanArray::from(vec![true]))
+            .finish(1)
+            .unwrap();
+        let devices = Builder::new(&schema::DEVICES)
+            .put("device_id", (0..).take(n).map(Some).collect::<UInt32Array>())
+            .put("capture", UInt32Array::from(vec![index; n]))
+            .put("uuid", StringArray::from(uuids.to_vec()))
+            .put("name", StringArray::from(vec!["board"; n]))
+            // Listed in the opposite order of their addresses.
+            .put(
+                "bus_location",
+                (0..n).map(|d| Some(format!("0000:{:X}:00.0", 0xAF - d))).collect::<StringArray>(),
+            )
+            .put_names("limits_basis", (0..n).map(|_| Some("capture")))
+            .finish(n)
+            .unwrap();
+        let last = n as u32 - 1;
+        let work = kernels(&[(index, 1, last, 1, 7, kernel_us, kernel_us + 10)]);
+        Tables::from([("capture", row), ("devices", devices), ("kernels", work)])
+    }
+
+    const HERE: Origin = Origin { host: Some("a"), utc: Some(1_000_000_000), system: None };
+
+    fn placed(second: &Origin) -> (i64, Option<i64>) {
+        let joined =
+            join(vec![capture(0, &HERE, &[None], 0), capture(1, second, &[None], 0)], &Unwatched).unwrap();
+        let c = Columns::new(&schema::CAPTURE, &joined["capture"]);
+        (c.i64("clock_offset_ns").unwrap().value(1), at(c.i64("clock_uncertainty_ns").unwrap(), 1))
+    }
+
+    #[test]
+    fn how_captures_are_placed_decides_how_wrong_it_may_be() {
+        let later = Some(1_000_500_000);
+        assert_eq!(placed(&Origin { host: Some("a"), utc: later, system: None }), (500_000, Some(1_000_000)));
+        assert_eq!(
+            placed(&Origin { host: Some("b"), utc: later, system: None }),
+            (500_000, Some(10_000_000))
+        );
+        assert_eq!(placed(&Origin { host: None, utc: later, system: Some(1) }), (500_000, Some(10_000_000)));
+        assert_eq!(placed(&Origin { host: Some("a"), utc: None, system: None }), (0, None));
+        // The OS clock of one host beats UTC, which may have stepped in between.
+        let a = Origin { host: Some("a"), utc: Some(1_000), system: Some(70_000) };
+        let b = Origin { host: Some("a"), utc: Some(900_000), system: Some(73_000) };
+        let joined = join(vec![capture(0, &a, &[None], 0), capture(1, &b, &[None], 0)], &Unwatched).unwrap();
+        let c = Columns::new(&schema::CAPTURE, &joined["capture"]);
+        assert_eq!(c.i64("clock_offset_ns").unwrap().values(), &[0, 3_000]);
+        assert_eq!(at(c.i64("clock_uncertainty_ns").unwrap(), 1), Some(1_000));
+    }
+
+    #[test]
+    fn times_are_shifted_and_merged_and_one_gpu_is_one_device() {
+        // first   |kernel at 900 us, device 1 = GPU-b
+        // second       its 100 us is 600 us of the session, its device 0 = GPU-b
+        let second = Origin { host: Some("a"), utc: Some(1_000_500_000), system: None };
+        let tables = vec![
+            capture(0, &HERE, &[Some("GPU-a"), Some("GPU-b")], 900),
+            capture(1, &second, &[Some("GPU-b")], 100),
+        ];
+        let joined = join(tables, &Unwatched).unwrap();
+        let k = Columns::new(&schema::KERNELS, &joined["kernels"]);
+        assert_eq!(k.i64("start_ns").unwrap().values(), &[600_000, 900_000]);
+        assert_eq!(k.u32("capture").unwrap().values(), &[1, 0]);
+        assert_eq!(k.u32("device_id").unwrap().values(), &[1, 1]);
+        assert_eq!(joined["devices"].num_rows(), 2);
+        let c = Columns::new(&schema::CAPTURE, &joined["capture"]);
+        assert_eq!(c.i64("start_ns").unwrap().values(), &[5, 500_005]);
+    }
+
+    #[test]
+    fn without_uuid_or_on_another_host_no_gpu_is_shared() {
+        for (host, uuid) in [("a", None), ("b", Some("GPU-a"))] {
+            let second = Origin { host: Some(host), utc: Some(1_000_000_000), system: None };
+            let tables = vec![capture(0, &HERE, &[uuid], 0), capture(1, &second, &[uuid], 0)];
+            let joined = join(tables, &Unwatched).unwrap();
+            let ids = Columns::new(&schema::DEVICES, &joined["devices"]).u32("device_id").unwrap();
+            assert_eq!(ids.values(), &[0, 1]);
+        }
+    }
+
+    #[test]
+    fn a_shift_beyond_64_bits_is_no_panic() {
+        let second = Origin { host: Some("a"), utc: Some(i64::MAX), system: None };
+        let far = Origin { host: Some("a"), utc: Some(i64::MIN), system: None };
+        for pair in [[&HERE, &second], [&second, &HERE], [&far, &second]] {
+            let tables =
+                vec![capture(0, pair[0], &[None], 0), capture(1, pair[1], &[None], i64::MAX / 1000 - 11)];
+            assert!(join(tables, &Unwatched).is_ok());
+        }
+    }
+
+    #[test]
+    fn nothing_twice_and_cancelled() {
+        assert!(matches!(join(vec![], &Unwatched), Err(Error::Argument(_))));
+        let twice = vec![capture(0, &HERE, &[None], 0), capture(0, &HERE, &[None], 0)];
+        assert!(matches!(join(twice, &Unwatched), Err(Error::Argument(_))));
+        assert!(matches!(join(vec![Tables::new()], &Unwatched), Err(Error::Schema { .. })));
+        let stopped = join(vec![capture(0, &HERE, &[None], 0)], &StopAfter::new(2));
+        assert!(matches!(stopped, Err(Error::Cancelled)));
+        assert_eq!(join(vec![capture(3, &HERE, &[None], 0)], &Unwatched).unwrap()["kernels"].num_rows(), 1);
+    }
+
+    #[test]
+    fn samples_find_their_time_and_gpu() {
+        let n = 6;
+        let samples = Builder::new(&schema::NVML_SAMPLES)
+            .put_names("source", vec![Some("f"); n])
+            .put_names("format", vec![Some("x"); n])
+            // UTC; local (two hours ahead of UTC); none
+            .put(
+                "time_utc_ns",
+                Int64Array::from(vec![Some(1_000_000_700), None, None, Some(0), Some(0), Some(0)]),
+            )
+            .put(
+                "time_local_ns",
+                Int64Array::from(vec![None, Some(7_201_000_000_900), None, None, None, None]),
+            )
+            .put("gpu_uuid", StringArray::from(vec![Some("GPU-b"), None, Some("GPU-zzz"), None, None, None]))
+            .put("gpu_index", UInt32Array::from(vec![Some(9), Some(0), Some(0), Some(1), Some(7), None]))
+            .put(
+                "gpu_name",
+                StringArray::from(vec![None, Some("board"), None, Some("other"), None, Some("board")]),
+            )
+            .put_names("metric", vec![Some("gpu_utilization_pct"); n])
+            .finish(n)
+            .unwrap();
+        let session = join(vec![capture(0, &HERE, &[Some("GPU-a"), Some("GPU-b")], 0)], &Unwatched).unwrap();
+        let mut quality = Quality::default();
+        let placed = place_samples(&samples, &session, &mut quality).unwrap();
+        let c = Columns::new(&schema::NVML_SAMPLES, &placed);
+        let times: Vec<_> = c.i64("time_ns").unwrap().iter().collect();
+        assert_eq!(times[..3], [Some(700), Some(900), None]);
+        // By UUID; by PCI order (device 1 stands at the lower address); a foreign UUID; an index with another
+        // name; an index too far; a name that two GPUs have.
+        let devices: Vec<_> = c.u32("device_id").unwrap().iter().collect();
+        assert_eq!(devices, [Some(1), Some(1), None, None, None, None]);
+        assert_eq!(quality.count(quality::SAMPLES_LOCAL_TIME), 1);
+        assert_eq!(quality.count(quality::SAMPLES_NOT_ALIGNED), 1);
+        assert_eq!(quality.count(quality::SAMPLES_OTHER_GPU), 4);
+        // One GPU of that name: the name is enough.
+        let one = join(vec![capture(0, &HERE, &[None], 0)], &Unwatched).unwrap();
+        let placed = place_samples(&samples, &one, &mut quality).unwrap();
+        assert_eq!(at(Columns::new(&schema::NVML_SAMPLES, &placed).u32("device_id").unwrap(), 5), Some(0));
+    }
+}

@@ -1,0 +1,385 @@
+//! Does any room care how a capture is cut into chunks, do sums of intervals hold against counting
+//! nanosecond by nanosecond, and does every room stop when it is told to?
+
+// A test may stop at the first surprise, also in its helpers.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt16Array, UInt32Array, UInt64Array, UInt8Array};
+use proptest::prelude::*;
+use pyanalyze_core::facts::{Facts, FACTS};
+use pyanalyze_core::fold::{Fold, Tables};
+use pyanalyze_core::overlap::Overlap;
+use pyanalyze_core::pipeline::reconstruct;
+use pyanalyze_core::residency::{Residency, Slice};
+use pyanalyze_core::schema::{self, Builder, Columns, Table};
+use pyanalyze_core::tenants::{Tenants, Union};
+use pyanalyze_core::timeline::timeline;
+use pyanalyze_core::watch::{StopAfter, Unwatched};
+use pyanalyze_core::Error;
+
+/// Times stay below this, so that every nanosecond can be looked at.
+const RANGE: i64 = 120;
+
+/// A row of work: start, length, capture, pid, device, context, stream.
+type Row = (i64, i64, u32, u32, u32, u32, u32);
+
+fn row() -> impl Strategy<Value = Row> {
+    (0..RANGE - 20, 0_i64..20, 0_u32..2, 1_u32..4, 0_u32..2, 1_u32..3, 7_u32..9)
+}
+
+fn work(table: &'static Table, rows: &[Row]) -> RecordBatch {
+    let mut rows = rows.to_vec();
+    rows.sort_by_key(|r| r.0);
+    let column = |f: fn(&Row) -> u32| rows.iter().map(|r| Some(f(r))).collect::<UInt32Array>();
+    let batch = Builder::new(table)
+        .put("capture", column(|r| r.2))
+        .put("pid", rows.iter().map(|r| (r.3 < 3 || r.2 == 0).then_some(r.3)).collect::<UInt32Array>())
+        .put("device_id", column(|r| r.4))
+        .put("context_id", column(|r| r.5))
+        .put("stream_id", column(|r| r.6))
+        .put("start_ns", rows.iter().map(|r| Some(r.0)).collect::<Int64Array>())
+        .put("end_ns", rows.iter().map(|r| Some(r.0 + r.1)).collect::<Int64Array>());
+    match table.name {
+        "kernels" => batch
+            .put_names("name", rows.iter().map(|r| Some(if r.1 % 2 == 0 { "even" } else { "odd" })))
+            .finish(rows.len())
+            .unwrap(),
+        "memops" => batch
+            .put_names("operation", rows.iter().map(|_| Some("[CUDA memcpy Host-to-Device]")))
+            .put("copy_kind", rows.iter().map(|r| (r.1 % 3 > 0).then_some(1)).collect::<UInt8Array>())
+            .put("bytes", rows.iter().map(|r| Some(r.1)).collect::<Int64Array>())
+            .finish(rows.len())
+            .unwrap(),
+        _ => batch.finish(rows.len()).unwrap(),
+    }
+}
+
+/// Time, tag, device, context, step of the sequence.
+type Record = (i64, u8, u32, u64, u16);
+
+fn record() -> impl Strategy<Value = Record> {
+    let tag = prop_oneof![5 => Just(7_u8), 5 => Just(8_u8), 1 => 0_u8..12, 1 => Just(255_u8)];
+    (0..RANGE, tag, 0_u32..2, 1_u64..4, prop_oneof![8 => Just(1_u16), 1 => 0_u16..5])
+}
+
+fn records(rows: &[Record]) -> RecordBatch {
+    let mut rows = rows.to_vec();
+    rows.sort_by_key(|r| r.0);
+    let mut next = BTreeMap::new();
+    let sequence: Vec<u16> = rows
+        .iter()
+        .map(|r| {
+            let n = next.entry(r.2).or_insert(65_530_u16);
+            *n = n.wrapping_add(r.4);
+            *n
+        })
+        .collect();
+    Builder::new(&schema::SWITCH_EVENTS)
+        .put("capture", UInt32Array::from(vec![0; rows.len()]))
+        .put("device_id", rows.iter().map(|r| Some(r.2)).collect::<UInt32Array>())
+        .put("time_ns", rows.iter().map(|r| Some(r.0)).collect::<Int64Array>())
+        .put("tag", rows.iter().map(|r| Some(r.1)).collect::<UInt8Array>())
+        .put("pid", rows.iter().map(|r| (r.3 < 3).then_some(r.3 as u32)).collect::<UInt32Array>())
+        .put("hw_context", rows.iter().map(|r| Some(r.3)).collect::<UInt64Array>())
+        .put("sequence", UInt16Array::from(sequence))
+        .finish(rows.len())
+        .unwrap()
+}
+
+fn metrics(times: &[i64]) -> RecordBatch {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    let n = times.len();
+    Builder::new(&schema::GPU_METRICS)
+        .put("capture", UInt32Array::from(vec![0; n]))
+        .put("device_id", UInt32Array::from(vec![0; n]))
+        .put("time_ns", Int64Array::from(times))
+        .put_names("metric", (0..n).map(|i| Some(if i % 3 == 0 { "SMs Active" } else { "GR Active" })))
+        .put("value", (0..n).map(|i| Some(i as f64)).collect::<Float64Array>())
+        .finish(n)
+        .unwrap()
+}
+
+prop_compose! {
+    fn session()(
+        kernels in prop::collection::vec(row(), 0..40),
+        graphs in prop::collection::vec(row(), 0..8),
+        copies in prop::collection::vec(row(), 0..8),
+        switches in prop::collection::vec(record(), 0..60),
+        samples in prop::collection::vec(0..RANGE, 0..20),
+        absent in 0_usize..8,
+    ) -> Tables {
+        let all = [
+            ("kernels", work(&schema::KERNELS, &kernels)),
+            ("graph_launches", work(&schema::GRAPH_LAUNCHES, &graphs)),
+            ("memops", work(&schema::MEMOPS, &copies)),
+            ("switch_events", records(&switches)),
+            ("gpu_metrics", metrics(&samples)),
+        ];
+        // One of five tables may not have been captured at all.
+        all.into_iter().enumerate().filter(|(n, _)| *n != absent).map(|(_, t)| t).collect()
+    }
+}
+
+/// The result of every room, each fed with what the ones before it made of the whole capture.
+fn rooms(tables: &Tables, chunk: usize) -> Vec<RecordBatch> {
+    let mut seen = tables.clone();
+    let mut all = Vec::new();
+    let whole = Residency::default().run(tables, 0, &Unwatched).unwrap();
+    let cut = Residency::default().run(tables, chunk, &Unwatched).unwrap();
+    all.extend([cut.residency, cut.switches, cut.quality.table().unwrap()]);
+    seen.extend([("residency", whole.residency), ("switches", whole.switches)]);
+    let whole = Tenants::new(&seen).unwrap().run(&seen, 0, &Unwatched).unwrap();
+    let cut = Tenants::new(&seen).unwrap().run(&seen, chunk, &Unwatched).unwrap();
+    all.extend([cut.tenants, cut.residency, cut.switches, cut.quality.table().unwrap()]);
+    seen.extend([("tenants", whole.tenants), ("residency", whole.residency), ("switches", whole.switches)]);
+    let whole = Overlap::new(&seen).unwrap().run(&seen, 0, &Unwatched).unwrap();
+    let cut = Overlap::new(&seen).unwrap().run(&seen, chunk, &Unwatched).unwrap();
+    all.extend([cut.charged, cut.tenant_usage, cut.overlaps]);
+    seen.insert("overlaps", whole.overlaps);
+    let cut = Facts::new(&seen).unwrap().run(&seen, chunk, &Unwatched).unwrap();
+    all.extend([cut.facts, cut.fact_examples]);
+    all
+}
+
+/// The nanoseconds inside any of these intervals, one by one.
+fn naive(intervals: impl IntoIterator<Item = (i64, i64)>) -> BTreeSet<i64> {
+    intervals.into_iter().flat_map(|(a, b)| a..b).collect()
+}
+
+fn opt(array: &Int64Array, row: usize) -> Option<i64> {
+    array.iter().nth(row).flatten()
+}
+
+/// (tenant, start, end, context, stream) of kernels and graphs of a device.
+type Busy = (u32, i64, i64, u32, Option<u32>);
+
+fn busy(tables: &Tables, made: &Tables, device: u32) -> Vec<Busy> {
+    let t = Columns::new(&schema::TENANTS, &made["tenants"]);
+    let mut all = Vec::new();
+    for table in [&schema::KERNELS, &schema::GRAPH_LAUNCHES] {
+        let Some(batch) = tables.get(table.name) else { continue };
+        let c = Columns::new(table, batch);
+        for row in (0..c.rows()).filter(|r| c.u32("device_id").unwrap().value(*r) == device) {
+            let pid = c.u32("pid").unwrap().iter().nth(row).unwrap();
+            let capture = c.u32("capture").unwrap().value(row);
+            let tenant = (0..t.rows()).find(|n| {
+                t.u32("device_id").unwrap().value(*n) == device
+                    && t.bool("traced").unwrap().value(*n)
+                    && t.u32("capture").unwrap().value(*n) == capture
+                    && t.u32("pid").unwrap().iter().nth(*n).unwrap() == pid
+            });
+            let stream = (table.name == "kernels").then(|| c.u32("stream_id").unwrap().value(row));
+            all.push((
+                t.u32("tenant_id").unwrap().value(tenant.unwrap()),
+                c.i64("start_ns").unwrap().value(row),
+                c.i64("end_ns").unwrap().value(row),
+                c.u32("context_id").unwrap().value(row),
+                stream,
+            ));
+        }
+    }
+    all
+}
+
+fn facts(made: &Tables, device: u32) -> BTreeMap<String, Option<f64>> {
+    let c = Columns::new(&schema::FACTS, &made["facts"]);
+    (0..c.rows())
+        .filter(|r| c.u32("device_id").unwrap().value(*r) == device)
+        .map(|r| {
+            let name = c.names("name").unwrap().get(r).unwrap().to_owned();
+            (name, c.f64("value").unwrap().iter().nth(r).unwrap())
+        })
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_chunking_gives_equal_tables(tables in session(), chunk in 1_usize..70) {
+        prop_assert_eq!(rooms(&tables, 0), rooms(&tables, chunk));
+        prop_assert_eq!(reconstruct(&tables, 0, &Unwatched).unwrap(), reconstruct(&tables, chunk, &Unwatched).unwrap());
+    }
+
+    #[test]
+    fn unions_hold_against_counting(
+        spans in prop::collection::vec((0..RANGE, -3_i64..20), 0..30),
+        others in prop::collection::vec((0..RANGE, -3_i64..20), 0..30),
+        window in (0..RANGE, 0..RANGE),
+    ) {
+        let ends = |v: &[(i64, i64)]| v.iter().map(|(a, d)| (*a, a + d)).collect::<Vec<_>>();
+        let (a, b) = (Union::of(ends(&spans)), Union::of(ends(&others)));
+        let (na, nb) = (naive(ends(&spans)), naive(ends(&others)));
+        prop_assert_eq!(a.total_ns(), na.len() as i64);
+        prop_assert_eq!(a.covered_ns(window.0, window.1), na.range(window.0..window.1.max(window.0)).count() as i64);
+        prop_assert_eq!(a.common_ns(&b), na.intersection(&nb).count() as i64);
+        prop_assert_eq!(b.common_ns(&a), a.common_ns(&b));
+        prop_assert!(a.spans().windows(2).all(|w| w[0].1 < w[1].0));
+    }
+
+    #[test]
+    fn charged_time_holds_against_counting(tables in session()) {
+        let made = reconstruct(&tables, 0, &Unwatched).unwrap();
+        let slices = Slice::read(&made["residency"]).unwrap();
+        let held: BTreeMap<u32, BTreeSet<i64>> = slices.iter().filter_map(|s| s.tenant).map(|t| {
+            (t, naive(slices.iter().filter(|s| s.tenant == Some(t)).map(|s| (s.start_ns, s.end_ns))))
+        }).collect();
+        let c = Columns::new(&schema::CHARGED, &made["charged"]);
+        for row in 0..c.rows() {
+            let (start, end) = (c.i64("start_ns").unwrap().value(row), c.i64("end_ns").unwrap().value(row));
+            let (ns, out) = (c.i64("charged_ns").unwrap().value(row), c.i64("switched_out_ns").unwrap().value(row));
+            prop_assert_eq!(ns + out, end - start);
+            let tenant = c.u32("tenant_id").unwrap().value(row);
+            let expected = held.get(&tenant).map_or(end - start, |h| h.range(start..end).count() as i64);
+            prop_assert_eq!(ns, expected);
+        }
+        let u = Columns::new(&schema::TENANT_USAGE, &made["tenant_usage"]);
+        for row in 0..u.rows() {
+            let (id, device) = (u.u32("tenant_id").unwrap().value(row), u.u32("device_id").unwrap().value(row));
+            let ran = naive(busy(&tables, &made, device).iter().filter(|b| b.0 == id).map(|b| (b.1, b.2)));
+            let resident = held.get(&id);
+            prop_assert_eq!(opt(u.i64("resident_ns").unwrap(), row), resident.map(|h| h.len() as i64));
+            if let Some(ns) = opt(u.i64("busy_ns").unwrap(), row) {
+                prop_assert_eq!(ns, ran.len() as i64);
+                let expected = resident.map_or(ran.len(), |h| h.intersection(&ran).count()) as i64;
+                prop_assert_eq!(opt(u.i64("charged_ns").unwrap(), row), Some(expected));
+            }
+        }
+    }
+
+    #[test]
+    fn overlaps_hold_against_counting(tables in session()) {
+        let made = reconstruct(&tables, 0, &Unwatched).unwrap();
+        let o = Columns::new(&schema::OVERLAPS, &made["overlaps"]);
+        for row in 0..o.rows() {
+            let (a, b) = (o.u32("tenant_a").unwrap().value(row), o.u32("tenant_b").unwrap().value(row));
+            let all = busy(&tables, &made, o.u32("device_id").unwrap().value(row));
+            let of = |t: u32| naive(all.iter().filter(|b| b.0 == t).map(|b| (b.1, b.2)));
+            if let Some(ns) = opt(o.i64("co_busy_ns").unwrap(), row) {
+                prop_assert_eq!(ns, of(a).intersection(&of(b)).count() as i64);
+                // All times are within one slice: a short kernel of either is contended from the moment the
+                // other is first seen until it is last seen, and can meet only what is in flight.
+                let n = o.u64("short_kernels").unwrap().value(row);
+                prop_assert!(n <= all.iter().filter(|x| x.0 == a || x.0 == b).count() as u64);
+                prop_assert!(o.u64("short_overlapping").unwrap().value(row) <= n);
+                let short = o.u64("short_short_overlapping").unwrap().value(row);
+                prop_assert!(short <= o.u64("short_overlapping").unwrap().value(row));
+            }
+        }
+        for device in 0..2 {
+            let facts = facts(&made, device);
+            if facts.is_empty() {
+                continue;
+            }
+            let all = busy(&tables, &made, device);
+            let in_flight = |ns: i64| all.iter().filter(move |b| b.1 <= ns && ns < b.2);
+            let count = |f: &dyn Fn(i64) -> bool| (0..RANGE).filter(|ns| f(*ns)).count() as f64;
+            if let Some(value) = facts["co_busy_ns"] {
+                let two = |ns: i64| in_flight(ns).map(|b| b.0).collect::<BTreeSet<_>>().len() > 1;
+                prop_assert_eq!(value, count(&two));
+            }
+            if let Some(value) = facts["stream_overlap_ns"] {
+                let most = all.iter().map(|b| b.0).collect::<BTreeSet<_>>().into_iter().map(|t| {
+                    count(&|ns| (1..3).any(|context| {
+                        let kernels = in_flight(ns).filter(|b| b.0 == t && b.3 == context && b.4.is_some());
+                        kernels.map(|b| b.4).collect::<BTreeSet<_>>().len() > 1
+                    }))
+                });
+                prop_assert_eq!(value, most.fold(0.0, f64::max));
+            }
+            if let Some(value) = facts["same_stream_overlap_ns"] {
+                let most = all.iter().map(|b| b.0).collect::<BTreeSet<_>>().into_iter().map(|t| {
+                    count(&|ns| (1..3).any(|context| (7..9).any(|stream| {
+                        let one = |b: &&Busy| b.0 == t && b.3 == context && b.4 == Some(stream);
+                        in_flight(ns).filter(one).count() > 1
+                    })))
+                });
+                prop_assert_eq!(value, most.fold(0.0, f64::max));
+            }
+        }
+    }
+
+    #[test]
+    fn every_device_has_every_fact_once(tables in session()) {
+        let made = reconstruct(&tables, 0, &Unwatched).unwrap();
+        let c = Columns::new(&schema::FACTS, &made["facts"]);
+        let mut devices: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
+        for row in 0..c.rows() {
+            devices.entry(c.u32("device_id").unwrap().value(row)).or_default().push(c.names("name").unwrap().get(row).unwrap());
+            // A value that could not be had says why.
+            prop_assert!(!c.text("detail").unwrap().value(row).is_empty());
+            let value = c.f64("value").unwrap().iter().nth(row).flatten();
+            prop_assert!(value.is_none_or(f64::is_finite));
+        }
+        let mut expected: Vec<&str> = FACTS.iter().map(|f| f.0).collect();
+        expected.sort_unstable();
+        for (_, mut names) in devices {
+            names.sort_unstable();
+            prop_assert_eq!(&names, &expected);
+        }
+    }
+
+    #[test]
+    fn slices_of_one_engine_never_overlap(tables in session()) {
+        let made = reconstruct(&tables, 0, &Unwatched).unwrap();
+        let slices = Slice::read(&made["residency"]).unwrap();
+        for device in 0..2 {
+            let own: Vec<_> = slices.iter().filter(|s| s.device == device).collect();
+            prop_assert!(own.windows(2).all(|w| w[0].end_ns <= w[1].start_ns), "{own:?}");
+        }
+    }
+
+    #[test]
+    fn every_room_stops_when_told(tables in session(), reports in 0_u64..40) {
+        let mut seen = tables.clone();
+        seen.extend(reconstruct(&tables, 0, &Unwatched).unwrap());
+        let cancelled = |outcome: Result<(), Error>| matches!(outcome, Ok(()) | Err(Error::Cancelled));
+        let stop = || StopAfter::new(reports);
+        let one = stop();
+        prop_assert!(cancelled(Residency::default().run(&seen, 1, &one).map(drop)));
+        for zero in [true, false] {
+            let stop = StopAfter::new(if zero { 0 } else { reports });
+            let outcomes = [
+                Residency::default().run(&seen, 1, &stop).map(drop),
+                Tenants::new(&seen).unwrap().run(&seen, 1, &stop).map(drop),
+                Overlap::new(&seen).unwrap().run(&seen, 1, &stop).map(drop),
+                Facts::new(&seen).unwrap().run(&seen, 1, &stop).map(drop),
+                timeline(&seen, 0, RANGE, 5, &stop).map(drop),
+                reconstruct(&tables, 1, &stop).map(drop),
+            ];
+            for outcome in outcomes {
+                prop_assert!(!zero || matches!(outcome, Err(Error::Cancelled)));
+                prop_assert!(cancelled(outcome));
+            }
+        }
+    }
+}
+
+#[test]
+fn captures_with_nothing_give_empty_tables() {
+    let empty = |t: &'static Table| (t.name, t.empty());
+    for tables in [
+        Tables::new(),
+        [&schema::KERNELS, &schema::SWITCH_EVENTS, &schema::MEMOPS].into_iter().map(empty).collect(),
+    ] {
+        let made = reconstruct(&tables, 0, &Unwatched).unwrap();
+        assert_eq!(
+            made.keys().copied().collect::<Vec<_>>(),
+            [
+                "charged",
+                "fact_examples",
+                "facts",
+                "overlaps",
+                "quality",
+                "residency",
+                "switches",
+                "tenant_usage",
+                "tenants"
+            ]
+        );
+        assert!(made.values().all(|batch| batch.num_rows() == 0));
+    }
+}
