@@ -4,6 +4,7 @@ pub mod error;
 pub mod fold;
 pub mod occupancy;
 pub mod quality;
+pub mod samples;
 pub mod schema;
 pub mod watch;
 
