@@ -10,6 +10,7 @@ pub mod overlap;
 pub mod pipeline;
 pub mod quality;
 pub mod residency;
+pub mod samples;
 pub mod schema;
 pub mod sqlite;
 pub mod statistics;
