@@ -3,19 +3,24 @@
 //! Every function takes and gives tables (see `table.rs`), releases the interpreter lock while the core
 //! works, and passes progress and Ctrl-C through (see `progress.rs`).
 
+// PyO3 hands over what it extracted; there is nobody else to own it.
+#![allow(clippy::needless_pass_by_value)]
+
 mod errors;
 mod progress;
 mod table;
 
 use std::path::PathBuf;
 
-use pyanalyze_core::{nsys, pipeline, quality, schema};
+use pyanalyze_core::fold::Tables;
+use pyanalyze_core::quality::Quality;
+use pyanalyze_core::{nsys, pipeline, quality, samples, schema, timeline as lanes};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use errors::raise;
 use progress::PyWatch;
-use table::{from_python, to_python, Table};
+use table::{from_python, one, to_python, Table};
 
 type Callback = Option<Py<PyAny>>;
 
@@ -43,6 +48,61 @@ fn read_capture(
 #[pyfunction]
 fn physical_tables(tables: Vec<String>) -> PyResult<Vec<&'static str>> {
     Ok(nsys::layout::physical_tables(&wanted(&tables)?))
+}
+
+/// Puts captures on one clock and ties their devices together.
+#[pyfunction]
+#[pyo3(signature = (captures, progress=None))]
+fn join_captures(
+    py: Python<'_>,
+    captures: Vec<Bound<'_, PyDict>>,
+    progress: Callback,
+) -> PyResult<Py<PyDict>> {
+    let captures = captures.iter().map(from_python).collect::<PyResult<Vec<Tables>>>()?;
+    let watch = PyWatch::new(progress);
+    let session = py.detach(|| pipeline::join(captures, &watch)).map_err(|e| watch.raise(e))?;
+    to_python(py, session)
+}
+
+/// Reads one samples file.
+#[pyfunction]
+#[pyo3(signature = (path, progress=None))]
+fn read_samples(py: Python<'_>, path: PathBuf, progress: Callback) -> PyResult<Py<PyDict>> {
+    let watch = PyWatch::new(progress);
+    let mut quality = Quality::default();
+    let read = py.detach(|| samples::read(&path, &watch, &mut quality)).map_err(|e| watch.raise(e))?;
+    let tables = [(schema::NVML_SAMPLES.name, read), (schema::QUALITY.name, quality.table().map_err(raise)?)];
+    to_python(py, Tables::from(tables))
+}
+
+/// The session with samples on its clock and beside its devices.
+#[pyfunction]
+fn place_samples(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    samples: Vec<Bound<'_, PyDict>>,
+) -> PyResult<Py<PyDict>> {
+    let session = from_python(session)?;
+    let samples = samples.iter().map(from_python).collect::<PyResult<Vec<Tables>>>()?;
+    let placed = py.detach(|| pipeline::add_samples(&session, &samples)).map_err(raise)?;
+    to_python(py, placed)
+}
+
+/// Merges intervals to what a picture can show.
+#[pyfunction]
+#[pyo3(signature = (session, start_ns, end_ns, marks, progress=None))]
+fn timeline(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    start_ns: i64,
+    end_ns: i64,
+    marks: usize,
+    progress: Callback,
+) -> PyResult<Py<Table>> {
+    let session = from_python(session)?;
+    let watch = PyWatch::new(progress);
+    let drawn = py.detach(|| lanes::timeline(&session, start_ns, end_ns, marks, &watch));
+    one(py, schema::TIMELINE.name, drawn.map_err(|e| watch.raise(e))?)
 }
 
 /// Who held the GPU: residency, tenants, charged time, overlaps, facts.
@@ -108,7 +168,11 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Table>()?;
     module.add_function(wrap_pyfunction!(read_capture, module)?)?;
     module.add_function(wrap_pyfunction!(physical_tables, module)?)?;
+    module.add_function(wrap_pyfunction!(join_captures, module)?)?;
+    module.add_function(wrap_pyfunction!(read_samples, module)?)?;
+    module.add_function(wrap_pyfunction!(place_samples, module)?)?;
     module.add_function(wrap_pyfunction!(reconstruct, module)?)?;
+    module.add_function(wrap_pyfunction!(timeline, module)?)?;
     module.add_function(wrap_pyfunction!(table_declarations, module)?)?;
     module.add_function(wrap_pyfunction!(quality_counters, module)?)?;
     Ok(())

@@ -54,7 +54,8 @@ impl Table {
         requested_schema: Option<Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let schema = self.batch.schema();
-        let field = Field::new_struct("", schema.fields().clone(), false).with_metadata(schema.metadata().clone());
+        let field =
+            Field::new_struct("", schema.fields().clone(), false).with_metadata(schema.metadata().clone());
         let rows: ArrayRef = Arc::new(StructArray::from(self.batch.clone()));
         debug_assert!(matches!(rows.data_type(), DataType::Struct(_)));
         let reader = Box::new(ArrayIterator::new([Ok(rows)], Arc::new(field)));
@@ -97,6 +98,7 @@ pub fn from_python(tables: &Bound<'_, PyDict>) -> PyResult<Tables> {
 fn foreign(declared: &'static schema::Table, value: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
     let (batches, arrow_schema) = value.extract::<PyTable>()?.into_inner();
     let whole = arrow_select::concat::concat_batches(&arrow_schema, &batches);
-    let whole = whole.map_err(|e| errors::raise(pyanalyze_core::Error::schema(&declared.id(), e.to_string())))?;
+    let whole =
+        whole.map_err(|e| errors::raise(pyanalyze_core::Error::schema(&declared.id(), e.to_string())))?;
     schema::conform(declared, &whole).map_err(errors::raise)
 }

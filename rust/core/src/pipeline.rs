@@ -1,22 +1,75 @@
 //! In which order do the rooms run?
 //!
 //! ```text
-//!   switch_events -> residency -> tenants -> overlap -> facts
+//!   captures -> clock, device -> samples -> | switch_events -> residency -> tenants -> overlap -> facts
+//!              \___________ a session _______/   \____________________ reconstructed __________________/
 //! ```
 //!
 //! Each room sees the tables of those before it and nothing else.
 
+use arrow_array::RecordBatch;
+
 use crate::error::Result;
 use crate::facts::Facts;
-use crate::fold::{Fold, Tables};
+use crate::fold::{concat, Fold, Tables};
 use crate::overlap::Overlap;
+use crate::quality::Quality;
 use crate::residency::Residency;
 use crate::schema;
 use crate::tenants::Tenants;
 use crate::watch::Watch;
+use crate::{clock, device};
+
+/// Makes a session of captures: one clock, one list of devices with what is known of each chip.
+///
+/// # Errors
+/// Those of [`clock::join`] and [`device::complete`].
+pub fn join(captures: Vec<Tables>, watch: &dyn Watch) -> Result<Tables> {
+    let mut session = clock::join(captures, watch)?;
+    let mut quality = Quality::default();
+    if let Some(devices) = session.get(schema::DEVICES.name) {
+        let complete = device::complete(devices, &mut quality)?;
+        session.insert(schema::DEVICES.name, complete);
+    }
+    add_quality(&mut session, &quality)?;
+    session.insert(schema::NVML_SAMPLES.name, schema::NVML_SAMPLES.empty());
+    Ok(session)
+}
+
+/// Adds samples (each with `nvml_samples` and `quality`) to a session, placed on its clock and beside its
+/// devices.
+///
+/// # Errors
+/// Those of [`clock::place_samples`].
+pub fn add_samples(session: &Tables, samples: &[Tables]) -> Result<Tables> {
+    let mut session = session.clone();
+    let mut quality = Quality::default();
+    let mut placed = Vec::with_capacity(samples.len());
+    for tables in samples {
+        if let Some(batch) = tables.get(schema::NVML_SAMPLES.name) {
+            placed.push(clock::place_samples(batch, &session, &mut quality)?);
+        }
+        if let Some(counts) = tables.get(schema::QUALITY.name) {
+            let parts = [session.get(schema::QUALITY.name), Some(counts)];
+            let parts: Vec<RecordBatch> = parts.into_iter().flatten().cloned().collect();
+            session.insert(schema::QUALITY.name, concat(&schema::QUALITY, &parts)?);
+        }
+    }
+    session.insert(schema::NVML_SAMPLES.name, concat(&schema::NVML_SAMPLES, &placed)?);
+    add_quality(&mut session, &quality)?;
+    Ok(session)
+}
+
+fn add_quality(session: &mut Tables, quality: &Quality) -> Result<()> {
+    let mut parts: Vec<RecordBatch> = session.get(schema::QUALITY.name).cloned().into_iter().collect();
+    parts.push(quality.table()?);
+    session.insert(schema::QUALITY.name, concat(&schema::QUALITY, &parts)?);
+    Ok(())
+}
 
 /// Reconstructs a session (captures joined on one clock): hands out `residency`, `switches`, `tenants`,
-/// `tenant_usage`, `charged`, `overlaps`, `facts`, `fact_examples` and the `quality` counts made on the way.
+/// `tenant_usage`, `charged`, `overlaps`, `facts`, `fact_examples`, and `quality` with the counts made on the
+/// way added to those of the session.
 ///
 /// Events are folded in chunks of about `chunk_rows` rows (0: all at once); the result does not depend
 /// on it.
@@ -52,6 +105,7 @@ pub fn reconstruct(session: &Tables, chunk_rows: usize, watch: &dyn Watch) -> Re
     let facts = Facts::new(&seen)?.run(&seen, chunk_rows, watch)?;
     made.insert(schema::FACTS.name, facts.facts);
     made.insert(schema::FACT_EXAMPLES.name, facts.fact_examples);
-    made.insert(schema::QUALITY.name, quality.table()?);
+    add_quality(&mut seen, &quality)?;
+    made.extend(seen.remove_entry(schema::QUALITY.name));
     Ok(made)
 }

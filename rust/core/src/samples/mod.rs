@@ -112,7 +112,7 @@ impl<'a> Lines<'a> {
     fn next(&mut self) -> Result<Option<String>> {
         let mut bytes = Vec::new();
         loop {
-            if self.number % 4096 == 0 {
+            if self.number.is_multiple_of(4096) {
                 self.watch.progress("samples", self.done, self.size)?;
             }
             if self.fill(&mut bytes)? == 0 {
