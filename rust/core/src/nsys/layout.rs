@@ -8,7 +8,7 @@
 use crate::sqlite::Database;
 
 /// The newest export schema that this reader was tested with.
-pub const NEWEST_TESTED_SCHEMA: [u32; 3] = [3, 24, 18];
+pub const NEWEST_TESTED_SCHEMA: [u32; 3] = [3, 25, 0];
 
 /// A logical table: where it may stand, and how its columns may be called.
 #[derive(Debug)]
