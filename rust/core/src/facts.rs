@@ -655,3 +655,113 @@ impl Sheet {
         Ok(Output { facts, fact_examples })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::reconstruct;
+    use crate::tenants::hand::{kernels, K};
+    use crate::watch::Unwatched;
+
+    fn of(tables: &Tables) -> BTreeMap<String, (Option<f64>, String)> {
+        let made = reconstruct(tables, 0, &Unwatched).unwrap();
+        let c = Columns::new(&schema::FACTS, &made["facts"]);
+        (0..c.rows())
+            .map(|r| {
+                let value = at(c.f64("value").unwrap(), r);
+                let detail = c.text("detail").unwrap().value(r).to_owned();
+                (c.names("name").unwrap().get(r).unwrap().to_owned(), (value, detail))
+            })
+            .collect()
+    }
+
+    fn work(rows: &[K]) -> Tables {
+        Tables::from([("kernels", kernels(rows))])
+    }
+
+    #[test]
+    fn stretched_repeats_stand_out() {
+        // nine kernels of 1000 us; one of 3500 us, as a switch inside it would make it
+        let mut rows: Vec<K> = (0..9).map(|n| (0, 7, 0, 1, 7, n * 5000, n * 5000 + 1000)).collect();
+        rows.push((0, 7, 0, 1, 7, 45_000, 48_500));
+        let facts = of(&work(&rows));
+        assert_eq!(facts["repeats"].0, Some(10.0));
+        assert_eq!(facts["stretched_share"].0, Some(0.1));
+        assert_eq!(facts["repeat_spread"].0, Some(0.0));
+        assert_eq!(facts["busy_ns"].0, Some(12_500_000.0));
+        assert_eq!(facts["window_ns"].0, Some(48_500_000.0));
+        let made = reconstruct(&work(&rows), 0, &Unwatched).unwrap();
+        let e = Columns::new(&schema::FACT_EXAMPLES, &made["fact_examples"]);
+        let row =
+            (0..e.rows()).find(|r| e.names("fact").unwrap().get(*r) == Some("stretched_share")).unwrap();
+        assert_eq!(e.i64("start_ns").unwrap().value(row), 45_000_000);
+        // Four launches have no like.
+        assert_eq!(of(&work(&rows[..4]))["stretched_share"].0, None);
+    }
+
+    #[test]
+    fn several_streams_are_not_yet_concurrency() {
+        // stream 7 |0==10|          stream 8       |20==30|
+        let facts = of(&work(&[(0, 7, 0, 1, 7, 0, 10), (0, 7, 0, 1, 8, 20, 30)]));
+        assert_eq!((facts["streams_used"].0, facts["stream_overlap_ns"].0), (Some(2.0), Some(0.0)));
+        // stream 7 |0=======10|
+        // stream 8     |5========20|   and another process on its own stream 7, which is not concurrency of streams
+        let facts = of(&work(&[(0, 7, 0, 1, 7, 0, 10), (0, 7, 0, 1, 8, 5, 20), (0, 8, 0, 1, 7, 0, 20)]));
+        assert_eq!(facts["stream_overlap_ns"].0, Some(5000.0));
+        assert_eq!(facts["stream_overlap_share"].0, Some(0.25));
+        assert_eq!(facts["co_busy_ns"].0, Some(20_000.0));
+        assert_eq!(facts["same_stream_overlap_ns"].0, Some(0.0));
+        assert_eq!(facts["traced_tenants"].0, Some(2.0));
+    }
+
+    #[test]
+    fn what_was_not_looked_at_is_null_with_a_reason() {
+        let facts = of(&work(&[(0, 7, 0, 1, 7, 0, 10)]));
+        for (name, reason) in [
+            ("switch_records", "gpuctxsw"),
+            ("resident_share_untraced", "gpuctxsw"),
+            ("switch_cost_ns", "gpuctxsw"),
+            ("metric_outside_pct", "gpu-metrics"),
+            ("short_overlap_share", "fewer than two"),
+        ] {
+            assert_eq!(facts[name].0, None, "{name}");
+            assert!(facts[name].1.contains(reason), "{name}: {}", facts[name].1);
+        }
+        let metrics = Builder::new(&schema::GPU_METRICS)
+            .put("capture", UInt32Array::from(vec![0]))
+            .put("device_id", UInt32Array::from(vec![0]))
+            .put("time_ns", Int64Array::from(vec![5]))
+            .put_names("metric", [Some("SMs Active")])
+            .put("value", Float64Array::from(vec![50.0]))
+            .finish(1)
+            .unwrap();
+        let facts = of(&Tables::from([("gpu_metrics", metrics)]));
+        assert_eq!(facts["kernels"].0, None);
+        assert!(facts["busy_ns"].1.contains("-t cuda"));
+    }
+
+    #[test]
+    fn sm_activity_beside_and_inside_traced_work() {
+        // kernel |10 ms ====== 12 ms|, samples every ms: 11 and 12 are inside, 10 and 13 touch the guard,
+        // all others are outside
+        let mut tables = work(&[(0, 7, 0, 1, 7, 10_000, 12_000)]);
+        let n = 20;
+        let value = |ms: i64| match ms {
+            11 | 12 => 90.0,
+            10 | 13 => 1000.0,
+            _ => 5.0,
+        };
+        let metrics = Builder::new(&schema::GPU_METRICS)
+            .put("capture", UInt32Array::from(vec![0; n]))
+            .put("device_id", UInt32Array::from(vec![0; n]))
+            .put("time_ns", (0..20).map(|ms| Some(ms * 1_000_000)).collect::<Int64Array>())
+            .put_names("metric", (0..n).map(|_| Some("SM Active")))
+            .put("value", (0..20).map(|ms| Some(value(ms))).collect::<Float64Array>())
+            .finish(n)
+            .unwrap();
+        tables.insert("gpu_metrics", metrics);
+        let facts = of(&tables);
+        assert_eq!(facts["metric_inside_pct"].0, Some(90.0));
+        assert_eq!(facts["metric_outside_pct"].0, Some(5.0));
+    }
+}

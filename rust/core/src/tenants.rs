@@ -636,7 +636,10 @@ mod tests {
     use super::*;
     use crate::watch::{StopAfter, Unwatched};
 
-    fn rows(tables: &Tables) -> Vec<(Option<u32>, Option<u32>, bool, String, Option<f64>)> {
+    /// Pid, host pid, traced, name, match rate.
+    type Shown = (Option<u32>, Option<u32>, bool, String, Option<f64>);
+
+    fn rows(tables: &Tables) -> Vec<Shown> {
         let c = Columns::new(&schema::TENANTS, &tables["tenants"]);
         (0..c.rows())
             .map(|r| {
