@@ -55,8 +55,8 @@ def assemble(session: Session) -> m.Report:
                 path=c["path"],
                 nsys_version=c["nsys_version"],
                 schema_version=c["schema_version"],
-                start_ns=_shifted(c["start_ns"], c["clock_offset_ns"]),
-                end_ns=_shifted(c["end_ns"], c["clock_offset_ns"]),
+                start_ns=c["start_ns"],
+                end_ns=c["end_ns"],
                 clock_offset_ns=c["clock_offset_ns"],
                 clock_uncertainty_ns=c["clock_uncertainty_ns"],
             )
@@ -68,10 +68,6 @@ def assemble(session: Session) -> m.Report:
         ],
         devices=[_device(session, verdict) for verdict in session.classify()],
     )
-
-
-def _shifted(time_ns: int | None, offset_ns: int) -> int | None:
-    return None if time_ns is None else time_ns + offset_ns
 
 
 def _device(session: Session, verdict: Verdict) -> m.Device:
