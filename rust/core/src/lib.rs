@@ -3,6 +3,7 @@ pub mod device;
 pub mod error;
 pub mod fold;
 pub mod occupancy;
+pub mod placement;
 pub mod quality;
 pub mod samples;
 pub mod schema;
