@@ -8,6 +8,7 @@ pub mod nsys;
 pub mod occupancy;
 pub mod overlap;
 pub mod pipeline;
+pub mod placement;
 pub mod quality;
 pub mod residency;
 pub mod samples;

@@ -399,6 +399,11 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
+    /// The same without its grid, which decides how many waves but not what fits.
+    pub(crate) fn shape(self) -> Self {
+        Self { grid_blocks: None, ..self }
+    }
+
     /// What fits of it; a launch that ran although by these limits it could not is not known well enough.
     pub(crate) fn fit(&self, limits: Option<&Limits>) -> std::result::Result<Fit, String> {
         let unknown = |name| Reason::LaunchUnknown(name).to_string();
@@ -531,8 +536,7 @@ impl Fold for KernelOccupancy {
         let fits: Vec<std::result::Result<Fit, String>> = rows
             .iter()
             .map(|(key, _)| {
-                // The grid decides how many waves, not what fits: leave it out of what is cached.
-                let launch = Recorded { grid_blocks: None, ..key.launch };
+                let launch = key.launch.shape();
                 let limits = self.limits.get(&key.device);
                 cache.entry((key.device, launch)).or_insert_with(|| launch.fit(limits)).clone()
             })

@@ -5,7 +5,7 @@
 //! tool could not get is null and keeps its text: it is never zero. Times stay as they were written
 //! (UTC or local); placing them on the session clock is `clock.rs`'s task.
 //!
-//! Sample files hold serial numbers and host names: what [`is_secret`] names is never read out.
+//! Sample files hold serial numbers and host names: the columns of `is_secret` are never read out.
 
 mod process_table;
 mod query_compute_apps;
