@@ -28,13 +28,12 @@ __all__ = ["timeline"]
 _LABELS = 150
 _GUTTER = _LABELS + 46
 
-#: Metrics of the strip below, in this order: canonical name, axis title, highest value shown (or none).
-_STRIPS: tuple[tuple[str, str, float | None], ...] = (
-    ("gpu_utilization_pct", "GPU util. (%)", 100.0),
-    ("sm_clock_mhz", "SM clock (MHz)", None),
-    ("clock_sm_mhz", "SM clock (MHz)", None),
-    ("graphics_clock_mhz", "Clock (MHz)", None),
-    ("clock_graphics_mhz", "Clock (MHz)", None),
+#: Metrics of the strips below: canonical name, title, divisor to the shown unit, highest value (or none). Of those
+#: with the same title the first that was sampled is drawn.
+_STRIPS: tuple[tuple[str, str, float, float | None], ...] = (
+    ("gpu_utilization_pct", "GPU utilisation (%)", 1.0, 100.0),
+    ("clock_sm_hz", "Clock (MHz)", 1e6, None),
+    ("clock_graphics_hz", "Clock (MHz)", 1e6, None),
 )
 
 
@@ -194,16 +193,15 @@ def _strips(samples: pl.DataFrame, device_id: int, start: int, end: int, span: i
     )
     found: list[tuple[str, float | None, list[dict[str, Any]]]] = []
     titles: set[str] = set()
-    for metric, title, top in _STRIPS:
-        kind = "clock" if "clock" in metric else metric
+    for metric, title, divisor, top in _STRIPS:
         points = whole.filter(pl.col("metric").cast(pl.String) == metric).sort("time_ns")
-        if points.is_empty() or kind in titles:
+        if points.is_empty() or title in titles:
             continue
-        titles.add(kind)
+        titles.add(title)
         if points.height > MAX_MARKS // 4:
             points = points.gather_every(-(-points.height // (MAX_MARKS // 4)))
         rows: list[dict[str, Any]] = [
-            {"a": (t - start) / 1e6, "v": v, "s": str(t)}
+            {"a": (t - start) / 1e6, "v": v / divisor, "s": str(t)}
             for t, v in points.select("time_ns", "value").iter_rows()
         ]
         found.append((title, top, rows))
