@@ -28,8 +28,8 @@ __all__ = ["timeline"]
 _LABELS = 150
 _GUTTER = _LABELS + 46
 
-#: Metrics of the strips below: canonical name, title, divisor to the shown unit, highest value (or none). Of those
-#: with the same title the first that was sampled is drawn.
+#: Metrics of the strips below: canonical name, title, divisor to the shown unit, highest value (or none). Of
+#: those with the same title the first that was sampled is drawn.
 _STRIPS: tuple[tuple[str, str, float, float | None], ...] = (
     ("gpu_utilization_pct", "GPU utilisation (%)", 1.0, 100.0),
     ("clock_sm_hz", "Clock (MHz)", 1e6, None),
