@@ -75,7 +75,22 @@ def test_timeline_takes_device_wide_samples_only() -> None:
     values = [row["v"] for row in _rows(spec) if "v" in row]
     assert 48.0 not in values
     assert values.count(100.0) == 26
+    assert max(values) == 2505.0
     assert len(_spec(charts.timeline(examples.timeline(), LABELS))["vconcat"]) == 1
+
+
+def test_timeline_keeps_what_has_no_tenant() -> None:
+    table = examples.timeline(10).with_columns(
+        tenant_id=pl.when(pl.col("lane") == "graphs")
+        .then(None)
+        .otherwise(pl.col("tenant_id"))
+        .cast(pl.UInt32),
+        lane=pl.col("lane").cast(pl.Categorical),
+        label=pl.col("label").cast(pl.Categorical),
+    )
+    spec = _spec(charts.timeline(table, LABELS, window=WINDOW))
+    assert sum(row["t"] == "(no tenant)" for row in _rows(spec)) == 6
+    assert "#8C8C8C" in json.dumps(spec)
 
 
 def test_timeline_is_bounded_and_loses_no_busy_time() -> None:

@@ -260,7 +260,7 @@ def test_other_numbers() -> None:
     assert fmt.percent(0.0) == "0.0 %"
     assert fmt.count(1_234_567) == "1\u202f234\u202f567"
     assert fmt.bytes_(48 * 2**30) == "48.0 GiB"
-    assert fmt.number(0.042713) == "0.04271"
+    assert fmt.number(0.042713) == "0.0427"
     assert fmt.utc("9" * 30, 0).endswith("(not a date)")
 
 

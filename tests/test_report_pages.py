@@ -139,6 +139,10 @@ def test_page_says_everything(page: str) -> None:
         assert text in words, text
 
 
+def test_commands_stand_on_lines_of_their_own(page: str) -> None:
+    assert "/tmp/nvidia-mps\nnvidia-cuda-mps-control -d</code></pre>" in page
+
+
 def test_sections_that_could_not_look_say_so() -> None:
     page = render_html(examples.undetermined(), {}, "pyanalyze 0.1.0")
     words = re.sub(r"\s+", " ", " ".join(_Parsed(page).words))

@@ -26,8 +26,8 @@ def slice_lengths(
     Parameters
     ----------
     table
-        The ``residency`` table: ``device_id, tenant_id, start_ns, end_ns, complete``. Only complete slices count:
-        the others were cut by the recording, not by the scheduler.
+        The ``residency`` table: ``device_id, tenant_id, start_ns, end_ns, complete``. Only complete
+        slices count: the others were cut by the recording, not by the scheduler.
     labels
         Shown name per tenant id.
     device_id

@@ -114,12 +114,12 @@ def ratio(value: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """A plain number with four significant digits, whole numbers whole."""
+    """A plain number with three significant digits, whole numbers whole."""
     if value is None:
         return UNKNOWN
     if float(value).is_integer() and abs(value) < 1e15:
         return count(int(value))
-    return _digits(value) if 1e-4 <= abs(value) < 1e9 else f"{value:.4g}"
+    return _digits(value, 3) if 1e-4 <= abs(value) < 1e9 else f"{value:.3g}"
 
 
 def quantity(value: float | None, unit: str) -> str:

@@ -668,8 +668,8 @@ def _held(device: Device) -> Section:
             chart_key("timeline", device.device_id),
             "Timeline",
             "One lane per tenant: kernels as solid bars, whole graph launches as rounded bars, copies as "
-            "thin bars, shading where its context held the engine. Drag to move, Ctrl + scroll or pinch to zoom, "
-            "double-click to reset.",
+            "thin bars, shading where its context held the engine. Drag to move, Ctrl + scroll or pinch to "
+            "zoom, double-click to reset.",
         )
     )
     switches = device.context_switches
@@ -902,7 +902,9 @@ def _kernel_row(row: Mapping[str, object], labels: Mapping[int, str]) -> tuple[C
     grid, block = whole("grid_blocks"), whole("block_threads")
     shape = fmt.UNKNOWN if grid is None or block is None else f"{fmt.count(grid)} × {fmt.count(block)}"
     reason = row.get("reason")
-    limit = words("limiters") or (visible(reason, 200) if isinstance(reason, str) else fmt.UNKNOWN)
+    limit = words("limiters").replace(",", ", ") or (
+        visible(reason, 200) if isinstance(reason, str) else fmt.UNKNOWN
+    )
     return (
         Cell(words("short_name") or words("name") or "unnamed", tone="code", note=words("name")),
         Cell(owner),
@@ -1002,12 +1004,14 @@ def _advice(device: Device) -> Section:
         return Section("advice", "What to change", (Para(text.strip()),))
     blocks: list[Block] = []
     for number, item in enumerate(device.advice, 1):
-        blocks.append(Note(f"{number}. {visible(item.action, 200)}", _sentence(visible(item.why, _LONG))))
+        blocks.append(
+            Note(f"{number}. {visible(item.action, 200)}", _sentence(_capital(visible(item.why, _LONG))))
+        )
         if item.commands:
             blocks.append(Commands(tuple(visible(line, None) for line in item.commands)))
         parts = [
             f"Expected: {visible(item.expected, _LONG) or 'cannot be said'}.",
-            f"At most: {visible(item.bound, _LONG) or fmt.UNKNOWN}." if item.bound else "",
+            f"Bound: {visible(item.bound, _LONG) or fmt.UNKNOWN}." if item.bound else "",
             f"Undo: {visible(item.undo, _LONG)}." if item.undo else "",
         ]
         blocks.append(Para(" ".join(p.replace("..", ".") for p in parts if p), "muted"))
