@@ -457,11 +457,7 @@ def nvml_samples() -> pl.DataFrame:
     for i in range(26):
         at = START + i * 100_000_000
         rows.append((at, 0, None, "gpu_utilization_pct", 100.0))
-<<<<<<< HEAD
-        rows.append((at, 0, None, "clock_sm_hz", (2505.0 - 15 * (i % 4)) * 1e6))
-=======
         rows.append((at, 0, None, "clock_sm_hz", 1e6 * (2505.0 - 15 * (i % 4))))
->>>>>>> pages
         rows.append((at, 0, 30428, "gpu_utilization_pct", 48.0))
     return pl.DataFrame(
         rows,

@@ -28,20 +28,12 @@ __all__ = ["timeline"]
 _LABELS = 150
 _GUTTER = _LABELS + 46
 
-<<<<<<< HEAD
-#: Metrics of the strip below, in this order: canonical name, axis title, highest value shown (or none), unit of the
-#: canonical name per unit of the axis.
-_STRIPS: tuple[tuple[str, str, float | None, float], ...] = (
-    ("gpu_utilization_pct", "GPU util. (%)", 100.0, 1.0),
-    ("clock_sm_hz", "SM clock (MHz)", None, 1e6),
-=======
 #: Metrics of the strips below: canonical name, title, divisor to the shown unit, highest value (or none). Of
 #: those with the same title the first that was sampled is drawn.
 _STRIPS: tuple[tuple[str, str, float, float | None], ...] = (
     ("gpu_utilization_pct", "GPU utilisation (%)", 1.0, 100.0),
     ("clock_sm_hz", "Clock (MHz)", 1e6, None),
     ("clock_graphics_hz", "Clock (MHz)", 1e6, None),
->>>>>>> pages
 )
 
 
@@ -200,16 +192,6 @@ def _strips(samples: pl.DataFrame, device_id: int, start: int, end: int, span: i
         & pl.col("value").is_not_null()
     )
     found: list[tuple[str, float | None, list[dict[str, Any]]]] = []
-<<<<<<< HEAD
-    for metric, title, top, unit in _STRIPS:
-        points = whole.filter(pl.col("metric").cast(pl.String) == metric).sort("time_ns")
-        if points.is_empty():
-            continue
-        if points.height > MAX_MARKS // 4:
-            points = points.gather_every(-(-points.height // (MAX_MARKS // 4)))
-        rows: list[dict[str, Any]] = [
-            {"a": (t - start) / 1e6, "v": v / unit, "s": str(t)}
-=======
     titles: set[str] = set()
     for metric, title, divisor, top in _STRIPS:
         points = whole.filter(pl.col("metric").cast(pl.String) == metric).sort("time_ns")
@@ -220,7 +202,6 @@ def _strips(samples: pl.DataFrame, device_id: int, start: int, end: int, span: i
             points = points.gather_every(-(-points.height // (MAX_MARKS // 4)))
         rows: list[dict[str, Any]] = [
             {"a": (t - start) / 1e6, "v": v / divisor, "s": str(t)}
->>>>>>> pages
             for t, v in points.select("time_ns", "value").iter_rows()
         ]
         found.append((title, top, rows))

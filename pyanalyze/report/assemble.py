@@ -253,7 +253,6 @@ def _tenants(
     per_tenant = modelled.group_by("tenant_id").agg(
         (pl.col("sm_active") * length).sum().alias("sm_time"),
         (pl.col("warps") * length).sum().alias("warp_time"),
-        length.sum().alias("time"),
     )
     sm_time = {row[0]: row[1:] for row in per_tenant.iter_rows()}
     all_sm_time = sum(times[0] for times in sm_time.values())
@@ -284,7 +283,7 @@ def _tenants(
                 resident_ns=row["resident_ns"],
                 charged_ns=row["charged_ns"],
                 sm_share=own[0] / all_sm_time if own and all_sm_time else None,
-                occupancy=own[1] / own[2] if own and own[2] else None,
+                occupancy=own[1] / span_ns if own and span_ns else None,
                 memory_peak_bytes=row["memory_peak_bytes"] or memory.get(row["host_pid"] or row["pid"]),
                 slowdown=m.Slowdown(
                     elapsed=_estimate(slowdown.elapsed), latency=_estimate(slowdown.latency), resident=None
@@ -371,9 +370,21 @@ def _occupancy(
     per_bin = modelled.group_by("start_ns", "end_ns").agg(
         pl.col("sm_active").sum().clip(0, 1), pl.col("warps").sum().clip(0, 1)
     )
+    # Bins cover the whole session; outside this device's window they hold nothing of it.
+    window_ns = max(window.end_ns - window.start_ns, 1)
     means = per_bin.select(
-        (pl.col("sm_active") * length).sum() / length.sum(), (pl.col("warps") * length).sum() / length.sum()
+        (pl.col("sm_active") * length).sum() / window_ns, (pl.col("warps") * length).sum() / window_ns
     ).row(0)
+    blind = 1 - known["total_ns"].sum() / kernels["total_ns"].sum() if kernels["total_ns"].sum() else 0.0
+    if blind > 0:
+        reasons = kernels["reason"].drop_nulls().unique().sort().to_list()
+        missing.append(
+            m.Missing(
+                what="occupancy.part",
+                why=f"{100 * blind:.1f} % of kernel time could not be modelled: {'; '.join(reasons)}",
+                how="",
+            )
+        )
     limited = (
         known.select(pl.col("limiters").str.split(","), "total_ns")
         .explode("limiters")

@@ -256,13 +256,16 @@ def _short_kernels(case: Case) -> Iterable[Observation]:
             f"{100 * share.value:.1f} % of {share.n} short kernels that started while another tenant was busy overlap "
             "one of its short kernels: they ran at the same time",
         )
-    elif share.value <= t.MAX_EXCLUSION_SHARE:
+    elif (
+        share.value <= t.MAX_EXCLUSION_SHARE
+        and (case.fact("short_overlap_expected") or 0) >= t.MIN_EXPECTED_OVERLAP_SHARE
+    ):
         yield _from_fact(
             case,
             "short_overlap_share",
             "short_kernels_exclude",
-            f"of {share.n} short kernels that started while another tenant was busy only {100 * share.value:.1f} % "
-            "overlap one of its short kernels: they took turns",
+            f"of {share.n} short kernels that started while another tenant was busy {100 * share.value:.1f} % overlap one of "
+            f"its short kernels, {100 * (case.fact('short_overlap_expected') or 0):.0f} % would by chance: they took turns",
         )
 
 

@@ -45,6 +45,8 @@ MAX_TAIL_OVERLAP_SHARE = 0.02
 MIN_SHORT_KERNELS = 50.0
 #: Share of those that overlap a *short* kernel of the other: time-slicing allows only the one that straddles a switch.
 MAX_EXCLUSION_SHARE = 0.02
+#: Unless this share would have met by chance if neither waited for the other, that they never did says nothing.
+MIN_EXPECTED_OVERLAP_SHARE = 0.10
 #: Above this share both tenants' short kernels ran at the same time.
 MIN_SHORT_OVERLAP_SHARE = 0.10
 #: Slices' worth of busy time (2.1 ms each) after which a busy rival under time-slicing must have left traces.

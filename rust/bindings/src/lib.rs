@@ -13,8 +13,10 @@ mod table;
 use std::path::PathBuf;
 
 use pyanalyze_core::fold::Tables;
+use pyanalyze_core::placement::{PlacementPolicy, Sharing};
 use pyanalyze_core::quality::Quality;
 use pyanalyze_core::{nsys, pipeline, quality, samples, schema, timeline as lanes};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -86,6 +88,36 @@ fn place_samples(
     let samples = samples.iter().map(from_python).collect::<PyResult<Vec<Tables>>>()?;
     let placed = py.detach(|| pipeline::add_samples(&session, &samples)).map_err(raise)?;
     to_python(py, placed)
+}
+
+/// How full the SMs were, given per device how its tenants share them.
+#[pyfunction]
+#[pyo3(signature = (session, policies, bins, progress=None))]
+fn occupancy(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    policies: Vec<(u32, String)>,
+    bins: usize,
+    progress: Callback,
+) -> PyResult<Py<PyDict>> {
+    let session = from_python(session)?;
+    let mut policy = PlacementPolicy::default();
+    for (device, name) in policies {
+        let sharing = match name.as_str() {
+            "time-sliced" => Sharing::TimeSliced,
+            "shared" => Sharing::Shared,
+            "disjoint" => Sharing::Disjoint,
+            _ => {
+                return Err(PyValueError::new_err(format!(
+                    "no placement policy is named {name}; choose from time-sliced, shared, disjoint"
+                )))
+            }
+        };
+        policy.sharing.insert(device, sharing);
+    }
+    let watch = PyWatch::new(progress);
+    let made = py.detach(|| pipeline::occupancy(&session, policy, bins, &watch));
+    to_python(py, made.map_err(|e| watch.raise(e))?)
 }
 
 /// Merges intervals to what a picture can show.
@@ -172,6 +204,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(read_samples, module)?)?;
     module.add_function(wrap_pyfunction!(place_samples, module)?)?;
     module.add_function(wrap_pyfunction!(reconstruct, module)?)?;
+    module.add_function(wrap_pyfunction!(occupancy, module)?)?;
     module.add_function(wrap_pyfunction!(timeline, module)?)?;
     module.add_function(wrap_pyfunction!(table_declarations, module)?)?;
     module.add_function(wrap_pyfunction!(quality_counters, module)?)?;

@@ -12,7 +12,9 @@ use arrow_array::RecordBatch;
 use crate::error::Result;
 use crate::facts::Facts;
 use crate::fold::{concat, Fold, Tables};
+use crate::occupancy::{tenant_map, KernelOccupancy};
 use crate::overlap::Overlap;
+use crate::placement::{Placement, PlacementPolicy};
 use crate::quality::Quality;
 use crate::residency::Residency;
 use crate::schema;
@@ -58,6 +60,49 @@ pub fn add_samples(session: &Tables, samples: &[Tables]) -> Result<Tables> {
     session.insert(schema::NVML_SAMPLES.name, concat(&schema::NVML_SAMPLES, &placed)?);
     add_quality(&mut session, &quality)?;
     Ok(session)
+}
+
+/// Says how full the SMs were: `kernel_occupancy`, and `sm_occupancy` over the time in which any tenant was
+/// active, cut into `n_bins`. Which tenants may be on the SMs at once is the caller's to say.
+///
+/// # Errors
+/// [`crate::Error::Schema`] for tables that are not what they are declared to be,
+/// [`crate::Error::Cancelled`].
+pub fn occupancy(
+    session: &Tables,
+    policy: PlacementPolicy,
+    n_bins: usize,
+    watch: &dyn Watch,
+) -> Result<Tables> {
+    let table = |declared: &'static schema::Table| {
+        session.get(declared.name).cloned().unwrap_or_else(|| declared.empty())
+    };
+    let devices = table(&schema::DEVICES);
+    let tenants = tenant_map(&table(&schema::TENANTS))?;
+    let residency = table(&schema::RESIDENCY);
+    // The whole residency goes in beforehand; as a chunk it would come in twice.
+    let mut events = session.clone();
+    events.remove(schema::RESIDENCY.name);
+    let mut made = Tables::new();
+    let configurations = KernelOccupancy::new(&devices, tenants.clone())?.run(&events, 0, watch)?;
+    made.insert(schema::KERNEL_OCCUPANCY.name, configurations);
+    let sm_occupancy = match active_ns(&table(&schema::TENANT_USAGE))? {
+        Some(window) => {
+            let placement = Placement::new(&devices, tenants, Some(&residency), policy, window, n_bins)?;
+            placement.run(&events, 0, watch)?.sm_occupancy
+        }
+        None => schema::SM_OCCUPANCY.empty(),
+    };
+    made.insert(schema::SM_OCCUPANCY.name, sm_occupancy);
+    Ok(made)
+}
+
+/// First to last activity of any tenant; `None` for a session without activity, or of no length.
+fn active_ns(usage: &RecordBatch) -> Result<Option<(i64, i64)>> {
+    let columns = schema::Columns::new(&schema::TENANT_USAGE, usage);
+    let first = columns.i64("first_ns")?.iter().flatten().min();
+    let last = columns.i64("last_ns")?.iter().flatten().max();
+    Ok(first.zip(last).filter(|(first, last)| first < last))
 }
 
 fn add_quality(session: &mut Tables, quality: &Quality) -> Result<()> {
