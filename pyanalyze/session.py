@@ -110,7 +110,9 @@ class Session:
         >>> pyanalyze.load(capture).table("kernels").schema_id
         'kernels@1'
         """
-        found = self.tables.get(name) or self._modelled.get(name)
+        found = self.tables.get(name)
+        if found is None and name in ("kernel_occupancy", "sm_occupancy"):
+            found = self._modelled[name]
         if found is None:
             raise UsageError(
                 f"the session holds no table {name}; it holds {', '.join(sorted(self.tables))}. "

@@ -470,7 +470,7 @@ def gaps(case: Case) -> list[Gap]:
     if case.nvml_processes is None:
         found.append(
             Gap(
-                "processes on the GPU",
+                "process_list",
                 "no process list beside the capture: processes nsys did not trace cannot be seen",
                 HOW["nvml"],
             )

@@ -27,6 +27,7 @@ RULE = Rule(
         "nvml_mps_server": (t.MODERATE, "the driver lists an MPS server"),
         "nvml_mps_clients": (t.STRONG, "the driver lists MPS clients"),
         "mps_pipe": (t.WEAK, "the processes were pointed at an MPS daemon"),
+        "counters_loud": (t.WEAK, "SMs were active while no traced kernel ran: somebody else worked"),
         "several_traced_tenants": (t.WEAK, "several processes launched work"),
         "one_traced_tenant": (-t.WEAK, "no second client was seen"),
         "sole_resident": (-t.WEAK, "nobody else held the engine, which MPS clients would not show either"),

@@ -22,6 +22,7 @@ RULE = Rule(
         "untraced_resident": (t.MODERATE, "a second process held the engine in turns"),
         "short_kernels_exclude": (t.STRONG, "short kernels of different tenants never ran together"),
         "stretched_kernels": (t.MODERATE, "stretching by a slice is what a switched-out kernel shows"),
+        "counters_loud": (t.MODERATE, "SMs were active while no traced kernel ran: somebody else worked"),
         "several_traced_tenants": (t.WEAK, "several processes launched work"),
         "nvml_several_processes": (t.WEAK, "the driver lists several processes"),
         "one_traced_tenant": (-t.WEAK, "no second process was seen to launch work"),

@@ -39,10 +39,6 @@ impl Table {
         self.batch.num_rows()
     }
 
-    fn __len__(&self) -> usize {
-        self.batch.num_rows()
-    }
-
     fn __repr__(&self) -> String {
         format!("<Table {} with {} rows>", self.declared.id(), self.batch.num_rows())
     }
