@@ -1,9 +1,24 @@
 """The compiled core: coarse functions over Arrow tables. Use :mod:`pyanalyze`, not this module."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 __version__: str
+
+__all__ = [
+    "Table",
+    "__version__",
+    "join_captures",
+    "occupancy",
+    "physical_tables",
+    "place_samples",
+    "quality_counters",
+    "read_capture",
+    "read_samples",
+    "reconstruct",
+    "table_declarations",
+    "timeline",
+]
 
 @final
 class Table:
@@ -17,8 +32,8 @@ class Table:
     def num_rows(self) -> int: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
-_Tables = dict[str, Table]
-_Progress = Callable[[str, int, int], object] | None
+_Tables: TypeAlias = dict[str, Table]
+_Progress: TypeAlias = Callable[[str, int, int], object] | None
 
 def read_capture(path: str, capture: int, tables: Sequence[str], progress: _Progress = None) -> _Tables:
     """Read one nsys export on its own clock; `tables` are the event tables wanted."""
@@ -43,9 +58,7 @@ def occupancy(
 ) -> _Tables:
     """How full the SMs were: `kernel_occupancy` and the modelled `sm_occupancy`, given (device, policy)."""
 
-def timeline(
-    session: Mapping[str, Any], start_ns: int, end_ns: int, marks: int, progress: _Progress = None
-) -> Table:
+def timeline(session: Mapping[str, Any], start_ns: int, end_ns: int, marks: int, progress: _Progress = None) -> Table:
     """Merge intervals to what a picture can show."""
 
 def table_declarations() -> list[dict[str, Any]]:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyanalyze.exceptions import OutputExists
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # SQLite puts these beside the file that it writes; after a failure they must go with it.
 _COMPANIONS = ("", "-journal", "-wal", "-shm")
@@ -53,7 +56,7 @@ def replacing(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[
     'whole'
     """
     target = Path(os.path.realpath(path))
-    _check(target, path, force)
+    _check(target, path, force=force)
     mode = target.stat().st_mode & 0o7777 if target.exists() else None
     # 50 characters are at most 200 bytes: a file name may have 255.
     temporary = target.parent / f".{target.name[:50]}.{secrets.token_hex(6)}.part"
@@ -63,7 +66,7 @@ def replacing(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[
         if mode is not None:
             temporary.chmod(mode)
         _flush(temporary)
-        _publish(temporary, target, path, force)
+        _publish(temporary, target, path, force=force)
     finally:
         # After success the temporary name is gone already; what remains here belongs to a failure.
         for companion in _COMPANIONS:
@@ -72,7 +75,7 @@ def replacing(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[
     _flush_directory(target.parent)
 
 
-def write_whole(path: str | os.PathLike[str], data: bytes | str, force: bool = False) -> Path:
+def write_whole(path: str | os.PathLike[str], data: bytes | str, *, force: bool = False) -> Path:
     """Write a file whole or not at all.
 
     Parameters
@@ -116,7 +119,7 @@ def write_whole(path: str | os.PathLike[str], data: bytes | str, force: bool = F
     return place
 
 
-def _check(target: Path, named: str | os.PathLike[str], force: bool) -> None:
+def _check(target: Path, named: str | os.PathLike[str], *, force: bool) -> None:
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "cannot write a file over a directory", os.fspath(named))
     if not target.parent.is_dir():
@@ -131,9 +134,7 @@ def _check(target: Path, named: str | os.PathLike[str], force: bool) -> None:
 
 
 def _exists(named: str | os.PathLike[str]) -> OutputExists:
-    return OutputExists(
-        f"{os.fspath(named)} exists; pass --force (force=True) to replace it, or name another output"
-    )
+    return OutputExists(f"{os.fspath(named)} exists; pass --force (force=True) to replace it, or name another output")
 
 
 def _flush(file: Path) -> None:
@@ -152,7 +153,7 @@ def _flush_directory(directory: Path) -> None:
             os.close(descriptor)
 
 
-def _publish(temporary: Path, target: Path, named: str | os.PathLike[str], force: bool) -> None:
+def _publish(temporary: Path, target: Path, named: str | os.PathLike[str], *, force: bool) -> None:
     if force:
         os.replace(temporary, target)
         return

@@ -87,9 +87,7 @@ def load(
     """
     unknown = sorted(set(tables) - set(EVENT_TABLES))
     if unknown:
-        raise UsageError(
-            f"no event table is named {', '.join(unknown)}; choose from {', '.join(EVENT_TABLES)}"
-        )
+        raise UsageError(f"no event table is named {', '.join(unknown)}; choose from {', '.join(EVENT_TABLES)}")
     paths = find_captures(_listed(captures))
     read: list[dict[str, _core.Table]] = []
     kept: list[Path] = []
@@ -108,20 +106,20 @@ def load(
     joined = _core.join_captures(read, progress)
     quality = []
     sampled = []
-    for path in _listed(samples):
+    for file in _listed(samples):
         try:
-            found = _core.read_samples(str(path), progress)
+            found = _core.read_samples(str(file), progress)
         except SamplesUnreadable as error:
             quality.append(("samples_unread", str(error)))
             continue
         sampled.append(found)
     joined = _core.place_samples(joined, sampled)
     configured: list[pl.DataFrame] = []
-    for path in _listed(context):
+    for file in _listed(context):
         from pyanalyze.context import read_context
 
         try:
-            configured.append(read_context(Path(path)))
+            configured.append(read_context(Path(file)))
         except SamplesUnreadable as error:
             quality.append(("samples_unread", str(error)))
     reconstructed = _core.reconstruct(joined, progress)
@@ -194,5 +192,5 @@ def _exported(path: Path, tables: Sequence[str]) -> str:
 
 def _listed(paths: PathLike | Sequence[PathLike]) -> list[PathLike]:
     if isinstance(paths, (str, Path)) or hasattr(paths, "__fspath__"):
-        return [paths]  # type: ignore[list-item]
-    return list(paths)  # type: ignore[arg-type]
+        return [paths]
+    return list(paths)

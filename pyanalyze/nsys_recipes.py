@@ -10,17 +10,19 @@ import csv
 import io
 import json
 import math
-import os
 import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import sqlite_utils
 
 from pyanalyze.exceptions import OutputExists, SamplesUnreadable
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator
 
 _Kind = type[int] | type[float] | type[str]
 
@@ -145,9 +147,7 @@ def read_report(path: str | os.PathLike[str]) -> ReportTable:
     return tables[0]
 
 
-def load_reports(
-    paths: Iterable[str | os.PathLike[str]], database: str | Path | None = None
-) -> sqlite_utils.Database:
+def load_reports(paths: Iterable[str | os.PathLike[str]], database: str | Path | None = None) -> sqlite_utils.Database:
     r"""Read many summaries into one database.
 
     Parameters
@@ -194,17 +194,14 @@ def load_reports(
             other = tables.setdefault((table.report, table.source), table)
             if other is not table:
                 raise SamplesUnreadable(
-                    f"{table.path} and {other.path} both give {table.report} of "
-                    f"{table.source}; rename one of them"
+                    f"{table.path} and {other.path} both give {table.report} of {table.source}; rename one of them"
                 )
     store = sqlite_utils.Database(database, memory=database is None, strict=True, execute_plugins=False)
     try:
         with store.atomic():
             _create(store, "reports", {"report": str, "source": str, "path": str, "rows": int}, _REPORT_KEY)
             for report, columns in REPORTS.items():
-                _create(
-                    store, report, {"source": str, "row": int, **dict(columns.values())}, ("source", "row")
-                )
+                _create(store, report, {"source": str, "row": int, **dict(columns.values())}, ("source", "row"))
             for (report, source), table in tables.items():
                 store.table(report).delete_where("source = ?", [source])
                 store.table(report).insert_all(
@@ -224,9 +221,7 @@ def load_reports(
     return store
 
 
-def compare_kernel_summary(
-    report_rows: pl.DataFrame, kernels: pl.DataFrame, tolerance: float = 0.0
-) -> pl.DataFrame:
+def compare_kernel_summary(report_rows: pl.DataFrame, kernels: pl.DataFrame, tolerance: float = 0.0) -> pl.DataFrame:
     """List where NVIDIA's kernel summary and our kernels disagree.
 
     Parameters
@@ -276,9 +271,7 @@ def compare_kernel_summary(
             pl.col("duration").max().cast(pl.Float64).alias("max_ns"),
         )
     )
-    theirs = report_rows.select(
-        pl.col("name").cast(pl.String), *(pl.col(q).cast(pl.Float64) for q in quantities)
-    )
+    theirs = report_rows.select(pl.col("name").cast(pl.String), *(pl.col(q).cast(pl.Float64) for q in quantities))
     seen = pl.lit(True)
     joined = theirs.with_columns(in_nsys=seen).join(
         ours.with_columns(in_ours=seen),
@@ -356,9 +349,7 @@ class _Wrong(Exception):
 
 
 def _known() -> str:
-    return "; known are " + ", ".join(
-        f"{report} ({', '.join(columns)})" for report, columns in REPORTS.items()
-    )
+    return "; known are " + ", ".join(f"{report} ({', '.join(columns)})" for report, columns in REPORTS.items())
 
 
 def _nothing(text: str) -> str:

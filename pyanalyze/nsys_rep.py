@@ -15,11 +15,14 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyanalyze.exceptions import CaptureUnreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["Nsys", "default_cache_dir", "export_report", "find_nsys", "report_version"]
 
@@ -70,7 +73,7 @@ def default_cache_dir() -> Path:
 
 
 def report_version(path: Path) -> str | None:
-    """The nsys version that wrote a report, from its first bytes.
+    r"""The nsys version that wrote a report, from its first bytes.
 
     Parameters
     ----------
@@ -131,9 +134,7 @@ def find_nsys(nsys: str | None = None) -> Nsys | None:
         if asked is None:
             return None
         source = "the nsys given" if nsys else "$PYANALYZE_NSYS"
-        raise CaptureUnreadable(
-            f"{source}, {asked}, is not an executable file; name the nsys to run, or unset it"
-        )
+        raise CaptureUnreadable(f"{source}, {asked}, is not an executable file; name the nsys to run, or unset it")
     answer = _run([path, "--version"])
     found = _VERSION.search(answer.stdout)
     if answer.returncode != 0 or found is None:
@@ -220,9 +221,7 @@ def export_report(
         _check_answer(answer, path, written_by, tool, partial)
         after = path.stat()
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-            raise CaptureUnreadable(
-                f"{path} changed while it was exported; wait until nsys has written it, and retry"
-            )
+            raise CaptureUnreadable(f"{path} changed while it was exported; wait until nsys has written it, and retry")
         partial.chmod(0o600)
         os.replace(partial, export)
     return export

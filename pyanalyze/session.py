@@ -224,9 +224,7 @@ class Session:
 
         return assemble(self)
 
-    def timeline(
-        self, start_ns: int | None = None, end_ns: int | None = None, marks: int = 600
-    ) -> pl.DataFrame:
+    def timeline(self, start_ns: int | None = None, end_ns: int | None = None, marks: int = 600) -> pl.DataFrame:
         """Lanes for a picture: intervals merged to at most `marks` per lane.
 
         Parameters
@@ -309,9 +307,7 @@ class Session:
                     ],
                     sources=self._source_states(),
                     tenants=tenants["name"].to_list(),
-                    green_contexts=self.contexts.filter(
-                        here & pl.col("is_green").fill_null(value=False)
-                    ).height,
+                    green_contexts=self.contexts.filter(here & pl.col("is_green").fill_null(value=False)).height,
                     nvml_processes=self._nvml_processes(device["device_id"]),
                 )
             )
@@ -334,9 +330,7 @@ class Session:
         if listed.is_empty():
             return None
         rows = listed.unique(subset=["pid"], keep="first", maintain_order=True).sort("pid")
-        return [
-            (row["pid"], row["process_name"] or "", row["process_type"]) for row in rows.iter_rows(named=True)
-        ]
+        return [(row["pid"], row["process_name"] or "", row["process_type"]) for row in rows.iter_rows(named=True)]
 
     def __repr__(self) -> str:
         """Say what was loaded."""
@@ -351,7 +345,7 @@ class Session:
     def _repr_html_(self) -> str:
         from html import escape
 
-        return f"<pre>{escape(str(self))}</pre>" + "".join(v._repr_html_() for v in self.classify())  # noqa: SLF001
+        return f"<pre>{escape(str(self))}</pre>" + "".join(v._repr_html_() for v in self.classify())
 
 
 def placement_policy(verdict: Verdict) -> str:
@@ -374,11 +368,7 @@ def placement_policy(verdict: Verdict) -> str:
     >>> placement_policy(pyanalyze.load(capture).classify()[0])
     'time-sliced'
     """
-    return (
-        "time-sliced"
-        if verdict.mode in ("time-slicing", "mig+time-slicing", "vgpu-time-sliced")
-        else "shared"
-    )
+    return "time-sliced" if verdict.mode in ("time-slicing", "mig+time-slicing", "vgpu-time-sliced") else "shared"
 
 
 def _capability(device: Mapping[str, Any]) -> tuple[int, int] | None:

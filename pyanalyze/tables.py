@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyanalyze import _core
 from pyanalyze.exceptions import TableMismatch
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from pyanalyze import _core
 
 #: Versions of the tables that this package understands (name -> version).
 KNOWN_VERSIONS: dict[str, int] = {

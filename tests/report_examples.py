@@ -127,9 +127,7 @@ def time_sliced(*, synthetic: bool = False) -> Report:
             execution_split=ExecutionSplit(sm_slots=0.0, memory=0.003, copy=0.0, clock=None, uvm=None),
         ),
     )
-    neighbour = tenant(
-        1, "pid 30398 (not traced)", None, host_pid=30398, capture=None, resident_ns=1_233_600_000
-    )
+    neighbour = tenant(1, "pid 30398 (not traced)", None, host_pid=30398, capture=None, resident_ns=1_233_600_000)
     evidence = [
         Evidence(
             name="switches_between_busy_contexts",
@@ -197,9 +195,7 @@ def time_sliced(*, synthetic: bool = False) -> Report:
         evidence=evidence,
         rivals=[
             Rival(mode="mps", confidence=0.02, why_not="MPS clients share one context; here two took turns"),
-            Rival(
-                mode="exclusive", confidence=0.01, why_not="a second context held the engine 49 % of the time"
-            ),
+            Rival(mode="exclusive", confidence=0.01, why_not="a second context held the engine 49 % of the time"),
         ],
         missing=[
             Missing(
@@ -263,15 +259,11 @@ def time_sliced(*, synthetic: bool = False) -> Report:
         ],
     )
     quality = [
-        QualityRow(
-            name="switch_end_without_start", severity="info", count=1, detail="pid 30398, at the beginning"
-        ),
+        QualityRow(name="switch_end_without_start", severity="info", count=1, detail="pid 30398, at the beginning"),
         QualityRow(name="no_pids", severity="notice", count=3, detail="rows of GPU 0"),
     ]
     if synthetic:
-        quality.append(
-            QualityRow(name="synthetic_capture", severity="info", count=1, detail="made by the generator")
-        )
+        quality.append(QualityRow(name="synthetic_capture", severity="info", count=1, detail="made by the generator"))
     return Report(
         tool=Tool(version="0.1.0"),
         clock=Clock(origin_utc_ns="1763728991123456789", uncertainty_ns=1_000_000),
@@ -309,9 +301,7 @@ def undetermined() -> Report:
         agrees=None,
         summary="Nothing in the capture shows who else was on the GPU.",
         evidence=[],
-        rivals=[
-            Rival(mode="exclusive", confidence=0.41, why_not="nothing would have shown a second process")
-        ],
+        rivals=[Rival(mode="exclusive", confidence=0.41, why_not="nothing would have shown a second process")],
         missing=missing,
     )
     return Report(
@@ -368,14 +358,10 @@ def hostile() -> Report:
         }
     )
     captures = [
-        Capture.model_validate(
-            {**report.captures[0].model_dump(), "path": n, "nsys_version": n, "schema_version": n}
-        )
+        Capture.model_validate({**report.captures[0].model_dump(), "path": n, "nsys_version": n, "schema_version": n})
         for n in names
     ]
-    quality = [
-        QualityRow(name=n, severity="data-loss", count=1, detail=p) for n, p in zip(names, prose, strict=True)
-    ]
+    quality = [QualityRow(name=n, severity="data-loss", count=1, detail=p) for n, p in zip(names, prose, strict=True)]
     return report.model_copy(update={"devices": [broken], "captures": captures, "quality": quality})
 
 

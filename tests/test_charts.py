@@ -5,15 +5,17 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import altair as alt
 import polars as pl
 import pytest
 import report_examples as examples
 import vl_convert
 
 from pyanalyze import charts
+
+if TYPE_CHECKING:
+    import altair as alt
 
 LABELS = {0: "compute_victim", 1: "pid 30398 (not traced)"}
 WINDOW = (examples.START, examples.START + examples.LENGTH)
@@ -81,10 +83,7 @@ def test_timeline_takes_device_wide_samples_only() -> None:
 
 def test_timeline_keeps_what_has_no_tenant() -> None:
     table = examples.timeline(10).with_columns(
-        tenant_id=pl.when(pl.col("lane") == "graphs")
-        .then(None)
-        .otherwise(pl.col("tenant_id"))
-        .cast(pl.UInt32),
+        tenant_id=pl.when(pl.col("lane") == "graphs").then(None).otherwise(pl.col("tenant_id")).cast(pl.UInt32),
         lane=pl.col("lane").cast(pl.Categorical),
         label=pl.col("label").cast(pl.Categorical),
     )

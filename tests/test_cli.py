@@ -9,11 +9,14 @@ import sqlite3
 import subprocess
 import sys
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pyanalyze.cli import VERBS
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DEMO = "demo-time-slicing.sqlite"
 
@@ -68,9 +71,7 @@ def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
 
 
 @pytest.mark.parametrize("format_", ["html", "md", "json", "txt"])
-def test_a_report_is_written_whole_and_never_replaces_silently(
-    fixtures: Path, tmp_path: Path, format_: str
-) -> None:
+def test_a_report_is_written_whole_and_never_replaces_silently(fixtures: Path, tmp_path: Path, format_: str) -> None:
     out = tmp_path / f"report.{format_}"
     out.write_text("mine")
     refused = run("report", fixtures / DEMO, "-f", format_, "-o", out)
@@ -123,9 +124,7 @@ def damaged(kind: str, folder: Path, demo: Path) -> Path:
     ],
 )
 @pytest.mark.parametrize("verb", ["screen", "report"])
-def test_bad_input_is_one_line_and_exit_3(
-    fixtures: Path, tmp_path: Path, kind: str, says: str, verb: str
-) -> None:
+def test_bad_input_is_one_line_and_exit_3(fixtures: Path, tmp_path: Path, kind: str, says: str, verb: str) -> None:
     if kind == "unreadable" and os.geteuid() == 0:
         pytest.skip("root may read every file, so an unreadable one cannot be made")
     path = damaged(kind, tmp_path, fixtures / DEMO)
@@ -175,9 +174,7 @@ def test_a_capture_in_a_read_only_folder_is_left_alone(fixtures: Path, tmp_path:
 def test_secrets_never_come_out(fixtures: Path, tmp_path: Path) -> None:
     """The fixture's environment holds a secret in both places where nsys keeps it."""
     with sqlite3.connect(f"file:{fixtures / DEMO}?immutable=1", uri=True) as db:
-        rows = db.execute(
-            "SELECT count(*) FROM META_DATA_CAPTURE WHERE value LIKE '%do-not-show-me%'"
-        ).fetchone()
+        rows = db.execute("SELECT count(*) FROM META_DATA_CAPTURE WHERE value LIKE '%do-not-show-me%'").fetchone()
     assert rows[0] >= 1
     for arguments in (
         ("info", fixtures / DEMO, "-f", "json"),

@@ -15,9 +15,7 @@ from pyanalyze.exceptions import SamplesUnreadable
 
 ROOT = Path(__file__).parents[1]
 CORPUS = Path(os.environ.get("PYANALYZE_CORPUS", ROOT / ".." / "shared" / "corpus"))
-needs_corpus = pytest.mark.skipif(
-    not CORPUS.is_dir(), reason=f"no real captures at {CORPUS}: set PYANALYZE_CORPUS"
-)
+needs_corpus = pytest.mark.skipif(not CORPUS.is_dir(), reason=f"no real captures at {CORPUS}: set PYANALYZE_CORPUS")
 
 GPU_A = "GPU-11111111-2222-3333-4444-555555555555"
 GPU_B = "GPU-aaaaaaaa-2222-3333-4444-555555555555"
@@ -72,7 +70,7 @@ mps-daemon  | [2022-03-04 10:00:01.500 Other    51] Volta MPS: Device Tesla T4 (
 mps-daemon  | [2022-03-04 10:00:02.000 Control    40] NEW CLIENT 77 from user 1234: Server already exists
 mps-daemon  | [2022-03-04 10:00:02.001 Control    40] NEW CLIENT 77 from user 1234: Server already exists
 mps-daemon  | [2022-03-04 10:00:09.000 Other    51] Volta MPS: Client disconnected. Number of active client contexts is 0
-"""  # noqa: E501
+"""
 NEW_LOG = """\
 [2026-03-04 10:00:00.100 Control   261] Starting control daemon using socket /run/nvidia/mps/pipe/control
 [2026-03-04 10:00:01.202 Control   337] Starting new server 337 for user 0
@@ -92,9 +90,7 @@ def read(folder: Path, text: str) -> list[tuple[str, int | None, str, str]]:
     (folder / "context.txt").write_text(text, encoding="utf-8")
     frame = read_context(folder / "context.txt")
     assert frame["capture"].null_count() == frame["device_id"].null_count() == frame.height
-    return frame.select(
-        pl.col("source").cast(pl.String), "pid", pl.col("key").cast(pl.String), "value"
-    ).rows()
+    return frame.select(pl.col("source").cast(pl.String), "pid", pl.col("key").cast(pl.String), "value").rows()
 
 
 def test_the_device_list_joins_by_uuid(tmp_path: Path) -> None:

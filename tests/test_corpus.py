@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
 
 import pyanalyze
 from pyanalyze.report.model import unexplained_nulls
-from pyanalyze.session import Session
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyanalyze.session import Session
 
 #: What the corpus README states of the sharing of each capture.
 KNOWN_MODES = {

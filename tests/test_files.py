@@ -36,9 +36,7 @@ def test_an_existing_file_needs_force(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt, MemoryError])
 @pytest.mark.parametrize("old", [None, "old"])
-def test_a_failure_half_way_changes_nothing(
-    tmp_path: Path, failure: type[BaseException], old: str | None
-) -> None:
+def test_a_failure_half_way_changes_nothing(tmp_path: Path, failure: type[BaseException], old: str | None) -> None:
     place = tmp_path / "a.txt"
     if old is not None:
         place.write_text(old)
@@ -54,9 +52,7 @@ def test_a_failure_half_way_changes_nothing(
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_a_disk_that_refuses_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def test_a_disk_that_refuses_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     place = tmp_path / "a.txt"
     place.write_text("old")
 

@@ -6,21 +6,20 @@ import itertools
 import json
 import os
 import sqlite3
-import sys
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import build_fixtures
+import export
 import pytest
+import simulation
 
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURES = ROOT / "fixtures"
-sys.path.insert(0, str(FIXTURES))
 
-import build_fixtures  # noqa: E402
-import export  # noqa: E402
-import simulation  # noqa: E402
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 CAPTURES = FIXTURES / "captures"
 NAMES = sorted(path.name.removesuffix(".truth.json") for path in CAPTURES.glob("*.truth.json"))
@@ -169,9 +168,7 @@ def test_nobody_is_charged_more_than_it_was_busy_or_resident(name: str) -> None:
         assert tenant["charged_ns"] <= min(tenant["busy_ns"], tenant["resident_ns"])
 
 
-@pytest.mark.parametrize(
-    "name", ["containers-same-pid", "demo-time-slicing", "exclusive", "lost-records", "mig"]
-)
+@pytest.mark.parametrize("name", ["containers-same-pid", "demo-time-slicing", "exclusive", "lost-records", "mig"])
 def test_kernels_get_exactly_their_work_while_resident(name: str) -> None:
     """Where a context never wants more SMs than there are and saving takes no time, residency is work."""
     checked = 0
@@ -214,9 +211,7 @@ def test_two_groups_take_turns_by_hand() -> None:
 
     tenants = [simulation.Tenant("a", 1, 10, once(5_000_000)), simulation.Tenant("b", 2, 20, once(3_000_000))]
     tenants[1].group = 1
-    run = simulation.Simulation(
-        tenants, 1, 20_000_000, slice_ns=2_000_000, slice_jitter=0, gap_ns=50_000, gap_jitter=0
-    )
+    run = simulation.Simulation(tenants, 1, 20_000_000, slice_ns=2_000_000, slice_jitter=0, gap_ns=50_000, gap_jitter=0)
     run._jitter = lambda value, fraction: value  # type: ignore[method-assign]  # no jitter anywhere
     run.run()
     assert [(r.group, r.start, r.end, r.ending) for r in run.residency] == [
@@ -263,9 +258,7 @@ def test_kernel_rows_sum_to_the_truth_and_follow_their_launch(name: str) -> None
 
 def test_correlation_ids_of_two_processes_collide() -> None:
     path = CAPTURES / "demo-time-slicing.sqlite"
-    sql = (
-        "SELECT correlationId FROM CUPTI_ACTIVITY_KIND_KERNEL GROUP BY 1 HAVING count(DISTINCT globalPid) > 1"
-    )
+    sql = "SELECT correlationId FROM CUPTI_ACTIVITY_KIND_KERNEL GROUP BY 1 HAVING count(DISTINCT globalPid) > 1"
     assert len(rows(path, sql)) > 20
 
 
@@ -279,9 +272,7 @@ def test_containers_share_a_pid_and_start_250_ms_apart() -> None:
         assert "GPU_CONTEXT_SWITCH_EVENTS" not in table_names(path)
         starts += [utc for (utc,) in rows(path, "SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME")]
     assert starts[1] - starts[0] == 250_000_000
-    hosts = rows(
-        folder / "node.sqlite", "SELECT DISTINCT (globalPid >> 24) & 0xFFFFFF FROM GPU_CONTEXT_SWITCH_EVENTS"
-    )
+    hosts = rows(folder / "node.sqlite", "SELECT DISTINCT (globalPid >> 24) & 0xFFFFFF FROM GPU_CONTEXT_SWITCH_EVENTS")
     assert set(hosts) == {(40_211,), (40_307,)}
 
 
@@ -329,9 +320,7 @@ def test_every_capture_carries_the_secret_that_must_never_be_shown() -> None:
     paths = sorted(CAPTURES.rglob("*.sqlite"))
     assert len(paths) == 11
     for path in paths:
-        values = rows(
-            path, "SELECT value FROM META_DATA_CAPTURE UNION ALL SELECT value FROM TARGET_INFO_SYSTEM_ENV"
-        )
+        values = rows(path, "SELECT value FROM META_DATA_CAPTURE UNION ALL SELECT value FROM TARGET_INFO_SYSTEM_ENV")
         assert sum(b"do-not-show-me" in value for (value,) in values) == 2
 
 
@@ -342,9 +331,7 @@ def test_samples_are_those_of_nvidia_smi_in_local_time() -> None:
     assert all(len(line.split(", ")) == 12 for line in lines)
     # Zero of the capture is 05:26:53.589 UTC, so 14:26:53.589 in UTC+9; sampling began 57 ms before.
     assert lines[1].startswith("2026/03/14 14:26:53.532, 0, GPU-")
-    start = rows(
-        CAPTURES / "demo-time-slicing.sqlite", "SELECT utcTime, localTime FROM TARGET_INFO_SESSION_START_TIME"
-    )
+    start = rows(CAPTURES / "demo-time-slicing.sqlite", "SELECT utcTime, localTime FROM TARGET_INFO_SESSION_START_TIME")
     assert start == [(b"2026-03-14T05:26:53", b"2026-03-14T14:26:53")]
     apps = (CAPTURES / "demo-time-slicing.compute-apps.csv").read_text().splitlines()
     assert {line.split(", ")[2] for line in apps[1:]} == {"41201", "41305", "41377"}

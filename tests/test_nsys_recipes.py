@@ -14,9 +14,7 @@ from pyanalyze.exceptions import OutputExists, SamplesUnreadable
 from pyanalyze.nsys_recipes import REPORTS, compare_kernel_summary, load_reports, read_report
 
 CORPUS = Path(os.environ.get("PYANALYZE_CORPUS", Path(__file__).parents[1] / ".." / "shared" / "corpus"))
-needs_corpus = pytest.mark.skipif(
-    not CORPUS.is_dir(), reason=f"no real captures at {CORPUS}: set PYANALYZE_CORPUS"
-)
+needs_corpus = pytest.mark.skipif(not CORPUS.is_dir(), reason=f"no real captures at {CORPUS}: set PYANALYZE_CORPUS")
 
 HEADER = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name"
 KERNELS = (
@@ -113,9 +111,7 @@ def test_loading_again_replaces_and_a_bad_file_changes_nothing(tmp_path: Path) -
     connection = sqlite3.connect(place)
     assert connection.execute("SELECT COUNT(*) FROM cuda_gpu_kern_sum").fetchall() == [(2,)]
     load_reports([file], place).close()
-    assert connection.execute("SELECT source, row, instances FROM cuda_gpu_kern_sum").fetchall() == [
-        ("run", 0, 2)
-    ]
+    assert connection.execute("SELECT source, row, instances FROM cuda_gpu_kern_sum").fetchall() == [("run", 0, 2)]
     assert connection.execute("SELECT rows FROM reports").fetchall() == [(1,)]
     connection.close()
 
@@ -231,9 +227,7 @@ def test_kernels_taken_from_the_exports_by_sql_agree_with_nvidia() -> None:
         ).fetchall()
         connection.close()
         schema = {"name": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64}
-        found = compare_kernel_summary(
-            read_report(file).rows, pl.DataFrame(rows, schema=schema, orient="row")
-        )
+        found = compare_kernel_summary(read_report(file).rows, pl.DataFrame(rows, schema=schema, orient="row"))
         assert found.is_empty(), (file.name, found)
         compared += 1
     assert compared == 44

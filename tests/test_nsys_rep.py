@@ -10,8 +10,8 @@ import shutil
 import sqlite3
 import stat
 import subprocess
-from collections import namedtuple
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -194,13 +194,12 @@ def test_something_else_named_nsys_is_refused(stand_in: StandIn) -> None:
 def test_too_little_space_is_said_before_anything_is_written(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usage = namedtuple("usage", "total used free")
     size = stand_in.report.stat().st_size
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(10**9, 0, 3 * size - 1))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(total=10**9, used=0, free=3 * size - 1))
     with pytest.raises(CaptureUnreadable, match="too little space"):
         stand_in.export()
     assert stand_in.exports() == []
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(10**9, 0, 3 * size))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(total=10**9, used=0, free=3 * size))
     assert stand_in.export().exists()
 
 
@@ -257,9 +256,7 @@ def test_the_header_names_the_version(tmp_path: Path, header: bytes, version: st
 def real_nsys() -> str:
     """An nsys on PATH, or one unpacked in ``~/.cache/nsys``."""
     found = shutil.which("nsys")
-    unpacked = sorted(
-        (Path.home() / ".cache" / "nsys").glob("usr/lib/*/nsight-systems/target-linux-x64/nsys")
-    )
+    unpacked = sorted((Path.home() / ".cache" / "nsys").glob("usr/lib/*/nsight-systems/target-linux-x64/nsys"))
     if found is None and not unpacked:
         pytest.skip("no nsys on PATH or unpacked in ~/.cache/nsys")
     return found or str(unpacked[0])
@@ -269,9 +266,7 @@ def test_real_nsys_is_understood(real_nsys: str) -> None:
     tool = nsys_rep.find_nsys(real_nsys)
     assert tool is not None
     assert int(tool.version.split(".")[0]) >= 2021
-    help_text = subprocess.run(
-        [real_nsys, "export", "--help"], capture_output=True, text=True, check=False
-    ).stdout
+    help_text = subprocess.run([real_nsys, "export", "--help"], capture_output=True, text=True, check=False).stdout
     assert tool.selects_tables == ("\t--tables=" in help_text)
 
 
@@ -331,9 +326,7 @@ def test_real_nsys_exports_a_real_report(real_nsys: str, tmp_path: Path) -> None
     def tables(path: Path) -> set[str]:
         connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
         try:
-            return {
-                name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-            }
+            return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         finally:
             connection.close()
 

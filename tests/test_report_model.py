@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 
-import jsonschema  # type: ignore[import-untyped]
+import jsonschema
 import pytest
 import report_examples as examples
 from pydantic import ValidationError
@@ -194,9 +194,7 @@ def test_markdown_cannot_be_broken_out_of() -> None:
         elif not fenced:
             prose.append(line)
     assert not fenced
-    joined = (
-        "\n".join(prose).replace("<details><summary>", "").replace("</summary>", "").replace("</details>", "")
-    )
+    joined = "\n".join(prose).replace("<details><summary>", "").replace("</summary>", "").replace("</details>", "")
     assert "<" not in joined
     assert "@everyone" not in joined
     assert "](" not in joined
@@ -266,8 +264,7 @@ def test_other_numbers() -> None:
 
 def test_labels_are_unique_whatever_the_names() -> None:
     tenants = [
-        examples.tenant(i, name, pid)
-        for i, (name, pid) in enumerate([("a", 1), ("a", 1), ("a", 2), ("", None)])
+        examples.tenant(i, name, pid) for i, (name, pid) in enumerate([("a", 1), ("a", 1), ("a", 2), ("", None)])
     ]
     labels = tenant_labels(tenants)
     assert labels == {0: "a (pid 1)", 1: "a (pid 1) #1", 2: "a (pid 2)", 3: "unnamed"}

@@ -7,16 +7,21 @@ import hashlib
 import re
 import shutil
 from html.parser import HTMLParser
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-import altair as alt
 import pytest
 import report_examples as examples
 
 from pyanalyze import charts
 from pyanalyze.report.html import MAX_BYTES, render_html
-from pyanalyze.report.model import Report
 from pyanalyze.report.page import chart_key, tenant_labels
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import altair as alt
+
+    from pyanalyze.report.model import Report
 
 WINDOW = (examples.START, examples.START + examples.LENGTH)
 
@@ -196,16 +201,11 @@ def test_a_browser_draws_it_without_a_sound(
         tab.wait_for_function(
             "[...document.querySelectorAll('[data-chart]')].every(box => box.dataset.drawn)", timeout=20_000
         )
-        assert (
-            tab.eval_on_selector_all("[data-chart]", "boxes => boxes.map(box => box.dataset.drawn)")
-            == ["yes"] * 5
-        )
+        assert tab.eval_on_selector_all("[data-chart]", "boxes => boxes.map(box => box.dataset.drawn)") == ["yes"] * 5
         assert tab.locator("[data-chart] .static").count() == 0
         assert tab.locator("[data-chart='timeline-0'] svg .mark-rect path").count() > 1000
         # Charts follow the page's colours and nothing hangs over its edge.
-        ink = tab.eval_on_selector(
-            "[data-chart='usage-0'] svg .role-axis-label text", "t => getComputedStyle(t).fill"
-        )
+        ink = tab.eval_on_selector("[data-chart='usage-0'] svg .role-axis-label text", "t => getComputedStyle(t).fill")
         assert ink == ("rgb(27, 31, 36)" if scheme == "light" else "rgb(228, 231, 235)")
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
         mark = tab.locator("[data-chart='usage-0'] svg .mark-rect path").first

@@ -85,14 +85,24 @@ def test_a_few_switches_are_no_alternation(switches: float, seen: bool) -> None:
             t.MAX_EXCLUSION_SHARE,
             "short_kernels_exclude",
         ),
-        ("short_overlap_expected", t.MIN_EXPECTED_OVERLAP_SHARE - 0.01, t.MIN_EXPECTED_OVERLAP_SHARE, "short_kernels_exclude"),
+        (
+            "short_overlap_expected",
+            t.MIN_EXPECTED_OVERLAP_SHARE - 0.01,
+            t.MIN_EXPECTED_OVERLAP_SHARE,
+            "short_kernels_exclude",
+        ),
         ("preemption_exposure", t.MIN_EXPOSURE - 0.1, t.MIN_EXPOSURE, "steady_kernels"),
         ("metric_outside_pct", t.MAX_QUIET_SM_ACTIVE_PCT + 0.1, t.MAX_QUIET_SM_ACTIVE_PCT, "counters_quiet"),
         ("metric_outside_pct", t.MIN_LOUD_SM_ACTIVE_PCT - 0.1, t.MIN_LOUD_SM_ACTIVE_PCT, "counters_loud"),
     ],
 )
 def test_both_sides_of_each_threshold(fact_name: str, below: float, above: float, observation: str) -> None:
-    facts = {**TURNS, **ALONE, "short_overlap_share": 0.0, "short_overlap_expected": t.MIN_EXPECTED_OVERLAP_SHARE}
+    facts = {
+        **TURNS,
+        **ALONE,
+        "short_overlap_share": 0.0,
+        "short_overlap_expected": t.MIN_EXPECTED_OVERLAP_SHARE,
+    }
     assert observation not in observe(case({**facts, fact_name: below}))
     assert observation in observe(case({**facts, fact_name: above}))
 
@@ -118,16 +128,12 @@ def test_one_kernel_alone_proves_nothing() -> None:
 
 @pytest.mark.parametrize("state", ["absent", "empty"])
 def test_no_switch_table_never_proves_exclusive_or_mig(state: str) -> None:
-    verdict = judge(
-        case({"busy_ns": 1e6, "traced_tenants": 1}, sources={"switch_events": state}, tenants=("a",))
-    )
+    verdict = judge(case({"busy_ns": 1e6, "traced_tenants": 1}, sources={"switch_events": state}, tenants=("a",)))
     assert verdict.mode == "undetermined"
 
 
 def test_overlapping_intervals_of_two_processes_never_prove_mps() -> None:
-    verdict = judge(
-        case({"busy_ns": 1e9, "traced_tenants": 2, "co_busy_share": 0.99, "stream_overlap_share": 0.0})
-    )
+    verdict = judge(case({"busy_ns": 1e9, "traced_tenants": 2, "co_busy_share": 0.99, "stream_overlap_share": 0.0}))
     assert verdict.mode == "undetermined"
 
 
@@ -157,7 +163,13 @@ def test_a_percentage_of_100_is_no_cap() -> None:
         ({"mig_profile": "1c.3g.20gb", "tenants": ("a",)}, ALONE, "mig-shared-ci"),
         (
             {"mig_profile": "3g.20gb"},
-            {"busy_ns": 1e9, "traced_tenants": 2, "co_busy_share": 0.9, "short_overlap_share": 0.0, "short_overlap_expected": 0.4},
+            {
+                "busy_ns": 1e9,
+                "traced_tenants": 2,
+                "co_busy_share": 0.9,
+                "short_overlap_share": 0.0,
+                "short_overlap_expected": 0.4,
+            },
             "mig+time-slicing",
         ),
         (

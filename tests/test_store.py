@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
 
 from pyanalyze import store
 from pyanalyze.exceptions import OutputExists
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 KERNELS = pl.DataFrame(
     {
@@ -44,9 +46,7 @@ def query(path: Path, sql: str) -> list[tuple[Any, ...]]:
 
 
 def test_rows_types_keys_and_report_come_back(tmp_path: Path) -> None:
-    devices = pl.DataFrame(
-        {"device_id": [0], "capture": [0]}, schema={"device_id": pl.UInt32, "capture": pl.UInt32}
-    )
+    devices = pl.DataFrame({"device_id": [0], "capture": [0]}, schema={"device_id": pl.UInt32, "capture": pl.UInt32})
     report = {"schema": "pyanalyze.report/1", "devices": [{"name": "ünï", "mig": None}]}
     frames = {"kernels": KERNELS, "contexts": CONTEXTS, "devices": devices, "overlaps": KERNELS.clear()}
     out = store.save(frames, report, tmp_path / "out.sqlite")
@@ -66,13 +66,9 @@ def test_rows_types_keys_and_report_come_back(tmp_path: Path) -> None:
     assert query(out, "SELECT name FROM pragma_table_info('devices') WHERE pk > 0 ORDER BY pk") == [
         ("device_id",), ("capture",),
     ]  # fmt: skip
-    strict = query(
-        out, "SELECT name, strict FROM pragma_table_list WHERE name NOT LIKE 'sqlite_%' ORDER BY name"
-    )
+    strict = query(out, "SELECT name, strict FROM pragma_table_list WHERE name NOT LIKE 'sqlite_%' ORDER BY name")
     assert strict == [(name, 1) for name in ("contexts", "devices", "kernels", "overlaps", "report")]
-    plan = query(
-        out, "EXPLAIN QUERY PLAN SELECT * FROM kernels WHERE capture = 0 AND pid = 7 AND correlation_id = 1"
-    )
+    plan = query(out, "EXPLAIN QUERY PLAN SELECT * FROM kernels WHERE capture = 0 AND pid = 7 AND correlation_id = 1")
     assert "USING INDEX" in plan[0][3] and "capture=? AND pid=? AND correlation_id=?" in plan[0][3]
     ((schema, text),) = query(out, "SELECT schema, json FROM report")
     assert schema == "pyanalyze.report/1"

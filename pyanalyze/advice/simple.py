@@ -143,9 +143,7 @@ def _time_slicing(
     if overhead_fraction is not None and overhead_fraction >= NOTABLE_OVERHEAD:
         yield Action(
             "Use longer time slices if latency allows",
-            (
-                "nvidia-smi compute-policy --set-timeslice=3   # long; as root, lasts until the driver is reloaded",
-            ),
+            ("nvidia-smi compute-policy --set-timeslice=3   # long; as root, lasts until the driver is reloaded",),
             None,
             f"at most {100 * overhead_fraction:.1f} % of the window, all that switching took",
             "each switch costs about the same however long the slice was",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import altair as alt
 import polars as pl
@@ -21,6 +20,9 @@ from pyanalyze.charts.style import (
 )
 from pyanalyze.report.escape import visible
 from pyanalyze.report.format import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["limiters", "occupancy"]
 
@@ -158,9 +160,7 @@ def limiters(table: pl.DataFrame, *, device_id: int = 0, width: int = 720) -> al
                 "k": f"{rank}. {visible(row['short_name'] or row['name'] or 'unnamed', 40)}",
                 "o": row["occupancy"],
                 "x": row["occupancy"] or 0.0,
-                "r": (resources[0] if len(resources) == 1 else "several")
-                if known and resources
-                else "several",
+                "r": (resources[0] if len(resources) == 1 else "several") if known and resources else "several",
                 "all": visible(row["limiters"]) or visible(row["reason"], 120) or "not known",
                 "d": duration(row["total_ns"]),
                 "n": row["launches"],

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import altair as alt
 import polars as pl
 
 from pyanalyze.charts.style import decorate, empty, inline, label_of, only_device, tenant_scale
 from pyanalyze.report.format import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["slice_lengths"]
 
@@ -92,9 +94,7 @@ def slice_lengths(
         )
     )
     middle_line = inline([{"a": median / 1e6, "text": f"median {duration(median)}"}])
-    rule = (
-        alt.Chart(middle_line).mark_rule(strokeDash=[4, 3], strokeWidth=1.5, color="#8C8C8C").encode(x="a:Q")
-    )
+    rule = alt.Chart(middle_line).mark_rule(strokeDash=[4, 3], strokeWidth=1.5, color="#8C8C8C").encode(x="a:Q")
     text = (
         alt.Chart(middle_line)
         .mark_text(align="left", dx=6, dy=6, baseline="top", y=0, fontSize=12)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import altair as alt
 import polars as pl
 
 from pyanalyze.report.escape import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 __all__ = [
     "MAX_MARKS",
@@ -121,8 +123,6 @@ def inline(rows: list[dict[str, Any]]) -> alt.SchemaBase:
 def empty(text: str) -> alt.Chart:
     """A chart that says why it shows nothing; never an empty frame."""
     chart = (
-        alt.Chart(inline([{"text": text}]), height=40)
-        .mark_text(align="left", x=0, fontSize=12)
-        .encode(text="text:N")
+        alt.Chart(inline([{"text": text}]), height=40).mark_text(align="left", x=0, fontSize=12).encode(text="text:N")
     )
     return decorate(chart, gutter=20, summary=text)  # type: ignore[no-any-return]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import altair as alt
 import polars as pl
@@ -21,6 +20,9 @@ from pyanalyze.charts.style import (
 )
 from pyanalyze.report.escape import visible
 from pyanalyze.report.format import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["timeline"]
 
@@ -83,11 +85,7 @@ def timeline(
     lanes = _lanes(data, _time_axis(span, last=not strips), scale, width).add_params(pan_and_zoom())
     # The x scale is shared: moving the lanes moves the strips below as well.
     chart: Any = alt.vconcat(lanes, *strips, spacing=6).resolve_scale(x="shared", color="independent")
-    merged = (
-        ""
-        if marks.height == mine.height
-        else f" {mine.height} intervals are merged into {marks.height} marks."
-    )
+    merged = "" if marks.height == mine.height else f" {mine.height} intervals are merged into {marks.height} marks."
     summary = f"Timeline of {len(used)} tenants over {duration(span)}.{merged}"
     done: alt.TopLevelMixin = decorate(chart, gutter=_GUTTER, summary=summary)
     return done
@@ -124,12 +122,7 @@ def _bounded(mine: pl.DataFrame, start: int, span: int) -> pl.DataFrame:
         )
     )
     # With very many tenants even one mark each per bin is too many: the longest stay.
-    return (
-        binned.drop("bin")
-        .top_k(MAX_MARKS, by="busy_ns")
-        .select(columns)
-        .sort("start_ns", "tenant_id", "lane")
-    )
+    return binned.drop("bin").top_k(MAX_MARKS, by="busy_ns").select(columns).sort("start_ns", "tenant_id", "lane")
 
 
 def _rows(marks: pl.DataFrame, labels: Mapping[int, str], start: int) -> alt.SchemaBase:
@@ -174,9 +167,7 @@ def _lanes(data: alt.SchemaBase, x: alt.X, scale: alt.Scale, width: int) -> alt.
     # Short intervals must not vanish: every mark gets a hairline of its own colour.
     layers = [
         base.transform_filter("datum.l === 'residency'").mark_bar(height=38, opacity=0.28),
-        base.transform_filter("datum.l === 'graphs'").mark_bar(
-            height=12, yOffset=-4, opacity=0.65, cornerRadius=3
-        ),
+        base.transform_filter("datum.l === 'graphs'").mark_bar(height=12, yOffset=-4, opacity=0.65, cornerRadius=3),
         base.transform_filter("datum.l === 'kernels'").mark_bar(height=18, yOffset=-4, strokeWidth=0.5),
         base.transform_filter("datum.l === 'copies'").mark_bar(height=5, yOffset=13, opacity=0.9),
     ]
@@ -235,8 +226,6 @@ def _strip(title: str, top: float | None, rows: list[dict[str, Any]], x: alt.X, 
         .properties(
             width=width,
             height=40,
-            title=alt.TitleParams(
-                f"{title}, sampled", anchor="start", fontSize=11, fontWeight="normal", offset=3
-            ),
+            title=alt.TitleParams(f"{title}, sampled", anchor="start", fontSize=11, fontWeight="normal", offset=3),
         )
     )

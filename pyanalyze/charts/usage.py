@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import altair as alt
-import polars as pl
 
 from pyanalyze.charts.style import MAX_MARKS, decorate, empty, inline, label_of, only_device, tenant_scale
 from pyanalyze.report.format import duration, percent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import polars as pl
 
 __all__ = ["usage"]
 

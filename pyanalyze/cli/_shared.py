@@ -21,9 +21,7 @@ class TenantName(click.ParamType[tuple[str, int]]):
 
     name = "NAME=PID"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
         """Split at the last equals sign."""
         if isinstance(value, tuple):
             return value
@@ -49,9 +47,7 @@ def capture_options(function: F) -> F:
             type=click.Path(path_type=Path),
             help="The configured side: nvidia-smi -L, MPS logs (repeatable).",
         ),
-        click.option(
-            "--tenant", "tenants", multiple=True, type=TenantName(), help="Name a process (repeatable)."
-        ),
+        click.option("--tenant", "tenants", multiple=True, type=TenantName(), help="Name a process (repeatable)."),
         click.option("--keep-going", is_flag=True, help="Go on when one of several captures cannot be read."),
         click.option("-q", "--quiet", is_flag=True, help="No progress."),
     ]
@@ -101,7 +97,7 @@ def open_session(
     """Load captures with a progress bar that is only there for people."""
     from pyanalyze.loading import ANALYSIS_TABLES, load
 
-    with progress(quiet=quiet) as report:
+    with ProgressBar(quiet=quiet) as report:
         session = load(
             captures,
             samples=samples,
@@ -116,7 +112,7 @@ def open_session(
     return session
 
 
-class progress:  # noqa: N801 (a context manager that reads as a word)
+class ProgressBar:
     """A progress bar on standard error, shown after a moment and only on a terminal."""
 
     def __init__(self, *, quiet: bool) -> None:

@@ -73,9 +73,9 @@ def _block(device: Device) -> str:
     from pyanalyze.report.escape import visible
 
     sharing = device.sharing
+    name = visible(device.name or "name not recorded")
     out = [
-        f"GPU {device.device_id} ({visible(device.name or 'name not recorded')}): {sharing.mode}"
-        f"   confidence {sharing.confidence:.2f}, {sharing.basis}",
+        f"GPU {device.device_id} ({name}): {sharing.mode}   confidence {sharing.confidence:.2f}, {sharing.basis}",
         f"  {visible(sharing.summary, limit=None)}",
     ]
     if sharing.configured is not None:
@@ -85,9 +85,8 @@ def _block(device: Device) -> str:
         speaks = f"for {', '.join(evidence.supports[:3])}" if evidence.supports else ""
         against = f"against {', '.join(evidence.against[:3])}" if evidence.against else ""
         out.append(f"  - {visible(evidence.detail, limit=None)}")
-        out.append(
-            f"      [{evidence.basis}, n={evidence.n}, weight {evidence.weight:+.1f}] {'; '.join(filter(None, (speaks, against)))}"
-        )
+        both = "; ".join(filter(None, (speaks, against)))
+        out.append(f"      [{evidence.basis}, n={evidence.n}, weight {evidence.weight:+.1f}] {both}")
     for rival in sharing.rivals:
         out.append(f"  rival {rival.mode} ({rival.confidence:.2f}): {rival.why_not}")
     for missing in sharing.missing:

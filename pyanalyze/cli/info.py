@@ -68,9 +68,10 @@ def _table(found: dict[str, list[dict[str, Any]]]) -> str:
     for capture in found["captures"]:
         out.append(f"capture {capture['capture']}: {visible(capture['path'], limit=None)}")
         version = capture["nsys_version"] or "unknown nsys (no metadata)"
+        product, schema = capture["product"] or "product not recorded", capture["schema_version"] or "not recorded"
+        driver = capture["driver_version"] or "not recorded"
         out.append(
-            f"  {capture['product'] or 'product not recorded'}, version {version}, schema {capture['schema_version'] or 'not recorded'}, "
-            f"driver {capture['driver_version'] or 'not recorded'}"
+            f"  {visible(product)}, version {visible(version)}, schema {visible(schema)}, driver {visible(driver)}"
         )
         if capture["start_ns"] is not None:
             span = capture["end_ns"] - capture["start_ns"]
@@ -81,22 +82,15 @@ def _table(found: dict[str, list[dict[str, Any]]]) -> str:
         for source in here:
             state = f"{count(source['rows'])} rows" if source["state"] == "present" else source["state"]
             how = (
-                f"   capture with: {source['how']}"
-                if source["how"] and source["state"] in ("absent", "empty")
-                else ""
+                f"   capture with: {source['how']}" if source["how"] and source["state"] in ("absent", "empty") else ""
             )
             out.append(f"    {source['source']:<16} {state:<14}{how}")
     out.append("devices:")
     for device in found["devices"]:
         sms = f"{device['sm_count']} SMs" if device["sm_count"] else "SM count not known"
-        cc = (
-            f"cc {device['compute_major']}.{device['compute_minor']}"
-            if device["compute_major"]
-            else "cc not known"
-        )
-        out.append(
-            f"  {device['device_id']}: {visible(device['name'] or 'name not recorded')}, {sms}, {cc}, {device['uuid'] or 'no UUID'}"
-        )
+        cc = f"cc {device['compute_major']}.{device['compute_minor']}" if device["compute_major"] else "cc not known"
+        name, uuid = visible(device["name"] or "name not recorded"), visible(device["uuid"] or "no UUID")
+        out.append(f"  {device['device_id']}: {name}, {sms}, {cc}, {uuid}")
     if not found["devices"]:
         out.append("  none named in the capture")
     traced = ", ".join(f"{visible(p['name'] or '?')} ({p['pid']})" for p in found["processes"])

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from pyanalyze.context import mig_listing, mps_log, nvidia_smi_list
-from pyanalyze.context.base import Reader, Row
 from pyanalyze.exceptions import SamplesUnreadable
+
+if TYPE_CHECKING:
+    from pyanalyze.context.base import Reader, Row
 
 __all__ = ["READERS", "read_context"]
 

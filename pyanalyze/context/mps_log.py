@@ -13,19 +13,18 @@ clients). Pids are those of the daemon's pid namespace: the container's where it
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pyanalyze.context.base import Reader, Row, once, pairs, real_pid
 
-_LINE = re.compile(
-    r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} (?:Control|Other|Server)\s+(?P<pid>\d+)\] (?P<text>.*)"
-)
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LINE = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} (?:Control|Other|Server)\s+(?P<pid>\d+)\] (?P<text>.*)")
 _DAEMON = re.compile(r"Starting control daemon|Accepting connection|NEW CLIENT|NEW SERVER")
 _SERVER = re.compile(r"NEW SERVER (\d+): Ready|Starting new server (\d+) ")
 _CLIENT = re.compile(r"NEW CLIENT (\d+) from|Client \{PID: (\d+),.*\} connected")
-_PERCENTAGE = re.compile(
-    r"(?:activeThreadsPercentage|Active Threads Percentage) set to (\d+(?:\.\d+)?)", re.IGNORECASE
-)
+_PERCENTAGE = re.compile(r"(?:activeThreadsPercentage|Active Threads Percentage) set to (\d+(?:\.\d+)?)", re.IGNORECASE)
 _MEMORY = re.compile(r"Device pinned memory limit for device (\d+) set to (0x[0-9A-Fa-f]+|\d+) bytes")
 _CONTEXT = re.compile(r"Creating server context on device (\d+)(?: \((.+)\))?")
 # The four words of this UUID are printed as numbers of the machine's byte order: kept as they stand.

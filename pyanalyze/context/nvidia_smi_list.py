@@ -33,9 +33,7 @@ def _read(text: str) -> list[Row]:
             gpu, uuid = match["gpu"], match["uuid"]
             rows.append(Row("gpu", pairs(gpu=gpu, uuid=uuid, name=match["name"])))
         else:
-            value = pairs(
-                gpu=gpu, device=match["device"], profile=match["profile"], uuid=match["mig"], gpu_uuid=uuid
-            )
+            value = pairs(gpu=gpu, device=match["device"], profile=match["profile"], uuid=match["mig"], gpu_uuid=uuid)
             rows.append(Row("mig_device", value))
     return once(rows)
 

@@ -75,22 +75,16 @@ def _device(session: Session, verdict: Verdict) -> m.Device:
 
     here = pl.col("device_id") == verdict.device_id
     device = session.devices.filter(here).row(0, named=True)
-    usage = session.tenants.filter(here).join(
-        session.tenant_usage.filter(here), on=["tenant_id", "device_id"]
-    )
+    usage = session.tenants.filter(here).join(session.tenant_usage.filter(here), on=["tenant_id", "device_id"])
     missing = [m.Missing(what=gap.what, why=gap.why, how=gap.how) for gap in verdict.missing]
     window = _window(usage)
     span_ns = 0 if window is None else window.end_ns - window.start_ns
     switches = _context_switches(session, verdict.device_id, span_ns)
     if window is None:
-        missing.append(
-            m.Missing(what="window", why="no activity of any tenant was recorded", how=HOW["kernels"])
-        )
+        missing.append(m.Missing(what="window", why="no activity of any tenant was recorded", how=HOW["kernels"]))
     modelled = session.sm_occupancy.filter(here)
     occupancy = _occupancy(session, verdict, modelled, window, device, missing)
-    tenants, slowdowns = _tenants(
-        session, usage, modelled, span_ns, time_sliced="time-slicing" in verdict.mode
-    )
+    tenants, slowdowns = _tenants(session, usage, modelled, span_ns, time_sliced="time-slicing" in verdict.mode)
     interference = _interference(slowdowns, verdict, missing)
     capability = (device["compute_major"], device["compute_minor"])
     actions = advise(
@@ -100,7 +94,7 @@ def _device(session: Session, verdict: Verdict) -> m.Device:
                 t.name,
                 t.host_pid or t.pid,
                 bool(row["traced"]),
-                _share_of(row["resident_ns"], usage["resident_ns"].sum()),
+                _share_of(row["resident_ns"], int(usage["resident_ns"].sum())),
                 _high(slowdowns[t.tenant_id]),
             )
             for t, row in zip(tenants, usage.sort("tenant_id").iter_rows(named=True), strict=True)
@@ -297,17 +291,13 @@ def _tenants(
 def _estimate(estimate: Any) -> m.Estimate | None:
     if estimate is None:
         return None
-    return m.Estimate(
-        value=estimate.value, low=estimate.low, high=estimate.high, n=estimate.n, basis=estimate.basis
-    )
+    return m.Estimate(value=estimate.value, low=estimate.low, high=estimate.high, n=estimate.n, basis=estimate.basis)
 
 
 def _process_memory(session: Session) -> dict[int, int]:
     import polars as pl
 
-    rows = session.nvml_samples.filter(
-        pl.col("pid").is_not_null() & (pl.col("metric") == "process_memory_bytes")
-    )
+    rows = session.nvml_samples.filter(pl.col("pid").is_not_null() & (pl.col("metric") == "process_memory_bytes"))
     peaks = rows.group_by("pid").agg(pl.col("value").max())
     return {pid: int(value) for pid, value in peaks.iter_rows() if value is not None}
 
@@ -320,9 +310,7 @@ def _share_of(part: int | None, whole: int | None) -> float | None:
     return part / whole if part is not None and whole else None
 
 
-def _interference(
-    slowdowns: dict[int, Slowdown], verdict: Verdict, missing: list[m.Missing]
-) -> m.Interference | None:
+def _interference(slowdowns: dict[int, Slowdown], verdict: Verdict, missing: list[m.Missing]) -> m.Interference | None:
     solo = "record each workload alone in the same way and compare its kernel times"
     if len(slowdowns) < 2:
         why = "one tenant on the device: nobody to be slowed by" if slowdowns else "no tenant was seen"
@@ -341,9 +329,7 @@ def _interference(
         missing.append(m.Missing(what="interference", why=why, how=solo))
         return None
     missing.append(
-        m.Missing(
-            what="interference.matrix", why="who slowed whom needs a capture of each workload alone", how=solo
-        )
+        m.Missing(what="interference.matrix", why="who slowed whom needs a capture of each workload alone", how=solo)
     )
     antt, stp, jain = device_figures(elapsed)
     return m.Interference(antt=antt, stp=stp, jain=jain, matrix=None)
@@ -375,7 +361,7 @@ def _occupancy(
     means = per_bin.select(
         (pl.col("sm_active") * length).sum() / window_ns, (pl.col("warps") * length).sum() / window_ns
     ).row(0)
-    blind = 1 - known["total_ns"].sum() / kernels["total_ns"].sum() if kernels["total_ns"].sum() else 0.0
+    blind = 1 - int(known["total_ns"].sum()) / max(int(kernels["total_ns"].sum()), 1)
     if blind > 0:
         reasons = kernels["reason"].drop_nulls().unique().sort().to_list()
         missing.append(
@@ -434,7 +420,7 @@ def _counter_check(
 def _relations(session: Session, usage: pl.DataFrame, verdict: Verdict) -> list[m.Relation]:
     import polars as pl
 
-    whole = usage["resident_ns"].sum() or 0
+    whole = int(usage["resident_ns"].sum())
     small = {
         row["tenant_id"]
         for row in usage.iter_rows(named=True)
@@ -446,9 +432,7 @@ def _relations(session: Session, usage: pl.DataFrame, verdict: Verdict) -> list[
         if small & set(pair):
             continue
         kind, confidence = _relation(row, verdict)
-        relations.append(
-            m.Relation(tenants=pair, relation=kind, confidence=confidence, co_busy_ns=row["co_busy_ns"])
-        )
+        relations.append(m.Relation(tenants=pair, relation=kind, confidence=confidence, co_busy_ns=row["co_busy_ns"]))
     return relations
 
 

@@ -10,7 +10,6 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -21,12 +20,15 @@ import vl_convert
 
 from pyanalyze.report import format as fmt
 from pyanalyze.report.escape import visible
-from pyanalyze.report.model import Report
 from pyanalyze.report.page import Block, Fold, Section, Table, build
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import altair as alt
     import polars as pl
+
+    from pyanalyze.report.model import Report
 
 __all__ = ["MAX_BYTES", "render_html"]
 

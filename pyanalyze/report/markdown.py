@@ -6,11 +6,12 @@ import re
 from typing import TYPE_CHECKING
 
 from pyanalyze.report.escape import markdown as esc
-from pyanalyze.report.model import Report
 from pyanalyze.report.page import Block, Cell, Chart, Commands, Facts, Fold, Note, Para, Table, build
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from pyanalyze.report.model import Report
 
 __all__ = ["render_markdown"]
 
@@ -73,9 +74,7 @@ def _block(block: Block) -> list[str]:
 
 def _cell(cell: Cell) -> str:
     text = esc(cell.text)
-    return (
-        f"{text} *{cell.basis}*" if text and cell.basis else text or (f"*{cell.basis}*" if cell.basis else "")
-    )
+    return f"{text} *{cell.basis}*" if text and cell.basis else text or (f"*{cell.basis}*" if cell.basis else "")
 
 
 def _table(heads: list[str], numeric: list[bool], rows: list[list[str]]) -> list[str]:

@@ -123,18 +123,14 @@ class Clock(_Part):
         description="UTC epoch nanoseconds of position 0, as a decimal string (it does not fit a double); "
         "null: positions count from the first capture's own zero and cannot be given in UTC."
     )
-    uncertainty_ns: int | None = Field(
-        description="Half width of the error of that origin, ns; null: not known."
-    )
+    uncertainty_ns: int | None = Field(description="Half width of the error of that origin, ns; null: not known.")
 
 
 class Capture(_Part):
     """One export that was read."""
 
     path: Text = Field(description="As given on the command line.")
-    nsys_version: Text | None = Field(
-        description="Version of nsys that recorded it; null: the export does not say."
-    )
+    nsys_version: Text | None = Field(description="Version of nsys that recorded it; null: the export does not say.")
     schema_version: Text | None = Field(description="Export schema version; null: the export does not say.")
     start_ns: int | None = Field(description="First record, ns from the origin; null: it holds none.")
     end_ns: int | None = Field(description="Last record, ns from the origin; null: it holds none.")
@@ -213,9 +209,7 @@ class Rival(_Part):
 class Missing(_Part):
     """Something that could not be looked at."""
 
-    what: Text = Field(
-        description="The key of this report that is null, or the records that were not captured."
-    )
+    what: Text = Field(description="The key of this report that is null, or the records that were not captured.")
     why: Text = Field(description="Why it is not known.")
     how: Text = Field(description="The command or change that would capture it; empty: nothing would.")
 
@@ -284,15 +278,9 @@ class Estimate(_Part):
 class Slowdown(_Part):
     """Three ratios, because they answer different questions."""
 
-    elapsed: Estimate | None = Field(
-        description="First launch to last end of the same work, shared over alone."
-    )
-    latency: Estimate | None = Field(
-        description="Sum of end minus launch over the same units, shared over alone."
-    )
-    resident: Estimate | None = Field(
-        description="Kernel time counted only while resident, shared over alone."
-    )
+    elapsed: Estimate | None = Field(description="First launch to last end of the same work, shared over alone.")
+    latency: Estimate | None = Field(description="Sum of end minus launch over the same units, shared over alone.")
+    resident: Estimate | None = Field(description="Kernel time counted only while resident, shared over alone.")
 
 
 class ExecutionSplit(_Part):
@@ -332,16 +320,12 @@ class Tenant(_Part):
     busy_ns: int | None = Field(
         description="Union of its kernel and copy-free graph intervals as recorded, ns; null: not traced."
     )
-    resident_ns: int | None = Field(
-        description="Its context held the compute engine, ns; null: no switch records."
-    )
+    resident_ns: int | None = Field(description="Its context held the compute engine, ns; null: no switch records.")
     charged_ns: int | None = Field(
         description="Busy intersected with resident, ns; equals busy_ns where nothing is switched out."
     )
     sm_share: Number = Field(description="Its part of all SM time that any tenant used, 0 to 1; modelled.")
-    occupancy: Number = Field(
-        description="Mean resident warps over the device's warp slots, 0 to 1; modelled."
-    )
+    occupancy: Number = Field(description="Mean resident warps over the device's warp slots, 0 to 1; modelled.")
     memory_peak_bytes: int | None = Field(description="Largest device memory seen in use, bytes.")
     slowdown: Slowdown = Field(description="How much slower than alone.")
     causes: Causes | None = Field(description="Where the added latency went; null: not known.")
@@ -366,9 +350,7 @@ class Occupancy(_Part):
         description="Resource that limits occupancy: fraction of kernel time under it. Ties count for each."
     )
     basis: Basis = Field(description="modelled: no supported interface measures this per SM.")
-    check_against_counters: CounterCheck | None = Field(
-        description="null: no counter samples to compare with."
-    )
+    check_against_counters: CounterCheck | None = Field(description="null: no counter samples to compare with.")
 
 
 class MatrixCell(_Part):
@@ -426,9 +408,7 @@ class Device(_Part):
     device_id: int = Field(ge=0, description="Id inside this report.")
     uuid: Text | None = Field(description="UUID of the GPU or MIG instance.")
     gpu_uuid: Text | None = Field(description="UUID of the board.")
-    window: Window | None = Field(
-        description="First to last tenant activity; null: no activity was recorded."
-    )
+    window: Window | None = Field(description="First to last tenant activity; null: no activity was recorded.")
     memory: Memory | None = Field(description="Device memory; null: not known.")
     name: Text | None = Field(description="Product name.")
     sm_count: int | None = Field(description="Streaming multiprocessors.")
@@ -543,9 +523,7 @@ def unexplained_nulls(report: Report) -> list[str]:
     for device in report.devices:
         explained = {entry.what for entry in device.sharing.missing}
         nulls = [
-            key
-            for key in ("window", "context_switches", "occupancy", "interference")
-            if getattr(device, key) is None
+            key for key in ("window", "context_switches", "occupancy", "interference") if getattr(device, key) is None
         ]
         if device.interference is not None and device.interference.matrix is None:
             nulls.append("interference.matrix")

@@ -6,7 +6,6 @@ visible here (:func:`pyanalyze.report.escape.visible`); the renderers escape for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -25,6 +24,8 @@ from pyanalyze.report.model import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     import polars as pl
 
 __all__ = [
@@ -248,9 +249,7 @@ def verdict_sentence(device: Device) -> str:
     sharing = device.sharing
     if sharing.mode == "undetermined":
         if sharing.rivals:
-            rival = (
-                f"the strongest candidate, {sharing.rivals[0].mode}, has confidence {sharing.confidence:.2f}"
-            )
+            rival = f"the strongest candidate, {sharing.rivals[0].mode}, has confidence {sharing.confidence:.2f}"
         else:
             rival = "there was nothing to weigh"
         return f"How {device_title(device)} was shared is undetermined: {rival}."
@@ -262,20 +261,14 @@ def verdict_sentence(device: Device) -> str:
 def held_sentence(device: Device) -> str:
     """Who held the GPU, and what switching cost."""
     labels = tenant_labels(device.tenants)
-    resident = sorted(
-        (t for t in device.tenants if t.resident_ns is not None), key=lambda t: -(t.resident_ns or 0)
-    )
+    resident = sorted((t for t in device.tenants if t.resident_ns is not None), key=lambda t: -(t.resident_ns or 0))
     if not resident:
         busy = sorted((t for t in device.tenants if t.busy_ns is not None), key=lambda t: -(t.busy_ns or 0))
         if not busy:
             return "Who held the GPU is not known. " + _why(device, "context_switches", "residency", "window")
         who = ", ".join(f"{labels[t.tenant_id]} {fmt.percent(_share(t.busy_ns, device))}" for t in busy[:3])
-        return (
-            f"Residency is not known; busy by recorded kernels: {who} of {fmt.duration(_window_ns(device))}."
-        )
-    who = ", ".join(
-        f"{labels[t.tenant_id]} {fmt.percent(_share(t.resident_ns, device))}" for t in resident[:3]
-    )
+        return f"Residency is not known; busy by recorded kernels: {who} of {fmt.duration(_window_ns(device))}."
+    who = ", ".join(f"{labels[t.tenant_id]} {fmt.percent(_share(t.resident_ns, device))}" for t in resident[:3])
     more = f" and {len(resident) - 3} more" if len(resident) > 3 else ""
     text = f"Held by {who}{more} of {fmt.duration(_window_ns(device))} (switch records)"
     switches = device.context_switches
@@ -371,9 +364,7 @@ def agreement_text(device: Device) -> str:
         return "not known what was configured"
     if sharing.agrees is None:
         return f"{sharing.configured}; whether it took effect is not known"
-    return f"{sharing.configured}; " + (
-        "agrees" if sharing.agrees else f"DISAGREES: {sharing.mode} was found"
-    )
+    return f"{sharing.configured}; " + ("agrees" if sharing.agrees else f"DISAGREES: {sharing.mode} was found")
 
 
 def window_text(report: Report, device: Device | None) -> str:
@@ -404,15 +395,12 @@ def versions_text(report: Report) -> str:
 
 SYNTHETIC = Note(
     "Synthetic capture",
-    "This capture was made by a generator, not recorded on a GPU. "
-    "Its numbers prove nothing about real hardware.",
+    "This capture was made by a generator, not recorded on a GPU. Its numbers prove nothing about real hardware.",
     "warning",
 )
 
 
-def build(
-    report: Report, kernels: pl.DataFrame | None = None, *, command: str = "", generated_with: str = ""
-) -> Page:
+def build(report: Report, kernels: pl.DataFrame | None = None, *, command: str = "", generated_with: str = "") -> Page:
     """Lay the whole report out.
 
     Parameters
@@ -431,9 +419,7 @@ def build(
     lost = [row for row in report.quality if row.severity in ("data-loss", "error")]
     if lost:
         names = ", ".join(sorted({visible(row.name) for row in lost})[:6])
-        notes.append(
-            Note("Records are missing", f"Sums may be too small: {names}. See data quality.", "warning")
-        )
+        notes.append(Note("Records are missing", f"Sums may be too small: {names}. See data quality.", "warning"))
     if main is None:
         lead: tuple[str, ...] = ("No GPU was found in what was read.",)
         title, subtitle = "GPU sharing report", "no device"
@@ -493,9 +479,7 @@ def _key_facts(report: Report, device: Device) -> tuple[Fact, ...]:
                 "observed",
             )
         )
-        facts.append(
-            Fact("Median slice", fmt.duration(switches.median_slice_ns), "complete slices", "observed")
-        )
+        facts.append(Fact("Median slice", fmt.duration(switches.median_slice_ns), "complete slices", "observed"))
     worst = worst_victim(device)
     if worst is None:
         facts.append(Fact("Worst slowdown", fmt.UNKNOWN, "see what is missing"))
@@ -522,11 +506,7 @@ def agreement_note(device: Device) -> str:
     """One or two words beside the configured mode."""
     agrees = device.sharing.agrees
     return (
-        "no configuration given"
-        if agrees is None
-        else "agrees"
-        if agrees
-        else "does not agree with the observed mode"
+        "no configuration given" if agrees is None else "agrees" if agrees else "does not agree with the observed mode"
     )
 
 
@@ -539,9 +519,7 @@ def _evidence_row(item: Evidence) -> tuple[Cell, ...]:
         Cell(visible(item.name), tone="code"),
         Cell(_modes(item.supports)),
         Cell(_modes(item.against)),
-        Cell(
-            fmt.quantity(item.value, visible(item.unit, 20)), tone="muted" if item.value is None else "plain"
-        ),
+        Cell(fmt.quantity(item.value, visible(item.unit, 20)), tone="muted" if item.value is None else "plain"),
         Cell(fmt.count(item.n)),
         Cell(f"{item.weight:.2f}"),
         Cell("", basis=item.basis),
@@ -568,9 +546,7 @@ def _verdict(device: Device) -> Section:
             Column("Basis"),
             Column("How it was found"),
         )
-        blocks.append(
-            Table(columns, tuple(_evidence_row(e) for e in sharing.evidence), "Evidence, heaviest first.")
-        )
+        blocks.append(Table(columns, tuple(_evidence_row(e) for e in sharing.evidence), "Evidence, heaviest first."))
     else:
         blocks.append(Para("No evidence could be gathered.", "muted"))
     found = [
@@ -594,8 +570,7 @@ def _verdict(device: Device) -> Section:
         blocks.append(Fold("Queries that show the same in the export", (Commands(queries),)))
     if sharing.rivals:
         rows: tuple[tuple[Cell, ...], ...] = tuple(
-            (Cell(r.mode), Cell(f"{r.confidence:.2f}"), Cell(visible(r.why_not, _LONG)))
-            for r in sharing.rivals
+            (Cell(r.mode), Cell(f"{r.confidence:.2f}"), Cell(visible(r.why_not, _LONG))) for r in sharing.rivals
         )
         columns = (Column("Other mode"), Column("Confidence", numeric=True), Column("Why not"))
         blocks.append(Table(columns, rows, "Rivals: what else it might have been."))
@@ -647,9 +622,7 @@ def _id(value: int | None) -> str:
 def _missing(device: Device) -> Section:
     entries = device.sharing.missing
     if not entries:
-        return Section(
-            "missing", "What could not be seen", (Para("Nothing that this report needs is missing."),)
-        )
+        return Section("missing", "What could not be seen", (Para("Nothing that this report needs is missing."),))
     rows = tuple((Cell(visible(e.what), tone="code"), Cell(visible(e.why, _LONG)), _how(e)) for e in entries)
     columns = (Column("Missing"), Column("Why"), Column("How to capture it"))
     return Section("missing", "What could not be seen", (Table(columns, rows),))
@@ -674,9 +647,7 @@ def _held(device: Device) -> Section:
     )
     switches = device.context_switches
     if switches is None:
-        blocks.append(
-            Note("Slices and switches are not known", _why(device, "context_switches", "residency"))
-        )
+        blocks.append(Note("Slices and switches are not known", _why(device, "context_switches", "residency")))
         return Section("held", "Who held the GPU", tuple(blocks))
     blocks.append(
         Chart(
@@ -815,9 +786,7 @@ def _occupancy(device: Device, kernels: pl.DataFrame | None) -> Section:
             Fact("Warp slots in use", fmt.percent(occupancy.warps), "mean over the window", occupancy.basis),
         ]
         if check is not None:
-            facts.append(
-                Fact("SMs active by counter", fmt.percent(check.sm_active), f"n = {check.n}", "sampled")
-            )
+            facts.append(Fact("SMs active by counter", fmt.percent(check.sm_active), f"n = {check.n}", "sampled"))
         blocks.append(Facts(tuple(facts)))
         blocks.append(
             Chart(
@@ -878,9 +847,7 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
             "What limits each kernel",
             "Theoretical occupancy of the kernels with most time, coloured by the limiting resource.",
         ),
-        Table(
-            columns, rows, f"Launch configurations with most time: {len(rows)}{more}. Occupancy is modelled."
-        ),
+        Table(columns, rows, f"Launch configurations with most time: {len(rows)}{more}. Occupancy is modelled."),
     ]
 
 
@@ -902,9 +869,7 @@ def _kernel_row(row: Mapping[str, object], labels: Mapping[int, str]) -> tuple[C
     grid, block = whole("grid_blocks"), whole("block_threads")
     shape = fmt.UNKNOWN if grid is None or block is None else f"{fmt.count(grid)} × {fmt.count(block)}"
     reason = row.get("reason")
-    limit = words("limiters").replace(",", ", ") or (
-        visible(reason, 200) if isinstance(reason, str) else fmt.UNKNOWN
-    )
+    limit = words("limiters").replace(",", ", ") or (visible(reason, 200) if isinstance(reason, str) else fmt.UNKNOWN)
     return (
         Cell(words("short_name") or words("name") or "unnamed", tone="code", note=words("name")),
         Cell(owner),
@@ -941,18 +906,14 @@ def _interference(device: Device) -> Section:
         )
         labels = tenant_labels(device.tenants)
         if figures.matrix is None:
-            blocks.append(
-                Note("Who slowed whom is not known", _why(device, "interference.matrix", "interference"))
-            )
+            blocks.append(Note("Who slowed whom is not known", _why(device, "interference.matrix", "interference")))
         elif figures.matrix:
             rows = tuple(
                 (
                     Cell(labels.get(c.victim, f"#{c.victim}")),
                     Cell(labels.get(c.aggressor, f"#{c.aggressor}")),
                     _known(fmt.ratio(c.slowdown)),
-                    _known(
-                        fmt.UNKNOWN if c.low is None or c.high is None else f"{c.low:.2f} to {c.high:.2f}"
-                    ),
+                    _known(fmt.UNKNOWN if c.low is None or c.high is None else f"{c.low:.2f} to {c.high:.2f}"),
                     Cell(fmt.count(c.n)),
                 )
                 for c in sorted(figures.matrix, key=lambda c: -(c.slowdown or 0))
@@ -971,9 +932,7 @@ def _interference(device: Device) -> Section:
 
 def _cause_blocks(device: Device) -> list[Block]:
     known = [t for t in device.tenants if t.causes is not None]
-    answer: list[Block] = [
-        Para(f"Is sharing this GPU the cause? {_sentence(_capital(cause_sentence(device)))}")
-    ]
+    answer: list[Block] = [Para(f"Is sharing this GPU the cause? {_sentence(_capital(cause_sentence(device)))}")]
     if not known:
         return answer
     labels = tenant_labels(device.tenants)
@@ -986,11 +945,7 @@ def _cause_blocks(device: Device) -> list[Block]:
         for t in known
     )
     columns = (Column("Tenant"), *(Column(n.replace("_", " ").capitalize(), numeric=True) for n in names))
-    caption = (
-        "Where the added latency went: parts of it, summing to 100 %. "
-        + "; ".join(_CAUSE_WORDS.values())
-        + "."
-    )
+    caption = "Where the added latency went: parts of it, summing to 100 %. " + "; ".join(_CAUSE_WORDS.values()) + "."
     return [*answer, Table(columns, rows, caption)]
 
 
@@ -1004,9 +959,7 @@ def _advice(device: Device) -> Section:
         return Section("advice", "What to change", (Para(text.strip()),))
     blocks: list[Block] = []
     for number, item in enumerate(device.advice, 1):
-        blocks.append(
-            Note(f"{number}. {visible(item.action, 200)}", _sentence(_capital(visible(item.why, _LONG))))
-        )
+        blocks.append(Note(f"{number}. {visible(item.action, 200)}", _sentence(_capital(visible(item.why, _LONG)))))
         if item.commands:
             blocks.append(Commands(tuple(visible(line, None) for line in item.commands)))
         parts = [
@@ -1053,9 +1006,7 @@ def _provenance(report: Report, main: Device | None, command: str, generated_wit
             f"uuid {visible(device.uuid) or fmt.UNKNOWN}",
         ]
         if device.memory is not None:
-            parts.append(
-                f"memory {fmt.bytes_(device.memory.total_bytes)}, peak {fmt.bytes_(device.memory.peak_bytes)}"
-            )
+            parts.append(f"memory {fmt.bytes_(device.memory.total_bytes)}, peak {fmt.bytes_(device.memory.peak_bytes)}")
         rows.append((device_title(device), ", ".join(parts)))
     about = Table(
         (Column("What"), Column("Value")),
@@ -1091,6 +1042,4 @@ def _provenance(report: Report, main: Device | None, command: str, generated_wit
 
 def _glossary() -> Section:
     rows = tuple((Cell("", basis=word), Cell(text)) for word, text in BASIS_TEXT.items())
-    return Section(
-        "glossary", "What the basis words mean", (Table((Column("Word"), Column("Meaning")), rows),)
-    )
+    return Section("glossary", "What the basis words mean", (Table((Column("Word"), Column("Meaning")), rows),))

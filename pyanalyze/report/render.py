@@ -26,7 +26,8 @@ def render(session: Session, fmt: str, *, command: str = "") -> str:
     session
         A loaded session.
     fmt
-        ``html`` (one self-contained file, opens offline), ``md`` (a ticket), ``txt`` (a terminal) or ``json`` (the contract).
+        ``html`` (one self-contained file, opens offline), ``md`` (a ticket), ``txt`` (a terminal) or
+        ``json`` (the contract).
     command
         How it was made, for the provenance.
 
@@ -107,9 +108,7 @@ def draw(session: Session, report: Report) -> Mapping[str, alt.TopLevelMixin]:
                 lanes, labels, device_id=number, window=window, samples=session.nvml_samples
             )
         if not session.residency.filter(here & pl.col("complete")).is_empty():
-            drawn[chart_key("slices", number)] = charts.slice_lengths(
-                session.residency, labels, device_id=number
-            )
+            drawn[chart_key("slices", number)] = charts.slice_lengths(session.residency, labels, device_id=number)
         if device.tenants:
             drawn[chart_key("usage", number)] = charts.usage(
                 session.tenant_usage, labels, device_id=number, window_ns=window[1] - window[0]

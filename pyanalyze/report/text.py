@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report import format as fmt
 from pyanalyze.report.escape import visible
-from pyanalyze.report.model import Device, Missing, Report
 from pyanalyze.report.page import (
     Block,
     Cell,
@@ -36,6 +35,8 @@ from pyanalyze.report.page import (
 if TYPE_CHECKING:
     import polars as pl
 
+    from pyanalyze.report.model import Device, Missing, Report
+
 __all__ = ["FIRST_SCREEN_COLUMNS", "FIRST_SCREEN_LINES", "first_screen", "render_text"]
 
 FIRST_SCREEN_LINES = 15
@@ -53,10 +54,8 @@ def first_screen(report: Report) -> str:
         Lines joined by newlines, with one at the end.
     """
     device = main_device(report)
-    if device is None:
-        lines = [_line("Verdict", "no GPU was found in what was read")]
-    else:
-        lines = _device_lines(report, device)
+    nothing = [_line("Verdict", "no GPU was found in what was read")]
+    lines = nothing if device is None else _device_lines(report, device)
     lines.append(_line("Versions", versions_text(report)))
     if report.synthetic:
         lines.insert(0, "SYNTHETIC CAPTURE: made by a generator; it proves nothing about real hardware.")
@@ -64,9 +63,7 @@ def first_screen(report: Report) -> str:
 
 
 def _device_lines(report: Report, device: Device) -> list[str]:
-    advice = (
-        visible(device.advice[0].action, None) if device.advice else "nothing can be advised on this evidence"
-    )
+    advice = visible(device.advice[0].action, None) if device.advice else "nothing can be advised on this evidence"
     lost = sum(row.count for row in report.quality if row.severity in ("data-loss", "error"))
     lines = [
         *_lines("Verdict", _verdict(device), 2),
@@ -97,9 +94,7 @@ def _verdict(device: Device) -> str:
 def _not_seen(missing: list[Missing]) -> str:
     if not missing:
         return "nothing that is needed is missing"
-    return (
-        f"{', '.join(visible(m.what, 30) for m in missing)} ({len(missing)}; `info` says how to capture them)"
-    )
+    return f"{', '.join(visible(m.what, 30) for m in missing)} ({len(missing)}; `info` says how to capture them)"
 
 
 def _lines(label: str, text: str, most: int) -> list[str]:
@@ -148,10 +143,7 @@ def _block(block: Block) -> list[str]:
             return textwrap.wrap(f"* {title}. {text}", _WIDTH, subsequent_indent="  ")
         case Facts(facts=facts):
             wide = max((len(f.label) for f in facts), default=0)
-            return [
-                f"{f.label:<{wide}}  {f.value}" + "".join(f" ({x})" for x in (f.note, f.basis) if x)
-                for f in facts
-            ]
+            return [f"{f.label:<{wide}}  {f.value}" + "".join(f" ({x})" for x in (f.note, f.basis) if x) for f in facts]
         case Commands(lines=lines):
             return [f"    {line}" for line in lines]
         case Table():
@@ -187,7 +179,5 @@ def _table(table: Table) -> list[str]:
             first, *rest = row
             lines.append(f"- {heads[0]}: {first}")
             for head, text in zip(heads[1:], rest, strict=True):
-                lines += textwrap.wrap(
-                    f"{head}: {text}", _WIDTH - 4, initial_indent="    ", subsequent_indent="      "
-                )
+                lines += textwrap.wrap(f"{head}: {text}", _WIDTH - 4, initial_indent="    ", subsequent_indent="      ")
     return [table.caption, *lines] if table.caption else lines

@@ -123,9 +123,7 @@ def judge(case: Case) -> Verdict:
     apart = _never_together(case)
     if apart is not None:
         missing.append(apart)
-    decided = (
-        apart is None and posterior[best] >= t.MIN_CONFIDENCE and bool(case.observations) and _active(case)
-    )
+    decided = apart is None and posterior[best] >= t.MIN_CONFIDENCE and bool(case.observations) and _active(case)
     mode: Mode = best if decided else "undetermined"
     evidence = tuple(_weighed(observation, best) for observation in case.observations.values())
     evidence = tuple(sorted((w for w in evidence if w.supports or w.against), key=lambda w: -abs(w.weight)))
@@ -163,9 +161,7 @@ def _softmax(scores: dict[Mode, float]) -> dict[Mode, float]:
 
 
 def _weighed(observation: Observation, best: Mode) -> Weighed:
-    weights = {
-        rule.mode: rule.weights[observation.name] for rule in RULES if observation.name in rule.weights
-    }
+    weights = {rule.mode: rule.weights[observation.name] for rule in RULES if observation.name in rule.weights}
     # Modes that nobody considers here (an instance on a board without MIG) would only be noise in the table.
     supports = tuple(mode for mode, (weight, _) in weights.items() if weight > 0)
     against = tuple(mode for mode, (weight, _) in weights.items() if weight < 0)
@@ -218,10 +214,7 @@ def _basis(evidence: Sequence[Weighed], mode: Mode) -> Basis:
 def _configured(case: Case) -> Mode | None:
     """What was intended, as far as anything says so. A missing variable never means that nothing was set."""
     if case.mig_profile is not None:
-        shared = (
-            "mig+mps" if case.has("mps_daemon") else "mig-shared-ci" if "c." in case.mig_profile else "mig"
-        )
-        return shared  # type: ignore[return-value]
+        return "mig+mps" if case.has("mps_daemon") else "mig-shared-ci" if "c." in case.mig_profile else "mig"
     if case.vgpu_profile is not None:
         return "vgpu-mig" if case.has("vgpu_mig_name") else "vgpu-time-sliced"
     if case.has("mps_sm_partition"):
@@ -249,9 +242,7 @@ def _why_not(mode: Mode, case: Case) -> str:
     against = [(w, why) for name, (w, why) in rule.weights.items() if w < 0 and case.has(name)]
     if against:
         return min(against)[1]
-    return (
-        "nothing speaks against it but the other explains more" if case.observations else "nothing was seen"
-    )
+    return "nothing speaks against it but the other explains more" if case.observations else "nothing was seen"
 
 
 def _summary(

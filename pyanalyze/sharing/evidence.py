@@ -264,8 +264,9 @@ def _short_kernels(case: Case) -> Iterable[Observation]:
             case,
             "short_overlap_share",
             "short_kernels_exclude",
-            f"of {share.n} short kernels that started while another tenant was busy {100 * share.value:.1f} % overlap one of "
-            f"its short kernels, {100 * (case.fact('short_overlap_expected') or 0):.0f} % would by chance: they took turns",
+            f"of {share.n} short kernels that started while another tenant was busy {100 * share.value:.1f} % overlap "
+            f"one of its short kernels, {100 * (case.fact('short_overlap_expected') or 0):.0f} % would by "
+            "chance: they took turns",
         )
 
 
@@ -284,26 +285,22 @@ def _solitude(case: Case) -> Iterable[Observation]:
     stretched = case.facts.get("stretched_share")
     if exposure is None or stretched is None or stretched.value is None:
         return
-    if (
-        exposure >= t.MIN_EXPOSURE
-        and stretched.n >= t.MIN_REPEATS
-        and stretched.value <= t.MAX_QUIET_STRETCH_SHARE
-    ):
+    if exposure >= t.MIN_EXPOSURE and stretched.n >= t.MIN_REPEATS and stretched.value <= t.MAX_QUIET_STRETCH_SHARE:
         yield _from_fact(
             case,
             "stretched_share",
             "steady_kernels",
-            f"in {exposure:.0f} slices' worth of busy time {100 * stretched.value:.2f} % of {stretched.n} repeated kernels "
-            "are longer by a slice than their kind: a busy rival under time-slicing would have stretched many",
+            f"in {exposure:.0f} slices' worth of busy time {100 * stretched.value:.2f} % of {stretched.n} "
+            "repeated kernels are longer by a slice than their kind: a busy rival under "
+            "time-slicing would have stretched many",
         )
-    elif (
-        exposure >= t.MIN_EXPOSURE and stretched.n >= t.MIN_REPEATS and stretched.value >= t.MIN_STRETCH_SHARE
-    ):
+    elif exposure >= t.MIN_EXPOSURE and stretched.n >= t.MIN_REPEATS and stretched.value >= t.MIN_STRETCH_SHARE:
         yield _from_fact(
             case,
             "stretched_share",
             "stretched_kernels",
-            f"{100 * stretched.value:.1f} % of {stretched.n} repeated kernels are longer by about a slice than their kind",
+            f"{100 * stretched.value:.1f} % of {stretched.n} repeated kernels are longer by about a slice than "
+            "their kind",
         )
 
 
@@ -316,14 +313,16 @@ def _counters(case: Case) -> Iterable[Observation]:
             case,
             "metric_outside_pct",
             "counters_quiet",
-            f"the SMs were {outside.value:.2f} % active while no traced kernel ran ({outside.n} samples): nobody else worked",
+            f"the SMs were {outside.value:.2f} % active while no traced kernel ran ({outside.n} samples): "
+            "nobody else worked",
         )
     elif outside.value >= t.MIN_LOUD_SM_ACTIVE_PCT:
         yield _from_fact(
             case,
             "metric_outside_pct",
             "counters_loud",
-            f"the SMs were {outside.value:.1f} % active while no traced kernel ran ({outside.n} samples): somebody else worked",
+            f"the SMs were {outside.value:.1f} % active while no traced kernel ran ({outside.n} samples): "
+            "somebody else worked",
         )
 
 
@@ -335,9 +334,7 @@ def _plain(
 
 def _set_up(case: Case) -> Iterable[Observation]:
     if case.mig_profile is not None:
-        yield _plain(
-            "mig_instance", f"the device is the MIG instance {case.mig_profile} ({case.name})", "observed"
-        )
+        yield _plain("mig_instance", f"the device is the MIG instance {case.mig_profile} ({case.name})", "observed")
         if "c." in case.mig_profile:
             yield _plain(
                 "mig_compute_instance",
@@ -372,9 +369,7 @@ def _set_up(case: Case) -> Iterable[Observation]:
         row = case.setting(key)
         if row is not None and row.value and not _is_full_percentage(name, row.value):
             number = _number(row.value) if name == "mps_percentage" else None
-            yield _plain(
-                name, f"{key}={row.value} ({row.source})", "configured", number, "%" if number else "1"
-            )
+            yield _plain(name, f"{key}={row.value} ({row.source})", "configured", number, "%" if number else "1")
     if case.compute_capability is not None and case.compute_capability[0] < 7:
         yield _plain(
             "pre_volta",
@@ -461,7 +456,8 @@ def gaps(case: Case) -> list[Gap]:
         state = case.sources.get("switch_events", "absent")
         why = {
             "absent": "no context-switch table in the capture",
-            "empty": "the context-switch table is empty: not recorded, not permitted, or paused by MIG; it does not mean exclusive use",
+            "empty": "the context-switch table is empty: not recorded, not permitted, or paused by MIG; "
+            "it does not mean exclusive use",
             "present": "no context-switch record names this GPU",
         }.get(state, "the context-switch table was not read")
         found.append(Gap("context_switches", why, HOW["switch_events"]))

@@ -5,9 +5,7 @@ from pyanalyze.sharing.rules.base import Rule
 
 RULE = Rule(
     mode="green-contexts",
-    shows=(
-        "Activity carries green context ids, contexts have a parent and an SM count or TPC mask of their own."
-    ),
+    shows=("Activity carries green context ids, contexts have a parent and an SM count or TPC mask of their own."),
     looks_like="Streams; MPS partitions. Green contexts of one process may overlap in SMs.",
     prior=t.RARE,
     requires=frozenset({"green_contexts"}),

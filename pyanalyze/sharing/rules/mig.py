@@ -5,13 +5,9 @@ from pyanalyze.sharing.rules.base import Rule
 
 RULE = Rule(
     mode="mig",
-    shows=(
-        "The device name ends in `MIG <g>g.<m>gb`, its UUID starts with MIG-, its SM count is that of "
-        "a profile."
-    ),
+    shows=("The device name ends in `MIG <g>g.<m>gb`, its UUID starts with MIG-, its SM count is that of a profile."),
     looks_like=(
-        "An instance that several processes share. An empty switch table proves nothing here: MIG "
-        "pauses that stream."
+        "An instance that several processes share. An empty switch table proves nothing here: MIG pauses that stream."
     ),
     prior=t.RARE,
     requires=frozenset({"mig_instance"}),

@@ -17,7 +17,7 @@ RULE = Rule(
     weights={
         "streams_overlap": (
             t.STRONG,
-            "kernels of several streams of one context were in flight together; one context is never switched against itself",
+            "kernels of several streams of one context were in flight; a context is not switched against itself",
         ),
         "one_traced_tenant": (t.WEAK, "only one process was seen to launch work"),
         "sole_resident": (t.STRONG, "nobody else held the engine"),

@@ -5,10 +5,7 @@ from pyanalyze.sharing.rules.base import Rule
 
 RULE = Rule(
     mode="vgpu-time-sliced",
-    shows=(
-        "The guest's device name carries a vGPU type such as T4-4Q; gaps of 1 to 2 ms without a "
-        "visible partner."
-    ),
+    shows=("The guest's device name carries a vGPU type such as T4-4Q; gaps of 1 to 2 ms without a visible partner."),
     looks_like="Exclusive use: neighbours in other virtual machines cannot be seen from the guest.",
     prior=t.RARE,
     requires=frozenset({"vgpu_name"}),
