@@ -22,12 +22,14 @@ help: ## this list
 $(VENV)/.installed: requirements-dev.lock
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"pyanalyze needs Python 3.11 or newer, $(PYTHON) is {v.major}.{v.minor}; call make PYTHON=python3.11")'
 	@command -v cargo >/dev/null || { echo "pyanalyze needs a Rust toolchain (cargo); see https://rustup.rs" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
+	@echo "setting up $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.installed $(RUST_SOURCES) pyproject.toml
-	$(BIN)/maturin develop --release --locked --quiet
+	@echo "compiling the extension (a few minutes the first time)"
+	@$(BIN)/maturin develop --release --locked > $(VENV)/build.log 2>&1 || { cat $(VENV)/build.log; exit 1; }
 	@touch $@
 
 demo: $(VENV)/.built ## analyse the capture that ships in fixtures/, print the verdict, write demo-report.html

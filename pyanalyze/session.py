@@ -308,6 +308,7 @@ class Session:
                     sources=self._source_states(),
                     tenants=tenants["name"].to_list(),
                     green_contexts=self.contexts.filter(here & pl.col("is_green").fill_null(value=False)).height,
+                    pids_known=tenants.filter("traced")["pid"].null_count() == 0,
                     nvml_processes=self._nvml_processes(device["device_id"]),
                 )
             )

@@ -128,6 +128,12 @@ def test_every_real_capture_becomes_a_report(corpus: Path) -> None:
                 assert device.sharing.missing, f"{path}: undetermined without saying what is missing"
 
 
+def test_an_export_without_pids_claims_no_single_tenant(corpus: Path) -> None:
+    session = pyanalyze.load(corpus / "exports/nsys-ai/healthy_1pct.sqlite")
+    assert [v.mode for v in session.classify()] == ["undetermined"]
+    assert "no_pids" in session.quality["name"].cast(str).to_list()
+
+
 def test_whole_graph_launches_are_busy_time(corpus: Path) -> None:
     name = "jaxtoolbox-gb200/nsys_report_cuda_graph_pdl_stream_capture.nsys2026.sqlite"
     session = pyanalyze.load(corpus / "exports" / name)

@@ -133,7 +133,7 @@ def test_page_says_everything(page: str) -> None:
         "Configured and observed disagree",
         "42.7 µs",
         "2.131 ms",
-        "could not look: only one of the tenants was traced",
+        "Could not look: only one of the tenants was traced",
         "nvidia-cuda-mps-control -d",
         "at most 1.94× throughput",
         "How full the SMs were (modelled)",

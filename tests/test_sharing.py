@@ -132,6 +132,18 @@ def test_no_switch_table_never_proves_exclusive_or_mig(state: str) -> None:
     assert verdict.mode == "undetermined"
 
 
+def test_without_process_ids_one_tenant_is_never_claimed() -> None:
+    verdict = judge(case(ALONE, tenants=("unknown process",), pids_known=False))
+    assert verdict.mode == "undetermined"
+    assert "process_ids" in [gap.what for gap in verdict.missing]
+
+
+def test_a_deduction_claims_less_than_a_record() -> None:
+    deduced = judge(case(ALONE, tenants=("a",)))
+    assert deduced.basis == "inferred"
+    assert t.MIN_CONFIDENCE <= deduced.confidence <= t.MAX_CONFIDENCE_INFERRED < judge(case(TURNS)).confidence
+
+
 def test_overlapping_intervals_of_two_processes_never_prove_mps() -> None:
     verdict = judge(case({"busy_ns": 1e9, "traced_tenants": 2, "co_busy_share": 0.99, "stream_overlap_share": 0.0}))
     assert verdict.mode == "undetermined"

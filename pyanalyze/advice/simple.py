@@ -107,7 +107,12 @@ def _record_first(verdict: Verdict) -> Iterable[Action]:
 
 
 def _unknown_tenants(tenants: Sequence[Held]) -> Iterable[Action]:
+    if not any(tenant.traced for tenant in tenants):
+        return  # a node capture traces nobody: there is no stranger among strangers
     for tenant in tenants:
+        # An MPS server holds the engine for its clients.
+        if tenant.name.startswith("nvidia-cuda-mps"):
+            continue
         if not tenant.traced and (tenant.resident_share or 0) >= 0.05 and tenant.host_pid:
             yield Action(
                 f"Find out whose process {tenant.host_pid} ({tenant.name}) is",

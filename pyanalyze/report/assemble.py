@@ -313,9 +313,9 @@ def _share_of(part: int | None, whole: int | None) -> float | None:
 def _interference(slowdowns: dict[int, Slowdown], verdict: Verdict, missing: list[m.Missing]) -> m.Interference | None:
     solo = "record each workload alone in the same way and compare its kernel times"
     if len(slowdowns) < 2:
-        why = "one tenant on the device: nobody to be slowed by" if slowdowns else "no tenant was seen"
+        why = "one tenant was seen on the device: nobody to be slowed by" if slowdowns else "no tenant was seen"
         missing.append(m.Missing(what="interference", why=why, how=""))
-        missing.append(m.Missing(what="slowdown", why=why, how=solo))
+        missing.append(m.Missing(what="slowdown", why=why, how=""))
         return None
     elapsed = [s.elapsed.value for s in slowdowns.values() if s.elapsed is not None]
     if len(elapsed) < len(slowdowns):

@@ -266,11 +266,15 @@ class ContextSwitches(_Part):
 
 
 class Estimate(_Part):
-    """A ratio with its 95 % interval."""
+    """A ratio with its 95 % interval, or with bounds where it is inferred."""
 
     value: Finite = Field(description="Shared over alone; 1 is no slowdown.")
-    low: Number = Field(description="Lower end of the 95 % interval; null: too few units.")
-    high: Number = Field(description="Upper end of the 95 % interval; null: too few units.")
+    low: Number = Field(
+        description="Lower end of the 95 % interval, or a lower bound where basis is inferred; null: not bounded."
+    )
+    high: Number = Field(
+        description="Upper end of the 95 % interval, or an upper bound where basis is inferred; null: not bounded."
+    )
     n: int = Field(ge=0, description="Units of work compared.")
     basis: Basis = Field(description="How it is known.")
 

@@ -194,9 +194,12 @@ def tenant_labels(tenants: Iterable[Tenant]) -> dict[int, str]:
     plain = [visible(t.name, 40) or "unnamed" for t in tenants]
     labels: dict[int, str] = {}
     for tenant, label in zip(tenants, plain, strict=True):
-        pid = tenant.pid if tenant.pid is not None else tenant.host_pid
-        if plain.count(label) > 1 and pid is not None:
-            label = f"{label} (pid {pid})"
+        # In containers every tenant may be pid 1 of the same program: then only the host's pid tells them apart.
+        same = [t.pid for t, name in zip(tenants, plain, strict=True) if name == label]
+        if len(same) > 1 and tenant.host_pid is not None and same.count(tenant.pid) > 1:
+            label = f"{label} (host pid {tenant.host_pid})"
+        elif len(same) > 1 and tenant.pid is not None:
+            label = f"{label} (pid {tenant.pid})"
         # Names are foreign text: two tenants must never merge into one lane because of them.
         if label in labels.values():
             label = f"{label} #{tenant.tenant_id}"
@@ -297,21 +300,28 @@ def worst_victim(device: Device) -> tuple[Tenant, str, Estimate] | None:
 
 
 def estimate_text(estimate: Estimate | None, *, basis: bool = True) -> str:
-    """Such as ``2.04× (95 % 1.98 to 2.10, n = 606, inferred)``."""
+    """Such as ``2.04× (95 % 1.98 to 2.10, n = 606, inferred)``; a value that is its own bound says so."""
     if estimate is None:
         return fmt.UNKNOWN
     parts = []
-    if estimate.low is not None and estimate.high is not None:
+    bound = ""
+    if estimate.low == estimate.value and estimate.high is None:
+        bound = "at least "
+    elif estimate.high == estimate.value and estimate.low is not None:
+        bound = "at most "
+    elif estimate.low is not None and estimate.high is not None:
         parts.append(f"95 % {estimate.low:.2f} to {estimate.high:.2f}")
     parts.append(f"n = {fmt.count(estimate.n)}")
     if basis:
         parts.append(estimate.basis)
-    return f"{fmt.ratio(estimate.value)} ({', '.join(parts)})"
+    return f"{bound}{fmt.ratio(estimate.value)} ({', '.join(parts)})"
 
 
 def victim_sentence(device: Device) -> str:
     """The worst victim with n, or why it is not known."""
     worst = worst_victim(device)
+    if worst is None and _alone(device):
+        return "Nobody was slowed by a neighbour: one tenant was on the device."
     if worst is None:
         return "Whether anyone was slowed is not known. " + _why(device, "slowdown", "interference")
     tenant, which, estimate = worst
@@ -338,6 +348,8 @@ _CAUSE_WORDS = {
 def cause_sentence(device: Device) -> str:
     """Whether sharing the GPU is the cause at all, as far as the numbers carry."""
     worst = worst_victim(device)
+    if worst is None and _alone(device):
+        return "no neighbour is: one tenant was on the device"
     if worst is None:
         return "not known: no slowdown could be measured"
     tenant, _, estimate = worst
@@ -345,6 +357,10 @@ def cause_sentence(device: Device) -> str:
         return f"not shown: the interval of the worst slowdown ({fmt.ratio(estimate.value)}) includes 1"
     if estimate.value < 1.05:
         return f"no: the worst slowdown is {fmt.ratio(estimate.value)}"
+    switched_out = _switched_out(tenant)
+    if tenant.causes is None and switched_out is not None:
+        label = tenant_labels(device.tenants)[tenant.tenant_id]
+        return f"yes: {label} was switched out for {fmt.percent(switched_out)} of the time its kernels were in flight"
     if tenant.causes is None:
         return "not known: a slowdown was found, where the time went was not. " + _why(device, "causes")
     top = _top_cause(tenant.causes)
@@ -355,6 +371,19 @@ def cause_sentence(device: Device) -> str:
     if name == "launch":
         return f"mostly not: {words}"
     return f"not known: {words}" if name == "unexplained" else f"yes: {words}"
+
+
+def _alone(device: Device) -> bool:
+    """Whether the verdict says that one tenant had the device to itself."""
+    return len(device.tenants) == 1 and device.sharing.mode in ("exclusive", "streams", "mig", "green-contexts")
+
+
+def _switched_out(tenant: Tenant) -> float | None:
+    """Share of its busy time in which another context held the engine; None: not known, or none of it."""
+    if tenant.resident_ns is None or not tenant.busy_ns or tenant.charged_ns is None:
+        return None
+    lost = 1 - tenant.charged_ns / tenant.busy_ns
+    return lost if lost > 0 else None
 
 
 def agreement_text(device: Device) -> str:
@@ -516,14 +545,14 @@ def _modes(modes: Sequence[str]) -> str:
 
 def _evidence_row(item: Evidence) -> tuple[Cell, ...]:
     return (
-        Cell(visible(item.name), tone="code"),
+        Cell(_capital(visible(item.detail, _LONG))),
         Cell(_modes(item.supports)),
         Cell(_modes(item.against)),
+        Cell(f"{item.weight:+.1f}"),
         Cell(fmt.quantity(item.value, visible(item.unit, 20)), tone="muted" if item.value is None else "plain"),
         Cell(fmt.count(item.n)),
-        Cell(f"{item.weight:.2f}"),
         Cell("", basis=item.basis),
-        Cell(visible(item.detail, _LONG)),
+        Cell(visible(item.name), tone="code"),
     )
 
 
@@ -537,14 +566,14 @@ def _verdict(device: Device) -> Section:
         blocks.append(Para(f"Configured: {agreement_text(device)}.", "muted"))
     if sharing.evidence:
         columns: tuple[Column, ...] = (
-            Column("Evidence"),
-            Column("Supports"),
+            Column("Seen"),
+            Column("Speaks for"),
             Column("Speaks against"),
+            Column("Weight", "log odds", numeric=True),
             Column("Value", numeric=True),
             Column("n", numeric=True),
-            Column("Weight", "log odds", numeric=True),
             Column("Basis"),
-            Column("How it was found"),
+            Column("Name"),
         )
         blocks.append(Table(columns, tuple(_evidence_row(e) for e in sharing.evidence), "Evidence, heaviest first."))
     else:
@@ -765,7 +794,7 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
         Column("Latency", "launch to end, summed"),
         Column("Resident", "kernel time while resident"),
     )
-    return Table(columns, rows, "Slowdown: shared over alone, with the 95 % interval where n allows.")
+    return Table(columns, rows, "Slowdown: shared over alone, with its bound or 95 % interval.")
 
 
 def _estimate_cell(estimate: Estimate | None) -> Cell:

@@ -94,7 +94,7 @@ def _verdict(device: Device) -> str:
 def _not_seen(missing: list[Missing]) -> str:
     if not missing:
         return "nothing that is needed is missing"
-    return f"{', '.join(visible(m.what, 30) for m in missing)} ({len(missing)}; `info` says how to capture them)"
+    return f"{', '.join(visible(m.what, 30) for m in missing)} ({len(missing)}; `classify` says how)"
 
 
 def _lines(label: str, text: str, most: int) -> list[str]:

@@ -125,15 +125,19 @@ def judge(case: Case) -> Verdict:
         missing.append(apart)
     decided = apart is None and posterior[best] >= t.MIN_CONFIDENCE and bool(case.observations) and _active(case)
     mode: Mode = best if decided else "undetermined"
-    evidence = tuple(_weighed(observation, best) for observation in case.observations.values())
+    # Modes that nothing here makes possible (an instance on a board without MIG) would only be noise.
+    possible = [rule for rule in RULES if scores[rule.mode] > -math.inf]
+    evidence = tuple(_weighed(observation, best, possible) for observation in case.observations.values())
     evidence = tuple(sorted((w for w in evidence if w.supports or w.against), key=lambda w: -abs(w.weight)))
     configured = _configured(case)
+    basis = _basis(evidence, best) if decided else "inferred"
+    most = t.MAX_CONFIDENCE_INFERRED if basis == "inferred" else t.MAX_CONFIDENCE
     return Verdict(
         device_id=case.device_id,
         device=case.name or f"GPU {case.device_id}",
         mode=mode,
-        confidence=round(min(posterior[best], t.MAX_CONFIDENCE), 3),
-        basis=_basis(evidence, best) if decided else "inferred",
+        confidence=round(min(posterior[best], most), 3),
+        basis=basis,
         summary=_summary(case, mode, best, posterior[best], evidence, missing),
         configured=configured,
         agrees=_agrees(configured, mode),
@@ -160,9 +164,8 @@ def _softmax(scores: dict[Mode, float]) -> dict[Mode, float]:
     return {mode: value / total for mode, value in raw.items()}
 
 
-def _weighed(observation: Observation, best: Mode) -> Weighed:
-    weights = {rule.mode: rule.weights[observation.name] for rule in RULES if observation.name in rule.weights}
-    # Modes that nobody considers here (an instance on a board without MIG) would only be noise in the table.
+def _weighed(observation: Observation, best: Mode, possible: Sequence[Rule]) -> Weighed:
+    weights = {rule.mode: rule.weights[observation.name] for rule in possible if observation.name in rule.weights}
     supports = tuple(mode for mode, (weight, _) in weights.items() if weight > 0)
     against = tuple(mode for mode, (weight, _) in weights.items() if weight < 0)
     if best in weights:

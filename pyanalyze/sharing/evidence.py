@@ -26,6 +26,7 @@ HOW = {
     "nvml": "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory --format=csv -l 1 "
     "beside the run, given as --samples",
     "mps_control": "echo get_server_list | nvidia-cuda-mps-control; keep /var/log/nvidia-mps/*.log, given as --context",
+    "export": "nsys export --type sqlite REPORT.nsys-rep, without leaving out columns",
     "co_run": "record while the workloads run at the same time",
     "longer": "record longer: at least 20 ms of busy GPU time with repeated kernels",
 }
@@ -111,6 +112,8 @@ class Case:
     #: names of the tenants with CUDA activity or residency worth the name
     tenants: Sequence[str]
     green_contexts: int = 0
+    #: whether activity carries process ids; without them tenants cannot be told apart
+    pids_known: bool = True
     #: processes that NVML samples list on this device: (pid, name, type); None without such samples
     nvml_processes: Sequence[tuple[int, str, str | None]] | None = None
     observations: Mapping[str, Observation] = field(default_factory=dict)
@@ -272,7 +275,11 @@ def _short_kernels(case: Case) -> Iterable[Observation]:
 
 def _solitude(case: Case) -> Iterable[Observation]:
     traced = case.facts.get("traced_tenants")
-    if traced is not None and traced.value == 1:
+    if not case.pids_known:
+        yield _plain(
+            "no_process_ids", "activity carries no process ids: how many processes there were is not known", "observed"
+        )
+    elif traced is not None and traced.value == 1:
         yield _from_fact(case, "traced_tenants", "one_traced_tenant", "nsys traced CUDA work of one process")
     elif traced is not None and traced.value is not None and traced.value > 1:
         yield _from_fact(
@@ -463,6 +470,8 @@ def gaps(case: Case) -> list[Gap]:
         found.append(Gap("context_switches", why, HOW["switch_events"]))
     if case.sources.get("kernels") in ("absent", "empty") and not case.fact("graph_launches"):
         found.append(Gap("kernels", "no CUDA kernels in the capture", HOW["kernels"]))
+    if not case.pids_known:
+        found.append(Gap("process_ids", "activity carries no process ids (a trimmed export)", HOW["export"]))
     if case.nvml_processes is None:
         found.append(
             Gap(

@@ -12,6 +12,8 @@ from __future__ import annotations
 MIN_CONFIDENCE = 0.8
 #: No verdict claims more until the weights are calibrated on simulated and real captures.
 MAX_CONFIDENCE = 0.95
+#: A verdict that rests on deduction or configuration claims less: what would refute it was not recorded.
+MAX_CONFIDENCE_INFERRED = 0.9
 
 #: Decides: the other explanation would need the record to be wrong. (20:1 to 150:1)
 DECISIVE = 5.0

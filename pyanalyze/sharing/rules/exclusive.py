@@ -20,6 +20,7 @@ RULE = Rule(
         "steady_kernels": (t.MODERATE, "a busy rival would have stretched repeated kernels"),
         "nvml_one_process": (t.MODERATE, "the driver lists no other process"),
         "nvml_several_processes": (-t.MODERATE, "the driver lists other processes, busy or not"),
+        "no_process_ids": (-t.STRONG, "that it was one process cannot be seen"),
         "alternation": (-t.DECISIVE, "different tenants took turns on the engine"),
         "untraced_resident": (-t.STRONG, "a process that nsys did not trace held the engine"),
         "counters_loud": (-t.STRONG, "SMs were active while no traced kernel ran"),

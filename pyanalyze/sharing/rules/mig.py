@@ -18,6 +18,7 @@ RULE = Rule(
         "sole_resident": (t.MODERATE, "nobody else held the engine"),
         "steady_kernels": (t.WEAK, "no rival stretched its kernels"),
         "several_traced_tenants": (-t.DECISIVE, "several processes ran in the instance"),
+        "no_process_ids": (-t.STRONG, "that it was one process cannot be seen"),
         "alternation": (-t.DECISIVE, "tenants took turns in the instance"),
         "mig_compute_instance": (
             -t.MODERATE,

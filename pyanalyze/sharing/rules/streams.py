@@ -24,6 +24,7 @@ RULE = Rule(
         "counters_quiet": (t.STRONG, "nobody else kept SMs active"),
         "steady_kernels": (t.WEAK, "no rival stretched its kernels"),
         "nvml_one_process": (t.MODERATE, "the driver lists no other process"),
+        "no_process_ids": (-t.STRONG, "that it was one process cannot be seen"),
         "alternation": (-t.DECISIVE, "different tenants took turns on the engine"),
         "untraced_resident": (-t.STRONG, "a process that nsys did not trace held the engine"),
         "counters_loud": (-t.STRONG, "SMs were active while no traced kernel ran"),

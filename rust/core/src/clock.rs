@@ -26,6 +26,8 @@ use crate::watch::Watch;
 const SAME_HOST_NS: i64 = 1_000_000;
 /// Captures of one host placed by the operating system's own clock.
 const SAME_CLOCK_NS: i64 = 1_000;
+/// The OS clock and the wall clock of one boot differ by less: NTP may step the wall clock in between.
+const ONE_BOOT_NS: u64 = 1_000_000_000;
 /// Captures of different hosts: NTP keeps them within milliseconds to tens of milliseconds.
 const OTHER_HOST_NS: i64 = 10_000_000;
 
@@ -73,8 +75,24 @@ impl Clock {
 struct Face {
     capture: u32,
     host: Option<String>,
+    gpus: BTreeSet<String>,
     utc_ns: Option<i64>,
     system_ns: Option<i64>,
+}
+
+impl Face {
+    /// Whether both were taken on one machine. Containers have host names of their own, but a GPU stands in one
+    /// machine only.
+    fn shares_machine(&self, other: &Self) -> bool {
+        (self.host.is_some() && self.host == other.host) || !self.gpus.is_disjoint(&other.gpus)
+    }
+}
+
+/// The UUIDs of a capture's GPUs.
+fn gpus(tables: &Tables) -> Result<BTreeSet<String>> {
+    let Some(batch) = tables.get(schema::DEVICES.name) else { return Ok(BTreeSet::new()) };
+    let uuid = Columns::new(&schema::DEVICES, batch).text("uuid")?;
+    Ok(uuid.iter().flatten().map(str::to_owned).collect())
 }
 
 fn faces(batch: &RecordBatch) -> Result<Vec<Face>> {
@@ -86,6 +104,7 @@ fn faces(batch: &RecordBatch) -> Result<Vec<Face>> {
         .map(|row| Face {
             capture: capture.value(row),
             host: host.is_valid(row).then(|| host.value(row).to_owned()),
+            gpus: BTreeSet::new(),
             utc_ns: at(utc, row),
             // The OS clock belongs to the zero of the recording: of no use where the export moved the zero.
             system_ns: at(system, row).filter(|_| shift.value(row) == 0 && !epoch.value(row)),
@@ -95,10 +114,14 @@ fn faces(batch: &RecordBatch) -> Result<Vec<Face>> {
 
 /// Places `other` on the clock of `first`.
 fn place(first: &Face, other: &Face) -> Clock {
-    let same_host = first.host.is_some() && first.host == other.host;
+    let same_host = first.shares_machine(other);
     let utc_origin = first.utc_ns.map(UtcNs);
-    let system = first.system_ns.zip(other.system_ns).filter(|_| same_host);
     let utc = first.utc_ns.zip(other.utc_ns);
+    // The OS clock counts from the boot: after another boot it says something else than the wall clock.
+    let one_boot = |(a, b): &(i64, i64)| {
+        utc.is_none_or(|(c, d)| b.saturating_sub(*a).abs_diff(d.saturating_sub(c)) < ONE_BOOT_NS)
+    };
+    let system = first.system_ns.zip(other.system_ns).filter(|_| same_host).filter(one_boot);
     let placed = match (system, utc) {
         (Some((a, b)), _) => b.checked_sub(a).map(|offset| (offset, SAME_CLOCK_NS)),
         (None, Some((a, b))) => {
@@ -182,8 +205,7 @@ fn sorted(table: &'static Table, batch: RecordBatch, order: &str) -> Result<Reco
 ///
 /// Each element is what the reader made of one capture, with its own `capture` index. Times are shifted by
 /// the difference of the captures' origins, event tables are merged and sorted again, and a GPU that two
-/// captures of one host name by the same UUID becomes one device (without a UUID two captures never share
-/// one). One capture alone keeps its device ids.
+/// captures name by the same UUID becomes one device (without a UUID two captures never share one). One capture alone keeps its device ids.
 ///
 /// # Errors
 /// [`Error::Argument`] for no capture or two with the same index, [`Error::Schema`], [`Error::Cancelled`].
@@ -194,10 +216,11 @@ pub fn join(captures: Vec<Tables>, watch: &dyn Watch) -> Result<Tables> {
     for tables in &captures {
         let found = faces(tables.get(schema::CAPTURE.name).ok_or_else(missing)?)?;
         let [face] = found.as_slice() else { return Err(missing()) };
+        let face = Face { gpus: gpus(tables)?, ..face.clone() };
         if !seen.insert(face.capture) {
             return Err(Error::Argument(format!("two captures have the index {}", face.capture)));
         }
-        known.push(face.clone());
+        known.push(face);
     }
     let Some(first) = known.first().cloned() else {
         return Err(Error::Argument("no capture was given; name at least one .sqlite export".to_owned()));
@@ -205,7 +228,7 @@ pub fn join(captures: Vec<Tables>, watch: &dyn Watch) -> Result<Tables> {
     let single = captures.len() == 1;
     let mut quality = Quality::default();
     let mut next_device = 0_u32;
-    let mut by_uuid: BTreeMap<(String, String), u32> = BTreeMap::new();
+    let mut by_uuid: BTreeMap<String, u32> = BTreeMap::new();
     let mut parts: BTreeMap<&'static str, (&'static Table, Vec<RecordBatch>)> = BTreeMap::new();
     let total = captures.len() as u64;
     for (done, (tables, face)) in captures.into_iter().zip(&known).enumerate() {
@@ -225,7 +248,7 @@ pub fn join(captures: Vec<Tables>, watch: &dyn Watch) -> Result<Tables> {
             let columns = Columns::new(&schema::DEVICES, batch);
             let (id, uuid) = (columns.u32("device_id")?, columns.text("uuid")?);
             for row in 0..columns.rows() {
-                let key = uuid.is_valid(row).then(|| uuid.value(row).to_owned()).zip(face.host.clone());
+                let key = uuid.is_valid(row).then(|| uuid.value(row).to_owned());
                 let same = key.as_ref().and_then(|key| by_uuid.get(key)).copied();
                 repeated.push(same.is_some());
                 let new = same.unwrap_or(next_device);
@@ -482,6 +505,12 @@ mod tests {
         );
         assert_eq!(placed(&Origin { host: None, utc: later, system: Some(1) }), (500_000, Some(10_000_000)));
         assert_eq!(placed(&Origin { host: Some("a"), utc: None, system: None }), (0, None));
+        // Another boot: the OS clock says that no time passed, the wall clock says an hour.
+        let a = Origin { host: Some("a"), utc: Some(0), system: Some(70_000) };
+        let b = Origin { host: Some("a"), utc: Some(3_600_000_000_000), system: Some(70_000) };
+        let joined = join(vec![capture(0, &a, &[None], 0), capture(1, &b, &[None], 0)], &Unwatched).unwrap();
+        let c = Columns::new(&schema::CAPTURE, &joined["capture"]);
+        assert_eq!(c.i64("clock_offset_ns").unwrap().values(), &[0, 3_600_000_000_000]);
         // The OS clock of one host beats UTC, which may have stepped in between.
         let a = Origin { host: Some("a"), utc: Some(1_000), system: Some(70_000) };
         let b = Origin { host: Some("a"), utc: Some(900_000), system: Some(73_000) };
@@ -511,13 +540,17 @@ mod tests {
     }
 
     #[test]
-    fn without_uuid_or_on_another_host_no_gpu_is_shared() {
-        for (host, uuid) in [("a", None), ("b", Some("GPU-a"))] {
-            let second = Origin { host: Some(host), utc: Some(1_000_000_000), system: None };
-            let tables = vec![capture(0, &HERE, &[uuid], 0), capture(1, &second, &[uuid], 0)];
+    fn a_uuid_is_one_gpu_also_when_containers_have_host_names_of_their_own() {
+        let pod = Origin { host: Some("pod"), utc: Some(1_000_500_000), system: None };
+        for (second, ids, uncertainty_ns) in
+            [(None, vec![0, 1], 10_000_000), (Some("GPU-a"), vec![0], 1_000_000)]
+        {
+            let tables = vec![capture(0, &HERE, &[Some("GPU-a")], 0), capture(1, &pod, &[second], 0)];
             let joined = join(tables, &Unwatched).unwrap();
-            let ids = Columns::new(&schema::DEVICES, &joined["devices"]).u32("device_id").unwrap();
-            assert_eq!(ids.values(), &[0, 1]);
+            let devices = Columns::new(&schema::DEVICES, &joined["devices"]).u32("device_id").unwrap();
+            assert_eq!(devices.values(), &ids[..]);
+            let c = Columns::new(&schema::CAPTURE, &joined["capture"]);
+            assert_eq!(at(c.i64("clock_uncertainty_ns").unwrap(), 1), Some(uncertainty_ns));
         }
     }
 

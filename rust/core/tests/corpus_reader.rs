@@ -405,7 +405,6 @@ fn what_is_known_of_single_captures() {
     assert_eq!(devices.names("limits_basis").unwrap().get(0), Some("capture"));
     let tables = load("gpubootcamp-8v100/report1.nsys2026.sqlite");
     assert!(quality(&tables).contains("device_mapping_guessed"));
-    assert!(quality(&tables).contains("sm_count_missing"));
     assert_eq!(row_of(&tables, "kernels", 32938)[0].0, 3);
     let tables = load("nsys-ai/h100_2gpu_1s.sqlite");
     assert!(quality(&tables).contains("no_device_info"));

@@ -127,12 +127,7 @@ impl Devices {
             Ok(())
         })?;
         gpus.sort_by(|a, b| (a.gpu_id, &a.uuid, &a.bus).cmp(&(b.gpu_id, &b.uuid, &b.bus)));
-        let without_sms = gpus.iter().filter(|g| !g.numbers.contains_key("sm_count")).count();
-        reader.count(
-            quality::SM_COUNT_MISSING,
-            u64::try_from(without_sms).unwrap_or(0),
-            "TARGET_INFO_GPU.smCount",
-        );
+        // A missing SM count is counted where it is filled or given up, in device.rs.
         let mut seen = BTreeMap::<i64, u32>::new();
         for gpu in &gpus {
             if let Some(ordinal) = gpu.ordinal {
