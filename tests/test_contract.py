@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 import re
 import subprocess
 import sys
@@ -108,6 +110,36 @@ def test_every_exception_is_one_of_ours_and_reachable() -> None:
 def test_all_is_true() -> None:
     for name in pyanalyze.__all__:
         assert getattr(pyanalyze, name) is not None
+
+
+def test_every_public_function_has_an_example_that_runs() -> None:
+    """Public is what a package names in `__all__`, and what these modules define; the examples run as doctests."""
+    modules = [
+        importlib.import_module(module.name)
+        for module in pkgutil.walk_packages(pyanalyze.__path__, "pyanalyze.")
+        if module.ispkg and not module.name.endswith((".cli", ".rules"))
+    ]
+    alone = [importlib.import_module(f"pyanalyze.{name}") for name in ("nsys_recipes", "nsys_rep", "store", "tables")]
+    looked_at = set()
+    without = []
+    for module in [pyanalyze, *modules, *alone]:
+        named = [name for name, thing in vars(module).items() if getattr(thing, "__module__", "") == module.__name__]
+        for name in getattr(module, "__all__", [name for name in named if not name.startswith("_")]):
+            thing = getattr(module, name)
+            functions = [(name, thing)] if inspect.isfunction(thing) else []
+            if inspect.isclass(thing):
+                functions = [
+                    (f"{name}.{key}", value)
+                    for key, value in vars(thing).items()
+                    if not key.startswith("_") and inspect.isfunction(value)
+                ]
+            for label, function in functions:
+                looked_at.add(label)
+                if ">>>" not in (function.__doc__ or ""):
+                    without.append(f"{module.__name__}.{label}")
+    assert without == []
+    assert {"load", "Session.classify", "judge", "render", "timeline", "read_context"} <= looked_at
+    assert len(looked_at) >= 35
 
 
 def test_generated_docs_are_current() -> None:

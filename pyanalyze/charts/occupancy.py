@@ -62,6 +62,13 @@ def occupancy(
         Start and end in ns; by default from the rows.
     width
         Width of the plotting area in pixels.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> "modelled" in str(occupancy(session.sm_occupancy, {0: "app_a", 1: "app_b", 2: "app_c"}).to_dict())
+    True
     """
     mine = only_device(table, device_id).filter(pl.col("end_ns") > pl.col("start_ns"))
     if mine.is_empty():
@@ -146,6 +153,13 @@ def limiters(table: pl.DataFrame, *, device_id: int = 0, width: int = 720) -> al
         The device.
     width
         Width of the plotting area in pixels.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> "registers" in str(limiters(session.kernel_occupancy).to_dict())
+    True
     """
     mine = only_device(table, device_id).sort("total_ns", descending=True).head(_KERNELS)
     if mine.is_empty():

@@ -36,6 +36,13 @@ def slice_lengths(
         The device.
     width
         Width of the plotting area in pixels.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> "median" in str(slice_lengths(session.residency, {0: "app_a", 1: "app_b", 2: "app_c"}).to_dict())
+    True
     """
     lengths = (
         only_device(table, device_id)

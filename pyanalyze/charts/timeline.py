@@ -70,6 +70,13 @@ def timeline(
     -------
     altair chart
         x in milliseconds from the start of the window; tooltips keep nanoseconds as nsys has them.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> len(timeline(session.timeline(), {0: "app_a", 1: "app_b", 2: "app_c"}).to_dict()["vconcat"])
+    1
     """
     mine = only_device(table, device_id).filter(pl.col("end_ns") >= pl.col("start_ns"))
     if mine.is_empty():

@@ -41,6 +41,13 @@ def usage(
         Length of the window, ns: shares in the labels are over it.
     width
         Width of the plotting area in pixels.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> "app_c" in str(usage(session.tenant_usage, {0: "app_a", 1: "app_b", 2: "app_c"}).to_dict())
+    True
     """
     mine = only_device(table, device_id).sort("tenant_id").head(MAX_MARKS // len(_KINDS))
     if mine.is_empty():

@@ -72,6 +72,13 @@ def render_html(
     str
         UTF-8 text. Where it would pass :data:`MAX_BYTES`, the static pictures that readers without JavaScript
         see are left out, the largest first; then, with very many devices, whole charts, which the page says.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> report = pyanalyze.load(capture).report()
+    >>> render_html(report, {}, "no charts").startswith("<!doctype html>")
+    True
     """
     page = build(report, kernels, command=command, generated_with=generated_with)
     drawn = {key: _draw(chart) for key, chart in charts.items()}

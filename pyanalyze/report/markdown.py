@@ -29,6 +29,13 @@ def render_markdown(report: Report, kernels: pl.DataFrame | None = None, *, comm
         The ``kernel_occupancy`` table, for the table of kernels.
     command
         How it was made, for the provenance.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> report = pyanalyze.load(capture).report()
+    >>> "| app_a |" in render_markdown(report)
+    True
     """
     page = build(report, kernels, command=command)
     out = [f"# {esc(page.title)}", "", esc(page.subtitle), ""]

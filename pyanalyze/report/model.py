@@ -430,7 +430,15 @@ class Device(_Part):
     sm_warps: SmWarps | None = Field(default=None, description="Only with --detail.")
 
     def missing_for(self, key: str) -> list[Missing]:
-        """The entries of ``sharing.missing`` that say why `key` (such as ``interference``) is null."""
+        """The entries of ``sharing.missing`` that say why `key` (such as ``interference``) is null.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> report = pyanalyze.load(capture).report()
+        >>> [entry.what for entry in report.devices[0].missing_for("slowdown")]
+        ['slowdown']
+        """
         return [entry for entry in self.sharing.missing if entry.what == key]
 
 
@@ -464,6 +472,13 @@ class Report(_Part):
         """Plain data with the keys of the contract; floats rounded to 9 significant digits.
 
         ``residency`` and ``sm_warps`` appear only where they were asked for (``--detail``).
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> report = pyanalyze.load(capture).report()
+        >>> sorted(report.to_dict())
+        ['captures', 'clock', 'devices', 'quality', 'schema', 'tool']
         """
         plain: dict[str, Any] = self.model_dump(mode="json", by_alias=True)
         for device in plain["devices"]:
@@ -474,7 +489,15 @@ class Report(_Part):
         return rounded
 
     def to_json(self) -> str:
-        """The JSON text, ending in a newline. Equal reports give equal bytes."""
+        """The JSON text, ending in a newline. Equal reports give equal bytes.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> report = pyanalyze.load(capture).report()
+        >>> Report.from_json(report.to_json()).devices[0].sharing.mode
+        'time-slicing'
+        """
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
     @classmethod
@@ -522,6 +545,13 @@ def unexplained_nulls(report: Report) -> list[str]:
     -------
     list of str
         Such as ``devices[0].interference``; empty when every null is explained.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> report = pyanalyze.load(capture).report()
+    >>> unexplained_nulls(report)
+    []
     """
     found = []
     for device in report.devices:

@@ -189,7 +189,15 @@ def chart_key(name: str, device_id: int) -> str:
 
 
 def tenant_labels(tenants: Iterable[Tenant]) -> dict[int, str]:
-    """One short, unique, visible label per tenant id, the same in every table and chart."""
+    """One short, unique, visible label per tenant id, the same in every table and chart.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> report = pyanalyze.load(capture).report()
+    >>> tenant_labels(report.devices[0].tenants)
+    {0: 'app_a', 1: 'app_b', 2: 'app_c'}
+    """
     tenants = list(tenants)
     plain = [visible(t.name, 40) or "unnamed" for t in tenants]
     labels: dict[int, str] = {}

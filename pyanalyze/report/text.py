@@ -52,6 +52,13 @@ def first_screen(report: Report) -> str:
     -------
     str
         Lines joined by newlines, with one at the end.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> report = pyanalyze.load(capture).report()
+    >>> len(first_screen(report).splitlines()) <= 15
+    True
     """
     device = main_device(report)
     nothing = [_line("Verdict", "no GPU was found in what was read")]
@@ -121,6 +128,13 @@ def render_text(report: Report, kernels: pl.DataFrame | None = None, *, command:
         The ``kernel_occupancy`` table, for the table of kernels.
     command
         How it was made, for the provenance.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> report = pyanalyze.load(capture).report()
+    >>> "Who held the GPU" in render_text(report)
+    True
     """
     page = build(report, kernels, command=command)
     out = [page.title, "=" * len(page.title), page.subtitle, ""]

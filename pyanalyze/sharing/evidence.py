@@ -119,16 +119,40 @@ class Case:
     observations: Mapping[str, Observation] = field(default_factory=dict)
 
     def fact(self, name: str) -> float | None:
-        """Value of a fact; None where it could not be measured."""
+        """Value of a fact; None where it could not be measured.
+
+        Examples
+        --------
+        >>> case = Case(0, None, None, None, None, None, None, {"kernels": Fact(2.0, "1", 2, "observed", "")},
+        ...             (Configured("environment", "CUDA_MPS_PIPE_DIRECTORY", "/tmp/mps"),), {}, ())
+        >>> case.fact("kernels"), case.fact("busy_ns")
+        (2.0, None)
+        """
         found = self.facts.get(name)
         return None if found is None else found.value
 
     def has(self, observation: str) -> bool:
-        """Whether the observation was made."""
+        """Whether the observation was made.
+
+        Examples
+        --------
+        >>> case = Case(0, None, None, None, None, None, None, {"kernels": Fact(2.0, "1", 2, "observed", "")},
+        ...             (Configured("environment", "CUDA_MPS_PIPE_DIRECTORY", "/tmp/mps"),), {}, ())
+        >>> case.has("alternation")
+        False
+        """
         return observation in self.observations
 
     def setting(self, key: str) -> Configured | None:
-        """Return the first configured row with that key."""
+        """Return the first configured row with that key.
+
+        Examples
+        --------
+        >>> case = Case(0, None, None, None, None, None, None, {"kernels": Fact(2.0, "1", 2, "observed", "")},
+        ...             (Configured("environment", "CUDA_MPS_PIPE_DIRECTORY", "/tmp/mps"),), {}, ())
+        >>> case.setting("CUDA_MPS_PIPE_DIRECTORY").source
+        'environment'
+        """
         return next((row for row in self.configured if row.key == key), None)
 
 
