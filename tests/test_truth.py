@@ -1,0 +1,144 @@
+"""What we say of the synthetic captures against the books of the simulation that made them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import pyanalyze
+from pyanalyze.nsys_recipes import compare_kernel_summary, read_report
+from pyanalyze.session import Session
+
+NAMES = (
+    "demo-time-slicing",
+    "mps",
+    "streams",
+    "exclusive",
+    "node-switches-only",
+    "containers-same-pid",
+    "mig",
+    "hostile-names",
+    "lost-records",
+)
+
+
+def loaded(fixtures: Path, name: str) -> tuple[Session, dict[str, Any]]:
+    capture = fixtures / name if (fixtures / name).is_dir() else fixtures / f"{name}.sqlite"
+    truth: dict[str, Any] = json.loads((fixtures / f"{name}.truth.json").read_text(encoding="utf-8"))
+    return pyanalyze.load(capture), truth
+
+
+def test_every_truth_is_looked_at(fixtures: Path) -> None:
+    assert {path.name.removesuffix(".truth.json") for path in fixtures.glob("*.truth.json")} == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_mode_is_the_true_one(fixtures: Path, name: str) -> None:
+    session, truth = loaded(fixtures, name)
+    assert [verdict.mode for verdict in session.classify()] == [truth["mode"]]
+
+
+@pytest.mark.parametrize("name", ["demo-time-slicing", "exclusive", "node-switches-only", "containers-same-pid"])
+def test_residency_and_charged_time_are_exact(fixtures: Path, name: str) -> None:
+    session, truth = loaded(fixtures, name)
+    usage = session.tenants.join(session.tenant_usage, on=["tenant_id", "device_id"])
+    found = {row["host_pid"]: row for row in usage.iter_rows(named=True)}
+    assert set(found) == {tenant["host_pid"] for tenant in truth["tenants"]}
+    for tenant in truth["tenants"]:
+        row = found[tenant["host_pid"]]
+        assert row["resident_ns"] == tenant["resident_ns"]
+        if tenant["traced"]:
+            assert (row["busy_ns"], row["charged_ns"]) == (tenant["busy_ns"], tenant["charged_ns"])
+            assert row["kernels"] == sum(kernel["n"] for kernel in tenant["kernels"].values())
+            assert row["copy_bytes"] == tenant["copy_bytes"]
+        else:
+            assert row["busy_ns"] is None, "kernels that were not traced are not known, which is not zero"
+
+
+@pytest.mark.parametrize("name", ["demo-time-slicing", "node-switches-only", "containers-same-pid"])
+def test_switches_and_slices_are_exact(fixtures: Path, name: str) -> None:
+    session, truth = loaded(fixtures, name)
+    switches = session.report().devices[0].context_switches
+    assert switches is not None
+    assert switches.count + switches.context_creations == truth["switches"]["count"]
+    assert switches.dropped == 0
+    if "median_full_cost_ns" in truth["switches"]:
+        assert switches.cost_kind == "full"
+        assert switches.median_cost_ns == truth["switches"]["median_full_cost_ns"]
+        assert sum(switches.endings.values()) == session.residency["complete"].sum()
+    else:
+        assert switches.cost_kind == "gap"
+        assert switches.median_cost_ns == truth["switches"]["median_gap_ns"]
+        assert switches.total_cost_ns == truth["switches"]["total_gap_ns"]
+    slices = session.residency.filter("complete")
+    # The last slice may end with the recording: the books count it, no record ends it.
+    assert truth["slices"]["count"] - slices.height in (0, 1)
+
+
+def test_charged_time_conserves_to_the_nanosecond(fixtures: Path) -> None:
+    for name in NAMES:
+        charged = loaded(fixtures, name)[0].charged
+        parts = charged["charged_ns"] + charged["switched_out_ns"]
+        assert parts.equals(charged["end_ns"] - charged["start_ns"], check_names=False)
+        assert charged.filter((pl.col("charged_ns") < 0) | (pl.col("switched_out_ns") < 0)).is_empty()
+
+
+def test_a_node_capture_answers_without_kernels(fixtures: Path) -> None:
+    """Switch records and no CUDA tables: mode, residency and cost are answered, kernels and slowdown are missing."""
+    session, _ = loaded(fixtures, "node-switches-only")
+    device = session.report().devices[0]
+    assert device.sharing.mode == "time-slicing"
+    assert all(tenant.resident_ns and tenant.busy_ns is None for tenant in device.tenants)
+    assert {"kernels", "slowdown", "occupancy"} <= {missing.what for missing in device.sharing.missing}
+
+
+def test_lost_records_are_reported_not_invented(fixtures: Path) -> None:
+    session, truth = loaded(fixtures, "lost-records")
+    names = set(session.quality["name"].cast(pl.String))
+    assert {"switch_events_lost", "switch_repeated_start", "switch_unprivileged"} <= names
+    slices = session.residency
+    assert slices.filter("complete").height < truth["slices"]["count"]
+    assert "other users" in session.tenants["name"].to_list()
+    overlapping = slices.sort("start_ns").filter(pl.col("start_ns") < pl.col("end_ns").shift(1))
+    assert overlapping.is_empty(), "one engine holds one context"
+    for tenant in truth["tenants"][:2]:
+        ours = slices.filter(pl.col("pid") == tenant["host_pid"])
+        resident = int((ours["end_ns"] - ours["start_ns"]).sum())
+        assert resident <= tenant["resident_ns"], "a lost record must not add residency"
+        assert resident >= 0.9 * tenant["resident_ns"]
+
+
+def test_samples_land_on_the_capture_clock(fixtures: Path) -> None:
+    """nvidia-smi wrote local time (UTC+9); the zone stands in the capture."""
+    samples = sorted(fixtures.glob("demo-time-slicing.*.csv"))
+    assert len(samples) == 2
+    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite", samples=samples)
+    placed = session.nvml_samples
+    assert placed["time_ns"].null_count() == 0
+    assert placed["device_id"].null_count() == 0
+    # The sampler began 57 ms before the recording and ran every 100 ms.
+    first = min(placed.filter(pl.col("metric") == "gpu_utilization_pct")["time_ns"].to_list())
+    assert abs(first + 57_000_000) < 1_000_000
+    listed = {observed[0] for observed in session.cases()[0].nvml_processes or ()}
+    assert listed == {41201, 41305, 41377}
+
+
+def test_an_unknown_samples_file_is_a_warning_not_a_failure(fixtures: Path, tmp_path: Path) -> None:
+    strange = tmp_path / "notes.txt"
+    strange.write_text("the GPU was slow on Tuesday\n")
+    session = pyanalyze.load(fixtures / "exclusive.sqlite", samples=strange, context=strange)
+    assert session.quality.filter(pl.col("name") == "samples_unread").height == 2
+
+
+def test_our_kernel_summary_is_nvidias(corpus: Path) -> None:
+    """Through the public face: count, total, mean, median, min, max per kernel name, tolerance 0."""
+    reports = sorted(corpus.glob("expected/*_cuda_gpu_kern_sum.csv"))
+    assert len(reports) == 44
+    for path in reports:
+        folder, _, name = path.name.removesuffix("_cuda_gpu_kern_sum.csv").partition("__")
+        session = pyanalyze.load(corpus / "exports" / folder / f"{name}.sqlite", tables=("kernels",))
+        assert compare_kernel_summary(read_report(path).rows, session.kernels).is_empty(), path.name
