@@ -142,7 +142,8 @@ def _time_slicing(
             None
             if worst is None
             else f"at most the {worst:.2f}x that switching out cost comes back; contention may take part of it",
-            f"they took turns on an engine that one of them did not fill{room}. MPS clients share fault isolation",
+            f"they took turns on an engine that one of them did not fill{room}. A fault of one MPS client reaches "
+            "the others",
             "echo quit | nvidia-cuda-mps-control",
         )
     if overhead_fraction is not None and overhead_fraction >= NOTABLE_OVERHEAD:

@@ -15,6 +15,10 @@ VERBS: dict[str, tuple[str, str]] = {
     "screen": ("pyanalyze.cli.screen", "The first screen: at most 15 lines to paste (also without a verb)."),
     "info": ("pyanalyze.cli.info", "What the capture holds, versions, data quality, what is missing."),
     "classify": ("pyanalyze.cli.classify", "How each GPU was shared, with evidence and rivals."),
+    "residency": ("pyanalyze.cli.residency", "Who held the GPU: slices, switches, cost."),
+    "occupancy": ("pyanalyze.cli.occupancy", "How full the SMs were, per tenant and kernel (modelled)."),
+    "interference": ("pyanalyze.cli.interference", "Who was slowed, by how much, as far as the capture tells."),
+    "advise": ("pyanalyze.cli.advise", "What to change, with bounds, and how to undo it."),
     "report": ("pyanalyze.cli.report", "All of it in one file: html, md, json or txt."),
     "schema": ("pyanalyze.cli.schema", "The JSON Schema of the report; --tables describes the tables."),
 }

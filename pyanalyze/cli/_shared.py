@@ -148,6 +148,27 @@ class ProgressBar:
         self._bar.update(self._task, description=stage, count=count)
 
 
+def answer(
+    session: Session, sections: tuple[str, ...], keys: set[str], fmt: str, output: Path | None, *, force: bool
+) -> None:
+    """Show some sections of the report as text, or some keys of its devices as JSON."""
+    report = session.report()
+    if fmt == "json":
+        import json
+
+        whole = report.to_dict()
+        devices = [{key: value for key, value in device.items() if key in keys} for device in whole["devices"]]
+        emit(
+            json.dumps({"schema": whole["schema"], "clock": whole["clock"], "devices": devices}, indent=2),
+            output,
+            force=force,
+        )
+        return
+    from pyanalyze.report.text import render_text
+
+    emit(render_text(report, session.kernel_occupancy, sections=sections), output, force=force)
+
+
 def emit(text: str, output: Path | None, *, force: bool) -> None:
     """Write to a file (whole or not at all) or to standard output."""
     if output is None:

@@ -33,6 +33,8 @@ from pyanalyze.report.page import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import polars as pl
 
     from pyanalyze.report.model import Device, Missing, Report
@@ -117,7 +119,9 @@ def _line(label: str, text: str) -> str:
     return _lines(label, text, 1)[0]
 
 
-def render_text(report: Report, kernels: pl.DataFrame | None = None, *, command: str = "") -> str:
+def render_text(
+    report: Report, kernels: pl.DataFrame | None = None, *, command: str = "", sections: Sequence[str] = ()
+) -> str:
     """The whole report as plain text, 100 columns wide where tables allow.
 
     Parameters
@@ -128,6 +132,8 @@ def render_text(report: Report, kernels: pl.DataFrame | None = None, *, command:
         The ``kernel_occupancy`` table, for the table of kernels.
     command
         How it was made, for the provenance.
+    sections
+        Only these, by id (``held``, ``tenants``, ``occupancy``, ``interference``, ``advice``, ...); by default all.
 
     Examples
     --------
@@ -142,6 +148,8 @@ def render_text(report: Report, kernels: pl.DataFrame | None = None, *, command:
         out += [f"! {note.title.upper()}: {note.text}", ""]
     out += ["\n".join(textwrap.wrap(line, _WIDTH)) for line in page.lead]
     for section in page.sections:
+        if sections and section.id.partition("-")[0] not in sections:
+            continue
         title = f"{section.title}: {section.device}" if section.device else section.title
         out += ["", title, "-" * len(title)]
         for block in section.blocks:
