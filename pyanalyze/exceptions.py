@@ -45,8 +45,8 @@ class OutputExists(PyanalyzeError):
     exit_code = 2
 
 
-class UsageError(PyanalyzeError):
-    """The arguments make no sense together."""
+class UsageError(PyanalyzeError, ValueError):
+    """An argument makes no sense."""
 
     exit_code = 2
 

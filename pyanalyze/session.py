@@ -190,7 +190,7 @@ class Session:
         return tuple(judge(case) for case in self.cases())
 
     def classify(self) -> tuple[Verdict, ...]:
-        """Name the sharing mode of every GPU that did anything.
+        """Name the sharing mode of every GPU that did anything, or of all where none did.
 
         Returns
         -------
@@ -282,16 +282,16 @@ class Session:
         facts = self.facts
         examples = self.fact_examples
         configured = self.configured
-        cases = []
+        cases: list[Case] = []
+        idle: list[Case] = []
         for device in self.devices.sort("device_id").iter_rows(named=True):
             here = pl.col("device_id") == device["device_id"]
             measured = _facts(facts.filter(here), examples.filter(here))
             tenants = self.tenants.filter(here)
             activity = (measured.get("busy_ns"), measured.get("switch_records"), measured.get("copies"))
-            if tenants.is_empty() and not any(fact and fact.value for fact in activity):
-                continue
+            quiet = tenants.is_empty() and not any(fact and fact.value for fact in activity)
             rows = configured.filter(here | pl.col("device_id").is_null())
-            cases.append(
+            (idle if quiet else cases).append(
                 Case(
                     device_id=device["device_id"],
                     name=device["name"],
@@ -312,7 +312,8 @@ class Session:
                     nvml_processes=self._nvml_processes(device["device_id"]),
                 )
             )
-        return cases
+        # Idle neighbours of a busy GPU are left out; where nothing ran at all, that is what there is to say.
+        return cases or idle
 
     def _source_states(self) -> dict[str, str]:
         """Best state of each source over the captures: present beats empty beats absent."""

@@ -102,6 +102,8 @@ def damaged(kind: str, folder: Path, demo: Path) -> Path:
         with sqlite3.connect(path) as db:
             db.execute("CREATE TABLE wine (name TEXT)")
         db.close()
+    elif kind == "pipe":
+        os.mkfifo(path)
     elif kind == "folder":
         path = folder / "folder"
         path.mkdir()
@@ -124,6 +126,7 @@ def damaged(kind: str, folder: Path, demo: Path) -> Path:
         ("empty", "not a SQLite file"),
         ("truncated", "damaged"),
         ("other-database", "not an nsys export"),
+        ("pipe", "not a regular file"),
         ("folder", "holds no capture"),
         ("zeros-inside", "damaged"),
         ("missing", "No such file"),

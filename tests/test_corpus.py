@@ -134,6 +134,17 @@ def test_an_export_without_pids_claims_no_single_tenant(corpus: Path) -> None:
     assert "no_pids" in session.quality["name"].cast(str).to_list()
 
 
+@pytest.mark.parametrize("name", ["jacc/cg_trace", "jacc/report1", "nemo-a5000/report2.nsys2026"])
+def test_captures_without_kernels_say_so(corpus: Path, name: str) -> None:
+    session = pyanalyze.load(corpus / "exports" / f"{name}.sqlite")
+    assert "no_kernels" in session.quality["name"].cast(str).to_list()
+    devices = session.report().devices
+    assert devices, "GPUs that did nothing are named where no GPU did anything"
+    for device in devices:
+        assert device.sharing.mode == "undetermined"
+        assert "kernels" in [missing.what for missing in device.sharing.missing]
+
+
 def test_whole_graph_launches_are_busy_time(corpus: Path) -> None:
     name = "jaxtoolbox-gb200/nsys_report_cuda_graph_pdl_stream_capture.nsys2026.sqlite"
     session = pyanalyze.load(corpus / "exports" / name)

@@ -82,22 +82,24 @@ def main() -> None:
         click.echo("pyanalyze: stopped", err=True)
         sys.exit(130)
     except PyanalyzeError as error:
-        click.echo(f"pyanalyze: {one_line(error)}", err=True)
+        click.echo(f"pyanalyze: {_shown(str(error))}", err=True)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         # The reader of a pipe (head, less) went away: that is its right.
         sys.stderr.close()
         sys.exit(0)
     except OSError as error:
-        name = error.filename if error.filename is not None else ""
-        reason = error.strerror or str(error)
-        click.echo(f"pyanalyze: {name}: {reason}; check the path and its permissions", err=True)
+        name = str(error.filename or "")
+        hint = "check the path and its permissions"
+        if isinstance(error, FileNotFoundError) and name.isidentifier():
+            hint = f"it is neither a file nor a verb; verbs are {', '.join(v for v in VERBS if v != 'screen')}"
+        click.echo(f"pyanalyze: {_shown(name)}: {error.strerror or error}; {hint}", err=True)
         sys.exit(3)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def one_line(error: BaseException) -> str:
-    """Return the message of an error in one line, control characters made visible."""
+def _shown(text: str) -> str:
+    """Make control characters of a file name or message visible; only errors pay for the import."""
     from pyanalyze.report.escape import visible
 
-    return visible(str(error), limit=None)
+    return visible(text, limit=None)

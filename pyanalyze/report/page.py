@@ -258,6 +258,8 @@ def _sentence(text: str) -> str:
 def verdict_sentence(device: Device) -> str:
     """How the device was shared, with confidence and basis."""
     sharing = device.sharing
+    if sharing.mode == "undetermined" and not device.tenants:
+        return f"Nothing is known to have run on {device_title(device)}, so it has no sharing mode."
     if sharing.mode == "undetermined":
         if sharing.rivals:
             rival = f"the strongest candidate, {sharing.rivals[0].mode}, has confidence {sharing.confidence:.2f}"

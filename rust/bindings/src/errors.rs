@@ -2,7 +2,7 @@
 //! in `pyanalyze.exceptions`.
 
 use pyanalyze_core::Error;
-use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 
 /// The Python exception for a core error.
@@ -16,7 +16,7 @@ pub fn raise(error: Error) -> PyErr {
                 None => PyOSError::new_err(error.to_string()),
             };
         }
-        Error::Argument(text) => return PyValueError::new_err(text.clone()),
+        Error::Argument(_) => "UsageError",
         Error::NotSqlite { .. } | Error::NotAnExport { .. } => "NotACapture",
         Error::Damaged { .. } => "CaptureDamaged",
         Error::Unfinished { .. } => "CaptureUnfinished",

@@ -33,10 +33,10 @@ impl Fingerprint {
         }
         // Opening a pipe would wait for a writer that may never come.
         if !metadata.is_file() {
-            return Err(Error::Argument(format!(
-                "{} is not a regular file; pass the .sqlite that `nsys export --type sqlite` writes",
-                path.display()
-            )));
+            return Err(Error::NotSqlite {
+                path: path.to_owned(),
+                detail: "it is not a regular file".to_owned(),
+            });
         }
         let header = read_start(path, HEADER_BYTES)?;
         let change_counter = header.get(24..28).map(<[u8]>::to_vec).unwrap_or_default();

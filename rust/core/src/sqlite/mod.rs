@@ -75,7 +75,7 @@ impl Database {
     /// Opens `path` and lists its tables.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Argument`] for what is no file, [`Error::NotSqlite`], [`Error::Damaged`],
+    /// [`Error::Io`], [`Error::NotSqlite`], [`Error::Damaged`],
     /// [`Error::Unfinished`] if unfinished changes cannot be recovered in a copy, [`Error::Changed`]
     /// if somebody wrote while it was copied.
     pub fn open(path: &Path) -> Result<Self> {
