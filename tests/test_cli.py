@@ -200,14 +200,17 @@ def test_stopping_leaves_nothing_behind(fixtures: Path, tmp_path: Path) -> None:
     import signal
 
     out = tmp_path / "report.html"
-    code = "from pyanalyze.cli import main; main()"
+    # Before our code runs, Ctrl-C is the interpreter's to answer.
+    code = "from pyanalyze.cli import main; print('ready', flush=True); main()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, "report", str(fixtures / DEMO), "-o", str(out)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(0.4)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert "Traceback" not in error

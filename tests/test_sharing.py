@@ -154,6 +154,7 @@ def test_tenants_never_busy_together_prove_nothing() -> None:
     facts = {"busy_ns": 1e9, "traced_tenants": 2, "co_busy_share": 0.001}
     verdict = judge(case(facts, configured=daemon))
     assert verdict.mode == "undetermined"
+    assert verdict.confidence < t.MIN_CONFIDENCE
     assert "co_run" in [gap.what for gap in verdict.missing]
 
 
@@ -161,6 +162,7 @@ def test_an_idle_gpu_has_no_mode() -> None:
     verdict = judge(case({}, tenants=()))
     assert verdict.mode == "undetermined"
     assert "Nothing ran" in verdict.summary
+    assert (verdict.confidence, verdict.rivals) == (0.0, ())
 
 
 def test_a_percentage_of_100_is_no_cap() -> None:

@@ -123,7 +123,13 @@ def judge(case: Case) -> Verdict:
     apart = _never_together(case)
     if apart is not None:
         missing.append(apart)
-    decided = apart is None and posterior[best] >= t.MIN_CONFIDENCE and bool(case.observations) and _active(case)
+    if not _active(case):
+        # An idle GPU has no mode and no rivals, whatever is configured.
+        posterior = dict.fromkeys(posterior, 0.0)
+    elif apart is not None:
+        # What would decide did not happen: no configuration makes up for it.
+        posterior = {mode: min(value, t.MIN_CONFIDENCE - 0.01) for mode, value in posterior.items()}
+    decided = posterior[best] >= t.MIN_CONFIDENCE and bool(case.observations)
     mode: Mode = best if decided else "undetermined"
     # Modes that nothing here makes possible (an instance on a board without MIG) would only be noise.
     possible = [rule for rule in RULES if scores[rule.mode] > -math.inf]
