@@ -16,6 +16,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "info": ("pyanalyze.cli.info", "What the capture holds, versions, data quality, what is missing."),
     "classify": ("pyanalyze.cli.classify", "How each GPU was shared, with evidence and rivals."),
     "report": ("pyanalyze.cli.report", "All of it in one file: html, md, json or txt."),
+    "fleet": ("pyanalyze.cli.fleet", "Many captures at once, in parallel; a rerun does only what changed."),
     "schema": ("pyanalyze.cli.schema", "The JSON Schema of the report; --tables describes the tables."),
 }
 
