@@ -376,6 +376,29 @@ def test_folder_names_are_safe_and_unique() -> None:
     assert again == names
 
 
+def test_equal_names_are_told_apart_by_their_folder() -> None:
+    looks = [
+        made(path) for path in ("a/run.sqlite", "b/run.sqlite", "1/c/run.sqlite", "2/c/run.sqlite", "a/other.sqlite")
+    ]
+    names = {group.captures[0].path: group.name for group in arrange(looks, {}).groups}
+    assert names["a/run.sqlite"] == "a_run"
+    assert names["b/run.sqlite"] == "b_run"
+    assert names["a/other.sqlite"] == "other"
+    assert names["1/c/run.sqlite"].startswith("c_run-")
+    assert names["1/c/run.sqlite"] != names["2/c/run.sqlite"]
+
+
+def test_every_fixture_is_its_own_job(fixtures: Path, tmp_path: Path) -> None:
+    """Their generator gives all of them one GPU and one epoch, to the nanosecond: no two recordings have that."""
+    fleet = analyse(str(fixtures / "**" / "*.sqlite"), tmp_path / "out", workers=2)
+    modes = {row["group"]: (row["captures"], row["mode"]) for row in fleet.rows}
+    assert modes.pop("containers-same-pid") == (3, "time-slicing")
+    assert len(modes) == 8
+    for name, (captures, mode) in modes.items():
+        assert captures == 1
+        assert mode == json.loads((fixtures / f"{name}.truth.json").read_text())["mode"], name
+
+
 def test_a_name_does_not_become_a_formula() -> None:
     row = {**dict.fromkeys(COLUMNS), "group": "g", "name": "=cmd()\x1b[2J", "worst_slowdown_low": -1.5}
     cells = next(csv.DictReader(_csv([row]).splitlines()))

@@ -382,9 +382,14 @@ def arrange(looks: Sequence[Look], spans: Mapping[str, Span]) -> Plan:
     together: list[list[Look]] = []
     for one in kept:
         # Through `one`, groups that did not touch each other may become one: the node's capture joins its pods.
-        touched = [members for members in together if any(_one_job(one, other, spans) for other in members)]
-        together = [members for members in together if members not in touched]
-        together.append([one, *(member for members in touched for member in members)])
+        mine, others = [one], []
+        for members in together:
+            touch = any(_one_job(one, other, spans) for other in members)
+            if touch and not any(_one_moment(a, b) for a in mine for b in members):
+                mine = [*mine, *members]
+            else:
+                others.append(members)
+        together = [*others, mine]
     return Plan(_named([_group(members, spans) for members in together]), duplicates)
 
 
@@ -411,6 +416,12 @@ def _one_job(one: Look, other: Look, spans: Mapping[str, Span]) -> bool:
     return mine[0] <= theirs[1] and theirs[0] <= mine[1]
 
 
+def _one_moment(one: Look, other: Look) -> bool:
+    """Whether two captures claim one GPU from one nanosecond on: what a generator writes, and no two recordings do."""
+    begun = one.utc_origin_ns is not None and one.utc_origin_ns == other.utc_origin_ns
+    return begun and bool(set(one.gpus) & set(other.gpus))
+
+
 def _window(one: Look, spans: Mapping[str, Span]) -> tuple[int, int, tuple[str, ...]] | None:
     seen = spans.get(one.path)
     if seen is None or seen.start_ns is None or seen.end_ns is None or one.utc_origin_ns is None:
@@ -433,19 +444,30 @@ def _group(members: Sequence[Look], spans: Mapping[str, Span]) -> Group:
 
 
 def _named(groups: list[Group]) -> tuple[Group, ...]:
-    """Give every group a folder name of its own that does not depend on the other groups' order."""
-    plain = [
-        re.sub(r"[^A-Za-z0-9._+-]+", "_", group.name).lstrip(".")[:_NAME_CHARACTERS] or "capture" for group in groups
-    ]
-    # Case must not decide: some file systems do not tell `A` from `a`.
-    taken = [name.casefold() for name in plain]
-    named = []
-    for group, name in zip(groups, plain, strict=True):
-        if taken.count(name.casefold()) > 1:
-            paths = "\0".join(sorted(one.path for one in group.captures))
-            name = f"{name}-{hashlib.sha256(paths.encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
-        named.append(Group(name, group.captures, group.gpus))
+    """Give every group a folder name of its own: with the folder of its captures, or a hash, only where needed."""
+
+    def paths(group: Group) -> str:
+        return "\0".join(sorted(one.path for one in group.captures))
+
+    names = [_safe(group.name) for group in groups]
+    for attempt in ("folder", "hash"):
+        # Case must not decide: some file systems do not tell `A` from `a`.
+        taken = [name.casefold() for name in names]
+        for place, group in enumerate(groups):
+            if taken.count(taken[place]) < 2:
+                continue
+            if attempt == "folder":
+                folder = Path(paths(group).partition("\0")[0]).parent
+                names[place] = _safe(f"{folder.name if folder.name != group.name else folder.parent.name}_{group.name}")
+            else:
+                digest = hashlib.sha256(paths(group).encode("utf-8", "surrogateescape")).hexdigest()
+                names[place] = f"{names[place]}-{digest[:8]}"
+    named = (Group(name, group.captures, group.gpus) for name, group in zip(names, groups, strict=True))
     return tuple(sorted(named, key=lambda group: group.name))
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._+-]+", "_", name).lstrip("._")[:_NAME_CHARACTERS] or "capture"
 
 
 def _read(path: str, tables: Sequence[str]) -> Mapping[str, _core.Table]:
