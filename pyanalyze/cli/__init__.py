@@ -20,6 +20,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "interference": ("pyanalyze.cli.interference", "Who was slowed, by how much, as far as the capture tells."),
     "advise": ("pyanalyze.cli.advise", "What to change, with bounds, and how to undo it."),
     "report": ("pyanalyze.cli.report", "All of it in one file: html, md, json or txt."),
+    "fleet": ("pyanalyze.cli.fleet", "Many captures at once, in parallel; a rerun does only what changed."),
     "schema": ("pyanalyze.cli.schema", "The JSON Schema of the report; --tables describes the tables."),
 }
 

@@ -1,0 +1,445 @@
+"""Many captures: what belongs together, each analysed once, one that fails alone in its failure."""
+
+from __future__ import annotations
+
+import csv
+import json
+import operator
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyanalyze.exceptions import OutputExists, UsageError
+from pyanalyze.fleet import analyse, arrange, find
+from pyanalyze.fleet.plan import Look, Span, look, shared_gpus, span
+from pyanalyze.fleet.run import COLUMNS, _csv, _Workers
+from pyanalyze.report.model import Report
+
+HOUR_NS = 3_600_000_000_000
+
+
+def vary(source: Path, target: Path, *, gpu: str | None = None, later_ns: int = 0, session: str | None = None) -> Path:
+    """Copy a capture; on another GPU, at another time, of another session."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(source, target)
+    with sqlite3.connect(target) as db:
+        if gpu is not None:
+            db.execute("UPDATE TARGET_INFO_GPU SET uuid = ?", (gpu,))
+            db.execute("UPDATE TARGET_INFO_CUDA_DEVICE SET uuid = ?", (gpu,))
+        if later_ns:
+            db.execute(
+                "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + ?, systemClockNs = systemClockNs + ?",
+                (later_ns, later_ns),
+            )
+        if session is not None:
+            db.execute("UPDATE META_DATA_CAPTURE SET value = ? WHERE name = 'PROFILING_SESSION_UUID'", (session,))
+    db.close()
+    return target
+
+
+@pytest.fixture
+def captures(fixtures: Path, tmp_path: Path) -> Path:
+    """Two pods and their node on one GPU, an MPS server on it an hour later, a MIG instance, a file that is none."""
+    folder = tmp_path / "captures"
+    shutil.copytree(fixtures / "containers-same-pid", folder / "node-7" / "containers")
+    vary(fixtures / "mps.sqlite", folder / "node-7" / "mps.sqlite", later_ns=HOUR_NS)
+    shutil.copy(fixtures / "mig.sqlite", folder / "mig.sqlite")
+    (folder / "bad.sqlite").write_text("no")
+    return folder
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def times(folder: Path) -> dict[str, int]:
+    return {str(p.relative_to(folder)): p.stat().st_mtime_ns for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def command(*arguments: str | Path, **options: Any) -> subprocess.Popen[str]:
+    code = [sys.executable, "-c", "from pyanalyze.cli import main; main()", "fleet", *map(str, arguments)]
+    env = {**os.environ, "PYTHONWARNINGS": "error"}
+    return subprocess.Popen(code, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, **options)
+
+
+def alive(group: int) -> list[str]:
+    """Processes of a process group; those that only wait to be collected do not count."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, pgrp = stat.read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if int(pgrp) == group and state != "Z":
+            found.append(stat.parent.name)
+    return found
+
+
+def test_a_killed_run_leaves_no_worker(fixtures: Path, tmp_path: Path) -> None:
+    for number in range(8):
+        vary(
+            fixtures / "streams.sqlite",
+            tmp_path / "captures" / f"{number}.sqlite",
+            session=str(number),
+            gpu=str(number),
+        )
+    process = command(tmp_path / "captures", "-o", tmp_path / "out", "--workers", "2", start_new_session=True)
+    end = time.monotonic() + 60
+    while not list(tmp_path.glob("out/groups/*/report.json")) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert len(alive(process.pid)) > 2
+    process.kill()
+    process.communicate(timeout=60)
+    end = time.monotonic() + 20
+    while alive(process.pid) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert alive(process.pid) == []
+
+
+def test_one_job_is_one_group_and_a_failure_stays_alone(captures: Path, fixtures: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    process = command(captures / "**" / "*.sqlite", "-o", out)
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 3, "one capture could not be read"
+    assert stderr.count("\n") == 1
+    assert "bad.sqlite" in stderr
+    assert "not a SQLite file" in stderr
+    assert "3 group(s), 3 analysed, 0 known already, 1 failed" in stdout
+    summary = json.loads((out / "fleet.json").read_text())
+    assert summary["schema"] == "pyanalyze.fleet/1"
+    inside = {group["name"]: [Path(c["path"]).name for c in group["captures"]] for group in summary["groups"]}
+    # In the order of their starts: the fixture's truth has the node at 0, pod-a at 100 ms, pod-b at 350 ms.
+    assert inside == {
+        "containers": ["node.sqlite", "pod-a.sqlite", "pod-b.sqlite"],
+        "mig": ["mig.sqlite"],
+        "mps": ["mps.sqlite"],
+    }
+    assert [Path(failure["path"]).name for failure in summary["failures"]] == ["bad.sqlite"]
+    with (out / "fleet.csv").open(newline="") as stream:
+        rows = {row["group"]: row for row in csv.DictReader(stream)}
+    for group, truth in (("containers", "containers-same-pid"), ("mps", "mps"), ("mig", "mig")):
+        true = json.loads((fixtures / f"{truth}.truth.json").read_text())
+        assert rows[group]["mode"] == true["mode"]
+        report = Report.from_json((out / "groups" / group / "report.json").read_text())
+        assert report.devices[0].sharing.mode == true["mode"]
+    assert rows["containers"]["tenants"] == "2"
+    assert rows["containers"]["captures"] == "3"
+    assert float(rows["containers"]["worst_slowdown"]) > 1
+    assert int(rows["containers"]["worst_slowdown_n"]) > 0
+    assert rows["mig"]["agrees"] == "true"
+    assert rows["mig"]["worst_slowdown"] == "", "one tenant: nobody to be slowed by, which is not 1 and not 0"
+
+
+def test_the_result_does_not_depend_on_the_number_of_workers(captures: Path, tmp_path: Path) -> None:
+    pattern = str(captures / "**" / "*.sqlite")
+    serial = analyse(pattern, tmp_path / "serial", workers=1)
+    parallel = analyse(pattern, tmp_path / "parallel", workers=3)
+    assert serial.rows == parallel.rows
+    assert written(tmp_path / "serial") == written(tmp_path / "parallel")
+    assert len(written(tmp_path / "serial")) > 5
+
+
+def test_a_rerun_does_only_what_changed(captures: Path, fixtures: Path, tmp_path: Path) -> None:
+    pattern, out = str(captures / "**" / "*.sqlite"), tmp_path / "out"
+    first = analyse(pattern, out, workers=2)
+    assert (first.analysed, first.reused) == (3, 0)
+    before, content = times(out), written(out)
+    again = analyse(pattern, out, workers=2)
+    assert (again.analysed, again.reused, again.exit_code) == (0, 3, 3)
+    assert times(out) == before, "nothing was even written again"
+    assert written(out) == content
+
+    # What the cache says is taken: had a rerun analysed anything, the mark would be gone.
+    marked = []
+    for known in (out / ".cache").glob("*.json"):
+        if '"mode": "mps"' in known.read_text():
+            known.write_text(known.read_text().replace("NVIDIA A100-SXM4-40GB", "marked"))
+            marked.append(known)
+    assert len(marked) == 1
+    vary(fixtures / "mig.sqlite", captures / "mig.sqlite", session="00000000-0000-4000-8000-00000000abcd")
+    changed = analyse(pattern, out, workers=2)
+    assert (changed.analysed, changed.reused) == (1, 2)
+    assert {row["group"]: row["name"] for row in changed.rows}["mps"] == "marked"
+    forced = analyse(pattern, out, workers=2, force=True)
+    assert (forced.analysed, forced.reused) == (3, 0)
+    assert {row["group"]: row["name"] for row in forced.rows}["mps"] == "NVIDIA A100-SXM4-40GB"
+
+
+def test_a_damaged_cache_is_no_answer(fixtures: Path, tmp_path: Path) -> None:
+    first = analyse(fixtures / "mig.sqlite", tmp_path / "out", workers=1)
+    before = written(tmp_path / "out")
+    for known in (tmp_path / "out" / ".cache").glob("*.json"):
+        known.write_bytes(known.read_bytes()[:100])
+    again = analyse(fixtures / "mig.sqlite", tmp_path / "out", workers=1)
+    assert (first.analysed, again.analysed) == (1, 1)
+    assert written(tmp_path / "out") == before
+
+
+def test_moved_captures_are_known_and_named_by_their_new_place(captures: Path, tmp_path: Path) -> None:
+    analyse(str(captures / "node-7" / "**" / "*.sqlite"), tmp_path / "out", workers=2)
+    captures.rename(tmp_path / "elsewhere")
+    pattern = str(tmp_path / "elsewhere" / "node-7" / "**" / "*.sqlite")
+    moved = analyse(pattern, tmp_path / "out", workers=2)
+    assert (moved.analysed, moved.reused) == (0, 2)
+    fresh = analyse(pattern, tmp_path / "fresh", workers=2)
+    assert fresh.analysed == 2
+    assert written(tmp_path / "out" / "groups") == written(tmp_path / "fresh" / "groups")
+    assert (tmp_path / "out" / "fleet.json").read_bytes() == (tmp_path / "fresh" / "fleet.json").read_bytes()
+
+
+def test_a_group_that_is_no_more_leaves_no_report_behind(captures: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    analyse([captures / "mig.sqlite", captures / "node-7" / "mps.sqlite"], out, workers=1)
+    (out / "groups" / "mig" / "note.txt").write_text("mine")
+    analyse([captures / "node-7" / "mps.sqlite"], out, workers=1)
+    assert sorted(str(p.relative_to(out)) for p in (out / "groups").rglob("*.*")) == [
+        "groups/mig/note.txt",
+        "groups/mps/report.json",
+    ]
+
+
+def test_one_capture_of_a_group_may_break(captures: Path, tmp_path: Path) -> None:
+    """Its header and metadata are whole, so that it is found out only when its events are read."""
+    pod = captures / "node-7" / "containers" / "pod-b.sqlite"
+    with sqlite3.connect(pod) as db:
+        root, size = db.execute(
+            "SELECT rootpage, (SELECT page_size FROM pragma_page_size) FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_KERNEL'"
+        ).fetchone()
+    db.close()
+    data = bytearray(pod.read_bytes())
+    data[(root - 1) * size : root * size] = b"\xff" * size
+    pod.write_bytes(data)
+    fleet = analyse(captures / "node-7" / "containers", tmp_path / "out", workers=2)
+    assert [Path(failure.path).name for failure in fleet.failures] == ["pod-b.sqlite"]
+    assert fleet.exit_code == 3
+    assert [(row["captures"], row["mode"]) for row in fleet.rows] == [(2, "time-slicing")]
+
+
+def test_the_death_of_a_process_costs_only_its_own_capture(tmp_path: Path) -> None:
+    tasks: list[tuple[Any, ...]] = [(abs, -number) for number in range(6)]
+    tasks[2] = (os._exit, 9)
+    tasks[4] = (os.kill, 0, "not a signal")  # raises, in the worker
+    with _Workers(2) as crew:
+        outcomes = dict(crew.outcomes(operator.call, tasks))
+    assert sorted(outcomes) == list(range(6))
+    assert [outcomes[index] for index in (0, 1, 3, 5)] == [0, 1, 3, 5]
+    assert isinstance(outcomes[2], BrokenProcessPool)
+    assert isinstance(outcomes[4], TypeError)
+
+
+def test_what_died_beside_others_is_tried_again_alone(tmp_path: Path) -> None:
+    flag = tmp_path / "died once"
+    once = f"import os\nif not os.path.exists({str(flag)!r}):\n    open({str(flag)!r}, 'w').close()\n    os._exit(137)"
+    with _Workers(2) as crew:
+        outcomes = dict(crew.outcomes(exec, [(once,), ("pass",), ("pass",)]))
+    assert flag.exists(), "it did die"
+    assert outcomes == {0: None, 1: None, 2: None}
+
+
+def test_stopping_keeps_what_is_finished_and_nothing_half(fixtures: Path, tmp_path: Path) -> None:
+    for number in range(8):
+        vary(
+            fixtures / "streams.sqlite",
+            tmp_path / "captures" / f"run-{number}.sqlite",
+            gpu=f"GPU-00000000-0000-0000-0000-00000000000{number}",
+            session=f"00000000-0000-4000-8000-00000000000{number}",
+        )
+    out = tmp_path / "out"
+    process = command(tmp_path / "captures", "-o", out, "--workers", "1", start_new_session=True)
+    end = time.monotonic() + 60
+    while not list(out.glob("groups/*/report.json")) and time.monotonic() < end:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert stderr.strip() == "pyanalyze: stopped"
+    finished = len(list(out.glob("groups/*/report.json")))
+    assert 1 <= finished < 8
+    for path in out.rglob("*"):
+        assert not path.name.endswith(".part")
+        if path.suffix == ".json":
+            json.loads(path.read_text())
+    end = time.monotonic() + 20
+    while alive(process.pid) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert alive(process.pid) == [], "no process works on for nobody"
+    rest = analyse(tmp_path / "captures", out, workers=2)
+    assert rest.reused >= finished
+    assert (rest.analysed + rest.reused, rest.exit_code) == (8, 0)
+
+
+def test_a_folder_that_holds_other_things_is_left_alone(fixtures: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(OutputExists, match="--force"):
+        analyse(fixtures / "mig.sqlite", tmp_path, workers=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    assert analyse(fixtures / "mig.sqlite", tmp_path, workers=1, force=True).exit_code == 0
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_naming_nothing_is_said(fixtures: Path, tmp_path: Path) -> None:
+    fleet = analyse(
+        [fixtures / "mig.sqlite", tmp_path / "gone.sqlite", str(tmp_path / "*.x")], tmp_path / "o", workers=1
+    )
+    assert [Path(failure.path).name for failure in fleet.failures] == ["*.x", "gone.sqlite"]
+    assert fleet.exit_code == 3
+    assert [row["mode"] for row in fleet.rows] == ["mig"]
+    with pytest.raises(UsageError):
+        analyse([], tmp_path / "o")
+    with pytest.raises(UsageError):
+        analyse(fixtures / "mig.sqlite", tmp_path / "o", workers=0)
+    odd = tmp_path / "run[1].sqlite"
+    odd.touch()
+    assert find([odd]) == ([odd], []), "a file whose name looks like a pattern is that file"
+
+
+def made(path: str, **known: Any) -> Look:
+    plain: dict[str, Any] = {
+        "sha256": path,
+        "gpus": ("GPU-1",),
+        "session_uuid": f"session of {path}",
+        "utc_origin_ns": 1000,
+        "schema": (3, 1),
+        "sources": 1,
+        "stamp": (0, 0),
+    }
+    return Look(path=path, **{**plain, **known})
+
+
+def grouped(looks: list[Look], spans: dict[str, Span]) -> list[list[str]]:
+    return sorted([sorted(one.path for one in group.captures) for group in arrange(looks, spans).groups])
+
+
+def test_time_and_the_gpu_that_worked_make_a_job() -> None:
+    one, other = made("a"), made("b", utc_origin_ns=1500)
+    mine = Span(0, 600, ("GPU-1",))
+    assert grouped([one, other], {"a": mine, "b": Span(100, 200, ("GPU-1",))}) == [["a", "b"]]  # 1000..1600, 1600..1700
+    assert grouped([one, other], {"a": mine, "b": Span(101, 200, ("GPU-1",))}) == [["a"], ["b"]]
+    assert grouped([one, other], {"a": mine, "b": Span(0, 200, ("GPU-2",))}) == [["a"], ["b"]], "listed, but idle"
+    assert grouped([one, other], {"a": mine, "b": Span(None, None, ())}) == [["a"], ["b"]], "no events at all"
+    unplaced = made("b", utc_origin_ns=None)
+    assert grouped([one, unplaced], {"a": mine, "b": Span(0, 600, ("GPU-1",))}) == [["a"], ["b"]], "no common clock"
+    assert shared_gpus([one, unplaced]) == []
+    node = made("node", utc_origin_ns=0)
+    spans = {"a": Span(0, 10, ("GPU-1",)), "b": Span(0, 10, ("GPU-2",)), "node": Span(0, 5000, ("GPU-1", "GPU-2"))}
+    plan = arrange([one, other, node], spans)
+    assert [[c.path for c in group.captures] for group in plan.groups] == [["node", "a", "b"]]
+    assert plan.groups[0].gpus == ("GPU-1", "GPU-2")
+
+
+@pytest.mark.parametrize(
+    ("known", "duplicate"),
+    [
+        ({"session_uuid": "session of a", "sha256": "other bytes"}, True),
+        ({"session_uuid": "session of a", "utc_origin_ns": None}, True),
+        # Repeated capture ranges: one session, several reports, each from a time of its own.
+        ({"session_uuid": "session of a", "utc_origin_ns": 2000}, False),
+        # Old schemas have no session id.
+        ({"session_uuid": None}, True),
+        ({"session_uuid": None, "utc_origin_ns": 1001}, False),
+        ({"session_uuid": None, "gpus": ()}, False),
+        ({"session_uuid": None, "utc_origin_ns": None}, False),
+        ({}, False),
+        ({"sha256": "a"}, True),
+    ],
+)
+def test_one_report_exported_twice_is_not_a_job_of_two(known: dict[str, Any], duplicate: bool) -> None:
+    busy = Span(0, 10, ("GPU-1",))
+    plan = arrange([made("b", **known), made("a")], {"a": busy, "b": busy})
+    assert bool(plan.duplicates) is duplicate
+    if duplicate:
+        assert [(one.path, one.of) for one in plan.duplicates] == [("b", "a")]
+        assert [[c.path for c in group.captures] for group in plan.groups] == [["a"]]
+
+
+def test_the_richest_export_is_kept() -> None:
+    poor, rich, new = made("a", sources=1), made("b", sources=3, schema=(2, 9)), made("c", sources=3, schema=(3, 10))
+    same = [Look(**{**vars(one), "session_uuid": "one"}) for one in (poor, rich, new)]
+    assert [(one.path, one.of) for one in arrange(same, {}).duplicates] == [("a", "c"), ("b", "c")]
+
+
+def test_folder_names_are_safe_and_unique() -> None:
+    looks = [made(path) for path in ("x/run.sqlite", "y/run.sqlite", "z/RUN.sqlite", "../..sqlite", "n\x1b/ü b.sqlite")]
+    names = [group.name for group in arrange(looks, {}).groups]
+    assert len({name.casefold() for name in names}) == len(looks)
+    assert all(name == Path(name).name and name.isascii() and name.isprintable() and name[0] != "." for name in names)
+    again = [group.name for group in arrange(looks[::-1], {}).groups]
+    assert again == names
+
+
+def test_equal_names_are_told_apart_by_their_folder() -> None:
+    looks = [
+        made(path) for path in ("a/run.sqlite", "b/run.sqlite", "1/c/run.sqlite", "2/c/run.sqlite", "a/other.sqlite")
+    ]
+    names = {group.captures[0].path: group.name for group in arrange(looks, {}).groups}
+    assert names["a/run.sqlite"] == "a_run"
+    assert names["b/run.sqlite"] == "b_run"
+    assert names["a/other.sqlite"] == "other"
+    assert names["1/c/run.sqlite"].startswith("c_run-")
+    assert names["1/c/run.sqlite"] != names["2/c/run.sqlite"]
+
+
+def test_every_fixture_is_its_own_job(fixtures: Path, tmp_path: Path) -> None:
+    """Their generator gives all of them one GPU and one epoch, to the nanosecond: no two recordings have that."""
+    fleet = analyse(str(fixtures / "**" / "*.sqlite"), tmp_path / "out", workers=2)
+    modes = {row["group"]: (row["captures"], row["mode"]) for row in fleet.rows}
+    assert modes.pop("containers-same-pid") == (3, "time-slicing")
+    assert len(modes) == 8
+    for name, (captures, mode) in modes.items():
+        assert captures == 1
+        assert mode == json.loads((fixtures / f"{name}.truth.json").read_text())["mode"], name
+
+
+def test_a_name_does_not_become_a_formula() -> None:
+    row = {**dict.fromkeys(COLUMNS), "group": "g", "name": "=cmd()\x1b[2J", "worst_slowdown_low": -1.5}
+    cells = next(csv.DictReader(_csv([row]).splitlines()))
+    assert cells["name"].startswith("'=cmd()")
+    assert "\x1b" not in cells["name"]
+    assert cells["worst_slowdown_low"] == "-1.5"
+
+
+def test_what_a_capture_says_of_itself(fixtures: Path) -> None:
+    """Against the simulation's books: the node's records cover 0 to 800 ms."""
+    truth = json.loads((fixtures / "containers-same-pid.truth.json").read_text())
+    node = str(fixtures / "containers-same-pid" / "node.sqlite")
+    seen = span(node)
+    assert seen.gpus == look(node).gpus
+    assert seen.start_ns is not None
+    assert seen.end_ns is not None
+    assert truth["window"]["start_ns"] <= seen.start_ns < seen.end_ns <= truth["window"]["end_ns"]
+    pods = [look(str(fixtures / "containers-same-pid" / f"{name}.sqlite")) for name in ("pod-a", "pod-b")]
+    origins = truth["capture_origin_ns"]
+    assert pods[0].utc_origin_ns is not None
+    assert pods[1].utc_origin_ns is not None
+    assert pods[1].utc_origin_ns - pods[0].utc_origin_ns == origins["pod-b"] - origins["pod-a"]
+
+
+def test_real_reports_in_several_schemas_are_one_each(corpus: Path, tmp_path: Path) -> None:
+    """Which exports stand for one report is written in the corpus' own list; two have no session id at all."""
+    exports = corpus / "exports"
+    names = ["raiderstream/report1", "rtx3090-gpumetrics/report2", "mig-a30/report3", "balinski/report19"]
+    found = sorted(path for name in names for path in exports.glob(f"{name}.*sqlite"))
+    assert len(found) == 11
+    looks = [look(str(path)) for path in found]
+    plan = arrange(looks, {one.path: span(one.path) for one in looks})
+    assert len(plan.groups) == 4
+    assert all(len(group.captures) == 1 for group in plan.groups)
+    assert len(plan.duplicates) == 7
+
+
+def test_real_recordings_of_one_gpu_at_several_times_stay_apart(corpus: Path) -> None:
+    found = sorted((corpus / "exports" / "ctxsw-ada-timeslice").glob("*.sqlite"))
+    looks = [look(str(path)) for path in found]
+    assert len(looks) == 4
+    assert len(shared_gpus(looks)) == 4, "one GPU"
+    plan = arrange(looks, {one.path: span(one.path) for one in looks})
+    assert [len(group.captures) for group in plan.groups] == [1, 1, 1, 1]
