@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pyanalyze.session import Session
-
-F = TypeVar("F", bound="Callable[..., Any]")
 
 
 class TenantName(click.ParamType[tuple[str, int]]):
@@ -31,71 +29,51 @@ class TenantName(click.ParamType[tuple[str, int]]):
         return name, int(pid)
 
 
-def capture_options(function: F) -> F:
-    """Add CAPTURE... and the shared options of verbs that read captures."""
-    options = [
-        click.argument("captures", nargs=-1, required=True, type=click.Path(path_type=Path)),
-        click.option(
+def verb(name: str, formats: tuple[str, ...], default: str = "table") -> Callable[[Callable[..., str]], click.Command]:
+    """Make a verb that reads captures out of a function from (session, format) to text.
+
+    Adds CAPTURE... and the shared options, loads with a progress bar, refuses an existing output before the work,
+    and writes the text whole or not at all. The function's first docstring line is the verb's help.
+    """
+
+    def make(function: Callable[..., str]) -> click.Command:
+        @click.command(name, help=function.__doc__)
+        @click.argument("captures", nargs=-1, required=True, type=click.Path(path_type=Path))
+        @click.option(
             "--samples",
             multiple=True,
             type=click.Path(path_type=Path),
-            help="nvidia-smi CSV and the like, taken beside the capture (repeatable).",
-        ),
-        click.option(
-            "--context",
-            multiple=True,
-            type=click.Path(path_type=Path),
-            help="The configured side: nvidia-smi -L, MPS logs (repeatable).",
-        ),
-        click.option("--tenant", "tenants", multiple=True, type=TenantName(), help="Name a process (repeatable)."),
-        click.option("--keep-going", is_flag=True, help="Go on when one of several captures cannot be read."),
-        click.option("-q", "--quiet", is_flag=True, help="No progress."),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+            help="nvidia-smi CSV and the like (repeatable).",
+        )
+        @click.option(
+            "--context", multiple=True, type=click.Path(path_type=Path), help="nvidia-smi -L, MPS logs (repeatable)."
+        )
+        @click.option("--tenant", "tenants", multiple=True, type=TenantName(), help="Name a process (repeatable).")
+        @click.option("--keep-going", is_flag=True, help="Go on when one of several captures cannot be read.")
+        @click.option("-f", "--format", "fmt", type=click.Choice(formats), default=default, show_default=True)
+        @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Else standard output.")
+        @click.option("--force", is_flag=True, help="Replace an existing output.")
+        @click.option("-q", "--quiet", is_flag=True, help="No progress.")
+        def command(fmt: str, output: Path | None, *, force: bool, **options: Any) -> None:
+            refuse_existing(output, force=force)
+            emit(function(open_session(**options), fmt), output, force=force)
 
+        return command
 
-def output_options(formats: tuple[str, ...], default: str) -> Callable[[F], F]:
-    """Add -f, -o and --force."""
-
-    def add(function: F) -> F:
-        for option in (
-            click.option("--force", is_flag=True, help="Replace an existing output."),
-            click.option(
-                "-o",
-                "--output",
-                type=click.Path(path_type=Path, dir_okay=False),
-                help="File; else standard output.",
-            ),
-            click.option(
-                "-f",
-                "--format",
-                "fmt",
-                type=click.Choice(formats),
-                default=default,
-                show_default=True,
-                help="Format.",
-            ),
-        ):
-            function = option(function)
-        return function
-
-    return add
+    return make
 
 
 def open_session(
     captures: tuple[Path, ...],
-    samples: tuple[Path, ...],
-    context: tuple[Path, ...],
-    tenants: tuple[tuple[str, int], ...],
+    samples: tuple[Path, ...] = (),
+    context: tuple[Path, ...] = (),
+    tenants: tuple[tuple[str, int], ...] = (),
     *,
-    keep_going: bool,
-    quiet: bool,
-    extra_tables: tuple[str, ...] = (),
+    keep_going: bool = False,
+    quiet: bool = False,
 ) -> Session:
     """Load captures with a progress bar that is only there for people."""
-    from pyanalyze.loading import ANALYSIS_TABLES, load
+    from pyanalyze.loading import load
 
     with ProgressBar(quiet=quiet) as report:
         session = load(
@@ -103,7 +81,6 @@ def open_session(
             samples=samples,
             context=context,
             tenants=dict(tenants),
-            tables=(*ANALYSIS_TABLES, *extra_tables),
             keep_going=keep_going,
             progress=report,
         )
@@ -148,9 +125,7 @@ class ProgressBar:
         self._bar.update(self._task, description=stage, count=count)
 
 
-def answer(
-    session: Session, sections: tuple[str, ...], keys: set[str], fmt: str, output: Path | None, *, force: bool
-) -> None:
+def answer(session: Session, sections: tuple[str, ...], keys: set[str], fmt: str) -> str:
     """Show some sections of the report as text, or some keys of its devices as JSON."""
     report = session.report()
     if fmt == "json":
@@ -158,15 +133,10 @@ def answer(
 
         whole = report.to_dict()
         devices = [{key: value for key, value in device.items() if key in keys} for device in whole["devices"]]
-        emit(
-            json.dumps({"schema": whole["schema"], "clock": whole["clock"], "devices": devices}, indent=2),
-            output,
-            force=force,
-        )
-        return
+        return json.dumps({"schema": whole["schema"], "clock": whole["clock"], "devices": devices}, indent=2)
     from pyanalyze.report.text import render_text
 
-    emit(render_text(report, session.kernel_occupancy, sections=sections), output, force=force)
+    return render_text(report, session.kernel_occupancy, sections=sections)
 
 
 def emit(text: str, output: Path | None, *, force: bool) -> None:
@@ -198,11 +168,3 @@ def csv_of(rows: list[dict[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
-
-
-def lines(parts: Iterator[str]) -> str:
-    """Join generated lines."""
-    return "\n".join(parts)
-
-
-__all__ = ["capture_options", "csv_of", "emit", "lines", "open_session", "output_options", "refuse_existing"]

@@ -4,33 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
-from pyanalyze.cli._shared import answer, capture_options, open_session, output_options, refuse_existing
+from pyanalyze.cli._shared import answer, verb
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from pyanalyze.session import Session
 
 SECTIONS = ("advice",)
 KEYS = {"advice", "device_id", "name", "uuid"}
 
 
-@click.command("advise")
-@capture_options
-@output_options(("table", "json"), "table")
-def command(
-    captures: tuple[Path, ...],
-    samples: tuple[Path, ...],
-    context: tuple[Path, ...],
-    tenants: tuple[tuple[str, int], ...],
-    *,
-    keep_going: bool,
-    quiet: bool,
-    fmt: str,
-    output: Path | None,
-    force: bool,
-) -> None:
+@verb("advise", ("table", "json"))
+def command(session: Session, fmt: str) -> str:
     """Say what to change, what it gives at most, and how to take it back."""
-    refuse_existing(output, force=force)
-    session = open_session(captures, samples, context, tenants, keep_going=keep_going, quiet=quiet)
-    answer(session, SECTIONS, KEYS, fmt, output, force=force)
+    return answer(session, SECTIONS, KEYS, fmt)

@@ -5,55 +5,24 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import click
-
-from pyanalyze.cli._shared import capture_options, csv_of, emit, open_session, output_options, refuse_existing
+from pyanalyze.cli._shared import csv_of, verb
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyanalyze.report.model import Device
+    from pyanalyze.session import Session
 
 
-@click.command("classify")
-@capture_options
-@output_options(("table", "json", "csv"), "table")
-def command(
-    captures: tuple[Path, ...],
-    samples: tuple[Path, ...],
-    context: tuple[Path, ...],
-    tenants: tuple[tuple[str, int], ...],
-    *,
-    keep_going: bool,
-    quiet: bool,
-    fmt: str,
-    output: Path | None,
-    force: bool,
-) -> None:
+@verb("classify", ("table", "json", "csv"))
+def command(session: Session, fmt: str) -> str:
     """Name the observed sharing mode of every GPU, with evidence, rivals and what is missing."""
-    refuse_existing(output, force=force)
-    session = open_session(captures, samples, context, tenants, keep_going=keep_going, quiet=quiet)
     report = session.report()
     if fmt == "json":
-        body = {
-            "schema": "pyanalyze.classify/1",
-            "devices": [
-                device.model_dump(
-                    mode="json",
-                    include={"device_id", "uuid", "gpu_uuid", "name", "sharing", "relations", "segments"},
-                )
-                for device in report.devices
-            ],
-        }
-        emit(json.dumps(body, indent=2), output, force=force)
-    elif fmt == "csv":
-        emit(csv_of([_row(device) for device in report.devices]), output, force=force)
-    else:
-        emit(
-            "\n\n".join(_block(device) for device in report.devices) or "no GPU did anything in the capture",
-            output,
-            force=force,
-        )
+        keys = {"device_id", "uuid", "gpu_uuid", "name", "sharing", "relations", "segments"}
+        devices = [device.model_dump(mode="json", include=keys) for device in report.devices]
+        return json.dumps({"schema": "pyanalyze.classify/1", "devices": devices}, indent=2)
+    if fmt == "csv":
+        return csv_of([_row(device) for device in report.devices])
+    return "\n\n".join(_block(device) for device in report.devices) or "no GPU did anything in the capture"
 
 
 def _row(device: Device) -> dict[str, object]:

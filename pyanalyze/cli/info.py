@@ -5,41 +5,19 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from pyanalyze.cli._shared import capture_options, csv_of, emit, open_session, output_options, refuse_existing
+from pyanalyze.cli._shared import csv_of, verb
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyanalyze.session import Session
 
 
-@click.command("info")
-@capture_options
-@output_options(("table", "json", "csv"), "table")
-def command(
-    captures: tuple[Path, ...],
-    samples: tuple[Path, ...],
-    context: tuple[Path, ...],
-    tenants: tuple[tuple[str, int], ...],
-    *,
-    keep_going: bool,
-    quiet: bool,
-    fmt: str,
-    output: Path | None,
-    force: bool,
-) -> None:
+@verb("info", ("table", "json", "csv"))
+def command(session: Session, fmt: str) -> str:
     """Say what the capture holds, who wrote it, what is odd in it, and what is missing."""
-    refuse_existing(output, force=force)
-    session = open_session(captures, samples, context, tenants, keep_going=keep_going, quiet=quiet)
     found = describe(session)
     if fmt == "json":
-        emit(json.dumps({"schema": "pyanalyze.info/1", **found}, indent=2), output, force=force)
-    elif fmt == "csv":
-        emit(csv_of(found["sources"]), output, force=force)
-    else:
-        emit(_table(found), output, force=force)
+        return json.dumps({"schema": "pyanalyze.info/1", **found}, indent=2)
+    return csv_of(found["sources"]) if fmt == "csv" else _table(found)
 
 
 def describe(session: Session) -> dict[str, list[dict[str, Any]]]:

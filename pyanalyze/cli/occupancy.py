@@ -4,33 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
-from pyanalyze.cli._shared import answer, capture_options, open_session, output_options, refuse_existing
+from pyanalyze.cli._shared import answer, verb
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from pyanalyze.session import Session
 
 SECTIONS = ("occupancy", "tenants")
 KEYS = {"device_id", "name", "occupancy", "tenants", "uuid", "window"}
 
 
-@click.command("occupancy")
-@capture_options
-@output_options(("table", "json"), "table")
-def command(
-    captures: tuple[Path, ...],
-    samples: tuple[Path, ...],
-    context: tuple[Path, ...],
-    tenants: tuple[tuple[str, int], ...],
-    *,
-    keep_going: bool,
-    quiet: bool,
-    fmt: str,
-    output: Path | None,
-    force: bool,
-) -> None:
-    """Say how full the SMs were; modelled, checked against counters where the capture has them."""
-    refuse_existing(output, force=force)
-    session = open_session(captures, samples, context, tenants, keep_going=keep_going, quiet=quiet)
-    answer(session, SECTIONS, KEYS, fmt, output, force=force)
+@verb("occupancy", ("table", "json"))
+def command(session: Session, fmt: str) -> str:
+    """Say how full the SMs were: modelled, checked against counters where the capture has them."""
+    return answer(session, SECTIONS, KEYS, fmt)

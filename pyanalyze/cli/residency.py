@@ -1,36 +1,19 @@
-"""`pyanalyze residency`: who held the GPU: slices, switches, cost, fairness."""
+"""`pyanalyze residency`: who held the GPU: slices, switches, cost."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
-from pyanalyze.cli._shared import answer, capture_options, open_session, output_options, refuse_existing
+from pyanalyze.cli._shared import answer, verb
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from pyanalyze.session import Session
 
 SECTIONS = ("held", "tenants")
 KEYS = {"context_switches", "device_id", "name", "tenants", "uuid", "window"}
 
 
-@click.command("residency")
-@capture_options
-@output_options(("table", "json"), "table")
-def command(
-    captures: tuple[Path, ...],
-    samples: tuple[Path, ...],
-    context: tuple[Path, ...],
-    tenants: tuple[tuple[str, int], ...],
-    *,
-    keep_going: bool,
-    quiet: bool,
-    fmt: str,
-    output: Path | None,
-    force: bool,
-) -> None:
+@verb("residency", ("table", "json"))
+def command(session: Session, fmt: str) -> str:
     """Say who held the GPU when, and what switching cost."""
-    refuse_existing(output, force=force)
-    session = open_session(captures, samples, context, tenants, keep_going=keep_going, quiet=quiet)
-    answer(session, SECTIONS, KEYS, fmt, output, force=force)
+    return answer(session, SECTIONS, KEYS, fmt)

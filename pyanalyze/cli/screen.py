@@ -4,36 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
-from pyanalyze.cli._shared import capture_options, emit, open_session, output_options, refuse_existing
+from pyanalyze.cli._shared import verb
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from pyanalyze.session import Session
 
 
-@click.command("screen")
-@capture_options
-@output_options(("table", "json"), "table")
-def command(
-    captures: tuple[Path, ...],
-    samples: tuple[Path, ...],
-    context: tuple[Path, ...],
-    tenants: tuple[tuple[str, int], ...],
-    *,
-    keep_going: bool,
-    quiet: bool,
-    fmt: str,
-    output: Path | None,
-    force: bool,
-) -> None:
+@verb("screen", ("table", "json"))
+def command(session: Session, fmt: str) -> str:
     """Say in at most 15 lines how the GPU was shared, who held it, and what to do."""
-    refuse_existing(output, force=force)
-    session = open_session(captures, samples, context, tenants, keep_going=keep_going, quiet=quiet)
-    report = session.report()
-    if fmt == "json":
-        emit(report.to_json(), output, force=force)
-        return
     from pyanalyze.report.text import first_screen
 
-    emit(first_screen(report), output, force=force)
+    report = session.report()
+    return report.to_json() if fmt == "json" else first_screen(report)

@@ -2,6 +2,7 @@
 
 from pyanalyze.sharing import thresholds as t
 from pyanalyze.sharing.rules.base import Rule
+from pyanalyze.sharing.rules.mps import CLIENTS
 
 RULE = Rule(
     mode="mps-pre-volta",
@@ -13,30 +14,9 @@ RULE = Rule(
     prior=t.RARE,
     requires=frozenset({"pre_volta"}),
     weights={
-        "short_kernels_overlap": (
-            t.DECISIVE,
-            "short kernels of different processes run together only in one shared context group",
-        ),
-        "busy_without_switches": (
-            t.STRONG,
-            "tenants were busy together and the engine was not switched between them",
-        ),
-        "mps_daemon": (t.STRONG, "an MPS daemon was running while recording"),
-        "mps_client_connected": (t.STRONG, "the MPS log shows clients"),
-        "nvml_mps_server": (t.MODERATE, "the driver lists an MPS server"),
-        "nvml_mps_clients": (t.STRONG, "the driver lists MPS clients"),
-        "mps_pipe": (t.WEAK, "the processes were pointed at an MPS daemon"),
-        "several_traced_tenants": (t.WEAK, "several processes launched work"),
-        "one_traced_tenant": (-t.WEAK, "no second client was seen"),
-        "sole_resident": (-t.WEAK, "nobody else held the engine, which MPS clients would not show either"),
-        "steady_kernels": (-t.WEAK, "no rival disturbed repeated kernels"),
-        "counters_quiet": (-t.STRONG, "nobody else kept SMs active"),
-        "alternation": (-t.DECISIVE, "clients of one daemon are not switched against each other"),
-        "short_kernels_exclude": (-t.STRONG, "short kernels of different tenants never ran together"),
-        "mps_sm_partition": (-t.STRONG, "a partition was set: that is `mps-static-partition`"),
-        "mig_instance": (-t.DECISIVE, "inside an instance that is `mig+mps`"),
-        "nvml_one_process": (-t.MODERATE, "the driver lists no other process"),
+        **CLIENTS,
         "pre_volta": (t.STRONG, "the chip is older than Volta"),
         "streams_overlap": (t.WEAK, "clients overlap as streams of the server's context"),
+        "mps_sm_partition": (-t.STRONG, "a partition was set: that is `mps-static-partition`"),
     },
 )
