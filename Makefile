@@ -13,7 +13,7 @@ unexport PYTHONPATH PYTHONHOME
 
 RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help demo test lint check-format rust-test python-test stubs docs fixtures bench lock clean
+.PHONY: help demo test lint check-format rust-test python-test docs pictures fixtures format bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -52,8 +52,11 @@ rust-test: ## Rust tests
 python-test: $(VENV)/.built ## Python tests, docstring examples included
 	$(BIN)/python -m pytest -q
 
-docs: $(VENV)/.built ## regenerate what is generated: docs/schemas.md, docs/troubleshooting.md, the picture in the README
+docs: $(VENV)/.built ## regenerate docs/schemas.md, docs/troubleshooting.md and docs/measurements.md
 	$(BIN)/python docs/generate.py
+
+pictures: $(VENV)/.built ## take the pictures in docs/images (needs a system Chromium)
+	$(BIN)/python docs/pictures.py
 
 fixtures: $(VENV)/.installed ## rebuild the committed captures in fixtures/captures
 	$(BIN)/python fixtures/build_fixtures.py

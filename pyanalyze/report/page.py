@@ -309,22 +309,25 @@ def worst_victim(device: Device) -> tuple[Tenant, str, Estimate] | None:
     return max(found, key=lambda item: item[2].value, default=None)
 
 
+def _bound(estimate: Estimate) -> str:
+    """Say whether the value is itself the bound."""
+    if estimate.low == estimate.value and estimate.high is None:
+        return "at least, "
+    return "at most, " if estimate.high == estimate.value and estimate.low is not None else ""
+
+
 def estimate_text(estimate: Estimate | None, *, basis: bool = True) -> str:
     """Such as ``2.04× (95 % 1.98 to 2.10, n = 606, inferred)``; a value that is its own bound says so."""
     if estimate is None:
         return fmt.UNKNOWN
     parts = []
-    bound = ""
-    if estimate.low == estimate.value and estimate.high is None:
-        bound = "at least "
-    elif estimate.high == estimate.value and estimate.low is not None:
-        bound = "at most "
-    elif estimate.low is not None and estimate.high is not None:
+    bound = _bound(estimate)
+    if not bound and estimate.low is not None and estimate.high is not None:
         parts.append(f"95 % {estimate.low:.2f} to {estimate.high:.2f}")
     parts.append(f"n = {fmt.count(estimate.n)}")
     if basis:
         parts.append(estimate.basis)
-    return f"{bound}{fmt.ratio(estimate.value)} ({', '.join(parts)})"
+    return f"{bound.replace(',', '')}{fmt.ratio(estimate.value)} ({', '.join(parts)})"
 
 
 def victim_sentence(device: Device) -> str:
@@ -525,7 +528,7 @@ def _key_facts(report: Report, device: Device) -> tuple[Fact, ...]:
     else:
         tenant, which, estimate = worst
         label = tenant_labels(device.tenants)[tenant.tenant_id]
-        note = f"{label}, {which}, n = {fmt.count(estimate.n)}"
+        note = f"{label}, {_bound(estimate)}{which}, n = {fmt.count(estimate.n)}"
         facts.append(Fact("Worst slowdown", fmt.ratio(estimate.value), note, estimate.basis))
     if device.occupancy is not None:
         facts.append(
