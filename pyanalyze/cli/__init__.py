@@ -16,6 +16,9 @@ VERBS: dict[str, tuple[str, str]] = {
     "info": ("pyanalyze.cli.info", "What the capture holds, versions, data quality, what is missing."),
     "classify": ("pyanalyze.cli.classify", "How each GPU was shared, with evidence and rivals."),
     "report": ("pyanalyze.cli.report", "All of it in one file: html, md, json or txt."),
+    "now": ("pyanalyze.cli.now", "What this machine's GPUs look like this moment; without nsys."),
+    "record": ("pyanalyze.cli.record", "Run a command and sample the GPUs beside it."),
+    "doctor": ("pyanalyze.cli.doctor", "What this machine can capture, and what is in the way."),
     "schema": ("pyanalyze.cli.schema", "The JSON Schema of the report; --tables describes the tables."),
 }
 
