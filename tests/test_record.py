@@ -309,7 +309,7 @@ def test_facts_of_a_process_hold_no_secret(tmp_path: Path) -> None:
     assert set(gone["unread"]) == {"name", "start_ticks", "cgroup", "pid_namespace", "nspids", "environment"}
 
 
-def test_nsys_gets_the_switches_it_knows(tmp_path: Path) -> None:
+def test_nsys_gets_the_switches_it_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nsys = tmp_path / "nsys"
     help_ = "--gpuctxsw --gpu-metrics-devices --kill --trace"
     nsys.write_text(f'#!/bin/sh\ncase "$*" in --version) echo "version 2024.6.1";; *) echo "{help_}";; esac\n')
@@ -323,9 +323,7 @@ def test_nsys_gets_the_switches_it_knows(tmp_path: Path) -> None:
     command, notes = nsys_command(tmp_path / "report", str(nsys), root=False)
     assert "--gpuctxsw=true" not in command
     assert "not root" in notes[0]
-    with pytest.raises(UsageError, match="nsys"):
-        nsys_command(tmp_path / "report", None) if shutil.which("nsys") is None else _raise()
-
-
-def _raise() -> None:
-    raise UsageError("nsys is on PATH here")
+    monkeypatch.delenv("PYANALYZE_NSYS", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    with pytest.raises(UsageError, match="no nsys on PATH"):
+        nsys_command(tmp_path / "report")
