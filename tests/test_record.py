@@ -17,8 +17,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
+from pyanalyze import _core
 from pyanalyze.exceptions import GpuUnavailable, UsageError
 from pyanalyze.record import diagnose, nsys_command, setup
 from pyanalyze.record import node as node_facts
@@ -327,3 +329,52 @@ def test_nsys_gets_the_switches_it_knows(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     with pytest.raises(UsageError, match="no nsys on PATH"):
         nsys_command(tmp_path / "report")
+
+
+def test_the_core_reads_what_the_recorder_wrote(library: Path, tmp_path: Path) -> None:
+    out = tmp_path / "r"
+    assert run(library, "a100-mig", "record", "-o", out, "--duration", "0.3").returncode == 0
+    found = pl.DataFrame(_core.read_samples(str(out / "samples.jsonl"), None)["nvml_samples"])
+    assert set(found["format"].cast(pl.String)) == {"pyanalyze-record"}
+    first = found.filter(pl.col("time_utc_ns") == found["time_utc_ns"].min())
+    rows = {metric: (value, text) for metric, value, text in first.select("metric", "value", "text").iter_rows()}
+    assert rows["gpu_utilization_pct"] == (None, "NVML_ERROR_NOT_SUPPORTED")
+    assert rows["memory_used_bytes"] == (float(10 << 30), None)
+    assert rows["mig_mode"] == (None, "Enabled")
+    processes = found.filter(pl.col("pid").is_not_null(), pl.col("metric") == "process_memory_bytes")
+    seen = set(processes.select("gpu_uuid", "pid", "process_type", "value").iter_rows())
+    assert seen == {("MIG-a", 4101, "C", float(512 << 20)), ("MIG-b", 4102, "C", None)}
+
+
+def test_a_sigterm_for_the_recorder_reaches_the_command(library: Path, tmp_path: Path) -> None:
+    """As the first process of a container it is the only one that gets it."""
+    out = tmp_path / "r"
+    graceful = "trap 'echo saved; exit 9' TERM; touch ready; while :; do sleep 0.1; done"
+    process = subprocess.Popen(
+        [*MAIN, "record", "-o", str(out), "--", "sh", "-c", graceful],
+        env=environment(library, "h100-mps"), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    for _ in range(600):
+        if (tmp_path / "ready").exists():
+            break
+        time.sleep(0.1)
+    process.terminate()
+    stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout) == (9, "saved\n"), stderr
+    assert "end" in lines(out)[-1]
+
+
+def test_nsys_runs_the_command_and_the_hint_names_its_report(library: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    nsys = folder / "nsys"
+    nsys.write_text(
+        '#!/bin/sh\ncase "$*" in\n--version) echo "version 2024.6.1"; exit;;\n*--help*) echo "--kill"; exit;;\nesac\n'
+        'while [ "$1" != -o ]; do shift; done\necho report > "$2.nsys-rep"; shift 2\nexec "$@"\n'
+    )
+    nsys.chmod(0o755)
+    out = tmp_path / "r"
+    path = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+    result = run(library, "h100-mps", "record", "--nsys", "-o", out, "--", "sh", "-c", "echo ran; exit 4", env=path)
+    assert (result.returncode, result.stdout) == (4, "ran\n"), result.stderr
+    assert f"pyanalyze {out}/report.nsys-rep --samples {out}/samples.jsonl" in result.stderr

@@ -120,12 +120,15 @@ class _Sampler(threading.Thread):
         """Ask everything once and write it down."""
         began_ns = time.perf_counter_ns()
         now_us = time.time_ns() // 1000
+        described = len(self._node["processes"])
         for reading in self._nvml.sample(self._seen_us):
             self.log.write(reading.as_object())
             if reading.pid is None and "NVML_ERROR_GPU_IS_LOST" in reading.errors.values():
                 self.note(f"GPU {reading.gpu_uuid} is lost (NVML_ERROR_GPU_IS_LOST); its values are null from here on")
             if reading.pid is not None:
                 self._describe(reading.pid, reading.process_name)
+        if len(self._node["processes"]) > described:
+            self.write_node()  # now, while it is known: the recorder may be killed
         self._seen_us = now_us
         if self.log.first_error:
             self.note(f"samples cannot be written ({self.log.first_error}); the command goes on")
@@ -140,7 +143,6 @@ class _Sampler(threading.Thread):
             return
         facts = process_facts(pid) if sees_host_pids() else {}
         known[str(pid)] = {"nvml_name": name, "seen_utc_ns": time.time_ns(), **facts}
-        self.write_node()
 
     def write_node(self) -> None:
         try:
