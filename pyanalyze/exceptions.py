@@ -39,6 +39,10 @@ class TableMismatch(PyanalyzeError):
     """A table does not have the declared columns, or a version this package does not know."""
 
 
+class GpuUnavailable(PyanalyzeError):
+    """NVML cannot be asked: its Python package, the driver or every GPU is missing."""
+
+
 class OutputExists(PyanalyzeError):
     """The output file exists and ``--force`` was not given."""
 

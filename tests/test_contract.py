@@ -97,7 +97,7 @@ def test_json_keys_mean_what_the_columns_mean() -> None:
 
 def test_every_exception_is_one_of_ours_and_reachable() -> None:
     found = [c for c in vars(exceptions).values() if inspect.isclass(c) and issubclass(c, Exception)]
-    assert len(found) == 11
+    assert len(found) == 12
     for error in found:
         assert issubclass(error, exceptions.PyanalyzeError)
         assert error.exit_code in (2, 3, 130)

@@ -21,6 +21,9 @@ VERBS: dict[str, tuple[str, str]] = {
     "advise": ("pyanalyze.cli.advise", "What to change, with bounds, and how to undo it."),
     "report": ("pyanalyze.cli.report", "All of it in one file: html, md, json or txt."),
     "fleet": ("pyanalyze.cli.fleet", "Many captures at once, in parallel; a rerun does only what changed."),
+    "now": ("pyanalyze.cli.now", "What this machine's GPUs look like this moment; without nsys."),
+    "record": ("pyanalyze.cli.record", "Run a command and sample the GPUs beside it."),
+    "doctor": ("pyanalyze.cli.doctor", "What this machine can capture, and what is in the way."),
     "schema": ("pyanalyze.cli.schema", "The JSON Schema of the report; --tables describes the tables."),
 }
 

@@ -10,6 +10,7 @@
 mod process_table;
 mod query_compute_apps;
 mod query_gpu;
+mod recording;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -34,6 +35,8 @@ pub enum SampleClock {
     Local,
     /// As [`SampleClock::Local`], but only with an option that adds date and time.
     LocalOrNone,
+    /// UTC.
+    Utc,
 }
 
 /// One sample format.
@@ -50,7 +53,8 @@ pub struct Reader {
 }
 
 /// Every sample format that is known, in the order in which they are tried.
-pub const READERS: &[Reader] = &[query_compute_apps::READER, query_gpu::READER, process_table::READER];
+pub const READERS: &[Reader] =
+    &[query_compute_apps::READER, query_gpu::READER, process_table::READER, recording::READER];
 
 /// Reads a samples file of any known format into the `nvml_samples` table.
 ///

@@ -1,0 +1,34 @@
+"""`pyanalyze doctor`: what this machine can capture, and what is in the way."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from pyanalyze.cli._shared import emit, output_options, refuse_existing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command("doctor")
+@output_options(("table", "json"), "table")
+def command(*, fmt: str, output: Path | None, force: bool) -> None:
+    """Say what this machine can capture and what is in the way, each with its remedy."""
+    from pyanalyze.record.doctor import diagnose
+    from pyanalyze.report.escape import visible
+
+    refuse_existing(output, force=force)
+    found = diagnose()
+    if fmt == "json":
+        body = {"schema": "pyanalyze.doctor/1", "findings": [finding.as_object() for finding in found]}
+        emit(json.dumps(body, indent=2), output, force=force)
+        return
+    out = []
+    for finding in found:
+        out.append(f"{finding.state:8} {visible(finding.what)}: {visible(finding.detail, limit=None)}")
+        if finding.remedy:
+            out.append(f"{'':8}   remedy: {visible(finding.remedy, limit=None)}")
+    emit("\n".join(out), output, force=force)

@@ -1,0 +1,116 @@
+"""What do this machine's GPUs look like at this moment? Settings are `configured`, the rest is `sampled`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from pyanalyze.record.node import mps_processes, process_facts, sees_host_pids
+from pyanalyze.record.nvml import Nvml
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Readings that say how something is set, not what it did.
+SETTINGS = ("compute_mode", "mig_mode", "mig_mode_pending")
+
+
+def now() -> dict[str, Any]:
+    """Ask NVML and /proc once; needs neither nsys nor root.
+
+    Returns
+    -------
+    dict
+        ``{"schema": "pyanalyze.now/1", "time_utc_ns", "driver_version", "sees_host_pids", "mps_processes", "gpus"}``;
+        times are decimal strings (ns). Each GPU has `configured` (modes), `sampled` (metrics), `errors`, `setup`
+        (`mode`, `why`, `basis`), `instances` (MIG) and `processes`.
+
+    Raises
+    ------
+    pyanalyze.exceptions.GpuUnavailable
+        NVML cannot be asked.
+
+    Examples
+    --------
+    >>> now()["gpus"][0]["setup"]  # doctest: +SKIP
+    {'mode': 'mps', 'why': '2 MPS clients are on the GPU', 'basis': 'configured'}
+    """
+    with Nvml() as nvml:
+        readings = [reading.as_object() for reading in nvml.sample()]
+        version = nvml.driver_version()
+    host_pids = sees_host_pids()
+    daemons = mps_processes()
+    gpus: list[dict[str, Any]] = []
+    for reading in readings:
+        metrics = reading["metrics"]
+        entry = {
+            "index": reading.get("gpu_index"),
+            "uuid": reading.get("gpu_uuid"),
+            "name": reading.get("gpu_name"),
+            "errors": reading.get("errors", {}),
+        }
+        if "pid" in reading:
+            facts = process_facts(reading["pid"]) if host_pids else None
+            entry = {
+                "pid": reading["pid"],
+                "name": reading.get("process_name") or (facts or {}).get("name"),
+                "type": reading.get("process_type"),
+                "gpu_uuid": entry["uuid"],
+                "errors": entry["errors"],
+                "proc": facts,
+                "basis": "sampled",
+                "sampled": metrics,
+            }
+            gpus[-1]["processes"].append(entry)
+        elif "mig_parent_uuid" in metrics:
+            gpus[-1]["instances"].append({**entry, "basis": "configured", "configured": metrics})
+        else:
+            gpus.append(
+                {
+                    **entry,
+                    "configured": {key: value for key, value in metrics.items() if key in SETTINGS},
+                    "sampled": {key: value for key, value in metrics.items() if key not in SETTINGS},
+                    "instances": [],
+                    "processes": [],
+                }
+            )
+    for gpu in gpus:
+        mode, why = setup(gpu["configured"], gpu["processes"], len(gpu["instances"]))
+        gpu["setup"] = {"mode": mode, "why": why, "basis": "configured"}
+    return {
+        "schema": "pyanalyze.now/1",
+        "time_utc_ns": str(time.time_ns()),
+        "driver_version": version,
+        "sees_host_pids": host_pids,
+        "mps_processes": daemons,
+        "gpus": gpus,
+    }
+
+
+def setup(configured: dict[str, Any], processes: Sequence[dict[str, Any]], instances: int) -> tuple[str | None, str]:
+    """Name the sharing mode that a GPU is set up for, and why; None where the settings leave it open.
+
+    This is what is configured, not what happens: only switch records show that.
+
+    Examples
+    --------
+    >>> setup({"mig_mode": "Disabled", "compute_mode": "Default"}, [{"type": "M+C"}, {"type": "M+C"}], 0)
+    ('mps', '2 MPS clients are on the GPU')
+    >>> setup({"mig_mode": None, "compute_mode": "Default"}, [{"type": "C"}], 0)[0] is None
+    True
+    """
+    clients = [p for p in processes if p.get("type") == "M+C"]
+    servers = [p for p in processes if "nvidia-cuda-mps" in (p.get("name") or "")]
+    plain = [p for p in processes if "C" in (p.get("type") or "") and p not in clients and p not in servers]
+    if configured.get("mig_mode") == "Enabled":
+        inside = ", MPS clients inside" if clients else ""
+        return ("mig+mps" if clients else "mig"), f"MIG is enabled with {instances} instances{inside}"
+    if clients:
+        return "mps", f"{len(clients)} MPS clients are on the GPU"
+    if servers:
+        return "mps", "an MPS server is on the GPU"
+    if configured.get("compute_mode") == "Exclusive_Process":
+        return "exclusive", "compute mode Exclusive_Process: one process may hold the GPU"
+    if len(plain) > 1:
+        return "time-slicing", f"{len(plain)} compute processes, no MPS, no MIG: they take turns when both are busy"
+    return None, "nothing is set up for sharing, and at most one compute process is seen"
