@@ -86,7 +86,7 @@ def main() -> None:
         click.echo("pyanalyze: stopped", err=True)
         sys.exit(130)
     except PyanalyzeError as error:
-        click.echo(f"pyanalyze: {_shown(str(error))}", err=True)
+        click.echo(f"pyanalyze: {shown(str(error))}", err=True)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         # The reader of a pipe (head, less) went away: that is its right.
@@ -97,12 +97,12 @@ def main() -> None:
         hint = "check the path and its permissions"
         if isinstance(error, FileNotFoundError) and name.isidentifier():
             hint = f"it is neither a file nor a verb; verbs are {', '.join(v for v in VERBS if v != 'screen')}"
-        click.echo(f"pyanalyze: {_shown(name)}: {error.strerror or error}; {hint}", err=True)
+        click.echo(f"pyanalyze: {shown(name)}: {error.strerror or error}; {hint}", err=True)
         sys.exit(3)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """Make control characters of a file name or message visible; only errors pay for the import."""
     from pyanalyze.report.escape import visible
 

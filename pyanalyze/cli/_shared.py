@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyanalyze.session import Session
+
+
+_F = TypeVar("_F", bound="Callable[..., Any]")
 
 
 class TenantName(click.ParamType[tuple[str, int]]):
@@ -27,6 +30,23 @@ class TenantName(click.ParamType[tuple[str, int]]):
         if not equals or not name or not pid.isdigit():
             self.fail(f"{value!r} is not NAME=PID, such as service=4711", param, ctx)
         return name, int(pid)
+
+
+def output_options(formats: tuple[str, ...], default: str = "table") -> Callable[[_F], _F]:
+    """Add -f, -o and --force to a verb."""
+
+    def add(function: _F) -> _F:
+        for option in (
+            click.option("--force", is_flag=True, help="Replace an existing output."),
+            click.option(
+                "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Else standard output."
+            ),
+            click.option("-f", "--format", "fmt", type=click.Choice(formats), default=default, show_default=True),
+        ):
+            function = option(function)
+        return function
+
+    return add
 
 
 def verb(name: str, formats: tuple[str, ...], default: str = "table") -> Callable[[Callable[..., str]], click.Command]:
@@ -50,9 +70,7 @@ def verb(name: str, formats: tuple[str, ...], default: str = "table") -> Callabl
         )
         @click.option("--tenant", "tenants", multiple=True, type=TenantName(), help="Name a process (repeatable).")
         @click.option("--keep-going", is_flag=True, help="Go on when one of several captures cannot be read.")
-        @click.option("-f", "--format", "fmt", type=click.Choice(formats), default=default, show_default=True)
-        @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Else standard output.")
-        @click.option("--force", is_flag=True, help="Replace an existing output.")
+        @output_options(formats, default)
         @click.option("-q", "--quiet", is_flag=True, help="No progress.")
         def command(fmt: str, output: Path | None, *, force: bool, **options: Any) -> None:
             refuse_existing(output, force=force)

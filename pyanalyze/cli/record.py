@@ -16,11 +16,11 @@ import click
 @click.argument("run", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD ...]")
 def command(folder: Path | None, rate_hz: float, duration_s: float | None, *, nsys: bool, run: tuple[str, ...]) -> int:
     """Run CMD and sample NVML beside it; ends with the status of CMD."""
-    from pyanalyze.cli import one_line
+    from pyanalyze.cli import shown
     from pyanalyze.record.sampler import record
 
     def say(text: str) -> None:
-        click.echo(f"pyanalyze: {one_line(Exception(text))}", err=True)
+        click.echo(f"pyanalyze: {shown(text)}", err=True)
 
     done = record(run, folder, rate_hz=rate_hz, duration_s=duration_s, nsys=nsys, say=say)
     if done.mean_sample_ns is not None and done.period_share is not None:
