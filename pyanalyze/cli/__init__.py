@@ -16,6 +16,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "info": ("pyanalyze.cli.info", "What the capture holds, versions, data quality, what is missing."),
     "classify": ("pyanalyze.cli.classify", "How each GPU was shared, with evidence and rivals."),
     "report": ("pyanalyze.cli.report", "All of it in one file: html, md, json or txt."),
+    "export": ("pyanalyze.cli.export", "The tables as parquet, arrow, csv or sqlite; a trace for Perfetto."),
     "schema": ("pyanalyze.cli.schema", "The JSON Schema of the report; --tables describes the tables."),
 }
 
