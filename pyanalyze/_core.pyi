@@ -18,6 +18,7 @@ __all__ = [
     "reconstruct",
     "table_declarations",
     "timeline",
+    "write_perfetto",
 ]
 
 @final
@@ -60,6 +61,9 @@ def occupancy(
 
 def timeline(session: Mapping[str, Any], start_ns: int, end_ns: int, marks: int, progress: _Progress = None) -> Table:
     """Merge intervals to what a picture can show."""
+
+def write_perfetto(session: Mapping[str, Any], path: str, progress: _Progress = None) -> int:
+    """Write a Perfetto protobuf trace over `path`; the number of events. No table but those given is in it."""
 
 def table_declarations() -> list[dict[str, Any]]:
     """Every table: name, version, doc, columns (name, type, null, doc)."""

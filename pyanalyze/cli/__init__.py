@@ -24,6 +24,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "now": ("pyanalyze.cli.now", "What this machine's GPUs look like this moment; without nsys."),
     "record": ("pyanalyze.cli.record", "Run a command and sample the GPUs beside it."),
     "doctor": ("pyanalyze.cli.doctor", "What this machine can capture, and what is in the way."),
+    "export": ("pyanalyze.cli.export", "The tables as parquet, arrow, csv or sqlite; a trace for Perfetto."),
     "schema": ("pyanalyze.cli.schema", "The JSON Schema of the report; --tables describes the tables."),
 }
 

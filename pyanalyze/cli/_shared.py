@@ -49,6 +49,21 @@ def output_options(formats: tuple[str, ...], default: str = "table") -> Callable
     return add
 
 
+def capture_options(function: _F) -> _F:
+    """Add CAPTURE... and the options of every verb that reads captures."""
+    file = click.Path(path_type=Path)
+    for option in (
+        click.option("-q", "--quiet", is_flag=True, help="No progress."),
+        click.option("--keep-going", is_flag=True, help="Go on when one of several captures cannot be read."),
+        click.option("--tenant", "tenants", multiple=True, type=TenantName(), help="Name a process (repeatable)."),
+        click.option("--context", multiple=True, type=file, help="nvidia-smi -L, MPS logs (repeatable)."),
+        click.option("--samples", multiple=True, type=file, help="nvidia-smi CSV and the like (repeatable)."),
+        click.argument("captures", nargs=-1, required=True, type=file),
+    ):
+        function = option(function)
+    return function
+
+
 def verb(name: str, formats: tuple[str, ...], default: str = "table") -> Callable[[Callable[..., str]], click.Command]:
     """Make a verb that reads captures out of a function from (session, format) to text.
 
@@ -58,20 +73,8 @@ def verb(name: str, formats: tuple[str, ...], default: str = "table") -> Callabl
 
     def make(function: Callable[..., str]) -> click.Command:
         @click.command(name, help=function.__doc__)
-        @click.argument("captures", nargs=-1, required=True, type=click.Path(path_type=Path))
-        @click.option(
-            "--samples",
-            multiple=True,
-            type=click.Path(path_type=Path),
-            help="nvidia-smi CSV and the like (repeatable).",
-        )
-        @click.option(
-            "--context", multiple=True, type=click.Path(path_type=Path), help="nvidia-smi -L, MPS logs (repeatable)."
-        )
-        @click.option("--tenant", "tenants", multiple=True, type=TenantName(), help="Name a process (repeatable).")
-        @click.option("--keep-going", is_flag=True, help="Go on when one of several captures cannot be read.")
+        @capture_options
         @output_options(formats, default)
-        @click.option("-q", "--quiet", is_flag=True, help="No progress.")
         def command(fmt: str, output: Path | None, *, force: bool, **options: Any) -> None:
             refuse_existing(output, force=force)
             emit(function(open_session(**options), fmt), output, force=force)
@@ -89,9 +92,10 @@ def open_session(
     *,
     keep_going: bool = False,
     quiet: bool = False,
+    extra_tables: tuple[str, ...] = (),
 ) -> Session:
     """Load captures with a progress bar that is only there for people."""
-    from pyanalyze.loading import load
+    from pyanalyze.loading import ANALYSIS_TABLES, load
 
     with ProgressBar(quiet=quiet) as report:
         session = load(
@@ -99,6 +103,7 @@ def open_session(
             samples=samples,
             context=context,
             tenants=dict(tenants),
+            tables=(*ANALYSIS_TABLES, *extra_tables),
             keep_going=keep_going,
             progress=report,
         )

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use pyanalyze_core::fold::Tables;
 use pyanalyze_core::placement::{PlacementPolicy, Sharing};
 use pyanalyze_core::quality::Quality;
-use pyanalyze_core::{nsys, pipeline, quality, samples, schema, timeline as lanes};
+use pyanalyze_core::{nsys, perfetto, pipeline, quality, samples, schema, timeline as lanes};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -137,6 +137,20 @@ fn timeline(
     one(py, schema::TIMELINE.name, drawn.map_err(|e| watch.raise(e))?)
 }
 
+/// Writes the session as a Perfetto trace; returns the number of events.
+#[pyfunction]
+#[pyo3(signature = (session, path, progress=None))]
+fn write_perfetto(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    path: PathBuf,
+    progress: Callback,
+) -> PyResult<u64> {
+    let session = from_python(session)?;
+    let watch = PyWatch::new(progress);
+    py.detach(|| perfetto::write_file(&session, &path, &watch)).map_err(|e| watch.raise(e))
+}
+
 /// Who held the GPU: residency, tenants, charged time, overlaps, facts.
 #[pyfunction]
 #[pyo3(signature = (session, progress=None))]
@@ -206,6 +220,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(reconstruct, module)?)?;
     module.add_function(wrap_pyfunction!(occupancy, module)?)?;
     module.add_function(wrap_pyfunction!(timeline, module)?)?;
+    module.add_function(wrap_pyfunction!(write_perfetto, module)?)?;
     module.add_function(wrap_pyfunction!(table_declarations, module)?)?;
     module.add_function(wrap_pyfunction!(quality_counters, module)?)?;
     Ok(())

@@ -7,6 +7,7 @@ pub mod fold;
 pub mod nsys;
 pub mod occupancy;
 pub mod overlap;
+pub mod perfetto;
 pub mod pipeline;
 pub mod placement;
 pub mod quality;

@@ -1,0 +1,214 @@
+"""`pyanalyze export`: the tables, for other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pyanalyze.cli._shared import capture_options, open_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import polars as pl
+
+    from pyanalyze.session import Session
+
+#: Formats that make a directory with one file per table.
+FOLDERS = ("parquet", "arrow", "csv")
+FORMATS = (*FOLDERS, "sqlite", "perfetto")
+
+# Read only when asked for by name; `timeline` is a picture's, not a table of the session.
+_ON_REQUEST = ("api_calls", "nvtx")
+_MODELLED = ("kernel_occupancy", "sm_occupancy")
+
+
+@click.command("export")
+@capture_options
+@click.option("--to", "fmt", type=click.Choice(FORMATS), required=True, help="Format.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Directory to make (parquet, arrow, csv: one file per table) or file (sqlite, perfetto).",
+)
+@click.option("--tables", "chosen", help="Only these, comma-separated; `pyanalyze schema --tables` describes them.")
+@click.option("--force", is_flag=True, help="Replace an existing output.")
+def command(fmt: str, output: Path, chosen: str | None, *, force: bool, **options: Any) -> None:
+    """Write the tables as parquet, arrow, csv or sqlite, or the whole as a trace for ui.perfetto.dev."""
+    wanted = None if chosen is None else tuple(filter(None, (name.strip() for name in chosen.split(","))))
+    _check_names(wanted)
+    refuse(output, folder=fmt in FOLDERS, force=force)
+    extra = tuple(name for name in _ON_REQUEST if name in (wanted or ()))
+    session = open_session(**options, extra_tables=extra)
+    write(session, fmt, output, tables=wanted, force=force)
+    click.echo(f"wrote {output}", err=True)
+
+
+def write(
+    session: Session, fmt: str, output: Path, *, tables: Sequence[str] | None = None, force: bool = False
+) -> Path:
+    """Write the tables of a session, whole or not at all.
+
+    Parameters
+    ----------
+    session
+        What was loaded.
+    fmt
+        One of `FORMATS`. `csv` writes categories as text; only `parquet` and `arrow` keep every column type.
+    output
+        Directory to make for `parquet`, `arrow` and `csv` (files `<table>.<format>`), else the file.
+    tables
+        Names of tables; by default all that the session holds, the modelled ones included.
+    force
+        Replace what is there; a directory only when it holds nothing but an earlier export.
+
+    Returns
+    -------
+    Path
+        `output`.
+
+    Raises
+    ------
+    pyanalyze.exceptions.OutputExists
+        `output` is there (for a directory: and not empty) and `force` is false.
+    pyanalyze.exceptions.UsageError
+        A table that the session does not hold.
+    OSError
+        It cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile, pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     made = write(session, "parquet", Path(folder) / "out", tables=["devices", "tenants"])
+    ...     sorted(file.name for file in made.iterdir())
+    ['devices.parquet', 'tenants.parquet']
+    """
+    names = [*session.tables, *_MODELLED] if tables is None else list(dict.fromkeys(tables))
+    if fmt == "perfetto":
+        from pyanalyze import _core
+        from pyanalyze._files import replacing
+
+        # Tenants through the frame: there they have the names that the user gave them.
+        handed = {name: session.frame(name) if name == "tenants" else session.table(name) for name in names}
+        with replacing(output, force=force) as temporary:
+            _core.write_perfetto(handed, str(temporary), None)
+        return output
+    frames = {name: session.frame(name) for name in names}
+    if fmt == "sqlite":
+        from pyanalyze import store
+
+        return store.save(frames, session.report().model_dump(mode="json", by_alias=True), output, force=force)
+    with replacing_folder(output, force=force) as folder:
+        for name, frame in frames.items():
+            _WRITERS[fmt](frame, folder / f"{name}.{fmt}")
+    return output
+
+
+def refuse(output: Path, *, folder: bool, force: bool) -> None:
+    """Refuse before the work, not after it: what exists, and what is of the wrong kind."""
+    from pyanalyze.exceptions import OutputExists, UsageError
+
+    if folder and output.exists() and not output.is_dir():
+        raise UsageError(
+            f"{output} is a file, but this format makes a directory with one file per table; name another -o"
+        )
+    if not folder and output.is_dir():
+        raise UsageError(f"{output} is a directory, but this format writes one file; name a file with -o")
+    occupied = output.exists() and (not folder or any(output.iterdir()))
+    if occupied and not force:
+        what = "is a directory with files" if folder else "exists"
+        raise OutputExists(f"{output} {what}; give --force to replace it, or another -o")
+    if occupied and folder:
+        foreign = sorted(file.name for file in output.iterdir() if not _is_ours(file))
+        if foreign:
+            raise UsageError(
+                f"{output} holds what no export wrote ({foreign[0]}), and --force would delete it; name another -o"
+            )
+
+
+class replacing_folder:  # noqa: N801  # reads as the function `replacing` of files does
+    """Give a temporary directory that becomes `path` when the block ends without an exception."""
+
+    def __init__(self, path: Path, *, force: bool) -> None:
+        self._target = Path(path).resolve()
+        self._named = path
+        self._force = force
+
+    def __enter__(self) -> Path:
+        """Make the temporary directory beside the target: a rename across file systems is not atomic."""
+        import tempfile
+
+        refuse(self._named, folder=True, force=self._force)
+        self._temporary = Path(tempfile.mkdtemp(prefix=f".{self._target.name[:50]}.", dir=self._target.parent))
+        # mkdtemp makes it private; the files inside follow the umask and so does a directory made by hand.
+        self._temporary.chmod(0o755)
+        return self._temporary
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Publish, or leave nothing."""
+        import shutil
+
+        try:
+            if kind is None:
+                self._publish()
+        finally:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _publish(self) -> None:
+        import shutil
+
+        # It may have been filled while the work went on.
+        refuse(self._named, folder=True, force=self._force)
+        if not (self._target.exists() and any(self._target.iterdir())):
+            self._temporary.rename(self._target)
+            return
+        # A directory cannot be renamed over one that holds files: the old one steps aside and comes back on failure.
+        aside = self._temporary.with_name(f"{self._temporary.name}.old")
+        self._target.rename(aside)
+        try:
+            self._temporary.rename(self._target)
+        except BaseException:
+            aside.rename(self._target)
+            raise
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _is_ours(file: Path) -> bool:
+    from pyanalyze.tables import KNOWN_VERSIONS
+
+    return file.is_file() and file.stem in KNOWN_VERSIONS and file.suffix[1:] in FOLDERS
+
+
+def _check_names(wanted: Sequence[str] | None) -> None:
+    from pyanalyze.exceptions import UsageError
+    from pyanalyze.tables import KNOWN_VERSIONS
+
+    if wanted is None:
+        return
+    known = sorted(set(KNOWN_VERSIONS) - {"timeline"})
+    unknown = [name for name in wanted if name not in known]
+    if unknown or not wanted:
+        raise UsageError(
+            f"--tables: no table is named {', '.join(unknown) or '(nothing)'}; choose from {', '.join(known)}"
+        )
+
+
+def _parquet(frame: pl.DataFrame, file: Path) -> None:
+    frame.write_parquet(file)
+
+
+def _arrow(frame: pl.DataFrame, file: Path) -> None:
+    frame.write_ipc(file)
+
+
+def _csv(frame: pl.DataFrame, file: Path) -> None:
+    frame.write_csv(file)
+
+
+_WRITERS: dict[str, Callable[[pl.DataFrame, Path], None]] = {"parquet": _parquet, "arrow": _arrow, "csv": _csv}
