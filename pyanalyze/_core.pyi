@@ -18,6 +18,7 @@ __all__ = [
     "reconstruct",
     "table_declarations",
     "timeline",
+    "whatif",
 ]
 
 @final
@@ -60,6 +61,9 @@ def occupancy(
 
 def timeline(session: Mapping[str, Any], start_ns: int, end_ns: int, marks: int, progress: _Progress = None) -> Table:
     """Merge intervals to what a picture can show."""
+
+def whatif(session: Mapping[str, Any], slice_ns: int, gap_ns: int, progress: _Progress = None) -> _Tables:
+    """What each tenant would have taken alone, side by side or in turns: `whatif`, modelled with bounds."""
 
 def table_declarations() -> list[dict[str, Any]]:
     """Every table: name, version, doc, columns (name, type, null, doc)."""
