@@ -19,6 +19,7 @@ __all__ = [
     "table_declarations",
     "timeline",
     "write_perfetto",
+    "whatif",
 ]
 
 @final
@@ -64,6 +65,9 @@ def timeline(session: Mapping[str, Any], start_ns: int, end_ns: int, marks: int,
 
 def write_perfetto(session: Mapping[str, Any], path: str, progress: _Progress = None) -> int:
     """Write a Perfetto protobuf trace over `path`; the number of events. No table but those given is in it."""
+
+def whatif(session: Mapping[str, Any], slice_ns: int, gap_ns: int, progress: _Progress = None) -> _Tables:
+    """What each tenant would have taken alone, side by side or in turns: `whatif`, modelled with bounds."""
 
 def table_declarations() -> list[dict[str, Any]]:
     """Every table: name, version, doc, columns (name, type, null, doc)."""

@@ -253,6 +253,41 @@ class Session:
         window = (first if start_ns is None else start_ns, last if end_ns is None else end_ns)
         return to_frame(_core.timeline(dict(self.tables), *window, marks, None))
 
+    def whatif(self, *, slice_ns: int = 2_100_000, gap_ns: int = 42_000) -> pl.DataFrame:
+        """Model what each tenant would have taken alone, side by side with the others, or in turns.
+
+        Parameters
+        ----------
+        slice_ns, gap_ns
+            Length of a time slice and cost of a switch in the `time-sliced` scenario, in nanoseconds.
+
+        Returns
+        -------
+        polars.DataFrame
+            The `whatif` table: per device, tenant and scenario (`exclusive`, `side-by-side`, `time-sliced`) the
+            modelled elapsed time and slowdown, each with bounds, and the assumptions they hold under. Null with
+            a reason in `detail` where work of somebody was not traced. Modelled, never a promise: contention for
+            memory and caches is not in it.
+
+        Raises
+        ------
+        pyanalyze.exceptions.UsageError
+            If the slice is shorter than 1000 ns or the cost of a switch is negative.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> import pyanalyze
+        >>> rows = pyanalyze.load(capture).whatif()
+        >>> alone = rows.filter(pl.col("scenario") == "exclusive", pl.col("elapsed_ns").is_not_null())
+        >>> alone["slowdown"].to_list()
+        [1.0, 1.0]
+        """
+        from pyanalyze import _core
+        from pyanalyze.tables import to_frame
+
+        return to_frame(_core.whatif(dict(self.tables), slice_ns, gap_ns, None)["whatif"])
+
     @property
     def span_ns(self) -> tuple[int, int]:
         """First and last time of GPU activity on the session clock, in nanoseconds."""

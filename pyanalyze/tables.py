@@ -43,6 +43,7 @@ KNOWN_VERSIONS: dict[str, int] = {
     "tenant_usage": 1,
     "tenants": 1,
     "timeline": 1,
+    "whatif": 1,
 }
 
 

@@ -39,6 +39,16 @@ class Held:
     slowdown_high: float | None
 
 
+@dataclass(frozen=True)
+class SideBySide:
+    """What the model says of a tenant on the same SMs with the others: slowdown against itself alone."""
+
+    name: str
+    slowdown: float
+    low: float
+    high: float
+
+
 def advise(
     verdict: Verdict,
     tenants: Sequence[Held],
@@ -46,6 +56,7 @@ def advise(
     overhead_fraction: float | None,
     warps: float | None,
     compute_capability: tuple[int, int] | None,
+    side_by_side: Sequence[SideBySide] = (),
 ) -> list[Action]:
     """Say what to change on one device.
 
@@ -61,6 +72,8 @@ def advise(
         Modelled mean of resident warps over all warp slots (0 to 1); None if it could not be modelled.
     compute_capability
         Such as ``(8, 0)``; None if not known.
+    side_by_side
+        Modelled slowdowns with all tenants on the SMs at once; empty where that could not be modelled.
 
     Returns
     -------
@@ -78,7 +91,7 @@ def advise(
         return list(_record_first(verdict))
     actions = list(_unknown_tenants(tenants))
     if verdict.mode in ("time-slicing", "mig+time-slicing"):
-        actions += _time_slicing(verdict, tenants, overhead_fraction, warps, compute_capability)
+        actions += _time_slicing(verdict, tenants, overhead_fraction, warps, compute_capability, side_by_side)
     elif verdict.mode in ("exclusive", "streams", "mig"):
         actions.append(
             Action(
@@ -130,6 +143,7 @@ def _time_slicing(
     overhead_fraction: float | None,
     warps: float | None,
     compute_capability: tuple[int, int] | None,
+    side_by_side: Sequence[SideBySide],
 ) -> Iterable[Action]:
     worst = max((t.slowdown_high for t in tenants if t.slowdown_high is not None), default=None)
     volta = compute_capability is not None and compute_capability >= (7, 0)
@@ -138,8 +152,10 @@ def _time_slicing(
         yield Action(
             "Let the tenants run side by side under MPS instead of in turns",
             ("nvidia-cuda-mps-control -d   # as the user that runs the workloads, before they start",),
-            None,
-            None
+            _expected(side_by_side),
+            _bound(side_by_side)
+            if side_by_side
+            else None
             if worst is None
             else f"at most the {worst:.2f}x that switching out cost comes back; contention may take part of it",
             f"they took turns on an engine that one of them did not fill{room}. A fault of one MPS client reaches "
@@ -155,3 +171,15 @@ def _time_slicing(
             "each switch costs about the same however long the slice was",
             "nvidia-smi compute-policy --set-timeslice=0",
         )
+
+
+def _expected(side_by_side: Sequence[SideBySide]) -> str | None:
+    if not side_by_side:
+        return None
+    each = ", ".join(f"{tenant.name} {tenant.slowdown:.2f}x" for tenant in side_by_side)
+    return f"modelled, not a promise: side by side, against each alone, {each}"
+
+
+def _bound(side_by_side: Sequence[SideBySide]) -> str:
+    each = ", ".join(f"{tenant.name} {tenant.low:.2f}x to {tenant.high:.2f}x" for tenant in side_by_side)
+    return f"modelled bound: {each}; contention for memory and caches is not in it and comes on top"

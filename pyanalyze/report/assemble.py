@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze import _core
-from pyanalyze.advice import Held, advise
+from pyanalyze.advice import Held, SideBySide, advise
 from pyanalyze.interference import Slowdown, device_figures, slowdown_from_lost_time
 from pyanalyze.report import model as m
 from pyanalyze.sharing.evidence import HOW
@@ -102,6 +102,7 @@ def _device(session: Session, verdict: Verdict) -> m.Device:
         overhead_fraction=None if switches is None else switches.overhead_fraction,
         warps=None if occupancy is None else occupancy.warps,
         compute_capability=None if None in capability else capability,
+        side_by_side=_side_by_side(session, verdict, tenants),
     )
     segments = []
     if window is not None:
@@ -182,6 +183,21 @@ def _sharing(verdict: Verdict, missing: list[m.Missing]) -> m.Sharing:
         rivals=[m.Rival(mode=r.mode, confidence=r.confidence, why_not=r.why_not) for r in verdict.rivals],
         missing=missing,
     )
+
+
+def _side_by_side(session: Session, verdict: Verdict, tenants: list[m.Tenant]) -> list[SideBySide]:
+    """What running at once would do to each tenant; nothing unless all of them could be modelled."""
+    import polars as pl
+
+    if "time-slicing" not in verdict.mode:
+        return []
+    names = {tenant.tenant_id: tenant.name for tenant in tenants}
+    here = (pl.col("device_id") == verdict.device_id) & (pl.col("scenario") == "side-by-side")
+    rows = session.whatif().filter(here & pl.col("slowdown").is_not_null())
+    return [
+        SideBySide(names[row["tenant_id"]], row["slowdown"], row["slowdown_low"], row["slowdown_high"])
+        for row in rows.sort("tenant_id").iter_rows(named=True)
+    ]
 
 
 def _window(usage: pl.DataFrame) -> m.Window | None:

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use pyanalyze_core::fold::Tables;
 use pyanalyze_core::placement::{PlacementPolicy, Sharing};
 use pyanalyze_core::quality::Quality;
+use pyanalyze_core::whatif::TimeSlicing;
 use pyanalyze_core::{nsys, perfetto, pipeline, quality, samples, schema, timeline as lanes};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -161,6 +162,22 @@ fn reconstruct(py: Python<'_>, session: &Bound<'_, PyDict>, progress: Callback) 
     to_python(py, made)
 }
 
+/// What each tenant would have taken alone, side by side or in turns.
+#[pyfunction]
+#[pyo3(signature = (session, slice_ns, gap_ns, progress=None))]
+fn whatif(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    slice_ns: i64,
+    gap_ns: i64,
+    progress: Callback,
+) -> PyResult<Py<PyDict>> {
+    let session = from_python(session)?;
+    let watch = PyWatch::new(progress);
+    let made = py.detach(|| pipeline::whatif(&session, TimeSlicing { slice_ns, gap_ns }, &watch));
+    to_python(py, made.map_err(|e| watch.raise(e))?)
+}
+
 /// Every table with its columns.
 #[pyfunction]
 fn table_declarations(py: Python<'_>) -> PyResult<Py<PyList>> {
@@ -221,6 +238,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(occupancy, module)?)?;
     module.add_function(wrap_pyfunction!(timeline, module)?)?;
     module.add_function(wrap_pyfunction!(write_perfetto, module)?)?;
+    module.add_function(wrap_pyfunction!(whatif, module)?)?;
     module.add_function(wrap_pyfunction!(table_declarations, module)?)?;
     module.add_function(wrap_pyfunction!(quality_counters, module)?)?;
     Ok(())

@@ -13,12 +13,14 @@ pub mod placement;
 pub mod quality;
 pub mod residency;
 pub mod samples;
+pub mod scheduler;
 pub mod schema;
 pub mod sqlite;
 pub mod statistics;
 pub mod tenants;
 pub mod timeline;
 pub mod watch;
+pub mod whatif;
 
 pub use error::{Error, Result};
 pub use watch::Watch;

@@ -428,6 +428,40 @@ impl Recorded {
     }
 }
 
+/// What decides how many blocks fit beside each other: warps, registers, shared memory, block slots.
+pub(crate) type Resources = [u64; 4];
+
+impl Limits {
+    /// What an SM has; nothing where a limit is not known.
+    pub(crate) fn resources(&self) -> Resources {
+        [
+            u64::from(self.max_warps_per_sm.unwrap_or(0)),
+            u64::from(self.registers_per_sm.unwrap_or(0)),
+            self.shared_per_sm_bytes.and_then(|v| u64::try_from(v).ok()).unwrap_or(0),
+            u64::from(self.max_blocks_per_sm.unwrap_or(0)),
+        ]
+    }
+}
+
+impl Recorded {
+    /// What one block takes of an SM; nothing of a resource whose limit is not known.
+    pub(crate) fn footprint(&self, limits: &Limits) -> Option<Resources> {
+        let (major, minor) = limits.capability?;
+        let rules = device::capability(major, minor)?;
+        let known = |value: i64| u64::try_from(value).ok();
+        let warps = round_up(i64::from(self.block_threads?), 32) / 32;
+        let registers = round_up(i64::from(self.registers?).saturating_mul(32), 256).saturating_mul(warps);
+        let asked = self.static_shared?.saturating_add(self.dynamic_shared?);
+        let shared =
+            round_up(asked.saturating_add(rules.shared_reserved_bytes), rules.shared_unit_bytes.max(1));
+        let mut asks = [known(warps)?, known(registers)?, known(shared)?, 1];
+        for (ask, has) in asks.iter_mut().zip(limits.resources()) {
+            *ask = if has == 0 { 0 } else { *ask };
+        }
+        Some(asks)
+    }
+}
+
 /// Text by number, so that names of different chunks can be compared cheaply.
 #[derive(Debug, Default)]
 struct Interner {

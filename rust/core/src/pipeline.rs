@@ -20,6 +20,7 @@ use crate::residency::Residency;
 use crate::schema;
 use crate::tenants::Tenants;
 use crate::watch::Watch;
+use crate::whatif::{TimeSlicing, WhatIf};
 use crate::{clock, device};
 
 /// Makes a session of captures: one clock, one list of devices with what is known of each chip.
@@ -95,6 +96,16 @@ pub fn occupancy(
     };
     made.insert(schema::SM_OCCUPANCY.name, sm_occupancy);
     Ok(made)
+}
+
+/// Says what each tenant would have taken alone, side by side with the others, or in turns: `whatif`.
+///
+/// # Errors
+/// [`crate::Error::Argument`] for slices that cannot be modelled, [`crate::Error::Schema`] for tables that are not
+/// what they are declared to be, [`crate::Error::Cancelled`].
+pub fn whatif(session: &Tables, slicing: TimeSlicing, watch: &dyn Watch) -> Result<Tables> {
+    let made = WhatIf::new(session, slicing)?.run(session, 0, watch)?;
+    Ok([(schema::WHATIF.name, made)].into())
 }
 
 /// First to last activity of any tenant; `None` for a session without activity, or of no length.

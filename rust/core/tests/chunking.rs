@@ -17,10 +17,13 @@ use pyanalyze_core::schema::{self, Builder, Columns, Table};
 use pyanalyze_core::tenants::{Tenants, Union};
 use pyanalyze_core::timeline::timeline;
 use pyanalyze_core::watch::{StopAfter, Unwatched};
+use pyanalyze_core::whatif::{TimeSlicing, WhatIf};
 use pyanalyze_core::Error;
 
 /// Times stay below this, so that every nanosecond can be looked at.
 const RANGE: i64 = 120;
+
+const SLICING: TimeSlicing = TimeSlicing { slice_ns: 1000, gap_ns: 10 };
 
 /// A row of work: start, length, capture, pid, device, context, stream.
 type Row = (i64, i64, u32, u32, u32, u32, u32);
@@ -141,6 +144,7 @@ fn rooms(tables: &Tables, chunk: usize) -> Vec<RecordBatch> {
     seen.insert("overlaps", whole.overlaps);
     let cut = Facts::new(&seen).unwrap().run(&seen, chunk, &Unwatched).unwrap();
     all.extend([cut.facts, cut.fact_examples]);
+    all.push(WhatIf::new(&seen, SLICING).unwrap().run(&seen, chunk, &Unwatched).unwrap());
     all
 }
 
@@ -347,6 +351,7 @@ proptest! {
                 Tenants::new(&seen).unwrap().run(&seen, 1, &stop).map(drop),
                 Overlap::new(&seen).unwrap().run(&seen, 1, &stop).map(drop),
                 Facts::new(&seen).unwrap().run(&seen, 1, &stop).map(drop),
+                WhatIf::new(&seen, SLICING).unwrap().run(&seen, 1, &stop).map(drop),
                 timeline(&seen, 0, RANGE, 5, &stop).map(drop),
                 reconstruct(&tables, 1, &stop).map(drop),
             ];
