@@ -18,8 +18,8 @@ __all__ = [
     "reconstruct",
     "table_declarations",
     "timeline",
-    "write_perfetto",
     "whatif",
+    "write_perfetto",
 ]
 
 @final
