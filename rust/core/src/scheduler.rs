@@ -201,7 +201,7 @@ impl Engine {
         let mut entered = Vec::new();
         let mut steps = 0_u64;
         loop {
-            if steps % 4096 == 0 {
+            if steps.is_multiple_of(4096) {
                 watch.progress("block scheduler", ran.len() as u64, total as u64)?;
             }
             steps = steps.wrapping_add(1);
@@ -436,7 +436,7 @@ pub(crate) fn round_robin(tenants: &[Vec<Phase>], slice: Ps, gap: Ps, watch: &dy
     let (mut now, mut done, mut steps) = (0_i64, 0_u64, 0_u64);
     let mut holder = None;
     loop {
-        if steps % 4096 == 0 {
+        if steps.is_multiple_of(4096) {
             watch.progress("time slices", done, total as u64)?;
         }
         steps = steps.wrapping_add(1);
