@@ -271,7 +271,7 @@ class Session:
 
         Raises
         ------
-        pyanalyze.exceptions.UsageError
+        ValueError
             If the slice is shorter than 1000 ns or the cost of a switch is negative.
 
         Examples

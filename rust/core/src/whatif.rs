@@ -30,9 +30,11 @@ use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray, UInt32Arra
 use crate::error::{Error, Result};
 use crate::fold::{Chunk, Fold, Tables};
 use crate::occupancy::{LaunchColumns, Limits, Recorded};
+use crate::overlap::{slice_lengths, DEFAULT_SLICE_NS};
 use crate::residency::Slice;
 use crate::scheduler::{ps, round_robin, Blocks, Engine, Kernel, Phase, Ps, Ran, StartRule};
 use crate::schema::{self, Builder};
+use crate::statistics::median_ns;
 use crate::tenants::{work, Union, Who, Work, WorkKind};
 use crate::watch::Watch;
 
@@ -95,7 +97,8 @@ pub struct WhatIf {
     done: u64,
 }
 
-fn turns_of_others(slices: &[&Slice]) -> BTreeMap<u32, Vec<(i64, i64)>> {
+/// The time before each slice in which its tenant may have waited for the turns of others.
+fn turns_of_others(slices: &[&Slice], slice_ns: i64) -> BTreeMap<u32, Vec<(i64, i64)>> {
     let mut turns: BTreeMap<u32, Vec<(i64, i64)>> = BTreeMap::new();
     for (at, own) in slices.iter().enumerate() {
         let Some(tenant) = own.tenant else { continue };
@@ -109,7 +112,11 @@ fn turns_of_others(slices: &[&Slice]) -> BTreeMap<u32, Vec<(i64, i64)>> {
                 break;
             }
             seen.push(key);
-            from_ns = other.start_ns;
+            from_ns = other.start_ns.max(other.end_ns.saturating_sub(slice_ns));
+            // It held the engine for longer than a slice: nobody waited when that began.
+            if from_ns > other.start_ns {
+                break;
+            }
         }
         if from_ns < own.start_ns {
             turns.entry(tenant).or_default().push((from_ns, own.start_ns));
@@ -144,12 +151,15 @@ impl WhatIf {
         for slice in &slices {
             by_device.entry(slice.device).or_default().push(slice);
         }
+        let lengths = slice_lengths(&slices);
         for (device, slices) in &by_device {
+            let usual = lengths.get(device).and_then(|l| median_ns(l)).unwrap_or(0);
+            let slice_ns = usual.max(DEFAULT_SLICE_NS);
             let mut spans: BTreeMap<Option<u32>, Vec<(i64, i64)>> = BTreeMap::new();
             for s in slices {
                 spans.entry(s.tenant).or_default().push((s.start_ns, s.end_ns));
             }
-            let mut turns = turns_of_others(slices);
+            let mut turns = turns_of_others(slices, slice_ns);
             let all_ns = slices.iter().fold(0_i64, |sum, s| sum.saturating_add(s.dur_ns().max(0)));
             let mut strangers = Vec::new();
             for (tenant, spans) in spans {
