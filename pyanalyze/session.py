@@ -271,7 +271,7 @@ class Session:
 
         Raises
         ------
-        ValueError
+        pyanalyze.exceptions.UsageError
             If the slice is shorter than 1000 ns or the cost of a switch is negative.
 
         Examples
@@ -286,7 +286,10 @@ class Session:
         from pyanalyze import _core
         from pyanalyze.tables import to_frame
 
-        return to_frame(_core.whatif(dict(self.tables), slice_ns, gap_ns, None)["whatif"])
+        key = f"whatif {slice_ns} {gap_ns}"
+        if key not in self._frames:
+            self._frames[key] = to_frame(_core.whatif(dict(self.tables), slice_ns, gap_ns, None)["whatif"])
+        return self._frames[key]
 
     @property
     def span_ns(self) -> tuple[int, int]:
