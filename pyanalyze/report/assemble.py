@@ -292,6 +292,8 @@ def _tenants(
                 busy_ns=row["busy_ns"],
                 resident_ns=row["resident_ns"],
                 charged_ns=row["charged_ns"],
+                slices=None if row["resident_ns"] is None else row["slices"],
+                median_slice_ns=row["median_slice_ns"],
                 sm_share=own[0] / all_sm_time if own and all_sm_time else None,
                 occupancy=own[1] / span_ns if own and span_ns else None,
                 memory_peak_bytes=row["memory_peak_bytes"] or memory.get(row["host_pid"] or row["pid"]),

@@ -328,6 +328,10 @@ class Tenant(_Part):
     charged_ns: int | None = Field(
         description="Busy intersected with resident, ns; equals busy_ns where nothing is switched out."
     )
+    slices: int | None = Field(
+        description="Complete slices of its contexts, context creation left out; null: no switch records."
+    )
+    median_slice_ns: int | None = Field(description="Their median length, ns; null: no complete slice.")
     sm_share: Number = Field(description="Its part of all SM time that any tenant used, 0 to 1; modelled.")
     occupancy: Number = Field(description="Mean resident warps over the device's warp slots, 0 to 1; modelled.")
     memory_peak_bytes: int | None = Field(description="Largest device memory seen in use, bytes.")

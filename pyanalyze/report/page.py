@@ -271,6 +271,10 @@ def verdict_sentence(device: Device) -> str:
     return f"{device_title(device)} {verb} (confidence {sharing.confidence:.2f}, {sharing.basis})."
 
 
+def _slices(tenant: Tenant) -> str:
+    return f" ({fmt.count(tenant.slices)} slices)" if tenant.slices and tenant.slices > 1 else ""
+
+
 def held_sentence(device: Device) -> str:
     """Who held the GPU, and what switching cost."""
     labels = tenant_labels(device.tenants)
@@ -281,17 +285,21 @@ def held_sentence(device: Device) -> str:
             return "Who held the GPU is not known. " + _why(device, "context_switches", "residency", "window")
         who = ", ".join(f"{labels[t.tenant_id]} {fmt.percent(_share(t.busy_ns, device))}" for t in busy[:3])
         return f"Residency is not known; busy by recorded kernels: {who} of {fmt.duration(_window_ns(device))}."
-    who = ", ".join(f"{labels[t.tenant_id]} {fmt.percent(_share(t.resident_ns, device))}" for t in resident[:3])
+    who = ", ".join(
+        f"{labels[t.tenant_id]} {fmt.percent(_share(t.resident_ns, device))}{_slices(t)}" for t in resident[:3]
+    )
     more = f" and {len(resident) - 3} more" if len(resident) > 3 else ""
     text = f"Held by {who}{more} of {fmt.duration(_window_ns(device))} (switch records)"
     switches = device.context_switches
+    if switches is not None and switches.count and switches.median_slice_ns is not None:
+        text += f", median slice {fmt.duration(switches.median_slice_ns)}"
     if switches is not None and switches.count:
         kind = f" ({switches.cost_kind})" if switches.cost_kind else ""
         cost = fmt.duration(switches.median_cost_ns)
-        text += f"; {fmt.count(switches.count)} switches, median cost {cost}{kind},"
+        text += f"; {fmt.count(switches.count)} switches of {cost}{kind}"
         if switches.overhead_fraction is not None:
-            text += f" took {fmt.percent(switches.overhead_fraction)} of it"
-    return text.rstrip(",") + "."
+            text += f", {fmt.percent(switches.overhead_fraction)} of it"
+    return text + "."
 
 
 def _worst_of(tenant: Tenant) -> tuple[str, Estimate] | None:
@@ -751,6 +759,9 @@ def _tenants(device: Device) -> Section:
                 _with_share(t.busy_ns, device),
                 _with_share(t.resident_ns, device),
                 _with_share(t.charged_ns, device),
+                _known(
+                    fmt.UNKNOWN if t.slices is None else f"{fmt.count(t.slices)} of {fmt.duration(t.median_slice_ns)}"
+                ),
                 _known(fmt.percent(t.sm_share)),
                 _known(fmt.bytes_(t.memory_peak_bytes)),
             )
@@ -761,6 +772,7 @@ def _tenants(device: Device) -> Section:
         Column("Busy", "of the window, as recorded", True),
         Column("Resident", "held the engine", True),
         Column("Charged", "busy and resident", True),
+        Column("Slices", "complete; median length", True),
         Column("SM share", "of used SM time, modelled", True),
         Column("Memory", "peak seen", True),
     )
