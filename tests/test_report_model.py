@@ -145,7 +145,7 @@ def test_first_screen_answers_every_question() -> None:
         "time-slicing, confidence 0.97 (observed)",
         "mps; DISAGREES",
         "compute_victim 49.0 %",
-        "median cost 42.7 µs (gap)",
+        "switches of 42.7 µs (gap)",
         "latency slowdown 2.05× (n = 1, inferred)",
         "yes: 95.5 % of the added latency is not resident",
         "Share through MPS",

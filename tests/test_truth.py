@@ -127,6 +127,15 @@ def test_samples_land_on_the_capture_clock(fixtures: Path) -> None:
     assert listed == {41201, 41305, 41377}
 
 
+def test_a_session_shows_itself_in_a_notebook(fixtures: Path) -> None:
+    """A useful summary, with hostile names escaped."""
+    html = loaded(fixtures, "hostile-names")[0]._repr_html_()
+    assert "exclusive" in html
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    assert "\u202e" not in html
+
+
 def test_an_unknown_samples_file_is_a_warning_not_a_failure(fixtures: Path, tmp_path: Path) -> None:
     strange = tmp_path / "notes.txt"
     strange.write_text("the GPU was slow on Tuesday\n")
