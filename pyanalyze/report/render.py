@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import altair as alt
+    import polars as pl
 
     from pyanalyze.report.model import Report
     from pyanalyze.session import Session
@@ -67,6 +68,17 @@ def render(session: Session, fmt: str, *, command: str = "") -> str:
     raise UsageError(f"no format is named {fmt}; choose from html, md, json, txt")
 
 
+def _lanes(session: Session, window: tuple[int, int], here: pl.Expr) -> pl.DataFrame:
+    """As many marks as a picture can hold: zooming in on a short capture shows single slices."""
+    from pyanalyze.charts import MAX_MARKS
+
+    for marks in (MAX_MARKS, MAX_MARKS // 2, MAX_MARKS // 5):
+        lanes = session.timeline(*window, marks=marks).filter(here)
+        if lanes.height <= MAX_MARKS:
+            break
+    return lanes
+
+
 def draw(session: Session, report: Report) -> Mapping[str, alt.TopLevelMixin]:
     """Draw every chart that a device has data for.
 
@@ -102,8 +114,8 @@ def draw(session: Session, report: Report) -> Mapping[str, alt.TopLevelMixin]:
         labels = tenant_labels(device.tenants)
         window = (device.window.start_ns, device.window.end_ns)
         here = pl.col("device_id") == number
-        lanes = session.timeline(*window)
-        if not lanes.filter(here).is_empty():
+        lanes = _lanes(session, window, here)
+        if not lanes.is_empty():
             drawn[chart_key("timeline", number)] = charts.timeline(
                 lanes, labels, device_id=number, window=window, samples=session.nvml_samples
             )
