@@ -90,12 +90,21 @@ def load(
         raise UsageError(f"no event table is named {', '.join(unknown)}; choose from {', '.join(EVENT_TABLES)}")
     paths = find_captures(_listed(captures))
     read: list[dict[str, _core.Table]] = []
+    recordings: list[_Recording] = []
     kept: list[Path] = []
     failures: list[Failure] = []
+    quality: list[tuple[str, str]] = []
     for path in paths:
         try:
             export = _exported(path, tables)
-            read.append(_core.read_capture(export, len(read), list(tables), progress))
+            found = _core.read_capture(export, len(read), list(tables), progress)
+            recording = _Recording.of(found)
+            known = next((n for n, other in enumerate(recordings) if recording.is_same(other)), None)
+            if known is not None:
+                quality.append(("duplicate_capture", f"{path} is another export of the recording in {kept[known]}"))
+                continue
+            read.append(found)
+            recordings.append(recording)
             kept.append(path)
         except (CaptureUnreadable, OSError) as error:
             if not keep_going or len(paths) == 1:
@@ -104,15 +113,14 @@ def load(
     if not read:
         raise failures[0].error
     joined = _core.join_captures(read, progress)
-    quality = []
     sampled = []
     for file in _listed(samples):
         try:
-            found = _core.read_samples(str(file), progress)
+            taken = _core.read_samples(str(file), progress)
         except SamplesUnreadable as error:
             quality.append(("samples_unread", str(error)))
             continue
-        sampled.append(found)
+        sampled.append(taken)
     joined = _core.place_samples(joined, sampled)
     configured: list[pl.DataFrame] = []
     for file in _listed(context):
@@ -131,6 +139,35 @@ def load(
         extra_quality=(*quality,),
         failures=tuple(failures),
     )
+
+
+@dataclass(frozen=True)
+class _Recording:
+    """What tells two exports of one recording from two recordings."""
+
+    session_uuid: str | None
+    utc_origin_ns: int | None
+    span_ns: tuple[int | None, int | None]
+    kernels: int | None
+
+    @classmethod
+    def of(cls, tables: Mapping[str, _core.Table]) -> _Recording:
+        from pyanalyze.tables import to_frame
+
+        row = to_frame(tables["capture"]).row(0, named=True)
+        kernels = tables["kernels"].num_rows if "kernels" in tables else None
+        return cls(row["session_uuid"], row["utc_origin_ns"], (row["start_ns"], row["end_ns"]), kernels)
+
+    def is_same(self, other: _Recording) -> bool:
+        """Whether both are exports of one recording: equal session and zero; old schemas keep neither."""
+        if self.session_uuid is not None and other.session_uuid is not None:
+            return (self.session_uuid, self.utc_origin_ns) == (other.session_uuid, other.utc_origin_ns)
+        origins = {self.utc_origin_ns, other.utc_origin_ns} - {None}
+        return (
+            len(origins) < 2
+            and None not in self.span_ns
+            and (self.span_ns, self.kernels) == (other.span_ns, other.kernels)
+        )
 
 
 def find_captures(paths: Sequence[PathLike]) -> list[Path]:

@@ -127,6 +127,32 @@ def test_samples_land_on_the_capture_clock(fixtures: Path) -> None:
     assert listed == {41201, 41305, 41377}
 
 
+def test_one_recording_given_twice_is_one_tenant(fixtures: Path, tmp_path: Path) -> None:
+    """Read twice, one process would look like two whose kernels overlap without a switch: MPS."""
+    copy = tmp_path / "again.sqlite"
+    copy.write_bytes((fixtures / "exclusive.sqlite").read_bytes())
+    session = pyanalyze.load([fixtures / "exclusive.sqlite", copy])
+    assert [verdict.mode for verdict in session.classify()] == ["exclusive"]
+    assert session.tenants.height == 1
+    assert session.quality.filter(pl.col("name") == "duplicate_capture")["detail"].str.contains(
+        "again.sqlite"
+    ).to_list() == [True]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("mig-a30/report1", "mig-a30/report1.nsys2026"),
+        ("mordred/report1@bb50baf", "mordred/report1.nsys2026"),
+        ("rtx3090-gpumetrics/report2.nsys2022", "rtx3090-gpumetrics/report2.nsys2026"),
+    ],
+)
+def test_exports_of_one_report_in_two_schemas_are_one_recording(corpus: Path, one: str, other: str) -> None:
+    session = pyanalyze.load([corpus / "exports" / f"{name}.sqlite" for name in (one, other)])
+    assert session.tenants.height == 1
+    assert session.capture.height == 1
+
+
 def test_a_session_shows_itself_in_a_notebook(fixtures: Path) -> None:
     """A useful summary, with hostile names escaped."""
     html = loaded(fixtures, "hostile-names")[0]._repr_html_()

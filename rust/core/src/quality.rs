@@ -101,6 +101,7 @@ counters! {
     FALLBACK_READER = "fallback_reader", Info, "import", "Read through SQLite itself.";
     NO_KERNELS = "no_kernels", Notice, "capture", "No kernel was captured: what the GPU ran is not known.";
     CAPTURES_APART = "captures_apart", Notice, "import", "Captures that do not overlap in time, or cannot be placed on one clock, are analysed apart.";
+    DUPLICATE_CAPTURE = "duplicate_capture", Notice, "import", "Another export of a recording that is already in the session was left out: read twice, one process would look like two that share the GPU.";
     SAMPLES_UNREAD = "samples_unread", Notice, "import", "A samples or context file that no reader knows.";
     SAMPLES_LOCAL_TIME = "samples_local_time", Notice, "import", "Samples with local times; the zone was taken from the capture, or from the overlap with it.";
     SAMPLES_NOT_ALIGNED = "samples_not_aligned", Notice, "import", "Samples that could not be placed on the capture's clock: they are shown, not joined.";
