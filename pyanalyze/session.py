@@ -326,7 +326,7 @@ class Session:
             here = pl.col("device_id") == device["device_id"]
             measured = _facts(facts.filter(here), examples.filter(here))
             tenants = self.tenants.filter(here)
-            activity = (measured.get("busy_ns"), measured.get("switch_records"), measured.get("copies"))
+            activity = (measured.get("busy_ns"), measured.get("switch_records"))
             quiet = tenants.is_empty() and not any(fact and fact.value for fact in activity)
             rows = configured.filter(here | pl.col("device_id").is_null())
             (idle if quiet else cases).append(

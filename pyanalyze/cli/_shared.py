@@ -51,7 +51,8 @@ def output_options(formats: tuple[str, ...], default: str = "table") -> Callable
 
 def capture_options(function: _F) -> _F:
     """Add CAPTURE... and the options of every verb that reads captures."""
-    file = click.Path(path_type=Path)
+    # Whether a file can be read is for the readers to say: one message, one exit code for all that cannot.
+    file = click.Path(path_type=Path, readable=False)
     for option in (
         click.option("-q", "--quiet", is_flag=True, help="No progress."),
         click.option("--keep-going", is_flag=True, help="Go on when one of several captures cannot be read."),

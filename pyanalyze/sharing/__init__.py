@@ -1,6 +1,6 @@
 """How was this GPU really shared? Facts in, a verdict with proof, rivals and doubt out."""
 
-from pyanalyze.sharing.classify import Relation, Rival, Verdict, Weighed, judge
+from pyanalyze.sharing.classify import Rival, Verdict, Weighed, judge
 from pyanalyze.sharing.evidence import Case, Configured, Example, Fact, Gap, Observation, observe
 from pyanalyze.sharing.rules import MODES, RULES, Mode, Rule
 
@@ -14,7 +14,6 @@ __all__ = [
     "Gap",
     "Mode",
     "Observation",
-    "Relation",
     "Rival",
     "Rule",
     "Verdict",

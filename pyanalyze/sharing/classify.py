@@ -40,16 +40,6 @@ class Rival:
 
 
 @dataclass(frozen=True)
-class Relation:
-    """How two tenants share the device. ``co_busy_ns``: both had work in flight (nanoseconds); None: unknown."""
-
-    tenants: tuple[int, int]
-    relation: RelationKind
-    confidence: float
-    co_busy_ns: int | None
-
-
-@dataclass(frozen=True)
 class Verdict:
     """The answer to: how was this GPU really shared?
 

@@ -28,7 +28,6 @@ HOW = {
     "mps_control": "echo get_server_list | nvidia-cuda-mps-control; keep /var/log/nvidia-mps/*.log, given as --context",
     "export": "nsys export --type sqlite REPORT.nsys-rep, without leaving out columns",
     "co_run": "record while the workloads run at the same time",
-    "longer": "record longer: at least 20 ms of busy GPU time with repeated kernels",
 }
 
 
