@@ -149,22 +149,30 @@ class Session:
                     how="vertical_relaxed",
                 )
             if name == "quality" and self.extra_quality:
-                text = [pl.col(column).cast(pl.String) for column in ("name", "severity", "source")]
-                rows = [
-                    {
-                        "capture": None,
-                        "name": n,
-                        "severity": "notice",
-                        "source": "import",
-                        "count": 1,
-                        "detail": d,
-                    }
-                    for n, d in self.extra_quality
-                ]
-                frame = frame.with_columns(text)
-                frame = pl.concat([frame, pl.DataFrame(rows, schema=frame.schema)])
+                frame = self._with_extra_quality(frame)
             self._frames[name] = frame
         return self._frames[name]
+
+    def _with_extra_quality(self, quality: pl.DataFrame) -> pl.DataFrame:
+        """Add what was counted on the Python side; what each counter means stands in the core's one list."""
+        import polars as pl
+
+        from pyanalyze import _core
+
+        counters = {counter["name"]: counter for counter in _core.quality_counters()}
+        quality = quality.with_columns(pl.col(column).cast(pl.String) for column in ("name", "severity", "source"))
+        rows = [
+            {
+                "capture": None,
+                "name": name,
+                "severity": counters[name]["severity"],
+                "source": counters[name]["source"],
+                "count": 1,
+                "detail": detail,
+            }
+            for name, detail in self.extra_quality
+        ]
+        return pl.concat([quality, pl.DataFrame(rows, schema=quality.schema)])
 
     def _renamed(self, tenants: pl.DataFrame) -> pl.DataFrame:
         import polars as pl

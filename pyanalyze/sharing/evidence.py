@@ -22,7 +22,6 @@ Basis = Literal["observed", "inferred", "modelled", "sampled", "configured"]
 HOW = {
     "switch_events": "nsys profile --gpuctxsw=true ... (as root; driver r435 or newer)",
     "kernels": "nsys profile -t cuda ...",
-    "gpu_metrics": "nsys profile --gpu-metrics-device=all ...",
     "nvml": "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory --format=csv -l 1 "
     "beside the run, given as --samples",
     "mps_control": "echo get_server_list | nvidia-cuda-mps-control; keep /var/log/nvidia-mps/*.log, given as --context",
@@ -196,7 +195,6 @@ _SQL = {
 
 def _residency(case: Case) -> Iterable[Observation]:
     switches = case.fact("switches_between_tenants")
-    resident = case.fact("resident_tenants")
     share = case.fact("alternation_share")
     turns = (switches or 0) >= t.MIN_ALTERNATIONS and (share or 0) >= t.MIN_ALTERNATION_SHARE
     if turns:
@@ -208,21 +206,13 @@ def _residency(case: Case) -> Iterable[Observation]:
             "alternation",
             f"contexts of different tenants took turns on the engine: {switches:.0f} switches between them{length}",
         )
-    top = case.fact("resident_share_top")
-    slices = case.facts.get("resident_share_top")
-    if (
-        top is not None
-        and slices is not None
-        and resident is not None
-        and top >= t.SOLE_RESIDENT_SHARE
-        and slices.n >= t.MIN_SLICES
-        and not turns
-    ):
+    top = case.facts.get("resident_share_top")
+    if top and top.value is not None and top.value >= t.SOLE_RESIDENT_SHARE and top.n >= t.MIN_SLICES and not turns:
         yield _from_fact(
             case,
             "resident_share_top",
             "sole_resident",
-            f"one tenant held the engine for {100 * top:.1f} % of all recorded residency",
+            f"one tenant held the engine for {100 * top.value:.1f} % of all recorded residency",
         )
     untraced = case.fact("resident_share_untraced")
     if untraced is not None and untraced >= 1 - t.SOLE_RESIDENT_SHARE:
