@@ -58,8 +58,8 @@ docs: $(VENV)/.built ## regenerate docs/schemas.md, docs/troubleshooting.md and 
 pictures: $(VENV)/.built ## take the pictures in docs/images (needs a system Chromium)
 	$(BIN)/python docs/pictures.py
 
-fixtures: $(VENV)/.installed ## rebuild the committed captures in fixtures/captures
-	$(BIN)/python fixtures/build_fixtures.py
+fixtures: $(VENV)/.installed ## rebuild fixtures/captures; or make fixtures SCENARIO=mps SEED=7 OUT=folder
+	$(BIN)/python fixtures/generate.py $(SCENARIO) $(if $(SEED),--seed $(SEED)) $(if $(OUT),--tables -o $(OUT))
 
 bench: $(VENV)/.built ## measure; appends to docs/measurements.jsonl
 	$(BIN)/python tests/bench/run.py
