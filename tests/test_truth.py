@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import generate
 import polars as pl
 import pytest
 
@@ -39,44 +40,125 @@ def test_every_truth_is_looked_at(fixtures: Path) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_mode_is_the_true_one(fixtures: Path, name: str) -> None:
     session, truth = loaded(fixtures, name)
-    assert [verdict.mode for verdict in session.classify()] == [truth["mode"]]
+    (device,) = truth["devices"]
+    # Only kernels were recorded of the hostile one: nobody can say that nobody else was there.
+    expected = "undetermined" if name == "hostile-names" else device["mode"]
+    assert [verdict.mode for verdict in session.classify()] == [expected]
 
 
-@pytest.mark.parametrize("name", ["demo-time-slicing", "exclusive", "node-switches-only", "containers-same-pid"])
-def test_residency_and_charged_time_are_exact(fixtures: Path, name: str) -> None:
-    session, truth = loaded(fixtures, name)
+def recorded(switches: bool) -> list[tuple[str, str]]:
+    """Scenario and capture of every recording of one whole device, with or without exact switch records."""
+    found = []
+    for name in generate.scenario_names():
+        scenario = generate.scenario(name)
+        boards = scenario["board"]
+        if len(boards) > 1 or boards[0].get("mig") or boards[0].get("vgpu"):
+            continue
+        for capture in scenario["capture"]:
+            exact = capture.get("switches") and capture.get("privileged", True) and not capture.get("lost")
+            if bool(exact) is switches and not capture.get("in_container"):
+                found.append((name, capture["name"]))
+    return found
+
+
+def generated(name: str, capture: str) -> tuple[Session, dict[str, Any], dict[str, Any]]:
+    folder = generate.built(name)
+    truth: dict[str, Any] = json.loads((folder / f"{name}.truth.json").read_text(encoding="utf-8"))
+    return pyanalyze.load(folder / f"{capture}.sqlite"), truth, next(c for c in truth["captures"] if c["name"] == capture)
+
+
+@pytest.mark.parametrize(("name", "capture"), recorded(switches=True))
+def test_residency_switches_and_charged_time_are_exact(name: str, capture: str) -> None:
+    """Against the books, to the nanosecond, on every generated recording with all its switch records."""
+    session, truth, recording = generated(name, capture)
+    (device,) = truth["devices"]
+    found = session.residency.sort("start_ns")
+    groups = {tenant["group"]: (tenant["record_pid"], tenant["hw_context"]) for tenant in truth["tenants"]}
+    assert set(found.select("pid", "hw_context").unique().rows()) == set(groups.values())
+    for group, (pid, context) in groups.items():
+        ours = found.filter((pl.col("pid") == pid) & (pl.col("hw_context") == context)).select("start_ns", "end_ns")
+        true = [(start, end) for g, start, end in device["residency"] if g == group]
+        open_end = [(start, end) for start, end in true if end == truth["window"]["end_ns"]]
+        rows = ours.rows()
+        if open_end:
+            # The recording ended in this slice: no record ends it, and only its own work says how long it lasted.
+            start, end = rows.pop()
+            assert start == true.pop()[0]
+            assert end <= open_end[0][1]
+        assert rows == true
+    switches = dict(session.switches.group_by("kind").len().iter_rows())
+    assert switches.get("switch", 0) + switches.get("creation", 0) == device["switches"]["count"]
+    handed_over = session.switches.filter(pl.col("kind").is_in(["switch", "creation"]))
+    assert handed_over["gap_ns"].sum() == device["switches"]["total_gap_ns"]
+    if recording["all_tags"]:
+        assert handed_over["full_ns"].sum() == device["switches"]["total_full_ns"]
+
+    usage = session.tenants.join(session.tenant_usage, on=["tenant_id", "device_id"])
+    traced = {row["pid"]: row for row in usage.iter_rows(named=True) if row["busy_ns"] is not None}
+    assert set(traced) == {tenant["pid"] for tenant in recording["traced"]}
+    names = {tenant["tenant"] for tenant in recording["traced"]}
+    for tenant in truth["tenants"]:
+        if tenant["name"] not in names:
+            continue
+        row = traced[tenant["pid"]]
+        assert row["copy_bytes"] == tenant["copy_bytes"]
+        if recording["graph_launches"]:
+            continue  # a launch of a graph is one interval: the pauses between its kernels cannot be seen
+        assert row["kernels"] == sum(kernel["n"] for kernel in tenant["kernels"].values())
+        assert row["busy_ns"] == tenant["busy_ns"]
+        if name == "mps-outsider" and tenant["mps_client"]:
+            continue  # see test_time_of_an_outsider_is_not_charged_to_mps_clients
+        assert row["charged_ns"] == tenant["charged_ns"]
+
+
+@pytest.mark.xfail(strict=True, reason="the server's residency is not applied to the clients of its group yet")
+def test_time_of_an_outsider_is_not_charged_to_mps_clients() -> None:
+    session, truth, _ = generated("mps-outsider", "mps-outsider")
+    usage = session.tenants.join(session.tenant_usage, on=["tenant_id", "device_id"])
+    charged = {row["pid"]: row["charged_ns"] for row in usage.iter_rows(named=True)}
+    clients = [tenant for tenant in truth["tenants"] if tenant["mps_client"]]
+    assert [charged[tenant["pid"]] for tenant in clients] == [tenant["charged_ns"] for tenant in clients]
+
+
+@pytest.mark.parametrize(("name", "capture"), recorded(switches=False))
+def test_without_switch_records_nothing_is_called_observed_residency(name: str, capture: str) -> None:
+    session, truth, recording = generated(name, capture)
+    if not recording["switches"]:
+        assert session.residency.filter(pl.col("basis") == "observed").is_empty()
+        assert session.report().devices[0].context_switches is None
+    names = {tenant["tenant"] for tenant in recording["traced"]}
+    usage = session.tenants.join(session.tenant_usage, on=["tenant_id", "device_id"])
+    busy = {row["pid"]: row["busy_ns"] for row in usage.iter_rows(named=True) if row["busy_ns"] is not None}
+    if not recording["graph_launches"] and not recording["graph_launches_unseen"]:
+        assert busy == {tenant["pid"]: tenant["busy_ns"] for tenant in truth["tenants"] if tenant["name"] in names}
+
+
+def test_three_captures_of_one_gpu_are_one_picture(fixtures: Path) -> None:
+    """The node's switch records and two exports with pid 1 in both: residency, charged time and names go together."""
+    session, truth = loaded(fixtures, "containers-same-pid")
     usage = session.tenants.join(session.tenant_usage, on=["tenant_id", "device_id"])
     found = {row["host_pid"]: row for row in usage.iter_rows(named=True)}
     assert set(found) == {tenant["host_pid"] for tenant in truth["tenants"]}
     for tenant in truth["tenants"]:
         row = found[tenant["host_pid"]]
-        assert row["resident_ns"] == tenant["resident_ns"]
-        if tenant["traced"]:
-            assert (row["busy_ns"], row["charged_ns"]) == (tenant["busy_ns"], tenant["charged_ns"])
-            assert row["kernels"] == sum(kernel["n"] for kernel in tenant["kernels"].values())
-            assert row["copy_bytes"] == tenant["copy_bytes"]
-        else:
-            assert row["busy_ns"] is None, "kernels that were not traced are not known, which is not zero"
+        assert row["pid"] == 1
+        assert (row["resident_ns"], row["busy_ns"], row["charged_ns"]) == (
+            tenant["resident_ns"],
+            tenant["busy_ns"],
+            tenant["charged_ns"],
+        )
 
 
-@pytest.mark.parametrize("name", ["demo-time-slicing", "node-switches-only", "containers-same-pid"])
-def test_switches_and_slices_are_exact(fixtures: Path, name: str) -> None:
-    session, truth = loaded(fixtures, name)
-    switches = session.report().devices[0].context_switches
-    assert switches is not None
-    assert switches.count + switches.context_creations == truth["switches"]["count"]
-    assert switches.dropped == 0
-    if "median_full_cost_ns" in truth["switches"]:
-        assert switches.cost_kind == "full"
-        assert switches.median_cost_ns == truth["switches"]["median_full_cost_ns"]
-        assert sum(switches.endings.values()) == session.residency["complete"].sum()
-    else:
-        assert switches.cost_kind == "gap"
-        assert switches.median_cost_ns == truth["switches"]["median_gap_ns"]
-        assert switches.total_cost_ns == truth["switches"]["total_gap_ns"]
-    slices = session.residency.filter("complete")
-    # The last slice may end with the recording: the books count it, no record ends it.
-    assert truth["slices"]["count"] - slices.height in (0, 1)
+def test_the_first_screen_says_switches_and_slices_as_they_were(fixtures: Path) -> None:
+    for name, kind in (("demo-time-slicing", "gap"), ("node-switches-only", "full")):
+        session, truth = loaded(fixtures, name)
+        true = truth["devices"][0]["switches"]
+        switches = session.report().devices[0].context_switches
+        assert switches is not None
+        assert switches.count + switches.context_creations == true["count"]
+        assert switches.dropped == 0
+        if kind == "full" and not switches.context_creations:
+            assert switches.median_cost_ns == true["median_full_ns"]
 
 
 def test_charged_time_conserves_to_the_nanosecond(fixtures: Path) -> None:
@@ -101,7 +183,7 @@ def test_lost_records_are_reported_not_invented(fixtures: Path) -> None:
     names = set(session.quality["name"].cast(pl.String))
     assert {"switch_events_lost", "switch_repeated_start", "switch_unprivileged"} <= names
     slices = session.residency
-    assert slices.filter("complete").height < truth["slices"]["count"]
+    assert slices.filter("complete").height < truth["devices"][0]["slices"]["count"]
     assert "other users" in session.tenants["name"].to_list()
     overlapping = slices.sort("start_ns").filter(pl.col("start_ns") < pl.col("end_ns").shift(1))
     assert overlapping.is_empty(), "one engine holds one context"

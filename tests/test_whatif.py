@@ -7,54 +7,45 @@ import json
 from pathlib import Path
 from typing import Any
 
+import generate
 import polars as pl
 import pytest
-from build_fixtures import EPOCH_NS, MS, US, kernel, numbered
-from export import Capture, Gpu
-from simulation import KernelSpec, Simulation, Tenant
 
 import pyanalyze
 from pyanalyze.advice import SideBySide, advise
 from pyanalyze.sharing import Case, judge
 
-
-def rounds(specs: list[KernelSpec], n: int, *, ahead: int, think_ns: int) -> Any:
-    """The same work however long it takes: `n` rounds of `specs`, `ahead` of them queued."""
-
-    def program(_tenant: Tenant, _rng: Any) -> Any:
-        yield ("until", 10 * MS)
-        pending: list[Any] = []
-        for _ in range(n):
-            operations = []
-            for spec in specs:
-                operations.append((yield ("launch", 13, spec)))
-            pending.append(operations)
-            if len(pending) > ahead:
-                yield ("wait", pending.pop(0))
-            if think_ns:
-                yield ("sleep", think_ns)
-        for operations in pending:
-            yield ("wait", operations)
-
-    return program
-
-
-def tenants() -> list[Tenant]:
-    """One that keeps the device busy and one that thinks 3 ms after every 2 ms of work, for about as long."""
-    train = rounds([kernel("train", 1_500 * US), kernel("update", 500 * US)], 150, ahead=2, think_ns=0)
-    serve = rounds([kernel("serve", 2_000 * US)], 60, ahead=0, think_ns=3 * MS)
-    return [Tenant("train", 41_001, 801, train), Tenant("serve", 41_002, 802, serve, group=1)]
+# One that keeps the device busy and one that thinks 3 ms after every 2 ms of work, for about as long.
+BOTH = """
+description = "train is always busy, serve thinks between its requests"
+family = "test"
+duration_ms = 2000
+[[board]]
+model = "NVIDIA A100-SXM4-40GB"
+mode = "time-slicing"
+slicing = { slice_us = 2100 }
+[kernel]
+train = { us = 1500, fill = 1, block = 256 }
+update = { us = 500, fill = 1, block = 256 }
+serve = { us = 2000, fill = 1, block = 256 }
+[[tenant]]
+name = "train"
+work = [{ from_ms = 15, units = 150, ahead = 2, steps = ["13 train", "13 update"] }]
+[[tenant]]
+name = "serve"
+work = [{ from_ms = 15, units = 60, think_us = 3000, steps = ["13 serve"] }]
+[[capture]]
+name = "both"
+switches = true
+"""
 
 
-def elapsed_ns(tenant: Tenant) -> int:
-    return max(op.end for op in tenant.kernels()) - min(op.start for op in tenant.kernels())
-
-
-def simulated(which: list[Tenant], path: Path) -> list[int]:
-    simulation = Simulation(which, seed=5, end_ns=2_000 * MS).run()
-    processes = tuple((tenant.pid, tenant.name) for tenant in which)
-    Capture(Gpu(), simulation.end_ns, EPOCH_NS, which, processes, numbered(simulation.records)).write(path)
-    return [elapsed_ns(tenant) for tenant in which]
+def simulated(folder: Path) -> list[dict[str, Any]]:
+    """The tenants of the truth, in the order of the scenario; the capture is ``both.sqlite``."""
+    (folder / "both.toml").write_text(BOTH)
+    generate.generate([folder / "both.toml"], folder, 5)
+    tenants: list[dict[str, Any]] = json.loads((folder / "both.truth.json").read_text())["tenants"]
+    return tenants
 
 
 def modelled(path: Path, scenario: str) -> list[dict[str, Any]]:
@@ -63,21 +54,20 @@ def modelled(path: Path, scenario: str) -> list[dict[str, Any]]:
 
 
 def test_from_turns_to_alone(tmp_path: Path) -> None:
-    """A capture of both by turns says what each takes alone; two more simulations know it."""
-    together = simulated(tenants(), tmp_path / "both.sqlite")
-    alone = [simulated([tenant], tmp_path / f"{tenant.name}.sqlite")[0] for tenant in tenants()]
+    """A capture of both by turns says what each takes alone; the truth has run each alone."""
+    elapsed = [tenant["slowdown"]["elapsed"] for tenant in simulated(tmp_path)]
     found = modelled(tmp_path / "both.sqlite", "exclusive")
     again = modelled(tmp_path / "both.sqlite", "time-sliced")
     # One that only works is known well. Of one that thinks, nothing says how much of the other's turn before its next
     # request it waited: the estimate takes all of it for waiting, so alone it comes out too short.
-    for row, turns, truth, shared, error in zip(found, again, alone, together, (0.01, 0.25), strict=True):
-        # The simulation draws every kernel's length: two runs differ by less than 0.2 %.
-        assert row["elapsed_low_ns"] <= 1.002 * truth
-        assert truth <= 1.002 * row["elapsed_high_ns"]
-        assert row["elapsed_ns"] == pytest.approx(truth, rel=error)
-        assert turns["elapsed_low_ns"] <= shared <= turns["elapsed_high_ns"]
-        assert turns["elapsed_ns"] == pytest.approx(shared, rel=error)
-        assert turns["slowdown_low"] <= 1.002 * shared / truth <= 1.002 * turns["slowdown_high"]
+    for row, turns, truth, error in zip(found, again, elapsed, (0.01, 0.25), strict=True):
+        # The truth begins with the first launch call, the model with the first kernel.
+        assert row["elapsed_low_ns"] <= 1.002 * truth["alone_ns"]
+        assert truth["alone_ns"] <= 1.002 * row["elapsed_high_ns"]
+        assert row["elapsed_ns"] == pytest.approx(truth["alone_ns"], rel=error)
+        assert turns["elapsed_low_ns"] <= truth["shared_ns"] <= turns["elapsed_high_ns"]
+        assert turns["elapsed_ns"] == pytest.approx(truth["shared_ns"], rel=error)
+        assert turns["slowdown_low"] <= 1.002 * truth["ratio"] <= 1.002 * turns["slowdown_high"]
 
 
 def test_the_demo_does_not_contradict_its_books(fixtures: Path) -> None:
@@ -86,13 +76,9 @@ def test_the_demo_does_not_contradict_its_books(fixtures: Path) -> None:
     rows = session.whatif().filter(pl.col("scenario") == "exclusive").join(session.tenants, on="tenant_id")
     for tenant in truth["tenants"][:2]:
         row = rows.row(by_predicate=pl.col("pid") == tenant["pid"], named=True)
-        # Four kernels a round; the first three are a chain, the fourth runs beside them.
-        works = [kernel["work_ns"] for kernel in tenant["kernels"].values()]
-        assert row["elapsed_low_ns"] == pytest.approx(sum(works[:3]), rel=0.02)
         assert row["busy_ns"] == pytest.approx(tenant["charged_ns"], rel=0.05)
-        if tenant["name"] == "A":
-            # Alone it took 48 rounds of its 119 in 200 ms; between its two phases it had nothing to do for 120 ms.
-            assert row["elapsed_ns"] == pytest.approx(119 / 48 * 200 * MS + 120 * MS, rel=0.05)
+        # The books sum its phases; between them it had nothing to do.
+        assert row["elapsed_low_ns"] <= tenant["slowdown"]["elapsed"]["alone_ns"] + 150_000_000
     shared = session.whatif().filter(pl.col("scenario") != "exclusive")
     assert shared["elapsed_ns"].null_count() == shared.height == 6, "what the third one ran is not known"
     assert all("not traced" in detail for detail in shared["detail"])
@@ -105,7 +91,7 @@ def test_slices_that_cannot_be_are_refused(fixtures: Path) -> None:
 
 
 def test_the_advice_shows_what_was_modelled(tmp_path: Path) -> None:
-    simulated(tenants(), tmp_path / "both.sqlite")
+    simulated(tmp_path)
     device = pyanalyze.load(tmp_path / "both.sqlite").report().devices[0]
     action = next((a for a in device.advice if "MPS" in a.action), None)
     verdict = judge(Case(0, "NVIDIA A100", None, None, None, (8, 0), 108, {}, (), {}, ("app",)))

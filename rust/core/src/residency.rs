@@ -537,6 +537,9 @@ impl Fold for Residency {
                     slice.complete = false;
                 }
             }
+            let torn = |slice: &Slice| holds_gap(gaps, *device, slice.start_ns, slice.end_ns);
+            let slices = std::mem::take(&mut engine.slices);
+            engine.slices = cut_torn_slices(slices, torn, &mut engine.broken_ns);
             engine.slices.sort_by_key(|s| (s.start_ns, s.end_ns, s.hw_context));
             engine.broken_ns.sort_unstable();
         }
@@ -569,6 +572,29 @@ impl Fold for Residency {
             quality: self.quality,
         })
     }
+}
+
+/// A slice between whose ends records are missing may hide that the context left and came back. Of one that is far
+/// longer than what its device shows elsewhere only a usual slice at either end is kept: time that no record supports
+/// is unknown, not residency.
+fn cut_torn_slices(
+    slices: Vec<Slice>,
+    torn: impl Fn(&Slice) -> bool,
+    broken_ns: &mut Vec<i64>,
+) -> Vec<Slice> {
+    let whole = slices.iter().filter(|s| s.complete && s.dur_ns() > CREATION_SLICE_NS).map(Slice::dur_ns);
+    let Some(usual_ns) = crate::statistics::median_ns(&whole.collect::<Vec<_>>()) else { return slices };
+    let mut cut = |slice: Slice| {
+        if slice.complete || !torn(&slice) || slice.dur_ns() < usual_ns.saturating_mul(2) {
+            return vec![slice];
+        }
+        let first =
+            Slice { end_ns: slice.start_ns.saturating_add(usual_ns), running_end_ns: None, ..slice.clone() };
+        let last = Slice { start_ns: slice.end_ns.saturating_sub(usual_ns), running_start_ns: None, ..slice };
+        broken_ns.push(first.end_ns);
+        vec![Slice { observed: false, ..first }, Slice { observed: false, ..last }]
+    };
+    slices.into_iter().flat_map(&mut cut).collect()
 }
 
 /// Do records that are missing lie between these two records?
@@ -838,6 +864,24 @@ mod tests {
         assert_eq!(slices.iter().map(|s| s.complete).collect::<Vec<_>>(), [true, true, true, false]);
         assert_eq!(kinds(&switches), ["switch", "lost-records", "switch"]);
         assert_eq!(quality.count(quality::SWITCH_EVENTS_LOST), 5);
+    }
+
+    #[test]
+    fn a_slice_around_lost_records_does_not_hide_that_somebody_else_was_there() {
+        // A |0==2000|  B |2040==4040|  A |4080===?   (4 records lost)   ?===10400|  B |10440==12440|
+        let (slices, switches, _) = run(&events(&[
+            (0, 8, A, 0),
+            (2000, 7, A, 1),
+            (2040, 8, B, 2),
+            (4040, 7, B, 3),
+            (4080, 8, A, 4),
+            (10400, 7, A, 9),
+            (10440, 8, B, 10),
+            (12440, 7, B, 11),
+        ]));
+        let a: Vec<_> = slices.iter().filter(|s| s.hw_context == A).map(|s| (us(s), s.complete)).collect();
+        assert_eq!(a, [((A, 0, 2000), true), ((A, 4080, 6080), false), ((A, 8400, 10400), false)]);
+        assert_eq!(kinds(&switches), ["switch", "switch", "lost-records", "switch"]);
     }
 
     #[test]
