@@ -33,7 +33,7 @@ name = "train"
 work = [{ from_ms = 15, units = 150, ahead = 2, steps = ["13 train", "13 update"] }]
 [[tenant]]
 name = "serve"
-work = [{ from_ms = 15, units = 60, think_us = 3000, steps = ["13 serve"] }]
+work = [{ from_ms = 15, units = 60, think_us = 3000, steps = ["13 serve", "sync"] }]
 [[capture]]
 name = "both"
 switches = true
@@ -60,7 +60,8 @@ def test_from_turns_to_alone(tmp_path: Path) -> None:
     again = modelled(tmp_path / "both.sqlite", "time-sliced")
     # One that only works is known well. Of one that thinks, nothing says how much of the other's turn before its next
     # request it waited: the estimate takes all of it for waiting, so alone it comes out too short.
-    for row, turns, truth, error in zip(found, again, elapsed, (0.01, 0.25), strict=True):
+    # Both come out too long by the state that is saved and restored inside residency, 55 us of each slice here.
+    for row, turns, truth, error in zip(found, again, elapsed, (0.03, 0.25), strict=True):
         # The truth begins with the first launch call, the model with the first kernel.
         assert row["elapsed_low_ns"] <= 1.002 * truth["alone_ns"]
         assert truth["alone_ns"] <= 1.002 * row["elapsed_high_ns"]

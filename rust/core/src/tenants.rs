@@ -138,6 +138,18 @@ impl Union {
         &self.spans
     }
 
+    /// How often the union begins and ends between `start` and `end`.
+    #[must_use]
+    pub fn edges_inside(&self, start: i64, end: i64) -> usize {
+        if start >= end {
+            return 0;
+        }
+        let count = |until: i64| {
+            self.spans.partition_point(|s| s.0 <= until) + self.spans.partition_point(|s| s.1 <= until)
+        };
+        count(end.saturating_sub(1)).saturating_sub(count(start))
+    }
+
     /// Time covered before `time`.
     fn until_ns(&self, time: i64) -> i64 {
         let next = self.spans.partition_point(|s| s.0 < time);
