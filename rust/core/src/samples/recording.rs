@@ -10,7 +10,9 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use super::{tidy, Lines, Reader, Reading, SampleClock, Samples, Subject, Time};
+use super::metric::{tidy, Reading};
+use super::time::Time;
+use super::{Lines, Reader, SampleClock, Samples, Subject};
 use crate::error::Result;
 
 pub(super) const READER: Reader =
