@@ -140,7 +140,7 @@ mod tests {
         let message = read_text(error.as_bytes()).0.unwrap_err().to_string();
         assert!(message.contains("too many points"), "{message}");
         for cut in [moment.len() - 1, moment.len() / 2] {
-            assert!(read_text(moment[..cut].as_bytes()).0.is_err());
+            assert!(read_text(&moment.as_bytes()[..cut]).0.is_err());
         }
         assert!(read_text(br#"{"status":"success","data":{"resultType":"matrix","result":7}}"#).0.is_err());
     }

@@ -103,7 +103,7 @@ fn parse(text: &str) -> Option<Log> {
             Event::GeneralRef(entity) => match entity.resolve_char_ref().ok()? {
                 Some(c) => value.push(c),
                 None => {
-                    value.push_str(quick_xml::escape::resolve_predefined_entity(&entity.xml10_content())?)
+                    value.push_str(quick_xml::escape::resolve_predefined_entity(&entity.xml10_content())?);
                 }
             },
             Event::End(_) => {
