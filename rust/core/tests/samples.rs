@@ -2,6 +2,8 @@
 //!
 //! `fixtures/samples/` holds two moments of one GPU with one process, written by hand in every format.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::print_stdout)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
