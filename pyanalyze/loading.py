@@ -51,10 +51,11 @@ def load(
         One or more nsys SQLite exports (`.sqlite`), directories of them, or `.nsys-rep` files (exported through the
         `nsys` on PATH into a cache). Several captures are put on one clock, that of the first.
     samples
-        `nvidia-smi` CSV and the like, taken beside the captures; the format is sniffed. A file that no reader
-        knows becomes a row in `session.quality`.
+        Output of nvidia-smi, DCGM, dcgm-exporter, Prometheus or `pyanalyze record`, taken beside the captures; the
+        format is sniffed. A file that no reader knows becomes a row in `session.quality`.
     context
-        The configured side: `nvidia-smi -L`, MPS logs; the format is sniffed.
+        The configured side: `nvidia-smi -L`, MPS logs and answers, `kubectl -o json`, device-plugin and mig-parted
+        YAML (:data:`pyanalyze.context.READERS`); the format is sniffed.
     tenants
         Names for processes: ``{"service": 4711}``; the pid as the capture has it, or the host's.
     tables
@@ -130,6 +131,11 @@ def load(
             configured.append(read_context(Path(file)))
         except SamplesUnreadable as error:
             quality.append(("samples_unread", str(error)))
+    if configured:
+        from pyanalyze.context import place_context
+        from pyanalyze.tables import to_frame
+
+        configured = place_context(configured, to_frame(joined["devices"]))
     reconstructed = _core.reconstruct(joined, progress)
     return Session(
         paths=tuple(kept),

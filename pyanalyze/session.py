@@ -325,6 +325,8 @@ class Session:
         """
         import polars as pl
 
+        from pyanalyze.context import names_gpu
+
         facts = self.facts
         examples = self.fact_examples
         configured = self.configured
@@ -350,6 +352,7 @@ class Session:
                     configured=[
                         Configured(str(r["source"]), str(r["key"]), r["value"], r["pid"])
                         for r in rows.iter_rows(named=True)
+                        if r["device_id"] is not None or not names_gpu(r["value"])
                     ],
                     sources=self._source_states(),
                     tenants=tenants["name"].to_list(),

@@ -380,7 +380,7 @@ def _set_up(case: Case) -> Iterable[Observation]:
         yield _plain("mps_daemon", f"an MPS daemon ran while recording ({daemon.source})")
     server = case.setting("mps_client")
     if server is not None:
-        yield _plain("mps_client_connected", "the MPS log shows clients connecting")
+        yield _plain("mps_client_connected", "an MPS log or answer shows clients connected")
     for key, name in (
         ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "mps_percentage"),
         ("CUDA_MPS_SM_PARTITION", "mps_sm_partition"),
