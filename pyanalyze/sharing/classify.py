@@ -212,8 +212,13 @@ def _basis(evidence: Sequence[Weighed], mode: Mode) -> Basis:
 
 def _configured(case: Case) -> Mode | None:
     """What was intended, as far as anything says so. A missing variable never means that nothing was set."""
+    offered = _offered(case)
     if case.mig_profile is not None:
-        return "mig+mps" if case.has("mps_daemon") else "mig-shared-ci" if "c." in case.mig_profile else "mig"
+        if case.has("mps_daemon") or offered == "mps":
+            return "mig+mps"
+        if offered == "time-slicing":
+            return "mig+time-slicing"
+        return "mig-shared-ci" if "c." in case.mig_profile else "mig"
     if case.vgpu_profile is not None:
         return "vgpu-mig" if case.has("vgpu_mig_name") else "vgpu-time-sliced"
     if case.has("mps_sm_partition"):
@@ -224,7 +229,16 @@ def _configured(case: Case) -> Mode | None:
         return "mps-partitioned" if case.has("mps_percentage") else "mps"
     if case.has("software_limiter"):
         return "software-limited"
-    return None
+    return offered
+
+
+def _offered(case: Case) -> Literal["mps", "time-slicing"] | None:
+    """How Kubernetes offers the GPU to several, where everything that was attached says the same."""
+    rows = (row.value.split() for row in case.configured if row.key == "k8s_sharing")
+    strategies = {word for words in rows for word in words if word.startswith("strategy=")}
+    if strategies == {"strategy=mps"}:
+        return "mps"
+    return "time-slicing" if strategies == {"strategy=time-slicing"} else None
 
 
 def _agrees(configured: Mode | None, mode: Mode) -> bool | None:
@@ -233,7 +247,8 @@ def _agrees(configured: Mode | None, mode: Mode) -> bool | None:
     if configured == mode:
         return True
     # One tenant alone does not contradict a configuration for several.
-    return None if mode in ("exclusive", "streams") and configured.startswith("mps") else False
+    alone = mode in ("exclusive", "streams") and configured.startswith(("mps", "time-slicing"))
+    return None if alone or (mode == "mig" and configured in ("mig+mps", "mig+time-slicing")) else False
 
 
 def _why_not(mode: Mode, case: Case) -> str:
