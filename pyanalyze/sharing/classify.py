@@ -104,7 +104,13 @@ def judge(case: Case) -> Verdict:
     >>> judge(case).mode
     'undetermined'
     """
-    case = replace(case, observations=observe(case))
+    found = observe(case)
+    if not case.captured:
+        # Samples alone: what they say of the device's name is a reading as well, but nothing was observed.
+        found = {
+            name: replace(seen, basis="sampled") if seen.basis == "observed" else seen for name, seen in found.items()
+        }
+    case = replace(case, observations=found)
     scores = {rule.mode: _score(rule, case) for rule in RULES}
     posterior = _softmax(scores)
     ranked = sorted(posterior, key=lambda mode: -posterior[mode])
@@ -113,9 +119,12 @@ def judge(case: Case) -> Verdict:
     apart = _never_together(case)
     if apart is not None:
         missing.append(apart)
-    if not _active(case):
-        # An idle GPU has no mode and no rivals, whatever is configured.
+    if not case.observations if not case.captured else not _active(case):
+        # An idle GPU has no mode and no rivals, whatever is configured; nor has one of which nothing was sampled.
         posterior = dict.fromkeys(posterior, 0.0)
+    elif not case.captured and not _told(case, best):
+        # A list of processes says who was there, not that they ran, nor that nobody else did.
+        posterior = {mode: min(value, t.MIN_CONFIDENCE - 0.01) for mode, value in posterior.items()}
     elif apart is not None:
         # What would decide did not happen: no configuration makes up for it.
         posterior = {mode: min(value, t.MIN_CONFIDENCE - 0.01) for mode, value in posterior.items()}
@@ -126,7 +135,7 @@ def judge(case: Case) -> Verdict:
     evidence = tuple(_weighed(observation, best, possible) for observation in case.observations.values())
     evidence = tuple(sorted((w for w in evidence if w.supports or w.against), key=lambda w: -abs(w.weight)))
     configured = _configured(case)
-    basis = _basis(evidence, best) if decided else "inferred"
+    basis = _basis(evidence, best) if decided else "inferred" if case.captured else "sampled"
     most = t.MAX_CONFIDENCE_INFERRED if basis == "inferred" else t.MAX_CONFIDENCE
     return Verdict(
         device_id=case.device_id,
@@ -177,6 +186,12 @@ def _active(case: Case) -> bool:
     """Whether anything ran: an idle GPU has no sharing mode."""
     busy = case.fact("busy_ns") or 0
     return busy > 0 or bool(case.fact("switch_records")) or bool(case.tenants)
+
+
+def _told(case: Case, mode: Mode) -> bool:
+    """Whether one sample or setting alone says that it was this mode."""
+    rule = next(rule for rule in RULES if rule.mode == mode)
+    return any(weight >= t.STRONG and case.has(name) for name, (weight, _) in rule.weights.items())
 
 
 def _never_together(case: Case) -> Gap | None:
@@ -263,6 +278,9 @@ def _summary(
     case: Case, mode: Mode, best: Mode, posterior: float, evidence: Sequence[Weighed], missing: Sequence[Gap]
 ) -> str:
     if mode == "undetermined":
+        if not case.captured:
+            lead = "No capture: samples cannot show who held the GPU or who ran beside whom."
+            return f"{lead} Nearest is {best} at {posterior:.2f}." if evidence else lead
         if not _active(case):
             return "Nothing ran on this GPU in the capture, so it has no sharing mode."
         lead = f"The evidence does not decide; nearest is {best} at {posterior:.2f}."

@@ -114,6 +114,8 @@ class Case:
     pids_known: bool = True
     #: processes that NVML samples list on this device: (pid, name, type); None without such samples
     nvml_processes: Sequence[tuple[int, str, str | None]] | None = None
+    #: whether there was a capture; samples alone observe nothing, and no activity in them is no idle GPU
+    captured: bool = True
     observations: Mapping[str, Observation] = field(default_factory=dict)
 
     def fact(self, name: str) -> float | None:

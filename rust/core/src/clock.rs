@@ -135,7 +135,7 @@ fn place(first: &Face, other: &Face) -> Clock {
     }
 }
 
-fn replace(
+pub(crate) fn replace(
     table: &'static Table,
     batch: &RecordBatch,
     changes: Vec<(&str, ArrayRef)>,

@@ -12,6 +12,7 @@
 //! (`metric.rs`), columns that a user asked for by name are checked against `is_secret`, and of a process
 //! only its name is kept.
 
+mod alone;
 mod dcgm_csv;
 mod dcgm_exporter;
 mod dcgmi_dmon;
@@ -39,6 +40,7 @@ use crate::quality::{self, Quality};
 use crate::schema::{Builder, NVML_SAMPLES};
 use crate::watch::Watch;
 
+pub use alone::{session, PRODUCT};
 use metric::{Covers, Reading};
 use time::Time;
 
