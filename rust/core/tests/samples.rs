@@ -117,6 +117,7 @@ const FIXTURES: &[(&str, &str, &[&str], bool, bool)] = &[
     ("dcgmi-dmon.txt", "dcgmi-dmon", DCGM, false, false),
     ("compute-apps.csv", "nvidia-smi-query-compute-apps", &[], true, true),
     ("pmon.txt", "nvidia-smi-pmon", &[], true, true),
+    ("terminal.txt", "terminal", DMON, true, true),
 ];
 
 fn fixtures() -> Vec<PathBuf> {
@@ -216,7 +217,7 @@ fn a_file_of_one_format_is_claimed_by_no_other() {
         assert_eq!(claimed(&text.replace('\n', "\r\n")), [expected], "{name}");
         pairs += READERS.len();
     }
-    assert_eq!(pairs, 12 * 11);
+    assert_eq!(pairs, 13 * 12);
     for other in
         ["", "{}", "[]", "#", "# gpu", "a,b,c\n1,2,3\n", "<html></html>", "<?xml?>\n<a/>\n", "#Entity\nID\n"]
     {
@@ -352,6 +353,12 @@ fn every_real_file_reads() {
             count(format(&table));
             continue;
         }
+        // The whole capture is read as its outputs one by one.
+        let (whole, quality) = read_file(path);
+        assert_eq!(format(&whole), "terminal", "{name}");
+        assert_eq!(quality.count(quality::ROWS_SKIPPED), 0, "{name}");
+        count("terminal".to_owned());
+        let mut parts = 0;
         for (title, body) in sections(&std::fs::read_to_string(path).unwrap()) {
             let kinds =
                 ["query-gpu (csv", "query-compute-apps (per", "pmon (per", "dmon (per", ":: query (-q)"];
@@ -383,7 +390,9 @@ fn every_real_file_reads() {
                 assert_eq!(quality.count(quality::SAMPLES_UNAVAILABLE), 30);
             }
             count(expected[0].to_owned());
+            parts += found.len();
         }
+        assert_eq!(whole.num_rows(), parts, "{name}");
     }
     assert_eq!(files.len(), 34);
     let counted: Vec<(&str, usize)> = seen.iter().map(|(name, n)| (name.as_str(), *n)).collect();
@@ -396,6 +405,7 @@ fn every_real_file_reads() {
         ("nvidia-smi-query-gpu", 6 + 10),
         ("nvidia-smi-query-text", 10),
         ("nvidia-smi-query-xml", 9),
+        ("terminal", 5),
     ];
     assert_eq!(counted, expected);
 }

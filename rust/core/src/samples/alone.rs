@@ -136,8 +136,10 @@ const IN_A_SESSION: &[&str] = &[
     "switch_events",
 ];
 
-/// The device of every row, and what is known of each device.
-fn devices_of(columns: &Columns<'_>) -> Result<(Vec<Option<Key>>, BTreeMap<Key, Known>)> {
+/// The device of every row (none: no single GPU is named), and what is known of each device.
+type Named = (Vec<Option<Key>>, BTreeMap<Key, Known>);
+
+fn devices_of(columns: &Columns<'_>) -> Result<Named> {
     let (index, gi, ci) = (columns.u32("gpu_index")?, columns.u32("mig_gi")?, columns.u32("mig_ci")?);
     let (uuid, name, text) = (columns.text("gpu_uuid")?, columns.text("gpu_name")?, columns.text("text")?);
     let (metric, entity) = (columns.names("metric")?, columns.names("entity")?);
@@ -150,7 +152,7 @@ fn devices_of(columns: &Columns<'_>) -> Result<(Vec<Option<Key>>, BTreeMap<Key, 
             index_of.entry(uuid.to_owned()).or_insert(index);
         }
     }
-    let (mut keys, mut known): (Vec<Option<Key>>, BTreeMap<Key, Known>) = Default::default();
+    let (mut keys, mut known): Named = Default::default();
     for row in 0..columns.rows() {
         let own = text_at(uuid, row).map(str::to_owned);
         let uuid = own.clone().or_else(|| uuid_of.get(&at(index, row)?).cloned());

@@ -11,7 +11,7 @@ use crate::error::Result;
 pub(super) const READER: Reader = Reader { name: "dcgmi-dmon", clock: SampleClock::None, sniff, read };
 
 fn sniff(head: &[String]) -> bool {
-    head.iter().any(|line| header(line).is_some())
+    head.first().is_some_and(|line| header(line).is_some())
 }
 
 /// The tags of a heading: `#Entity  GRACT  SMACT`, `# Entity ...`.
@@ -33,8 +33,8 @@ fn read(lines: &mut Lines<'_>, samples: &mut Samples) -> Result<()> {
             metrics = tags.into_iter().map(metric).collect();
             continue;
         }
-        // The second heading line is `ID`; before the first there is only what the shell said.
-        if metrics.is_empty() || line.split_whitespace().next() == Some("ID") || line.starts_with('#') {
+        // The second heading line is `ID`, with units in newer versions.
+        if line.split_whitespace().next() == Some("ID") || line.starts_with('#') {
             continue;
         }
         let Some((subject, cells)) = row(&line).filter(|(_, cells)| cells.len() == metrics.len()) else {

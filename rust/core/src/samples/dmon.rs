@@ -13,7 +13,7 @@ pub(super) const READER: Reader =
     Reader { name: "nvidia-smi-dmon", clock: SampleClock::LocalOrNone, sniff, read };
 
 fn sniff(head: &[String]) -> bool {
-    head.iter().find(|line| line.starts_with('#')).is_some_and(|line| header(line).is_some())
+    head.first().is_some_and(|line| header(line).is_some())
 }
 
 /// The column names of a header line: `# gpu pwr gtemp ...`, `#Date Time gpu ...`. With a pid it is pmon.
@@ -43,10 +43,6 @@ fn read(lines: &mut Lines<'_>, samples: &mut Samples) -> Result<()> {
             } else if let Some(found) = units(&line) {
                 heads = found;
             }
-            continue;
-        }
-        // What stands before the first header is the shell's, or another program's.
-        if names.is_empty() {
             continue;
         }
         let Some((subject, readings)) = row(&names, &heads, &line) else {
@@ -166,8 +162,7 @@ mod tests {
 
     #[test]
     fn under_mig_a_dash_is_no_zero_and_headers_repeat() {
-        let text = "$ nvidia-smi dmon
-# gpu    pwr     sm
+        let text = "# gpu    pwr     sm
 # Idx      W      %
     0    438      -
 # gpu    pwr     sm

@@ -26,6 +26,7 @@ mod query_text;
 mod query_tree;
 mod query_xml;
 mod recording;
+mod terminal;
 mod time;
 
 use std::collections::{BTreeMap, HashMap};
@@ -92,6 +93,7 @@ pub const READERS: &[Reader] = &[
     dcgm_exporter::READER,
     prometheus_json::READER,
     recording::READER,
+    terminal::READER,
 ];
 
 /// Reads a samples file of any known format into the `nvml_samples` table.

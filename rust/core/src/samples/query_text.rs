@@ -16,7 +16,7 @@ fn is_title(line: &str) -> bool {
 }
 
 fn sniff(head: &[String]) -> bool {
-    head.iter().any(|line| is_title(line))
+    head.first().is_some_and(|line| is_title(line))
 }
 
 fn read(lines: &mut Lines<'_>, samples: &mut Samples) -> Result<()> {

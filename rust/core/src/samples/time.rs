@@ -46,11 +46,45 @@ pub(super) fn time_of_day(text: &str) -> Option<i64> {
 }
 
 /// `YYYY/MM/DD HH:MM:SS.mmm` (local), the same with dashes, `T` and a zone (UTC), or a UNIX time.
+///
+/// Files that went through a spreadsheet or another tool have the time of their country: `DD.MM.YYYY` and
+/// `MM/DD/YYYY ... AM|PM` can be told apart from it, day and month without such a mark cannot.
 pub(super) fn parse_time(text: &str) -> Option<Time> {
     let text = text.trim();
     if let Some(time) = unix_time(text) {
         return Some(Time::Utc(time));
     }
+    localised(text).or_else(|| parse_ctime(text)).or_else(|| parse_iso(text))
+}
+
+/// `20.06.2026 17:05:19` and `6/20/2026 5:05:19 PM`.
+fn localised(text: &str) -> Option<Time> {
+    let mut words = text.split_whitespace();
+    let (date, clock, mark) = (words.next()?, words.next()?, words.next());
+    let numbers = |separator| {
+        let mut parts = date.split(separator).map(whole);
+        let found = (parts.next()??, parts.next()??, parts.next()??);
+        parts.next().is_none().then_some(found)
+    };
+    let time = time_of_day(clock)?;
+    let (day, time) = match mark {
+        None => {
+            let (day, month, year) = numbers('.')?;
+            (days(year, month, day)?, time)
+        }
+        Some(mark @ ("AM" | "PM" | "am" | "pm")) => {
+            let (month, day, year) = numbers('/')?;
+            const HALF_DAY_NS: i64 = 12 * 3600 * 1_000_000_000;
+            // 12 AM is midnight, 12 PM is noon.
+            let afternoon = if mark.eq_ignore_ascii_case("pm") { HALF_DAY_NS } else { 0 };
+            (days(year, month, day)?, time.checked_rem(HALF_DAY_NS)? + afternoon)
+        }
+        Some(_) => return None,
+    };
+    words.next().is_none().then_some(Time::Local(day * 86_400_000_000_000 + time))
+}
+
+fn parse_iso(text: &str) -> Option<Time> {
     let (date, rest) = text.split_once([' ', 'T'])?;
     let mut parts = date.split(['/', '-']).map(whole);
     let day = days(parts.next()??, parts.next()??, parts.next()??)?;
@@ -135,6 +169,19 @@ mod tests {
         assert_eq!(parse_time("2024/02/29 00:00:00.000"), Some(Time::Local(19_782 * 86_400_000_000_000)));
         assert_eq!(parse_ctime("Sat Jun 20 17:05:19 2026"), Some(Time::Local(1_781_975_119_000_000_000)));
         assert_eq!(parse_ctime("Fri Aug  4 11:44:30 2023"), parse_time("2023/08/04 11:44:30"));
+        let local = Some(Time::Local(1_781_975_119_000_000_000));
+        for same in [
+            "20.06.2026 17:05:19",
+            "6/20/2026 5:05:19 PM",
+            "06/20/2026 05:05:19 pm",
+            "Sat Jun 20 17:05:19 2026",
+        ] {
+            assert_eq!(parse_time(same), local, "{same}");
+        }
+        assert_eq!(parse_time("6/20/2026 12:00:00 AM"), parse_time("2026/06/20 00:00:00"));
+        assert_eq!(parse_time("6/20/2026 12:00:00 PM"), parse_time("2026/06/20 12:00:00"));
+        // Day and month cannot be told apart.
+        assert_eq!(parse_time("06/07/2026 17:05:19"), None);
         for bad in ["", "Sat Jun 20", "Sa Juni 20 17:05:19 2026", "Sat Jun 31 17:05:19 2026", "a b c d e f"] {
             assert_eq!(parse_ctime(bad), None, "{bad}");
         }
