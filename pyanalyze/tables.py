@@ -30,7 +30,7 @@ KNOWN_VERSIONS: dict[str, int] = {
     "kernel_occupancy": 1,
     "kernels": 1,
     "memops": 1,
-    "nvml_samples": 2,
+    "nvml_samples": 1,
     "nvtx": 1,
     "overlaps": 1,
     "processes": 1,

@@ -121,6 +121,15 @@ def test_the_first_screen_needs_no_verb() -> None:
     assert json.loads(written.output)["devices"][0]["tenants"] == []
 
 
+def test_info_says_what_the_samples_hold() -> None:
+    result = CliRunner().invoke(cli, ["info", "--samples", str(SAMPLES / "query.xml")], catch_exceptions=False)
+    assert "samples only, no capture, driver 535.161.08" in result.output
+    # Of each of two answers 13 values, the driver and one process.
+    assert "query.xml (nvidia-smi-query-xml): 30 rows of 15 metrics, 0 not available" in result.output
+    result = CliRunner().invoke(cli, ["info", "--samples", str(SAMPLES / "pmon.txt")], catch_exceptions=False)
+    assert "pmon.txt (nvidia-smi-pmon): 6 rows of 3 metrics, 2 not available" in result.output
+
+
 def test_nothing_at_all_is_wrong_usage_and_unknown_files_are_unreadable(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no capture was given"):
         pyanalyze.load()

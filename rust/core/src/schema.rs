@@ -152,9 +152,18 @@ pub const CAPTURE: Table = Table {
     doc: "One row per capture: what wrote it, when, and how its clock maps to the session clock.",
     columns: &[
         CAPTURE_ID,
-        col("path", Text, "The file as it was named by the caller."),
+        col(
+            "path",
+            Text,
+            "The file as it was named by the caller; the samples files where there is no capture.",
+        ),
         col("size_bytes", I64, "Size of the file."),
-        opt("product", Text, "no metadata table", "Product that wrote the export."),
+        opt(
+            "product",
+            Text,
+            "no metadata table",
+            "Product that wrote the export; `samples only, no capture` where samples came alone.",
+        ),
         opt("nsys_version", Text, "no metadata table", "Version of the exporter."),
         opt("schema_version", Text, "no metadata table", "Version of the export schema."),
         opt("driver_version", Text, NO_GPU, "NVIDIA driver version."),
@@ -478,7 +487,7 @@ pub const GPU_METRICS: Table = Table {
 /// NVML, nvidia-smi and DCGM samples.
 pub const NVML_SAMPLES: Table = Table {
     name: "nvml_samples",
-    version: 2,
+    version: 1,
     doc: "Samples taken beside a capture, one metric a row. A utilisation says in how much of the `interval_ns` before its time something ran, not how full the GPU was.",
     columns: &[
         col("source", Name, "The file."),

@@ -7,7 +7,7 @@
 use std::io::Cursor;
 
 use super::{Lines, Reader, SampleClock, Samples, HEAD_LINES, MAX_DOCUMENT_BYTES, READERS};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 pub(super) const READER: Reader = Reader { name: "terminal", clock: SampleClock::LocalOrNone, sniff, read };
 
@@ -83,7 +83,11 @@ fn read_output(output: &str, begin: u64, lines: &Lines<'_>, samples: &mut Sample
     let mut part = Lines::new(input, lines.path, lines.watch, lines.size);
     part.done = lines.done;
     part.number = begin;
-    (reader.read)(&mut part, samples)?;
+    match (reader.read)(&mut part, samples) {
+        // One torn output does not cost the others.
+        Err(Error::Samples { .. }) => samples.skip(begin),
+        outcome => outcome?,
+    }
     samples.skipped += part.too_long;
     Ok(())
 }
@@ -137,6 +141,25 @@ GPU 0000:01:00.0
         assert_eq!(quality.count(ROWS_SKIPPED), 1);
         // In the numbers of the whole file.
         assert!(format!("{:?}", quality.table().unwrap()).contains("first in line 7"));
+    }
+
+    #[test]
+    fn one_torn_output_does_not_cost_the_others() {
+        let text = "$ nvidia-smi -q -x
+<?xml version=\"1.0\" ?>
+<nvidia_smi_log>
+  <gpu>
+$ nvidia-smi dmon -c 1
+# gpu    pwr
+# Idx      W
+    0    438
+$ curl localhost:9090/api/v1/query_range
+{\"status\":\"success\",\"data\":{\"resultType\":\"matrix\",
+";
+        let (table, quality) = read_text(text.as_bytes());
+        assert_eq!(shown(&table.unwrap()), ["0|||||power_w|438"]);
+        // The answer in XML was begun and not ended: once as torn, once as no answer at all.
+        assert_eq!(quality.count(ROWS_SKIPPED), 3);
     }
 
     #[test]
