@@ -128,6 +128,15 @@ impl Family {
         }
     }
 
+    /// Whether a row of this subject belongs to another scrape than those held back: another time, or, without
+    /// times, a series that was there already.
+    fn ended(&self, subject: &Subject) -> bool {
+        self.rows.last().is_some_and(|(last, _)| last.time() != subject.time())
+            || self.rows.iter().zip(&self.pods).any(|((known, _), pods)| {
+                known.same(subject) && subject.pods.as_ref().map_or(pods.is_empty(), |pod| pods.contains(pod))
+            })
+    }
+
     pub(super) fn emit(&mut self, metric: &str, samples: &mut Samples) {
         for ((mut subject, reading), pods) in self.rows.drain(..).zip(self.pods.drain(..)) {
             subject.pods = (!pods.is_empty()).then(|| pods.into_iter().collect::<Vec<_>>().join(" "));
@@ -137,12 +146,9 @@ impl Family {
     }
 }
 
-/// Rows held back at most: a family of one scrape has one per GPU and pod.
-const MAX_FAMILY: usize = 512;
-
 fn read(lines: &mut Lines<'_>, samples: &mut Samples) -> Result<()> {
     let mut family = Family::default();
-    let mut current: Option<(String, Unit)> = None;
+    let mut current: Option<String> = None;
     while let Some(line) = lines.next()? {
         // Of another exporter, whose pages are often scraped together; or a word about the next family.
         if line.starts_with('#') || !line.starts_with(PREFIX) {
@@ -153,12 +159,6 @@ fn read(lines: &mut Lines<'_>, samples: &mut Samples) -> Result<()> {
             continue;
         };
         let Some((metric, unit)) = metric(name) else { continue };
-        if family.rows.len() >= MAX_FAMILY || current.as_ref().is_none_or(|(known, _)| *known != metric) {
-            if let Some((known, _)) = &current {
-                family.emit(known, samples);
-            }
-            current = Some((metric, unit));
-        }
         let mut words = rest.split_whitespace();
         let (Some(value), time) = (words.next(), words.next()) else {
             samples.skip(lines.number);
@@ -174,9 +174,16 @@ fn read(lines: &mut Lines<'_>, samples: &mut Samples) -> Result<()> {
                 }
             }
         }
+        let other = current.as_ref().is_none_or(|known| *known != metric);
+        if other || family.ended(&subject) {
+            if let Some(known) = &current {
+                family.emit(known, samples);
+            }
+            current = Some(metric);
+        }
         family.add(subject, dcgm_reading(value, unit), samples);
     }
-    if let Some((metric, _)) = &current {
+    if let Some(metric) = &current {
         family.emit(metric, samples);
     }
     Ok(())
@@ -240,8 +247,12 @@ DCGM_FI_DEV_GPU_UTIL{gpu="0"}
                 "DCGM_FI_DEV_GPU_UTIL{{gpu=\"0\",UUID=\"GPU-1\",namespace=\"n\",pod=\"{pod}\"}} {value}\n"
             )
         };
-        // Two scrapes without a time: in the second the same pods come again.
+        // Two scrapes without a time: in the second the same pods come again. Then 1000 with one.
         let scrape = line("a", "99") + &line("b", "99");
+        let many: String =
+            (0..1000).map(|n| scrape.replace(" 99", &format!(" 99 {}", 1_781_975_119_000_i64 + n))).collect();
+        let (table, quality) = read_text(many.as_bytes());
+        assert_eq!((table.unwrap().num_rows(), quality.count(SAMPLES_PER_POD)), (1000, 1000));
         let (table, quality) = read_text((scrape.clone() + &scrape).as_bytes());
         let table = table.unwrap();
         assert_eq!(shown(&table), ["0|GPU-1||||gpu_utilization_pct|99"; 2]);
