@@ -16,6 +16,7 @@ __all__ = [
     "read_capture",
     "read_samples",
     "reconstruct",
+    "samples_session",
     "table_declarations",
     "timeline",
     "whatif",
@@ -51,6 +52,9 @@ def read_samples(path: str, progress: _Progress = None) -> _Tables:
 
 def place_samples(session: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) -> _Tables:
     """Place samples on the session's clock and devices; the session with `nvml_samples`."""
+
+def samples_session(samples: Sequence[Mapping[str, Any]]) -> _Tables:
+    """Make a session of samples without any capture: its sources are absent, its zero is the first sample."""
 
 def reconstruct(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
     """Who held the GPU: residency, switches, tenants, charged time, overlaps, facts; quality of all steps."""

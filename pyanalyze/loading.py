@@ -34,7 +34,7 @@ class Failure:
 
 
 def load(
-    captures: PathLike | Sequence[PathLike],
+    captures: PathLike | Sequence[PathLike] = (),
     *,
     samples: PathLike | Sequence[PathLike] = (),
     context: PathLike | Sequence[PathLike] = (),
@@ -49,12 +49,15 @@ def load(
     ----------
     captures
         One or more nsys SQLite exports (`.sqlite`), directories of them, or `.nsys-rep` files (exported through the
-        `nsys` on PATH into a cache). Several captures are put on one clock, that of the first.
+        `nsys` on PATH into a cache). Several captures are put on one clock, that of the first. None with `samples`:
+        those answer what they can; nothing is then observed, and the session's zero is the first sample.
     samples
-        `nvidia-smi` CSV and the like, taken beside the captures; the format is sniffed. A file that no reader
-        knows becomes a row in `session.quality`.
+        Output of nvidia-smi, DCGM, dcgm-exporter, Prometheus or `pyanalyze record`, taken beside the captures; the
+        format is sniffed; a `.parquet` holds the columns of the table `nvml_samples`. A file that no reader knows
+        becomes a row in `session.quality`.
     context
-        The configured side: `nvidia-smi -L`, MPS logs; the format is sniffed.
+        The configured side: `nvidia-smi -L`, MPS logs and answers, `kubectl -o json`, device-plugin and mig-parted
+        YAML (:data:`pyanalyze.context.READERS`); the format is sniffed.
     tenants
         Names for processes: ``{"service": 4711}``; the pid as the capture has it, or the host's.
     tables
@@ -75,8 +78,10 @@ def load(
         As the operating system says.
     pyanalyze.exceptions.CaptureUnreadable
         Not an nsys export, damaged, unfinished, or changed while it was read.
+    pyanalyze.exceptions.SamplesUnreadable
+        Without captures: no reader knows any of the samples.
     pyanalyze.exceptions.UsageError
-        A table or tenant name that makes no sense.
+        A table or tenant name that makes no sense, or nothing to load.
 
     Examples
     --------
@@ -88,12 +93,55 @@ def load(
     unknown = sorted(set(tables) - set(EVENT_TABLES))
     if unknown:
         raise UsageError(f"no event table is named {', '.join(unknown)}; choose from {', '.join(EVENT_TABLES)}")
-    paths = find_captures(_listed(captures))
-    read: list[dict[str, _core.Table]] = []
-    recordings: list[_Recording] = []
+    files = _listed(samples)
+    quality: list[tuple[str, str]] = []
     kept: list[Path] = []
     failures: list[Failure] = []
-    quality: list[tuple[str, str]] = []
+    if _listed(captures) or not files:
+        read = _read_captures(find_captures(_listed(captures)), tables, kept, failures, quality, progress, keep_going)
+        joined = _core.join_captures(read, progress)
+        joined = _core.place_samples(joined, _read_samples(files, quality, progress))
+    else:
+        sampled = _read_samples(files, quality, progress)
+        if not sampled:
+            raise SamplesUnreadable("; ".join(detail for _, detail in quality))
+        joined = _core.samples_session(sampled)
+    configured: list[pl.DataFrame] = []
+    for file in _listed(context):
+        from pyanalyze.context import read_context
+
+        try:
+            configured.append(read_context(Path(file)))
+        except SamplesUnreadable as error:
+            quality.append(("samples_unread", str(error)))
+    if configured:
+        from pyanalyze.context import place_context
+        from pyanalyze.tables import to_frame
+
+        configured = place_context(configured, to_frame(joined["devices"]))
+    reconstructed = _core.reconstruct(joined, progress)
+    return Session(
+        paths=tuple(kept),
+        tables={**joined, **reconstructed},
+        names=dict(tenants or {}),
+        extra_configured=tuple(configured),
+        extra_quality=(*quality,),
+        failures=tuple(failures),
+    )
+
+
+def _read_captures(
+    paths: Sequence[Path],
+    tables: Sequence[str],
+    kept: list[Path],
+    failures: list[Failure],
+    quality: list[tuple[str, str]],
+    progress: Progress | None,
+    keep_going: bool,  # noqa: FBT001
+) -> list[dict[str, _core.Table]]:
+    """Read captures, each recording once; says in the lists what was kept and what was not."""
+    read: list[dict[str, _core.Table]] = []
+    recordings: list[_Recording] = []
     for path in paths:
         try:
             export = _exported(path, tables)
@@ -112,33 +160,47 @@ def load(
             failures.append(Failure(path, error))
     if not read:
         raise failures[0].error
-    joined = _core.join_captures(read, progress)
-    sampled = []
-    for file in _listed(samples):
-        try:
-            taken = _core.read_samples(str(file), progress)
-        except SamplesUnreadable as error:
-            quality.append(("samples_unread", str(error)))
-            continue
-        sampled.append(taken)
-    joined = _core.place_samples(joined, sampled)
-    configured: list[pl.DataFrame] = []
-    for file in _listed(context):
-        from pyanalyze.context import read_context
+    return read
 
+
+def _read_samples(
+    files: Sequence[PathLike], quality: list[tuple[str, str]], progress: Progress | None
+) -> list[Mapping[str, object]]:
+    """Read samples files; what no reader knows becomes a quality row."""
+    sampled: list[Mapping[str, object]] = []
+    for file in files:
         try:
-            configured.append(read_context(Path(file)))
+            parquet = Path(file).suffix == ".parquet"
+            sampled.append(_parquet_samples(Path(file)) if parquet else _core.read_samples(str(file), progress))
         except SamplesUnreadable as error:
             quality.append(("samples_unread", str(error)))
-    reconstructed = _core.reconstruct(joined, progress)
-    return Session(
-        paths=tuple(kept),
-        tables={**joined, **reconstructed},
-        names=dict(tenants or {}),
-        extra_configured=tuple(configured),
-        extra_quality=(*quality,),
-        failures=tuple(failures),
-    )
+    return sampled
+
+
+def _parquet_samples(file: Path) -> dict[str, object]:
+    """Take samples that were converted: the columns of `nvml_samples`, as `pyanalyze export` writes them."""
+    import polars as pl
+
+    table = next(t for t in _core.table_declarations() if t["name"] == "nvml_samples")
+    kinds = {"Int64": pl.Int64, "UInt32": pl.UInt32, "Float64": pl.Float64}
+    # Where a session put them before is that session's affair.
+    forgotten = ("time_ns", "device_id")
+    try:
+        frame = pl.read_parquet(file, glob=False)
+        columns = [
+            (pl.col(name) if name in frame.columns and name not in forgotten else pl.lit(None).alias(name)).cast(
+                kinds.get(column["type"], pl.String)
+            )
+            for column in table["columns"]
+            for name in (column["name"],)
+        ]
+        frame = frame.select(columns)
+    except pl.exceptions.PolarsError as error:
+        raise SamplesUnreadable(f"{file}: no Parquet file with the columns of nvml_samples: {error}") from error
+    empty = [c["name"] for c in table["columns"] if c["null"] is None and frame[c["name"]].null_count()]
+    if empty:
+        raise SamplesUnreadable(f"{file}: {', '.join(empty)} must have a value in every row of nvml_samples")
+    return {"nvml_samples": frame}
 
 
 @dataclass(frozen=True)
@@ -200,7 +262,9 @@ def find_captures(paths: Sequence[PathLike]) -> list[Path]:
     True
     """
     if not paths:
-        raise UsageError("no capture was given; name a .sqlite export, a directory of them, or a .nsys-rep")
+        raise UsageError(
+            "no capture was given; name a .sqlite export, a directory of them, a .nsys-rep, or --samples alone"
+        )
     found: list[Path] = []
     for given in paths:
         path = Path(given)

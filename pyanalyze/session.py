@@ -45,7 +45,7 @@ class Session:
     Attributes
     ----------
     paths
-        The captures, in the order of the `capture` column.
+        The captures, in the order of the `capture` column; none where samples were loaded alone.
     failures
         Captures that could not be read, with ``keep_going``.
 
@@ -325,6 +325,8 @@ class Session:
         """
         import polars as pl
 
+        from pyanalyze.context import names_gpu
+
         facts = self.facts
         examples = self.fact_examples
         configured = self.configured
@@ -350,12 +352,14 @@ class Session:
                     configured=[
                         Configured(str(r["source"]), str(r["key"]), r["value"], r["pid"])
                         for r in rows.iter_rows(named=True)
+                        if r["device_id"] is not None or not names_gpu(r["value"])
                     ],
                     sources=self._source_states(),
                     tenants=tenants["name"].to_list(),
                     green_contexts=self.contexts.filter(here & pl.col("is_green").fill_null(value=False)).height,
                     pids_known=tenants.filter("traced")["pid"].null_count() == 0,
-                    nvml_processes=self._nvml_processes(device["device_id"]),
+                    nvml_processes=self.nvml_processes(device["device_id"]),
+                    captured=bool(self.paths),
                 )
             )
         # Idle neighbours of a busy GPU are left out; where nothing ran at all, that is what there is to say.
@@ -370,18 +374,40 @@ class Session:
                 best[source] = state
         return best
 
-    def _nvml_processes(self, device_id: int) -> list[tuple[int, str, str | None]] | None:
+    def nvml_processes(self, device_id: int) -> list[tuple[int, str, str | None]] | None:
+        """List the compute processes that samples show on a device.
+
+        Parameters
+        ----------
+        device_id
+            The device.
+
+        Returns
+        -------
+        list of (int, str, str or None), or None
+            Host pid, name and type (C, C+G, M+C; None: not said), by pid; None where no sample lists processes.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).nvml_processes(0) is None
+        True
+        """
         import polars as pl
 
         samples = self.nvml_samples
         listed = samples.filter(pl.col("pid").is_not_null() & (pl.col("device_id") == device_id))
         if listed.is_empty():
             return None
+        # A window system holds no compute context; the type is the same in every row of a process.
+        listed = listed.filter(pl.col("process_type").cast(pl.String).fill_null("") != "G")
         rows = listed.unique(subset=["pid"], keep="first", maintain_order=True).sort("pid")
         return [(row["pid"], row["process_name"] or "", row["process_type"]) for row in rows.iter_rows(named=True)]
 
     def __repr__(self) -> str:
         """Say what was loaded."""
+        if not self.paths:
+            return f"<Session of samples only: {self.capture['path'][0]}>"
         return f"<Session of {len(self.paths)} capture(s): {', '.join(str(path) for path in self.paths)}>"
 
     def __str__(self) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
-from pyanalyze.context import READERS, read_context
+from pyanalyze.context import READERS, place_context, read_context
 from pyanalyze.context.base import pairs, parse_pairs
 from pyanalyze.exceptions import SamplesUnreadable
 
@@ -149,8 +151,255 @@ def test_a_pasted_terminal_is_read_whole_and_users_are_left_out(tmp_path: Path) 
         "\n", "\r\n"
     )
     rows = read(tmp_path, pasted)
-    assert [sum(row[0] == reader.name for row in rows) for reader in READERS] == [5, 4, 7]
+    assert [sum(row[0] == reader.name for row in rows) for reader in READERS] == [5, 4, 0, 7, 0, 0, 0, 0]
     assert not [row for row in rows if "1234" in row[3] or "\r" in row[3]]
+
+
+# From the manual page and NVIDIA's MPS documentation; pids, UUIDs and the token are made up.
+CONTROL = """\
+$ echo get_server_list | nvidia-cuda-mps-control
+51
+$ echo "get_client_list 51" | sudo nvidia-cuda-mps-control
+4711
+4712
+$ echo get_default_active_thread_percentage | nvidia-cuda-mps-control
+100.0
+$ nvidia-cuda-mps-control
+get_active_thread_percentage 51
+33.0
+get_device_pinned_mem_limit 51 0
+4G
+get_default_client_priority
+0
+$ echo ps | nvidia-cuda-mps-control
+PID       ID    SERVER  DEVICE             NAMESPACE   COMMAND
+4711      1     51      GPU-11111111       1           /opt/serve/worker --api-key=hunter2
+device_query
+Device Ordinal    PCI IDs         UUID                                       Name
+0                 0000:01:00.00   GPU-11111111-2222-3333-4444-555555555555   NVIDIA H200      Attrs
+lspart
+GPU           Partition   Free chunk   Used chunk   Free SM   Used SM   Clients
+GPU-11111111  -           9            7            76        56        -
+GPU-11111111  Dx          0            7            0         56        Yes
+quit
+Cannot find MPS control daemon process
+12
+"""
+
+
+def test_answers_of_the_mps_daemon(tmp_path: Path) -> None:
+    source = "mps-control"
+    assert read(tmp_path, CONTROL) == [
+        (source, None, "mps_daemon", "nvidia-cuda-mps-control"),
+        (source, 51, "mps_server", "nvidia-cuda-mps-server"),
+        (source, 4711, "mps_client", "connected"),
+        (source, 4712, "mps_client", "connected"),
+        (source, None, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100"),
+        (source, 51, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "33"),
+        (source, None, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=4G"),
+        (source, None, "CUDA_MPS_CLIENT_PRIORITY", "0"),
+        (source, 4711, "mps_client", "server=51 uuid=GPU-11111111 namespace_pid=1 name=/opt/serve/worker"),
+        (source, None, "mps_device", f"device=0 uuid={GPU_A} name=NVIDIA H200"),
+        (source, None, "mps_partition", "partition=- free_chunk=9 used_chunk=7 free_sm=76 used_sm=56 clients=-"
+         " uuid=GPU-11111111"),
+        (source, None, "mps_partition", "partition=Dx free_chunk=0 used_chunk=7 free_sm=0 used_sm=56 clients=Yes"
+         " uuid=GPU-11111111"),
+    ]  # fmt: skip
+    # A daemon that is not there answers nothing, and numbers without a command say nothing.
+    with_error = "$ echo get_server_list | nvidia-cuda-mps-control\nCannot find MPS control daemon process\n51\n"
+    assert read(tmp_path, with_error) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GPU  0: Timeslice: Default\nGPU  1: Timeslice: Short\n",
+        "+----+\n| GPU compute policies:  |\n| GPU  Policy     Value   |\n|====|\n|   0  Timeslice  Default |\n"
+        "|   1  Timeslice  Short   |\n",
+    ],
+)
+def test_time_slices_of_the_compute_policy(tmp_path: Path, text: str) -> None:
+    assert read(tmp_path, text) == [
+        ("nvidia-smi-compute-policy", None, "compute_policy", "gpu=0 timeslice=default"),
+        ("nvidia-smi-compute-policy", None, "compute_policy", "gpu=1 timeslice=short"),
+    ]
+
+
+PLUGIN = f"""\
+version: v1
+flags:
+  migStrategy: mixed
+  secretThing: hunter2
+sharing:
+  timeSlicing:
+    renameByDefault: false
+    resources:
+    - name: nvidia.com/gpu
+      replicas: 4
+    - name: nvidia.com/mig-1g.10gb
+      rename: nvidia.com/mig-1g.10gb.few
+      replicas: 2
+      devices: ["0", "{GPU_B}"]
+    - name: [odd]
+      replicas: many
+  mps:
+    resources:
+    - name: nvidia.com/gpu
+      replicas: 10
+"""
+PARTED = """\
+version: v1
+mig-configs:
+  all-disabled:
+    - devices: all
+      mig-enabled: false
+  mixed:
+    - device-filter: ["0x20B010DE"]
+      devices: [0, 1]
+      mig-enabled: true
+      mig-devices:
+        "1g.10gb": 2
+        "3g.40gb": 1
+    - nonsense
+"""
+PLUGIN_ROWS = [
+    ("mig_strategy", "mixed"),
+    ("k8s_sharing", "strategy=time-slicing replicas=4 resource=nvidia.com/gpu"),
+    ("k8s_sharing", "strategy=time-slicing replicas=2 resource=nvidia.com/mig-1g.10gb.few gpu=0"),
+    ("k8s_sharing", f"strategy=time-slicing replicas=2 resource=nvidia.com/mig-1g.10gb.few uuid={GPU_B}"),
+    ("k8s_sharing", "strategy=mps replicas=10 resource=nvidia.com/gpu"),
+]
+PARTED_ROWS = [
+    ("mig_layout", "layout=all-disabled gpu=all enabled=false"),
+    ("mig_layout", "layout=mixed gpu=0,1 enabled=true profiles=1g.10gb:2,3g.40gb:1"),
+]
+
+
+def test_configurations_in_yaml(tmp_path: Path) -> None:
+    assert read(tmp_path, PLUGIN) == [("k8s-device-plugin", None, *row) for row in PLUGIN_ROWS]
+    assert read(tmp_path, PARTED) == [("mig-parted", None, *row) for row in PARTED_ROWS]
+    for broken in (PLUGIN + "  - :\n [", "sharing: {timeSlicing: " + "[" * 100_000, "sharing: true\n", "flags: []\n"):
+        with pytest.raises(SamplesUnreadable):
+            read(tmp_path, broken)
+
+
+SECRET = "hunter2"
+
+
+def objects() -> list[dict[str, Any]]:
+    """Every kind that is read, with secrets wherever Kubernetes can hold them."""
+    meta = {"annotations": {"token": SECRET, "nvidia.com/x": SECRET}, "uid": SECRET}
+    return [
+        {
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {**meta, "name": "foobar", "labels": {
+                "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-SHARED", "nvidia.com/gpu.replicas": "4",
+                "nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/mig.config": SECRET + " it is",
+                "kubernetes.io/hostname": SECRET, "secret": SECRET}},
+            "status": {"capacity": {"nvidia.com/gpu.shared": "8", "cpu": "64"},
+                       "allocatable": {"nvidia.com/gpu.shared": "4"}, "nodeInfo": {"machineID": SECRET}},
+        },
+        {
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {**meta, "name": "serve-0", "namespace": "prod"},
+            "spec": {"nodeName": "foobar", "containers": [{
+                "name": "main", "command": ["run", SECRET], "args": [SECRET], "image": SECRET,
+                "resources": {"limits": {"nvidia.com/gpu": "1", "memory": "8Gi"}, "claims": [{"name": "gpu"}]},
+                "env": [{"name": "API_KEY", "value": SECRET},
+                        {"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "50"},
+                        {"name": "CUDA_MPS_X", "value": f"a {SECRET}"},
+                        {"name": "CUDA_VISIBLE_DEVICES", "valueFrom": {"secretKeyRef": {"name": SECRET}}}],
+            }]},
+        },
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {**meta, "name": "plugin"},
+         "data": {"a.yaml": PLUGIN, "b.yaml": PARTED, "key.pem": SECRET, "bad.yaml": "sharing: ["}},
+        {
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+            "metadata": {**meta, "name": "gpu-7", "namespace": "prod"},
+            "spec": {"devices": {"config": [{"opaque": {"driver": "gpu.nvidia.com", "parameters": {
+                "kind": "GpuConfig", "password": SECRET, "sharing": {"strategy": "MPS", "mpsConfig": {
+                    "defaultActiveThreadPercentage": 50, "defaultPinnedDeviceMemoryLimit": "10Gi"}}}}}]}},
+            "status": {"reservedFor": [{"resource": "pods", "name": "serve-0", "uid": SECRET}],
+                       "allocation": {"devices": {"results": [
+                           {"driver": "gpu.nvidia.com", "pool": "foobar", "device": "gpu-0", "request": SECRET},
+                           {"driver": "other.example.com", "pool": "p", "device": SECRET}]}}},
+        },
+        {"apiVersion": "v1", "kind": "Secret", "data": {"a": SECRET}},
+    ]  # fmt: skip
+
+
+def test_kubernetes_objects_by_allow_list(tmp_path: Path) -> None:
+    # FNV-1a of "foobar", from its authors.
+    node = "85944171f73967e8"
+    expected = [
+        ("k8s_node", f"node={node} product=NVIDIA-A100-SXM4-40GB-SHARED sharing=time-slicing replicas=4"),
+        ("k8s_sharing", f"strategy=time-slicing replicas=4 node={node}"),
+        ("k8s_resource", f"node={node} resource=nvidia.com/gpu.shared capacity=8 allocatable=4"),
+        ("k8s_pod", f"pod=prod/serve-0 node={node} container=main resource=nvidia.com/gpu count=1"),
+        ("k8s_pod", f"pod=prod/serve-0 node={node} container=main claim=gpu"),
+        ("k8s_env", "pod=prod/serve-0 container=main CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50"),
+        *PLUGIN_ROWS,
+        *PARTED_ROWS,
+        ("k8s_claim", f"claim=prod/gpu-7 driver=gpu.nvidia.com node={node} device=gpu-0 pods=serve-0"),
+        ("k8s_sharing", "strategy=mps claim=prod/gpu-7 percentage=50 memory=10Gi"),
+    ]
+    rows = [("kubernetes", None, *row) for row in expected]
+    one_list = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects()}, indent=4)
+    one_by_one = "\n".join(f"$ kubectl get x -o json\n{json.dumps(item)}" for item in objects())
+    for text in (one_list, one_by_one):
+        assert read(tmp_path, text) == rows
+        assert SECRET in text
+    assert SECRET not in str(rows)
+
+
+def spoiled(value: Any, bad: Any) -> list[Any]:
+    """All values that differ from `value` in one place."""
+    found = [bad]
+    if isinstance(value, dict):
+        found += [{**value, key: other} for key in value for other in spoiled(value[key], bad)]
+    elif isinstance(value, list):
+        for at, item in enumerate(value):
+            found += [[*value[:at], other, *value[at + 1 :]] for other in spoiled(item, bad)]
+    return found
+
+
+def test_objects_of_any_shape_are_survived(tmp_path: Path) -> None:
+    """Wrong types anywhere end in fewer rows, never in another error."""
+    odd: list[Any] = [None, 7, "x", [], {}, [None], [[]], {"items": 1}, True, 1.5]
+    resources = {"resources": [{"name": "nvidia.com/gpu", "replicas": 4, "devices": ["0"]}]}
+    plugin = {"flags": {"migStrategy": "none"}, "sharing": {"timeSlicing": resources, "mps": resources}}
+    parted = {"mig-configs": {"a": [{"devices": [0], "mig-enabled": True, "mig-devices": {"1g.10gb": 7}}]}}
+    tried = 0
+    # JSON is YAML as well.
+    for item in [*objects()[:4], plugin, parted]:
+        for other in (other for bad in odd for other in spoiled(item, bad)):
+            (tmp_path / "odd.json").write_text(json.dumps(other), encoding="utf-8")
+            try:
+                rows = read_context(tmp_path / "odd.json")
+            except SamplesUnreadable:
+                continue
+            assert SECRET not in str(rows["value"].to_list())
+            tried += 1
+    assert tried > 800
+
+
+def test_rows_find_the_device_by_uuid_or_by_a_listing(tmp_path: Path) -> None:
+    devices = pl.DataFrame(
+        {"device_id": [5, 7], "uuid": [GPU_A, None]}, schema={"device_id": pl.UInt32, "uuid": pl.String}
+    )
+    texts = [LIST, "GPU  0: Timeslice: Short\nGPU  1: Timeslice: Long\nGPU  9: Timeslice: Long\n", CONTROL]
+    frames = []
+    for text in texts:
+        (tmp_path / "context.txt").write_text(text, encoding="utf-8")
+        frames.append(read_context(tmp_path / "context.txt"))
+    listing, policy, control = place_context(frames, devices)
+    # The board, not its instances, whose rows name themselves; GPU_B is not in the session.
+    assert listing["device_id"].to_list() == [5, None, None, None, None]
+    assert policy["device_id"].to_list() == [5, None, None]
+    ids = dict(zip(control["value"], control["device_id"], strict=True))
+    assert ids["server=51 uuid=GPU-11111111 namespace_pid=1 name=/opt/serve/worker"] == 5
+    assert ids["33"] is None
+    assert listing.schema == frames[0].schema
 
 
 def test_power_shell_writes_utf_16(tmp_path: Path) -> None:
@@ -164,7 +413,7 @@ def test_an_unknown_file_is_refused_with_the_known_formats(tmp_path: Path, conte
     with pytest.raises(SamplesUnreadable) as caught:
         read_context(tmp_path / "what.txt")
     assert "what.txt: no known context format; known are" in str(caught.value)
-    assert [reader.title in str(caught.value) for reader in READERS] == [True, True, True]
+    assert [reader.title in str(caught.value) for reader in READERS] == [True] * 8
 
 
 def test_a_missing_file_is_the_builtin_error(tmp_path: Path) -> None:

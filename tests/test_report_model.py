@@ -31,7 +31,7 @@ KEYS = {
     "captures": "path nsys_version schema_version start_ns end_ns clock_offset_ns clock_uncertainty_ns",
     "quality": "name severity count detail",
     "devices": "device_id uuid gpu_uuid window memory name sm_count compute_capability mig sharing "
-    "relations segments context_switches tenants occupancy interference advice",
+    "relations segments context_switches tenants occupancy interference advice sampled",
     "devices.window": "start_ns end_ns",
     "devices.memory": "total_bytes peak_bytes",
     "devices.sharing": "mode confidence basis configured agrees summary evidence rivals missing",

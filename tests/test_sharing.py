@@ -57,6 +57,23 @@ def test_an_mps_daemon_does_not_outweigh_switches() -> None:
     assert verdict.agrees is False
 
 
+@pytest.mark.parametrize(
+    ("rows", "configured", "agrees"),
+    [
+        (["strategy=time-slicing replicas=4 resource=nvidia.com/gpu"], "time-slicing", True),
+        (["strategy=mps replicas=4", "strategy=mps claim=a/b percentage=50"], "mps", False),
+        # A cluster that does both says nothing of this GPU.
+        (["strategy=mps replicas=4", "strategy=time-slicing replicas=2"], None, None),
+    ],
+)
+def test_what_kubernetes_offers_is_configured(rows: list[str], configured: str | None, agrees: bool | None) -> None:
+    offered = [Configured("kubernetes", "k8s_sharing", row) for row in rows]
+    verdict = judge(case(TURNS, configured=offered))
+    assert (verdict.mode, verdict.configured, verdict.agrees) == ("time-slicing", configured, agrees)
+    # One tenant alone does not contradict an offer to several.
+    assert judge(case(ALONE, tenants=("a",), configured=offered)).agrees is None
+
+
 @pytest.mark.parametrize(("switches", "seen"), [(t.MIN_ALTERNATIONS - 1, False), (t.MIN_ALTERNATIONS, True)])
 def test_a_few_switches_are_no_alternation(switches: float, seen: bool) -> None:
     assert ("alternation" in observe(case({**TURNS, "switches_between_tenants": switches}))) is seen

@@ -33,7 +33,7 @@ _GUTTER = _LABELS + 46
 #: Metrics of the strips below: canonical name, title, divisor to the shown unit, highest value (or none). Of
 #: those with the same title the first that was sampled is drawn.
 _STRIPS: tuple[tuple[str, str, float, float | None], ...] = (
-    ("gpu_utilization_pct", "GPU utilisation (%)", 1.0, 100.0),
+    ("gpu_utilization_pct", "Time with any kernel (%)", 1.0, 100.0),
     ("clock_sm_hz", "Clock (MHz)", 1e6, None),
     ("clock_graphics_hz", "Clock (MHz)", 1e6, None),
 )

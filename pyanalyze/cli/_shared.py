@@ -57,9 +57,10 @@ def capture_options(function: _F) -> _F:
         click.option("-q", "--quiet", is_flag=True, help="No progress."),
         click.option("--keep-going", is_flag=True, help="Go on when one of several captures cannot be read."),
         click.option("--tenant", "tenants", multiple=True, type=TenantName(), help="Name a process (repeatable)."),
-        click.option("--context", multiple=True, type=file, help="nvidia-smi -L, MPS logs (repeatable)."),
-        click.option("--samples", multiple=True, type=file, help="nvidia-smi CSV and the like (repeatable)."),
-        click.argument("captures", nargs=-1, required=True, type=file),
+        click.option("--context", multiple=True, type=file, help="nvidia-smi -L, MPS, kubectl JSON (repeatable)."),
+        click.option("--samples", multiple=True, type=file, help="nvidia-smi, DCGM, Prometheus (repeatable)."),
+        # None with --samples: samples alone answer what they can.
+        click.argument("captures", nargs=-1, type=file),
     ):
         function = option(function)
     return function

@@ -17,11 +17,11 @@ def command(session: Session, fmt: str) -> str:
     found = describe(session)
     if fmt == "json":
         return json.dumps({"schema": "pyanalyze.info/1", **found}, indent=2)
-    return csv_of(found["sources"]) if fmt == "csv" else _table(found)
+    return csv_of(found["sources"]) if fmt == "csv" else _table(found, alone=not session.paths)
 
 
 def describe(session: Session) -> dict[str, list[dict[str, Any]]]:
-    """Rows for people: captures, devices, sources, quality."""
+    """Rows for people: captures, devices, sources, samples, quality."""
     import polars as pl
 
     def rows(frame: pl.DataFrame) -> list[dict[str, Any]]:
@@ -33,12 +33,22 @@ def describe(session: Session) -> dict[str, list[dict[str, Any]]]:
         "devices": rows(session.devices),
         "processes": rows(session.processes.filter(pl.col("traced"))),
         "sources": rows(session.sources),
+        "samples": rows(
+            session.nvml_samples.group_by("source", "format", maintain_order=True).agg(
+                rows=pl.len(),
+                metrics=pl.col("metric").n_unique(),
+                # Words are values as well; what could not be had is in brackets, a dash or N/A.
+                unavailable=(
+                    pl.col("value").is_null() & pl.col("text").fill_null("-").str.contains(r"^(\[.*\]|-|N/A|)$")
+                ).sum(),
+            )
+        ),
         "configured": rows(session.configured),
         "quality": rows(session.quality),
     }
 
 
-def _table(found: dict[str, list[dict[str, Any]]]) -> str:
+def _table(found: dict[str, list[dict[str, Any]]], *, alone: bool) -> str:
     from pyanalyze.report.escape import visible
     from pyanalyze.report.format import count, duration
 
@@ -48,12 +58,12 @@ def _table(found: dict[str, list[dict[str, Any]]]) -> str:
         version = capture["nsys_version"] or "unknown nsys (no metadata)"
         product, schema = capture["product"] or "product not recorded", capture["schema_version"] or "not recorded"
         driver = capture["driver_version"] or "not recorded"
-        out.append(
-            f"  {visible(product)}, version {visible(version)}, schema {visible(schema)}, driver {visible(driver)}"
-        )
+        wrote = "" if alone else f", version {visible(version)}, schema {visible(schema)}"
+        out.append(f"  {visible(product)}{wrote}, driver {visible(driver)}")
         if capture["start_ns"] is not None:
             span = capture["end_ns"] - capture["start_ns"]
-            out.append(f"  {duration(span)} of events, from {capture['start_ns']} ns on its own clock")
+            what = "samples" if alone else "events"
+            out.append(f"  {duration(span)} of {what}, from {capture['start_ns']} ns on its own clock")
         if capture["synthetic"]:
             out.append("  SYNTHETIC: made by a generator, not recorded on a GPU")
         here = [source for source in found["sources"] if source["capture"] == capture["capture"]]
@@ -73,6 +83,11 @@ def _table(found: dict[str, list[dict[str, Any]]]) -> str:
         out.append("  none named in the capture")
     traced = ", ".join(f"{visible(p['name'] or '?')} ({p['pid']})" for p in found["processes"])
     out.append(f"traced processes: {traced or 'none'}")
+    for row in found["samples"]:
+        numbers = (
+            f"{count(row['rows'])} rows of {count(row['metrics'])} metrics, {count(row['unavailable'])} not available"
+        )
+        out.append(f"samples: {visible(row['source'], limit=None)} ({row['format']}): {numbers}")
     for row in found["configured"]:
         out.append(f"configured: {row['key']}={visible(row['value'])} ({row['source']})")
     out.append("data quality:" if found["quality"] else "data quality: nothing odd")

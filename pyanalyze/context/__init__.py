@@ -11,15 +11,36 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from pyanalyze.context import mig_listing, mps_log, nvidia_smi_list
+from pyanalyze.context import (
+    compute_policy,
+    device_plugin,
+    kubernetes,
+    mig_listing,
+    mig_parted,
+    mps_control,
+    mps_log,
+    nvidia_smi_list,
+)
+from pyanalyze.context.base import parse_pairs
 from pyanalyze.exceptions import SamplesUnreadable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyanalyze.context.base import Reader, Row
 
-__all__ = ["READERS", "read_context"]
+__all__ = ["READERS", "place_context", "read_context"]
 
-READERS: tuple[Reader, ...] = (nvidia_smi_list.READER, mig_listing.READER, mps_log.READER)
+READERS: tuple[Reader, ...] = (
+    nvidia_smi_list.READER,
+    mig_listing.READER,
+    compute_policy.READER,
+    mps_log.READER,
+    mps_control.READER,
+    kubernetes.READER,
+    device_plugin.READER,
+    mig_parted.READER,
+)
 
 # The table `configured` of rust/core/src/schema.rs; dictionary-encoded names are Categorical in polars.
 _SCHEMA = {
@@ -45,8 +66,8 @@ def read_context(path: str | os.PathLike[str]) -> pl.DataFrame:
     -------
     polars.DataFrame
         Rows of the table `configured`: `capture` null (no capture says this), `source` the reader's name,
-        `pid`, `device_id` null (these files know UUIDs and nvidia-smi's order, not the session's devices),
-        `key`, `value`. Keys and values are described in the readers' modules.
+        `pid`, `device_id` null (these files know UUIDs and nvidia-smi's order, not the session's devices: see
+        :func:`place_context`), `key`, `value`. Keys and values are described in the readers' modules.
 
     Raises
     ------
@@ -81,6 +102,67 @@ def read_context(path: str | os.PathLike[str]) -> pl.DataFrame:
         raise SamplesUnreadable(f"{os.fspath(path)}: no known context format; known are {formats}")
     rows = [(None, reader.name, row.pid, None, row.key, row.value) for reader, row in found]
     return pl.DataFrame(rows, schema=_SCHEMA, orient="row")
+
+
+def place_context(frames: Sequence[pl.DataFrame], devices: pl.DataFrame) -> list[pl.DataFrame]:
+    """Tie rows to the devices of a session: by UUID, or by nvidia-smi's index where a listing gives its UUID.
+
+    Parameters
+    ----------
+    frames
+        What :func:`read_context` returned, one per file; a listing in one file serves the others.
+    devices
+        The table `devices`.
+
+    Returns
+    -------
+    list of polars.DataFrame
+        The same rows, `device_id` filled where one device is meant. A row about a GPU that the session does not
+        show, or about a board of which it shows an instance, keeps null.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> uuid = session.devices["uuid"][0]
+    >>> row = {"key": "gpu", "value": f"gpu=0 uuid={uuid} name=X", "device_id": None}
+    >>> place_context([pl.DataFrame([row])], session.devices)[0]["device_id"].to_list()
+    [0]
+    """
+    known = {row["uuid"]: row["device_id"] for row in devices.iter_rows(named=True) if row["uuid"]}
+    by_index: dict[str, str] = {}
+    for frame in frames:
+        for value in frame.filter(pl.col("key").cast(pl.String) == "gpu")["value"]:
+            fields = parse_pairs(value)
+            by_index.setdefault(fields.get("gpu", ""), fields.get("uuid", ""))
+    return [
+        frame.with_columns(
+            pl.Series("device_id", [_device(value, known, by_index) for value in frame["value"]], dtype=pl.UInt32)
+        )
+        for frame in frames
+    ]
+
+
+def _device(value: str, known: dict[str, int], by_index: dict[str, str]) -> int | None:
+    fields = parse_pairs(value)
+    uuid = fields.get("uuid") or by_index.get(fields.get("gpu", ""))
+    if uuid is None or not uuid.startswith(("GPU-", "MIG-")):
+        return None
+    # `ps` of the MPS daemon prints the first part of a UUID.
+    matches = {device for full, device in known.items() if full == uuid or full.startswith(f"{uuid}-")}
+    return matches.pop() if len(matches) == 1 else None
+
+
+def names_gpu(value: str) -> bool:
+    """Whether a value says which GPU it is about: without a device, it is about one that the session does not show.
+
+    Examples
+    --------
+    >>> names_gpu("gpu=3 timeslice=short"), names_gpu("strategy=mps replicas=4"), names_gpu("50")
+    (True, False, False)
+    """
+    fields = parse_pairs(value)
+    return fields.get("uuid", "").startswith(("GPU-", "MIG-")) or fields.get("gpu", "").isdecimal()
 
 
 def _text(path: Path) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -104,6 +105,69 @@ def real_pid(text: str) -> int | None:
     """
     pid = int(text)
     return pid if 0 < pid < _PID_SENTINEL else None
+
+
+def plain(value: object) -> str | None:
+    """A value as one plain word; `None` for anything else: what is no word is no setting that we know.
+
+    Examples
+    --------
+    >>> plain(4), plain(True), plain("all-1g.10gb"), plain("two words"), plain({"a": 1}), plain("")
+    ('4', 'true', 'all-1g.10gb', None, None, None)
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    return value if isinstance(value, str) and _PLAIN.fullmatch(value) else None
+
+
+# Kubernetes names, quantities, paths, lists of indexes and UUIDs.
+_PLAIN = re.compile(r"[A-Za-z0-9._:,/+=-]{1,253}")
+
+
+def mapping(value: object) -> dict[Any, Any]:
+    """A mapping, or an empty one for what should be one and is not.
+
+    Examples
+    --------
+    >>> mapping({"a": 1}), mapping(["a"]), mapping(None)
+    ({'a': 1}, {}, {})
+    """
+    return value if isinstance(value, dict) else {}
+
+
+def program(command: str) -> str:
+    """The program of a command line: arguments hold tokens.
+
+    Examples
+    --------
+    >>> program("/opt/serve/worker --api-key=1234")
+    '/opt/serve/worker'
+    """
+    return command.split(maxsplit=1)[0] if command.split() else ""
+
+
+#: Longer texts are no configuration that anybody wrote.
+_MAX_YAML = 1 << 20
+
+
+def documents(text: str, *words: str) -> list[Any]:
+    """Parse YAML, if one of `words` stands in it; none where it is no YAML.
+
+    Examples
+    --------
+    >>> documents("sharing: {mps: {}}", "sharing:"), documents("sharing: {", "sharing:"), documents("a: 1", "b:")
+    ([{'sharing': {'mps': {}}}], [], [])
+    """
+    if len(text) > _MAX_YAML or not any(word in text for word in words):
+        return []
+    import yaml
+
+    try:
+        return list(yaml.safe_load_all(text))
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return []
 
 
 def once(rows: Iterable[Row]) -> list[Row]:

@@ -82,6 +82,7 @@ def _device(session: Session, verdict: Verdict) -> m.Device:
     switches = _context_switches(session, verdict.device_id, span_ns)
     if window is None:
         missing.append(m.Missing(what="window", why="no activity of any tenant was recorded", how=HOW["kernels"]))
+    missing += _unavailable(session, verdict.device_id)
     modelled = session.sm_occupancy.filter(here)
     occupancy = _occupancy(session, verdict, modelled, window, device, missing)
     tenants, slowdowns = _tenants(session, usage, modelled, span_ns, time_sliced="time-slicing" in verdict.mode)
@@ -120,6 +121,7 @@ def _device(session: Session, verdict: Verdict) -> m.Device:
         gpu_uuid=device["gpu_uuid"],
         window=window,
         memory=_memory(session, device),
+        sampled=_sampled(session, verdict.device_id),
         name=device["name"],
         sm_count=device["sm_count"],
         compute_capability=None if None in capability else f"{capability[0]}.{capability[1]}",
@@ -198,6 +200,53 @@ def _side_by_side(session: Session, verdict: Verdict, tenants: list[m.Tenant]) -
         SideBySide(names[row["tenant_id"]], row["slowdown"], row["slowdown_low"], row["slowdown_high"])
         for row in rows.sort("tenant_id").iter_rows(named=True)
     ]
+
+
+def _sampled(session: Session, device_id: int) -> m.Sampled | None:
+    import polars as pl
+
+    here = session.nvml_samples.filter(pl.col("device_id") == device_id)
+    whole = here.filter(pl.col("pid").is_null()).with_columns(pl.col("metric").cast(pl.String))
+    if here.is_empty():
+        return None
+
+    def mean(*metrics: str) -> float | None:
+        for metric in metrics:
+            found = whole.filter(pl.col("metric") == metric)["value"].mean()
+            if isinstance(found, float):
+                return found
+        return None
+
+    times = here["time_ns"].drop_nulls()
+    start, end = times.min(), times.max()
+    busy = mean("gpu_utilization_pct")
+    pids = session.nvml_processes(device_id)
+    return m.Sampled(
+        n=max([times.n_unique(), 1] if len(times) else [1, *whole.group_by("metric").len()["len"].to_list()]),
+        start_ns=start if isinstance(start, int) else None,
+        end_ns=end if isinstance(end, int) else None,
+        gpu_utilization=None if busy is None else busy / 100,
+        sm_active=mean("sm_active_ratio"),
+        power_w=mean("power_w", "power_average_w", "power_instant_w"),
+        processes=None if pids is None else len(pids),
+    )
+
+
+def _unavailable(session: Session, device_id: int) -> list[m.Missing]:
+    """Sampled quantities of the whole device that never had a value: under MIG the driver has no utilisation."""
+    import polars as pl
+
+    rows = session.nvml_samples.filter(
+        (pl.col("device_id") == device_id)
+        & pl.col("pid").is_null()
+        & (pl.col("metric").cast(pl.String) == "gpu_utilization_pct")
+    )
+    if rows.is_empty() or rows["value"].null_count() < rows.height:
+        return []
+    said = ", ".join(sorted(set(rows["text"].drop_nulls())))
+    why = f"the driver gave no value in any of {rows.height} samples ({said}); under MIG it has none"
+    how = "dcgmi dmon -e 1001,1002,1003 (or dcgm-exporter), which count per GPU and per MIG instance"
+    return [m.Missing(what="gpu_utilization", why=why, how=how)]
 
 
 def _window(usage: pl.DataFrame) -> m.Window | None:

@@ -163,6 +163,20 @@ class Memory(_Part):
     peak_bytes: int | None = Field(description="Most memory seen in use at once, all tenants, bytes.")
 
 
+class Sampled(_Part):
+    """What samples of the whole device say; means over the samples, basis `sampled`."""
+
+    n: int = Field(ge=1, description="Samples: different times, or rows where the files have no times.")
+    start_ns: int | None = Field(description="First sample, ns from the origin; null: no times.")
+    end_ns: int | None = Field(description="Last sample, ns from the origin; null: no times.")
+    gpu_utilization: Number | None = Field(
+        description="Share of time in which any kernel ran, by the driver. It does not say how full the GPU was."
+    )
+    sm_active: Number | None = Field(description="SMs with at least one warp, mean over SMs and time, by DCGM.")
+    power_w: Number | None = Field(description="Power draw, W.")
+    processes: int | None = Field(description="Compute processes that were listed; null: nobody listed them.")
+
+
 class Mig(_Part):
     """The MIG instance that this device is."""
 
@@ -430,6 +444,7 @@ class Device(_Part):
     occupancy: Occupancy | None = Field(description="null: could not be modelled.")
     interference: Interference | None = Field(description="null: could not be computed.")
     advice: list[Advice] = Field(description="What to change, best first.")
+    sampled: Sampled | None = Field(default=None, description="null: no samples of the whole device.")
     residency: list[ResidencySlice] | None = Field(default=None, description="Only with --detail.")
     sm_warps: SmWarps | None = Field(default=None, description="Only with --detail.")
 

@@ -259,6 +259,8 @@ def verdict_sentence(device: Device) -> str:
     """How the device was shared, with confidence and basis."""
     sharing = device.sharing
     if sharing.mode == "undetermined" and not device.tenants:
+        if device.missing_for("kernels") and device.missing_for("context_switches"):
+            return f"How {device_title(device)} was shared is undetermined. {visible(sharing.summary, None)}"
         return f"Nothing is known to have run on {device_title(device)}, so it has no sharing mode."
     if sharing.mode == "undetermined":
         if sharing.rivals:
@@ -433,6 +435,26 @@ def window_text(report: Report, device: Device | None) -> str:
     zero = " after the zero of the first capture"
     start, end = start.removesuffix(zero), end.removesuffix(zero)
     return f"{start} to {end} on the first capture's clock; UTC not known"
+
+
+def sampled_sentence(device: Device) -> str | None:
+    """What samples say of the whole device; a share of time is never a degree of filling."""
+    sampled = device.sampled
+    if sampled is None:
+        return None
+    parts = []
+    if sampled.gpu_utilization is not None:
+        parts.append(f"a kernel ran {fmt.percent(sampled.gpu_utilization)} of the time (not: how full)")
+    if sampled.sm_active is not None:
+        parts.append(f"SMs active {fmt.percent(sampled.sm_active)}")
+    if device.memory is not None and device.memory.peak_bytes is not None:
+        parts.append(f"memory peak {fmt.bytes_(device.memory.peak_bytes)}")
+    if sampled.power_w is not None:
+        parts.append(f"{sampled.power_w:.0f} W")
+    if sampled.processes is not None:
+        parts.append(f"{fmt.count(sampled.processes)} compute process{'' if sampled.processes == 1 else 'es'}")
+    samples = f"{fmt.count(sampled.n)} sample{'' if sampled.n == 1 else 's'}"
+    return "; ".join([*parts, samples])
 
 
 def versions_text(report: Report) -> str:

@@ -26,6 +26,7 @@ from pyanalyze.report.page import (
     device_title,
     held_sentence,
     main_device,
+    sampled_sentence,
     verdict_sentence,
     versions_text,
     victim_sentence,
@@ -77,6 +78,7 @@ def _device_lines(report: Report, device: Device) -> list[str]:
     lines = [
         *_lines("Verdict", _verdict(device), 2),
         _line("Configured", agreement_text(device)),
+        *_sampled(device),
         *_lines("Held by", held_sentence(device).removeprefix("Held by "), 2),
         *_lines("Slowed", victim_sentence(device).removeprefix("Worst victim: "), 2),
         *_lines("GPU to blame", cause_sentence(device), 2),
@@ -91,6 +93,12 @@ def _device_lines(report: Report, device: Device) -> list[str]:
         names = "; ".join(f"{device_title(d)}: {d.sharing.mode} {d.sharing.confidence:.2f}" for d in others)
         lines.insert(2, _line("Also", names))
     return lines
+
+
+def _sampled(device: Device) -> list[str]:
+    """What samples say; beside a capture there is more to say, and 15 lines to say it in."""
+    sampled = None if device.tenants else sampled_sentence(device)
+    return [] if sampled is None else _lines("Sampled", sampled, 2)
 
 
 def _verdict(device: Device) -> str:

@@ -104,7 +104,13 @@ def judge(case: Case) -> Verdict:
     >>> judge(case).mode
     'undetermined'
     """
-    case = replace(case, observations=observe(case))
+    found = observe(case)
+    if not case.captured:
+        # Samples alone: what they say of the device's name is a reading as well, but nothing was observed.
+        found = {
+            name: replace(seen, basis="sampled") if seen.basis == "observed" else seen for name, seen in found.items()
+        }
+    case = replace(case, observations=found)
     scores = {rule.mode: _score(rule, case) for rule in RULES}
     posterior = _softmax(scores)
     ranked = sorted(posterior, key=lambda mode: -posterior[mode])
@@ -113,9 +119,12 @@ def judge(case: Case) -> Verdict:
     apart = _never_together(case)
     if apart is not None:
         missing.append(apart)
-    if not _active(case):
-        # An idle GPU has no mode and no rivals, whatever is configured.
+    if not case.observations if not case.captured else not _active(case):
+        # An idle GPU has no mode and no rivals, whatever is configured; nor has one of which nothing was sampled.
         posterior = dict.fromkeys(posterior, 0.0)
+    elif not case.captured and not _told(case, best):
+        # A list of processes says who was there, not that they ran, nor that nobody else did.
+        posterior = {mode: min(value, t.MIN_CONFIDENCE - 0.01) for mode, value in posterior.items()}
     elif apart is not None:
         # What would decide did not happen: no configuration makes up for it.
         posterior = {mode: min(value, t.MIN_CONFIDENCE - 0.01) for mode, value in posterior.items()}
@@ -126,7 +135,7 @@ def judge(case: Case) -> Verdict:
     evidence = tuple(_weighed(observation, best, possible) for observation in case.observations.values())
     evidence = tuple(sorted((w for w in evidence if w.supports or w.against), key=lambda w: -abs(w.weight)))
     configured = _configured(case)
-    basis = _basis(evidence, best) if decided else "inferred"
+    basis = _basis(evidence, best) if decided else "inferred" if case.captured else "sampled"
     most = t.MAX_CONFIDENCE_INFERRED if basis == "inferred" else t.MAX_CONFIDENCE
     return Verdict(
         device_id=case.device_id,
@@ -179,6 +188,12 @@ def _active(case: Case) -> bool:
     return busy > 0 or bool(case.fact("switch_records")) or bool(case.tenants)
 
 
+def _told(case: Case, mode: Mode) -> bool:
+    """Whether one sample or setting alone says that it was this mode."""
+    rule = next(rule for rule in RULES if rule.mode == mode)
+    return any(weight >= t.STRONG and case.has(name) for name, (weight, _) in rule.weights.items())
+
+
 def _never_together(case: Case) -> Gap | None:
     """Two tenants that were never busy at the same time prove nothing."""
     traced = case.fact("traced_tenants") or 0
@@ -212,8 +227,13 @@ def _basis(evidence: Sequence[Weighed], mode: Mode) -> Basis:
 
 def _configured(case: Case) -> Mode | None:
     """What was intended, as far as anything says so. A missing variable never means that nothing was set."""
+    offered = _offered(case)
     if case.mig_profile is not None:
-        return "mig+mps" if case.has("mps_daemon") else "mig-shared-ci" if "c." in case.mig_profile else "mig"
+        if case.has("mps_daemon") or offered == "mps":
+            return "mig+mps"
+        if offered == "time-slicing":
+            return "mig+time-slicing"
+        return "mig-shared-ci" if "c." in case.mig_profile else "mig"
     if case.vgpu_profile is not None:
         return "vgpu-mig" if case.has("vgpu_mig_name") else "vgpu-time-sliced"
     if case.has("mps_sm_partition"):
@@ -224,7 +244,16 @@ def _configured(case: Case) -> Mode | None:
         return "mps-partitioned" if case.has("mps_percentage") else "mps"
     if case.has("software_limiter"):
         return "software-limited"
-    return None
+    return offered
+
+
+def _offered(case: Case) -> Literal["mps", "time-slicing"] | None:
+    """How Kubernetes offers the GPU to several, where everything that was attached says the same."""
+    rows = (row.value.split() for row in case.configured if row.key == "k8s_sharing")
+    strategies = {word for words in rows for word in words if word.startswith("strategy=")}
+    if strategies == {"strategy=mps"}:
+        return "mps"
+    return "time-slicing" if strategies == {"strategy=time-slicing"} else None
 
 
 def _agrees(configured: Mode | None, mode: Mode) -> bool | None:
@@ -233,7 +262,8 @@ def _agrees(configured: Mode | None, mode: Mode) -> bool | None:
     if configured == mode:
         return True
     # One tenant alone does not contradict a configuration for several.
-    return None if mode in ("exclusive", "streams") and configured.startswith("mps") else False
+    alone = mode in ("exclusive", "streams") and configured.startswith(("mps", "time-slicing"))
+    return None if alone or (mode == "mig" and configured in ("mig+mps", "mig+time-slicing")) else False
 
 
 def _why_not(mode: Mode, case: Case) -> str:
@@ -248,6 +278,9 @@ def _summary(
     case: Case, mode: Mode, best: Mode, posterior: float, evidence: Sequence[Weighed], missing: Sequence[Gap]
 ) -> str:
     if mode == "undetermined":
+        if not case.captured:
+            lead = "No capture: samples cannot show who held the GPU or who ran beside whom."
+            return f"{lead} Nearest is {best} at {posterior:.2f}." if evidence else lead
         if not _active(case):
             return "Nothing ran on this GPU in the capture, so it has no sharing mode."
         lead = f"The evidence does not decide; nearest is {best} at {posterior:.2f}."

@@ -114,6 +114,8 @@ class Case:
     pids_known: bool = True
     #: processes that NVML samples list on this device: (pid, name, type); None without such samples
     nvml_processes: Sequence[tuple[int, str, str | None]] | None = None
+    #: whether there was a capture; samples alone observe nothing, and no activity in them is no idle GPU
+    captured: bool = True
     observations: Mapping[str, Observation] = field(default_factory=dict)
 
     def fact(self, name: str) -> float | None:
@@ -380,7 +382,7 @@ def _set_up(case: Case) -> Iterable[Observation]:
         yield _plain("mps_daemon", f"an MPS daemon ran while recording ({daemon.source})")
     server = case.setting("mps_client")
     if server is not None:
-        yield _plain("mps_client_connected", "the MPS log shows clients connecting")
+        yield _plain("mps_client_connected", "an MPS log or answer shows clients connected")
     for key, name in (
         ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "mps_percentage"),
         ("CUDA_MPS_SM_PARTITION", "mps_sm_partition"),

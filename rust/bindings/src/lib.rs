@@ -78,6 +78,14 @@ fn read_samples(py: Python<'_>, path: PathBuf, progress: Callback) -> PyResult<P
     to_python(py, Tables::from(tables))
 }
 
+/// The session that samples make without any capture.
+#[pyfunction]
+fn samples_session(py: Python<'_>, samples: Vec<Bound<'_, PyDict>>) -> PyResult<Py<PyDict>> {
+    let samples = samples.iter().map(from_python).collect::<PyResult<Vec<Tables>>>()?;
+    let session = py.detach(|| pipeline::of_samples(&samples)).map_err(raise)?;
+    to_python(py, session)
+}
+
 /// The session with samples on its clock and beside its devices.
 #[pyfunction]
 fn place_samples(
@@ -234,6 +242,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(join_captures, module)?)?;
     module.add_function(wrap_pyfunction!(read_samples, module)?)?;
     module.add_function(wrap_pyfunction!(place_samples, module)?)?;
+    module.add_function(wrap_pyfunction!(samples_session, module)?)?;
     module.add_function(wrap_pyfunction!(reconstruct, module)?)?;
     module.add_function(wrap_pyfunction!(occupancy, module)?)?;
     module.add_function(wrap_pyfunction!(timeline, module)?)?;

@@ -135,7 +135,7 @@ fn place(first: &Face, other: &Face) -> Clock {
     }
 }
 
-fn replace(
+pub(crate) fn replace(
     table: &'static Table,
     batch: &RecordBatch,
     changes: Vec<(&str, ArrayRef)>,
@@ -338,7 +338,7 @@ fn boards(session: &Tables) -> Result<Vec<Board>> {
 ///
 /// A UTC time counts from the session's UTC origin. A local time is read in the time zone of the capture.
 /// A device is found by UUID, else by index (nvidia-smi counts GPUs by PCI address), else by a name that
-/// only one device has.
+/// only one device has. What is about a MIG instance is never about its board.
 ///
 /// # Errors
 /// [`Error::Schema`] for tables that are not what they are declared to be.
@@ -368,6 +368,7 @@ pub fn place_samples(samples: &RecordBatch, session: &Tables, quality: &mut Qual
     let (utc, local) = (columns.i64("time_utc_ns")?, columns.i64("time_local_ns")?);
     let (index, uuid, name) =
         (columns.u32("gpu_index")?, columns.text("gpu_uuid")?, columns.text("gpu_name")?);
+    let (gi, ci) = (columns.u32("mig_gi")?, columns.u32("mig_ci")?);
     let (mut by_zone, mut apart, mut strange) = (0_u64, 0_u64, 0_u64);
     let (mut times, mut devices) = (Vec::new(), Vec::new());
     for row in 0..columns.rows() {
@@ -382,7 +383,13 @@ pub fn place_samples(samples: &RecordBatch, session: &Tables, quality: &mut Qual
         };
         apart = apart.saturating_add(u64::from(time.is_none()));
         times.push(time.map(|t| t.0));
-        let device = if uuid.is_valid(row) {
+        let of_board = !uuid.is_valid(row) || uuid.value(row).starts_with("GPU-");
+        let device = if let Some(gi) = at(gi, row).filter(|_| of_board) {
+            // About an instance, but under the name of its board. Which device that is only the UUIDs of old
+            // drivers tell; the board itself it is not.
+            let name = at(ci, row).map(|ci| format!("MIG-{}/{gi}/{ci}", uuid.value(row)));
+            boards.iter().find(|b| b.uuid.is_some() && b.uuid == name).map(|b| b.id)
+        } else if uuid.is_valid(row) {
             // A UUID that matches nothing is another GPU, whatever its index or name say.
             let by_uuid = boards.iter().find(|b| b.uuid.as_deref() == Some(uuid.value(row)));
             match by_uuid {
@@ -574,6 +581,30 @@ mod tests {
         let stopped = join(vec![capture(0, &HERE, &[None], 0)], &StopAfter::new(2));
         assert!(matches!(stopped, Err(Error::Cancelled)));
         assert_eq!(join(vec![capture(3, &HERE, &[None], 0)], &Unwatched).unwrap()["kernels"].num_rows(), 1);
+    }
+
+    #[test]
+    fn samples_of_an_instance_are_not_those_of_its_board() {
+        let n = 4;
+        let ids = |v: [Option<u32>; 4]| UInt32Array::from(v.to_vec());
+        let samples = Builder::new(&schema::NVML_SAMPLES)
+            .put_names("source", vec![Some("f"); n])
+            .put_names("format", vec![Some("x"); n])
+            // The board; two of its instances by the board's name; one by its own.
+            .put(
+                "gpu_uuid",
+                StringArray::from(vec![Some("GPU-a"), Some("GPU-a"), Some("GPU-a"), Some("MIG-GPU-a/2/0")]),
+            )
+            .put("mig_gi", ids([None, Some(1), Some(2), Some(2)]))
+            .put("mig_ci", ids([None, Some(0), Some(0), Some(0)]))
+            .put_names("metric", vec![Some("memory_used_bytes"); n])
+            .finish(n)
+            .unwrap();
+        let uuids = [Some("GPU-a"), Some("MIG-GPU-a/2/0")];
+        let session = join(vec![capture(0, &HERE, &uuids, 0)], &Unwatched).unwrap();
+        let placed = place_samples(&samples, &session, &mut Quality::default()).unwrap();
+        let devices = Columns::new(&schema::NVML_SAMPLES, &placed).u32("device_id").unwrap().clone();
+        assert_eq!(devices.iter().collect::<Vec<_>>(), [Some(0), None, Some(1), Some(1)]);
     }
 
     #[test]

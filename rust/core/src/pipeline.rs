@@ -5,6 +5,8 @@
 //!              \___________ a session _______/   \____________________ reconstructed __________________/
 //! ```
 //!
+//! Samples may come without captures; they then make the session by themselves.
+//!
 //! Each room sees the tables of those before it and nothing else.
 
 use arrow_array::RecordBatch;
@@ -21,7 +23,7 @@ use crate::schema;
 use crate::tenants::Tenants;
 use crate::watch::Watch;
 use crate::whatif::{TimeSlicing, WhatIf};
-use crate::{clock, device};
+use crate::{clock, device, samples};
 
 /// Makes a session of captures: one clock, one list of devices with what is known of each chip.
 ///
@@ -59,6 +61,21 @@ pub fn add_samples(session: &Tables, samples: &[Tables]) -> Result<Tables> {
         }
     }
     session.insert(schema::NVML_SAMPLES.name, concat(&schema::NVML_SAMPLES, &placed)?);
+    add_quality(&mut session, &quality)?;
+    Ok(session)
+}
+
+/// Makes a session of samples (each with `nvml_samples` and `quality`) where there is no capture.
+///
+/// # Errors
+/// Those of [`samples::session`] and [`device::complete`].
+pub fn of_samples(samples: &[Tables]) -> Result<Tables> {
+    let mut session = samples::session(samples)?;
+    let mut quality = Quality::default();
+    if let Some(devices) = session.get(schema::DEVICES.name) {
+        let complete = device::complete(devices, &mut quality)?;
+        session.insert(schema::DEVICES.name, complete);
+    }
     add_quality(&mut session, &quality)?;
     Ok(session)
 }

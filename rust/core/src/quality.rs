@@ -105,6 +105,9 @@ counters! {
     SAMPLES_LOCAL_TIME = "samples_local_time", Notice, "import", "Samples with local times; the zone was taken from the capture, or from the overlap with it.";
     SAMPLES_NOT_ALIGNED = "samples_not_aligned", Notice, "import", "Samples that could not be placed on the capture's clock: they are shown, not joined.";
     SAMPLES_OTHER_GPU = "samples_other_gpu", Notice, "import", "Samples of a GPU that the capture does not show.";
+    SAMPLES_UNAVAILABLE = "samples_unavailable", Info, "import", "Values that the driver or DCGM refused (under MIG there is no utilisation by driver counters; processes of others are hidden): they are null, never zero. Per MIG instance use DCGM 1001 and 1002.";
+    SAMPLES_ABOVE_ONE = "samples_above_one", Notice, "capture", "Ratios above 1, which DCGM reports for some MIG instances: kept as they are, not to be trusted.";
+    SAMPLES_PER_POD = "samples_per_pod", Info, "import", "An exporter repeated the value of a GPU for every pod that shares it; one row was kept, for it is the whole GPU's and must not be added up.";
     ROWS_SKIPPED = "rows_skipped", DataLoss, "import", "Rows of a samples file that break its own format were left out.";
 }
 

@@ -152,9 +152,18 @@ pub const CAPTURE: Table = Table {
     doc: "One row per capture: what wrote it, when, and how its clock maps to the session clock.",
     columns: &[
         CAPTURE_ID,
-        col("path", Text, "The file as it was named by the caller."),
+        col(
+            "path",
+            Text,
+            "The file as it was named by the caller; the samples files where there is no capture.",
+        ),
         col("size_bytes", I64, "Size of the file."),
-        opt("product", Text, "no metadata table", "Product that wrote the export."),
+        opt(
+            "product",
+            Text,
+            "no metadata table",
+            "Product that wrote the export; `samples only, no capture` where samples came alone.",
+        ),
         opt("nsys_version", Text, "no metadata table", "Version of the exporter."),
         opt("schema_version", Text, "no metadata table", "Version of the export schema."),
         opt("driver_version", Text, NO_GPU, "NVIDIA driver version."),
@@ -479,7 +488,7 @@ pub const GPU_METRICS: Table = Table {
 pub const NVML_SAMPLES: Table = Table {
     name: "nvml_samples",
     version: 1,
-    doc: "Samples taken beside a capture, one metric a row. A utilisation sample covers the interval before its time.",
+    doc: "Samples taken beside a capture, one metric a row. A utilisation says in how much of the `interval_ns` before its time something ran, not how full the GPU was.",
     columns: &[
         col("source", Name, "The file."),
         col("format", Name, "Reader, such as `nvidia-smi-query-gpu`."),
@@ -493,6 +502,11 @@ pub const NVML_SAMPLES: Table = Table {
         opt("pid", U32, "a device-wide sample", "Host process id."),
         opt("process_name", Text, "a device-wide sample, or not in the file", "Process name. Hostile text."),
         opt("process_type", Name, "not in the file", "C, G, C+G or M+C."),
+        opt("mig_gi", U32, "the whole GPU, or not in the file", "GPU instance id (NVML's) that the row is about. Compute instances of one GPU instance share its memory: never add theirs up."),
+        opt("mig_ci", U32, "not a compute instance, or not in the file", "Compute instance id that the row is about."),
+        opt("entity", Name, "the GPU is named otherwise", "Part of a GPU in the tool's own words, such as `GPU-I 3`: DCGM's own numbers, which are not NVML's."),
+        opt("pods", Text, "not in the file", "Kubernetes pods (`namespace/pod/container`, separated by blanks) to which an exporter ascribes the value. It is the whole device's all the same."),
+        opt("interval_ns", I64, "a momentary value, the first of its kind, or no times in the file", "Length of the time before the sample over which the value is an average: since the sample before; for the driver's utilisation between 1/6 s and 1 s, as it samples by itself."),
         col("metric", Name, "Canonical name with its unit, such as `gpu_utilization_pct`, `memory_used_bytes`."),
         opt("value", F64, "not a number, or not available: see text", "Value in the unit of the metric's name."),
         opt("text", Text, "the value is a number", "Value as text; `[N/A]` and the like mean: could not look."),

@@ -4,8 +4,9 @@
 //! that nothing could be measured, or (for a pid) that no process is there or none can be seen: under MIG
 //! the driver shows `-` for every process. Both stay text, neither becomes zero.
 
-use super::{days, reading, time_of_day, whole};
-use super::{Lines, Reader, Reading, SampleClock, Samples, Subject, Time, Unit};
+use super::metric::{reading, Reading, PMON};
+use super::time::{parse_date, time_of_day, Time};
+use super::{Lines, Reader, SampleClock, Samples, Subject};
 use crate::error::Result;
 
 pub(super) const READER: Reader =
@@ -22,18 +23,6 @@ fn header(line: &str) -> Option<Vec<String>> {
     let has = |name: &str| names.iter().any(|n| n == name);
     (has("gpu") && has("pid") && has("type")).then_some(names)
 }
-
-/// Metrics of the columns; `fb` and `ccpm` are headed MB and mean MiB.
-const METRICS: &[(&str, &str, Unit)] = &[
-    ("sm", "process_sm_pct", Unit::Plain),
-    ("mem", "process_memory_pct", Unit::Plain),
-    ("enc", "process_encoder_pct", Unit::Plain),
-    ("dec", "process_decoder_pct", Unit::Plain),
-    ("jpg", "process_jpeg_pct", Unit::Plain),
-    ("ofa", "process_ofa_pct", Unit::Plain),
-    ("fb", "process_memory_bytes", Unit::MiB),
-    ("ccpm", "process_protected_memory_bytes", Unit::MiB),
-];
 
 fn read(lines: &mut Lines<'_>, samples: &mut Samples) -> Result<()> {
     let mut names: Vec<String> = Vec::new();
@@ -65,7 +54,7 @@ fn row(names: &[String], line: &str) -> Option<(Subject, Vec<(&'static str, Read
     for name in names {
         let cell = cells.next()?;
         match name.as_str() {
-            "date" => day = Some(date(cell)?),
+            "date" => day = Some(parse_date(cell)?),
             "time" => clock = Some(time_of_day(cell)?),
             "gpu" => subject.gpu_index = Some(cell.parse().ok()?),
             "pid" if cell == "-" => {}
@@ -77,7 +66,7 @@ fn row(names: &[String], line: &str) -> Option<(Subject, Vec<(&'static str, Read
                 subject.process_name = (command != "-").then_some(command);
             }
             other => {
-                if let Some((_, metric, unit)) = METRICS.iter().find(|m| m.0 == other) {
+                if let Some((_, metric, unit)) = PMON.iter().find(|m| m.0 == other) {
                     readings.push((*metric, reading(cell, *unit)));
                 }
             }
@@ -88,14 +77,6 @@ fn row(names: &[String], line: &str) -> Option<(Subject, Vec<(&'static str, Read
         subject.set_time(Time::Local(day * 86_400_000_000_000 + clock));
     }
     cells.next().is_none().then_some((subject, readings))
-}
-
-/// `YYYYMMDD`.
-fn date(text: &str) -> Option<i64> {
-    if text.len() != 8 {
-        return None;
-    }
-    days(whole(text.get(..4)?)?, whole(text.get(4..6)?)?, whole(text.get(6..)?)?)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! `nvidia-smi --query-compute-apps=... --format=csv[,nounits]`: which process holds how much memory.
 
+use super::metric::{field, reading, split_unit, Field, Reading};
 use super::query_gpu::subject;
-use super::{field, reading, split_unit};
-use super::{Field, Lines, Reader, SampleClock, Samples};
+use super::{Lines, Reader, SampleClock, Samples};
 use crate::error::Result;
 
 pub(super) const READER: Reader =
@@ -51,8 +51,7 @@ fn read(lines: &mut Lines<'_>, samples: &mut Samples) -> Result<()> {
         }
         if metrics == 0 {
             // A query without memory still says that the process was there.
-            samples
-                .metric("process_memory_bytes".to_owned(), super::Reading::Text("[not queried]".to_owned()));
+            samples.metric("process_memory_bytes".to_owned(), Reading::Text("[not queried]".to_owned()));
         }
     }
     Ok(())

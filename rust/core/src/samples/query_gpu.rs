@@ -2,8 +2,9 @@
 //!
 //! Any set of columns with a header. Units stand in the header, in the values, in both or in neither.
 
-use super::{field, is_known_metric, is_unavailable, parse_time, reading, split_unit};
-use super::{Field, Lines, Reader, SampleClock, Samples, Subject};
+use super::metric::{field, is_known_metric, is_unavailable, reading, split_unit, Field};
+use super::time::parse_time;
+use super::{Lines, Reader, SampleClock, Samples, Subject};
 use crate::error::Result;
 
 pub(super) const READER: Reader =

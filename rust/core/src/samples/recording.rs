@@ -10,7 +10,9 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use super::{tidy, Lines, Reader, Reading, SampleClock, Samples, Subject, Time};
+use super::metric::{tidy, Reading};
+use super::time::Time;
+use super::{Lines, Reader, SampleClock, Samples, Subject};
 use crate::error::Result;
 
 pub(super) const READER: Reader =
@@ -62,6 +64,7 @@ fn subject(object: &Map<String, Value>) -> Option<Subject> {
         None | Some(Value::Null) => Some(None),
         Some(value) => value.as_u64().and_then(|v| u32::try_from(v).ok()).map(Some),
     };
+    let instance = |key: &str| u32::try_from(object.get("metrics")?.get(key)?.as_u64()?).ok();
     let mut subject = Subject {
         gpu_index: number("gpu_index")?,
         gpu_uuid: text("gpu_uuid"),
@@ -69,6 +72,8 @@ fn subject(object: &Map<String, Value>) -> Option<Subject> {
         pid: number("pid")?,
         process_name: text("process_name"),
         process_type: text("process_type"),
+        mig_gi: instance("mig_gi_id"),
+        mig_ci: instance("mig_ci_id"),
         ..Subject::default()
     };
     subject.set_time(Time::Utc(object.get("time_utc_ns")?.as_i64()?));
@@ -133,6 +138,16 @@ mod tests {
         let rows = shown(&read_text(ours.as_bytes()).0.unwrap());
         assert_eq!(rows, ["|GPU-1|11327|/opt/run||process_memory_bytes|2097152"]);
         assert_eq!(rows, shown(&read_text(smi.as_bytes()).0.unwrap()));
+    }
+
+    #[test]
+    fn an_instance_keeps_its_ids() {
+        let text = HEAD.to_owned()
+            + r#"{"time_utc_ns": 1, "gpu_uuid": "MIG-1", "metrics": {"mig_gi_id": 3, "mig_ci_id": 0}}
+"#;
+        let table = read_text(text.as_bytes()).0.unwrap();
+        let c = Columns::new(&NVML_SAMPLES, &table);
+        assert_eq!((c.u32("mig_gi").unwrap().value(1), c.u32("mig_ci").unwrap().value(1)), (3, 0));
     }
 
     #[test]

@@ -1,0 +1,184 @@
+"""Samples without a capture: they answer what they can, and claim to have observed nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import polars as pl
+import pytest
+from click.testing import CliRunner
+
+import pyanalyze
+from pyanalyze.cli import cli
+from pyanalyze.exceptions import SamplesUnreadable, UsageError
+
+ROOT = Path(__file__).parents[1]
+SAMPLES = ROOT / "fixtures" / "samples"
+GPU = "GPU-11111111-2222-3333-4444-555555555555"
+
+
+def words(frame: pl.DataFrame, name: str) -> list[str]:
+    return frame[name].cast(pl.String).to_list()
+
+
+def test_several_files_of_one_gpu_are_one_device_on_one_clock() -> None:
+    session = pyanalyze.load(samples=[SAMPLES / "dcgm-exporter.prom", SAMPLES / "recording.jsonl"])
+    assert session.paths == ()
+    assert session.devices.select("device_id", "uuid", "name").rows() == [(0, GPU, "NVIDIA H100 80GB HBM3")]
+    assert session.capture["product"].to_list() == ["samples only, no capture"]
+    # 17:05:19 UTC on 2026-06-20; the second moment is two seconds later.
+    assert session.capture["utc_origin_ns"].to_list() == [1_781_975_119_000_000_000]
+    assert sorted(set(session.nvml_samples["time_ns"])) == [0, 2_000_000_000]
+    assert set(session.sources["state"].cast(pl.String)) == {"absent"}
+    assert session.kernels.is_empty()
+    assert "samples only" in repr(session)
+
+
+def test_nothing_is_observed_and_what_was_not_captured_is_missing() -> None:
+    report = pyanalyze.load(samples=SAMPLES / "query.xml").report()
+    device = report.devices[0]
+    assert device.sharing.mode == "undetermined"
+    assert device.sharing.summary.startswith("No capture: samples cannot show who held the GPU")
+    assert {evidence.basis for evidence in device.sharing.evidence} <= {"sampled", "configured"}
+    assert {"context_switches", "kernels", "window"} <= {gap.what for gap in device.sharing.missing}
+    assert (device.tenants, device.window, device.context_switches, device.occupancy) == ([], None, None, None)
+    assert device.memory is not None
+    # 24000 and 81559 MiB.
+    assert (device.memory.peak_bytes, device.memory.total_bytes) == (25_165_824_000, 85_520_809_984)
+    assert device.sampled is not None
+    # Means of 37 and 99 %, of 250.1 and 412 W.
+    assert (device.sampled.n, device.sampled.processes) == (2, 1)
+    assert device.sampled.gpu_utilization == pytest.approx(0.68)
+    assert device.sampled.power_w == pytest.approx(331.05)
+    assert (device.sampled.start_ns, device.sampled.end_ns) == (0, 2_000_000_000)
+    # nvidia-smi writes local time without its zone: no UTC can be given.
+    assert report.clock.origin_utc_ns is None
+    assert "samples_local_time" in [row.name for row in report.quality]
+    assert report.captures[0].path.endswith("query.xml")
+
+
+def test_mps_clients_are_named_by_samples_but_never_observed(tmp_path: Path) -> None:
+    listing = tmp_path / "pmon.txt"
+    listing.write_text(
+        "# gpu pid type sm mem enc dec command\n# Idx # C/G % % % % name\n"
+        "0 51 C - - - - nvidia-cuda-mps-server\n0 71 M+C 50 9 - - python\n0 72 M+C 49 9 - - python\n"
+        "0 99 G 1 1 - - Xwayland\n",
+        encoding="utf-8",
+    )
+    verdict = pyanalyze.load(samples=listing).classify()[0]
+    names = {weighed.observation.name for weighed in verdict.evidence}
+    assert {"nvml_mps_server", "nvml_mps_clients"} <= names
+    assert verdict.basis != "observed"
+    assert verdict.configured == "mps"
+    # The window system computes nothing.
+    several = next(w.observation for w in verdict.evidence if w.observation.name == "nvml_several_processes")
+    assert several.value == 2
+
+
+def test_under_mig_utilisation_is_missing_and_instances_are_devices(tmp_path: Path) -> None:
+    text = (SAMPLES / "query.xml").read_text(encoding="utf-8").split("</nvidia_smi_log>")[0] + "</nvidia_smi_log>"
+    instance = (
+        "<mig_device><gpu_instance_id>3</gpu_instance_id><compute_instance_id>0</compute_instance_id>"
+        "<fb_memory_usage><used>10 MiB</used></fb_memory_usage></mig_device>"
+    )
+    text = (
+        text.replace("<current_mig>Disabled", "<current_mig>Enabled")
+        .replace("37 %", "0 %")
+        .replace("\t\t\tNone\n", instance)
+        .replace("<gpu_instance_id>N/A", "<gpu_instance_id>3")
+        .replace("<compute_instance_id>N/A", "<compute_instance_id>0")
+    )
+    (tmp_path / "mig.xml").write_text(text, encoding="utf-8")
+    session = pyanalyze.load(samples=tmp_path / "mig.xml")
+    names = ["NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3 (MIG instance 3/0)"]
+    assert session.devices["name"].to_list() == names
+    process = session.nvml_samples.filter(pl.col("pid") == 4711)
+    assert process["device_id"].to_list() == [1]
+    board = session.report().devices[0]
+    gap = next(gap for gap in board.sharing.missing if gap.what == "gpu_utilization")
+    assert "[0, but not measured under MIG]" in gap.why
+    assert "dcgmi dmon" in gap.how
+    assert ("mig_mode", "Enabled") in zip(words(session.configured, "key"), session.configured["value"], strict=True)
+
+
+@pytest.mark.parametrize("verb", ["screen", "info", "classify", "residency", "occupancy", "interference", "advise"])
+def test_every_verb_answers_on_samples_alone(verb: str) -> None:
+    result = CliRunner().invoke(cli, [verb, "--samples", str(SAMPLES / "query-gpu.csv")], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "observed" not in result.output
+
+
+def test_the_first_screen_needs_no_verb() -> None:
+    result = CliRunner().invoke(cli, ["--samples", str(SAMPLES / "query-gpu.csv")], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert len(result.output.splitlines()) <= 15
+    assert "NVIDIA H100" in result.output
+    # A share of time, never a degree of filling.
+    assert "a kernel ran 68.0 % of the time (not: how full)" in result.output
+    written = CliRunner().invoke(cli, ["report", "-f", "json", "--samples", str(SAMPLES / "query-gpu.csv")])
+    assert json.loads(written.output)["devices"][0]["tenants"] == []
+
+
+def test_info_says_what_the_samples_hold() -> None:
+    result = CliRunner().invoke(cli, ["info", "--samples", str(SAMPLES / "query.xml")], catch_exceptions=False)
+    assert "samples only, no capture, driver 535.161.08" in result.output
+    # Of each of two answers 13 values, the driver and one process.
+    assert "query.xml (nvidia-smi-query-xml): 30 rows of 15 metrics, 0 not available" in result.output
+    result = CliRunner().invoke(cli, ["info", "--samples", str(SAMPLES / "pmon.txt")], catch_exceptions=False)
+    assert "pmon.txt (nvidia-smi-pmon): 6 rows of 3 metrics, 2 not available" in result.output
+
+
+def test_nothing_at_all_is_wrong_usage_and_unknown_files_are_unreadable(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no capture was given"):
+        pyanalyze.load()
+    (tmp_path / "what.txt").write_text("hello\n", encoding="utf-8")
+    with pytest.raises(SamplesUnreadable, match=r"what\.txt"):
+        pyanalyze.load(samples=tmp_path / "what.txt")
+    # One that can be read is enough; the other is said.
+    session = pyanalyze.load(samples=[tmp_path / "what.txt", SAMPLES / "dmon.txt"])
+    assert "samples_unread" in words(session.quality, "name")
+    with pytest.raises(FileNotFoundError):
+        pyanalyze.load(samples=tmp_path / "no.csv")
+
+
+def test_parquet_by_conversion_gives_the_same_rows(tmp_path: Path) -> None:
+    session = pyanalyze.load(samples=SAMPLES / "recording.jsonl")
+    file = tmp_path / "recording.parquet"
+    session.nvml_samples.write_parquet(file)
+    again = pyanalyze.load(samples=file)
+    text = pl.col("source", "format", "process_type", "entity", "metric").cast(pl.String)
+    assert again.nvml_samples.with_columns(text).equals(session.nvml_samples.with_columns(text))
+    # Fewer columns are enough: what only some formats have may be left out.
+    session.nvml_samples.select("source", "format", "time_utc_ns", "gpu_uuid", "metric", "value").write_parquet(file)
+    assert pyanalyze.load(samples=file).nvml_samples["value"].equals(session.nvml_samples["value"])
+    for bad in (pl.DataFrame({"a": [1]}), session.nvml_samples.with_columns(value=pl.lit("x"))):
+        bad.write_parquet(file)
+        with pytest.raises(SamplesUnreadable, match=r"recording\.parquet"):
+            pyanalyze.load(samples=file)
+    file.write_bytes(b"PAR1 no")
+    with pytest.raises(SamplesUnreadable, match=r"recording\.parquet"):
+        pyanalyze.load(samples=file)
+
+
+CORPUS = Path(os.environ.get("PYANALYZE_CORPUS", ROOT / ".." / "shared" / "corpus"))
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason=f"no real samples at {CORPUS}: set PYANALYZE_CORPUS")
+def test_real_samples_make_a_first_screen() -> None:
+    # Every family of files that are samples as they stand.
+    files = [
+        *(CORPUS / "samples" / "telegraf").glob("*.xml"),
+        *(CORPUS / "samples" / "netdata").glob("*.xml"),
+        *(CORPUS / "samples" / "fergus-mps-h200").glob("*.txt"),
+        *(CORPUS / "samples" / "george-ts-hami").glob("*.csv"),
+    ]
+    assert len(files) == 8 + 1 + 6 + 6
+    for file in files:
+        session = pyanalyze.load(samples=file)
+        assert all(verdict.basis != "observed" for verdict in session.classify()), file
+        assert len(str(session).splitlines()) <= 15
+    # Two instances of an A100 beside the board.
+    mig = pyanalyze.load(samples=files[8])
+    assert mig.devices["sm_count"].to_list()[1:] == [42, 42]
