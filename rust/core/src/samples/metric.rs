@@ -327,15 +327,29 @@ pub(super) fn covers(metric: &str) -> Covers {
 }
 
 /// Names hardware or host for good, or is of use to an attacker: never read out.
+///
+/// Files that people write in the image of nvidia-smi may have a column with the command line of a process.
 pub(super) fn is_secret(column: &str) -> bool {
-    column.contains("serial")
-        || column.starts_with("inforom")
-        || column.starts_with("vbios")
-        || column.contains("hostname")
-        || column.contains("host_id")
-        || column.contains("guid")
-        || column.contains("clusteruuid")
-        || column.contains("user")
+    const PARTS: &[&str] = &[
+        "serial",
+        "hostname",
+        "host_id",
+        "guid",
+        "clusteruuid",
+        "user",
+        "cmd",
+        "command",
+        "args",
+        "environ",
+        "token",
+        "secret",
+        "password",
+        "credential",
+    ];
+    column == "host"
+        || column == "env"
+        || ["inforom", "vbios"].iter().any(|start| column.starts_with(start))
+        || PARTS.iter().any(|part| column.contains(part))
 }
 
 /// Splits `name [unit]`.

@@ -134,4 +134,14 @@ index, utilization.gpu [%]
         );
         assert_eq!(quality.count(ROWS_SKIPPED), 3);
     }
+
+    #[test]
+    fn columns_with_command_lines_and_the_like_are_not_read() {
+        let text = "index, utilization.gpu [%], command, cmdline, env, API_TOKEN, hostname, host, vbios_version, gpu_serial
+0, 5, SECRET, SECRET, SECRET, SECRET, SECRET, SECRET, SECRET, SECRET
+";
+        let table = read_text(text.as_bytes()).0.unwrap();
+        assert_eq!(shown(&table), ["0|||||gpu_utilization_pct|5"]);
+        assert!(!format!("{table:?}").contains("SECRET"));
+    }
 }
