@@ -357,6 +357,8 @@ class Session:
                     sources=self._source_states(),
                     tenants=tenants["name"].to_list(),
                     green_contexts=self.contexts.filter(here & pl.col("is_green").fill_null(value=False)).height,
+                    visible_sms=_visible_sms(self.contexts.filter(here)),
+                    instances_unassigned=_unassigned(self.devices, self.contexts),
                     pids_known=tenants.filter("traced")["pid"].null_count() == 0,
                     nvml_processes=self.nvml_processes(device["device_id"]),
                     captured=bool(self.paths),
@@ -443,6 +445,20 @@ def placement_policy(verdict: Verdict) -> str:
     'time-sliced'
     """
     return "time-sliced" if verdict.mode in ("time-slicing", "mig+time-slicing", "vgpu-time-sliced") else "shared"
+
+
+def _visible_sms(contexts: pl.DataFrame) -> tuple[int, ...]:
+    """SMs that CUDA showed each process; green contexts show their own part instead."""
+    import polars as pl
+
+    whole = contexts.filter(pl.col("sm_count").is_not_null() & ~pl.col("is_green").fill_null(value=False))
+    return tuple(whole.unique(["capture", "pid"])["sm_count"].to_list())
+
+
+def _unassigned(devices: pl.DataFrame, contexts: pl.DataFrame) -> int:
+    """How many MIG instances there are, when nothing says which process used which of them."""
+    instances = devices["mig_profile"].count()
+    return instances if contexts["sm_count"].count() == 0 else 0
 
 
 def _capability(device: Mapping[str, Any]) -> tuple[int, int] | None:

@@ -194,7 +194,7 @@ def test_four_nbody_processes_finish_about_a_fifth_sooner_under_mps(seed: int) -
     def makespan(name: str) -> int:
         tenants = [t for t in truth_of(name, seed)[1]["tenants"] if not t["service"]]
         assert all(t["slowdown"]["n_units"] == 40 for t in tenants)
-        return max(t["exited_ns"] for t in tenants)
+        return int(max(t["exited_ns"] for t in tenants))
 
     assert makespan("mps-four-nbody") / makespan("time-slicing-four-nbody") == pytest.approx(0.8, abs=0.05)
 

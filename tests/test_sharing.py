@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import generate
 import pytest
+from bench.verdicts import judged
 
 from pyanalyze.sharing import MODES, RULES, Case, Configured, Fact, judge, observe
 from pyanalyze.sharing import thresholds as t
@@ -252,3 +254,70 @@ def test_rules_are_complete_and_say_why() -> None:
         assert rule.shows.endswith(".")
         assert rule.looks_like.endswith(".")
         assert all(why for _, why in rule.weights.values())
+
+
+TOGETHER = {
+    "busy_ns": 1e9,
+    "traced_tenants": 2,
+    "co_busy_share": 0.4,
+    "short_overlap_share": 0.6,
+    "stream_overlap_share": 0.0,
+    "streams_used": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("visible", "mode"),
+    [
+        ((108, 108), "mps"),
+        # A cap that the daemon set leaves no variable behind, only fewer SMs to see.
+        ((64, 52), "mps-partitioned"),
+        ((108, 52), "mps-partitioned"),
+        # 56 and 42 of 108: instances of an A100 have as many, and so have caps of 52 and 39 %.
+        ((56, 42), "undetermined"),
+    ],
+)
+def test_fewer_visible_sms_are_a_cap_or_an_instance(visible: tuple[int, ...], mode: str) -> None:
+    assert judge(case(TOGETHER, visible_sms=visible)).mode == mode
+
+
+def test_a_daemon_settles_what_visible_sms_leave_open() -> None:
+    daemon = [Configured("process-list", "mps_daemon", "nvidia-cuda-mps-server")]
+    assert judge(case(TOGETHER, visible_sms=(56, 42), configured=daemon)).mode == "mps-partitioned"
+
+
+def test_processes_of_unknown_instances_are_not_said_to_share_one() -> None:
+    inside = {"name": "NVIDIA A100-SXM4-40GB MIG 3g.20gb", "mig_profile": "3g.20gb"}
+    assert judge(case(TOGETHER, **inside)).mode == "mig+mps"
+    verdict = judge(case(TOGETHER, **inside, instances_unassigned=3))
+    assert verdict.mode == "undetermined"
+    assert "instances" in {gap.what for gap in verdict.missing}
+
+
+def test_a_rival_that_is_seldom_busy_need_not_stretch_anything() -> None:
+    """Its kernels are shorter than a slice, and it yields: what it leaves unstretched does not prove MPS."""
+    facts = {**ALONE, "traced_tenants": 2, "co_busy_share": 0.05}
+    assert "steady_kernels" in observe(case(ALONE))
+    assert "steady_kernels" not in observe(case(facts))
+    assert judge(case(facts)).mode == "undetermined"
+
+
+def test_contexts_that_follow_each_other_are_no_turns() -> None:
+    """Two processes that never had work at the same time are handed the engine in turn however they share it."""
+    met = {**TURNS, "traced_tenants": 2, "resident_share_untraced": 0.0, "co_busy_share": 0.4}
+    assert judge(case(met)).mode == "time-slicing"
+    assert judge(case({**met, "co_busy_share": 0.001})).mode == "undetermined"
+
+
+# Of a group of MPS clients beside an outsider the relations differ by pair, and what a limiter holds back stands in the
+# gaps between launches: neither is looked at yet.
+WRONG = {"mps-outsider", "mps-outsider.no-switches", "limiter-tokens"}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_verdict_on_a_generated_recording_is_wrong(seed: int) -> None:
+    rows = [row for name in generate.scenario_names() for row in judged(name, seed)]
+    assert len(rows) > 100
+    assert {row.capture for row in rows if row.outcome == "wrong"} == WRONG
+    answerable = [row for row in rows if row.identifiable and row.true != "undetermined"]
+    assert sum(row.outcome == "right" for row in answerable) / len(answerable) > 0.85

@@ -65,7 +65,11 @@ def recorded(switches: bool) -> list[tuple[str, str]]:
 def generated(name: str, capture: str) -> tuple[Session, dict[str, Any], dict[str, Any]]:
     folder = generate.built(name)
     truth: dict[str, Any] = json.loads((folder / f"{name}.truth.json").read_text(encoding="utf-8"))
-    return pyanalyze.load(folder / f"{capture}.sqlite"), truth, next(c for c in truth["captures"] if c["name"] == capture)
+    return (
+        pyanalyze.load(folder / f"{capture}.sqlite"),
+        truth,
+        next(c for c in truth["captures"] if c["name"] == capture),
+    )
 
 
 @pytest.mark.parametrize(("name", "capture"), recorded(switches=True))

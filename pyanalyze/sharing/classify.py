@@ -125,8 +125,8 @@ def judge(case: Case) -> Verdict:
     elif not case.captured and not _told(case, best):
         # A list of processes says who was there, not that they ran, nor that nobody else did.
         posterior = {mode: min(value, t.MIN_CONFIDENCE - 0.01) for mode, value in posterior.items()}
-    elif apart is not None:
-        # What would decide did not happen: no configuration makes up for it.
+    elif apart is not None or case.has("instance_unknown") or case.has("sms_like_mig"):
+        # What would decide did not happen, or it is not known who shared what: no configuration makes up for it.
         posterior = {mode: min(value, t.MIN_CONFIDENCE - 0.01) for mode, value in posterior.items()}
     decided = posterior[best] >= t.MIN_CONFIDENCE and bool(case.observations)
     mode: Mode = best if decided else "undetermined"
@@ -158,6 +158,8 @@ def judge(case: Case) -> Verdict:
 
 def _score(rule: Rule, case: Case) -> float:
     if not rule.requires <= case.observations.keys():
+        return -math.inf
+    if rule.requires_one_of and not rule.requires_one_of & case.observations.keys():
         return -math.inf
     return rule.prior + sum(weight for name, (weight, _) in rule.weights.items() if case.has(name))
 

@@ -16,6 +16,9 @@ from pyanalyze.sharing import thresholds as t
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+#: From how many tenants on they can meet.
+MANY = 2
+
 Basis = Literal["observed", "inferred", "modelled", "sampled", "configured"]
 
 #: How to record what is missing; one place, so that every answer prints the same command.
@@ -26,6 +29,7 @@ HOW = {
     "beside the run, given as --samples",
     "mps_control": "echo get_server_list | nvidia-cuda-mps-control; keep /var/log/nvidia-mps/*.log, given as --context",
     "export": "nsys export --type sqlite REPORT.nsys-rep, without leaving out columns",
+    "instances": "nvidia-smi -L and nvidia-smi mig -lgi, given as --context; an export of nsys 2025 or newer",
     "co_run": "record while the workloads run at the same time",
 }
 
@@ -110,6 +114,10 @@ class Case:
     #: names of the tenants with CUDA activity or residency worth the name
     tenants: Sequence[str]
     green_contexts: int = 0
+    #: SMs that CUDA showed each traced process, where the export says so
+    visible_sms: Sequence[int] = ()
+    #: MIG instances that the capture lists when it does not say which process used which; else 0
+    instances_unassigned: int = 0
     #: whether activity carries process ids; without them tenants cannot be told apart
     pids_known: bool = True
     #: processes that NVML samples list on this device: (pid, name, type); None without such samples
@@ -198,7 +206,12 @@ _SQL = {
 def _residency(case: Case) -> Iterable[Observation]:
     switches = case.fact("switches_between_tenants")
     share = case.fact("alternation_share")
-    turns = (switches or 0) >= t.MIN_ALTERNATIONS and (share or 0) >= t.MIN_ALTERNATION_SHARE
+    # Contexts of processes that never had work at the same time are handed over too, however they share.
+    met = case.fact("co_busy_share")
+    met_enough = (case.fact("traced_tenants") or 0) < MANY or met is None or met >= t.MIN_CO_BUSY_SHARE
+    strangers = (case.fact("resident_share_untraced") or 0) >= 1 - t.SOLE_RESIDENT_SHARE
+    often = (switches or 0) >= t.MIN_ALTERNATIONS and (share or 0) >= t.MIN_ALTERNATION_SHARE
+    turns = often and (met_enough or strangers)
     if turns:
         slice_ns = case.fact("median_slice_ns")
         length = "" if slice_ns is None else f", median slice {slice_ns / 1e6:.3f} ms"
@@ -307,7 +320,10 @@ def _solitude(case: Case) -> Iterable[Observation]:
     stretched = case.facts.get("stretched_share")
     if exposure is None or stretched is None or stretched.value is None:
         return
-    if exposure >= t.MIN_EXPOSURE and stretched.n >= t.MIN_REPEATS and stretched.value <= t.MAX_QUIET_STRETCH_SHARE:
+    # When a traced rival had work is known, and seldom was it a whole slice: what it left unstretched proves nothing.
+    alone = traced is not None and (traced.value or 0) < MANY
+    quiet = stretched.n >= t.MIN_REPEATS and stretched.value <= t.MAX_QUIET_STRETCH_SHARE
+    if alone and exposure >= t.MIN_EXPOSURE and quiet:
         yield _from_fact(
             case,
             "stretched_share",
@@ -363,6 +379,13 @@ def _set_up(case: Case) -> Iterable[Observation]:
                 f"{case.mig_profile}: a compute instance smaller than its GPU instance, which others may share",
                 "observed",
             )
+    if case.instances_unassigned > 1 and (case.fact("traced_tenants") or 0) >= MANY:
+        yield _plain(
+            "instance_unknown",
+            f"the capture lists {case.instances_unassigned} MIG instances and does not say which process used which",
+            "observed",
+            float(case.instances_unassigned),
+        )
     if case.vgpu_profile is not None:
         backed = case.vgpu_profile.count("-") >= 2
         yield _plain(
@@ -370,6 +393,7 @@ def _set_up(case: Case) -> Iterable[Observation]:
             f"the device is a virtual GPU ({case.name})",
             "observed",
         )
+    yield from _visible_sms(case)
     if case.green_contexts:
         yield _plain(
             "green_contexts",
@@ -402,6 +426,26 @@ def _set_up(case: Case) -> Iterable[Observation]:
         if row.key.startswith(("CUDA_DEVICE_SM_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT", "NVSHARE_")):
             yield _plain("software_limiter", f"{row.key} is set: a software limiter wraps the CUDA library")
             break
+
+
+def _visible_sms(case: Case) -> Iterable[Observation]:
+    if case.mig_profile is not None or case.vgpu_profile is not None or not case.sm_count:
+        return
+    if not any(sms < case.sm_count for sms in case.visible_sms):
+        return
+    profiles = t.MIG_SM_COUNTS.get(case.compute_capability or (0, 0), set())
+    daemon = any(case.setting(key) for key in ("mps_daemon", "mps_client", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"))
+    like_mig = not daemon and all(sms in profiles for sms in case.visible_sms)
+    counts = ", ".join(str(sms) for sms in sorted(case.visible_sms))
+    yield Observation(
+        "sms_like_mig" if like_mig else "sms_hidden",
+        float(min(case.visible_sms)),
+        "SMs",
+        len(case.visible_sms),
+        "observed",
+        f"CUDA showed the processes {counts} of {case.sm_count} SMs"
+        + (": MIG instances of this board have as many" if like_mig else ""),
+    )
 
 
 def _is_full_percentage(name: str, value: str) -> bool:
@@ -494,6 +538,10 @@ def gaps(case: Case) -> list[Gap]:
                 "no process list beside the capture: processes nsys did not trace cannot be seen",
                 HOW["nvml"],
             )
+        )
+    if case.has("instance_unknown") or case.has("sms_like_mig"):
+        found.append(
+            Gap("instances", "which MIG instance each process used is not recorded", HOW["instances"]),
         )
     if case.has("mps_daemon") and not case.has("mps_client_connected"):
         found.append(Gap("mps_clients", "no MPS log or control output", HOW["mps_control"]))

@@ -36,7 +36,7 @@ class Rule:
 
     ``weights`` maps the name of an observation to (log-likelihood ratio in nats, why): positive speaks for the
     mode, negative against it. What was not observed weighs nothing: absence of a record proves nothing.
-    ``requires`` are observations without which the mode is not claimed at all.
+    ``requires`` are observations without which the mode is not claimed at all; of ``requires_one_of`` one is enough.
     """
 
     mode: Mode
@@ -45,3 +45,4 @@ class Rule:
     weights: Mapping[str, tuple[float, str]]
     prior: float = 0.0
     requires: frozenset[str] = field(default_factory=frozenset)
+    requires_one_of: frozenset[str] = field(default_factory=frozenset)

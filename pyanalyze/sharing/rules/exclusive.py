@@ -30,6 +30,7 @@ RULE = Rule(
         "mps_daemon": (-t.MODERATE, "an MPS daemon is there to serve several"),
         "software_limiter": (-t.WEAK, "limiters are installed to share"),
         "green_contexts": (-t.STRONG, "the SMs were divided"),
+        "sms_hidden": (-t.STRONG, "the process saw fewer SMs than there are, which takes a cap"),
         "mig_instance": (-t.DECISIVE, "the device is an instance: that is `mig`"),
         "vgpu_name": (-t.DECISIVE, "a virtual GPU has neighbours that it cannot see"),
         "vgpu_mig_name": (-t.DECISIVE, "a virtual GPU on an instance"),

@@ -12,6 +12,9 @@ RULE = Rule(
     weights={
         "green_contexts": (t.DECISIVE + t.MODERATE, "contexts with SM sets of their own were recorded"),
         "one_traced_tenant": (t.WEAK, "one process"),
+        "sole_resident": (t.STRONG, "nobody else held the engine"),
+        "counters_quiet": (t.STRONG, "nobody else kept SMs active"),
+        "nvml_one_process": (t.MODERATE, "the driver lists no other process"),
         "alternation": (-t.STRONG, "different tenants took turns on the engine"),
         "several_traced_tenants": (-t.MODERATE, "several processes launched work"),
     },

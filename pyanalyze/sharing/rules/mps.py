@@ -43,6 +43,7 @@ RULE = Rule(
     weights={
         **CLIENTS,
         "mps_percentage": (-t.MODERATE, "a cap was set: that is `mps-partitioned`"),
+        "sms_hidden": (-t.DECISIVE, "clients see fewer SMs than there are: that is `mps-partitioned`"),
         "mps_sm_partition": (-t.STRONG, "a partition was set: that is `mps-static-partition`"),
         "pre_volta": (-t.DECISIVE, "this chip is older than Volta: that is `mps-pre-volta`"),
     },

@@ -12,13 +12,17 @@ RULE = Rule(
     ),
     looks_like=(
         "A cap is not a reservation: clients may still share SMs. A cap set by a command to the "
-        "daemon leaves no trace in the environment."
+        "daemon leaves no trace in the environment, only fewer SMs to see, as a MIG instance has them."
     ),
     prior=-t.MODERATE,
-    requires=frozenset({"mps_percentage"}),
+    requires_one_of=frozenset({"mps_percentage", "sms_hidden"}),
     weights={
         **CLIENTS,
         "mps_percentage": (t.STRONG, "an active thread percentage below 100 was set"),
+        "sms_hidden": (
+            t.STRONG,
+            "CUDA shows a process fewer SMs than the board has only under a cap or in an instance",
+        ),
         "mps_sm_partition": (-t.STRONG, "a partition was set: that is `mps-static-partition`"),
         "pre_volta": (-t.DECISIVE, "this chip is older than Volta: that is `mps-pre-volta`"),
     },

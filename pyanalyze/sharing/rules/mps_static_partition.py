@@ -12,6 +12,7 @@ RULE = Rule(
     requires=frozenset({"mps_sm_partition"}),
     weights={
         **CLIENTS,
+        "sms_hidden": (t.MODERATE, "clients see the SMs of their partition"),
         "mps_sm_partition": (t.DECISIVE, "clients need this variable to join a partition"),
         "pre_volta": (-t.DECISIVE, "this chip is older than Volta: that is `mps-pre-volta`"),
     },

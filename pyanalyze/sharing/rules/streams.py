@@ -32,6 +32,7 @@ RULE = Rule(
         "nvml_several_processes": (-t.WEAK, "the driver lists other processes, busy or not"),
         "mps_daemon": (-t.MODERATE, "an MPS daemon is there to serve several"),
         "green_contexts": (-t.STRONG, "the SMs were divided"),
+        "sms_hidden": (-t.STRONG, "the process saw fewer SMs than there are, which takes a cap"),
         "mig_instance": (-t.DECISIVE, "the device is an instance: that is `mig`"),
         "vgpu_name": (-t.DECISIVE, "a virtual GPU has neighbours that it cannot see"),
         "vgpu_mig_name": (-t.DECISIVE, "a virtual GPU on an instance"),

@@ -31,6 +31,7 @@ RULE = Rule(
         "short_kernels_overlap": (-t.DECISIVE, "short kernels of different tenants ran together"),
         "steady_kernels": (-t.STRONG, "turns would have stretched repeated kernels"),
         "counters_quiet": (-t.STRONG, "nobody else kept SMs active"),
+        "sms_hidden": (-t.STRONG, "a process saw fewer SMs than there are, which takes a cap"),
         "mps_daemon": (-t.MODERATE, "an MPS daemon was running"),
         "mps_percentage": (-t.WEAK, "an MPS percentage was set"),
         "nvml_mps_clients": (-t.MODERATE, "processes are MPS clients"),
