@@ -11,10 +11,13 @@ from pyanalyze.report import model as m
 from pyanalyze.sharing.evidence import HOW
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import polars as pl
 
     from pyanalyze.session import Session
     from pyanalyze.sharing import Verdict
+    from pyanalyze.sharing.evidence import Pair
 
 #: The modelled means and the counters' means agree within this (fractions of the device).
 COUNTER_TOLERANCE = 0.10
@@ -493,23 +496,29 @@ def _relations(session: Session, usage: pl.DataFrame, verdict: Verdict) -> list[
         for row in usage.iter_rows(named=True)
         if not row["traced"] and (row["resident_ns"] or 0) < NOTABLE_RESIDENCY * whole
     }
+    pairs = next((case.pairs for case in session.cases() if case.device_id == verdict.device_id), ())
     relations = []
     for row in session.overlaps.filter(pl.col("device_id") == verdict.device_id).iter_rows(named=True):
         pair = (row["tenant_a"], row["tenant_b"])
         if small & set(pair):
             continue
-        kind, confidence = _relation(row, verdict)
+        kind, confidence = _relation(row, pairs, verdict)
         relations.append(m.Relation(tenants=pair, relation=kind, confidence=confidence, co_busy_ns=row["co_busy_ns"]))
     return relations
 
 
-def _relation(row: dict[str, Any], verdict: Verdict) -> tuple[m.RelationKind, float]:
+def _relation(row: dict[str, Any], pairs: Sequence[Pair], verdict: Verdict) -> tuple[m.RelationKind, float]:
     if row["co_busy_ns"] == 0 and row["co_resident_ns"] in (None, 0) and row["co_window_ns"] == 0:
         return "apart", 0.95
-    if verdict.mode in ("time-slicing", "mig+time-slicing"):
-        return "time-sliced", verdict.confidence
-    if verdict.mode in ("mps", "mig+mps", "mps-pre-volta") and row["short_short_overlapping"]:
-        return "side-by-side", verdict.confidence
     if verdict.mode == "mps-static-partition":
         return "partitioned", verdict.confidence
+    pair = next((p for p in pairs if p.tenants == (row["tenant_a"], row["tenant_b"])), None)
+    if verdict.mode != "undetermined" and pair is not None and pair.together:
+        return "side-by-side", verdict.confidence
+    # Beside a group that runs together, its turns are those of pairs that never do.
+    outsider = any(w.observation.name == "turns_with_outsider" for w in verdict.evidence)
+    if verdict.mode in ("time-slicing", "mig+time-slicing") or (outsider and pair is not None):
+        return "time-sliced", verdict.confidence
+    if verdict.mode in ("mps", "mig+mps", "mps-pre-volta") and row["short_short_overlapping"] and not outsider:
+        return "side-by-side", verdict.confidence
     return "unknown", 0.0

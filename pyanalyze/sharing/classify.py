@@ -200,7 +200,9 @@ def _never_together(case: Case) -> Gap | None:
     """Two tenants that were never busy at the same time prove nothing."""
     traced = case.fact("traced_tenants") or 0
     together = case.fact("co_busy_share")
-    if traced < 2 or case.has("alternation") or together is None or together >= t.MIN_CO_BUSY_SHARE:
+    # Who takes turns is not in flight together: that much less than by chance is what an exclusion shows.
+    turns = case.has("alternation") or case.has("turns_with_outsider") or case.has("short_kernels_exclude")
+    if traced < 2 or turns or together is None or together >= t.MIN_CO_BUSY_SHARE:
         return None
     return Gap(
         "co_run",

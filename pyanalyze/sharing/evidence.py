@@ -97,6 +97,43 @@ class Configured:
 
 
 @dataclass(frozen=True)
+class Pair:
+    """What two traced tenants of a device showed of each other: a row of `overlaps`."""
+
+    tenants: tuple[int, int]
+    co_busy_ns: int
+    #: short kernels that started while the other had work, and those of them that met a short one of the other
+    short_kernels: int
+    short_met: int
+    #: neither has a context of its own in the switch records, an MPS server that launches nothing has one
+    through_server: bool = False
+
+    @property
+    def together(self) -> bool:
+        """Whether they ran at the same time, whatever others on the device did.
+
+        Examples
+        --------
+        >>> Pair((0, 1), 1_000_000, short_kernels=100, short_met=60).together
+        True
+        """
+        enough = self.short_kernels >= t.MIN_SHORT_KERNELS
+        return self.through_server or (enough and self.short_met >= t.MIN_SHORT_OVERLAP_SHARE * self.short_kernels)
+
+    @property
+    def excluding(self) -> bool:
+        """Whether their short kernels never met although there were many.
+
+        Examples
+        --------
+        >>> Pair((0, 1), 1_000_000, short_kernels=100, short_met=1).excluding
+        True
+        """
+        enough = self.short_kernels >= t.MIN_SHORT_KERNELS
+        return enough and self.short_met <= t.MAX_EXCLUSION_SHARE * self.short_kernels
+
+
+@dataclass(frozen=True)
 class Case:
     """Everything a rule may look at, for one device."""
 
@@ -114,6 +151,8 @@ class Case:
     #: names of the tenants with CUDA activity or residency worth the name
     tenants: Sequence[str]
     green_contexts: int = 0
+    #: what each two traced tenants showed of each other
+    pairs: Sequence[Pair] = ()
     #: SMs that CUDA showed each traced process, where the export says so
     visible_sms: Sequence[int] = ()
     #: MIG instances that the capture lists when it does not say which process used which; else 0
@@ -206,13 +245,25 @@ _SQL = {
 def _residency(case: Case) -> Iterable[Observation]:
     switches = case.fact("switches_between_tenants")
     share = case.fact("alternation_share")
-    # Contexts of processes that never had work at the same time are handed over too, however they share.
+    # Contexts of processes that never had work at the same time are handed over too, however they share: with pauses
+    # or turns that are far longer than any time slice.
     met = case.fact("co_busy_share")
     met_enough = (case.fact("traced_tenants") or 0) < MANY or met is None or met >= t.MIN_CO_BUSY_SHARE
     strangers = (case.fact("resident_share_untraced") or 0) >= 1 - t.SOLE_RESIDENT_SHARE
+    short_slices = (case.fact("median_slice_ns") or 0) <= t.LONGEST_SLICE_NS
     often = (switches or 0) >= t.MIN_ALTERNATIONS and (share or 0) >= t.MIN_ALTERNATION_SHARE
-    turns = often and (met_enough or strangers)
-    if turns:
+    turns = often and (met_enough or strangers or short_slices)
+    # Clients of one MPS server beside an outsider: the engine goes back and forth between its context and the
+    # outsider's, and the clients run together. The mode is that of most of the time that pairs were busy in.
+    if turns and _mostly_together(case):
+        yield _from_fact(
+            case,
+            "switches_between_tenants",
+            "turns_with_outsider",
+            f"{switches:.0f} switches between contexts, while other tenants ran at the same time: a group that shares "
+            "one context takes turns with somebody outside of it",
+        )
+    elif turns:
         slice_ns = case.fact("median_slice_ns")
         length = "" if slice_ns is None else f", median slice {slice_ns / 1e6:.3f} ms"
         yield _from_fact(
@@ -254,6 +305,11 @@ def _residency(case: Case) -> Iterable[Observation]:
         )
 
 
+def _mostly_together(case: Case) -> bool:
+    together = sum(pair.co_busy_ns for pair in case.pairs if pair.together)
+    return together > sum(pair.co_busy_ns for pair in case.pairs if not pair.together)
+
+
 def _streams(case: Case) -> Iterable[Observation]:
     share = case.fact("stream_overlap_share")
     if share is None:
@@ -279,7 +335,7 @@ def _short_kernels(case: Case) -> Iterable[Observation]:
     share = case.facts.get("short_overlap_share")
     if share is None or share.value is None or share.n < t.MIN_SHORT_KERNELS:
         return
-    if share.value >= t.MIN_SHORT_OVERLAP_SHARE:
+    if share.value >= t.MIN_SHORT_OVERLAP_SHARE and (_mostly_together(case) or not case.pairs):
         yield _from_fact(
             case,
             "short_overlap_share",
@@ -289,6 +345,8 @@ def _short_kernels(case: Case) -> Iterable[Observation]:
         )
     elif (
         share.value <= t.MAX_EXCLUSION_SHARE
+        # Beside turns of a second every kernel is short.
+        and (case.fact("median_slice_ns") or 0) <= t.LONGEST_SLICE_NS
         and (case.fact("short_overlap_expected") or 0) >= t.MIN_EXPECTED_OVERLAP_SHARE
     ):
         yield _from_fact(

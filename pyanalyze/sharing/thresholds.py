@@ -66,6 +66,9 @@ MIN_COUNTER_SAMPLES = 100.0
 #: Two tenants both busy (or both resident in turns) for less than this share of the time any was: proves nothing.
 MIN_CO_BUSY_SHARE = 0.01
 
+#: No time slice is longer: the "long" policy of `nvidia-smi compute-policy` is said to be 30 ms (NVIDIA publishes
+#: no figures).
+LONGEST_SLICE_NS = 35e6
 #: SMs of the MIG instances that a chip can be cut into, by compute capability (NVIDIA's MIG user guide): a process that
 #: sees one of these counts of a whole board may sit in an instance, or under an MPS cap.
 MIG_SM_COUNTS = {(8, 0): {14, 28, 42, 56, 98}, (9, 0): {16, 26, 32, 60, 64}}

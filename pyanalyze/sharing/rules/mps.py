@@ -13,6 +13,7 @@ CLIENTS: dict[str, tuple[float, str]] = {
         t.STRONG,
         "tenants were busy together and the engine was not switched between them",
     ),
+    "turns_with_outsider": (t.WEAK, "only a group in one context runs together and takes turns with somebody else"),
     "mps_daemon": (t.STRONG, "an MPS daemon was running while recording"),
     "mps_client_connected": (t.STRONG, "the MPS log shows clients"),
     "nvml_mps_server": (t.MODERATE, "the driver lists an MPS server"),
