@@ -359,9 +359,7 @@ class Session:
                     sources=self._source_states(),
                     tenants=tenants["name"].to_list(),
                     green_contexts=self.contexts.filter(here & pl.col("is_green").fill_null(value=False)).height,
-                    pairs=_pairs(
-                        self.overlaps.filter(here), tenants.join(self.tenant_usage, on=["tenant_id", "device_id"])
-                    ),
+                    pairs=_pairs(self.overlaps.filter(here), usage),
                     visible_sms=_visible_sms(self.contexts.filter(here)),
                     instances_unassigned=_unassigned(self.devices, self.contexts),
                     pids_known=tenants.filter("traced")["pid"].null_count() == 0,

@@ -311,7 +311,7 @@ def test_contexts_that_follow_each_other_are_no_turns() -> None:
     assert judge(case(met)).mode == "time-slicing"
     # In slices they take turns although what waits for its slice cannot be seen in flight.
     assert judge(case({**met, "co_busy_share": 0.001})).mode == "time-slicing"
-    pauses = {"co_busy_share": 0.001, "median_slice_ns": t.LONGEST_SLICE_NS + 1}
+    pauses = {"co_busy_share": 0.001, "window_ns": 1213 * t.LONGEST_SLICE_NS + 1}
     assert judge(case({**met, **pauses})).mode == "undetermined"
 
 

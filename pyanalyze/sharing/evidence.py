@@ -250,7 +250,8 @@ def _residency(case: Case) -> Iterable[Observation]:
     met = case.fact("co_busy_share")
     met_enough = (case.fact("traced_tenants") or 0) < MANY or met is None or met >= t.MIN_CO_BUSY_SHARE
     strangers = (case.fact("resident_share_untraced") or 0) >= 1 - t.SOLE_RESIDENT_SHARE
-    short_slices = (case.fact("median_slice_ns") or 0) <= t.LONGEST_SLICE_NS
+    # The mean, not the median: a context is resident now and then for a moment while it is created.
+    short_slices = (case.fact("window_ns") or 0) <= (switches or 0) * t.LONGEST_SLICE_NS
     often = (switches or 0) >= t.MIN_ALTERNATIONS and (share or 0) >= t.MIN_ALTERNATION_SHARE
     turns = often and (met_enough or strangers or short_slices)
     # Clients of one MPS server beside an outsider: the engine goes back and forth between its context and the
