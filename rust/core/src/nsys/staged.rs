@@ -27,21 +27,9 @@ pub(super) fn cell<'r>(row: &'r Row<'_>, place: Place) -> Value<'r> {
     place.map_or(Value::Null, |index| row.get(index))
 }
 
-/// An integer; `Err` for a cell that is none. SQLite lets any type stand in any column.
+/// An integer; `Err` for a cell that is none.
 pub(super) fn integer(value: Value<'_>) -> std::result::Result<Option<i64>, ()> {
-    match value {
-        Value::Null => Ok(None),
-        Value::Int(value) => Ok(Some(value)),
-        // 2^63 is the first double above the range; within it, whole doubles convert exactly.
-        #[allow(clippy::cast_possible_truncation)]
-        Value::Real(value) if value.fract() == 0.0 && value.abs() < 9_223_372_036_854_775_808.0 => {
-            Ok(Some(value as i64))
-        }
-        Value::Text(bytes) => {
-            std::str::from_utf8(bytes).ok().and_then(|t| t.trim().parse().ok()).map(Some).ok_or(())
-        }
-        Value::Real(_) | Value::Blob(_) => Err(()),
-    }
+    value.integer()
 }
 
 /// Text, with what is not UTF-8 replaced; `None` for everything else.

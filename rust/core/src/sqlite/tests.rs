@@ -239,17 +239,24 @@ fn what_is_no_whole_database_is_refused_by_name_and_offset() {
 }
 
 #[test]
-fn a_damaged_page_is_named_with_table_and_row() {
+fn a_damaged_page_is_named_with_table_and_place() {
     let (_folder, path) = folder(5000);
     let mut bytes = fs::read(&path).unwrap();
     let page = usize::from(u16::from_be_bytes([bytes[16], bytes[17]]));
     let last = bytes.len() - page;
     bytes[last..last + 64].fill(0xAA);
     fs::write(&path, bytes).unwrap();
-    let database = Database::open(&path).unwrap();
-    let error = database.scan("T", &["a"], &Unwatched, |_| Ok(())).unwrap_err();
-    assert!(matches!(error, Error::Damaged { .. }), "{error}");
-    assert!(error.to_string().contains("table T, row "), "{error}");
+    let place = format!("table T, page {}, offset {last}", last / page + 1);
+    for (database, place) in [
+        (Database::open(&path).unwrap(), place.as_str()),
+        (Database::open(&path).unwrap().through_sqlite(), "table T, row "),
+    ] {
+        let error = database.scan("T", &["a"], &Unwatched, |_| Ok(())).unwrap_err();
+        assert!(matches!(error, Error::Damaged { .. }), "{error}");
+        assert!(error.to_string().contains(place), "{error}");
+        let error = database.columns("T", &[("a", As::I64)], &Unwatched).unwrap_err();
+        assert!(error.to_string().contains("table T, "), "{error}");
+    }
 }
 
 #[test]
