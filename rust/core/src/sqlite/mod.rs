@@ -348,6 +348,23 @@ impl Database {
         })
     }
 
+    /// The leaf pages of `table`, one after the other: what a scan has to look at, for measurements only.
+    ///
+    /// # Errors
+    /// As [`Database::columns`]; [`Error::Argument`] for a table that is left to SQLite.
+    #[doc(hidden)]
+    pub fn leaf_pages(&self, table: &str) -> Result<Vec<u8>> {
+        let (Ok(pages), Ok(stand)) = (&self.pages, self.route(table)?) else {
+            return Err(Error::Argument(format!("table {table} is not read from its pages")));
+        };
+        let leaves = pages.leaves(table, stand.root, &pages.unvisited())?;
+        let mut bytes = vec![0; leaves.len() * pages.page_bytes];
+        for (leaf, into) in leaves.iter().zip(bytes.chunks_exact_mut(pages.page_bytes)) {
+            pages.read(table, leaf.page, into)?;
+        }
+        Ok(bytes)
+    }
+
     /// Lets SQLite step through `table`.
     fn step(
         &self,
