@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Mutex;
 
+use arrow_array::UInt32Array;
 use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
 
 use super::cursor::{cut, Cursor};
@@ -22,6 +23,20 @@ use crate::watch::Watch;
 const LEAVES_PER_TASK: usize = 64;
 /// Tasks per thread, so that a thread that is slowed down leaves its share to the others.
 const TASKS_PER_THREAD: usize = 8;
+
+macro_rules! every {
+    ($type:ident, $of:expr, $inner:ident => $numbers:expr, $names:ident => $distinct:expr) => {
+        match $of {
+            $type::U8($inner) => $numbers,
+            $type::U16($inner) => $numbers,
+            $type::U32($inner) => $numbers,
+            $type::I32($inner) => $numbers,
+            $type::I64($inner) => $numbers,
+            $type::U64($inner) => $numbers,
+            $type::Distinct($names) => $distinct,
+        }
+    };
+}
 
 /// What a column is read as.
 ///
@@ -62,6 +77,28 @@ impl<T> Numbers<T> {
     pub fn is_valid(&self, row: usize) -> bool {
         self.nulls.as_ref().is_none_or(|nulls| row < nulls.len() && nulls.is_valid(row))
     }
+
+    fn keep(&mut self, rows: &[u32])
+    where
+        T: Copy,
+    {
+        let nulls = self.nulls.take();
+        if let Some(nulls) = nulls {
+            let kept = rows.iter().map(|row| nulls.is_valid(*row as usize));
+            self.nulls = Some(NullBuffer::from_iter(kept));
+        }
+        self.values = rows.iter().filter_map(|row| self.values.get(*row as usize).copied()).collect();
+        // Both are in order.
+        let places = (0_u32..).zip(rows);
+        let mut refused = self.refused.iter().peekable();
+        self.refused = places
+            .filter(|(_, row)| {
+                while refused.next_if(|old| old < row).is_some() {}
+                refused.peek() == Some(row)
+            })
+            .map(|(place, _)| place)
+            .collect();
+    }
 }
 
 /// A column of cells that repeat.
@@ -71,6 +108,40 @@ pub struct Distinct {
     pub codes: Vec<u32>,
     /// Distinct cells in the order in which the table first has them.
     pub entries: Vec<Owned>,
+}
+
+impl Distinct {
+    /// The distinct cells as integers; `None` for those that are none.
+    pub fn integers(&self) -> impl Iterator<Item = Option<i64>> + '_ {
+        self.entries.iter().map(|entry| entry.value().integer().ok().flatten())
+    }
+
+    /// A column with `values[code]` in every row; null where that is none.
+    #[must_use]
+    pub fn map(&self, values: &[Option<u32>]) -> UInt32Array {
+        let of = |code: &u32| values.get(*code as usize).copied().flatten();
+        if values.iter().all(Option::is_some) {
+            return self.codes.iter().map(|code| of(code).unwrap_or(0)).collect::<Vec<u32>>().into();
+        }
+        self.codes.iter().map(of).collect()
+    }
+
+    fn keep(&mut self, rows: &[u32]) {
+        let mut places = vec![NO_CODE; self.entries.len()];
+        let mut entries = Vec::new();
+        let codes = rows.iter().filter_map(|row| self.codes.get(*row as usize));
+        self.codes = codes
+            .filter_map(|code| {
+                let place = places.get_mut(*code as usize)?;
+                if *place == NO_CODE {
+                    *place = entries.len() as u32;
+                    entries.push(self.entries.get(*code as usize)?.clone());
+                }
+                Some(*place)
+            })
+            .collect();
+        self.entries = entries;
+    }
 }
 
 /// A cell that outlives its row.
@@ -123,6 +194,13 @@ pub enum Column {
     I64(Numbers<i64>),
     U64(Numbers<u64>),
     Distinct(Distinct),
+}
+
+impl Column {
+    /// Leaves only `rows`, which are in order.
+    pub fn keep(&mut self, rows: &[u32]) {
+        every!(Self, self, numbers => numbers.keep(rows), cells => cells.keep(rows));
+    }
 }
 
 /// A type that a number can be narrowed to.
@@ -196,35 +274,39 @@ impl<'a, T: Narrow> Part<'a, T> {
 
     /// Puts the cells of a block behind the last ones.
     fn take(&mut self, cursor: &Cursor<'_>, cells: &[Cell]) {
-        let (buffer, block) = (&cursor.buffer, &cursor.block);
+        let (buffer, block) = (cursor.buffer.as_slice(), &cursor.block);
         let from = self.rows;
-        self.rows += block.rows();
-        let Some(out) = self.out.get_mut(from..self.rows) else { return };
-        // First as if all were integers that fit: no branch depends on the rows. What is not is looked
-        // at again below, which is rare.
-        let mut plain = true;
-        for ((slot, start), shape) in out.iter_mut().zip(&block.starts).zip(&block.shapes) {
-            let cell = cells.get(usize::from(*shape)).copied().unwrap_or(NO_CELL);
-            let (value, fits) = T::narrow(cell.int(buffer, *start));
-            *slot = value;
-            plain &= fits & (cell.meaning == Meaning::Int);
-        }
-        if plain {
+        self.rows += block.rows.len();
+        // What can stand in this column of this block, without a look at the rows.
+        let is =
+            |meaning| move |shape: &u16| cells.get(usize::from(*shape)).is_some_and(|c| c.meaning == meaning);
+        if block.shapes.iter().all(is(Meaning::Null)) {
+            // Zeroes stand there already.
+            (from..self.rows).for_each(|row| self.set_null(row));
             return;
         }
-        let rows = block.starts.iter().zip(&block.shapes).zip(&block.row_ids).enumerate();
-        for (at, ((start, shape), row_id)) in rows {
-            let cell = cells.get(usize::from(*shape)).copied().unwrap_or(NO_CELL);
-            if cell.meaning == Meaning::Null {
-                self.set_null(from + at);
-            } else {
-                self.put(from + at, cell.value(buffer, *start, *row_id));
+        let Some(out) = self.out.get_mut(from..self.rows) else { return };
+        // First as if all were integers that fit, so that no branch depends on a row.
+        let mut all_fit = true;
+        for (slot, place) in out.iter_mut().zip(&block.rows) {
+            let cell = cells.get(usize::from(place.shape)).unwrap_or(&Cell::NULL);
+            let (value, fits) = T::narrow(cell.int(buffer, place.start));
+            *slot = value;
+            all_fit &= fits;
+        }
+        if all_fit && block.shapes.iter().all(is(Meaning::Int)) {
+            return;
+        }
+        for (at, place) in block.rows.iter().enumerate() {
+            let cell = cells.get(usize::from(place.shape)).unwrap_or(&Cell::NULL);
+            match cell.meaning {
+                Meaning::Null => self.set_null(from + at),
+                Meaning::Int if all_fit => {}
+                _ => self.put(from + at, cell.value(buffer, place.start, block.row_id(at))),
             }
         }
     }
 }
-
-const NO_CELL: Cell = Cell::NULL;
 
 /// Cells of one column, each distinct one kept once.
 struct Dictionary<'a> {
@@ -236,6 +318,8 @@ struct Dictionary<'a> {
     small: Vec<u32>,
     /// The last numbers seen, each at the place that its bits give.
     recent: Vec<(i64, u32)>,
+    /// The last code of a cell that is no number.
+    last: u32,
 }
 
 /// Numbers below it have their code in a plain list.
@@ -252,6 +336,7 @@ impl<'a> Dictionary<'a> {
             known: HashMap::new(),
             small: Vec::new(),
             recent: vec![(0, NO_CODE); RECENT],
+            last: NO_CODE,
         }
     }
 
@@ -298,11 +383,21 @@ impl<'a> Dictionary<'a> {
         code
     }
 
+    fn code_of(&mut self, value: Value<'_>) -> u32 {
+        if let Value::Int(value) = value {
+            return self.code_of_int(value);
+        }
+        // Not made anew for every row: text that repeats often repeats at once.
+        let last = self.entries.get(self.last as usize).map(Owned::value);
+        if !matches!(value, Value::Real(_)) && last == Some(value) {
+            return self.last;
+        }
+        self.last = self.code(Owned::of(value));
+        self.last
+    }
+
     fn push(&mut self, value: Value<'_>) {
-        let code = match value {
-            Value::Int(value) => self.code_of_int(value),
-            other => self.code(Owned::of(other)),
-        };
+        let code = self.code_of(value);
         if let Some(slot) = self.codes.get_mut(self.rows) {
             *slot = code;
         }
@@ -310,20 +405,18 @@ impl<'a> Dictionary<'a> {
     }
 
     fn take(&mut self, cursor: &Cursor<'_>, cells: &[Cell]) {
-        let (buffer, block) = (&cursor.buffer, &cursor.block);
-        for ((start, shape), row_id) in block.starts.iter().zip(&block.shapes).zip(&block.row_ids) {
-            let cell = cells.get(usize::from(*shape)).copied().unwrap_or(NO_CELL);
+        let (buffer, block) = (cursor.buffer.as_slice(), &cursor.block);
+        let from = self.rows;
+        self.rows += block.rows.len();
+        for (at, place) in block.rows.iter().enumerate() {
+            let cell = cells.get(usize::from(place.shape)).unwrap_or(&Cell::NULL);
             let code = match cell.meaning {
-                Meaning::Int => self.code_of_int(cell.int(buffer, *start)),
-                _ => {
-                    let value = cell.value(buffer, *start, *row_id);
-                    self.code(Owned::of(value))
-                }
+                Meaning::Int => self.code_of_int(cell.int(buffer, place.start)),
+                _ => self.code_of(cell.value(buffer, place.start, block.row_id(at))),
             };
-            if let Some(slot) = self.codes.get_mut(self.rows) {
+            if let Some(slot) = self.codes.get_mut(from + at) {
                 *slot = code;
             }
-            self.rows += 1;
         }
     }
 }
@@ -345,20 +438,6 @@ enum AnyPart<'a> {
     I64(Part<'a, i64>),
     U64(Part<'a, u64>),
     Distinct(Dictionary<'a>),
-}
-
-macro_rules! every {
-    ($type:ident, $of:expr, $inner:ident => $numbers:expr, $names:ident => $distinct:expr) => {
-        match $of {
-            $type::U8($inner) => $numbers,
-            $type::U16($inner) => $numbers,
-            $type::U32($inner) => $numbers,
-            $type::I32($inner) => $numbers,
-            $type::I64($inner) => $numbers,
-            $type::U64($inner) => $numbers,
-            $type::Distinct($names) => $distinct,
-        }
-    };
 }
 
 impl AnyPart<'_> {
@@ -566,7 +645,7 @@ impl Common<'_> {
         let mut cursor = Cursor::new(self.pages, self.table, leaves, self.overflow_seen, self.asked);
         let mut rows = 0;
         while cursor.advance()? {
-            let block = cursor.block.rows();
+            let block = cursor.block.rows.len();
             rows += block;
             if rows > room {
                 let page = leaves.first().map_or(0, |leaf| leaf.page);

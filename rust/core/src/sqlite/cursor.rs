@@ -1,19 +1,19 @@
 //! How do leaves become blocks of rows?
 //!
 //! Leaves that lie next to each other in the file are read in one go, small enough to stay in the cache
-//! until their rows are decoded. Rows are handed on in blocks of about a thousand, so that whoever decodes
+//! until their rows are decoded. Rows are handed on in blocks of some hundred, so that whoever decodes
 //! them can do so column by column.
 
 use std::ops::Range;
 
 use super::pages::{be32, wide, Fault, Leaf, Pages, Visited};
-use super::record::{cell_head, Block, Shapes, Stored};
+use super::record::{cell_head, Block, Shapes, Stored, SLACK};
 use crate::error::Result;
 
 /// Bytes read in one go.
 const RUN_BYTES: usize = 128 * 1024;
-/// Rows after which a block ends.
-const BLOCK_ROWS: usize = 1024;
+/// Rows after which a block ends: few enough that they are still in the fastest cache for every column.
+const BLOCK_ROWS: usize = 256;
 /// Bytes of rows from overflow pages after which a block ends.
 const SPILL_BYTES: usize = 4 * 1024 * 1024;
 
@@ -53,7 +53,7 @@ impl<'a> Cursor<'a> {
             page: 0,
             cell: 0,
             shapes: Shapes::new(asked),
-            block: Block::default(),
+            block: Block::new(asked),
         }
     }
 
@@ -61,11 +61,11 @@ impl<'a> Cursor<'a> {
     pub(super) fn advance(&mut self) -> Result<bool> {
         self.block.clear();
         self.shapes.forget_too_many();
-        self.buffer.truncate(self.run_bytes);
+        self.buffer.truncate(self.run_bytes + SLACK);
         loop {
             let Some((leaf, at)) = self.run.get(self.page).copied() else {
                 // What is in the block points into the buffer, so it goes out before the next run comes in.
-                if self.block.rows() > 0 {
+                if !self.block.rows.is_empty() {
                     return Ok(true);
                 }
                 if !self.read_run()? {
@@ -85,7 +85,8 @@ impl<'a> Cursor<'a> {
                     self.cell += 1;
                 }
             }
-            if self.block.rows() >= BLOCK_ROWS || self.buffer.len() > self.run_bytes + SPILL_BYTES {
+            if self.block.rows.len() >= BLOCK_ROWS || self.buffer.len() > self.run_bytes + SLACK + SPILL_BYTES
+            {
                 return Ok(true);
             }
         }
@@ -110,11 +111,12 @@ impl<'a> Cursor<'a> {
         }
         self.leaves = self.leaves.get(self.run.len()..).unwrap_or_default();
         self.run_bytes = (end - first.page) as usize * size;
-        self.buffer.resize(self.run_bytes, 0);
+        self.buffer.resize(self.run_bytes + SLACK, 0);
         self.page = 0;
         self.cell = 0;
         // A cut-off file has lost its last pages: read one by one, the missing page is named.
-        if self.pages.read(self.table, first.page, &mut self.buffer).is_err() {
+        let into = self.buffer.get_mut(..self.run_bytes).unwrap_or_default();
+        if self.pages.read(self.table, first.page, into).is_err() {
             for (leaf, at) in &self.run {
                 let into = self.buffer.get_mut(*at..at + size).unwrap_or_default();
                 self.pages.read(self.table, leaf.page, into)?;
@@ -131,8 +133,6 @@ impl<'a> Cursor<'a> {
         if !head.is_leaf() {
             return Err(Fault { offset: start, what: "is no leaf, where all leaves must be" });
         }
-        // The limits of a run keep offsets far below 2^32.
-        let base = at as u32;
         let local = self.pages.usable - 35;
         for cell in self.cell..usize::from(head.cells) {
             let head = cell_head(bytes, start, cell)?;
@@ -141,10 +141,14 @@ impl<'a> Cursor<'a> {
                 self.cell = cell;
                 return Ok(Stop::Spilled(head.payload, head.start, head.row_id));
             }
-            let end = head.start + head.payload as usize;
-            let record = bytes.get(head.start..end).ok_or(fault("is a row that ends outside of its page"))?;
-            let shape = self.shapes.find(record, head.payload).map_err(fault)?;
-            self.block.push(base + head.start as u32, shape, head.row_id);
+            let payload = head.payload as usize;
+            if head.start + payload > bytes.len() {
+                return Err(fault("is a row that ends outside of its page"));
+            }
+            let place = (at + head.start, payload);
+            self.shapes
+                .put(&mut self.block, &self.buffer, place, head.payload, head.row_id)
+                .map_err(fault)?;
         }
         Ok(Stop::End)
     }
@@ -161,14 +165,11 @@ impl<'a> Cursor<'a> {
         if start + local + 4 > self.pages.usable {
             return Err(damaged("is a row that ends outside of its page"));
         }
-        let Some(record) = self.buffer.get(from..from + local) else {
-            return Err(damaged("is a row that ends outside of its page"));
-        };
         let mut next = be32(&self.buffer, from + local).unwrap_or(0);
-        let known = self.shapes.find(record, payload).ok();
-        if let Some(shape) = known.filter(|shape| self.shapes.needed(*shape) <= wide(local)) {
-            self.block.push(from as u32, shape, row_id);
-            return Ok(());
+        let known = self.shapes.shape(&self.buffer, (from, local), payload).ok();
+        if known.is_some_and(|shape| self.shapes.needed(shape) <= wide(local)) {
+            let put = self.shapes.put(&mut self.block, &self.buffer, (from, local), payload, row_id);
+            return put.map(|_| ()).map_err(damaged);
         }
         // A header that is cut off here is worked out when all of the row is there.
         let needed = known.map_or(payload, |shape| self.shapes.needed(shape)).min(payload);
@@ -195,11 +196,14 @@ impl<'a> Cursor<'a> {
             left -= part;
         }
         let damaged = |what| self.pages.damaged(self.table, page, Fault { offset: start, what });
-        let record = self.buffer.get(spilled..).unwrap_or_default();
-        let shape = self.shapes.find(record, payload).map_err(damaged)?;
-        let start = u32::try_from(spilled).map_err(|_| damaged("is a row longer than 4 GiB"))?;
-        self.block.push(start, shape, row_id);
-        Ok(())
+        let there = self.buffer.len() - spilled;
+        // What is compared of a row may reach beyond it, as in a page.
+        self.buffer.resize(spilled + there + SLACK, 0);
+        if u32::try_from(self.buffer.len()).is_err() {
+            return Err(damaged("is a row longer than 4 GiB"));
+        }
+        let put = self.shapes.put(&mut self.block, &self.buffer, (spilled, there), payload, row_id);
+        put.map(|_| ()).map_err(damaged)
     }
 }
 

@@ -107,10 +107,9 @@ impl Row<'_> {
                 Ok(ValueRef::Null) | Err(_) => Value::Null,
             },
             Source::Pages { buffer, block, shapes, row } => {
-                let place = block.starts.get(*row).zip(block.shapes.get(*row)).zip(block.row_ids.get(*row));
-                let Some(((start, shape), row_id)) = place else { return Value::Null };
-                let cell = shapes.cells(index).get(usize::from(*shape));
-                cell.map_or(Value::Null, |cell| cell.value(buffer, *start, *row_id))
+                let Some(place) = block.rows.get(*row) else { return Value::Null };
+                let cell = shapes.cells(index).get(usize::from(place.shape));
+                cell.map_or(Value::Null, |cell| cell.value(buffer, place.start, block.row_id(*row)))
             }
         }
     }
@@ -300,7 +299,7 @@ impl Database {
                 let mut cursor = Cursor::new(pages, table, &leaves, &overflow_seen, &stored);
                 let mut done = 0_u64;
                 while cursor.advance()? {
-                    for row in 0..cursor.block.rows() {
+                    for row in 0..cursor.block.rows.len() {
                         let (buffer, block, shapes) = (&cursor.buffer, &cursor.block, &cursor.shapes);
                         visit(&Row(Source::Pages { buffer, block, shapes, row }))?;
                         done += 1;

@@ -12,8 +12,13 @@ use super::Value;
 const MAX_SHAPES: usize = 4096;
 /// At least twice what can be in it: those above, and the rows of one block that all have new ones.
 const SLOTS: usize = 1 << 16;
-/// No column with so many bytes can stand in a file.
 const NO_SHAPE: u16 = u16::MAX;
+/// Headers up to here are compared in one go; those of all tables of nsys are shorter.
+const WIDE: usize = 64;
+/// Bytes that must be readable behind any row, whatever they are.
+pub(super) const SLACK: usize = WIDE;
+/// Places for what came after the last few shapes.
+const HISTORY: usize = 1 << 12;
 
 /// How a column of a table is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,17 +48,18 @@ pub(super) enum Meaning {
     Blob,
 }
 
-/// One asked column in one shape.
+/// One asked column in one shape. Small, because those of all shapes in use should stay in the cache.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cell {
-    /// Where the value ends, from the start of the row on.
-    pub(super) end: u32,
+    /// Where the last 8 bytes up to the end of the value begin, from the start of the row on; wraps around
+    /// for values that end in the first 8 bytes.
+    at: u32,
     /// Bytes of the value.
-    pub(super) len: u32,
-    /// A whole number is: 8 bytes that end at `end`, shifted left and back, and `keep`, or `constant`.
-    shift: u32,
-    keep: i64,
-    constant: i64,
+    len: u32,
+    /// A whole number is those 8 bytes, shifted left and back, and `keep`, or `constant`.
+    shift: u8,
+    keep: i8,
+    constant: u8,
     /// What it is.
     pub(super) meaning: Meaning,
 }
@@ -61,7 +67,7 @@ pub(super) struct Cell {
 impl Cell {
     /// A column that the row does not have.
     pub(super) const NULL: Self =
-        Self { end: 8, len: 0, shift: 0, keep: 0, constant: 0, meaning: Meaning::Null };
+        Self { at: 0, len: 0, shift: 0, keep: 0, constant: 0, meaning: Meaning::Null };
 
     /// A whole number; 0 for what is none.
     ///
@@ -69,17 +75,18 @@ impl Cell {
     /// row, but never before the page, because a page begins with 8 bytes that are no row.
     #[inline(always)]
     pub(super) fn int(&self, buffer: &[u8], row: u32) -> i64 {
-        let end = (row as usize).wrapping_add(self.end as usize);
-        let bytes = buffer.get(end.wrapping_sub(8)..end).and_then(|b| b.try_into().ok()).unwrap_or([0; 8]);
+        let at = row.wrapping_add(self.at) as usize;
+        let bytes = buffer.get(at..at.wrapping_add(8)).and_then(|b| b.try_into().ok()).unwrap_or([0; 8]);
         let raw = i64::from_be_bytes(bytes);
-        (raw.wrapping_shl(self.shift).wrapping_shr(self.shift) & self.keep) | self.constant
+        let shift = u32::from(self.shift);
+        (raw.wrapping_shl(shift).wrapping_shr(shift) & i64::from(self.keep)) | i64::from(self.constant)
     }
 
     /// The value of any type.
     #[inline]
     pub(super) fn value<'b>(&self, buffer: &'b [u8], row: u32, row_id: i64) -> Value<'b> {
         let bytes = || {
-            let end = (row as usize).wrapping_add(self.end as usize);
+            let end = (row.wrapping_add(self.at) as usize).wrapping_add(8);
             buffer.get(end.wrapping_sub(self.len as usize)..end).unwrap_or_default()
         };
         match self.meaning {
@@ -104,39 +111,44 @@ impl Cell {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Shape {
-    /// Where its header stands among all headers.
-    header: (u32, u32),
     /// Bytes of the whole row.
     total: u64,
     /// Bytes up to the end of the last asked column.
     needed: u64,
-    /// The shape that came after it last time: loops launch the same kernels again and again.
-    next: u16,
+    /// Bytes of the header.
+    header: usize,
+    /// The last block that has a row of it.
+    block: u32,
+    /// The header, zeroes behind it, and which of those bytes count; longer ones stand in `long`.
+    wide: [u8; WIDE],
+    mask: [u8; WIDE],
+    long: Vec<u8>,
 }
 
 /// The shapes seen so far.
 #[derive(Debug)]
 pub(super) struct Shapes {
     asked: Vec<Stored>,
-    headers: Vec<u8>,
     shapes: Vec<Shape>,
     /// For every asked column its cell in every shape.
     cells: Vec<Vec<Cell>>,
     slots: Vec<u16>,
-    last: u16,
+    /// What came after the last few shapes when they were last seen: loops launch the same kernels again.
+    guesses: Vec<u16>,
+    history: usize,
 }
 
 impl Shapes {
     pub(super) fn new(asked: &[Stored]) -> Self {
         Self {
             asked: asked.to_vec(),
-            headers: Vec::new(),
             shapes: Vec::new(),
             cells: vec![Vec::new(); asked.len()],
             slots: vec![NO_SHAPE; SLOTS],
-            last: 0,
+            guesses: vec![0; HISTORY],
+            history: 0,
         }
     }
 
@@ -157,46 +169,72 @@ impl Shapes {
         }
     }
 
-    /// The shape of a row of `total` bytes of which at least the header is in `record`.
-    #[inline]
-    pub(super) fn find(&mut self, record: &[u8], total: u64) -> std::result::Result<u16, &'static str> {
-        const CUT: &str = "is a row whose header is longer than the row";
-        let header = match *record.first().ok_or(CUT)? {
-            short @ 0..0x80 => record.get(..usize::from(short)).ok_or(CUT)?,
-            _ => {
-                let (len, _) = varint(record).ok_or(CUT)?;
-                usize::try_from(len).ok().and_then(|len| record.get(..len)).ok_or(CUT)?
+    /// Puts a row into `block`: one of `total` bytes that begins at `start` of `buffer`, where `there` of
+    /// them stand, the header at least.
+    #[inline(always)]
+    pub(super) fn put(
+        &mut self,
+        block: &mut Block,
+        buffer: &[u8],
+        (start, there): (usize, usize),
+        total: u64,
+        row_id: i64,
+    ) -> std::result::Result<u16, &'static str> {
+        let guess = self.guesses.get(self.history).copied().unwrap_or(0);
+        let window: Option<&[u8; WIDE]> = buffer.get(start..).and_then(<[u8]>::first_chunk);
+        let hit = match (window, self.shapes.get(usize::from(guess))) {
+            // The part of a row that stands in its leaf may be shorter than its header.
+            (Some(window), Some(shape)) => {
+                shape.total == total && shape.header <= there && shape.is_short(window)
             }
+            _ => false,
         };
-        let last = usize::from(self.last);
-        let guess = self.shapes.get(last).map_or(0, |s| s.next);
-        let found = if self.is(guess, header) { guess } else { self.look_up(header)? };
-        let fits = self.shapes.get(usize::from(found)).is_some_and(|s| s.total == total);
-        if !fits {
-            return Err("is a row whose length is not that of its columns");
-        }
-        if found != guess {
-            if let Some(shape) = self.shapes.get_mut(last) {
-                shape.next = found;
+        let found = if hit { guess } else { self.shape(buffer, (start, there), total)? };
+        self.history = (self.history << 3 ^ usize::from(found)) & (HISTORY - 1);
+        if let Some(shape) = self.shapes.get_mut(usize::from(found)) {
+            if shape.block != block.number {
+                shape.block = block.number;
+                block.shapes.push(found);
             }
         }
-        self.last = found;
+        // Runs and spilled rows are kept far below 4 GiB.
+        block.rows.push(Place { start: start as u32, shape: found });
+        if block.with_ids {
+            block.row_ids.push(row_id);
+        }
         Ok(found)
     }
 
-    #[inline]
-    fn is(&self, shape: u16, header: &[u8]) -> bool {
-        let Some(shape) = self.shapes.get(usize::from(shape)) else { return false };
-        let (from, to) = (shape.header.0 as usize, shape.header.1 as usize);
-        self.headers.get(from..to) == Some(header)
+    /// The shape of a row, see [`Shapes::put`].
+    #[inline(never)]
+    pub(super) fn shape(
+        &mut self,
+        buffer: &[u8],
+        (start, there): (usize, usize),
+        total: u64,
+    ) -> std::result::Result<u16, &'static str> {
+        const CUT: &str = "is a row whose header is longer than the row";
+        let record = buffer.get(start..start + there).ok_or(CUT)?;
+        let (len, _) = varint(record).ok_or(CUT)?;
+        let header = usize::try_from(len).ok().and_then(|len| record.get(..len)).ok_or(CUT)?;
+        let found = self.find(header)?;
+        if self.shapes.get(usize::from(found)).is_none_or(|shape| shape.total != total) {
+            return Err("is a row whose length is not that of its columns");
+        }
+        if let Some(guess) = self.guesses.get_mut(self.history) {
+            *guess = found;
+        }
+        Ok(found)
     }
 
-    fn look_up(&mut self, header: &[u8]) -> std::result::Result<u16, &'static str> {
+    fn find(&mut self, header: &[u8]) -> std::result::Result<u16, &'static str> {
         let mut at = hash(header) & (SLOTS - 1);
         loop {
             match self.slots.get(at).copied() {
                 Some(NO_SHAPE) | None => break,
-                Some(shape) if self.is(shape, header) => return Ok(shape),
+                Some(shape) if self.shapes.get(usize::from(shape)).is_some_and(|s| s.is(header)) => {
+                    return Ok(shape);
+                }
                 Some(_) => at = (at + 1) & (SLOTS - 1),
             }
         }
@@ -244,11 +282,11 @@ impl Shapes {
                 let number = matches!(meaning, Meaning::Int | Meaning::IntAsReal | Meaning::Real);
                 let bytes = number && width > 0;
                 *cell = Cell {
-                    end: u32::try_from(total).map_err(|_| TOO_LONG)?,
+                    at: u32::try_from(total).map_err(|_| TOO_LONG)?.wrapping_sub(8),
                     len: u32::try_from(width).map_err(|_| TOO_LONG)?,
-                    shift: if bytes { 64 - 8 * u32::try_from(width).map_err(|_| TOO_LONG)? } else { 0 },
+                    shift: if bytes { 64 - 8 * u8::try_from(width).map_err(|_| TOO_LONG)? } else { 0 },
                     keep: if bytes { -1 } else { 0 },
-                    constant: i64::from(code == 9),
+                    constant: u8::from(code == 9),
                     meaning,
                 };
             }
@@ -260,15 +298,42 @@ impl Shapes {
                 *cell = Cell { meaning: Meaning::RowId, ..Cell::NULL };
             }
         }
-        let from = self.headers.len();
-        self.headers.extend_from_slice(header);
-        let (from, to) = (u32::try_from(from), u32::try_from(self.headers.len()));
-        let header = from.and_then(|from| to.map(|to| (from, to))).map_err(|_| TOO_LONG)?;
-        self.shapes.push(Shape { header, total, needed, next: number });
+        self.shapes.push(Shape::new(header, total, needed));
         for (cells, cell) in self.cells.iter_mut().zip(found) {
             cells.push(cell);
         }
         Ok(number)
+    }
+}
+
+impl Shape {
+    fn new(header: &[u8], total: u64, needed: u64) -> Self {
+        let (mut wide, mut mask) = ([0; WIDE], [0; WIDE]);
+        let fits = header.len() <= WIDE;
+        for ((wide, mask), byte) in wide.iter_mut().zip(&mut mask).zip(header) {
+            *wide = *byte;
+            *mask = 0xff;
+        }
+        let long = if fits { Vec::new() } else { header.to_vec() };
+        Self { total, needed, header: header.len(), block: u32::MAX, wide, mask, long }
+    }
+
+    /// Whether `window` begins with this header. The header says how long it is, so equal bytes are enough.
+    #[inline(always)]
+    fn is_short(&self, window: &[u8; WIDE]) -> bool {
+        let mut differ = 0;
+        for ((seen, known), mask) in window.iter().zip(&self.wide).zip(&self.mask) {
+            differ |= (seen ^ known) & mask;
+        }
+        differ == 0 && self.long.is_empty()
+    }
+
+    fn is(&self, header: &[u8]) -> bool {
+        if self.long.is_empty() {
+            self.wide.get(..header.len()) == Some(header)
+        } else {
+            self.long == header
+        }
     }
 }
 
@@ -288,33 +353,43 @@ fn hash(header: &[u8]) -> usize {
     (mixed >> 40) as usize
 }
 
-/// Some rows of a table: where they begin, their shape, and their row id.
+/// Where a row begins in the buffer, and its shape.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) start: u32,
+    pub(super) shape: u16,
+}
+
+/// Some rows of a table.
 #[derive(Debug, Default)]
 pub(super) struct Block {
-    /// Offsets into the buffer.
-    pub(super) starts: Vec<u32>,
-    /// Shapes, row by row.
-    pub(super) shapes: Vec<u16>,
-    /// Row ids.
+    pub(super) rows: Vec<Place>,
+    /// Row ids, if they were asked for.
     pub(super) row_ids: Vec<i64>,
+    /// Shapes that occur.
+    pub(super) shapes: Vec<u16>,
+    number: u32,
+    with_ids: bool,
 }
 
 impl Block {
-    pub(super) fn rows(&self) -> usize {
-        self.starts.len()
+    /// A block for the columns `asked`.
+    pub(super) fn new(asked: &[Stored]) -> Self {
+        Self { with_ids: asked.iter().any(|stored| stored.place.is_none()), ..Self::default() }
+    }
+
+    /// The row id of a row; 0 if row ids were not asked for.
+    #[inline]
+    pub(super) fn row_id(&self, row: usize) -> i64 {
+        self.row_ids.get(row).copied().unwrap_or(0)
     }
 
     pub(super) fn clear(&mut self) {
-        self.starts.clear();
-        self.shapes.clear();
+        self.rows.clear();
         self.row_ids.clear();
-    }
-
-    #[inline(always)]
-    pub(super) fn push(&mut self, start: u32, shape: u16, row_id: i64) {
-        self.starts.push(start);
-        self.shapes.push(shape);
-        self.row_ids.push(row_id);
+        self.shapes.clear();
+        // u32::MAX is no block: it is what new shapes have.
+        self.number = self.number.wrapping_add(1) % u32::MAX;
     }
 }
 
@@ -340,6 +415,20 @@ pub(super) fn cell_head(page: &[u8], at: usize, cell: usize) -> std::result::Res
         return Err(outside);
     }
     let rest = page.get(from..).ok_or(outside)?;
+    // Both numbers are short in almost every row: their ends are then found in 8 bytes at once.
+    if let Some(both) = rest.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)) {
+        let ends = !both & 0x8080_8080_8080_8080;
+        let later = ends & ends.wrapping_sub(1);
+        let [low, high, ..] = both.to_le_bytes();
+        if later != 0 && ends.trailing_zeros() <= 15 {
+            let two = u64::from(low & 0x7f) << 7 | u64::from(high);
+            let (payload, first) = if low < 0x80 { (u64::from(low), 1) } else { (two, 2) };
+            let second = (later.trailing_zeros() / 8 + 1) as usize;
+            let id = rest.get(first..second).unwrap_or_default();
+            let row_id = id.iter().fold(0, |id, byte| id << 7 | i64::from(byte & 0x7f));
+            return Ok(Head { payload, row_id, start: from + second });
+        }
+    }
     let (payload, first) = varint(rest).ok_or(outside)?;
     let (row_id, second) = rest.get(first..).and_then(varint).ok_or(outside)?;
     Ok(Head { payload, row_id: row_id.cast_signed(), start: from + first + second })
