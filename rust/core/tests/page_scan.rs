@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use pyanalyze_core::schema::{self, Columns};
 use pyanalyze_core::sqlite::{As, Column, Database, Owned, Value};
 use pyanalyze_core::watch::Unwatched;
 use pyanalyze_core::{nsys, Error};
@@ -357,6 +358,32 @@ fn threads_do_not_change_the_result() {
         }
         // First seen first.
         assert_eq!(c.entries[..300], (0..300).map(Owned::Int).collect::<Vec<_>>());
+    }
+}
+
+/// The declared tables of real captures and fixtures, by both paths; only the path itself may be told apart.
+#[test]
+fn captures_say_the_same_by_both_paths() {
+    let want = nsys::Want::all();
+    for path in captures() {
+        let database = Database::open(&path).unwrap().with_threads(2);
+        let pages = nsys::read_database(database, 0, &want, &Unwatched).unwrap();
+        let database = Database::open(&path).unwrap().through_sqlite();
+        let sqlite = nsys::read_database(database, 0, &want, &Unwatched).unwrap();
+        let names = |tables: &pyanalyze_core::fold::Tables| {
+            let quality = Columns::new(&schema::QUALITY, &tables["quality"]);
+            let names = quality.names("name").unwrap();
+            (0..quality.rows()).map(|row| names.get(row).unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let left = "read_by_sqlite".to_owned();
+        assert!(!names(&pages).contains(&left), "{}", path.display());
+        assert!(names(&sqlite).contains(&left), "{}", path.display());
+        for (table, batch) in &pages {
+            if *table != "quality" {
+                assert_eq!(batch, &sqlite[table], "{} {table}", path.display());
+            }
+        }
+        assert_eq!(names(&pages), names(&sqlite).into_iter().filter(|n| *n != left).collect::<Vec<_>>());
     }
 }
 

@@ -353,32 +353,30 @@ impl<'a> Dictionary<'a> {
 
     #[inline]
     fn code_of_int(&mut self, value: i64) -> u32 {
-        let spread = value.cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
-        if let Some((number, code)) = self.recent.get(spread as usize) {
-            if *number == value && *code != NO_CODE {
-                return *code;
-            }
-        }
-        let code = self.look_up(value);
-        if let Some(slot) = self.recent.get_mut(spread as usize) {
-            *slot = (value, code);
-        }
-        code
-    }
-
-    fn look_up(&mut self, value: i64) -> u32 {
-        let Some(place) = usize::try_from(value).ok().filter(|_| value < SMALL) else {
-            return self.code(Owned::Int(value));
-        };
-        if let Some(code) = self.small.get(place).and_then(|c| c.checked_sub(1)) {
+        // Negative numbers wrap to places that no list has.
+        let known = usize::try_from(value.cast_unsigned()).ok().and_then(|place| self.small.get(place));
+        if let Some(code) = known.and_then(|code| code.checked_sub(1)) {
             return code;
         }
-        let code = self.code(Owned::Int(value));
-        if self.small.len() <= place {
-            self.small.resize(place + 1, 0);
+        let spread = (value.cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize;
+        match self.recent.get(spread) {
+            Some((number, code)) if *number == value && *code != NO_CODE => *code,
+            _ => self.look_up(value, spread),
         }
-        if let Some(slot) = self.small.get_mut(place) {
-            *slot = code + 1;
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, value: i64, spread: usize) -> u32 {
+        let code = self.code(Owned::Int(value));
+        if let Some(place) = usize::try_from(value).ok().filter(|_| value < SMALL) {
+            if self.small.len() <= place {
+                self.small.resize(place + 1, 0);
+            }
+            if let Some(slot) = self.small.get_mut(place) {
+                *slot = code + 1;
+            }
+        } else if let Some(slot) = self.recent.get_mut(spread) {
+            *slot = (value, code);
         }
         code
     }
