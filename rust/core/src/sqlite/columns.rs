@@ -243,11 +243,21 @@ impl<'a, T: Narrow> Part<'a, T> {
     }
 
     fn set_null(&mut self, row: usize) {
+        self.set_nulls(row, row + 1);
+    }
+
+    /// Marks the rows from `from` up to `to` as null; there is at least one.
+    fn set_nulls(&mut self, from: usize, to: usize) {
         if self.nulls.is_empty() {
             self.nulls = vec![0; self.out.len() / 64 + 1];
         }
-        if let Some(word) = self.nulls.get_mut(row / 64) {
-            *word |= 1 << (row % 64);
+        let (first, last) = (from / 64, (to - 1) / 64);
+        for place in first..=last {
+            let low = if place == first { from % 64 } else { 0 };
+            let high = if place == last { (to - 1) % 64 } else { 63 };
+            if let Some(word) = self.nulls.get_mut(place) {
+                *word |= (u64::MAX << low) & (u64::MAX >> (63 - high));
+            }
         }
     }
 
@@ -282,7 +292,9 @@ impl<'a, T: Narrow> Part<'a, T> {
             |meaning| move |shape: &u16| cells.get(usize::from(*shape)).is_some_and(|c| c.meaning == meaning);
         if block.shapes.iter().all(is(Meaning::Null)) {
             // Zeroes stand there already.
-            (from..self.rows).for_each(|row| self.set_null(row));
+            if self.rows > from {
+                self.set_nulls(from, self.rows);
+            }
             return;
         }
         let Some(out) = self.out.get_mut(from..self.rows) else { return };
