@@ -70,16 +70,20 @@ PEERS = {
 }
 #: One read in a process of its own, so that its peak is that of nothing else.
 OURS = """
-import json, resource, sys, time
+import json, re, sys, time
 import polars
+from pathlib import Path
 from pyanalyze import _core
+def peak_kb():
+    # Not getrusage: that starts with the peak of the process that started this one.
+    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 # The libraries are there before and after; only what reading takes is counted.
-idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+idle = peak_kb()
 began = time.perf_counter()
 tables = _core.read_capture(sys.argv[1], 0, sys.argv[2].split(","))
 frames = [polars.DataFrame(table) for table in tables.values()]
 seconds = time.perf_counter() - began
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+peak = peak_kb()
 frame_bytes = sum(frame.estimated_size() for frame in frames)
 print(json.dumps({"seconds": seconds, "idle_bytes": idle * 1024, "peak_bytes": peak * 1024, "table_bytes": frame_bytes}))
 """
@@ -89,8 +93,10 @@ def last_json(command: list[str], **options: Any) -> dict[str, Any] | str:
     """Return what a program printed as its last line, or the last line of why it could not."""
     ran = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     if ran.returncode != 0:
-        return (ran.stderr.strip().splitlines() or ["no message"])[-1][:160]
-    return json.loads(ran.stdout.strip().splitlines()[-1])
+        lines = ran.stderr.strip().splitlines() or ["no message"]
+        return next((line for line in reversed(lines) if "Error" in line or "Exception" in line), lines[-1])[:160]
+    found: dict[str, Any] = json.loads(ran.stdout.strip().splitlines()[-1])
+    return found
 
 
 def core(path: Path, runs: int) -> list[dict[str, Any]]:
