@@ -89,9 +89,9 @@ print(json.dumps({"seconds": seconds, "idle_bytes": idle * 1024, "peak_bytes": p
 """
 
 
-def last_json(command: list[str], **options: Any) -> dict[str, Any] | str:
+def last_json(command: list[str]) -> dict[str, Any] | str:
     """Return what a program printed as its last line, or the last line of why it could not."""
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode != 0:
         lines = ran.stderr.strip().splitlines() or ["no message"]
         return next((line for line in reversed(lines) if "Error" in line or "Exception" in line), lines[-1])[:160]

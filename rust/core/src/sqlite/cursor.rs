@@ -107,7 +107,7 @@ impl<'a> Cursor<'a> {
                 break;
             }
             self.run.push((*leaf, pages * size));
-            end = leaf.page + 1;
+            end = leaf.page.saturating_add(1);
         }
         self.leaves = self.leaves.get(self.run.len()..).unwrap_or_default();
         self.run_bytes = (end - first.page) as usize * size;

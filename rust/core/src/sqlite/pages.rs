@@ -118,10 +118,7 @@ impl Pages {
 
     /// Fills `into` with the bytes from the start of `page` on.
     pub(super) fn read(&self, table: &str, page: u32, into: &mut [u8]) -> Result<()> {
-        if page == 0 || page > self.count {
-            let fault = Fault { offset: 0, what: "is pointed to, but the file does not have it" };
-            return Err(self.damaged(table, page, fault));
-        }
+        self.has(table, page)?;
         let at = wide(self.page_bytes) * u64::from(page - 1);
         read_at(&self.file, into, at).map_err(|e| match e.kind() {
             std::io::ErrorKind::UnexpectedEof => {
@@ -214,7 +211,20 @@ impl Pages {
         Ok(Head { kind, cells })
     }
 
+    fn has(&self, table: &str, page: u32) -> Result<()> {
+        if (1..=self.count).contains(&page) {
+            return Ok(());
+        }
+        let fault = Fault { offset: 0, what: "is pointed to, but the file does not have it" };
+        Err(self.damaged(table, page, fault))
+    }
+
     fn visit(&self, table: &str, visited: &Visited, page: u32) -> Result<()> {
+        self.has(table, page)?;
+        if page == 1 {
+            let fault = Fault { offset: 0, what: "is the list of tables, and in a tree that is none" };
+            return Err(self.damaged(table, page, fault));
+        }
         if visited.first_time(page) {
             return Ok(());
         }

@@ -308,6 +308,7 @@ fn every_kind_of_damage_is_named_with_its_page() {
     let first_cell = root + usize::try_from(number(root + 12, 2)).unwrap();
     let inner = number(first_cell, 4);
     let inner_cell = at(inner) + usize::try_from(number(at(inner) + 12, 2)).unwrap();
+    let later_cell = at(inner) + usize::try_from(number(at(inner) + 14, 2)).unwrap();
     let leaf = number(inner_cell, 4);
     assert_eq!((whole[at(inner)], whole[at(leaf)]), (5, 13));
     let row = at(leaf) + usize::try_from(number(at(leaf) + 8 + 2 * 5, 2)).unwrap();
@@ -322,6 +323,8 @@ fn every_kind_of_damage_is_named_with_its_page() {
         (inner_cell, inner.to_be_bytes().to_vec(), inner, ""),
         (inner_cell, 0_u32.to_be_bytes().to_vec(), 0, "the file does not have it"),
         (inner_cell, (pages + 1).to_be_bytes().to_vec(), pages + 1, "the file does not have it"),
+        (later_cell, u32::MAX.to_be_bytes().to_vec(), u32::MAX, "the file does not have it"),
+        (later_cell, 1_u32.to_be_bytes().to_vec(), 1, "is the list of tables"),
         (at(leaf), vec![7], leaf, "is no page of a table"),
         (at(leaf) + 3, vec![0xff, 0xff], leaf, "claims more rows than a page can hold"),
         (at(leaf) + 8, vec![0xff, 0xff], leaf, "points to a row outside of its page"),
