@@ -73,8 +73,7 @@ impl<'a> Cursor<'a> {
                 }
                 continue;
             };
-            let stop =
-                self.read_page(leaf.page, at).map_err(|f| self.pages.damaged(self.table, leaf.page, f))?;
+            let stop = self.read_page(at).map_err(|f| self.pages.damaged(self.table, leaf.page, f))?;
             match stop {
                 Stop::End => {
                     self.page += 1;
@@ -126,16 +125,15 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes the rows of a page into the block, from `self.cell` on, up to one that goes on elsewhere.
-    fn read_page(&mut self, page: u32, at: usize) -> std::result::Result<Stop, Fault> {
+    fn read_page(&mut self, at: usize) -> std::result::Result<Stop, Fault> {
         let bytes = self.buffer.get(at..at + self.pages.usable).unwrap_or_default();
-        let start = if page == 1 { 100 } else { 0 };
-        let head = self.pages.head_of(bytes, start)?;
+        let head = self.pages.head_of(bytes)?;
         if !head.is_leaf() {
-            return Err(Fault { offset: start, what: "is no leaf, where all leaves must be" });
+            return Err(Fault { offset: 0, what: "is no leaf, where all leaves must be" });
         }
         let local = self.pages.usable - 35;
         for cell in self.cell..usize::from(head.cells) {
-            let head = cell_head(bytes, start, cell)?;
+            let head = cell_head(bytes, cell)?;
             let fault = |what| Fault { offset: head.start, what };
             if head.payload > wide(local) {
                 self.cell = cell;

@@ -18,7 +18,7 @@ const INTERIOR: u8 = 0x05;
 const LEAF: u8 = 0x0d;
 /// SQLite itself gives up there: a tree of 20 levels would have more pages than a file can.
 const MAX_DEPTH: usize = 20;
-/// What the header of the file takes of page 1.
+/// Bytes of the header of the file.
 const FILE_HEADER: usize = 100;
 
 /// The pages of one file.
@@ -190,21 +190,20 @@ impl Pages {
 
     /// Kind and number of cells of a page, without the page.
     pub(super) fn head(&self, table: &str, page: u32) -> Result<Head> {
-        let mut bytes = [0_u8; FILE_HEADER + 8];
-        let at = if page == 1 { FILE_HEADER } else { 0 };
-        let into = bytes.get_mut(..at + 8).unwrap_or_default();
-        self.read(table, page, into)?;
-        self.head_of(into, at).map_err(|fault| self.damaged(table, page, fault))
+        let mut bytes = [0_u8; 8];
+        self.read(table, page, &mut bytes)?;
+        self.head_of(&bytes).map_err(|fault| self.damaged(table, page, fault))
     }
 
-    /// Kind and number of cells of a page whose header stands at `at`.
-    pub(super) fn head_of(&self, page: &[u8], at: usize) -> std::result::Result<Head, Fault> {
-        let fault = |what| Fault { offset: at, what };
-        let kind = page.get(at).copied().unwrap_or(0);
+    /// Kind and number of cells of a page from its first bytes. Only page 1, which is in no tree of a table,
+    /// has something else before them.
+    pub(super) fn head_of(&self, page: &[u8]) -> std::result::Result<Head, Fault> {
+        let fault = |what| Fault { offset: 0, what };
+        let kind = page.first().copied().unwrap_or(0);
         if kind != LEAF && kind != INTERIOR {
             return Err(fault("is no page of a table"));
         }
-        let cells = be16(page, at + 3).unwrap_or(0);
+        let cells = be16(page, 3).unwrap_or(0);
         if usize::from(cells) > self.max_cells() {
             return Err(fault("claims more rows than a page can hold"));
         }
@@ -237,17 +236,16 @@ impl Pages {
         page: &[u8],
         below: &mut Vec<Branch>,
     ) -> std::result::Result<(), Fault> {
-        let start = if parent.page == 1 { FILE_HEADER } else { 0 };
-        let head = self.head_of(page, start)?;
+        let head = self.head_of(page)?;
         if head.kind != INTERIOR {
-            return Err(Fault { offset: start, what: "is a leaf among pages that are none" });
+            return Err(Fault { offset: 0, what: "is a leaf among pages that are none" });
         }
         if head.cells == 0 {
-            return Err(Fault { offset: start, what: "is an inner page without rows" });
+            return Err(Fault { offset: 0, what: "is an inner page without rows" });
         }
         let mut low = parent.low;
         for cell in 0..usize::from(head.cells) {
-            let pointer = start + 12 + 2 * cell;
+            let pointer = 12 + 2 * cell;
             let at = usize::from(be16(page, pointer).unwrap_or(0));
             let fault = |what| Fault { offset: pointer, what };
             let (Some(child), Some((key, _))) =
@@ -262,7 +260,7 @@ impl Pages {
             below.push(Branch { page: child, low, high: Some(key) });
             low = Some(key);
         }
-        let last = be32(page, start + 8).unwrap_or(0);
+        let last = be32(page, 8).unwrap_or(0);
         below.push(Branch { page: last, low, high: parent.high });
         Ok(())
     }

@@ -404,10 +404,10 @@ pub(super) struct Head {
     pub(super) start: usize,
 }
 
-/// Cell number `cell` of the leaf `page`, whose header stands at `at`.
+/// Cell number `cell` of the leaf `page`.
 #[inline(always)]
-pub(super) fn cell_head(page: &[u8], at: usize, cell: usize) -> std::result::Result<Head, Fault> {
-    let pointer = at + 8 + 2 * cell;
+pub(super) fn cell_head(page: &[u8], cell: usize) -> std::result::Result<Head, Fault> {
+    let pointer = 8 + 2 * cell;
     let outside = Fault { offset: pointer, what: "points to a row outside of its page" };
     let from = usize::from(be16(page, pointer).ok_or(outside)?);
     // A row over the pointers themselves is none.
