@@ -106,8 +106,8 @@ def ingest(row: dict[str, Any]) -> list[str]:
         out.append("| " + " | ".join(str(cell) for cell in cells) + " |")
     ten = next(core for core in row["core"] if core["columns"] == "ten")["scan_threads_s"]
     out.append(
-        "\nThe ten columns of all kernels, peers into a frame, against the scan on all threads into Arrow columns (a frame "
-        "takes those over without a copy):\n\n| peer | version | s | times ours |\n|---|---|---|---|"
+        "\nThe ten columns of all kernels, peers into a frame, against the scan on all threads into Arrow columns (a "
+        "frame takes those over without a copy):\n\n| peer | version | s | times ours |\n|---|---|---|---|"
     )
     for name, peer in row["peers"].items():
         if isinstance(peer, str):
