@@ -5,6 +5,7 @@
 # they need a Rust toolchain, Python 3.11 or newer and a C compiler.
 
 PYTHON ?= python3
+FUZZ_SECONDS ?= 600
 VENV := .venv
 BIN := $(VENV)/bin
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
@@ -13,7 +14,7 @@ unexport PYTHONPATH PYTHONHOME
 
 RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help demo test lint check-format rust-test python-test docs pictures fixtures format bench lock clean
+.PHONY: help demo test lint check-format rust-test python-test docs pictures fixtures format bench fuzz lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -63,6 +64,10 @@ fixtures: $(VENV)/.installed ## rebuild fixtures/captures; or make fixtures SCEN
 
 bench: $(VENV)/.built ## measure; appends to docs/measurements.jsonl
 	$(BIN)/python tests/bench/run.py
+	$(BIN)/python tests/bench/ingest.py
+
+fuzz: ## mutate captures at page level for FUZZ_SECONDS (600)
+	PAGE_SCAN_SECONDS=$(FUZZ_SECONDS) cargo test --release --locked -p pyanalyze-core --test page_scan -- --ignored --nocapture
 
 format: $(VENV)/.installed ## format everything
 	cargo fmt --all

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from pyanalyze import _core
 
@@ -56,14 +57,77 @@ def measurements() -> str:
     )
     out.append("|---|---|---|---|---|---|---|---|---|")
     log = HERE / "measurements.jsonl"
-    for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else []:
-        row = json.loads(line)
+    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    rows = [json.loads(line) for line in lines]
+    for row in rows:
+        if row["bench"] != "load":
+            continue
         cells = (
             row["version"], row["kernels"], row["runs"], row["read_s"], row["read_over_sqlite3"], row["join_s"],
             row["reconstruct_s"], row["occupancy_s"], f"{row['python']}, {row['machine']}",
         )  # fmt: skip
         out.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    for row in rows:
+        if row["bench"] == "ingest":
+            out.extend(ingest(row))
+    fuzzed = [row for row in rows if row["bench"] == "mutations"]
+    if fuzzed:
+        out.append("\n## Captures mutated at page level\n")
+        out.append(
+            "`make fuzz` (`PAGE_SCAN_SEED` chooses another run). A panic, a hang or an error of another kind fails.\n"
+        )
+        out.append(
+            "| version | seconds | seed | mutated captures | still read | slowest s |\n|---|---|---|---|---|---|"
+        )
+        for row in fuzzed:
+            keys = ("version", "seconds", "seed", "runs", "read", "slowest_s")
+            out.append("| " + " | ".join(str(row[key]) for key in keys) + " |")
     return "\n".join(out) + "\n"
+
+
+def ingest(row: dict[str, Any]) -> list[str]:
+    """One run of the table scan against SQLite, memory and other readers."""
+    size = row["file_bytes"] / 1e6
+    out = [f"\n## Reading {row['kernels']:,} kernels and {row['calls']:,} API calls ({size:.0f} MB)\n"]
+    out.append(
+        f"`tests/bench/ingest.py --kernels {row['kernels']} --calls {row['calls']}`, version {row['version']}, "
+        f"warm cache, medians of {row['runs']} runs, {row['cpus']} processors, {row['machine']}. `sqlite3_step` and "
+        "the scan read the same columns in one process; the sum adds up the same leaf pages, already in memory.\n"
+    )
+    out.append("| table | columns | sqlite3_step s | scan s | times | all threads s | M rows/s | of a plain sum |")
+    out.append("|---|---|---|---|---|---|---|---|")
+    for core in row["core"]:
+        times, speed = core["step_s"] / core["scan_s"], core["rows"] / core["scan_threads_s"] / 1e6
+        cells = (
+            core["table"].removeprefix("CUPTI_ACTIVITY_KIND_"), f"{core['columns']} ({core['n_columns']})",
+            core["step_s"], core["scan_s"], f"{times:.1f}", core["scan_threads_s"], f"{speed:.1f}",
+            f"{core['sum_s'] / core['scan_s']:.1%}",
+        )  # fmt: skip
+        out.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    ten = next(core for core in row["core"] if core["columns"] == "ten")["scan_threads_s"]
+    out.append(
+        "\nThe ten columns of all kernels, peers into a frame, against the scan on all threads into Arrow columns (a "
+        "frame takes those over without a copy):\n\n| peer | version | s | times ours |\n|---|---|---|---|"
+    )
+    for name, peer in row["peers"].items():
+        if isinstance(peer, str):
+            out.append(f"| {name} | not measured: {peer.replace('|', '/')} | | |")
+        else:
+            out.append(f"| {name} | {peer['version']} | {peer['seconds']:.3f} | {peer['seconds'] / ten:.1f} |")
+    out.append("")
+    for name, what in (("kernels_table", "The whole `kernels` table"), ("all_tables", "`kernels` and `api_calls`")):
+        read = row[name]
+        more = (read["peak_bytes"] - read["idle_bytes"]) / read["table_bytes"]
+        out.append(
+            f"- {what} into polars: {read['seconds']:.2f} s, {read['table_bytes'] / 1e6:.0f} MB, peak memory "
+            f"{more:.2f} times that."
+        )
+    out.append(f"- `pyanalyze info`, process start included: {row['info_s']:.2f} s.")
+    out.append(
+        f"- Cold cache: kernels and API calls in {row['cold_s']:.2f} s; the plain file, read from the disk, in "
+        f"{row['cold_file_s']:.2f} s."
+    )
+    return out
 
 
 FILES = {"schemas.md": schemas, "troubleshooting.md": troubleshooting, "measurements.md": measurements}

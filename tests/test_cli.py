@@ -223,3 +223,15 @@ def test_stopping_leaves_nothing_behind(fixtures: Path, tmp_path: Path) -> None:
     assert "Traceback" not in error
     assert process.returncode in (0, 130)
     assert [p.name for p in tmp_path.iterdir()] == (["report.html"] if process.returncode == 0 else [])
+
+
+def test_info_says_which_tables_sqlite_had_to_step_through(fixtures: Path, tmp_path: Path) -> None:
+    assert "read from the pages of the file" in run("info", fixtures / DEMO).stdout
+    changed = tmp_path / "changed.sqlite"
+    shutil.copyfile(fixtures / DEMO, changed)
+    with sqlite3.connect(changed) as db:
+        db.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN note TEXT DEFAULT 'none'")
+    db.close()
+    said = run("info", changed).stdout
+    assert "read 1 tables by stepping through SQLite, see below" in said
+    assert "read_by_sqlite x1: it has columns with a default (CUPTI_ACTIVITY_KIND_KERNEL)" in said

@@ -66,6 +66,15 @@ def _table(found: dict[str, list[dict[str, Any]]], *, alone: bool) -> str:
             out.append(f"  {duration(span)} of {what}, from {capture['start_ns']} ns on its own clock")
         if capture["synthetic"]:
             out.append("  SYNTHETIC: made by a generator, not recorded on a GPU")
+        left = sum(
+            row["count"]
+            for row in found["quality"]
+            if row["name"] == "read_by_sqlite" and row["capture"] == capture["capture"]
+        )
+        how_read = (
+            f"{count(left)} tables by stepping through SQLite, see below" if left else "from the pages of the file"
+        )
+        out.append(f"  read {how_read}")
         here = [source for source in found["sources"] if source["capture"] == capture["capture"]]
         for source in here:
             state = f"{count(source['rows'])} rows" if source["state"] == "present" else source["state"]

@@ -98,6 +98,7 @@ counters! {
     DIAGNOSTIC_WARNING = "diagnostic_warning", Notice, "capture", "nsys itself warned while recording.";
     DIAGNOSTIC_LOSS = "diagnostic_loss", DataLoss, "capture", "nsys itself reported lost or dropped data.";
     RECOVERED_COPY = "recovered_copy", Info, "import", "The database had an unfinished journal or write-ahead log; it was recovered in a private copy and read there.";
+    READ_BY_SQLITE = "read_by_sqlite", Info, "import", "Tables that SQLite stepped through, because what is in them is not read exactly from the pages of the file; the result is the same, reading takes several times as long.";
     NO_KERNELS = "no_kernels", Notice, "capture", "No kernel was captured: what the GPU ran is not known.";
     CAPTURES_APART = "captures_apart", Notice, "import", "Captures that do not overlap in time, or cannot be placed on one clock, are analysed apart.";
     DUPLICATE_CAPTURE = "duplicate_capture", Notice, "import", "Another export of a recording that is already in the session was left out: read twice, one process would look like two that share the GPU.";

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::devices::Devices;
 use super::layout::{self, Place, Plan, Source};
-use super::staged::{cell, integer, text, Slot, Staged};
+use super::staged::{self, cell, integer, text, Slot, Staged};
 use super::{pid_of, Owner, Reader};
 use crate::error::Result;
 use crate::quality::{self, Counter};
 use crate::schema;
-use crate::sqlite::{Row, Value};
+use crate::sqlite::{As, Column, Distinct, Numbers, Owned, Row, Value};
 
 /// A read event table: staged rows, rows in the file, and the tables they came from.
 #[derive(Debug)]
@@ -51,6 +51,29 @@ impl Odd {
         }
     }
 
+    /// The process of every distinct cell; rows that belong to none are counted.
+    fn owners(&mut self, cells: &Distinct) -> Vec<Option<u32>> {
+        let mut uses = vec![0_u64; cells.entries.len()];
+        for code in &cells.codes {
+            if let Some(uses) = uses.get_mut(*code as usize) {
+                *uses += 1;
+            }
+        }
+        let each = cells.integers().zip(uses);
+        each.map(|(global, rows)| match pid_of(global) {
+            Owner::Process(pid) => Some(pid),
+            Owner::Nobody => {
+                self.sentinel += rows;
+                None
+            }
+            Owner::Unknown => {
+                self.no_pid += rows;
+                None
+            }
+        })
+        .collect()
+    }
+
     /// `[start, end]`, if it is an interval.
     fn interval(&mut self, row: &Row<'_>, start: Place, end: Place) -> Option<(i64, i64)> {
         let start = integer(cell(row, start)).ok().flatten();
@@ -65,6 +88,139 @@ impl Odd {
         reader.count(quality::NO_PIDS, self.no_pid, table);
         reader.count(intervals, self.bad_interval, table);
     }
+}
+
+/// Rows of an interval table as columns, by logical name. Tables with millions of rows are read this way:
+/// what is to be decided is decided once for each distinct process or device, not once a row.
+struct Raw {
+    rows: usize,
+    columns: BTreeMap<&'static str, Column>,
+}
+
+impl Raw {
+    /// Reads times, the cells of `named`, and `plain` as `table` declares them; what the export does not
+    /// have is missing here too.
+    fn read(
+        reader: &Reader<'_>,
+        plan: &Plan,
+        table: &schema::Table,
+        named: &[&'static str],
+        plain: &[&'static str],
+    ) -> Result<Self> {
+        let mut asked: Vec<(&'static str, As)> = vec![("start_ns", As::I64), ("end_ns", As::I64)];
+        asked.extend(named.iter().map(|name| (*name, As::Distinct)));
+        for name in plain {
+            asked.push((name, staged::read_as(table, name)?));
+        }
+        asked.retain(|(name, _)| plan.at(name).is_some());
+        let physical = plan.columns();
+        let in_file: Vec<(&str, As)> =
+            asked.iter().filter_map(|(name, kind)| Some((*physical.get(plan.at(name)?)?, *kind))).collect();
+        let (rows, columns) = reader.database.columns(&plan.table, &in_file, reader.watch)?;
+        let columns = asked.into_iter().map(|(name, _)| name).zip(columns).collect();
+        Ok(Self { rows, columns })
+    }
+
+    fn times(&self, name: &str) -> Option<&Numbers<i64>> {
+        match self.columns.get(name) {
+            Some(Column::I64(times)) => Some(times),
+            _ => None,
+        }
+    }
+
+    /// Leaves out the rows that are no interval, and says how many those were.
+    fn keep_intervals(&mut self) -> u64 {
+        let rows = self.rows;
+        let (Some(start), Some(end)) = (self.times("start_ns"), self.times("end_ns")) else {
+            self.columns.values_mut().for_each(|column| column.keep(&[]));
+            self.rows = 0;
+            return wide(rows);
+        };
+        let plain = start.nulls.is_none() && end.nulls.is_none();
+        let mut pairs = start.values.iter().zip(&end.values);
+        if plain && pairs.all(|(start, end)| end >= start) {
+            return 0;
+        }
+        let kept: Vec<u32> = (0_u32..)
+            .zip(start.values.iter().zip(&end.values))
+            .enumerate()
+            .filter(|(at, (_, (from, to)))| to >= from && start.is_valid(*at) && end.is_valid(*at))
+            .map(|(_, (row, _))| row)
+            .collect();
+        self.columns.values_mut().for_each(|column| column.keep(&kept));
+        self.rows = kept.len();
+        wide(rows - kept.len())
+    }
+
+    fn put_times(&mut self, staged: &mut Staged) {
+        staged.set_rows(self.rows);
+        for name in ["start_ns", "end_ns"] {
+            if let Some(column) = self.columns.remove(name) {
+                staged.put_column(name, column, false);
+            }
+        }
+    }
+
+    /// The cells of the column `name`; one NULL for all rows if the export does not have it.
+    fn distinct(&mut self, name: &str) -> Distinct {
+        match self.columns.remove(name) {
+            Some(Column::Distinct(cells)) => cells,
+            _ if self.rows == 0 => Distinct::default(),
+            _ => Distinct { codes: vec![0; self.rows], entries: vec![Owned::Null] },
+        }
+    }
+
+    /// Puts times, process and device.
+    fn put_activity(&mut self, staged: &mut Staged, devices: &mut Devices, seen: &mut Seen, odd: &mut Odd) {
+        self.put_times(staged);
+        let processes = self.distinct("global_pid");
+        let ordinals = self.distinct("device");
+        let owners = odd.owners(&processes);
+        for (owner, global) in owners.iter().zip(processes.integers()) {
+            if let Some(owner) = owner {
+                seen.traced.entry(*owner).or_insert(global.map(i64::cast_unsigned));
+            }
+        }
+        let numbers: Vec<Option<i64>> = ordinals.integers().collect();
+        let owner_of = |code: u32| owners.get(code as usize).copied().flatten();
+        let mut slots = Vec::with_capacity(self.rows);
+        let mut known: HashMap<(u32, u32), u32> = HashMap::new();
+        let mut last = ((u32::MAX, u32::MAX), 0);
+        for pair in processes.codes.iter().copied().zip(ordinals.codes.iter().copied()) {
+            if last.0 != pair {
+                let slot = *known.entry(pair).or_insert_with(|| {
+                    devices.cuda(owner_of(pair.0), numbers.get(pair.1 as usize).copied().flatten())
+                });
+                last = (pair, slot);
+            }
+            slots.push(last.1);
+        }
+        if let Some(Column::U32(contexts)) = self.columns.get("context_id") {
+            let mut last = None;
+            for (row, (code, context)) in processes.codes.iter().zip(&contexts.values).enumerate() {
+                if last != Some((*code, *context)) && contexts.is_valid(row) {
+                    last = Some((*code, *context));
+                    let slot = slots.get(row).copied().unwrap_or(0);
+                    seen.contexts.entry((owner_of(*code), *context)).or_insert(slot);
+                }
+            }
+        }
+        staged.put_array("pid", processes.map(&owners));
+        staged.put_devices(slots);
+    }
+
+    /// Puts columns as they are; in those of `zero_is_none` 0 means: none.
+    fn put_plain(&mut self, staged: &mut Staged, names: &[&'static str], zero_is_none: &[&str]) {
+        for name in names {
+            if let Some(column) = self.columns.remove(name) {
+                staged.put_column(name, column, zero_is_none.contains(name));
+            }
+        }
+    }
+}
+
+fn wide(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
 }
 
 /// Columns that are copied as they are, and those in which 0 means: none.
@@ -153,8 +309,6 @@ pub(super) fn kernels(
     seen: &mut Seen,
 ) -> Result<Option<Found>> {
     let Some(plan) = layout::find(reader.database, &layout::KERNEL)? else { return Ok(None) };
-    let mut staged = Staged::new(&schema::KERNELS);
-    let activity = Activity::new(&mut staged)?.of(&plan);
     let columns = [
         "context_id",
         "green_context_id",
@@ -177,23 +331,17 @@ pub(super) fn kernels(
         "cluster_y",
         "cluster_z",
         "max_active_clusters",
+        "name",
+        "short_name",
     ];
-    let plain = Plain::new(&mut staged, &plan, &columns, &["green_context_id", "graph_node_id"])?;
-    let names = [("name", plan.at("name")), ("short_name", plan.at("short_name"))];
-    let names = [(staged.column(names[0].0)?, names[0].1), (staged.column(names[1].0)?, names[1].1)];
-    let mut odd = Odd::default();
-    let rows = reader.scan(&plan, |row| {
-        if activity.put(&mut staged, row, devices, seen, &mut odd) {
-            plain.copy(&mut staged, row);
-            for (slot, place) in names {
-                staged.put_name(slot, cell(row, place));
-            }
-            staged.end_row();
-        }
-        Ok(())
-    })?;
+    let zero_is_none = ["green_context_id", "graph_node_id"];
+    let mut raw = Raw::read(reader, &plan, &schema::KERNELS, &["global_pid", "device"], &columns)?;
+    let (rows, mut odd) = (raw.rows, Odd { bad_interval: raw.keep_intervals(), ..Odd::default() });
+    let mut staged = Staged::new(&schema::KERNELS);
+    raw.put_activity(&mut staged, devices, seen, &mut odd);
+    raw.put_plain(&mut staged, &columns, &zero_is_none);
     odd.report(reader, "kernels", quality::BAD_INTERVAL);
-    Ok(Some(Found { staged, rows, tables: vec![plan.table] }))
+    Ok(Some(Found { staged, rows: wide(rows), tables: vec![plan.table] }))
 }
 
 /// Graphs traced as a whole.
@@ -203,21 +351,15 @@ pub(super) fn graph_launches(
     seen: &mut Seen,
 ) -> Result<Option<Found>> {
     let Some(plan) = layout::find(reader.database, &layout::GRAPH)? else { return Ok(None) };
-    let mut staged = Staged::new(&schema::GRAPH_LAUNCHES);
-    let activity = Activity::new(&mut staged)?.of(&plan);
     let columns = ["context_id", "stream_id", "correlation_id", "graph_id", "graph_exec_id"];
-    let plain = Plain::new(&mut staged, &plan, &columns, &[])?;
-    let mut odd = Odd::default();
-    let rows = reader.scan(&plan, |row| {
-        if activity.put(&mut staged, row, devices, seen, &mut odd) {
-            plain.copy(&mut staged, row);
-            staged.end_row();
-        }
-        Ok(())
-    })?;
+    let mut raw = Raw::read(reader, &plan, &schema::GRAPH_LAUNCHES, &["global_pid", "device"], &columns)?;
+    let (rows, mut odd) = (raw.rows, Odd { bad_interval: raw.keep_intervals(), ..Odd::default() });
+    let mut staged = Staged::new(&schema::GRAPH_LAUNCHES);
+    raw.put_activity(&mut staged, devices, seen, &mut odd);
+    raw.put_plain(&mut staged, &columns, &[]);
     odd.report(reader, "graph_launches", quality::GRAPH_INCOMPLETE);
-    reader.count(quality::GRAPHS_TRACED_WHOLE, u64::try_from(staged.rows()).unwrap_or(0), "");
-    Ok(Some(Found { staged, rows, tables: vec![plan.table] }))
+    reader.count(quality::GRAPHS_TRACED_WHOLE, wide(raw.rows), "");
+    Ok(Some(Found { staged, rows: wide(rows), tables: vec![plan.table] }))
 }
 
 /// What `nsys stats` calls the copy kinds of CUPTI, for exports without the table that says so.
@@ -315,30 +457,28 @@ pub(super) fn memops(
 /// CUDA API calls.
 pub(super) fn api_calls(reader: &mut Reader<'_>, seen: &mut Seen) -> Result<Option<Found>> {
     let Some(plan) = layout::find(reader.database, &layout::API)? else { return Ok(None) };
+    let columns = ["name", "correlation_id", "return_value"];
+    let mut raw = Raw::read(reader, &plan, &schema::API_CALLS, &["global_tid"], &columns)?;
+    let (rows, mut odd) = (raw.rows, Odd { bad_interval: raw.keep_intervals(), ..Odd::default() });
     let mut staged = Staged::new(&schema::API_CALLS);
-    let (pid, tid) = (staged.column("pid")?, staged.column("tid")?);
-    let (start, end) = (staged.column("start_ns")?, staged.column("end_ns")?);
-    let name = staged.column("name")?;
-    let plain = Plain::new(&mut staged, &plan, &["correlation_id", "return_value"], &[])?;
-    let (start_at, end_at) = (plan.at("start_ns"), plan.at("end_ns"));
-    let (global_at, name_at) = (plan.at("global_tid"), plan.at("name"));
-    let mut odd = Odd::default();
-    let rows = reader.scan(&plan, |row| {
-        let Some((from, to)) = odd.interval(row, start_at, end_at) else { return Ok(()) };
-        let owner = put_thread(&mut staged, (pid, tid), cell(row, global_at), &mut odd);
+    raw.put_times(&mut staged);
+    let threads = raw.distinct("global_tid");
+    let owners = odd.owners(&threads);
+    for (owner, global) in owners.iter().zip(threads.integers()) {
         if let Some(owner) = owner {
-            let global = integer(cell(row, global_at)).ok().flatten().map(|g| g.cast_unsigned() & !0xFF_FFFF);
-            seen.traced.entry(owner).or_insert(global);
+            seen.traced.entry(*owner).or_insert(global.map(|g| g.cast_unsigned() & !0xFF_FFFF));
         }
-        staged.put(start, Some(from));
-        staged.put(end, Some(to));
-        staged.put_name(name, cell(row, name_at));
-        plain.copy(&mut staged, row);
-        staged.end_row();
-        Ok(())
-    })?;
+    }
+    let numbers: Vec<Option<u32>> = owners
+        .iter()
+        .zip(threads.integers())
+        .map(|(owner, global)| owner.and(global).and_then(|g| u32::try_from(g & 0xFF_FFFF).ok()))
+        .collect();
+    staged.put_array("pid", threads.map(&owners));
+    staged.put_array("tid", threads.map(&numbers));
+    raw.put_plain(&mut staged, &columns, &[]);
     odd.report(reader, "api_calls", quality::BAD_INTERVAL);
-    Ok(Some(Found { staged, rows, tables: vec![plan.table] }))
+    Ok(Some(Found { staged, rows: wide(rows), tables: vec![plan.table] }))
 }
 
 /// NVTX ranges and marks.

@@ -111,7 +111,15 @@ impl Want {
 /// Those of [`Database::open`], [`Error::NotAnExport`], [`Error::Damaged`], [`Error::Changed`] if the
 /// file was written to meanwhile, [`Error::Cancelled`].
 pub fn read(path: &Path, capture: u32, want: &Want, watch: &dyn Watch) -> Result<Tables> {
-    let database = Database::open(path)?;
+    read_database(Database::open(path)?, capture, want, watch)
+}
+
+/// As [`read`], from a database that is open already.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_database(database: Database, capture: u32, want: &Want, watch: &dyn Watch) -> Result<Tables> {
+    let path = database.path();
     if !layout::is_export(&database) {
         return Err(Error::NotAnExport {
             path: path.to_owned(),
@@ -320,6 +328,14 @@ impl Reader<'_> {
         tables.insert("sources", source_table(self.capture, &sources)?);
         let window = window(&tables)?;
         tables.insert("capture", self.capture_table(&metadata, window)?);
+        let mut left: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for (table, why) in self.database.by_sqlite() {
+            left.entry(why).or_default().push(table);
+        }
+        for (why, names) in left {
+            let detail = format!("{why} ({})", names.join(", "));
+            self.count(quality::READ_BY_SQLITE, u64::try_from(names.len()).unwrap_or(0), detail);
+        }
         tables.insert("quality", self.quality.table()?);
         Ok(tables)
     }

@@ -7,41 +7,33 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use arrow_array::builder::PrimitiveBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowPrimitiveType, Float64Type, Int32Type, Int64Type, UInt16Type, UInt32Type, UInt64Type, UInt8Type,
 };
-use arrow_array::{Array, DictionaryArray, RecordBatch, StringArray, UInt32Array, UInt64Array};
-use arrow_select::take::take_record_batch;
+use arrow_array::{
+    Array, ArrayRef, DictionaryArray, PrimitiveArray, RecordBatch, RecordBatchOptions, StringArray,
+    UInt32Array,
+};
+use arrow_select::take::take;
 
 use super::layout::Place;
 use crate::error::{Error, Result};
 use crate::quality::{self, Quality};
 use crate::schema::{Builder, Kind, Table};
-use crate::sqlite::{Row, Value};
+use crate::sqlite::{As, Column, Distinct, Row, Value};
 
 /// The cell at `place`, [`Value::Null`] where the export has no such column.
 pub(super) fn cell<'r>(row: &'r Row<'_>, place: Place) -> Value<'r> {
     place.map_or(Value::Null, |index| row.get(index))
 }
 
-/// An integer; `Err` for a cell that is none. SQLite lets any type stand in any column.
+/// An integer; `Err` for a cell that is none.
 pub(super) fn integer(value: Value<'_>) -> std::result::Result<Option<i64>, ()> {
-    match value {
-        Value::Null => Ok(None),
-        Value::Int(value) => Ok(Some(value)),
-        // 2^63 is the first double above the range; within it, whole doubles convert exactly.
-        #[allow(clippy::cast_possible_truncation)]
-        Value::Real(value) if value.fract() == 0.0 && value.abs() < 9_223_372_036_854_775_808.0 => {
-            Ok(Some(value as i64))
-        }
-        Value::Text(bytes) => {
-            std::str::from_utf8(bytes).ok().and_then(|t| t.trim().parse().ok()).map(Some).ok_or(())
-        }
-        Value::Real(_) | Value::Blob(_) => Err(()),
-    }
+    value.integer()
 }
 
 /// Text, with what is not UTF-8 replaced; `None` for everything else.
@@ -64,8 +56,13 @@ enum Sink {
     I64(PrimitiveBuilder<Int64Type>),
     F64(PrimitiveBuilder<Float64Type>),
     Name(Names),
-    Device(Vec<Option<u32>>),
+    /// Device slots; [`NO_SLOT`] for none.
+    Device(Vec<u32>),
+    /// A column that came as a whole.
+    Whole(ArrayRef),
 }
+
+const NO_SLOT: u32 = u32::MAX;
 
 /// Puts `value` if it fits.
 fn put<T: ArrowPrimitiveType>(sink: &mut PrimitiveBuilder<T>, value: Option<i64>) -> bool
@@ -81,13 +78,16 @@ where
 enum Name {
     Id(i64),
     Text(String),
+    /// A cell that can be no name.
+    Nothing,
 }
 
 /// Names of rows, each distinct one kept once.
 #[derive(Debug, Default)]
 struct Names {
-    codes: Vec<Option<u32>>,
+    codes: Vec<u32>,
     entries: Vec<Name>,
+    nothing: Option<u32>,
     ids: HashMap<i64, u32>,
     texts: HashMap<String, u32>,
 }
@@ -109,6 +109,42 @@ impl Names {
         self.entries.push(Name::Text(text.to_owned()));
         self.texts.insert(text.to_owned(), code);
         code
+    }
+}
+
+impl Names {
+    fn nothing(&mut self) -> u32 {
+        let next = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
+        *self.nothing.get_or_insert_with(|| {
+            self.entries.push(Name::Nothing);
+            next
+        })
+    }
+
+    fn of(cells: Distinct) -> Self {
+        let names = cells.entries.iter().map(|cell| match cell.value() {
+            Value::Int(id) => Name::Id(id),
+            Value::Text(bytes) => Name::Text(String::from_utf8_lossy(bytes).into_owned()),
+            Value::Null | Value::Real(_) | Value::Blob(_) => Name::Nothing,
+        });
+        Self { entries: names.collect(), codes: cells.codes, ..Self::default() }
+    }
+}
+
+/// What the column `name` of `table` is read as.
+///
+/// # Errors
+/// [`Error::Schema`] if the table has no such column, or one that is never read from a file.
+pub(super) fn read_as(table: &Table, name: &str) -> Result<As> {
+    match table.columns.iter().find(|c| c.name == name).map(|c| c.kind) {
+        Some(Kind::U8) => Ok(As::U8),
+        Some(Kind::U16) => Ok(As::U16),
+        Some(Kind::U32) => Ok(As::U32),
+        Some(Kind::U64) => Ok(As::U64),
+        Some(Kind::I32) => Ok(As::I32),
+        Some(Kind::I64) => Ok(As::I64),
+        Some(Kind::Name) => Ok(As::Distinct),
+        _ => Err(Error::schema(&table.id(), format!("cannot read a column {name}"))),
     }
 }
 
@@ -172,10 +208,10 @@ impl Staged {
                 true
             }
             Sink::Device(sink) => {
-                sink.push(value.and_then(|v| u32::try_from(v).ok()));
+                sink.push(value.and_then(|v| u32::try_from(v).ok()).unwrap_or(NO_SLOT));
                 true
             }
-            Sink::F64(_) | Sink::Name(_) => false,
+            Sink::F64(_) | Sink::Name(_) | Sink::Whole(_) => false,
         };
         if !fits {
             *self.out_of_range.entry(name).or_default() += 1;
@@ -204,21 +240,58 @@ impl Staged {
     pub(super) fn put_name(&mut self, slot: Slot, value: Value<'_>) {
         let Some((_, Sink::Name(names))) = self.columns.get_mut(slot.0) else { return };
         let code = match value {
-            Value::Int(id) => Some(names.id(id)),
-            Value::Text(bytes) => Some(names.text(&String::from_utf8_lossy(bytes))),
-            Value::Null | Value::Real(_) | Value::Blob(_) => None,
+            Value::Int(id) => names.id(id),
+            Value::Text(bytes) => names.text(&String::from_utf8_lossy(bytes)),
+            Value::Null | Value::Real(_) | Value::Blob(_) => names.nothing(),
         };
         names.codes.push(code);
+    }
+
+    /// Says how many rows the columns have that come as a whole.
+    pub(super) fn set_rows(&mut self, rows: usize) {
+        self.rows = rows;
+    }
+
+    /// Puts a whole column.
+    pub(super) fn put_array(&mut self, name: &'static str, array: impl Array + 'static) {
+        self.columns.push((name, Sink::Whole(Arc::new(array))));
+    }
+
+    /// Puts the device slots of all rows.
+    pub(super) fn put_devices(&mut self, slots: Vec<u32>) {
+        self.columns.push(("device_id", Sink::Device(slots)));
+    }
+
+    /// Puts a whole column as it was read; cells that were refused are counted.
+    pub(super) fn put_column(&mut self, name: &'static str, column: Column, zero_is_none: bool) {
+        macro_rules! numbers {
+            ($type:ty, $numbers:expr) => {{
+                let mut numbers = $numbers;
+                if !numbers.refused.is_empty() {
+                    let refused = u64::try_from(numbers.refused.len()).unwrap_or(u64::MAX);
+                    *self.out_of_range.entry(name).or_default() += refused;
+                }
+                // Nulls have the value 0 too.
+                if zero_is_none && numbers.values.contains(&0) {
+                    numbers.nulls = Some(numbers.values.iter().map(|value| *value != 0).collect());
+                }
+                self.put_array(name, PrimitiveArray::<$type>::new(numbers.values.into(), numbers.nulls));
+            }};
+        }
+        match column {
+            Column::U8(column) => numbers!(UInt8Type, column),
+            Column::U16(column) => numbers!(UInt16Type, column),
+            Column::U32(column) => numbers!(UInt32Type, column),
+            Column::I32(column) => numbers!(Int32Type, column),
+            Column::I64(column) => numbers!(Int64Type, column),
+            Column::U64(column) => numbers!(UInt64Type, column),
+            Column::Distinct(cells) => self.columns.push((name, Sink::Name(Names::of(cells)))),
+        }
     }
 
     /// Ends a row: every open column must have got one cell.
     pub(super) fn end_row(&mut self) {
         self.rows += 1;
-    }
-
-    /// Rows so far.
-    pub(super) fn rows(&self) -> usize {
-        self.rows
     }
 
     /// The string ids that its names point to.
@@ -231,7 +304,7 @@ impl Staged {
             })
             .filter_map(|name| match name {
                 Name::Id(id) => Some(*id),
-                Name::Text(_) => None,
+                Name::Text(_) | Name::Nothing => None,
             })
     }
 
@@ -265,9 +338,10 @@ impl Staged {
                 Sink::I64(mut sink) => builder.put(column, sink.finish()),
                 Sink::F64(mut sink) => builder.put(column, sink.finish()),
                 Sink::Device(slots) => {
-                    let ids = slots.iter().map(|s| devices.get(usize::try_from((*s)?).ok()?).copied());
+                    let ids = slots.iter().map(|slot| devices.get(*slot as usize).copied());
                     builder.put(column, ids.collect::<UInt32Array>())
                 }
+                Sink::Whole(array) => builder.put(column, array),
                 Sink::Name(names) => {
                     let (array, missing) = resolve(&names, strings)?;
                     quality.add(Some(capture), quality::NAME_MISSING, missing, format!("{name}.{column}"));
@@ -275,7 +349,7 @@ impl Staged {
                 }
             };
         }
-        sort(&builder.finish(self.rows)?, order)
+        sort(builder.finish(self.rows)?, order)
     }
 }
 
@@ -288,6 +362,7 @@ fn resolve(names: &Names, strings: &HashMap<i64, String>) -> Result<(DictionaryA
         let text = match entry {
             Name::Id(id) => strings.get(id).map(String::as_str),
             Name::Text(text) => Some(text.as_str()),
+            Name::Nothing => None,
         };
         keys.push(text.map(|text| {
             *known.entry(text).or_insert_with(|| {
@@ -296,64 +371,102 @@ fn resolve(names: &Names, strings: &HashMap<i64, String>) -> Result<(DictionaryA
             })
         }));
     }
-    let mut missing = 0;
-    let rows = names.codes.iter().map(|code| {
-        let code = usize::try_from((*code)?).ok()?;
-        let key = keys.get(code).copied().flatten();
-        missing += u64::from(key.is_none());
-        key
-    });
-    let rows: UInt32Array = rows.collect();
+    let key = |code: &u32| keys.get(*code as usize).copied().flatten();
+    let rows: UInt32Array = if keys.iter().all(Option::is_some) {
+        names.codes.iter().map(|code| key(code).unwrap_or(0)).collect::<Vec<u32>>().into()
+    } else {
+        names.codes.iter().map(key).collect()
+    };
+    let nowhere = |code: &&u32| {
+        let entry = names.entries.get(**code as usize);
+        key(code).is_none() && !matches!(entry, Some(Name::Nothing))
+    };
+    let missing = if rows.null_count() == 0 { 0 } else { names.codes.iter().filter(nowhere).count() };
     let values = StringArray::from(values);
     let array = DictionaryArray::try_new(rows, std::sync::Arc::new(values))
         .map_err(|e| Error::schema("names", e.to_string()))?;
-    Ok((array, missing))
+    Ok((array, u64::try_from(missing).unwrap_or(u64::MAX)))
 }
 
 /// Sorts `batch` by the columns of `order`, so that nothing depends on the order of rows in the file.
-fn sort(batch: &RecordBatch, order: &[&str]) -> Result<RecordBatch> {
-    let keys: Vec<Vec<i64>> =
-        order.iter().filter_map(|name| batch.column_by_name(name)).map(|a| sort_key(a.as_ref())).collect();
-    let compare = |a: usize, b: usize| {
-        keys.iter()
-            .map(|k| k.get(a).cmp(&k.get(b)))
+///
+/// Most tables come sorted by time, so the other columns are looked at only where times are equal.
+fn sort(batch: RecordBatch, order: &[&str]) -> Result<RecordBatch> {
+    let keys: Vec<ArrayRef> = order.iter().filter_map(|name| batch.column_by_name(name)).cloned().collect();
+    let ranks: Vec<Option<Vec<u32>>> = keys.iter().map(|key| text_ranks(key.as_ref())).collect();
+    let Some(first) = keys.first().and_then(|key| key.as_primitive_opt::<Int64Type>()) else {
+        return Err(Error::schema("sort", "no table begins its order with anything but a time"));
+    };
+    let first = first.values().clone();
+    let later = |a: usize, b: usize| {
+        let others = keys.iter().zip(&ranks).skip(1);
+        others
+            .map(|(key, ranks)| compare(key.as_ref(), ranks.as_deref(), a, b))
             .find(|o| *o != Ordering::Equal)
             .unwrap_or(Ordering::Equal)
     };
-    let rows = batch.num_rows();
-    if (1..rows).all(|row| compare(row - 1, row) != Ordering::Greater) {
-        return Ok(batch.clone());
+    let pairs = first.windows(2).enumerate();
+    let sorted = pairs.into_iter().all(|(row, pair)| match pair {
+        [a, b] => a < b || (a == b && later(row, row + 1) != Ordering::Greater),
+        _ => true,
+    });
+    if sorted {
+        return Ok(batch);
     }
-    let mut places: Vec<usize> = (0..rows).collect();
-    places.sort_by(|a, b| compare(*a, *b));
-    let places: UInt64Array = places.into_iter().map(|p| u64::try_from(p).ok()).collect();
-    take_record_batch(batch, &places).map_err(|e| Error::schema("sort", e.to_string()))
+    let mut places: Vec<u32> = (0_u32..).take(batch.num_rows()).collect();
+    places.sort_by(|a, b| {
+        let (a, b) = (*a as usize, *b as usize);
+        first.get(a).cmp(&first.get(b)).then_with(|| later(a, b))
+    });
+    let places = UInt32Array::from(places);
+    drop((keys, ranks, first));
+    // Column by column, so that there are never two whole tables.
+    let (schema, columns, rows) = batch.into_parts();
+    let mut sorted = Vec::with_capacity(columns.len());
+    for column in columns {
+        sorted.push(take(&column, &places, None).map_err(|e| Error::schema("sort", e.to_string()))?);
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(schema, sorted, &options)
+        .map_err(|e| Error::schema("sort", e.to_string()))
 }
 
-/// Numbers in the order of the column's values; nulls first.
-fn sort_key(array: &dyn Array) -> Vec<i64> {
-    if let Some(dictionary) = array.as_dictionary_opt::<UInt32Type>() {
-        let Some(values) = dictionary.values().as_string_opt::<i32>() else { return Vec::new() };
-        let mut by_text: Vec<usize> = (0..values.len()).collect();
-        by_text.sort_by_key(|i| values.value(*i));
-        let mut rank = vec![0_i64; values.len()];
-        for (place, value) in by_text.into_iter().enumerate() {
-            if let (Some(slot), Ok(place)) = (rank.get_mut(value), i64::try_from(place)) {
-                *slot = place;
-            }
+/// The place of every dictionary entry in the order of texts; `None` for a column of numbers.
+fn text_ranks(array: &dyn Array) -> Option<Vec<u32>> {
+    let dictionary = array.as_dictionary_opt::<UInt32Type>()?;
+    let values = dictionary.values().as_string_opt::<i32>()?;
+    let mut by_text: Vec<usize> = (0..values.len()).collect();
+    by_text.sort_by_key(|i| values.value(*i));
+    let mut rank = vec![0; values.len()];
+    for (place, value) in (0..).zip(by_text) {
+        if let Some(slot) = rank.get_mut(value) {
+            *slot = place;
         }
-        return (0..dictionary.len())
-            .map(|row| dictionary.key(row).and_then(|k| rank.get(k).copied()).unwrap_or(i64::MIN))
-            .collect();
     }
+    Some(rank)
+}
+
+/// Which of two rows comes first by this column; nulls first, ids in the order of their signed numbers.
+fn compare(array: &dyn Array, ranks: Option<&[u32]>, a: usize, b: usize) -> Ordering {
+    if let (Some(ranks), Some(names)) = (ranks, array.as_dictionary_opt::<UInt32Type>()) {
+        let rank = |row| names.key(row).and_then(|key| ranks.get(key)).copied();
+        return rank(a).cmp(&rank(b));
+    }
+    macro_rules! typed {
+        ($($type:ty),*) => {$(
+            if let Some(numbers) = array.as_primitive_opt::<$type>() {
+                let at = |row| numbers.is_valid(row).then(|| numbers.value(row));
+                return at(a).cmp(&at(b));
+            }
+        )*};
+    }
+    typed!(UInt32Type, Int64Type, UInt8Type, UInt16Type, Int32Type);
     if let Some(ids) = array.as_primitive_opt::<UInt64Type>() {
-        return ids.iter().map(|id| id.map_or(i64::MIN, u64::cast_signed)).collect();
+        let at = |row| ids.is_valid(row).then(|| ids.value(row).cast_signed());
+        return at(a).cmp(&at(b));
     }
-    match arrow_cast::cast(array, &arrow_schema::DataType::Int64) {
-        Ok(numbers) => numbers
-            .as_primitive_opt::<Int64Type>()
-            .map(|n| n.iter().map(|v| v.unwrap_or(i64::MIN)).collect())
-            .unwrap_or_default(),
-        Err(_) => Vec::new(),
+    if let Some(values) = array.as_primitive_opt::<Float64Type>() {
+        return values.value(a).total_cmp(&values.value(b));
     }
+    Ordering::Equal
 }

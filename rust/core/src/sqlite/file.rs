@@ -180,7 +180,7 @@ fn read_start(path: &Path, bytes: usize) -> Result<Vec<u8>> {
     Ok(start)
 }
 
-fn big_endian(bytes: &[u8], at: usize, len: usize) -> Option<u64> {
+pub(super) fn big_endian(bytes: &[u8], at: usize, len: usize) -> Option<u64> {
     let part = bytes.get(at..at + len)?;
     Some(part.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))
 }

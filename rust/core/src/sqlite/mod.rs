@@ -1,7 +1,20 @@
 //! How are the rows of a SQLite file read without leaving a trace beside it?
 //!
 //! The only place that knows the SQLite file. Everything else sees a [`Database`]: names of tables
-//! and columns, and a scan that hands out the cells of chosen columns row by row.
+//! and columns, a scan that hands out the cells of chosen columns row by row, and one that turns a table
+//! into typed columns.
+//!
+//! ```text
+//!   route   may a table be read from its pages, or is it left to SQLite?
+//!   pages   the tree of a table, down to its leaves
+//!   record  where the asked columns stand in a row
+//!   cursor  leaves to blocks of rows
+//!   columns blocks to typed columns, on several threads
+//! ```
+//!
+//! Stepping through rows with SQLite costs more than everything that is done with them afterwards, so a
+//! table is read from its pages where that is exact, and by SQLite where it is not; [`Database::by_sqlite`]
+//! says which tables that were, and why.
 //!
 //! A capture is evidence: nothing beside or inside it may change. SQLite's `mode=ro` still writes a
 //! `-shm` file beside a database in WAL mode, and `immutable=1` ignores a write-ahead log. So the
@@ -9,8 +22,14 @@
 //! immutable; with it, the database and its companions are copied to a private folder and recovered
 //! there ([`Database::recovered`]).
 
+mod columns;
+mod cursor;
 mod file;
+mod pages;
+mod record;
+mod route;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +39,12 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::error::{Error, Result};
 use crate::watch::Watch;
 
+pub use columns::{As, Column, Distinct, Numbers, Owned};
+use cursor::Cursor;
 use file::Fingerprint;
+use pages::Pages;
+use record::{Block, Shapes};
+use route::Stand;
 
 /// How many rows lie between two calls of [`Watch::progress`].
 const ROWS_PER_REPORT: u64 = 10_000;
@@ -40,25 +64,59 @@ pub enum Value<'a> {
     Blob(&'a [u8]),
 }
 
+impl Value<'_> {
+    /// An integer; `Err` for a cell that is none. SQLite lets any type stand in any column.
+    #[allow(clippy::result_unit_err, clippy::missing_errors_doc)]
+    pub fn integer(self) -> std::result::Result<Option<i64>, ()> {
+        match self {
+            Value::Null => Ok(None),
+            Value::Int(value) => Ok(Some(value)),
+            // 2^63 is the first double above the range; within it, whole doubles convert exactly.
+            #[allow(clippy::cast_possible_truncation)]
+            Value::Real(value) if value.fract() == 0.0 && value.abs() < 9_223_372_036_854_775_808.0 => {
+                Ok(Some(value as i64))
+            }
+            Value::Text(bytes) => {
+                std::str::from_utf8(bytes).ok().and_then(|t| t.trim().parse().ok()).map(Some).ok_or(())
+            }
+            Value::Real(_) | Value::Blob(_) => Err(()),
+        }
+    }
+}
+
 /// One row of a scan.
 #[derive(Debug)]
-pub struct Row<'a> {
-    row: &'a rusqlite::Row<'a>,
+pub struct Row<'a>(Source<'a>);
+
+#[derive(Debug)]
+enum Source<'a> {
+    Sqlite(&'a rusqlite::Row<'a>),
+    Pages { buffer: &'a [u8], block: &'a Block, shapes: &'a Shapes, row: usize },
 }
 
 impl Row<'_> {
     /// The cell of the `index`-th column that was asked for.
     #[must_use]
     pub fn get(&self, index: usize) -> Value<'_> {
-        match self.row.get_ref(index) {
-            Ok(ValueRef::Integer(value)) => Value::Int(value),
-            Ok(ValueRef::Real(value)) => Value::Real(value),
-            Ok(ValueRef::Text(bytes)) => Value::Text(bytes),
-            Ok(ValueRef::Blob(bytes)) => Value::Blob(bytes),
-            Ok(ValueRef::Null) | Err(_) => Value::Null,
+        match &self.0 {
+            Source::Sqlite(row) => match row.get_ref(index) {
+                Ok(ValueRef::Integer(value)) => Value::Int(value),
+                Ok(ValueRef::Real(value)) => Value::Real(value),
+                Ok(ValueRef::Text(bytes)) => Value::Text(bytes),
+                Ok(ValueRef::Blob(bytes)) => Value::Blob(bytes),
+                Ok(ValueRef::Null) | Err(_) => Value::Null,
+            },
+            Source::Pages { buffer, block, shapes, row } => {
+                let Some(place) = block.rows.get(*row) else { return Value::Null };
+                let cell = shapes.cells(index).get(usize::from(place.shape));
+                cell.map_or(Value::Null, |cell| cell.value(buffer, place.start, block.row_id(*row)))
+            }
         }
     }
 }
+
+/// How a table is stored, or why it is left to SQLite.
+type Route = std::result::Result<Stand, &'static str>;
 
 /// A SQLite file, open for reading.
 #[derive(Debug)]
@@ -67,6 +125,10 @@ pub struct Database {
     connection: Connection,
     tables: BTreeMap<String, Vec<String>>,
     before: Fingerprint,
+    /// The inner error says why no table is read from its pages.
+    pages: std::result::Result<Pages, &'static str>,
+    routes: RefCell<BTreeMap<String, Route>>,
+    threads: usize,
     // Dropped after the connection: fields are dropped in order.
     copy: Option<tempfile::TempDir>,
 }
@@ -92,7 +154,8 @@ impl Database {
             let connection = Connection::open_with_flags(file::immutable_uri(&real), flags)
                 .map_err(|e| explain(path, "cannot be opened", &e))?;
             let tables = list_tables(&connection).map_err(|e| explain(path, "table list", &e))?;
-            return Ok(Self { path: path.to_owned(), connection, tables, before, copy: None });
+            let pages = Pages::open(&real, path)?;
+            return Ok(Self::new(path, connection, tables, before, pages, None));
         }
         let names: Vec<String> = companions
             .iter()
@@ -120,7 +183,56 @@ impl Database {
             Error::Damaged { detail, .. } => unfinished(format!("after recovery {detail}")),
             other => other,
         })?;
-        Ok(Self { path: path.to_owned(), connection, tables, before, copy: Some(folder) })
+        let pages = Pages::open(&copied, path)?;
+        Ok(Self::new(path, connection, tables, before, pages, Some(folder)))
+    }
+
+    fn new(
+        path: &Path,
+        connection: Connection,
+        tables: BTreeMap<String, Vec<String>>,
+        before: Fingerprint,
+        pages: std::result::Result<Pages, &'static str>,
+        copy: Option<tempfile::TempDir>,
+    ) -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let routes = RefCell::default();
+        Self { path: path.to_owned(), connection, tables, before, pages, routes, threads, copy }
+    }
+
+    /// Leaves every table to SQLite: the reference that the page scan is held against.
+    #[must_use]
+    pub fn through_sqlite(mut self) -> Self {
+        self.pages = Err("that was asked for");
+        self
+    }
+
+    /// Uses at most so many threads for one table; as many as there are processors if not called.
+    #[must_use]
+    pub fn with_threads(mut self, threads: usize) -> Self {
+        self.threads = threads.max(1);
+        self
+    }
+
+    /// The tables read so far that were left to SQLite, and why.
+    #[must_use]
+    pub fn by_sqlite(&self) -> Vec<(String, &'static str)> {
+        let routes = self.routes.borrow();
+        routes.iter().filter_map(|(table, route)| Some((table.clone(), *route.as_ref().err()?))).collect()
+    }
+
+    /// Whether `table` is read from its pages.
+    fn route(&self, table: &str) -> Result<Route> {
+        if let Some(known) = self.routes.borrow().get(table) {
+            return Ok(known.clone());
+        }
+        let found = match &self.pages {
+            Err(reason) => Err(*reason),
+            Ok(_) => route::look(&self.connection, table)
+                .map_err(|e| explain(&self.path, &format!("table {table}"), &e))?,
+        };
+        self.routes.borrow_mut().insert(table.to_owned(), found.clone());
+        Ok(found)
     }
 
     /// The file as it was named by the caller.
@@ -152,6 +264,10 @@ impl Database {
     /// # Errors
     /// [`Error::Damaged`] or [`Error::Io`].
     pub fn count(&self, table: &str) -> Result<u64> {
+        if let (Ok(pages), Ok(stand)) = (&self.pages, self.route(table)?) {
+            let mut leaves = pages.leaves(table, stand.root, &pages.unvisited())?;
+            return pages.count_rows(table, &mut leaves);
+        }
         let sql = format!("SELECT count(*) FROM {}", quote(table));
         let rows: i64 = self
             .connection
@@ -173,6 +289,89 @@ impl Database {
         watch: &dyn Watch,
         mut visit: impl FnMut(&Row<'_>) -> Result<()>,
     ) -> Result<u64> {
+        if let (Ok(pages), Ok(stand)) = (&self.pages, self.route(table)?) {
+            let stored: Option<Vec<_>> = columns.iter().map(|name| stand.column(name)).collect();
+            if let Some(stored) = stored {
+                let leaves = pages.leaves(table, stand.root, &pages.unvisited())?;
+                let total = leaves.iter().map(|leaf| u64::from(leaf.rows_at_most)).sum();
+                watch.progress(table, 0, total)?;
+                let overflow_seen = pages.unvisited();
+                let mut cursor = Cursor::new(pages, table, &leaves, &overflow_seen, &stored);
+                let mut done = 0_u64;
+                while cursor.advance()? {
+                    for row in 0..cursor.block.rows.len() {
+                        let (buffer, block, shapes) = (&cursor.buffer, &cursor.block, &cursor.shapes);
+                        visit(&Row(Source::Pages { buffer, block, shapes, row }))?;
+                        done += 1;
+                        if done.is_multiple_of(ROWS_PER_REPORT) {
+                            watch.progress(table, done, total.max(done))?;
+                        }
+                    }
+                }
+                return Ok(done);
+            }
+        }
+        self.step(table, columns, watch, |row| visit(&Row(Source::Sqlite(row))))
+    }
+
+    /// Reads columns of `table`, each as the type that is asked for; returns how many rows there are.
+    ///
+    /// Rows come in the order of the table.
+    ///
+    /// # Errors
+    /// Those of `watch`, and [`Error::Damaged`] with the table and the page or row.
+    pub fn columns(
+        &self,
+        table: &str,
+        asked: &[(&str, As)],
+        watch: &dyn Watch,
+    ) -> Result<(usize, Vec<Column>)> {
+        if let (Ok(pages), Ok(stand)) = (&self.pages, self.route(table)?) {
+            let stored: Option<Vec<_>> =
+                asked.iter().map(|(name, kind)| Some((stand.column(name)?, *kind))).collect();
+            if let Some(stored) = stored {
+                return columns::read(pages, (table, stand.root), &stored, self.threads, watch);
+            }
+        }
+        let names: Vec<&str> = asked.iter().map(|(name, _)| *name).collect();
+        let kinds: Vec<As> = asked.iter().map(|(_, kind)| *kind).collect();
+        let rows = usize::try_from(self.count(table)?).unwrap_or(usize::MAX);
+        columns::fill(&kinds, rows, |put| {
+            self.step(table, &names, watch, |row| {
+                let row = Row(Source::Sqlite(row));
+                for column in 0..names.len() {
+                    put(column, row.get(column));
+                }
+                Ok(())
+            })
+        })
+    }
+
+    /// The leaf pages of `table`, one after the other: what a scan has to look at, for measurements only.
+    ///
+    /// # Errors
+    /// As [`Database::columns`]; [`Error::Argument`] for a table that is left to SQLite.
+    #[doc(hidden)]
+    pub fn leaf_pages(&self, table: &str) -> Result<Vec<u8>> {
+        let (Ok(pages), Ok(stand)) = (&self.pages, self.route(table)?) else {
+            return Err(Error::Argument(format!("table {table} is not read from its pages")));
+        };
+        let leaves = pages.leaves(table, stand.root, &pages.unvisited())?;
+        let mut bytes = vec![0; leaves.len() * pages.page_bytes];
+        for (leaf, into) in leaves.iter().zip(bytes.chunks_exact_mut(pages.page_bytes)) {
+            pages.read(table, leaf.page, into)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Lets SQLite step through `table`.
+    fn step(
+        &self,
+        table: &str,
+        columns: &[&str],
+        watch: &dyn Watch,
+        mut visit: impl FnMut(&rusqlite::Row<'_>) -> Result<()>,
+    ) -> Result<u64> {
         let total = self.rows_at_most(table);
         watch.progress(table, 0, total)?;
         let list: Vec<String> = columns.iter().map(|c| quote(c)).collect();
@@ -185,7 +384,7 @@ impl Database {
             self.connection.prepare(&sql).map_err(|e| explain(&self.path, &place(done), &e))?;
         let mut rows = statement.query([]).map_err(|e| explain(&self.path, &place(done), &e))?;
         while let Some(row) = rows.next().map_err(|e| explain(&self.path, &place(done), &e))? {
-            visit(&Row { row })?;
+            visit(row)?;
             done += 1;
             if done.is_multiple_of(ROWS_PER_REPORT) {
                 watch.progress(table, done, total.max(done))?;

@@ -239,17 +239,24 @@ fn what_is_no_whole_database_is_refused_by_name_and_offset() {
 }
 
 #[test]
-fn a_damaged_page_is_named_with_table_and_row() {
+fn a_damaged_page_is_named_with_table_and_place() {
     let (_folder, path) = folder(5000);
     let mut bytes = fs::read(&path).unwrap();
     let page = usize::from(u16::from_be_bytes([bytes[16], bytes[17]]));
     let last = bytes.len() - page;
     bytes[last..last + 64].fill(0xAA);
     fs::write(&path, bytes).unwrap();
-    let database = Database::open(&path).unwrap();
-    let error = database.scan("T", &["a"], &Unwatched, |_| Ok(())).unwrap_err();
-    assert!(matches!(error, Error::Damaged { .. }), "{error}");
-    assert!(error.to_string().contains("table T, row "), "{error}");
+    let place = format!("table T, page {}, offset {last}", last / page + 1);
+    for (database, place) in [
+        (Database::open(&path).unwrap(), place.as_str()),
+        (Database::open(&path).unwrap().through_sqlite(), "table T, row "),
+    ] {
+        let error = database.scan("T", &["a"], &Unwatched, |_| Ok(())).unwrap_err();
+        assert!(matches!(error, Error::Damaged { .. }), "{error}");
+        assert!(error.to_string().contains(place), "{error}");
+        let error = database.columns("T", &[("a", As::I64)], &Unwatched).unwrap_err();
+        assert!(error.to_string().contains("table T"), "{error}");
+    }
 }
 
 #[test]
@@ -273,4 +280,108 @@ fn views_and_virtual_tables_are_not_looked_at() {
     drop(connection);
     let database = Database::open(&path).unwrap();
     assert!(!database.tables().contains_key("V") && !database.tables().contains_key("F"));
+}
+
+/// One byte string of the file replaced, and what is then said of which page.
+#[test]
+fn every_kind_of_damage_is_named_with_its_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.sqlite");
+    let connection = Connection::open(&path).unwrap();
+    connection
+        .execute_batch(
+            "PRAGMA page_size=512; CREATE TABLE T (a INTEGER, b TEXT);
+            WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000)
+            INSERT INTO T SELECT i, CASE WHEN i = 1500 THEN hex(randomblob(2000)) ELSE 'text' END FROM n",
+        )
+        .unwrap();
+    drop(connection);
+    let whole = fs::read(&path).unwrap();
+    let at = |page: u32| 512 * (usize::try_from(page).unwrap() - 1);
+    let number = |offset: usize, len: usize| {
+        u32::try_from(whole[offset..offset + len].iter().fold(0, |n, byte| n << 8 | usize::from(*byte)))
+            .unwrap()
+    };
+    // Page 2 is the root; its first child is an inner page, and the first child of that a leaf.
+    let root = at(2);
+    assert_eq!(whole[root], 5);
+    let first_cell = root + usize::try_from(number(root + 12, 2)).unwrap();
+    let inner = number(first_cell, 4);
+    let inner_cell = at(inner) + usize::try_from(number(at(inner) + 12, 2)).unwrap();
+    let later_cell = at(inner) + usize::try_from(number(at(inner) + 14, 2)).unwrap();
+    let leaf = number(inner_cell, 4);
+    assert_eq!((whole[at(inner)], whole[at(leaf)]), (5, 13));
+    let row = at(leaf) + usize::try_from(number(at(leaf) + 8 + 2 * 5, 2)).unwrap();
+    // Where the text of 4000 letters goes on: the leaf whose row has an overflow page.
+    let pages = u32::try_from(whole.len() / 512).unwrap();
+    let chained: Vec<u32> = (3..=pages).filter(|page| ![5, 13].contains(&whole[at(*page)])).collect();
+    let overflow = chained[1];
+    let next = number(at(overflow), 4);
+    assert!(chained.contains(&next));
+    let cases: Vec<(usize, Vec<u8>, u32, &str)> = vec![
+        (first_cell, 2_u32.to_be_bytes().to_vec(), 2, "is pointed to twice"),
+        (inner_cell, inner.to_be_bytes().to_vec(), inner, ""),
+        (inner_cell, 0_u32.to_be_bytes().to_vec(), 0, "the file does not have it"),
+        (inner_cell, (pages + 1).to_be_bytes().to_vec(), pages + 1, "the file does not have it"),
+        (later_cell, u32::MAX.to_be_bytes().to_vec(), u32::MAX, "the file does not have it"),
+        (later_cell, 1_u32.to_be_bytes().to_vec(), 1, "is the list of tables"),
+        (at(leaf), vec![7], leaf, "is no page of a table"),
+        (at(leaf) + 3, vec![0xff, 0xff], leaf, "claims more rows than a page can hold"),
+        (at(leaf) + 8, vec![0xff, 0xff], leaf, "points to a row outside of its page"),
+        (at(leaf) + 8, vec![0, 0], leaf, "points to a row outside of its page"),
+        (row, vec![0xff; 9], leaf, "is a row longer than the file"),
+        (row, vec![0x70], leaf, "is a row that ends outside of its page"),
+        (row, vec![whole[row] - 1], leaf, "length is not that of its columns"),
+        (row + 2, vec![0x7f], leaf, "header is longer than the row"),
+        (row + 3, vec![10], leaf, "column type that SQLite does not write"),
+        (row + 3, vec![6], leaf, "length is not that of its columns"),
+        (at(overflow), overflow.to_be_bytes().to_vec(), overflow, "is an overflow page of two rows"),
+        (at(overflow), 0_u32.to_be_bytes().to_vec(), 0, "overflow pages end too early"),
+        (at(overflow), (pages + 9).to_be_bytes().to_vec(), pages + 9, "the file does not have it"),
+    ];
+    for (offset, bytes, page, what) in cases {
+        let mut broken = whole.clone();
+        broken[offset..offset + bytes.len()].copy_from_slice(&bytes);
+        fs::write(&path, broken).unwrap();
+        for threads in [1, 2] {
+            let database = Database::open(&path).unwrap().with_threads(threads);
+            let asked = [("a", As::I64), ("b", As::Distinct)];
+            let scanned = database.scan("T", &["a", "b"], &Unwatched, |_| Ok(())).unwrap_err();
+            let read = database.columns("T", &asked, &Unwatched).unwrap_err();
+            for error in [scanned, read] {
+                let said = error.to_string();
+                let place = if page == 0 {
+                    "table T, page ".to_owned()
+                } else {
+                    format!("table T, page {page}, offset ")
+                };
+                assert!(said.contains(&place) && said.contains(what), "{offset} {bytes:?}: {said}");
+            }
+        }
+    }
+}
+
+/// Ten thousand rows that all claim the same long chain of overflow pages would take hours to read.
+#[test]
+fn a_chain_of_overflow_pages_is_read_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.sqlite");
+    let connection = Connection::open(&path).unwrap();
+    connection
+        .execute_batch("PRAGMA page_size=512; CREATE TABLE T (b BLOB); INSERT INTO T VALUES (zeroblob(5100)), (zeroblob(5100))")
+        .unwrap();
+    drop(connection);
+    let mut bytes = fs::read(&path).unwrap();
+    // Both rows stand in page 2; the number of their first overflow page is the last of the local part.
+    let cells: Vec<usize> = (0..2)
+        .map(|cell| 512 + usize::from(u16::from_be_bytes([bytes[520 + 2 * cell], bytes[521 + 2 * cell]])))
+        .collect();
+    let (low, high) = (cells[1], cells[0]);
+    let chain = bytes[high - 4..high].to_vec();
+    assert!(chain[..3] == [0, 0, 0] && chain[3] > 2);
+    let size = high - low;
+    bytes[high + size - 4..high + size].copy_from_slice(&chain);
+    fs::write(&path, bytes).unwrap();
+    let error = Database::open(&path).unwrap().scan("T", &["b"], &Unwatched, |_| Ok(())).unwrap_err();
+    assert!(error.to_string().contains("is an overflow page of two rows"), "{error}");
 }

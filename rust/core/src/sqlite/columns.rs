@@ -1,0 +1,788 @@
+//! How do rows become columns?
+//!
+//! Every asked column is read as a type that the caller names, never as one that its values suggest. A cell
+//! that does not fit becomes null and its row is named. Leaves are shared out between threads by their
+//! place in the tree; how many threads there are, and which is faster, does not change the result.
+
+use std::collections::hash_map::Entry as MapEntry;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::Mutex;
+
+use arrow_array::UInt32Array;
+use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
+
+use super::cursor::{cut, Cursor};
+use super::pages::{wide, Fault, Leaf, Pages, Visited};
+use super::record::{Cell, Meaning, Stored};
+use super::Value;
+use crate::error::{Error, Result};
+use crate::watch::Watch;
+
+/// Fewer leaves are not worth a task of their own.
+const LEAVES_PER_TASK: usize = 64;
+/// Tasks per thread, so that a thread that is slowed down leaves its share to the others.
+const TASKS_PER_THREAD: usize = 8;
+
+macro_rules! every {
+    ($type:ident, $of:expr, $inner:ident => $numbers:expr, $names:ident => $distinct:expr) => {
+        match $of {
+            $type::U8($inner) => $numbers,
+            $type::U16($inner) => $numbers,
+            $type::U32($inner) => $numbers,
+            $type::I32($inner) => $numbers,
+            $type::I64($inner) => $numbers,
+            $type::U64($inner) => $numbers,
+            $type::Distinct($names) => $distinct,
+        }
+    };
+}
+
+/// What a column is read as.
+///
+/// Integer types take whole numbers, also those that stand there as a real or as text, as long as they
+/// fit; everything else becomes null.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum As {
+    /// 8-bit unsigned.
+    U8,
+    /// 16-bit unsigned.
+    U16,
+    /// 32-bit unsigned.
+    U32,
+    /// 32-bit signed.
+    I32,
+    /// 64-bit signed.
+    I64,
+    /// 64-bit ids: SQLite can only store them as signed numbers, so their bits are taken.
+    U64,
+    /// Cells of any type that repeat, each distinct one kept once.
+    Distinct,
+}
+
+/// A column of numbers.
+#[derive(Debug, Clone)]
+pub struct Numbers<T> {
+    /// One a row; 0 for null.
+    pub values: Vec<T>,
+    /// Which rows are null; `None` if none is.
+    pub nulls: Option<NullBuffer>,
+    /// Rows whose cell was no such number and became null, in order.
+    pub refused: Vec<u32>,
+}
+
+impl<T> Numbers<T> {
+    /// Whether row `row` is there.
+    #[must_use]
+    pub fn is_valid(&self, row: usize) -> bool {
+        self.nulls.as_ref().is_none_or(|nulls| row < nulls.len() && nulls.is_valid(row))
+    }
+
+    fn keep(&mut self, rows: &[u32])
+    where
+        T: Copy,
+    {
+        let nulls = self.nulls.take();
+        if let Some(nulls) = nulls {
+            let kept = rows.iter().map(|row| nulls.is_valid(*row as usize));
+            self.nulls = Some(NullBuffer::from_iter(kept));
+        }
+        self.values = rows.iter().filter_map(|row| self.values.get(*row as usize).copied()).collect();
+        // Both are in order.
+        let places = (0_u32..).zip(rows);
+        let mut refused = self.refused.iter().peekable();
+        self.refused = places
+            .filter(|(_, row)| {
+                while refused.next_if(|old| old < row).is_some() {}
+                refused.peek() == Some(row)
+            })
+            .map(|(place, _)| place)
+            .collect();
+    }
+}
+
+/// A column of cells that repeat.
+#[derive(Debug, Clone, Default)]
+pub struct Distinct {
+    /// One a row: a place in `entries`.
+    pub codes: Vec<u32>,
+    /// Distinct cells in the order in which the table first has them.
+    pub entries: Vec<Owned>,
+}
+
+impl Distinct {
+    /// The distinct cells as integers; `None` for those that are none.
+    pub fn integers(&self) -> impl Iterator<Item = Option<i64>> + '_ {
+        self.entries.iter().map(|entry| entry.value().integer().ok().flatten())
+    }
+
+    /// A column with `values[code]` in every row; null where that is none.
+    #[must_use]
+    pub fn map(&self, values: &[Option<u32>]) -> UInt32Array {
+        let of = |code: &u32| values.get(*code as usize).copied().flatten();
+        if values.iter().all(Option::is_some) {
+            return self.codes.iter().map(|code| of(code).unwrap_or(0)).collect::<Vec<u32>>().into();
+        }
+        self.codes.iter().map(of).collect()
+    }
+
+    fn keep(&mut self, rows: &[u32]) {
+        let mut places = vec![NO_CODE; self.entries.len()];
+        let mut entries = Vec::new();
+        let codes = rows.iter().filter_map(|row| self.codes.get(*row as usize));
+        self.codes = codes
+            .filter_map(|code| {
+                let place = places.get_mut(*code as usize)?;
+                if *place == NO_CODE {
+                    *place = entries.len() as u32;
+                    entries.push(self.entries.get(*code as usize)?.clone());
+                }
+                Some(*place)
+            })
+            .collect();
+        self.entries = entries;
+    }
+}
+
+/// A cell that outlives its row.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Owned {
+    /// NULL.
+    Null,
+    /// An integer.
+    Int(i64),
+    /// The bits of a floating-point number.
+    Real(u64),
+    /// Text.
+    Text(Vec<u8>),
+    /// Anything else.
+    Blob(Vec<u8>),
+}
+
+impl Owned {
+    /// The cell.
+    #[must_use]
+    pub fn value(&self) -> Value<'_> {
+        match self {
+            Self::Null => Value::Null,
+            Self::Int(value) => Value::Int(*value),
+            Self::Real(bits) => Value::Real(f64::from_bits(*bits)),
+            Self::Text(bytes) => Value::Text(bytes),
+            Self::Blob(bytes) => Value::Blob(bytes),
+        }
+    }
+
+    fn of(value: Value<'_>) -> Self {
+        match value {
+            Value::Null => Self::Null,
+            Value::Int(value) => Self::Int(value),
+            Value::Real(value) => Self::Real(value.to_bits()),
+            Value::Text(bytes) => Self::Text(bytes.to_vec()),
+            Value::Blob(bytes) => Self::Blob(bytes.to_vec()),
+        }
+    }
+}
+
+/// A read column; which one is what was asked for.
+#[derive(Debug, Clone)]
+#[allow(missing_docs)]
+pub enum Column {
+    U8(Numbers<u8>),
+    U16(Numbers<u16>),
+    U32(Numbers<u32>),
+    I32(Numbers<i32>),
+    I64(Numbers<i64>),
+    U64(Numbers<u64>),
+    Distinct(Distinct),
+}
+
+impl Column {
+    /// Leaves only `rows`, which are in order.
+    pub fn keep(&mut self, rows: &[u32]) {
+        every!(Self, self, numbers => numbers.keep(rows), cells => cells.keep(rows));
+    }
+}
+
+/// A type that a number can be narrowed to.
+trait Narrow: Copy + Default + Send {
+    /// The number, and whether it is still the same.
+    fn narrow(value: i64) -> (Self, bool);
+}
+
+macro_rules! narrow {
+    ($($type:ty),*) => {$(impl Narrow for $type {
+        #[inline(always)]
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        fn narrow(value: i64) -> (Self, bool) {
+            let narrow = value as $type;
+            (narrow, i64::from(narrow) == value)
+        }
+    })*};
+}
+narrow!(u8, u16, u32, i32, i64);
+
+impl Narrow for u64 {
+    #[inline(always)]
+    fn narrow(value: i64) -> (Self, bool) {
+        (value.cast_unsigned(), true)
+    }
+}
+
+/// Rows of one column on their way in: a part of the whole column, filled from its front.
+struct Part<'a, T> {
+    out: &'a mut [T],
+    rows: usize,
+    /// Set bits are null rows; empty as long as there is none.
+    nulls: Vec<u64>,
+    refused: Vec<u32>,
+}
+
+impl<'a, T: Narrow> Part<'a, T> {
+    fn new(out: &'a mut [T]) -> Self {
+        Self { out, rows: 0, nulls: Vec::new(), refused: Vec::new() }
+    }
+
+    fn set_null(&mut self, row: usize) {
+        self.set_nulls(row, row + 1);
+    }
+
+    /// Marks the rows from `from` up to `to` as null; there is at least one.
+    fn set_nulls(&mut self, from: usize, to: usize) {
+        if self.nulls.is_empty() {
+            self.nulls = vec![0; self.out.len() / 64 + 1];
+        }
+        let (first, last) = (from / 64, (to - 1) / 64);
+        for place in first..=last {
+            let low = if place == first { from % 64 } else { 0 };
+            let high = if place == last { (to - 1) % 64 } else { 63 };
+            if let Some(word) = self.nulls.get_mut(place) {
+                *word |= (u64::MAX << low) & (u64::MAX >> (63 - high));
+            }
+        }
+    }
+
+    /// Puts one cell, whatever it is.
+    fn put(&mut self, row: usize, value: Value<'_>) {
+        let number = value.integer();
+        let fitting = number.ok().flatten().map(T::narrow).filter(|(_, fits)| *fits);
+        if let Some(slot) = self.out.get_mut(row) {
+            *slot = fitting.map(|(n, _)| n).unwrap_or_default();
+        }
+        if fitting.is_none() {
+            self.set_null(row);
+            if number != Ok(None) {
+                self.refused.push(row as u32);
+            }
+        }
+    }
+
+    /// Puts a cell behind the last one.
+    fn push(&mut self, value: Value<'_>) {
+        self.put(self.rows, value);
+        self.rows += 1;
+    }
+
+    /// Puts the cells of a block behind the last ones.
+    fn take(&mut self, cursor: &Cursor<'_>, cells: &[Cell]) {
+        let (buffer, block) = (cursor.buffer.as_slice(), &cursor.block);
+        let from = self.rows;
+        self.rows += block.rows.len();
+        // What can stand in this column of this block, without a look at the rows.
+        let is =
+            |meaning| move |shape: &u16| cells.get(usize::from(*shape)).is_some_and(|c| c.meaning == meaning);
+        if block.shapes.iter().all(is(Meaning::Null)) {
+            // Zeroes stand there already.
+            if self.rows > from {
+                self.set_nulls(from, self.rows);
+            }
+            return;
+        }
+        let Some(out) = self.out.get_mut(from..self.rows) else { return };
+        // First as if all were integers that fit, so that no branch depends on a row.
+        let mut all_fit = true;
+        for (slot, place) in out.iter_mut().zip(&block.rows) {
+            let cell = cells.get(usize::from(place.shape)).unwrap_or(&Cell::NULL);
+            let (value, fits) = T::narrow(cell.int(buffer, place.start));
+            *slot = value;
+            all_fit &= fits;
+        }
+        if all_fit && block.shapes.iter().all(is(Meaning::Int)) {
+            return;
+        }
+        for (at, place) in block.rows.iter().enumerate() {
+            let cell = cells.get(usize::from(place.shape)).unwrap_or(&Cell::NULL);
+            match cell.meaning {
+                Meaning::Null => self.set_null(from + at),
+                Meaning::Int if all_fit => {}
+                _ => self.put(from + at, cell.value(buffer, place.start, block.row_id(at))),
+            }
+        }
+    }
+}
+
+/// Cells of one column, each distinct one kept once.
+struct Dictionary<'a> {
+    codes: &'a mut [u32],
+    rows: usize,
+    entries: Vec<Owned>,
+    known: HashMap<Owned, u32>,
+    /// Codes of small numbers plus one: ids of strings are counted from 0.
+    small: Vec<u32>,
+    /// The last numbers seen, each at the place that its bits give.
+    recent: Vec<(i64, u32)>,
+    /// The last code of a cell that is no number.
+    last: u32,
+}
+
+/// Numbers below it have their code in a plain list.
+const SMALL: i64 = 1 << 20;
+const RECENT: usize = 256;
+const NO_CODE: u32 = u32::MAX;
+
+impl<'a> Dictionary<'a> {
+    fn new(codes: &'a mut [u32]) -> Self {
+        Self {
+            codes,
+            rows: 0,
+            entries: Vec::new(),
+            known: HashMap::new(),
+            small: Vec::new(),
+            recent: vec![(0, NO_CODE); RECENT],
+            last: NO_CODE,
+        }
+    }
+
+    fn code(&mut self, entry: Owned) -> u32 {
+        let next = self.entries.len() as u32;
+        match self.known.entry(entry) {
+            MapEntry::Occupied(known) => *known.get(),
+            MapEntry::Vacant(new) => {
+                self.entries.push(new.key().clone());
+                *new.insert(next)
+            }
+        }
+    }
+
+    #[inline]
+    fn code_of_int(&mut self, value: i64) -> u32 {
+        // Negative numbers wrap to places that no list has.
+        let known = usize::try_from(value.cast_unsigned()).ok().and_then(|place| self.small.get(place));
+        if let Some(code) = known.and_then(|code| code.checked_sub(1)) {
+            return code;
+        }
+        let spread = (value.cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize;
+        match self.recent.get(spread) {
+            Some((number, code)) if *number == value && *code != NO_CODE => *code,
+            _ => self.look_up(value, spread),
+        }
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, value: i64, spread: usize) -> u32 {
+        let code = self.code(Owned::Int(value));
+        if let Some(place) = usize::try_from(value).ok().filter(|_| value < SMALL) {
+            if self.small.len() <= place {
+                self.small.resize(place + 1, 0);
+            }
+            if let Some(slot) = self.small.get_mut(place) {
+                *slot = code + 1;
+            }
+        } else if let Some(slot) = self.recent.get_mut(spread) {
+            *slot = (value, code);
+        }
+        code
+    }
+
+    fn code_of(&mut self, value: Value<'_>) -> u32 {
+        if let Value::Int(value) = value {
+            return self.code_of_int(value);
+        }
+        // Not made anew for every row: text that repeats often repeats at once.
+        let last = self.entries.get(self.last as usize).map(Owned::value);
+        if !matches!(value, Value::Real(_)) && last == Some(value) {
+            return self.last;
+        }
+        self.last = self.code(Owned::of(value));
+        self.last
+    }
+
+    fn push(&mut self, value: Value<'_>) {
+        let code = self.code_of(value);
+        if let Some(slot) = self.codes.get_mut(self.rows) {
+            *slot = code;
+        }
+        self.rows += 1;
+    }
+
+    fn take(&mut self, cursor: &Cursor<'_>, cells: &[Cell]) {
+        let (buffer, block) = (cursor.buffer.as_slice(), &cursor.block);
+        let from = self.rows;
+        self.rows += block.rows.len();
+        for (at, place) in block.rows.iter().enumerate() {
+            let cell = cells.get(usize::from(place.shape)).unwrap_or(&Cell::NULL);
+            let code = match cell.meaning {
+                Meaning::Int => self.code_of_int(cell.int(buffer, place.start)),
+                _ => self.code_of(cell.value(buffer, place.start, block.row_id(at))),
+            };
+            if let Some(slot) = self.codes.get_mut(from + at) {
+                *slot = code;
+            }
+        }
+    }
+}
+
+/// What a task has done with one column, apart from the values themselves.
+#[derive(Debug, Default)]
+struct Told {
+    nulls: Vec<u64>,
+    refused: Vec<u32>,
+    entries: Vec<Owned>,
+}
+
+/// A part of one column of any type.
+enum AnyPart<'a> {
+    U8(Part<'a, u8>),
+    U16(Part<'a, u16>),
+    U32(Part<'a, u32>),
+    I32(Part<'a, i32>),
+    I64(Part<'a, i64>),
+    U64(Part<'a, u64>),
+    Distinct(Dictionary<'a>),
+}
+
+impl AnyPart<'_> {
+    fn take(&mut self, cursor: &Cursor<'_>, cells: &[Cell]) {
+        every!(AnyPart, self, part => part.take(cursor, cells), names => names.take(cursor, cells));
+    }
+
+    fn push(&mut self, value: Value<'_>) {
+        every!(AnyPart, self, part => part.push(value), names => names.push(value));
+    }
+
+    fn finish(self) -> Told {
+        every!(
+            AnyPart,
+            self,
+            part => Told { nulls: part.nulls, refused: part.refused, entries: Vec::new() },
+            names => Told { entries: names.entries, ..Told::default() }
+        )
+    }
+}
+
+/// The values of a whole column, before they are filled in.
+enum Values {
+    U8(Vec<u8>),
+    U16(Vec<u16>),
+    U32(Vec<u32>),
+    I32(Vec<i32>),
+    I64(Vec<i64>),
+    U64(Vec<u64>),
+    Distinct(Vec<u32>),
+}
+
+impl Values {
+    /// Zeroes cost nothing until they are written to: the system hands out empty pages.
+    fn new(kind: As, rows: usize) -> Self {
+        match kind {
+            As::U8 => Self::U8(vec![0; rows]),
+            As::U16 => Self::U16(vec![0; rows]),
+            As::U32 => Self::U32(vec![0; rows]),
+            As::I32 => Self::I32(vec![0; rows]),
+            As::I64 => Self::I64(vec![0; rows]),
+            As::U64 => Self::U64(vec![0; rows]),
+            As::Distinct => Self::Distinct(vec![0; rows]),
+        }
+    }
+
+    /// Cuts the column into parts of so many rows.
+    fn parts(&mut self, lengths: &[usize]) -> Vec<AnyPart<'_>> {
+        fn split<'a, T>(mut rest: &'a mut [T], lengths: &[usize]) -> Vec<&'a mut [T]> {
+            let mut parts = Vec::with_capacity(lengths.len());
+            for length in lengths {
+                let (part, others) =
+                    std::mem::take(&mut rest).split_at_mut_checked(*length).unwrap_or_default();
+                parts.push(part);
+                rest = others;
+            }
+            parts
+        }
+        match self {
+            Self::U8(v) => split(v, lengths).into_iter().map(|p| AnyPart::U8(Part::new(p))).collect(),
+            Self::U16(v) => split(v, lengths).into_iter().map(|p| AnyPart::U16(Part::new(p))).collect(),
+            Self::U32(v) => split(v, lengths).into_iter().map(|p| AnyPart::U32(Part::new(p))).collect(),
+            Self::I32(v) => split(v, lengths).into_iter().map(|p| AnyPart::I32(Part::new(p))).collect(),
+            Self::I64(v) => split(v, lengths).into_iter().map(|p| AnyPart::I64(Part::new(p))).collect(),
+            Self::U64(v) => split(v, lengths).into_iter().map(|p| AnyPart::U64(Part::new(p))).collect(),
+            Self::Distinct(v) => {
+                split(v, lengths).into_iter().map(|p| AnyPart::Distinct(Dictionary::new(p))).collect()
+            }
+        }
+    }
+
+    /// The finished column, from what each part had room for, how many rows it has, and what it told.
+    fn finish(self, rooms: &[usize], rows: &[usize], told: Vec<Told>) -> Column {
+        fn numbers<T: Copy>(
+            mut values: Vec<T>,
+            rooms: &[usize],
+            rows: &[usize],
+            told: &[Told],
+        ) -> Numbers<T> {
+            close_gaps(&mut values, rooms, rows);
+            let mut refused = Vec::new();
+            let mut offset = 0;
+            for (told, rows) in told.iter().zip(rows) {
+                refused.extend(told.refused.iter().map(|row| row + offset as u32));
+                offset += rows;
+            }
+            let nulls = told.iter().any(|t| !t.nulls.is_empty()).then(|| validity(told, rows));
+            Numbers { values, nulls, refused }
+        }
+        match self {
+            Self::U8(v) => Column::U8(numbers(v, rooms, rows, &told)),
+            Self::U16(v) => Column::U16(numbers(v, rooms, rows, &told)),
+            Self::U32(v) => Column::U32(numbers(v, rooms, rows, &told)),
+            Self::I32(v) => Column::I32(numbers(v, rooms, rows, &told)),
+            Self::I64(v) => Column::I64(numbers(v, rooms, rows, &told)),
+            Self::U64(v) => Column::U64(numbers(v, rooms, rows, &told)),
+            Self::Distinct(mut codes) => {
+                close_gaps(&mut codes, rooms, rows);
+                Column::Distinct(merge(codes, rows, told))
+            }
+        }
+    }
+}
+
+/// Moves the rows of all parts together where a part had more room than rows.
+fn close_gaps<T: Copy>(values: &mut Vec<T>, rooms: &[usize], rows: &[usize]) {
+    let (mut from, mut to) = (0, 0);
+    for (room, rows) in rooms.iter().zip(rows) {
+        if from != to {
+            values.copy_within(from..from + rows, to);
+        }
+        from += room;
+        to += rows;
+    }
+    values.truncate(to);
+}
+
+/// One bit a row, set where there is a value.
+fn validity(told: &[Told], rows: &[usize]) -> NullBuffer {
+    let mut bits = BooleanBufferBuilder::new(rows.iter().sum());
+    for (told, rows) in told.iter().zip(rows) {
+        let words = told.nulls.iter().map(|word| !word).chain(std::iter::repeat(u64::MAX));
+        let bytes: Vec<u8> = words.take(rows.div_ceil(64)).flat_map(u64::to_le_bytes).collect();
+        bits.append_packed_range(0..*rows, &bytes);
+    }
+    NullBuffer::new(bits.finish())
+}
+
+/// Makes one list of the entries of all parts, first seen first, and the codes point into it.
+fn merge(mut codes: Vec<u32>, rows: &[usize], told: Vec<Told>) -> Distinct {
+    let mut told = told.into_iter();
+    let mut entries = told.next().map(|t| t.entries).unwrap_or_default();
+    let mut known: HashMap<Owned, u32> = HashMap::new();
+    let mut from = rows.first().copied().unwrap_or(0);
+    for (told, rows) in told.zip(rows.iter().skip(1)) {
+        if known.is_empty() {
+            known.extend(entries.iter().cloned().zip(0..));
+        }
+        let places: Vec<u32> = told
+            .entries
+            .into_iter()
+            .map(|entry| match known.entry(entry) {
+                MapEntry::Occupied(known) => *known.get(),
+                MapEntry::Vacant(new) => {
+                    entries.push(new.key().clone());
+                    *new.insert((entries.len() - 1) as u32)
+                }
+            })
+            .collect();
+        for code in codes.get_mut(from..from + rows).unwrap_or_default() {
+            *code = places.get(*code as usize).copied().unwrap_or(0);
+        }
+        from += rows;
+    }
+    Distinct { codes, entries }
+}
+
+/// Reads columns cell by cell, from whatever `each` gets its rows from; there are `rows` of them.
+pub(super) fn fill(
+    kinds: &[As],
+    rows: usize,
+    each: impl FnOnce(&mut dyn FnMut(usize, Value<'_>)) -> Result<u64>,
+) -> Result<(usize, Vec<Column>)> {
+    let mut values: Vec<Values> = kinds.iter().map(|kind| Values::new(*kind, rows)).collect();
+    let mut parts: Vec<AnyPart<'_>> = values.iter_mut().flat_map(|v| v.parts(&[rows])).collect();
+    let found = each(&mut |column, value| {
+        if let Some(part) = parts.get_mut(column) {
+            part.push(value);
+        }
+    })?;
+    let told: Vec<Told> = parts.into_iter().map(AnyPart::finish).collect();
+    let found = usize::try_from(found).unwrap_or(rows).min(rows);
+    let columns = values.into_iter().zip(told).map(|(v, told)| v.finish(&[rows], &[found], vec![told]));
+    Ok((found, columns.collect()))
+}
+
+/// Rows of a task, and what it told of each column.
+type Outcome = Result<(usize, Vec<Told>)>;
+
+/// A stretch of leaves with the parts of all columns that its rows go to.
+struct Task<'a> {
+    number: usize,
+    leaves: &'a [Leaf],
+    parts: Vec<AnyPart<'a>>,
+}
+
+/// What all threads know of each other.
+struct Common<'a> {
+    pages: &'a Pages,
+    table: &'a str,
+    asked: &'a [Stored],
+    overflow_seen: &'a Visited,
+    /// Rows done by all threads.
+    done: AtomicU64,
+    /// The first task that failed: those after it need not go on, those before it must, so that the error
+    /// that is reported does not depend on who was faster.
+    failed: AtomicUsize,
+    cancelled: AtomicBool,
+}
+
+impl Common<'_> {
+    fn run(&self, task: Task<'_>, report: &dyn Fn(u64) -> Result<()>) -> Outcome {
+        let Task { number, leaves, mut parts } = task;
+        let room = rooms(leaves);
+        let mut cursor = Cursor::new(self.pages, self.table, leaves, self.overflow_seen, self.asked);
+        let mut rows = 0;
+        while cursor.advance()? {
+            let block = cursor.block.rows.len();
+            rows += block;
+            if rows > room {
+                let page = leaves.first().map_or(0, |leaf| leaf.page);
+                let fault =
+                    Fault { offset: 0, what: "has more rows, or the pages after it, than row ids are left" };
+                return Err(self.pages.damaged(self.table, page, fault));
+            }
+            for (column, part) in parts.iter_mut().enumerate() {
+                part.take(&cursor, cursor.shapes.cells(column));
+            }
+            let done = self.done.fetch_add(wide(block), Ordering::Relaxed) + wide(block);
+            report(done)?;
+            if self.cancelled.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed) < number {
+                return Err(Error::Cancelled);
+            }
+        }
+        Ok((rows, parts.into_iter().map(AnyPart::finish).collect()))
+    }
+}
+
+fn rooms(leaves: &[Leaf]) -> usize {
+    leaves.iter().map(|leaf| leaf.rows_at_most as usize).sum()
+}
+
+/// Reads columns of a table from its pages, with at most `threads` threads.
+pub(super) fn read(
+    pages: &Pages,
+    (table, root): (&str, u32),
+    asked: &[(Stored, As)],
+    threads: usize,
+    watch: &dyn Watch,
+) -> Result<(usize, Vec<Column>)> {
+    let leaves = bounded_leaves(pages, table, root)?;
+    let total = wide(rooms(&leaves));
+    watch.progress(table, 0, total)?;
+    let threads = threads.clamp(1, leaves.len().div_ceil(LEAVES_PER_TASK).max(1));
+    let tasks = (threads * TASKS_PER_THREAD).min(leaves.len() / LEAVES_PER_TASK).max(1);
+    let stretches: Vec<&[Leaf]> =
+        cut(leaves.len(), tasks).into_iter().filter_map(|range| leaves.get(range)).collect();
+    let lengths: Vec<usize> = stretches.iter().map(|leaves| rooms(leaves)).collect();
+    let mut values: Vec<Values> =
+        asked.iter().map(|(_, kind)| Values::new(*kind, lengths.iter().sum())).collect();
+
+    let mut tasks: Vec<Task<'_>> = stretches
+        .iter()
+        .enumerate()
+        .map(|(number, leaves)| Task { number, leaves, parts: Vec::with_capacity(asked.len()) })
+        .collect();
+    for column in &mut values {
+        for (task, part) in tasks.iter_mut().zip(column.parts(&lengths)) {
+            task.parts.push(part);
+        }
+    }
+    let stored: Vec<Stored> = asked.iter().map(|(stored, _)| *stored).collect();
+    let overflow_seen = pages.unvisited();
+    let common = Common {
+        pages,
+        table,
+        asked: &stored,
+        overflow_seen: &overflow_seen,
+        done: AtomicU64::new(0),
+        failed: AtomicUsize::new(usize::MAX),
+        cancelled: AtomicBool::new(false),
+    };
+    let mut outcomes: Vec<Option<Outcome>> = tasks.iter().map(|_| None).collect();
+    let finished = Mutex::new(&mut outcomes);
+    // Handed out in order, so that the first error is found early.
+    let waiting = Mutex::new(tasks.into_iter());
+    let work = |report: &dyn Fn(u64) -> Result<()>| {
+        while let Some(task) = waiting.lock().ok().and_then(|mut waiting| waiting.next()) {
+            let number = task.number;
+            if common.failed.load(Ordering::Relaxed) < number || common.cancelled.load(Ordering::Relaxed) {
+                break;
+            }
+            let outcome = common.run(task, report);
+            if outcome.is_err() {
+                common.failed.fetch_min(number, Ordering::Relaxed);
+            }
+            if let Some(slot) = finished.lock().ok().as_mut().and_then(|all| all.get_mut(number)) {
+                *slot = Some(outcome);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(|| work(&|_| Ok(())));
+        }
+        // Only the calling thread reports: Python listens for Ctrl-C on its own thread alone.
+        work(&|done| {
+            watch.progress(table, done, total.max(done)).inspect_err(|_| {
+                common.cancelled.store(true, Ordering::Relaxed);
+            })
+        });
+    });
+    if common.cancelled.load(Ordering::Relaxed) {
+        return Err(Error::Cancelled);
+    }
+    drop(waiting);
+    let mut rows = Vec::with_capacity(lengths.len());
+    let mut told: Vec<Vec<Told>> = asked.iter().map(|_| Vec::with_capacity(lengths.len())).collect();
+    for outcome in outcomes {
+        // A task that nobody ran comes after one that failed.
+        let (task_rows, task_told) = outcome.unwrap_or(Err(Error::Cancelled))?;
+        rows.push(task_rows);
+        for (column, told_of) in told.iter_mut().zip(task_told) {
+            column.push(told_of);
+        }
+    }
+    let columns = values.into_iter().zip(told).map(|(v, told)| v.finish(&lengths, &rows, told)).collect();
+    Ok((rows.iter().sum(), columns))
+}
+
+/// The leaves of a table, with limits of their rows that are worth making room for.
+///
+/// Row ids with large gaps (rows were deleted, or somebody chose them) would make room for rows that never
+/// come; then the leaves are counted first.
+fn bounded_leaves(pages: &Pages, table: &str, root: u32) -> Result<Vec<Leaf>> {
+    const SAMPLES: usize = 16;
+    let mut leaves = pages.leaves(table, root, &pages.unvisited())?;
+    let step = (leaves.len() / SAMPLES).max(1);
+    let (mut sampled, mut rows) = (0, 0);
+    for leaf in leaves.iter().step_by(step) {
+        sampled += 1;
+        rows += usize::from(pages.head(table, leaf.page)?.cells);
+    }
+    if rooms(&leaves) > 2 * (rows.div_ceil(sampled.max(1)) * leaves.len()) {
+        pages.count_rows(table, &mut leaves)?;
+    }
+    Ok(leaves)
+}

@@ -1,0 +1,365 @@
+//! Where do the rows of a table stand in the file?
+//!
+//! Page size and page count from the header, positioned reads of pages, and the walk from the root of a
+//! table's b-tree down to its leaves. Nothing of a row is looked at here (see `record.rs`).
+//!
+//! Every number that comes out of the file is checked before it is used: a page is visited once or the
+//! file is damaged, so time and memory are bounded by the size of the file whatever it claims.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::file;
+use crate::error::{Error, Result};
+
+/// First byte of a page of a table's b-tree.
+const INTERIOR: u8 = 0x05;
+const LEAF: u8 = 0x0d;
+/// SQLite itself gives up there: a tree of 20 levels would have more pages than a file can.
+const MAX_DEPTH: usize = 20;
+/// Bytes of the header of the file.
+const FILE_HEADER: usize = 100;
+
+/// The pages of one file.
+#[derive(Debug)]
+pub(super) struct Pages {
+    file: File,
+    named: PathBuf,
+    /// Size of a page.
+    pub(super) page_bytes: usize,
+    /// What b-trees may use of it: some extensions reserve bytes at the end of every page.
+    pub(super) usable: usize,
+    /// Pages that the file says it has.
+    pub(super) count: u32,
+}
+
+/// A leaf of a table's b-tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Leaf {
+    /// Page number, from 1.
+    pub(super) page: u32,
+    /// Rows it can hold at most: row ids are unique, and the pages above say which ones are here. Exports
+    /// never delete, so it mostly is the number of rows; that is known before a single leaf is read.
+    pub(super) rows_at_most: u32,
+}
+
+/// What is wrong inside of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// Offset in the page.
+    pub(super) offset: usize,
+    /// What is wrong there.
+    pub(super) what: &'static str,
+}
+
+impl Pages {
+    /// Opens `real`; the inner error says why the whole file is left to SQLite. Messages name `named`.
+    pub(super) fn open(real: &Path, named: &Path) -> Result<std::result::Result<Self, &'static str>> {
+        let file = File::open(real).map_err(|e| Error::io("open", named, e))?;
+        let size = file.metadata().map_err(|e| Error::io("read", named, e))?.len();
+        let mut header = [0_u8; FILE_HEADER];
+        read_at(&file, &mut header, 0).map_err(|e| Error::io("read", named, e))?;
+        let number = |at, len| file::big_endian(&header, at, len).unwrap_or(0);
+        // 65536 does not fit into two bytes: the format writes 1 for it.
+        let page_bytes = if number(16, 2) == 1 { 65_536 } else { number(16, 2) };
+        let reserved = number(20, 1);
+        if !(512..=65_536).contains(&page_bytes)
+            || !page_bytes.is_power_of_two()
+            || page_bytes - reserved < 480
+        {
+            return Ok(Err("its page size is none that SQLite writes"));
+        }
+        if number(19, 1) > 2 || number(44, 4) > 4 {
+            return Ok(Err("its file format is newer than 4"));
+        }
+        // 0 stands in a file without any table.
+        if number(56, 4) > 1 {
+            return Ok(Err("its text is UTF-16"));
+        }
+        // The page count in the header is valid only if the last writer knew of it.
+        let counted = if number(24, 4) == number(92, 4) { number(28, 4) } else { 0 };
+        let count = if counted > 0 { counted } else { size / page_bytes };
+        let narrow = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        Ok(Ok(Self {
+            file,
+            named: named.to_owned(),
+            page_bytes: narrow(page_bytes),
+            usable: narrow(page_bytes - reserved),
+            count: u32::try_from(count).unwrap_or(u32::MAX),
+        }))
+    }
+
+    /// Rows that fit on one leaf: a cell takes at least 4 bytes and a pointer of 2.
+    pub(super) fn max_cells(&self) -> usize {
+        (self.page_bytes - 8) / 6
+    }
+
+    /// Size of all pages together.
+    pub(super) fn total_bytes(&self) -> u64 {
+        u64::from(self.count).saturating_mul(wide(self.page_bytes))
+    }
+
+    /// Bytes of a row that stand in its leaf, and whether that is all of them.
+    ///
+    /// The rule of the file format: what does not fit is cut so that the overflow pages are full.
+    pub(super) fn local_bytes(&self, payload: u64) -> (usize, bool) {
+        let most = self.usable - 35;
+        match usize::try_from(payload) {
+            Ok(payload) if payload <= most => (payload, true),
+            _ => {
+                let least = (self.usable - 12) * 32 / 255 - 23;
+                let rest = payload.wrapping_sub(wide(least)) % wide(self.usable - 4);
+                let cut = least + usize::try_from(rest).unwrap_or(0);
+                (if cut <= most { cut } else { least }, false)
+            }
+        }
+    }
+
+    /// Fills `into` with the bytes from the start of `page` on.
+    pub(super) fn read(&self, table: &str, page: u32, into: &mut [u8]) -> Result<()> {
+        self.has(table, page)?;
+        let at = wide(self.page_bytes) * u64::from(page - 1);
+        read_at(&self.file, into, at).map_err(|e| match e.kind() {
+            std::io::ErrorKind::UnexpectedEof => {
+                self.damaged(table, page, Fault { offset: 0, what: "is cut off by the end of the file" })
+            }
+            _ => Error::io("read", &self.named, e),
+        })
+    }
+
+    /// The error for `fault` on `page`, with its offset in the file.
+    pub(super) fn damaged(&self, table: &str, page: u32, fault: Fault) -> Error {
+        let start = u64::from(page.saturating_sub(1)) * wide(self.page_bytes);
+        let offset = start + wide(fault.offset);
+        let detail = format!("table {table}, page {page}, offset {offset}: {}", fault.what);
+        Error::Damaged { path: self.named.clone(), detail }
+    }
+
+    /// Which pages were seen, to find those that are pointed to twice.
+    pub(super) fn unvisited(&self) -> Visited {
+        Visited((0..=self.count / 64).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// The leaves of the table whose root is `root`, in the order of row ids.
+    pub(super) fn leaves(&self, table: &str, root: u32, visited: &Visited) -> Result<Vec<Leaf>> {
+        let mut page = vec![0_u8; self.page_bytes];
+        let most = u32::try_from(self.max_cells()).unwrap_or(u32::MAX);
+        // Pages of one level with the row ids that may be below: above `low`, up to `high`.
+        let mut level = vec![Branch { page: root, low: None, high: None }];
+        for _ in 0..MAX_DEPTH {
+            let Some(first) = level.first() else { break };
+            // All leaves are equally deep, so the first page of a level tells what the level is.
+            if self.head(table, first.page)?.kind == LEAF {
+                let mut leaves = Vec::with_capacity(level.len());
+                for branch in level {
+                    self.visit(table, visited, branch.page)?;
+                    leaves.push(Leaf { page: branch.page, rows_at_most: branch.rows_at_most(most) });
+                }
+                // The first and the last range are open at one end: those two leaves say it themselves.
+                let last = leaves.len().saturating_sub(1);
+                for place in [0, last] {
+                    if let Some(leaf) = leaves.get_mut(place) {
+                        leaf.rows_at_most = u32::from(self.head(table, leaf.page)?.cells);
+                    }
+                }
+                return Ok(leaves);
+            }
+            let mut below = Vec::with_capacity(level.len().saturating_mul(64));
+            for branch in level {
+                self.visit(table, visited, branch.page)?;
+                self.read(table, branch.page, &mut page)?;
+                self.children(branch, &page, &mut below)
+                    .map_err(|fault| self.damaged(table, branch.page, fault))?;
+            }
+            level = below;
+        }
+        let fault = Fault { offset: 0, what: "its tree is deeper than any that SQLite writes" };
+        Err(self.damaged(table, root, fault))
+    }
+
+    /// Rows on the leaves of a table: what SQLite's `count(*)` does.
+    pub(super) fn count_rows(&self, table: &str, leaves: &mut [Leaf]) -> Result<u64> {
+        let mut rows = 0;
+        for leaf in leaves {
+            leaf.rows_at_most = u32::from(self.head(table, leaf.page)?.cells);
+            rows += u64::from(leaf.rows_at_most);
+        }
+        Ok(rows)
+    }
+
+    /// Kind and number of cells of a page, without the page.
+    pub(super) fn head(&self, table: &str, page: u32) -> Result<Head> {
+        let mut bytes = [0_u8; 8];
+        self.read(table, page, &mut bytes)?;
+        self.head_of(&bytes).map_err(|fault| self.damaged(table, page, fault))
+    }
+
+    /// Kind and number of cells of a page from its first bytes. Only page 1, which is in no tree of a table,
+    /// has something else before them.
+    pub(super) fn head_of(&self, page: &[u8]) -> std::result::Result<Head, Fault> {
+        let fault = |what| Fault { offset: 0, what };
+        let kind = page.first().copied().unwrap_or(0);
+        if kind != LEAF && kind != INTERIOR {
+            return Err(fault("is no page of a table"));
+        }
+        let cells = be16(page, 3).unwrap_or(0);
+        if usize::from(cells) > self.max_cells() {
+            return Err(fault("claims more rows than a page can hold"));
+        }
+        Ok(Head { kind, cells })
+    }
+
+    fn has(&self, table: &str, page: u32) -> Result<()> {
+        if (1..=self.count).contains(&page) {
+            return Ok(());
+        }
+        let fault = Fault { offset: 0, what: "is pointed to, but the file does not have it" };
+        Err(self.damaged(table, page, fault))
+    }
+
+    fn visit(&self, table: &str, visited: &Visited, page: u32) -> Result<()> {
+        self.has(table, page)?;
+        if page == 1 {
+            let fault = Fault { offset: 0, what: "is the list of tables, and in a tree that is none" };
+            return Err(self.damaged(table, page, fault));
+        }
+        if visited.first_time(page) {
+            return Ok(());
+        }
+        Err(self.damaged(table, page, Fault { offset: 0, what: "is pointed to twice" }))
+    }
+
+    fn children(
+        &self,
+        parent: Branch,
+        page: &[u8],
+        below: &mut Vec<Branch>,
+    ) -> std::result::Result<(), Fault> {
+        let head = self.head_of(page)?;
+        if head.kind != INTERIOR {
+            return Err(Fault { offset: 0, what: "is a leaf among pages that are none" });
+        }
+        if head.cells == 0 {
+            return Err(Fault { offset: 0, what: "is an inner page without rows" });
+        }
+        let mut low = parent.low;
+        for cell in 0..usize::from(head.cells) {
+            let pointer = 12 + 2 * cell;
+            let at = usize::from(be16(page, pointer).unwrap_or(0));
+            let fault = |what| Fault { offset: pointer, what };
+            let (Some(child), Some((key, _))) =
+                (be32(page, at), page.get(at + 4..self.usable).and_then(varint))
+            else {
+                return Err(fault("points outside of its page"));
+            };
+            let key = key.cast_signed();
+            if low.is_some_and(|low| key <= low) || parent.high.is_some_and(|high| key > high) {
+                return Err(fault("has row ids out of order"));
+            }
+            below.push(Branch { page: child, low, high: Some(key) });
+            low = Some(key);
+        }
+        let last = be32(page, 8).unwrap_or(0);
+        below.push(Branch { page: last, low, high: parent.high });
+        Ok(())
+    }
+}
+
+/// A page with the row ids that may be below it.
+#[derive(Debug, Clone, Copy)]
+struct Branch {
+    page: u32,
+    low: Option<i64>,
+    high: Option<i64>,
+}
+
+impl Branch {
+    fn rows_at_most(&self, most: u32) -> u32 {
+        let range = self.low.zip(self.high).map(|(low, high)| high.abs_diff(low));
+        range.and_then(|n| u32::try_from(n).ok()).map_or(most, |n| n.min(most))
+    }
+}
+
+/// What the first bytes of a page of a b-tree say.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Head {
+    kind: u8,
+    /// Rows of a leaf, children but one of an inner page.
+    pub(super) cells: u16,
+}
+
+impl Head {
+    pub(super) fn is_leaf(self) -> bool {
+        self.kind == LEAF
+    }
+}
+
+/// One bit per page. Shared between threads: an overflow page belongs to one row only.
+#[derive(Debug)]
+pub(super) struct Visited(Vec<AtomicU64>);
+
+impl Visited {
+    /// Whether `page` is seen for the first time; a page the file does not have counts as first.
+    pub(super) fn first_time(&self, page: u32) -> bool {
+        let Some(word) = usize::try_from(page / 64).ok().and_then(|at| self.0.get(at)) else { return true };
+        let bit = 1_u64 << (page % 64);
+        word.fetch_or(bit, Ordering::Relaxed) & bit == 0
+    }
+}
+
+/// A number of one to nine bytes, and how many they were.
+#[inline]
+pub(super) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
+    let first = *bytes.first()?;
+    if first < 0x80 {
+        return Some((u64::from(first), 1));
+    }
+    let mut value = u64::from(first & 0x7f);
+    for at in 1..8 {
+        let byte = *bytes.get(at)?;
+        value = value << 7 | u64::from(byte & 0x7f);
+        if byte < 0x80 {
+            return Some((value, at + 1));
+        }
+    }
+    // The ninth byte counts whole.
+    Some((value << 8 | u64::from(*bytes.get(8)?), 9))
+}
+
+/// Two bytes at `at`.
+#[inline]
+pub(super) fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..at + 2)?.try_into().ok().map(u16::from_be_bytes)
+}
+
+/// Four bytes at `at`.
+#[inline]
+pub(super) fn be32(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes)
+}
+
+/// `usize` is at most 64 bits wide on everything Rust runs on.
+#[inline]
+pub(super) fn wide(n: usize) -> u64 {
+    n as u64
+}
+
+#[cfg(unix)]
+fn read_at(file: &File, into: &mut [u8], at: u64) -> std::io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, into, at)
+}
+
+#[cfg(windows)]
+fn read_at(file: &File, into: &mut [u8], at: u64) -> std::io::Result<()> {
+    use std::os::windows::fs::FileExt;
+    let mut done = 0;
+    while done < into.len() {
+        let rest = into.get_mut(done..).unwrap_or_default();
+        match file.seek_read(rest, at + wide(done))? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            read => done += read,
+        }
+    }
+    Ok(())
+}
