@@ -8,7 +8,7 @@ from pathlib import Path
 
 import generate
 import pytest
-from bench.verdicts import judged
+from verdicts import judged
 
 import pyanalyze
 from pyanalyze.sharing import MODES, RULES, Case, Configured, Fact, judge, observe

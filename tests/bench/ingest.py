@@ -1,6 +1,6 @@
 """Measure how fast an export is read, against SQLite, against other readers and against the memory it stands in.
 
-`make bench-ingest`, or `.venv/bin/python tests/bench/ingest.py --quick` for a run of a minute. The export is generated
+`make bench` runs it; `.venv/bin/python tests/bench/ingest.py --quick` for a run of a minute. The export is generated
 once and kept in the system's temporary folder. Peers that are not installed are left out, and said: none is a
 dependency of the project; `--peers PYTHON` names an interpreter that has them. Appends to docs/measurements.jsonl.
 """
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from generate import export
+from big_export import export
 
 from pyanalyze import _core
 

@@ -1,9 +1,10 @@
-"""How often is the named sharing mode right?  ``python tests/bench/verdicts.py --seeds 3`` runs every generated scenario.
+"""How often is the named sharing mode right?  ``python tests/bench/verdicts.py --seeds 4`` runs every generated scenario.
 
 Each recording of each scenario and seed is classified and compared with the truth.  ``identifiable`` recordings (an expert
 with that recording alone could tell) should be named; of the others only `undetermined` is right.  Printed: the counts,
 each verdict that was wrong, and how often verdicts of a stated confidence were right, with the 95 % binomial interval.
 The scenarios are simulated: the figures say what the rules make of them, not how real captures are distributed.
+Appends to docs/measurements.jsonl.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+LOG = ROOT / "docs" / "measurements.jsonl"
 sys.path.insert(0, str(ROOT / "fixtures"))
 
 import generate  # noqa: E402
@@ -110,17 +112,31 @@ def main() -> int:
     wrong = counts["wrong"]
     print(f"wrong, of the verdicts given:   {wrong} of {len(named)} ({100 * wrong / len(named):.1f} %)")
     print("\nstated confidence    right      n   95 % interval of the observed share")
+    bins = []
     for low, high in ((0.8, 0.85), (0.85, 0.9), (0.9, 0.95), (0.95, 1.01)):
         bin_ = [row for row in named if low <= row.confidence < high]
         if bin_:
             good = sum(row.outcome == "right" for row in bin_)
-            interval = wilson(good, len(bin_))
-            print(
-                f"{low:.2f} to {min(high, 1):.2f}         {good:5d}  {len(bin_):5d}   {interval[0]:.3f} to {interval[1]:.3f}"
-            )
+            interval = [round(limit, 3) for limit in wilson(good, len(bin_))]
+            bins.append({"from": low, "to": min(high, 1.0), "right": good, "n": len(bin_), "interval": interval})
+            print(f"{low:.2f} to {min(high, 1):.2f}         {good:5d}  {len(bin_):5d}   {interval[0]} to {interval[1]}")
     print("\nabstained most, of those with an answer:")
     for name, n in Counter(row.capture for row in answerable if row.outcome == "abstained").most_common(12):
         print(f"  {n:3d}  {name}")
+    entry = {
+        "bench": "verdicts",
+        "seeds": arguments.seeds,
+        "scenario_seeds": len({(row.scenario, row.seed) for row in rows}),
+        "answerable": len(answerable),
+        "named_right": right,
+        "verdicts": len(named),
+        "wrong": wrong,
+        "wrong_ones": sorted({row.capture for row in rows if row.outcome == "wrong"}),
+        "bins": bins,
+        "version": pyanalyze.__version__,
+    }
+    with LOG.open("a", encoding="utf-8") as log:
+        log.write(json.dumps(entry) + "\n")
     return 0
 
 

@@ -81,6 +81,8 @@ struct Usage {
     device: u32,
     traced: bool,
     residency: Option<Union>,
+    /// Residency of the MPS server that its work goes through.
+    through: Option<Union>,
     observed: bool,
     slices: Vec<i64>,
     kernels: u64,
@@ -216,6 +218,13 @@ impl Overlap {
                 u.residency = Some(Union::of(spans));
             }
         }
+        for t in &who.tenants {
+            let server = t.served_by.and_then(|server| usage.get(server as usize));
+            let through = server.and_then(|u| u.residency.clone());
+            if let Some(u) = usage.get_mut(t.id as usize) {
+                u.through = through;
+            }
+        }
         let lengths = slice_lengths(&slices);
         let mut traced: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         let mut limits = BTreeMap::new();
@@ -288,7 +297,8 @@ impl Overlap {
         let usage = tenant.and_then(|t| self.usage.get(t as usize));
         let dur_ns = w.end_ns.saturating_sub(w.start_ns);
         if w.kind == WorkKind::Kernel {
-            let residency = usage.and_then(|u| u.residency.as_ref());
+            let own = usage.and_then(|u| u.residency.as_ref());
+            let residency = own.or(usage.and_then(|u| u.through.as_ref()));
             let rows = &mut self.rows;
             rows.capture.push(w.capture);
             rows.pid.push(w.pid);
@@ -298,7 +308,8 @@ impl Overlap {
             rows.start.push(w.start_ns);
             rows.end.push(w.end_ns);
             rows.charged.push(residency.map_or(dur_ns, |r| r.covered_ns(w.start_ns, w.end_ns)));
-            rows.observed.push(residency.is_some());
+            // That it is served is a deduction.
+            rows.observed.push(own.is_some());
         }
         let Some(me) = tenant else { return };
         let limits = self.limits.get(&w.device).copied();
@@ -323,7 +334,8 @@ impl Overlap {
         if let Some((from, to)) = u.busy.add(w.start_ns, w.end_ns) {
             let new_ns = to.saturating_sub(from);
             u.spell_ns = u.spell_ns.saturating_add(new_ns);
-            let charged = u.residency.as_ref().map_or(new_ns, |r| r.covered_ns(from, to));
+            let charged =
+                u.residency.as_ref().or(u.through.as_ref()).map_or(new_ns, |r| r.covered_ns(from, to));
             u.charged_ns = u.charged_ns.saturating_add(charged);
         }
         if w.kind == WorkKind::Graph {

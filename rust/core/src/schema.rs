@@ -583,6 +583,12 @@ pub const TENANTS: Table = Table {
             "Share of its kernel starts that fall inside its residency.",
         ),
         BASIS,
+        opt(
+            "served_by",
+            U32,
+            "it has a context of its own, or which one it uses is not known",
+            "Tenant whose context its work goes through: the MPS server.",
+        ),
     ],
 };
 

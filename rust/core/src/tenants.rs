@@ -198,6 +198,8 @@ pub struct Tenant {
     pub host_pid: Option<u32>,
     /// nsys recorded its CUDA activity.
     pub traced: bool,
+    /// Tenant whose context its work goes through: the MPS server.
+    pub served_by: Option<u32>,
 }
 
 /// Looks tenants up for rows of work.
@@ -220,6 +222,7 @@ impl Who {
         let (id, device) = (columns.u32("tenant_id")?, columns.u32("device_id")?);
         let (capture, pid) = (columns.u32("capture")?, columns.u32("pid")?);
         let (host_pid, traced) = (columns.u32("host_pid")?, columns.bool("traced")?);
+        let served_by = columns.u32("served_by")?;
         for row in 0..columns.rows() {
             let tenant = Tenant {
                 id: id.value(row),
@@ -228,6 +231,7 @@ impl Who {
                 pid: at(pid, row),
                 host_pid: at(host_pid, row),
                 traced: traced.value(row),
+                served_by: at(served_by, row),
             };
             if let (true, Some(capture)) = (tenant.traced, tenant.capture) {
                 who.by_process.insert((capture, tenant.pid, tenant.device), tenant.id);
@@ -332,9 +336,11 @@ impl Tenants {
         Ok(Self { slices, switches, resident, seen, contexts, names, traced, done: 0 })
     }
 
-    /// Ties every traced process to a host pid: (device, capture, pid) -> (host pid, bridged).
-    fn tie(&self, quality: &mut Quality) -> BTreeMap<Process, (u32, bool)> {
+    /// Ties every traced process to a host pid: (device, capture, pid) -> (host pid, bridged); and the clients of an MPS
+    /// server, whose records carry the server's pid, to that.
+    fn tie(&self, quality: &mut Quality) -> (BTreeMap<Process, (u32, bool)>, BTreeMap<Process, u32>) {
         let mut ties = BTreeMap::new();
+        let mut served = BTreeMap::new();
         let mut taken: BTreeSet<(u32, u32)> = BTreeSet::new();
         let recorded: BTreeSet<(u32, u32, u32)> =
             self.slices.iter().filter_map(|s| s.pid.map(|p| (s.device, s.capture, p))).collect();
@@ -366,12 +372,15 @@ impl Tenants {
             }
         }
         for ((device, host), keys) in wanted {
-            if let [(_, capture, pid)] = keys.as_slice() {
+            if keys.iter().any(|(_, capture, _)| self.is_mps_server(*capture, host)) {
+                served.extend(keys.iter().map(|key| (*key, host)));
+            } else if let [(_, capture, pid)] = keys.as_slice() {
                 let detail = format!("device {device}: {} is host pid {host}", pid_text(*pid));
                 quality.add(Some(*capture), quality::PID_BRIDGED, 1, detail);
                 ties.insert((device, *capture, *pid), (host, true));
             } else {
-                // Clients of one MPS server all run inside the residency of whoever owns the context.
+                // Clients of one MPS server all run inside the residency of whoever owns the context; but nothing names
+                // this one a server.
                 for (_, capture, pid) in &keys {
                     let text =
                         format!("device {device}: several processes fit host pid {host}, {}", pid_text(*pid));
@@ -379,7 +388,12 @@ impl Tenants {
                 }
             }
         }
-        ties
+        (ties, served)
+    }
+
+    fn is_mps_server(&self, capture: u32, pid: u32) -> bool {
+        // PROCESSES of real exports cuts the names of processes that were not traced at 15 characters.
+        self.names.get(&(capture, pid)).is_some_and(|name| name.starts_with("nvidia-cuda-mps"))
     }
 }
 
@@ -402,6 +416,7 @@ struct Row {
     traced: bool,
     match_rate: Option<f64>,
     bridged: bool,
+    served_by: Option<u32>,
 }
 
 /// Whose slices a host record belongs to.
@@ -447,7 +462,7 @@ impl Fold for Tenants {
     fn finish(mut self, watch: &dyn Watch) -> Result<Output> {
         watch.progress("tenants", self.done, 0)?;
         let mut quality = Quality::default();
-        let ties = self.tie(&mut quality);
+        let (ties, served) = self.tie(&mut quality);
         let mut rows: Vec<Row> = Vec::new();
         let mut owner: BTreeMap<(u32, Holder), u32> = BTreeMap::new();
         for (key, seen) in &self.seen {
@@ -478,6 +493,7 @@ impl Fold for Tenants {
                 traced: true,
                 match_rate: rate,
                 bridged: tie.is_some_and(|t| t.1),
+                served_by: None,
             });
         }
         let mut unnamed: BTreeMap<(u32, Holder), u32> = BTreeMap::new();
@@ -511,12 +527,22 @@ impl Fold for Tenants {
                 traced: pid.is_some_and(|pid| self.traced.contains(&(capture, pid))),
                 match_rate: None,
                 bridged: false,
+                served_by: None,
             });
         }
         for s in &mut self.slices {
             s.tenant = owner.get(&(s.device, holder(s))).copied();
             if let Some(row) = s.tenant.and_then(|t| rows.get_mut(t as usize)) {
                 row.hw_contexts.insert(s.hw_context);
+            }
+        }
+        for ((device, capture, pid), host) in served {
+            let server = owner.get(&(device, Holder::Pid(host))).copied();
+            let client = rows
+                .iter_mut()
+                .find(|r| (r.device, r.capture, r.pid, r.traced) == (device, capture, pid, true));
+            if let Some(client) = client {
+                client.served_by = server;
             }
         }
         watch.progress("tenants", self.done, 0)?;
@@ -542,6 +568,7 @@ fn write(rows: &[Row]) -> Result<RecordBatch> {
         .put("traced", rows.iter().map(|r| Some(r.traced)).collect::<BooleanArray>())
         .put("match_rate", rows.iter().map(|r| r.match_rate).collect::<Float64Array>())
         .put_names("basis", rows.iter().map(|r| Some(if r.bridged { "inferred" } else { "observed" })))
+        .put("served_by", rows.iter().map(|r| r.served_by).collect::<UInt32Array>())
         .finish(rows.len())
 }
 
