@@ -267,3 +267,16 @@ def test_our_kernel_summary_is_nvidias(corpus: Path) -> None:
         folder, _, name = path.name.removesuffix("_cuda_gpu_kern_sum.csv").partition("__")
         session = pyanalyze.load(corpus / "exports" / folder / f"{name}.sqlite", tables=("kernels",))
         assert compare_kernel_summary(read_report(path).rows, session.kernels).is_empty(), path.name
+
+
+@pytest.mark.parametrize("name", ["time-slicing-open-loop", "time-slicing-pair", "mps-outsider"])
+def test_nobody_holds_more_than_the_window(name: str) -> None:
+    """Residency before the first kernel (contexts that are created) is outside of the window that shares are of."""
+    session, _, _ = generated(name, name)
+    device = session.report().devices[0]
+    assert device.window is not None
+    assert device.context_switches is not None
+    held = sum(tenant.resident_ns or 0 for tenant in device.tenants)
+    window = device.window.end_ns - device.window.start_ns
+    assert 0.5 * window < held <= window
+    assert sum(tenant.resident_ns or 0 for tenant in device.tenants) < session.tenant_usage["resident_ns"].sum()

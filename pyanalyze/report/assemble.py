@@ -81,6 +81,8 @@ def _device(session: Session, verdict: Verdict) -> m.Device:
     usage = session.tenants.filter(here).join(session.tenant_usage.filter(here), on=["tenant_id", "device_id"])
     missing = [m.Missing(what=gap.what, why=gap.why, how=gap.how) for gap in verdict.missing]
     window = _window(usage)
+    if window is not None:
+        usage = _resident_within(usage, session, verdict.device_id, window)
     span_ns = 0 if window is None else window.end_ns - window.start_ns
     switches = _context_switches(session, verdict.device_id, span_ns)
     if window is None:
@@ -257,6 +259,22 @@ def _window(usage: pl.DataFrame) -> m.Window | None:
     if not isinstance(first, int) or not isinstance(last, int):
         return None
     return m.Window(start_ns=first, end_ns=last)
+
+
+def _resident_within(usage: pl.DataFrame, session: Session, device_id: int, window: m.Window) -> pl.DataFrame:
+    """Residency inside the window: a context is resident before its first kernel, too, while it is created."""
+    import polars as pl
+
+    inside = (
+        session.residency.filter(pl.col("device_id") == device_id)
+        .with_columns(pl.col("start_ns").clip(window.start_ns), pl.col("end_ns").clip(upper_bound=window.end_ns))
+        .filter(pl.col("end_ns") > pl.col("start_ns"))
+        .group_by("tenant_id")
+        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("inside_ns"))
+    )
+    known = pl.col("resident_ns").is_not_null()
+    resident = pl.when(known).then(pl.col("inside_ns").fill_null(0)).alias("resident_ns")
+    return usage.join(inside, on="tenant_id", how="left").with_columns(resident).drop("inside_ns")
 
 
 def _memory(session: Session, device: dict[str, Any]) -> m.Memory | None:
