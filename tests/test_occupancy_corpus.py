@@ -47,7 +47,26 @@ def export(path: Path, device: dict[str, Any], launches: list[Launch]) -> None:
         db.execute(f"INSERT INTO TARGET_INFO_GPU VALUES ({', '.join('?' * len(shown))})", tuple(shown.values()))
         db.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
         db.executemany("INSERT INTO StringIds VALUES (?, ?)", ((i, str(i)) for i in range(len(launches))))
-        integers = ["start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid", "demangledName", "shortName", "registersPerThread", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "staticSharedMemory", "dynamicSharedMemory"]
+        integers = [
+            "start",
+            "end",
+            "deviceId",
+            "contextId",
+            "streamId",
+            "correlationId",
+            "globalPid",
+            "demangledName",
+            "shortName",
+            "registersPerThread",
+            "gridX",
+            "gridY",
+            "gridZ",
+            "blockX",
+            "blockY",
+            "blockZ",
+            "staticSharedMemory",
+            "dynamicSharedMemory",
+        ]
         db.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({', '.join(f'{name} INTEGER' for name in integers)})")
         rows = (
             (1000 * i, 1000 * i + 900, 0, 1, 7, i, 7 << 24, i, i, registers, grid, 1, 1, block, 1, 1, 0, shared)

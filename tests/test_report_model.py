@@ -43,7 +43,7 @@ KEYS = {
     "devices.segments": "start_ns end_ns mode confidence",
     "devices.context_switches": "count context_creations median_slice_ns median_cost_ns mean_cost_ns "
     "cost_kind total_cost_ns overhead_fraction endings dropped",
-    "devices.tenants": "tenant_id capture pid host_pid name container pod contexts busy_ns resident_ns "
+    "devices.tenants": "tenant_id capture pid host_pid name container pod contexts served_by busy_ns resident_ns "
     "charged_ns slices median_slice_ns sm_share occupancy memory_peak_bytes slowdown causes",
     "devices.tenants.slowdown": "elapsed latency resident",
     "devices.tenants.slowdown.elapsed": "value low high n basis",

@@ -11,6 +11,7 @@ import pytest
 from verdicts import judged
 
 import pyanalyze
+from pyanalyze.report.text import first_screen
 from pyanalyze.sharing import MODES, RULES, Case, Configured, Fact, judge, observe
 from pyanalyze.sharing import thresholds as t
 from pyanalyze.sharing.evidence import Pair
@@ -347,3 +348,8 @@ def test_relations_beside_an_outsider_are_the_true_ones() -> None:
     true = {frozenset(pair["tenants"]): pair["relation"] for pair in truth["devices"][0]["pairs"]}
     assert found.items() <= true.items()
     assert found[frozenset({"client-1", "client-2"})] == "side-by-side"
+
+
+def test_the_first_screen_says_whom_an_mps_server_holds_the_gpu_for() -> None:
+    report = pyanalyze.load(generate.built("mps-outsider") / "mps-outsider.sqlite").report()
+    assert "nvidia-cuda-mps (for client-1, client-2) 8" in first_screen(report)

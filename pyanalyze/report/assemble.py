@@ -359,6 +359,7 @@ def _tenants(
                 container=row["container"],
                 pod=row["pod"],
                 contexts=[int(context) for context in row["contexts"].split(",") if context],
+                served_by=row["served_by"],
                 busy_ns=row["busy_ns"],
                 resident_ns=row["resident_ns"],
                 charged_ns=row["charged_ns"],

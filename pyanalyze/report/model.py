@@ -335,6 +335,10 @@ class Tenant(_Part):
     container: Text | None = Field(description="Container.")
     pod: Text | None = Field(description="Kubernetes pod.")
     contexts: list[int] = Field(description="CUDA context ids.")
+    served_by: int | None = Field(
+        default=None,
+        description="tenant_id of the MPS server whose context its work goes through; null: none, or unknown.",
+    )
     busy_ns: int | None = Field(
         description="Union of its kernel and copy-free graph intervals as recorded, ns; null: not traced."
     )

@@ -277,6 +277,12 @@ def _slices(tenant: Tenant) -> str:
     return f" ({fmt.count(tenant.slices)} slices)" if tenant.slices and tenant.slices > 1 else ""
 
 
+def _serves(server: Tenant, tenants: Iterable[Tenant], labels: Mapping[int, str]) -> str:
+    clients = [labels[t.tenant_id] for t in tenants if t.served_by == server.tenant_id]
+    more = f" and {len(clients) - 3} more" if len(clients) > 3 else ""
+    return f" (for {', '.join(clients[:3])}{more})" if clients else ""
+
+
 def held_sentence(device: Device) -> str:
     """Who held the GPU, and what switching cost."""
     labels = tenant_labels(device.tenants)
@@ -287,8 +293,9 @@ def held_sentence(device: Device) -> str:
             return "Who held the GPU is not known. " + _why(device, "context_switches", "residency", "window")
         who = ", ".join(f"{labels[t.tenant_id]} {fmt.percent(_share(t.busy_ns, device))}" for t in busy[:3])
         return f"Residency is not known; busy by recorded kernels: {who} of {fmt.duration(_window_ns(device))}."
+    names = {t.tenant_id: labels[t.tenant_id] + _serves(t, device.tenants, labels) for t in resident[:3]}
     who = ", ".join(
-        f"{labels[t.tenant_id]} {fmt.percent(_share(t.resident_ns, device))}{_slices(t)}" for t in resident[:3]
+        f"{names[t.tenant_id]} {fmt.percent(_share(t.resident_ns, device))}{_slices(t)}" for t in resident[:3]
     )
     more = f" and {len(resident) - 3} more" if len(resident) > 3 else ""
     text = f"Held by {who}{more} of {fmt.duration(_window_ns(device))} (switch records)"
