@@ -230,7 +230,10 @@ def test_a_percentage_of_100_is_no_cap() -> None:
             "mps-static-partition",
         ),
         (
-            {"compute_capability": (6, 0), "configured": [Configured("process-list", "mps_daemon", "x")]},
+            {
+                "compute_capability": (6, 0),
+                "configured": [Configured("process-list", "mps_daemon", "nvidia-cuda-mps-server")],
+            },
             {"busy_ns": 1e9, "traced_tenants": 2, "co_busy_share": 0.9, "short_overlap_share": 0.6},
             "mps-pre-volta",
         ),
@@ -353,3 +356,22 @@ def test_relations_beside_an_outsider_are_the_true_ones() -> None:
 def test_the_first_screen_says_whom_an_mps_server_holds_the_gpu_for() -> None:
     report = pyanalyze.load(generate.built("mps-outsider") / "mps-outsider.sqlite").report()
     assert "nvidia-cuda-mps (for client-1, client-2) 8" in first_screen(report)
+
+
+@pytest.mark.parametrize(
+    ("rows", "server"),
+    [
+        # The control daemon alone: nobody has connected. PROCESSES cuts its name and the server's to the same 15 letters.
+        ([("nvidia-cuda-mps", 41)], False),
+        ([("nvidia-cuda-mps", 41), ("nvidia-cuda-mps", 60)], True),
+        ([("nvidia-cuda-mps", 41), ("nvidia-cuda-mps", 41)], False),
+        ([("nvidia-cuda-mps-control", 41)], False),
+        ([("nvidia-cuda-mps-control", 41), ("nvidia-cuda-mps-server", 60)], True),
+    ],
+)
+def test_a_daemon_without_a_server_has_no_clients(rows: list[tuple[str, int]], *, server: bool) -> None:
+    configured = [Configured("process-list", "mps_daemon", name, pid) for name, pid in rows]
+    together = {"busy_ns": 1e9, "traced_tenants": 2, "co_busy_share": 0.4, "streams_used": 1}
+    verdict = judge(case(together, configured=configured))
+    assert verdict.mode == ("mps" if server else "undetermined")
+    assert verdict.configured == "mps"

@@ -232,8 +232,9 @@ def _basis(evidence: Sequence[Weighed], mode: Mode) -> Basis:
 def _configured(case: Case) -> Mode | None:
     """What was intended, as far as anything says so. A missing variable never means that nothing was set."""
     offered = _offered(case)
+    daemon = case.has("mps_daemon") or case.has("mps_daemon_idle")
     if case.mig_profile is not None:
-        if case.has("mps_daemon") or offered == "mps":
+        if daemon or offered == "mps":
             return "mig+mps"
         if offered == "time-slicing":
             return "mig+time-slicing"
@@ -242,7 +243,7 @@ def _configured(case: Case) -> Mode | None:
         return "vgpu-mig" if case.has("vgpu_mig_name") else "vgpu-time-sliced"
     if case.has("mps_sm_partition"):
         return "mps-static-partition"
-    if case.has("mps_daemon") or case.has("mps_client_connected") or case.has("nvml_mps_server"):
+    if daemon or case.has("mps_client_connected") or case.has("nvml_mps_server"):
         if case.has("pre_volta"):
             return "mps-pre-volta"
         return "mps-partitioned" if case.has("mps_percentage") else "mps"

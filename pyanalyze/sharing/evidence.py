@@ -461,8 +461,10 @@ def _set_up(case: Case) -> Iterable[Observation]:
             float(case.green_contexts),
         )
     daemon = case.setting("mps_daemon")
-    if daemon is not None:
-        yield _plain("mps_daemon", f"an MPS daemon ran while recording ({daemon.source})")
+    if daemon is not None and _mps_server(case):
+        yield _plain("mps_daemon", f"an MPS daemon and a server of it ran while recording ({daemon.source})")
+    elif daemon is not None:
+        yield _plain("mps_daemon_idle", f"an MPS control daemon ran, no server of it was seen ({daemon.source})")
     server = case.setting("mps_client")
     if server is not None:
         yield _plain("mps_client_connected", "an MPS log or answer shows clients connected")
@@ -487,13 +489,23 @@ def _set_up(case: Case) -> Iterable[Observation]:
             break
 
 
+def _mps_server(case: Case) -> bool:
+    """Whether an MPS server ran: the control daemon starts one when the first client connects.
+
+    PROCESSES cuts both names to ``nvidia-cuda-mps``: then there are two of them.
+    """
+    rows = [row for row in case.configured if row.key in ("mps_daemon", "mps_server", "mps_client")]
+    named = any(row.key != "mps_daemon" or "server" in row.value for row in rows)
+    return named or len({row.pid for row in rows if row.pid is not None}) > 1
+
+
 def _visible_sms(case: Case) -> Iterable[Observation]:
     if case.mig_profile is not None or case.vgpu_profile is not None or not case.sm_count:
         return
     if not any(sms < case.sm_count for sms in case.visible_sms):
         return
     profiles = t.MIG_SM_COUNTS.get(case.compute_capability or (0, 0), set())
-    daemon = any(case.setting(key) for key in ("mps_daemon", "mps_client", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"))
+    daemon = _mps_server(case) or case.setting("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") is not None
     like_mig = not daemon and all(sms in profiles for sms in case.visible_sms)
     counts = ", ".join(str(sms) for sms in sorted(case.visible_sms))
     yield Observation(
@@ -602,6 +614,6 @@ def gaps(case: Case) -> list[Gap]:
         found.append(
             Gap("instances", "which MIG instance each process used is not recorded", HOW["instances"]),
         )
-    if case.has("mps_daemon") and not case.has("mps_client_connected"):
+    if (case.has("mps_daemon") or case.has("mps_daemon_idle")) and not case.has("mps_client_connected"):
         found.append(Gap("mps_clients", "no MPS log or control output", HOW["mps_control"]))
     return found

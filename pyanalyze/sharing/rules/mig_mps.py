@@ -12,7 +12,8 @@ RULE = Rule(
     weights={
         "mig_instance": (t.DECISIVE, "the device is a MIG instance"),
         "short_kernels_overlap": (t.DECISIVE, "short kernels of different processes ran together"),
-        "mps_daemon": (t.STRONG, "an MPS daemon was running"),
+        "mps_daemon": (t.STRONG, "an MPS server was running"),
+        "mps_daemon_idle": (t.WEAK, "an MPS daemon was there to connect to"),
         "mps_percentage": (t.MODERATE, "an MPS percentage was set"),
         "mps_pipe": (t.WEAK, "the processes were pointed at an MPS daemon"),
         "several_traced_tenants": (t.WEAK, "several processes ran in the instance"),

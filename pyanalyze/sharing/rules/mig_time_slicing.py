@@ -21,7 +21,7 @@ RULE = Rule(
         "short_kernels_overlap": (-t.DECISIVE, "short kernels of different tenants ran together"),
         "one_traced_tenant": (-t.WEAK, "one process was seen"),
         "steady_kernels": (-t.STRONG, "turns would have stretched repeated kernels"),
-        "mps_daemon": (-t.MODERATE, "an MPS daemon was running"),
+        "mps_daemon": (-t.MODERATE, "an MPS server was running"),
         "nvml_one_process": (-t.MODERATE, "the driver lists one process"),
     },
 )

@@ -32,7 +32,7 @@ RULE = Rule(
         "steady_kernels": (-t.STRONG, "turns would have stretched repeated kernels"),
         "counters_quiet": (-t.STRONG, "nobody else kept SMs active"),
         "sms_hidden": (-t.STRONG, "a process saw fewer SMs than there are, which takes a cap"),
-        "mps_daemon": (-t.MODERATE, "an MPS daemon was running"),
+        "mps_daemon": (-t.MODERATE, "an MPS server was running"),
         "mps_percentage": (-t.WEAK, "an MPS percentage was set"),
         "nvml_mps_clients": (-t.MODERATE, "processes are MPS clients"),
         "mig_instance": (-t.DECISIVE, "inside an instance that is `mig+time-slicing`"),
