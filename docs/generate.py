@@ -92,20 +92,20 @@ def verdicts(rows: list[dict[str, Any]]) -> list[str]:
     """How often the named sharing mode was the true one, on simulated recordings."""
     out = ["\n## Sharing modes named on generated recordings\n"]
     out.append(
-        "`tests/bench/verdicts.py --seeds N`: every scenario of `fixtures/generator/scenarios` with seeds 1 to N. The "
+        "`tests/bench/verdicts.py --first A --seeds N`: every scenario of `fixtures/generator/scenarios`, N seeds. The "
         "rules were written by people who saw these scenarios and their weights are not fitted: this is no held-out "
         "accuracy, and it says nothing of how real captures are distributed.\n"
     )
-    out.append(
-        "| version | scenario-seeds | named, of those with an answer | wrong, of the verdicts given | wrong ones |"
-    )
-    out.append("|---|---|---|---|---|")
+    out.append("| version | seeds | scenario-seeds | named, of those with an answer | wrong, of those given | which |")
+    out.append("|---|---|---|---|---|---|")
     for row in rows:
         named, wrong = row["named_right"] / row["answerable"], row["wrong"] / row["verdicts"]
-        out.append(
-            f"| {row['version']} | {row['scenario_seeds']} | {row['named_right']} of {row['answerable']} ({named:.1%}) "
-            f"| {row['wrong']} of {row['verdicts']} ({wrong:.1%}) | {', '.join(row['wrong_ones'])} |"
-        )
+        cells = (
+            row["version"], row["seeds"], row["scenario_seeds"],
+            f"{row['named_right']} of {row['answerable']} ({named:.1%})",
+            f"{row['wrong']} of {row['verdicts']} ({wrong:.1%})", ", ".join(row["wrong_ones"]),
+        )  # fmt: skip
+        out.append("| " + " | ".join(str(cell) for cell in cells) + " |")
     out.append("\nThe last of them, by stated confidence:\n\n| stated | right | n | 95 % interval |\n|---|---|---|---|")
     for one in rows[-1]["bins"]:
         low, high = one["interval"]

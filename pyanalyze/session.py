@@ -463,6 +463,7 @@ def _pairs(overlaps: pl.DataFrame, usage: pl.DataFrame) -> tuple[Pair, ...]:
             row["co_busy_ns"],
             row["short_kernels"],
             row["short_short_overlapping"],
+            row["short_overlapping"],
             through_server={row["tenant_a"], row["tenant_b"]} <= without,
         )
         for row in overlaps.iter_rows(named=True)

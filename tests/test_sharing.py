@@ -375,3 +375,18 @@ def test_a_daemon_without_a_server_has_no_clients(rows: list[tuple[str, int]], *
     verdict = judge(case(together, configured=configured))
     assert verdict.mode == ("mps" if server else "undetermined")
     assert verdict.configured == "mps"
+
+
+def test_short_kernels_inside_long_ones_that_are_not_stretched_are_no_exclusion() -> None:
+    """Two MPS clients in step: the short kernels of each always run beside a long one of the other."""
+    facts = {
+        **TOGETHER,
+        "short_overlap_share": 0.0,
+        "short_overlap_expected": 0.15,
+        "stretched_share": 0.0,
+        "preemption_exposure": 100.0,
+    }
+    apart, inside = Pair((0, 1), 500, 1080, 0), Pair((0, 1), 500, 1080, 0, short_inside=1080)
+    assert "short_kernels_exclude" in observe(case(facts, pairs=[apart]))
+    assert "short_kernels_exclude" not in observe(case(facts, pairs=[inside]))
+    assert "short_kernels_exclude" in observe(case({**facts, "stretched_share": 0.1}, pairs=[inside]))

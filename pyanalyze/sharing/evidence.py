@@ -105,6 +105,8 @@ class Pair:
     #: short kernels that started while the other had work, and those of them that met a short one of the other
     short_kernels: int
     short_met: int
+    #: those that ran while any kernel of the other was in flight
+    short_inside: int = 0
     #: neither has a context of its own in the switch records, an MPS server that launches nothing has one
     through_server: bool = False
 
@@ -346,6 +348,7 @@ def _short_kernels(case: Case) -> Iterable[Observation]:
         )
     elif (
         share.value <= t.MAX_EXCLUSION_SHARE
+        and not _inside_unstretched(case)
         # Beside turns of a second every kernel is short.
         and (case.fact("median_slice_ns") or 0) <= t.LONGEST_SLICE_NS
         and (case.fact("short_overlap_expected") or 0) >= t.MIN_EXPECTED_OVERLAP_SHARE
@@ -358,6 +361,17 @@ def _short_kernels(case: Case) -> Iterable[Observation]:
             f"one of its short kernels, {100 * (case.fact('short_overlap_expected') or 0):.0f} % would by "
             "chance: they took turns",
         )
+
+
+def _inside_unstretched(case: Case) -> bool:
+    """Whether short kernels mostly ran inside long ones of the other tenant that are no longer than their kind.
+
+    Who takes turns lengthens what it interrupts. So it was not a turn that kept the short ones from each other.
+    """
+    stretched = case.fact("stretched_share")
+    if stretched is None or stretched > t.MAX_QUIET_STRETCH_SHARE:
+        return False
+    return any(pair.short_kernels and 2 * pair.short_inside > pair.short_kernels for pair in case.pairs)
 
 
 def _solitude(case: Case) -> Iterable[Observation]:

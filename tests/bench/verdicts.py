@@ -95,9 +95,11 @@ def main() -> int:
     """Classify and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scenario", nargs="*", default=generate.scenario_names())
-    parser.add_argument("--seeds", type=int, default=2, help="seeds 1 to N")
+    parser.add_argument("--seeds", type=int, default=2, help="how many")
+    parser.add_argument("--first", type=int, default=1, help="the first of them")
     arguments = parser.parse_args()
-    rows = [row for seed in range(1, arguments.seeds + 1) for name in arguments.scenario for row in judged(name, seed)]
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    rows = [row for seed in seeds for name in arguments.scenario for row in judged(name, seed)]
     for row in rows:
         if row.outcome == "wrong":
             true = row.true if row.identifiable else "undetermined"
@@ -125,7 +127,7 @@ def main() -> int:
         print(f"  {n:3d}  {name}")
     entry = {
         "bench": "verdicts",
-        "seeds": arguments.seeds,
+        "seeds": f"{seeds[0]} to {seeds[-1]}",
         "scenario_seeds": len({(row.scenario, row.seed) for row in rows}),
         "answerable": len(answerable),
         "named_right": right,
