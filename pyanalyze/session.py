@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from pyanalyze.exceptions import UsageError
 from pyanalyze.sharing import Case, Configured, Example, Fact, Verdict, judge
-from pyanalyze.sharing.evidence import Pair
+from pyanalyze.sharing.evidence import pairs_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -359,7 +359,7 @@ class Session:
                     sources=self._source_states(),
                     tenants=tenants["name"].to_list(),
                     green_contexts=self.contexts.filter(here & pl.col("is_green").fill_null(value=False)).height,
-                    pairs=_pairs(self.overlaps.filter(here), usage),
+                    pairs=pairs_of(self.overlaps.filter(here), usage),
                     visible_sms=_visible_sms(self.contexts.filter(here)),
                     instances_unassigned=_unassigned(self.devices, self.contexts),
                     pids_known=tenants.filter("traced")["pid"].null_count() == 0,
@@ -448,28 +448,6 @@ def placement_policy(verdict: Verdict) -> str:
     'time-sliced'
     """
     return "time-sliced" if verdict.mode in ("time-slicing", "mig+time-slicing", "vgpu-time-sliced") else "shared"
-
-
-def _pairs(overlaps: pl.DataFrame, usage: pl.DataFrame) -> tuple[Pair, ...]:
-    import polars as pl
-
-    held = pl.col("resident_ns").fill_null(0) > 0
-    # PROCESSES cuts names of processes that were not traced at 15 characters.
-    server = usage.filter(held & pl.col("name").str.starts_with("nvidia-cuda-mps")).height > 0
-    without = set(usage.filter("traced", ~held)["tenant_id"].to_list()) if server else set()
-    return tuple(
-        Pair(
-            (row["tenant_a"], row["tenant_b"]),
-            row["co_busy_ns"],
-            row["short_kernels"],
-            row["short_short_overlapping"],
-            row["short_overlapping"],
-            through_server={row["tenant_a"], row["tenant_b"]} <= without,
-        )
-        for row in overlaps.iter_rows(named=True)
-        # Null: one of the two was not traced.
-        if None not in (row["co_busy_ns"], row["short_kernels"], row["short_short_overlapping"])
-    )
 
 
 def _visible_sms(contexts: pl.DataFrame) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import generate
 import pytest
 
 import pyanalyze
@@ -102,20 +103,7 @@ def decoded(data: bytes) -> Trace:
     return trace
 
 
-CAPTURES = [
-    "demo-time-slicing",
-    "exclusive",
-    "hostile-names",
-    "lost-records",
-    "mig",
-    "mps",
-    "node-switches-only",
-    "streams",
-    "containers-same-pid",
-]
-
-
-@pytest.mark.parametrize("name", CAPTURES)
+@pytest.mark.parametrize("name", generate.COMMITTED)
 def test_every_row_is_there_and_every_slice_ends(fixtures: Path, tmp_path: Path, name: str) -> None:
     path = fixtures / name
     session = pyanalyze.load(path if path.is_dir() else fixtures / f"{name}.sqlite")

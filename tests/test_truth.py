@@ -15,18 +15,6 @@ import pyanalyze
 from pyanalyze.nsys_recipes import compare_kernel_summary, read_report
 from pyanalyze.session import Session
 
-NAMES = (
-    "demo-time-slicing",
-    "mps",
-    "streams",
-    "exclusive",
-    "node-switches-only",
-    "containers-same-pid",
-    "mig",
-    "hostile-names",
-    "lost-records",
-)
-
 
 def loaded(fixtures: Path, name: str) -> tuple[Session, dict[str, Any]]:
     capture = fixtures / name if (fixtures / name).is_dir() else fixtures / f"{name}.sqlite"
@@ -35,10 +23,10 @@ def loaded(fixtures: Path, name: str) -> tuple[Session, dict[str, Any]]:
 
 
 def test_every_truth_is_looked_at(fixtures: Path) -> None:
-    assert {path.name.removesuffix(".truth.json") for path in fixtures.glob("*.truth.json")} == set(NAMES)
+    assert {path.name.removesuffix(".truth.json") for path in fixtures.glob("*.truth.json")} == set(generate.COMMITTED)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", generate.COMMITTED)
 def test_the_mode_is_the_true_one(fixtures: Path, name: str) -> None:
     session, truth = loaded(fixtures, name)
     (device,) = truth["devices"]
@@ -170,7 +158,7 @@ def test_the_first_screen_says_switches_and_slices_as_they_were(fixtures: Path) 
 
 
 def test_charged_time_conserves_to_the_nanosecond(fixtures: Path) -> None:
-    for name in NAMES:
+    for name in generate.COMMITTED:
         charged = loaded(fixtures, name)[0].charged
         parts = charged["charged_ns"] + charged["switched_out_ns"]
         assert parts.equals(charged["end_ns"] - charged["start_ns"], check_names=False)

@@ -8,7 +8,7 @@ from pyanalyze import _core
 from pyanalyze.advice import Held, SideBySide, advise
 from pyanalyze.interference import Slowdown, device_figures, slowdown_from_lost_time
 from pyanalyze.report import model as m
-from pyanalyze.sharing.evidence import HOW
+from pyanalyze.sharing.evidence import HOW, pairs_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,6 +81,7 @@ def _device(session: Session, verdict: Verdict) -> m.Device:
     usage = session.tenants.filter(here).join(session.tenant_usage.filter(here), on=["tenant_id", "device_id"])
     missing = [m.Missing(what=gap.what, why=gap.why, how=gap.how) for gap in verdict.missing]
     window = _window(usage)
+    pairs = pairs_of(session.overlaps.filter(here), usage)
     if window is not None:
         usage = _resident_within(usage, session, verdict.device_id, window)
     span_ns = 0 if window is None else window.end_ns - window.start_ns
@@ -134,7 +135,7 @@ def _device(session: Session, verdict: Verdict) -> m.Device:
         if device["mig_profile"] is None
         else m.Mig(profile=device["mig_profile"], gi=None, ci=None, parent_uuid=device["gpu_uuid"]),
         sharing=_sharing(verdict, missing),
-        relations=_relations(session, usage, verdict),
+        relations=_relations(session, usage, pairs, verdict),
         segments=segments,
         context_switches=switches,
         tenants=tenants,
@@ -506,7 +507,7 @@ def _counter_check(
     )
 
 
-def _relations(session: Session, usage: pl.DataFrame, verdict: Verdict) -> list[m.Relation]:
+def _relations(session: Session, usage: pl.DataFrame, pairs: Sequence[Pair], verdict: Verdict) -> list[m.Relation]:
     import polars as pl
 
     whole = int(usage["resident_ns"].sum())
@@ -515,7 +516,6 @@ def _relations(session: Session, usage: pl.DataFrame, verdict: Verdict) -> list[
         for row in usage.iter_rows(named=True)
         if not row["traced"] and (row["resident_ns"] or 0) < NOTABLE_RESIDENCY * whole
     }
-    pairs = next((case.pairs for case in session.cases() if case.device_id == verdict.device_id), ())
     relations = []
     for row in session.overlaps.filter(pl.col("device_id") == verdict.device_id).iter_rows(named=True):
         pair = (row["tenant_a"], row["tenant_b"])

@@ -16,6 +16,8 @@ from pyanalyze.sharing import thresholds as t
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    import polars as pl
+
 #: From how many tenants on they can meet.
 MANY = 2
 
@@ -133,6 +135,50 @@ class Pair:
         """
         enough = self.short_kernels >= t.MIN_SHORT_KERNELS
         return enough and self.short_met <= t.MAX_EXCLUSION_SHARE * self.short_kernels
+
+
+def pairs_of(overlaps: pl.DataFrame, usage: pl.DataFrame) -> tuple[Pair, ...]:
+    """Read the pairs of traced tenants of one device.
+
+    Parameters
+    ----------
+    overlaps
+        The rows of `overlaps` of the device.
+    usage
+        The rows of `tenants` of the device, joined with `tenant_usage`.
+
+    Returns
+    -------
+    tuple of Pair
+        In the order of the rows; without those of which one tenant was not traced.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> usage = session.tenants.join(session.tenant_usage, on=["tenant_id", "device_id"])
+    >>> [pair.tenants for pair in pairs_of(session.overlaps, usage)]
+    [(0, 1)]
+    """
+    import polars as pl
+
+    held = pl.col("resident_ns").fill_null(0) > 0
+    # PROCESSES cuts names of processes that were not traced at 15 characters.
+    server = usage.filter(held & pl.col("name").str.starts_with("nvidia-cuda-mps")).height > 0
+    without = set(usage.filter("traced", ~held)["tenant_id"].to_list()) if server else set()
+    return tuple(
+        Pair(
+            (row["tenant_a"], row["tenant_b"]),
+            row["co_busy_ns"],
+            row["short_kernels"],
+            row["short_short_overlapping"],
+            row["short_overlapping"],
+            through_server={row["tenant_a"], row["tenant_b"]} <= without,
+        )
+        for row in overlaps.iter_rows(named=True)
+        # Null: one of the two was not traced.
+        if None not in (row["co_busy_ns"], row["short_kernels"], row["short_short_overlapping"])
+    )
 
 
 @dataclass(frozen=True)
