@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from pyanalyze.exceptions import UsageError
 from pyanalyze.sharing import Case, Configured, Example, Fact, Verdict, judge
 from pyanalyze.sharing.evidence import pairs_of
+from pyanalyze.view import Selection, narrowed, redacted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pyanalyze import _core
+    from pyanalyze.gate import Checked, Limits
     from pyanalyze.loading import Failure
     from pyanalyze.report.model import Report
+    from pyanalyze.times import Moment
 
 
 class _Frame:
@@ -49,6 +52,10 @@ class Session:
         The captures, in the order of the `capture` column; none where samples were loaded alone.
     failures
         Captures that could not be read, with ``keep_going``.
+    selection
+        What part of them this session shows, see :meth:`window`, :meth:`only_gpu` and :meth:`redacted`.
+    detail
+        Reports hold arrays of intervals as well.
 
     Examples
     --------
@@ -64,6 +71,8 @@ class Session:
     extra_configured: tuple[pl.DataFrame, ...] = ()
     extra_quality: tuple[tuple[str, str], ...] = ()
     failures: tuple[Failure, ...] = ()
+    selection: Selection = field(default_factory=Selection)
+    detail: bool = False
     _frames: dict[str, pl.DataFrame] = field(default_factory=dict, init=False, compare=False)
 
     capture = _Frame()
@@ -233,6 +242,119 @@ class Session:
 
         return assemble(self)
 
+    def check(
+        self, limits: Limits | None = None, *, inconclusive: Literal["fail", "warn"] = "fail", **more: Any
+    ) -> Checked:
+        """Hold the session against thresholds, as a gate for continuous integration does.
+
+        Parameters
+        ----------
+        limits
+            Thresholds, see :class:`pyanalyze.gate.Limits`.
+        inconclusive
+            Whether a threshold that could not be looked at fails the check or warns.
+        **more
+            Thresholds by name, over those of `limits`; ``expect_mode`` may be one mode.
+
+        Returns
+        -------
+        pyanalyze.gate.Checked
+            ``status``, ``exit_code`` and an outcome for every threshold; ``to_junit()`` writes it for CI.
+
+        Raises
+        ------
+        pyanalyze.exceptions.UsageError
+            No threshold, or one that makes no sense.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> checked = pyanalyze.load(capture).check(expect_mode="time-slicing", max_switch_overhead=0.01)
+        >>> [(outcome.gate, outcome.status) for outcome in checked.outcomes]
+        [('expect_mode', 'passed'), ('max_switch_overhead', 'failed')]
+        """
+        from dataclasses import replace
+
+        from pyanalyze.gate import Limits, check
+
+        if isinstance(more.get("expect_mode"), str):
+            more["expect_mode"] = (more["expect_mode"],)
+        try:
+            asked = replace(limits or Limits(), **more)
+        except TypeError as error:
+            raise UsageError(f"no such threshold: {error}") from None
+        return check(self.report(), asked, inconclusive=inconclusive)
+
+    def window(self, start: Moment | None = None, end: Moment | None = None) -> Session:
+        """Zoom in: the session as if only this stretch of time had been recorded.
+
+        Parameters
+        ----------
+        start, end
+            Nanoseconds on the session clock, text in nsys syntax (``"1s200ms"``), or an RFC 3339 date with its zone
+            (text or :class:`datetime.datetime`); None: the first, the last activity.
+
+        Returns
+        -------
+        Session
+            Its shares are of the window. Intervals that cross an edge are cut there.
+
+        Raises
+        ------
+        pyanalyze.exceptions.UsageError
+            No such syntax, or a window in which nothing was recorded.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> part = pyanalyze.load(capture).window("240ms", "300ms")
+        >>> part.tenant_usage["last_ns"].max()
+        300000000
+        """
+        from pyanalyze.times import position_ns
+
+        origin = self.capture["utc_origin_ns"][0]
+        first, last = self.span_ns
+        window = (
+            first if start is None else position_ns(start, origin),
+            last if end is None else position_ns(end, origin),
+        )
+        return narrowed(self, window, None)
+
+    def only_gpu(self, device_id: int) -> Session:
+        """The session of one GPU, or of one MIG instance.
+
+        Parameters
+        ----------
+        device_id
+            The device, see `session.devices`.
+
+        Raises
+        ------
+        pyanalyze.exceptions.UsageError
+            There is no such device.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> len(pyanalyze.load(capture).only_gpu(0).classify())
+        1
+        """
+        return narrowed(self, None, device_id)
+
+    def redacted(self) -> Session:
+        """The session with numbered names in place of those of processes, kernels, ranges, containers and hosts.
+
+        Consistent, and irreversible. Names given with ``load(tenants=...)``, GPU names and UUIDs stay.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).redacted().kernels["name"].cast(str).first()
+        'kernel-1'
+        """
+        return redacted(self)
+
     def timeline(self, start_ns: int | None = None, end_ns: int | None = None, marks: int = 600) -> pl.DataFrame:
         """Lanes for a picture: intervals merged to at most `marks` per lane.
 
@@ -334,6 +456,8 @@ class Session:
         cases: list[Case] = []
         idle: list[Case] = []
         for device in self.devices.sort("device_id").iter_rows(named=True):
+            if self.selection.gpu not in (None, device["device_id"]):
+                continue
             here = pl.col("device_id") == device["device_id"]
             measured = _facts(facts.filter(here), examples.filter(here))
             tenants = self.tenants.filter(here)

@@ -33,6 +33,7 @@ from pyanalyze.report.model import (
     Slowdown,
     Tenant,
     Tool,
+    View,
     Window,
 )
 
@@ -284,6 +285,7 @@ def time_sliced(*, synthetic: bool = False) -> Report:
         ],
         quality=quality,
         devices=[device],
+        view=View(start_ns=START, end_ns=None, gpu=None, redacted=False),
     )
 
 

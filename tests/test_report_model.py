@@ -25,7 +25,7 @@ ALL = pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS.keys())
 
 # Written out by hand from the design's section on the public face, not from the model.
 KEYS = {
-    "": "schema tool clock captures quality devices",
+    "": "schema tool clock captures quality devices view",
     "tool": "version",
     "clock": "origin_utc_ns uncertainty_ns",
     "captures": "path nsys_version schema_version start_ns end_ns clock_offset_ns clock_uncertainty_ns",
@@ -33,6 +33,7 @@ KEYS = {
     "devices": "device_id uuid gpu_uuid window memory name sm_count compute_capability mig sharing "
     "relations segments context_switches tenants occupancy interference advice sampled",
     "devices.window": "start_ns end_ns",
+    "view": "start_ns end_ns gpu redacted",
     "devices.memory": "total_bytes peak_bytes",
     "devices.sharing": "mode confidence basis configured agrees summary evidence rivals missing",
     "devices.sharing.evidence": "name supports against value unit n weight basis detail sql examples",

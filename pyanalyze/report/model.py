@@ -56,6 +56,7 @@ __all__ = [
     "SmWarps",
     "Tenant",
     "Tool",
+    "View",
     "Window",
     "json_schema",
     "unexplained_nulls",
@@ -138,6 +139,15 @@ class Capture(_Part):
         description="Added to the capture's own times to get positions, ns; null: could not be placed."
     )
     clock_uncertainty_ns: int | None = Field(description="Half width of the error of that offset, ns.")
+
+
+class View(_Part):
+    """The part of the captures that the report is about."""
+
+    start_ns: int | None = Field(description="Start of the chosen window, ns from the origin; null: not cut there.")
+    end_ns: int | None = Field(description="End of the chosen window, ns from the origin; null: not cut there.")
+    gpu: int | None = Field(description="device_id that was chosen; null: all.")
+    redacted: bool = Field(description="Names of processes, kernels, containers, hosts and files were replaced.")
 
 
 class QualityRow(_Part):
@@ -485,6 +495,7 @@ class Report(_Part):
     captures: list[Capture] = Field(description="What was read.")
     quality: list[QualityRow] = Field(description="Oddities of the data, counted.")
     devices: list[Device] = Field(description="One entry per GPU, or per MIG instance.")
+    view: View | None = Field(default=None, description="null: all of the captures, names as recorded.")
 
     @property
     def synthetic(self) -> bool:
@@ -501,7 +512,7 @@ class Report(_Part):
         >>> import pyanalyze
         >>> report = pyanalyze.load(capture).report()
         >>> sorted(report.to_dict())
-        ['captures', 'clock', 'devices', 'quality', 'schema', 'tool']
+        ['captures', 'clock', 'devices', 'quality', 'schema', 'tool', 'view']
         """
         plain: dict[str, Any] = self.model_dump(mode="json", by_alias=True)
         for device in plain["devices"]:
