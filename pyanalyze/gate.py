@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from pyanalyze.compare import Comparison
+    from pyanalyze.comparison import Comparison
     from pyanalyze.report.model import Device, Estimate, Report, Tenant
 
 __all__ = ["Checked", "Limits", "Outcome", "check", "read_limits"]
@@ -154,7 +154,13 @@ class Checked:
         return 4 if self.status == "inconclusive" and self.inconclusive == "fail" else 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: ``{"schema": "pyanalyze.check/1", "status", "exit_code", "outcomes": [...]}``."""
+        """Plain data: ``{"schema": "pyanalyze.check/1", "status", "exit_code", "outcomes": [...]}``.
+
+        Examples
+        --------
+        >>> Checked((Outcome("min_jain", "GPU 0", "failed", "0.5"),)).to_dict()["exit_code"]
+        1
+        """
         return {
             "schema": "pyanalyze.check/1",
             "status": self.status,
@@ -163,7 +169,13 @@ class Checked:
         }
 
     def to_json(self) -> str:
-        """The same as JSON text."""
+        """The same as JSON text.
+
+        Examples
+        --------
+        >>> Checked(()).to_json().splitlines()[2]
+        '  "status": "passed",'
+        """
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
     def to_junit(self) -> str:
@@ -195,7 +207,13 @@ class Checked:
         return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
 
     def annotations(self) -> list[str]:
-        """Lines that make GitHub Actions annotate the run; nothing for what passed."""
+        """Lines that make GitHub Actions annotate the run; nothing for what passed.
+
+        Examples
+        --------
+        >>> Checked((Outcome("min_jain", "GPU 0", "failed", "0.5"),)).annotations()
+        ['::error title=min-jain (GPU 0)::0.5']
+        """
         lines = []
         for outcome in self.outcomes:
             if outcome.status == "passed":
@@ -572,7 +590,7 @@ def read_limits(path: str | os.PathLike[str]) -> tuple[Limits, Literal["fail", "
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "pyanalyze.toml"
-    ...     _ = file.write_text('[check]\\nexpect_mode = "mps"\\nmax_switch_overhead = "5%"\\n')
+    ...     _ = file.write_text('check = {expect_mode = "mps", max_switch_overhead = "5%"}')
     ...     read_limits(file)[0].max_switch_overhead
     0.05
     """

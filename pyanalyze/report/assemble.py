@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze import _core
 from pyanalyze.advice import Held, SideBySide, advise
+from pyanalyze.comparison.work import work_of
 from pyanalyze.interference import Slowdown, device_figures, slowdown_from_lost_time
 from pyanalyze.report import model as m
 from pyanalyze.sharing.evidence import HOW, pairs_of
@@ -359,6 +360,7 @@ def _tenants(
     sm_time = {row[0]: row[1:] for row in per_tenant.iter_rows()}
     all_sm_time = sum(times[0] for times in sm_time.values())
     memory = _process_memory(session)
+    work = work_of(session)
     tenants, slowdowns = [], {}
     for row in usage.sort("tenant_id").iter_rows(named=True):
         own = sm_time.get(row["tenant_id"])
@@ -394,6 +396,7 @@ def _tenants(
                     elapsed=_estimate(slowdown.elapsed), latency=_estimate(slowdown.latency), resident=None
                 ),
                 causes=None,
+                work=work.get((row["device_id"], row["tenant_id"])),
             )
         )
     return tenants, slowdowns
