@@ -220,6 +220,7 @@ def _open_at_edges(residency: Any, start_ns: int, end_ns: int) -> pl.DataFrame:
 
 #: Names that say what a program is and not whose: verdicts and readers look for them.
 _PUBLIC = re.compile(r"nvidia-(cuda-mps.*|persistenced|smi|dcgm.*)|nv-hostengine|other users|unknown process|pid \d+")
+_OWNED = re.compile(r"\b(pods|pod|node|container|claim|namespace)=(\S+)")
 _PATH = re.compile(r"(?<![\w/])/[^\s,;:'\"()\[\]]{2,}")
 
 
@@ -266,6 +267,13 @@ class Names:
             text = pattern.sub(lambda match: lookup[match.group()], text)
         return _PATH.sub(lambda match: self.of("path", match.group()), text)
 
+    def in_setting(self, text: str) -> str:
+        """Replace what a configured value names: a process, a pod, a node, a container, a path; words stay words."""
+        if ("process", text) in self._known:
+            return self._known["process", text]
+        text = _OWNED.sub(lambda match: f"{match[1]}={self.of(match[1].removesuffix('s'), match[2])}", text)
+        return _PATH.sub(lambda match: self.of("path", match.group()), text)
+
     def _pattern(self) -> tuple[re.Pattern[str] | None, Mapping[str, str]]:
         # Paths come after: they may hold names. One or two characters are no name that could be told from a word.
         lookup = {name: given for (kind, name), given in self._known.items() if kind != "path" and len(name) > 2}
@@ -281,15 +289,14 @@ NAMED: Mapping[str, Mapping[str, str]] = {
     "processes": {"name": "process"},
     "tenants": {"name": "process", "container": "container", "pod": "pod"},
     "kernels": {"name": "kernel", "short_name": "kernel"},
-    "nvtx": {"text": "range", "domain": "range"},
-    "nvml_samples": {"process_name": "process", "pods": "pod", "source": "file", "text": ""},
+    "nvtx": {"text": "range"},
+    "nvml_samples": {"process_name": "process", "pods": "pod", "source": "file"},
 }
 #: table -> columns with free text in which names may stand.
 FREE: Mapping[str, tuple[str, ...]] = {
     "quality": ("detail",),
     "facts": ("detail",),
     "configured": ("value",),
-    "sources": (),
 }
 
 
@@ -311,7 +318,7 @@ def renamed(name: str, frame: pl.DataFrame, names: Names) -> pl.DataFrame:
         The same rows; a short kernel name gets the pseudonym of the whole one where each belongs to one.
     """
     for column, kind in NAMED.get(name, {}).items():
-        if kind and column in frame.columns:
+        if column in frame.columns:
             frame = _replaced(frame, column, lambda text, kind=kind: names.of(kind, text))  # type: ignore[misc]
     return frame
 
@@ -320,7 +327,7 @@ def freed(name: str, frame: pl.DataFrame, names: Names) -> pl.DataFrame:
     """Replace the names seen so far inside a table's free text."""
     for column in FREE.get(name, ()):
         if column in frame.columns:
-            frame = _replaced(frame, column, names.in_text)
+            frame = _replaced(frame, column, names.in_setting if name == "configured" else names.in_text)
     return frame
 
 

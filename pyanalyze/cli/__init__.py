@@ -27,6 +27,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "record": ("pyanalyze.cli.record", "Run a command and sample the GPUs beside it."),
     "doctor": ("pyanalyze.cli.doctor", "What this machine can capture, and what is in the way."),
     "export": ("pyanalyze.cli.export", "The tables as parquet, arrow, csv or sqlite; a trace for Perfetto."),
+    "pack": ("pyanalyze.cli.pack", "A small file to hand on: what we read, names under pseudonyms."),
     "schema": ("pyanalyze.cli.schema", "The JSON Schema of the report; --tables describes the tables."),
 }
 
