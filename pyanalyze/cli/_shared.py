@@ -73,7 +73,9 @@ def capture_options(function: _F) -> _F:
     return function
 
 
-def verb(name: str, formats: tuple[str, ...], default: str = "table") -> Callable[[Callable[..., str]], click.Command]:
+def verb(
+    name: str, formats: tuple[str, ...], default: str = "table", *, reconstruct: bool = True
+) -> Callable[[Callable[..., str]], click.Command]:
     """Make a verb that reads captures out of a function from (session, format) to text.
 
     Adds CAPTURE... and the shared options, loads with a progress bar, refuses an existing output before the work,
@@ -89,7 +91,7 @@ def verb(name: str, formats: tuple[str, ...], default: str = "table") -> Callabl
             fmt: str, output: Path | None, *, force: bool, expect_mode: tuple[str, ...], **options: Any
         ) -> None:
             refuse_existing(output, force=force)
-            session = open_session(**options)
+            session = open_session(**options, reconstruct=reconstruct or bool(expect_mode))
             emit(function(session, fmt), output, force=force)
             require_mode(session, expect_mode)
 
@@ -142,6 +144,7 @@ def open_session(
     detail: bool = False,
     redact: bool = False,
     threads: int | None = None,
+    reconstruct: bool = True,
 ) -> Session:
     """Load captures with a progress bar that is only there for people, and cut them to what was asked for."""
     limit_threads(threads)
@@ -158,6 +161,8 @@ def open_session(
             context=context,
             tenants=dict(tenants),
             tables=(*ANALYSIS_TABLES, *extra_tables),
+            # What is cut is reconstructed anew, from what held at its edges.
+            reconstruct=reconstruct or (gpu, start, end, around) != (None,) * 4,
             keep_going=keep_going,
             progress=report,
         )
