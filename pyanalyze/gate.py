@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from pyanalyze.comparison import Comparison
+    from pyanalyze.comparison.model import Comparison
     from pyanalyze.report.model import Device, Estimate, Report, Tenant
 
 __all__ = ["Checked", "Limits", "Outcome", "check", "read_limits"]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    import altair as alt
     import polars as pl
 
     from pyanalyze import _core
@@ -383,6 +384,45 @@ class Session:
         first, last = self.span_ns
         window = (first if start_ns is None else start_ns, last if end_ns is None else end_ns)
         return to_frame(_core.timeline(dict(self.tables), *window, marks, None))
+
+    def chart(self, name: str, device_id: int | None = None) -> alt.TopLevelMixin:
+        """Draw one of the report's charts.
+
+        Parameters
+        ----------
+        name
+            ``timeline``, ``slices``, ``usage``, ``occupancy`` or ``limiters``.
+        device_id
+            The device; by default that with most tenants.
+
+        Returns
+        -------
+        altair chart
+            It shows itself in a notebook; ``.save("chart.svg")`` writes it.
+
+        Raises
+        ------
+        pyanalyze.exceptions.UsageError
+            The device has no data for such a chart.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).chart("usage").to_dict()["usermeta"]["summary"][:12]
+        'Busy, reside'
+        """
+        from pyanalyze.report.page import chart_key, main_device
+        from pyanalyze.report.render import draw
+
+        report = self.report()
+        main = main_device(report)
+        number = device_id if device_id is not None or main is None else main.device_id
+        drawn = draw(self, report)
+        key = chart_key(name, -1 if number is None else number)
+        if key not in drawn:
+            known = ", ".join(sorted(drawn)) or "nothing"
+            raise UsageError(f"there is no data for a chart {key}; there is for {known}")
+        return drawn[key]
 
     def whatif(self, *, slice_ns: int = 2_100_000, gap_ns: int = 42_000) -> pl.DataFrame:
         """Model what each tenant would have taken alone, side by side with the others, or in turns.

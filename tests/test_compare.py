@@ -13,9 +13,9 @@ import report_examples as examples
 from test_cli import run
 
 import pyanalyze
-from pyanalyze.comparison import Comparison, compare_reports
-from pyanalyze.comparison.model import comparison_schema
+from pyanalyze.comparison.model import Comparison, comparison_schema
 from pyanalyze.comparison.pages import render_comparison
+from pyanalyze.comparison.split import compare_reports
 from pyanalyze.exceptions import UsageError
 from pyanalyze.gate import Limits, check
 from pyanalyze.report.model import Batch, Configuration, Report, Work

@@ -77,7 +77,7 @@ def time_split(comparison: Comparison, *, width: int = 640) -> alt.TopLevelMixin
         .encode(
             x=alt.X("v:Q", title="Time per unit of A's work (ms)", stack="zero"),
             y=alt.Y("r:N", title=None),
-            row=alt.Row("t:N", title=None, header=alt.Header(labelAngle=0, labelAlign="left", labelOrient="top")),
+            row=alt.Row("t:N", title=None, header=alt.Header(labelAngle=0, labelAnchor="start", labelOrient="top")),
             color=alt.Color(
                 "k:N", title=None, scale=alt.Scale(domain=list(_KINDS), range=list(_KINDS.values())), legend=_LEGEND
             ),

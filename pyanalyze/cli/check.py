@@ -79,7 +79,7 @@ def command(
     report = read(**options)
     comparison = None
     if against is not None:
-        from pyanalyze.comparison import compare_reports
+        from pyanalyze.comparison.split import compare_reports
 
         comparison = compare_reports(read(**{**options, "captures": (against,)}), report)
     mode: Any = inconclusive or policy or "fail"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyanalyze.comparison.compare import part_words
+from pyanalyze.comparison.split import part_words
 from pyanalyze.exceptions import UsageError
 from pyanalyze.report import format as fmt
 from pyanalyze.report.escape import visible

@@ -8,11 +8,10 @@ work is not called slower; what other work took is taken out of the third first.
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyanalyze.comparison import NOISE_FLOOR
 from pyanalyze.comparison.model import Change, Comparison, Configured, Part, Run, Split, TenantChange
 from pyanalyze.exceptions import UsageError
 from pyanalyze.report import format as fmt
@@ -25,13 +24,9 @@ if TYPE_CHECKING:
 
     from pyanalyze.comparison.model import PartName
     from pyanalyze.report.model import Batch, Tenant, Work
-    from pyanalyze.session import Session
 
-__all__ = ["NOISE_FLOOR", "compare", "compare_reports"]
+__all__ = ["compare_reports", "part_words"]
 
-#: Two runs of one program on one GPU differ by this much for reasons that no capture shows (clocks, temperature,
-#: placement); a single run on each side cannot see below it.
-NOISE_FLOOR = 0.02
 #: Work per unit that differs by no more than this part of its kernel time is equal: a run may end within a unit.
 _EQUAL = 0.02
 #: Bytes per unit that differ by no more are equal: what is copied once, before the first unit, is spread over all.
@@ -41,55 +36,6 @@ _LISTED = 20
 #: Two-sided 95 % quantiles of Student's t, by degrees of freedom; beyond the last the normal one.
 _T95 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.16, 2.145, 2.131, 2.12)
 _T95_MORE = 2.11
-
-
-def compare(
-    a: Session | Report | str | os.PathLike[str],
-    b: Session | Report | str | os.PathLike[str],
-    *,
-    noise_floor: float = NOISE_FLOOR,
-) -> Comparison:
-    """Compare two runs: equal work or not, and where the change of its time came from.
-
-    Parameters
-    ----------
-    a
-        The run to compare with: a session, a report, or the path of a capture, a pack, or a report saved as JSON.
-    b
-        The run to look at, likewise.
-    noise_floor
-        Relative changes below it are not told from run-to-run noise, which a single run on each side cannot show.
-
-    Returns
-    -------
-    Comparison
-        For every pair of tenants the change of the time per unit of work, and its parts.
-
-    Raises
-    ------
-    OSError, pyanalyze.exceptions.CaptureUnreadable
-        A path that cannot be read.
-
-    Examples
-    --------
-    >>> import pyanalyze
-    >>> same = pyanalyze.compare(capture, capture)
-    >>> same.equal_work, same.tenants[0].change.value
-    (True, 0.0)
-    """
-    return compare_reports(_report(a), _report(b), noise_floor=noise_floor)
-
-
-def _report(given: Session | Report | str | os.PathLike[str]) -> Report:
-    from pyanalyze.loading import load
-    from pyanalyze.report.saved import is_saved, read_saved
-
-    if isinstance(given, Report):
-        return given
-    if isinstance(given, str | os.PathLike):
-        path = Path(given)
-        return read_saved(path) if is_saved(path) else load(path).report()
-    return given.report()
 
 
 @dataclass(frozen=True)
@@ -103,7 +49,7 @@ class _Side:
 
 
 def compare_reports(a: Report, b: Report, *, noise_floor: float = NOISE_FLOOR) -> Comparison:
-    """Compare two reports, see :func:`compare`.
+    """Compare two reports, see :func:`pyanalyze.compare`.
 
     Examples
     --------
