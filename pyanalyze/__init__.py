@@ -7,8 +7,9 @@ time-slicing
 """
 
 from pyanalyze._core import __version__
+from pyanalyze.comparison import compare
 from pyanalyze.loading import load
 from pyanalyze.session import Session
 from pyanalyze.sharing import Verdict
 
-__all__ = ["Session", "Verdict", "__version__", "load"]
+__all__ = ["Session", "Verdict", "__version__", "compare", "load"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-__all__ = ["markdown", "visible"]
+__all__ = ["markdown", "spreadsheet", "visible"]
 
 #: Longest name that is shown whole, in characters.
 NAME_LIMIT = 60
@@ -100,3 +100,17 @@ def markdown(text: str) -> str:
     escaped = _MARKDOWN.sub(lambda match: f"&#{ord(match.group())};", text)
     # Not the `#` of the entities just written: they follow an ampersand.
     return re.sub(r"(?<!&)" + _MENTION.pattern, lambda match: match.group() + "&#8203;", escaped)
+
+
+def spreadsheet(text: str) -> str:
+    """Text for a CSV cell that no spreadsheet takes for a formula.
+
+    A leading apostrophe makes the rest plain text where people open the file in a spreadsheet; programs that read
+    CSV see it, so only text gets it, never a number, and only before the characters that start a formula.
+
+    Examples
+    --------
+    >>> spreadsheet("=SUM(A1)"), spreadsheet("saxpy")
+    ("'=SUM(A1)", 'saxpy')
+    """
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
