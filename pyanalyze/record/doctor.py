@@ -86,7 +86,7 @@ def diagnose(root: Path = Path("/")) -> list[Finding]:
                     "DCGM profiling fields (dcgmi dmon -e 1001,1002) give it per instance",
                 )
             )
-        if gpu.get("virtualization_mode") == 2:
+        if gpu.get("virtualization_mode") == "VGPU":
             found.append(
                 Finding(
                     f"{name}: context switches",
