@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Notes the pid, runs the command, notes how it ended. Signals for the whole group reach the command, which keeps its
 #: own ways (`trap :` is not inherited, and what was ignored stays ignored).
 _WRAPPER = (
-    "trap : INT TERM HUP QUIT; folder=$1; shift; echo $$ 2>/dev/null >\"$folder/command.pid\"; "
+    'trap : INT TERM HUP QUIT; folder=$1; shift; echo $$ 2>/dev/null >"$folder/command.pid"; '
     '"$@"; status=$?; echo $status 2>/dev/null >"$folder/command.status"; exit $status'
 )
 
@@ -80,12 +80,10 @@ class NsysRun:
     help_text: str
     began: float = field(default_factory=time.time)
 
-    @property
     def pid(self) -> int | None:
         """Of the shell around the command, or None where nsys did not start it."""
         return _number(self.folder / "command.pid")
 
-    @property
     def status(self) -> int | None:
         """How the command ended, or None: not yet, or nobody could write it down."""
         return _number(self.folder / "command.status")
@@ -100,7 +98,7 @@ class NsysRun:
         """What the collection has written so far, in its temporary folder and here."""
         base = Path(tempfile.gettempdir()) / "nvidia" / "nsight_systems"
         total = _size(self.folder)
-        pid = self.pid
+        pid = self.pid()
         for session in base.glob("quadd_session_*"):
             try:
                 ours = pid is not None and any((session / "injection_files").glob(f"injection_{pid}_*"))
@@ -197,13 +195,13 @@ def arming(folder: Path, wanted: Wanted, nsys: str = "nsys", help_text: str = ""
     options += f" {metrics}=all" if wanted.metrics else ""
     seconds = 10 if wanted.duration_s is None else round(wanted.duration_s)
     report = shlex.quote(str(folder / "replica"))
+    collect = f"{program} start --session=replica --sample=none --cpuctxsw=none{options} -o {report}"
     return "\n".join(
         (
             "nsys cannot trace CUDA in processes that run already. To see their kernels, start one replica armed:",
             f"  {program} launch --session-new=replica -t cuda,nvtx --cuda-graph-trace=node YOUR COMMAND",
             "and, while it is busy, collect for a moment (no signal is sent to it):",
-            f"  {program} start --session=replica --sample=none --cpuctxsw=none{options} -o {report}; "
-            f"sleep {seconds}; {program} stop --session=replica",
+            f"  {collect}; sleep {seconds}; {program} stop --session=replica",
             f"then: pyanalyze {shlex.quote(str(folder))}",
         )
     )
@@ -242,7 +240,7 @@ def _size(folder: Path) -> int:
         for name in names:
             try:
                 # Its stores are mapped ahead of use: what counts is what the disk holds.
-                total += os.stat(os.path.join(place, name)).st_blocks * 512
+                total += (Path(place) / name).stat().st_blocks * 512
             except OSError:
                 continue
     return total

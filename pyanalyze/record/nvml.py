@@ -195,7 +195,7 @@ class Nvml:
         return version
 
     def confidential_compute(self) -> tuple[bool | None, bool | None, str | None]:
-        """Whether the GPUs compute confidentially, whether with its development mode (which profiles), and why not known."""
+        """Whether the GPUs compute confidentially, whether in the mode that lets tools in, why that is not known."""
         state, why = self._ask(self._nvml.nvmlSystemGetConfComputeState)
         return (None, None, why) if why else (bool(state.ccFeature), bool(state.devToolsMode), None)
 
@@ -347,7 +347,7 @@ class Nvml:
         pair, why = self._ask(lambda: (nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()))
         if why is None:
             _, why = self._ask(self._take_gpm, gpu, gi, pair[0])
-        return why or _GpmState(*pair, time.monotonic_ns())
+        return why or _GpmState(pair[0], pair[1], time.monotonic_ns())
 
     def _take_gpm(self, gpu: _Gpu, gi: int | None, sample: Any) -> None:
         if gi is None:

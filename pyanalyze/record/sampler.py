@@ -50,7 +50,7 @@ _MOST_PROCESSES = 10_000
 _PATIENCE_S = 5.0
 #: How often the disk space taken is looked at.
 _SIZE_EVERY_S = 1.0
-#: A capture is meant to be looked at: ten busy seconds say more than an hour, and nsys reports grow by megabytes a second.
+#: Ten busy seconds say more than an hour, and nsys reports grow by megabytes a second.
 DURATION_S = 10.0
 MAX_BYTES = 1 << 30
 
@@ -143,6 +143,7 @@ class _Sampler(threading.Thread):
         self.stop_asked = threading.Event()
         self.why: str | None = None
         self.nsys: tuple[NsysRun, str] | None = None
+        self._command_pid: int | None = None
         self._seen_us: int | None = None
         self._warned: set[str] = set()
         self.log = _Log(folder / "samples.jsonl")
@@ -173,6 +174,12 @@ class _Sampler(threading.Thread):
         self._seen_us = now_us
         if self.log.first_error:
             self.note(f"samples cannot be written ({self.log.first_error}); the command goes on")
+        if self._command_pid is not None:
+            # Once more: right after its start it may not have become its program, and then has no environment.
+            self.describe_command(self._command_pid)
+            self._command_pid = None
+        elif self.nsys is not None and self._node["command"] is None and (shell := self.nsys[0].pid()) is not None:
+            self.describe_command(shell)
         self._watch_size()
         took_ns = time.perf_counter_ns() - began_ns
         self.samples += 1
@@ -187,7 +194,9 @@ class _Sampler(threading.Thread):
         taken = self.log.bytes if run is None else run[0].bytes_on_disk()
         if taken <= self._max_bytes:
             return
-        self.note(f"the recording took {taken >> 20} MiB, more than the {self._max_bytes >> 20} MiB allowed: it ends here")
+        self.note(
+            f"the recording took {taken >> 20} MiB, more than the {self._max_bytes >> 20} MiB allowed: it ends here"
+        )
         self.ask_stop("size cap")
         if run is not None:
             run[0].stop(run[1])
@@ -202,9 +211,11 @@ class _Sampler(threading.Thread):
     def describe_command(self, pid: int) -> None:
         """Note who the command is; its arguments are nobody's business."""
         facts = described(pid)
-        del facts["name"]  # it may not have become its program yet
-        self._node["command"] = {"pid": pid, **facts}
-        self.write_node()
+        if self._node["command"] is None:
+            self._command_pid = pid
+        if self._node["command"] is None or facts["start_ticks"] is not None:
+            self._node["command"] = {"pid": pid, **facts}
+            self.write_node()
 
     def write_node(self) -> None:
         try:
@@ -448,43 +459,42 @@ class _Command:
             self._child = subprocess.Popen(command)  # noqa: S603 running it is what was asked for
             self._sampler.describe_command(self._child.pid)
             return
-        self._start_nsys(command)
+        self._command = command
+        self._start_nsys(self._run, command)
 
-    def _start_nsys(self, command: list[str]) -> None:
-        run, wanted = self._run, self._plans.pop(0)
-        assert run is not None  # noqa: S101 for mypy
+    def _start_nsys(self, run: NsysRun, command: list[str]) -> subprocess.Popen[bytes]:
+        wanted = self._plans.pop(0)
         argv, notes = run.command(wanted, command)
         for text in notes:
             self._sampler.note(text)
-        self._command = command
         self._child = subprocess.Popen(argv)  # noqa: S603 as above
         self._sampler.nsys = (run, wanted.session or "")
+        return self._child
 
     def wait(self) -> tuple[int, str]:
         """Return the exit status as a shell counts it, and why the recording ends."""
         child, run = self._child, self._run
-        assert child is not None  # noqa: S101 for mypy
+        if child is None:  # nothing was started
+            return 0, "duration over"
         code = child.wait()
         if run is None:
             status = 128 - code if code < 0 else code
             return status, "command ended" if code >= 0 else f"command ended by signal {-code}"
-        while run.pid is None:
+        while (pid := run.pid()) is None:
             if not self._plans or self.interrupted:
                 self._sampler.note(f"nsys {run.tool.version} did not start the command; nothing was run")
                 return 3, "nsys did not start the command"
             self._sampler.note("nsys refused to start the command; it is asked for fewer records now")
-            self._start_nsys(self._command)
-            code = self._child.wait()
-        pid = run.pid
+            code = self._start_nsys(run, self._command).wait()
         # The collection is over; the command may go on for as long as it likes.
-        while run.status is None and alive(pid):
+        while run.status() is None and alive(pid):
             time.sleep(0.1)
-        status = run.status
-        if status is None:
+        ended = run.status()
+        if ended is None:
             self._sampler.note("how the command ended is not known: what it ran in was killed, or the disk is full")
-            status = code if code > 0 else 3
+            ended = code if code > 0 else 3
         run.forget()
-        return status, "command ended"
+        return ended, "command ended"
 
     def signalled(self, number: int) -> None:
         """A signal for the recorder."""
@@ -499,7 +509,7 @@ class _Command:
                 child.terminate()
             return
         # nsys made the command a session of its own, and is gone: nobody else hands it on.
-        pid = None if self._run is None else self._run.pid
+        pid = None if self._run is None else self._run.pid()
         if pid is not None and alive(pid):
             try:
                 if os.getpgid(pid) == pid:
@@ -552,7 +562,8 @@ def _run(
             signal.signal(restored, old)
     if run is not None and (place / "report.qdstrm").exists() and not (place / "report.nsys-rep").exists():
         sampler.note(
-            f"nsys left a raw stream; where the whole of Nsight Systems is, run: QdstrmImporter -i {place}/report.qdstrm"
+            "nsys left a raw stream only; where the whole of Nsight Systems is installed, run: "
+            f"QdstrmImporter -i {place}/report.qdstrm"
         )
     return Recording(
         place,
@@ -619,34 +630,3 @@ def _node(nvml: Nvml) -> dict[str, Any]:
         "processes": {},
         "end": None,
     }
-
-
-def nsys_command(
-    report: Path, nsys: str | None = None, *, wanted: Wanted | None = None
-) -> tuple[list[str], list[str]]:
-    """Return how to profile with the nsys that is here, and notes on what it cannot record.
-
-    Parameters
-    ----------
-    report
-        Output without ``.nsys-rep``.
-    nsys
-        The nsys; None: ``$PYANALYZE_NSYS``, else the one on PATH.
-    wanted
-        What to record; None: kernels, NVTX, context switches, GPU metrics, for as long as the command runs.
-
-    Raises
-    ------
-    pyanalyze.exceptions.UsageError
-        There is no nsys.
-
-    Examples
-    --------
-    >>> nsys_command(Path("run-7/report"))[0]  # doctest: +SKIP
-    ['/usr/bin/nsys', 'profile', '-t', 'cuda,nvtx', '--gpuctxsw=true', '--kill=none', '-o', 'run-7/report']
-    """
-    from pyanalyze.record.launch import options_for
-
-    run = prepare(report.parent, nsys)
-    options, notes = options_for(run.help_text, wanted or Wanted(), run.tool.version)
-    return [run.tool.path, "profile", *options, "-o", str(report)], notes
