@@ -10,6 +10,7 @@ from pyanalyze.comparison.work import work_of
 from pyanalyze.interference import Slowdown, device_figures, slowdown_from_lost_time
 from pyanalyze.report import model as m
 from pyanalyze.sharing.evidence import HOW, pairs_of
+from pyanalyze.sharing.segments import segments
 from pyanalyze.view import Selection
 
 if TYPE_CHECKING:
@@ -132,16 +133,10 @@ def _device(session: Session, verdict: Verdict) -> m.Device:
         compute_capability=None if None in capability else capability,
         side_by_side=_side_by_side(session, verdict, tenants),
     )
-    segments = []
-    if window is not None:
-        segments = [
-            m.Segment(
-                start_ns=window.start_ns,
-                end_ns=window.end_ns,
-                mode=verdict.mode,
-                confidence=verdict.confidence,
-            )
-        ]
+    parts = [
+        m.Segment(start_ns=part.start_ns, end_ns=part.end_ns, mode=part.mode, confidence=part.confidence)
+        for part in segments(session, verdict)
+    ]
     return m.Device(
         device_id=verdict.device_id,
         uuid=device["uuid"],
@@ -157,7 +152,7 @@ def _device(session: Session, verdict: Verdict) -> m.Device:
         else m.Mig(profile=device["mig_profile"], gi=None, ci=None, parent_uuid=device["gpu_uuid"]),
         sharing=_sharing(verdict, missing),
         relations=_relations(session, usage, pairs, verdict),
-        segments=segments,
+        segments=parts,
         context_switches=switches,
         tenants=tenants,
         occupancy=occupancy,
