@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -123,6 +124,62 @@ def test_what_does_not_fit_into_the_archive_is_named(tmp_path: Path) -> None:
     with tarfile.open(whole) as tar:
         assert set(tar.getnames()) == {"steps.json", "a/blocks.bin", "left-out.txt"}
     assert (out / "left-out.txt").read_text() == "a/report.qdstrm 40000\n"
+
+
+FAKE = """#!/bin/sh
+# In place of the kit: waits and writes as it does, without a GPU.
+if [ "$1" = --calibrate ]; then echo A1 1 1 > "$2"; exit; fi
+apps=""
+while [ $# -gt 0 ]; do
+  case "$1" in --app) apps="$apps $2";; --out) out=$2;; esac
+  shift 2
+done
+sleep 0.2
+echo "{\\"format\\": \\"pyanalyze.blocks/1\\", \\"apps\\": \\"$apps\\"}" > "$out.meta.json"
+"""
+
+
+def test_a_stage_runs_from_the_build_to_the_archive(tmp_path: Path) -> None:
+    """With the kit, nsys and NVML replaced: what they are told, and that nothing is lost on the way."""
+    from test_record import NSYS, environment, script
+
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler to build the NVML stand-in")
+    pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed (pip install -r requirements-dev.lock)")
+    library = tmp_path / "library"
+    library.mkdir()
+    source = ROOT / "tests/nvml_stand_in/nvml.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library / "libnvidia-ml.so.1", source], check=True)
+    script(tmp_path / "build", "kit", FAKE)
+    log = tmp_path / "nsys.log"
+    nsys = script(tmp_path / "bin", "nsys", NSYS.replace("$NSYS_LOG", str(log)))
+    command = [
+        sys.executable, str(KIT / "run.py"), "streams", "--build", tmp_path / "build", "--out", tmp_path / "out", "--nsys", nsys,
+        "--seconds", "0.2", "--lead", "0.3",
+    ]  # fmt: skip
+    # The stand-in is chosen by a variable, and the kit hands only what it knows to what it starts.
+    wrapper = f"import os, sys; sys.argv = {[str(part) for part in command[1:]]!r}; sys.path.insert(0, {str(KIT)!r}); import run; "
+    wrapper += "run.PASSED = (*run.PASSED, 'NVML_STAND_IN', 'PYTHONPATH'); sys.exit(run.main())"
+    done = subprocess.run(
+        [sys.executable, "-c", wrapper],
+        env=environment(library, "h100-mps"),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    profiles = [line for line in log.read_text().splitlines() if line.startswith("profile -t")]
+    assert len(profiles) == len(run.cases("streams"))
+    assert all("--gpuctxsw=true" in line and "--kill=none" in line for line in profiles)
+    with tarfile.open(tmp_path / "hardware.tar.gz.00") as tar:
+        names = set(tar.getnames())
+        for case in run.cases("streams"):
+            inside = f"{case.name}/0-{'-'.join(case.processes[0])}.meta.json"
+            assert {inside, f"{case.name}/recording/samples.jsonl", f"{case.name}/recording/report.nsys-rep"} <= names
+            member = tar.extractfile(inside)
+            assert member is not None
+            assert json.load(member)["apps"].split() == list(case.processes[0])
 
 
 # The analysis side.

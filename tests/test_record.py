@@ -815,6 +815,21 @@ def test_the_manifest_records_a_node_without_taking_a_gpu() -> None:
     assert mounted == {"recordings": None, "pod-logs": {"path": str(node_facts.POD_LOGS)}}
 
 
+def test_the_page_on_capturing_names_what_there_is() -> None:
+    from pyanalyze.cli.record import command
+
+    text = (ROOT / "docs/capture.md").read_text(encoding="utf-8")
+    options = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+    assert {"--nsys", "--duration", "--until-end", "--max-size", "--pause-dcgm", "--manifest", "--graphs"} <= options
+    for option in options - {"--rate", "--output"}:
+        assert option in text, option
+    used = set(re.findall(r"`(?:pyanalyze )?record ([^`]*)`", text))
+    named = {word for use in used for word in re.findall(r"--[a-z-]+", use.partition(" -- ")[0])}
+    assert named <= options
+    # What is said to be outstanding is asked by the kit.
+    assert text.count("| outstanding |") == 8
+
+
 def test_doctor_on_a_machine_without_a_gpu_is_one_line() -> None:
     if Path("/dev/nvidiactl").exists() or Path("/proc/driver/nvidia").exists():
         pytest.skip("this machine has an NVIDIA driver")
