@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze import _core
 from pyanalyze.exceptions import CaptureUnreadable, NotACapture, SamplesUnreadable, UsageError
+from pyanalyze.pack import Unpacked, is_pack, unpack
 from pyanalyze.session import Session
 
 if TYPE_CHECKING:
@@ -49,11 +50,11 @@ def load(
     Parameters
     ----------
     captures
-        One or more nsys SQLite exports (`.sqlite`), directories of them, or `.nsys-rep` files (exported through the
-        `nsys` on PATH into a cache). Several captures are put on one clock, that of the first. What `pyanalyze record`
-        wrote is a directory too: its samples and its description of the node count as given. None with `samples`, or
-        a recording without nsys: the samples answer what they can; nothing is then observed, and the session's zero
-        is the first sample.
+        One or more nsys SQLite exports (`.sqlite`), directories of them, `.nsys-rep` files (exported through the
+        `nsys` on PATH into a cache), or what `pyanalyze pack` wrote. Several captures are put on one clock, that of
+        the first. What `pyanalyze record` wrote is a directory too: its samples and its description of the node count
+        as given. None with `samples`, or a recording without nsys: the samples answer what they can; nothing is then
+        observed, and the session's zero is the first sample.
     samples
         Output of nvidia-smi, DCGM, dcgm-exporter, Prometheus or `pyanalyze record`, taken beside the captures; the
         format is sniffed; a `.parquet` holds the columns of the table `nvml_samples`. A file that no reader knows
@@ -103,16 +104,19 @@ def load(
     quality: list[tuple[str, str]] = []
     kept: list[Path] = []
     failures: list[Failure] = []
+    packs: list[Unpacked] = []
     if paths or not files:
-        read = _read_captures(find_captures(paths), tables, kept, failures, quality, progress, keep_going)
+        named = find_captures(paths)
+        read = _read_captures(named, tables, kept, failures, quality, progress, keep_going, packs)
         joined = _core.join_captures(read, progress)
-        joined = _core.place_samples(joined, _read_samples(files, quality, progress))
+        brought: list[Mapping[str, object]] = [batch for pack in packs for batch in pack.samples]
+        joined = _core.place_samples(joined, [*brought, *_read_samples(files, quality, progress)])
     else:
         sampled = _read_samples(files, quality, progress)
         if not sampled:
             raise SamplesUnreadable("; ".join(detail for _, detail in quality))
         joined = _core.samples_session(sampled)
-    configured: list[pl.DataFrame] = []
+    configured: list[pl.DataFrame] = [frame for pack in packs for frame in pack.context]
     for file in context:
         from pyanalyze.context import read_context
 
@@ -136,6 +140,37 @@ def load(
     )
 
 
+@dataclass(frozen=True)
+class Recordings:
+    """Captures as they were read, before they are joined, and what packs among them brought along."""
+
+    captures: list[dict[str, _core.Table]]
+    samples: list[Mapping[str, object]]
+    context: list[pl.DataFrame]
+
+
+def read_recordings(
+    captures: PathLike | Sequence[PathLike], tables: Sequence[str], progress: Progress | None = None
+) -> Recordings:
+    """Read captures without joining them, each recording once.
+
+    Parameters
+    ----------
+    captures, tables, progress
+        As :func:`load` takes them.
+
+    Examples
+    --------
+    >>> len(read_recordings(capture, ["kernels"]).captures)
+    1
+    """
+    packs: list[Unpacked] = []
+    read = _read_captures(find_captures(_listed(captures)), tables, [], [], [], progress, keep_going=False, packs=packs)
+    return Recordings(
+        read, [batch for pack in packs for batch in pack.samples], [frame for pack in packs for frame in pack.context]
+    )
+
+
 def _read_captures(
     paths: Sequence[Path],
     tables: Sequence[str],
@@ -144,12 +179,20 @@ def _read_captures(
     quality: list[tuple[str, str]],
     progress: Progress | None,
     keep_going: bool,  # noqa: FBT001
+    packs: list[Unpacked],
 ) -> list[dict[str, _core.Table]]:
     """Read captures, each recording once; says in the lists what was kept and what was not."""
     read: list[dict[str, _core.Table]] = []
     recordings: list[_Recording] = []
     for path in paths:
         try:
+            if is_pack(path):
+                packed = unpack(path, len(read))
+                read.extend(packed.captures)
+                recordings.extend(_Recording.of(capture) for capture in packed.captures)
+                kept.extend([path] * len(packed.captures))
+                packs.append(packed)
+                continue
             export = _exported(path, tables)
             found = _core.read_capture(export, len(read), list(tables), progress)
             recording = _Recording.of(found)
