@@ -3,7 +3,8 @@
  * NVML_STAND_IN: `a100-mig` (two instances, a process in each, no utilisation), `h100-mig` (the same with GPM; with
  * NVML_STAND_IN_SHARED both are compute instances of one GPU instance), `h100-mps` (two MPS clients and their server),
  * `vgpu-guest` (one process, no power, no scheduler), `vgpu-host`, `h100-cc` (confidential computing), `lost` (an H100
- * that falls off the bus when the file named by NVML_STAND_IN_LOST appears), `none` (driver not loaded).
+ * that falls off the bus when the file named by NVML_STAND_IN_LOST appears), `stuck` (an H100 whose driver does not come
+ * back from then on), `none` (driver not loaded).
  * Layouts and error numbers are those of nvml.h, for the calls that the recorder makes. */
 #include <math.h>
 #include <stdio.h>
@@ -25,7 +26,9 @@ static int is(const char *name) {
 static int mig(void) { return is("a100-mig") || is("h100-mig"); }
 static int gone(void) {
   const char *file = getenv("NVML_STAND_IN_LOST");
-  return is("lost") && file && access(file, F_OK) == 0;
+  const int there = file && access(file, F_OK) == 0;
+  if (is("stuck") && there) pause();
+  return is("lost") && there;
 }
 #define ALIVE if (gone()) return LOST
 static int put(char *out, u32 size, const char *text) {
