@@ -120,8 +120,8 @@ def recorder(row: dict[str, Any]) -> list[str]:
     """What the recorder costs besides the driver."""
     out = [f"\n## `record` at {row['rate_hz']} samples a second for {row['seconds']} s, version {row['version']}\n"]
     out.append(
-        f"`tests/bench/recorder.py` ({row['machine']}, Python {row['python']}): the recorder's account, with a stand-in "
-        "for NVML that answers at once. A driver's answers come on top; every recording says what it cost.\n"
+        f"`tests/bench/recorder.py` ({row['machine']}, Python {row['python']}): the recorder's own account, with a "
+        "stand-in for NVML that answers at once. A driver's answers come on top; every recording says what it cost.\n"
     )
     out.append("| processes on the GPU | ms per sample | longest ms | of a CPU core | rounds late | bytes per sample |")
     out.append("|---|---|---|---|---|---|")
