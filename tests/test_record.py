@@ -758,6 +758,10 @@ def test_samples_beside_an_export_are_picked_up(tmp_path: Path) -> None:
     found = pyanalyze.load(tmp_path)
     assert found.kernels.height == plain.kernels.height > 0
     assert set(found.nvml_samples["format"].cast(pl.String)) == {"pyanalyze-record"}
+    # A raw stream of nsys beside is no report: it is told, not passed over.
+    (tmp_path / "node.qdstrm").write_bytes(b"raw")
+    (failure,) = pyanalyze.load(tmp_path).failures
+    assert "QdstrmImporter -i" in str(failure.error)
     # Given by name as well, they count once.
     assert pyanalyze.load(tmp_path, samples=tmp_path / "samples.jsonl").nvml_samples.height == found.nvml_samples.height
 
@@ -879,7 +883,7 @@ def test_the_page_on_capturing_names_what_there_is() -> None:
     named = {word for use in used for word in re.findall(r"--[a-z-]+", use.partition(" -- ")[0])}
     assert named <= options
     # What is said to be outstanding is asked by the kit.
-    assert text.count("| outstanding |") == 8
+    assert text.count("| outstanding |") == 9
 
 
 def test_doctor_on_a_machine_without_a_gpu_is_one_line() -> None:
