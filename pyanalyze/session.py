@@ -151,6 +151,10 @@ class Session:
             from pyanalyze.tables import to_frame
 
             frame = to_frame(self.table(name))
+            if name == "tenants" and self.extra_configured:
+                from pyanalyze.context import name_pods
+
+                frame = name_pods(frame, self.extra_configured)
             if name == "tenants" and self.names:
                 frame = self._renamed(frame)
             if name == "configured" and self.extra_configured:
