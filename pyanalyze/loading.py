@@ -52,8 +52,9 @@ def load(
     captures
         One or more nsys SQLite exports (`.sqlite`), directories of them, `.nsys-rep` files (exported through the
         `nsys` on PATH into a cache), or what `pyanalyze pack` wrote. Several captures are put on one clock, that of
-        the first. None with `samples`: those answer what they can; nothing is then observed, and the session's zero
-        is the first sample.
+        the first. What `pyanalyze record` wrote is a directory too: its samples and its description of the node count
+        as given. None with `samples`, or a recording without nsys: the samples answer what they can; nothing is then
+        observed, and the session's zero is the first sample.
     samples
         Output of nvidia-smi, DCGM, dcgm-exporter, Prometheus or `pyanalyze record`, taken beside the captures; the
         format is sniffed; a `.parquet` holds the columns of the table `nvml_samples`. A file that no reader knows
@@ -99,13 +100,13 @@ def load(
     unknown = sorted(set(tables) - set(EVENT_TABLES))
     if unknown:
         raise UsageError(f"no event table is named {', '.join(unknown)}; choose from {', '.join(EVENT_TABLES)}")
-    files = _listed(samples)
+    paths, files, context = _with_recordings(_listed(captures), _listed(samples), _listed(context))
     quality: list[tuple[str, str]] = []
     kept: list[Path] = []
     failures: list[Failure] = []
     packs: list[Unpacked] = []
-    if _listed(captures) or not files:
-        named = find_captures(_listed(captures))
+    if paths or not files:
+        named = find_captures(paths)
         read = _read_captures(named, tables, kept, failures, quality, progress, keep_going, packs)
         joined = _core.join_captures(read, progress)
         brought: list[Mapping[str, object]] = [batch for pack in packs for batch in pack.samples]
@@ -116,7 +117,7 @@ def load(
             raise SamplesUnreadable("; ".join(detail for _, detail in quality))
         joined = _core.samples_session(sampled)
     configured: list[pl.DataFrame] = [frame for pack in packs for frame in pack.context]
-    for file in _listed(context):
+    for file in context:
         from pyanalyze.context import read_context
 
         try:
@@ -278,6 +279,26 @@ class _Recording:
             and None not in self.span_ns
             and (self.span_ns, self.kernels) == (other.span_ns, other.kernels)
         )
+
+
+def _with_recordings(
+    captures: Sequence[PathLike], samples: Sequence[PathLike], context: Sequence[PathLike]
+) -> tuple[list[PathLike], list[PathLike], list[PathLike]]:
+    """Add what lies in the folders of `pyanalyze record`; one without an nsys report is its samples alone."""
+    kept: list[PathLike] = []
+    files, beside = list(samples), list(context)
+    for given in captures:
+        folder = Path(given)
+        recorded = folder / "samples.jsonl"
+        if not recorded.is_file():
+            kept.append(given)
+            continue
+        files += [recorded] if recorded not in map(Path, files) else []
+        node = folder / "node.json"
+        beside += [node] if node.is_file() and node not in map(Path, beside) else []
+        if any(folder.glob("*.sqlite")) or any(folder.glob("*.nsys-rep")):
+            kept.append(given)
+    return kept, files, beside
 
 
 def find_captures(paths: Sequence[PathLike]) -> list[Path]:

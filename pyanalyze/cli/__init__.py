@@ -108,6 +108,6 @@ def main() -> None:
 
 def shown(text: str) -> str:
     """Make control characters of a file name or message visible; only errors pay for the import."""
-    from pyanalyze.report.escape import visible
+    from pyanalyze._visible import visible
 
     return visible(text, limit=None)
