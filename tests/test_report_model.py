@@ -28,7 +28,8 @@ KEYS = {
     "": "schema tool clock captures quality devices view",
     "tool": "version",
     "clock": "origin_utc_ns uncertainty_ns",
-    "captures": "path nsys_version schema_version start_ns end_ns clock_offset_ns clock_uncertainty_ns",
+    "captures": "path nsys_version schema_version start_ns end_ns clock_offset_ns clock_uncertainty_ns "
+    "driver_version cuda_version host_hash",
     "quality": "name severity count detail",
     "devices": "device_id uuid gpu_uuid window memory name sm_count compute_capability mig sharing "
     "relations segments context_switches tenants occupancy interference advice sampled",

@@ -65,6 +65,10 @@ def assemble(session: Session) -> m.Report:
                 end_ns=c["end_ns"],
                 clock_offset_ns=c["clock_offset_ns"],
                 clock_uncertainty_ns=c["clock_uncertainty_ns"],
+                driver_version=c["driver_version"],
+                cuda_version=c["cuda_driver_version"],
+                # A digest of a host name can be guessed: where names go, it goes.
+                host_hash=None if session.selection.redacted else c["host_hash"],
             )
             for c in captures
         ],

@@ -142,6 +142,11 @@ class Capture(_Part):
         description="Added to the capture's own times to get positions, ns; null: could not be placed."
     )
     clock_uncertainty_ns: int | None = Field(description="Half width of the error of that offset, ns.")
+    driver_version: Text | None = Field(default=None, description="NVIDIA driver; null: the export does not say.")
+    cuda_version: Text | None = Field(default=None, description="CUDA version of the driver; null: not said.")
+    host_hash: Text | None = Field(
+        default=None, description="Digest of the host name, equal for equal hosts; null: the export does not say."
+    )
 
 
 class View(_Part):
