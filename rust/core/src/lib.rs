@@ -1,4 +1,5 @@
 //! Reads GPU captures and reconstructs who held the GPU, when, and how full it was.
+pub mod charged;
 pub mod clock;
 pub mod device;
 pub mod error;

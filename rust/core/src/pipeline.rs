@@ -11,6 +11,7 @@
 
 use arrow_array::RecordBatch;
 
+use crate::charged::Charged;
 use crate::error::Result;
 use crate::facts::Facts;
 use crate::fold::{concat, Fold, Tables};
@@ -172,7 +173,7 @@ pub fn reconstruct(session: &Tables, chunk_rows: usize, watch: &dyn Watch) -> Re
     let overlap = Overlap::new(&seen)?.run(&seen, chunk_rows, watch)?;
     seen.insert(schema::OVERLAPS.name, overlap.overlaps.clone());
     made.insert(schema::OVERLAPS.name, overlap.overlaps);
-    made.insert(schema::CHARGED.name, overlap.charged);
+    made.insert(schema::CHARGED.name, Charged::new(&seen)?.run(&seen, chunk_rows, watch)?);
     made.insert(schema::TENANT_USAGE.name, overlap.tenant_usage);
 
     let facts = Facts::new(&seen)?.run(&seen, chunk_rows, watch)?;

@@ -15,7 +15,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int32Type, Int64Type, UInt16Type, UInt32Type, UInt64Type, UInt8Type};
 use arrow_array::{
     Array, ArrayRef, BooleanArray, DictionaryArray, PrimitiveArray, RecordBatch, RecordBatchOptions,
-    StringArray,
+    StringArray, UInt32Array,
 };
 use arrow_schema::{DataType, Field, Schema};
 
@@ -131,6 +131,7 @@ use Kind::{Bool, Name, Text, F64, I32, I64, U16, U32, U64, U8};
 const OLD: &str = "the nsys version did not export it";
 const NO_PID: &str = "the export holds no process id";
 const NO_GPU: &str = "the capture does not say";
+const NO_CALL: &str = "API calls were not read (load(tables=...) with api_calls), or none has its correlation id";
 
 const CAPTURE_ID: Column = col("capture", U32, "Index of the capture in the session.");
 const PID: Column =
@@ -650,6 +651,11 @@ pub const CHARGED: Table = Table {
         col("charged_ns", I64, "Part of the interval inside the tenant's residency; the whole interval where there are no switch records."),
         col("switched_out_ns", I64, "The rest: end_ns - start_ns - charged_ns."),
         BASIS,
+        opt("call_start_ns", I64, NO_CALL, "Begin of the call that launched it. From here to end_ns, in_call_ns + queued_own_ns + queued_other_ns + charged_ns + switched_out_ns account for every nanosecond."),
+        opt("in_call_ns", I64, NO_CALL, "Until that call returned, at most until the kernel started."),
+        opt("queued_own_ns", I64, NO_CALL, "Then behind earlier work of its own stream, or behind its own tenant's work while that held the engine."),
+        opt("queued_other_ns", I64, NO_CALL, "Then ready, but not on the engine: another tenant's turn, or the switch. Where several tenants may be on the engine at once, or residency is not known, while work of others was in flight."),
+        opt("switching_ns", I64, "no switch records", "Of queued_other_ns and switched_out_ns, the part in which the engine was being handed over (SAVE_END to RESTORE_START)."),
     ],
 };
 
@@ -890,6 +896,27 @@ impl Builder {
     #[must_use]
     pub fn put_names<'a>(self, name: &str, values: impl IntoIterator<Item = Option<&'a str>>) -> Self {
         self.put(name, names(values))
+    }
+
+    /// Sets a dictionary column of a handful of fixed words: many rows, little to compare.
+    #[must_use]
+    pub fn put_words(self, name: &str, values: impl IntoIterator<Item = &'static str>) -> Self {
+        let mut words: Vec<&'static str> = Vec::new();
+        let keys: UInt32Array = values
+            .into_iter()
+            .map(|value| {
+                let same = |word: &&'static str| std::ptr::eq(*word, value) || *word == value;
+                let known = words.iter().position(same).unwrap_or_else(|| {
+                    words.push(value);
+                    words.len() - 1
+                });
+                u32::try_from(known).ok()
+            })
+            .collect();
+        match DictionaryArray::try_new(keys, Arc::new(StringArray::from(words))) {
+            Ok(array) => self.put(name, array),
+            Err(error) => Self { error: self.error.or(Some(Error::schema(&self.table.id(), error.to_string()))), ..self },
+        }
     }
 
     /// The finished batch; columns that were not set become all null where they may.
