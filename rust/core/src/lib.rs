@@ -5,6 +5,7 @@ pub mod device;
 pub mod error;
 pub mod facts;
 pub mod fold;
+pub mod ledger;
 pub mod nsys;
 pub mod occupancy;
 pub mod overlap;
@@ -20,6 +21,7 @@ pub mod sqlite;
 pub mod statistics;
 pub mod tenants;
 pub mod timeline;
+pub mod turns;
 pub mod watch;
 pub mod whatif;
 
