@@ -46,7 +46,8 @@ struct Calls {
 impl Calls {
     fn find(&mut self, correlation: u32) -> Option<Call> {
         let mut near = self.sorted.get(self.hint..).unwrap_or_default().iter().take(4);
-        let near = near.position(|c| c.correlation == correlation).map(|ahead| self.hint.saturating_add(ahead));
+        let near =
+            near.position(|c| c.correlation == correlation).map(|ahead| self.hint.saturating_add(ahead));
         let found = near.unwrap_or_else(|| self.sorted.partition_point(|c| c.correlation < correlation));
         let call = self.sorted.get(found).copied().filter(|c| c.correlation == correlation)?;
         self.hint = found;
@@ -305,7 +306,10 @@ impl Fold for Charged {
             .put("end_ns", Int64Array::from(r.end))
             .put("charged_ns", Int64Array::from(r.charged))
             .put("switched_out_ns", Int64Array::from(out))
-            .put_words("basis", r.observed.iter().map(|observed| if *observed { "observed" } else { "inferred" }))
+            .put_words(
+                "basis",
+                r.observed.iter().map(|observed| if *observed { "observed" } else { "inferred" }),
+            )
             .put("call_start_ns", Int64Array::from(r.call))
             .put("in_call_ns", Int64Array::from(r.in_call))
             .put("queued_own_ns", Int64Array::from(r.own))
@@ -349,8 +353,14 @@ mod tests {
         let column = |name: &str, row| at(c.i64(name).unwrap(), row);
         (0..c.rows())
             .map(|row| {
-                let names =
-                    ["in_call_ns", "queued_own_ns", "queued_other_ns", "charged_ns", "switched_out_ns", "switching_ns"];
+                let names = [
+                    "in_call_ns",
+                    "queued_own_ns",
+                    "queued_other_ns",
+                    "charged_ns",
+                    "switched_out_ns",
+                    "switching_ns",
+                ];
                 let found = names.map(|name| column(name, row));
                 if let Some(call) = column("call_start_ns", row) {
                     let sum: i64 = found[..5].iter().map(|part| part.unwrap()).sum();

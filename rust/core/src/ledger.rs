@@ -159,7 +159,9 @@ fn time_slice_ns(mut lengths: Vec<i64>) -> Option<i64> {
     let mut best: Option<(f64, usize, usize)> = None;
     for (to, length) in lengths.iter().enumerate() {
         sum_ns += *length as f64;
-        while let Some(first) = lengths.get(from).filter(|first| (**first as f64) * (1.0 + CLUSTER) < *length as f64) {
+        while let Some(first) =
+            lengths.get(from).filter(|first| (**first as f64) * (1.0 + CLUSTER) < *length as f64)
+        {
             sum_ns -= *first as f64;
             from += 1;
         }
@@ -169,7 +171,8 @@ fn time_slice_ns(mut lengths: Vec<i64>) -> Option<i64> {
     }
     let (_, from, to) = best?;
     let cluster = lengths.get(from..=to).unwrap_or_default();
-    let enough = cluster.len() >= CLUSTER_SLICES && cluster.len() as f64 >= CLUSTER_SHARE * lengths.len() as f64;
+    let enough =
+        cluster.len() >= CLUSTER_SLICES && cluster.len() as f64 >= CLUSTER_SHARE * lengths.len() as f64;
     median_ns(cluster).filter(|_| enough)
 }
 
@@ -206,7 +209,11 @@ impl Ledger {
         let followed = |a: &Row, b: Option<&Row>| {
             b.is_some_and(|b| {
                 let gap_ns = b.start_ns.saturating_sub(a.end_ns);
-                a.device == b.device && a.tenant != b.tenant && gap_ns <= 1_000_000 && a.complete && !a.creation
+                a.device == b.device
+                    && a.tenant != b.tenant
+                    && gap_ns <= 1_000_000
+                    && a.complete
+                    && !a.creation
             })
         };
         let next = || rows.iter().skip(1).map(Some).chain([None]);
@@ -262,11 +269,14 @@ impl Ledger {
             sorted.get(place).copied()
         };
         let ints = |f: &dyn Fn(&Held) -> Option<i64>| all.iter().map(|(_, h)| f(h)).collect::<Int64Array>();
-        let counts = |f: &dyn Fn(&Held) -> Option<u64>| all.iter().map(|(_, h)| f(h)).collect::<UInt64Array>();
+        let counts =
+            |f: &dyn Fn(&Held) -> Option<u64>| all.iter().map(|(_, h)| f(h)).collect::<UInt64Array>();
         let idle = |t: &crate::tenants::Tenant, h: &Held| {
             t.traced.then(|| h.union.total_ns().saturating_sub(h.busy_held_ns))
         };
-        let due = |t: &crate::tenants::Tenant| self.engines.get(&t.device).is_some_and(|e| e.time_slice_ns.is_some());
+        let due = |t: &crate::tenants::Tenant| {
+            self.engines.get(&t.device).is_some_and(|e| e.time_slice_ns.is_some())
+        };
         let mut builder = Builder::new(&schema::LEDGER)
             .put("device_id", all.iter().map(|(t, _)| Some(t.device)).collect::<UInt32Array>())
             .put("tenant_id", all.iter().map(|(t, _)| Some(t.id)).collect::<UInt32Array>())
@@ -275,7 +285,9 @@ impl Ledger {
             .put("resident_ns", ints(&|h| Some(h.union.total_ns())))
             .put(
                 "resident_share",
-                all.iter().map(|(t, h)| share(h.union.total_ns(), engine_held(&t.device))).collect::<Float64Array>(),
+                all.iter()
+                    .map(|(t, h)| share(h.union.total_ns(), engine_held(&t.device)))
+                    .collect::<Float64Array>(),
             )
             .put("idle_ns", all.iter().map(|(t, h)| idle(t, h)).collect::<Int64Array>())
             .put(
@@ -289,14 +301,8 @@ impl Ledger {
             .put("median_slice_ns", ints(&|h| median_ns(&h.lengths)))
             .put("p90_slice_ns", ints(&|h| quantile(h, 0.9)))
             .put("max_slice_ns", ints(&|h| h.lengths.iter().max().copied()))
-            .put(
-                "expired",
-                all.iter().map(|(t, h)| due(t).then_some(h.expired)).collect::<UInt64Array>(),
-            )
-            .put(
-                "yielded",
-                all.iter().map(|(t, h)| due(t).then_some(h.yielded)).collect::<UInt64Array>(),
-            );
+            .put("expired", all.iter().map(|(t, h)| due(t).then_some(h.expired)).collect::<UInt64Array>())
+            .put("yielded", all.iter().map(|(t, h)| due(t).then_some(h.yielded)).collect::<UInt64Array>());
         for (ending, column) in ENDINGS {
             let count = |h: &Held| (!h.inferred).then(|| h.endings.get(ending).copied().unwrap_or(0));
             builder = builder.put(column, counts(&count));
@@ -319,9 +325,8 @@ impl Ledger {
         let total = |e: &Engine| costs(e).iter().fold(0_i64, |sum, ns| sum.saturating_add(*ns));
         let known = |e: &Engine| !e.inferred;
         let count = |e: &Engine, kind: &str| e.kinds.get(kind).copied().unwrap_or(0);
-        let counts = |kind: &str| {
-            all.iter().map(|(_, e)| known(e).then(|| count(e, kind))).collect::<UInt64Array>()
-        };
+        let counts =
+            |kind: &str| all.iter().map(|(_, e)| known(e).then(|| count(e, kind))).collect::<UInt64Array>();
         Builder::new(&schema::ENGINE)
             .put("device_id", all.iter().map(|(id, _)| Some(*id)).collect::<UInt32Array>())
             .put("start_ns", ints(&|e| window(e).map(|w| w.0)))
@@ -449,7 +454,8 @@ mod tests {
     fn turns() -> (Vec<(u32, u32, u32, u64, i64, i64)>, i64) {
         let (mut rows, mut now) = (Vec::new(), 0);
         for turn in 0..24 {
-            let (pid, length) = if turn % 2 == 0 { (7, 2000) } else { (8, if turn % 6 == 5 { 300 } else { 2000 }) };
+            let (pid, length) =
+                if turn % 2 == 0 { (7, 2000) } else { (8, if turn % 6 == 5 { 300 } else { 2000 }) };
             rows.push((0, 0, pid, u64::from(pid), now, now + length));
             now += length + 40;
         }

@@ -474,10 +474,7 @@ impl Fold for Overlap {
                 against.count(w);
             }
         }
-        Ok(Output {
-            tenant_usage: self.tenant_usage()?,
-            overlaps: self.overlaps(watch)?,
-        })
+        Ok(Output { tenant_usage: self.tenant_usage()?, overlaps: self.overlaps(watch)? })
     }
 }
 

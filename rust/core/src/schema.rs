@@ -133,7 +133,8 @@ const NO_PID: &str = "the export holds no process id";
 const NO_GPU: &str = "the capture does not say";
 const NO_SLICE: &str = "no complete slice";
 const NO_RECORDS: &str = "no switch records";
-const NO_CALL: &str = "API calls were not read (load(tables=...) with api_calls), or none has its correlation id";
+const NO_CALL: &str =
+    "API calls were not read (load(tables=...) with api_calls), or none has its correlation id";
 
 const CAPTURE_ID: Column = col("capture", U32, "Index of the capture in the session.");
 const PID: Column =
@@ -560,12 +561,17 @@ pub const INFERRED_RESIDENCY: Table = Table {
 pub const LEDGER: Table = Table {
     name: "ledger",
     version: 1,
-    doc: "What the slices of each tenant add up to. On devices without observed slices, of the inferred ones.",
+    doc:
+        "What the slices of each tenant add up to. On devices without observed slices, of the inferred ones.",
     columns: &[
         DEVICE_ID,
         TENANT_ID,
         col("slices", U64, "Complete slices; those of contexts that were only created are left out."),
-        col("cut_slices", U64, "Slices that the recording or lost records cut: in resident_ns, not among the lengths."),
+        col(
+            "cut_slices",
+            U64,
+            "Slices that the recording or lost records cut: in resident_ns, not among the lengths.",
+        ),
         col("resident_ns", I64, "Its contexts held the engine, creation included."),
         opt("resident_share", F64, "nobody held the engine", "Of the time in which anybody did."),
         opt("idle_ns", I64, "its kernels were not traced", "Resident with none of its kernels in flight."),
@@ -575,15 +581,35 @@ pub const LEDGER: Table = Table {
         opt("median_slice_ns", I64, NO_SLICE, "Median."),
         opt("p90_slice_ns", I64, NO_SLICE, "Nine tenths are not longer."),
         opt("max_slice_ns", I64, NO_SLICE, "Longest."),
-        opt("expired", U64, "no time slice could be estimated", "Slices of at least 0.8 of the time slice that another tenant followed."),
-        opt("yielded", U64, "no time slice could be estimated", "Shorter ones that another tenant followed: it had no more work."),
+        opt(
+            "expired",
+            U64,
+            "no time slice could be estimated",
+            "Slices of at least 0.8 of the time slice that another tenant followed.",
+        ),
+        opt(
+            "yielded",
+            U64,
+            "no time slice could be estimated",
+            "Shorter ones that another tenant followed: it had no more work.",
+        ),
         opt("ended_wfi", U64, NO_RECORDS, "Ended when the engine had drained (wait for idle)."),
         opt("ended_gfxp", U64, NO_RECORDS, "Ended by graphics preemption."),
         opt("ended_ctap", U64, NO_RECORDS, "Ended between blocks (compute thread array preemption)."),
-        opt("ended_cilp", U64, NO_RECORDS, "Ended between instructions (compute instruction level preemption)."),
+        opt(
+            "ended_cilp",
+            U64,
+            NO_RECORDS,
+            "Ended between instructions (compute instruction level preemption).",
+        ),
         opt("ended_acknowledged", U64, NO_RECORDS, "Ended by an acknowledgement that does not say how."),
         opt("ended_reset", U64, NO_RECORDS, "Ended by a reset of the engine."),
-        opt("ended_unknown", U64, NO_RECORDS, "Ended without an acknowledgement record: release drivers write none."),
+        opt(
+            "ended_unknown",
+            U64,
+            NO_RECORDS,
+            "Ended without an acknowledgement record: release drivers write none.",
+        ),
         BASIS,
     ],
 };
@@ -884,7 +910,7 @@ pub const TIMELINE: Table = Table {
     columns: &[
         DEVICE_ID,
         opt("tenant_id", U32, "no tenant could be named", "Tenant."),
-        col("lane", Name, "`kernels`, `graphs`, `copies` or `residency`."),
+        col("lane", Name, "`kernels`, `graphs`, `copies`, `residency`, or `inferred residency`."),
         START,
         END,
         col(
@@ -998,7 +1024,10 @@ impl Builder {
             .collect();
         match DictionaryArray::try_new(keys, Arc::new(StringArray::from(words))) {
             Ok(array) => self.put(name, array),
-            Err(error) => Self { error: self.error.or(Some(Error::schema(&self.table.id(), error.to_string()))), ..self },
+            Err(error) => Self {
+                error: self.error.or(Some(Error::schema(&self.table.id(), error.to_string()))),
+                ..self
+            },
         }
     }
 

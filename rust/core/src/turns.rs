@@ -232,7 +232,8 @@ impl<'a> Engine<'a> {
             for switches in [least, near, near.saturating_add(1)] {
                 let switches = switches.clamp(least, most);
                 let off_ns = room_ns - whole(switches) - last_ns;
-                let off_ns = if alone && switches == 2 { (-off_ns - slice_ns).max(0.0) } else { off_ns.abs() };
+                let off_ns =
+                    if alone && switches == 2 { (-off_ns - slice_ns).max(0.0) } else { off_ns.abs() };
                 offer(Way { switches, cost_ns: off_ns + unseen(switches), last_ns });
             }
         }
@@ -309,9 +310,33 @@ fn fit(seen: &[Seen], tenants: usize, handover: Handover) -> Option<f64> {
 
 #[derive(Debug, Default)]
 struct Device {
-    /// Tenants in the order of their ids; `Seen.tenant` counts in it.
+    /// Tenants in the order of their ids, at the end in that of their turns; `Seen.tenant` counts in it.
     tenants: Vec<u32>,
     seen: Vec<Seen>,
+}
+
+impl Device {
+    /// Puts the tenants in the order of their turns, which is not that of their ids: after each comes the one that most
+    /// often shows signs after it.
+    fn take_turns(&mut self) {
+        let count = self.tenants.len();
+        let mut follows: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+        for (a, b) in self.seen.iter().zip(self.seen.iter().skip(1)).filter(|(a, b)| a.tenant != b.tenant) {
+            *follows.entry((a.tenant, b.tenant)).or_default() += 1;
+        }
+        let mut order: Vec<usize> = vec![0];
+        while let (Some(last), true) = (order.last().copied(), order.len() < count) {
+            let left = (0..count).filter(|tenant| !order.contains(tenant));
+            let often = |tenant: &usize| follows.get(&(last, *tenant)).copied().unwrap_or(0);
+            // Of equals the first: reversed, because the last of equals is the greatest.
+            order.extend(left.rev().max_by_key(often));
+        }
+        let places: BTreeMap<usize, usize> = order.iter().copied().zip(0..).collect();
+        for seen in &mut self.seen {
+            seen.tenant = places.get(&seen.tenant).copied().unwrap_or(seen.tenant);
+        }
+        self.tenants = order.iter().filter_map(|tenant| self.tenants.get(*tenant).copied()).collect();
+    }
 }
 
 /// The room: work in, `inferred_residency` out, for devices that are time-sliced and without records.
@@ -375,6 +400,7 @@ impl Fold for Turns {
         for (id, mut device) in self.devices {
             watch.progress("turns", self.done, 0)?;
             device.seen.sort_unstable();
+            device.take_turns();
             let handover = Handover::of(&device.seen);
             let tenants = device.tenants.len();
             let Some(slice_ns) = fit(&device.seen, tenants, handover) else { continue };

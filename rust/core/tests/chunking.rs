@@ -67,8 +67,14 @@ fn calls(kernels: &RecordBatch) -> RecordBatch {
     let rows: Vec<usize> = (0..k.rows()).filter(|row| row % 7 != 3).collect();
     let start = |row: usize| k.i64("start_ns").unwrap().value(row) - (row as i64 * 7) % 23 + 2;
     Builder::new(&schema::API_CALLS)
-        .put("capture", rows.iter().map(|r| Some(k.u32("capture").unwrap().value(*r))).collect::<UInt32Array>())
-        .put("pid", rows.iter().map(|r| k.u32("pid").unwrap().iter().nth(*r).unwrap()).collect::<UInt32Array>())
+        .put(
+            "capture",
+            rows.iter().map(|r| Some(k.u32("capture").unwrap().value(*r))).collect::<UInt32Array>(),
+        )
+        .put(
+            "pid",
+            rows.iter().map(|r| k.u32("pid").unwrap().iter().nth(*r).unwrap()).collect::<UInt32Array>(),
+        )
         .put("correlation_id", rows.iter().map(|r| Some(*r as u32)).collect::<UInt32Array>())
         .put("start_ns", rows.iter().map(|r| Some(start(*r))).collect::<Int64Array>())
         .put("end_ns", rows.iter().map(|r| Some(start(*r) + (*r as i64 * 5) % 9)).collect::<Int64Array>())
