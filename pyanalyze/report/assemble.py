@@ -158,6 +158,7 @@ def _device(session: Session, verdict: Verdict) -> m.Device:
         relations=_relations(session, usage, pairs, verdict),
         segments=parts,
         context_switches=switches,
+        ledger=_ledger(session, verdict.device_id),
         tenants=tenants,
         occupancy=occupancy,
         interference=interference,
@@ -339,6 +340,15 @@ def _context_switches(session: Session, device_id: int, span_ns: int) -> m.Conte
         endings=dict(endings.iter_rows()),
         dropped=int(lost),
     )
+
+
+def _ledger(session: Session, device_id: int) -> m.Ledger | None:
+    found = next((ledger for ledger in session.who_held() if ledger.device_id == device_id), None)
+    if found is None:
+        return None
+    own = {key: getattr(found, key) for key in m.Ledger.model_fields if key != "tenants"}
+    tenants = [m.HeldSlices(**{key: getattr(t, key) for key in m.HeldSlices.model_fields}) for t in found.tenants]
+    return m.Ledger(**own, tenants=tenants)
 
 
 def _median(values: pl.Series) -> int | None:

@@ -151,6 +151,9 @@ def draw(session: Session, report: Report) -> Mapping[str, alt.TopLevelMixin]:
             )
         if not session.residency.filter(here & pl.col("complete")).is_empty():
             drawn[chart_key("slices", number)] = charts.slice_lengths(session.residency, labels, device_id=number)
+        elif not (inferred := session.inferred_residency.filter(here)).is_empty():
+            turns = inferred.with_columns(complete=pl.lit(value=True))
+            drawn[chart_key("slices", number)] = charts.slice_lengths(turns, labels, device_id=number)
         if device.tenants:
             drawn[chart_key("usage", number)] = charts.usage(
                 session.tenant_usage, labels, device_id=number, window_ns=window[1] - window[0]
