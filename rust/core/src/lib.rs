@@ -11,6 +11,7 @@ pub mod perfetto;
 pub mod pipeline;
 pub mod placement;
 pub mod quality;
+mod replay;
 pub mod residency;
 pub mod samples;
 pub mod scheduler;

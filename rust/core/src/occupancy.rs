@@ -404,6 +404,11 @@ impl Recorded {
         Self { grid_blocks: None, ..self }
     }
 
+    /// Launched in clusters of several blocks.
+    pub(crate) fn clustered(&self) -> bool {
+        self.cluster_blocks > 1
+    }
+
     /// What fits of it; a launch that ran although by these limits it could not is not known well enough.
     pub(crate) fn fit(&self, limits: Option<&Limits>) -> std::result::Result<Fit, String> {
         let unknown = |name| Reason::LaunchUnknown(name).to_string();
