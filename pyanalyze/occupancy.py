@@ -275,8 +275,14 @@ def modelled(
     from pyanalyze.tables import to_frame
 
     chosen, made = model_tables(session, bins=bins, window=window, policies=policies, model=model)
-    names = ("sm_occupancy", "sm_warps", "kernel_occupancy", "kernel_placement")
-    return Occupancy(model, *(to_frame(made[name]) for name in names), chosen)
+    return Occupancy(
+        model,
+        over_time=to_frame(made["sm_occupancy"]),
+        per_sm=to_frame(made["sm_warps"]),
+        kernels=to_frame(made["kernel_occupancy"]),
+        placements=to_frame(made["kernel_placement"]),
+        policies=chosen,
+    )
 
 
 def model_tables(
@@ -448,7 +454,14 @@ def check_against_counters(session: Session, device_id: int, *, bins: int = 200)
     warps = _counter(session, device_id, _WARPS)
     if warps.height >= _FEWEST_BINS:
         table = table.with_columns(warps_counted=_over(warps, period, table))
-    return CounterCheck(table, inside, warps.height >= _FEWEST_BINS, _caveats(session, device_id, (start, end)))
+    caveats = _caveats(session, device_id, (start, end))
+    unexplained = float((table["sm_active_counted"] - table["sm_active_modelled"]).mean() or 0.0)  # type: ignore[arg-type]
+    if unexplained > COUNTER_TOLERANCE:
+        caveats += (
+            f"{unexplained:.0%} of SM time was counted as active and no traced kernel explains it: another process, "
+            "rendering, or work that CUPTI does not record",
+        )
+    return CounterCheck(table, inside, warps.height >= _FEWEST_BINS, caveats)
 
 
 def _counter(session: Session, device_id: int, names: tuple[str, ...]) -> pl.DataFrame:

@@ -901,8 +901,8 @@ def _occupancy(device: Device, kernels: pl.DataFrame | None) -> Section:
             Chart(
                 chart_key("sm_heatmap", device.device_id),
                 "Modelled warps by SM and time",
-                "Blocks replayed SM by SM as the block scheduler would place them, held to the recorded starts and ends "
-                "of the kernels. Hatched, because it is a model: which SM is which is not recorded.",
+                "Blocks replayed SM by SM as the block scheduler would place them, held to the recorded starts and "
+                "ends of the kernels. Hatched, because it is a model: which SM is which is not recorded.",
             )
         )
         if occupancy.limiters:

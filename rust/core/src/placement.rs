@@ -23,14 +23,14 @@
 //! tenant is not known; they are counted in [`Placed`].
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt32Array, UInt64Array};
 
 use crate::device::at;
 use crate::error::{Error, Result};
 use crate::fold::{Chunk, Fold};
-use crate::occupancy::{LaunchColumns, Limiter, Limits, Recorded, TenantMap};
+use crate::occupancy::{LaunchColumns, Limiter, Limits, NumberMap, Recorded, TenantMap};
 use crate::replay::{Forced, Machine, Meter, Standing};
 use crate::scheduler::{ps, Ask, Floor, Ps};
 use crate::schema::{Builder, Columns, KERNELS, KERNEL_PLACEMENT, RESIDENCY, SM_OCCUPANCY, SM_WARPS};
@@ -124,6 +124,8 @@ struct Tenant {
 #[derive(Debug, Default)]
 struct Device {
     since_ns: Option<i64>,
+    /// The bin in which the last change was.
+    cursor: usize,
     tenants: BTreeMap<u32, Tenant>,
 }
 
@@ -160,8 +162,8 @@ pub struct Placement {
     devices: BTreeMap<u32, Device>,
     stages: BTreeMap<u32, Stage>,
     ends: Ends,
-    fits: HashMap<(u32, Recorded), Option<Fits>>,
-    seats: HashMap<(u32, Option<u32>, u32, Option<u32>), Option<Seat>>,
+    fits: NumberMap<(u32, Recorded), Option<Fits>>,
+    seats: NumberMap<(u32, Option<u32>, u32, Option<u32>), Option<Seat>>,
     rows: Rows,
     unmodelled_kernels: u64,
     unmodelled_ns: i64,
@@ -178,6 +180,14 @@ struct Bins {
 impl Bins {
     /// Where bin `i` begins: edges are whole nanoseconds, the last is the end of the window.
     fn edge(&self, i: usize) -> i64 {
+        // Almost always 64 bits are enough, and many times as fast.
+        if let (Some(length), Ok(at), Ok(n)) =
+            (self.end_ns.checked_sub(self.start_ns), i64::try_from(i), i64::try_from(self.n))
+        {
+            if let Some(offset) = length.checked_mul(at) {
+                return self.start_ns.saturating_add(offset / n.max(1));
+            }
+        }
         let length = i128::from(self.end_ns) - i128::from(self.start_ns);
         let offset = length * i as i128 / (self.n as i128);
         i64::try_from(i128::from(self.start_ns) + offset).unwrap_or(self.end_ns)
@@ -197,22 +207,25 @@ impl Bins {
         bin
     }
 
-    /// Adds `value` for `[from, to)` to bins, in value times nanoseconds.
+    /// Calls `each` with every bin that `[from, to)` touches and the time in it; `cursor` is a bin not after `from`'s,
+    /// and left at the last.
     #[allow(clippy::cast_precision_loss)] // a bin is shorter than 2^53 ns (104 days)
-    fn add(&self, into: &mut [f64], from_ns: i64, to_ns: i64, value: f64) {
-        let (from, to) = (from_ns.max(self.start_ns), to_ns.min(self.end_ns));
-        if from >= to || value <= 0.0 {
+    fn each(&self, cursor: &mut usize, from_ns: i64, to_ns: i64, mut each: impl FnMut(usize, f64)) {
+        let (mut at, to) = (from_ns.max(self.start_ns), to_ns.min(self.end_ns));
+        if at >= to {
             return;
         }
-        let mut at = from;
-        let mut bin = self.bin_of(from);
-        while at < to && bin < self.n {
-            let until = self.edge(bin + 1).min(to);
-            if let Some(slot) = into.get_mut(bin) {
-                *slot += value * (until - at) as f64;
-            }
+        if self.edge(*cursor + 1) <= at {
+            *cursor = self.bin_of(at);
+        }
+        while at < to {
+            let end = self.edge(*cursor + 1);
+            let until = end.min(to);
+            each(*cursor, (until - at) as f64);
             at = until;
-            bin += 1;
+            if at < to {
+                *cursor += 1;
+            }
         }
     }
 }
@@ -507,6 +520,61 @@ impl Stage {
     }
 }
 
+/// A kernel whose tenant and occupancy are known.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    capture: u32,
+    pid: Option<u32>,
+    correlation: Option<u32>,
+    gpu: u32,
+    from: i64,
+    to: i64,
+    blocks: u64,
+    seat: Seat,
+    fit: Fits,
+}
+
+impl Entry {
+    /// Blocks that its SMs hold.
+    fn room(&self) -> u64 {
+        u64::from(self.fit.blocks) * u64::from(self.seat.sms)
+    }
+
+    fn replay(&self, stages: &mut BTreeMap<u32, Stage>, rows: &mut Rows) {
+        let Self { seat, fit, blocks, .. } = *self;
+        let Some(stage) = stages.get_mut(&self.gpu) else { return };
+        let kernel = Forced {
+            row: rows.start.len(),
+            start: ps(self.from),
+            end: ps(self.to),
+            blocks,
+            ask: fit.ask,
+            tenant: seat.member,
+            queue: seat.queue,
+            set: seat.set,
+        };
+        let replayed = stage.start(seat.crew, kernel);
+        // One block on each SM, or all that the device holds: as programs do that fetch their work themselves.
+        let persistent = blocks == u64::from(seat.sms) || blocks == self.room();
+        rows.capture.push(self.capture);
+        rows.pid.push(self.pid);
+        rows.correlation.push(self.correlation);
+        rows.device.push(self.gpu);
+        rows.tenant.push(seat.tenant);
+        rows.start.push(self.from);
+        rows.end.push(self.to);
+        rows.blocks.push(blocks);
+        rows.sms.push(None);
+        rows.waves.push(None);
+        rows.caveat.push(match () {
+            () if !replayed => Some("not resident"),
+            () if fit.clusters => Some("clusters"),
+            () if persistent => Some("persistent"),
+            () => None,
+        });
+    }
+}
+
 /// Rows of `kernel_placement`.
 #[derive(Debug, Default)]
 struct Rows {
@@ -525,6 +593,8 @@ struct Rows {
 
 /// The most bins of a window: a picture has no more columns, and a row stands for each tenant and bin.
 pub const MAX_BINS: usize = 1_000_000;
+/// Kernels that are handed to both models at once.
+const BATCH: usize = 1 << 16;
 /// The most values of `sm_warps`, for each of its two sums: 512 MiB.
 const MAX_CELLS: usize = 1 << 26;
 
@@ -591,8 +661,8 @@ impl Placement {
             devices: BTreeMap::new(),
             stages: BTreeMap::new(),
             ends: Ends::new(),
-            fits: HashMap::new(),
-            seats: HashMap::new(),
+            fits: NumberMap::default(),
+            seats: NumberMap::default(),
             rows: Rows::default(),
             unmodelled_kernels: 0,
             unmodelled_ns: 0,
@@ -679,15 +749,23 @@ impl Placement {
         }
         let total = asked.iter().fold((0.0, 0.0), |sum, (_, a)| (sum.0 + a[0], sum.1 + a[1]));
         let scale = (1.0 / f64::max(total.0, 1.0), 1.0 / f64::max(total.1, 1.0));
-        for (id, [warps, sms, low, high]) in asked {
-            let tenant = self.devices.get_mut(&device).and_then(|d| d.tenants.get_mut(&id));
-            if let Some(tenant) = tenant {
-                self.bins.add(&mut tenant.warps, since_ns, now_ns, warps * scale.0);
-                self.bins.add(&mut tenant.sm_active, since_ns, now_ns, sms * scale.1);
-                self.bins.add(&mut tenant.low, since_ns, now_ns, low);
-                self.bins.add(&mut tenant.high, since_ns, now_ns, high);
-            }
+        if asked.is_empty() {
+            return;
         }
+        let Some(state) = self.devices.get_mut(&device) else { return };
+        let mut cursor = state.cursor;
+        self.bins.each(&mut cursor, since_ns, now_ns, |bin, length| {
+            for (id, [warps, sms, low, high]) in &asked {
+                let Some(tenant) = state.tenants.get_mut(id) else { continue };
+                let series = [&mut tenant.warps, &mut tenant.sm_active, &mut tenant.low, &mut tenant.high];
+                for (series, value) in series.into_iter().zip([warps * scale.0, sms * scale.1, *low, *high]) {
+                    if let Some(sum) = series.get_mut(bin) {
+                        *sum += value * length;
+                    }
+                }
+            }
+        });
+        state.cursor = cursor;
     }
 
     /// Whether a tenant takes turns with others of its device.
@@ -897,6 +975,28 @@ impl Placement {
             .finish(n)
     }
 
+    /// A kernel, as the even model and the bounds see it.
+    fn count(&mut self, entry: &Entry) {
+        let Entry { gpu, from, to, blocks, seat, fit, .. } = *entry;
+        let warps = blocks.min(entry.room()) * u64::from(fit.warps);
+        let (sms, least) = (blocks.min(u64::from(seat.sms)), u64::from(fit.warps));
+        self.advance(from);
+        self.settle(gpu, from);
+        let n = self.bins.n;
+        let tenant = self.tenant(gpu, seat.tenant);
+        if !tenant.seen {
+            tenant.seen = true;
+            for series in [&mut tenant.warps, &mut tenant.sm_active, &mut tenant.low, &mut tenant.high] {
+                *series = vec![0.0; n];
+            }
+        }
+        tenant.load.kernels += 1;
+        tenant.load.warps += warps;
+        tenant.load.sms += sms;
+        tenant.load.least += least;
+        self.ends.push(Reverse((to, gpu, seat.tenant, End::Kernel { warps, sms, least })));
+    }
+
     /// Takes over what the replay says of kernels that have ended.
     fn collect(&mut self) {
         for crew in self.stages.values_mut().flat_map(|s| &mut s.crews) {
@@ -927,86 +1027,48 @@ impl Fold for Placement {
         let correlation = c.u32("correlation_id")?;
         let (start, end) = (c.i64("start_ns")?, c.i64("end_ns")?);
         let total = c.rows() as u64;
-        for row in 0..c.rows() {
-            if row % 16_384 == 0 {
-                watch.progress("placement", row as u64, total)?;
-            }
-            let (from, to, gpu) = (start.value(row), end.value(row), device.value(row));
-            if from >= self.bins.end_ns || to <= self.bins.start_ns || from >= to {
-                continue;
-            }
-            let (capture, pid) = (capture.value(row), at(pid, row));
-            let context = at(green, row).or_else(|| at(context, row));
-            let who = (capture, pid, gpu, context);
-            let seat = if let Some(seat) = self.seats.get(&who) {
-                *seat
-            } else {
-                let tenant = self.tenants.get(&(capture, pid, gpu)).copied();
-                let seat = tenant.and_then(|tenant| self.seat(gpu, tenant, context));
-                self.seats.insert(who, seat);
-                seat
-            };
-            let launch = launches.read(row);
-            let fit = seat.and_then(|_| self.fit(gpu, launch));
-            let (Some(seat), Some(fit), Some(grid)) = (seat, fit, launch.grid_blocks) else {
-                self.unmodelled_kernels += 1;
-                self.unmodelled_ns = self.unmodelled_ns.saturating_add(to.saturating_sub(from));
-                continue;
-            };
-            let room = u64::from(fit.blocks) * u64::from(seat.sms);
-            let warps = grid.min(room) * u64::from(fit.warps);
-            let (sms, least) = (grid.min(u64::from(seat.sms)), u64::from(fit.warps));
-            self.advance(from);
-            self.settle(gpu, from);
-            let n = self.bins.n;
-            let tenant = self.tenant(gpu, seat.tenant);
-            if !tenant.seen {
-                tenant.seen = true;
-                for series in [&mut tenant.warps, &mut tenant.sm_active, &mut tenant.low, &mut tenant.high] {
-                    *series = vec![0.0; n];
+        let mut batch: Vec<Entry> = Vec::new();
+        for first in (0..c.rows()).step_by(BATCH) {
+            watch.progress("placement", first as u64, total)?;
+            batch.clear();
+            for row in first..(first + BATCH).min(c.rows()) {
+                let (from, to, gpu) = (start.value(row), end.value(row), device.value(row));
+                if from >= self.bins.end_ns || to <= self.bins.start_ns || from >= to {
+                    continue;
                 }
+                let (capture, pid) = (capture.value(row), at(pid, row));
+                let context = at(green, row).or_else(|| at(context, row));
+                let who = (capture, pid, gpu, context);
+                let seat = if let Some(seat) = self.seats.get(&who) {
+                    *seat
+                } else {
+                    let tenant = self.tenants.get(&(capture, pid, gpu)).copied();
+                    let seat = tenant.and_then(|tenant| self.seat(gpu, tenant, context));
+                    self.seats.insert(who, seat);
+                    seat
+                };
+                let launch = launches.read(row);
+                let fit = seat.and_then(|_| self.fit(gpu, launch));
+                let (Some(seat), Some(fit), Some(blocks)) = (seat, fit, launch.grid_blocks) else {
+                    self.unmodelled_kernels += 1;
+                    self.unmodelled_ns = self.unmodelled_ns.saturating_add(to.saturating_sub(from));
+                    continue;
+                };
+                let correlation = at(correlation, row);
+                batch.push(Entry { capture, pid, correlation, gpu, from, to, blocks, seat, fit });
             }
-            tenant.load.kernels += 1;
-            tenant.load.warps += warps;
-            tenant.load.sms += sms;
-            tenant.load.least += least;
-            self.ends.push(Reverse((to, gpu, seat.tenant, End::Kernel { warps, sms, least })));
-            if self.model == Model::Even {
-                continue;
-            }
-            let Some(stage) = self.stages.get_mut(&gpu) else { continue };
-            let kernel = Forced {
-                row: self.rows.start.len(),
-                start: ps(from),
-                end: ps(to),
-                blocks: grid,
-                ask: fit.ask,
-                tenant: seat.member,
-                queue: seat.queue,
-                set: seat.set,
-            };
-            let replayed = stage.start(seat.crew, kernel);
-            // One block on each SM, or all that the device holds: as programs do that fetch their work themselves.
-            let persistent = grid == u64::from(seat.sms) || grid == room;
-            let rows = &mut self.rows;
-            rows.capture.push(capture);
-            rows.pid.push(pid);
-            rows.correlation.push(at(correlation, row));
-            rows.device.push(gpu);
-            rows.tenant.push(seat.tenant);
-            rows.start.push(from);
-            rows.end.push(to);
-            rows.blocks.push(grid);
-            rows.sms.push(None);
-            rows.waves.push(None);
-            rows.caveat.push(match () {
-                () if !replayed => Some("not resident"),
-                () if fit.clusters => Some("clusters"),
-                () if persistent => Some("persistent"),
-                () => None,
+            // The two models share nothing but what they read.
+            let (mut stages, mut rows) = (std::mem::take(&mut self.stages), std::mem::take(&mut self.rows));
+            std::thread::scope(|scope| {
+                if self.model == Model::Replay {
+                    let (stages, rows, batch) = (&mut stages, &mut rows, &batch);
+                    scope.spawn(move || batch.iter().for_each(|entry| entry.replay(stages, rows)));
+                }
+                batch.iter().for_each(|entry| self.count(entry));
             });
+            (self.stages, self.rows) = (stages, rows);
+            self.collect();
         }
-        self.collect();
         watch.progress("placement", total, total)
     }
 

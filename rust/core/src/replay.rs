@@ -12,8 +12,9 @@
 //!   queues are served by age of that kernel.
 //! - All blocks of a kernel take equally long: as long as makes the last one end when the kernel did, given the room
 //!   that kernels with known ends leave it. A kernel's last blocks are held to its observed end.
-//! - A start is a fact. Where the model has no room at it, blocks of the kernels before must have ended earlier than
-//!   equal blocks would: they are thinned out evenly until their kernels' ends, and those kernels marked uneven.
+//! - A start is a fact. Where by the model blocks of the kernels before it in its queue have not been placed, they
+//!   have been; where it has no room, the blocks that would end next end one by one around their time. Kernels whose
+//!   blocks cannot be equal because of that are marked uneven.
 //!
 //! Cost follows kernels and waves: blocks placed together are one cohort, equal waves are taken in one step, and every
 //! step is a sweep over the SMs.
@@ -24,7 +25,13 @@ use std::collections::BinaryHeap;
 use crate::scheduler::{Ask, Floor, Ps};
 
 /// Into how many parts the blocks of a kernel are cut that must have ended one by one.
-const THINNED: i64 = 8;
+const THINNED: usize = 8;
+/// Times of kernels are no more exact than this.
+const NOISE: Ps = 1_000_000;
+/// Cohorts of a kernel that may end at times of their own before further ones are joined to them.
+const PHASES: u32 = 8;
+/// Blocks of a kernel take equally long to one part in this many.
+const INEXACT: Ps = 50;
 
 /// A kernel to replay.
 #[derive(Debug, Clone)]
@@ -84,6 +91,8 @@ struct Live {
     kernel: Forced,
     unplaced: u64,
     in_flight: u64,
+    /// Its cohorts on the SMs.
+    cohorts: u32,
     /// Time of a block.
     block: Ps,
     /// Blocks at once, as first placed or, where it found room later, at most.
@@ -99,6 +108,8 @@ struct Cohort {
     count: u64,
     end: Ps,
     on: Vec<i32>,
+    /// Has been cut into parts.
+    cut: bool,
 }
 
 /// SMs whose tenants may be on them together.
@@ -122,6 +133,8 @@ pub(crate) struct Machine {
     since: Ps,
     blocked: Vec<u32>,
     done: Vec<Reached>,
+    /// Buffers of kernels that have ended.
+    spare: Vec<Vec<i32>>,
 }
 
 impl Machine {
@@ -142,6 +155,7 @@ impl Machine {
             since: Ps::MIN,
             blocked: Vec::new(),
             done: Vec::new(),
+            spare: Vec::new(),
         }
     }
 
@@ -212,29 +226,25 @@ impl Machine {
         let now = kernel.start;
         self.advance(now, meter);
         self.settle(now, meter);
-        // A kernel begins when all blocks of those before it in its queue have been placed.
-        let before: Vec<usize> = self
-            .waiting
-            .iter()
-            .copied()
-            .filter(|id| self.live(*id).is_some_and(|l| l.kernel.queue == kernel.queue))
-            .collect();
-        for id in before {
-            self.thin(id, now);
-        }
-        if self.room(&kernel) == 0 {
-            for id in self.flying.clone() {
-                self.thin(id, now);
+        // A kernel begins when all blocks of those before it in its queue have been placed, and there is room.
+        if self.before(&kernel).next().is_some() || self.room(&kernel) == 0 {
+            self.hasten(now, meter);
+            let before: Vec<usize> = self.before(&kernel).collect();
+            for id in before {
+                self.placed_all(id, now);
             }
-            self.advance(now, meter);
+            while self.room(&kernel) == 0 && self.thin_next(now) {
+                self.advance(now, meter);
+            }
         }
         let room = self.room(&kernel);
         let placed = room.min(kernel.blocks);
         let block = self.block_time(&kernel, placed);
-        let n = self.floor.sms();
         let (unplaced, end) = (kernel.blocks, kernel.end);
+        let mut reached = self.spare.pop().unwrap_or_else(|| vec![0; self.warps.len()]);
+        reached.fill(0);
         let live =
-            Live { kernel, unplaced, in_flight: 0, block, most: 0, reached: vec![0; n], uneven: false };
+            Live { kernel, unplaced, in_flight: 0, cohorts: 0, block, most: 0, reached, uneven: false };
         let id = match self.idle_lives.pop() {
             Some(id) => id,
             None => {
@@ -330,6 +340,7 @@ impl Machine {
         self.floor.take(&live.kernel.ask, &cohort.on);
         live.unplaced -= count.min(live.unplaced);
         live.in_flight += count;
+        live.cohorts += 1;
         live.most = live.most.max(live.in_flight);
         for (reached, on) in live.reached.iter_mut().zip(&cohort.on) {
             *reached |= *on;
@@ -337,10 +348,39 @@ impl Machine {
         let last = live.unplaced == 0;
         cohort.live = id;
         cohort.count = count;
+        cohort.cut = false;
         cohort.end = if last { live.kernel.end } else { now.saturating_add(live.block).min(live.kernel.end) };
-        self.events.push(Reverse((cohort.end, slot)));
+        let (end, crowded) = (cohort.end, live.cohorts > PHASES && !last);
         let (warps, tenant) = (live.kernel.ask.warps, live.kernel.tenant);
         stand(&mut self.warps, self.tenants.get_mut(tenant), &cohort.on, count, warps);
+        if !(crowded && self.merge(slot, id, end)) {
+            self.events.push(Reverse((end, slot)));
+        }
+    }
+
+    /// A kernel whose waves are out of step in many ways would cost an event for each: its new blocks end with those
+    /// whose end is nearest to theirs.
+    fn merge(&mut self, slot: usize, id: usize, end: Ps) -> bool {
+        let own = self.cohorts.iter().enumerate().filter(|(at, c)| *at != slot && c.live == id);
+        let Some(into) = own.min_by_key(|(_, c)| (c.end - end).abs()).map(|(at, _)| at) else { return false };
+        let Some(cohort) = self.cohorts.get_mut(slot) else { return false };
+        let on = std::mem::take(&mut cohort.on);
+        let count = cohort.count;
+        cohort.live = usize::MAX;
+        if let Some(target) = self.cohorts.get_mut(into) {
+            target.count += count;
+            for (there, more) in target.on.iter_mut().zip(&on) {
+                *there += more;
+            }
+        }
+        if let Some(cohort) = self.cohorts.get_mut(slot) {
+            cohort.on = on;
+        }
+        self.idle_cohorts.push(slot);
+        if let Some(Some(live)) = self.lives.get_mut(id) {
+            live.cohorts -= 1;
+        }
+        true
     }
 
     /// One block of a kernel that must have begun although nothing has room.
@@ -361,6 +401,7 @@ impl Machine {
         let Some(Some(live)) = self.lives.get_mut(cohort.live) else { return };
         self.floor.give(&live.kernel.ask, &cohort.on);
         live.in_flight -= cohort.count.min(live.in_flight);
+        live.cohorts -= 1;
         let (warps, tenant) = (live.kernel.ask.warps, live.kernel.tenant);
         unstand(&mut self.warps, self.tenants.get_mut(tenant), &cohort.on, cohort.count, warps);
         let id = cohort.live;
@@ -381,6 +422,7 @@ impl Machine {
             waves: live.kernel.blocks as f64 / live.most.max(1) as f64,
             uneven: live.uneven || live.unplaced > 0,
         });
+        self.spare.push(live.reached);
         self.idle_lives.push(id);
         self.waiting.retain(|w| *w != id);
         self.flying.retain(|w| *w != id);
@@ -453,56 +495,95 @@ impl Machine {
         }
     }
 
-    /// This kernel's blocks end one by one from now to its end, and none are left to be placed.
-    fn thin(&mut self, id: usize, now: Ps) {
+    /// Kernels of the same queue that have blocks to place.
+    fn before<'a>(&'a self, kernel: &Forced) -> impl Iterator<Item = usize> + 'a {
+        let queue = kernel.queue;
+        self.waiting.iter().copied().filter(move |id| self.live(*id).is_some_and(|l| l.kernel.queue == queue))
+    }
+
+    /// Something begins now that by the model cannot before others end. If they would within what times are exact to,
+    /// they end now.
+    fn hasten(&mut self, now: Ps, meter: &mut dyn Meter) {
+        for slot in 0..self.cohorts.len() {
+            let Some(cohort) = self.cohorts.get_mut(slot) else { continue };
+            let Some(Some(live)) = self.lives.get(cohort.live) else { continue };
+            if cohort.end > now && cohort.end - now <= (live.block / INEXACT).max(NOISE) {
+                cohort.end = now;
+                self.events.push(Reverse((now, slot)));
+            }
+        }
+        self.advance(now, meter);
+    }
+
+    /// All blocks of this kernel have been placed, although by the model they have not: those that are on the SMs now
+    /// are its last, and the newest of them end with it.
+    fn placed_all(&mut self, id: usize, now: Ps) {
         let Some(Some(live)) = self.lives.get_mut(id) else { return };
         let end = live.kernel.end;
-        if live.uneven && live.unplaced == 0 || end <= now {
-            return;
-        }
         live.uneven = true;
         live.unplaced = 0;
+        let idle = live.in_flight == 0;
         self.waiting.retain(|w| *w != id);
-        let own: Vec<usize> = (0..self.cohorts.len())
-            .filter(|slot| self.cohorts.get(*slot).is_some_and(|c| c.live == id))
-            .collect();
-        let mut part = 0_i64;
-        for slot in own {
-            let Some(cohort) = self.cohorts.get_mut(slot) else { continue };
-            let on = std::mem::take(&mut cohort.on);
-            let total = cohort.count;
-            // Cut by SM and block: every n-th block of the cohort goes to the n-th part.
-            let mut parts: Vec<(u64, Vec<i32>)> = (0..THINNED).map(|_| (0, vec![0; on.len()])).collect();
-            for (sm, blocks) in on.iter().enumerate() {
-                for _ in 0..*blocks {
-                    let index = usize::try_from(part % THINNED).unwrap_or(0);
-                    part += 5;
-                    if let Some((count, there)) = parts.get_mut(index) {
-                        *count += 1;
-                        if let Some(n) = there.get_mut(sm) {
-                            *n += 1;
-                        }
+        if idle {
+            self.end(id);
+            return;
+        }
+        let own = |c: &&mut Cohort| c.live == id;
+        let newest = self.cohorts.iter_mut().filter(own).map(|c| c.end).max().unwrap_or(end);
+        for (slot, cohort) in self.cohorts.iter_mut().enumerate().filter(|(_, c)| c.live == id) {
+            cohort.end = cohort.end.saturating_add(end - newest).clamp(now, end);
+            self.events.push(Reverse((cohort.end, slot)));
+        }
+    }
+
+    /// There must be room now: the blocks that would end next end one by one from now on, later ones as much after
+    /// their time as the first are before it. False when there are none left.
+    fn thin_next(&mut self, now: Ps) -> bool {
+        let uncut = |c: &&(usize, &Cohort)| c.1.live != usize::MAX && c.1.end > now && !c.1.cut;
+        let next =
+            self.cohorts.iter().enumerate().filter(|c| uncut(&c)).min_by_key(|(slot, c)| (c.end, *slot));
+        let Some(slot) = next.map(|n| n.0) else { return false };
+        let Some(cohort) = self.cohorts.get_mut(slot) else { return false };
+        let (id, total, end) = (cohort.live, cohort.count, cohort.end);
+        let Some(Some(live)) = self.lives.get_mut(id) else { return false };
+        live.uneven = true;
+        live.cohorts += u32::try_from(total.min(THINNED as u64)).unwrap_or(1).saturating_sub(1);
+        // While blocks wait to take these places the kernel goes on as it is: one part makes room.
+        let last = end.saturating_add(end - now).min(live.kernel.end).max(end);
+        let on = std::mem::take(&mut cohort.on);
+        // Every n-th block goes to the n-th part.
+        let mut parts: Vec<(u64, Vec<i32>)> = (0..THINNED).map(|_| (0, vec![0; on.len()])).collect();
+        let mut part = 0_usize;
+        for (sm, blocks) in on.iter().enumerate() {
+            for _ in 0..*blocks {
+                if let Some((count, there)) = parts.get_mut(part) {
+                    *count += 1;
+                    if let Some(n) = there.get_mut(sm) {
+                        *n += 1;
                     }
                 }
-            }
-            let mut first = Some(slot);
-            for (index, (count, there)) in (1_i64..).zip(parts) {
-                // The first part ends now, the last at the end of the kernel.
-                let when = now + (end - now) / (THINNED - 1) * (index - 1);
-                let when = if index == THINNED || total == 1 { end } else { when };
-                if count == 0 && first.is_none() {
-                    continue;
-                }
-                let target = first.take().or_else(|| self.idle_cohorts.pop()).unwrap_or_else(|| {
-                    self.cohorts.push(Cohort::default());
-                    self.cohorts.len() - 1
-                });
-                if let Some(cohort) = self.cohorts.get_mut(target) {
-                    *cohort = Cohort { live: id, count, end: when, on: there };
-                    self.events.push(Reverse((when, target)));
-                }
+                part = (part + 1) % THINNED;
             }
         }
+        let mut first = Some(slot);
+        let steps =
+            Ps::try_from(THINNED.min(usize::try_from(total).unwrap_or(THINNED)).max(2) - 1).unwrap_or(1);
+        for (index, (count, there)) in (0_i64..).zip(parts) {
+            if count == 0 {
+                continue;
+            }
+            let when = if total == 1 { end } else { now + (last - now) / steps * index };
+            let when = if index == steps { last } else { when };
+            let target = first.take().or_else(|| self.idle_cohorts.pop()).unwrap_or_else(|| {
+                self.cohorts.push(Cohort::default());
+                self.cohorts.len() - 1
+            });
+            if let Some(cohort) = self.cohorts.get_mut(target) {
+                *cohort = Cohort { live: id, count, end: when, on: there, cut: true };
+                self.events.push(Reverse((when, target)));
+            }
+        }
+        true
     }
 }
 
