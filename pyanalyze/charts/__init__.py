@@ -2,6 +2,7 @@
 
 from pyanalyze.charts.occupancy import counters, limiters, occupancy, sm_heatmap
 from pyanalyze.charts.slices import slice_lengths
+from pyanalyze.charts.split import time_split
 from pyanalyze.charts.style import MAX_MARKS, tenant_colors
 from pyanalyze.charts.timeline import timeline
 from pyanalyze.charts.usage import usage
@@ -14,6 +15,7 @@ __all__ = [
     "slice_lengths",
     "sm_heatmap",
     "tenant_colors",
+    "time_split",
     "timeline",
     "usage",
 ]
