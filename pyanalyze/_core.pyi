@@ -62,9 +62,18 @@ def reconstruct(session: Mapping[str, Any], progress: _Progress = None) -> _Tabl
     """Who held the GPU: residency, switches, tenants, charged time, overlaps, facts; quality of all steps."""
 
 def occupancy(
-    session: Mapping[str, Any], policies: Sequence[tuple[int, str]], bins: int, progress: _Progress = None
+    session: Mapping[str, Any],
+    policies: Sequence[tuple[int, str]],
+    bins: int,
+    progress: _Progress = None,
+    *,
+    sms: Sequence[tuple[int, int | None, int | list[int]]] | None = None,
+    groups: Sequence[tuple[int, int]] | None = None,
+    held_by: Sequence[tuple[int, int]] | None = None,
+    window: tuple[int, int] | None = None,
+    model: str = "replay",
 ) -> _Tables:
-    """How full the SMs were: `kernel_occupancy` and the modelled `sm_occupancy`, given (device, policy)."""
+    """How full the SMs were: `kernel_occupancy`, and by a model `sm_occupancy`, `sm_warps`, `kernel_placement`."""
 
 def infer_residency(
     session: Mapping[str, Any], policies: Sequence[tuple[int, str]], progress: _Progress = None

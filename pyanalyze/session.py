@@ -22,17 +22,20 @@ if TYPE_CHECKING:
     from pyanalyze.gate import Checked, Limits
     from pyanalyze.ledger import Ledger
     from pyanalyze.loading import Failure
+    from pyanalyze.occupancy import CounterCheck, Occupancy, PlacementPolicy
     from pyanalyze.report.model import Report
     from pyanalyze.times import Moment
 
 
 #: Tables that are made at first use, by the property that makes them.
-_DERIVED = {
+DERIVED = {
     "engine": "_added_up",
     "inferred_residency": "_inferred",
     "kernel_occupancy": "_modelled",
+    "kernel_placement": "_modelled",
     "ledger": "_added_up",
     "sm_occupancy": "_modelled",
+    "sm_warps": "_modelled",
 }
 
 
@@ -86,6 +89,7 @@ class Session:
     selection: Selection = field(default_factory=Selection)
     detail: bool = False
     _frames: dict[str, pl.DataFrame] = field(default_factory=dict, init=False, compare=False)
+    _checks: dict[int, CounterCheck | None] = field(default_factory=dict, init=False, compare=False)
 
     capture = _Frame()
     sources = _Frame()
@@ -115,6 +119,8 @@ class Session:
     fact_examples = _Frame()
     kernel_occupancy = _Frame()
     sm_occupancy = _Frame()
+    sm_warps = _Frame()
+    kernel_placement = _Frame()
 
     def table(self, name: str) -> _core.Table:
         """Return a table as an Arrow stream (``__arrow_c_stream__``), for other libraries.
@@ -136,8 +142,8 @@ class Session:
         'kernels@1'
         """
         found = self.tables.get(name)
-        if found is None and name in _DERIVED:
-            found = getattr(self, _DERIVED[name])[name]
+        if found is None and name in DERIVED:
+            found = getattr(self, DERIVED[name])[name]
         if found is None:
             raise UsageError(
                 f"the session holds no table {name}; it holds {', '.join(sorted(self.tables))}. "
@@ -217,17 +223,17 @@ class Session:
     @cached_property
     def _modelled(self) -> dict[str, _core.Table]:
         """Tables that need a verdict: which tenants may share SMs is its business."""
-        from pyanalyze import _core
+        from pyanalyze.occupancy import model_tables
 
-        policies = [(v.device_id, placement_policy(v)) for v in self.classify()]
-        return _core.occupancy(dict(self.tables), policies, 200, None)
+        return model_tables(self, bins=200, window=None, policies=None, model="replay")[1]
 
     @cached_property
     def _inferred(self) -> dict[str, _core.Table]:
         """Residency without switch records: only a verdict says whether tenants take turns at all."""
         from pyanalyze import _core
+        from pyanalyze.occupancy import placement_policy
 
-        policies = [(v.device_id, placement_policy(v)) for v in self.classify()]
+        policies = [(v.device_id, placement_policy(self, v).sharing) for v in self.classify()]
         return _core.infer_residency(dict(self.tables), policies, None)
 
     @cached_property
@@ -514,6 +520,78 @@ class Session:
             self._frames[key] = to_frame(_core.whatif(dict(self.tables), slice_ns, gap_ns, None)["whatif"])
         return self._frames[key]
 
+    def occupancy(
+        self,
+        *,
+        bins: int = 200,
+        window: tuple[int, int] | None = None,
+        policies: Mapping[int, PlacementPolicy] | None = None,
+        model: Literal["replay", "even"] = "replay",
+    ) -> Occupancy:
+        """Model how full each SM was, over time.
+
+        Parameters
+        ----------
+        bins
+            Equal time bins of the window.
+        window
+            Start and end on the session clock, in nanoseconds; by default first to last activity.
+        policies
+            By device, who may be on which SMs; by default what the verdicts imply
+            (:func:`pyanalyze.occupancy.placement_policy`).
+        model
+            ``replay``: blocks placed as the block scheduler would. ``even``: the warps of each tenant spread evenly
+            over the SMs it may use, each kernel at its most for the whole of its time.
+
+        Returns
+        -------
+        pyanalyze.occupancy.Occupancy
+            Frames by tenant and time, by SM and time, by launch configuration, by kernel. All of it is modelled.
+
+        Raises
+        ------
+        pyanalyze.exceptions.UsageError
+            If there is no such model, the window is empty, or there are too many bins.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> occupancy = pyanalyze.load(capture).occupancy(bins=20)
+        >>> occupancy.per_sm.height == 20 * 108
+        True
+        """
+        from pyanalyze.occupancy import modelled
+
+        return modelled(self, bins=bins, window=window, policies=policies, model=model)
+
+    def check_occupancy(self, device_id: int) -> CounterCheck | None:
+        """Compare the modelled occupancy of a device with its hardware counters.
+
+        Parameters
+        ----------
+        device_id
+            The device.
+
+        Returns
+        -------
+        pyanalyze.occupancy.CounterCheck or None
+            None where the capture has no GPU metrics of the device; see
+            :func:`pyanalyze.occupancy.check_against_counters`.
+
+        Examples
+        --------
+        >>> from pathlib import Path
+        >>> import pyanalyze
+        >>> check = pyanalyze.load(Path(capture).with_name("exclusive.sqlite")).check_occupancy(0)
+        >>> check.agrees, round(check.difference("warps"), 2)
+        (True, 0.01)
+        """
+        from pyanalyze.occupancy import check_against_counters
+
+        if device_id not in self._checks:
+            self._checks[device_id] = check_against_counters(self, device_id)
+        return self._checks[device_id]
+
     @property
     def span_ns(self) -> tuple[int, int]:
         """First and last time of GPU activity on the session clock, in nanoseconds."""
@@ -641,29 +719,6 @@ class Session:
         from html import escape
 
         return f"<pre>{escape(str(self))}</pre>" + "".join(v._repr_html_() for v in self.classify())
-
-
-def placement_policy(verdict: Verdict) -> str:
-    """Say what a verdict implies for placement: may tenants be on the SMs at once?
-
-    Parameters
-    ----------
-    verdict
-        Verdict of the device.
-
-    Returns
-    -------
-    str
-        `time-sliced`: only the resident tenant; `shared`: all at once on the same SMs. Undetermined devices are
-        treated as shared, which counts every recorded interval.
-
-    Examples
-    --------
-    >>> import pyanalyze
-    >>> placement_policy(pyanalyze.load(capture).classify()[0])
-    'time-sliced'
-    """
-    return "time-sliced" if verdict.mode in ("time-slicing", "mig+time-slicing", "vgpu-time-sliced") else "shared"
 
 
 def _visible_sms(contexts: pl.DataFrame) -> tuple[int, ...]:

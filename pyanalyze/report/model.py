@@ -459,7 +459,15 @@ class CounterCheck(_Part):
     warps: Number = Field(description="Mean warps over warp slots by counter; sampled.")
     n: int = Field(ge=0, description="Samples.")
     agrees: bool | None = Field(description="Model and counter agree within the model's tolerance.")
-    detail: Text = Field(description="Which counters, and the largest difference.")
+    detail: Text = Field(description="What was compared, how far apart, and what only one of them sees.")
+    bins: int = Field(ge=0, description="Time bins over which model and counters were compared.")
+    sm_active_difference: float = Field(description="Mean modelled less mean counted, fraction of the SMs.")
+    warps_difference: float | None = Field(description="The same of warps, fraction of the slots; null: not counted.")
+    sm_active_by_bin: float = Field(description="Mean over bins of how far apart they are, fraction of the SMs.")
+    warps_by_bin: float | None = Field(description="The same of warps, fraction of the slots; null: not counted.")
+    warps_factor: float | None = Field(
+        description="Counted over modelled warps: a calibration, not applied to anything in this report."
+    )
 
 
 class Occupancy(_Part):

@@ -177,7 +177,7 @@ def chart_key(name: str, device_id: int) -> str:
     Parameters
     ----------
     name
-        ``timeline``, ``slices``, ``usage``, ``occupancy`` or ``limiters``.
+        ``timeline``, ``slices``, ``usage``, ``counters``, ``occupancy``, ``sm_heatmap`` or ``limiters``.
     device_id
         The device entry it belongs to.
 
@@ -1029,7 +1029,26 @@ def _occupancy(device: Device, kernels: pl.DataFrame | None) -> Section:
         ]
         if check is not None:
             facts.append(Fact("SMs active by counter", fmt.percent(check.sm_active), f"n = {check.n}", "sampled"))
+            if check.warps is not None:
+                facts.append(Fact("Warp slots by counter", fmt.percent(check.warps), f"n = {check.n}", "sampled"))
         blocks.append(Facts(tuple(facts)))
+        if check is None:
+            text = "No counter samples to check the model against. " + _optional_why(device, "gpu_metrics")
+            blocks.append(Para(text.strip(), "muted"))
+        else:
+            if check.agrees is False:
+                text = "The counters saw another occupancy than the model: " + visible(check.detail, _LONG)
+                blocks.append(Note("Model and counters disagree", text, "warning"))
+            else:
+                blocks.append(Para(f"Against counters: {visible(check.detail, _LONG)}"))
+            blocks.append(
+                Chart(
+                    chart_key("counters", device.device_id),
+                    "Occupancy of the device, modelled and by hardware counter",
+                    "Over the same time bins. Counters have no process: with several tenants only the sum is "
+                    "comparable.",
+                )
+            )
         blocks.append(
             Chart(
                 chart_key("occupancy", device.device_id),
@@ -1038,11 +1057,14 @@ def _occupancy(device: Device, kernels: pl.DataFrame | None) -> Section:
                 "launch configurations: no supported interface measures this per SM.",
             )
         )
-        if check is None:
-            text = "No counter samples to check the model against. " + _optional_why(device, "gpu_metrics")
-            blocks.append(Para(text.strip(), "muted"))
-        else:
-            blocks.append(Para(f"Against counters: {visible(check.detail, _LONG)}"))
+        blocks.append(
+            Chart(
+                chart_key("sm_heatmap", device.device_id),
+                "Modelled warps by SM and time",
+                "Blocks replayed SM by SM as the block scheduler would place them, held to the recorded starts and "
+                "ends of the kernels. Hatched, because it is a model: which SM is which is not recorded.",
+            )
+        )
         if occupancy.limiters:
             rows = tuple(
                 (Cell(visible(k, 24)), Cell(fmt.percent(v)))

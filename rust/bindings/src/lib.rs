@@ -13,7 +13,7 @@ mod table;
 use std::path::PathBuf;
 
 use pyanalyze_core::fold::Tables;
-use pyanalyze_core::placement::{PlacementPolicy, Sharing};
+use pyanalyze_core::placement::{Model, PlacementPolicy, Sharing, SmSet};
 use pyanalyze_core::quality::Quality;
 use pyanalyze_core::whatif::TimeSlicing;
 use pyanalyze_core::{nsys, perfetto, pipeline, quality, samples, schema, timeline as lanes};
@@ -99,6 +99,13 @@ fn place_samples(
     to_python(py, placed)
 }
 
+/// SMs that a tenant may use: how many, or which.
+#[derive(FromPyObject)]
+enum Sms {
+    Count(u32),
+    These(Vec<u32>),
+}
+
 /// The policy of these devices, by the names that `pyanalyze.session.placement_policy` gives.
 fn policy_of(policies: Vec<(u32, String)>) -> PyResult<PlacementPolicy> {
     let mut policy = PlacementPolicy::default();
@@ -118,20 +125,45 @@ fn policy_of(policies: Vec<(u32, String)>) -> PyResult<PlacementPolicy> {
     Ok(policy)
 }
 
-/// How full the SMs were, given per device how its tenants share them.
+/// How full the SMs were, given per device how its tenants share them; `sms` has (tenant, context or None, SMs),
+/// `groups` (tenant, group), `held_by` (tenant, tenant whose residency counts).
 #[pyfunction]
-#[pyo3(signature = (session, policies, bins, progress=None))]
+#[pyo3(signature = (session, policies, bins, progress=None, *, sms=None, groups=None, held_by=None, window=None, model="replay"))]
+#[allow(clippy::too_many_arguments)]
 fn occupancy(
     py: Python<'_>,
     session: &Bound<'_, PyDict>,
     policies: Vec<(u32, String)>,
     bins: usize,
     progress: Callback,
+    sms: Option<Vec<(u32, Option<u32>, Sms)>>,
+    groups: Option<Vec<(u32, u32)>>,
+    held_by: Option<Vec<(u32, u32)>>,
+    window: Option<(i64, i64)>,
+    model: &str,
 ) -> PyResult<Py<PyDict>> {
     let session = from_python(session)?;
-    let policy = policy_of(policies)?;
+    let mut policy = policy_of(policies)?;
+    for (tenant, context, sms) in sms.unwrap_or_default() {
+        let set = match sms {
+            Sms::Count(n) => SmSet::Count(n),
+            Sms::These(sms) => SmSet::These(sms),
+        };
+        policy.sms.insert((tenant, context), set);
+    }
+    policy.groups.extend(groups.unwrap_or_default());
+    policy.held_by.extend(held_by.unwrap_or_default());
+    let model = match model {
+        "replay" => Model::Replay,
+        "even" => Model::Even,
+        _ => {
+            return Err(PyValueError::new_err(format!(
+                "no placement model is named {model}; choose from replay, even"
+            )))
+        }
+    };
     let watch = PyWatch::new(progress);
-    let made = py.detach(|| pipeline::occupancy(&session, policy, bins, &watch));
+    let made = py.detach(|| pipeline::occupancy(&session, policy, model, window, bins, &watch));
     to_python(py, made.map_err(|e| watch.raise(e))?)
 }
 

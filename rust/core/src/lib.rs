@@ -13,6 +13,7 @@ pub mod perfetto;
 pub mod pipeline;
 pub mod placement;
 pub mod quality;
+mod replay;
 pub mod residency;
 pub mod samples;
 pub mod scheduler;

@@ -18,7 +18,7 @@ use crate::fold::{concat, Fold, Tables};
 use crate::ledger::Ledger;
 use crate::occupancy::{tenant_map, KernelOccupancy};
 use crate::overlap::Overlap;
-use crate::placement::{Placement, PlacementPolicy, Sharing};
+use crate::placement::{Model, Placement, PlacementPolicy, Sharing};
 use crate::quality::Quality;
 use crate::residency::Residency;
 use crate::schema;
@@ -83,8 +83,9 @@ pub fn of_samples(samples: &[Tables]) -> Result<Tables> {
     Ok(session)
 }
 
-/// Says how full the SMs were: `kernel_occupancy`, and `sm_occupancy` over the time in which any tenant was
-/// active, cut into `n_bins`. Which tenants may be on the SMs at once is the caller's to say.
+/// Says how full the SMs were: `kernel_occupancy`; `sm_occupancy` and `sm_warps` over `window` (else the time in which
+/// any tenant was active), cut into `n_bins`; `kernel_placement`. Which tenants may be on the SMs at once, and on
+/// which, is the caller's to say.
 ///
 /// # Errors
 /// [`crate::Error::Schema`] for tables that are not what they are declared to be,
@@ -92,6 +93,8 @@ pub fn of_samples(samples: &[Tables]) -> Result<Tables> {
 pub fn occupancy(
     session: &Tables,
     policy: PlacementPolicy,
+    model: Model,
+    window: Option<(i64, i64)>,
     n_bins: usize,
     watch: &dyn Watch,
 ) -> Result<Tables> {
@@ -107,14 +110,18 @@ pub fn occupancy(
     let mut made = Tables::new();
     let configurations = KernelOccupancy::new(&devices, tenants.clone())?.run(&events, 0, watch)?;
     made.insert(schema::KERNEL_OCCUPANCY.name, configurations);
-    let sm_occupancy = match active_ns(&table(&schema::TENANT_USAGE))? {
+    let window = window.map_or_else(|| active_ns(&table(&schema::TENANT_USAGE)), |w| Ok(Some(w)))?;
+    let (over_time, per_sm, per_kernel) = match window {
         Some(window) => {
             let placement = Placement::new(&devices, tenants, Some(&residency), policy, window, n_bins)?;
-            placement.run(&events, 0, watch)?.sm_occupancy
+            let placed = placement.with_model(model).run(&events, 0, watch)?;
+            (placed.sm_occupancy, placed.sm_warps, placed.kernel_placement)
         }
-        None => schema::SM_OCCUPANCY.empty(),
+        None => (schema::SM_OCCUPANCY.empty(), schema::SM_WARPS.empty(), schema::KERNEL_PLACEMENT.empty()),
     };
-    made.insert(schema::SM_OCCUPANCY.name, sm_occupancy);
+    made.insert(schema::SM_OCCUPANCY.name, over_time);
+    made.insert(schema::SM_WARPS.name, per_sm);
+    made.insert(schema::KERNEL_PLACEMENT.name, per_kernel);
     Ok(made)
 }
 
