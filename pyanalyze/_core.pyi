@@ -16,6 +16,7 @@ __all__ = [
     "read_capture",
     "read_samples",
     "reconstruct",
+    "replay",
     "samples_session",
     "table_declarations",
     "timeline",
@@ -72,6 +73,19 @@ def write_perfetto(session: Mapping[str, Any], path: str, progress: _Progress = 
 
 def whatif(session: Mapping[str, Any], slice_ns: int, gap_ns: int, progress: _Progress = None) -> _Tables:
     """What each tenant would have taken alone, side by side or in turns: `whatif`, modelled with bounds."""
+
+def replay(
+    session: Mapping[str, Any],
+    device: int,
+    visible_sms: Sequence[tuple[int, int]],
+    time_sliced: bool,
+    layouts: Sequence[
+        tuple[str, Sequence[int], Sequence[tuple[int, int, int, int | None]], int, int, float]
+    ],
+    threads: int,
+    progress: _Progress = None,
+) -> _Tables:
+    """What recorded programs would have taken in layouts (name, instances, seats, slice, switch, contention)."""
 
 def table_declarations() -> list[dict[str, Any]]:
     """Every table: name, version, doc, columns (name, type, null, doc)."""

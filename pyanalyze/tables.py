@@ -35,6 +35,7 @@ KNOWN_VERSIONS: dict[str, int] = {
     "overlaps": 1,
     "processes": 1,
     "quality": 1,
+    "replay": 1,
     "residency": 1,
     "sm_occupancy": 1,
     "sources": 1,

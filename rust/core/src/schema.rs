@@ -790,6 +790,24 @@ pub const WHATIF: Table = Table {
     ],
 };
 
+/// The recorded programs under other sharing modes.
+pub const REPLAY: Table = Table {
+    name: "replay",
+    version: 1,
+    doc: "What each tenant took, as recorded, and would have taken with the same launches in other layouts: modelled, not a promise. Neighbours cost SM slots, turns, copy engines and the stated contention, nothing else.",
+    columns: &[
+        DEVICE_ID,
+        TENANT_ID,
+        col("layout", Name, "Name of the layout; `recorded`: what the capture shows."),
+        col("elapsed_ns", I64, "First launch call (without API calls: first start) to last end."),
+        opt("latency_ns", I64, "no API calls were loaded", "Launch call to end, summed over kernels and whole graphs."),
+        opt("latency_p99_ns", I64, "no API calls were loaded", "99th percentile of the same."),
+        col("operations", U64, "Kernels, graphs and copies that ended."),
+        BASIS,
+        col("detail", Text, "What the program was made from."),
+    ],
+};
+
 /// Lanes for a timeline chart.
 pub const TIMELINE: Table = Table {
     name: "timeline",
@@ -839,6 +857,7 @@ pub const TABLES: &[&Table] = &[
     &KERNEL_OCCUPANCY,
     &SM_OCCUPANCY,
     &WHATIF,
+    &REPLAY,
     &TIMELINE,
 ];
 

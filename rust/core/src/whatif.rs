@@ -104,7 +104,7 @@ pub struct WhatIf {
 }
 
 /// The time before each slice in which its tenant may have waited for the turns of others.
-fn turns_of_others(slices: &[&Slice], slice_ns: i64) -> BTreeMap<u32, Vec<(i64, i64)>> {
+pub(crate) fn turns_of_others(slices: &[&Slice], slice_ns: i64) -> BTreeMap<u32, Vec<(i64, i64)>> {
     let mut turns: BTreeMap<u32, Vec<(i64, i64)>> = BTreeMap::new();
     for (at, own) in slices.iter().enumerate() {
         let Some(tenant) = own.tenant else { continue };

@@ -1,0 +1,1010 @@
+//! What would the same programs have taken under another sharing mode?
+//!
+//! `programs.rs` says what each tenant's host launches, when, and what it waits for. This runs all of them on a device
+//! that is shared in a given way (a [`Layout`]): hosts think and wait in real time, operations of a stream follow each
+//! other, blocks are placed where there is room, engines are handed round.
+//!
+//! ```text
+//!   Layout                instances (SMs of their own)        groups (contexts that hold the engine together)
+//!   exclusive             one                                 one, one tenant in it
+//!   MPS                   one                                 one, all tenants; a cap limits a tenant's SMs
+//!   time-slicing          one                                 one per tenant, in turns
+//!   MIG                   one per tenant or more              as above, inside each instance
+//! ```
+//!
+//! The rules are those of `scheduler.rs` (blocks of equal length, the device as a pool of warps, registers, shared
+//! memory and block slots), with one queue for each tenant as clients of MPS have: the kernel that has waited longest
+//! goes first, what is left goes to the heads of the other queues. What it does not know is the same: memory, caches
+//! and issue slots. [`Layout::contention`] is a stated allowance for them: while kernels of two tenants hold blocks of
+//! one instance at once, its SMs run slower by that part. A group that does not hold the engine stands still; its host
+//! does not.
+//!
+//! Cost follows operations, not blocks: equal waves of one kernel that nobody can disturb are one event.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow_array::{Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
+
+use crate::error::{Error, Result};
+use crate::fold::Tables;
+use crate::occupancy::{Limits, Resources};
+use crate::programs::{self, Op, Place, Program, Programs, Step, QUEUE_DEPTH};
+use crate::scheduler::{ps, Ps};
+use crate::schema::{self, Builder};
+use crate::watch::Watch;
+
+/// A context without work keeps the engine that long once somebody else has some (simulated drivers do so too; of
+/// real ones only that idle contexts linger is known).
+const LINGER_NS: i64 = 25_000;
+
+/// Where a tenant stands in a layout.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Seat {
+    /// Tenant.
+    pub tenant: u32,
+    /// Index of its instance.
+    pub instance: usize,
+    /// Tenants of an instance with the same number hold the engine together.
+    pub group: u32,
+    /// SMs that its kernels may use; `None`: all of the instance.
+    pub sms: Option<u32>,
+}
+
+/// A way to share a device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Layout {
+    /// Its name, as it stands in the table.
+    pub name: String,
+    /// SMs of each instance.
+    pub instances: Vec<u32>,
+    /// Who is on it; a tenant that is left out does not run.
+    pub seats: Vec<Seat>,
+    /// A group executes that long while others wait.
+    pub slice_ns: i64,
+    /// From the end of one group's execution to the begin of the next one's.
+    pub switch_ns: i64,
+    /// Part by which the SMs are slower while kernels of two tenants are on them.
+    pub contention: f64,
+}
+
+impl Layout {
+    /// Whether it can be replayed.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] with what is wrong.
+    pub fn check(&self) -> Result<()> {
+        let wrong = |what: String| Err(Error::Argument(format!("layout {}: {what}", self.name)));
+        if self.slice_ns < 1000 || self.switch_ns < 0 {
+            return wrong(format!(
+                "a time slice of {} ns and a switch of {} ns cannot be modelled; take a slice of 1000 ns or more and a switch of 0 or more",
+                self.slice_ns, self.switch_ns
+            ));
+        }
+        if !(0.0..=10.0).contains(&self.contention) {
+            return wrong(format!("contention {} is not between 0 and 10", self.contention));
+        }
+        for seat in &self.seats {
+            if self.instances.get(seat.instance).is_none_or(|sms| *sms == 0) {
+                return wrong(format!("tenant {} is on instance {}, which has no SMs", seat.tenant, seat.instance));
+            }
+            if seat.sms == Some(0) {
+                return wrong(format!("tenant {} may use no SM", seat.tenant));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a tenant took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Took {
+    /// Tenant.
+    pub tenant: u32,
+    /// First call to last end.
+    pub elapsed_ns: i64,
+    /// Launch to end, summed over kernels.
+    pub latency_ns: i64,
+    /// 99th percentile of the same.
+    pub latency_p99_ns: i64,
+    /// Operations that ended.
+    pub operations: u64,
+}
+
+/// How a device was shared while it was recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Recorded {
+    /// SMs that a tenant's kernels could use, where those were not all of the device.
+    pub visible_sms: BTreeMap<u32, u32>,
+    /// Kernels of different tenants never ran at one instant, though their recorded intervals may overlap.
+    pub time_sliced: bool,
+}
+
+/// Replays one device of a session in each layout: the `replay` table.
+///
+/// # Errors
+/// [`Error::Argument`] for a layout that makes no sense, [`Error::Schema`], [`Error::Cancelled`].
+pub fn run(
+    session: &Tables,
+    device: u32,
+    recorded: &Recorded,
+    layouts: &[Layout],
+    threads: usize,
+    watch: &dyn Watch,
+) -> Result<RecordBatch> {
+    layouts.iter().try_for_each(Layout::check)?;
+    let made = programs::read(session, device, &recorded.visible_sms, recorded.time_sliced, watch)?;
+    let threads = match threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        n => n,
+    };
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<Vec<(usize, Vec<Took>)>> {
+        let mut mine = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(layout) = layouts.get(at) else { return Ok(mine) };
+            mine.push((at, replay(&made.programs, &made.limits, layout, watch)?));
+        }
+    };
+    let mut took: Vec<(usize, Vec<Took>)> = std::thread::scope(|scope| {
+        let hands: Vec<_> = (1..threads.min(layouts.len())).map(|_| scope.spawn(work)).collect();
+        let mut all = work()?;
+        for hand in hands {
+            all.extend(hand.join().map_err(|_| Error::Cancelled)??);
+        }
+        Ok::<_, Error>(all)
+    })?;
+    took.sort_by_key(|(at, _)| *at);
+    table(device, &made, layouts, &took)
+}
+
+fn table(
+    device: u32,
+    made: &Programs,
+    layouts: &[Layout],
+    took: &[(usize, Vec<Took>)],
+) -> Result<RecordBatch> {
+    type Row<'a> = (u32, &'a str, i64, Option<(i64, i64)>, u64, &'static str, String);
+    let mut rows: Vec<Row<'_>> = Vec::new();
+    for p in &made.programs {
+        let (elapsed_ns, ops) = (p.recorded_ns, p.ops.len() as u64);
+        rows.push((p.tenant, "recorded", elapsed_ns, p.latency_ns, ops, "observed", detail(p, made)));
+    }
+    for (at, took) in took {
+        let Some(layout) = layouts.get(*at) else { continue };
+        for t in took {
+            let Some(p) = made.programs.iter().find(|p| p.tenant == t.tenant) else { continue };
+            let latency = p.from_calls.then_some((t.latency_ns, t.latency_p99_ns));
+            let detail = detail(p, made);
+            rows.push((t.tenant, &layout.name, t.elapsed_ns, latency, t.operations, "modelled", detail));
+        }
+    }
+    let n = rows.len();
+    Builder::new(&schema::REPLAY)
+        .put("device_id", UInt32Array::from(vec![device; n]))
+        .put("tenant_id", rows.iter().map(|r| Some(r.0)).collect::<UInt32Array>())
+        .put_names("layout", rows.iter().map(|r| Some(r.1)))
+        .put("elapsed_ns", rows.iter().map(|r| Some(r.2)).collect::<Int64Array>())
+        .put("latency_ns", rows.iter().map(|r| r.3.map(|l| l.0)).collect::<Int64Array>())
+        .put("latency_p99_ns", rows.iter().map(|r| r.3.map(|l| l.1)).collect::<Int64Array>())
+        .put("operations", rows.iter().map(|r| Some(r.4)).collect::<UInt64Array>())
+        .put_names("basis", rows.iter().map(|r| Some(r.5)))
+        .put("detail", rows.iter().map(|r| Some(r.6.as_str())).collect::<StringArray>())
+        .finish(n)
+}
+
+fn detail(p: &Program, made: &Programs) -> String {
+    let waits = if p.from_calls {
+        "launches and waits from API calls"
+    } else {
+        "no API calls: gaps of a stream are taken for think time"
+    };
+    let mut text = format!("{} operations; {waits}", p.ops.len());
+    if p.contended > 0.0 {
+        let part = 100.0 * p.contended;
+        text.push_str(&format!(
+            "; {part:.0} % of its kernel time was in company: taken for no more than what kernels of equal shape took alone"
+        ));
+    }
+    if p.opaque > 0 {
+        text.push_str(&format!("; {} of unknown shape are taken to fill the device", p.opaque));
+    }
+    if !made.unknown.is_empty() {
+        text.push_str("; what others ran was not traced and is not in it");
+    }
+    text
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A host goes on.
+    Host(usize, usize),
+    /// An operation is on the device.
+    Arrive(usize, u32),
+    /// One thing that an operation waited for has ended.
+    Release(usize, u32),
+    /// The next block of a group ends, if the version is still true.
+    Blocks(usize, u64),
+    /// A slice is over, a lingering context gives up, a switch is done; if the version is still true.
+    Engine(usize, u64),
+    /// A copy ends.
+    Copied(usize),
+}
+
+#[derive(Debug, Default)]
+struct OpState {
+    waits_for: u32,
+    done: bool,
+    waiters: Vec<u32>,
+    launched: Ps,
+    ready: Ps,
+    unplaced: u64,
+    in_flight: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    For(u32),
+    All,
+    Room,
+}
+
+#[derive(Debug)]
+struct HostState {
+    next: usize,
+    waiting: Option<Waiting>,
+}
+
+/// What a kernel asks on its instance.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    at_once: u64,
+    ask: Resources,
+    block: Ps,
+}
+
+struct Tenant<'a> {
+    program: &'a Program,
+    group: usize,
+    ops: Vec<OpState>,
+    last: Vec<Option<u32>>,
+    hosts: Vec<HostState>,
+    outstanding: u32,
+    /// Kernels in order; only the head has its blocks placed.
+    queue: VecDeque<u32>,
+    /// SMs that its kernels may use, and what of them is free.
+    sms: u32,
+    free: [i128; 4],
+    in_flight: u64,
+    first: Ps,
+    end: Ps,
+    latencies: Vec<i64>,
+    ended: u64,
+}
+
+/// Blocks that end together, in the group's own time: (end, tenant, op, blocks).
+type Cohort = Reverse<(Ps, usize, u32, u64)>;
+
+/// Contexts that hold an engine together. Its time stands still while another group holds it.
+struct Group {
+    instance: usize,
+    tenants: Vec<usize>,
+    free: [i128; 4],
+    cohorts: BinaryHeap<Cohort>,
+    running: bool,
+    /// Its own time at `since`.
+    local: Ps,
+    since: Ps,
+    rate: f64,
+    version: u64,
+    /// Caps leave room for everybody: nobody disturbs anybody.
+    disjoint: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    Idle,
+    Running,
+    Lingering,
+    Switching,
+}
+
+struct Instance {
+    groups: Vec<usize>,
+    turn: usize,
+    doing: Doing,
+    version: u64,
+    slice_end: Ps,
+    /// The end of the slice has been set: somebody waits for it.
+    armed: bool,
+}
+
+struct Sim<'a> {
+    layout: &'a Layout,
+    capacity: Vec<[i128; 4]>,
+    per_sm: Resources,
+    now: Ps,
+    seq: u64,
+    heap: BinaryHeap<Reverse<(Ps, u64, Event)>>,
+    tenants: Vec<Tenant<'a>>,
+    groups: Vec<Group>,
+    instances: Vec<Instance>,
+    copies: [VecDeque<(usize, u32)>; 3],
+    copying: [Option<(usize, u32)>; 3],
+}
+
+/// Runs programs in a layout.
+///
+/// # Errors
+/// [`Error::Argument`] for a layout that makes no sense, [`Error::Cancelled`].
+pub(crate) fn replay(
+    programs: &[Program],
+    limits: &Limits,
+    layout: &Layout,
+    watch: &dyn Watch,
+) -> Result<Vec<Took>> {
+    layout.check()?;
+    let mut sim = Sim::new(programs, limits, layout);
+    sim.begin();
+    let mut steps = 0_u64;
+    let total: usize = sim.tenants.iter().map(|t| t.program.ops.len()).sum();
+    while let Some(Reverse((time, _, event))) = sim.heap.pop() {
+        if steps.is_multiple_of(16_384) {
+            let done = sim.tenants.iter().map(|t| t.ended).sum();
+            watch.progress("replay", done, total as u64)?;
+        }
+        steps = steps.wrapping_add(1);
+        sim.now = time;
+        sim.step(event);
+    }
+    Ok(sim.took())
+}
+
+fn span(event_ns: i64) -> Ps {
+    ps(event_ns.max(0))
+}
+
+impl<'a> Sim<'a> {
+    fn new(programs: &'a [Program], limits: &Limits, layout: &'a Layout) -> Self {
+        let per_sm = limits.resources();
+        let of = |sms: u32| per_sm.map(|has| i128::from(has.saturating_mul(u64::from(sms)).max(1)));
+        let capacity: Vec<[i128; 4]> = layout.instances.iter().map(|sms| of(*sms)).collect();
+        let mut instances: Vec<Instance> = layout
+            .instances
+            .iter()
+            .map(|_| Instance { groups: Vec::new(), turn: 0, doing: Doing::Idle, version: 0, slice_end: 0, armed: false })
+            .collect();
+        let mut groups: Vec<Group> = Vec::new();
+        let mut numbers: BTreeMap<(usize, u32), usize> = BTreeMap::new();
+        let mut tenants = Vec::new();
+        for seat in &layout.seats {
+            let Some(program) = programs.iter().find(|p| p.tenant == seat.tenant) else { continue };
+            let whole = layout.instances.get(seat.instance).copied().unwrap_or(0);
+            let sms = seat.sms.unwrap_or(whole).min(whole).max(1);
+            let group = *numbers.entry((seat.instance, seat.group)).or_insert_with(|| {
+                groups.push(Group {
+                    instance: seat.instance,
+                    tenants: Vec::new(),
+                    free: capacity.get(seat.instance).copied().unwrap_or([0; 4]),
+                    cohorts: BinaryHeap::new(),
+                    running: false,
+                    local: 0,
+                    since: 0,
+                    rate: 1.0,
+                    version: 0,
+                    disjoint: false,
+                });
+                if let Some(instance) = instances.get_mut(seat.instance) {
+                    instance.groups.push(groups.len().saturating_sub(1));
+                }
+                groups.len().saturating_sub(1)
+            });
+            if let Some(group) = groups.get_mut(group) {
+                group.tenants.push(tenants.len());
+            }
+            tenants.push(Tenant {
+                program,
+                group,
+                ops: (0..program.ops.len()).map(|_| OpState::default()).collect(),
+                last: vec![None; program.streams as usize],
+                hosts: program.hosts.iter().map(|_| HostState { next: 0, waiting: None }).collect(),
+                outstanding: 0,
+                queue: VecDeque::new(),
+                sms,
+                free: of(sms),
+                in_flight: 0,
+                first: Ps::MAX,
+                end: 0,
+                latencies: Vec::with_capacity(program.ops.len()),
+                ended: 0,
+            });
+        }
+        for group in &mut groups {
+            let whole = layout.instances.get(group.instance).copied().unwrap_or(0);
+            let asked = group.tenants.iter().filter_map(|t| tenants.get(*t)).fold(0_u32, |n, t| n.saturating_add(t.sms));
+            group.disjoint = asked <= whole;
+        }
+        Self {
+            layout,
+            capacity,
+            per_sm,
+            now: 0,
+            seq: 0,
+            heap: BinaryHeap::new(),
+            tenants,
+            groups,
+            instances,
+            copies: [const { VecDeque::new() }; 3],
+            copying: [None; 3],
+        }
+    }
+
+    fn at(&mut self, time: Ps, event: Event) {
+        self.seq = self.seq.wrapping_add(1);
+        self.heap.push(Reverse((time.max(self.now), self.seq, event)));
+    }
+
+    fn begin(&mut self) {
+        let origin_ns =
+            self.tenants.iter().flat_map(|t| t.program.hosts.iter().map(|h| h.0)).min().unwrap_or(0);
+        let hosts: Vec<(usize, usize, Ps)> = self
+            .tenants
+            .iter()
+            .enumerate()
+            .flat_map(|(t, tenant)| {
+                let begin = move |h: &(i64, Vec<Step>)| span(h.0.saturating_sub(origin_ns));
+                tenant.program.hosts.iter().enumerate().map(move |(h, host)| (t, h, begin(host)))
+            })
+            .collect();
+        for (t, h, begin) in hosts {
+            if let Some(tenant) = self.tenants.get_mut(t) {
+                tenant.first = tenant.first.min(begin);
+            }
+            self.at(begin, Event::Host(t, h));
+        }
+        // Nobody to hand the engine to: it is never given up.
+        for instance in 0..self.instances.len() {
+            let only = self.instances.get(instance).filter(|i| i.groups.len() == 1).and_then(|i| i.groups.first());
+            if let Some(group) = only.copied() {
+                self.start(group);
+            }
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        match event {
+            Event::Host(tenant, host) => self.host(tenant, host),
+            Event::Arrive(tenant, op) => self.arrive(tenant, op),
+            Event::Release(tenant, op) => {
+                let state = self.tenants.get_mut(tenant).and_then(|t| t.ops.get_mut(op as usize));
+                if state.is_some_and(|s| {
+                    s.waits_for = s.waits_for.saturating_sub(1);
+                    s.waits_for == 0
+                }) {
+                    self.ready(tenant, op);
+                }
+            }
+            Event::Blocks(group, version) => {
+                if self.groups.get(group).is_some_and(|g| g.version == version) {
+                    self.blocks_end(group);
+                }
+            }
+            Event::Engine(instance, version) => {
+                if self.instances.get(instance).is_some_and(|i| i.version == version) {
+                    self.engine(instance);
+                }
+            }
+            Event::Copied(engine) => {
+                let done = self.copying.get_mut(engine).and_then(Option::take);
+                if let Some((tenant, op)) = done {
+                    self.ended(tenant, op);
+                }
+                self.copy(engine);
+            }
+        }
+    }
+
+    // -- hosts ------------------------------------------------------------------------------------------
+
+    fn host(&mut self, tenant: usize, host: usize) {
+        loop {
+            let Some(t) = self.tenants.get_mut(tenant) else { return };
+            let program = t.program;
+            let Some(state) = t.hosts.get_mut(host) else { return };
+            let step = program.hosts.get(host).and_then(|h| h.1.get(state.next)).copied();
+            let Some(step) = step else { return };
+            match step {
+                Step::Think(ns) => {
+                    state.next = state.next.saturating_add(1);
+                    let time = self.now.saturating_add(span(ns));
+                    self.at(time, Event::Host(tenant, host));
+                    return;
+                }
+                Step::Launch(op) => {
+                    if t.outstanding >= QUEUE_DEPTH {
+                        state.waiting = Some(Waiting::Room);
+                        return;
+                    }
+                    state.next = state.next.saturating_add(1);
+                    t.outstanding = t.outstanding.saturating_add(1);
+                    if let Some(o) = t.ops.get_mut(op as usize) {
+                        o.launched = self.now;
+                    }
+                    let time = self.now.saturating_add(span(program.submit_ns));
+                    self.at(time, Event::Arrive(tenant, op));
+                }
+                Step::Wait(op) => {
+                    if !t.ops.get(op as usize).is_none_or(|o| o.done) {
+                        state.waiting = Some(Waiting::For(op));
+                        return;
+                    }
+                    state.next = state.next.saturating_add(1);
+                }
+                Step::WaitAll => {
+                    if t.outstanding > 0 {
+                        state.waiting = Some(Waiting::All);
+                        return;
+                    }
+                    state.next = state.next.saturating_add(1);
+                }
+            }
+        }
+    }
+
+    fn ended(&mut self, tenant: usize, op: u32) {
+        let now = self.now;
+        let Some(t) = self.tenants.get_mut(tenant) else { return };
+        let program = t.program;
+        t.outstanding = t.outstanding.saturating_sub(1);
+        t.ended = t.ended.saturating_add(1);
+        t.end = t.end.max(now);
+        let mut waiters = Vec::new();
+        if let Some(o) = t.ops.get_mut(op as usize) {
+            o.done = true;
+            waiters = std::mem::take(&mut o.waiters);
+            let copy = program.ops.get(op as usize).is_some_and(|o| matches!(o.place, Place::Copy(_)));
+            if !copy {
+                t.latencies.push(now.saturating_sub(o.launched) / 1000);
+            }
+        }
+        let mut woken = Vec::new();
+        for (host, state) in t.hosts.iter_mut().enumerate() {
+            let over = match state.waiting {
+                Some(Waiting::For(wanted)) => wanted == op,
+                Some(Waiting::All) => t.outstanding == 0,
+                Some(Waiting::Room) => t.outstanding < QUEUE_DEPTH.saturating_sub(64),
+                None => false,
+            };
+            if over {
+                state.waiting = None;
+                woken.push(host);
+            }
+        }
+        let release = now.saturating_add(span(program.release_ns));
+        for waiter in waiters {
+            self.at(release, Event::Release(tenant, waiter));
+        }
+        for host in woken {
+            self.at(now, Event::Host(tenant, host));
+        }
+    }
+
+    // -- streams ----------------------------------------------------------------------------------------
+
+    fn arrive(&mut self, tenant: usize, op: u32) {
+        let Some(t) = self.tenants.get_mut(tenant) else { return };
+        let Some(Op { stream, .. }) = t.program.ops.get(op as usize).copied() else { return };
+        let mut before: Vec<u32> = Vec::new();
+        match t.program.barrier {
+            Some(barrier) if stream == barrier => before.extend(t.last.iter().flatten()),
+            Some(barrier) => {
+                before.extend(t.last.get(stream as usize).copied().flatten());
+                before.extend(t.last.get(barrier as usize).copied().flatten());
+            }
+            None => before.extend(t.last.get(stream as usize).copied().flatten()),
+        }
+        let mut waits = 0_u32;
+        for other in before {
+            if let Some(o) = t.ops.get_mut(other as usize).filter(|o| !o.done) {
+                o.waiters.push(op);
+                waits = waits.saturating_add(1);
+            }
+        }
+        if let Some(last) = t.last.get_mut(stream as usize) {
+            *last = Some(op);
+        }
+        if let Some(o) = t.ops.get_mut(op as usize) {
+            o.waits_for = waits;
+        }
+        if waits == 0 {
+            self.ready(tenant, op);
+        }
+    }
+
+    fn ready(&mut self, tenant: usize, op: u32) {
+        let now = self.now;
+        let Some(t) = self.tenants.get_mut(tenant) else { return };
+        let Some(kind) = t.program.ops.get(op as usize).map(|o| o.place) else { return };
+        if let Place::Copy(engine) = kind {
+            if let Some(queue) = self.copies.get_mut(engine) {
+                queue.push_back((tenant, op));
+            }
+            self.copy(engine);
+            return;
+        }
+        let (group, count) = (t.group, match kind {
+            Place::Sms { count, .. } => count.max(1),
+            _ => 1,
+        });
+        if let Some(o) = t.ops.get_mut(op as usize) {
+            (o.ready, o.unplaced) = (now, count);
+        }
+        t.queue.push_back(op);
+        if self.groups.get(group).is_some_and(|g| g.running) {
+            if t.queue.len() == 1 {
+                self.dispatch(group);
+            }
+        }
+        self.look(group);
+    }
+
+    fn copy(&mut self, engine: usize) {
+        let busy = self.copying.get(engine).is_none_or(Option::is_some);
+        if busy {
+            return;
+        }
+        let Some((tenant, op)) = self.copies.get_mut(engine).and_then(VecDeque::pop_front) else { return };
+        let work = self.tenants.get(tenant).and_then(|t| t.program.ops.get(op as usize)).map_or(0, |o| o.work_ns);
+        if let Some(slot) = self.copying.get_mut(engine) {
+            *slot = Some((tenant, op));
+        }
+        let end = self.now.saturating_add(span(work));
+        self.at(end, Event::Copied(engine));
+    }
+
+    // -- blocks -----------------------------------------------------------------------------------------
+
+    /// A group's own time.
+    fn local(&self, group: usize) -> Ps {
+        let Some(g) = self.groups.get(group) else { return 0 };
+        if !g.running {
+            return g.local;
+        }
+        let passed = self.now.saturating_sub(g.since);
+        // The common case without rounding.
+        let own = if g.rate < 1.0 { (passed as f64 * g.rate) as Ps } else { passed };
+        g.local.saturating_add(own)
+    }
+
+    /// Brings a group's own time up to now.
+    fn settle(&mut self, group: usize) {
+        let local = self.local(group);
+        let now = self.now;
+        if let Some(g) = self.groups.get_mut(group) {
+            (g.local, g.since) = (local, now);
+        }
+    }
+
+    fn start(&mut self, group: usize) {
+        let now = self.now;
+        if let Some(g) = self.groups.get_mut(group) {
+            (g.running, g.since) = (true, now);
+        }
+        self.dispatch(group);
+    }
+
+    fn stop(&mut self, group: usize) {
+        self.settle(group);
+        if let Some(g) = self.groups.get_mut(group) {
+            g.running = false;
+            g.version = g.version.wrapping_add(1);
+        }
+    }
+
+    fn has_work(&self, group: usize) -> bool {
+        self.groups.get(group).is_some_and(|g| {
+            !g.cohorts.is_empty()
+                || g.tenants.iter().any(|t| self.tenants.get(*t).is_some_and(|t| !t.queue.is_empty()))
+        })
+    }
+
+    /// What a kernel asks of the SMs that its tenant may use.
+    fn shape(&self, tenant: usize, op: u32) -> Option<Shape> {
+        let t = self.tenants.get(tenant)?;
+        let o = t.program.ops.get(op as usize)?;
+        let work = ps(o.work_ns.max(1));
+        let Place::Sms { count, per_sm, ask } = o.place else {
+            let whole = self.per_sm.map(|has| has.saturating_mul(u64::from(t.sms)));
+            // With fewer SMs than it was seen on it takes longer in proportion: nothing better is known.
+            let more = f64::from(t.program.visible_sms.max(t.sms)) / f64::from(t.sms.max(1));
+            return Some(Shape { at_once: 1, ask: whole, block: (work as f64 * more) as Ps });
+        };
+        let waves = |sms: u32| count.div_ceil(per_sm.saturating_mul(u64::from(sms)).max(1)).max(1);
+        let block = work / Ps::try_from(waves(t.program.visible_sms.max(1))).unwrap_or(Ps::MAX);
+        let room = t.free_when_empty(self.per_sm);
+        let fits = room.iter().zip(&ask).filter(|(_, ask)| **ask > 0).map(|(has, ask)| has / ask).min();
+        let at_once = per_sm.saturating_mul(u64::from(t.sms)).min(fits.unwrap_or(u64::MAX)).max(1);
+        Some(Shape { at_once, ask, block: block.max(1) })
+    }
+
+    /// Places what there is room for: the head that has waited longest first, and that again after every kernel.
+    fn dispatch(&mut self, group: usize) {
+        let Some(g) = self.groups.get(group) else { return };
+        let members = g.tenants.clone();
+        let local = self.local(group);
+        let mut full = vec![false; members.len()];
+        loop {
+            let head = |(n, t): (usize, &usize)| {
+                let tenant = self.tenants.get(*t)?;
+                let op = tenant.queue.front().copied()?;
+                Some((tenant.ops.get(op as usize)?.ready, n, *t, op))
+            };
+            let next = members
+                .iter()
+                .enumerate()
+                .filter(|(n, _)| !full.get(*n).copied().unwrap_or(true))
+                .filter_map(head)
+                .min();
+            let Some((_, n, tenant, op)) = next else { break };
+            if self.place(group, local, tenant, op) {
+                if let Some(t) = self.tenants.get_mut(tenant) {
+                    t.queue.pop_front();
+                }
+            } else if let Some(full) = full.get_mut(n) {
+                *full = true;
+            }
+        }
+        self.pace(group);
+        self.tick(group);
+    }
+
+    /// Places blocks of a kernel; true when none is left.
+    fn place(&mut self, group: usize, local: Ps, tenant: usize, op: u32) -> bool {
+        let Some(shape) = self.shape(tenant, op) else { return true };
+        let Some(g) = self.groups.get_mut(group) else { return true };
+        let Some(t) = self.tenants.get_mut(tenant) else { return true };
+        let Some(o) = t.ops.get_mut(op as usize) else { return true };
+        let room = |free: &[i128; 4]| {
+            let asks = shape.ask.iter().zip(free).filter(|(ask, _)| **ask > 0);
+            let least = asks.map(|(ask, free)| (*free).max(0) / i128::from(*ask)).min();
+            least.map_or(u64::MAX, |n| u64::try_from(n).unwrap_or(u64::MAX))
+        };
+        let own = shape.at_once.saturating_sub(o.in_flight);
+        // A kernel whose footprint is larger than the pool (its blocks were cut to what fits) still runs alone.
+        let empty = t.in_flight == 0 && (g.disjoint || g.cohorts.is_empty());
+        let mut count = o.unplaced.min(own).min(room(&t.free)).min(room(&g.free));
+        if count == 0 && empty {
+            count = o.unplaced.min(own);
+        }
+        if count == 0 {
+            return false;
+        }
+        // Whole waves that nobody can come between: all but the last at once.
+        // Who comes later waits longer: it gets what the kernel leaves, as between two waves.
+        let undisturbed = g.cohorts.is_empty() || (g.disjoint && t.in_flight == 0);
+        let mut waves = 1;
+        if undisturbed && count == shape.at_once {
+            let left = o.unplaced.saturating_sub(count);
+            let more = left.saturating_sub(1) / shape.at_once;
+            waves = waves.max(more.saturating_add(1));
+            o.unplaced = o.unplaced.saturating_sub(more.saturating_mul(count));
+        }
+        o.unplaced = o.unplaced.saturating_sub(count);
+        o.in_flight = o.in_flight.saturating_add(count);
+        t.in_flight = t.in_flight.saturating_add(count);
+        for (n, ask) in shape.ask.iter().enumerate() {
+            let taken = i128::from(*ask).saturating_mul(i128::from(count));
+            if let (Some(a), Some(b)) = (t.free.get_mut(n), g.free.get_mut(n)) {
+                *a = a.saturating_sub(taken);
+                *b = b.saturating_sub(taken);
+            }
+        }
+        let length = shape.block.saturating_mul(Ps::try_from(waves).unwrap_or(Ps::MAX));
+        g.cohorts.push(Reverse((local.saturating_add(length), tenant, op, count)));
+        o.unplaced == 0
+    }
+
+    fn blocks_end(&mut self, group: usize) {
+        self.settle(group);
+        let local = self.local(group);
+        let mut done: Vec<(usize, u32)> = Vec::new();
+        loop {
+            let Some(g) = self.groups.get_mut(group) else { return };
+            let Some(Reverse((end, tenant, op, count))) = g.cohorts.peek().copied() else { break };
+            if end > local {
+                break;
+            }
+            g.cohorts.pop();
+            let Some(shape) = self.shape(tenant, op) else { continue };
+            let Some(g) = self.groups.get_mut(group) else { return };
+            let Some(t) = self.tenants.get_mut(tenant) else { continue };
+            t.in_flight = t.in_flight.saturating_sub(count);
+            for (n, ask) in shape.ask.iter().enumerate() {
+                let given = i128::from(*ask).saturating_mul(i128::from(count));
+                if let (Some(a), Some(b)) = (t.free.get_mut(n), g.free.get_mut(n)) {
+                    *a = a.saturating_add(given);
+                    *b = b.saturating_add(given);
+                }
+            }
+            if let Some(o) = t.ops.get_mut(op as usize) {
+                o.in_flight = o.in_flight.saturating_sub(count);
+                if o.in_flight == 0 && o.unplaced == 0 {
+                    done.push((tenant, op));
+                }
+            }
+        }
+        for (tenant, op) in done {
+            self.ended(tenant, op);
+        }
+        self.dispatch(group);
+        self.look(group);
+    }
+
+    /// How fast the SMs of a group run.
+    fn pace(&mut self, group: usize) {
+        if self.layout.contention <= 0.0 {
+            return;
+        }
+        let Some(g) = self.groups.get(group) else { return };
+        let busy = g.tenants.iter().filter(|t| self.tenants.get(**t).is_some_and(|t| t.in_flight > 0)).count();
+        let rate = if busy >= 2 { 1.0 / (1.0 + self.layout.contention) } else { 1.0 };
+        if (rate - g.rate).abs() > 1e-12 {
+            self.settle(group);
+            if let Some(g) = self.groups.get_mut(group) {
+                g.rate = rate;
+            }
+        }
+    }
+
+    /// Sets the alarm for the next blocks that end.
+    fn tick(&mut self, group: usize) {
+        let local = self.local(group);
+        let Some(g) = self.groups.get_mut(group) else { return };
+        g.version = g.version.wrapping_add(1);
+        if !g.running {
+            return;
+        }
+        let Some(Reverse((end, ..))) = g.cohorts.peek().copied() else { return };
+        let left = end.saturating_sub(local).max(0);
+        let wait = if g.rate < 1.0 { (left as f64 / g.rate).ceil() as Ps } else { left };
+        let (time, version) = (self.now.saturating_add(wait), g.version);
+        self.at(time, Event::Blocks(group, version));
+    }
+
+    // -- engines ----------------------------------------------------------------------------------------
+
+    /// Looks at an engine after a group has got or lost work.
+    fn look(&mut self, group: usize) {
+        let Some(instance) = self.groups.get(group).map(|g| g.instance) else { return };
+        let Some(i) = self.instances.get(instance) else { return };
+        if i.groups.len() < 2 {
+            return;
+        }
+        match i.doing {
+            Doing::Idle => self.hand_over(instance, false),
+            Doing::Running | Doing::Lingering => self.watch_turn(instance),
+            Doing::Switching => {}
+        }
+    }
+
+    /// Sets the alarm for the end of a turn, if somebody waits for it.
+    fn watch_turn(&mut self, instance: usize) {
+        let waits = self.next(instance).is_some();
+        let Some(i) = self.instances.get_mut(instance) else { return };
+        let current = i.groups.get(i.turn).copied();
+        let (doing, armed) = (i.doing, i.armed);
+        // A holder that was alone has used whole slices.
+        let slice = ps(self.layout.slice_ns).max(1);
+        let over = self.now.saturating_sub(i.slice_end);
+        if over >= 0 {
+            i.slice_end = i.slice_end.saturating_add((over / slice).saturating_add(1).saturating_mul(slice));
+        }
+        let left = i.slice_end.saturating_sub(self.now);
+        let idle = current.is_some_and(|g| !self.has_work(g));
+        match (waits, idle) {
+            (true, true) if doing == Doing::Running => self.alarm(instance, Doing::Lingering, ps(LINGER_NS)),
+            (true, false) if doing == Doing::Lingering || !armed => {
+                self.alarm(instance, Doing::Running, left);
+                if let Some(i) = self.instances.get_mut(instance) {
+                    i.armed = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn alarm(&mut self, instance: usize, doing: Doing, after: Ps) {
+        let time = self.now.saturating_add(after);
+        let Some(i) = self.instances.get_mut(instance) else { return };
+        i.doing = doing;
+        i.armed = false;
+        i.version = i.version.wrapping_add(1);
+        let version = i.version;
+        self.at(time, Event::Engine(instance, version));
+    }
+
+    /// The turn after the present one whose group has work.
+    fn next(&self, instance: usize) -> Option<usize> {
+        let i = self.instances.get(instance)?;
+        let n = i.groups.len();
+        (1..n)
+            .map(|step| i.turn.saturating_add(step) % n.max(1))
+            .find(|turn| i.groups.get(*turn).is_some_and(|g| self.has_work(*g)))
+    }
+
+    fn engine(&mut self, instance: usize) {
+        let now = self.now;
+        let slice = ps(self.layout.slice_ns);
+        let Some(i) = self.instances.get_mut(instance) else { return };
+        i.armed = false;
+        let (doing, current) = (i.doing, i.groups.get(i.turn).copied());
+        if doing != Doing::Idle {
+            i.doing = Doing::Running;
+        }
+        match doing {
+            Doing::Switching => {
+                i.slice_end = now.saturating_add(slice);
+                if let Some(group) = current {
+                    self.start(group);
+                }
+                self.watch_turn(instance);
+            }
+            Doing::Lingering if current.is_some_and(|g| self.has_work(g)) => self.watch_turn(instance),
+            Doing::Running | Doing::Lingering => {
+                if self.next(instance).is_some() {
+                    self.hand_over(instance, true);
+                }
+            }
+            Doing::Idle => {}
+        }
+    }
+
+    fn hand_over(&mut self, instance: usize, leaving: bool) {
+        let Some(i) = self.instances.get(instance) else { return };
+        let current = i.groups.get(i.turn).copied();
+        let n = i.groups.len();
+        let next = if leaving {
+            self.next(instance)
+        } else {
+            // Idle so far: whoever has work.
+            (0..n).find(|turn| i.groups.get(*turn).is_some_and(|g| self.has_work(*g)))
+        };
+        let Some(next) = next else { return };
+        if let (true, Some(group)) = (leaving, current) {
+            self.stop(group);
+        }
+        if let Some(i) = self.instances.get_mut(instance) {
+            i.turn = next;
+        }
+        let cost = if leaving { ps(self.layout.switch_ns) } else { 0 };
+        self.alarm(instance, Doing::Switching, cost);
+    }
+
+    fn took(self) -> Vec<Took> {
+        debug_assert_eq!(self.capacity.len(), self.layout.instances.len());
+        self.tenants
+            .into_iter()
+            .map(|mut t| {
+                let latency_ns = t.latencies.iter().fold(0_i64, |sum, l| sum.saturating_add(*l));
+                let last = t.latencies.len().saturating_sub(1);
+                let at = (last as f64 * 0.99).round() as usize;
+                let p99 = if t.latencies.is_empty() { 0 } else { *t.latencies.select_nth_unstable(at).1 };
+                Took {
+                    tenant: t.program.tenant,
+                    elapsed_ns: t.end.saturating_sub(t.first.min(t.end)) / 1000,
+                    latency_ns,
+                    latency_p99_ns: p99,
+                    operations: t.ended,
+                }
+            })
+            .collect()
+    }
+}
+
+impl Tenant<'_> {
+    fn free_when_empty(&self, per_sm: Resources) -> Resources {
+        per_sm.map(|has| has.saturating_mul(u64::from(self.sms)))
+    }
+}
