@@ -37,6 +37,10 @@ class Table:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 _Tables: TypeAlias = dict[str, Table]
+_Seat: TypeAlias = tuple[int, int, int, int | None]
+_Layout: TypeAlias = tuple[
+    str, Sequence[int], Sequence[_Seat], tuple[int, int], tuple[float, float, float], int
+]
 _Progress: TypeAlias = Callable[[str, int, int], object] | None
 
 def read_capture(path: str, capture: int, tables: Sequence[str], progress: _Progress = None) -> _Tables:
@@ -79,13 +83,16 @@ def replay(
     device: int,
     visible_sms: Sequence[tuple[int, int]],
     time_sliced: bool,
-    layouts: Sequence[
-        tuple[str, Sequence[int], Sequence[tuple[int, int, int, int | None]], int, int, float]
-    ],
+    recorded: _Layout | None,
+    layouts: Sequence[_Layout],
     threads: int,
     progress: _Progress = None,
 ) -> _Tables:
-    """What recorded programs would have taken in layouts (name, instances, seats, slice, switch, contention)."""
+    """What recorded programs would have taken in layouts.
+
+    A layout is (name, SMs of its instances, seats (tenant, instance, group, SMs), (slice, switch),
+    (contention, ragged, jitter), seed).
+    """
 
 def table_declarations() -> list[dict[str, Any]]:
     """Every table: name, version, doc, columns (name, type, null, doc)."""

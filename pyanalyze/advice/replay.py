@@ -60,6 +60,11 @@ class Layout:
     contention
         Part by which SMs are slower while kernels of two tenants share an instance: an allowance for memory, caches and
         issue slots, which the replay does not know.
+    ragged
+        Block times of a kernel lie within this part of their mean; 0: all are equal.
+    jitter, seed
+        Every operation takes longer or shorter by up to this part, differently for each seed: programs that repeat
+        themselves fall into step with each other by chance.
 
     Examples
     --------
@@ -73,16 +78,43 @@ class Layout:
     slice_ns: int = DEFAULT_SLICE_NS
     switch_ns: int = DEFAULT_SWITCH_NS
     contention: float = 0.0
+    ragged: float = 0.0
+    jitter: float = 0.0
+    seed: int = 0
 
-    def contended(self, part: float) -> Layout:
-        """Return the same with another allowance for contention.
+    def varied(
+        self, name: str, *, contention: float = 0.0, ragged: float = 0.0, jitter: float = 0.0, seed: int = 0
+    ) -> Layout:
+        """Return the same under another name, with other assumptions.
 
         Examples
         --------
-        >>> Layout("mps", (108,), (Seat(0), Seat(1))).contended(0.2).contention
-        0.2
+        >>> Layout("mps", (108,), (Seat(0), Seat(1))).varied("much", contention=0.3).contention
+        0.3
         """
-        return replace(self, contention=part)
+        return replace(self, name=name, contention=contention, ragged=ragged, jitter=jitter, seed=seed)
+
+    @property
+    def together(self) -> bool:
+        """Whether any two tenants are on the SMs of one instance at once.
+
+        Examples
+        --------
+        >>> in_turns(108, [0, 1]).together, side_by_side(108, [0, 1]).together
+        (False, True)
+        """
+        groups = [(seat.instance, seat.group) for seat in self.seats]
+        return len(set(groups)) < len(groups)
+
+    def _plain(self) -> tuple[object, ...]:
+        return (
+            self.name,
+            list(self.instances),
+            [(seat.tenant_id, seat.instance, seat.group, seat.sms) for seat in self.seats],
+            (self.slice_ns, self.switch_ns),
+            (self.contention, self.ragged, self.jitter),
+            self.seed,
+        )
 
 
 def alone(sm_count: int, tenant_id: int) -> Layout:
@@ -129,6 +161,7 @@ def replay(
     *,
     visible_sms: Mapping[int, int] | None = None,
     time_sliced: bool | None = None,
+    recorded: Layout | None = None,
     threads: int = 0,
 ) -> pl.DataFrame:
     """Run what was recorded of one device in each layout.
@@ -146,6 +179,9 @@ def replay(
         SMs that a tenant had while it was recorded, where those were not all (caps).
     time_sliced
         Whether tenants took turns while it was recorded; by default what the verdict says.
+    recorded
+        The layout in which it was recorded: what kernels take alone is fitted to it, and the contention that was
+        there is measured. None: kernels that never ran alone are taken for their shortest tenth.
     threads
         Layouts are spread over so many threads; 0: all processors.
 
@@ -181,17 +217,8 @@ def replay(
         device_id,
         list((visible_sms or {}).items()),
         time_sliced,
-        [
-            (
-                layout.name,
-                list(layout.instances),
-                [(seat.tenant_id, seat.instance, seat.group, seat.sms) for seat in layout.seats],
-                layout.slice_ns,
-                layout.switch_ns,
-                layout.contention,
-            )
-            for layout in layouts
-        ],
+        None if recorded is None else recorded._plain(),  # type: ignore[arg-type]
+        [layout._plain() for layout in layouts],  # type: ignore[misc]
         threads,
         None,
     )

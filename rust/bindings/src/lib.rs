@@ -189,12 +189,27 @@ fn whatif(
 
 /// A tenant's place in a layout: tenant, instance, group, SMs.
 type Seat = (u32, usize, u32, Option<u32>);
-/// A layout: name, SMs of its instances, seats, slice, switch, contention.
-type Layout = (String, Vec<u32>, Vec<Seat>, i64, i64, f64);
+/// A layout: name, SMs of its instances, seats, slice and switch, (contention, ragged, jitter), seed.
+type Layout = (String, Vec<u32>, Vec<Seat>, (i64, i64), (f64, f64, f64), u64);
+
+fn layout((name, instances, seats, turn, part, seed): Layout) -> layouts::Layout {
+    let seat = |(tenant, instance, group, sms): Seat| layouts::Seat { tenant, instance, group, sms };
+    layouts::Layout {
+        name,
+        instances,
+        seats: seats.into_iter().map(seat).collect(),
+        slice_ns: turn.0,
+        switch_ns: turn.1,
+        contention: part.0,
+        ragged: part.1,
+        jitter: part.2,
+        seed,
+    }
+}
 
 /// What recorded programs would have taken in other layouts.
 #[pyfunction]
-#[pyo3(signature = (session, device, visible_sms, time_sliced, layouts, threads, progress=None))]
+#[pyo3(signature = (session, device, visible_sms, time_sliced, recorded, layouts, threads, progress=None))]
 #[allow(clippy::too_many_arguments)] // Python names them
 fn replay(
     py: Python<'_>,
@@ -202,24 +217,15 @@ fn replay(
     device: u32,
     visible_sms: Vec<(u32, u32)>,
     time_sliced: bool,
+    recorded: Option<Layout>,
     layouts: Vec<Layout>,
     threads: usize,
     progress: Callback,
 ) -> PyResult<Py<PyDict>> {
     let session = from_python(session)?;
-    let recorded = Recorded { visible_sms: visible_sms.into_iter().collect(), time_sliced };
-    let seat = |(tenant, instance, group, sms): Seat| layouts::Seat { tenant, instance, group, sms };
-    let layouts: Vec<layouts::Layout> = layouts
-        .into_iter()
-        .map(|(name, instances, seats, slice_ns, switch_ns, contention)| layouts::Layout {
-            name,
-            instances,
-            seats: seats.into_iter().map(seat).collect(),
-            slice_ns,
-            switch_ns,
-            contention,
-        })
-        .collect();
+    let visible_sms = visible_sms.into_iter().collect();
+    let recorded = Recorded { visible_sms, time_sliced, layout: recorded.map(layout) };
+    let layouts: Vec<layouts::Layout> = layouts.into_iter().map(layout).collect();
     let watch = PyWatch::new(progress);
     let made = py.detach(|| pipeline::replay(&session, device, &recorded, &layouts, threads, &watch));
     to_python(py, made.map_err(|e| watch.raise(e))?)

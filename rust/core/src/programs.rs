@@ -78,6 +78,19 @@ pub(crate) struct Op {
     pub place: Place,
     /// Time alone on the device as it was recorded.
     pub work_ns: i64,
+    /// Time from start to end in which its tenant held the engine, as recorded, less what switches took of it.
+    pub seen_ns: i64,
+    /// Number of its name and launch configuration.
+    pub shape: u32,
+    /// Another kernel was on the device at the same time.
+    pub company: bool,
+}
+
+/// What is known of launches of one name and configuration.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ShapeSeen {
+    /// Enough of them were alone on the device: their time alone is known.
+    pub known: bool,
 }
 
 /// One tenant's operations, and the threads that ask for them.
@@ -85,6 +98,7 @@ pub(crate) struct Op {
 pub(crate) struct Program {
     pub tenant: u32,
     pub ops: Vec<Op>,
+    pub shapes: Vec<ShapeSeen>,
     /// Steps of each host, and when it begins.
     pub hosts: Vec<(i64, Vec<Step>)>,
     pub streams: u32,
@@ -325,13 +339,13 @@ fn operations(program: &mut Program, seen: &[Seen], limits: &Limits, state_ns: f
             company.push(surely(s));
         }
     }
-    let alone: HashMap<Shape, i64> = usual
-        .into_iter()
-        .map(|(shape, (mut clear, mut company))| {
-            let usual = if clear.len() >= 3 { percentile(&mut clear, 0.5) } else { percentile(&mut company, 0.1) };
-            (shape, usual)
-        })
-        .collect();
+    let mut alone: HashMap<Shape, (u32, i64)> = HashMap::new();
+    for (shape, (mut clear, mut company)) in usual {
+        let known = clear.len() >= 3;
+        let usual = if known { percentile(&mut clear, 0.5) } else { percentile(&mut company, 0.1) };
+        alone.insert(shape, (u32::try_from(program.shapes.len()).unwrap_or(u32::MAX), usual));
+        program.shapes.push(ShapeSeen { known });
+    }
     let mut fits: HashMap<Recorded, Option<(u64, Resources)>> = HashMap::new();
     let mut numbers: BTreeMap<(Option<u32>, Option<u32>), u32> = BTreeMap::new();
     let (mut kernels_ns, mut replaced_ns) = (0_i64, 0_i64);
@@ -339,6 +353,7 @@ fn operations(program: &mut Program, seen: &[Seen], limits: &Limits, state_ns: f
         let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
         let stream = *numbers.entry((s.work.context, s.work.stream)).or_insert(next);
         let whole_ns = s.work.end_ns.saturating_sub(s.work.start_ns);
+        let (shape, usual) = alone.get(&(s.name, s.launch)).copied().unwrap_or((u32::MAX, i64::MAX));
         let (place, work_ns) = if s.work.kind == WorkKind::Copy {
             (Place::Copy(s.copy), whole_ns)
         } else {
@@ -346,7 +361,7 @@ fn operations(program: &mut Program, seen: &[Seen], limits: &Limits, state_ns: f
             kernels_ns = kernels_ns.saturating_add(ns);
             if !s.clear {
                 replaced_ns = replaced_ns.saturating_add(ns);
-                ns = ns.min(alone.get(&(s.name, s.launch)).copied().unwrap_or(ns));
+                ns = ns.min(usual);
             }
             let fit = s.launch.and_then(|launch| {
                 let shape = launch.shape();
@@ -360,7 +375,8 @@ fn operations(program: &mut Program, seen: &[Seen], limits: &Limits, state_ns: f
             program.opaque = program.opaque.saturating_add(u64::from(place == Place::Device));
             (place, ns)
         };
-        program.ops.push(Op { stream, place, work_ns: work_ns.max(1) });
+        let (seen_ns, company) = (surely(s), !s.clear);
+        program.ops.push(Op { stream, place, work_ns: work_ns.max(1), seen_ns, shape, company });
     }
     program.streams = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
     program.contended = replaced_ns as f64 / kernels_ns.max(1) as f64;

@@ -22,10 +22,10 @@
 //! Cost follows operations, not blocks: equal waves of one kernel that nobody can disturb are one event.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use arrow_array::{Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
+use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 
 use crate::error::{Error, Result};
 use crate::fold::Tables;
@@ -67,6 +67,13 @@ pub struct Layout {
     pub switch_ns: i64,
     /// Part by which the SMs are slower while kernels of two tenants are on them.
     pub contention: f64,
+    /// Block times of a kernel lie within this part of their mean; 0: all equal, as in `scheduler.rs`.
+    pub ragged: f64,
+    /// Every operation takes longer or shorter by up to this part, differently for each `seed`. Programs that repeat
+    /// themselves fall into step, or out of it, by chance: what holds for one phase need not hold for the next.
+    pub jitter: f64,
+    /// See `jitter`.
+    pub seed: u64,
 }
 
 impl Layout {
@@ -84,6 +91,9 @@ impl Layout {
         }
         if !(0.0..=10.0).contains(&self.contention) {
             return wrong(format!("contention {} is not between 0 and 10", self.contention));
+        }
+        if !(0.0..=0.5).contains(&self.ragged) || !(0.0..=0.5).contains(&self.jitter) {
+            return wrong(format!("spreads of {} and {} are not between 0 and 0.5", self.ragged, self.jitter));
         }
         for seat in &self.seats {
             if self.instances.get(seat.instance).is_none_or(|sms| *sms == 0) {
@@ -113,12 +123,14 @@ pub struct Took {
 }
 
 /// How a device was shared while it was recorded.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Recorded {
     /// SMs that a tenant's kernels could use, where those were not all of the device.
     pub visible_sms: BTreeMap<u32, u32>,
     /// Kernels of different tenants never ran at one instant, though their recorded intervals may overlap.
     pub time_sliced: bool,
+    /// The layout that it was: what kernels take alone is fitted to it where none of equal shape was ever alone.
+    pub layout: Option<Layout>,
 }
 
 /// Replays one device of a session in each layout: the `replay` table.
@@ -134,7 +146,11 @@ pub fn run(
     watch: &dyn Watch,
 ) -> Result<RecordBatch> {
     layouts.iter().try_for_each(Layout::check)?;
-    let made = programs::read(session, device, &recorded.visible_sms, recorded.time_sliced, watch)?;
+    let mut made = programs::read(session, device, &recorded.visible_sms, recorded.time_sliced, watch)?;
+    let contention = match &recorded.layout {
+        Some(layout) => fit(&mut made, layout, watch)?,
+        None => None,
+    };
     let threads = match threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         n => n,
@@ -145,7 +161,7 @@ pub fn run(
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(layout) = layouts.get(at) else { return Ok(mine) };
-            mine.push((at, replay(&made.programs, &made.limits, layout, watch)?));
+            mine.push((at, replay(&made.programs, &made.limits, layout, &mut |_, _, _| {}, watch)?));
         }
     };
     let mut took: Vec<(usize, Vec<Took>)> = std::thread::scope(|scope| {
@@ -157,7 +173,7 @@ pub fn run(
         Ok::<_, Error>(all)
     })?;
     took.sort_by_key(|(at, _)| *at);
-    table(device, &made, layouts, &took)
+    table(device, &made, layouts, &took, contention)
 }
 
 fn table(
@@ -165,6 +181,7 @@ fn table(
     made: &Programs,
     layouts: &[Layout],
     took: &[(usize, Vec<Took>)],
+    contention: Option<f64>,
 ) -> Result<RecordBatch> {
     type Row<'a> = (u32, &'a str, i64, Option<(i64, i64)>, u64, &'static str, String);
     let mut rows: Vec<Row<'_>> = Vec::new();
@@ -182,7 +199,9 @@ fn table(
         }
     }
     let n = rows.len();
+    let measured = |r: &Row<'_>| contention.filter(|_| r.5 == "observed");
     Builder::new(&schema::REPLAY)
+        .put("contention", rows.iter().map(measured).collect::<Float64Array>())
         .put("device_id", UInt32Array::from(vec![device; n]))
         .put("tenant_id", rows.iter().map(|r| Some(r.0)).collect::<UInt32Array>())
         .put_names("layout", rows.iter().map(|r| Some(r.1)))
@@ -193,6 +212,70 @@ fn table(
         .put_names("basis", rows.iter().map(|r| Some(r.5)))
         .put("detail", rows.iter().map(|r| Some(r.6.as_str())).collect::<StringArray>())
         .finish(n)
+}
+
+/// How often the fit is improved.
+const FIT_ROUNDS: usize = 6;
+
+/// Makes programs and what was recorded agree in the layout in which they were recorded.
+///
+/// Of kernels that never had the device for themselves nothing says what they take alone: they ran beside others, with
+/// fewer SMs for their blocks. Replayed in the recorded layout they must take as long as recorded; their time alone is
+/// changed until they do. Kernels of which the time alone is known must too: by how much they take longer than the
+/// replay says is the contention that it does not know. Returns that, where there are such kernels.
+fn fit(made: &mut Programs, layout: &Layout, watch: &dyn Watch) -> Result<Option<f64>> {
+    let company = |p: &Program| p.ops.iter().any(|op| op.company && !matches!(op.place, Place::Copy(_)));
+    if !made.programs.iter().any(company) {
+        return Ok(None);
+    }
+    let mut layout = layout.clone();
+    // In turns nobody is beside another tenant: what a tenant's own streams do to each other is no contention with one.
+    let beside = layout.seats.iter().enumerate().any(|(n, a)| {
+        layout.seats.iter().skip(n.saturating_add(1)).any(|b| (a.instance, a.group) == (b.instance, b.group))
+    });
+    let mut measured = None;
+    for _ in 0..FIT_ROUNDS {
+        let mut sums: Vec<Vec<(f64, f64)>> =
+            made.programs.iter().map(|p| vec![(0.0, 0.0); p.shapes.len()]).collect();
+        let programs = &made.programs;
+        let mut see = |program: usize, op: u32, ns: i64| {
+            let Some(op) = programs.get(program).and_then(|p| p.ops.get(op as usize)) else { return };
+            let slot = sums.get_mut(program).and_then(|s| s.get_mut(op.shape as usize));
+            if let (Some(slot), true) = (slot, op.company) {
+                *slot = (slot.0 + op.seen_ns as f64, slot.1 + ns as f64);
+            }
+        };
+        replay(programs, &made.limits, &layout, &mut see, watch)?;
+        let (mut recorded, mut replayed, mut worst) = (0.0, 0.0, 0.0_f64);
+        for (p, sums) in made.programs.iter_mut().zip(&sums) {
+            let mut factors = vec![1.0; sums.len()];
+            for ((shape, (seen, ran)), factor) in p.shapes.iter().zip(sums).zip(factors.iter_mut()) {
+                if *ran <= 0.0 || *seen <= 0.0 {
+                    continue;
+                }
+                if shape.known {
+                    (recorded, replayed) = (recorded + seen, replayed + ran);
+                } else {
+                    *factor = (seen / ran).clamp(0.5, 2.0);
+                    worst = worst.max((*factor - 1.0).abs());
+                }
+            }
+            for op in p.ops.iter_mut().filter(|op| op.company) {
+                let factor = factors.get(op.shape as usize).copied().unwrap_or(1.0);
+                op.work_ns = ((op.work_ns as f64 * factor) as i64).max(1);
+            }
+        }
+        if replayed > 0.0 && beside {
+            let more: f64 = recorded / replayed;
+            worst = worst.max((more - 1.0).abs());
+            layout.contention = ((1.0 + layout.contention) * more - 1.0).clamp(0.0, 3.0);
+            measured = Some(layout.contention);
+        }
+        if worst < 0.01 {
+            break;
+        }
+    }
+    Ok(measured)
 }
 
 fn detail(p: &Program, made: &Programs) -> String {
@@ -240,6 +323,8 @@ struct OpState {
     waiters: Vec<u32>,
     launched: Ps,
     ready: Ps,
+    /// Time for which its group had held the engine when its first block was placed.
+    started: Ps,
     unplaced: u64,
     in_flight: u64,
 }
@@ -266,6 +351,8 @@ struct Shape {
 }
 
 struct Tenant<'a> {
+    /// Index of the program.
+    index: usize,
     program: &'a Program,
     group: usize,
     ops: Vec<OpState>,
@@ -297,6 +384,8 @@ struct Group {
     /// Its own time at `since`.
     local: Ps,
     since: Ps,
+    /// Time for which it had held the engine at `since`.
+    held: Ps,
     rate: f64,
     version: u64,
     /// Caps leave room for everybody: nobody disturbs anybody.
@@ -333,9 +422,13 @@ struct Sim<'a> {
     instances: Vec<Instance>,
     copies: [VecDeque<(usize, u32)>; 3],
     copying: [Option<(usize, u32)>; 3],
+    see: &'a mut dyn FnMut(usize, u32, i64),
+    /// Time of a kernel in block times, by blocks and blocks at once, where block times differ.
+    makespans: HashMap<(u64, u64), f64>,
 }
 
-/// Runs programs in a layout.
+/// Runs programs in a layout, and says of every kernel (index of its program, operation) for how long its group held the
+/// engine from its first block to its last.
 ///
 /// # Errors
 /// [`Error::Argument`] for a layout that makes no sense, [`Error::Cancelled`].
@@ -343,10 +436,11 @@ pub(crate) fn replay(
     programs: &[Program],
     limits: &Limits,
     layout: &Layout,
+    see: &mut dyn FnMut(usize, u32, i64),
     watch: &dyn Watch,
 ) -> Result<Vec<Took>> {
     layout.check()?;
-    let mut sim = Sim::new(programs, limits, layout);
+    let mut sim = Sim::new(programs, limits, layout, see);
     sim.begin();
     let mut steps = 0_u64;
     let total: usize = sim.tenants.iter().map(|t| t.program.ops.len()).sum();
@@ -362,12 +456,69 @@ pub(crate) fn replay(
     Ok(sim.took())
 }
 
+/// Blocks that start together, by their part of the mean block time.
+fn parts(count: u64, ragged: f64) -> impl Iterator<Item = (u64, f64)> {
+    // Quarters at the middles of four equal parts of the spread.
+    let n = if ragged > 0.0 { 4 } else { 1 };
+    (0..n).filter_map(move |i| {
+        let blocks = count.saturating_mul(i + 1) / n - count.saturating_mul(i) / n;
+        // Single blocks are average ones.
+        let part = if count < n { 1.0 } else { 1.0 + ragged * ((2 * i + 1) as f64 / n as f64 - 1.0) };
+        (blocks > 0).then_some((blocks, part))
+    })
+}
+
+/// Time of a kernel alone, in mean block times.
+fn makespan(count: u64, at_once: u64, ragged: f64) -> f64 {
+    if ragged <= 0.0 {
+        return count.div_ceil(at_once.max(1)).max(1) as f64;
+    }
+    // So many waves are all alike.
+    let waves = count / at_once.max(1);
+    let skipped = waves.saturating_sub(16);
+    let mut left = count.saturating_sub(skipped.saturating_mul(at_once));
+    let mut ends: BinaryHeap<Reverse<(i64, u64)>> = BinaryHeap::new();
+    let (mut now, mut room) = (0_i64, at_once.max(1));
+    loop {
+        let blocks = left.min(room);
+        for (blocks, part) in parts(blocks, ragged) {
+            ends.push(Reverse((now.saturating_add((part * 1e6) as i64), blocks)));
+        }
+        (left, room) = (left - blocks, room - blocks);
+        let Some(Reverse((end, blocks))) = ends.pop() else { break };
+        (now, room) = (end, room.saturating_add(blocks));
+        while let Some(Reverse((_, more))) = ends.peek().copied().filter(|Reverse((e, _))| *e == end) {
+            ends.pop();
+            room = room.saturating_add(more);
+        }
+    }
+    (now as f64 / 1e6 + skipped as f64).max(1.0)
+}
+
+/// A number between -1 and 1 for an operation, the same in every run.
+fn spread(seed: u64, tenant: u32, op: u32) -> f64 {
+    // splitmix64
+    let mut x = seed
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .wrapping_add((u64::from(tenant) << 32) | u64::from(op))
+        .wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^= x >> 31;
+    (x >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
+}
+
 fn span(event_ns: i64) -> Ps {
     ps(event_ns.max(0))
 }
 
 impl<'a> Sim<'a> {
-    fn new(programs: &'a [Program], limits: &Limits, layout: &'a Layout) -> Self {
+    fn new(
+        programs: &'a [Program],
+        limits: &Limits,
+        layout: &'a Layout,
+        see: &'a mut dyn FnMut(usize, u32, i64),
+    ) -> Self {
         let per_sm = limits.resources();
         let of = |sms: u32| per_sm.map(|has| i128::from(has.saturating_mul(u64::from(sms)).max(1)));
         let capacity: Vec<[i128; 4]> = layout.instances.iter().map(|sms| of(*sms)).collect();
@@ -380,7 +531,8 @@ impl<'a> Sim<'a> {
         let mut numbers: BTreeMap<(usize, u32), usize> = BTreeMap::new();
         let mut tenants = Vec::new();
         for seat in &layout.seats {
-            let Some(program) = programs.iter().find(|p| p.tenant == seat.tenant) else { continue };
+            let found = programs.iter().enumerate().find(|(_, p)| p.tenant == seat.tenant);
+            let Some((index, program)) = found else { continue };
             let whole = layout.instances.get(seat.instance).copied().unwrap_or(0);
             let sms = seat.sms.unwrap_or(whole).min(whole).max(1);
             let group = *numbers.entry((seat.instance, seat.group)).or_insert_with(|| {
@@ -392,6 +544,7 @@ impl<'a> Sim<'a> {
                     running: false,
                     local: 0,
                     since: 0,
+                    held: 0,
                     rate: 1.0,
                     version: 0,
                     disjoint: false,
@@ -405,6 +558,7 @@ impl<'a> Sim<'a> {
                 group.tenants.push(tenants.len());
             }
             tenants.push(Tenant {
+                index,
                 program,
                 group,
                 ops: (0..program.ops.len()).map(|_| OpState::default()).collect(),
@@ -438,6 +592,8 @@ impl<'a> Sim<'a> {
             instances,
             copies: [const { VecDeque::new() }; 3],
             copying: [None; 3],
+            see,
+            makespans: HashMap::new(),
         }
     }
 
@@ -639,7 +795,7 @@ impl<'a> Sim<'a> {
             _ => 1,
         });
         if let Some(o) = t.ops.get_mut(op as usize) {
-            (o.ready, o.unplaced) = (now, count);
+            (o.ready, o.unplaced, o.started) = (now, count, -1);
         }
         t.queue.push_back(op);
         if self.groups.get(group).is_some_and(|g| g.running) {
@@ -656,7 +812,8 @@ impl<'a> Sim<'a> {
             return;
         }
         let Some((tenant, op)) = self.copies.get_mut(engine).and_then(VecDeque::pop_front) else { return };
-        let work = self.tenants.get(tenant).and_then(|t| t.program.ops.get(op as usize)).map_or(0, |o| o.work_ns);
+        let t = self.tenants.get(tenant);
+        let work = t.and_then(|t| t.program.ops.get(op as usize)).map_or(0, |o| o.work_ns);
         if let Some(slot) = self.copying.get_mut(engine) {
             *slot = Some((tenant, op));
         }
@@ -680,11 +837,19 @@ impl<'a> Sim<'a> {
 
     /// Brings a group's own time up to now.
     fn settle(&mut self, group: usize) {
-        let local = self.local(group);
+        let (local, held) = (self.local(group), self.held(group));
         let now = self.now;
         if let Some(g) = self.groups.get_mut(group) {
-            (g.local, g.since) = (local, now);
+            (g.local, g.held, g.since) = (local, held, now);
         }
+    }
+
+    /// For how long a group has held the engine.
+    fn held(&self, group: usize) -> Ps {
+        self.groups.get(group).map_or(0, |g| {
+            let passed = if g.running { self.now.saturating_sub(g.since) } else { 0 };
+            g.held.saturating_add(passed)
+        })
     }
 
     fn start(&mut self, group: usize) {
@@ -711,21 +876,31 @@ impl<'a> Sim<'a> {
     }
 
     /// What a kernel asks of the SMs that its tenant may use.
-    fn shape(&self, tenant: usize, op: u32) -> Option<Shape> {
+    fn shape(&mut self, tenant: usize, op: u32) -> Option<Shape> {
         let t = self.tenants.get(tenant)?;
         let o = t.program.ops.get(op as usize)?;
-        let work = ps(o.work_ns.max(1));
+        let mut work = ps(o.work_ns.max(1));
+        if self.layout.jitter > 0.0 {
+            let drawn = spread(self.layout.seed, t.program.tenant, op);
+            work = (work as f64 * self.layout.jitter.mul_add(drawn, 1.0)) as Ps;
+        }
         let Place::Sms { count, per_sm, ask } = o.place else {
             let whole = self.per_sm.map(|has| has.saturating_mul(u64::from(t.sms)));
             // With fewer SMs than it was seen on it takes longer in proportion: nothing better is known.
             let more = f64::from(t.program.visible_sms.max(t.sms)) / f64::from(t.sms.max(1));
             return Some(Shape { at_once: 1, ask: whole, block: (work as f64 * more) as Ps });
         };
-        let waves = |sms: u32| count.div_ceil(per_sm.saturating_mul(u64::from(sms)).max(1)).max(1);
-        let block = work / Ps::try_from(waves(t.program.visible_sms.max(1))).unwrap_or(Ps::MAX);
         let room = t.free_when_empty(self.per_sm);
         let fits = room.iter().zip(&ask).filter(|(_, ask)| **ask > 0).map(|(has, ask)| has / ask).min();
         let at_once = per_sm.saturating_mul(u64::from(t.sms)).min(fits.unwrap_or(u64::MAX)).max(1);
+        let then = per_sm.saturating_mul(u64::from(t.program.visible_sms.max(1))).max(1);
+        let block = if self.layout.ragged > 0.0 {
+            let ragged = self.layout.ragged;
+            let span = *self.makespans.entry((count, then)).or_insert_with(|| makespan(count, then, ragged));
+            (work as f64 / span) as Ps
+        } else {
+            work / Ps::try_from(count.div_ceil(then).max(1)).unwrap_or(Ps::MAX)
+        };
         Some(Shape { at_once, ask, block: block.max(1) })
     }
 
@@ -763,6 +938,8 @@ impl<'a> Sim<'a> {
     /// Places blocks of a kernel; true when none is left.
     fn place(&mut self, group: usize, local: Ps, tenant: usize, op: u32) -> bool {
         let Some(shape) = self.shape(tenant, op) else { return true };
+        let held = self.held(group);
+        let ragged = self.layout.ragged;
         let Some(g) = self.groups.get_mut(group) else { return true };
         let Some(t) = self.tenants.get_mut(tenant) else { return true };
         let Some(o) = t.ops.get_mut(op as usize) else { return true };
@@ -783,13 +960,16 @@ impl<'a> Sim<'a> {
         }
         // Whole waves that nobody can come between: all but the last at once.
         // Who comes later waits longer: it gets what the kernel leaves, as between two waves.
-        let undisturbed = g.cohorts.is_empty() || (g.disjoint && t.in_flight == 0);
+        let undisturbed = ragged <= 0.0 && (g.cohorts.is_empty() || (g.disjoint && t.in_flight == 0));
         let mut waves = 1;
         if undisturbed && count == shape.at_once {
             let left = o.unplaced.saturating_sub(count);
             let more = left.saturating_sub(1) / shape.at_once;
             waves = waves.max(more.saturating_add(1));
             o.unplaced = o.unplaced.saturating_sub(more.saturating_mul(count));
+        }
+        if o.in_flight == 0 && o.started < 0 {
+            o.started = held;
         }
         o.unplaced = o.unplaced.saturating_sub(count);
         o.in_flight = o.in_flight.saturating_add(count);
@@ -802,13 +982,16 @@ impl<'a> Sim<'a> {
             }
         }
         let length = shape.block.saturating_mul(Ps::try_from(waves).unwrap_or(Ps::MAX));
-        g.cohorts.push(Reverse((local.saturating_add(length), tenant, op, count)));
+        for (blocks, part) in parts(count, ragged) {
+            let own = if ragged > 0.0 { (length as f64 * part) as Ps } else { length };
+            g.cohorts.push(Reverse((local.saturating_add(own.max(1)), tenant, op, blocks)));
+        }
         o.unplaced == 0
     }
 
     fn blocks_end(&mut self, group: usize) {
         self.settle(group);
-        let local = self.local(group);
+        let (local, held) = (self.local(group), self.held(group));
         let mut done: Vec<(usize, u32)> = Vec::new();
         loop {
             let Some(g) = self.groups.get_mut(group) else { return };
@@ -832,6 +1015,8 @@ impl<'a> Sim<'a> {
                 o.in_flight = o.in_flight.saturating_sub(count);
                 if o.in_flight == 0 && o.unplaced == 0 {
                     done.push((tenant, op));
+                    let ns = held.saturating_sub(o.started) / 1000;
+                    (self.see)(t.index, op, ns);
                 }
             }
         }

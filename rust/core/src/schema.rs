@@ -803,6 +803,7 @@ pub const REPLAY: Table = Table {
         opt("latency_ns", I64, "no API calls were loaded", "Launch call to end, summed over kernels and whole graphs."),
         opt("latency_p99_ns", I64, "no API calls were loaded", "99th percentile of the same."),
         col("operations", U64, "Kernels, graphs and copies that ended."),
+        opt("contention", F64, "a replayed layout, or no kernels of known time alone ran in company", "Part by which kernels of different tenants took longer beside each other than blocks and SMs explain: memory, caches, issue slots."),
         BASIS,
         col("detail", Text, "What the program was made from."),
     ],
