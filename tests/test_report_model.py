@@ -31,7 +31,7 @@ KEYS = {
     "captures": "path nsys_version schema_version start_ns end_ns clock_offset_ns clock_uncertainty_ns",
     "quality": "name severity count detail",
     "devices": "device_id uuid gpu_uuid window memory name sm_count compute_capability mig sharing "
-    "relations segments context_switches tenants occupancy interference advice sampled",
+    "relations segments context_switches tenants occupancy interference advice sampled options",
     "devices.window": "start_ns end_ns",
     "devices.memory": "total_bytes peak_bytes",
     "devices.sharing": "mode confidence basis configured agrees summary evidence rivals missing",
@@ -52,7 +52,7 @@ KEYS = {
     "devices.occupancy": "sm_active warps limiters basis check_against_counters",
     "devices.interference": "antt stp jain matrix",
     "devices.interference.matrix": "victim aggressor slowdown low high n",
-    "devices.advice": "action commands expected bound why undo",
+    "devices.advice": "action commands expected bound why undo wrong_if",
 }
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyanalyze.session import Session
 
-#: Kernels in flight for less of a tenant's own time than this: the GPU waits for its host.
-MOSTLY_IDLE = 0.5
+#: Short gaps between kernels for this part of a tenant's time: the GPU waits for launches.
+WAITS_FOR_LAUNCHES = 0.2
 #: Gaps between kernels that are at most so long come from launching, not from thinking.
 LAUNCH_GAP_NS = 250_000
 #: Copies in flight for more than this part of the time.
@@ -106,23 +106,18 @@ def _of_tenant(
                 "every mode, MIG included",
             )
         )  # fmt: skip
-    elif busy < MOSTLY_IDLE:
-        ends = kernels.sort("start_ns").select(
-            (pl.col("start_ns") - pl.col("end_ns").cum_max().shift(1)).alias("gap_ns"),
-            (pl.col("end_ns") - pl.col("start_ns")).alias("ns"),
-        )
-        short = ends.filter((pl.col("gap_ns") > 0) & (pl.col("gap_ns") <= LAUNCH_GAP_NS))["gap_ns"].sum()
-        idle = span - (usage["busy_ns"] or 0)
-        median = ends["ns"].median()
-        if kernels.height >= 100 and short > idle / 2 and isinstance(median, (int, float)):
-            found.append(
-                Cause(
-                    "launch-bound", tenant,
-                    f"kernels were in flight {100 * busy:.0f} % of its time; {kernels.height} kernels with a median of "
-                    f"{median / 1e3:.0f} us, most of the rest is gaps of at most {LAUNCH_GAP_NS // 1000} us between them",
-                    "launch fewer, longer kernels (CUDA graphs, fusion, larger batches), or give its host more CPU",
-                )
-            )  # fmt: skip
+    gaps = kernels.sort("start_ns").select((pl.col("start_ns") - pl.col("end_ns").cum_max().shift(1)).alias("ns"))["ns"]
+    short = int(gaps.filter((gaps > 0) & (gaps <= LAUNCH_GAP_NS)).sum())
+    median = (kernels["end_ns"] - kernels["start_ns"]).median()
+    if kernels.height >= 100 and short > WAITS_FOR_LAUNCHES * span and isinstance(median, (int, float)):
+        found.append(
+            Cause(
+                "launch-bound", tenant,
+                f"kernels were in flight {100 * busy:.0f} % of its time, {100 * short / span:.0f} % were gaps of at most "
+                f"{LAUNCH_GAP_NS // 1000} us between them ({kernels.height} kernels, median {median / 1e3:.0f} us)",
+                "launch fewer, longer kernels (CUDA graphs, fusion, larger batches), or give its host more CPU",
+            )
+        )  # fmt: skip
     streams = kernels["stream_id"].drop_nulls()
     legacy = int((streams == DEFAULT_STREAM).sum())
     if streams.n_unique() > 1 and NOTABLE_DEFAULT_STREAM * len(streams) <= legacy < len(streams):

@@ -27,20 +27,25 @@ LOSE = 0.05
 STATE_NS = 73_000
 #: Allowance for memory, caches and issue slots while kernels of two tenants share an instance, where nothing is measured:
 #: none, middle, much. Two kernels that want all DRAM bandwidth slow each other by 1.0; published medians are far less.
-CONTENTION = (0.0, 0.03, 0.25)
+CONTENTION = (0.0, 0.03, 0.2)
 #: Where it is measured (kernels of known time alone ran in company): parts of it.
 MEASURED_CONTENTION = (0.7, 1.0, 1.3)
+#: And this much more may come with other caps, which change what meets what.
+MORE_CONTENTION = 0.08
 #: Block times of real kernels differ; equal ones make whole waves. Both are replayed.
-RAGGED = 0.3
+RAGGED = 0.45
 #: Operations vary by this from replay to replay, so that no chance meeting of two rhythms becomes the forecast.
 JITTER = 0.04
 #: What the replay itself missed in simulations that share no code with it: the same launches, another mode (half width).
 MARGIN = {"turns": 0.045, "together": 0.04, "instances": 0.04}
 #: Without API calls think time cannot be told from waiting.
 MARGIN_WITHOUT_CALLS = 0.15
+#: Slices of which a usual length is taken, and the part of them that must share it (within 12 %).
+ENOUGH_SLICES = 8
+IN_COMMON = 0.3
 _DEFAULT_SLICING = (DEFAULT_SLICE_NS - STATE_NS, DEFAULT_SWITCH_NS)
-#: Options this close to the best are as good as the best.
-AS_GOOD = 0.02
+#: Options this close to the best are as good as the best: the one that changes least is taken.
+AS_GOOD = 0.03
 
 
 @dataclass(frozen=True)
@@ -170,7 +175,7 @@ def observed_slicing(session: Session, device_id: int) -> tuple[int, int] | None
     Returns
     -------
     (int, int) or None
-        Nanoseconds; None where fewer than eight slices ended while others waited.
+        Nanoseconds; the usual ones where no slice shows it; None without switches to measure.
 
     Examples
     --------
@@ -183,24 +188,36 @@ def observed_slicing(session: Session, device_id: int) -> tuple[int, int] | None
 
     switches = session.switches.filter((pl.col("device_id") == device_id) & (pl.col("kind") == "switch"))
     gap = switches["gap_ns"].median()
-    if switches.height < 8 or not isinstance(gap, (int, float)):
+    if switches.height < ENOUGH_SLICES or not isinstance(gap, (int, float)):
         return None
     full = switches["full_ns"].median()
     # A slice that was used up: followed by a switch at once, and not ended early by a context that had no more work.
-    slices = session.residency.filter((pl.col("device_id") == device_id) & pl.col("complete")).join(
-        switches.select(pl.col("time_ns").alias("end_ns")), on="end_ns", how="semi"
+    # A slice that others waited for from its begin: the one before it was cut, not given up, and so was it itself (a
+    # context that runs out of work ends early, a holder that was alone ends late, at any length).
+    slices = (
+        session.residency.filter((pl.col("device_id") == device_id) & pl.col("complete"))
+        .sort("start_ns")
+        .with_columns(
+            (pl.col("end_ns") - pl.col("start_ns")).alias("ns"),
+            (pl.col("start_ns") - pl.col("end_ns").shift(1)).alias("after_ns"),
+            pl.col("ending").cast(pl.String),
+        )
+        .with_columns(pl.col("ending").shift(1).alias("before"))
+        .join(switches.select(pl.col("time_ns").alias("end_ns")), on="end_ns", how="semi")
+        .filter(pl.col("ns").is_between(200_000, 40_000_000) & (pl.col("after_ns") < 1_000_000))
     )
-    lengths = (slices["end_ns"] - slices["start_ns"]).filter(
-        (slices["end_ns"] - slices["start_ns"]).is_between(200_000, 40_000_000)
-    )
-    if len(lengths) < 8:
-        return None
-    # Contexts that run out of work end slices early, a holder that was alone ends them late, at any length: the length
-    # at which most time was spent is that of a slice that others waited for.
-    bins = (lengths.log() / math.log(1.08)).round().cast(int).alias("bin")
-    time = pl.DataFrame({"bin": bins, "ns": lengths}).group_by("bin").agg(pl.col("ns").sum()).sort("ns", "bin")
-    usual = lengths.filter((bins - time["bin"][-1]).abs() <= 1).median()
-    slice_ns = int(usual) if isinstance(usual, (int, float)) else DEFAULT_SLICE_NS
+    cut = slices.filter((pl.col("ending") != "WFI") & (pl.col("before") != "WFI"))["ns"]
+    # Where all slices end by waiting for idle (that is a way to preempt, too) the ending says nothing.
+    lengths = cut if len(cut) >= ENOUGH_SLICES else slices.filter(pl.col("ending") == "WFI")["ns"]
+    if len(lengths) < ENOUGH_SLICES:
+        return _DEFAULT_SLICING
+    bins = (lengths.log() / math.log(1.08)).round().cast(int)
+    counts = bins.value_counts().sort("count", bins.name)
+    near = (bins - counts[bins.name][-1]).abs() <= 1
+    usual = lengths.filter(near).median()
+    common = near.mean()
+    known = isinstance(usual, (int, float)) and isinstance(common, float) and common >= IN_COMMON
+    slice_ns = int(usual) if known and isinstance(usual, (int, float)) else DEFAULT_SLICE_NS
     state = int(full) - int(gap) if isinstance(full, (int, float)) else STATE_NS
     return max(slice_ns - state, 1000), int(gap) + state
 
@@ -283,7 +300,7 @@ def options(session: Session, device_id: int, require: Iterable[Requirement] = (
     >>> import pyanalyze
     >>> found = options(pyanalyze.load(capture), 0)
     >>> found.why_not
-    'tenant C held the engine for 133 ms and its work was not traced: nobody knows what it would do elsewhere'
+    'tenant app_c held the engine for 254 ms and its work was not traced: nobody knows what it would do elsewhere'
     """
     import polars as pl
 
@@ -310,10 +327,21 @@ def options(session: Session, device_id: int, require: Iterable[Requirement] = (
         (option, lacks) for option in ranked if (lacks := PROPERTIES[option.mode].lacks(required))
     )
     allowed = [option for option in ranked if not PROPERTIES[option.mode].lacks(required)]
-    recommended = allowed[0] if allowed else None
-    if recommended and current in allowed and current.antt <= recommended.antt * (1 + AS_GOOD):
-        recommended = current
+    recommended = min(
+        (option for option in allowed if option.antt <= allowed[0].antt * (1 + AS_GOOD)),
+        key=lambda option: (option is not current, _effort(option), option.antt),
+        default=None,
+    )
     return Options(device_id, tuple(ranked), current, recommended, refused, None, check, tuple(clients))
+
+
+def _effort(option: Option) -> int:
+    """How much there is to set up and to maintain."""
+    if option.placement is not None:
+        return 3
+    if option.provision is not None:
+        return 2
+    return 1 if option.layout.together else 0
 
 
 def _distinct(names: Mapping[int, str], tenants: pl.DataFrame) -> dict[int, str]:
@@ -462,7 +490,7 @@ def _forecast(
     contention = CONTENTION
     if measured:
         low, middle, high = (part * measured[0] for part in MEASURED_CONTENTION)
-        contention = (low, middle, high + CONTENTION[1])
+        contention = (low, middle, high + MORE_CONTENTION)
     layouts = [alone(sm_count, tenant) for tenant in names]
     if recording is not None:
         layouts.append(recording.varied("check", contention=measured[0] if measured else 0.0))

@@ -378,7 +378,8 @@ type Cohort = Reverse<(Ps, usize, u32, u64)>;
 struct Group {
     instance: usize,
     tenants: Vec<usize>,
-    free: [i128; 4],
+    /// Kernels with blocks on the SMs: (tenant, op, blocks, what one takes).
+    on_sms: Vec<(usize, u32, u64, Resources)>,
     cohorts: BinaryHeap<Cohort>,
     running: bool,
     /// Its own time at `since`.
@@ -412,7 +413,6 @@ struct Instance {
 
 struct Sim<'a> {
     layout: &'a Layout,
-    capacity: Vec<[i128; 4]>,
     per_sm: Resources,
     now: Ps,
     seq: u64,
@@ -521,7 +521,6 @@ impl<'a> Sim<'a> {
     ) -> Self {
         let per_sm = limits.resources();
         let of = |sms: u32| per_sm.map(|has| i128::from(has.saturating_mul(u64::from(sms)).max(1)));
-        let capacity: Vec<[i128; 4]> = layout.instances.iter().map(|sms| of(*sms)).collect();
         let mut instances: Vec<Instance> = layout
             .instances
             .iter()
@@ -539,7 +538,7 @@ impl<'a> Sim<'a> {
                 groups.push(Group {
                     instance: seat.instance,
                     tenants: Vec::new(),
-                    free: capacity.get(seat.instance).copied().unwrap_or([0; 4]),
+                    on_sms: Vec::new(),
                     cohorts: BinaryHeap::new(),
                     running: false,
                     local: 0,
@@ -582,7 +581,6 @@ impl<'a> Sim<'a> {
         }
         Self {
             layout,
-            capacity,
             per_sm,
             now: 0,
             seq: 0,
@@ -904,6 +902,55 @@ impl<'a> Sim<'a> {
         Some(Shape { at_once, ask, block: block.max(1) })
     }
 
+    /// How many blocks that ask so much find an SM with room.
+    ///
+    /// What is free on all SMs together may be too little on each. Blocks go to the SM with most room, so a kernel's
+    /// are spread evenly: each SM has `q` of them or `q + 1`. The two kernels that take most are spread so, one's
+    /// surplus where the other has none; of further ones every SM has its part.
+    fn room(&self, group: usize, ask: &Resources) -> u64 {
+        let Some(g) = self.groups.get(group) else { return 0 };
+        let sms = u64::from(self.layout.instances.get(g.instance).copied().unwrap_or(0));
+        let size = |k: &(usize, u32, u64, Resources)| k.3.first().map_or(0, |warps| warps.saturating_mul(k.2));
+        let mut order: Vec<&(usize, u32, u64, Resources)> = g.on_sms.iter().collect();
+        order.sort_by_key(|k| Reverse(size(k)));
+        let per_sm = |n: Option<&&(usize, u32, u64, Resources)>| {
+            n.map_or((0, 0, [0; 4]), |k| (k.2 / sms.max(1), k.2 % sms.max(1), k.3))
+        };
+        let (a, b) = (per_sm(order.first()), per_sm(order.get(1)));
+        let mut rest = [0.0; 4];
+        for k in order.iter().skip(2) {
+            for (rest, ask) in rest.iter_mut().zip(&k.3) {
+                *rest += (ask.saturating_mul(k.2)) as f64 / sms.max(1) as f64;
+            }
+        }
+        // SMs with one more of the first, of the second, of both, of neither.
+        let both = a.1.saturating_add(b.1).saturating_sub(sms);
+        let classes = [
+            (a.1.saturating_sub(both), 1, 0),
+            (b.1.saturating_sub(both), 0, 1),
+            (both, 1, 1),
+            (sms.saturating_add(both).saturating_sub(a.1).saturating_sub(b.1), 0, 0),
+        ];
+        classes.iter().fold(0, |sum: u64, (count, more_a, more_b)| {
+            if *count == 0 {
+                return sum;
+            }
+            let mut fits = u64::MAX;
+            for (n, (ask, has)) in ask.iter().zip(&self.per_sm).enumerate() {
+                if *ask == 0 {
+                    continue;
+                }
+                let of = |k: &(u64, u64, Resources), more: u64| {
+                    k.2.get(n).map_or(0, |each| each.saturating_mul(k.0.saturating_add(more)))
+                };
+                let taken = of(&a, *more_a).saturating_add(of(&b, *more_b));
+                let others = rest.get(n).map_or(0, |rest| rest.ceil() as u64);
+                fits = fits.min(has.saturating_sub(taken.saturating_add(others)) / ask);
+            }
+            sum.saturating_add(count.saturating_mul(fits))
+        })
+    }
+
     /// Places what there is room for: the head that has waited longest first, and that again after every kernel.
     fn dispatch(&mut self, group: usize) {
         let Some(g) = self.groups.get(group) else { return };
@@ -940,6 +987,8 @@ impl<'a> Sim<'a> {
         let Some(shape) = self.shape(tenant, op) else { return true };
         let held = self.held(group);
         let ragged = self.layout.ragged;
+        let apart = self.groups.get(group).is_some_and(|g| g.disjoint);
+        let beside = if apart { u64::MAX } else { self.room(group, &shape.ask) };
         let Some(g) = self.groups.get_mut(group) else { return true };
         let Some(t) = self.tenants.get_mut(tenant) else { return true };
         let Some(o) = t.ops.get_mut(op as usize) else { return true };
@@ -951,7 +1000,7 @@ impl<'a> Sim<'a> {
         let own = shape.at_once.saturating_sub(o.in_flight);
         // A kernel whose footprint is larger than the pool (its blocks were cut to what fits) still runs alone.
         let empty = t.in_flight == 0 && (g.disjoint || g.cohorts.is_empty());
-        let mut count = o.unplaced.min(own).min(room(&t.free)).min(room(&g.free));
+        let mut count = o.unplaced.min(own).min(room(&t.free)).min(beside);
         if count == 0 && empty {
             count = o.unplaced.min(own);
         }
@@ -976,10 +1025,13 @@ impl<'a> Sim<'a> {
         t.in_flight = t.in_flight.saturating_add(count);
         for (n, ask) in shape.ask.iter().enumerate() {
             let taken = i128::from(*ask).saturating_mul(i128::from(count));
-            if let (Some(a), Some(b)) = (t.free.get_mut(n), g.free.get_mut(n)) {
-                *a = a.saturating_sub(taken);
-                *b = b.saturating_sub(taken);
+            if let Some(free) = t.free.get_mut(n) {
+                *free = free.saturating_sub(taken);
             }
+        }
+        match g.on_sms.iter_mut().find(|k| (k.0, k.1) == (tenant, op)) {
+            Some(kernel) => kernel.2 = kernel.2.saturating_add(count),
+            None => g.on_sms.push((tenant, op, count, shape.ask)),
         }
         let length = shape.block.saturating_mul(Ps::try_from(waves).unwrap_or(Ps::MAX));
         for (blocks, part) in parts(count, ragged) {
@@ -1006,9 +1058,17 @@ impl<'a> Sim<'a> {
             t.in_flight = t.in_flight.saturating_sub(count);
             for (n, ask) in shape.ask.iter().enumerate() {
                 let given = i128::from(*ask).saturating_mul(i128::from(count));
-                if let (Some(a), Some(b)) = (t.free.get_mut(n), g.free.get_mut(n)) {
-                    *a = a.saturating_add(given);
-                    *b = b.saturating_add(given);
+                if let Some(free) = t.free.get_mut(n) {
+                    *free = free.saturating_add(given);
+                }
+            }
+            if let Some(at) = g.on_sms.iter().position(|k| (k.0, k.1) == (tenant, op)) {
+                let left = g.on_sms.get_mut(at).map_or(0, |k| {
+                    k.2 = k.2.saturating_sub(count);
+                    k.2
+                });
+                if left == 0 {
+                    g.on_sms.swap_remove(at);
                 }
             }
             if let Some(o) = t.ops.get_mut(op as usize) {
@@ -1168,7 +1228,6 @@ impl<'a> Sim<'a> {
     }
 
     fn took(self) -> Vec<Took> {
-        debug_assert_eq!(self.capacity.len(), self.layout.instances.len());
         self.tenants
             .into_iter()
             .map(|mut t| {
@@ -1191,5 +1250,187 @@ impl<'a> Sim<'a> {
 impl Tenant<'_> {
     fn free_when_empty(&self, per_sm: Resources) -> Resources {
         per_sm.map(|has| has.saturating_mul(u64::from(self.sms)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::{StopAfter, Unwatched};
+
+    const WARPS: u64 = 64;
+
+    /// 10 SMs of 64 warps; a block of 8 warps: 8 of them on an SM, 80 on the device.
+    fn limits() -> Limits {
+        Limits { max_warps_per_sm: Some(64), sm_count: Some(10), ..Limits::default() }
+    }
+
+    fn kernel(stream: u32, us: i64, count: u64, warps: u64) -> Op {
+        let place = Place::Sms { count, per_sm: WARPS / warps, ask: [warps, 0, 0, 0] };
+        Op { stream, place, work_ns: us * 1000, seen_ns: us * 1000, shape: 0, company: false }
+    }
+
+    fn program(tenant: u32, ops: Vec<Op>, steps: Vec<Step>) -> Program {
+        let streams = 1 + ops.iter().map(|o| o.stream).max().unwrap_or(0);
+        Program {
+            tenant,
+            ops,
+            streams,
+            hosts: vec![(0, steps)],
+            visible_sms: 10,
+            from_calls: true,
+            ..Program::default()
+        }
+    }
+
+    /// Launches everything at once.
+    fn burst(tenant: u32, ops: Vec<Op>) -> Program {
+        let steps = (0..ops.len() as u32).map(Step::Launch).collect();
+        program(tenant, ops, steps)
+    }
+
+    fn layout(seats: Vec<Seat>) -> Layout {
+        Layout {
+            name: "x".into(),
+            instances: vec![10],
+            seats,
+            slice_ns: 1_000_000,
+            switch_ns: 100_000,
+            contention: 0.0,
+            ragged: 0.0,
+            jitter: 0.0,
+            seed: 0,
+        }
+    }
+
+    fn seat(tenant: u32, group: u32, sms: Option<u32>) -> Seat {
+        Seat { tenant, instance: 0, group, sms }
+    }
+
+    /// Elapsed microseconds of each tenant.
+    fn us(programs: &[Program], layout: &Layout) -> Vec<i64> {
+        let took = replay(programs, &limits(), layout, &mut |_, _, _| {}, &Unwatched).unwrap();
+        took.iter().map(|t| t.elapsed_ns / 1000).collect()
+    }
+
+    #[test]
+    fn streams_in_order_and_beside_each_other() {
+        // |k0 100|k1 100|  stream 0, 40 of 80 blocks each
+        // |k2 150...|      stream 1, 40 blocks: all fit
+        let p = [burst(0, vec![kernel(0, 100, 40, 8), kernel(0, 100, 40, 8), kernel(1, 150, 40, 8)])];
+        assert_eq!(us(&p, &layout(vec![seat(0, 0, None)])), [200]);
+        // The legacy default stream in between: k2 waits for k0, k1 for k2.
+        let mut p = burst(0, vec![kernel(0, 100, 40, 8), kernel(1, 150, 40, 8), kernel(0, 100, 40, 8)]);
+        p.barrier = Some(1);
+        assert_eq!(us(&[p], &layout(vec![seat(0, 0, None)])), [350]);
+    }
+
+    #[test]
+    fn hosts_think_and_wait() {
+        // launch, wait for it (100), think 30, launch (100): 230; what it waits for is what counts, not how long.
+        let steps = vec![Step::Launch(0), Step::Wait(0), Step::Think(30_000), Step::Launch(1), Step::WaitAll];
+        let p = [program(0, vec![kernel(0, 100, 80, 8), kernel(0, 100, 80, 8)], steps)];
+        assert_eq!(us(&p, &layout(vec![seat(0, 0, None)])), [230]);
+        // Thinking beside its own kernel costs nothing: 20 + 100.
+        let steps = vec![Step::Launch(0), Step::Think(20_000), Step::Launch(1)];
+        let p = [program(0, vec![kernel(0, 10, 80, 8), kernel(0, 100, 80, 8)], steps)];
+        assert_eq!(us(&p, &layout(vec![seat(0, 0, None)])), [120]);
+    }
+
+    #[test]
+    fn side_by_side_in_turns_and_apart() {
+        let both = |blocks| [burst(0, vec![kernel(0, 3000, blocks, 8)]), burst(1, vec![kernel(0, 3000, blocks, 8)])];
+        let mps = layout(vec![seat(0, 0, None), seat(1, 0, None)]);
+        assert_eq!(us(&both(40), &mps), [3000, 3000]);
+        assert_eq!(us(&both(80), &mps), [3000, 6000]);
+        // Turns of 1000, 100 between them: A 0..1000, 2200..3200, 4400..5400; B 1100..2100, 3300..4300, 5500..6500.
+        let turns = layout(vec![seat(0, 0, None), seat(1, 1, None)]);
+        assert_eq!(us(&both(80), &turns), [5400, 6500]);
+        // Halves: caps of 5 SMs take two waves of what fitted in one.
+        let capped = layout(vec![seat(0, 0, Some(5)), seat(1, 0, Some(5))]);
+        assert_eq!(us(&both(80), &capped), [6000, 6000]);
+        let mig = Layout {
+            instances: vec![4, 5],
+            seats: vec![Seat { tenant: 0, instance: 0, group: 0, sms: None }, Seat { tenant: 1, instance: 1, group: 0, sms: None }],
+            ..layout(vec![])
+        };
+        // 80 blocks on 4 SMs (32 at once): three waves; on 5: two.
+        assert_eq!(us(&both(80), &mig), [9000, 6000]);
+        // Beside each other at 3/4 of the speed.
+        assert_eq!(us(&both(40), &Layout { contention: 1.0 / 3.0, ..mps }), [4000, 4000]);
+    }
+
+    #[test]
+    fn a_host_goes_on_while_its_context_does_not_hold_the_engine() {
+        // A works all the time. B: 100 of work, wait, think 900, again. Alone 1100; in turns its second kernel is
+        // launched while A has the engine.
+        let a = burst(0, vec![kernel(0, 10_000, 80, 8)]);
+        let steps = vec![Step::Launch(0), Step::Wait(0), Step::Think(900_000), Step::Launch(1)];
+        let b = program(1, vec![kernel(0, 100, 80, 8), kernel(0, 100, 80, 8)], steps);
+        // A 0..1000, B 1100..1200 + 25 of lingering, A 1325..2325, B from 2425 (launched at 2100) to 2525.
+        let turns = layout(vec![seat(0, 0, None), seat(1, 1, None)]);
+        assert_eq!(us(&[a, b], &turns), [10_450, 2525]);
+    }
+
+    #[test]
+    fn blocks_need_room_on_one_sm() {
+        // A: 5 of 8 places on every SM. B's blocks want 32 warps of the 24 that are left on each: it waits although
+        // 240 warps are free.
+        let a = burst(0, vec![kernel(0, 100, 50, 8)]);
+        let b = burst(1, vec![kernel(0, 100, 5, 32)]);
+        assert_eq!(us(&[a, b], &layout(vec![seat(0, 0, None), seat(1, 0, None)])), [100, 200]);
+    }
+
+    #[test]
+    fn copies_have_engines_of_their_own() {
+        let copy = |ns| Op { place: Place::Copy(0), work_ns: ns, ..kernel(1, 1, 1, 8) };
+        let p = [burst(0, vec![kernel(0, 100, 80, 8), copy(80_000)]), burst(1, vec![copy(80_000)])];
+        // Two copies to the device one after the other, beside the kernel.
+        assert_eq!(us(&p, &layout(vec![seat(0, 0, None), seat(1, 1, None)])), [100, 160]);
+    }
+
+    #[test]
+    fn uneven_blocks_take_as_long_as_they_took_alone() {
+        for (count, us_alone) in [(40, 100), (80, 100), (130, 300), (1000, 5000)] {
+            let p = [burst(0, vec![kernel(0, us_alone, count, 8)])];
+            let ragged = Layout { ragged: 0.4, ..layout(vec![seat(0, 0, None)]) };
+            let found = us(&p, &ragged);
+            assert!((found[0] - us_alone).abs() <= 1 + us_alone / 200, "{count}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn what_takes_long_in_company_is_fitted_to_the_record() {
+        // Both were recorded side by side, each half of the device: 40 blocks in one wave, 100 long, alone 100 too. B's
+        // 80 blocks got 40 places: recorded 200, alone 100.
+        let mut a = burst(0, (0..20).map(|_| kernel(0, 100, 40, 8)).collect());
+        let mut b = burst(1, (0..10).map(|_| kernel(0, 200, 80, 8)).collect());
+        for p in [&mut a, &mut b] {
+            p.shapes = vec![crate::programs::ShapeSeen { known: false }];
+            p.ops.iter_mut().for_each(|op| op.company = true);
+        }
+        let mut made = Programs { programs: vec![a, b], limits: limits(), ..Programs::default() };
+        let capped = layout(vec![seat(0, 0, Some(5)), seat(1, 0, Some(5))]);
+        assert_eq!(fit(&mut made, &capped, &Unwatched).unwrap(), None);
+        let alone: Vec<i64> = made.programs.iter().map(|p| p.ops[0].work_ns / 1000).collect();
+        assert!((alone[0] - 100).abs() <= 2 && (alone[1] - 100).abs() <= 2, "{alone:?}");
+    }
+
+    #[test]
+    fn nonsense_is_refused_and_it_stops_when_told() {
+        let p = [burst(0, vec![kernel(0, 100, 80, 8)])];
+        let good = layout(vec![seat(0, 0, None)]);
+        for bad in [
+            Layout { slice_ns: 0, ..good.clone() },
+            Layout { contention: -1.0, ..good.clone() },
+            Layout { jitter: 2.0, ..good.clone() },
+            Layout { instances: vec![0], ..good.clone() },
+            layout(vec![seat(0, 0, Some(0))]),
+        ] {
+            let made = replay(&p, &limits(), &bad, &mut |_, _, _| {}, &Unwatched);
+            assert!(matches!(made, Err(Error::Argument(_))));
+        }
+        let stop = StopAfter::new(0);
+        assert!(matches!(replay(&p, &limits(), &good, &mut |_, _, _| {}, &stop), Err(Error::Cancelled)));
     }
 }

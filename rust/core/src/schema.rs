@@ -781,7 +781,7 @@ pub const WHATIF: Table = Table {
         opt("busy_ns", I64, NO_MODEL, "Modelled time with any of its kernels in flight and its context on the engine."),
         opt("elapsed_ns", I64, NO_MODEL, "Modelled first kernel start to last kernel end."),
         opt("elapsed_low_ns", I64, NO_MODEL, "No less: its longest stream without any gap, or what its blocks need of the whole device."),
-        opt("elapsed_high_ns", I64, NO_MODEL, "No more: all its gaps, and everything on the device one after the other."),
+        opt("elapsed_high_ns", I64, NO_MODEL, "No more: all that was recorded of it, then everything of the others one after the other."),
         opt("slowdown", F64, NO_MODEL, "elapsed_ns over that of `exclusive`."),
         opt("slowdown_low", F64, NO_MODEL, "No less, whatever part of the gaps was think time."),
         opt("slowdown_high", F64, NO_MODEL, "No more, whatever part of the gaps was think time."),
