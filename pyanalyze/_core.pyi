@@ -38,9 +38,7 @@ class Table:
 
 _Tables: TypeAlias = dict[str, Table]
 _Seat: TypeAlias = tuple[int, int, int, int | None]
-_Layout: TypeAlias = tuple[
-    str, Sequence[int], Sequence[_Seat], tuple[int, int], tuple[float, float, float], int
-]
+_Layout: TypeAlias = tuple[str, Sequence[int], Sequence[_Seat], tuple[int, int], tuple[float, float, float], int]
 _Progress: TypeAlias = Callable[[str, int, int], object] | None
 
 def read_capture(path: str, capture: int, tables: Sequence[str], progress: _Progress = None) -> _Tables:

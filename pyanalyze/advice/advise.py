@@ -219,14 +219,16 @@ def _change(compared: Options, *, kube: bool) -> Iterator[Action]:
         return
     before = "" if now is None else f"; now, by the same model, {_each(now)}"
     met = len(compared.options) - len(compared.refused)
-    ways = f"{len(compared.options)} ways compared" if not compared.refused else f"{met} ways that meet the requirements"
+    ways = (
+        f"{len(compared.options)} ways compared" if not compared.refused else f"{met} ways that meet the requirements"
+    )
     yield _make(best, compared, f"it has the least mean slowdown of {ways}{before}", kube=kube)
 
 
 def _make(option: Option, compared: Options, why: str, *, kube: bool) -> Action:
     expected = (
-        f"modelled, against each alone on the whole GPU: {_each(option)} (mean {option.antt:.2f}x, STP {option.stp:.2f})"
-        f"{_tails(option)}"
+        f"modelled, against each alone on the whole GPU: {_each(option)} "
+        f"(mean {option.antt:.2f}x, STP {option.stp:.2f}){_tails(option)}"
     )
     wrong = f"a capture in that mode shows a tenant outside its bounds; compare {option.worst.name} first"
     commands, undo = _commands(option, compared, kube=kube)
@@ -241,7 +243,9 @@ def _make(option: Option, compared: Options, why: str, *, kube: bool) -> Action:
         title = f"Give each tenant a MIG instance of its own: {parts}"
         why = f"{why}; {option.placement.left}"
     shares = PROPERTIES[option.mode].not_isolated
-    return Action(title, commands, expected, _bounds(option), f"{why}.{_trust(compared)} Not isolated: {shares}", undo, wrong)
+    return Action(
+        title, commands, expected, _bounds(option), f"{why}.{_trust(compared)} Not isolated: {shares}", undo, wrong
+    )
 
 
 def _commands(option: Option, compared: Options, *, kube: bool) -> tuple[tuple[str, ...], str]:
@@ -333,7 +337,7 @@ def _memory(compared: Options, device: Mapping[str, object]) -> Iterator[Action]
         more = f"; of {unknown} more nothing is known" if unknown else ""
         yield Action(
             "Mind the memory before anything else: together these tenants may run out of it",
-            ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT per client under MPS; smaller batches or caches (framework limits) elsewhere",),
+            ("under MPS CUDA_MPS_PINNED_DEVICE_MEM_LIMIT per client; elsewhere smaller batches or caches",),
             None,
             f"their high-water marks sum to {used / 2**30:.1f} of {total / 2**30:.1f} GiB{more}",
             "no mode but MIG divides memory; an allocation that does not fit fails whoever makes it",
@@ -372,13 +376,13 @@ def _time_slices(
     if seen is None:
         return
     slice_ns, switch_ns = seen
-    cost = slicing.overhead(slice_ns, switch_ns)
+    cost, wait_ns = slicing.overhead(slice_ns, switch_ns), slicing.longest_wait_ns(slice_ns, switch_ns, tenants)
     now = (
-        f"slices execute for {slice_ns / 1e6:.2f} ms, a switch takes {switch_ns / 1e3:.0f} us: {100 * cost:.1f} % while all "
-        f"{tenants} are busy, and a kernel waits up to {slicing.longest_wait_ns(slice_ns, switch_ns, tenants) / 1e6:.1f} ms"
+        f"slices execute for {slice_ns / 1e6:.2f} ms, a switch takes {switch_ns / 1e3:.0f} us: "
+        f"{100 * cost:.1f} % while all {tenants} are busy, and a kernel waits up to {wait_ns / 1e6:.1f} ms"
     )
     undo = "nvidia-smi compute-policy --set-timeslice=0"
-    unknown = "NVIDIA publishes no lengths for the policies: set one, record again, read the slice in `pyanalyze residency`"
+    unknown = "NVIDIA publishes no lengths for the policies: set one, record again, read it in `pyanalyze residency`"
     if latency_ns is not None:
         choice = slicing.slice_for(latency_ns, switch_ns, tenants)
         if choice.slice_ns is None or choice.overhead is None:
@@ -409,5 +413,3 @@ def _time_slices(
             undo,
             "the slices recorded afterwards are not longer",
         )
-
-

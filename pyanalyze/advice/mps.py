@@ -1,4 +1,4 @@
-"""How should SMs and memory be handed out to MPS clients?  The strategies people know, rounded to what the chip gives."""
+"""How should SMs and memory be handed out to MPS clients?  Known strategies, rounded to what the chip gives."""
 
 from __future__ import annotations
 
@@ -232,7 +232,9 @@ def settings(provision: Provision | None, clients: Sequence[Client], gpu: int = 
             lines.append(f"{client.name}: {' '.join(parts)}")
     if provision is not None and len(set(provision.percentages.values())) == 1:
         percentage = next(iter(provision.percentages.values()))
-        lines.append(f"echo set_default_active_thread_percentage {percentage} | nvidia-cuda-mps-control   # or so, for all")
+        lines.append(
+            f"echo set_default_active_thread_percentage {percentage} | nvidia-cuda-mps-control   # or so, for all"
+        )
     return tuple(lines)
 
 

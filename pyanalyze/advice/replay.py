@@ -106,7 +106,23 @@ class Layout:
         groups = [(seat.instance, seat.group) for seat in self.seats]
         return len(set(groups)) < len(groups)
 
-    def _plain(self) -> tuple[object, ...]:
+    def plain(
+        self,
+    ) -> tuple[
+        str,
+        list[int],
+        list[tuple[int, int, int, int | None]],
+        tuple[int, int],
+        tuple[float, float, float],
+        int,
+    ]:
+        """Return it as the core takes it.
+
+        Examples
+        --------
+        >>> alone(108, 3).plain()[:3]
+        ('alone 3', [108], [(3, 0, 0, None)])
+        """
         return (
             self.name,
             list(self.instances),
@@ -217,8 +233,8 @@ def replay(
         device_id,
         list((visible_sms or {}).items()),
         time_sliced,
-        None if recorded is None else recorded._plain(),  # type: ignore[arg-type]
-        [layout._plain() for layout in layouts],  # type: ignore[misc]
+        None if recorded is None else recorded.plain(),
+        [layout.plain() for layout in layouts],
         threads,
         None,
     )

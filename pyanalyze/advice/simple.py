@@ -117,9 +117,11 @@ def simple_bounds(
         "Let the tenants run side by side under MPS instead of in turns",
         ("nvidia-cuda-mps-control -d   # as the user that runs the workloads, before they start",),
         None,
-        None if worst is None else f"at most the {worst:.2f}x that switching out cost comes back; contention may take part of it",
-        f"they took turns on the engine; side by side they share the SMs.{because} A fault of one MPS client reaches the "
-        "others",
+        None
+        if worst is None
+        else f"at most the {worst:.2f}x of switching out comes back; contention may take part of it",
+        f"they took turns on the engine; side by side they share the SMs.{because} A fault of one MPS client reaches "
+        "the others",
         "echo quit | nvidia-cuda-mps-control",
         "a tenant that fills the SMs is slower beside the others than in turns with them",
     )

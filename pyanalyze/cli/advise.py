@@ -34,9 +34,15 @@ class Requirements(click.ParamType[tuple[str, ...]]):
 
 @click.command("advise")
 @capture_options
-@click.option("--require", type=Requirements(), default=(), help=f"What a mode must promise: {', '.join(REQUIREMENTS)}.")
-@click.option("--latency", "latency_ms", type=click.FloatRange(min=0, min_open=True), help="Longest wait for a turn, ms.")
-@click.option("--kubernetes/--no-kubernetes", default=None, help="Device-plugin settings too (default: where pods are seen).")
+@click.option(
+    "--require", type=Requirements(), default=(), help=f"What a mode must promise: {', '.join(REQUIREMENTS)}."
+)
+@click.option(
+    "--latency", "latency_ms", type=click.FloatRange(min=0, min_open=True), help="Longest wait for a turn, ms."
+)
+@click.option(
+    "--kubernetes/--no-kubernetes", default=None, help="Device-plugin settings too (default: where pods are seen)."
+)
 @output_options(("table", "json"))
 def command(
     require: tuple[Any, ...],

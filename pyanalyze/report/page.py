@@ -1087,8 +1087,8 @@ def _compared(device: Device) -> list[Block]:
         Column("Kept apart"),
     )
     caption = (
-        "Modelled, no promise: the recorded launches replayed under each way to share, against each tenant alone on the "
-        "whole GPU. The last column is what documentation says of the mode (a question mark: sources disagree)."
+        "Modelled, no promise: the recorded launches replayed under each way to share, against each tenant alone on "
+        "the whole GPU. The last column is what documentation says of the mode (a question mark: sources disagree)."
     )
     return [Table(columns, tuple(rows), caption)]
 

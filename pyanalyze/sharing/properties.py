@@ -1,7 +1,7 @@
 """What does each sharing mode promise, whatever ran?  Known properties of modes, as data with their sources.
 
-They come from NVIDIA's documentation of MPS, MIG and vGPU and from published measurements, not from a capture.  Where sources disagree a property
-is ``None``, and does not meet a requirement.
+They come from NVIDIA's documentation of MPS, MIG and vGPU and from published measurements, not from a capture.  Where
+sources disagree a property is ``None``, and does not meet a requirement.
 """
 
 from __future__ import annotations
