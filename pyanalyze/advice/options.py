@@ -455,7 +455,7 @@ def _mig(
     layouts += [
         Layout(f"{client.tenant_id} on {sms}", (sms,), (Seat(client.tenant_id),)) for client in clients for sms in sizes
     ]
-    rows = replay(session, device_id, layouts, recorded=recording)
+    rows = replay(session, device_id, layouts, recorded=recording, visible_sms=visible_sms(session, device_id))
     took = dict(rows.select(pl.col("layout").cast(pl.String), "elapsed_ns").iter_rows())
 
     def cost_of(client: mps.Client) -> mig_.Need:
@@ -509,7 +509,10 @@ def _forecast(
     """Options with forecasts, and how far the replay of the recorded layout is from the record."""
     from dataclasses import replace
 
-    first = replay(session, device_id, [recording or alone(sm_count, next(iter(names)))], recorded=recording)
+    seen = visible_sms(session, device_id)
+    first = replay(
+        session, device_id, [recording or alone(sm_count, next(iter(names)))], recorded=recording, visible_sms=seen
+    )
     measured = first["contention"].drop_nulls().to_list()
     contention = CONTENTION
     if measured:
@@ -524,7 +527,7 @@ def _forecast(
             layouts.append(
                 option.layout.varied(name, contention=v.contention, ragged=v.ragged, jitter=JITTER, seed=v.seed)
             )
-    rows = replay(session, device_id, layouts, recorded=recording)
+    rows = replay(session, device_id, layouts, recorded=recording, visible_sms=seen)
     took = {(str(row["layout"]), row["tenant_id"]): row for row in rows.iter_rows(named=True)}
     from_calls = rows["latency_ns"].null_count() == 0
     made = []
@@ -607,6 +610,36 @@ def recorded_layout(session: Session, verdict: Verdict, tenants: Sequence[int], 
         return in_turns(sm_count, tenants, *(observed_slicing(session, verdict.device_id) or _DEFAULT_SLICING))
     if verdict.mode in ("mps", "mps-pre-volta", "mig+mps"):
         return side_by_side(sm_count, tenants)
+    if verdict.mode in ("mps-partitioned", "mps-static-partition"):
+        seen = visible_sms(session, verdict.device_id)
+        caps = {tenant: seen[tenant] for tenant in tenants if tenant in seen}
+        return side_by_side(sm_count, tenants, caps) if caps else None
     if verdict.mode in ("exclusive", "streams", "mig") and len(tenants) == 1:
         return alone(sm_count, tenants[0])
     return None
+
+
+def visible_sms(session: Session, device_id: int) -> dict[int, int]:
+    """SMs that CUDA showed a tenant, where those are fewer than the device's: a cap, or a partition.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> visible_sms(pyanalyze.load(capture), 0)
+    {}
+    """
+    import polars as pl
+
+    here = pl.col("device_id") == device_id
+    whole = session.devices.filter(here)["sm_count"][0]
+    shown = session.contexts.filter(
+        here
+        & pl.col("sm_count").is_not_null()
+        & ~pl.col("is_green").fill_null(value=False)
+        & (pl.col("sm_count") < whole)
+    )
+    tenants = session.tenants.filter(here).select("tenant_id", "capture", "pid")
+    seen = (
+        shown.join(tenants, on=["capture", "pid"], nulls_equal=True).group_by("tenant_id").agg(pl.col("sm_count").max())
+    )
+    return dict(seen.sort("tenant_id").iter_rows())

