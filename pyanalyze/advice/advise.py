@@ -143,6 +143,7 @@ def _actions(
             yield from _change(compared, kube=kube)
             yield from host
         yield from _stricter(compared, required, kube=kube)
+        yield from _no_instance(compared)
         yield from _left_out(compared, required)
     else:
         yield from host
@@ -242,6 +243,13 @@ def _make(option: Option, compared: Options, why: str, *, kube: bool) -> Action:
         parts = ", ".join(f"{name} {one.profile.name}" for name, one in option.placement.placed.items())
         title = f"Give each tenant a MIG instance of its own: {parts}"
         why = f"{why}; {option.placement.left}"
+        unknown = [client.name for client in compared.clients if client.memory_bytes is None]
+        if unknown:
+            sizes = ", ".join(
+                f"{name} {option.placement.family.memory_bytes(option.placement.placed[name].profile) / 2**30:.1f} GiB"
+                for name in unknown
+            )
+            why = f"{why}; what memory they use is not known (nvidia-smi beside the capture shows it), they get {sizes}"
     shares = PROPERTIES[option.mode].not_isolated
     return Action(
         title, commands, expected, _bounds(option), f"{why}.{_trust(compared)} Not isolated: {shares}", undo, wrong
@@ -307,6 +315,21 @@ def _stricter(compared: Options, required: tuple[Requirement, ...], *, kube: boo
                 f"{price:.2f} times that of {best.name}"
             )
             yield _make(option, compared, why, kube=kube)
+
+
+def _no_instance(compared: Options) -> Iterator[Action]:
+    if not compared.unplaced:
+        return
+    each = "; ".join(f"{name}: {why}" for name, why in compared.unplaced.items())
+    yield Action(
+        f"MIG cannot hold them all: {', '.join(compared.unplaced)} would need another GPU",
+        (),
+        None,
+        "every valid set of instances was looked at",
+        each,
+        None,
+        "a tenant's memory need is smaller than what was seen",
+    )
 
 
 def _left_out(compared: Options, required: tuple[Requirement, ...]) -> Iterator[Action]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyanalyze.advice import mig as mig_
@@ -37,17 +37,25 @@ STATE_NS = 73_000
 #: Allowance for memory, caches and issue slots while kernels of two tenants share an instance, where nothing was
 #: measured: none, middle, much, as the simulations of the benchmark have it. Two kernels that each want all of the DRAM
 #: bandwidth slow each other by 1.0, and published cases go further: a capture in the mode decides.
-CONTENTION = (0.0, 0.03, 0.14)
+CONTENTION = (0.0, 0.03, 0.12)
 #: Where it is measured (kernels of known time alone ran in company): parts of it.
 MEASURED_CONTENTION = (0.7, 1.0, 1.3)
 #: And this much more may come with other caps, which change what meets what.
 MORE_CONTENTION = 0.08
 #: Block times of real kernels differ; equal ones make whole waves. Both are replayed.
-RAGGED = 0.45
+RAGGED = 0.35
 #: Operations vary by this from replay to replay, so that no chance meeting of two rhythms becomes the forecast.
 JITTER = 0.04
 #: What the replay itself missed in simulations that share no code with it: same launches, another mode (half width).
-MARGIN = {"turns": 0.045, "together": 0.05, "instances": 0.04}
+MARGIN = {"turns": 0.045, "together": 0.045, "instances": 0.04}
+#: Added where caps overlap: which SMs two clients have in common is not known.
+MARGIN_OVERLAP = 0.06
+#: Added for other modes where kernels' time alone had to be fitted to a capture of them side by side.
+MARGIN_FITTED = 0.05
+#: Added where slices vary more than this (90th over 10th percentile): contexts drain before they leave, and part of
+#: their residency is idle SMs.
+DRAINING = 1.1
+MARGIN_DRAINING = 0.2
 #: Without API calls think time cannot be told from waiting.
 MARGIN_WITHOUT_CALLS = 0.15
 #: Slices of which a usual length is taken, and the part of them that must share it (within 12 %).
@@ -162,6 +170,9 @@ class Options:
         where that mode cannot be replayed.
     clients
         What MPS provisioning knows of the tenants.
+    unplaced
+        Tenants for which MIG has no instance beside the others, with the reason; empty where it has, or the GPU has no
+        MIG.
     """
 
     device_id: int
@@ -172,6 +183,7 @@ class Options:
     why_not: str | None = None
     check: float | None = None
     clients: tuple[mps.Client, ...] = ()
+    unplaced: Mapping[str, str] = field(default_factory=dict)
 
 
 def observed_slicing(session: Session, device_id: int) -> tuple[int, int] | None:
@@ -204,14 +216,7 @@ def observed_slicing(session: Session, device_id: int) -> tuple[int, int] | None
     # A slice that others waited for from its begin: the one before it was cut (its tenant had a kernel in flight, and
     # waits for its next turn), and so was it itself. A context that runs out of work ends early, a holder that was
     # alone ends late, at any length. Release drivers do not say how a slice ended.
-    slices = (
-        _cut(session, device_id)
-        .with_columns((pl.col("start_ns") - pl.col("end_ns").shift(1)).alias("after_ns"))
-        .with_columns(pl.col("cut").shift(1).alias("before"))
-        .filter(pl.col("complete") & pl.col("cut") & pl.col("before") & (pl.col("after_ns") < 1_000_000))
-        .with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("ns"))
-    )
-    lengths = slices["ns"].filter(slices["ns"].is_between(200_000, 40_000_000))
+    lengths = _contended(session, device_id)
     state = int(full) - int(gap) if isinstance(full, (int, float)) else STATE_NS
     if len(lengths) < ENOUGH_SLICES:
         return DEFAULT_SLICE_NS - state, int(gap) + state
@@ -223,6 +228,26 @@ def observed_slicing(session: Session, device_id: int) -> tuple[int, int] | None
     known = isinstance(usual, (int, float)) and isinstance(common, float) and common >= IN_COMMON
     slice_ns = int(usual) if known and isinstance(usual, (int, float)) else DEFAULT_SLICE_NS
     return max(slice_ns - state, 1000), int(gap) + state
+
+
+def _contended(session: Session, device_id: int) -> pl.Series:
+    """Lengths of the slices that others waited for from begin to end."""
+    import polars as pl
+
+    slices = (
+        _cut(session, device_id)
+        .with_columns((pl.col("start_ns") - pl.col("end_ns").shift(1)).alias("after_ns"))
+        .with_columns(pl.col("cut").shift(1).alias("before"))
+        .filter(pl.col("complete") & pl.col("cut") & pl.col("before") & (pl.col("after_ns") < 1_000_000))
+        .with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("ns"))
+    )
+    return slices["ns"].filter(slices["ns"].is_between(200_000, 40_000_000))
+
+
+def _slices_vary(session: Session, device_id: int) -> bool:
+    lengths = _contended(session, device_id)
+    long, short = lengths.quantile(0.9), lengths.quantile(0.1)
+    return len(lengths) >= ENOUGH_SLICES and bool(long and short and long > DRAINING * short)
 
 
 def _cut(session: Session, device_id: int) -> pl.DataFrame:
@@ -345,7 +370,7 @@ def options(session: Session, device_id: int, require: Iterable[Requirement] = (
     sm_count = int(device["sm_count"])
     clients = clients_of(session, device_id, names, sm_count)
     recording = recorded_layout(session, verdict, list(names), sm_count)
-    candidates = _candidates(session, verdict, device, clients, sm_count, recording)
+    candidates, unplaced = _candidates(session, verdict, device, clients, sm_count, recording)
     made, check = _forecast(session, device_id, recording, candidates, names, sm_count)
     ranked = sorted(made, key=lambda option: option.antt)
     current = next((option for option in made if option.mode == verdict.mode and option.provision is None), None)
@@ -356,7 +381,7 @@ def options(session: Session, device_id: int, require: Iterable[Requirement] = (
         key=lambda option: (option is not current, _effort(option), option.antt),
         default=None,
     )
-    return Options(device_id, tuple(ranked), current, recommended, refused, None, check, tuple(clients))
+    return Options(device_id, tuple(ranked), current, recommended, refused, None, check, tuple(clients), unplaced)
 
 
 def _effort(option: Option) -> int:
@@ -411,8 +436,8 @@ def _candidates(
     clients: Sequence[mps.Client],
     sm_count: int,
     recording: Layout | None,
-) -> list[Option]:
-    """Options without forecasts."""
+) -> tuple[list[Option], Mapping[str, str]]:
+    """Options without forecasts, and tenants that MIG cannot hold."""
     inside = verdict.mode in ("mig", "mig+time-slicing", "mig+mps", "mig-shared-ci")
     tenants = [client.tenant_id for client in clients]
     slicing = observed_slicing(session, verdict.device_id) if "time-slic" in verdict.mode else None
@@ -432,11 +457,11 @@ def _candidates(
             found.append(Option(name, mode, Layout(name, (sm_count,), seats), (), provision))
     memory = device["memory_bytes"]
     family = None if inside else mig_.family_of(str(device["name"]), int(str(memory)) if memory else None)
-    if family is not None:
-        option = _mig(session, verdict.device_id, family, clients, sm_count, recording)
-        if option is not None:
-            found.append(option)
-    return found
+    if family is None:
+        return found, {}
+    option = _mig(session, verdict.device_id, family, clients, sm_count, recording)
+    unplaced = {} if option.placement is None else option.placement.unplaced
+    return (found, unplaced) if unplaced else ([*found, option], {})
 
 
 def _mig(
@@ -446,8 +471,8 @@ def _mig(
     clients: Sequence[mps.Client],
     sm_count: int,
     recording: Layout | None,
-) -> Option | None:
-    """Instances for all tenants, if all fit; cost of an instance: its tenant replayed on so many SMs."""
+) -> Option:
+    """Instances for as many tenants as fit; cost of an instance: its tenant replayed on so many SMs."""
     import polars as pl
 
     sizes = sorted({profile.sm_count for profile in family.profiles if profile.sm_count})
@@ -464,11 +489,9 @@ def _mig(
         return mig_.Need(client.name, client.memory_bytes, lambda sms: round(by_sms[sms], 3))
 
     placement = mig_.place(family, [cost_of(client) for client in clients])
-    if placement.unplaced:
-        return None
     order = sorted(placement.placed.items(), key=lambda item: item[1].start)
     index = {name: n for n, (name, _) in enumerate(order)}
-    seats = tuple(Seat(client.tenant_id, index[client.name]) for client in clients)
+    seats = tuple(Seat(client.tenant_id, index[client.name]) for client in clients if client.name in index)
     instances = tuple(one.profile.sm_count or 0 for _, one in order)
     return Option("MIG", "mig", Layout("mig", instances, seats), (), None, placement)
 
@@ -527,6 +550,7 @@ def _forecast(
             layouts.append(
                 option.layout.varied(name, contention=v.contention, ragged=v.ragged, jitter=JITTER, seed=v.seed)
             )
+    draining = recording is not None and not recording.together and _slices_vary(session, device_id)
     rows = replay(session, device_id, layouts, recorded=recording, visible_sms=seen)
     took = {(str(row["layout"]), row["tenant_id"]): row for row in rows.iter_rows(named=True)}
     from_calls = rows["latency_ns"].null_count() == 0
@@ -534,6 +558,12 @@ def _forecast(
     for option in candidates:
         kind = "instances" if option.placement else "together" if option.layout.together else "turns"
         margin = MARGIN[kind] if from_calls else MARGIN_WITHOUT_CALLS
+        if option.provision is not None and sum(option.provision.sms.values()) > sm_count:
+            margin += MARGIN_OVERLAP
+        if recording is not None and recording.together and not option.layout.together:
+            margin += MARGIN_FITTED
+        if draining:
+            margin += MARGIN_DRAINING
         variants = _variants(option, contention)
         forecasts = []
         for tenant, name in names.items():

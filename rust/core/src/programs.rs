@@ -274,8 +274,9 @@ fn cover<'a>(
     order.sort_unstable();
     // With switch records kernels of tenants that take turns are no company for each other; without them nobody knows.
     let apart = |tenant: u32| time_sliced && holder(tenant).is_some();
-    let mut ends: BTreeMap<Option<u32>, (i64, Option<(u32, usize)>)> = BTreeMap::new();
-    let mut company: Vec<(u32, usize)> = Vec::new();
+    type Kernel = (u32, usize);
+    let mut ends: BTreeMap<Option<u32>, (i64, Option<Kernel>)> = BTreeMap::new();
+    let mut company: Vec<Kernel> = Vec::new();
     for (start, end, tenant, n) in &order {
         let key = apart(*tenant).then_some(*tenant);
         let (last, by) = ends.entry(key).or_insert((i64::MIN, None));

@@ -817,10 +817,9 @@ impl<'a> Sim<'a> {
             (o.ready, o.unplaced, o.started) = (now, count, -1);
         }
         t.queue.push_back(op);
-        if self.groups.get(group).is_some_and(|g| g.running) {
-            if t.queue.len() == 1 {
-                self.dispatch(group);
-            }
+        // Behind another kernel of its own nothing changes.
+        if t.queue.len() == 1 && self.groups.get(group).is_some_and(|g| g.running) {
+            self.dispatch(group);
         }
         self.look(group);
     }
@@ -927,7 +926,8 @@ impl<'a> Sim<'a> {
     ///
     /// What is free on all SMs together may be too little on each. Blocks go to the SM with most room, so a kernel's
     /// are spread evenly: each SM has `q` of them or `q + 1`. The two kernels that take most are spread so, one's
-    /// surplus where the other has none; of further ones every SM has its part.
+    /// surplus where the other has none; of further ones every SM has its part. The more kernels there are, the less
+    /// even it is: from three on half way to what fits into the sum.
     fn room(&self, group: usize, ask: &Resources) -> u64 {
         let Some(g) = self.groups.get(group) else { return 0 };
         let sms = u64::from(self.layout.instances.get(g.instance).copied().unwrap_or(0));
@@ -953,7 +953,7 @@ impl<'a> Sim<'a> {
             (both, 1, 1),
             (sms.saturating_add(both).saturating_sub(a.1).saturating_sub(b.1), 0, 0),
         ];
-        classes.iter().fold(0, |sum: u64, (count, more_a, more_b)| {
+        let even = classes.iter().fold(0, |sum: u64, (count, more_a, more_b)| {
             if *count == 0 {
                 return sum;
             }
@@ -966,11 +966,23 @@ impl<'a> Sim<'a> {
                     k.2.get(n).map_or(0, |each| each.saturating_mul(k.0.saturating_add(more)))
                 };
                 let taken = of(&a, *more_a).saturating_add(of(&b, *more_b));
-                let others = rest.get(n).map_or(0, |rest| rest.ceil() as u64);
-                fits = fits.min(has.saturating_sub(taken.saturating_add(others)) / ask);
+                let others = rest.get(n).copied().unwrap_or(0.0);
+                let left = (has.saturating_sub(taken) as f64 - others).max(0.0);
+                fits = fits.min((left / *ask as f64) as u64);
             }
             sum.saturating_add(count.saturating_mul(fits))
-        })
+        });
+        if order.len() < 3 {
+            return even;
+        }
+        let mut sum = u64::MAX;
+        for (n, (ask, has)) in ask.iter().zip(&self.per_sm).enumerate().filter(|(_, (ask, _))| **ask > 0) {
+            let taken = order.iter().fold(0_u64, |taken, k| {
+                taken.saturating_add(k.3.get(n).map_or(0, |each| each.saturating_mul(k.2)))
+            });
+            sum = sum.min(has.saturating_mul(sms).saturating_sub(taken) / ask);
+        }
+        even.saturating_add(sum.max(even)) / 2
     }
 
     /// Places what there is room for: the head that has waited longest first, and that again after every kernel.
