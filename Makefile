@@ -14,7 +14,7 @@ unexport PYTHONPATH PYTHONHOME
 
 RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help demo test lint check-format rust-test python-test docs pictures fixtures format bench fuzz lock clean
+.PHONY: help demo test lint check-format rust-test python-test docs pictures notebooks fixtures format bench fuzz lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -58,6 +58,9 @@ docs: $(VENV)/.built ## regenerate docs/schemas.md, docs/troubleshooting.md and 
 
 pictures: $(VENV)/.built ## take the pictures in docs/images (needs a system Chromium)
 	$(BIN)/python docs/pictures.py
+
+notebooks: $(VENV)/.built ## execute notebooks/*.ipynb in place
+	$(BIN)/python notebooks/run_notebooks.py
 
 fixtures: $(VENV)/.installed ## rebuild fixtures/captures; or make fixtures SCENARIO=mps SEED=7 OUT=folder
 	$(BIN)/python fixtures/generate.py $(SCENARIO) $(if $(SEED),--seed $(SEED)) $(if $(OUT),--tables -o $(OUT))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze import _core
 from pyanalyze.exceptions import CaptureUnreadable, NotACapture, SamplesUnreadable, UsageError
+from pyanalyze.pack import Unpacked, is_pack, unpack
 from pyanalyze.session import Session
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def load(
     context: PathLike | Sequence[PathLike] = (),
     tenants: Mapping[str, int] | None = None,
     tables: Sequence[str] = ANALYSIS_TABLES,
+    reconstruct: bool = True,
     keep_going: bool = False,
     progress: Progress | None = None,
 ) -> Session:
@@ -48,9 +50,11 @@ def load(
     Parameters
     ----------
     captures
-        One or more nsys SQLite exports (`.sqlite`), directories of them, or `.nsys-rep` files (exported through the
-        `nsys` on PATH into a cache). Several captures are put on one clock, that of the first. None with `samples`:
-        those answer what they can; nothing is then observed, and the session's zero is the first sample.
+        One or more nsys SQLite exports (`.sqlite`), directories of them, `.nsys-rep` files (exported through the
+        `nsys` on PATH into a cache), or what `pyanalyze pack` wrote. Several captures are put on one clock, that of
+        the first. What `pyanalyze record` wrote is a directory too: its samples and its description of the node count
+        as given. None with `samples`, or a recording without nsys: the samples answer what they can; nothing is then
+        observed, and the session's zero is the first sample.
     samples
         Output of nvidia-smi, DCGM, dcgm-exporter, Prometheus or `pyanalyze record`, taken beside the captures; the
         format is sniffed; a `.parquet` holds the columns of the table `nvml_samples`. A file that no reader knows
@@ -62,6 +66,9 @@ def load(
         Names for processes: ``{"service": 4711}``; the pid as the capture has it, or the host's.
     tables
         Event tables to read; the default is all that the analysis needs. Add `"api_calls"` or `"nvtx"` for those.
+    reconstruct
+        False: only what the files hold. The session then has no residency, tenants, facts or anything made of them,
+        and `quality` counts only what is odd in the files themselves.
     keep_going
         With several captures: report one that cannot be read in `session.failures` instead of raising.
     progress
@@ -93,21 +100,24 @@ def load(
     unknown = sorted(set(tables) - set(EVENT_TABLES))
     if unknown:
         raise UsageError(f"no event table is named {', '.join(unknown)}; choose from {', '.join(EVENT_TABLES)}")
-    files = _listed(samples)
+    paths, files, context = _with_recordings(_listed(captures), _listed(samples), _listed(context))
     quality: list[tuple[str, str]] = []
     kept: list[Path] = []
     failures: list[Failure] = []
-    if _listed(captures) or not files:
-        read = _read_captures(find_captures(_listed(captures)), tables, kept, failures, quality, progress, keep_going)
+    packs: list[Unpacked] = []
+    if paths or not files:
+        named = find_captures(paths)
+        read = _read_captures(named, tables, kept, failures, quality, progress, keep_going, packs)
         joined = _core.join_captures(read, progress)
-        joined = _core.place_samples(joined, _read_samples(files, quality, progress))
+        brought: list[Mapping[str, object]] = [batch for pack in packs for batch in pack.samples]
+        joined = _core.place_samples(joined, [*brought, *_read_samples(files, quality, progress)])
     else:
         sampled = _read_samples(files, quality, progress)
         if not sampled:
             raise SamplesUnreadable("; ".join(detail for _, detail in quality))
         joined = _core.samples_session(sampled)
-    configured: list[pl.DataFrame] = []
-    for file in _listed(context):
+    configured: list[pl.DataFrame] = [frame for pack in packs for frame in pack.context]
+    for file in context:
         from pyanalyze.context import read_context
 
         try:
@@ -119,7 +129,7 @@ def load(
         from pyanalyze.tables import to_frame
 
         configured = place_context(configured, to_frame(joined["devices"]))
-    reconstructed = _core.reconstruct(joined, progress)
+    reconstructed = _core.reconstruct(joined, progress) if reconstruct else {}
     return Session(
         paths=tuple(kept),
         tables={**joined, **reconstructed},
@@ -127,6 +137,37 @@ def load(
         extra_configured=tuple(configured),
         extra_quality=(*quality,),
         failures=tuple(failures),
+    )
+
+
+@dataclass(frozen=True)
+class Recordings:
+    """Captures as they were read, before they are joined, and what packs among them brought along."""
+
+    captures: list[dict[str, _core.Table]]
+    samples: list[Mapping[str, object]]
+    context: list[pl.DataFrame]
+
+
+def read_recordings(
+    captures: PathLike | Sequence[PathLike], tables: Sequence[str], progress: Progress | None = None
+) -> Recordings:
+    """Read captures without joining them, each recording once.
+
+    Parameters
+    ----------
+    captures, tables, progress
+        As :func:`load` takes them.
+
+    Examples
+    --------
+    >>> len(read_recordings(capture, ["kernels"]).captures)
+    1
+    """
+    packs: list[Unpacked] = []
+    read = _read_captures(find_captures(_listed(captures)), tables, [], [], [], progress, keep_going=False, packs=packs)
+    return Recordings(
+        read, [batch for pack in packs for batch in pack.samples], [frame for pack in packs for frame in pack.context]
     )
 
 
@@ -138,12 +179,20 @@ def _read_captures(
     quality: list[tuple[str, str]],
     progress: Progress | None,
     keep_going: bool,  # noqa: FBT001
+    packs: list[Unpacked],
 ) -> list[dict[str, _core.Table]]:
     """Read captures, each recording once; says in the lists what was kept and what was not."""
     read: list[dict[str, _core.Table]] = []
     recordings: list[_Recording] = []
     for path in paths:
         try:
+            if is_pack(path):
+                packed = unpack(path, len(read))
+                read.extend(packed.captures)
+                recordings.extend(_Recording.of(capture) for capture in packed.captures)
+                kept.extend([path] * len(packed.captures))
+                packs.append(packed)
+                continue
             export = _exported(path, tables)
             found = _core.read_capture(export, len(read), list(tables), progress)
             recording = _Recording.of(found)
@@ -230,6 +279,26 @@ class _Recording:
             and None not in self.span_ns
             and (self.span_ns, self.kernels) == (other.span_ns, other.kernels)
         )
+
+
+def _with_recordings(
+    captures: Sequence[PathLike], samples: Sequence[PathLike], context: Sequence[PathLike]
+) -> tuple[list[PathLike], list[PathLike], list[PathLike]]:
+    """Add what lies in the folders of `pyanalyze record`; one without an nsys report is its samples alone."""
+    kept: list[PathLike] = []
+    files, beside = list(samples), list(context)
+    for given in captures:
+        folder = Path(given)
+        recorded = folder / "samples.jsonl"
+        if not recorded.is_file():
+            kept.append(given)
+            continue
+        files += [recorded] if recorded not in map(Path, files) else []
+        node = folder / "node.json"
+        beside += [node] if node.is_file() and node not in map(Path, beside) else []
+        if any(folder.glob("*.sqlite")) or any(folder.glob("*.nsys-rep")):
+            kept.append(given)
+    return kept, files, beside
 
 
 def find_captures(paths: Sequence[PathLike]) -> list[Path]:

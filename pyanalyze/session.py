@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from pyanalyze.exceptions import UsageError
 from pyanalyze.sharing import Case, Configured, Example, Fact, Verdict, judge
 from pyanalyze.sharing.evidence import pairs_of
+from pyanalyze.view import Selection, narrowed, redacted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    import altair as alt
     import polars as pl
 
     from pyanalyze import _core
     from pyanalyze.advice import Advice
+    from pyanalyze.gate import Checked, Limits
     from pyanalyze.loading import Failure
     from pyanalyze.report.model import Report
     from pyanalyze.sharing.properties import Requirement
+    from pyanalyze.times import Moment
 
 
 class _Frame:
@@ -51,6 +55,10 @@ class Session:
         The captures, in the order of the `capture` column; none where samples were loaded alone.
     failures
         Captures that could not be read, with ``keep_going``.
+    selection
+        What part of them this session shows, see :meth:`window`, :meth:`only_gpu` and :meth:`redacted`.
+    detail
+        Reports hold arrays of intervals as well.
 
     Examples
     --------
@@ -66,6 +74,8 @@ class Session:
     extra_configured: tuple[pl.DataFrame, ...] = ()
     extra_quality: tuple[tuple[str, str], ...] = ()
     failures: tuple[Failure, ...] = ()
+    selection: Selection = field(default_factory=Selection)
+    detail: bool = False
     _frames: dict[str, pl.DataFrame] = field(default_factory=dict, init=False, compare=False)
 
     capture = _Frame()
@@ -119,7 +129,7 @@ class Session:
         if found is None:
             raise UsageError(
                 f"the session holds no table {name}; it holds {', '.join(sorted(self.tables))}. "
-                "Event tables are chosen with load(tables=...)"
+                "Event tables are chosen with load(tables=...); load(reconstruct=False) makes nothing of them"
             )
         return found
 
@@ -235,6 +245,119 @@ class Session:
 
         return assemble(self)
 
+    def check(
+        self, limits: Limits | None = None, *, inconclusive: Literal["fail", "warn"] = "fail", **more: Any
+    ) -> Checked:
+        """Hold the session against thresholds, as a gate for continuous integration does.
+
+        Parameters
+        ----------
+        limits
+            Thresholds, see :class:`pyanalyze.gate.Limits`.
+        inconclusive
+            Whether a threshold that could not be looked at fails the check or warns.
+        **more
+            Thresholds by name, over those of `limits`; ``expect_mode`` may be one mode.
+
+        Returns
+        -------
+        pyanalyze.gate.Checked
+            ``status``, ``exit_code`` and an outcome for every threshold; ``to_junit()`` writes it for CI.
+
+        Raises
+        ------
+        pyanalyze.exceptions.UsageError
+            No threshold, or one that makes no sense.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> checked = pyanalyze.load(capture).check(expect_mode="time-slicing", max_switch_overhead=0.01)
+        >>> [(outcome.gate, outcome.status) for outcome in checked.outcomes]
+        [('expect_mode', 'passed'), ('max_switch_overhead', 'failed')]
+        """
+        from dataclasses import replace
+
+        from pyanalyze.gate import Limits, check
+
+        if isinstance(more.get("expect_mode"), str):
+            more["expect_mode"] = (more["expect_mode"],)
+        try:
+            asked = replace(limits or Limits(), **more)
+        except TypeError as error:
+            raise UsageError(f"no such threshold: {error}") from None
+        return check(self.report(), asked, inconclusive=inconclusive)
+
+    def window(self, start: Moment | None = None, end: Moment | None = None) -> Session:
+        """Zoom in: the session as if only this stretch of time had been recorded.
+
+        Parameters
+        ----------
+        start, end
+            Nanoseconds on the session clock, text in nsys syntax (``"1s200ms"``), or an RFC 3339 date with its zone
+            (text or :class:`datetime.datetime`); None: the first, the last activity.
+
+        Returns
+        -------
+        Session
+            Its shares are of the window. Intervals that cross an edge are cut there.
+
+        Raises
+        ------
+        pyanalyze.exceptions.UsageError
+            No such syntax, or a window in which nothing was recorded.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> part = pyanalyze.load(capture).window("240ms", "300ms")
+        >>> part.tenant_usage["last_ns"].max()
+        300000000
+        """
+        from pyanalyze.times import position_ns
+
+        origin = self.capture["utc_origin_ns"][0]
+        first, last = self.span_ns
+        window = (
+            first if start is None else position_ns(start, origin),
+            last if end is None else position_ns(end, origin),
+        )
+        return narrowed(self, window, None)
+
+    def only_gpu(self, device_id: int) -> Session:
+        """The session of one GPU, or of one MIG instance.
+
+        Parameters
+        ----------
+        device_id
+            The device, see `session.devices`.
+
+        Raises
+        ------
+        pyanalyze.exceptions.UsageError
+            There is no such device.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> len(pyanalyze.load(capture).only_gpu(0).classify())
+        1
+        """
+        return narrowed(self, None, device_id)
+
+    def redacted(self) -> Session:
+        """The session with numbered names in place of those of processes, kernels, ranges, containers and hosts.
+
+        Consistent, and irreversible. Names given with ``load(tenants=...)``, GPU names and UUIDs stay.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).redacted().kernels["name"].cast(str).first()
+        'kernel-1'
+        """
+        return redacted(self)
+
     def advise(
         self,
         *,
@@ -310,6 +433,45 @@ class Session:
         window = (first if start_ns is None else start_ns, last if end_ns is None else end_ns)
         return to_frame(_core.timeline(dict(self.tables), *window, marks, None))
 
+    def chart(self, name: str, device_id: int | None = None) -> alt.TopLevelMixin:
+        """Draw one of the report's charts.
+
+        Parameters
+        ----------
+        name
+            ``timeline``, ``slices``, ``usage``, ``occupancy`` or ``limiters``.
+        device_id
+            The device; by default that with most tenants.
+
+        Returns
+        -------
+        altair chart
+            It shows itself in a notebook; ``.save("chart.svg")`` writes it.
+
+        Raises
+        ------
+        pyanalyze.exceptions.UsageError
+            The device has no data for such a chart.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).chart("usage").to_dict()["usermeta"]["summary"][:12]
+        'Busy, reside'
+        """
+        from pyanalyze.report.page import chart_key, main_device
+        from pyanalyze.report.render import draw
+
+        report = self.report()
+        main = main_device(report)
+        number = device_id if device_id is not None or main is None else main.device_id
+        drawn = draw(self, report)
+        key = chart_key(name, -1 if number is None else number)
+        if key not in drawn:
+            known = ", ".join(sorted(drawn)) or "nothing"
+            raise UsageError(f"there is no data for a chart {key}; there is for {known}")
+        return drawn[key]
+
     def whatif(self, *, slice_ns: int = 2_100_000, gap_ns: int = 42_000) -> pl.DataFrame:
         """Model what each tenant would have taken alone, side by side with the others, or in turns.
 
@@ -382,6 +544,8 @@ class Session:
         cases: list[Case] = []
         idle: list[Case] = []
         for device in self.devices.sort("device_id").iter_rows(named=True):
+            if self.selection.gpu not in (None, device["device_id"]):
+                continue
             here = pl.col("device_id") == device["device_id"]
             measured = _facts(facts.filter(here), examples.filter(here))
             tenants = self.tenants.filter(here)

@@ -10,9 +10,11 @@ import polars as pl
 
 from pyanalyze.report.model import (
     Advice,
+    Batch,
     Capture,
     Causes,
     Clock,
+    Configuration,
     ContextSwitches,
     Device,
     Estimate,
@@ -33,7 +35,9 @@ from pyanalyze.report.model import (
     Slowdown,
     Tenant,
     Tool,
+    View,
     Window,
+    Work,
 )
 
 START = 1_204_118_277
@@ -129,6 +133,36 @@ def time_sliced(*, synthetic: bool = False) -> Report:
             execution=0.003,
             unexplained=0.0,
             execution_split=ExecutionSplit(sm_slots=0.0, memory=0.003, copy=0.0, clock=None, uvm=None),
+        ),
+        work=Work(
+            launches=1,
+            graph_launches=0,
+            copies=0,
+            copy_bytes=None,
+            residency_known=True,
+            configurations=[
+                Configuration(
+                    key="0123456789abcdef",
+                    kernel="spin",
+                    grid_blocks=142,
+                    block_threads=256,
+                    launches=1,
+                    total_ns=LENGTH,
+                    charged_total_ns=1_230_800_000,
+                )
+            ],
+            other_launches=0,
+            other_ns=0,
+            batches=[
+                Batch(
+                    launches=1,
+                    idle_ns=0,
+                    idle_absent_ns=0,
+                    idle_beside_ns=0,
+                    busy_ns=LENGTH,
+                    charged_ns=1_230_800_000,
+                )
+            ],
         ),
     )
     neighbour = tenant(1, "pid 30398 (not traced)", None, host_pid=30398, capture=None, resident_ns=1_233_600_000)
@@ -284,6 +318,7 @@ def time_sliced(*, synthetic: bool = False) -> Report:
         ],
         quality=quality,
         devices=[device],
+        view=View(start_ns=START, end_ns=None, gpu=None, redacted=False),
     )
 
 

@@ -115,6 +115,10 @@ def test_a_few_switches_are_no_alternation(switches: float, seen: bool) -> None:
             "short_kernels_exclude",
         ),
         ("preemption_exposure", t.MIN_EXPOSURE - 0.1, t.MIN_EXPOSURE, "steady_kernels"),
+        ("stretched_share", t.MIN_STRETCH_SHARE - 0.001, t.MIN_STRETCH_SHARE, "stretched_kernels"),
+        ("stretch_excess_spread", t.MAX_SLICE_SPREAD + 0.001, t.MAX_SLICE_SPREAD, "stretched_by_slices"),
+        ("crowded_start_share", t.MIN_CROWDED_SHARE - 0.001, t.MIN_CROWDED_SHARE, "no_room_for_both"),
+        ("crowded_start_share", t.MAX_ROOM_SHARE + 0.001, t.MAX_ROOM_SHARE, "starts_when_room"),
         ("metric_outside_pct", t.MAX_QUIET_SM_ACTIVE_PCT + 0.1, t.MAX_QUIET_SM_ACTIVE_PCT, "counters_quiet"),
         ("metric_outside_pct", t.MIN_LOUD_SM_ACTIVE_PCT - 0.1, t.MIN_LOUD_SM_ACTIVE_PCT, "counters_loud"),
     ],
@@ -126,8 +130,52 @@ def test_both_sides_of_each_threshold(fact_name: str, below: float, above: float
         "short_overlap_share": 0.0,
         "short_overlap_expected": t.MIN_EXPECTED_OVERLAP_SHARE,
     }
+    if observation == "stretched_by_slices":
+        facts |= {"stretched_share": 0.2, "stretch_excess_ns": 2.2e6, "stretch_ratio_spread": 0.5}
     assert observation not in observe(case({**facts, fact_name: below}))
     assert observation in observe(case({**facts, fact_name: above}))
+
+
+@pytest.mark.parametrize(
+    ("excess_ns", "excess_spread", "ratio_spread", "seen"),
+    [
+        # Kernels of several lengths, all longer by the same: whatever it is.
+        (14e6, 0.02, 0.08, True),
+        (14e6, 0.02, 0.079, False),
+        # Of one length: only a default slice is known by its length.
+        (1.9e6, 0.02, 0.02, True),
+        (1.89e6, 0.02, 0.02, False),
+        (2.6e6, 0.02, 0.02, True),
+        (2.61e6, 0.02, 0.02, False),
+    ],
+)
+def test_slices_add_and_contention_multiplies(
+    excess_ns: float, excess_spread: float, ratio_spread: float, *, seen: bool
+) -> None:
+    facts = {"stretched_share": 0.2, "stretch_excess_ns": excess_ns, "stretch_excess_spread": excess_spread}
+    found = observe(case({**ALONE, **facts, "stretch_ratio_spread": ratio_spread}))
+    assert ("stretched_by_slices" in found) is seen
+    few = {name: replace(fact(value), n=int(t.MIN_STRETCHED) - 1) for name, value in facts.items()}
+    made = {name: fact(value) for name, value in ALONE.items()}
+    assert "stretched_by_slices" not in observe(replace(case({}), facts={**made, **few}))
+
+
+@pytest.mark.parametrize(("n", "seen"), [(t.MIN_CROWDED_STARTS - 1, False), (t.MIN_CROWDED_STARTS, True)])
+def test_few_kernels_beside_wide_ones_say_nothing(n: float, *, seen: bool) -> None:
+    made = {"crowded_start_share": fact(1.0, n=int(n))}
+    assert ("no_room_for_both" in observe(replace(case({}), facts=made))) is seen
+
+
+@pytest.mark.parametrize(
+    ("limit", "busy", "seen"),
+    [("30", 0.85, True), ("30", 0.86, False), ("100", 0.5, False), ("0", 0.5, False), ("", 0.5, False)],
+)
+def test_a_limiter_that_left_the_gpu_idle_held_back(limit: str, busy: float, *, seen: bool) -> None:
+    rows = [Configured("environment", "CUDA_DEVICE_SM_LIMIT", limit)]
+    found = observe(case({**TURNS, "busy_share": busy}, configured=rows))
+    assert ("held_back" in found) is seen
+    if seen:
+        assert judge(case({**TURNS, "busy_share": busy}, configured=rows)).mode == "software-limited"
 
 
 def test_too_few_short_kernels_say_nothing() -> None:

@@ -2,8 +2,9 @@
 
 from pyanalyze.charts.occupancy import limiters, occupancy
 from pyanalyze.charts.slices import slice_lengths
+from pyanalyze.charts.split import time_split
 from pyanalyze.charts.style import MAX_MARKS, tenant_colors
 from pyanalyze.charts.timeline import timeline
 from pyanalyze.charts.usage import usage
 
-__all__ = ["MAX_MARKS", "limiters", "occupancy", "slice_lengths", "tenant_colors", "timeline", "usage"]
+__all__ = ["MAX_MARKS", "limiters", "occupancy", "slice_lengths", "tenant_colors", "time_split", "timeline", "usage"]

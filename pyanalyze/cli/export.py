@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyanalyze.cli._shared import capture_options, open_session
+from pyanalyze.cli._shared import capture_options, expect_option, open_session, require_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +27,7 @@ _MODELLED = ("kernel_occupancy", "sm_occupancy")
 
 @click.command("export")
 @capture_options
+@expect_option
 @click.option("--to", "fmt", type=click.Choice(FORMATS), required=True, help="Format.")
 @click.option(
     "-o",
@@ -37,7 +38,9 @@ _MODELLED = ("kernel_occupancy", "sm_occupancy")
 )
 @click.option("--tables", "chosen", help="Only these, comma-separated; `pyanalyze schema --tables` describes them.")
 @click.option("--force", is_flag=True, help="Replace an existing output.")
-def command(fmt: str, output: Path, chosen: str | None, *, force: bool, **options: Any) -> None:
+def command(
+    fmt: str, output: Path, chosen: str | None, *, force: bool, expect_mode: tuple[str, ...], **options: Any
+) -> None:
     """Write the tables as parquet, arrow, csv or sqlite, or the whole as a trace for ui.perfetto.dev."""
     wanted = None if chosen is None else tuple(filter(None, (name.strip() for name in chosen.split(","))))
     _check_names(wanted)
@@ -46,6 +49,7 @@ def command(fmt: str, output: Path, chosen: str | None, *, force: bool, **option
     session = open_session(**options, extra_tables=extra)
     write(session, fmt, output, tables=wanted, force=force)
     click.echo(f"wrote {output}", err=True)
+    require_mode(session, expect_mode)
 
 
 def write(
@@ -208,6 +212,20 @@ def _arrow(frame: pl.DataFrame, file: Path) -> None:
 
 
 def _csv(frame: pl.DataFrame, file: Path) -> None:
+    import polars as pl
+
+    from pyanalyze.report.escape import spreadsheet
+
+    # Names are foreign text, and people open CSV in spreadsheets, which run what begins like a formula. Names of
+    # kernels and processes do not begin so; the few that do are written with an apostrophe in front.
+    for name, kind in frame.schema.items():
+        if kind in (pl.String, pl.Categorical):
+            text = frame[name].cast(pl.String)
+            odd = text.drop_nulls().unique()
+            odd = odd.filter(odd.str.contains(r"^[=+\-@\t\r]"))
+            if len(odd):
+                made = [spreadsheet(value) for value in odd.to_list()]
+                frame = frame.with_columns(text.replace(odd, pl.Series(made, dtype=pl.String)).alias(name))
     frame.write_csv(file)
 
 

@@ -19,6 +19,7 @@ from pyanalyze.context import (
     mig_parted,
     mps_control,
     mps_log,
+    node,
     nvidia_smi_list,
 )
 from pyanalyze.context.base import parse_pairs
@@ -40,6 +41,7 @@ READERS: tuple[Reader, ...] = (
     kubernetes.READER,
     device_plugin.READER,
     mig_parted.READER,
+    node.READER,
 )
 
 # The table `configured` of rust/core/src/schema.rs; dictionary-encoded names are Categorical in polars.

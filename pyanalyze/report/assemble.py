@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze import _core
 from pyanalyze.advice import advise_device
+from pyanalyze.comparison.work import work_of
 from pyanalyze.interference import Slowdown, device_figures, slowdown_from_lost_time
 from pyanalyze.report import model as m
 from pyanalyze.sharing.evidence import HOW, pairs_of
+from pyanalyze.view import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +76,26 @@ def assemble(session: Session, advice: Sequence[Advice] | None = None) -> m.Repo
             for q in session.quality.iter_rows(named=True)
         ],
         devices=[_device(session, verdict, by_device.get(verdict.device_id)) for verdict in session.classify()],
+        view=_view(session),
     )
+
+
+def _view(session: Session) -> m.View | None:
+    chosen = session.selection
+    if chosen == Selection():
+        return None
+    return m.View(start_ns=chosen.start_ns, end_ns=chosen.end_ns, gpu=chosen.gpu, redacted=chosen.redacted)
+
+
+def _residency(session: Session, device_id: int) -> list[m.ResidencySlice] | None:
+    """Every slice, where that was asked for."""
+    import polars as pl
+
+    if not session.detail:
+        return None
+    slices = session.residency.filter(pl.col("device_id") == device_id).sort("start_ns")
+    columns = slices.select("tenant_id", "hw_context", "start_ns", "end_ns", pl.col("basis").cast(pl.String))
+    return [m.ResidencySlice(**row) for row in columns.iter_rows(named=True)]
 
 
 def _device(session: Session, verdict: Verdict, advice: Advice | None) -> m.Device:
@@ -132,6 +153,7 @@ def _device(session: Session, verdict: Verdict, advice: Advice | None) -> m.Devi
         tenants=tenants,
         occupancy=occupancy,
         interference=interference,
+        residency=_residency(session, verdict.device_id),
         advice=[
             m.Advice(
                 action=a.action,
@@ -346,6 +368,7 @@ def _tenants(
     sm_time = {row[0]: row[1:] for row in per_tenant.iter_rows()}
     all_sm_time = sum(times[0] for times in sm_time.values())
     memory = _process_memory(session)
+    work = work_of(session)
     tenants, slowdowns = [], {}
     for row in usage.sort("tenant_id").iter_rows(named=True):
         own = sm_time.get(row["tenant_id"])
@@ -381,6 +404,7 @@ def _tenants(
                     elapsed=_estimate(slowdown.elapsed), latency=_estimate(slowdown.latency), resident=None
                 ),
                 causes=None,
+                work=work.get((row["device_id"], row["tenant_id"])),
             )
         )
     return tenants, slowdowns

@@ -6,14 +6,14 @@ import re
 from typing import TYPE_CHECKING
 
 from pyanalyze.report.escape import markdown as esc
-from pyanalyze.report.page import Block, Cell, Chart, Commands, Facts, Fold, Note, Para, Table, build
+from pyanalyze.report.page import Block, Cell, Chart, Commands, Facts, Fold, Note, Page, Para, Table, build
 
 if TYPE_CHECKING:
     import polars as pl
 
     from pyanalyze.report.model import Report
 
-__all__ = ["render_markdown"]
+__all__ = ["markdown_page", "render_markdown"]
 
 
 def render_markdown(report: Report, kernels: pl.DataFrame | None = None, *, command: str = "") -> str:
@@ -37,7 +37,11 @@ def render_markdown(report: Report, kernels: pl.DataFrame | None = None, *, comm
     >>> "| app_a |" in render_markdown(report)
     True
     """
-    page = build(report, kernels, command=command)
+    return markdown_page(build(report, kernels, command=command))
+
+
+def markdown_page(page: Page) -> str:
+    """A laid-out page as Markdown."""
     out = [f"# {esc(page.title)}", "", esc(page.subtitle), ""]
     for note in page.notes:
         out += [f"> **{esc(note.title)}.** {esc(note.text)}", ""]

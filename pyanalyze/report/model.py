@@ -25,9 +25,11 @@ __all__ = [
     "SCHEMA_ID",
     "Advice",
     "Basis",
+    "Batch",
     "Capture",
     "Causes",
     "Clock",
+    "Configuration",
     "ContextSwitches",
     "CostKind",
     "CounterCheck",
@@ -56,7 +58,9 @@ __all__ = [
     "SmWarps",
     "Tenant",
     "Tool",
+    "View",
     "Window",
+    "Work",
     "json_schema",
     "unexplained_nulls",
 ]
@@ -138,6 +142,15 @@ class Capture(_Part):
         description="Added to the capture's own times to get positions, ns; null: could not be placed."
     )
     clock_uncertainty_ns: int | None = Field(description="Half width of the error of that offset, ns.")
+
+
+class View(_Part):
+    """The part of the captures that the report is about."""
+
+    start_ns: int | None = Field(description="Start of the chosen window, ns from the origin; null: not cut there.")
+    end_ns: int | None = Field(description="End of the chosen window, ns from the origin; null: not cut there.")
+    gpu: int | None = Field(description="device_id that was chosen; null: all.")
+    redacted: bool = Field(description="Names of processes, kernels, containers, hosts and files were replaced.")
 
 
 class QualityRow(_Part):
@@ -324,6 +337,45 @@ class Causes(_Part):
     execution_split: ExecutionSplit | None = Field(description="Parts of execution; null: cannot be split.")
 
 
+class Configuration(_Part):
+    """Launches of one kernel with one shape."""
+
+    key: Text = Field(description="Digest of the whole kernel name, grid and block: equal launches have equal keys.")
+    kernel: Text = Field(description="Kernel name without parameters, shortened. Hostile text.")
+    grid_blocks: int | None = Field(description="Blocks in the grid; null: not exported.")
+    block_threads: int | None = Field(description="Threads in a block; null: not exported.")
+    launches: int = Field(ge=1, description="How often.")
+    total_ns: int = Field(description="Sum of their durations as recorded, ns; switched-out time included.")
+    charged_total_ns: int = Field(description="Sum of the parts in which its context held the engine, ns.")
+
+
+class Batch(_Part):
+    """A run of consecutive launches; what a batch took differs from the next by noise."""
+
+    launches: int = Field(ge=1, description="Launches in it.")
+    idle_ns: int = Field(description="Nothing of the tenant was in flight, and no other tenant was in its way, ns.")
+    idle_absent_ns: int = Field(description="Nothing was in flight while another tenant's context held the engine, ns.")
+    idle_beside_ns: int = Field(
+        description="Nothing was in flight while a tenant that may run beside it had kernels in flight, ns."
+    )
+    busy_ns: int = Field(description="Union of its kernel and graph intervals as recorded, ns.")
+    charged_ns: int = Field(description="The part of it in which its context held the engine, ns.")
+
+
+class Work(_Part):
+    """What a tenant launched, and where its time went: all that two runs are compared by."""
+
+    launches: int = Field(ge=0, description="Kernels and whole-graph launches.")
+    graph_launches: int = Field(ge=0, description="Whole-graph launches among them; their kernels are not seen.")
+    copies: int = Field(ge=0, description="Copies and sets.")
+    copy_bytes: int | None = Field(description="Copied or set, bytes; null: copies were not traced.")
+    residency_known: bool = Field(description="Switch records say when its context held the engine.")
+    configurations: list[Configuration] = Field(description="Launch configurations with most time, most first.")
+    other_launches: int = Field(ge=0, description="Launches of configurations that are not listed.")
+    other_ns: int = Field(ge=0, description="Sum of their durations as recorded, ns.")
+    batches: list[Batch] = Field(description="Consecutive runs of about equally many launches, in order.")
+
+
 class Tenant(_Part):
     """One process (or group that cannot be told apart) on the device."""
 
@@ -355,6 +407,7 @@ class Tenant(_Part):
     memory_peak_bytes: int | None = Field(description="Largest device memory seen in use, bytes.")
     slowdown: Slowdown = Field(description="How much slower than alone.")
     causes: Causes | None = Field(description="Where the added latency went; null: not known.")
+    work: Work | None = Field(default=None, description="What it launched; null: not traced.")
 
 
 class CounterCheck(_Part):
@@ -513,6 +566,7 @@ class Report(_Part):
     captures: list[Capture] = Field(description="What was read.")
     quality: list[QualityRow] = Field(description="Oddities of the data, counted.")
     devices: list[Device] = Field(description="One entry per GPU, or per MIG instance.")
+    view: View | None = Field(default=None, description="null: all of the captures, names as recorded.")
 
     @property
     def synthetic(self) -> bool:
@@ -529,15 +583,15 @@ class Report(_Part):
         >>> import pyanalyze
         >>> report = pyanalyze.load(capture).report()
         >>> sorted(report.to_dict())
-        ['captures', 'clock', 'devices', 'quality', 'schema', 'tool']
+        ['captures', 'clock', 'devices', 'quality', 'schema', 'tool', 'view']
         """
         plain: dict[str, Any] = self.model_dump(mode="json", by_alias=True)
         for device in plain["devices"]:
             for key in ("residency", "sm_warps"):
                 if device[key] is None:
                     del device[key]
-        rounded: dict[str, Any] = _rounded(plain)
-        return rounded
+        whole: dict[str, Any] = rounded(plain)
+        return whole
 
     def to_json(self) -> str:
         """The JSON text, ending in a newline. Equal reports give equal bytes.
@@ -563,14 +617,20 @@ class Report(_Part):
         return cls.model_validate_json(text)
 
 
-def _rounded(value: Any) -> Any:
-    """Nine significant digits: below every uncertainty here, and free of binary noise in diffs."""
+def rounded(value: Any) -> Any:
+    """Plain data with nine significant digits: below every uncertainty here, and free of binary noise in diffs.
+
+    Examples
+    --------
+    >>> rounded({"x": [0.1 + 0.2, None]})
+    {'x': [0.3, None]}
+    """
     if isinstance(value, float):
         return float(f"{value:.9g}") if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
+        return {key: rounded(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_rounded(item) for item in value]
+        return [rounded(item) for item in value]
     return value
 
 

@@ -8,7 +8,7 @@ are :class:`Gap` entries: what is missing, why, and the command that captures it
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from pyanalyze.sharing import thresholds as t
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: From how many tenants on they can meet.
 MANY = 2
+#: Variables of software limiters begin so.
+LIMITERS = ("CUDA_DEVICE_SM_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT", "NVSHARE_")
 
 Basis = Literal["observed", "inferred", "modelled", "sampled", "configured"]
 
@@ -271,7 +273,7 @@ def observe(case: Case) -> dict[str, Observation]:
     ['mig_instance']
     """
     seen: list[Observation] = []
-    for make in (_residency, _streams, _short_kernels, _solitude, _counters, _set_up, _nvml):
+    for make in (_residency, _streams, _short_kernels, _room, _solitude, _counters, _set_up, _nvml):
         seen.extend(make(case))
     return {observation.name: observation for observation in seen}
 
@@ -459,6 +461,51 @@ def _solitude(case: Case) -> Iterable[Observation]:
             f"{100 * stretched.value:.1f} % of {stretched.n} repeated kernels are longer by about a slice than "
             "their kind",
         )
+        yield from _slices(case)
+
+
+def _slices(case: Case) -> Iterable[Observation]:
+    """What stretched kernels are longer by: turns of others add the same to kernels of any length."""
+    excess, spread = case.facts.get("stretch_excess_ns"), case.fact("stretch_excess_spread")
+    if excess is None or excess.value is None or spread is None or excess.n < t.MIN_STRETCHED:
+        return
+    low, high = t.DEFAULT_SLICE_EXCESS_NS
+    adds = spread * t.MIN_RATIO_TO_EXCESS_SPREAD <= (case.fact("stretch_ratio_spread") or 0)
+    if (
+        spread <= t.MAX_SLICE_SPREAD
+        and excess.value <= t.LONGEST_SLICE_NS * MANY
+        and (adds or low <= excess.value <= high)
+    ):
+        yield _from_fact(
+            case,
+            "stretch_excess_ns",
+            "stretched_by_slices",
+            f"{excess.n} stretched kernels are longer than their kind by the same {excess.value / 1e6:.2f} ms "
+            f"(within {100 * spread:.0f} %): as by turns of somebody else",
+        )
+
+
+def _room(case: Case) -> Iterable[Observation]:
+    """Whether kernels of several tenants were in flight that could not be on the SMs together."""
+    share = case.facts.get("crowded_start_share")
+    if share is None or share.value is None or share.n < t.MIN_CROWDED_STARTS:
+        return
+    if share.value >= t.MIN_CROWDED_SHARE:
+        yield _from_fact(
+            case,
+            "crowded_start_share",
+            "no_room_for_both",
+            f"of {share.n} kernels that started while a kernel of many waves of another tenant was in flight, "
+            f"{100 * share.value:.0f} % could find no room beside it: it was off the SMs",
+        )
+    elif share.value <= t.MAX_ROOM_SHARE:
+        yield _from_fact(
+            case,
+            "crowded_start_share",
+            "starts_when_room",
+            f"of {share.n} kernels that started while a kernel of many waves of another tenant was in flight, "
+            f"{100 * (1 - share.value):.0f} % waited for its last waves, as blocks of one queue do",
+        )
 
 
 def _counters(case: Case) -> Iterable[Observation]:
@@ -543,10 +590,28 @@ def _set_up(case: Case) -> Iterable[Observation]:
             f"compute capability {case.compute_capability[0]}.{case.compute_capability[1]}",
             "observed",
         )
-    for row in case.configured:
-        if row.key.startswith(("CUDA_DEVICE_SM_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT", "NVSHARE_")):
-            yield _plain("software_limiter", f"{row.key} is set: a software limiter wraps the CUDA library")
-            break
+    yield from _limiter(case)
+
+
+def _limiter(case: Case) -> Iterable[Observation]:
+    rows = [row for row in case.configured if row.key.startswith(LIMITERS)]
+    if not rows:
+        return
+    yield _plain("software_limiter", f"{rows[0].key} is set: a software limiter wraps the CUDA library")
+    # 0 and 100 are no limit of SMs; others of its variables limit memory.
+    limits = [number for row in rows if row.key == "CUDA_DEVICE_SM_LIMIT" and (number := _number(row.value))]
+    busy = case.facts.get("busy_share")
+    if min(limits, default=100.0) < 100 and busy and (busy.value or 1.0) <= t.MAX_HELD_BACK_BUSY_SHARE:
+        yield replace(
+            _from_fact(
+                case,
+                "busy_share",
+                "held_back",
+                f"with a limit of {min(limits):.0f} % of the SMs set, no kernel was in flight for "
+                f"{100 * (1 - (busy.value or 0)):.0f} % of the time that tenants were active",
+            ),
+            basis="inferred",
+        )
 
 
 def _mps_server(case: Case) -> bool:

@@ -58,6 +58,24 @@ MIN_REPEATS = 100.0
 #: Share of repeated kernels stretched by most of a slice: none with nobody there, ~ d / slice with a busy rival.
 MAX_QUIET_STRETCH_SHARE = 0.005
 MIN_STRETCH_SHARE = 0.05
+#: Stretched repeats needed to say by what they are stretched.
+MIN_STRETCHED = 10.0
+#: Spread (median absolute deviation over median) up to which all of them are longer by the same time: a slice of the
+#: others. Generated time-slicing shows 0.005 to 0.04.
+MAX_SLICE_SPREAD = 0.1
+#: The ratios of their lengths must spread more than the excess by this factor: contention would multiply instead.
+MIN_RATIO_TO_EXCESS_SPREAD = 4.0
+#: With kernels of one length only, adding and multiplying are the same: then the excess must be that of a default
+#: slice with its switches (2.0 to 2.3 ms and up to 0.3 ms, DOMAIN.md B4).
+DEFAULT_SLICE_EXCESS_NS = (1.9e6, 2.6e6)
+#: Kernels that started while another tenant's kernel of many waves was in flight, needed to compare.
+MIN_CROWDED_STARTS = 20.0
+#: Share of those for which the blocks of both could not have fitted. Turns: at least 1 - 2 / waves, so 0.2 for 2.5
+#: waves; side by side: none, but where a last wave is three times as long as the others.
+MIN_CROWDED_SHARE = 0.1
+MAX_ROOM_SHARE = 0.02
+#: Share of the window that tenants behind a limiter kept the GPU busy, below which it held them back.
+MAX_HELD_BACK_BUSY_SHARE = 0.85
 #: Mean `SM Active` in per cent outside the traced kernels: an idle GPU reads 0 or 1.
 MAX_QUIET_SM_ACTIVE_PCT = 2.0
 MIN_LOUD_SM_ACTIVE_PCT = 20.0

@@ -20,6 +20,8 @@ CLIENTS: dict[str, tuple[float, str]] = {
     "nvml_mps_server": (t.MODERATE, "the driver lists an MPS server"),
     "nvml_mps_clients": (t.STRONG, "the driver lists MPS clients"),
     "mps_pipe": (t.WEAK, "the processes were pointed at an MPS daemon"),
+    "starts_when_room": (t.MODERATE, "blocks of several clients are placed as room comes"),
+    "no_room_for_both": (-t.STRONG, "the blocks of both would not have fitted"),
     "counters_loud": (t.WEAK, "SMs were active while no traced kernel ran: somebody else worked"),
     "several_traced_tenants": (t.WEAK, "several processes launched work"),
     "one_traced_tenant": (-t.WEAK, "no second client was seen"),

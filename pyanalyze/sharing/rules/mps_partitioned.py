@@ -17,7 +17,8 @@ RULE = Rule(
     prior=-t.MODERATE,
     requires_one_of=frozenset({"mps_percentage", "sms_hidden"}),
     weights={
-        **CLIENTS,
+        # Behind caps clients may be on SMs of their own and need no room beside each other.
+        **{name: weight for name, weight in CLIENTS.items() if name != "no_room_for_both"},
         "mps_percentage": (t.STRONG, "an active thread percentage below 100 was set"),
         "sms_hidden": (
             t.STRONG,
