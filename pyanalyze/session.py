@@ -20,9 +20,20 @@ if TYPE_CHECKING:
 
     from pyanalyze import _core
     from pyanalyze.gate import Checked, Limits
+    from pyanalyze.ledger import Ledger
     from pyanalyze.loading import Failure
     from pyanalyze.report.model import Report
     from pyanalyze.times import Moment
+
+
+#: Tables that are made at first use, by the property that makes them.
+_DERIVED = {
+    "engine": "_added_up",
+    "inferred_residency": "_inferred",
+    "kernel_occupancy": "_modelled",
+    "ledger": "_added_up",
+    "sm_occupancy": "_modelled",
+}
 
 
 class _Frame:
@@ -92,7 +103,10 @@ class Session:
     gpu_metrics = _Frame()
     nvml_samples = _Frame()
     residency = _Frame()
+    inferred_residency = _Frame()
     switches = _Frame()
+    ledger = _Frame()
+    engine = _Frame()
     tenants = _Frame()
     tenant_usage = _Frame()
     charged = _Frame()
@@ -122,8 +136,8 @@ class Session:
         'kernels@1'
         """
         found = self.tables.get(name)
-        if found is None and name in ("kernel_occupancy", "sm_occupancy"):
-            found = self._modelled[name]
+        if found is None and name in _DERIVED:
+            found = getattr(self, _DERIVED[name])[name]
         if found is None:
             raise UsageError(
                 f"the session holds no table {name}; it holds {', '.join(sorted(self.tables))}. "
@@ -209,6 +223,20 @@ class Session:
         return _core.occupancy(dict(self.tables), policies, 200, None)
 
     @cached_property
+    def _inferred(self) -> dict[str, _core.Table]:
+        """Residency without switch records: only a verdict says whether tenants take turns at all."""
+        from pyanalyze import _core
+
+        policies = [(v.device_id, placement_policy(v)) for v in self.classify()]
+        return _core.infer_residency(dict(self.tables), policies, None)
+
+    @cached_property
+    def _added_up(self) -> dict[str, _core.Table]:
+        from pyanalyze import _core
+
+        return _core.ledger({**self.tables, **self._inferred}, None)
+
+    @cached_property
     def _verdicts(self) -> tuple[Verdict, ...]:
         return tuple(judge(case) for case in self.cases())
 
@@ -228,6 +256,26 @@ class Session:
         ('time-slicing', 'observed')
         """
         return self._verdicts
+
+    def who_held(self) -> tuple[Ledger, ...]:
+        """Add up who held the engine: slices per tenant, switches, cost, time slice, fairness.
+
+        Returns
+        -------
+        tuple of pyanalyze.ledger.Ledger
+            One per device of which residency is known; `inferred` where the verdict is time-slicing and there are
+            no switch records. The frames behind it are `ledger`, `engine`, `residency` or `inferred_residency`.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> held = pyanalyze.load(capture).who_held()[0]
+        >>> held.switches, held.cost_kind
+        (365, 'gap')
+        """
+        from pyanalyze.ledger import ledgers
+
+        return ledgers(self)
 
     def report(self) -> Report:
         """Everything that is known, as the published JSON contract.
@@ -387,7 +435,7 @@ class Session:
 
         first, last = self.span_ns
         window = (first if start_ns is None else start_ns, last if end_ns is None else end_ns)
-        return to_frame(_core.timeline(dict(self.tables), *window, marks, None))
+        return to_frame(_core.timeline({**self.tables, **self._inferred}, *window, marks, None))
 
     def chart(self, name: str, device_id: int | None = None) -> alt.TopLevelMixin:
         """Draw one of the report's charts.

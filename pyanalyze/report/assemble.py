@@ -10,6 +10,7 @@ from pyanalyze.comparison.work import work_of
 from pyanalyze.interference import Slowdown, device_figures, slowdown_from_lost_time
 from pyanalyze.report import model as m
 from pyanalyze.sharing.evidence import HOW, pairs_of
+from pyanalyze.sharing.segments import segments
 from pyanalyze.view import Selection
 
 if TYPE_CHECKING:
@@ -64,6 +65,10 @@ def assemble(session: Session) -> m.Report:
                 end_ns=c["end_ns"],
                 clock_offset_ns=c["clock_offset_ns"],
                 clock_uncertainty_ns=c["clock_uncertainty_ns"],
+                driver_version=c["driver_version"],
+                cuda_version=c["cuda_driver_version"],
+                # A digest of a host name can be guessed: where names go, it goes.
+                host_hash=None if session.selection.redacted else c["host_hash"],
             )
             for c in captures
         ],
@@ -132,16 +137,10 @@ def _device(session: Session, verdict: Verdict) -> m.Device:
         compute_capability=None if None in capability else capability,
         side_by_side=_side_by_side(session, verdict, tenants),
     )
-    segments = []
-    if window is not None:
-        segments = [
-            m.Segment(
-                start_ns=window.start_ns,
-                end_ns=window.end_ns,
-                mode=verdict.mode,
-                confidence=verdict.confidence,
-            )
-        ]
+    parts = [
+        m.Segment(start_ns=part.start_ns, end_ns=part.end_ns, mode=part.mode, confidence=part.confidence)
+        for part in segments(session, verdict)
+    ]
     return m.Device(
         device_id=verdict.device_id,
         uuid=device["uuid"],
@@ -157,8 +156,9 @@ def _device(session: Session, verdict: Verdict) -> m.Device:
         else m.Mig(profile=device["mig_profile"], gi=None, ci=None, parent_uuid=device["gpu_uuid"]),
         sharing=_sharing(verdict, missing),
         relations=_relations(session, usage, pairs, verdict),
-        segments=segments,
+        segments=parts,
         context_switches=switches,
+        ledger=_ledger(session, verdict.device_id),
         tenants=tenants,
         occupancy=occupancy,
         interference=interference,
@@ -340,6 +340,15 @@ def _context_switches(session: Session, device_id: int, span_ns: int) -> m.Conte
         endings=dict(endings.iter_rows()),
         dropped=int(lost),
     )
+
+
+def _ledger(session: Session, device_id: int) -> m.Ledger | None:
+    found = next((ledger for ledger in session.who_held() if ledger.device_id == device_id), None)
+    if found is None:
+        return None
+    own = {key: getattr(found, key) for key in m.Ledger.model_fields if key != "tenants"}
+    tenants = [m.HeldSlices(**{key: getattr(t, key) for key in m.HeldSlices.model_fields}) for t in found.tenants]
+    return m.Ledger(**own, tenants=tenants)
 
 
 def _median(values: pl.Series) -> int | None:

@@ -99,17 +99,8 @@ fn place_samples(
     to_python(py, placed)
 }
 
-/// How full the SMs were, given per device how its tenants share them.
-#[pyfunction]
-#[pyo3(signature = (session, policies, bins, progress=None))]
-fn occupancy(
-    py: Python<'_>,
-    session: &Bound<'_, PyDict>,
-    policies: Vec<(u32, String)>,
-    bins: usize,
-    progress: Callback,
-) -> PyResult<Py<PyDict>> {
-    let session = from_python(session)?;
+/// The policy of these devices, by the names that `pyanalyze.session.placement_policy` gives.
+fn policy_of(policies: Vec<(u32, String)>) -> PyResult<PlacementPolicy> {
     let mut policy = PlacementPolicy::default();
     for (device, name) in policies {
         let sharing = match name.as_str() {
@@ -124,9 +115,50 @@ fn occupancy(
         };
         policy.sharing.insert(device, sharing);
     }
+    Ok(policy)
+}
+
+/// How full the SMs were, given per device how its tenants share them.
+#[pyfunction]
+#[pyo3(signature = (session, policies, bins, progress=None))]
+fn occupancy(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    policies: Vec<(u32, String)>,
+    bins: usize,
+    progress: Callback,
+) -> PyResult<Py<PyDict>> {
+    let session = from_python(session)?;
+    let policy = policy_of(policies)?;
     let watch = PyWatch::new(progress);
     let made = py.detach(|| pipeline::occupancy(&session, policy, bins, &watch));
     to_python(py, made.map_err(|e| watch.raise(e))?)
+}
+
+/// Who held time-sliced engines without switch records, given per device how its tenants share it.
+#[pyfunction]
+#[pyo3(signature = (session, policies, progress=None))]
+fn infer_residency(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    policies: Vec<(u32, String)>,
+    progress: Callback,
+) -> PyResult<Py<PyDict>> {
+    let session = from_python(session)?;
+    let policy = policy_of(policies)?;
+    let watch = PyWatch::new(progress);
+    let made = py.detach(|| pipeline::infer_residency(&session, &policy, &watch));
+    to_python(py, made.map_err(|e| watch.raise(e))?)
+}
+
+/// What the slices add up to, per tenant and per device.
+#[pyfunction]
+#[pyo3(signature = (session, progress=None))]
+fn ledger(py: Python<'_>, session: &Bound<'_, PyDict>, progress: Callback) -> PyResult<Py<PyDict>> {
+    let session = from_python(session)?;
+    let watch = PyWatch::new(progress);
+    let made = py.detach(|| pipeline::ledger(&session, &watch)).map_err(|e| watch.raise(e))?;
+    to_python(py, made)
 }
 
 /// Merges intervals to what a picture can show.
@@ -245,6 +277,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(samples_session, module)?)?;
     module.add_function(wrap_pyfunction!(reconstruct, module)?)?;
     module.add_function(wrap_pyfunction!(occupancy, module)?)?;
+    module.add_function(wrap_pyfunction!(infer_residency, module)?)?;
+    module.add_function(wrap_pyfunction!(ledger, module)?)?;
     module.add_function(wrap_pyfunction!(timeline, module)?)?;
     module.add_function(wrap_pyfunction!(write_perfetto, module)?)?;
     module.add_function(wrap_pyfunction!(whatif, module)?)?;

@@ -11,16 +11,19 @@
 
 use arrow_array::RecordBatch;
 
+use crate::charged::Charged;
 use crate::error::Result;
 use crate::facts::Facts;
 use crate::fold::{concat, Fold, Tables};
+use crate::ledger::Ledger;
 use crate::occupancy::{tenant_map, KernelOccupancy};
 use crate::overlap::Overlap;
-use crate::placement::{Placement, PlacementPolicy};
+use crate::placement::{Placement, PlacementPolicy, Sharing};
 use crate::quality::Quality;
 use crate::residency::Residency;
 use crate::schema;
 use crate::tenants::Tenants;
+use crate::turns::Turns;
 use crate::watch::Watch;
 use crate::whatif::{TimeSlicing, WhatIf};
 use crate::{clock, device, samples};
@@ -115,6 +118,30 @@ pub fn occupancy(
     Ok(made)
 }
 
+/// Says who held the engine of time-sliced devices without switch records: `inferred_residency`. Which devices are
+/// time-sliced is the caller's to say.
+///
+/// # Errors
+/// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
+pub fn infer_residency(session: &Tables, policy: &PlacementPolicy, watch: &dyn Watch) -> Result<Tables> {
+    let sliced = policy.sharing.iter().filter(|(_, sharing)| **sharing == Sharing::TimeSliced);
+    let sliced = sliced.map(|(device, _)| *device).collect();
+    let made = Turns::new(session, &sliced)?.run(session, 0, watch)?;
+    Ok([(schema::INFERRED_RESIDENCY.name, made)].into())
+}
+
+/// Adds the slices up: `ledger` per tenant and `engine` per device, of observed residency, else of the
+/// `inferred_residency` in `session`.
+///
+/// # Errors
+/// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
+pub fn ledger(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
+    let mut events = session.clone();
+    events.remove(schema::RESIDENCY.name);
+    let made = Ledger::new(session)?.run(&events, 0, watch)?;
+    Ok([(schema::LEDGER.name, made.ledger), (schema::ENGINE.name, made.engine)].into())
+}
+
 /// Says what each tenant would have taken alone, side by side with the others, or in turns: `whatif`.
 ///
 /// # Errors
@@ -172,7 +199,7 @@ pub fn reconstruct(session: &Tables, chunk_rows: usize, watch: &dyn Watch) -> Re
     let overlap = Overlap::new(&seen)?.run(&seen, chunk_rows, watch)?;
     seen.insert(schema::OVERLAPS.name, overlap.overlaps.clone());
     made.insert(schema::OVERLAPS.name, overlap.overlaps);
-    made.insert(schema::CHARGED.name, overlap.charged);
+    made.insert(schema::CHARGED.name, Charged::new(&seen)?.run(&seen, chunk_rows, watch)?);
     made.insert(schema::TENANT_USAGE.name, overlap.tenant_usage);
 
     let facts = Facts::new(&seen)?.run(&seen, chunk_rows, watch)?;
