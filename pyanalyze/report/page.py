@@ -22,6 +22,7 @@ from pyanalyze.report.model import (
     Report,
     Tenant,
 )
+from pyanalyze.sharing.properties import PROPERTIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -177,7 +178,7 @@ def chart_key(name: str, device_id: int) -> str:
     Parameters
     ----------
     name
-        ``timeline``, ``slices``, ``usage``, ``occupancy`` or ``limiters``.
+        ``timeline``, ``slices``, ``usage``, ``counters``, ``occupancy``, ``sm_heatmap`` or ``limiters``.
     device_id
         The device entry it belongs to.
 
@@ -1029,7 +1030,26 @@ def _occupancy(device: Device, kernels: pl.DataFrame | None) -> Section:
         ]
         if check is not None:
             facts.append(Fact("SMs active by counter", fmt.percent(check.sm_active), f"n = {check.n}", "sampled"))
+            if check.warps is not None:
+                facts.append(Fact("Warp slots by counter", fmt.percent(check.warps), f"n = {check.n}", "sampled"))
         blocks.append(Facts(tuple(facts)))
+        if check is None:
+            text = "No counter samples to check the model against. " + _optional_why(device, "gpu_metrics")
+            blocks.append(Para(text.strip(), "muted"))
+        else:
+            if check.agrees is False:
+                text = "The counters saw another occupancy than the model: " + visible(check.detail, _LONG)
+                blocks.append(Note("Model and counters disagree", text, "warning"))
+            else:
+                blocks.append(Para(f"Against counters: {visible(check.detail, _LONG)}"))
+            blocks.append(
+                Chart(
+                    chart_key("counters", device.device_id),
+                    "Occupancy of the device, modelled and by hardware counter",
+                    "Over the same time bins. Counters have no process: with several tenants only the sum is "
+                    "comparable.",
+                )
+            )
         blocks.append(
             Chart(
                 chart_key("occupancy", device.device_id),
@@ -1038,11 +1058,14 @@ def _occupancy(device: Device, kernels: pl.DataFrame | None) -> Section:
                 "launch configurations: no supported interface measures this per SM.",
             )
         )
-        if check is None:
-            text = "No counter samples to check the model against. " + _optional_why(device, "gpu_metrics")
-            blocks.append(Para(text.strip(), "muted"))
-        else:
-            blocks.append(Para(f"Against counters: {visible(check.detail, _LONG)}"))
+        blocks.append(
+            Chart(
+                chart_key("sm_heatmap", device.device_id),
+                "Modelled warps by SM and time",
+                "Blocks replayed SM by SM as the block scheduler would place them, held to the recorded starts and "
+                "ends of the kernels. Hatched, because it is a model: which SM is which is not recorded.",
+            )
+        )
         if occupancy.limiters:
             rows = tuple(
                 (Cell(visible(k, 24)), Cell(fmt.percent(v)))
@@ -1207,10 +1230,57 @@ def _advice(device: Device) -> Section:
         parts = [
             f"Expected: {visible(item.expected, _LONG) or 'cannot be said'}.",
             f"Bound: {visible(item.bound, _LONG) or fmt.UNKNOWN}." if item.bound else "",
+            f"Wrong if {visible(item.wrong_if, _LONG)}." if item.wrong_if else "",
             f"Undo: {visible(item.undo, _LONG)}." if item.undo else "",
         ]
         blocks.append(Para(" ".join(p.replace("..", ".") for p in parts if p), "muted"))
-    return Section("advice", "What to change", tuple(blocks))
+    return Section("advice", "What to change", (*blocks, *_compared(device)))
+
+
+def _compared(device: Device) -> list[Block]:
+    """The ways to share it that were replayed, and what their modes promise."""
+    if not device.options:
+        return []
+    labels = tenant_labels(device.tenants)
+    rows = []
+    for option in device.options:
+        mark = " (now)" if option.current else ""
+        mark += ", advised" if option.recommended and mark else " (advised)" if option.recommended else ""
+        each = "; ".join(
+            f"{labels.get(f.tenant_id, str(f.tenant_id))} {fmt.ratio(f.slowdown)} "
+            f"[{fmt.ratio(f.low)}, {fmt.ratio(f.high)}]"
+            for f in option.tenants
+        )
+        rows.append(
+            (
+                Cell(f"{visible(option.name)}{mark}"),
+                Cell(fmt.ratio(option.antt)),
+                Cell(f"{option.stp:.2f}"),
+                Cell(each),
+                Cell(_kept_apart(option.mode)),
+            )
+        )
+    columns = (
+        Column("Way to share"),
+        Column("Mean slowdown", "ANTT", True),
+        Column("Throughput", "STP", True),
+        Column("Slowdown of each [bounds]"),
+        Column("Kept apart"),
+    )
+    caption = (
+        "Modelled, no promise: the recorded launches replayed under each way to share, against each tenant alone on "
+        "the whole GPU. The last column is what documentation says of the mode (a question mark: sources disagree)."
+    )
+    return [Table(columns, tuple(rows), caption)]
+
+
+def _kept_apart(mode: str) -> str:
+    """What a mode keeps apart between tenants, in words."""
+    found = next((promises for known, promises in PROPERTIES.items() if known == mode), None)
+    if found is None:
+        return fmt.UNKNOWN
+    words = (("memory", found.memory_protection), ("faults", found.fault_isolation), ("bandwidth", found.bandwidth_qos))
+    return ", ".join(f"{word}?" if value is None else word for word, value in words if value is not False) or "nothing"
 
 
 def _quality(report: Report) -> Section:
