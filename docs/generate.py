@@ -82,6 +82,9 @@ def measurements() -> str:
         for row in fuzzed:
             keys = ("version", "seconds", "seed", "runs", "read", "slowest_s")
             out.append("| " + " | ".join(str(row[key]) for key in keys) + " |")
+    for row in rows:
+        if row["bench"] == "recorder":
+            out.extend(recorder(row))
     written = [row for row in rows if row["bench"] == "reports"]
     if written:
         out.extend(reports(written))
@@ -146,6 +149,22 @@ def verdicts(rows: list[dict[str, Any]]) -> list[str]:
     for one in rows[-1]["bins"]:
         low, high = one["interval"]
         out.append(f"| {one['from']} to {one['to']} | {one['right']} | {one['n']} | {low} to {high} |")
+    return out
+
+
+def recorder(row: dict[str, Any]) -> list[str]:
+    """What the recorder costs besides the driver."""
+    out = [f"\n## `record` at {row['rate_hz']} samples a second for {row['seconds']} s, version {row['version']}\n"]
+    out.append(
+        f"`tests/bench/recorder.py` ({row['machine']}, Python {row['python']}): the recorder's own account, with a "
+        "stand-in for NVML that answers at once. A driver's answers come on top; every recording says what it cost.\n"
+    )
+    out.append("| processes on the GPU | ms per sample | longest ms | of a CPU core | rounds late | bytes per sample |")
+    out.append("|---|---|---|---|---|---|")
+    for one in row["rows"]:
+        keys = ("processes", "sample_ms", "longest_ms", "cpu_share", "late", "bytes_per_sample")
+        cells = (f"{one[key]:.1%}" if key == "cpu_share" else str(one[key]) for key in keys)
+        out.append("| " + " | ".join(cells) + " |")
     return out
 
 

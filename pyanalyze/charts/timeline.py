@@ -178,6 +178,9 @@ def _lanes(data: alt.SchemaBase, x: alt.X, scale: alt.Scale, width: int) -> alt.
     # Short intervals must not vanish: every mark gets a hairline of its own colour.
     layers = [
         base.transform_filter("datum.l === 'residency'").mark_bar(height=38, opacity=0.28),
+        base.transform_filter("datum.l === 'inferred residency'").mark_bar(
+            height=38, opacity=0.14, strokeDash=[3, 3], strokeOpacity=1, strokeWidth=1
+        ),
         base.transform_filter("datum.l === 'graphs'").mark_bar(height=12, yOffset=-4, opacity=0.65, cornerRadius=3),
         base.transform_filter("datum.l === 'kernels'").mark_bar(height=18, yOffset=-4, strokeWidth=0.5),
         base.transform_filter("datum.l === 'copies'").mark_bar(height=5, yOffset=13, opacity=0.9),

@@ -24,7 +24,6 @@ FORMATS = (*FOLDERS, "sqlite", "perfetto", STATS)
 
 # Read only when asked for by name; `timeline` is a picture's, not a table of the session.
 _ON_REQUEST = ("api_calls", "nvtx")
-_MODELLED = ("kernel_occupancy", "sm_occupancy")
 
 
 @click.command("export")
@@ -103,7 +102,9 @@ def write(
     """
     if fmt == STATS:
         return _write_stats(session, output, force=force)
-    names = [*session.tables, *_MODELLED] if tables is None else list(dict.fromkeys(tables))
+    from pyanalyze.session import DERIVED
+
+    names = [*session.tables, *DERIVED] if tables is None else list(dict.fromkeys(tables))
     if fmt == "perfetto":
         from pyanalyze import _core
         from pyanalyze._files import replacing

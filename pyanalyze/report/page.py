@@ -177,7 +177,7 @@ def chart_key(name: str, device_id: int) -> str:
     Parameters
     ----------
     name
-        ``timeline``, ``slices``, ``usage``, ``occupancy`` or ``limiters``.
+        ``timeline``, ``slices``, ``usage``, ``counters``, ``occupancy``, ``sm_heatmap`` or ``limiters``.
     device_id
         The device entry it belongs to.
 
@@ -292,6 +292,17 @@ def held_sentence(device: Device) -> str:
         busy = sorted((t for t in device.tenants if t.busy_ns is not None), key=lambda t: -(t.busy_ns or 0))
         if not busy:
             return "Who held the GPU is not known. " + _why(device, "context_switches", "residency", "window")
+        if device.ledger is not None:
+            ledger = device.ledger
+            who = ", ".join(
+                f"{labels[t.tenant_id]} {fmt.percent(t.resident_share)}"
+                for t in ledger.tenants[:3]
+                if t.tenant_id in labels
+            )
+            slices = f", slices of about {fmt.duration(ledger.time_slice_ns)}" if ledger.time_slice_ns else ""
+            return (
+                f"Held by {who} of {fmt.duration(ledger.held_ns)} (inferred from kernels, no switch records){slices}."
+            )
         who = ", ".join(f"{labels[t.tenant_id]} {fmt.percent(_share(t.busy_ns, device))}" for t in busy[:3])
         return f"Residency is not known; busy by recorded kernels: {who} of {fmt.duration(_window_ns(device))}."
     names = {t.tenant_id: labels[t.tenant_id] + _serves(t, device.tenants, labels) for t in resident[:3]}
@@ -832,6 +843,11 @@ def _held(device: Device) -> Section:
     switches = device.context_switches
     if switches is None:
         blocks.append(Note("Slices and switches are not known", _why(device, "context_switches", "residency")))
+        if device.ledger is not None:
+            blocks[-1] = Note("Switches were not recorded", _why(device, "context_switches", "residency"))
+            caption = "Slices inferred from kernels' starts and ends; the line marks the median of all."
+            blocks.append(Chart(chart_key("slices", device.device_id), "Slice lengths", caption))
+            blocks += _slice_tables(device)
         return Section("held", "Who held the GPU", tuple(blocks))
     blocks.append(
         Chart(
@@ -863,7 +879,45 @@ def _held(device: Device) -> Section:
     cells = tuple((Cell(a), Cell(b), Cell(c), Cell("", basis="observed")) for a, b, c, _ in rows)
     columns = (Column("Quantity"), Column("Value", numeric=True), Column("Of what"), Column("Basis"))
     blocks.append(Table(columns, cells, "Context switches."))
+    blocks += _slice_tables(device)
     return Section("held", "Who held the GPU", tuple(blocks))
+
+
+def _slice_tables(device: Device) -> list[Block]:
+    """Slices per tenant, and what they say of the engine."""
+    ledger = device.ledger
+    if ledger is None:
+        return []
+    labels = tenant_labels(device.tenants)
+    rows = tuple(
+        (
+            Cell(labels.get(t.tenant_id, f"tenant {t.tenant_id}"), tone="code"),
+            Cell(fmt.percent(t.resident_share), basis=ledger.basis),
+            Cell(fmt.count(t.slices)),
+            _known(fmt.duration(t.median_slice_ns)),
+            _known(f"{fmt.duration(t.p10_slice_ns)} to {fmt.duration(t.p90_slice_ns)}" if t.slices else fmt.UNKNOWN),
+            _known(fmt.UNKNOWN if t.expired is None else f"{fmt.count(t.expired)} / {fmt.count(t.yielded)}"),
+            _known(fmt.percent(t.idle_share)),
+        )
+        for t in ledger.tenants
+    )
+    columns = (
+        Column("Tenant"),
+        Column("Held", "of the time anybody did", True),
+        Column("Slices", "complete", True),
+        Column("Median", numeric=True),
+        Column("Most", "a tenth to nine tenths", True),
+        Column("Expired / yielded", numeric=True),
+        Column("Idle", "of its residency", True),
+    )
+    parts = [
+        f"time slice about {fmt.duration(ledger.time_slice_ns)} ({ledger.policy})" if ledger.time_slice_ns else "",
+        f"Jain's index of residency {ledger.jain:.3f}" if ledger.jain is not None else "",
+        f"save {fmt.duration(ledger.median_save_ns)}" if ledger.median_save_ns is not None else "",
+        f"restore {fmt.duration(ledger.median_restore_ns)}" if ledger.median_restore_ns is not None else "",
+    ]
+    said = "; ".join(part for part in parts if part)
+    return [Table(columns, rows, f"Slices per tenant{f': {said}' if said else ''}.")]
 
 
 def _lost(dropped: int | None) -> str:
@@ -975,7 +1029,26 @@ def _occupancy(device: Device, kernels: pl.DataFrame | None) -> Section:
         ]
         if check is not None:
             facts.append(Fact("SMs active by counter", fmt.percent(check.sm_active), f"n = {check.n}", "sampled"))
+            if check.warps is not None:
+                facts.append(Fact("Warp slots by counter", fmt.percent(check.warps), f"n = {check.n}", "sampled"))
         blocks.append(Facts(tuple(facts)))
+        if check is None:
+            text = "No counter samples to check the model against. " + _optional_why(device, "gpu_metrics")
+            blocks.append(Para(text.strip(), "muted"))
+        else:
+            if check.agrees is False:
+                text = "The counters saw another occupancy than the model: " + visible(check.detail, _LONG)
+                blocks.append(Note("Model and counters disagree", text, "warning"))
+            else:
+                blocks.append(Para(f"Against counters: {visible(check.detail, _LONG)}"))
+            blocks.append(
+                Chart(
+                    chart_key("counters", device.device_id),
+                    "Occupancy of the device, modelled and by hardware counter",
+                    "Over the same time bins. Counters have no process: with several tenants only the sum is "
+                    "comparable.",
+                )
+            )
         blocks.append(
             Chart(
                 chart_key("occupancy", device.device_id),
@@ -984,11 +1057,14 @@ def _occupancy(device: Device, kernels: pl.DataFrame | None) -> Section:
                 "launch configurations: no supported interface measures this per SM.",
             )
         )
-        if check is None:
-            text = "No counter samples to check the model against. " + _optional_why(device, "gpu_metrics")
-            blocks.append(Para(text.strip(), "muted"))
-        else:
-            blocks.append(Para(f"Against counters: {visible(check.detail, _LONG)}"))
+        blocks.append(
+            Chart(
+                chart_key("sm_heatmap", device.device_id),
+                "Modelled warps by SM and time",
+                "Blocks replayed SM by SM as the block scheduler would place them, held to the recorded starts and "
+                "ends of the kernels. Hatched, because it is a model: which SM is which is not recorded.",
+            )
+        )
         if occupancy.limiters:
             rows = tuple(
                 (Cell(visible(k, 24)), Cell(fmt.percent(v)))

@@ -151,10 +151,18 @@ def draw(session: Session, report: Report) -> Mapping[str, alt.TopLevelMixin]:
             )
         if not session.residency.filter(here & pl.col("complete")).is_empty():
             drawn[chart_key("slices", number)] = charts.slice_lengths(session.residency, labels, device_id=number)
+        elif not (inferred := session.inferred_residency.filter(here)).is_empty():
+            turns = inferred.with_columns(complete=pl.lit(value=True))
+            drawn[chart_key("slices", number)] = charts.slice_lengths(turns, labels, device_id=number)
         if device.tenants:
             drawn[chart_key("usage", number)] = charts.usage(
                 session.tenant_usage, labels, device_id=number, window_ns=window[1] - window[0]
             )
+        check = session.check_occupancy(number)
+        if check is not None:
+            drawn[chart_key("counters", number)] = charts.counters(check)
+        if not session.sm_warps.filter(here).is_empty():
+            drawn[chart_key("sm_heatmap", number)] = charts.sm_heatmap(session.sm_warps, device_id=number)
         if not session.sm_occupancy.filter(here).is_empty():
             drawn[chart_key("occupancy", number)] = charts.occupancy(
                 session.sm_occupancy, labels, device_id=number, window=window

@@ -1,9 +1,11 @@
 //! Reads GPU captures and reconstructs who held the GPU, when, and how full it was.
+pub mod charged;
 pub mod clock;
 pub mod device;
 pub mod error;
 pub mod facts;
 pub mod fold;
+pub mod ledger;
 pub mod nsys;
 pub mod occupancy;
 pub mod overlap;
@@ -11,6 +13,7 @@ pub mod perfetto;
 pub mod pipeline;
 pub mod placement;
 pub mod quality;
+mod replay;
 pub mod residency;
 pub mod samples;
 pub mod scheduler;
@@ -19,6 +22,7 @@ pub mod sqlite;
 pub mod statistics;
 pub mod tenants;
 pub mod timeline;
+pub mod turns;
 pub mod watch;
 pub mod whatif;
 
