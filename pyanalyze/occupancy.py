@@ -459,8 +459,8 @@ def check_against_counters(session: Session, device_id: int, *, bins: int = 200)
     if unexplained > COUNTER_TOLERANCE:
         caveats += (
             (
-                f"{unexplained:.0%} of SM time was counted as active and no traced kernel explains it: another process, "
-                "rendering, or work that CUPTI does not record"
+                f"{unexplained:.0%} of SM time was counted as active and no traced kernel explains it: another "
+                "process, rendering, or work that CUPTI does not record"
             ),
         )
     return CounterCheck(table, inside, warps.height >= _FEWEST_BINS, caveats)

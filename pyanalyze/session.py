@@ -12,18 +12,20 @@ from pyanalyze.sharing.evidence import pairs_of
 from pyanalyze.view import Selection, narrowed, redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import altair as alt
     import polars as pl
 
     from pyanalyze import _core
+    from pyanalyze.advice import Advice
     from pyanalyze.gate import Checked, Limits
     from pyanalyze.ledger import Ledger
     from pyanalyze.loading import Failure
     from pyanalyze.occupancy import CounterCheck, Occupancy, PlacementPolicy
     from pyanalyze.report.model import Report
+    from pyanalyze.sharing.properties import Requirement
     from pyanalyze.times import Moment
 
 
@@ -413,6 +415,52 @@ class Session:
         'kernel-1'
         """
         return redacted(self)
+
+    def advise(
+        self,
+        *,
+        require: Sequence[Requirement] = (),
+        latency_ns: int | None = None,
+        kubernetes: bool | None = None,
+    ) -> tuple[Advice, ...]:
+        """Say what to change on every GPU, from replays of what was recorded under other ways to share it.
+
+        Parameters
+        ----------
+        require
+            What a sharing mode must promise: ``fault-isolation``, ``memory-protection``, ``bandwidth-qos``.
+        latency_ns
+            How long a kernel of an idle tenant may wait for its turn; None: not asked.
+        kubernetes
+            Print device-plugin and operator settings too; None: where the capture shows pods.
+
+        Returns
+        -------
+        tuple of Advice
+            One per device with activity, by device id. Load `api_calls` too
+            (``load(tables=(*ANALYSIS_TABLES, "api_calls"))``) for narrower bounds and latencies.
+
+        Raises
+        ------
+        pyanalyze.exceptions.UsageError
+            For a requirement that is not known.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> advice = pyanalyze.load(capture).advise()[0]
+        >>> [action.action for action in advice.actions][0].startswith("Find out")
+        True
+        """
+        from pyanalyze.advice import advise_device
+        from pyanalyze.sharing.properties import REQUIREMENTS
+
+        if unknown := sorted(set(require) - set(REQUIREMENTS)):
+            raise UsageError(f"nothing is known of {', '.join(unknown)}; require {', '.join(REQUIREMENTS)}")
+        return tuple(
+            advise_device(self, verdict, require=require, latency_ns=latency_ns, for_kubernetes=kubernetes)
+            for verdict in self.classify()
+        )
 
     def timeline(self, start_ns: int | None = None, end_ns: int | None = None, marks: int = 600) -> pl.DataFrame:
         """Lanes for a picture: intervals merged to at most `marks` per lane.

@@ -39,6 +39,7 @@ KNOWN_VERSIONS: dict[str, int] = {
     "overlaps": 1,
     "processes": 1,
     "quality": 1,
+    "replay": 1,
     "residency": 1,
     "sm_occupancy": 1,
     "sm_warps": 1,

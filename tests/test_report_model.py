@@ -32,7 +32,7 @@ KEYS = {
     "driver_version cuda_version host_hash",
     "quality": "name severity count detail",
     "devices": "device_id uuid gpu_uuid window memory name sm_count compute_capability mig sharing "
-    "relations segments context_switches ledger tenants occupancy interference advice sampled",
+    "relations segments context_switches ledger tenants occupancy interference advice sampled options",
     "devices.window": "start_ns end_ns",
     "view": "start_ns end_ns gpu redacted",
     "devices.memory": "total_bytes peak_bytes",
@@ -61,7 +61,7 @@ KEYS = {
     "devices.occupancy": "sm_active warps limiters basis check_against_counters",
     "devices.interference": "antt stp jain matrix",
     "devices.interference.matrix": "victim aggressor slowdown low high n",
-    "devices.advice": "action commands expected bound why undo",
+    "devices.advice": "action commands expected bound why undo wrong_if",
 }
 
 

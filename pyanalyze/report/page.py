@@ -22,6 +22,7 @@ from pyanalyze.report.model import (
     Report,
     Tenant,
 )
+from pyanalyze.sharing.properties import PROPERTIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -1229,10 +1230,57 @@ def _advice(device: Device) -> Section:
         parts = [
             f"Expected: {visible(item.expected, _LONG) or 'cannot be said'}.",
             f"Bound: {visible(item.bound, _LONG) or fmt.UNKNOWN}." if item.bound else "",
+            f"Wrong if {visible(item.wrong_if, _LONG)}." if item.wrong_if else "",
             f"Undo: {visible(item.undo, _LONG)}." if item.undo else "",
         ]
         blocks.append(Para(" ".join(p.replace("..", ".") for p in parts if p), "muted"))
-    return Section("advice", "What to change", tuple(blocks))
+    return Section("advice", "What to change", (*blocks, *_compared(device)))
+
+
+def _compared(device: Device) -> list[Block]:
+    """The ways to share it that were replayed, and what their modes promise."""
+    if not device.options:
+        return []
+    labels = tenant_labels(device.tenants)
+    rows = []
+    for option in device.options:
+        mark = " (now)" if option.current else ""
+        mark += ", advised" if option.recommended and mark else " (advised)" if option.recommended else ""
+        each = "; ".join(
+            f"{labels.get(f.tenant_id, str(f.tenant_id))} {fmt.ratio(f.slowdown)} "
+            f"[{fmt.ratio(f.low)}, {fmt.ratio(f.high)}]"
+            for f in option.tenants
+        )
+        rows.append(
+            (
+                Cell(f"{visible(option.name)}{mark}"),
+                Cell(fmt.ratio(option.antt)),
+                Cell(f"{option.stp:.2f}"),
+                Cell(each),
+                Cell(_kept_apart(option.mode)),
+            )
+        )
+    columns = (
+        Column("Way to share"),
+        Column("Mean slowdown", "ANTT", True),
+        Column("Throughput", "STP", True),
+        Column("Slowdown of each [bounds]"),
+        Column("Kept apart"),
+    )
+    caption = (
+        "Modelled, no promise: the recorded launches replayed under each way to share, against each tenant alone on "
+        "the whole GPU. The last column is what documentation says of the mode (a question mark: sources disagree)."
+    )
+    return [Table(columns, tuple(rows), caption)]
+
+
+def _kept_apart(mode: str) -> str:
+    """What a mode keeps apart between tenants, in words."""
+    found = next((promises for known, promises in PROPERTIES.items() if known == mode), None)
+    if found is None:
+        return fmt.UNKNOWN
+    words = (("memory", found.memory_protection), ("faults", found.fault_isolation), ("bandwidth", found.bandwidth_qos))
+    return ", ".join(f"{word}?" if value is None else word for word, value in words if value is not False) or "nothing"
 
 
 def _quality(report: Report) -> Section:

@@ -20,6 +20,7 @@ use crate::occupancy::{tenant_map, KernelOccupancy};
 use crate::overlap::Overlap;
 use crate::placement::{Model, Placement, PlacementPolicy, Sharing};
 use crate::quality::Quality;
+use crate::replay;
 use crate::residency::Residency;
 use crate::schema;
 use crate::tenants::Tenants;
@@ -157,6 +158,26 @@ pub fn ledger(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
 pub fn whatif(session: &Tables, slicing: TimeSlicing, watch: &dyn Watch) -> Result<Tables> {
     let made = WhatIf::new(session, slicing)?.run(session, 0, watch)?;
     Ok([(schema::WHATIF.name, made)].into())
+}
+
+/// What the recorded programs of a device would have taken in other layouts: `replay`.
+///
+/// `visible` and `time_sliced` say how the device was shared while it was recorded, see [`replay::programs_of`].
+/// Layouts are replayed on `threads` threads (0: as many as there are processors).
+///
+/// # Errors
+/// [`crate::Error::Argument`] for a layout that makes no sense, [`crate::Error::Schema`] for tables that are not
+/// what they are declared to be, [`crate::Error::Cancelled`].
+pub fn replay(
+    session: &Tables,
+    device: u32,
+    recorded: &replay::Recorded,
+    layouts: &[replay::Layout],
+    threads: usize,
+    watch: &dyn Watch,
+) -> Result<Tables> {
+    let made = replay::run(session, device, recorded, layouts, threads, watch)?;
+    Ok([(schema::REPLAY.name, made)].into())
 }
 
 /// First to last activity of any tenant; `None` for a session without activity, or of no length.

@@ -943,12 +943,31 @@ pub const WHATIF: Table = Table {
         opt("busy_ns", I64, NO_MODEL, "Modelled time with any of its kernels in flight and its context on the engine."),
         opt("elapsed_ns", I64, NO_MODEL, "Modelled first kernel start to last kernel end."),
         opt("elapsed_low_ns", I64, NO_MODEL, "No less: its longest stream without any gap, or what its blocks need of the whole device."),
-        opt("elapsed_high_ns", I64, NO_MODEL, "No more: all its gaps, and everything on the device one after the other."),
+        opt("elapsed_high_ns", I64, NO_MODEL, "No more: all that was recorded of it, then everything of the others one after the other."),
         opt("slowdown", F64, NO_MODEL, "elapsed_ns over that of `exclusive`."),
         opt("slowdown_low", F64, NO_MODEL, "No less, whatever part of the gaps was think time."),
         opt("slowdown_high", F64, NO_MODEL, "No more, whatever part of the gaps was think time."),
         BASIS,
         col("detail", Text, "What was assumed, or why it cannot be modelled."),
+    ],
+};
+
+/// The recorded programs under other sharing modes.
+pub const REPLAY: Table = Table {
+    name: "replay",
+    version: 1,
+    doc: "What each tenant took, as recorded, and would have taken with the same launches in other layouts: modelled, not a promise. Neighbours cost SM slots, turns, copy engines and the stated contention, nothing else.",
+    columns: &[
+        DEVICE_ID,
+        TENANT_ID,
+        col("layout", Name, "Name of the layout; `recorded`: what the capture shows."),
+        col("elapsed_ns", I64, "First launch call (without API calls: first start) to last end."),
+        opt("latency_ns", I64, "no API calls were loaded", "Launch call to end, summed over kernels and whole graphs."),
+        opt("latency_p99_ns", I64, "no API calls were loaded", "99th percentile of the same."),
+        col("operations", U64, "Kernels, graphs and copies that ended."),
+        opt("contention", F64, "a replayed layout, or no kernels of known time alone ran in company", "Part by which kernels of different tenants took longer beside each other than blocks and SMs explain: memory, caches, issue slots."),
+        BASIS,
+        col("detail", Text, "What the program was made from."),
     ],
 };
 
@@ -1006,6 +1025,7 @@ pub const TABLES: &[&Table] = &[
     &SM_WARPS,
     &KERNEL_PLACEMENT,
     &WHATIF,
+    &REPLAY,
     &TIMELINE,
 ];
 
