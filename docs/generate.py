@@ -114,9 +114,8 @@ def reports(rows: list[dict[str, Any]]) -> list[str]:
         "as they came, also beside other work. Aims: HTML of 5 million kernels in 15 s on two processors within 3 GB, "
         "a Perfetto writer of 2 million events a second and 60 bytes an event.\n"
     )
-    out.append(
-        "| version | output | kernels | seconds | cpu s | peak MiB | MB written | events a second | bytes an event |"
-    )
+    heads = "version, output, kernels, seconds, cpu s, peak MiB, MB written, events a second, bytes an event"
+    out.append(f"| {heads.replace(', ', ' | ')} |")
     out.append("|---|---|---|---|---|---|---|---|---|")
     for row in rows:
         peak = row.get("peak_bytes")
