@@ -41,7 +41,7 @@ pub(crate) fn at<T: arrow_array::ArrowPrimitiveType>(
 }
 
 /// One stretch of residency.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slice {
     /// Capture that recorded it.
     pub capture: u32,
@@ -62,7 +62,7 @@ pub struct Slice {
     /// First acknowledgement.
     pub running_end_ns: Option<i64>,
     /// How it ended.
-    pub ending: String,
+    pub ending: &'static str,
     /// Both ends were recorded and no record between them is missing.
     pub complete: bool,
     /// Both ends stand in records.
@@ -89,6 +89,7 @@ impl Slice {
         let (run, ack) = (columns.i64("running_start_ns")?, columns.i64("running_end_ns")?);
         let (ending, complete) = (columns.names("ending")?, columns.bool("complete")?);
         let basis = columns.names("basis")?;
+        let mut words = Words::default();
         Ok((0..columns.rows())
             .map(|row| Self {
                 capture: capture.value(row),
@@ -100,7 +101,7 @@ impl Slice {
                 end_ns: end.value(row),
                 running_start_ns: at(run, row),
                 running_end_ns: at(ack, row),
-                ending: ending.get(row).unwrap_or("unknown").to_owned(),
+                ending: words.of(ending.key(row), || ending.get(row)),
                 complete: complete.value(row),
                 observed: basis.get(row) == Some("observed"),
             })
@@ -122,10 +123,36 @@ impl Slice {
             .put("end_ns", slices.iter().map(|s| Some(s.end_ns)).collect::<Int64Array>())
             .put("running_start_ns", slices.iter().map(|s| s.running_start_ns).collect::<Int64Array>())
             .put("running_end_ns", slices.iter().map(|s| s.running_end_ns).collect::<Int64Array>())
-            .put_names("ending", slices.iter().map(|s| Some(s.ending.as_str())))
+            .put_words("ending", slices.iter().map(|s| s.ending))
             .put("complete", slices.iter().map(|s| Some(s.complete)).collect::<BooleanArray>())
-            .put_names("basis", slices.iter().map(|s| Some(if s.observed { "observed" } else { "inferred" })))
+            .put_words("basis", slices.iter().map(|s| if s.observed { "observed" } else { "inferred" }))
             .finish(slices.len())
+    }
+}
+
+/// How slices end.
+const ENDINGS: &[&str] =
+    &["WFI", "GFXP", "CTAP", "CILP", "acknowledged", "unknown", "reset", "open"];
+
+/// Words of a dictionary column, compared once per word and not once per row.
+#[derive(Debug, Default)]
+struct Words(Vec<Option<&'static str>>);
+
+impl Words {
+    fn of<'a>(&mut self, key: Option<u32>, text: impl FnOnce() -> Option<&'a str>) -> &'static str {
+        let Some(key) = key.map(|key| key as usize) else { return "unknown" };
+        if let Some(Some(word)) = self.0.get(key) {
+            return word;
+        }
+        let text = text();
+        let word = ENDINGS.iter().find(|word| Some(**word) == text).copied().unwrap_or("unknown");
+        if self.0.len() <= key {
+            self.0.resize(key.saturating_add(1), None);
+        }
+        if let Some(slot) = self.0.get_mut(key) {
+            *slot = Some(word);
+        }
+        word
     }
 }
 
@@ -361,7 +388,7 @@ impl Engine {
                             end_ns: now,
                             running_start_ns: None,
                             running_end_ns: ack.first_ns,
-                            ending: ack.ending().to_owned(),
+                            ending: ack.ending(),
                             complete: false,
                             observed: false,
                         });
@@ -400,7 +427,7 @@ impl Engine {
         event: &Event,
         hw: u64,
         end_ns: i64,
-        ending: Option<&str>,
+        ending: Option<&'static str>,
         complete: bool,
         observed: bool,
     ) {
@@ -416,7 +443,7 @@ impl Engine {
                 end_ns: end_ns.max(start_ns),
                 running_start_ns,
                 running_end_ns: ack.first_ns,
-                ending: ending.unwrap_or_else(|| ack.ending()).to_owned(),
+                ending: ending.unwrap_or_else(|| ack.ending()),
                 complete,
                 observed,
             });
@@ -437,6 +464,42 @@ pub struct Residency {
     last_work_ns: BTreeMap<u32, i64>,
     quality: Quality,
     done: u64,
+}
+
+impl Residency {
+    /// Steps through events in order. The engine of one device is taken out of the map while its events last.
+    fn follow(&mut self, events: impl Iterator<Item = Event>, watch: &dyn Watch) -> Result<()> {
+        let mut current: Option<((u32, u32), Engine)> = None;
+        let mut shared: Option<(u32, Counting)> = None;
+        for event in events {
+            if self.done.is_multiple_of(4096) {
+                watch.progress("residency", self.done, 0)?;
+            }
+            self.done = self.done.saturating_add(1);
+            match &mut shared {
+                Some((capture, counting)) if *capture == event.capture => counting.see(&event),
+                _ => {
+                    self.shared.extend(shared.take());
+                    let mut counting = self.shared.remove(&event.capture).unwrap_or_default();
+                    counting.see(&event);
+                    shared = Some((event.capture, counting));
+                }
+            }
+            let key = (event.capture, event.device);
+            match &mut current {
+                Some((known, engine)) if *known == key => engine.step(&event, &mut self.quality),
+                _ => {
+                    self.engines.extend(current.take());
+                    let mut engine = self.engines.remove(&key).unwrap_or_default();
+                    engine.step(&event, &mut self.quality);
+                    current = Some((key, engine));
+                }
+            }
+        }
+        self.engines.extend(current);
+        self.shared.extend(shared);
+        Ok(())
+    }
 }
 
 impl Fold for Residency {
@@ -460,17 +523,28 @@ impl Fold for Residency {
         let (time, tag) = (columns.i64("time_ns")?, columns.u8("tag")?);
         let (pid, hw) = (columns.u32("pid")?, columns.u64("hw_context")?);
         let sequence = columns.u16("sequence")?;
-        let mut events: Vec<Event> = (0..columns.rows())
-            .map(|row| Event {
-                capture: capture.value(row),
-                device: device.value(row),
-                time_ns: time.value(row),
-                tag: tag.value(row),
-                pid: at(pid, row),
-                hw: hw.value(row),
-                sequence: sequence.value(row),
-            })
-            .collect();
+        let event = |row: usize| Event {
+            capture: capture.value(row),
+            device: device.value(row),
+            time_ns: time.value(row),
+            tag: tag.value(row),
+            pid: at(pid, row),
+            hw: hw.value(row),
+            sequence: sequence.value(row),
+        };
+        // Nearly always the rows already stand as they must be followed: then nothing is copied.
+        let follows = |row: usize| {
+            let (a, b) = (event(row), event(row.saturating_add(1)));
+            let ties = (a.device, 0) < (b.device, 1)
+                && (a.device != b.device || b.sequence.wrapping_sub(a.sequence) as i16 > 0);
+            (a.capture, a.time_ns) < (b.capture, b.time_ns)
+                || ((a.capture, a.time_ns) == (b.capture, b.time_ns) && ties)
+        };
+        let rows = columns.rows();
+        if (0..rows.saturating_sub(1)).all(follows) {
+            return self.follow((0..rows).map(event), watch);
+        }
+        let mut events: Vec<Event> = (0..rows).map(event).collect();
         events.sort_by_key(|e| (e.capture, e.time_ns));
         // Equal times: the sequence decides, which may wrap from 65535 to 0 among them.
         for ties in events.chunk_by_mut(|a, b| (a.capture, a.time_ns) == (b.capture, b.time_ns)) {
@@ -478,16 +552,7 @@ impl Fold for Residency {
                 ties.sort_by_key(|e| (e.device, e.sequence.wrapping_sub(first) as i16));
             }
         }
-        for event in &events {
-            if self.done.is_multiple_of(4096) {
-                watch.progress("residency", self.done, 0)?;
-            }
-            self.done = self.done.saturating_add(1);
-            self.shared.entry(event.capture).or_default().see(event);
-            let engine = self.engines.entry((event.capture, event.device)).or_default();
-            engine.step(event, &mut self.quality);
-        }
-        Ok(())
+        self.follow(events.into_iter(), watch)
     }
 
     fn finish(mut self, watch: &dyn Watch) -> Result<Output> {
@@ -558,19 +623,30 @@ impl Fold for Residency {
         }
         let mut slices = Vec::new();
         let mut switches = Vec::new();
-        for (key, engine) in &self.engines {
+        for (key, engine) in &mut self.engines {
             watch.progress("residency", self.done, 0)?;
             let gaps = gaps.get(key).map_or(&[][..], Vec::as_slice);
-            switches.extend(between(&engine.slices, gaps, &engine.broken_ns));
-            slices.extend(engine.slices.iter().cloned());
+            let found = between(&engine.slices, gaps, &engine.broken_ns);
+            // Of one engine nothing is copied.
+            if switches.is_empty() {
+                switches = found;
+            } else {
+                switches.extend(found);
+            }
+            let own = std::mem::take(&mut engine.slices);
+            if slices.is_empty() {
+                slices = own;
+            } else {
+                slices.extend(own);
+            }
         }
         slices.sort_by_key(|s: &Slice| (s.start_ns, s.device, s.end_ns, s.hw_context));
         switches.sort_by_key(|s| (s.time_ns, s.device, s.from));
-        Ok(Output {
-            residency: Slice::write(&slices)?,
-            switches: write_switches(&switches)?,
-            quality: self.quality,
-        })
+        let switches = {
+            let rows = switches;
+            write_switches(&rows)?
+        };
+        Ok(Output { residency: Slice::write(&slices)?, switches, quality: self.quality })
     }
 }
 
@@ -586,15 +662,18 @@ fn cut_torn_slices(
     let Some(usual_ns) = crate::statistics::median_ns(&whole.collect::<Vec<_>>()) else { return slices };
     let mut cut = |slice: Slice| {
         if slice.complete || !torn(&slice) || slice.dur_ns() < usual_ns.saturating_mul(2) {
-            return vec![slice];
+            return [Some(slice), None];
         }
         let first =
-            Slice { end_ns: slice.start_ns.saturating_add(usual_ns), running_end_ns: None, ..slice.clone() };
+            Slice { end_ns: slice.start_ns.saturating_add(usual_ns), running_end_ns: None, ..slice };
         let last = Slice { start_ns: slice.end_ns.saturating_sub(usual_ns), running_start_ns: None, ..slice };
         broken_ns.push(first.end_ns);
-        vec![Slice { observed: false, ..first }, Slice { observed: false, ..last }]
+        [Some(Slice { observed: false, ..first }), Some(Slice { observed: false, ..last })]
     };
-    slices.into_iter().flat_map(&mut cut).collect()
+    if !slices.iter().any(|s| !s.complete && torn(s)) {
+        return slices;
+    }
+    slices.into_iter().flat_map(&mut cut).flatten().collect()
 }
 
 /// Do records that are missing lie between these two records?
@@ -621,7 +700,7 @@ struct Switch {
     full_ns: Option<i64>,
     save_ns: Option<i64>,
     restore_ns: Option<i64>,
-    ending: String,
+    ending: &'static str,
     kind: &'static str,
 }
 
@@ -676,7 +755,7 @@ fn between(slices: &[Slice], gaps: &[Gap], broken_ns: &[i64]) -> Vec<Switch> {
                 full_ns: ack.zip(run).map(|(ack, run)| run.saturating_sub(ack)),
                 save_ns: ack.map(|ack| a.end_ns.saturating_sub(ack)),
                 restore_ns: run.map(|run| run.saturating_sub(b.start_ns)),
-                ending: a.ending.clone(),
+                ending: a.ending,
                 kind,
             }
         })
@@ -693,8 +772,8 @@ fn write_switches(rows: &[Switch]) -> Result<RecordBatch> {
         .put("full_ns", rows.iter().map(|s| s.full_ns).collect::<Int64Array>())
         .put("save_ns", rows.iter().map(|s| s.save_ns).collect::<Int64Array>())
         .put("restore_ns", rows.iter().map(|s| s.restore_ns).collect::<Int64Array>())
-        .put_names("ending", rows.iter().map(|s| Some(s.ending.as_str())))
-        .put_names("kind", rows.iter().map(|s| Some(s.kind)))
+        .put_words("ending", rows.iter().map(|s| s.ending))
+        .put_words("kind", rows.iter().map(|s| s.kind))
         .finish(rows.len())
 }
 
