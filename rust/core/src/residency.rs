@@ -114,13 +114,13 @@ impl Slice {
     /// [`crate::Error::Schema`], if this disagrees with its declaration.
     pub fn write(slices: &[Self]) -> Result<RecordBatch> {
         Builder::new(&schema::RESIDENCY)
-            .put("capture", slices.iter().map(|s| Some(s.capture)).collect::<UInt32Array>())
-            .put("device_id", slices.iter().map(|s| Some(s.device)).collect::<UInt32Array>())
+            .put("capture", UInt32Array::from(slices.iter().map(|s| s.capture).collect::<Vec<_>>()))
+            .put("device_id", UInt32Array::from(slices.iter().map(|s| s.device).collect::<Vec<_>>()))
             .put("tenant_id", slices.iter().map(|s| s.tenant).collect::<UInt32Array>())
             .put("pid", slices.iter().map(|s| s.pid).collect::<UInt32Array>())
-            .put("hw_context", slices.iter().map(|s| Some(s.hw_context)).collect::<UInt64Array>())
-            .put("start_ns", slices.iter().map(|s| Some(s.start_ns)).collect::<Int64Array>())
-            .put("end_ns", slices.iter().map(|s| Some(s.end_ns)).collect::<Int64Array>())
+            .put("hw_context", UInt64Array::from(slices.iter().map(|s| s.hw_context).collect::<Vec<_>>()))
+            .put("start_ns", Int64Array::from(slices.iter().map(|s| s.start_ns).collect::<Vec<_>>()))
+            .put("end_ns", Int64Array::from(slices.iter().map(|s| s.end_ns).collect::<Vec<_>>()))
             .put("running_start_ns", slices.iter().map(|s| s.running_start_ns).collect::<Int64Array>())
             .put("running_end_ns", slices.iter().map(|s| s.running_end_ns).collect::<Int64Array>())
             .put_words("ending", slices.iter().map(|s| s.ending))
@@ -621,31 +621,29 @@ impl Fold for Residency {
                 }
             }
         }
-        let mut slices = Vec::new();
-        let mut switches = Vec::new();
+        let mut slices: Vec<Slice> = Vec::new();
+        let mut switches: Vec<Switch> = Vec::new();
+        let single = self.engines.len() == 1;
         for (key, engine) in &mut self.engines {
             watch.progress("residency", self.done, 0)?;
             let gaps = gaps.get(key).map_or(&[][..], Vec::as_slice);
-            let found = between(&engine.slices, gaps, &engine.broken_ns);
-            // Of one engine nothing is copied.
-            if switches.is_empty() {
-                switches = found;
-            } else {
-                switches.extend(found);
-            }
+            switches.extend(between(&engine.slices, slices.len(), gaps, &engine.broken_ns));
             let own = std::mem::take(&mut engine.slices);
+            // Of one engine nothing is copied.
             if slices.is_empty() {
                 slices = own;
             } else {
                 slices.extend(own);
             }
         }
-        slices.sort_by_key(|s: &Slice| (s.start_ns, s.device, s.end_ns, s.hw_context));
-        switches.sort_by_key(|s| (s.time_ns, s.device, s.from));
-        let switches = {
-            let rows = switches;
-            write_switches(&rows)?
-        };
+        if !single {
+            let key = |s: &Switch| slices.get(s.first).map(|a| (a.end_ns, a.device, a.hw_context));
+            switches.sort_by_key(key);
+        }
+        let switches = write_switches(&slices, &switches)?;
+        if !single {
+            slices.sort_by_key(|s| (s.start_ns, s.device, s.end_ns, s.hw_context));
+        }
         Ok(Output { residency: Slice::write(&slices)?, switches, quality: self.quality })
     }
 }
@@ -690,22 +688,16 @@ fn holds_gap(gaps: &[Gap], device: u32, from_ns: i64, to_ns: i64) -> bool {
     near.next().is_some()
 }
 
-#[derive(Debug)]
+/// What lies between two slices that follow each other: the place of the first, and the kind. Everything else stands in
+/// the slices, of which there may be millions.
+#[derive(Debug, Clone, Copy)]
 struct Switch {
-    device: u32,
-    time_ns: i64,
-    from: u64,
-    to: u64,
-    gap_ns: i64,
-    full_ns: Option<i64>,
-    save_ns: Option<i64>,
-    restore_ns: Option<i64>,
-    ending: &'static str,
+    first: usize,
     kind: &'static str,
 }
 
-/// The switches between consecutive slices of one engine.
-fn between(slices: &[Slice], gaps: &[Gap], broken_ns: &[i64]) -> Vec<Switch> {
+/// The switches between consecutive slices of one engine, which stand from `offset` on in a longer list.
+fn between(slices: &[Slice], offset: usize, gaps: &[Gap], broken_ns: &[i64]) -> Vec<Switch> {
     let pairs = || slices.iter().zip(slices.iter().skip(1));
     let gap = |a: &Slice, b: &Slice| b.start_ns.saturating_sub(a.end_ns);
     let close: Vec<i64> = pairs()
@@ -731,7 +723,8 @@ fn between(slices: &[Slice], gaps: &[Gap], broken_ns: &[i64]) -> Vec<Switch> {
                 .is_some_and(|(count, long)| long.map_or(*count <= 10, |first| s.start_ns < first))
     };
     pairs()
-        .map(|(a, b)| {
+        .enumerate()
+        .map(|(place, (a, b))| {
             let first = broken_ns.partition_point(|t| *t < a.end_ns);
             let broken = broken_ns.get(first).is_some_and(|t| *t <= b.start_ns);
             let kind = if broken || holds_gap(gaps, a.device, a.end_ns, b.start_ns) {
@@ -745,36 +738,36 @@ fn between(slices: &[Slice], gaps: &[Gap], broken_ns: &[i64]) -> Vec<Switch> {
             } else {
                 "switch"
             };
-            let (ack, run) = (a.running_end_ns, b.running_start_ns);
-            Switch {
-                device: a.device,
-                time_ns: a.end_ns,
-                from: a.hw_context,
-                to: b.hw_context,
-                gap_ns: gap(a, b),
-                full_ns: ack.zip(run).map(|(ack, run)| run.saturating_sub(ack)),
-                save_ns: ack.map(|ack| a.end_ns.saturating_sub(ack)),
-                restore_ns: run.map(|run| run.saturating_sub(b.start_ns)),
-                ending: a.ending,
-                kind,
-            }
+            Switch { first: offset.saturating_add(place), kind }
         })
         .collect()
 }
 
-fn write_switches(rows: &[Switch]) -> Result<RecordBatch> {
+fn write_switches(slices: &[Slice], switches: &[Switch]) -> Result<RecordBatch> {
+    let rows = || {
+        switches.iter().filter_map(|s| {
+            slices.get(s.first).zip(slices.get(s.first.saturating_add(1))).map(|(a, b)| (a, b, s.kind))
+        })
+    };
+    let ints = |f: &dyn Fn(&Slice, &Slice) -> i64| rows().map(|(a, b, _)| f(a, b)).collect::<Vec<i64>>();
+    let parts = |f: &dyn Fn(&Slice, &Slice) -> Option<i64>| -> Int64Array {
+        rows().map(|(a, b, _)| f(a, b)).collect()
+    };
     Builder::new(&schema::SWITCHES)
-        .put("device_id", rows.iter().map(|s| Some(s.device)).collect::<UInt32Array>())
-        .put("time_ns", rows.iter().map(|s| Some(s.time_ns)).collect::<Int64Array>())
-        .put("from_hw_context", rows.iter().map(|s| Some(s.from)).collect::<UInt64Array>())
-        .put("to_hw_context", rows.iter().map(|s| Some(s.to)).collect::<UInt64Array>())
-        .put("gap_ns", rows.iter().map(|s| Some(s.gap_ns)).collect::<Int64Array>())
-        .put("full_ns", rows.iter().map(|s| s.full_ns).collect::<Int64Array>())
-        .put("save_ns", rows.iter().map(|s| s.save_ns).collect::<Int64Array>())
-        .put("restore_ns", rows.iter().map(|s| s.restore_ns).collect::<Int64Array>())
-        .put_words("ending", rows.iter().map(|s| s.ending))
-        .put_words("kind", rows.iter().map(|s| s.kind))
-        .finish(rows.len())
+        .put("device_id", UInt32Array::from(rows().map(|(a, ..)| a.device).collect::<Vec<u32>>()))
+        .put("time_ns", Int64Array::from(ints(&|a, _| a.end_ns)))
+        .put("from_hw_context", UInt64Array::from(rows().map(|(a, ..)| a.hw_context).collect::<Vec<u64>>()))
+        .put("to_hw_context", UInt64Array::from(rows().map(|(_, b, _)| b.hw_context).collect::<Vec<u64>>()))
+        .put("gap_ns", Int64Array::from(ints(&|a, b| b.start_ns.saturating_sub(a.end_ns))))
+        .put(
+            "full_ns",
+            parts(&|a, b| Some(b.running_start_ns?.saturating_sub(a.running_end_ns?))),
+        )
+        .put("save_ns", parts(&|a, _| Some(a.end_ns.saturating_sub(a.running_end_ns?))))
+        .put("restore_ns", parts(&|_, b| Some(b.running_start_ns?.saturating_sub(b.start_ns))))
+        .put_words("ending", rows().map(|(a, ..)| a.ending))
+        .put_words("kind", rows().map(|(.., kind)| kind))
+        .finish(switches.len())
 }
 
 #[cfg(test)]

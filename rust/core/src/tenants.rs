@@ -490,7 +490,21 @@ impl Tenants {
             if keys.iter().any(|(_, capture, _)| self.is_mps_server(*capture, host)) {
                 served.extend(keys.iter().map(|key| (*key, host)));
             } else if let [(_, capture, pid)] = keys.as_slice() {
-                let detail = format!("device {device}: {} is host pid {host}", pid_text(*pid));
+                let seen = self.seen.get(&(device, *capture, *pid));
+                let share = |host: u32| {
+                    seen.map_or(0.0, |s| {
+                        100.0 * s.inside.get(&host).copied().unwrap_or(0) as f64 / s.kernels.max(1) as f64
+                    })
+                };
+                let others = self.resident.get(&device).into_iter().flat_map(BTreeMap::keys).filter(|p| **p != host);
+                let next = others.map(|p| share(*p)).fold(0.0, f64::max);
+                let detail = format!(
+                    "device {device}: {} is host pid {host} ({:.0} % of {} kernel starts inside its residency, at most \
+                     {next:.0} % inside that of any other)",
+                    pid_text(*pid),
+                    share(host),
+                    seen.map_or(0, |s| s.kernels),
+                );
                 quality.add(Some(*capture), quality::PID_BRIDGED, 1, detail);
                 ties.insert((device, *capture, *pid), (host, true));
             } else {
