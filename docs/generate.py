@@ -82,10 +82,43 @@ def measurements() -> str:
         for row in fuzzed:
             keys = ("version", "seconds", "seed", "runs", "read", "slowest_s")
             out.append("| " + " | ".join(str(row[key]) for key in keys) + " |")
+    for row in rows:
+        if row["bench"] == "recorder":
+            out.extend(recorder(row))
+    written = [row for row in rows if row["bench"] == "reports"]
+    if written:
+        out.extend(reports(written))
     judged = [row for row in rows if row["bench"] == "verdicts"]
     if judged:
         out.extend(verdicts(judged))
+    advised = [row for row in rows if row["bench"] == "advice"]
+    if advised:
+        out.extend(advice(advised, [row for row in rows if row["bench"] == "replay"]))
     return "\n".join(out) + "\n"
+
+
+def reports(rows: list[dict[str, Any]]) -> list[str]:
+    """What a report of a large capture takes."""
+    out = ["\n## Reports, packs and traces of large captures\n"]
+    out.append(
+        "`tests/bench/reports.py --kernels N`: each output by a command of its own, reading included. `cpu s` is the "
+        "time of all processors together, at most what the clock shows where nothing else runs; `seconds` were taken "
+        "as they came, also beside other work. Aims: HTML of 5 million kernels in 15 s on two processors within 3 GB, a "
+        "Perfetto writer of 2 million events a second and 60 bytes an event.\n"
+    )
+    out.append(
+        "| version | output | kernels | seconds | cpu s | peak MiB | MB written | events a second | bytes an event |"
+    )
+    out.append("|---|---|---|---|---|---|---|---|---|")
+    for row in rows:
+        peak = row.get("peak_bytes")
+        cells = (
+            row["version"], row["output"], row["kernels"], row.get("seconds", "–"), row.get("cpu_s", "–"),
+            "–" if peak is None else round(peak / 2**20), round(row["size_bytes"] / 1e6, 2),
+            row.get("events_per_s", "–"), row.get("bytes_per_event", "–"),
+        )  # fmt: skip
+        out.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    return out
 
 
 def verdicts(rows: list[dict[str, Any]]) -> list[str]:
@@ -110,6 +143,54 @@ def verdicts(rows: list[dict[str, Any]]) -> list[str]:
     for one in rows[-1]["bins"]:
         low, high = one["interval"]
         out.append(f"| {one['from']} to {one['to']} | {one['right']} | {one['n']} | {low} to {high} |")
+    return out
+
+
+def recorder(row: dict[str, Any]) -> list[str]:
+    """What the recorder costs besides the driver."""
+    out = [f"\n## `record` at {row['rate_hz']} samples a second for {row['seconds']} s, version {row['version']}\n"]
+    out.append(
+        f"`tests/bench/recorder.py` ({row['machine']}, Python {row['python']}): the recorder's own account, with a "
+        "stand-in for NVML that answers at once. A driver's answers come on top; every recording says what it cost.\n"
+    )
+    out.append("| processes on the GPU | ms per sample | longest ms | of a CPU core | rounds late | bytes per sample |")
+    out.append("|---|---|---|---|---|---|")
+    for one in row["rows"]:
+        keys = ("processes", "sample_ms", "longest_ms", "cpu_share", "late", "bytes_per_sample")
+        cells = (f"{one[key]:.1%}" if key == "cpu_share" else str(one[key]) for key in keys)
+        out.append("| " + " | ".join(cells) + " |")
+    return out
+
+
+def advice(rows: list[dict[str, Any]], replays: list[dict[str, Any]]) -> list[str]:
+    """Predicted slowdowns against simulations of the advised modes, and how long replays take."""
+    out = ["\n## Advice: slowdowns predicted for other sharing modes\n"]
+    out.append(
+        "`tests/bench/advice.py --first A --seeds N`: of every base scenario the analyzer sees one capture; each way "
+        "to share that it compares is then simulated by the generator with the same units of work, and each tenant's "
+        "slowdown (elapsed, against alone on the whole GPU) compared with the predicted interval. Margins were chosen "
+        "on seeds 1 to 4. `best`: the recommended way has the least simulated mean slowdown, or within 5 % of it. "
+        "`worse`: its worst tenant was slower than its upper bound by more than 10 %. None of it is real hardware.\n"
+    )
+    out.append("| version | seeds | predictions | interval holds | median width | best | worse |")
+    out.append("|---|---|---|---|---|---|---|")
+    for row in rows:
+        n, of = row["predictions"], row["recommendations"]
+        cells = (
+            row["version"], row["seeds"], n, f"{row['holds'] / n:.1%}", f"{row['median_width']:.1%} of the middle",
+            f"{row['recommended_best']} of {of}", f"{row['worse_than_predicted']} of {of}",
+        )  # fmt: skip
+        out.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    out.append("\nThe last of them, by way to share:\n")
+    out.append("| way | holds | n | median width | median error |\n|---|---|---|---|---|")
+    for one in rows[-1]["by_option"]:
+        cells = (one["option"], one["holds"], one["n"], f"{one['width']:.1%}", f"{one['error']:.1%}")
+        out.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    for row in replays[-1:]:
+        out.append(
+            f"\n{row['replays']} replays of {row['kernels']:,} launches on {row['threads']} threads "
+            f"(`tests/bench/replay.py`, version {row['version']}, {row['machine']}): {row['seconds']} s."
+        )
     return out
 
 

@@ -18,6 +18,7 @@ __all__ = [
     "read_capture",
     "read_samples",
     "reconstruct",
+    "replay",
     "samples_session",
     "table_declarations",
     "timeline",
@@ -38,6 +39,8 @@ class Table:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 _Tables: TypeAlias = dict[str, Table]
+_Seat: TypeAlias = tuple[int, int, int, int | None]
+_Layout: TypeAlias = tuple[str, Sequence[int], Sequence[_Seat], tuple[int, int], tuple[float, float, float], int]
 _Progress: TypeAlias = Callable[[str, int, int], object] | None
 
 def read_capture(path: str, capture: int, tables: Sequence[str], progress: _Progress = None) -> _Tables:
@@ -62,9 +65,18 @@ def reconstruct(session: Mapping[str, Any], progress: _Progress = None) -> _Tabl
     """Who held the GPU: residency, switches, tenants, charged time, overlaps, facts; quality of all steps."""
 
 def occupancy(
-    session: Mapping[str, Any], policies: Sequence[tuple[int, str]], bins: int, progress: _Progress = None
+    session: Mapping[str, Any],
+    policies: Sequence[tuple[int, str]],
+    bins: int,
+    progress: _Progress = None,
+    *,
+    sms: Sequence[tuple[int, int | None, int | list[int]]] | None = None,
+    groups: Sequence[tuple[int, int]] | None = None,
+    held_by: Sequence[tuple[int, int]] | None = None,
+    window: tuple[int, int] | None = None,
+    model: str = "replay",
 ) -> _Tables:
-    """How full the SMs were: `kernel_occupancy` and the modelled `sm_occupancy`, given (device, policy)."""
+    """How full the SMs were: `kernel_occupancy`, and by a model `sm_occupancy`, `sm_warps`, `kernel_placement`."""
 
 def infer_residency(
     session: Mapping[str, Any], policies: Sequence[tuple[int, str]], progress: _Progress = None
@@ -82,6 +94,22 @@ def write_perfetto(session: Mapping[str, Any], path: str, progress: _Progress = 
 
 def whatif(session: Mapping[str, Any], slice_ns: int, gap_ns: int, progress: _Progress = None) -> _Tables:
     """What each tenant would have taken alone, side by side or in turns: `whatif`, modelled with bounds."""
+
+def replay(
+    session: Mapping[str, Any],
+    device: int,
+    visible_sms: Sequence[tuple[int, int]],
+    time_sliced: bool,
+    recorded: _Layout | None,
+    layouts: Sequence[_Layout],
+    threads: int,
+    progress: _Progress = None,
+) -> _Tables:
+    """What recorded programs would have taken in layouts.
+
+    A layout is (name, SMs of its instances, seats (tenant, instance, group, SMs), (slice, switch),
+    (contention, ragged, jitter), seed).
+    """
 
 def table_declarations() -> list[dict[str, Any]]:
     """Every table: name, version, doc, columns (name, type, null, doc)."""

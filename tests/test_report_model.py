@@ -28,10 +28,11 @@ KEYS = {
     "": "schema tool clock captures quality devices view",
     "tool": "version",
     "clock": "origin_utc_ns uncertainty_ns",
-    "captures": "path nsys_version schema_version start_ns end_ns clock_offset_ns clock_uncertainty_ns",
+    "captures": "path nsys_version schema_version start_ns end_ns clock_offset_ns clock_uncertainty_ns "
+    "driver_version cuda_version host_hash",
     "quality": "name severity count detail",
     "devices": "device_id uuid gpu_uuid window memory name sm_count compute_capability mig sharing "
-    "relations segments context_switches ledger tenants occupancy interference advice sampled",
+    "relations segments context_switches ledger tenants occupancy interference advice sampled options",
     "devices.window": "start_ns end_ns",
     "view": "start_ns end_ns gpu redacted",
     "devices.memory": "total_bytes peak_bytes",
@@ -60,7 +61,7 @@ KEYS = {
     "devices.occupancy": "sm_active warps limiters basis check_against_counters",
     "devices.interference": "antt stp jain matrix",
     "devices.interference.matrix": "victim aggressor slowdown low high n",
-    "devices.advice": "action commands expected bound why undo",
+    "devices.advice": "action commands expected bound why undo wrong_if",
 }
 
 

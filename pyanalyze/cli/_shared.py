@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from pyanalyze.advice import Advice
     from pyanalyze.session import Session
 
 
@@ -217,9 +218,13 @@ class ProgressBar:
         self._bar.update(self._task, description=stage, count=count)
 
 
-def answer(session: Session, sections: tuple[str, ...], keys: set[str], fmt: str) -> str:
+def answer(
+    session: Session, sections: tuple[str, ...], keys: set[str], fmt: str, advice: Sequence[Advice] | None = None
+) -> str:
     """Show some sections of the report as text, or some keys of its devices as JSON."""
-    report = session.report()
+    from pyanalyze.report.assemble import assemble
+
+    report = session.report() if advice is None else assemble(session, advice)
     if fmt == "json":
         import json
 

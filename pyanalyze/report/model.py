@@ -144,6 +144,11 @@ class Capture(_Part):
         description="Added to the capture's own times to get positions, ns; null: could not be placed."
     )
     clock_uncertainty_ns: int | None = Field(description="Half width of the error of that offset, ns.")
+    driver_version: Text | None = Field(default=None, description="NVIDIA driver; null: the export does not say.")
+    cuda_version: Text | None = Field(default=None, description="CUDA version of the driver; null: not said.")
+    host_hash: Text | None = Field(
+        default=None, description="Digest of the host name, equal for equal hosts; null: the export does not say."
+    )
 
 
 class View(_Part):
@@ -454,7 +459,15 @@ class CounterCheck(_Part):
     warps: Number = Field(description="Mean warps over warp slots by counter; sampled.")
     n: int = Field(ge=0, description="Samples.")
     agrees: bool | None = Field(description="Model and counter agree within the model's tolerance.")
-    detail: Text = Field(description="Which counters, and the largest difference.")
+    detail: Text = Field(description="What was compared, how far apart, and what only one of them sees.")
+    bins: int = Field(ge=0, description="Time bins over which model and counters were compared.")
+    sm_active_difference: float = Field(description="Mean modelled less mean counted, fraction of the SMs.")
+    warps_difference: float | None = Field(description="The same of warps, fraction of the slots; null: not counted.")
+    sm_active_by_bin: float = Field(description="Mean over bins of how far apart they are, fraction of the SMs.")
+    warps_by_bin: float | None = Field(description="The same of warps, fraction of the slots; null: not counted.")
+    warps_factor: float | None = Field(
+        description="Counted over modelled warps: a calibration, not applied to anything in this report."
+    )
 
 
 class Occupancy(_Part):
@@ -498,6 +511,31 @@ class Advice(_Part):
     bound: Text | None = Field(description="The most it can give; a bound is not a prediction.")
     why: Text = Field(description="Which evidence it follows from.")
     undo: Text | None = Field(description="How to take it back.")
+    wrong_if: Text | None = Field(default=None, description="What would prove it wrong; null: nothing is predicted.")
+
+
+class ForecastRow(_Part):
+    """What a way to share would do to a tenant; modelled."""
+
+    tenant_id: int = Field(description="Tenant.")
+    slowdown: float = Field(gt=0, description="Elapsed time of the same launches over that alone on the whole GPU.")
+    low: float = Field(ge=0, description="Lower bound of it.")
+    high: float = Field(ge=0, description="Upper bound of it.")
+    latency: float | None = Field(description="Kernel latency (launch to end) over alone; null: no API calls.")
+    p99_ns: int | None = Field(description="99th percentile of kernel latency; null: no API calls.")
+
+
+class SharingOption(_Part):
+    """A way to share the device that was replayed; modelled."""
+
+    name: Text = Field(description="Such as `MPS, exact caps`.")
+    mode: Mode = Field(description="Sharing mode that it makes.")
+    antt: float = Field(gt=0, description="Mean slowdown.")
+    stp: float = Field(gt=0, description="Sum of 1 / slowdown.")
+    current: bool = Field(description="It is how the capture shows the device shared.")
+    recommended: bool = Field(description="It is the one advised.")
+    lacks: list[Text] = Field(description="Requirements (`--require`) that its mode does not promise.")
+    tenants: list[ForecastRow] = Field(description="Per tenant.")
 
 
 class ResidencySlice(_Part):
@@ -540,6 +578,9 @@ class Device(_Part):
     interference: Interference | None = Field(description="null: could not be computed.")
     advice: list[Advice] = Field(description="What to change, best first.")
     sampled: Sampled | None = Field(default=None, description="null: no samples of the whole device.")
+    options: list[SharingOption] | None = Field(
+        default=None, description="Ways to share it, best mean slowdown first; null: not compared."
+    )
     residency: list[ResidencySlice] | None = Field(default=None, description="Only with --detail.")
     sm_warps: SmWarps | None = Field(default=None, description="Only with --detail.")
 

@@ -1,5 +1,6 @@
 //! Reads GPU captures and reconstructs who held the GPU, when, and how full it was.
-pub mod charged;
+mod block_replay;
+mod charged;
 pub mod clock;
 pub mod device;
 pub mod error;
@@ -12,7 +13,9 @@ pub mod overlap;
 pub mod perfetto;
 pub mod pipeline;
 pub mod placement;
+mod programs;
 pub mod quality;
+pub mod replay;
 pub mod residency;
 pub mod samples;
 pub mod scheduler;

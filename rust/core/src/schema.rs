@@ -867,14 +867,64 @@ pub const KERNEL_OCCUPANCY: Table = Table {
 pub const SM_OCCUPANCY: Table = Table {
     name: "sm_occupancy",
     version: 1,
-    doc: "Modelled warps and busy SMs per tenant and time bin. No supported interface measures this per SM.",
+    doc: "Modelled warps and busy SMs per tenant and time bin. No supported interface measures this.",
     columns: &[
         DEVICE_ID,
         TENANT_ID,
         START,
         END,
         col("warps", F64, "Mean resident warps as a fraction of the device's warp slots."),
-        col("sm_active", F64, "Mean fraction of SMs with at least one warp."),
+        col("sm_active", F64, "Mean fraction of SMs with at least one of its warps."),
+        BASIS,
+        col(
+            "warps_low",
+            F64,
+            "No fewer than this: one block of each of its kernels in flight while it held the engine.",
+        ),
+        col(
+            "warps_high",
+            F64,
+            "No more than this: as many blocks of each as its SMs hold, for the whole of each kernel.",
+        ),
+    ],
+};
+
+/// How full each SM was, over time.
+pub const SM_WARPS: Table = Table {
+    name: "sm_warps",
+    version: 1,
+    doc: "Modelled warps per SM and time bin. No supported interface measures this. Which SM is which rests on an order of preference among equally full SMs that was measured on Pascal and Turing and is assumed for others; sorted by warps the SMs of a bin do not depend on it.",
+    columns: &[
+        DEVICE_ID,
+        START,
+        END,
+        col("sm", U32, "Number of the SM, from 0; of a MIG instance's own SMs."),
+        col("warps", F64, "Mean resident warps."),
+        col("active", F64, "Mean part of the time with at least one warp."),
+        col("model", Name, "`replay`: blocks placed as the block scheduler would. `even`: the warps of each tenant spread evenly over the SMs it may use."),
+        BASIS,
+    ],
+};
+
+const NOT_REPLAYED: &str = "its tenant never held the engine between its start and its end";
+
+/// Where kernels ran.
+pub const KERNEL_PLACEMENT: Table = Table {
+    name: "kernel_placement",
+    version: 1,
+    doc: "One row per kernel that was replayed, sorted by start: how many SMs its blocks reached, by the model.",
+    columns: &[
+        CAPTURE_ID,
+        PID,
+        CORRELATION_ID,
+        DEVICE_ID,
+        TENANT_ID,
+        START,
+        END,
+        col("blocks", U64, "Blocks in the grid."),
+        opt("sms_reached", U32, NOT_REPLAYED, "SMs that held at least one of its blocks."),
+        opt("waves", F64, NOT_REPLAYED, "Blocks over the most that were resident at once."),
+        opt("caveat", Name, "none", "`clusters`: blocks were placed one by one, the hardware places clusters inside a GPC. `persistent`: the grid is one block per SM or exactly what the device holds, as in programs whose blocks fetch work and end when there is none. `uneven`: equal blocks contradict the start of a later kernel, so its blocks were thinned out. `not resident`."),
         BASIS,
     ],
 };
@@ -893,12 +943,31 @@ pub const WHATIF: Table = Table {
         opt("busy_ns", I64, NO_MODEL, "Modelled time with any of its kernels in flight and its context on the engine."),
         opt("elapsed_ns", I64, NO_MODEL, "Modelled first kernel start to last kernel end."),
         opt("elapsed_low_ns", I64, NO_MODEL, "No less: its longest stream without any gap, or what its blocks need of the whole device."),
-        opt("elapsed_high_ns", I64, NO_MODEL, "No more: all its gaps, and everything on the device one after the other."),
+        opt("elapsed_high_ns", I64, NO_MODEL, "No more: all that was recorded of it, then everything of the others one after the other."),
         opt("slowdown", F64, NO_MODEL, "elapsed_ns over that of `exclusive`."),
         opt("slowdown_low", F64, NO_MODEL, "No less, whatever part of the gaps was think time."),
         opt("slowdown_high", F64, NO_MODEL, "No more, whatever part of the gaps was think time."),
         BASIS,
         col("detail", Text, "What was assumed, or why it cannot be modelled."),
+    ],
+};
+
+/// The recorded programs under other sharing modes.
+pub const REPLAY: Table = Table {
+    name: "replay",
+    version: 1,
+    doc: "What each tenant took, as recorded, and would have taken with the same launches in other layouts: modelled, not a promise. Neighbours cost SM slots, turns, copy engines and the stated contention, nothing else.",
+    columns: &[
+        DEVICE_ID,
+        TENANT_ID,
+        col("layout", Name, "Name of the layout; `recorded`: what the capture shows."),
+        col("elapsed_ns", I64, "First launch call (without API calls: first start) to last end."),
+        opt("latency_ns", I64, "no API calls were loaded", "Launch call to end, summed over kernels and whole graphs."),
+        opt("latency_p99_ns", I64, "no API calls were loaded", "99th percentile of the same."),
+        col("operations", U64, "Kernels, graphs and copies that ended."),
+        opt("contention", F64, "a replayed layout, or no kernels of known time alone ran in company", "Part by which kernels of different tenants took longer beside each other than blocks and SMs explain: memory, caches, issue slots."),
+        BASIS,
+        col("detail", Text, "What the program was made from."),
     ],
 };
 
@@ -953,7 +1022,10 @@ pub const TABLES: &[&Table] = &[
     &FACT_EXAMPLES,
     &KERNEL_OCCUPANCY,
     &SM_OCCUPANCY,
+    &SM_WARPS,
+    &KERNEL_PLACEMENT,
     &WHATIF,
+    &REPLAY,
     &TIMELINE,
 ];
 
