@@ -44,7 +44,13 @@ fn switch_events(rows: usize) -> RecordBatch {
 /// Ten kernels begin in every slice of their tenant; the last of them ends in its next slice.
 fn kernels(rows: usize) -> RecordBatch {
     let start = |row: usize| slice((row / 10) as i64).0 + 2_000 + (row % 10) as i64 * 200_000;
-    let end = |row: usize| if row % 10 == 9 { slice((row / 10) as i64 + 2).0 + 1_000 } else { start(row) + 190_000 };
+    let end = |row: usize| {
+        if row % 10 == 9 {
+            slice((row / 10) as i64 + 2).0 + 1_000
+        } else {
+            start(row) + 190_000
+        }
+    };
     Builder::new(&schema::KERNELS)
         .put("capture", UInt32Array::from(vec![0; rows]))
         .put("pid", (0..rows).map(|row| Some(700 + ((row / 10) % 2) as u32)).collect::<UInt32Array>())
@@ -82,14 +88,16 @@ fn residency(slices: usize) -> RecordBatch {
 fn peak_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.split_whitespace().next()).and_then(|kb| kb.parse::<usize>().ok()).unwrap_or(0) * 1024
+    line.and_then(|line| line.split_whitespace().next()).and_then(|kb| kb.parse::<usize>().ok()).unwrap_or(0)
+        * 1024
 }
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let what = arguments.next().unwrap_or_default();
     let rows: usize = arguments.next().and_then(|rows| rows.parse().ok()).unwrap_or(100_000);
-    let bytes = |batches: &[&RecordBatch]| -> usize { batches.iter().map(|b| b.get_array_memory_size()).sum() };
+    let bytes =
+        |batches: &[&RecordBatch]| -> usize { batches.iter().map(|b| b.get_array_memory_size()).sum() };
     let (seconds, table_bytes) = match what.as_str() {
         "residency" => {
             let tables = Tables::from([("switch_events", switch_events(rows))]);

@@ -285,7 +285,10 @@ impl Charged {
             .put("tenant_id", rows.tenant.finish())
             .put("charged_ns", Int64Array::from(rows.charged))
             .put("switched_out_ns", Int64Array::from(rows.out))
-            .put_words("basis", rows.observed.iter().map(|observed| if *observed { "observed" } else { "inferred" }));
+            .put_words(
+                "basis",
+                rows.observed.iter().map(|observed| if *observed { "observed" } else { "inferred" }),
+            );
         if self.has_calls {
             builder = builder
                 .put("call_start_ns", rows.call.finish())
@@ -344,9 +347,9 @@ impl Fold for Charged {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow_array::UInt32Array;
     use crate::tenants::hand::{kernels, named, residency, K};
     use crate::watch::Unwatched;
+    use arrow_array::UInt32Array;
 
     /// (pid, correlation, start, end) in us.
     fn api(rows: &[(u32, u32, i64, i64)]) -> RecordBatch {

@@ -537,11 +537,11 @@ fn by_place(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow_array::{UInt16Array, UInt64Array, UInt8Array};
     use crate::schema::Builder;
     use crate::tenants::hand::kernels;
     use crate::watch::{StopAfter, Unwatched};
     use arrow_array::{BooleanArray, Int32Array, StringArray};
+    use arrow_array::{UInt16Array, UInt64Array, UInt8Array};
 
     struct Origin {
         host: Option<&'static str>,

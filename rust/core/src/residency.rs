@@ -131,8 +131,7 @@ impl Slice {
 }
 
 /// How slices end.
-const ENDINGS: &[&str] =
-    &["WFI", "GFXP", "CTAP", "CILP", "acknowledged", "unknown", "reset", "open"];
+const ENDINGS: &[&str] = &["WFI", "GFXP", "CTAP", "CILP", "acknowledged", "unknown", "reset", "open"];
 
 /// Words of a dictionary column, compared once per word and not once per row.
 #[derive(Debug, Default)]
@@ -160,14 +159,54 @@ impl Words {
 /// ends, and all other users share the context id 0.
 pub type HwContext = (u32, u64, Option<u32>);
 
+/// Something for each context. Slices change between a few contexts millions of times: the place of each of the last two is
+/// remembered, and a map is asked only for others.
+#[derive(Debug, Default)]
+struct PerContext<T> {
+    places: BTreeMap<HwContext, usize>,
+    values: Vec<T>,
+    recent: [Option<(HwContext, usize)>; 2],
+}
+
+impl<T: Default> PerContext<T> {
+    fn place(&mut self, context: HwContext) -> usize {
+        let [last, before] = self.recent;
+        match (last, before) {
+            (Some((known, place)), _) if known == context => place,
+            (_, Some((known, place))) if known == context => {
+                self.recent = [before, last];
+                place
+            }
+            _ => {
+                let next = self.values.len();
+                let place = *self.places.entry(context).or_insert(next);
+                if place == next {
+                    self.values.push(T::default());
+                }
+                self.recent = [Some((context, place)), last];
+                place
+            }
+        }
+    }
+
+    fn of(&mut self, context: HwContext) -> Option<&mut T> {
+        let place = self.place(context);
+        self.values.get_mut(place)
+    }
+}
+
 /// Contexts that were created beside the one that works: at most two slices, while the same process
 /// has another context with more. Their slices say nothing about the length of a time slice.
 #[must_use]
 pub fn creation_contexts(slices: &[Slice]) -> BTreeSet<HwContext> {
-    let mut counts: BTreeMap<HwContext, u64> = BTreeMap::new();
+    let mut slots: PerContext<u64> = PerContext::default();
     for s in slices {
-        *counts.entry((s.device, s.hw_context, s.pid)).or_default() += 1;
+        if let Some(count) = slots.of((s.device, s.hw_context, s.pid)) {
+            *count = count.saturating_add(1);
+        }
     }
+    let value = |place: &usize| slots.values.get(*place).copied().unwrap_or(0);
+    let counts: BTreeMap<HwContext, u64> = slots.places.iter().map(|(c, place)| (*c, value(place))).collect();
     let mut most: BTreeMap<(u32, u32), u64> = BTreeMap::new();
     for ((device, _, pid), count) in &counts {
         if let Some(pid) = pid {
@@ -541,7 +580,10 @@ impl Fold for Residency {
                 || ((a.capture, a.time_ns) == (b.capture, b.time_ns) && ties)
         };
         let rows = columns.rows();
-        if (0..rows.saturating_sub(1)).all(follows) {
+        let rising = |times: &[i64]| times.iter().zip(times.iter().skip(1)).all(|(a, b)| a < b);
+        let one = |captures: &[u32]| captures.iter().zip(captures.iter().skip(1)).all(|(a, b)| a == b);
+        let clear = rising(time.values()) && one(capture.values());
+        if clear || (0..rows.saturating_sub(1)).all(follows) {
             return self.follow((0..rows).map(event), watch);
         }
         let mut events: Vec<Event> = (0..rows).map(event).collect();
@@ -656,21 +698,20 @@ fn cut_torn_slices(
     torn: impl Fn(&Slice) -> bool,
     broken_ns: &mut Vec<i64>,
 ) -> Vec<Slice> {
+    if !slices.iter().any(|s| !s.complete && torn(s)) {
+        return slices;
+    }
     let whole = slices.iter().filter(|s| s.complete && s.dur_ns() > CREATION_SLICE_NS).map(Slice::dur_ns);
     let Some(usual_ns) = crate::statistics::median_ns(&whole.collect::<Vec<_>>()) else { return slices };
     let mut cut = |slice: Slice| {
         if slice.complete || !torn(&slice) || slice.dur_ns() < usual_ns.saturating_mul(2) {
             return [Some(slice), None];
         }
-        let first =
-            Slice { end_ns: slice.start_ns.saturating_add(usual_ns), running_end_ns: None, ..slice };
+        let first = Slice { end_ns: slice.start_ns.saturating_add(usual_ns), running_end_ns: None, ..slice };
         let last = Slice { start_ns: slice.end_ns.saturating_sub(usual_ns), running_start_ns: None, ..slice };
         broken_ns.push(first.end_ns);
         [Some(Slice { observed: false, ..first }), Some(Slice { observed: false, ..last })]
     };
-    if !slices.iter().any(|s| !s.complete && torn(s)) {
-        return slices;
-    }
     slices.into_iter().flat_map(&mut cut).flatten().collect()
 }
 
@@ -706,32 +747,33 @@ fn between(slices: &[Slice], offset: usize, gaps: &[Gap], broken_ns: &[i64]) -> 
         .collect();
     let idle_ns = median(&close).map_or(IDLE_GAP_NS, |m| (10.0 * m) as i64).max(IDLE_GAP_NS);
     let creation = creation_contexts(slices);
-    let mut seen: BTreeMap<HwContext, (u64, Option<i64>)> = BTreeMap::new();
+    let mut seen: PerContext<(u64, Option<i64>)> = PerContext::default();
     for s in slices {
-        let entry = seen.entry((s.device, s.hw_context, s.pid)).or_default();
-        entry.0 += 1;
-        if s.dur_ns() > CREATION_SLICE_NS {
-            entry.1.get_or_insert(s.start_ns);
+        if let Some(entry) = seen.of((s.device, s.hw_context, s.pid)) {
+            entry.0 = entry.0.saturating_add(1);
+            if s.dur_ns() > CREATION_SLICE_NS {
+                entry.1.get_or_insert(s.start_ns);
+            }
         }
     }
     // A context with many slices that are all short works in short pieces: it is not being created.
-    let young = |s: &Slice| {
+    let mut young = |s: &Slice| {
         let key = (s.device, s.hw_context, s.pid);
-        creation.contains(&key)
-            || seen
-                .get(&key)
-                .is_some_and(|(count, long)| long.map_or(*count <= 10, |first| s.start_ns < first))
+        (!creation.is_empty() && creation.contains(&key))
+            || seen.of(key).is_some_and(|(count, long)| long.map_or(*count <= 10, |first| s.start_ns < first))
     };
+    let mut before_young = slices.first().is_some_and(&mut young);
     pairs()
         .enumerate()
         .map(|(place, (a, b))| {
             let first = broken_ns.partition_point(|t| *t < a.end_ns);
             let broken = broken_ns.get(first).is_some_and(|t| *t <= b.start_ns);
+            let a_young = std::mem::replace(&mut before_young, young(b));
             let kind = if broken || holds_gap(gaps, a.device, a.end_ns, b.start_ns) {
                 "lost-records"
             } else if (a.hw_context, a.pid) == (b.hw_context, b.pid) {
                 "same-context"
-            } else if young(a) || young(b) {
+            } else if a_young || before_young {
                 "creation"
             } else if gap(a, b) > idle_ns {
                 "idle"
@@ -759,10 +801,7 @@ fn write_switches(slices: &[Slice], switches: &[Switch]) -> Result<RecordBatch> 
         .put("from_hw_context", UInt64Array::from(rows().map(|(a, ..)| a.hw_context).collect::<Vec<u64>>()))
         .put("to_hw_context", UInt64Array::from(rows().map(|(_, b, _)| b.hw_context).collect::<Vec<u64>>()))
         .put("gap_ns", Int64Array::from(ints(&|a, b| b.start_ns.saturating_sub(a.end_ns))))
-        .put(
-            "full_ns",
-            parts(&|a, b| Some(b.running_start_ns?.saturating_sub(a.running_end_ns?))),
-        )
+        .put("full_ns", parts(&|a, b| Some(b.running_start_ns?.saturating_sub(a.running_end_ns?))))
         .put("save_ns", parts(&|a, _| Some(a.end_ns.saturating_sub(a.running_end_ns?))))
         .put("restore_ns", parts(&|_, b| Some(b.running_start_ns?.saturating_sub(b.start_ns))))
         .put_words("ending", rows().map(|(a, ..)| a.ending))

@@ -496,7 +496,8 @@ impl Tenants {
                         100.0 * s.inside.get(&host).copied().unwrap_or(0) as f64 / s.kernels.max(1) as f64
                     })
                 };
-                let others = self.resident.get(&device).into_iter().flat_map(BTreeMap::keys).filter(|p| **p != host);
+                let others =
+                    self.resident.get(&device).into_iter().flat_map(BTreeMap::keys).filter(|p| **p != host);
                 let next = others.map(|p| share(*p)).fold(0.0, f64::max);
                 let detail = format!(
                     "device {device}: {} is host pid {host} ({:.0} % of {} kernel starts inside its residency, at most \
