@@ -102,7 +102,36 @@ def measurements() -> str:
     advised = [row for row in rows if row["bench"] == "advice"]
     if advised:
         out.extend(advice(advised, [row for row in rows if row["bench"] == "replay"]))
+    held = [row for row in rows if row["bench"] == "who_held"]
+    if held:
+        out.extend(who_held(held))
     return "\n".join(out) + "\n"
+
+
+def who_held(rows: list[dict[str, Any]]) -> list[str]:
+    """What it takes to work out who held the GPU."""
+    names = {
+        "residency": "switch records to residency and switches (aim: 10^7 in 2 s)",
+        "charged": "kernels against a tenth as many slices to charged time (aim: 10^7 in 3 s)",
+        "turns": "kernels without switch records to inferred turns",
+    }
+    out = ["\n## Who held the GPU\n"]
+    out.append(
+        "`tests/bench/who_held.py`: each run a process of its own, medians; `CPU s` holds the making of the input as well. "
+        "The load is that of the machine when the runs ended: above the number of processors the seconds were shared with "
+        "others. Peak memory is the process's, over the tables that go in and come out (aim: 2).\n"
+    )
+    out.append("| version | what | rows | seconds | CPU s | rows per second | peak over tables | load, processors |")
+    out.append("|---|---|---|---|---|---|---|---|")
+    for row in rows:
+        for one in row["results"]:
+            cells = (
+                row["version"], names[one["what"]], f"{one['rows']:,}", round(one["seconds"], 3), one["cpu_seconds"],
+                f"{one['rows'] / one['seconds']:,.0f}", round(one["peak_bytes"] / one["table_bytes"], 2),
+                f"{row['load']}, {row['processors']}",
+            )  # fmt: skip
+            out.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    return out
 
 
 def reports(rows: list[dict[str, Any]]) -> list[str]:
