@@ -102,6 +102,29 @@ def measurements() -> str:
     advised = [row for row in rows if row["bench"] == "advice"]
     if advised:
         out.extend(advice(advised, [row for row in rows if row["bench"] == "replay"]))
+    replayed = [row for row in rows if row["bench"] == "occupancy"]
+    if replayed:
+        out.extend(occupancy(replayed))
+    fast = [row for row in rows if row["bench"] == "occupancy-speed"]
+    if fast:
+        out.append("\n## Speed of the replay and the calculator\n")
+        out.append(
+            "`tests/bench/occupancy.py --speed`: kernels onto 132 SMs and 2,000 time bins, on two threads; `of a quarter` "
+            "is the processor time over that for a quarter of the kernels (linear: 4). The calculator runs on one core. "
+            "Seconds of the clock count other work on the machine, processor seconds do not.\n"
+        )
+        out.append("| version | what | s | processor s | of a quarter | launches/s |\n|---|---|---|---|---|---|")
+        for row in fast:
+            what = row.get("load", f"calculator, {row.get('configurations')} configurations")
+            cells = (
+                row["version"],
+                what,
+                row.get("seconds", ""),
+                row.get("cpu_seconds", ""),
+                row.get("over_a_quarter", ""),
+            )
+            rate = f"{row['launches_per_second'] / 1e6:.1f} M" if "launches_per_second" in row else ""
+            out.append("| " + " | ".join(str(cell) for cell in (*cells, rate)) + " |")
     held = [row for row in rows if row["bench"] == "who_held"]
     if held:
         out.extend(who_held(held))
@@ -129,6 +152,33 @@ def who_held(rows: list[dict[str, Any]]) -> list[str]:
                 row["version"], names[one["what"]], f"{one['rows']:,}", round(one["seconds"], 3), one["cpu_seconds"],
                 f"{one['rows'] / one['seconds']:,.0f}", round(one["peak_bytes"] / one["table_bytes"], 2),
                 f"{row['load']}, {row['processors']}",
+            )  # fmt: skip
+            out.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    return out
+
+
+def occupancy(rows: list[dict[str, Any]]) -> list[str]:
+    """Errors of the modelled occupancy against the generator's truth."""
+    out = ["\n## Modelled occupancy against the truth of generated recordings\n"]
+    out.append(
+        "`tests/bench/occupancy.py --first A --seeds N` prints every device. Error: sum over SMs (sorted) and time bins "
+        "of |modelled - true| warps over the true warps; medians over devices. `null`: every kernel at its most for all "
+        "of its time, spread evenly. `true, even`: the true warps of each bin spread evenly, which no model can know. "
+        "Met: the replay's error is at most half of the null model's with even blocks, at most 0.8 of it with random "
+        "blocks.\n"
+    )
+    out.append(
+        "| version | seeds | blocks | devices | met | missed | replay | null | true, even | device within 3 % (null) "
+        "| tenants' share within 5 % | worse than null |\n|---|---|---|---|---|---|---|---|---|---|---|---|"
+    )
+    for row in rows:
+        for kind in ("even", "random"):
+            one = row[kind]
+            cells = (
+                row["version"], row["seeds"], kind, one["devices"], one["ratio_met"], ", ".join(one["missed"]),
+                one["median_error"], one["median_null"], one["median_true_even"],
+                f"{one['device_within_3_percent']} ({one['null_device_within_3_percent']})",
+                one["share_within_5_percent"], ", ".join(row["worse_than_null"]) or "none",
             )  # fmt: skip
             out.append("| " + " | ".join(str(cell) for cell in cells) + " |")
     return out

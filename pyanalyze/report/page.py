@@ -1066,8 +1066,7 @@ def _occupancy(device: Device, kernels: pl.DataFrame | None) -> Section:
                 Chart(
                     chart_key("counters", device.device_id),
                     "Occupancy of the device, modelled and by hardware counter",
-                    "Over the same time bins. Counters have no process: with several tenants only the sum is "
-                    "comparable.",
+                    "Over the same time bins. Counters have no process: of several tenants only the sum is comparable.",
                 )
             )
         blocks.append(
