@@ -69,6 +69,10 @@ bench: $(VENV)/.built ## measure; appends to docs/measurements.jsonl
 	$(BIN)/python tests/bench/run.py
 	$(BIN)/python tests/bench/ingest.py
 	$(BIN)/python tests/bench/verdicts.py --seeds 4
+	$(BIN)/python tests/bench/recorder.py
+	$(BIN)/python tests/bench/reports.py
+	$(BIN)/python tests/bench/occupancy.py --seeds 3
+	$(BIN)/python tests/bench/occupancy.py --speed
 	$(BIN)/python tests/bench/advice.py --first 11 --seeds 4
 	$(BIN)/python tests/bench/replay.py
 

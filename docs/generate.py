@@ -82,6 +82,12 @@ def measurements() -> str:
         for row in fuzzed:
             keys = ("version", "seconds", "seed", "runs", "read", "slowest_s")
             out.append("| " + " | ".join(str(row[key]) for key in keys) + " |")
+    for row in rows:
+        if row["bench"] == "recorder":
+            out.extend(recorder(row))
+    written = [row for row in rows if row["bench"] == "reports"]
+    if written:
+        out.extend(reports(written))
     judged = [row for row in rows if row["bench"] == "verdicts"]
     if judged:
         out.extend(verdicts(judged))
@@ -89,6 +95,30 @@ def measurements() -> str:
     if advised:
         out.extend(advice(advised, [row for row in rows if row["bench"] == "replay"]))
     return "\n".join(out) + "\n"
+
+
+def reports(rows: list[dict[str, Any]]) -> list[str]:
+    """What a report of a large capture takes."""
+    out = ["\n## Reports, packs and traces of large captures\n"]
+    out.append(
+        "`tests/bench/reports.py --kernels N`: each output by a command of its own, reading included. `cpu s` is the "
+        "time of all processors together, at most what the clock shows where nothing else runs; `seconds` were taken "
+        "as they came, also beside other work. Aims: HTML of 5 million kernels in 15 s on two processors within 3 GB, a "
+        "Perfetto writer of 2 million events a second and 60 bytes an event.\n"
+    )
+    out.append(
+        "| version | output | kernels | seconds | cpu s | peak MiB | MB written | events a second | bytes an event |"
+    )
+    out.append("|---|---|---|---|---|---|---|---|---|")
+    for row in rows:
+        peak = row.get("peak_bytes")
+        cells = (
+            row["version"], row["output"], row["kernels"], row.get("seconds", "–"), row.get("cpu_s", "–"),
+            "–" if peak is None else round(peak / 2**20), round(row["size_bytes"] / 1e6, 2),
+            row.get("events_per_s", "–"), row.get("bytes_per_event", "–"),
+        )  # fmt: skip
+        out.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    return out
 
 
 def verdicts(rows: list[dict[str, Any]]) -> list[str]:
@@ -113,6 +143,22 @@ def verdicts(rows: list[dict[str, Any]]) -> list[str]:
     for one in rows[-1]["bins"]:
         low, high = one["interval"]
         out.append(f"| {one['from']} to {one['to']} | {one['right']} | {one['n']} | {low} to {high} |")
+    return out
+
+
+def recorder(row: dict[str, Any]) -> list[str]:
+    """What the recorder costs besides the driver."""
+    out = [f"\n## `record` at {row['rate_hz']} samples a second for {row['seconds']} s, version {row['version']}\n"]
+    out.append(
+        f"`tests/bench/recorder.py` ({row['machine']}, Python {row['python']}): the recorder's own account, with a "
+        "stand-in for NVML that answers at once. A driver's answers come on top; every recording says what it cost.\n"
+    )
+    out.append("| processes on the GPU | ms per sample | longest ms | of a CPU core | rounds late | bytes per sample |")
+    out.append("|---|---|---|---|---|---|")
+    for one in row["rows"]:
+        keys = ("processes", "sample_ms", "longest_ms", "cpu_share", "late", "bytes_per_sample")
+        cells = (f"{one[key]:.1%}" if key == "cpu_share" else str(one[key]) for key in keys)
+        out.append("| " + " | ".join(cells) + " |")
     return out
 
 

@@ -8,7 +8,9 @@ __version__: str
 __all__ = [
     "Table",
     "__version__",
+    "infer_residency",
     "join_captures",
+    "ledger",
     "occupancy",
     "physical_tables",
     "place_samples",
@@ -63,9 +65,26 @@ def reconstruct(session: Mapping[str, Any], progress: _Progress = None) -> _Tabl
     """Who held the GPU: residency, switches, tenants, charged time, overlaps, facts; quality of all steps."""
 
 def occupancy(
-    session: Mapping[str, Any], policies: Sequence[tuple[int, str]], bins: int, progress: _Progress = None
+    session: Mapping[str, Any],
+    policies: Sequence[tuple[int, str]],
+    bins: int,
+    progress: _Progress = None,
+    *,
+    sms: Sequence[tuple[int, int | None, int | list[int]]] | None = None,
+    groups: Sequence[tuple[int, int]] | None = None,
+    held_by: Sequence[tuple[int, int]] | None = None,
+    window: tuple[int, int] | None = None,
+    model: str = "replay",
 ) -> _Tables:
-    """How full the SMs were: `kernel_occupancy` and the modelled `sm_occupancy`, given (device, policy)."""
+    """How full the SMs were: `kernel_occupancy`, and by a model `sm_occupancy`, `sm_warps`, `kernel_placement`."""
+
+def infer_residency(
+    session: Mapping[str, Any], policies: Sequence[tuple[int, str]], progress: _Progress = None
+) -> _Tables:
+    """Who held time-sliced engines without switch records: `inferred_residency`, given (device, policy)."""
+
+def ledger(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
+    """What slices add up to: `ledger` and `engine`, of `residency`, else of `inferred_residency`."""
 
 def timeline(session: Mapping[str, Any], start_ns: int, end_ns: int, marks: int, progress: _Progress = None) -> Table:
     """Merge intervals to what a picture can show."""

@@ -100,7 +100,7 @@ def load(
     unknown = sorted(set(tables) - set(EVENT_TABLES))
     if unknown:
         raise UsageError(f"no event table is named {', '.join(unknown)}; choose from {', '.join(EVENT_TABLES)}")
-    paths, files, context = _with_recordings(_listed(captures), _listed(samples), _listed(context))
+    paths, files, context, raw = _with_recordings(_listed(captures), _listed(samples), _listed(context))
     quality: list[tuple[str, str]] = []
     kept: list[Path] = []
     failures: list[Failure] = []
@@ -136,7 +136,7 @@ def load(
         names=dict(tenants or {}),
         extra_configured=tuple(configured),
         extra_quality=(*quality,),
-        failures=tuple(failures),
+        failures=(*failures, *raw),
     )
 
 
@@ -283,9 +283,10 @@ class _Recording:
 
 def _with_recordings(
     captures: Sequence[PathLike], samples: Sequence[PathLike], context: Sequence[PathLike]
-) -> tuple[list[PathLike], list[PathLike], list[PathLike]]:
+) -> tuple[list[PathLike], list[PathLike], list[PathLike], list[Failure]]:
     """Add what lies in the folders of `pyanalyze record`; one without an nsys report is its samples alone."""
     kept: list[PathLike] = []
+    raw: list[Failure] = []
     files, beside = list(samples), list(context)
     for given in captures:
         folder = Path(given)
@@ -296,9 +297,14 @@ def _with_recordings(
         files += [recorded] if recorded not in map(Path, files) else []
         node = folder / "node.json"
         beside += [node] if node.is_file() and node not in map(Path, beside) else []
-        if any(folder.glob("*.sqlite")) or any(folder.glob("*.nsys-rep")):
+        reports = {path.stem for suffix in ("sqlite", "nsys-rep") for path in folder.glob(f"*.{suffix}")}
+        if reports:
             kept.append(given)
-    return kept, files, beside
+        for stream in sorted(folder.glob("*.qdstrm")):
+            if stream.stem not in reports:
+                how = f"QdstrmImporter -i {stream} of a whole Nsight Systems makes a report of it"
+                raw.append(Failure(stream, NotACapture(f"{stream} is the raw stream of nsys; {how}")))
+    return kept, files, beside, raw
 
 
 def find_captures(paths: Sequence[PathLike]) -> list[Path]:

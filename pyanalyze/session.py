@@ -21,10 +21,24 @@ if TYPE_CHECKING:
     from pyanalyze import _core
     from pyanalyze.advice import Advice
     from pyanalyze.gate import Checked, Limits
+    from pyanalyze.ledger import Ledger
     from pyanalyze.loading import Failure
+    from pyanalyze.occupancy import CounterCheck, Occupancy, PlacementPolicy
     from pyanalyze.report.model import Report
     from pyanalyze.sharing.properties import Requirement
     from pyanalyze.times import Moment
+
+
+#: Tables that are made at first use, by the property that makes them.
+DERIVED = {
+    "engine": "_added_up",
+    "inferred_residency": "_inferred",
+    "kernel_occupancy": "_modelled",
+    "kernel_placement": "_modelled",
+    "ledger": "_added_up",
+    "sm_occupancy": "_modelled",
+    "sm_warps": "_modelled",
+}
 
 
 class _Frame:
@@ -77,6 +91,7 @@ class Session:
     selection: Selection = field(default_factory=Selection)
     detail: bool = False
     _frames: dict[str, pl.DataFrame] = field(default_factory=dict, init=False, compare=False)
+    _checks: dict[int, CounterCheck | None] = field(default_factory=dict, init=False, compare=False)
 
     capture = _Frame()
     sources = _Frame()
@@ -94,7 +109,10 @@ class Session:
     gpu_metrics = _Frame()
     nvml_samples = _Frame()
     residency = _Frame()
+    inferred_residency = _Frame()
     switches = _Frame()
+    ledger = _Frame()
+    engine = _Frame()
     tenants = _Frame()
     tenant_usage = _Frame()
     charged = _Frame()
@@ -103,6 +121,8 @@ class Session:
     fact_examples = _Frame()
     kernel_occupancy = _Frame()
     sm_occupancy = _Frame()
+    sm_warps = _Frame()
+    kernel_placement = _Frame()
 
     def table(self, name: str) -> _core.Table:
         """Return a table as an Arrow stream (``__arrow_c_stream__``), for other libraries.
@@ -124,8 +144,8 @@ class Session:
         'kernels@1'
         """
         found = self.tables.get(name)
-        if found is None and name in ("kernel_occupancy", "sm_occupancy"):
-            found = self._modelled[name]
+        if found is None and name in DERIVED:
+            found = getattr(self, DERIVED[name])[name]
         if found is None:
             raise UsageError(
                 f"the session holds no table {name}; it holds {', '.join(sorted(self.tables))}. "
@@ -153,6 +173,10 @@ class Session:
             from pyanalyze.tables import to_frame
 
             frame = to_frame(self.table(name))
+            if name == "tenants" and self.extra_configured:
+                from pyanalyze.context import name_pods
+
+                frame = name_pods(frame, self.extra_configured)
             if name == "tenants" and self.names:
                 frame = self._renamed(frame)
             if name == "configured" and self.extra_configured:
@@ -201,10 +225,24 @@ class Session:
     @cached_property
     def _modelled(self) -> dict[str, _core.Table]:
         """Tables that need a verdict: which tenants may share SMs is its business."""
+        from pyanalyze.occupancy import model_tables
+
+        return model_tables(self, bins=200, window=None, policies=None, model="replay")[1]
+
+    @cached_property
+    def _inferred(self) -> dict[str, _core.Table]:
+        """Residency without switch records: only a verdict says whether tenants take turns at all."""
+        from pyanalyze import _core
+        from pyanalyze.occupancy import placement_policy
+
+        policies = [(v.device_id, placement_policy(self, v).sharing) for v in self.classify()]
+        return _core.infer_residency(dict(self.tables), policies, None)
+
+    @cached_property
+    def _added_up(self) -> dict[str, _core.Table]:
         from pyanalyze import _core
 
-        policies = [(v.device_id, placement_policy(v)) for v in self.classify()]
-        return _core.occupancy(dict(self.tables), policies, 200, None)
+        return _core.ledger({**self.tables, **self._inferred}, None)
 
     @cached_property
     def _verdicts(self) -> tuple[Verdict, ...]:
@@ -226,6 +264,26 @@ class Session:
         ('time-slicing', 'observed')
         """
         return self._verdicts
+
+    def who_held(self) -> tuple[Ledger, ...]:
+        """Add up who held the engine: slices per tenant, switches, cost, time slice, fairness.
+
+        Returns
+        -------
+        tuple of pyanalyze.ledger.Ledger
+            One per device of which residency is known; `inferred` where the verdict is time-slicing and there are
+            no switch records. The frames behind it are `ledger`, `engine`, `residency` or `inferred_residency`.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> held = pyanalyze.load(capture).who_held()[0]
+        >>> held.switches, held.cost_kind
+        (365, 'gap')
+        """
+        from pyanalyze.ledger import ledgers
+
+        return ledgers(self)
 
     def report(self) -> Report:
         """Everything that is known, as the published JSON contract.
@@ -431,7 +489,7 @@ class Session:
 
         first, last = self.span_ns
         window = (first if start_ns is None else start_ns, last if end_ns is None else end_ns)
-        return to_frame(_core.timeline(dict(self.tables), *window, marks, None))
+        return to_frame(_core.timeline({**self.tables, **self._inferred}, *window, marks, None))
 
     def chart(self, name: str, device_id: int | None = None) -> alt.TopLevelMixin:
         """Draw one of the report's charts.
@@ -509,6 +567,78 @@ class Session:
         if key not in self._frames:
             self._frames[key] = to_frame(_core.whatif(dict(self.tables), slice_ns, gap_ns, None)["whatif"])
         return self._frames[key]
+
+    def occupancy(
+        self,
+        *,
+        bins: int = 200,
+        window: tuple[int, int] | None = None,
+        policies: Mapping[int, PlacementPolicy] | None = None,
+        model: Literal["replay", "even"] = "replay",
+    ) -> Occupancy:
+        """Model how full each SM was, over time.
+
+        Parameters
+        ----------
+        bins
+            Equal time bins of the window.
+        window
+            Start and end on the session clock, in nanoseconds; by default first to last activity.
+        policies
+            By device, who may be on which SMs; by default what the verdicts imply
+            (:func:`pyanalyze.occupancy.placement_policy`).
+        model
+            ``replay``: blocks placed as the block scheduler would. ``even``: the warps of each tenant spread evenly
+            over the SMs it may use, each kernel at its most for the whole of its time.
+
+        Returns
+        -------
+        pyanalyze.occupancy.Occupancy
+            Frames by tenant and time, by SM and time, by launch configuration, by kernel. All of it is modelled.
+
+        Raises
+        ------
+        pyanalyze.exceptions.UsageError
+            If there is no such model, the window is empty, or there are too many bins.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> occupancy = pyanalyze.load(capture).occupancy(bins=20)
+        >>> occupancy.per_sm.height == 20 * 108
+        True
+        """
+        from pyanalyze.occupancy import modelled
+
+        return modelled(self, bins=bins, window=window, policies=policies, model=model)
+
+    def check_occupancy(self, device_id: int) -> CounterCheck | None:
+        """Compare the modelled occupancy of a device with its hardware counters.
+
+        Parameters
+        ----------
+        device_id
+            The device.
+
+        Returns
+        -------
+        pyanalyze.occupancy.CounterCheck or None
+            None where the capture has no GPU metrics of the device; see
+            :func:`pyanalyze.occupancy.check_against_counters`.
+
+        Examples
+        --------
+        >>> from pathlib import Path
+        >>> import pyanalyze
+        >>> check = pyanalyze.load(Path(capture).with_name("exclusive.sqlite")).check_occupancy(0)
+        >>> check.agrees, round(check.difference("warps"), 2)
+        (True, 0.01)
+        """
+        from pyanalyze.occupancy import check_against_counters
+
+        if device_id not in self._checks:
+            self._checks[device_id] = check_against_counters(self, device_id)
+        return self._checks[device_id]
 
     @property
     def span_ns(self) -> tuple[int, int]:
@@ -637,29 +767,6 @@ class Session:
         from html import escape
 
         return f"<pre>{escape(str(self))}</pre>" + "".join(v._repr_html_() for v in self.classify())
-
-
-def placement_policy(verdict: Verdict) -> str:
-    """Say what a verdict implies for placement: may tenants be on the SMs at once?
-
-    Parameters
-    ----------
-    verdict
-        Verdict of the device.
-
-    Returns
-    -------
-    str
-        `time-sliced`: only the resident tenant; `shared`: all at once on the same SMs. Undetermined devices are
-        treated as shared, which counts every recorded interval.
-
-    Examples
-    --------
-    >>> import pyanalyze
-    >>> placement_policy(pyanalyze.load(capture).classify()[0])
-    'time-sliced'
-    """
-    return "time-sliced" if verdict.mode in ("time-slicing", "mig+time-slicing", "vgpu-time-sliced") else "shared"
 
 
 def _visible_sms(contexts: pl.DataFrame) -> tuple[int, ...]:

@@ -1,10 +1,21 @@
 """Pictures: pure functions from a table to an altair chart. Nothing here opens a file or prints."""
 
-from pyanalyze.charts.occupancy import limiters, occupancy
+from pyanalyze.charts.occupancy import counters, limiters, occupancy, sm_heatmap
 from pyanalyze.charts.slices import slice_lengths
 from pyanalyze.charts.split import time_split
 from pyanalyze.charts.style import MAX_MARKS, tenant_colors
 from pyanalyze.charts.timeline import timeline
 from pyanalyze.charts.usage import usage
 
-__all__ = ["MAX_MARKS", "limiters", "occupancy", "slice_lengths", "tenant_colors", "time_split", "timeline", "usage"]
+__all__ = [
+    "MAX_MARKS",
+    "counters",
+    "limiters",
+    "occupancy",
+    "slice_lengths",
+    "sm_heatmap",
+    "tenant_colors",
+    "time_split",
+    "timeline",
+    "usage",
+]

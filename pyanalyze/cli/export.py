@@ -22,7 +22,6 @@ FORMATS = (*FOLDERS, "sqlite", "perfetto")
 
 # Read only when asked for by name; `timeline` is a picture's, not a table of the session.
 _ON_REQUEST = ("api_calls", "nvtx")
-_MODELLED = ("kernel_occupancy", "sm_occupancy")
 
 
 @click.command("export")
@@ -93,7 +92,9 @@ def write(
     ...     sorted(file.name for file in made.iterdir())
     ['devices.parquet', 'tenants.parquet']
     """
-    names = [*session.tables, *_MODELLED] if tables is None else list(dict.fromkeys(tables))
+    from pyanalyze.session import DERIVED
+
+    names = [*session.tables, *DERIVED] if tables is None else list(dict.fromkeys(tables))
     if fmt == "perfetto":
         from pyanalyze import _core
         from pyanalyze._files import replacing

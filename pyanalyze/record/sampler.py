@@ -199,7 +199,8 @@ class _Sampler(threading.Thread):
         )
         self.ask_stop("size cap")
         if run is not None:
-            run[0].stop(run[1])
+            # nsys takes its time to end a collection; nothing here has to wait for it.
+            threading.Thread(target=run[0].stop, args=(run[1],), name="nsys-stop").start()
 
     def _describe(self, pid: int, name: str | None) -> None:
         known = self._node["processes"]
@@ -371,6 +372,10 @@ def record(
     except BaseException:
         nvml.close()
         raise
+    if not command and not nsys:
+        sampler.note(
+            "samples only; --nsys adds who held the GPU, and tells how to get the kernels of what runs already"
+        )
     plans: list[Wanted] = []
     paused = None
     if run is not None:

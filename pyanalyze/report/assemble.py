@@ -10,6 +10,7 @@ from pyanalyze.comparison.work import work_of
 from pyanalyze.interference import Slowdown, device_figures, slowdown_from_lost_time
 from pyanalyze.report import model as m
 from pyanalyze.sharing.evidence import HOW, pairs_of
+from pyanalyze.sharing.segments import segments
 from pyanalyze.view import Selection
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from pyanalyze.sharing import Verdict
     from pyanalyze.sharing.evidence import Pair
 
-#: The modelled means and the counters' means agree within this (fractions of the device).
-COUNTER_TOLERANCE = 0.10
 #: A residency share below this is a display or a context that is created and closed, not a tenant to relate.
 NOTABLE_RESIDENCY = 0.001
 
@@ -68,6 +67,10 @@ def assemble(session: Session, advice: Sequence[Advice] | None = None) -> m.Repo
                 end_ns=c["end_ns"],
                 clock_offset_ns=c["clock_offset_ns"],
                 clock_uncertainty_ns=c["clock_uncertainty_ns"],
+                driver_version=c["driver_version"],
+                cuda_version=c["cuda_driver_version"],
+                # A digest of a host name can be guessed: where names go, it goes.
+                host_hash=None if session.selection.redacted else c["host_hash"],
             )
             for c in captures
         ],
@@ -123,16 +126,10 @@ def _device(session: Session, verdict: Verdict, advice: Advice | None) -> m.Devi
     if advice.options.why_not is not None:
         how = "pyanalyze advise CAPTURE" if "replay in passing" in advice.options.why_not else ""
         missing.append(m.Missing(what="options", why=advice.options.why_not, how=how))
-    segments = []
-    if window is not None:
-        segments = [
-            m.Segment(
-                start_ns=window.start_ns,
-                end_ns=window.end_ns,
-                mode=verdict.mode,
-                confidence=verdict.confidence,
-            )
-        ]
+    parts = [
+        m.Segment(start_ns=part.start_ns, end_ns=part.end_ns, mode=part.mode, confidence=part.confidence)
+        for part in segments(session, verdict)
+    ]
     return m.Device(
         device_id=verdict.device_id,
         uuid=device["uuid"],
@@ -148,8 +145,9 @@ def _device(session: Session, verdict: Verdict, advice: Advice | None) -> m.Devi
         else m.Mig(profile=device["mig_profile"], gi=None, ci=None, parent_uuid=device["gpu_uuid"]),
         sharing=_sharing(verdict, missing),
         relations=_relations(session, usage, pairs, verdict),
-        segments=segments,
+        segments=parts,
         context_switches=switches,
+        ledger=_ledger(session, verdict.device_id),
         tenants=tenants,
         occupancy=occupancy,
         interference=interference,
@@ -350,6 +348,15 @@ def _context_switches(session: Session, device_id: int, span_ns: int) -> m.Conte
     )
 
 
+def _ledger(session: Session, device_id: int) -> m.Ledger | None:
+    found = next((ledger for ledger in session.who_held() if ledger.device_id == device_id), None)
+    if found is None:
+        return None
+    own = {key: getattr(found, key) for key in m.Ledger.model_fields if key != "tenants"}
+    tenants = [m.HeldSlices(**{key: getattr(t, key) for key in m.HeldSlices.model_fields}) for t in found.tenants]
+    return m.Ledger(**own, tenants=tenants)
+
+
 def _median(values: pl.Series) -> int | None:
     median = values.median()
     return int(median) if isinstance(median, (int, float)) else None
@@ -475,8 +482,11 @@ def _occupancy(
         missing.append(m.Missing(what="occupancy", why=why, how=HOW["kernels"] if kernels.is_empty() else ""))
         return None
     length = pl.col("end_ns") - pl.col("start_ns")
-    per_bin = modelled.group_by("start_ns", "end_ns").agg(
-        pl.col("sm_active").sum().clip(0, 1), pl.col("warps").sum().clip(0, 1)
+    # By SM, not summed over tenants: several may be on one.
+    per_sm = session.sm_warps.filter(pl.col("device_id") == verdict.device_id)
+    slots = device["max_warps_per_sm"] or 1
+    per_bin = per_sm.group_by("start_ns", "end_ns").agg(
+        pl.col("active").mean().alias("sm_active"), pl.col("warps").mean() / slots
     )
     # Bins cover the whole session; outside this device's window they hold nothing of it.
     window_ns = max(window.end_ns - window.start_ns, 1)
@@ -506,36 +516,27 @@ def _occupancy(
         warps=means[1],
         limiters={name: value / total for name, value in limited.iter_rows() if total},
         basis="modelled",
-        check_against_counters=_counter_check(session, device, window, means),
+        check_against_counters=_counter_check(session, verdict.device_id),
     )
 
 
-def _counter_check(
-    session: Session, device: dict[str, Any], window: m.Window, means: tuple[float, float]
-) -> m.CounterCheck | None:
-    import polars as pl
-
-    inside = session.gpu_metrics.filter(
-        ((pl.col("device_id") == device["device_id"]) | pl.col("device_id").is_null())
-        & pl.col("time_ns").is_between(window.start_ns, window.end_ns)
-        & (pl.col("unit").is_null() | (pl.col("unit") == "Throughput %"))
-    ).with_columns(pl.col("metric").cast(pl.String).str.to_lowercase())
-    active = inside.filter(pl.col("metric").is_in(["sm active", "sms active"]))["value"]
-    warps = inside.filter(pl.col("metric") == "compute warps in flight")["value"]
-    sm_active, in_flight = active.mean(), warps.mean()
-    if not isinstance(sm_active, float):
+def _counter_check(session: Session, device_id: int) -> m.CounterCheck | None:
+    check = session.check_occupancy(device_id)
+    if check is None:
         return None
-    difference = abs(sm_active / 100 - means[0])
-    parts = [f"SM active {means[0]:.3f} modelled, {sm_active / 100:.3f} counted"]
-    if isinstance(in_flight, float):
-        parts.append(f"warps {means[1]:.3f} modelled, {in_flight / 100:.3f} counted")
-        difference = max(difference, abs(in_flight / 100 - means[1]))
+    warps = check.warps_counter
     return m.CounterCheck(
-        sm_active=sm_active / 100,
-        warps=in_flight / 100 if isinstance(in_flight, float) else None,
-        n=active.len(),
-        agrees=difference <= COUNTER_TOLERANCE,
-        detail="means over the window: " + "; ".join(parts),
+        sm_active=check.mean("sm_active_counted"),
+        warps=check.mean("warps_counted") if warps else None,
+        n=check.samples,
+        agrees=check.agrees,
+        detail=str(check),
+        bins=check.bins.height,
+        sm_active_difference=check.difference("sm_active"),
+        warps_difference=check.difference("warps") if warps else None,
+        sm_active_by_bin=check.absolute_difference("sm_active"),
+        warps_by_bin=check.absolute_difference("warps") if warps else None,
+        warps_factor=check.factor,
     )
 
 

@@ -38,7 +38,9 @@ __all__ = [
     "Evidence",
     "Example",
     "ExecutionSplit",
+    "HeldSlices",
     "Interference",
+    "Ledger",
     "MatrixCell",
     "Memory",
     "Mig",
@@ -142,6 +144,11 @@ class Capture(_Part):
         description="Added to the capture's own times to get positions, ns; null: could not be placed."
     )
     clock_uncertainty_ns: int | None = Field(description="Half width of the error of that offset, ns.")
+    driver_version: Text | None = Field(default=None, description="NVIDIA driver; null: the export does not say.")
+    cuda_version: Text | None = Field(default=None, description="CUDA version of the driver; null: not said.")
+    host_hash: Text | None = Field(
+        default=None, description="Digest of the host name, equal for equal hosts; null: the export does not say."
+    )
 
 
 class View(_Part):
@@ -292,6 +299,41 @@ class ContextSwitches(_Part):
     dropped: int | None = Field(description="Records lost, by sequence number; null: cannot be told.")
 
 
+class HeldSlices(_Part):
+    """What the slices of one tenant add up to."""
+
+    tenant_id: int = Field(ge=0, description="The tenant.")
+    slices: int = Field(ge=0, description="Complete slices.")
+    cut_slices: int = Field(ge=0, description="Slices that the recording or lost records cut.")
+    resident_share: Number = Field(description="Of the time in which anybody held the engine.")
+    idle_ns: int | None = Field(description="Resident with none of its kernels in flight, ns; null: not traced.")
+    idle_share: Number = Field(description="Of its residency; null: not traced.")
+    p10_slice_ns: int | None = Field(description="A tenth of its slices is not longer, ns.")
+    median_slice_ns: int | None = Field(description="Median length of its complete slices, ns.")
+    p90_slice_ns: int | None = Field(description="Nine tenths are not longer, ns.")
+    max_slice_ns: int | None = Field(description="Longest, ns.")
+    expired: int | None = Field(
+        description="Slices that lasted their time and that another tenant followed; null: no time slice is known."
+    )
+    yielded: int | None = Field(description="Shorter ones that another tenant followed; null: as expired.")
+
+
+class Ledger(_Part):
+    """Slices and the engine; `inferred` from kernels where the mode is time-slicing without switch records."""
+
+    basis: Basis = Field(description="observed: switch records; inferred: starts and ends of kernels.")
+    held_ns: int | None = Field(description="Of the window, somebody held the engine, ns.")
+    idle_ns: int | None = Field(description="Of the window, nobody held it and no switch went on, ns; null: inferred.")
+    median_save_ns: int | None = Field(description="Acknowledgement to SAVE_END, ns; null: no such tags.")
+    median_restore_ns: int | None = Field(description="RESTORE_START to CONTEXT_START, ns; null: no such tags.")
+    time_slice_ns: int | None = Field(description="Estimated time slice, ns; null: slices do not agree.")
+    policy: Text | None = Field(
+        description="short, default, medium or long, as of nvidia-smi compute-policy; NVIDIA publishes no lengths."
+    )
+    jain: Number = Field(description="Jain's index of residency over tenants; 1 is equal.")
+    tenants: list[HeldSlices] = Field(description="Per tenant, most residency first.")
+
+
 class Estimate(_Part):
     """A ratio with its 95 % interval, or with bounds where it is inferred."""
 
@@ -417,7 +459,15 @@ class CounterCheck(_Part):
     warps: Number = Field(description="Mean warps over warp slots by counter; sampled.")
     n: int = Field(ge=0, description="Samples.")
     agrees: bool | None = Field(description="Model and counter agree within the model's tolerance.")
-    detail: Text = Field(description="Which counters, and the largest difference.")
+    detail: Text = Field(description="What was compared, how far apart, and what only one of them sees.")
+    bins: int = Field(ge=0, description="Time bins over which model and counters were compared.")
+    sm_active_difference: float = Field(description="Mean modelled less mean counted, fraction of the SMs.")
+    warps_difference: float | None = Field(description="The same of warps, fraction of the slots; null: not counted.")
+    sm_active_by_bin: float = Field(description="Mean over bins of how far apart they are, fraction of the SMs.")
+    warps_by_bin: float | None = Field(description="The same of warps, fraction of the slots; null: not counted.")
+    warps_factor: float | None = Field(
+        description="Counted over modelled warps: a calibration, not applied to anything in this report."
+    )
 
 
 class Occupancy(_Part):
@@ -522,6 +572,7 @@ class Device(_Part):
     relations: list[Relation] = Field(description="Per pair of tenants.")
     segments: list[Segment] = Field(description="The mode over time.")
     context_switches: ContextSwitches | None = Field(description="null: no switch records.")
+    ledger: Ledger | None = Field(default=None, description="null: residency is neither observed nor inferred.")
     tenants: list[Tenant] = Field(description="Who was on it.")
     occupancy: Occupancy | None = Field(description="null: could not be modelled.")
     interference: Interference | None = Field(description="null: could not be computed.")

@@ -498,7 +498,8 @@ def _room(case: Case) -> Iterable[Observation]:
             f"of {share.n} kernels that started while a kernel of many waves of another tenant was in flight, "
             f"{100 * share.value:.0f} % could find no room beside it: it was off the SMs",
         )
-    elif share.value <= t.MAX_ROOM_SHARE:
+    # A turn of others inside the wide kernel would make its waves seem long.
+    elif share.value <= t.MAX_ROOM_SHARE and (case.fact("stretched_share") or 0) <= t.MAX_QUIET_STRETCH_SHARE:
         yield _from_fact(
             case,
             "crowded_start_share",

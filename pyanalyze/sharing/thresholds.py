@@ -70,8 +70,8 @@ MIN_RATIO_TO_EXCESS_SPREAD = 4.0
 DEFAULT_SLICE_EXCESS_NS = (1.9e6, 2.6e6)
 #: Kernels that started while another tenant's kernel of many waves was in flight, needed to compare.
 MIN_CROWDED_STARTS = 20.0
-#: Share of those for which the blocks of both could not have fitted. Turns: at least 1 - 2 / waves, so 0.2 for 2.5
-#: waves; side by side: none, but where a last wave is three times as long as the others.
+#: Share of those for which the blocks of both could not have fitted. Turns: at least 1 - 2.25 / waves, so 0.25 for 3
+#: waves; side by side: none, but where a last wave is more than twice as long as the others.
 MIN_CROWDED_SHARE = 0.1
 MAX_ROOM_SHARE = 0.02
 #: Share of the window that tenants behind a limiter kept the GPU busy, below which it held them back.

@@ -1,9 +1,12 @@
 //! Reads GPU captures and reconstructs who held the GPU, when, and how full it was.
+mod block_replay;
+mod charged;
 pub mod clock;
 pub mod device;
 pub mod error;
 pub mod facts;
 pub mod fold;
+pub mod ledger;
 pub mod nsys;
 pub mod occupancy;
 pub mod overlap;
@@ -21,6 +24,7 @@ pub mod sqlite;
 pub mod statistics;
 pub mod tenants;
 pub mod timeline;
+pub mod turns;
 pub mod watch;
 pub mod whatif;
 

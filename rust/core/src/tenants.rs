@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use arrow_array::{Array, BooleanArray, Float64Array, RecordBatch, StringArray, UInt32Array};
+use arrow_array::{Array, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array};
 
 use crate::error::Result;
 use crate::fold::{Chunk, Fold, Tables};
@@ -54,36 +54,100 @@ pub(crate) struct Work {
     pub end_ns: i64,
 }
 
+/// The columns of one table of GPU work.
+struct Stream<'a> {
+    kind: WorkKind,
+    capture: &'a UInt32Array,
+    pid: &'a UInt32Array,
+    device: &'a UInt32Array,
+    context: &'a UInt32Array,
+    stream: &'a UInt32Array,
+    correlation: &'a UInt32Array,
+    start: &'a Int64Array,
+    end: &'a Int64Array,
+    /// Rows by start, where the table is not sorted by it.
+    order: Option<Vec<usize>>,
+    next: usize,
+}
+
+impl Stream<'_> {
+    fn row(&self) -> Option<usize> {
+        match &self.order {
+            Some(order) => order.get(self.next).copied(),
+            None => (self.next < self.start.len()).then_some(self.next),
+        }
+    }
+
+    fn peek(&self) -> Option<(i64, WorkKind)> {
+        self.row().map(|row| (self.start.value(row), self.kind))
+    }
+
+    fn take(&mut self) -> Option<Work> {
+        let row = self.row()?;
+        self.next += 1;
+        let start_ns = self.start.value(row);
+        Some(Work {
+            kind: self.kind,
+            row,
+            capture: self.capture.value(row),
+            pid: at(self.pid, row),
+            device: self.device.value(row),
+            context: at(self.context, row),
+            stream: at(self.stream, row),
+            correlation: at(self.correlation, row),
+            start_ns,
+            end_ns: self.end.value(row).max(start_ns),
+        })
+    }
+}
+
+/// Rows of GPU work by start, without a copy of the tables: a capture may have tens of millions.
+pub(crate) struct Merged<'a> {
+    streams: Vec<Stream<'a>>,
+}
+
+impl Iterator for Merged<'_> {
+    type Item = Work;
+
+    fn next(&mut self) -> Option<Work> {
+        let next = self.streams.iter_mut().filter_map(|s| s.peek().map(|key| (key, s)));
+        next.min_by_key(|(key, _)| *key).and_then(|(_, stream)| stream.take())
+    }
+}
+
 /// Kernels, graph launches and copies of a chunk, merged by start. The order of rows that start
 /// together does not depend on how the capture was cut into chunks.
-pub(crate) fn work(chunk: &Chunk) -> Result<Vec<Work>> {
-    let mut all = Vec::new();
+pub(crate) fn work(chunk: &Chunk) -> Result<Merged<'_>> {
+    let mut streams = Vec::new();
     let tables = [
         (&schema::KERNELS, WorkKind::Kernel),
         (&schema::GRAPH_LAUNCHES, WorkKind::Graph),
         (&schema::MEMOPS, WorkKind::Copy),
     ];
     for (table, kind) in tables {
-        let Some(columns) = chunk.get(table) else { continue };
-        let (capture, pid) = (columns.u32("capture")?, columns.u32("pid")?);
-        let (device, context) = (columns.u32("device_id")?, columns.u32("context_id")?);
-        let (stream, correlation) = (columns.u32("stream_id")?, columns.u32("correlation_id")?);
-        let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
-        all.extend((0..columns.rows()).map(|row| Work {
+        let Some(batch) = chunk.tables.get(table.name) else { continue };
+        let columns = Columns::new(table, batch);
+        let start = columns.i64("start_ns")?;
+        let order = (!start.values().is_sorted()).then(|| {
+            let mut rows: Vec<usize> = (0..start.len()).collect();
+            rows.sort_by_key(|row| at(start, *row));
+            rows
+        });
+        streams.push(Stream {
             kind,
-            row,
-            capture: capture.value(row),
-            pid: at(pid, row),
-            device: device.value(row),
-            context: at(context, row),
-            stream: at(stream, row),
-            correlation: at(correlation, row),
-            start_ns: start.value(row),
-            end_ns: end.value(row).max(start.value(row)),
-        }));
+            capture: columns.u32("capture")?,
+            pid: columns.u32("pid")?,
+            device: columns.u32("device_id")?,
+            context: columns.u32("context_id")?,
+            stream: columns.u32("stream_id")?,
+            correlation: columns.u32("correlation_id")?,
+            start,
+            end: columns.i64("end_ns")?,
+            order,
+            next: 0,
+        });
     }
-    all.sort_by_key(|w| (w.start_ns, w.kind));
-    Ok(all)
+    Ok(Merged { streams })
 }
 
 /// Disjoint, sorted intervals with the time covered before each: "how much of this is inside" in O(log n).
@@ -152,7 +216,11 @@ impl Union {
 
     /// Time covered before `time`.
     fn until_ns(&self, time: i64) -> i64 {
-        let next = self.spans.partition_point(|s| s.0 < time);
+        self.until_span_ns(self.spans.partition_point(|s| s.0 < time), time)
+    }
+
+    /// Time covered before `time`, which lies before the span `next` starts.
+    fn until_span_ns(&self, next: usize, time: i64) -> i64 {
         let Some(last) = next.checked_sub(1) else { return 0 };
         match (self.spans.get(last), self.before_ns.get(last)) {
             (Some((a, b)), Some(before)) => before.saturating_add(time.min(*b).saturating_sub(*a)),
@@ -176,10 +244,57 @@ impl Union {
         next.checked_sub(1).and_then(|last| self.spans.get(last)).is_some_and(|s| time <= s.1)
     }
 
+    /// Time that both cover between `start` and `end`.
+    #[must_use]
+    pub fn common_within_ns(&self, other: &Self, start: i64, end: i64) -> i64 {
+        let first = self.spans.partition_point(|s| s.1 <= start);
+        let near = self.spans.iter().skip(first).take_while(|s| s.0 < end);
+        near.fold(0_i64, |sum, (a, b)| sum.saturating_add(other.covered_ns((*a).max(start), (*b).min(end))))
+    }
+
     /// Time that both cover.
     #[must_use]
     pub fn common_ns(&self, other: &Self) -> i64 {
         self.spans.iter().fold(0_i64, |sum, (a, b)| sum.saturating_add(other.covered_ns(*a, *b)))
+    }
+}
+
+/// A place in a [`Union`]: questions in nearly rising order are answered in nearly constant time.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Walk(usize);
+
+impl Walk {
+    /// Time that `union` covers inside [start, end).
+    pub fn covered_ns(&mut self, union: &Union, start: i64, end: i64) -> i64 {
+        if start >= end {
+            return 0;
+        }
+        let from = self.seek(&union.spans, start);
+        let before_ns = union.until_span_ns(from, start);
+        let to = Self(from).seek(&union.spans, end);
+        union.until_span_ns(to, end).saturating_sub(before_ns)
+    }
+
+    /// The first span that does not start before `time`, looked for in growing steps from the last one found.
+    fn seek(&mut self, spans: &[(i64, i64)], time: i64) -> usize {
+        let before = |index: usize| spans.get(index).is_some_and(|s| s.0 < time);
+        let (mut low, mut high, mut step) = (self.0.min(spans.len()), self.0.min(spans.len()), 1_usize);
+        if before(low) {
+            while before(high) {
+                low = high;
+                high = high.saturating_add(step).min(spans.len());
+                step = step.saturating_mul(2);
+            }
+        } else {
+            while low > 0 && !before(low) {
+                high = low;
+                low = low.saturating_sub(step);
+                step = step.saturating_mul(2);
+            }
+        }
+        let between = spans.get(low..high).unwrap_or_default();
+        self.0 = low.saturating_add(between.partition_point(|s| s.0 < time));
+        self.0
     }
 }
 
