@@ -103,8 +103,8 @@ def reports(rows: list[dict[str, Any]]) -> list[str]:
     out.append(
         "`tests/bench/reports.py --kernels N`: each output by a command of its own, reading included. `cpu s` is the "
         "time of all processors together, at most what the clock shows where nothing else runs; `seconds` were taken "
-        "as they came, also beside other work. Aims: HTML of 5 million kernels in 15 s on two processors within 3 GB, a "
-        "Perfetto writer of 2 million events a second and 60 bytes an event.\n"
+        "as they came, also beside other work. Aims: HTML of 5 million kernels in 15 s on two processors within 3 GB, "
+        "a Perfetto writer of 2 million events a second and 60 bytes an event.\n"
     )
     out.append(
         "| version | output | kernels | seconds | cpu s | peak MiB | MB written | events a second | bytes an event |"

@@ -33,8 +33,8 @@ def demands(session: Session, device_id: int, tenants: Sequence[int], *, in_turn
     Returns
     -------
     dict of int to float
-        Median of read and write bandwidth together (0 to 1), sampled; tenants with too few samples are left out, and all are where
-        no such metrics were captured.
+        Median of read and write bandwidth together (0 to 1), sampled; tenants with too few samples are left out, and
+        all are where no such metrics were captured.
 
     Examples
     --------
