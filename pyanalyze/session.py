@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -740,6 +740,8 @@ class Session:
                     captured=bool(self.paths),
                 )
             )
+        if len(cases) == 1 and len(self.paths) == 1 and self.selection == Selection():
+            cases = [replace(cases[0], tables=dict(self.sources.select("source", "physical_table").iter_rows()))]
         # Idle neighbours of a busy GPU are left out; where nothing ran at all, that is what there is to say.
         return cases or idle
 

@@ -152,6 +152,7 @@ def _device(session: Session, verdict: Verdict, advice: Advice | None) -> m.Devi
         occupancy=occupancy,
         interference=interference,
         residency=_residency(session, verdict.device_id),
+        sm_warps=_sm_warps(session, verdict.device_id),
         advice=[
             m.Advice(
                 action=a.action,
@@ -518,6 +519,22 @@ def _occupancy(
         basis="modelled",
         check_against_counters=_counter_check(session, verdict.device_id),
     )
+
+
+def _sm_warps(session: Session, device_id: int) -> m.SmWarps | None:
+    """Modelled warps of every SM, with --detail."""
+    import polars as pl
+
+    if not session.detail:
+        return None
+    table = session.sm_warps.filter(pl.col("device_id") == device_id).sort("start_ns", "sm")
+    if table.is_empty():
+        return None
+    start, end = table["start_ns"].min(), table["end_ns"].max()
+    if not isinstance(start, int) or not isinstance(end, int):
+        return None
+    bins = table.group_by("start_ns", maintain_order=True).agg(pl.col("warps").round(4))
+    return m.SmWarps(start_ns=start, end_ns=end, warps=bins["warps"].to_list())
 
 
 def _counter_check(session: Session, device_id: int) -> m.CounterCheck | None:

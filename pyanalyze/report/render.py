@@ -155,8 +155,13 @@ def draw(session: Session, report: Report) -> Mapping[str, alt.TopLevelMixin]:
             turns = inferred.with_columns(complete=pl.lit(value=True))
             drawn[chart_key("slices", number)] = charts.slice_lengths(turns, labels, device_id=number)
         if device.tenants:
+            # As in the tables: residency inside the window, not that of a context before its first kernel.
+            held = {t.tenant_id: t.resident_ns for t in device.tenants}
+            usage = session.tenant_usage.filter(here).with_columns(
+                pl.col("tenant_id").replace_strict(held, default=None, return_dtype=pl.Int64).alias("resident_ns")
+            )
             drawn[chart_key("usage", number)] = charts.usage(
-                session.tenant_usage, labels, device_id=number, window_ns=window[1] - window[0]
+                usage, labels, device_id=number, window_ns=window[1] - window[0]
             )
         check = session.check_occupancy(number)
         if check is not None:
