@@ -92,8 +92,8 @@ def measurements() -> str:
     if fast:
         out.append("\n## Speed of the replay and the calculator\n")
         out.append(
-            "`tests/bench/occupancy.py --speed`: kernels onto 132 SMs and 2,000 time bins, on two threads; `of a quarter` "
-            "is the processor time over that for a quarter of the kernels (linear: 4). The calculator runs on one core. "
+            "`tests/bench/occupancy.py --speed`: kernels onto 132 SMs and 2,000 bins on two threads; `of a quarter` "
+            "is the processor time over that of a quarter of them (linear: 4). The calculator runs on one core. "
             "Seconds of the clock count other work on the machine, processor seconds do not.\n"
         )
         out.append("| version | what | s | processor s | of a quarter | launches/s |\n|---|---|---|---|---|---|")
@@ -115,8 +115,8 @@ def occupancy(rows: list[dict[str, Any]]) -> list[str]:
     """Errors of the modelled occupancy against the generator's truth."""
     out = ["\n## Modelled occupancy against the truth of generated recordings\n"]
     out.append(
-        "`tests/bench/occupancy.py --first A --seeds N` prints every device. Error: sum over SMs (sorted) and time bins "
-        "of |modelled - true| warps over the true warps; medians over devices. `null`: every kernel at its most for all "
+        "`tests/bench/occupancy.py --first A --seeds N` prints every device. Error: sum over SMs (sorted) and bins "
+        "of |modelled - true| warps over the true warps; medians over devices. `null`: each kernel at its most for all "
         "of its time, spread evenly. `true, even`: the true warps of each bin spread evenly, which no model can know. "
         "Met: the replay's error is at most half of the null model's with even blocks, at most 0.8 of it with random "
         "blocks.\n"
