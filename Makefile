@@ -68,9 +68,14 @@ fixtures: $(VENV)/.installed ## rebuild fixtures/captures; or make fixtures SCEN
 bench: $(VENV)/.built ## measure; appends to docs/measurements.jsonl
 	$(BIN)/python tests/bench/run.py
 	$(BIN)/python tests/bench/ingest.py
+	$(BIN)/python tests/bench/who_held.py
 	$(BIN)/python tests/bench/verdicts.py --seeds 4
+	$(BIN)/python tests/bench/recorder.py
+	$(BIN)/python tests/bench/reports.py
 	$(BIN)/python tests/bench/occupancy.py --seeds 3
 	$(BIN)/python tests/bench/occupancy.py --speed
+	$(BIN)/python tests/bench/advice.py --first 11 --seeds 4
+	$(BIN)/python tests/bench/replay.py
 
 fuzz: ## mutate captures at page level for FUZZ_SECONDS (600)
 	PAGE_SCAN_SECONDS=$(FUZZ_SECONDS) cargo test --release --locked -p pyanalyze-core --test page_scan -- --ignored --nocapture

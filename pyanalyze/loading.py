@@ -39,7 +39,7 @@ def load(
     *,
     samples: PathLike | Sequence[PathLike] = (),
     context: PathLike | Sequence[PathLike] = (),
-    tenants: Mapping[str, int] | None = None,
+    tenants: Mapping[str, int | PathLike] | None = None,
     tables: Sequence[str] = ANALYSIS_TABLES,
     reconstruct: bool = True,
     keep_going: bool = False,
@@ -63,7 +63,8 @@ def load(
         The configured side: `nvidia-smi -L`, MPS logs and answers, `kubectl -o json`, device-plugin and mig-parted
         YAML (:data:`pyanalyze.context.READERS`); the format is sniffed.
     tenants
-        Names for processes: ``{"service": 4711}``; the pid as the capture has it, or the host's.
+        Names for processes: ``{"service": 4711, "training": "rank0.sqlite"}``: the pid as the capture has it, or the
+        host's; or the capture in which it alone was traced, which is loaded if it is not among `captures`.
     tables
         Event tables to read; the default is all that the analysis needs. Add `"api_calls"` or `"nvtx"` for those.
     reconstruct
@@ -100,7 +101,10 @@ def load(
     unknown = sorted(set(tables) - set(EVENT_TABLES))
     if unknown:
         raise UsageError(f"no event table is named {', '.join(unknown)}; choose from {', '.join(EVENT_TABLES)}")
-    paths, files, context = _with_recordings(_listed(captures), _listed(samples), _listed(context))
+    paths, files, context, raw = _with_recordings(_listed(captures), _listed(samples), _listed(context))
+    names = {name: who if isinstance(who, int) else Path(who) for name, who in (tenants or {}).items()}
+    have = {Path(path) for path in find_captures(paths)} if paths else set()
+    paths = [*paths, *dict.fromkeys(who for who in names.values() if isinstance(who, Path) and who not in have)]
     quality: list[tuple[str, str]] = []
     kept: list[Path] = []
     failures: list[Failure] = []
@@ -133,10 +137,10 @@ def load(
     return Session(
         paths=tuple(kept),
         tables={**joined, **reconstructed},
-        names=dict(tenants or {}),
+        names=names,
         extra_configured=tuple(configured),
         extra_quality=(*quality,),
-        failures=tuple(failures),
+        failures=(*failures, *raw),
     )
 
 
@@ -283,9 +287,10 @@ class _Recording:
 
 def _with_recordings(
     captures: Sequence[PathLike], samples: Sequence[PathLike], context: Sequence[PathLike]
-) -> tuple[list[PathLike], list[PathLike], list[PathLike]]:
+) -> tuple[list[PathLike], list[PathLike], list[PathLike], list[Failure]]:
     """Add what lies in the folders of `pyanalyze record`; one without an nsys report is its samples alone."""
     kept: list[PathLike] = []
+    raw: list[Failure] = []
     files, beside = list(samples), list(context)
     for given in captures:
         folder = Path(given)
@@ -296,9 +301,14 @@ def _with_recordings(
         files += [recorded] if recorded not in map(Path, files) else []
         node = folder / "node.json"
         beside += [node] if node.is_file() and node not in map(Path, beside) else []
-        if any(folder.glob("*.sqlite")) or any(folder.glob("*.nsys-rep")):
+        reports = {path.stem for suffix in ("sqlite", "nsys-rep") for path in folder.glob(f"*.{suffix}")}
+        if reports:
             kept.append(given)
-    return kept, files, beside
+        for stream in sorted(folder.glob("*.qdstrm")):
+            if stream.stem not in reports:
+                how = f"QdstrmImporter -i {stream} of a whole Nsight Systems makes a report of it"
+                raw.append(Failure(stream, NotACapture(f"{stream} is the raw stream of nsys; {how}")))
+    return kept, files, beside, raw
 
 
 def find_captures(paths: Sequence[PathLike]) -> list[Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -12,22 +12,33 @@ from pyanalyze.sharing.evidence import pairs_of
 from pyanalyze.view import Selection, narrowed, redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import altair as alt
     import polars as pl
 
     from pyanalyze import _core
+    from pyanalyze.advice import Advice
     from pyanalyze.gate import Checked, Limits
+    from pyanalyze.ledger import Ledger
     from pyanalyze.loading import Failure
     from pyanalyze.occupancy import CounterCheck, Occupancy, PlacementPolicy
     from pyanalyze.report.model import Report
+    from pyanalyze.sharing.properties import Requirement
     from pyanalyze.times import Moment
 
 
-#: Tables that need a verdict.
-MODELLED = ("kernel_occupancy", "sm_occupancy", "sm_warps", "kernel_placement")
+#: Tables that are made at first use, by the property that makes them.
+DERIVED = {
+    "engine": "_added_up",
+    "inferred_residency": "_inferred",
+    "kernel_occupancy": "_modelled",
+    "kernel_placement": "_modelled",
+    "ledger": "_added_up",
+    "sm_occupancy": "_modelled",
+    "sm_warps": "_modelled",
+}
 
 
 class _Frame:
@@ -73,7 +84,7 @@ class Session:
 
     paths: tuple[Path, ...]
     tables: Mapping[str, _core.Table]
-    names: Mapping[str, int] = field(default_factory=dict)
+    names: Mapping[str, int | Path] = field(default_factory=dict)
     extra_configured: tuple[pl.DataFrame, ...] = ()
     extra_quality: tuple[tuple[str, str], ...] = ()
     failures: tuple[Failure, ...] = ()
@@ -98,7 +109,10 @@ class Session:
     gpu_metrics = _Frame()
     nvml_samples = _Frame()
     residency = _Frame()
+    inferred_residency = _Frame()
     switches = _Frame()
+    ledger = _Frame()
+    engine = _Frame()
     tenants = _Frame()
     tenant_usage = _Frame()
     charged = _Frame()
@@ -130,8 +144,8 @@ class Session:
         'kernels@1'
         """
         found = self.tables.get(name)
-        if found is None and name in MODELLED:
-            found = self._modelled[name]
+        if found is None and name in DERIVED:
+            found = getattr(self, DERIVED[name])[name]
         if found is None:
             raise UsageError(
                 f"the session holds no table {name}; it holds {', '.join(sorted(self.tables))}. "
@@ -159,8 +173,12 @@ class Session:
             from pyanalyze.tables import to_frame
 
             frame = to_frame(self.table(name))
-            if name == "tenants" and self.names:
-                frame = self._renamed(frame)
+            if name == "tenants" and self.extra_configured:
+                from pyanalyze.context import name_pods
+
+                frame = name_pods(frame, self.extra_configured)
+            if name == "tenants":
+                frame = self._renamed(self._placed(frame))
             if name == "configured" and self.extra_configured:
                 text = [pl.col("source").cast(pl.String), pl.col("key").cast(pl.String)]
                 frame = pl.concat(
@@ -193,15 +211,46 @@ class Session:
         ]
         return pl.concat([quality, pl.DataFrame(rows, schema=quality.schema)])
 
+    def _placed(self, tenants: pl.DataFrame) -> pl.DataFrame:
+        """Add the pods and containers that were written down by host pid while the processes ran."""
+        import polars as pl
+
+        known: dict[str, dict[int, str]] = {"pod": {}, "container": {}}
+        rows = self.configured.filter(pl.col("pid").is_not_null()).select(pl.col("key").cast(pl.String), "value", "pid")
+        for key, value, pid in rows.iter_rows():
+            if key == "k8s_pod":
+                parts = dict(part.partition("=")[::2] for part in value.split())
+                known["pod"].setdefault(pid, parts.get("pod", value))
+                if parts.get("container"):
+                    known["container"][pid] = parts["container"]
+            elif key == "container":
+                known["container"].setdefault(pid, value)
+        return tenants.with_columns(
+            pl.coalesce(column, pl.col("host_pid").replace_strict(pids, default=None, return_dtype=pl.String)).alias(
+                column
+            )
+            for column, pids in known.items()
+            if pids
+        )
+
     def _renamed(self, tenants: pl.DataFrame) -> pl.DataFrame:
         import polars as pl
 
         name = pl.col("name")
-        for given, pid in self.names.items():
-            named = (pl.col("pid") == pid) | (pl.col("host_pid") == pid)
-            if tenants.filter(named).is_empty():
-                raise UsageError(f"--tenant {given}={pid}: no tenant has that pid")
-            name = pl.when(named).then(pl.lit(given)).otherwise(name)
+        for given, who in self.names.items():
+            new: pl.Expr = pl.lit(given)
+            if isinstance(who, int):
+                named = (pl.col("pid") == who) | (pl.col("host_pid") == who)
+                if tenants.filter(named).is_empty():
+                    raise UsageError(f"--tenant {given}={who}: no tenant has that pid")
+            else:
+                own = [index for index, path in enumerate(self.paths) if path == who]
+                named = pl.col("capture").is_in(own) & pl.col("traced")
+                if (found := tenants.filter(named).height) == 0:
+                    raise UsageError(f"--tenant {given}={who}: that capture shows no process that was traced")
+                if found > 1:
+                    new = pl.format(f"{given.replace('{', '').replace('}', '')} (pid {{}})", pl.col("pid"))
+            name = pl.when(named).then(new).otherwise(name)
         return tenants.with_columns(name.alias("name"))
 
     @cached_property
@@ -210,6 +259,21 @@ class Session:
         from pyanalyze.occupancy import model_tables
 
         return model_tables(self, bins=200, window=None, policies=None, model="replay")[1]
+
+    @cached_property
+    def _inferred(self) -> dict[str, _core.Table]:
+        """Residency without switch records: only a verdict says whether tenants take turns at all."""
+        from pyanalyze import _core
+        from pyanalyze.occupancy import placement_policy
+
+        policies = [(v.device_id, placement_policy(self, v).sharing) for v in self.classify()]
+        return _core.infer_residency(dict(self.tables), policies, None)
+
+    @cached_property
+    def _added_up(self) -> dict[str, _core.Table]:
+        from pyanalyze import _core
+
+        return _core.ledger({**self.tables, **self._inferred}, None)
 
     @cached_property
     def _verdicts(self) -> tuple[Verdict, ...]:
@@ -231,6 +295,26 @@ class Session:
         ('time-slicing', 'observed')
         """
         return self._verdicts
+
+    def who_held(self) -> tuple[Ledger, ...]:
+        """Add up who held the engine: slices per tenant, switches, cost, time slice, fairness.
+
+        Returns
+        -------
+        tuple of pyanalyze.ledger.Ledger
+            One per device of which residency is known; `inferred` where the verdict is time-slicing and there are
+            no switch records. The frames behind it are `ledger`, `engine`, `residency` or `inferred_residency`.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> held = pyanalyze.load(capture).who_held()[0]
+        >>> held.switches, held.cost_kind
+        (365, 'gap')
+        """
+        from pyanalyze.ledger import ledgers
+
+        return ledgers(self)
 
     def report(self) -> Report:
         """Everything that is known, as the published JSON contract.
@@ -363,6 +447,52 @@ class Session:
         """
         return redacted(self)
 
+    def advise(
+        self,
+        *,
+        require: Sequence[Requirement] = (),
+        latency_ns: int | None = None,
+        kubernetes: bool | None = None,
+    ) -> tuple[Advice, ...]:
+        """Say what to change on every GPU, from replays of what was recorded under other ways to share it.
+
+        Parameters
+        ----------
+        require
+            What a sharing mode must promise: ``fault-isolation``, ``memory-protection``, ``bandwidth-qos``.
+        latency_ns
+            How long a kernel of an idle tenant may wait for its turn; None: not asked.
+        kubernetes
+            Print device-plugin and operator settings too; None: where the capture shows pods.
+
+        Returns
+        -------
+        tuple of Advice
+            One per device with activity, by device id. Load `api_calls` too
+            (``load(tables=(*ANALYSIS_TABLES, "api_calls"))``) for narrower bounds and latencies.
+
+        Raises
+        ------
+        pyanalyze.exceptions.UsageError
+            For a requirement that is not known.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> advice = pyanalyze.load(capture).advise()[0]
+        >>> [action.action for action in advice.actions][0].startswith("Find out")
+        True
+        """
+        from pyanalyze.advice import advise_device
+        from pyanalyze.sharing.properties import REQUIREMENTS
+
+        if unknown := sorted(set(require) - set(REQUIREMENTS)):
+            raise UsageError(f"nothing is known of {', '.join(unknown)}; require {', '.join(REQUIREMENTS)}")
+        return tuple(
+            advise_device(self, verdict, require=require, latency_ns=latency_ns, for_kubernetes=kubernetes)
+            for verdict in self.classify()
+        )
+
     def timeline(self, start_ns: int | None = None, end_ns: int | None = None, marks: int = 600) -> pl.DataFrame:
         """Lanes for a picture: intervals merged to at most `marks` per lane.
 
@@ -390,7 +520,7 @@ class Session:
 
         first, last = self.span_ns
         window = (first if start_ns is None else start_ns, last if end_ns is None else end_ns)
-        return to_frame(_core.timeline(dict(self.tables), *window, marks, None))
+        return to_frame(_core.timeline({**self.tables, **self._inferred}, *window, marks, None))
 
     def chart(self, name: str, device_id: int | None = None) -> alt.TopLevelMixin:
         """Draw one of the report's charts.
@@ -610,6 +740,8 @@ class Session:
                     captured=bool(self.paths),
                 )
             )
+        if len(cases) == 1 and len(self.paths) == 1 and self.selection == Selection():
+            cases = [replace(cases[0], tables=dict(self.sources.select("source", "physical_table").iter_rows()))]
         # Idle neighbours of a busy GPU are left out; where nothing ran at all, that is what there is to say.
         return cases or idle
 

@@ -21,7 +21,9 @@ from pyanalyze.report.model import (
     Evidence,
     Example,
     ExecutionSplit,
+    HeldSlices,
     Interference,
+    Ledger,
     MatrixCell,
     Memory,
     Missing,
@@ -270,6 +272,33 @@ def time_sliced(*, synthetic: bool = False) -> Report:
             overhead_fraction=52_237_806 / LENGTH,
             endings={"unknown": 1213},
             dropped=0,
+        ),
+        ledger=Ledger(
+            basis="observed",
+            held_ns=2_455_000_000,
+            idle_ns=4_000_000,
+            median_save_ns=None,
+            median_restore_ns=None,
+            time_slice_ns=SLICE,
+            policy="default",
+            jain=0.999,
+            tenants=[
+                HeldSlices(
+                    tenant_id=tenant,
+                    slices=606,
+                    cut_slices=1,
+                    resident_share=0.5,
+                    idle_ns=idle,
+                    idle_share=share,
+                    p10_slice_ns=SLICE,
+                    median_slice_ns=SLICE,
+                    p90_slice_ns=SLICE,
+                    max_slice_ns=SLICE,
+                    expired=605,
+                    yielded=1,
+                )
+                for tenant, idle, share in ((0, 1_000_000, 0.001), (1, None, None))
+            ],
         ),
         tenants=[victim, neighbour],
         occupancy=Occupancy(

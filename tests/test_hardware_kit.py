@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
 import tarfile
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +20,8 @@ from typing import Any
 import polars as pl
 import pytest
 from generate import built, scenario_names
+
+import pyanalyze
 
 ROOT = Path(__file__).parent.parent
 KIT = ROOT / "fixtures" / "hardware"
@@ -33,7 +37,7 @@ def module(name: str) -> ModuleType:
     return found
 
 
-blocks, run = module("blocks"), module("run")
+blocks, collect, run = module("blocks"), module("collect"), module("run")
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +127,123 @@ def test_what_does_not_fit_into_the_archive_is_named(tmp_path: Path) -> None:
     with tarfile.open(whole) as tar:
         assert set(tar.getnames()) == {"steps.json", "a/blocks.bin", "left-out.txt"}
     assert (out / "left-out.txt").read_text() == "a/report.qdstrm 40000\n"
+
+
+@pytest.fixture(scope="module")
+def on_cpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with the kit itself, its kernels run by the CPU: one thread of each block, four pretended SMs."""
+    compiler = shutil.which("g++") or shutil.which("c++")
+    if compiler is None:
+        pytest.skip("no C++ compiler to build the kit for the CPU")
+    folder = tmp_path_factory.mktemp("on-cpu")
+    options = ["-x", "c++", "-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-pthread"]
+    subprocess.run([compiler, *options, f"-I{KIT / 'on_cpu'}", "-o", folder / "kit", KIT / "kit.cu"], check=True)
+    subprocess.run([folder / "kit", "--calibrate", folder / "calibration.txt"], check=True)
+    return folder
+
+
+def test_every_kernel_is_calibrated(on_cpu: Path) -> None:
+    lines = [line.split() for line in (on_cpu / "calibration.txt").read_text().splitlines()]
+    assert {app for app, _, _ in lines} == {f"{app}{n}" for app in "ABC" for n in (1, 2, 3, 4)} | set(run.MICRO)
+    assert all(int(rounds) >= 1 and float(alone_us) > 0 for _, rounds, alone_us in lines)
+
+
+def test_the_kit_writes_what_is_read(on_cpu: Path, tmp_path: Path) -> None:
+    before_ns = time.time_ns()
+    at_ns = before_ns + 300_000_000
+    command: list[str | Path] = [
+        on_cpu / "kit",
+        "--app",
+        "A",
+        "--calibration",
+        on_cpu / "calibration.txt",
+        "--seconds",
+        "0.2",
+    ]
+    command += ["--out", tmp_path / "0-A", "--at", str(at_ns), "--max-records", "95"]
+    subprocess.run(command, check=True)
+    found = blocks.read_run(tmp_path / "0-A")
+    # Grids: 0.6 x 4 blocks per SM x 4 SMs = 9.6, and 0.3 x 8 x 4 = 9.6: ten blocks each. Streams: X4 in the second.
+    assert found.launches["kernel"].to_list()[:8] == ["A1", "A2", "A3", "A4"] * 2
+    assert found.launches["stream"].to_list()[:4] == [0, 0, 0, 1]
+    assert set(found.launches["grid"]) == {10}
+    # Nine launches fit into 95 records; of the others no block is kept.
+    assert found.launches["recorded"].to_list() == [n < 9 for n in range(found.launches.height)]
+    assert found.launches.height > 9
+    assert found.blocks.select("launch", "block").rows() == [(n, b) for n in range(9) for b in range(10)]
+    assert all(row["sm"] == row["block"] % 4 for row in found.blocks.iter_rows(named=True))
+    assert set(found.blocks["warps"]) == {16, 8}
+    # The clock of the "GPU" is another one: its offset to UTC is found, and no block began before all were to begin.
+    offset, off = found.utc_offset_ns()
+    assert abs(offset - (time.time_ns() - time.monotonic_ns())) < 50_000_000
+    assert off < 50_000_000
+    assert found.blocks["start_ns"].min() + offset + off >= at_ns
+    assert found.units["start_utc_ns"].min() >= at_ns
+    assert found.units["name"].to_list()[:2] == ["A 0", "A 1"]
+    first = blocks.by_launch(found.blocks).row(0, named=True)
+    assert (first["blocks"], first["sms_reached"], first["most_per_sm"]) == (10, 4, 1)
+
+
+def test_several_applications_of_one_process_share_its_files(on_cpu: Path, tmp_path: Path) -> None:
+    command: list[str | Path] = [
+        on_cpu / "kit",
+        "--app",
+        "B",
+        "--app",
+        "C",
+        "--calibration",
+        on_cpu / "calibration.txt",
+    ]
+    subprocess.run([*command, "--seconds", "0.1", "--out", tmp_path / "0"], check=True)
+    found = blocks.read_run(tmp_path / "0")
+    assert set(found.launches["kernel"]) == {"B1", "B2", "B3", "B4", "C1", "C2", "C3", "C4"}
+    assert found.launches["launch"].to_list() == list(range(found.launches.height))
+    assert {name.split()[0] for name in found.units["name"]} == {"B", "C"}
+    whole = found.blocks.group_by("launch").len().join(found.launches, on="launch")
+    assert (whole["len"] == whole["grid"]).all()
+    assert whole.height == found.launches.height
+
+
+def test_a_stage_runs_from_the_build_to_the_archive(on_cpu: Path, tmp_path: Path) -> None:
+    """With GPU, nsys and NVML replaced: what they are told, and that nothing is lost on the way."""
+    from test_record import NSYS, environment, script
+
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler to build the NVML stand-in")
+    pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed (pip install -r requirements-dev.lock)")
+    library = tmp_path / "library"
+    library.mkdir()
+    source = ROOT / "tests/nvml_stand_in/nvml.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library / "libnvidia-ml.so.1", source], check=True)
+    log = tmp_path / "nsys.log"
+    nsys = script(tmp_path / "bin", "nsys", NSYS.replace("$NSYS_LOG", str(log)))
+    command = [
+        sys.executable, str(KIT / "run.py"), "streams", "--build", on_cpu, "--out", tmp_path / "out", "--nsys", nsys,
+        "--seconds", "0.2", "--lead", "0.3",
+    ]  # fmt: skip
+    # The stand-in is chosen by a variable, and the kit hands only what it knows to what it starts.
+    wrapper = f"import os, sys; sys.argv = {[str(part) for part in command[1:]]!r}; sys.path.insert(0, {str(KIT)!r}); import run; "
+    wrapper += "run.PASSED = (*run.PASSED, 'NVML_STAND_IN', 'PYTHONPATH'); sys.exit(run.main())"
+    done = subprocess.run(
+        [sys.executable, "-c", wrapper],
+        env=environment(library, "h100-mps"),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    profiles = [line for line in log.read_text().splitlines() if line.startswith("profile -t")]
+    assert len(profiles) == len(run.cases("streams"))
+    assert all("--gpuctxsw=true" in line and "--kill=none" in line for line in profiles)
+    with tarfile.open(tmp_path / "hardware.tar.gz.00") as tar:
+        names = set(tar.getnames())
+        for case in run.cases("streams"):
+            inside = f"{case.name}/0-{'-'.join(case.processes[0])}.meta.json"
+            assert {inside, f"{case.name}/recording/samples.jsonl", f"{case.name}/recording/report.nsys-rep"} <= names
+            member = tar.extractfile(inside)
+            assert member is not None
+            assert json.load(member)["apps"] == list(case.processes[0])
 
 
 # The analysis side.
@@ -276,3 +397,70 @@ def test_a_capture_through_cupti_is_read(tmp_path: Path) -> None:
     file.write_text("timestamp, index\n")
     with pytest.raises(ValueError, match="no capture through CUPTI"):
         blocks.read_cupti(file)
+
+
+# Making fixtures of it.
+
+
+def everything(path: Path) -> str:
+    """All text in an export."""
+    with sqlite3.connect(path) as database:
+        tables = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return "\n".join(str(row) for table in tables for row in database.execute(f'SELECT * FROM "{table}"'))
+
+
+def test_an_export_loses_secrets_and_folders_and_keeps_what_is_judged(tmp_path: Path) -> None:
+    export = tmp_path / "e.sqlite"
+    shutil.copy(ROOT / "fixtures/captures/demo-time-slicing.sqlite", export)
+    before = pyanalyze.load(export)
+    with sqlite3.connect(export) as database:
+        rows = [
+            ("PROCESS_0:ENVIRONMENT_VARIABLE", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50"),
+            ("DEVICE_DISPLAY_NAME", "ada"),
+        ]
+        rows += [
+            ("PROCESS_0:ARGUMENT_0", "--data=/home/ada/secret/data.bin"),
+            ("PROCESS_0:COMMAND", "/opt/ada/bin/train"),
+        ]
+        database.executemany("INSERT INTO META_DATA_CAPTURE VALUES (?, ?)", rows)
+    assert "do-not-show-me" in everything(export)
+    assert collect.trim(export, 2_000_000) == export.stat().st_size
+    text = everything(export)
+    for gone in ("do-not-show-me", "ada", "/usr/local/cuda"):
+        assert gone not in text
+        assert gone.encode() not in export.read_bytes()
+    for kept in ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50", "--data=data.bin", "'train'"):
+        assert kept in text
+    after = pyanalyze.load(export)
+    assert after.kernels.drop("capture").equals(before.kernels.drop("capture"))
+    assert after.classify()[0].mode == before.classify()[0].mode
+
+
+def test_an_export_that_is_too_large_ends_earlier(tmp_path: Path) -> None:
+    export = tmp_path / "e.sqlite"
+    shutil.copy(ROOT / "fixtures/captures/demo-time-slicing.sqlite", export)
+    before = pyanalyze.load(export).kernels
+    assert collect.trim(export, 240_000) <= 240_000
+    after = pyanalyze.load(export).kernels
+    assert 0 < after.height < before.height
+    # The beginning is whole, the end is gone.
+    cut = after["start_ns"].max()
+    kept = before.filter(pl.col("start_ns") <= cut).sort("start_ns", "correlation_id")
+    columns = ["start_ns", "end_ns", "correlation_id", "name"]
+    assert after.sort("start_ns", "correlation_id").select(columns).equals(kept.select(columns))
+    with pytest.raises(ValueError, match="hundredth of its time"):
+        collect.trim(export, 20_000)
+
+
+def test_parts_are_put_together_again_and_what_cannot_be_exported_is_told(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (out / "case").mkdir(parents=True)
+    (out / "case/report.qdstrm").write_bytes(bytes(range(256)) * 40)
+    (out / "steps.json").write_text("[]")
+    parts = run.pack(out, tmp_path, 300, 60_000)
+    assert len(parts) > 1
+    folder = tmp_path / "again"
+    collect.unpack(parts[::-1], folder)
+    assert (folder / "case/report.qdstrm").read_bytes() == (out / "case/report.qdstrm").read_bytes()
+    (left,) = collect.exports(folder, None, None, 2_000_000)
+    assert "no QdstrmImporter" in left

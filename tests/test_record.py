@@ -207,6 +207,39 @@ def test_a_gpu_that_falls_off_the_bus(library: Path, tmp_path: Path) -> None:
     assert set(last["errors"]) == set(last["metrics"])
 
 
+def test_a_driver_that_does_not_come_back_holds_up_no_command(library: Path, tmp_path: Path) -> None:
+    out, flag = tmp_path / "r", tmp_path / "stuck"
+    result = run(
+        library, "stuck", "record", "-o", out, "--rate", "20", "--", "sh", "-c", f"sleep 1; touch {flag}; sleep 1; exit 6",
+        env={"NVML_STAND_IN_LOST": str(flag)},
+    )  # fmt: skip
+    assert result.returncode == 6, result.stderr
+    assert "NVML does not answer any more" in result.stderr
+    found = lines(out)  # up to the last sample
+    assert len(found) > 10
+    assert "end" not in found[-1]
+
+
+def test_a_full_file_system_costs_samples_only(library: Path, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", disk], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"no small file system can be mounted here: {mounted.stderr.strip()}")
+    try:
+        result = run(
+            library, "h100-mps", "record", "-o", disk / "r", "--rate", "50", "--", "sh", "-c", "sleep 3; exit 3"
+        )
+        assert result.returncode == 3, result.stderr
+        assert "samples cannot be written (No space left on device)" in result.stderr
+        assert len(lines(disk / "r")) > 10  # every line is whole
+        session = pyanalyze.load(disk / "r")
+        assert session.nvml_samples.height > 100
+        assert session.devices["uuid"].to_list() == ["GPU-h100"]
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
 def test_nothing_is_started_without_a_gpu(library: Path, tmp_path: Path) -> None:
     result = run(library, "none", "record", "-o", tmp_path / "r", "--", "touch", tmp_path / "ran")
     assert result.returncode == 3
@@ -220,7 +253,7 @@ def test_nothing_is_started_without_a_gpu(library: Path, tmp_path: Path) -> None
     [
         (["--rate", "0"], "Hz"),
         (["--duration", "-1"], "duration"),
-        (["--nsys"], "--nsys"),
+        (["--nsys", "--until-end"], "--nsys"),
         (["--", "no-such-x"], "no-such-x"),
     ],
 )
@@ -520,6 +553,7 @@ def test_the_end_of_a_collection_sends_no_signal_to_the_command(
     log, out = tmp_path / "signals", tmp_path / "r"
     command: list[str | Path] = [sys.executable, "-c", LOGS_SIGNALS, log, "3"]
     result = run(library, "h100-mps", "record", "--nsys", "--duration", "1", "-o", out, "--", *command, env=nsys)
+    assert "the recording is over; the command goes on" in result.stderr
     # The command went on for two seconds after nsys had gone, and its status is that of the recording.
     assert result.returncode == 7, result.stderr
     assert log.read_text() == "started\nended\n"
@@ -725,6 +759,10 @@ def test_samples_beside_an_export_are_picked_up(tmp_path: Path) -> None:
     found = pyanalyze.load(tmp_path)
     assert found.kernels.height == plain.kernels.height > 0
     assert set(found.nvml_samples["format"].cast(pl.String)) == {"pyanalyze-record"}
+    # A raw stream of nsys beside is no report: it is told, not passed over.
+    (tmp_path / "node.qdstrm").write_bytes(b"raw")
+    (failure,) = pyanalyze.load(tmp_path).failures
+    assert "QdstrmImporter -i" in str(failure.error)
     # Given by name as well, they count once.
     assert pyanalyze.load(tmp_path, samples=tmp_path / "samples.jsonl").nvml_samples.height == found.nvml_samples.height
 
@@ -760,6 +798,25 @@ def test_the_node_file_is_configured(tmp_path: Path) -> None:
         (4711, "k8s_pod", "pod=team/trainer-0 container=main"),
         (4711, "container", "abc"),
     ]
+
+
+def test_pods_of_the_node_file_name_tenants(tmp_path: Path) -> None:
+    """Both containers have pid 1; the node's switch records tell their host pids, and the node file whose those are."""
+    folder = ROOT / "fixtures/captures/containers-same-pid"
+    truth = json.loads((folder.parent / "containers-same-pid.truth.json").read_text())
+    hosts = {tenant["host_pid"]: tenant["name"] for tenant in truth["tenants"]}
+    processes = {
+        str(pid): {"namespace": "team", "pod": f"{name}-0", "container_id": name} for pid, name in hosts.items()
+    }
+    (tmp_path / "node.json").write_text(json.dumps({"schema": "pyanalyze.node/1", "processes": processes}))
+    plain, found = pyanalyze.load(folder), pyanalyze.load(folder, context=tmp_path / "node.json")
+    assert plain.tenants["pod"].null_count() == plain.tenants.height
+    rows = {row["host_pid"]: row for row in found.tenants.iter_rows(named=True) if row["host_pid"] is not None}
+    assert set(rows) == set(hosts)
+    for pid, name in hosts.items():
+        assert (rows[pid]["pod"], rows[pid]["container"]) == (f"team/{name}-0", name)
+    names = {tenant.pod for device in found.report().devices for tenant in device.tenants}
+    assert {f"team/{name}-0" for name in hosts.values()} <= names
 
 
 #: Nothing of these may be needed where the GPU is.
@@ -815,6 +872,21 @@ def test_the_manifest_records_a_node_without_taking_a_gpu() -> None:
     assert mounted == {"recordings": None, "pod-logs": {"path": str(node_facts.POD_LOGS)}}
 
 
+def test_the_page_on_capturing_names_what_there_is() -> None:
+    from pyanalyze.cli.record import command
+
+    text = (ROOT / "docs/capture.md").read_text(encoding="utf-8")
+    options = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+    assert {"--nsys", "--duration", "--until-end", "--max-size", "--pause-dcgm", "--manifest", "--graphs"} <= options
+    for option in options - {"--rate", "--output"}:
+        assert option in text, option
+    used = set(re.findall(r"`(?:pyanalyze )?record ([^`]*)`", text))
+    named = {word for use in used for word in re.findall(r"--[a-z-]+", use.partition(" -- ")[0])}
+    assert named <= options
+    # What is said to be outstanding is asked by the kit.
+    assert text.count("| outstanding |") == 9
+
+
 def test_doctor_on_a_machine_without_a_gpu_is_one_line() -> None:
     if Path("/dev/nvidiactl").exists() or Path("/proc/driver/nvidia").exists():
         pytest.skip("this machine has an NVIDIA driver")
@@ -849,7 +921,7 @@ def test_doctor_sees_what_stops_switch_records(library: Path, tmp_path: Path, ns
 
 
 def test_doctor_knows_an_nsys_that_is_missing_or_too_old(library: Path, tmp_path: Path, nsys: dict[str, str]) -> None:
-    assert findings(library, "h100-mps", PATH=str(tmp_path / "none"))["nsys"]["state"] == "blocked"
+    assert findings(library, "h100-mps", PATH=str(tmp_path / "none"), PYANALYZE_NSYS="")["nsys"]["state"] == "blocked"
     # The stand-in answers as nsys 2024.6 (CUDA 12.8) on a driver that serves CUDA 13.0.
     found = findings(library, "h100-mps", **nsys)
     assert found["nsys"]["state"] == "ok"

@@ -48,13 +48,13 @@ def work_of(session: Session) -> dict[tuple[int, int], m.Work]:
     """
     import polars as pl
 
-    launched = _launched(session)
     found: dict[tuple[int, int], m.Work] = {}
-    for (device, tenant), rows in launched.partition_by("device_id", "tenant_id", as_dict=True).items():
-        usage = session.tenant_usage.filter(device_id=device, tenant_id=tenant)
-        if usage.is_empty() or usage["busy_ns"][0] is None:
+    known_usage = session.tenant_usage.filter(pl.col("busy_ns").is_not_null()).sort("device_id", "tenant_id")
+    for totals in known_usage.iter_rows(named=True):
+        device, tenant = totals["device_id"], totals["tenant_id"]
+        rows = _launches(session, device, [tenant])
+        if rows.is_empty():
             continue
-        totals = usage.row(0, named=True)
         who = session.tenants.filter(device_id=device)
         served = who.filter(tenant_id=tenant)["served_by"][0]
         holders = session.residency.filter(pl.col("device_id") == device)
@@ -63,18 +63,16 @@ def work_of(session: Session) -> dict[tuple[int, int], m.Work]:
         absent = holders.filter(~mine).select("start_ns", "end_ns") if known else holders.clear()
         # Beside it may run who shares its MPS server; without switch records it may be anybody.
         alike = pl.lit(value=not known) if served is None or not known else pl.col("served_by") == served
-        fellows = who.filter(alike)["tenant_id"].to_list()
-        beside = launched.filter((pl.col("device_id") == device) & (pl.col("tenant_id") != tenant)).filter(
-            pl.col("tenant_id").is_in(fellows)
-        )
-        timed = _timed(rows.sort("start_ns", "end_ns"), absent, _merged(beside))
+        fellows = who.filter(alike & (pl.col("tenant_id") != tenant))["tenant_id"].to_list()
+        beside = _merged(_launches(session, device, fellows)) if fellows else rows.clear()
+        timed = _timed(rows, absent, beside)
         # Overlapping kernels of a tenant share its time: what each is charged is scaled to what all are.
-        sum_charged = int(timed["charged"].sum())
+        sum_charged = float(timed["charged"].sum())
         scale = 1.0 if not sum_charged else int(totals["charged_ns"]) / sum_charged
-        listed, rest_launches, rest_ns = _configurations(timed)
+        listed, rest_launches, rest_ns = _configurations(session, device, tenant)
         found[device, tenant] = m.Work(
             launches=timed.height,
-            graph_launches=int(timed["is_graph"].sum()),
+            graph_launches=totals["graph_launches"],
             copies=totals["memops"],
             copy_bytes=totals["copy_bytes"],
             residency_known=known,
@@ -86,44 +84,38 @@ def work_of(session: Session) -> dict[tuple[int, int], m.Work]:
     return found
 
 
-def _launched(session: Session) -> pl.DataFrame:
-    """Kernels and whole graphs of every tenant, with the part of each in which its context held the engine."""
+def _kernels(session: Session, device: int, tenants: list[int]) -> pl.LazyFrame:
+    """Kernels of these tenants with what each was charged: no copy of a column that nobody asks for."""
     import polars as pl
 
-    kernels, charged = session.kernels, session.charged
-    columns = ("device_id", "start_ns", "end_ns")
-    grid = pl.col("grid_x").cast(pl.UInt64) * pl.col("grid_y") * pl.col("grid_z")
-    block = pl.col("block_x") * pl.col("block_y") * pl.col("block_z")
-    each = kernels.select(
-        *columns,
-        pl.col("name").cast(pl.String),
-        pl.col("short_name").cast(pl.String),
-        grid.alias("grid_blocks"),
-        block.alias("block_threads"),
-        pl.lit(value=False).alias("is_graph"),
-    ).with_columns(charged["tenant_id"], charged["charged_ns"].alias("charged"))
+    charged = session.charged
+    whole = session.kernels.with_columns(charged["tenant_id"], charged["charged_ns"]).lazy()
+    return whole.filter((pl.col("device_id") == device) & pl.col("tenant_id").is_in(tenants))
+
+
+def _launches(session: Session, device: int, tenants: list[int]) -> pl.DataFrame:
+    """Kernels and whole graphs of these tenants, by start: from when to when, and the part its context was there."""
+    import polars as pl
+
+    each = _kernels(session, device, tenants).select("start_ns", "end_ns", "charged_ns")
+    graphs = _graphs(session, device, tenants)
+    if graphs.is_empty():
+        return each.collect()
+    # `charged` has kernels only; the total of the tenant, to which all are scaled, has graphs as well.
+    whole = graphs.lazy().select("start_ns", "end_ns", charged_ns=pl.col("end_ns") - pl.col("start_ns"))
+    return pl.concat([each, whole]).sort("start_ns", "end_ns").collect()
+
+
+def _graphs(session: Session, device: int, tenants: list[int]) -> pl.DataFrame:
+    import polars as pl
+
     graphs = session.graph_launches
     if graphs.is_empty():
-        return each.filter(pl.col("tenant_id").is_not_null())
-    owner = _owners(session)
-    whole = graphs.join(owner, on=["capture", "pid", "device_id"], how="inner", nulls_equal=True).select(
-        *columns,
-        pl.lit("CUDA graph").alias("name"),
-        pl.lit("CUDA graph").alias("short_name"),
-        pl.lit(None, dtype=pl.UInt64).alias("grid_blocks"),
-        pl.lit(None, dtype=pl.UInt32).alias("block_threads"),
-        pl.lit(value=True).alias("is_graph"),
-        pl.col("tenant_id"),
-        # `charged` has kernels only; the total of the tenant, to which all are scaled, has graphs as well.
-        (pl.col("end_ns") - pl.col("start_ns")).alias("charged"),
+        return graphs
+    mine = session.tenants.filter(
+        pl.col("traced") & (pl.col("device_id") == device) & pl.col("tenant_id").is_in(tenants)
     )
-    return pl.concat([each, whole.select(each.columns)], how="vertical_relaxed").filter(
-        pl.col("tenant_id").is_not_null()
-    )
-
-
-def _owners(session: Session) -> pl.DataFrame:
-    return session.tenants.filter("traced").select("capture", "pid", "device_id", "tenant_id").unique()
+    return graphs.join(mine, on=["capture", "pid", "device_id"], how="semi", nulls_equal=True)
 
 
 def _merged(rows: pl.DataFrame) -> pl.DataFrame:
@@ -139,21 +131,19 @@ def _timed(rows: pl.DataFrame, absent: pl.DataFrame, beside: pl.DataFrame) -> pl
     """Cut the tenant's time at its launches: busy, and idle before each, with and without others in its way."""
     import polars as pl
 
-    free = pl.col("end_ns").cum_max().shift(1)
-    rows = rows.with_columns(free=free.fill_null(pl.col("start_ns").first())).with_columns(
+    free = pl.col("end_ns").cum_max().shift(1).fill_null(pl.col("start_ns").first())
+    length = (pl.col("end_ns") - pl.col("start_ns")).clip(1)
+    rows = rows.select("start_ns", "end_ns", "charged_ns", free=free).select(
+        "start_ns",
+        "free",
         gap=(pl.col("start_ns") - pl.col("free")).clip(0),
         busy=(pl.col("end_ns") - pl.max_horizontal("start_ns", "free")).clip(0),
-    )
-    length = (pl.col("end_ns") - pl.col("start_ns")).clip(1)
-    rows = rows.with_columns(
-        total=pl.col("end_ns") - pl.col("start_ns"),
-        charged_whole=pl.col("charged"),
         # The part of a launch behind which another of the same tenant is in flight already counts once.
-        charged=pl.col("charged") * pl.col("busy") / length,
-        absent=_within(rows, absent),
-        beside=_within(rows, beside),
+        charged=pl.col("charged_ns") * (pl.col("end_ns") - pl.max_horizontal("start_ns", "free")).clip(0) / length,
     )
-    rows = rows.with_columns(absent=pl.min_horizontal("absent", "gap"))
+    rows = rows.with_columns(absent=pl.min_horizontal(_within(rows, absent), "gap"), beside=_within(rows, beside)).drop(
+        "start_ns", "free"
+    )
     return rows.with_columns(beside=pl.min_horizontal("beside", pl.col("gap") - pl.col("absent")))
 
 
@@ -174,24 +164,49 @@ def _held_until(times: pl.Series, slices: pl.DataFrame) -> pl.Series:
         before=(pl.col("end_ns") - pl.col("start_ns")).cum_sum().shift(1, fill_value=0)
     )
     place = slices["start_ns"].search_sorted(times, side="right").cast(pl.Int64) - 1
-    inside = slices[place.clip(0).to_list()] if times.len() < 2 else slices[place.clip(0)]
-    at = pl.DataFrame({"t": times, "start": inside["start_ns"], "end": inside["end_ns"], "before": inside["before"]})
-    until = at["before"] + (pl.Series(at.select(pl.min_horizontal("t", "end") - pl.col("start")).to_series())).clip(0)
-    return until.zip_with(place >= 0, pl.Series([0] * times.len(), dtype=pl.Int64)).alias("held")
+    at = slices.select(pl.col("start_ns", "end_ns", "before").gather(place.clip(0))).with_columns(t=times, place=place)
+    until = pl.col("before") + (pl.min_horizontal("t", "end_ns") - pl.col("start_ns")).clip(0)
+    return at.select(pl.when(pl.col("place") >= 0).then(until).otherwise(0)).to_series()
 
 
-def _configurations(timed: pl.DataFrame) -> tuple[list[m.Configuration], int, int]:
+def _configurations(session: Session, device: int, tenant: int) -> tuple[list[m.Configuration], int, int]:
     import polars as pl
 
+    total = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("total")
+    # Names are compared as the numbers of their dictionary: a capture has millions of launches and few names.
+    shape = ("name", "short_name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
     shapes = (
-        timed.group_by("name", "grid_blocks", "block_threads", maintain_order=True)
-        .agg(
-            pl.col("short_name").first(),
-            launches=pl.len(),
-            total=pl.col("total").sum(),
-            charged=pl.col("charged_whole").sum(),
+        _kernels(session, device, [tenant])
+        .group_by(shape)
+        .agg(total, launches=pl.len(), charged=pl.col("charged_ns").sum())
+        .select(
+            pl.col("name").cast(pl.String),
+            pl.col("short_name").cast(pl.String),
+            (pl.col("grid_x").cast(pl.UInt64) * pl.col("grid_y") * pl.col("grid_z")).alias("grid_blocks"),
+            (pl.col("block_x") * pl.col("block_y") * pl.col("block_z")).alias("block_threads"),
+            "total",
+            "launches",
+            "charged",
         )
-        .sort(["total", "launches"], descending=True, maintain_order=True)
+        .collect()
+    )
+    graphs = _graphs(session, device, [tenant])
+    if graphs.height:
+        row = graphs.select(
+            pl.lit("CUDA graph").alias("name"),
+            pl.lit("CUDA graph").alias("short_name"),
+            pl.lit(None, dtype=pl.UInt64).alias("grid_blocks"),
+            pl.lit(None, dtype=pl.UInt32).alias("block_threads"),
+            total,
+            pl.len().alias("launches"),
+            total.alias("charged"),
+        )
+        shapes = pl.concat([shapes, row], how="vertical_relaxed")
+    # Grids of equal size and different form are one configuration.
+    shapes = (
+        shapes.group_by("name", "grid_blocks", "block_threads")
+        .agg(pl.col("short_name").first(), pl.col("total", "launches", "charged").sum())
+        .sort("total", "launches", "name", "grid_blocks", "block_threads", descending=[True, True, False, False, False])
     )
     rest = shapes[TOP_CONFIGURATIONS:]
     listed = [_configuration(row) for row in shapes[:TOP_CONFIGURATIONS].iter_rows(named=True)]

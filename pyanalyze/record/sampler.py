@@ -199,7 +199,8 @@ class _Sampler(threading.Thread):
         )
         self.ask_stop("size cap")
         if run is not None:
-            run[0].stop(run[1])
+            # nsys takes its time to end a collection; nothing here has to wait for it.
+            threading.Thread(target=run[0].stop, args=(run[1],), name="nsys-stop").start()
 
     def _describe(self, pid: int, name: str | None) -> None:
         known = self._node["processes"]
@@ -243,6 +244,12 @@ class _Sampler(threading.Thread):
         """End the sampling; the first reason counts."""
         self.why = self.why or why
         self.stop_asked.set()
+
+    def time_is_over(self, goes_on: bool) -> None:  # noqa: FBT001
+        """End the sampling because that was its duration."""
+        if goes_on and not self.stop_asked.is_set():
+            self._say("the recording is over; the command goes on, and is waited for (--until-end records all of it)")
+        self.ask_stop("duration over")
 
     def finish(self, why: str) -> None:
         """End the sampling, and wait until how it went is written."""
@@ -371,6 +378,10 @@ def record(
     except BaseException:
         nvml.close()
         raise
+    if not command and not nsys:
+        sampler.note(
+            "samples only; --nsys adds who held the GPU, and tells how to get the kernels of what runs already"
+        )
     plans: list[Wanted] = []
     paused = None
     if run is not None:
@@ -545,7 +556,7 @@ def _run(
             started.start(command)
         sampler.start()
         if duration_s is not None:
-            timer = threading.Timer(duration_s, sampler.ask_stop, ("duration over",))
+            timer = threading.Timer(duration_s, sampler.time_is_over, (bool(command),))
             timer.daemon = True
             timer.start()
         if command:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze import _core
-from pyanalyze.advice import Held, SideBySide, advise
+from pyanalyze.advice import advise_device
 from pyanalyze.comparison.work import work_of
 from pyanalyze.interference import Slowdown, device_figures, slowdown_from_lost_time
 from pyanalyze.report import model as m
 from pyanalyze.sharing.evidence import HOW, pairs_of
+from pyanalyze.sharing.segments import segments
 from pyanalyze.view import Selection
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from pyanalyze.advice import Advice
     from pyanalyze.session import Session
     from pyanalyze.sharing import Verdict
     from pyanalyze.sharing.evidence import Pair
@@ -25,13 +27,15 @@ if TYPE_CHECKING:
 NOTABLE_RESIDENCY = 0.001
 
 
-def assemble(session: Session) -> m.Report:
+def assemble(session: Session, advice: Sequence[Advice] | None = None) -> m.Report:
     """Fill the report of a session.
 
     Parameters
     ----------
     session
         A loaded session.
+    advice
+        What :meth:`Session.advise` said; by default it is asked, without a replay where the capture is large.
 
     Returns
     -------
@@ -46,6 +50,7 @@ def assemble(session: Session) -> m.Report:
     """
     captures = session.capture.to_dicts()
     origin = captures[0]["utc_origin_ns"]
+    by_device = {one.device_id: one for one in advice or ()}
     known = [c["clock_uncertainty_ns"] for c in captures if c["clock_uncertainty_ns"] is not None]
     return m.Report(
         tool=m.Tool(version=_core.__version__),
@@ -62,6 +67,10 @@ def assemble(session: Session) -> m.Report:
                 end_ns=c["end_ns"],
                 clock_offset_ns=c["clock_offset_ns"],
                 clock_uncertainty_ns=c["clock_uncertainty_ns"],
+                driver_version=c["driver_version"],
+                cuda_version=c["cuda_driver_version"],
+                # A digest of a host name can be guessed: where names go, it goes.
+                host_hash=None if session.selection.redacted else c["host_hash"],
             )
             for c in captures
         ],
@@ -69,7 +78,7 @@ def assemble(session: Session) -> m.Report:
             m.QualityRow(name=str(q["name"]), severity=q["severity"], count=q["count"], detail=q["detail"])
             for q in session.quality.iter_rows(named=True)
         ],
-        devices=[_device(session, verdict) for verdict in session.classify()],
+        devices=[_device(session, verdict, by_device.get(verdict.device_id)) for verdict in session.classify()],
         view=_view(session),
     )
 
@@ -79,6 +88,19 @@ def _view(session: Session) -> m.View | None:
     if chosen == Selection():
         return None
     return m.View(start_ns=chosen.start_ns, end_ns=chosen.end_ns, gpu=chosen.gpu, redacted=chosen.redacted)
+
+
+def _sm_warps(session: Session, device_id: int) -> m.SmWarps | None:
+    """Warps of every SM by time bin, where that was asked for and could be modelled."""
+    import polars as pl
+
+    if not session.detail:
+        return None
+    rows = session.sm_warps.filter(pl.col("device_id") == device_id)
+    if rows.is_empty():
+        return None
+    bins = rows.sort("start_ns", "sm").group_by("start_ns", "end_ns", maintain_order=True).agg("warps")
+    return m.SmWarps(start_ns=int(bins["start_ns"][0]), end_ns=int(bins["end_ns"][-1]), warps=bins["warps"].to_list())
 
 
 def _residency(session: Session, device_id: int) -> list[m.ResidencySlice] | None:
@@ -92,7 +114,7 @@ def _residency(session: Session, device_id: int) -> list[m.ResidencySlice] | Non
     return [m.ResidencySlice(**row) for row in columns.iter_rows(named=True)]
 
 
-def _device(session: Session, verdict: Verdict) -> m.Device:
+def _device(session: Session, verdict: Verdict, advice: Advice | None) -> m.Device:
     import polars as pl
 
     here = pl.col("device_id") == verdict.device_id
@@ -113,33 +135,14 @@ def _device(session: Session, verdict: Verdict) -> m.Device:
     tenants, slowdowns = _tenants(session, usage, modelled, span_ns, time_sliced="time-slicing" in verdict.mode)
     interference = _interference(slowdowns, verdict, missing)
     capability = (device["compute_major"], device["compute_minor"])
-    actions = advise(
-        verdict,
-        [
-            Held(
-                t.name,
-                t.host_pid or t.pid,
-                bool(row["traced"]),
-                _share_of(row["resident_ns"], int(usage["resident_ns"].sum())),
-                _high(slowdowns[t.tenant_id]),
-            )
-            for t, row in zip(tenants, usage.sort("tenant_id").iter_rows(named=True), strict=True)
-        ],
-        overhead_fraction=None if switches is None else switches.overhead_fraction,
-        warps=None if occupancy is None else occupancy.warps,
-        compute_capability=None if None in capability else capability,
-        side_by_side=_side_by_side(session, verdict, tenants),
-    )
-    segments = []
-    if window is not None:
-        segments = [
-            m.Segment(
-                start_ns=window.start_ns,
-                end_ns=window.end_ns,
-                mode=verdict.mode,
-                confidence=verdict.confidence,
-            )
-        ]
+    advice = advice or advise_device(session, verdict, quick=True)
+    if advice.options.why_not is not None:
+        how = "pyanalyze advise CAPTURE" if "replay in passing" in advice.options.why_not else ""
+        missing.append(m.Missing(what="options", why=advice.options.why_not, how=how))
+    parts = [
+        m.Segment(start_ns=part.start_ns, end_ns=part.end_ns, mode=part.mode, confidence=part.confidence)
+        for part in segments(session, verdict)
+    ]
     return m.Device(
         device_id=verdict.device_id,
         uuid=device["uuid"],
@@ -155,8 +158,9 @@ def _device(session: Session, verdict: Verdict) -> m.Device:
         else m.Mig(profile=device["mig_profile"], gi=None, ci=None, parent_uuid=device["gpu_uuid"]),
         sharing=_sharing(verdict, missing),
         relations=_relations(session, usage, pairs, verdict),
-        segments=segments,
+        segments=parts,
         context_switches=switches,
+        ledger=_ledger(session, verdict.device_id),
         tenants=tenants,
         occupancy=occupancy,
         interference=interference,
@@ -170,9 +174,11 @@ def _device(session: Session, verdict: Verdict) -> m.Device:
                 bound=a.bound,
                 why=a.why,
                 undo=a.undo,
+                wrong_if=a.wrong_if,
             )
-            for a in actions
+            for a in advice.actions
         ],
+        options=_options(advice),
     )
 
 
@@ -214,18 +220,33 @@ def _sharing(verdict: Verdict, missing: list[m.Missing]) -> m.Sharing:
     )
 
 
-def _side_by_side(session: Session, verdict: Verdict, tenants: list[m.Tenant]) -> list[SideBySide]:
-    """What running at once would do to each tenant; nothing unless all of them could be modelled."""
-    import polars as pl
-
-    if "time-slicing" not in verdict.mode:
-        return []
-    names = {tenant.tenant_id: tenant.name for tenant in tenants}
-    here = (pl.col("device_id") == verdict.device_id) & (pl.col("scenario") == "side-by-side")
-    rows = session.whatif().filter(here & pl.col("slowdown").is_not_null())
+def _options(advice: Advice) -> list[m.SharingOption] | None:
+    compared = advice.options
+    if not compared.options:
+        return None
+    lacks = {option.name: missing for option, missing in compared.refused}
     return [
-        SideBySide(names[row["tenant_id"]], row["slowdown"], row["slowdown_low"], row["slowdown_high"])
-        for row in rows.sort("tenant_id").iter_rows(named=True)
+        m.SharingOption(
+            name=option.name,
+            mode=option.mode,
+            antt=option.antt,
+            stp=option.stp,
+            current=option is compared.current,
+            recommended=option is compared.recommended,
+            lacks=list(lacks.get(option.name, ())),
+            tenants=[
+                m.ForecastRow(
+                    tenant_id=f.tenant_id,
+                    slowdown=f.slowdown,
+                    low=f.low,
+                    high=f.high,
+                    latency=f.latency,
+                    p99_ns=f.p99_ns,
+                )
+                for f in option.forecasts
+            ],
+        )
+        for option in compared.options
     ]
 
 
@@ -339,6 +360,15 @@ def _context_switches(session: Session, device_id: int, span_ns: int) -> m.Conte
         endings=dict(endings.iter_rows()),
         dropped=int(lost),
     )
+
+
+def _ledger(session: Session, device_id: int) -> m.Ledger | None:
+    found = next((ledger for ledger in session.who_held() if ledger.device_id == device_id), None)
+    if found is None:
+        return None
+    own = {key: getattr(found, key) for key in m.Ledger.model_fields if key != "tenants"}
+    tenants = [m.HeldSlices(**{key: getattr(t, key) for key in m.HeldSlices.model_fields}) for t in found.tenants]
+    return m.Ledger(**own, tenants=tenants)
 
 
 def _median(values: pl.Series) -> int | None:

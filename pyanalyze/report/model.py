@@ -38,7 +38,9 @@ __all__ = [
     "Evidence",
     "Example",
     "ExecutionSplit",
+    "HeldSlices",
     "Interference",
+    "Ledger",
     "MatrixCell",
     "Memory",
     "Mig",
@@ -142,6 +144,11 @@ class Capture(_Part):
         description="Added to the capture's own times to get positions, ns; null: could not be placed."
     )
     clock_uncertainty_ns: int | None = Field(description="Half width of the error of that offset, ns.")
+    driver_version: Text | None = Field(default=None, description="NVIDIA driver; null: the export does not say.")
+    cuda_version: Text | None = Field(default=None, description="CUDA version of the driver; null: not said.")
+    host_hash: Text | None = Field(
+        default=None, description="Digest of the host name, equal for equal hosts; null: the export does not say."
+    )
 
 
 class View(_Part):
@@ -290,6 +297,41 @@ class ContextSwitches(_Part):
     overhead_fraction: Number = Field(description="Total cost over the window.")
     endings: dict[Text, int] = Field(description="How slices ended (WFI, GFXP, CTAP, CILP, ...): count.")
     dropped: int | None = Field(description="Records lost, by sequence number; null: cannot be told.")
+
+
+class HeldSlices(_Part):
+    """What the slices of one tenant add up to."""
+
+    tenant_id: int = Field(ge=0, description="The tenant.")
+    slices: int = Field(ge=0, description="Complete slices.")
+    cut_slices: int = Field(ge=0, description="Slices that the recording or lost records cut.")
+    resident_share: Number = Field(description="Of the time in which anybody held the engine.")
+    idle_ns: int | None = Field(description="Resident with none of its kernels in flight, ns; null: not traced.")
+    idle_share: Number = Field(description="Of its residency; null: not traced.")
+    p10_slice_ns: int | None = Field(description="A tenth of its slices is not longer, ns.")
+    median_slice_ns: int | None = Field(description="Median length of its complete slices, ns.")
+    p90_slice_ns: int | None = Field(description="Nine tenths are not longer, ns.")
+    max_slice_ns: int | None = Field(description="Longest, ns.")
+    expired: int | None = Field(
+        description="Slices that lasted their time and that another tenant followed; null: no time slice is known."
+    )
+    yielded: int | None = Field(description="Shorter ones that another tenant followed; null: as expired.")
+
+
+class Ledger(_Part):
+    """Slices and the engine; `inferred` from kernels where the mode is time-slicing without switch records."""
+
+    basis: Basis = Field(description="observed: switch records; inferred: starts and ends of kernels.")
+    held_ns: int | None = Field(description="Of the window, somebody held the engine, ns.")
+    idle_ns: int | None = Field(description="Of the window, nobody held it and no switch went on, ns; null: inferred.")
+    median_save_ns: int | None = Field(description="Acknowledgement to SAVE_END, ns; null: no such tags.")
+    median_restore_ns: int | None = Field(description="RESTORE_START to CONTEXT_START, ns; null: no such tags.")
+    time_slice_ns: int | None = Field(description="Estimated time slice, ns; null: slices do not agree.")
+    policy: Text | None = Field(
+        description="short, default, medium or long, as of nvidia-smi compute-policy; NVIDIA publishes no lengths."
+    )
+    jain: Number = Field(description="Jain's index of residency over tenants; 1 is equal.")
+    tenants: list[HeldSlices] = Field(description="Per tenant, most residency first.")
 
 
 class Estimate(_Part):
@@ -469,6 +511,31 @@ class Advice(_Part):
     bound: Text | None = Field(description="The most it can give; a bound is not a prediction.")
     why: Text = Field(description="Which evidence it follows from.")
     undo: Text | None = Field(description="How to take it back.")
+    wrong_if: Text | None = Field(default=None, description="What would prove it wrong; null: nothing is predicted.")
+
+
+class ForecastRow(_Part):
+    """What a way to share would do to a tenant; modelled."""
+
+    tenant_id: int = Field(description="Tenant.")
+    slowdown: float = Field(gt=0, description="Elapsed time of the same launches over that alone on the whole GPU.")
+    low: float = Field(ge=0, description="Lower bound of it.")
+    high: float = Field(ge=0, description="Upper bound of it.")
+    latency: float | None = Field(description="Kernel latency (launch to end) over alone; null: no API calls.")
+    p99_ns: int | None = Field(description="99th percentile of kernel latency; null: no API calls.")
+
+
+class SharingOption(_Part):
+    """A way to share the device that was replayed; modelled."""
+
+    name: Text = Field(description="Such as `MPS, exact caps`.")
+    mode: Mode = Field(description="Sharing mode that it makes.")
+    antt: float = Field(gt=0, description="Mean slowdown.")
+    stp: float = Field(gt=0, description="Sum of 1 / slowdown.")
+    current: bool = Field(description="It is how the capture shows the device shared.")
+    recommended: bool = Field(description="It is the one advised.")
+    lacks: list[Text] = Field(description="Requirements (`--require`) that its mode does not promise.")
+    tenants: list[ForecastRow] = Field(description="Per tenant.")
 
 
 class ResidencySlice(_Part):
@@ -505,11 +572,15 @@ class Device(_Part):
     relations: list[Relation] = Field(description="Per pair of tenants.")
     segments: list[Segment] = Field(description="The mode over time.")
     context_switches: ContextSwitches | None = Field(description="null: no switch records.")
+    ledger: Ledger | None = Field(default=None, description="null: residency is neither observed nor inferred.")
     tenants: list[Tenant] = Field(description="Who was on it.")
     occupancy: Occupancy | None = Field(description="null: could not be modelled.")
     interference: Interference | None = Field(description="null: could not be computed.")
     advice: list[Advice] = Field(description="What to change, best first.")
     sampled: Sampled | None = Field(default=None, description="null: no samples of the whole device.")
+    options: list[SharingOption] | None = Field(
+        default=None, description="Ways to share it, best mean slowdown first; null: not compared."
+    )
     residency: list[ResidencySlice] | None = Field(default=None, description="Only with --detail.")
     sm_warps: SmWarps | None = Field(default=None, description="Only with --detail.")
 

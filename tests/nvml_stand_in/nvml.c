@@ -3,7 +3,8 @@
  * NVML_STAND_IN: `a100-mig` (two instances, a process in each, no utilisation), `h100-mig` (the same with GPM; with
  * NVML_STAND_IN_SHARED both are compute instances of one GPU instance), `h100-mps` (two MPS clients and their server),
  * `vgpu-guest` (one process, no power, no scheduler), `vgpu-host`, `h100-cc` (confidential computing), `lost` (an H100
- * that falls off the bus when the file named by NVML_STAND_IN_LOST appears), `none` (driver not loaded).
+ * that falls off the bus when the file named by NVML_STAND_IN_LOST appears), `stuck` (an H100 whose driver does not come
+ * back from then on), `busy` (as many processes as NVML_STAND_IN_PROCESSES says), `none` (driver not loaded).
  * Layouts and error numbers are those of nvml.h, for the calls that the recorder makes. */
 #include <math.h>
 #include <stdio.h>
@@ -25,7 +26,9 @@ static int is(const char *name) {
 static int mig(void) { return is("a100-mig") || is("h100-mig"); }
 static int gone(void) {
   const char *file = getenv("NVML_STAND_IN_LOST");
-  return is("lost") && file && access(file, F_OK) == 0;
+  const int there = file && access(file, F_OK) == 0;
+  if (is("stuck") && there) pause();
+  return is("lost") && there;
 }
 #define ALIVE if (gone()) return LOST
 static int put(char *out, u32 size, const char *text) {
@@ -106,6 +109,11 @@ int nvmlDeviceGetAttributes_v2(device d, attributes *a) {
   return OK;
 }
 typedef struct { u32 pid; u64 memory; u32 gi, ci; } process;
+static u32 crowd(void) {
+  const char *text = getenv("NVML_STAND_IN_PROCESSES");
+  const int count = text ? atoi(text) : 1;
+  return count < 0 ? 0 : count > 4096 ? 4096 : count;
+}
 static int list(u32 *n, process *out, const process *from, u32 count) {
   if (!count) { *n = 0; return OK; }
   if (!out || *n < count) { *n = count; return INSUFFICIENT_SIZE; }
@@ -120,6 +128,12 @@ int nvmlDeviceGetComputeRunningProcesses_v3(device d, u32 *n, process *out) {
   static const process server[] = {{4100, 25ull << 20, ~0u, ~0u}};
   static const process one[] = {{4102, 3ull << 30, ~0u, ~0u}};
   if (mig()) return list(n, out, inside, 2);
+  if (is("busy")) {
+    static process many[4096];
+    const u32 count = crowd();
+    for (u32 i = 0; i < count; i++) many[i] = (process){100000 + i, 1ull << 28, ~0u, ~0u};
+    return list(n, out, many, count);
+  }
   return is("h100-mps") ? list(n, out, server, 1) : list(n, out, one, 1);
 }
 int nvmlDeviceGetGraphicsRunningProcesses_v3(device d, u32 *n, process *out) { (void)d; return list(n, out, 0, 0); }
@@ -132,6 +146,13 @@ int nvmlDeviceGetMPSComputeRunningProcesses_v2(device d, u32 *n, process *out) {
 typedef struct { u32 pid; u64 time; u32 sm, mem, enc, dec; } share;
 int nvmlDeviceGetProcessUtilization(device d, share *out, u32 *n, u64 since) {
   (void)d;
+  if (is("busy")) {
+    const u32 count = crowd();
+    if (!out || *n < count) { *n = count; return INSUFFICIENT_SIZE; }
+    for (u32 i = 0; i < count; i++) out[i] = (share){100000 + i, since + 1, 1, 1, 0, 0};
+    *n = count;
+    return OK;
+  }
   if (!is("h100-mps")) return NOT_SUPPORTED;
   if (!out || *n < 2) { *n = 2; return INSUFFICIENT_SIZE; }
   /* Two samples of one process, the newest first; none of the other. */

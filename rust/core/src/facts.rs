@@ -4,13 +4,14 @@
 //! tell "zero" from "could not look" (value null, reason in `detail`). Judgement over these numbers is
 //! made elsewhere, where people can read and change it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
 use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 
 use crate::error::Result;
 use crate::fold::{Chunk, Fold, Tables};
-use crate::occupancy::{LaunchColumns, Limits};
+use crate::occupancy::{LaunchColumns, Limits, Resources};
 use crate::overlap::{slice_lengths, Growing, DEFAULT_SLICE_NS};
 use crate::residency::{at, creation_contexts, Slice};
 use crate::schema::{self, Builder, Columns};
@@ -27,7 +28,9 @@ const STRETCH_NS: f64 = 800_000.0;
 /// From how many equal launches on a group has a median that means something.
 const REPEATS: usize = 5;
 /// A kernel of so many waves keeps the SMs to itself for a good part of its time, unless it is switched out.
-const MANY_WAVES: f64 = 2.5;
+const MANY_WAVES: f64 = 3.0;
+/// The last wave may take twice as long as the others, because it shares the SMs: more than that is more than one.
+const WAVES_TO_GO: f64 = 2.25;
 /// Blocks of a kernel are not placed in no time: one that starts so soon after it may still find room.
 const PLACING_NS: i64 = 20_000;
 /// Kernels of many waves that are remembered as being in flight; more never are, but in damaged captures.
@@ -68,8 +71,8 @@ pub const FACTS: &[(&str, &str, &str)] = &[
     ("stretch_excess_ns", "ns", "Of those, by how much they are longer than that median: median."),
     ("stretch_excess_spread", "1", "Median absolute deviation of that excess over its median."),
     ("stretch_ratio_spread", "1", "The same of the ratio of their length to that median: slices add, contention multiplies."),
-    ("crowded_starts", "1", "Kernels that started while one of at least 2.5 waves of another tenant was in flight."),
-    ("crowded_start_share", "1", "Of these, the share for which the other had more than two waves to go: blocks of both could not fit."),
+    ("crowded_starts", "1", "Kernels that started while only one of at least 3 waves of another tenant was in flight, which leaves no room for them while its blocks wait."),
+    ("crowded_start_share", "1", "Of these, the share for which the other had more than 2.25 waves to go."),
     ("repeat_spread", "1", "Median over groups of repeats, by launches, of deviation (MAD) over median."),
     ("metric_outside_pct", "%", "Mean SM activity in samples without a traced kernel or graph in flight."),
     ("metric_inside_pct", "%", "Mean SM activity in samples with one in flight."),
@@ -119,13 +122,32 @@ struct Group {
     longest: Top,
 }
 
+/// What a launch takes of a device.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    /// How many times its blocks fill the device.
+    waves: f64,
+    /// What a block takes of an SM, and what as many of them as fit leave of it.
+    block: Resources,
+    left: Resources,
+}
+
+impl Shape {
+    /// Whether no block of `other` can be placed as long as some of this one wait: as much of everything finds no place
+    /// that a waiting one would not have taken, and less only what full SMs leave.
+    fn keeps_out(&self, other: &Self) -> bool {
+        let larger = self.block.iter().zip(&other.block).all(|(own, others)| others >= own);
+        larger || self.left.iter().zip(&other.block).any(|(left, others)| others > left)
+    }
+}
+
 /// A kernel of many waves in flight.
 #[derive(Debug, Clone, Copy)]
 struct Wide {
     tenant: u32,
     start_ns: i64,
     end_ns: i64,
-    wave_ns: f64,
+    shape: Shape,
 }
 
 #[derive(Debug, Default)]
@@ -153,6 +175,8 @@ struct OfDevice {
     top_same: Top,
     top_busy: Top,
     wide: Vec<Wide>,
+    /// When the kernels in flight end.
+    ends: BinaryHeap<Reverse<i64>>,
     starts_beside: u64,
     starts_crowded: u64,
     top_crowded: Top,
@@ -160,23 +184,36 @@ struct OfDevice {
 
 impl OfDevice {
     /// Looks whether a kernel of `tenant` that starts now could have found room beside what is in flight.
-    fn crowd(&mut self, tenant: u32, w: &Work, waves: Option<f64>, example: impl Fn((i64, i64)) -> Example) {
+    fn crowd(
+        &mut self,
+        tenant: u32,
+        w: &Work,
+        shape: Option<Shape>,
+        example: impl Fn((i64, i64)) -> Example,
+    ) {
         self.wide.retain(|other| other.end_ns > w.start_ns);
-        let others = self.wide.iter().filter(|o| o.tenant != tenant);
+        while self.ends.peek().is_some_and(|end| end.0 <= w.start_ns) {
+            self.ends.pop();
+        }
+        // With a third kernel in flight there may be holes between the blocks of both, and waves of unequal length.
+        let alone = self.ends.len() == 1;
+        self.ends.push(Reverse(w.end_ns));
+        let Some(shape) = shape else { return };
+        let others = self.wide.iter().filter(|o| alone && o.tenant != tenant && o.shape.keeps_out(&shape));
         for other in others.filter(|o| w.start_ns.saturating_sub(o.start_ns) > PLACING_NS) {
             self.starts_beside = self.starts_beside.saturating_add(1);
             let left_ns = other.end_ns.saturating_sub(w.start_ns);
-            if left_ns as f64 > 2.0 * other.wave_ns {
+            let wave_ns = other.end_ns.saturating_sub(other.start_ns) as f64 / other.shape.waves;
+            if left_ns as f64 > WAVES_TO_GO * wave_ns {
                 self.starts_crowded = self.starts_crowded.saturating_add(1);
                 self.top_crowded.see(left_ns, example((w.start_ns, w.end_ns)));
             }
         }
-        if let Some(waves) = waves.filter(|w| *w >= MANY_WAVES) {
+        if shape.waves >= MANY_WAVES {
             if self.wide.len() >= MOST_IN_FLIGHT {
                 self.wide.remove(0);
             }
-            let wave_ns = w.end_ns.saturating_sub(w.start_ns) as f64 / waves;
-            self.wide.push(Wide { tenant, start_ns: w.start_ns, end_ns: w.end_ns, wave_ns });
+            self.wide.push(Wide { tenant, start_ns: w.start_ns, end_ns: w.end_ns, shape });
         }
     }
 }
@@ -197,8 +234,8 @@ pub struct Facts {
     names: HashMap<String, u32>,
     signatures: HashMap<Signature, u32>,
     limits: BTreeMap<u32, Limits>,
-    /// Waves of a signature on a device, from the first launch of it that was seen.
-    waves: HashMap<(u32, u32), Option<f64>>,
+    /// By device and signature, from the first launch of it that was seen.
+    shapes: HashMap<(u32, u32), Option<Shape>>,
     work_known: bool,
     done: u64,
 }
@@ -223,23 +260,29 @@ impl Facts {
             names: HashMap::new(),
             signatures: HashMap::new(),
             limits: Limits::of_devices(&table(&schema::DEVICES))?,
-            waves: HashMap::new(),
+            shapes: HashMap::new(),
             work_known: false,
             done: 0,
         })
     }
 
-    /// How many times the blocks of a launch fill the device.
-    fn waves(&mut self, w: &Work, signature: u32, launches: &LaunchColumns<'_>) -> Option<f64> {
-        let limits = self.limits.get(&w.device);
-        *self.waves.entry((w.device, signature)).or_insert_with(|| {
+    /// What a launch takes of its device; `None` where that cannot be known.
+    fn shape(&mut self, w: &Work, signature: u32, launches: &LaunchColumns<'_>) -> Option<Shape> {
+        let limits = self.limits.get(&w.device)?;
+        *self.shapes.entry((w.device, signature)).or_insert_with(|| {
             let launch = launches.read(w.row);
-            let at_once = launch.fit(limits).ok()?.device_blocks.filter(|n| *n > 0)?;
-            Some(launch.grid_blocks? as f64 / at_once as f64)
+            let fit = launch.fit(Some(limits)).ok()?;
+            let at_once = fit.device_blocks.filter(|n| *n > 0)?;
+            let block = launch.footprint(limits)?;
+            let mut left = limits.resources();
+            for (left, block) in left.iter_mut().zip(block) {
+                *left = left.saturating_sub(block.saturating_mul(u64::from(fit.blocks)));
+            }
+            Some(Shape { waves: launch.grid_blocks? as f64 / at_once as f64, block, left })
         })
     }
 
-    fn take(&mut self, w: &Work, signature: Option<u32>, waves: Option<f64>) {
+    fn take(&mut self, w: &Work, signature: Option<u32>, shape: Option<Shape>) {
         let tenant = self.who.of(w.capture, w.pid, w.device);
         let d = self.devices.entry(w.device).or_default();
         d.first_ns = Some(d.first_ns.map_or(w.start_ns, |t| t.min(w.start_ns)));
@@ -269,7 +312,7 @@ impl Facts {
                 d.top_co_busy.see(new.1.saturating_sub(new.0), example(new));
             }
         }
-        d.crowd(me, w, waves, example);
+        d.crowd(me, w, shape, example);
         let t = d.tenants.entry(me).or_default();
         t.busy.add(w.start_ns, w.end_ns);
         if w.kind == WorkKind::Graph {
@@ -338,9 +381,9 @@ impl Fold for Facts {
             self.done = self.done.saturating_add(1);
             let kernel = w.kind == WorkKind::Kernel;
             let signature = signatures.get(w.row).copied().flatten().filter(|_| kernel);
-            let waves =
-                signature.zip(launches.as_ref()).and_then(|(id, launches)| self.waves(&w, id, launches));
-            self.take(&w, signature, waves);
+            let shape =
+                signature.zip(launches.as_ref()).and_then(|(id, launches)| self.shape(&w, id, launches));
+            self.take(&w, signature, shape);
         }
         if let Some(columns) = chunk.get(&schema::SWITCH_EVENTS) {
             for device in columns.u32("device_id")?.values() {
@@ -785,6 +828,15 @@ mod tests {
         assert_eq!(of(&work(&rows[..4]))["stretched_share"].0, None);
     }
 
+    #[test]
+    fn a_smaller_block_may_fit_beside_full_sms() {
+        // Blocks of 8 warps, seven on an SM of 60: 4 warps are left.
+        let shape = |warps: u64| Shape { waves: 4.0, block: [warps, 0, 0, 1], left: [60 % warps, 0, 0, 9] };
+        assert!(shape(8).keeps_out(&shape(8)));
+        assert!(shape(8).keeps_out(&shape(6)));
+        assert!(!shape(8).keeps_out(&shape(4)));
+    }
+
     /// Kernels as (pid, start, end in us, grid), blocks of 256 threads, on a device of cc 8.0 with two SMs: 16 blocks
     /// at once.
     fn launched(rows: &[(u32, i64, i64, u32)]) -> Tables {
@@ -857,6 +909,10 @@ mod tests {
         let facts = of(&launched(&[(7, 0, 4000, 64), small(10), small(1500), small(3500)]));
         assert_eq!(facts["crowded_starts"].0, Some(2.0));
         assert_eq!(facts["crowded_start_share"].0, Some(0.5));
+        // Beside a third kernel nothing can be said.
+        let third = (9, 500, 3900, 1);
+        let facts = of(&launched(&[(7, 0, 4000, 64), third, small(1500)]));
+        assert_eq!(facts["crowded_starts"].0, Some(1.0));
         // Two waves go in at once and leave soon: nothing can be said. Its own kernels do not count.
         let facts = of(&launched(&[(7, 0, 4000, 32), small(1500), (7, 5000, 9000, 64), (7, 6000, 7000, 4)]));
         assert_eq!(facts["crowded_starts"].0, Some(0.0));

@@ -11,16 +11,20 @@
 
 use arrow_array::RecordBatch;
 
+use crate::charged::Charged;
 use crate::error::Result;
 use crate::facts::Facts;
 use crate::fold::{concat, Fold, Tables};
+use crate::ledger::Ledger;
 use crate::occupancy::{tenant_map, KernelOccupancy};
 use crate::overlap::Overlap;
-use crate::placement::{Model, Placement, PlacementPolicy};
+use crate::placement::{Model, Placement, PlacementPolicy, Sharing};
 use crate::quality::Quality;
+use crate::replay;
 use crate::residency::Residency;
 use crate::schema;
 use crate::tenants::Tenants;
+use crate::turns::Turns;
 use crate::watch::Watch;
 use crate::whatif::{TimeSlicing, WhatIf};
 use crate::{clock, device, samples};
@@ -122,6 +126,30 @@ pub fn occupancy(
     Ok(made)
 }
 
+/// Says who held the engine of time-sliced devices without switch records: `inferred_residency`. Which devices are
+/// time-sliced is the caller's to say.
+///
+/// # Errors
+/// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
+pub fn infer_residency(session: &Tables, policy: &PlacementPolicy, watch: &dyn Watch) -> Result<Tables> {
+    let sliced = policy.sharing.iter().filter(|(_, sharing)| **sharing == Sharing::TimeSliced);
+    let sliced = sliced.map(|(device, _)| *device).collect();
+    let made = Turns::new(session, &sliced)?.run(session, 0, watch)?;
+    Ok([(schema::INFERRED_RESIDENCY.name, made)].into())
+}
+
+/// Adds the slices up: `ledger` per tenant and `engine` per device, of observed residency, else of the
+/// `inferred_residency` in `session`.
+///
+/// # Errors
+/// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
+pub fn ledger(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
+    let mut events = session.clone();
+    events.remove(schema::RESIDENCY.name);
+    let made = Ledger::new(session)?.run(&events, 0, watch)?;
+    Ok([(schema::LEDGER.name, made.ledger), (schema::ENGINE.name, made.engine)].into())
+}
+
 /// Says what each tenant would have taken alone, side by side with the others, or in turns: `whatif`.
 ///
 /// # Errors
@@ -130,6 +158,26 @@ pub fn occupancy(
 pub fn whatif(session: &Tables, slicing: TimeSlicing, watch: &dyn Watch) -> Result<Tables> {
     let made = WhatIf::new(session, slicing)?.run(session, 0, watch)?;
     Ok([(schema::WHATIF.name, made)].into())
+}
+
+/// What the recorded programs of a device would have taken in other layouts: `replay`.
+///
+/// `visible` and `time_sliced` say how the device was shared while it was recorded, see [`replay::programs_of`].
+/// Layouts are replayed on `threads` threads (0: as many as there are processors).
+///
+/// # Errors
+/// [`crate::Error::Argument`] for a layout that makes no sense, [`crate::Error::Schema`] for tables that are not
+/// what they are declared to be, [`crate::Error::Cancelled`].
+pub fn replay(
+    session: &Tables,
+    device: u32,
+    recorded: &replay::Recorded,
+    layouts: &[replay::Layout],
+    threads: usize,
+    watch: &dyn Watch,
+) -> Result<Tables> {
+    let made = replay::run(session, device, recorded, layouts, threads, watch)?;
+    Ok([(schema::REPLAY.name, made)].into())
 }
 
 /// First to last activity of any tenant; `None` for a session without activity, or of no length.
@@ -179,7 +227,7 @@ pub fn reconstruct(session: &Tables, chunk_rows: usize, watch: &dyn Watch) -> Re
     let overlap = Overlap::new(&seen)?.run(&seen, chunk_rows, watch)?;
     seen.insert(schema::OVERLAPS.name, overlap.overlaps.clone());
     made.insert(schema::OVERLAPS.name, overlap.overlaps);
-    made.insert(schema::CHARGED.name, overlap.charged);
+    made.insert(schema::CHARGED.name, Charged::new(&seen)?.run(&seen, chunk_rows, watch)?);
     made.insert(schema::TENANT_USAGE.name, overlap.tenant_usage);
 
     let facts = Facts::new(&seen)?.run(&seen, chunk_rows, watch)?;

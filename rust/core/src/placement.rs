@@ -4,7 +4,7 @@
 //! Two models stand beside each other:
 //!
 //! - The **replay** ([`Model::Replay`]): blocks are placed SM by SM as the block scheduler would, held to the observed
-//!   starts and ends (`replay.rs` says how and what it assumes).
+//!   starts and ends (`block_replay.rs` says how and what it assumes).
 //! - The **even** model ([`Model::Even`]), what the replay is measured against: a kernel holds
 //!   `min(grid, blocks per SM x SMs)` blocks for the whole of its interval, spread evenly over the SMs its tenant may
 //!   use. What a tenant's kernels ask for together is capped at those SMs, then the sum over tenants at the device, by
@@ -27,11 +27,11 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt32Array, UInt64Array};
 
+use crate::block_replay::{Forced, Machine, Meter, Standing};
 use crate::device::at;
 use crate::error::{Error, Result};
 use crate::fold::{Chunk, Fold};
 use crate::occupancy::{LaunchColumns, Limiter, Limits, NumberMap, Recorded, TenantMap};
-use crate::replay::{Forced, Machine, Meter, Standing};
 use crate::scheduler::{ps, Ask, Floor, Ps};
 use crate::schema::{Builder, Columns, KERNELS, KERNEL_PLACEMENT, RESIDENCY, SM_OCCUPANCY, SM_WARPS};
 use crate::watch::Watch;
