@@ -39,7 +39,7 @@ def load(
     *,
     samples: PathLike | Sequence[PathLike] = (),
     context: PathLike | Sequence[PathLike] = (),
-    tenants: Mapping[str, int] | None = None,
+    tenants: Mapping[str, int | PathLike] | None = None,
     tables: Sequence[str] = ANALYSIS_TABLES,
     reconstruct: bool = True,
     keep_going: bool = False,
@@ -63,7 +63,8 @@ def load(
         The configured side: `nvidia-smi -L`, MPS logs and answers, `kubectl -o json`, device-plugin and mig-parted
         YAML (:data:`pyanalyze.context.READERS`); the format is sniffed.
     tenants
-        Names for processes: ``{"service": 4711}``; the pid as the capture has it, or the host's.
+        Names for processes: ``{"service": 4711, "training": "rank0.sqlite"}``: the pid as the capture has it, or the
+        host's; or the capture in which it alone was traced, which is loaded if it is not among `captures`.
     tables
         Event tables to read; the default is all that the analysis needs. Add `"api_calls"` or `"nvtx"` for those.
     reconstruct
@@ -101,6 +102,9 @@ def load(
     if unknown:
         raise UsageError(f"no event table is named {', '.join(unknown)}; choose from {', '.join(EVENT_TABLES)}")
     paths, files, context, raw = _with_recordings(_listed(captures), _listed(samples), _listed(context))
+    names = {name: who if isinstance(who, int) else Path(who) for name, who in (tenants or {}).items()}
+    have = {Path(path) for path in find_captures(paths)} if paths else set()
+    paths = [*paths, *dict.fromkeys(who for who in names.values() if isinstance(who, Path) and who not in have)]
     quality: list[tuple[str, str]] = []
     kept: list[Path] = []
     failures: list[Failure] = []
@@ -133,7 +137,7 @@ def load(
     return Session(
         paths=tuple(kept),
         tables={**joined, **reconstructed},
-        names=dict(tenants or {}),
+        names=names,
         extra_configured=tuple(configured),
         extra_quality=(*quality,),
         failures=(*failures, *raw),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -84,7 +84,7 @@ class Session:
 
     paths: tuple[Path, ...]
     tables: Mapping[str, _core.Table]
-    names: Mapping[str, int] = field(default_factory=dict)
+    names: Mapping[str, int | Path] = field(default_factory=dict)
     extra_configured: tuple[pl.DataFrame, ...] = ()
     extra_quality: tuple[tuple[str, str], ...] = ()
     failures: tuple[Failure, ...] = ()
@@ -177,8 +177,8 @@ class Session:
                 from pyanalyze.context import name_pods
 
                 frame = name_pods(frame, self.extra_configured)
-            if name == "tenants" and self.names:
-                frame = self._renamed(frame)
+            if name == "tenants":
+                frame = self._renamed(self._placed(frame))
             if name == "configured" and self.extra_configured:
                 text = [pl.col("source").cast(pl.String), pl.col("key").cast(pl.String)]
                 frame = pl.concat(
@@ -211,15 +211,46 @@ class Session:
         ]
         return pl.concat([quality, pl.DataFrame(rows, schema=quality.schema)])
 
+    def _placed(self, tenants: pl.DataFrame) -> pl.DataFrame:
+        """Add the pods and containers that were written down by host pid while the processes ran."""
+        import polars as pl
+
+        known: dict[str, dict[int, str]] = {"pod": {}, "container": {}}
+        rows = self.configured.filter(pl.col("pid").is_not_null()).select(pl.col("key").cast(pl.String), "value", "pid")
+        for key, value, pid in rows.iter_rows():
+            if key == "k8s_pod":
+                parts = dict(part.partition("=")[::2] for part in value.split())
+                known["pod"].setdefault(pid, parts.get("pod", value))
+                if parts.get("container"):
+                    known["container"][pid] = parts["container"]
+            elif key == "container":
+                known["container"].setdefault(pid, value)
+        return tenants.with_columns(
+            pl.coalesce(column, pl.col("host_pid").replace_strict(pids, default=None, return_dtype=pl.String)).alias(
+                column
+            )
+            for column, pids in known.items()
+            if pids
+        )
+
     def _renamed(self, tenants: pl.DataFrame) -> pl.DataFrame:
         import polars as pl
 
         name = pl.col("name")
-        for given, pid in self.names.items():
-            named = (pl.col("pid") == pid) | (pl.col("host_pid") == pid)
-            if tenants.filter(named).is_empty():
-                raise UsageError(f"--tenant {given}={pid}: no tenant has that pid")
-            name = pl.when(named).then(pl.lit(given)).otherwise(name)
+        for given, who in self.names.items():
+            new: pl.Expr = pl.lit(given)
+            if isinstance(who, int):
+                named = (pl.col("pid") == who) | (pl.col("host_pid") == who)
+                if tenants.filter(named).is_empty():
+                    raise UsageError(f"--tenant {given}={who}: no tenant has that pid")
+            else:
+                own = [index for index, path in enumerate(self.paths) if path == who]
+                named = pl.col("capture").is_in(own) & pl.col("traced")
+                if (found := tenants.filter(named).height) == 0:
+                    raise UsageError(f"--tenant {given}={who}: that capture shows no process that was traced")
+                if found > 1:
+                    new = pl.format(f"{given.replace('{', '').replace('}', '')} (pid {{}})", pl.col("pid"))
+            name = pl.when(named).then(new).otherwise(name)
         return tenants.with_columns(name.alias("name"))
 
     @cached_property
@@ -709,6 +740,8 @@ class Session:
                     captured=bool(self.paths),
                 )
             )
+        if len(cases) == 1 and len(self.paths) == 1 and self.selection == Selection():
+            cases = [replace(cases[0], tables=dict(self.sources.select("source", "physical_table").iter_rows()))]
         # Idle neighbours of a busy GPU are left out; where nothing ran at all, that is what there is to say.
         return cases or idle
 

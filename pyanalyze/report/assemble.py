@@ -90,19 +90,6 @@ def _view(session: Session) -> m.View | None:
     return m.View(start_ns=chosen.start_ns, end_ns=chosen.end_ns, gpu=chosen.gpu, redacted=chosen.redacted)
 
 
-def _sm_warps(session: Session, device_id: int) -> m.SmWarps | None:
-    """Warps of every SM by time bin, where that was asked for and could be modelled."""
-    import polars as pl
-
-    if not session.detail:
-        return None
-    rows = session.sm_warps.filter(pl.col("device_id") == device_id)
-    if rows.is_empty():
-        return None
-    bins = rows.sort("start_ns", "sm").group_by("start_ns", "end_ns", maintain_order=True).agg("warps")
-    return m.SmWarps(start_ns=int(bins["start_ns"][0]), end_ns=int(bins["end_ns"][-1]), warps=bins["warps"].to_list())
-
-
 def _residency(session: Session, device_id: int) -> list[m.ResidencySlice] | None:
     """Every slice, where that was asked for."""
     import polars as pl
@@ -532,6 +519,22 @@ def _occupancy(
         basis="modelled",
         check_against_counters=_counter_check(session, verdict.device_id),
     )
+
+
+def _sm_warps(session: Session, device_id: int) -> m.SmWarps | None:
+    """Modelled warps of every SM, with --detail."""
+    import polars as pl
+
+    if not session.detail:
+        return None
+    table = session.sm_warps.filter(pl.col("device_id") == device_id).sort("start_ns", "sm")
+    if table.is_empty():
+        return None
+    start, end = table["start_ns"].min(), table["end_ns"].max()
+    if not isinstance(start, int) or not isinstance(end, int):
+        return None
+    bins = table.group_by("start_ns", maintain_order=True).agg(pl.col("warps").round(4))
+    return m.SmWarps(start_ns=start, end_ns=end, warps=bins["warps"].to_list())
 
 
 def _counter_check(session: Session, device_id: int) -> m.CounterCheck | None:

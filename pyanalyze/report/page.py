@@ -22,7 +22,7 @@ from pyanalyze.report.model import (
     Report,
     Tenant,
 )
-from pyanalyze.sharing.properties import PROPERTIES
+from pyanalyze.sharing.properties import PROPERTIES, Properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -706,6 +706,24 @@ def agreement_note(device: Device) -> str:
     )
 
 
+def _promises(known: Properties) -> Table:
+    """Properties of a mode from its documentation; nothing in them was measured."""
+    says = {True: "yes", False: "no", None: "sources disagree"}
+    rows = (
+        ("Memory of a tenant is protected", says[known.memory_protection]),
+        ("Faults stay with the tenant", says[known.fault_isolation]),
+        ("DRAM bandwidth and L2 of its own", says[known.bandwidth_qos]),
+        ("SMs of its own while it runs", says[known.own_sms]),
+        ("Tenants at most", "no fixed number" if known.max_partitions is None else str(known.max_partitions)),
+        ("Can be changed", known.reconfigurable),
+        ("Telemetry per tenant", known.telemetry),
+        ("Still shared", known.not_isolated),
+        ("Sources", "; ".join(known.sources)),
+    )
+    columns = (Column("Property", "documented"), Column("", ""))
+    return Table(columns, tuple((Cell(name), Cell(value)) for name, value in rows))
+
+
 def _modes(modes: Sequence[str]) -> str:
     return ", ".join(modes) if modes else "–"
 
@@ -770,6 +788,8 @@ def _verdict(device: Device) -> Section:
         )
         columns = (Column("Other mode"), Column("Confidence", numeric=True), Column("Why not"))
         blocks.append(Table(columns, rows, "Rivals: what else it might have been."))
+    if sharing.mode in PROPERTIES:
+        blocks.append(Fold("What this mode promises, whatever runs", (_promises(PROPERTIES[sharing.mode]),)))
     if len(device.segments) > 1:
         start = 0 if device.window is None else device.window.start_ns
         rows = tuple(
@@ -1046,8 +1066,7 @@ def _occupancy(device: Device, kernels: pl.DataFrame | None) -> Section:
                 Chart(
                     chart_key("counters", device.device_id),
                     "Occupancy of the device, modelled and by hardware counter",
-                    "Over the same time bins. Counters have no process: with several tenants only the sum is "
-                    "comparable.",
+                    "Over the same time bins. Counters have no process: of several tenants only the sum is comparable.",
                 )
             )
         blocks.append(

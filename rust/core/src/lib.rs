@@ -1,6 +1,6 @@
 //! Reads GPU captures and reconstructs who held the GPU, when, and how full it was.
 mod block_replay;
-mod charged;
+pub mod charged;
 pub mod clock;
 pub mod device;
 pub mod error;

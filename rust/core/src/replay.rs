@@ -222,6 +222,8 @@ fn table(
 
 /// How often the fit is improved.
 const FIT_ROUNDS: usize = 6;
+/// How much operations vary meanwhile.
+const FIT_JITTER: f64 = 0.03;
 
 /// Makes programs and what was recorded agree in the layout in which they were recorded.
 ///
@@ -240,36 +242,36 @@ fn fit(made: &mut Programs, layout: &Layout, watch: &dyn Watch) -> Result<Option
         layout.seats.iter().skip(n.saturating_add(1)).any(|b| (a.instance, a.group) == (b.instance, b.group))
     });
     let mut measured = None;
-    for _ in 0..FIT_ROUNDS {
-        let mut sums: Vec<Vec<(f64, f64)>> =
-            made.programs.iter().map(|p| vec![(0.0, 0.0); p.shapes.len()]).collect();
+    // What the recorded programs fell into step with by chance is no property of their kernels.
+    layout.jitter = FIT_JITTER;
+    for round in 0..FIT_ROUNDS {
+        layout.seed = round as u64;
+        let mut sums: Vec<(f64, f64)> = vec![(0.0, 0.0); made.shapes.len()];
         let programs = &made.programs;
         let mut see = |program: usize, op: u32, ns: i64| {
             let Some(op) = programs.get(program).and_then(|p| p.ops.get(op as usize)) else { return };
-            let slot = sums.get_mut(program).and_then(|s| s.get_mut(op.shape as usize));
+            let slot = sums.get_mut(op.shape as usize);
             if let (Some(slot), true) = (slot, op.company) {
                 *slot = (slot.0 + op.seen_ns as f64, slot.1 + ns as f64);
             }
         };
         replay(programs, &made.limits, &layout, &mut see, watch)?;
         let (mut recorded, mut replayed, mut worst) = (0.0, 0.0, 0.0_f64);
-        for (p, sums) in made.programs.iter_mut().zip(&sums) {
-            let mut factors = vec![1.0; sums.len()];
-            for ((shape, (seen, ran)), factor) in p.shapes.iter().zip(sums).zip(factors.iter_mut()) {
-                if *ran <= 0.0 || *seen <= 0.0 {
-                    continue;
-                }
-                if shape.known {
-                    (recorded, replayed) = (recorded + seen, replayed + ran);
-                } else {
-                    *factor = (seen / ran).clamp(0.5, 2.0);
-                    worst = worst.max((*factor - 1.0).abs());
-                }
+        let mut factors = vec![1.0; sums.len()];
+        for ((shape, (seen, ran)), factor) in made.shapes.iter().zip(&sums).zip(factors.iter_mut()) {
+            if *ran <= 0.0 || *seen <= 0.0 {
+                continue;
             }
-            for op in p.ops.iter_mut().filter(|op| op.company) {
-                let factor = factors.get(op.shape as usize).copied().unwrap_or(1.0);
-                op.work_ns = ((op.work_ns as f64 * factor) as i64).max(1);
+            if shape.known {
+                (recorded, replayed) = (recorded + seen, replayed + ran);
+            } else {
+                *factor = (seen / ran).clamp(0.5, 2.0);
+                worst = worst.max((*factor - 1.0_f64).abs());
             }
+        }
+        for op in made.programs.iter_mut().flat_map(|p| &mut p.ops).filter(|op| op.company) {
+            let factor = factors.get(op.shape as usize).copied().unwrap_or(1.0);
+            op.work_ns = ((op.work_ns as f64 * factor) as i64).max(1);
         }
         if replayed > 0.0 && beside {
             let more: f64 = recorded / replayed;
@@ -1447,14 +1449,15 @@ mod tests {
         let mut a = burst(0, (0..20).map(|_| kernel(0, 100, 40, 8)).collect());
         let mut b = burst(1, (0..10).map(|_| kernel(0, 200, 80, 8)).collect());
         for p in [&mut a, &mut b] {
-            p.shapes = vec![crate::programs::ShapeSeen { known: false }];
             p.ops.iter_mut().for_each(|op| op.company = true);
         }
-        let mut made = Programs { programs: vec![a, b], limits: limits(), ..Programs::default() };
+        b.ops.iter_mut().for_each(|op| op.shape = 1);
+        let shapes = vec![crate::programs::ShapeSeen { known: false }; 2];
+        let mut made = Programs { programs: vec![a, b], shapes, limits: limits(), ..Programs::default() };
         let capped = layout(vec![seat(0, 0, Some(5)), seat(1, 0, Some(5))]);
         assert_eq!(fit(&mut made, &capped, &Unwatched).unwrap(), None);
         let alone: Vec<i64> = made.programs.iter().map(|p| p.ops[0].work_ns / 1000).collect();
-        assert!((alone[0] - 100).abs() <= 2 && (alone[1] - 100).abs() <= 2, "{alone:?}");
+        assert!((alone[0] - 100).abs() <= 4 && (alone[1] - 100).abs() <= 4, "{alone:?}");
     }
 
     #[test]

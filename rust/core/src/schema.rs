@@ -1083,7 +1083,7 @@ impl Builder {
     #[must_use]
     pub fn put_words(self, name: &str, values: impl IntoIterator<Item = &'static str>) -> Self {
         let mut words: Vec<&'static str> = Vec::new();
-        let keys: UInt32Array = values
+        let keys: Vec<u32> = values
             .into_iter()
             .map(|value| {
                 let same = |word: &&'static str| std::ptr::eq(*word, value) || *word == value;
@@ -1091,10 +1091,11 @@ impl Builder {
                     words.push(value);
                     words.len() - 1
                 });
-                u32::try_from(known).ok()
+                // A handful, as said.
+                known as u32
             })
             .collect();
-        match DictionaryArray::try_new(keys, Arc::new(StringArray::from(words))) {
+        match DictionaryArray::try_new(UInt32Array::from(keys), Arc::new(StringArray::from(words))) {
             Ok(array) => self.put(name, array),
             Err(error) => Self {
                 error: self.error.or(Some(Error::schema(&self.table.id(), error.to_string()))),
