@@ -17,6 +17,7 @@ __all__ = [
     "read_samples",
     "reconstruct",
     "samples_session",
+    "slowdowns",
     "table_declarations",
     "timeline",
     "whatif",
@@ -72,6 +73,13 @@ def write_perfetto(session: Mapping[str, Any], path: str, progress: _Progress = 
 
 def whatif(session: Mapping[str, Any], slice_ns: int, gap_ns: int, progress: _Progress = None) -> _Tables:
     """What each tenant would have taken alone, side by side or in turns: `whatif`, modelled with bounds."""
+
+def slowdowns(
+    session: Mapping[str, Any],
+    baselines: Sequence[tuple[Mapping[str, Any], int | None]],
+    progress: _Progress = None,
+) -> _Tables:
+    """Every tenant beside itself alone; each baseline with the tenant that it is of, if that is known."""
 
 def table_declarations() -> list[dict[str, Any]]:
     """Every table: name, version, doc, columns (name, type, null, doc)."""

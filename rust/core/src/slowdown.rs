@@ -1,0 +1,540 @@
+//! Who was slowed, by how much, and beside whom?
+//!
+//! Three ways to know, from the best down:
+//!
+//! - **a baseline**: the same work recorded alone, operation beside operation (`slowdown/baseline.rs`);
+//! - **the capture itself**: the run played again without what others took (`slowdown/replay.rs`), and equal kernels
+//!   alone against contended (`slowdowns`, one row per signature);
+//! - **nothing**: a tenant that was never alone beside others on the same SMs. Then a reason stands in the table.
+//!
+//! This room looks at the whole capture at once, not at chunks: what an operation waited for, and what it is compared
+//! with, may be anywhere.
+
+mod baseline;
+mod compare;
+mod operations;
+mod replay;
+
+use std::collections::BTreeMap;
+
+use arrow_array::{
+    BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array,
+};
+
+use crate::error::Result;
+use crate::fold::Tables;
+use crate::schema::{self, Builder, Columns};
+use crate::slowdown::baseline::{likeness, matched};
+use crate::slowdown::compare::{compare, Blocks, Clock, Compared, Figure};
+use crate::slowdown::operations::{Company, Op, Scene, Signatures, Tenancy};
+use crate::slowdown::replay::{replay, Refused, Replayed};
+use crate::statistics::{cliffs_delta, Resamples};
+use crate::tenants::WorkKind;
+use crate::watch::Watch;
+
+/// Kernels on each side below which no ratio of a signature is given.
+pub const ENOUGH_KERNELS: usize = 10;
+/// Signatures in common, by time, below which a baseline is none of this tenant.
+const LIKE: f64 = 0.5;
+/// What an equal process name adds to the likeness.
+const SAME_NAME: f64 = 0.05;
+
+/// A recording of tenants alone.
+#[derive(Debug, Clone)]
+pub struct Baseline {
+    /// A reconstructed session.
+    pub tables: Tables,
+    /// The tenant that it is of; none: found by its kernels.
+    pub tenant: Option<u32>,
+}
+
+struct Row<'a> {
+    tenant: &'a Tenancy,
+    against: &'static str,
+    baseline: Option<u32>,
+    basis: &'static str,
+    compared: Compared,
+    reason: Option<&'static str>,
+}
+
+struct Match {
+    tenant: u32,
+    device: u32,
+    baseline: u32,
+    baseline_tenant: u32,
+    likeness: f64,
+    same_name: bool,
+    forced: bool,
+    used: bool,
+    aligned: Option<bool>,
+}
+
+fn names(tables: &Tables) -> Result<Vec<String>> {
+    let Some(batch) = tables.get(schema::TENANTS.name) else { return Ok(Vec::new()) };
+    let columns = Columns::new(&schema::TENANTS, batch);
+    let name = columns.text("name")?;
+    Ok((0..columns.rows()).map(|row| name.value(row).to_owned()).collect())
+}
+
+/// Compares every tenant of a reconstructed session with itself alone: `slowdowns`, `tenant_slowdowns`, `causes`,
+/// `aggressors` and `baseline_matches`.
+///
+/// # Errors
+/// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
+pub fn slowdowns(session: &Tables, baselines: &[Baseline], watch: &dyn Watch) -> Result<Tables> {
+    let mut signatures = Signatures::default();
+    let scene = Scene::read(session, &mut signatures, watch)?;
+    let names_here = names(session)?;
+    let mut others: Vec<(Scene, Vec<String>)> = Vec::with_capacity(baselines.len());
+    for baseline in baselines {
+        let scene = Scene::read(&baseline.tables, &mut signatures, watch)?;
+        others.push((scene, names(&baseline.tables)?));
+    }
+    let mut matches = Vec::new();
+    for tenant in scene.tenants.iter().filter(|t| t.traced && !t.ops.is_empty()) {
+        matches.extend(choose(tenant, &names_here, baselines, &others));
+    }
+    let processes: Vec<(u32, Option<u32>)> = {
+        let mut all: Vec<_> =
+            scene.tenants.iter().filter(|t| t.traced && !t.ops.is_empty()).map(|t| t.process).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    };
+    watch.progress("slowdowns", 0, processes.len() as u64)?;
+    // One thread per process and processor; each process is looked at by itself, so the result is the same on any number.
+    let lanes =
+        std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(processes.len().max(1));
+    let mut done: BTreeMap<usize, Vec<(Row<'_>, Vec<SignatureRow>)>> = BTreeMap::new();
+    std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..lanes)
+            .map(|lane| {
+                let (scene, others, matches, processes) = (&scene, &others, &matches, &processes);
+                scope.spawn(move || {
+                    processes
+                        .iter()
+                        .enumerate()
+                        .filter(|(n, _)| n % lanes == lane)
+                        .map(|(n, process)| (n, of_process(scene, others, matches, *process)))
+                        .collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        for handle in handles {
+            if let Ok(part) = handle.join() {
+                done.extend(part);
+            }
+        }
+    });
+    watch.progress("slowdowns", processes.len() as u64, processes.len() as u64)?;
+    let (rows, by_signature): (Vec<Row<'_>>, Vec<Vec<SignatureRow>>) = done.into_values().flatten().unzip();
+    let by_signature: Vec<SignatureRow> = by_signature.into_iter().flatten().collect();
+    for m in &mut matches {
+        if let Some(r) = rows.iter().find(|r| m.used && r.tenant.id == m.tenant && r.baseline.is_some()) {
+            m.aligned = Some(r.reason.is_none());
+        }
+    }
+    Ok([
+        (schema::SLOWDOWNS.name, signature_table(&by_signature, &signatures)?),
+        (schema::TENANT_SLOWDOWNS.name, figure_table(&rows)?),
+        (schema::CAUSES.name, cause_table(&rows)?),
+        (schema::AGGRESSORS.name, aggressor_table(&rows)?),
+        (schema::BASELINE_MATCHES.name, match_table(&matches)?),
+    ]
+    .into())
+}
+
+/// The baselines that may be this tenant's, the one that is used marked.
+fn choose(
+    tenant: &Tenancy,
+    names: &[String],
+    baselines: &[Baseline],
+    others: &[(Scene, Vec<String>)],
+) -> Vec<Match> {
+    let mut found = Vec::new();
+    for (number, (baseline, (scene, their_names))) in baselines.iter().zip(others).enumerate() {
+        let forced = baseline.tenant == Some(tenant.id);
+        if baseline.tenant.is_some() && !forced {
+            continue;
+        }
+        for theirs in scene.tenants.iter().filter(|t| t.traced && !t.ops.is_empty()) {
+            let name = names.get(tenant.id as usize);
+            found.push(Match {
+                tenant: tenant.id,
+                device: tenant.device,
+                baseline: u32::try_from(number).unwrap_or(u32::MAX),
+                baseline_tenant: theirs.id,
+                likeness: likeness(tenant, theirs),
+                same_name: name.is_some() && name == their_names.get(theirs.id as usize),
+                forced,
+                used: false,
+                aligned: None,
+            });
+        }
+    }
+    let score =
+        |m: &Match| m.likeness + if m.same_name { SAME_NAME } else { 0.0 } + if m.forced { 2.0 } else { 0.0 };
+    let best = found.iter().map(score).fold(f64::NEG_INFINITY, f64::max);
+    if let Some(chosen) = found.iter_mut().find(|m| score(m) >= best && (m.likeness >= LIKE)) {
+        chosen.used = true;
+    }
+    found
+}
+
+fn of_process<'a>(
+    scene: &'a Scene,
+    others: &[(Scene, Vec<String>)],
+    matches: &[Match],
+    process: (u32, Option<u32>),
+) -> Vec<(Row<'a>, Vec<SignatureRow>)> {
+    let mut replays = replay(scene, process);
+    let mut out = Vec::new();
+    let tenants = scene.tenants.iter().filter(|t| t.traced && !t.ops.is_empty() && t.process == process);
+    for tenant in tenants {
+        let switching = scene.switching.get(&tenant.device);
+        let called = tenant.ops.iter().filter(|op| op.call.is_some()).count();
+        let latencies = called * 10 >= tenant.ops.len() * 9;
+        if let Some(m) = matches.iter().find(|m| m.used && m.tenant == tenant.id) {
+            let base = others
+                .get(m.baseline as usize)
+                .and_then(|(scene, _)| Some((scene, scene.tenants.get(m.baseline_tenant as usize)?)));
+            if let Some((theirs, base)) = base {
+                let found = matched(tenant, base, theirs.switching.get(&base.device));
+                let clock = match found.pace {
+                    Some(pace) if !found.aligned => Clock::Pace(pace),
+                    _ => Clock::Own,
+                };
+                let base_called = base.ops.iter().filter(|op| op.call.is_some()).count();
+                let both = latencies && base_called * 10 >= base.ops.len() * 9;
+                let compared = compare(tenant, &found.ops, &clock, switching, both);
+                let reason = (!found.aligned).then_some(
+                    "the baseline did other amounts of work: each operation is held against the mean of its like, elapsed time against the baseline's pace",
+                );
+                let signatures = by_signature(tenant, Some((m.baseline, base)));
+                let row = Row {
+                    tenant,
+                    against: "baseline",
+                    baseline: Some(m.baseline),
+                    basis: "observed",
+                    compared,
+                    reason,
+                };
+                out.push((row, signatures));
+            }
+        }
+        let refused = |r: Refused| Row {
+            tenant,
+            against: "replay",
+            baseline: None,
+            basis: "inferred",
+            compared: Compared::default(),
+            reason: Some(r.reason()),
+        };
+        let row = match replays.remove(&tenant.id) {
+            Some(Ok(Replayed { ops, launches_anchored })) => Row {
+                compared: compare(tenant, &ops, &Clock::Anchored(&launches_anchored), switching, latencies),
+                reason: None,
+                ..refused(Refused::Nothing)
+            },
+            Some(Err(why)) => refused(why),
+            None => refused(Refused::Nothing),
+        };
+        out.push((row, by_signature(tenant, None)));
+    }
+    out
+}
+
+/// One signature of a tenant, in company against alone.
+struct SignatureRow {
+    tenant: u32,
+    device: u32,
+    baseline: Option<u32>,
+    signature: u32,
+    n: usize,
+    n_alone: usize,
+    excluded: usize,
+    medians: Option<(f64, f64)>,
+    ratio: Option<(f64, Option<(f64, f64)>)>,
+    effect: Option<f64>,
+    total_ns: i64,
+    reason: Option<String>,
+}
+
+/// Lengths of one side, and their logarithms by block of time.
+struct Side {
+    lengths: Vec<f64>,
+    logs: Vec<f64>,
+    counts: Vec<f64>,
+}
+
+impl Side {
+    fn new(blocks: usize) -> Self {
+        Self { lengths: Vec::new(), logs: vec![0.0; blocks], counts: vec![0.0; blocks] }
+    }
+
+    fn add(&mut self, op: &Op, block: usize) {
+        let length = op.ran_ns.max(1) as f64;
+        self.lengths.push(length);
+        if let (Some(log), Some(count)) = (self.logs.get_mut(block), self.counts.get_mut(block)) {
+            *log += length.ln();
+            *count += 1.0;
+        }
+    }
+
+    fn mean_log(&self) -> f64 {
+        self.logs.iter().sum::<f64>() / self.counts.iter().sum::<f64>()
+    }
+
+    fn filled(&self) -> usize {
+        self.counts.iter().filter(|c| **c > 0.0).count()
+    }
+
+    fn draws(&self, draws: &Resamples) -> Vec<f64> {
+        // Nothing drawn divides nothing by nothing: no value, and left out.
+        draws.replicates(&[&self.logs, &self.counts], |s| s[0] / s[1])
+    }
+}
+
+fn by_signature(tenant: &Tenancy, base: Option<(u32, &Tenancy)>) -> Vec<SignatureRow> {
+    struct Both {
+        company: Side,
+        alone: Side,
+        excluded: usize,
+        total_ns: i64,
+    }
+    let work = |op: &&Op| op.kind != WorkKind::Copy;
+    let blocks = Blocks::of(&tenant.ops, tenant.ops.len());
+    let draws = Resamples::new(blocks.count);
+    let mut sides: BTreeMap<u32, Both> = BTreeMap::new();
+    let fresh =
+        |n: usize, m: usize| Both { company: Side::new(n), alone: Side::new(m), excluded: 0, total_ns: 0 };
+    let base_blocks = base.map(|(_, b)| Blocks::of(&b.ops, b.ops.len()));
+    let count_alone = base_blocks.as_ref().map_or(blocks.count, |b| b.count);
+    for op in tenant.ops.iter().filter(work) {
+        let both = sides.entry(op.signature).or_insert_with(|| fresh(blocks.count, count_alone));
+        let block = blocks.at(op.launch_ns);
+        if op.first {
+            both.excluded += 1;
+        } else if base.is_some() || op.company == Company::Contended {
+            both.company.add(op, block);
+            both.total_ns = both.total_ns.saturating_add(op.ran_ns);
+        } else if op.company == Company::Alone {
+            both.alone.add(op, block);
+        } else {
+            both.excluded += 1;
+        }
+    }
+    if let (Some((_, base)), Some(blocks)) = (base, &base_blocks) {
+        for op in base.ops.iter().filter(work) {
+            let Some(both) = sides.get_mut(&op.signature) else { continue };
+            if op.first {
+                both.excluded += 1;
+            } else {
+                both.alone.add(op, blocks.at(op.launch_ns));
+            }
+        }
+    }
+    let base_draws = base_blocks.as_ref().map(|b| Resamples::new(b.count));
+    let mut out = Vec::with_capacity(sides.len());
+    for (signature, mut both) in sides {
+        let (n, n_alone) = (both.company.lengths.len(), both.alone.lengths.len());
+        both.company.lengths.sort_by(f64::total_cmp);
+        both.alone.lengths.sort_by(f64::total_cmp);
+        let mut row = SignatureRow {
+            tenant: tenant.id,
+            device: tenant.device,
+            baseline: base.map(|b| b.0),
+            signature,
+            n,
+            n_alone,
+            excluded: both.excluded,
+            medians: None,
+            ratio: None,
+            effect: None,
+            total_ns: both.total_ns,
+            reason: None,
+        };
+        if n < ENOUGH_KERNELS || n_alone < ENOUGH_KERNELS {
+            row.reason =
+                Some(format!("{n} in company and {n_alone} alone; {ENOUGH_KERNELS} of each are needed"));
+        } else {
+            let value = both.company.mean_log() - both.alone.mean_log();
+            let filled = both.company.filled().min(both.alone.filled());
+            let bounds = match &base_draws {
+                // Two recordings: drawn one by itself and the other by itself.
+                Some(theirs) => {
+                    let (a, b) = (both.company.draws(&draws), both.alone.draws(theirs));
+                    let half = b.len() / 2;
+                    let drawn = a.iter().zip(b.iter().cycle().skip(half)).map(|(a, b)| a - b).collect();
+                    draws.interval(value, drawn, filled)
+                }
+                None => {
+                    let columns = [
+                        both.company.logs.as_slice(),
+                        both.company.counts.as_slice(),
+                        both.alone.logs.as_slice(),
+                        both.alone.counts.as_slice(),
+                    ];
+                    let drawn = draws.replicates(&columns, |s| s[0] / s[1] - s[2] / s[3]);
+                    draws.interval(value, drawn, filled)
+                }
+            };
+            row.ratio = Some((value.exp(), bounds.map(|(low, high)| (low.exp(), high.exp()))));
+            row.medians = middle(&both.alone.lengths).zip(middle(&both.company.lengths));
+            row.effect = cliffs_delta(&both.alone.lengths, &both.company.lengths);
+            if bounds.is_none() {
+                row.reason =
+                    Some(format!("they fall into {filled} stretches of time: too few for an interval"));
+            }
+        }
+        out.push(row);
+    }
+    out
+}
+
+fn middle(sorted: &[f64]) -> Option<f64> {
+    let upper = *sorted.get(sorted.len() / 2)?;
+    if sorted.len() % 2 == 1 {
+        return Some(upper);
+    }
+    let lower = *sorted.get((sorted.len() / 2).checked_sub(1)?)?;
+    Some(f64::midpoint(lower, upper))
+}
+
+fn signature_table(rows: &[SignatureRow], signatures: &Signatures) -> Result<RecordBatch> {
+    let of = |r: &SignatureRow| signatures.list.get(r.signature as usize);
+    let u32s = |pick: &dyn Fn(&operations::Signature) -> Option<u32>| {
+        rows.iter().map(|r| of(r).and_then(pick)).collect::<UInt32Array>()
+    };
+    let bound = |r: &SignatureRow| r.ratio.and_then(|(_, bounds)| bounds);
+    Builder::new(&schema::SLOWDOWNS)
+        .put("tenant_id", rows.iter().map(|r| Some(r.tenant)).collect::<UInt32Array>())
+        .put("device_id", rows.iter().map(|r| Some(r.device)).collect::<UInt32Array>())
+        .put_names(
+            "against",
+            rows.iter().map(|r| Some(if r.baseline.is_some() { "baseline" } else { "alone" })),
+        )
+        .put("baseline", rows.iter().map(|r| r.baseline).collect::<UInt32Array>())
+        .put_names("name", rows.iter().map(|r| of(r).and_then(|s| s.name.as_deref())))
+        .put("grid_x", u32s(&|s| s.grid[0]))
+        .put("grid_y", u32s(&|s| s.grid[1]))
+        .put("grid_z", u32s(&|s| s.grid[2]))
+        .put("block_x", u32s(&|s| s.block[0]))
+        .put("block_y", u32s(&|s| s.block[1]))
+        .put("block_z", u32s(&|s| s.block[2]))
+        .put("dynamic_shared_bytes", rows.iter().map(|r| of(r).and_then(|s| s.bytes)).collect::<Int64Array>())
+        .put("n", rows.iter().map(|r| Some(r.n as u64)).collect::<UInt64Array>())
+        .put("n_alone", rows.iter().map(|r| Some(r.n_alone as u64)).collect::<UInt64Array>())
+        .put("excluded", rows.iter().map(|r| Some(r.excluded as u64)).collect::<UInt64Array>())
+        .put("median_ns", rows.iter().map(|r| r.medians.map(|m| m.1)).collect::<Float64Array>())
+        .put("alone_median_ns", rows.iter().map(|r| r.medians.map(|m| m.0)).collect::<Float64Array>())
+        .put("median_ratio", rows.iter().map(|r| r.medians.map(|m| m.1 / m.0)).collect::<Float64Array>())
+        .put("ratio", rows.iter().map(|r| r.ratio.map(|x| x.0)).collect::<Float64Array>())
+        .put("ratio_low", rows.iter().map(|r| bound(r).map(|b| b.0)).collect::<Float64Array>())
+        .put("ratio_high", rows.iter().map(|r| bound(r).map(|b| b.1)).collect::<Float64Array>())
+        .put("effect", rows.iter().map(|r| r.effect).collect::<Float64Array>())
+        .put("total_ns", rows.iter().map(|r| Some(r.total_ns)).collect::<Int64Array>())
+        .put("reason", rows.iter().map(|r| r.reason.as_deref()).collect::<StringArray>())
+        .put_names("basis", rows.iter().map(|_| Some("observed")))
+        .finish(rows.len())
+}
+
+fn figure_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
+    let all: Vec<(&Row<'_>, Option<&Figure>)> = rows
+        .iter()
+        .flat_map(|r| {
+            let refused = r.compared.figures.is_empty().then_some((r, None));
+            r.compared.figures.iter().map(move |f| (r, Some(f))).chain(refused)
+        })
+        .collect();
+    let f64s = |pick: &dyn Fn(&Figure) -> Option<f64>| {
+        all.iter().map(|(_, f)| f.and_then(pick)).collect::<Float64Array>()
+    };
+    let i64s = |pick: &dyn Fn(&Figure) -> f64| {
+        all.iter().map(|(_, f)| f.map(|f| pick(f).round() as i64)).collect::<Int64Array>()
+    };
+    Builder::new(&schema::TENANT_SLOWDOWNS)
+        .put("tenant_id", all.iter().map(|(r, _)| Some(r.tenant.id)).collect::<UInt32Array>())
+        .put("device_id", all.iter().map(|(r, _)| Some(r.tenant.device)).collect::<UInt32Array>())
+        .put_names("measure", all.iter().map(|(_, f)| Some(f.map_or("none", |f| f.measure))))
+        .put_names("against", all.iter().map(|(r, _)| Some(r.against)))
+        .put("baseline", all.iter().map(|(r, _)| r.baseline).collect::<UInt32Array>())
+        .put("value", f64s(&|f| Some(f.value)))
+        .put("low", f64s(&|f| f.bounds.map(|b| b.0)))
+        .put("high", f64s(&|f| f.bounds.map(|b| b.1)))
+        .put("n", all.iter().map(|(_, f)| Some(f.map_or(0, |f| f.n as u64))).collect::<UInt64Array>())
+        .put("blocks", all.iter().map(|(r, _)| Some(r.compared.blocks as u64)).collect::<UInt64Array>())
+        .put("shared_ns", i64s(&|f| f.shared_ns))
+        .put("alone_ns", i64s(&|f| f.alone_ns))
+        .put("reason", all.iter().map(|(r, _)| r.reason).collect::<StringArray>())
+        .put_names("basis", all.iter().map(|(r, _)| Some(r.basis)))
+        .finish(all.len())
+}
+
+fn cause_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
+    let all: Vec<(&Row<'_>, &compare::Part, f64)> = rows
+        .iter()
+        .flat_map(|r| {
+            let added: f64 = r.compared.parts.iter().map(|(_, shared, alone)| shared - alone).sum();
+            r.compared.parts.iter().map(move |p| (r, p, added))
+        })
+        .collect();
+    let ns = |pick: &dyn Fn(&compare::Part) -> f64| {
+        all.iter().map(|(_, p, _)| Some(pick(p).round() as i64)).collect::<Int64Array>()
+    };
+    Builder::new(&schema::CAUSES)
+        .put("tenant_id", all.iter().map(|(r, ..)| Some(r.tenant.id)).collect::<UInt32Array>())
+        .put("device_id", all.iter().map(|(r, ..)| Some(r.tenant.device)).collect::<UInt32Array>())
+        .put_names("against", all.iter().map(|(r, ..)| Some(r.against)))
+        .put("baseline", all.iter().map(|(r, ..)| r.baseline).collect::<UInt32Array>())
+        .put_names("cause", all.iter().map(|(_, p, _)| Some(p.0)))
+        .put("shared_ns", ns(&|p| p.1))
+        .put("alone_ns", ns(&|p| p.2))
+        .put("added_ns", ns(&|p| p.1 - p.2))
+        .put(
+            "share",
+            all.iter()
+                .map(|(_, p, added)| (*added > 0.0).then(|| (p.1 - p.2) / added))
+                .collect::<Float64Array>(),
+        )
+        .put(
+            "residency_known",
+            all.iter().map(|(r, ..)| Some(r.tenant.ran.is_some())).collect::<BooleanArray>(),
+        )
+        .put_names("basis", all.iter().map(|(r, ..)| Some(r.basis)))
+        .finish(all.len())
+}
+
+fn aggressor_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
+    let all: Vec<(&Row<'_>, &compare::Blame)> =
+        rows.iter().flat_map(|r| r.compared.blames.iter().map(move |b| (r, b))).collect();
+    let bound = |b: &compare::Blame| b.share.and_then(|(_, bounds)| bounds);
+    Builder::new(&schema::AGGRESSORS)
+        .put("device_id", all.iter().map(|(r, _)| Some(r.tenant.device)).collect::<UInt32Array>())
+        .put("victim", all.iter().map(|(r, _)| Some(r.tenant.id)).collect::<UInt32Array>())
+        .put("aggressor", all.iter().map(|(_, b)| Some(b.aggressor)).collect::<UInt32Array>())
+        .put_names("against", all.iter().map(|(r, _)| Some(r.against)))
+        .put("baseline", all.iter().map(|(r, _)| r.baseline).collect::<UInt32Array>())
+        .put("exposure_ns", all.iter().map(|(_, b)| Some(b.exposure_ns as i64)).collect::<Int64Array>())
+        .put("share", all.iter().map(|(_, b)| b.share.map(|s| s.0)).collect::<Float64Array>())
+        .put("share_low", all.iter().map(|(_, b)| bound(b).map(|x| x.0)).collect::<Float64Array>())
+        .put("share_high", all.iter().map(|(_, b)| bound(b).map(|x| x.1)).collect::<Float64Array>())
+        .put("inseparable_from", all.iter().map(|(_, b)| b.with).collect::<UInt32Array>())
+        .put("n", all.iter().map(|(_, b)| Some(b.n as u64)).collect::<UInt64Array>())
+        .put_names("basis", all.iter().map(|(r, _)| Some(r.basis)))
+        .finish(all.len())
+}
+
+fn match_table(all: &[Match]) -> Result<RecordBatch> {
+    Builder::new(&schema::BASELINE_MATCHES)
+        .put("tenant_id", all.iter().map(|m| Some(m.tenant)).collect::<UInt32Array>())
+        .put("device_id", all.iter().map(|m| Some(m.device)).collect::<UInt32Array>())
+        .put("baseline", all.iter().map(|m| Some(m.baseline)).collect::<UInt32Array>())
+        .put("baseline_tenant_id", all.iter().map(|m| Some(m.baseline_tenant)).collect::<UInt32Array>())
+        .put("likeness", all.iter().map(|m| Some(m.likeness)).collect::<Float64Array>())
+        .put("same_name", all.iter().map(|m| Some(m.same_name)).collect::<BooleanArray>())
+        .put("named", all.iter().map(|m| Some(m.forced)).collect::<BooleanArray>())
+        .put("used", all.iter().map(|m| Some(m.used)).collect::<BooleanArray>())
+        .put("aligned", all.iter().map(|m| m.aligned).collect::<BooleanArray>())
+        .finish(all.len())
+}

@@ -1,0 +1,407 @@
+//! How much longer did it take than alone, how sure is that, where did the time go, and beside whom was it lost?
+//!
+//! Everything is a ratio of sums over the same operations, with and without company, and its interval comes from drawing
+//! stretches of time (see `statistics.rs`).
+
+use std::collections::BTreeMap;
+
+use crate::slowdown::operations::{Op, Tenancy};
+use crate::slowdown::replay::Alone;
+use crate::statistics::{quantile, Resamples};
+use crate::tenants::{Union, WorkKind};
+
+/// Fewer operations than this bear no interval.
+pub(crate) const ENOUGH: usize = 20;
+const MOST_BLOCKS: usize = 40;
+/// Idle for so long in the reference, and much longer than its usual pauses: another phase of the work begins.
+const PHASE_NS: i64 = 20_000_000;
+const PHASE_TIMES: f64 = 8.0;
+/// Exposures that go together this closely cannot be told apart.
+const COLLINEAR: f64 = 0.95;
+
+/// One figure of a tenant.
+#[derive(Debug, Clone)]
+pub(crate) struct Figure {
+    pub measure: &'static str,
+    pub value: f64,
+    pub bounds: Option<(f64, f64)>,
+    pub n: usize,
+    pub shared_ns: f64,
+    pub alone_ns: f64,
+}
+
+/// Added latency by where it went: name, shared, alone.
+pub(crate) type Part = (&'static str, f64, f64);
+
+/// The names of `Split::parts`.
+pub(crate) const PARTS: [&str; 6] =
+    ["launch", "queue_own", "queue_other", "not_resident", "switch", "execution"];
+
+/// What one aggressor added.
+#[derive(Debug, Clone)]
+pub(crate) struct Blame {
+    pub aggressor: u32,
+    pub exposure_ns: f64,
+    /// Part of the added latency, with its interval; none: cannot be told from another's.
+    pub share: Option<(f64, Option<(f64, f64)>)>,
+    pub with: Option<u32>,
+    pub n: usize,
+}
+
+/// A tenant beside itself alone.
+#[derive(Debug, Default)]
+pub(crate) struct Compared {
+    pub figures: Vec<Figure>,
+    pub parts: Vec<Part>,
+    pub blames: Vec<Blame>,
+    pub blocks: usize,
+}
+
+/// Which block of time an operation falls into.
+pub(crate) struct Blocks {
+    from_ns: i64,
+    length_ns: i64,
+    pub count: usize,
+}
+
+impl Blocks {
+    pub fn of(ops: &[Op], kept: usize) -> Self {
+        let from_ns = ops.first().map_or(0, |op| op.launch_ns);
+        let to_ns = ops.last().map_or(0, |op| op.launch_ns);
+        let count = (kept / 5).clamp(2, MOST_BLOCKS);
+        let length_ns = to_ns.saturating_sub(from_ns).saturating_add(1) / count as i64;
+        Self { from_ns, length_ns: length_ns.max(1), count }
+    }
+
+    pub fn at(&self, time_ns: i64) -> usize {
+        let block = time_ns.saturating_sub(self.from_ns) / self.length_ns;
+        usize::try_from(block).unwrap_or(0).min(self.count.saturating_sub(1))
+    }
+}
+
+/// Time from each launch to the next, with and without company; phases of the work that the reference waited for are
+/// left out of both. `None` where the reference has no clock.
+fn advances(ops: &[Op], alone: &[Option<Alone>], launches: &[Option<i64>]) -> Vec<Option<(f64, f64)>> {
+    let both: Vec<Option<(&Op, &Alone, i64)>> = ops
+        .iter()
+        .zip(alone)
+        .zip(launches)
+        .map(|((op, alone), launch)| alone.as_ref().zip(*launch).map(|(a, l)| (op, a, l)))
+        .collect();
+    let mut pauses: Vec<f64> = Vec::new();
+    let mut end_alone = i64::MIN;
+    for (_, a, launch) in both.iter().flatten() {
+        if end_alone != i64::MIN {
+            pauses.push(launch.saturating_sub(end_alone).max(0) as f64);
+        }
+        end_alone = end_alone.max(launch.saturating_add(a.latency_ns));
+    }
+    pauses.sort_by(f64::total_cmp);
+    let usual = quantile(&pauses, 0.9).unwrap_or(0.0);
+    let phase_ns = (PHASE_NS as f64).max(PHASE_TIMES * usual);
+    let mut out = vec![None; ops.len()];
+    let (mut end_shared, mut end_alone) = (i64::MIN, i64::MIN);
+    let mut last: Option<(usize, i64, i64)> = None;
+    for (n, one) in both.iter().enumerate() {
+        let Some((op, a, launch)) = one else { continue };
+        if let Some((before, shared_launch, alone_launch)) = last {
+            let (mut shared, mut without) = (
+                op.launch_ns.saturating_sub(shared_launch) as f64,
+                launch.saturating_sub(alone_launch) as f64,
+            );
+            let pause = launch.saturating_sub(end_alone);
+            if pause as f64 > phase_ns {
+                without -= pause as f64;
+                shared -= op.launch_ns.saturating_sub(end_shared).max(0) as f64;
+            }
+            if let Some(slot) = out.get_mut(before) {
+                *slot = Some((shared, without));
+            }
+        }
+        end_shared = end_shared.max(op.end_ns);
+        end_alone = end_alone.max(launch.saturating_add(a.latency_ns));
+        last = Some((n, op.launch_ns, *launch));
+    }
+    if let Some((n, shared_launch, alone_launch)) = last {
+        if let Some(slot) = out.get_mut(n) {
+            *slot = Some((
+                end_shared.saturating_sub(shared_launch) as f64,
+                end_alone.saturating_sub(alone_launch) as f64,
+            ));
+        }
+    }
+    out
+}
+
+/// What makes elapsed time comparable.
+pub(crate) enum Clock<'a> {
+    /// The reference has its own clock.
+    Own,
+    /// As `Own`, and the other reading of the host's pauses.
+    Anchored(&'a [i64]),
+    /// Only the pace: elapsed over time at work.
+    Pace(f64),
+}
+
+/// Holds a tenant's operations against the same ones alone.
+pub(crate) fn compare(
+    tenant: &Tenancy,
+    alone: &[Option<Alone>],
+    clock: &Clock<'_>,
+    switching: Option<&Union>,
+    latencies: bool,
+) -> Compared {
+    let ops = &tenant.ops;
+    let work = |op: &Op| op.kind != WorkKind::Copy;
+    let kept = ops.iter().zip(alone).filter(|(op, a)| work(op) && a.is_some()).count();
+    let mut out = Compared::default();
+    if kept == 0 {
+        return out;
+    }
+    let blocks = Blocks::of(ops, kept);
+    out.blocks = blocks.count;
+    let draws = Resamples::new(blocks.count);
+    let mut sums = vec![vec![0.0_f64; blocks.count]; 6];
+    let mut parts = [[0.0_f64; 2]; 6];
+    let mut tails = [Vec::with_capacity(kept), Vec::with_capacity(kept)];
+    let mut add = |column: usize, block: usize, value: f64| {
+        if let Some(slot) = sums.get_mut(column).and_then(|c| c.get_mut(block)) {
+            *slot += value;
+        }
+    };
+    for (op, a) in ops.iter().zip(alone) {
+        let Some(a) = a.as_ref().filter(|_| work(op)) else { continue };
+        let block = blocks.at(op.launch_ns);
+        add(0, block, op.latency_ns() as f64);
+        add(1, block, a.latency_ns as f64);
+        add(2, block, op.ran_ns as f64);
+        add(3, block, a.ran_ns as f64);
+        for ((sum, shared), without) in parts.iter_mut().zip(tenant.split(op, switching).parts()).zip(a.parts)
+        {
+            sum[0] += shared as f64;
+            sum[1] += without as f64;
+        }
+        tails[0].push(op.latency_ns() as f64);
+        tails[1].push(a.latency_ns as f64);
+    }
+    let own: Vec<Option<i64>> = alone.iter().map(|a| a.and_then(|a| a.launch_ns)).collect();
+    let mut other_reading = None;
+    match clock {
+        Clock::Own | Clock::Anchored(_) => {
+            for (op, advance) in ops.iter().zip(advances(ops, alone, &own)) {
+                if let Some((shared, without)) = advance {
+                    add(4, blocks.at(op.launch_ns), shared);
+                    add(5, blocks.at(op.launch_ns), without);
+                }
+            }
+            if let Clock::Anchored(launches) = clock {
+                let launches: Vec<Option<i64>> = launches.iter().map(|l| Some(*l)).collect();
+                let all = advances(ops, alone, &launches);
+                let (a, b) = all.iter().flatten().fold((0.0, 0.0), |(a, b), (x, y)| (a + x, b + y));
+                other_reading = (b > 0.0).then_some(a / b);
+            }
+        }
+        Clock::Pace(pace) => {
+            // No counterpart in time: its end minus begin, and as long as the baseline took for as much work.
+            let mut last = None;
+            for (op, a) in ops.iter().zip(alone) {
+                let Some(a) = a else { continue };
+                let block = blocks.at(op.launch_ns);
+                if let Some((launch, block)) = last.replace((op.launch_ns, block)) {
+                    add(4, block, op.launch_ns.saturating_sub(launch) as f64);
+                }
+                add(5, block, pace * a.ran_ns as f64);
+            }
+            if let (Some((launch, block)), Some(end)) = (last, ops.iter().map(|op| op.end_ns).max()) {
+                add(4, block, end.saturating_sub(launch) as f64);
+            }
+        }
+    }
+    let column = |n: usize| sums.get(n).map_or(&[][..], Vec::as_slice);
+    let names = [("elapsed", 4), ("latency", 0), ("resident", 2)];
+    for (measure, n) in names {
+        if measure == "latency" && !latencies {
+            continue;
+        }
+        let (over, under) = (column(n), column(n + 1));
+        let (shared_ns, alone_ns): (f64, f64) = (over.iter().sum(), under.iter().sum());
+        if alone_ns <= 0.0 || shared_ns <= 0.0 {
+            continue;
+        }
+        let value = shared_ns / alone_ns;
+        let mut bounds =
+            draws.ratio(over, under).filter(|_| kept >= ENOUGH).map(|(_, low, high)| (low, high));
+        if let (Some((low, high)), Some(other), "elapsed") = (bounds, other_reading, measure) {
+            bounds = Some((low.min(other), high.max(other)));
+        }
+        out.figures.push(Figure { measure, value, bounds, n: kept, shared_ns, alone_ns });
+    }
+    if latencies {
+        for tail in &mut tails {
+            tail.sort_by(f64::total_cmp);
+        }
+        for (measure, part) in [("latency_p50", 0.5), ("latency_p95", 0.95), ("latency_p99", 0.99)] {
+            let (Some(shared_ns), Some(alone_ns)) = (quantile(&tails[0], part), quantile(&tails[1], part))
+            else {
+                continue;
+            };
+            if alone_ns > 0.0 {
+                let value = shared_ns / alone_ns;
+                out.figures.push(Figure { measure, value, bounds: None, n: kept, shared_ns, alone_ns });
+            }
+        }
+        out.parts =
+            PARTS.iter().zip(parts).map(|(name, [shared, without])| (*name, shared, without)).collect();
+    }
+    out.blames = blame(tenant, alone, &blocks, &draws);
+    out
+}
+
+/// Solves a small system; `None` where it is singular.
+fn solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Option<Vec<f64>> {
+    let n = b.len();
+    for pivot in 0..n {
+        let best = (pivot..n).max_by(|x, y| {
+            let size = |r: &usize| a.get(*r).and_then(|row| row.get(pivot)).map_or(0.0, |v| v.abs());
+            size(x).total_cmp(&size(y))
+        })?;
+        a.swap(pivot, best);
+        b.swap(pivot, best);
+        let row = a.get(pivot)?.clone();
+        let (head, value) = (*row.get(pivot)?, *b.get(pivot)?);
+        if head.abs() < 1e-9 {
+            return None;
+        }
+        for other in (0..n).filter(|o| *o != pivot) {
+            let factor = *a.get(other)?.get(pivot)? / head;
+            for (x, y) in a.get_mut(other)?.iter_mut().zip(&row) {
+                *x -= factor * y;
+            }
+            *b.get_mut(other)? -= factor * value;
+        }
+    }
+    (0..n).map(|n| Some(b.get(n)? / a.get(n)?.get(n)?)).collect()
+}
+
+/// Added latency of each operation by the time in which each other's work could run between its launch and its end.
+/// No constant: without others nothing is added.
+fn blame(tenant: &Tenancy, alone: &[Option<Alone>], blocks: &Blocks, draws: &Resamples) -> Vec<Blame> {
+    let mut exposed: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+    let rows: Vec<(&Op, f64)> = tenant
+        .ops
+        .iter()
+        .zip(alone)
+        .filter(|(op, _)| op.kind != WorkKind::Copy)
+        .filter_map(|(op, a)| Some((op, op.latency_ns().saturating_sub(a.as_ref()?.latency_ns) as f64)))
+        .collect();
+    if rows.len() < ENOUGH {
+        return Vec::new();
+    }
+    for (other, union) in &tenant.each {
+        let times: Vec<f64> =
+            rows.iter().map(|(op, _)| union.covered_ns(op.launch_ns, op.end_ns) as f64).collect();
+        if times.iter().any(|t| *t > 0.0) {
+            exposed.insert(*other, times);
+        }
+    }
+    let ids: Vec<u32> = exposed.keys().copied().collect();
+    let columns: Vec<&Vec<f64>> = exposed.values().collect();
+    let total = |c: &[f64]| c.iter().sum::<f64>();
+    // Who always comes together is looked at together: the pair's sum stands for both.
+    let mut with: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (n, column) in columns.iter().enumerate() {
+        let near = groups.iter_mut().find(|group| {
+            group.iter().any(|m| columns.get(*m).is_some_and(|c| correlation(c, column) > COLLINEAR))
+        });
+        match near {
+            Some(group) => {
+                if let (Some(a), Some(b)) = (group.first().and_then(|m| ids.get(*m)), ids.get(n)) {
+                    with.insert(*b, *a);
+                    with.entry(*a).or_insert(*b);
+                }
+                group.push(n);
+            }
+            None => groups.push(vec![n]),
+        }
+    }
+    let k = groups.len();
+    // Per block: products of exposures, products with what was added, exposures, what was added.
+    let mut products = vec![vec![0.0; blocks.count]; k * k + 2 * k + 1];
+    for (row, (op, added)) in rows.iter().enumerate() {
+        let block = blocks.at(op.launch_ns);
+        let x: Vec<f64> = groups
+            .iter()
+            .map(|g| g.iter().filter_map(|n| columns.get(*n)?.get(row)).sum::<f64>() / 1e6)
+            .collect();
+        let y = added / 1e6;
+        let pairs = x.iter().flat_map(|a| x.iter().map(move |b| a * b));
+        let values = pairs.chain(x.iter().map(|a| a * y)).chain(x.iter().copied()).chain([y]);
+        for (column, value) in products.iter_mut().zip(values) {
+            if let Some(slot) = column.get_mut(block) {
+                *slot += value;
+            }
+        }
+    }
+    let shares = |sums: &[f64]| -> Option<Vec<f64>> {
+        let matrix: Vec<Vec<f64>> =
+            (0..k).map(|i| (0..k).map(|j| sums.get(i * k + j).copied().unwrap_or(0.0)).collect()).collect();
+        let right: Vec<f64> = (0..k).map(|i| sums.get(k * k + i).copied().unwrap_or(0.0)).collect();
+        let slopes = solve(matrix, right)?;
+        let added = *sums.get(k * k + 2 * k)?;
+        if added <= 0.0 {
+            return None;
+        }
+        let exposure = |i: usize| sums.get(k * k + k + i).copied().unwrap_or(0.0);
+        Some(slopes.iter().enumerate().map(|(i, slope)| slope * exposure(i) / added).collect())
+    };
+    let sums: Vec<f64> = products.iter().map(|c| total(c)).collect();
+    let values = shares(&sums);
+    let filled = products.last().map_or(0, |c| c.iter().filter(|v| **v != 0.0).count());
+    let mut drawn: Vec<Vec<f64>> = vec![Vec::new(); k];
+    if values.is_some() {
+        for sums in draws.sums(&products) {
+            if let Some(one) = shares(&sums) {
+                for (slot, value) in drawn.iter_mut().zip(one) {
+                    slot.push(value);
+                }
+            }
+        }
+    }
+    let mut out = Vec::new();
+    for (group, drawn) in groups.iter().zip(drawn).enumerate().map(|(g, (group, d))| ((g, group), d)) {
+        let (g, members) = group;
+        let value = values.as_ref().and_then(|v| v.get(g)).copied();
+        let bounds = value.and_then(|v| draws.interval(v, drawn, filled));
+        for member in members {
+            let (Some(id), Some(column)) = (ids.get(*member), columns.get(*member)) else { continue };
+            let separable = members.len() == 1;
+            out.push(Blame {
+                aggressor: *id,
+                exposure_ns: total(column),
+                share: value.filter(|_| separable).map(|v| (v, bounds)),
+                with: with.get(id).copied(),
+                n: rows.len(),
+            });
+        }
+    }
+    out.sort_by_key(|b| b.aggressor);
+    out
+}
+
+fn correlation(a: &[f64], b: &[f64]) -> f64 {
+    let n = a.len() as f64;
+    let (ma, mb) = (a.iter().sum::<f64>() / n, b.iter().sum::<f64>() / n);
+    let (mut ab, mut aa, mut bb) = (0.0, 0.0, 0.0);
+    for (x, y) in a.iter().zip(b) {
+        ab += (x - ma) * (y - mb);
+        aa += (x - ma).powi(2);
+        bb += (y - mb).powi(2);
+    }
+    if aa > 0.0 && bb > 0.0 {
+        ab / (aa * bb).sqrt()
+    } else {
+        // Exposures that never vary go together with everything.
+        1.0
+    }
+}
