@@ -25,9 +25,9 @@ use crate::error::Result;
 use crate::fold::Tables;
 use crate::schema::{self, Builder, Columns};
 use crate::slowdown::baseline::{likeness, matched};
-use crate::slowdown::compare::{compare, Blocks, Clock, Compared, Figure};
+use crate::slowdown::compare::{compare, scatter, Blocks, Clock, Compared, Doubt, Figure};
 use crate::slowdown::operations::{Company, Op, Scene, Signatures, Tenancy};
-use crate::slowdown::replay::{replay, Refused, Replayed};
+use crate::slowdown::replay::{replay, Alone, Refused, Replayed};
 use crate::statistics::{cliffs_delta, Resamples};
 use crate::tenants::WorkKind;
 use crate::watch::Watch;
@@ -36,6 +36,8 @@ use crate::watch::Watch;
 pub const ENOUGH_KERNELS: usize = 10;
 /// Signatures in common, by time, below which a baseline is none of this tenant.
 const LIKE: f64 = 0.5;
+/// Less added latency than this part of the latency alone has no causes.
+const LEAST_ADDED: f64 = 0.02;
 /// What an equal process name adds to the likeness.
 const SAME_NAME: f64 = 0.05;
 
@@ -206,7 +208,8 @@ fn of_process<'a>(
                 };
                 let base_called = base.ops.iter().filter(|op| op.call.is_some()).count();
                 let both = latencies && base_called * 10 >= base.ops.len() * 9;
-                let compared = compare(tenant, &found.ops, &clock, switching, both);
+                let doubt = scatter(base, &as_recorded(base));
+                let compared = compare(tenant, &found.ops, &clock, switching, both, &doubt);
                 let reason = (!found.aligned).then_some(
                     "the baseline did other amounts of work: each operation is held against the mean of its like, elapsed time against the baseline's pace",
                 );
@@ -231,8 +234,15 @@ fn of_process<'a>(
             reason: Some(r.reason()),
         };
         let row = match replays.remove(&tenant.id) {
-            Some(Ok(Replayed { ops, launches_anchored })) => Row {
-                compared: compare(tenant, &ops, &Clock::Anchored(&launches_anchored), switching, latencies),
+            Some(Ok(Replayed { ops, launches_anchored, error, cuts })) => Row {
+                compared: compare(
+                    tenant,
+                    &ops,
+                    &Clock::Anchored(&launches_anchored),
+                    switching,
+                    latencies,
+                    &Doubt::Model(error, cuts),
+                ),
                 reason: None,
                 ..refused(Refused::Nothing)
             },
@@ -242,6 +252,21 @@ fn of_process<'a>(
         out.push((row, by_signature(tenant, None)));
     }
     out
+}
+
+/// A run that is its own reference.
+fn as_recorded(base: &Tenancy) -> Vec<Option<Alone>> {
+    base.ops
+        .iter()
+        .map(|op| {
+            Some(Alone {
+                latency_ns: op.latency_ns(),
+                ran_ns: op.ran_ns,
+                parts: [0; 6],
+                launch_ns: Some(op.launch_ns),
+            })
+        })
+        .collect()
 }
 
 /// One signature of a tenant, in company against alone.
@@ -475,7 +500,10 @@ fn cause_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
     let all: Vec<(&Row<'_>, &compare::Part, f64)> = rows
         .iter()
         .flat_map(|r| {
-            let added: f64 = r.compared.parts.iter().map(|(_, shared, alone)| shared - alone).sum();
+            let (shared, alone) =
+                r.compared.parts.iter().fold((0.0, 0.0), |(a, b), (_, x, y)| (a + x, b + y));
+            // Shares of next to nothing are noise.
+            let added = if shared > (1.0 + LEAST_ADDED) * alone { shared - alone } else { 0.0 };
             r.compared.parts.iter().map(move |p| (r, p, added))
         })
         .collect();

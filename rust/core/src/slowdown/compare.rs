@@ -1,9 +1,12 @@
 //! How much longer did it take than alone, how sure is that, where did the time go, and beside whom was it lost?
 //!
-//! Everything is a ratio of sums over the same operations, with and without company, and its interval comes from drawing
-//! stretches of time (see `statistics.rs`).
+//! Everything is a ratio of sums over the same operations, with and without company. What they took in company was
+//! recorded; what this run would have taken alone is not known exactly, and that is what the interval is of: it is about
+//! this run, not about another one beside other neighbours. Against a baseline it is how far two recordings of the same
+//! work scatter (blocks of time of the baseline, drawn again and again, see `statistics.rs`); against the run played
+//! again, how well the lengths of its kernels alone are known, and how far the model was off on generated captures.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::slowdown::operations::{Op, Tenancy};
 use crate::slowdown::replay::Alone;
@@ -15,7 +18,9 @@ pub(crate) const ENOUGH: usize = 20;
 const MOST_BLOCKS: usize = 40;
 /// Idle for so long in the reference, and much longer than its usual pauses: another phase of the work begins.
 const PHASE_NS: i64 = 20_000_000;
-const PHASE_TIMES: f64 = 8.0;
+const PHASE_TIMES: f64 = 3.0;
+/// Shorter than this is no pause of the host.
+const PAUSE_NS: f64 = 100_000.0;
 /// Exposures that go together this closely cannot be told apart.
 const COLLINEAR: f64 = 0.95;
 
@@ -92,12 +97,14 @@ fn advances(ops: &[Op], alone: &[Option<Alone>], launches: &[Option<i64>]) -> Ve
     let mut end_alone = i64::MIN;
     for (_, a, launch) in both.iter().flatten() {
         if end_alone != i64::MIN {
-            pauses.push(launch.saturating_sub(end_alone).max(0) as f64);
+            pauses.push(launch.saturating_sub(end_alone) as f64);
         }
         end_alone = end_alone.max(launch.saturating_add(a.latency_ns));
     }
+    pauses.retain(|pause| *pause > PAUSE_NS);
     pauses.sort_by(f64::total_cmp);
-    let usual = quantile(&pauses, 0.9).unwrap_or(0.0);
+    // A handful of pauses is no habit.
+    let usual = quantile(&pauses, 0.9).filter(|_| pauses.len() >= 10).unwrap_or(0.0);
     let phase_ns = (PHASE_NS as f64).max(PHASE_TIMES * usual);
     let mut out = vec![None; ops.len()];
     let (mut end_shared, mut end_alone) = (i64::MIN, i64::MIN);
@@ -133,6 +140,86 @@ fn advances(ops: &[Op], alone: &[Option<Alone>], launches: &[Option<i64>]) -> Ve
     out
 }
 
+/// How well it is known what the run would have taken alone.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Doubt {
+    /// Alone, drawn again: lower and upper end of each sum over its value, on the logarithm (elapsed, latency, resident).
+    /// `None`: too few blocks.
+    Scatter([Option<(f64, f64)>; 3]),
+    /// Standard error of the lengths alone, on the logarithm; and how much shorter they may have been.
+    Model(f64, f64),
+}
+
+/// Half of the 95 % interval of a run that was played again, beside what its lengths scatter: this much of what the model
+/// took away, and this much in any case. From the errors on generated captures (`tests/bench/interference.py`).
+const MODEL_PART: f64 = 0.04;
+const MODEL_LEAST: f64 = 0.004;
+
+impl Doubt {
+    fn bounds(&self, measure: &str, value: f64) -> Option<(f64, f64)> {
+        let log = value.ln();
+        let (down, up) = match self {
+            Self::Scatter(all) => {
+                let place = ["elapsed", "latency", "resident"].iter().position(|m| *m == measure)?;
+                let (low, high) = (*all.get(place)?)?;
+                // The run in company has its own scatter, as large as that of the baseline.
+                (-high * std::f64::consts::SQRT_2, -low * std::f64::consts::SQRT_2)
+            }
+            Self::Model(error, cuts) => {
+                let half = ((2.0 * error).powi(2) + (MODEL_PART * log).powi(2)).sqrt() + MODEL_LEAST;
+                (-half, half + cuts)
+            }
+        };
+        Some(((log + down).exp(), (log + up).exp()))
+    }
+}
+
+/// How far sums over a run alone scatter around what its mix of operations takes on average.
+pub(crate) fn scatter(base: &Tenancy, alone: &[Option<Alone>]) -> Doubt {
+    let work = |op: &Op| op.kind != WorkKind::Copy;
+    let kept = base.ops.iter().filter(|op| work(op)).count();
+    if kept < ENOUGH {
+        return Doubt::Scatter([None; 3]);
+    }
+    let blocks = Blocks::of(&base.ops, kept);
+    let launches: Vec<Option<i64>> = base.ops.iter().map(|op| Some(op.launch_ns)).collect();
+    let advances = advances(&base.ops, alone, &launches);
+    let values = |n: usize, op: &Op| {
+        let advance = advances.get(n).copied().flatten().map_or(0.0, |a| a.1);
+        [advance, op.latency_ns() as f64, op.ran_ns as f64]
+    };
+    // By signature: sums and count. Time between launches passes at copies, too.
+    let mut means: HashMap<u32, ([f64; 3], f64)> = HashMap::new();
+    for (n, op) in base.ops.iter().enumerate() {
+        let (sums, count) = means.entry(op.signature).or_default();
+        for (sum, value) in sums.iter_mut().zip(values(n, op)) {
+            *sum += value;
+        }
+        *count += 1.0;
+    }
+    let mut sums = vec![vec![0.0; blocks.count]; 6];
+    for (n, op) in base.ops.iter().enumerate() {
+        let Some((totals, count)) = means.get(&op.signature) else { continue };
+        let block = blocks.at(op.launch_ns);
+        for (place, (value, total)) in values(n, op).into_iter().zip(totals).enumerate() {
+            if place > 0 && !work(op) {
+                continue;
+            }
+            for (column, value) in [(2 * place, value), (2 * place + 1, total / count)] {
+                if let Some(slot) = sums.get_mut(column).and_then(|c| c.get_mut(block)) {
+                    *slot += value;
+                }
+            }
+        }
+    }
+    let draws = Resamples::new(blocks.count);
+    let one = |place: usize| {
+        let (over, under) = (sums.get(2 * place)?, sums.get(2 * place + 1)?);
+        draws.ratio(over, under).map(|(_, low, high)| (low.ln(), high.ln()))
+    };
+    Doubt::Scatter([one(0), one(1), one(2)])
+}
+
 /// What makes elapsed time comparable.
 pub(crate) enum Clock<'a> {
     /// The reference has its own clock.
@@ -150,6 +237,7 @@ pub(crate) fn compare(
     clock: &Clock<'_>,
     switching: Option<&Union>,
     latencies: bool,
+    doubt: &Doubt,
 ) -> Compared {
     let ops = &tenant.ops;
     let work = |op: &Op| op.kind != WorkKind::Copy;
@@ -229,8 +317,7 @@ pub(crate) fn compare(
             continue;
         }
         let value = shared_ns / alone_ns;
-        let mut bounds =
-            draws.ratio(over, under).filter(|_| kept >= ENOUGH).map(|(_, low, high)| (low, high));
+        let mut bounds = doubt.bounds(measure, value).filter(|_| kept >= ENOUGH);
         if let (Some((low, high)), Some(other), "elapsed") = (bounds, other_reading, measure) {
             bounds = Some((low.min(other), high.max(other)));
         }

@@ -17,6 +17,7 @@ use crate::error::Result;
 use crate::fold::{Chunk, Tables};
 use crate::residency::{at, Slice};
 use crate::schema::{self, Columns};
+use crate::statistics::median;
 use crate::tenants::{work, Union, Who, Work, WorkKind};
 use crate::watch::Watch;
 
@@ -24,7 +25,11 @@ use crate::watch::Watch;
 const IDLE_GAP_NS: i64 = 1_000_000;
 
 /// Squared differences in times switched out that a slope needs.
-const ENOUGH_CUTS: f64 = 5.0;
+pub(crate) const ENOUGH_CUTS: f64 = 5.0;
+/// First kernels of slices, and others, that a median needs.
+const ENOUGH_STARTS: usize = 5;
+/// Restoring's part of saving and restoring; the rest is saving.
+const RESTORE_PART: f64 = 0.4;
 /// More than any board was seen to take for saving and restoring a context's state.
 const MOST_STATE_NS: f64 = 200_000.0;
 
@@ -404,18 +409,27 @@ impl Scene {
     /// Takes the saving and restoring of state out of residency where records do not say how long they took: kernels of
     /// one signature that were switched out more often inside stayed longer by that.
     fn without_state(&mut self) {
-        let mut sums: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
-        for tenant in &self.tenants {
+        let mut sums: BTreeMap<u32, (f64, f64, Vec<i64>, Vec<i64>)> = BTreeMap::new();
+        for tenant in self.tenants.iter().filter(|t| !t.exact) {
             let (over, under) = tenant.cut_slope();
             let sum = sums.entry(tenant.device).or_default();
-            *sum = (sum.0 + over, sum.1 + under);
+            sum.0 += over;
+            sum.1 += under;
+            tenant.first_starts(&mut sum.2, &mut sum.3);
         }
-        for (device, (over, under)) in sums {
-            if under < ENOUGH_CUTS {
+        for (device, (over, under, restored, usual)) in sums {
+            // Otherwise from how much later than usual the first kernel of a slice starts.
+            let late = median(&restored).unwrap_or(0.0) - median(&usual).unwrap_or(0.0);
+            let state = if under >= ENOUGH_CUTS {
+                over / under
+            } else if restored.len() >= ENOUGH_STARTS && usual.len() >= ENOUGH_STARTS {
+                late / RESTORE_PART
+            } else {
                 continue;
-            }
-            let state = (over / under).clamp(0.0, MOST_STATE_NS);
-            let (restore, save) = ((0.4 * state) as i64, (0.6 * state) as i64);
+            };
+            let state = state.clamp(0.0, MOST_STATE_NS);
+            let restore = (RESTORE_PART * state) as i64;
+            let save = (state as i64).saturating_sub(restore);
             for tenant in self.tenants.iter_mut().filter(|t| t.device == device && !t.exact) {
                 tenant.shrink(restore, save);
             }
@@ -466,8 +480,8 @@ impl Scene {
 
 impl Tenancy {
     /// Covariance and variance sums of time at work over times switched out inside, each signature around its own mean.
-    fn cut_slope(&self) -> (f64, f64) {
-        let Some(ran) = self.ran.as_ref().filter(|_| !self.exact) else { return (0.0, 0.0) };
+    pub fn cut_slope(&self) -> (f64, f64) {
+        let Some(ran) = self.ran.as_ref() else { return (0.0, 0.0) };
         let mut by_signature: HashMap<u32, [f64; 5]> = HashMap::new();
         for op in self.ops.iter().filter(|op| op.kind == WorkKind::Kernel) {
             let cuts = (ran.edges_inside(op.start_ns, op.end_ns) / 2) as f64;
@@ -485,6 +499,23 @@ impl Tenancy {
         numbers.iter().fold((0.0, 0.0), |(over, under), (_, [n, x, y, xx, xy])| {
             (over + xy - x * y / n, under + xx - x * x / n)
         })
+    }
+
+    /// How long after the begin of a slice kernels start that waited for it, and how long after they are ready those do
+    /// whose context is there already.
+    fn first_starts(&self, restored: &mut Vec<i64>, usual: &mut Vec<i64>) {
+        let Some(ran) = self.ran.as_ref() else { return };
+        let spans = ran.spans();
+        for op in self.ops.iter().filter(|op| op.kind == WorkKind::Kernel) {
+            let next = spans.partition_point(|s| s.0 <= op.start_ns);
+            let Some(span) = next.checked_sub(1).and_then(|n| spans.get(n)) else { continue };
+            let ready = op.ready_ns.max(op.called_ns.min(op.start_ns));
+            if ready >= span.0 {
+                usual.push(op.start_ns.saturating_sub(ready));
+            } else if op.start_ns.saturating_sub(span.0) <= MOST_STATE_NS as i64 {
+                restored.push(op.start_ns.saturating_sub(span.0));
+            }
+        }
     }
 
     fn shrink(&mut self, restore: i64, save: i64) {
