@@ -40,6 +40,7 @@ def load(
     context: PathLike | Sequence[PathLike] = (),
     tenants: Mapping[str, int] | None = None,
     tables: Sequence[str] = ANALYSIS_TABLES,
+    reconstruct: bool = True,
     keep_going: bool = False,
     progress: Progress | None = None,
 ) -> Session:
@@ -62,6 +63,9 @@ def load(
         Names for processes: ``{"service": 4711}``; the pid as the capture has it, or the host's.
     tables
         Event tables to read; the default is all that the analysis needs. Add `"api_calls"` or `"nvtx"` for those.
+    reconstruct
+        False: only what the files hold. The session then has no residency, tenants, facts or anything made of them,
+        and `quality` counts only what is odd in the files themselves.
     keep_going
         With several captures: report one that cannot be read in `session.failures` instead of raising.
     progress
@@ -119,7 +123,7 @@ def load(
         from pyanalyze.tables import to_frame
 
         configured = place_context(configured, to_frame(joined["devices"]))
-    reconstructed = _core.reconstruct(joined, progress)
+    reconstructed = _core.reconstruct(joined, progress) if reconstruct else {}
     return Session(
         paths=tuple(kept),
         tables={**joined, **reconstructed},

@@ -117,7 +117,7 @@ class Session:
         if found is None:
             raise UsageError(
                 f"the session holds no table {name}; it holds {', '.join(sorted(self.tables))}. "
-                "Event tables are chosen with load(tables=...)"
+                "Event tables are chosen with load(tables=...); load(reconstruct=False) makes nothing of them"
             )
         return found
 

@@ -66,7 +66,9 @@ def capture_options(function: _F) -> _F:
     return function
 
 
-def verb(name: str, formats: tuple[str, ...], default: str = "table") -> Callable[[Callable[..., str]], click.Command]:
+def verb(
+    name: str, formats: tuple[str, ...], default: str = "table", *, reconstruct: bool = True
+) -> Callable[[Callable[..., str]], click.Command]:
     """Make a verb that reads captures out of a function from (session, format) to text.
 
     Adds CAPTURE... and the shared options, loads with a progress bar, refuses an existing output before the work,
@@ -79,7 +81,7 @@ def verb(name: str, formats: tuple[str, ...], default: str = "table") -> Callabl
         @output_options(formats, default)
         def command(fmt: str, output: Path | None, *, force: bool, **options: Any) -> None:
             refuse_existing(output, force=force)
-            emit(function(open_session(**options), fmt), output, force=force)
+            emit(function(open_session(**options, reconstruct=reconstruct), fmt), output, force=force)
 
         return command
 
@@ -95,6 +97,7 @@ def open_session(
     keep_going: bool = False,
     quiet: bool = False,
     extra_tables: tuple[str, ...] = (),
+    reconstruct: bool = True,
 ) -> Session:
     """Load captures with a progress bar that is only there for people."""
     from pyanalyze.loading import ANALYSIS_TABLES, load
@@ -106,6 +109,7 @@ def open_session(
             context=context,
             tenants=dict(tenants),
             tables=(*ANALYSIS_TABLES, *extra_tables),
+            reconstruct=reconstruct,
             keep_going=keep_going,
             progress=report,
         )

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyanalyze.session import Session
 
 
-@verb("info", ("table", "json", "csv"))
+@verb("info", ("table", "json", "csv"), reconstruct=False)
 def command(session: Session, fmt: str) -> str:
     """Say what the capture holds, who wrote it, what is odd in it, and what is missing."""
     found = describe(session)
@@ -99,7 +99,8 @@ def _table(found: dict[str, list[dict[str, Any]]], *, alone: bool) -> str:
         out.append(f"samples: {visible(row['source'], limit=None)} ({row['format']}): {numbers}")
     for row in found["configured"]:
         out.append(f"configured: {row['key']}={visible(row['value'])} ({row['source']})")
-    out.append("data quality:" if found["quality"] else "data quality: nothing odd")
+    # Slices and tenants are not reconstructed here; what that finds odd stands in the other verbs.
+    out.append("data quality of the files:" if found["quality"] else "data quality of the files: nothing odd")
     for row in found["quality"]:
         detail = f": {visible(row['detail'], limit=160)}" if row["detail"] else ""
         out.append(f"  [{row['severity']}] {row['name']} x{count(row['count'])}{detail}")

@@ -14,7 +14,7 @@ use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
 
 use super::cursor::{cut, Cursor};
 use super::pages::{wide, Fault, Leaf, Pages, Visited};
-use super::record::{Cell, Meaning, Stored};
+use super::record::{Block, Cell, Group, Meaning, Stored};
 use super::Value;
 use crate::error::{Error, Result};
 use crate::watch::Watch;
@@ -287,35 +287,66 @@ impl<'a, T: Narrow> Part<'a, T> {
         let (buffer, block) = (cursor.buffer.as_slice(), &cursor.block);
         let from = self.rows;
         self.rows += block.rows.len();
+        let cell_of = |shape: u16| cells.get(usize::from(shape)).unwrap_or(&Cell::NULL);
         // What can stand in this column of this block, without a look at the rows.
-        let is =
-            |meaning| move |shape: &u16| cells.get(usize::from(*shape)).is_some_and(|c| c.meaning == meaning);
-        if block.shapes.iter().all(is(Meaning::Null)) {
+        if block.shapes.iter().all(|shape| cell_of(*shape).meaning == Meaning::Null) {
             // Zeroes stand there already.
             if self.rows > from {
                 self.set_nulls(from, self.rows);
             }
             return;
         }
-        let Some(out) = self.out.get_mut(from..self.rows) else { return };
-        // First as if all were integers that fit, so that no branch depends on a row.
-        let mut all_fit = true;
-        for (slot, place) in out.iter_mut().zip(&block.rows) {
-            let cell = cells.get(usize::from(place.shape)).unwrap_or(&Cell::NULL);
-            let (value, fits) = T::narrow(cell.int(buffer, place.start));
-            *slot = value;
-            all_fit &= fits;
+        let refused = self.refused.len();
+        for group in &block.groups {
+            self.take_group(from, buffer, block, *group, cell_of(group.shape));
         }
-        if all_fit && block.shapes.iter().all(is(Meaning::Int)) {
+        // Groups come one after the other, their rows do not.
+        if let Some(new) = self.refused.get_mut(refused..) {
+            new.sort_unstable();
+        }
+    }
+
+    /// Puts the cells of all rows of one shape; the block begins at row `from` of this part.
+    fn take_group(&mut self, from: usize, buffer: &[u8], block: &Block, group: Group, cell: &Cell) {
+        let rows = block.of(group);
+        if cell.meaning == Meaning::Null {
+            for row in rows {
+                self.set_null(from + row.row as usize);
+            }
             return;
         }
-        for (at, place) in block.rows.iter().enumerate() {
-            let cell = cells.get(usize::from(place.shape)).unwrap_or(&Cell::NULL);
-            match cell.meaning {
-                Meaning::Null => self.set_null(from + at),
-                Meaning::Int if all_fit => {}
-                _ => self.put(from + at, cell.value(buffer, place.start, block.row_id(at))),
+        if cell.meaning == Meaning::Int {
+            let Some(out) = self.out.get_mut(from..self.rows) else { return };
+            let fit = match cell.fixed() {
+                Some(value) => {
+                    let (value, fits) = T::narrow(value);
+                    for row in rows {
+                        if let Some(slot) = out.get_mut(row.row as usize) {
+                            *slot = value;
+                        }
+                    }
+                    fits
+                }
+                None => {
+                    // As if all fit, so that no branch depends on a row.
+                    let mut all_fit = true;
+                    for row in rows {
+                        let (value, fits) = T::narrow(cell.int(buffer, row.start));
+                        if let Some(slot) = out.get_mut(row.row as usize) {
+                            *slot = value;
+                        }
+                        all_fit &= fits;
+                    }
+                    all_fit
+                }
+            };
+            if fit {
+                return;
             }
+        }
+        for row in rows {
+            let at = row.row as usize;
+            self.put(from + at, cell.value(buffer, row.start, block.row_id(at)));
         }
     }
 }
@@ -663,6 +694,7 @@ impl Common<'_> {
                     Fault { offset: 0, what: "has more rows, or the pages after it, than row ids are left" };
                 return Err(self.pages.damaged(self.table, page, fault));
             }
+            cursor.shapes.group(&mut cursor.block);
             for (column, part) in parts.iter_mut().enumerate() {
                 part.take(&cursor, cursor.shapes.cells(column));
             }

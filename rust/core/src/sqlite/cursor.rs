@@ -12,8 +12,9 @@ use crate::error::Result;
 
 /// Bytes read in one go.
 const RUN_BYTES: usize = 128 * 1024;
-/// Rows after which a block ends: few enough that they are still in the fastest cache for every column.
-const BLOCK_ROWS: usize = 256;
+/// Rows after which a block ends: few enough that they are still in a near cache for every column, many enough that
+/// some have the same shape.
+const BLOCK_ROWS: usize = 512;
 /// Bytes of rows from overflow pages after which a block ends.
 const SPILL_BYTES: usize = 4 * 1024 * 1024;
 

@@ -82,6 +82,12 @@ impl Cell {
         (raw.wrapping_shl(shift).wrapping_shr(shift) & i64::from(self.keep)) | i64::from(self.constant)
     }
 
+    /// The number of every row of this cell, if it is the same whatever the row holds: 0 and 1 stand in the header.
+    #[inline]
+    pub(super) fn fixed(&self) -> Option<i64> {
+        (self.meaning == Meaning::Int && self.keep == 0).then_some(i64::from(self.constant))
+    }
+
     /// The value of any type.
     #[inline]
     pub(super) fn value<'b>(&self, buffer: &'b [u8], row: u32, row_id: i64) -> Value<'b> {
@@ -134,6 +140,8 @@ pub(super) struct Shapes {
     shapes: Vec<Shape>,
     /// For every asked column its cell in every shape.
     cells: Vec<Vec<Cell>>,
+    /// Rows of every shape in the block that is being filled; then, where the next one of them goes.
+    counts: Vec<u32>,
     slots: Vec<u16>,
     /// What came after the last few shapes when they were last seen: loops launch the same kernels again.
     guesses: Vec<u16>,
@@ -146,6 +154,7 @@ impl Shapes {
             asked: asked.to_vec(),
             shapes: Vec::new(),
             cells: vec![Vec::new(); asked.len()],
+            counts: Vec::new(),
             slots: vec![NO_SHAPE; SLOTS],
             guesses: vec![0; HISTORY],
             history: 0,
@@ -160,6 +169,28 @@ impl Shapes {
     /// Bytes of a row of `shape` up to the end of the last asked column.
     pub(super) fn needed(&self, shape: u16) -> u64 {
         self.shapes.get(usize::from(shape)).map_or(u64::MAX, |s| s.needed)
+    }
+
+    /// Sorts the rows of a full block by shape: what is done with a value is then decided once for many rows.
+    pub(super) fn group(&mut self, block: &mut Block) {
+        block.groups.clear();
+        let mut from = 0_u32;
+        for shape in &block.shapes {
+            let Some(count) = self.counts.get_mut(usize::from(*shape)) else { continue };
+            let to = from + *count;
+            block.groups.push(Group { shape: *shape, from, to });
+            *count = from;
+            from = to;
+        }
+        block.by_shape.clear();
+        block.by_shape.resize(block.rows.len(), Row::default());
+        for (row, place) in (0_u32..).zip(&block.rows) {
+            let Some(next) = self.counts.get_mut(usize::from(place.shape)) else { continue };
+            if let Some(slot) = block.by_shape.get_mut(*next as usize) {
+                *slot = Row { start: place.start, row };
+            }
+            *next += 1;
+        }
     }
 
     /// Forgets shapes when there are too many; called between blocks, because blocks hold numbers of shapes.
@@ -191,11 +222,15 @@ impl Shapes {
         };
         let found = if hit { guess } else { self.shape(buffer, (start, there), total)? };
         self.history = (self.history << 3 ^ usize::from(found)) & (HISTORY - 1);
-        if let Some(shape) = self.shapes.get_mut(usize::from(found)) {
+        if let Some((shape, count)) =
+            self.shapes.get_mut(usize::from(found)).zip(self.counts.get_mut(usize::from(found)))
+        {
             if shape.block != block.number {
                 shape.block = block.number;
                 block.shapes.push(found);
+                *count = 0;
             }
+            *count += 1;
         }
         // Runs and spilled rows are kept far below 4 GiB.
         block.rows.push(Place { start: start as u32, shape: found });
@@ -299,6 +334,7 @@ impl Shapes {
             }
         }
         self.shapes.push(Shape::new(header, total, needed));
+        self.counts.push(0);
         for (cells, cell) in self.cells.iter_mut().zip(found) {
             cells.push(cell);
         }
@@ -360,10 +396,30 @@ pub(super) struct Place {
     pub(super) shape: u16,
 }
 
+/// A row among those of its shape.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Row {
+    /// Where it begins in the buffer.
+    pub(super) start: u32,
+    /// Its place in the block.
+    pub(super) row: u32,
+}
+
+/// The rows of one shape: a range of [`Block::by_shape`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Group {
+    pub(super) shape: u16,
+    from: u32,
+    to: u32,
+}
+
 /// Some rows of a table.
 #[derive(Debug, Default)]
 pub(super) struct Block {
     pub(super) rows: Vec<Place>,
+    /// The same rows, those of one shape together, if [`Shapes::group`] was called.
+    by_shape: Vec<Row>,
+    pub(super) groups: Vec<Group>,
     /// Row ids, if they were asked for.
     pub(super) row_ids: Vec<i64>,
     /// Shapes that occur.
@@ -382,6 +438,12 @@ impl Block {
     #[inline]
     pub(super) fn row_id(&self, row: usize) -> i64 {
         self.row_ids.get(row).copied().unwrap_or(0)
+    }
+
+    /// The rows of a group.
+    #[inline]
+    pub(super) fn of(&self, group: Group) -> &[Row] {
+        self.by_shape.get(group.from as usize..group.to as usize).unwrap_or_default()
     }
 
     pub(super) fn clear(&mut self) {
