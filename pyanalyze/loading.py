@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from pyanalyze.interference import Baseline
+
     PathLike = str | os.PathLike[str]
     Progress = Callable[[str, int, int], object]
 
@@ -38,6 +40,7 @@ def load(
     *,
     samples: PathLike | Sequence[PathLike] = (),
     context: PathLike | Sequence[PathLike] = (),
+    baselines: PathLike | Sequence[PathLike] = (),
     tenants: Mapping[str, int] | None = None,
     tables: Sequence[str] = ANALYSIS_TABLES,
     reconstruct: bool = True,
@@ -59,6 +62,9 @@ def load(
     context
         The configured side: `nvidia-smi -L`, MPS logs and answers, `kubectl -o json`, device-plugin and mig-parted
         YAML (:data:`pyanalyze.context.READERS`); the format is sniffed.
+    baselines
+        Recordings of tenants alone, each a capture as above, or ``"NAME=FILE"`` to say which tenant it is of;
+        otherwise that is found by kernels in common and process name.
     tenants
         Names for processes: ``{"service": 4711}``; the pid as the capture has it, or the host's.
     tables
@@ -131,7 +137,15 @@ def load(
         extra_configured=tuple(configured),
         extra_quality=(*quality,),
         failures=tuple(failures),
+        baselines=tuple(_read_baseline(str(file), tables, progress) for file in _listed(baselines)),
     )
+
+
+def _read_baseline(text: str, tables: Sequence[str], progress: Progress | None) -> Baseline:
+    from pyanalyze.interference.baselines import Baseline, split_name
+
+    name, path = split_name(text)
+    return Baseline(path, load(path, tables=tables, progress=progress), name)
 
 
 def _read_captures(

@@ -17,8 +17,13 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pyanalyze import _core
+    from pyanalyze.interference import Baseline, DeviceInterference
     from pyanalyze.loading import Failure
     from pyanalyze.report.model import Report
+
+
+#: Tables that compare tenants with themselves alone; made when first asked for.
+COMPARED = ("aggressors", "baseline_matches", "causes", "slowdowns", "tenant_slowdowns")
 
 
 class _Frame:
@@ -49,6 +54,8 @@ class Session:
         The captures, in the order of the `capture` column; none where samples were loaded alone.
     failures
         Captures that could not be read, with ``keep_going``.
+    baselines
+        Recordings of tenants alone.
 
     Examples
     --------
@@ -64,6 +71,7 @@ class Session:
     extra_configured: tuple[pl.DataFrame, ...] = ()
     extra_quality: tuple[tuple[str, str], ...] = ()
     failures: tuple[Failure, ...] = ()
+    baselines: tuple[Baseline, ...] = ()
     _frames: dict[str, pl.DataFrame] = field(default_factory=dict, init=False, compare=False)
 
     capture = _Frame()
@@ -91,6 +99,11 @@ class Session:
     fact_examples = _Frame()
     kernel_occupancy = _Frame()
     sm_occupancy = _Frame()
+    slowdowns = _Frame()
+    tenant_slowdowns = _Frame()
+    causes = _Frame()
+    aggressors = _Frame()
+    baseline_matches = _Frame()
 
     def table(self, name: str) -> _core.Table:
         """Return a table as an Arrow stream (``__arrow_c_stream__``), for other libraries.
@@ -114,6 +127,8 @@ class Session:
         found = self.tables.get(name)
         if found is None and name in ("kernel_occupancy", "sm_occupancy"):
             found = self._modelled[name]
+        if found is None and name in COMPARED and "tenants" in self.tables:
+            found = self._compared[name]
         if found is None:
             raise UsageError(
                 f"the session holds no table {name}; it holds {', '.join(sorted(self.tables))}. "
@@ -197,6 +212,83 @@ class Session:
     @cached_property
     def _verdicts(self) -> tuple[Verdict, ...]:
         return tuple(judge(case) for case in self.cases())
+
+    @cached_property
+    def _compared(self) -> dict[str, _core.Table]:
+        """Every tenant beside itself alone; launch calls are read only now, they are as many as kernels."""
+        from pyanalyze import _core
+        from pyanalyze.interference.baselines import as_arguments
+
+        return _core.slowdowns(self.with_calls(), as_arguments(self.baselines, self.tenants), None)
+
+    def calls(self) -> pl.DataFrame | None:
+        """CUDA API calls on the session clock, read from the captures if they were not; None: nothing was captured.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).calls().columns[:3]
+        ['capture', 'pid', 'tid']
+        """
+        if "api_calls" in self.tables:
+            return self.frame("api_calls")
+        if "read api_calls" not in self._frames:
+            self._frames["read api_calls"] = self._read_calls()
+        return self._frames["read api_calls"]
+
+    def _read_calls(self) -> pl.DataFrame:
+        import polars as pl
+
+        from pyanalyze import _core
+        from pyanalyze.loading import _exported
+        from pyanalyze.tables import to_frame
+
+        parts = []
+        offsets = dict(self.capture.select("capture", "clock_offset_ns").iter_rows())
+        for number, path in enumerate(self.paths):
+            read = _core.read_capture(_exported(path, ["api_calls"]), number, ["api_calls"], None)
+            shift = offsets.get(number, 0)
+            parts.append(
+                to_frame(read["api_calls"]).with_columns(
+                    pl.col("start_ns") + shift, pl.col("end_ns") + shift, pl.col("name").cast(pl.String)
+                )
+            )
+        return pl.concat(parts).sort("start_ns", maintain_order=True)
+
+    def with_calls(self) -> dict[str, Any]:
+        """All tables, with API calls.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> "api_calls" in pyanalyze.load(capture).with_calls()
+        True
+        """
+        calls = self.calls() if self.paths else None
+        return dict(self.tables) if calls is None or "api_calls" in self.tables else {**self.tables, "api_calls": calls}
+
+    def interference(self) -> tuple[DeviceInterference, ...]:
+        """Say who was slowed, by how much, through what and by whom; and what lies with the host.
+
+        Returns
+        -------
+        tuple of DeviceInterference
+            One per verdict of :meth:`classify`, in its order.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> device = pyanalyze.load(capture).interference()[0]
+        >>> round(device.tenants[0].slowdown.elapsed.value, 1)
+        2.2
+        """
+        return self._interference
+
+    @cached_property
+    def _interference(self) -> tuple[DeviceInterference, ...]:
+        from pyanalyze.interference import analyse
+
+        return analyse(self)
 
     def classify(self) -> tuple[Verdict, ...]:
         """Name the sharing mode of every GPU that did anything, or of all where none did.

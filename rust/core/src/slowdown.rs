@@ -23,9 +23,10 @@ use arrow_array::{
 
 use crate::error::Result;
 use crate::fold::Tables;
+use crate::residency::at;
 use crate::schema::{self, Builder, Columns};
 use crate::slowdown::baseline::{likeness, matched};
-use crate::slowdown::compare::{compare, scatter, Blocks, Clock, Compared, Doubt, Figure};
+use crate::slowdown::compare::{compare, scatter, units, Blocks, Clock, Compared, Doubt, Figure, Unit};
 use crate::slowdown::operations::{Company, Op, Scene, Signatures, Tenancy};
 use crate::slowdown::replay::{replay, Alone, Refused, Replayed};
 use crate::statistics::{cliffs_delta, Resamples};
@@ -34,6 +35,9 @@ use crate::watch::Watch;
 
 /// Kernels on each side below which no ratio of a signature is given.
 pub const ENOUGH_KERNELS: usize = 10;
+/// Units of one name below which none are compared; names that say which unit it is are no names.
+const ENOUGH_UNITS: usize = 5;
+const MOST_NAMES: usize = 200;
 /// Signatures in common, by time, below which a baseline is none of this tenant.
 const LIKE: f64 = 0.5;
 /// Less added latency than this part of the latency alone has no causes.
@@ -56,6 +60,8 @@ struct Row<'a> {
     baseline: Option<u32>,
     basis: &'static str,
     compared: Compared,
+    /// Units of work by name.
+    units: Vec<(String, Vec<Figure>)>,
     reason: Option<&'static str>,
 }
 
@@ -103,6 +109,8 @@ pub fn slowdowns(session: &Tables, baselines: &[Baseline], watch: &dyn Watch) ->
         all.dedup();
         all
     };
+    let work = units_of_work(session)?;
+    let none = UnitsOfProcess::new();
     watch.progress("slowdowns", 0, processes.len() as u64)?;
     // One thread per process and processor; each process is looked at by itself, so the result is the same on any number.
     let lanes =
@@ -112,12 +120,24 @@ pub fn slowdowns(session: &Tables, baselines: &[Baseline], watch: &dyn Watch) ->
         let handles: Vec<_> = (0..lanes)
             .map(|lane| {
                 let (scene, others, matches, processes) = (&scene, &others, &matches, &processes);
+                let (work, none) = (&work, &none);
                 scope.spawn(move || {
                     processes
                         .iter()
                         .enumerate()
                         .filter(|(n, _)| n % lanes == lane)
-                        .map(|(n, process)| (n, of_process(scene, others, matches, *process)))
+                        .map(|(n, process)| {
+                            (
+                                n,
+                                of_process(
+                                    scene,
+                                    others,
+                                    matches,
+                                    *process,
+                                    work.get(process).unwrap_or(none),
+                                ),
+                            )
+                        })
                         .collect::<Vec<_>>()
                 })
             })
@@ -183,11 +203,52 @@ fn choose(
     found
 }
 
+/// Units of work of a process by name.
+type UnitsOfProcess = BTreeMap<String, Vec<Unit>>;
+
+/// NVTX ranges, and what a caller put among them.
+fn units_of_work(tables: &Tables) -> Result<BTreeMap<(u32, Option<u32>), UnitsOfProcess>> {
+    let mut out: BTreeMap<(u32, Option<u32>), UnitsOfProcess> = BTreeMap::new();
+    let Some(batch) = tables.get(schema::NVTX.name) else { return Ok(out) };
+    let columns = Columns::new(&schema::NVTX, batch);
+    let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
+    let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
+    let text = columns.names("text")?;
+    for row in 0..columns.rows() {
+        let (Some(end_ns), Some(name)) = (at(end, row), text.get(row)) else { continue };
+        let unit = Unit { start_ns: start.value(row), end_ns, thread: at(tid, row) };
+        let of = out.entry((capture.value(row), at(pid, row))).or_default();
+        if let Some(known) = of.get_mut(name) {
+            known.push(unit);
+        } else if of.len() < MOST_NAMES {
+            of.insert(name.to_owned(), vec![unit]);
+        }
+    }
+    Ok(out)
+}
+
+fn of_units(
+    scene: &Scene,
+    tenant: &Tenancy,
+    alone: &[Option<Alone>],
+    work: &UnitsOfProcess,
+    doubt: &Doubt,
+) -> Vec<(String, Vec<Figure>)> {
+    let calls = scene.calls.get(&tenant.process);
+    let thread_of = |op: &Op| calls.and_then(|c| c.get(op.call? as usize)).map(|call| call.thread);
+    work.iter()
+        .filter(|(_, list)| list.len() >= ENOUGH_UNITS)
+        .map(|(name, list)| (name.clone(), units(tenant, alone, &thread_of, list, doubt)))
+        .filter(|(_, figures)| !figures.is_empty())
+        .collect()
+}
+
 fn of_process<'a>(
     scene: &'a Scene,
     others: &[(Scene, Vec<String>)],
     matches: &[Match],
     process: (u32, Option<u32>),
+    work: &UnitsOfProcess,
 ) -> Vec<(Row<'a>, Vec<SignatureRow>)> {
     let mut replays = replay(scene, process);
     let mut out = Vec::new();
@@ -210,6 +271,7 @@ fn of_process<'a>(
                 let both = latencies && base_called * 10 >= base.ops.len() * 9;
                 let doubt = scatter(base, &as_recorded(base));
                 let compared = compare(tenant, &found.ops, &clock, switching, both, &doubt);
+                let units = if both { of_units(scene, tenant, &found.ops, work, &doubt) } else { Vec::new() };
                 let reason = (!found.aligned).then_some(
                     "the baseline did other amounts of work: each operation is held against the mean of its like, elapsed time against the baseline's pace",
                 );
@@ -220,6 +282,7 @@ fn of_process<'a>(
                     baseline: Some(m.baseline),
                     basis: "observed",
                     compared,
+                    units,
                     reason,
                 };
                 out.push((row, signatures));
@@ -231,6 +294,7 @@ fn of_process<'a>(
             baseline: None,
             basis: "inferred",
             compared: Compared::default(),
+            units: Vec::new(),
             reason: Some(r.reason()),
         };
         let row = match replays.remove(&tenant.id) {
@@ -243,6 +307,7 @@ fn of_process<'a>(
                     latencies,
                     &Doubt::Model(error, cuts),
                 ),
+                units: of_units(scene, tenant, &ops, work, &Doubt::Model(error, cuts)),
                 reason: None,
                 ..refused(Refused::Nothing)
             },
@@ -465,34 +530,39 @@ fn signature_table(rows: &[SignatureRow], signatures: &Signatures) -> Result<Rec
 }
 
 fn figure_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
-    let all: Vec<(&Row<'_>, Option<&Figure>)> = rows
+    let all: Vec<(&Row<'_>, Option<&Figure>, Option<&str>)> = rows
         .iter()
         .flat_map(|r| {
-            let refused = r.compared.figures.is_empty().then_some((r, None));
-            r.compared.figures.iter().map(move |f| (r, Some(f))).chain(refused)
+            let refused = r.compared.figures.is_empty().then_some((r, None, None));
+            let kernels = r.compared.figures.iter().map(move |f| (r, Some(f), None));
+            let units = r.units.iter().flat_map(move |(name, figures)| {
+                figures.iter().map(move |f| (r, Some(f), Some(name.as_str())))
+            });
+            kernels.chain(units).chain(refused)
         })
         .collect();
     let f64s = |pick: &dyn Fn(&Figure) -> Option<f64>| {
-        all.iter().map(|(_, f)| f.and_then(pick)).collect::<Float64Array>()
+        all.iter().map(|(_, f, _)| f.and_then(pick)).collect::<Float64Array>()
     };
     let i64s = |pick: &dyn Fn(&Figure) -> f64| {
-        all.iter().map(|(_, f)| f.map(|f| pick(f).round() as i64)).collect::<Int64Array>()
+        all.iter().map(|(_, f, _)| f.map(|f| pick(f).round() as i64)).collect::<Int64Array>()
     };
     Builder::new(&schema::TENANT_SLOWDOWNS)
-        .put("tenant_id", all.iter().map(|(r, _)| Some(r.tenant.id)).collect::<UInt32Array>())
-        .put("device_id", all.iter().map(|(r, _)| Some(r.tenant.device)).collect::<UInt32Array>())
-        .put_names("measure", all.iter().map(|(_, f)| Some(f.map_or("none", |f| f.measure))))
-        .put_names("against", all.iter().map(|(r, _)| Some(r.against)))
-        .put("baseline", all.iter().map(|(r, _)| r.baseline).collect::<UInt32Array>())
+        .put("tenant_id", all.iter().map(|(r, ..)| Some(r.tenant.id)).collect::<UInt32Array>())
+        .put("device_id", all.iter().map(|(r, ..)| Some(r.tenant.device)).collect::<UInt32Array>())
+        .put_names("measure", all.iter().map(|(_, f, _)| Some(f.map_or("none", |f| f.measure))))
+        .put_names("work", all.iter().map(|(.., work)| *work))
+        .put_names("against", all.iter().map(|(r, ..)| Some(r.against)))
+        .put("baseline", all.iter().map(|(r, ..)| r.baseline).collect::<UInt32Array>())
         .put("value", f64s(&|f| Some(f.value)))
         .put("low", f64s(&|f| f.bounds.map(|b| b.0)))
         .put("high", f64s(&|f| f.bounds.map(|b| b.1)))
-        .put("n", all.iter().map(|(_, f)| Some(f.map_or(0, |f| f.n as u64))).collect::<UInt64Array>())
-        .put("blocks", all.iter().map(|(r, _)| Some(r.compared.blocks as u64)).collect::<UInt64Array>())
+        .put("n", all.iter().map(|(_, f, _)| Some(f.map_or(0, |f| f.n as u64))).collect::<UInt64Array>())
+        .put("blocks", all.iter().map(|(r, ..)| Some(r.compared.blocks as u64)).collect::<UInt64Array>())
         .put("shared_ns", i64s(&|f| f.shared_ns))
         .put("alone_ns", i64s(&|f| f.alone_ns))
-        .put("reason", all.iter().map(|(r, _)| r.reason).collect::<StringArray>())
-        .put_names("basis", all.iter().map(|(r, _)| Some(r.basis)))
+        .put("reason", all.iter().map(|(r, ..)| r.reason).collect::<StringArray>())
+        .put_names("basis", all.iter().map(|(r, ..)| Some(r.basis)))
         .finish(all.len())
 }
 

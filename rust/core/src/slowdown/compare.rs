@@ -152,6 +152,8 @@ pub(crate) enum Doubt {
 
 /// Half of the 95 % interval of a run that was played again, beside what its lengths scatter: this much of what the model
 /// took away, and this much in any case. From the errors on generated captures (`tests/bench/interference.py`).
+/// No closer than this against a baseline: what records of time themselves are worth.
+const LEAST: f64 = 0.002;
 const MODEL_PART: f64 = 0.04;
 const MODEL_LEAST: f64 = 0.004;
 
@@ -163,7 +165,8 @@ impl Doubt {
                 let place = ["elapsed", "latency", "resident"].iter().position(|m| *m == measure)?;
                 let (low, high) = (*all.get(place)?)?;
                 // The run in company has its own scatter, as large as that of the baseline.
-                (-high * std::f64::consts::SQRT_2, -low * std::f64::consts::SQRT_2)
+                let (low, high) = (low * std::f64::consts::SQRT_2, high * std::f64::consts::SQRT_2);
+                (-high - LEAST, -low + LEAST)
             }
             Self::Model(error, cuts) => {
                 let half = ((2.0 * error).powi(2) + (MODEL_PART * log).powi(2)).sqrt() + MODEL_LEAST;
@@ -327,7 +330,7 @@ pub(crate) fn compare(
         for tail in &mut tails {
             tail.sort_by(f64::total_cmp);
         }
-        for (measure, part) in [("latency_p50", 0.5), ("latency_p95", 0.95), ("latency_p99", 0.99)] {
+        for (measure, part) in TAILS {
             let (Some(shared_ns), Some(alone_ns)) = (quantile(&tails[0], part), quantile(&tails[1], part))
             else {
                 continue;
@@ -343,6 +346,70 @@ pub(crate) fn compare(
     out.blames = blame(tenant, alone, &blocks, &draws);
     out
 }
+
+/// A unit of work: an iteration, a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Unit {
+    pub start_ns: i64,
+    pub end_ns: i64,
+    /// Only operations that this thread launched; none: of any.
+    pub thread: Option<u32>,
+}
+
+/// Latency of units of work, from their begin to the end of the last operation launched inside them (or their own end).
+pub(crate) fn units(
+    tenant: &Tenancy,
+    alone: &[Option<Alone>],
+    thread_of: &dyn Fn(&Op) -> Option<u32>,
+    units: &[Unit],
+    doubt: &Doubt,
+) -> Vec<Figure> {
+    let (mut shared, mut without) = (Vec::new(), Vec::new());
+    for unit in units {
+        let from = tenant.ops.partition_point(|op| op.launch_ns < unit.start_ns);
+        let inside =
+            tenant.ops.iter().zip(alone).skip(from).take_while(|(op, _)| op.launch_ns <= unit.end_ns);
+        let (mut last, mut last_alone) = (i64::MIN, i64::MIN);
+        let mut begin_alone = None;
+        for (op, a) in inside {
+            if unit.thread.is_some() && thread_of(op) != unit.thread {
+                continue;
+            }
+            let Some((a, launch)) = a.as_ref().and_then(|a| Some((a, a.launch_ns?))) else {
+                begin_alone = None;
+                break;
+            };
+            // What its host did before the first launch takes as long alone.
+            begin_alone.get_or_insert(launch.saturating_sub(op.launch_ns.saturating_sub(unit.start_ns)));
+            last = last.max(op.end_ns);
+            last_alone = last_alone.max(launch.saturating_add(a.latency_ns));
+        }
+        let Some(begin) = begin_alone else { continue };
+        let rest = unit.end_ns.saturating_sub(last).max(0);
+        shared.push(last.saturating_add(rest).saturating_sub(unit.start_ns) as f64);
+        without.push(last_alone.saturating_add(rest).saturating_sub(begin) as f64);
+    }
+    let n = shared.len();
+    let (shared_ns, alone_ns) = (shared.iter().sum::<f64>(), without.iter().sum::<f64>());
+    if n == 0 || alone_ns <= 0.0 {
+        return Vec::new();
+    }
+    shared.sort_by(f64::total_cmp);
+    without.sort_by(f64::total_cmp);
+    let value = shared_ns / alone_ns;
+    let bounds = doubt.bounds("latency", value).filter(|_| n >= ENOUGH);
+    let mut out = vec![Figure { measure: "latency", value, bounds, n, shared_ns, alone_ns }];
+    for (measure, part) in TAILS {
+        if let (Some(a), Some(b)) = (quantile(&shared, part), quantile(&without, part)) {
+            if b > 0.0 {
+                out.push(Figure { measure, value: a / b, bounds: None, n, shared_ns: a, alone_ns: b });
+            }
+        }
+    }
+    out
+}
+
+const TAILS: [(&str, f64); 3] = [("latency_p50", 0.5), ("latency_p95", 0.95), ("latency_p99", 0.99)];
 
 /// Solves a small system; `None` where it is singular.
 fn solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Option<Vec<f64>> {
@@ -390,6 +457,10 @@ fn blame(tenant: &Tenancy, alone: &[Option<Alone>], blocks: &Blocks, draws: &Res
         if times.iter().any(|t| *t > 0.0) {
             exposed.insert(*other, times);
         }
+    }
+    // Whoever takes turns takes them one at a time: whose turn it was is a matter of record, not of regression.
+    if tenant.ran.is_some() && tenant.beside.total_ns() == 0 {
+        return turns(&rows, &exposed, blocks, draws);
     }
     let ids: Vec<u32> = exposed.keys().copied().collect();
     let columns: Vec<&Vec<f64>> = exposed.values().collect();
@@ -474,6 +545,52 @@ fn blame(tenant: &Tenancy, alone: &[Option<Alone>], blocks: &Blocks, draws: &Res
     }
     out.sort_by_key(|b| b.aggressor);
     out
+}
+
+/// Added latency by whose turn it was; what the turns do not explain is nobody's.
+fn turns(
+    rows: &[(&Op, f64)],
+    exposed: &BTreeMap<u32, Vec<f64>>,
+    blocks: &Blocks,
+    draws: &Resamples,
+) -> Vec<Blame> {
+    let mut columns = vec![vec![0.0; blocks.count]; exposed.len() + 2];
+    let mut enter = |column: usize, block: usize, value: f64| {
+        if let Some(slot) = columns.get_mut(column).and_then(|c| c.get_mut(block)) {
+            *slot += value;
+        }
+    };
+    for (row, (op, added)) in rows.iter().enumerate() {
+        let block = blocks.at(op.launch_ns);
+        enter(0, block, *added);
+        for (n, times) in exposed.values().enumerate() {
+            let time = times.get(row).copied().unwrap_or(0.0);
+            enter(1, block, time);
+            enter(n + 2, block, time);
+        }
+    }
+    let filled = columns.first().map_or(0, |c| c.iter().filter(|v| **v != 0.0).count());
+    let share = |s: &[f64; 3]| {
+        let [added, all, own] = *s;
+        // Turns that were waited out anyway, for other reasons, cannot have added more than was added.
+        if added > 0.0 {
+            own / all.max(added)
+        } else {
+            f64::NAN
+        }
+    };
+    let total = |c: &Vec<f64>| c.iter().sum::<f64>();
+    exposed
+        .keys()
+        .enumerate()
+        .filter_map(|(n, id)| {
+            let (added, all, own) = (columns.first()?, columns.get(1)?, columns.get(n + 2)?);
+            let value = share(&[total(added), total(all), total(own)]);
+            let drawn = draws.replicates(&[added, all, own], share);
+            let share = value.is_finite().then(|| (value, draws.interval(value, drawn, filled)));
+            Some(Blame { aggressor: *id, exposure_ns: total(own), share, with: None, n: rows.len() })
+        })
+        .collect()
 }
 
 fn correlation(a: &[f64], b: &[f64]) -> f64 {

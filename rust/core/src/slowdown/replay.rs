@@ -204,7 +204,11 @@ fn wait(tenant: &Tenancy, op: &Op) -> Wait {
     let resident = ran.map_or(waited, |r| r.covered_ns(ready, op.start_ns)).min(waited);
     let own = resident.min(tenant.busy.covered_ns(ready, op.start_ns));
     let others = if ran.is_some() { &tenant.beside } else { &tenant.others }.covered_ns(ready, op.start_ns);
-    Wait { own_ns: own, rest_ns: resident.saturating_sub(own).saturating_sub(others).max(0), resident: resident == waited }
+    Wait {
+        own_ns: own,
+        rest_ns: resident.saturating_sub(own).saturating_sub(others).max(0),
+        resident: resident == waited,
+    }
 }
 
 /// Plays a process again; gives its tenants' runs by tenant id.
@@ -289,6 +293,10 @@ impl<'a> Play<'a> {
                 by_end.push((op.end_ns, t, n));
             }
         }
+        let lengths_of_calls: Vec<i64> = tenants
+            .iter()
+            .flat_map(|t| t.ops.iter().map(|op| op.called_ns.saturating_sub(op.launch_ns)))
+            .collect();
         let start =
             |t: &usize, n: &usize| tenants.get(*t).and_then(|t| t.ops.get(*n)).map_or(0, |op| op.start_ns);
         by_call.sort_by_key(|(call, t, n)| (*call, start(t, n), *t, *n));

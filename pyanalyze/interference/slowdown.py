@@ -1,0 +1,484 @@
+"""From the core's comparisons to answers: who was slowed, by how much, through what, by whom; and is it the GPU at all?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyanalyze.interference.baselines import flags
+from pyanalyze.interference.lost_time import Estimate, Slowdown, device_figures, slowdown_from_lost_time
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from pyanalyze.session import Session
+    from pyanalyze.sharing import Verdict
+
+#: A tenant is called slowed from here on, and only if its interval lies above 1.
+NOTABLE_SLOWDOWN = 1.02
+#: A baseline's interval of elapsed time this much wider than that of the run played again (log scale) is mostly about
+#: arrivals that differ from day to day.
+MUCH_WIDER = 3.0
+#: Throughput that is as good as one after the other: within this of 1.
+SEQUENTIAL = 0.1
+#: Of the calls' or idle time, the part from which the host is worth naming.
+NOTABLE_HOST = 0.2
+
+#: A residency share below this is a display or a context that is created and closed, no tenant.
+NOTABLE_RESIDENCY = 0.001
+
+CAUSES = ("launch", "queue", "not_resident", "switch", "execution", "unexplained")
+
+
+@dataclass(frozen=True)
+class Tail:
+    """A percentile of kernel latency, launch to end, in company and alone, nanoseconds."""
+
+    percentile: int
+    shared_ns: int
+    alone_ns: int
+
+    @property
+    def ratio(self) -> float:
+        """Shared over alone."""
+        return self.shared_ns / self.alone_ns
+
+
+@dataclass(frozen=True)
+class TenantInterference:
+    """One tenant beside itself alone.
+
+    Attributes
+    ----------
+    tenant_id, name
+        Who.
+    slowdown
+        `elapsed`, `latency` and `resident`, each with its 95 % interval, n and basis; None: cannot be known.
+    tails
+        Percentiles of kernel latency.
+    work_per_s
+        Kernels and graph launches a second, in company and alone.
+    causes
+        Parts of the added latency by name, summing to 1; None: nothing was added, or nobody can tell.
+    baseline
+        The recording alone that it was held against; None: this run played again without what others took.
+    notes
+        What to know when reading the figures.
+    missing
+        Why there are none.
+    """
+
+    tenant_id: int
+    name: str
+    slowdown: Slowdown
+    tails: tuple[Tail, ...] = ()
+    work_per_s: tuple[float, float] | None = None
+    causes: dict[str, float] | None = None
+    added_ns: int | None = None
+    baseline: str | None = None
+    notes: tuple[str, ...] = ()
+    missing: str | None = None
+
+    @property
+    def slowed(self) -> bool:
+        """Whether elapsed time or latency grew, beyond what its interval allows for."""
+        return any(
+            e is not None and e.value >= NOTABLE_SLOWDOWN and e.low is not None and e.low > 1.0
+            for e in (self.slowdown.elapsed, self.slowdown.latency)
+        )
+
+
+@dataclass(frozen=True)
+class Blame:
+    """What one aggressor did to one victim: the victim's elapsed slowdown if nobody else had been there."""
+
+    victim: int
+    aggressor: int
+    slowdown: float | None
+    low: float | None
+    high: float | None
+    n: int
+    share: float | None = None
+    inseparable_from: int | None = None
+
+
+@dataclass(frozen=True)
+class HostFinding:
+    """Something outside of the GPU that made a tenant slow."""
+
+    tenant_id: int
+    what: Literal["held launches", "slow launches", "idle between launches"]
+    detail: str
+    share: float
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A device in five numbers, from elapsed slowdowns of all its tenants."""
+
+    antt: float
+    stp: float
+    harmonic: float
+    jain: float
+    unfairness: float
+    standing: str
+
+
+@dataclass(frozen=True)
+class DeviceInterference:
+    """Who was slowed on one device.
+
+    Attributes
+    ----------
+    tenants
+        Traced tenants by id.
+    figures
+        None where some tenant's elapsed slowdown is not known.
+    matrix
+        Victim by aggressor; None: nobody was held against itself alone.
+    host
+        What lies with the host, most of it first. Read before blaming the GPU.
+    """
+
+    device_id: int
+    tenants: tuple[TenantInterference, ...]
+    figures: Figures | None
+    matrix: tuple[Blame, ...] | None
+    host: tuple[HostFinding, ...]
+
+    def __str__(self) -> str:
+        """A few lines for a terminal."""
+        lines = [f"host: {finding.detail}" for finding in self.host]
+        for tenant in self.tenants:
+            parts = [
+                f"{name} {estimate.value:.2f}"
+                for name in ("elapsed", "latency", "resident")
+                if (estimate := getattr(tenant.slowdown, name)) is not None
+            ]
+            lines.append(f"{tenant.name}: {', '.join(parts) or tenant.missing}")
+        return "\n".join(lines)
+
+
+def analyse(session: Session) -> tuple[DeviceInterference, ...]:
+    """Answer for every device with a verdict.
+
+    Parameters
+    ----------
+    session
+        A loaded session, with or without baselines.
+
+    Returns
+    -------
+    tuple of DeviceInterference
+        By device, as :meth:`Session.classify` orders them.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> device = analyse(pyanalyze.load(capture))[0]
+    >>> [(tenant.name, tenant.slowed) for tenant in device.tenants]
+    [('app_a', True), ('app_b', True)]
+    """
+    return tuple(_device(session, verdict) for verdict in session.classify())
+
+
+def standing(elapsed: list[float], *, stp: float) -> str:
+    """Where a co-run stands between no interference and destruction.
+
+    Examples
+    --------
+    >>> standing([2.0, 2.0], stp=1.0)
+    'as good as one after the other'
+    >>> standing([1.0, 1.01], stp=1.99)
+    'no interference'
+    """
+    if max(elapsed) < NOTABLE_SLOWDOWN:
+        return "no interference"
+    if stp > 1 + SEQUENTIAL:
+        return "better than one after the other"
+    return "as good as one after the other" if stp >= 1 - SEQUENTIAL else "destructive: worse than one after the other"
+
+
+def _device(session: Session, verdict: Verdict) -> DeviceInterference:
+    import polars as pl
+
+    here = pl.col("device_id") == verdict.device_id
+    rows = session.tenants.filter(here).join(session.tenant_usage, on=["tenant_id", "device_id"]).sort("tenant_id")
+    # The server's residency is its clients' own; it does no work that could be slowed.
+    serving = set(rows["served_by"].drop_nulls().to_list())
+    many = rows.filter(~pl.col("tenant_id").is_in(list(serving))).height > 1
+    tenants = [
+        _tenant(session, verdict, row, many=many)
+        for row in rows.iter_rows(named=True)
+        if row["traced"] and row["busy_ns"]
+    ]
+    elapsed = [t.slowdown.elapsed.value for t in tenants if t.slowdown.elapsed is not None]
+    figures = None
+    # One whose slowdown nobody knows would be missing from every sum.
+    resident_ns = int(rows["resident_ns"].sum() or 0)
+    others = rows.filter(
+        ~pl.col("traced")
+        & ~pl.col("tenant_id").is_in(list(serving))
+        & (pl.col("resident_ns").fill_null(resident_ns) > NOTABLE_RESIDENCY * resident_ns)
+    )
+    if many and others.is_empty() and len(elapsed) == len(tenants) > 1:
+        antt, stp, jain = device_figures(elapsed)
+        figures = Figures(antt, stp, 1 / antt, jain, max(elapsed) / min(elapsed), standing(elapsed, stp=stp))
+    known = {t.tenant_id: t for t in tenants if t.slowdown.elapsed is not None or t.slowdown.latency is not None}
+    return DeviceInterference(
+        verdict.device_id,
+        tuple(tenants),
+        figures,
+        _matrix(session, known) if many and known else None,
+        _host(session, rows),
+    )
+
+
+def _against(session: Session, tenant_id: int) -> tuple[str, str | None, list[str], list[str]]:
+    """Which comparison counts for a tenant: kind, baseline file, reasons against it, notes."""
+    import polars as pl
+
+    used = session.baseline_matches.filter((pl.col("tenant_id") == tenant_id) & pl.col("used"))
+    if used.is_empty():
+        return "replay", None, [], []
+    match = used.row(0, named=True)
+    baseline = session.baselines[match["baseline"]]
+    refuse, care = flags(session, tenant_id, baseline.session, match["baseline_tenant_id"])
+    whose = "as the caller said" if match["named"] else f"{match['likeness']:.0%} of the time in kernels that both have"
+    if match["same_name"] and not match["named"]:
+        whose += ", same process name"
+    if refuse:
+        return "replay", None, [f"{baseline.path.name} is not compared: {'; '.join(refuse)}"], []
+    return "baseline", baseline.path.name, [], [f"against {baseline.path.name} ({whose})", *care]
+
+
+def _tenant(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bool) -> TenantInterference:
+    import polars as pl
+
+    number, name = row["tenant_id"], row["name"]
+    against, baseline, refused, notes = _against(session, number)
+    mine = session.tenant_slowdowns.filter(pl.col("tenant_id") == number).with_columns(
+        pl.col("measure", "against").cast(pl.String)
+    )
+    found = {r["measure"]: r for r in mine.filter(pl.col("against") == against).iter_rows(named=True)}
+    again = {r["measure"]: r for r in mine.filter(pl.col("against") == "replay").iter_rows(named=True)}
+    if not many and against == "replay":
+        why = "nobody else was seen on the device; whether it was slowed by somebody unseen needs a capture of it alone"
+        return TenantInterference(number, name, Slowdown(None, None, None), missing=why, notes=tuple(refused))
+    if "none" in found:
+        return _from_lost_time(session, verdict, row, found["none"]["reason"], refused)
+    lost = _lost_records(session)
+    if against == "replay" and row["resident_ns"] is not None and lost is not None:
+        return _from_lost_time(session, verdict, row, lost, refused)
+    notes += [r["reason"] for r in list(found.values())[:1] if r["reason"]]
+    estimates = {measure: _estimate(found.get(measure)) for measure in ("elapsed", "latency", "resident")}
+    other = _estimate(again.get("elapsed"))
+    if against == "baseline" and other is not None and _width(estimates["elapsed"]) > MUCH_WIDER * _width(other) + 0.1:
+        estimates["elapsed"] = other
+        notes.append(
+            "elapsed: from this run played again, since what the baseline took depends mostly on when work arrived"
+        )
+    turns = "time-slic" in verdict.mode
+    held = row["resident_ns"] is not None or _server_held(session, row)
+    if turns and not held:
+        # Nothing tells a kernel that was switched out from one that ran slowly.
+        estimates["resident"] = None
+        notes.append("resident: not known without switch records, kernels include time switched out")
+    tails = tuple(
+        Tail(percentile, found[key]["shared_ns"], found[key]["alone_ns"])
+        for percentile in (50, 95, 99)
+        if (key := f"latency_p{percentile}") in found
+    )
+    elapsed_row = again["elapsed"] if estimates["elapsed"] is other and other is not None else found.get("elapsed")
+    pace = None
+    if elapsed_row is not None and elapsed_row["alone_ns"]:
+        pace = (1e9 * elapsed_row["n"] / elapsed_row["shared_ns"], 1e9 * elapsed_row["n"] / elapsed_row["alone_ns"])
+    causes, added_ns = _causes(session, number, against, blind=turns and not held)
+    return TenantInterference(
+        number,
+        name,
+        Slowdown(estimates["elapsed"], estimates["latency"], estimates["resident"]),
+        tails,
+        pace,
+        causes,
+        added_ns,
+        baseline,
+        (*refused, *notes),
+    )
+
+
+def _lost_records(session: Session) -> str | None:
+    """Say when so many switch records are missing that residency has holes."""
+    import polars as pl
+
+    counts = session.quality.filter(pl.col("name").cast(pl.String) == "switch_events_lost")["count"]
+    lost, slices = int(counts.sum()), session.residency.height
+    if lost <= 0.02 * slices:
+        return None
+    return f"{lost} switch records were lost: when its context ran has holes, so this is no more than a bound"
+
+
+def _server_held(session: Session, row: dict[str, Any]) -> bool:
+    import polars as pl
+
+    if row["served_by"] is None:
+        return False
+    server = session.tenant_usage.filter(pl.col("tenant_id") == row["served_by"])
+    return bool(server["resident_ns"].is_not_null().any())
+
+
+def _width(estimate: Estimate | None) -> float:
+    if estimate is None or not estimate.low or not estimate.high:
+        return math.inf
+    return math.log(estimate.high / estimate.low)
+
+
+def _estimate(row: dict[str, Any] | None) -> Estimate | None:
+    if row is None or row["value"] is None:
+        return None
+    return Estimate(row["value"], row["low"], row["high"], row["n"], str(row["basis"]))  # type: ignore[arg-type]
+
+
+def _from_lost_time(
+    session: Session, verdict: Verdict, row: dict[str, Any], reason: str, refused: list[str]
+) -> TenantInterference:
+    """Bounds from residency alone, where tenants take turns; else nothing."""
+    if "time-slic" in verdict.mode and row["first_ns"] is not None:
+        slowdown = slowdown_from_lost_time(
+            busy_ns=row["busy_ns"],
+            charged_ns=row["charged_ns"],
+            resident_ns=row["resident_ns"],
+            window_ns=row["last_ns"] - row["first_ns"],
+            kernels=row["kernels"] + row["graph_launches"],
+        )
+        if slowdown.elapsed is not None:
+            notes = (*refused, f"bounds from the time it was switched out: {reason}")
+            return TenantInterference(row["tenant_id"], row["name"], slowdown, notes=notes)
+    nothing = Slowdown(None, None, None)
+    return TenantInterference(row["tenant_id"], row["name"], nothing, missing=reason, notes=tuple(refused))
+
+
+def _causes(session: Session, number: int, against: str, *, blind: bool) -> tuple[dict[str, float] | None, int | None]:
+    """Shares of the added latency, and the added latency; without residency turns hide in the other parts."""
+    import polars as pl
+
+    rows = session.causes.filter((pl.col("tenant_id") == number) & (pl.col("against").cast(pl.String) == against))
+    if rows.is_empty():
+        return None, None
+    added_ns = int(rows["added_ns"].sum())
+    shares = {str(cause): share for cause, share in rows.select("cause", "share").iter_rows()}
+    if any(share is None for share in shares.values()):
+        return None, added_ns
+    causes = {
+        "launch": shares["launch"],
+        "queue": shares["queue_own"] + shares["queue_other"],
+        "not_resident": shares["not_resident"],
+        "switch": shares["switch"],
+        "execution": shares["execution"],
+        "unexplained": 0.0,
+    }
+    if blind:
+        causes["queue"] = shares["queue_own"]
+        causes["unexplained"] = shares["queue_other"] + shares["execution"]
+        causes["execution"] = 0.0
+    return causes, added_ns
+
+
+def _matrix(session: Session, known: dict[int, TenantInterference]) -> tuple[Blame, ...]:
+    import polars as pl
+
+    cells = []
+    for row in session.aggressors.with_columns(pl.col("against").cast(pl.String)).iter_rows(named=True):
+        victim = known.get(row["victim"])
+        if victim is None or row["against"] != ("replay" if victim.baseline is None else "baseline"):
+            continue
+        whole = victim.slowdown.elapsed or victim.slowdown.latency
+        if whole is None:
+            continue
+
+        def of(share: float | None, whole: Estimate = whole) -> float | None:
+            return None if share is None else 1 + share * (whole.value - 1)
+
+        # Of a victim that was not slowed there is nothing to blame on anybody, and that can be told.
+        calm = whole.value < NOTABLE_SLOWDOWN
+        share = 0.0 if calm else row["share"]
+        low, high = (0.0, 1.0) if calm else (row["share_low"], row["share_high"])
+        cells.append(
+            Blame(
+                row["victim"],
+                row["aggressor"],
+                of(share),
+                of(low),
+                of(high),
+                row["n"],
+                share,
+                None if calm else row["inseparable_from"],
+            )
+        )
+    return tuple(cells)
+
+
+def _host(session: Session, rows: pl.DataFrame) -> tuple[HostFinding, ...]:
+    """What lies with the host: launches that take long or are held back, a GPU that waits for work."""
+    import polars as pl
+
+    calls = session.calls()
+    if calls is None or calls.is_empty():
+        return ()
+    named = pl.col("name").cast(pl.String)
+    launching = named.str.contains("Launch")
+    launches = calls.filter(launching).with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("dur_ns"))
+    found = []
+    for row in rows.filter("traced").iter_rows(named=True):
+        own = launches.filter((pl.col("capture") == row["capture"]) & pl.col("pid").eq_missing(row["pid"]))
+        if own.height < 20 or not row["busy_ns"]:
+            continue
+        span_ns = max(row["last_ns"] - row["first_ns"], 1)
+        usual = float(own["dur_ns"].median() or 0)  # type: ignore[arg-type]
+        held = own.filter((pl.col("dur_ns") > 1_000_000) & (pl.col("dur_ns") > 20 * usual))
+        slow = own.filter((pl.col("dur_ns") > 5 * usual) & (pl.col("dur_ns") <= max(1_000_000, 20 * usual)))
+        held_ns, slow_ns = int(held["dur_ns"].sum()), int(slow["dur_ns"].sum())
+        longest = own["dur_ns"].max()
+        who = row["name"]
+        if held_ns > NOTABLE_HOST * span_ns:
+            found.append(
+                HostFinding(
+                    row["tenant_id"],
+                    "held launches",
+                    f"{held.height} of {own.height} launch calls of {who} came back only after {held_ns / held.height / 1e6:.1f} ms "
+                    f"on average (usual {usual / 1e3:.1f} us), {held_ns / span_ns:.0%} of its time: something in front of the "
+                    "GPU holds them back (a limiter, a full queue, a lock)",
+                    held_ns / span_ns,
+                )
+            )
+        # A GPU that is busy all the same does not wait for its host.
+        if slow_ns > NOTABLE_HOST * span_ns and row["busy_ns"] < (1 - NOTABLE_HOST) * span_ns:
+            found.append(
+                HostFinding(
+                    row["tenant_id"],
+                    "slow launches",
+                    f"{slow.height} of {own.height} launch calls of {who} took more than 5 times the usual {usual / 1e3:.1f} us "
+                    f"(longest {int(longest) / 1e3:.0f} us), {slow_ns / span_ns:.0%} of its time, while its kernels "  # type: ignore[call-overload]
+                    f"kept the GPU busy for {row['busy_ns'] / span_ns:.0%}: the host is slow, not the GPU",
+                    slow_ns / span_ns,
+                )
+            )
+        waits = calls.filter(
+            (pl.col("capture") == row["capture"])
+            & pl.col("pid").eq_missing(row["pid"])
+            & named.str.contains("Synchronize|cudaMemcpy_")
+        )
+        waited_ns = int((waits["end_ns"] - waits["start_ns"]).sum())
+        idle = 1 - row["busy_ns"] / span_ns
+        if idle > 1 - NOTABLE_HOST and waited_ns < NOTABLE_HOST * span_ns:
+            found.append(
+                HostFinding(
+                    row["tenant_id"],
+                    "idle between launches",
+                    f"{who} had nothing on the GPU for {idle:.0%} of its time and waited for it in "
+                    f"{waited_ns / span_ns:.0%} of it: what takes long happens on the host",
+                    idle,
+                )
+            )
+    return tuple(sorted(found, key=lambda finding: -finding.share))
