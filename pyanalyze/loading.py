@@ -41,6 +41,7 @@ def load(
     samples: PathLike | Sequence[PathLike] = (),
     context: PathLike | Sequence[PathLike] = (),
     baselines: PathLike | Sequence[PathLike] = (),
+    work: PathLike | None = None,
     tenants: Mapping[str, int] | None = None,
     tables: Sequence[str] = ANALYSIS_TABLES,
     reconstruct: bool = True,
@@ -65,6 +66,9 @@ def load(
     baselines
         Recordings of tenants alone, each a capture as above, or ``"NAME=FILE"`` to say which tenant it is of;
         otherwise that is found by kernels in common and process name.
+    work
+        Units of work, such as requests: a CSV file with the columns tenant, start, end and, if wanted, name; times in
+        nanoseconds on the clock of the first capture, or RFC 3339.
     tenants
         Names for processes: ``{"service": 4711}``; the pid as the capture has it, or the host's.
     tables
@@ -130,7 +134,7 @@ def load(
 
         configured = place_context(configured, to_frame(joined["devices"]))
     reconstructed = _core.reconstruct(joined, progress) if reconstruct else {}
-    return Session(
+    session = Session(
         paths=tuple(kept),
         tables={**joined, **reconstructed},
         names=dict(tenants or {}),
@@ -139,6 +143,14 @@ def load(
         failures=tuple(failures),
         baselines=tuple(_read_baseline(str(file), tables, progress) for file in _listed(baselines)),
     )
+    if work is None:
+        return session
+    from dataclasses import replace
+
+    from pyanalyze.interference.work import read_work
+
+    origin_ns = session.capture["utc_origin_ns"][0]
+    return replace(session, work=read_work(Path(work), session.tenants, origin_ns))
 
 
 def _read_baseline(text: str, tables: Sequence[str], progress: Progress | None) -> Baseline:

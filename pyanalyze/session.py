@@ -56,6 +56,8 @@ class Session:
         Captures that could not be read, with ``keep_going``.
     baselines
         Recordings of tenants alone.
+    work
+        Units of work that were given beside the capture, as rows of `nvtx`.
 
     Examples
     --------
@@ -72,6 +74,7 @@ class Session:
     extra_quality: tuple[tuple[str, str], ...] = ()
     failures: tuple[Failure, ...] = ()
     baselines: tuple[Baseline, ...] = ()
+    work: pl.DataFrame | None = None
     _frames: dict[str, pl.DataFrame] = field(default_factory=dict, init=False, compare=False)
 
     capture = _Frame()
@@ -222,7 +225,7 @@ class Session:
         return _core.slowdowns(self.with_calls(), as_arguments(self.baselines, self.tenants), None)
 
     def calls(self) -> pl.DataFrame | None:
-        """CUDA API calls on the session clock, read from the captures if they were not; None: nothing was captured.
+        """CUDA API calls on the session clock, read from the captures if they were not; None: there is no capture.
 
         Examples
         --------
@@ -230,42 +233,54 @@ class Session:
         >>> pyanalyze.load(capture).calls().columns[:3]
         ['capture', 'pid', 'tid']
         """
-        if "api_calls" in self.tables:
-            return self.frame("api_calls")
-        if "read api_calls" not in self._frames:
-            self._frames["read api_calls"] = self._read_calls()
-        return self._frames["read api_calls"]
+        return self._late("api_calls") if self.paths else None
 
-    def _read_calls(self) -> pl.DataFrame:
-        import polars as pl
+    def _late(self, name: str) -> pl.DataFrame:
+        """An event table that was not asked for when the session was loaded."""
+        if name in self.tables:
+            return self.frame(name)
+        key = f"late {name}"
+        if key not in self._frames:
+            import polars as pl
 
-        from pyanalyze import _core
-        from pyanalyze.loading import _exported
-        from pyanalyze.tables import to_frame
+            from pyanalyze import _core
+            from pyanalyze.loading import _exported
+            from pyanalyze.tables import to_frame
 
-        parts = []
-        offsets = dict(self.capture.select("capture", "clock_offset_ns").iter_rows())
-        for number, path in enumerate(self.paths):
-            read = _core.read_capture(_exported(path, ["api_calls"]), number, ["api_calls"], None)
-            shift = offsets.get(number, 0)
-            parts.append(
-                to_frame(read["api_calls"]).with_columns(
-                    pl.col("start_ns") + shift, pl.col("end_ns") + shift, pl.col("name").cast(pl.String)
+            offsets = dict(self.capture.select("capture", "clock_offset_ns").iter_rows())
+            text = "name" if name == "api_calls" else "text"
+            parts = [
+                to_frame(_core.read_capture(_exported(path, [name]), number, [name], None)[name]).with_columns(
+                    pl.col("start_ns") + offsets.get(number, 0),
+                    pl.col("end_ns") + offsets.get(number, 0),
+                    pl.col(text).cast(pl.String),
                 )
-            )
-        return pl.concat(parts).sort("start_ns", maintain_order=True)
+                for number, path in enumerate(self.paths)
+            ]
+            self._frames[key] = pl.concat(parts).sort("start_ns", maintain_order=True)
+        return self._frames[key]
 
     def with_calls(self) -> dict[str, Any]:
-        """All tables, with API calls.
+        """All tables, with API calls, NVTX ranges and given units of work.
 
         Examples
         --------
         >>> import pyanalyze
-        >>> "api_calls" in pyanalyze.load(capture).with_calls()
-        True
+        >>> sorted(set(pyanalyze.load(capture).with_calls()) & {"api_calls", "nvtx"})
+        ['api_calls', 'nvtx']
         """
-        calls = self.calls() if self.paths else None
-        return dict(self.tables) if calls is None or "api_calls" in self.tables else {**self.tables, "api_calls": calls}
+        import polars as pl
+
+        if not self.paths:
+            return dict(self.tables)
+        calls: Any = self.tables.get("api_calls")
+        ranges: Any = self.tables.get("nvtx")
+        calls = self._late("api_calls") if calls is None else calls
+        if self.work is not None:
+            named = self._late("nvtx").with_columns(pl.col("kind", "text").cast(pl.String))
+            ranges = pl.concat([named, self.work.select(named.columns)]).sort("start_ns", maintain_order=True)
+        ranges = self._late("nvtx") if ranges is None else ranges
+        return {**self.tables, "api_calls": calls, "nvtx": ranges}
 
     def interference(self) -> tuple[DeviceInterference, ...]:
         """Say who was slowed, by how much, through what and by whom; and what lies with the host.

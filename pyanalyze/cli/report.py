@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pyanalyze.session import Session
 
 
-@verb("report", ("html", "md", "json", "txt"), "html")
+@verb("report", ("html", "md", "json", "txt"), "html", slowdowns=True)
 def command(session: Session, fmt: str) -> str:
     """Write all that is known: -f html (one self-contained file), md, json (the contract) or txt."""
     from pyanalyze.report import render

@@ -15,6 +15,7 @@ from pyanalyze.interference.slowdown import (
     HostFinding,
     Tail,
     TenantInterference,
+    UnitsOfWork,
     analyse,
 )
 
@@ -28,6 +29,7 @@ __all__ = [
     "Slowdown",
     "Tail",
     "TenantInterference",
+    "UnitsOfWork",
     "analyse",
     "device_figures",
     "slowdown_from_lost_time",

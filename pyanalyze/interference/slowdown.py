@@ -46,6 +46,15 @@ class Tail:
 
 
 @dataclass(frozen=True)
+class UnitsOfWork:
+    """Units of one name (NVTX ranges, or given ones): latency from begin to the end of their last operation."""
+
+    name: str
+    latency: Estimate
+    tails: tuple[Tail, ...]
+
+
+@dataclass(frozen=True)
 class TenantInterference:
     """One tenant beside itself alone.
 
@@ -61,6 +70,8 @@ class TenantInterference:
         Kernels and graph launches a second, in company and alone.
     causes
         Parts of the added latency by name, summing to 1; None: nothing was added, or nobody can tell.
+    units
+        Units of work, most of the time first.
     baseline
         The recording alone that it was held against; None: this run played again without what others took.
     notes
@@ -79,6 +90,7 @@ class TenantInterference:
     baseline: str | None = None
     notes: tuple[str, ...] = ()
     missing: str | None = None
+    units: tuple[UnitsOfWork, ...] = ()
 
     @property
     def slowed(self) -> bool:
@@ -259,10 +271,11 @@ def _tenant(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bo
     number, name = row["tenant_id"], row["name"]
     against, baseline, refused, notes = _against(session, number)
     mine = session.tenant_slowdowns.filter(pl.col("tenant_id") == number).with_columns(
-        pl.col("measure", "against").cast(pl.String)
+        pl.col("measure", "against", "work").cast(pl.String)
     )
-    found = {r["measure"]: r for r in mine.filter(pl.col("against") == against).iter_rows(named=True)}
-    again = {r["measure"]: r for r in mine.filter(pl.col("against") == "replay").iter_rows(named=True)}
+    kernels, units = mine.filter(pl.col("work").is_null()), mine.filter(pl.col("work").is_not_null())
+    found = {r["measure"]: r for r in kernels.filter(pl.col("against") == against).iter_rows(named=True)}
+    again = {r["measure"]: r for r in kernels.filter(pl.col("against") == "replay").iter_rows(named=True)}
     if not many and against == "replay":
         why = "nobody else was seen on the device; whether it was slowed by somebody unseen needs a capture of it alone"
         return TenantInterference(number, name, Slowdown(None, None, None), missing=why, notes=tuple(refused))
@@ -285,11 +298,6 @@ def _tenant(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bo
         # Nothing tells a kernel that was switched out from one that ran slowly.
         estimates["resident"] = None
         notes.append("resident: not known without switch records, kernels include time switched out")
-    tails = tuple(
-        Tail(percentile, found[key]["shared_ns"], found[key]["alone_ns"])
-        for percentile in (50, 95, 99)
-        if (key := f"latency_p{percentile}") in found
-    )
     elapsed_row = again["elapsed"] if estimates["elapsed"] is other and other is not None else found.get("elapsed")
     pace = None
     if elapsed_row is not None and elapsed_row["alone_ns"]:
@@ -299,13 +307,34 @@ def _tenant(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bo
         number,
         name,
         Slowdown(estimates["elapsed"], estimates["latency"], estimates["resident"]),
-        tails,
+        _tails(found),
         pace,
         causes,
         added_ns,
         baseline,
         (*refused, *notes),
+        units=_units(units.filter(pl.col("against") == against)),
     )
+
+
+def _tails(rows: dict[str, dict[str, Any]]) -> tuple[Tail, ...]:
+    return tuple(
+        Tail(percentile, rows[key]["shared_ns"], rows[key]["alone_ns"])
+        for percentile in (50, 95, 99)
+        if (key := f"latency_p{percentile}") in rows
+    )
+
+
+def _units(rows: pl.DataFrame) -> tuple[UnitsOfWork, ...]:
+    by_name: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in rows.iter_rows(named=True):
+        by_name.setdefault(str(row["work"]), {})[row["measure"]] = row
+    found = [
+        (measures["latency"]["shared_ns"], UnitsOfWork(name, estimate, _tails(measures)))
+        for name, measures in by_name.items()
+        if (estimate := _estimate(measures.get("latency"))) is not None
+    ]
+    return tuple(units for _, units in sorted(found, key=lambda pair: (-pair[0], pair[1].name)))
 
 
 def _lost_records(session: Session) -> str | None:

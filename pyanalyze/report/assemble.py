@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze.interference import DeviceInterference, Estimate, TenantInterference
+    from pyanalyze.interference import DeviceInterference, Estimate, Tail, TenantInterference
     from pyanalyze.session import Session
     from pyanalyze.sharing import Verdict
     from pyanalyze.sharing.evidence import Pair
@@ -379,9 +379,10 @@ def _tenants(
                 ),
                 causes=_causes(found),
                 baseline=None if found is None else found.baseline,
-                tails=[
-                    m.Tail(percentile=t.percentile, shared_ns=t.shared_ns, alone_ns=t.alone_ns, ratio=t.ratio)
-                    for t in (() if found is None else found.tails)
+                tails=_tails(() if found is None else found.tails),
+                units=[
+                    m.UnitsOfWork(name=u.name, latency=_measured(u.latency), tails=_tails(u.tails))
+                    for u in (() if found is None else found.units)
                 ],
                 pace=None
                 if found is None or found.work_per_s is None
@@ -405,9 +406,15 @@ def _causes(found: TenantInterference | None) -> m.Causes | None:
     return m.Causes(**found.causes, execution_split=None)
 
 
+def _tails(tails: Sequence[Tail]) -> list[m.Tail]:
+    return [m.Tail(percentile=t.percentile, shared_ns=t.shared_ns, alone_ns=t.alone_ns, ratio=t.ratio) for t in tails]
+
+
 def _estimate(estimate: Estimate | None) -> m.Estimate | None:
-    if estimate is None:
-        return None
+    return None if estimate is None else _measured(estimate)
+
+
+def _measured(estimate: Estimate) -> m.Estimate:
     return m.Estimate(value=estimate.value, low=estimate.low, high=estimate.high, n=estimate.n, basis=estimate.basis)
 
 

@@ -333,6 +333,14 @@ class Tail(_Part):
     ratio: Finite = Field(description="Shared over alone.")
 
 
+class UnitsOfWork(_Part):
+    """Units of one name, from their begin to the end of their last operation."""
+
+    name: Text = Field(description="Name of the NVTX ranges, or given units. Hostile text.")
+    latency: Estimate = Field(description="Sum of their latencies, shared over alone.")
+    tails: list[Tail] = Field(description="Percentiles of their latency.")
+
+
 class Pace(_Part):
     """Kernels and graph launches a second, over the time from first launch to last end."""
 
@@ -385,6 +393,7 @@ class Tenant(_Part):
         description="The recording alone that it was compared with; null: this run, played again without the others.",
     )
     tails: list[Tail] = Field(default=[], description="Percentiles of kernel latency; empty: not known.")
+    units: list[UnitsOfWork] = Field(default=[], description="Units of work, most of the time first.")
     pace: Pace | None = Field(default=None, description="Work per second; null: not known.")
     slowdown_notes: list[Text] = Field(default=[], description="What to know when reading its slowdown.")
 
