@@ -1,9 +1,27 @@
 """Pictures: pure functions from a table to an altair chart. Nothing here opens a file or prints."""
 
+from pyanalyze.charts.interference import (
+    alone_against_contended,
+    cause_bars,
+    latency_over_time,
+    victim_by_aggressor,
+)
 from pyanalyze.charts.occupancy import limiters, occupancy
 from pyanalyze.charts.slices import slice_lengths
 from pyanalyze.charts.style import MAX_MARKS, tenant_colors
 from pyanalyze.charts.timeline import timeline
 from pyanalyze.charts.usage import usage
 
-__all__ = ["MAX_MARKS", "limiters", "occupancy", "slice_lengths", "tenant_colors", "timeline", "usage"]
+__all__ = [
+    "MAX_MARKS",
+    "alone_against_contended",
+    "cause_bars",
+    "latency_over_time",
+    "limiters",
+    "occupancy",
+    "slice_lengths",
+    "tenant_colors",
+    "timeline",
+    "usage",
+    "victim_by_aggressor",
+]

@@ -10,13 +10,48 @@ if TYPE_CHECKING:
     from pyanalyze.session import Session
 
 SECTIONS = ("interference",)
+#: Launch configurations shown.
+TOP = 12
 KEYS = {"device_id", "host", "interference", "name", "tenants", "uuid", "window"}
 
 
 @verb("interference", ("table", "json", "csv"), slowdowns=True)
 def command(session: Session, fmt: str) -> str:
     """Say who was slowed, by how much, through what and by whom; --baseline measures it against recordings alone."""
-    return csv_of(rows(session)) if fmt == "csv" else answer(session, SECTIONS, KEYS, fmt)
+    if fmt == "csv":
+        return csv_of(rows(session))
+    text = answer(session, SECTIONS, KEYS, fmt)
+    return text if fmt == "json" else text + _kernels(session)
+
+
+def _kernels(session: Session) -> str:
+    """The same kernels alone and in company: those with most time, as lines."""
+    import polars as pl
+
+    from pyanalyze.report.escape import visible
+    from pyanalyze.report.format import duration
+
+    table = session.slowdowns.with_columns(pl.col("name", "against").cast(pl.String))
+    known = table.filter(pl.col("ratio").is_not_null()).sort("total_ns", descending=True)
+    few, excluded = table.height - known.height, int(table["excluded"].sum())
+    names = dict(session.tenants.select("tenant_id", "name").iter_rows())
+    lines = ["", "The same kernels alone and in company (time at work)", "-" * 52]
+    for row in known.head(TOP).iter_rows(named=True):
+        low, high = row["ratio_low"], row["ratio_high"]
+        interval = "no interval" if low is None else f"95 % {low:.3f} to {high:.3f}"
+        kernel = visible((row["name"] or "unnamed").partition("(")[0], 28)
+        lines.append(
+            f"{visible(names[row['tenant_id']], 16):<16} {kernel:<28} {row['ratio']:6.3f}x ({interval}); median "
+            f"{duration(row['alone_median_ns'])} -> {duration(row['median_ns'])}, n {row['n_alone']} "
+            f"{'alone' if row['against'] == 'alone' else 'in baseline'} / {row['n']}, effect {row['effect']:+.2f}"
+        )
+    if known.height > TOP:
+        lines.append(f"... and {known.height - TOP} more (pyanalyze export: table slowdowns)")
+    lines.append(
+        f"{few} launch configurations ran too rarely alone or in company for a ratio; {excluded} first launches and "
+        "kernels that only waited are left out."
+    )
+    return "\n".join(lines) + "\n"
 
 
 def rows(session: Session) -> list[dict[str, Any]]:

@@ -636,3 +636,232 @@ fn match_table(all: &[Match]) -> Result<RecordBatch> {
         .put("aligned", all.iter().map(|m| m.aligned).collect::<BooleanArray>())
         .finish(all.len())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tenants::hand::{named, residency};
+    use crate::watch::{StopAfter, Unwatched};
+
+    /// Pid, name, launch call from, to, kernel start, end, all in us.
+    type K = (u32, &'static str, i64, i64, i64, i64);
+    /// Pid, from, to: a call that waits.
+    type Sync = (u32, i64, i64);
+
+    fn session(kernels: &[K], syncs: &[Sync], held: &[(u32, u32, u32, u64, i64, i64)]) -> Tables {
+        let mut rows: Vec<(usize, K)> = kernels.iter().copied().enumerate().collect();
+        rows.sort_by_key(|r| r.1 .4);
+        let n = rows.len();
+        let u32s =
+            |pick: &dyn Fn(&(usize, K)) -> u32| rows.iter().map(|r| Some(pick(r))).collect::<UInt32Array>();
+        let table = Builder::new(&schema::KERNELS)
+            .put("capture", u32s(&|_| 0))
+            .put("pid", u32s(&|r| r.1 .0))
+            .put("device_id", u32s(&|_| 0))
+            .put("context_id", u32s(&|_| 1))
+            .put("stream_id", u32s(&|_| 7))
+            .put("correlation_id", u32s(&|r| r.0 as u32))
+            .put("start_ns", rows.iter().map(|r| Some(r.1 .4 * 1000)).collect::<Int64Array>())
+            .put("end_ns", rows.iter().map(|r| Some(r.1 .5 * 1000)).collect::<Int64Array>())
+            .put_names("name", rows.iter().map(|r| Some(r.1 .1)))
+            .finish(n)
+            .unwrap();
+        let mut calls: Vec<(u32, i64, i64, &str, Option<u32>)> = kernels
+            .iter()
+            .enumerate()
+            .map(|(n, k)| (k.0, k.2, k.3, "cudaLaunchKernel_v7000", Some(n as u32)))
+            .collect();
+        calls.extend(syncs.iter().map(|s| (s.0, s.1, s.2, "cudaDeviceSynchronize_v3020", None)));
+        calls.sort_by_key(|c| c.1);
+        let calls_table = Builder::new(&schema::API_CALLS)
+            .put("capture", calls.iter().map(|_| Some(0)).collect::<UInt32Array>())
+            .put("pid", calls.iter().map(|c| Some(c.0)).collect::<UInt32Array>())
+            .put("tid", calls.iter().map(|c| Some(c.0)).collect::<UInt32Array>())
+            .put("start_ns", calls.iter().map(|c| Some(c.1 * 1000)).collect::<Int64Array>())
+            .put("end_ns", calls.iter().map(|c| Some(c.2 * 1000)).collect::<Int64Array>())
+            .put_names("name", calls.iter().map(|c| Some(c.3)))
+            .put("correlation_id", calls.iter().map(|c| c.4).collect::<UInt32Array>())
+            .finish(calls.len())
+            .unwrap();
+        let mut tables = Tables::from([("kernels", table), ("api_calls", calls_table)]);
+        if !held.is_empty() {
+            tables.insert("residency", residency(held));
+        }
+        named(tables).0
+    }
+
+    /// (measure, against) of the tenant with that pid: value, shared, alone.
+    fn figure(
+        made: &Tables,
+        session: &Tables,
+        pid: u32,
+        measure: &str,
+        against: &str,
+    ) -> Option<(f64, i64, i64)> {
+        let tenants = Columns::new(&schema::TENANTS, &session["tenants"]);
+        let row = (0..tenants.rows()).find(|r| tenants.u32("pid").unwrap().value(*r) == pid).unwrap();
+        let id = tenants.u32("tenant_id").unwrap().value(row);
+        let c = Columns::new(&schema::TENANT_SLOWDOWNS, &made["tenant_slowdowns"]);
+        (0..c.rows())
+            .find(|r| {
+                c.u32("tenant_id").unwrap().value(*r) == id
+                    && c.names("measure").unwrap().get(*r) == Some(measure)
+                    && c.names("against").unwrap().get(*r) == Some(against)
+            })
+            .map(|r| {
+                let ns = |name: &str| at(c.i64(name).unwrap(), r).unwrap_or(0);
+                (at(c.f64("value").unwrap(), r).unwrap_or(f64::NAN), ns("shared_ns"), ns("alone_ns"))
+            })
+    }
+
+    /// 7 launches, waits, thinks 5 us, launches again; 8 holds the engine inside 7's first kernel.
+    fn turns() -> Tables {
+        // 7 host      |0=5|sync.........115|  |120=125|sync....185|
+        // 7 kernel        |10============110|     |130==180|
+        // 7 resident  |-5======40|    |90==================200|       works 30 + 20, then 50
+        // 8 resident           |40==90|
+        session(
+            &[(7, "a", 0, 5, 10, 110), (8, "b", 30, 35, 45, 85), (7, "a", 120, 125, 130, 180)],
+            &[(7, 5, 115), (7, 125, 185)],
+            &[(0, 0, 7, 1, -5, 40), (0, 0, 8, 2, 40, 90), (0, 0, 7, 1, 90, 200)],
+        )
+    }
+
+    #[test]
+    fn a_run_played_again_leaves_out_the_turns_of_others() {
+        let session = turns();
+        let made = slowdowns(&session, &[], &Unwatched).unwrap();
+        // Again: 10..60, the host wakes 5 us later, thinks 5 us, launches at 70: 80..130.
+        let (value, shared, alone) = figure(&made, &session, 7, "elapsed", "replay").unwrap();
+        assert_eq!((shared, alone), (180_000, 130_000));
+        assert!((value - 180.0 / 130.0).abs() < 1e-9);
+        // From launch to end: 110 and 60, alone 60 and 60.
+        assert_eq!(figure(&made, &session, 7, "latency", "replay").unwrap().1, 170_000);
+        assert_eq!(figure(&made, &session, 7, "latency", "replay").unwrap().2, 120_000);
+        assert!((figure(&made, &session, 7, "resident", "replay").unwrap().0 - 1.0).abs() < 1e-9);
+        // What was added is 50 us of not being resident; the switch took no time in these records.
+        let c = Columns::new(&schema::CAUSES, &made["causes"]);
+        let added: Vec<(Option<&str>, i64)> = (0..6)
+            .map(|r| (c.names("cause").unwrap().get(r), c.i64("added_ns").unwrap().value(r)))
+            .filter(|(_, ns)| *ns != 0)
+            .collect();
+        assert_eq!(added, [(Some("not_resident"), 50_000)]);
+    }
+
+    #[test]
+    fn a_baseline_is_found_by_its_kernels_and_laid_beside() {
+        // 30 kernels of 20 us one after the other, 8 beside them; alone 10 us each. Everything takes twice as long.
+        let mut rows: Vec<K> =
+            (0..30).map(|n| (7, "a", n * 30, n * 30 + 2, n * 30 + 5, n * 30 + 25)).collect();
+        rows.extend((0..30).map(|n| (8, "b", n * 30, n * 30 + 2, n * 30 + 5, n * 30 + 25)));
+        let shared = session(&rows, &[], &[]);
+        let rows: Vec<K> = (0..30).map(|n| (3, "a", n * 15, n * 15 + 2, n * 15 + 2, n * 15 + 12)).collect();
+        let alone = Baseline { tables: session(&rows, &[], &[]), tenant: None };
+        let made = slowdowns(&shared, &[alone], &Unwatched).unwrap();
+        let m = Columns::new(&schema::BASELINE_MATCHES, &made["baseline_matches"]);
+        let used: Vec<(f64, bool)> = (0..m.rows())
+            .map(|r| (m.f64("likeness").unwrap().value(r), m.bool("used").unwrap().value(r)))
+            .collect();
+        assert_eq!(used.iter().filter(|u| u.1).count(), 1);
+        assert!(used.contains(&(1.0, true)) && used.contains(&(0.0, false)));
+        // 29 * 30 + 25 against 29 * 15 + 12; 25 against 12; 20 against 10.
+        let (_, a, b) = figure(&made, &shared, 7, "elapsed", "baseline").unwrap();
+        assert_eq!((a, b), (895_000, 447_000));
+        assert!((figure(&made, &shared, 7, "latency", "baseline").unwrap().0 - 25.0 / 12.0).abs() < 1e-9);
+        assert!((figure(&made, &shared, 7, "resident", "baseline").unwrap().0 - 2.0).abs() < 1e-9);
+        // 8 was never alone, nobody was switched out, and there is no recording of it.
+        assert_eq!(figure(&made, &shared, 8, "elapsed", "replay"), None);
+        assert!(figure(&made, &shared, 8, "none", "replay").is_some());
+    }
+
+    #[test]
+    fn equal_kernels_alone_and_contended() {
+        // 7: 40 kernels of 100 us; 8 works beside every second ten of them, and those take 150 us.
+        let mut rows: Vec<K> = Vec::new();
+        for n in 0..40_i64 {
+            let (from, beside) = (n * 400, (n / 10) % 2 == 1);
+            rows.push((7, "a", from, from + 2, from + 5, from + if beside { 155 } else { 105 }));
+            if beside {
+                rows.push((8, "b", from, from + 2, from + 6, from + 160));
+            }
+        }
+        let session = session(&rows, &[], &[]);
+        let made = slowdowns(&session, &[], &Unwatched).unwrap();
+        let c = Columns::new(&schema::SLOWDOWNS, &made["slowdowns"]);
+        let row = (0..c.rows()).find(|r| c.names("name").unwrap().get(*r) == Some("a")).unwrap();
+        // The first of all is left out.
+        assert_eq!(
+            (
+                c.u64("n").unwrap().value(row),
+                c.u64("n_alone").unwrap().value(row),
+                c.u64("excluded").unwrap().value(row)
+            ),
+            (20, 19, 1)
+        );
+        assert!((c.f64("ratio").unwrap().value(row) - 1.5).abs() < 1e-9);
+        assert!((c.f64("median_ratio").unwrap().value(row) - 1.5).abs() < 1e-9);
+        assert!((c.f64("effect").unwrap().value(row) - 1.0).abs() < 1e-9);
+        // Nothing varies but the company: the interval is the value.
+        assert!((c.f64("ratio_low").unwrap().value(row) - 1.5).abs() < 1e-6);
+        let other = (0..c.rows()).find(|r| c.names("name").unwrap().get(*r) == Some("b")).unwrap();
+        assert!(c.text("reason").unwrap().value(other).contains("0 alone"));
+        // 7 alone: 20 of its kernels are 50 us shorter, 20 x 155 + 20 x 105 against 40 x 105.
+        let (value, ..) = figure(&made, &session, 7, "latency", "replay").unwrap();
+        assert!((value - 5200.0 / 4200.0).abs() < 1e-6, "{value}");
+        let blamed = Columns::new(&schema::AGGRESSORS, &made["aggressors"]);
+        let share = blamed.f64("share").unwrap().value(0);
+        assert!((share - 1.0).abs() < 1e-6, "{share}");
+    }
+
+    #[test]
+    fn whose_turn_it_was_is_who_is_to_blame() {
+        // 30 rounds of 7, 8, 9, in which 7's kernel waits 30 us for 8 and 10 us for 9.
+        let mut rows: Vec<K> = Vec::new();
+        let mut held = Vec::new();
+        for n in 0..30_i64 {
+            let t = n * 100;
+            held.extend([
+                (0, 0, 7, 1, t, t + 20),
+                (0, 0, 8, 2, t + 20, t + 50),
+                (0, 0, 9, 3, t + 50, t + 60),
+            ]);
+            held.push((0, 0, 7, 1, t + 60, t + 100));
+            rows.push((7, "a", t, t + 1, t + 5, t + 70));
+            rows.push((8, "b", t + 2, t + 3, t + 22, t + 48));
+            rows.push((9, "c", t + 2, t + 3, t + 52, t + 58));
+        }
+        let session = session(&rows, &[], &held);
+        let made = slowdowns(&session, &[], &Unwatched).unwrap();
+        let tenants = Columns::new(&schema::TENANTS, &session["tenants"]);
+        let id = |pid: u32| {
+            let row = (0..tenants.rows()).find(|r| tenants.u32("pid").unwrap().value(*r) == pid).unwrap();
+            tenants.u32("tenant_id").unwrap().value(row)
+        };
+        let c = Columns::new(&schema::AGGRESSORS, &made["aggressors"]);
+        let share = |aggressor: u32| {
+            let row = (0..c.rows())
+                .find(|r| {
+                    c.u32("victim").unwrap().value(*r) == id(7)
+                        && c.u32("aggressor").unwrap().value(*r) == id(aggressor)
+                })
+                .unwrap();
+            c.f64("share").unwrap().value(row)
+        };
+        // 8's kernels run for 26 us of each round and 9's for 6; 40 are lost.
+        assert!((share(8) - 26.0 / 40.0).abs() < 0.02, "{}", share(8));
+        assert!((share(9) - 6.0 / 40.0).abs() < 0.02, "{}", share(9));
+    }
+
+    #[test]
+    fn nothing_equal_tables_and_cancellation() {
+        let empty = slowdowns(&Tables::new(), &[], &Unwatched).unwrap();
+        assert_eq!(empty.len(), 5);
+        assert!(empty.values().all(|batch| batch.num_rows() == 0));
+        let session = turns();
+        assert_eq!(
+            slowdowns(&session, &[], &Unwatched).unwrap(),
+            slowdowns(&session, &[], &Unwatched).unwrap()
+        );
+        assert!(matches!(slowdowns(&session, &[], &StopAfter::new(1)), Err(crate::Error::Cancelled)));
+    }
+}

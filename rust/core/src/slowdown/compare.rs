@@ -218,9 +218,25 @@ pub(crate) fn scatter(base: &Tenancy, alone: &[Option<Alone>]) -> Doubt {
     let draws = Resamples::new(blocks.count);
     let one = |place: usize| {
         let (over, under) = (sums.get(2 * place)?, sums.get(2 * place + 1)?);
-        draws.ratio(over, under).map(|(_, low, high)| (low.ln(), high.ln()))
+        let (_, low, high) = draws.ratio(over, under)?;
+        let together = alike(over, under);
+        Some((low.ln() * together, high.ln() * together))
     };
     Doubt::Scatter([one(0), one(1), one(2)])
+}
+
+/// What neighbouring blocks have to do with each other, as a factor on the interval: where one is long because the next
+/// is short (a launch falls to either side of the border), their sum scatters less than blocks drawn one by one.
+fn alike(over: &[f64], under: &[f64]) -> f64 {
+    let (a, b): (f64, f64) = (over.iter().sum(), under.iter().sum());
+    let rest: Vec<f64> = over.iter().zip(under).map(|(x, y)| x - y * a / b).collect();
+    let squares: f64 = rest.iter().map(|r| r * r).sum();
+    let neighbours: f64 = rest.windows(2).map(|w| w.iter().product::<f64>()).sum();
+    if squares > 0.0 {
+        (1.0 + 2.0 * neighbours / squares).clamp(0.05, 4.0).sqrt()
+    } else {
+        1.0
+    }
 }
 
 /// What makes elapsed time comparable.
