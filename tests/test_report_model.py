@@ -31,7 +31,7 @@ KEYS = {
     "captures": "path nsys_version schema_version start_ns end_ns clock_offset_ns clock_uncertainty_ns",
     "quality": "name severity count detail",
     "devices": "device_id uuid gpu_uuid window memory name sm_count compute_capability mig sharing "
-    "relations segments context_switches tenants occupancy interference advice sampled",
+    "relations segments context_switches tenants occupancy interference advice host sampled",
     "devices.window": "start_ns end_ns",
     "devices.memory": "total_bytes peak_bytes",
     "devices.sharing": "mode confidence basis configured agrees summary evidence rivals missing",
@@ -44,14 +44,15 @@ KEYS = {
     "devices.context_switches": "count context_creations median_slice_ns median_cost_ns mean_cost_ns "
     "cost_kind total_cost_ns overhead_fraction endings dropped",
     "devices.tenants": "tenant_id capture pid host_pid name container pod contexts served_by busy_ns resident_ns "
-    "charged_ns slices median_slice_ns sm_share occupancy memory_peak_bytes slowdown causes",
+    "charged_ns slices median_slice_ns sm_share occupancy memory_peak_bytes slowdown causes "
+    "baseline tails units pace slowdown_notes",
     "devices.tenants.slowdown": "elapsed latency resident",
     "devices.tenants.slowdown.elapsed": "value low high n basis",
     "devices.tenants.causes": "launch queue not_resident switch execution unexplained execution_split",
     "devices.tenants.causes.execution_split": "sm_slots memory copy clock uvm",
     "devices.occupancy": "sm_active warps limiters basis check_against_counters",
-    "devices.interference": "antt stp jain matrix",
-    "devices.interference.matrix": "victim aggressor slowdown low high n",
+    "devices.interference": "antt stp jain matrix harmonic unfairness standing",
+    "devices.interference.matrix": "victim aggressor slowdown low high n latency inseparable_from",
     "devices.advice": "action commands expected bound why undo",
 }
 
@@ -105,6 +106,9 @@ def test_floats_are_rounded_and_never_nan() -> None:
         "stp": None,
         "jain": 0.3,
         "matrix": None,
+        "harmonic": None,
+        "unfairness": None,
+        "standing": None,
     }
     with pytest.raises(ValidationError):
         Estimate(value=math.nan, low=None, high=None, n=1, basis="inferred")

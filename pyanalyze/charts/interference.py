@@ -32,9 +32,7 @@ _BINS = 150
 _TOP = 15
 
 
-def victim_by_aggressor(
-    matrix: Sequence[Blame], labels: Mapping[int, str], *, width: int = 420
-) -> alt.TopLevelMixin:
+def victim_by_aggressor(matrix: Sequence[Blame], labels: Mapping[int, str], *, width: int = 420) -> alt.TopLevelMixin:
     """Heatmap: elapsed slowdown of each victim (row) by each neighbour (column).
 
     Parameters
@@ -71,7 +69,7 @@ def victim_by_aggressor(
     ]
     if not rows:
         return empty("Nobody was beside anybody.")
-    top = max(1.5, *(row["x"] for row in rows))
+    top = max([1.5, *(float(row["x"]) for row in rows)])
     base = alt.Chart(inline(rows)).encode(
         x=alt.X("a:N", title="Beside", sort=None, axis=alt.Axis(orient="top", labelAngle=0, labelLimit=120)),
         y=alt.Y("v:N", title="Victim", sort=None, axis=alt.Axis(minExtent=150, maxExtent=150, labelLimit=120)),
@@ -112,7 +110,7 @@ def cause_bars(
     >>> "not resident" in str(cause_bars(device.tenants, {0: "app_a", 1: "app_b"}).to_dict())
     True
     """
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "t": label_of(tenant.tenant_id, labels),
             "c": name.replace("_", " "),
@@ -188,7 +186,7 @@ def alone_against_contended(
     )
     if mine.is_empty():
         return empty("No kernel ran often enough both alone and beside others.")
-    rows = []
+    rows: list[dict[str, Any]] = []
     for number, row in enumerate(mine.iter_rows(named=True)):
         name = visible((row["name"] or "unnamed").partition("(")[0], 40)
         rows.append(
@@ -214,7 +212,7 @@ def alone_against_contended(
             alt.Tooltip("n:N", title="n"),
         ],
     )
-    span = [min(0.95, *(r["low"] for r in rows)), max(1.05, *(r["high"] for r in rows))]
+    span = [min([0.95, *(r["low"] for r in rows)]), max([1.05, *(r["high"] for r in rows)])]
     x = alt.X("low:Q", title="Time at work: in company over alone", scale=alt.Scale(domain=span, zero=False))
     one = alt.Chart(inline([{"one": 1}])).mark_rule(strokeDash=[3, 3], color="#888888").encode(x="one:Q")
     lines = base.mark_rule(strokeWidth=2).encode(x=x, x2="high:Q")
@@ -302,7 +300,12 @@ def latency_over_time(
         for r in binned.filter(pl.col("tenant_id").is_in(ids)).sort("tenant_id", "bin").iter_rows(named=True)
     ]
     bars = [
-        {"t": label_of(r["tenant_id"], labels), "x": r["bin"] * step / 1e6, "x2": (r["bin"] + 1) * step / 1e6, "b": r["busy"]}
+        {
+            "t": label_of(r["tenant_id"], labels),
+            "x": r["bin"] * step / 1e6,
+            "x2": (r["bin"] + 1) * step / 1e6,
+            "b": r["busy"],
+        }
         for r in busy.filter(pl.col("tenant_id").is_in(ids)).sort("tenant_id", "bin").iter_rows(named=True)
     ]
     domain = alt.Scale(domain=[0, (window[1] - window[0]) / 1e6], nice=False)
@@ -332,6 +335,8 @@ def latency_over_time(
         .properties(width=width, height=alt.Step(14))
     )
     medians = {r["t"]: r["p50"] for r in marks}
-    summary = "Kernel latency over time: " + "; ".join(f"{t} last {v:.2f} ms" for t, v in list(medians.items())[:6]) + "."
+    summary = (
+        "Kernel latency over time: " + "; ".join(f"{t} last {v:.2f} ms" for t, v in list(medians.items())[:6]) + "."
+    )
     done: alt.TopLevelMixin = decorate(alt.vconcat(upper, lower, spacing=6), gutter=70, summary=summary)
     return done

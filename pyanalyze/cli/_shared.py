@@ -73,7 +73,11 @@ def baseline_options(function: _F) -> _F:
             "--work", type=click.Path(path_type=Path, readable=False), help="Units of work: CSV of tenant,start,end."
         ),
         click.option(
-            "--baseline", "baselines", multiple=True, metavar="[NAME=]FILE", help="A tenant recorded alone (repeatable)."
+            "--baseline",
+            "baselines",
+            multiple=True,
+            metavar="[NAME=]FILE",
+            help="A tenant recorded alone (repeatable).",
         ),
     ):
         function = option(function)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyanalyze.cli._shared import answer, csv_of, verb
 
 if TYPE_CHECKING:
+    from pyanalyze.interference import Estimate, Tail
     from pyanalyze.session import Session
 
 SECTIONS = ("interference",)
@@ -59,9 +60,13 @@ def rows(session: Session) -> list[dict[str, Any]]:
     out = []
     for device in session.interference():
         for tenant in device.tenants:
-            known = [("", name, getattr(tenant.slowdown, name), ()) for name in ("elapsed", "latency", "resident")]
-            known[1] = (*known[1][:3], tenant.tails)
-            known += [(units.name, "latency", units.latency, units.tails) for units in tenant.units]
+            slow = tenant.slowdown
+            known: list[tuple[str, str, Estimate | None, tuple[Tail, ...]]] = [
+                ("", "elapsed", slow.elapsed, ()),
+                ("", "latency", slow.latency, tenant.tails),
+                ("", "resident", slow.resident, ()),
+                *((units.name, "latency", units.latency, units.tails) for units in tenant.units),
+            ]
             for work, measure, estimate, tails in known:
                 by_part = {tail.percentile: tail for tail in tails}
                 row: dict[str, Any] = {

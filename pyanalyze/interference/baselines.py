@@ -120,12 +120,14 @@ def flags(session: Session, tenant_id: int, baseline: Session, baseline_tenant_i
                 "is in the slowdown as well"
             )
     ours, theirs = _method(session), _method(baseline)
-    care += [f"{what}: {theirs[what]} in the baseline, {ours[what]} here" for what in ours if ours[what] != theirs[what]]
+    care += [
+        f"{what}: {theirs[what]} in the baseline, {ours[what]} here" for what in ours if ours[what] != theirs[what]
+    ]
     clocks = [_clock(session, here["device_id"]), _clock(baseline, there["device_id"])]
     if clocks[0] is not None and clocks[1] is not None and abs(clocks[0] / clocks[1] - 1) > CLOCK_TOLERANCE:
         care.append(
-            f"SM clocks: mean {clocks[1] / 1e6:.0f} MHz in the baseline, {clocks[0] / 1e6:.0f} MHz here: durations differ "
-            "by that alone"
+            f"SM clocks: mean {clocks[1] / 1e6:.0f} MHz in the baseline, {clocks[0] / 1e6:.0f} MHz here: durations "
+            "differ by that alone"
         )
     company = baseline.tenants.filter(
         (pl.col("device_id") == there["device_id"]) & (pl.col("tenant_id") != baseline_tenant_id) & pl.col("traced")
@@ -155,20 +157,24 @@ def _place(session: Session, tenant_id: int) -> dict[str, Any]:
         "device_id": tenant["device_id"],
         "gpu": (device["name"] or "").partition(" MIG ")[0] or None,
         "sms": visible.max() if len(visible) else device["sm_count"],
-        "cap": ", ".join(f"{row['key']}={row['value']}" for row in caps.unique(["key"]).sort("key").iter_rows(named=True))
+        "cap": ", ".join(
+            f"{row['key']}={row['value']}" for row in caps.unique(["key"]).sort("key").iter_rows(named=True)
+        )
         or None,
     }
 
 
 def _method(session: Session) -> dict[str, str]:
     """What tracing does to the times that it takes."""
-    states = session._source_states()
-    graphs = "graphs traced as a whole" if states.get("graph_launches") == "present" else "no whole graphs"
+    present = {
+        str(source) for source, state in session.sources.select("source", "state").iter_rows() if state == "present"
+    }
+    graphs = "graphs traced as a whole" if "graph_launches" in present else "no whole graphs"
     if not session.kernels.is_empty() and session.kernels["graph_node_id"].null_count() < session.kernels.height:
         graphs = "graphs traced node by node"
     return {
         "graph tracing": graphs,
-        "GPU metrics sampling": "on" if states.get("gpu_metrics") == "present" else "off",
+        "GPU metrics sampling": "on" if "gpu_metrics" in present else "off",
     }
 
 

@@ -1,4 +1,4 @@
-"""From the core's comparisons to answers: who was slowed, by how much, through what, by whom; and is it the GPU at all?"""
+"""From comparisons to answers: who was slowed, by how much, through what, by whom; and is it the GPU at all?"""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ SEQUENTIAL = 0.1
 #: Of the calls' or idle time, the part from which the host is worth naming.
 NOTABLE_HOST = 0.2
 
+#: A launch call of this length, and so many times the usual, was held back; so many times the usual, it was slow.
+HELD_NS = 1_000_000
+HELD_TIMES = 20
+SLOW_TIMES = 5
 #: A residency share below this is a display or a context that is created and closed, no tenant.
 NOTABLE_RESIDENCY = 0.001
 
@@ -103,7 +107,7 @@ class TenantInterference:
 
 @dataclass(frozen=True)
 class Blame:
-    """What one aggressor did to one victim: the victim's elapsed slowdown if nobody else had been there."""
+    """What one aggressor did to a victim: its elapsed (and latency) slowdown if nobody else had been there."""
 
     victim: int
     aggressor: int
@@ -113,6 +117,7 @@ class Blame:
     n: int
     share: float | None = None
     inseparable_from: int | None = None
+    latency: float | None = None
 
 
 @dataclass(frozen=True)
@@ -243,7 +248,7 @@ def _device(session: Session, verdict: Verdict) -> DeviceInterference:
         tuple(tenants),
         figures,
         _matrix(session, known) if many and known else None,
-        _host(session, rows),
+        _host(session, rows, {tenant.tenant_id for tenant in tenants if tenant.slowed}),
     )
 
 
@@ -422,34 +427,40 @@ def _matrix(session: Session, known: dict[int, TenantInterference]) -> tuple[Bla
         victim = known.get(row["victim"])
         if victim is None or row["against"] != ("replay" if victim.baseline is None else "baseline"):
             continue
-        whole = victim.slowdown.elapsed or victim.slowdown.latency
-        if whole is None:
-            continue
-
-        def of(share: float | None, whole: Estimate = whole) -> float | None:
-            return None if share is None else 1 + share * (whole.value - 1)
-
+        elapsed, latency = victim.slowdown.elapsed, victim.slowdown.latency
         # Of a victim that was not slowed there is nothing to blame on anybody, and that can be told.
-        calm = whole.value < NOTABLE_SLOWDOWN
-        share = 0.0 if calm else row["share"]
-        low, high = (0.0, 1.0) if calm else (row["share_low"], row["share_high"])
+        share = row["share"] if victim.slowed else 0.0
+        low, high = (row["share_low"], row["share_high"]) if victim.slowed else (None, None)
         cells.append(
             Blame(
                 row["victim"],
                 row["aggressor"],
-                of(share),
-                of(low),
-                of(high),
+                _of(elapsed, share),
+                _of(elapsed, low),
+                _of(elapsed, high),
                 row["n"],
                 share,
-                None if calm else row["inseparable_from"],
+                row["inseparable_from"] if victim.slowed else None,
+                _of(latency, share),
             )
         )
     return tuple(cells)
 
 
-def _host(session: Session, rows: pl.DataFrame) -> tuple[HostFinding, ...]:
-    """What lies with the host: launches that take long or are held back, a GPU that waits for work."""
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+def _of(whole: Estimate | None, share: float | None) -> float | None:
+    """The slowdown that a share of what was added makes."""
+    return None if whole is None or share is None else 1 + share * (whole.value - 1)
+
+
+def _host(session: Session, rows: pl.DataFrame, slowed: set[int]) -> tuple[HostFinding, ...]:
+    """What lies with the host: launches that take long or are held back, a GPU that waits for work.
+
+    Idleness of a tenant that others did slow says nothing: a service waits for requests.
+    """
     import polars as pl
 
     calls = session.calls()
@@ -460,54 +471,39 @@ def _host(session: Session, rows: pl.DataFrame) -> tuple[HostFinding, ...]:
     launches = calls.filter(launching).with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("dur_ns"))
     found = []
     for row in rows.filter("traced").iter_rows(named=True):
-        own = launches.filter((pl.col("capture") == row["capture"]) & pl.col("pid").eq_missing(row["pid"]))
+        mine = (pl.col("capture") == row["capture"]) & pl.col("pid").eq_missing(row["pid"])
+        own = launches.filter(mine)
         if own.height < 20 or not row["busy_ns"]:
             continue
-        span_ns = max(row["last_ns"] - row["first_ns"], 1)
-        usual = float(own["dur_ns"].median() or 0)  # type: ignore[arg-type]
-        held = own.filter((pl.col("dur_ns") > 1_000_000) & (pl.col("dur_ns") > 20 * usual))
-        slow = own.filter((pl.col("dur_ns") > 5 * usual) & (pl.col("dur_ns") <= max(1_000_000, 20 * usual)))
+        who, span_ns = row["name"], max(row["last_ns"] - row["first_ns"], 1)
+        usual_ns, longest_ns = _number(own["dur_ns"].median()), _number(own["dur_ns"].max())
+        most = max(HELD_NS, HELD_TIMES * usual_ns)
+        held = own.filter(pl.col("dur_ns") > most)
+        slow = own.filter((pl.col("dur_ns") > SLOW_TIMES * usual_ns) & (pl.col("dur_ns") <= most))
         held_ns, slow_ns = int(held["dur_ns"].sum()), int(slow["dur_ns"].sum())
-        longest = own["dur_ns"].max()
-        who = row["name"]
+        usual = f"usual {usual_ns / 1e3:.1f} us"
         if held_ns > NOTABLE_HOST * span_ns:
-            found.append(
-                HostFinding(
-                    row["tenant_id"],
-                    "held launches",
-                    f"{held.height} of {own.height} launch calls of {who} came back only after {held_ns / held.height / 1e6:.1f} ms "
-                    f"on average (usual {usual / 1e3:.1f} us), {held_ns / span_ns:.0%} of its time: something in front of the "
-                    "GPU holds them back (a limiter, a full queue, a lock)",
-                    held_ns / span_ns,
-                )
+            text = (
+                f"{held.height} of {own.height} launch calls of {who} came back only after "
+                f"{held_ns / held.height / 1e6:.1f} ms on average ({usual}), {held_ns / span_ns:.0%} of its time: "
+                "something in front of the GPU holds them back (a limiter, a full queue, a lock)"
             )
+            found.append(HostFinding(row["tenant_id"], "held launches", text, held_ns / span_ns))
         # A GPU that is busy all the same does not wait for its host.
         if slow_ns > NOTABLE_HOST * span_ns and row["busy_ns"] < (1 - NOTABLE_HOST) * span_ns:
-            found.append(
-                HostFinding(
-                    row["tenant_id"],
-                    "slow launches",
-                    f"{slow.height} of {own.height} launch calls of {who} took more than 5 times the usual {usual / 1e3:.1f} us "
-                    f"(longest {int(longest) / 1e3:.0f} us), {slow_ns / span_ns:.0%} of its time, while its kernels "  # type: ignore[call-overload]
-                    f"kept the GPU busy for {row['busy_ns'] / span_ns:.0%}: the host is slow, not the GPU",
-                    slow_ns / span_ns,
-                )
+            text = (
+                f"{slow.height} of {own.height} launch calls of {who} took more than {SLOW_TIMES} times the {usual} "
+                f"(longest {longest_ns / 1e3:.0f} us), {slow_ns / span_ns:.0%} of its time, while its kernels "
+                f"kept the GPU busy for {row['busy_ns'] / span_ns:.0%}: the host is slow, not the GPU"
             )
-        waits = calls.filter(
-            (pl.col("capture") == row["capture"])
-            & pl.col("pid").eq_missing(row["pid"])
-            & named.str.contains("Synchronize|cudaMemcpy_")
-        )
-        waited_ns = int((waits["end_ns"] - waits["start_ns"]).sum())
+            found.append(HostFinding(row["tenant_id"], "slow launches", text, slow_ns / span_ns))
+        waits = calls.filter(mine & named.str.contains("Synchronize|cudaMemcpy_"))
+        waited = int((waits["end_ns"] - waits["start_ns"]).sum()) / span_ns
         idle = 1 - row["busy_ns"] / span_ns
-        if idle > 1 - NOTABLE_HOST and waited_ns < NOTABLE_HOST * span_ns:
-            found.append(
-                HostFinding(
-                    row["tenant_id"],
-                    "idle between launches",
-                    f"{who} had nothing on the GPU for {idle:.0%} of its time and waited for it in "
-                    f"{waited_ns / span_ns:.0%} of it: what takes long happens on the host",
-                    idle,
-                )
+        if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
+            text = (
+                f"{who} had nothing on the GPU for {idle:.0%} of its time and waited for it in {waited:.0%} of it: "
+                "if it is slow, that happens on the host (or nobody asked it for more)"
             )
+            found.append(HostFinding(row["tenant_id"], "idle between launches", text, idle))
     return tuple(sorted(found, key=lambda finding: -finding.share))

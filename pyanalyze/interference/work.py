@@ -56,7 +56,7 @@ def read_work(path: Path, tenants: pl.DataFrame, origin_ns: int | None) -> pl.Da
         raise UsageError(f"{path}: units of work need the columns tenant, start, end: {error}") from error
     if not {"tenant", "start", "end"} <= set(frame.columns):
         raise UsageError(f"{path}: units of work need the columns tenant, start, end")
-    known = {}
+    known: dict[str, tuple[int, int | None]] = {}
     for row in tenants.filter("traced").iter_rows(named=True):
         for key in (row["name"], row["pid"], row["host_pid"]):
             known.setdefault(str(key), (row["capture"], row["pid"]))
@@ -88,7 +88,9 @@ def _time(text: str | None, path: Path, number: int, origin_ns: int | None) -> i
             f"{path}, line {number}: {text!r} is no time; give whole nanoseconds on the capture's clock, or RFC 3339"
         ) from None
     if moment.tzinfo is None or origin_ns is None:
-        why = "has no time zone" if moment.tzinfo is None else "cannot be placed: the capture does not say when it began"
+        why = (
+            "has no time zone" if moment.tzinfo is None else "cannot be placed: the capture does not say when it began"
+        )
         raise UsageError(f"{path}, line {number}: {text} {why}")
     # In whole microseconds: a double does not hold nanoseconds since 1970.
     seconds = int(moment.timestamp())

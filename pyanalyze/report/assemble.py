@@ -145,9 +145,7 @@ def _device(session: Session, verdict: Verdict, found: DeviceInterference) -> m.
         tenants=tenants,
         occupancy=occupancy,
         interference=interference,
-        host=[
-            m.HostFinding(tenant_id=h.tenant_id, what=h.what, detail=h.detail, share=h.share) for h in found.host
-        ],
+        host=[m.HostFinding(tenant_id=h.tenant_id, what=h.what, detail=h.detail, share=h.share) for h in found.host],
         advice=[
             m.Advice(
                 action=a.action,
@@ -373,9 +371,9 @@ def _tenants(
                 occupancy=own[1] / span_ns if own and span_ns else None,
                 memory_peak_bytes=row["memory_peak_bytes"] or memory.get(row["host_pid"] or row["pid"]),
                 slowdown=m.Slowdown(
-                    elapsed=_estimate(found and found.slowdown.elapsed),
-                    latency=_estimate(found and found.slowdown.latency),
-                    resident=_estimate(found and found.slowdown.resident),
+                    elapsed=None if found is None else _estimate(found.slowdown.elapsed),
+                    latency=None if found is None else _estimate(found.slowdown.latency),
+                    resident=None if found is None else _estimate(found.slowdown.resident),
                 ),
                 causes=_causes(found),
                 baseline=None if found is None else found.baseline,
@@ -436,9 +434,7 @@ def _share_of(part: int | None, whole: int | None) -> float | None:
     return part / whole if part is not None and whole else None
 
 
-def _interference(
-    found: DeviceInterference, usage: pl.DataFrame, missing: list[m.Missing]
-) -> m.Interference | None:
+def _interference(found: DeviceInterference, usage: pl.DataFrame, missing: list[m.Missing]) -> m.Interference | None:
     """Device-wide figures and the matrix; a reason for everything that is null."""
     import polars as pl
 
@@ -458,9 +454,8 @@ def _interference(
         [f"{t.name}: {t.missing or 'not known'}" for t in silent]
         + [f"{names[number]}: its kernels were not traced" for number in blind]
     )
-    # The server of clients does no work, but it stands in the list of tenants without a slowdown.
-    if silent or blind or serving:
-        missing.append(m.Missing(what="slowdown", why=why or "an MPS server has no work of its own", how=solo))
+    if silent or blind:
+        missing.append(m.Missing(what="slowdown", why=why, how=solo))
     if not known or tenants.height < 2:
         missing.append(m.Missing(what="interference", why=why or "one tenant was seen on the device", how=solo))
         return None
@@ -470,7 +465,9 @@ def _interference(
         missing.append(m.Missing(what="interference.figures", why=text, how=solo))
     matrix = None
     if found.matrix is None:
-        missing.append(m.Missing(what="interference.matrix", why=why or "nobody was compared with itself alone", how=solo))
+        missing.append(
+            m.Missing(what="interference.matrix", why=why or "nobody was compared with itself alone", how=solo)
+        )
     else:
         matrix = [
             m.MatrixCell(
@@ -480,6 +477,7 @@ def _interference(
                 low=b.low,
                 high=b.high,
                 n=b.n,
+                latency=b.latency,
                 inseparable_from=b.inseparable_from,
             )
             for b in found.matrix

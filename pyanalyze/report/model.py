@@ -429,6 +429,7 @@ class MatrixCell(_Part):
     low: Number = Field(description="Lower end of the 95 % interval.")
     high: Number = Field(description="Upper end of the 95 % interval.")
     n: int = Field(ge=0, description="Units of work compared.")
+    latency: Number = Field(default=None, description="Latency slowdown of the victim beside this aggressor.")
     inseparable_from: int | None = Field(
         default=None, description="Tenant id of somebody who was always there at the same time; null: told apart."
     )
@@ -635,9 +636,12 @@ def unexplained_nulls(report: Report) -> list[str]:
         ]
         if device.interference is not None and device.interference.matrix is None:
             nulls.append("interference.matrix")
+        # A server of MPS clients has no work of its own that could be slowed.
+        servers = {t.served_by for t in device.tenants}
         if any(
             t.slowdown.elapsed is None and t.slowdown.latency is None and t.slowdown.resident is None
             for t in device.tenants
+            if t.tenant_id not in servers
         ):
             nulls.append("slowdown")
         found += [f"devices[{device.device_id}].{key}" for key in nulls if key not in explained]

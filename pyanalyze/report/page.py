@@ -367,6 +367,13 @@ def _top_cause(causes: Causes) -> tuple[str, float] | None:
     return max(pairs, key=lambda pair: pair[1], default=None)
 
 
+def _first_cause(causes: Causes) -> str | None:
+    """The largest part that is no queue: a queue is long because something else holds up its head."""
+    named = ("launch", "not_resident", "switch", "execution")
+    pairs = [(name, value) for name in named if (value := getattr(causes, name)) is not None and value > 0]
+    return max(pairs, key=lambda pair: pair[1], default=(None, 0.0))[0]
+
+
 _CAUSE_WORDS = {
     "launch": "launch (the API call itself)",
     "queue": "queue (behind its own delayed kernels or others' blocks)",
@@ -402,6 +409,9 @@ def cause_sentence(device: Device) -> str:
         return "not known: no cause could be measured"
     name, part = top
     words = f"{fmt.percent(part)} of the added latency is {_CAUSE_WORDS[name]}"
+    first = _first_cause(tenant.causes)
+    if name == "queue" and first is not None:
+        words += f"; what holds up the first in line is {_CAUSE_WORDS[first]}"
     if name == "launch":
         return f"mostly not: {words}"
     return f"not known: {words}" if name == "unexplained" else f"yes: {words}"
@@ -1023,7 +1033,7 @@ def _figure_blocks(device: Device, figures: Interference) -> list[Block]:
     if figures.antt is None:
         return [Note("Figures of the whole device are not known", _why(device, "interference.figures"))]
     bases = {t.slowdown.elapsed.basis for t in device.tenants if t.slowdown.elapsed is not None}
-    basis = "inferred" if "inferred" in bases else "observed"
+    basis: Basis = "inferred" if "inferred" in bases else "observed"
     facts = (
         Fact("The co-run is", figures.standing or fmt.UNKNOWN, "by throughput against one after the other", basis),
         Fact("ANTT", fmt.number(figures.antt), "mean elapsed slowdown; 1 is none", basis),
@@ -1046,6 +1056,7 @@ def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, s
             Cell(labels.get(c.aggressor, f"#{c.aggressor}")),
             _known(fmt.ratio(c.slowdown)),
             _known(_span(c)),
+            _known(fmt.ratio(c.latency)),
             Cell(fmt.count(c.n)),
         )
         for c in sorted(figures.matrix, key=lambda c: (c.victim, -(c.slowdown or 0)))
@@ -1053,8 +1064,9 @@ def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, s
     columns = (
         Column("Victim"),
         Column("Beside"),
-        Column("Slowdown", "by this one alone", True),
+        Column("Elapsed", numeric=True),
         Column("95 % interval", numeric=True),
+        Column("Latency", numeric=True),
         Column("n", numeric=True),
     )
     together = [
@@ -1068,10 +1080,12 @@ def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, s
             "Who slowed whom",
             "Elapsed slowdown of the victim (row) if only that neighbour (column) had been there.",
         ),
-        Table(columns, rows, "Who slowed whom: what each neighbour added, apart from the others."),
+        Table(columns, rows, "Who slowed whom: the slowdown if only that neighbour had been there."),
     ]
     if together:
-        text = f"{', '.join(sorted(set(together)))} were always there at the same time: their parts cannot be told apart."
+        text = (
+            f"{', '.join(sorted(set(together)))} were always there at the same time: their parts cannot be told apart."
+        )
         blocks.append(Note("Inseparable", text))
     return blocks
 
