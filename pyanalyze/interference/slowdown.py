@@ -292,11 +292,17 @@ def _tenant(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bo
     notes += [r["reason"] for r in list(found.values())[:1] if r["reason"]]
     estimates = {measure: _estimate(found.get(measure)) for measure in ("elapsed", "latency", "resident")}
     other = _estimate(again.get("elapsed"))
-    if against == "baseline" and other is not None and _width(estimates["elapsed"]) > MUCH_WIDER * _width(other) + 0.1:
+    wide = _width(estimates["elapsed"]) > MUCH_WIDER * _width(other) + 0.1
+    if against == "baseline" and other is not None and wide and _waits_for_work(session, row):
         estimates["elapsed"] = other
         notes.append(
             "elapsed: from this run played again, since what the baseline took depends mostly on when work arrived"
         )
+    elif other is not None:
+        other = None
+    if lost is not None:
+        estimates["resident"] = None
+        notes.append(f"resident: not known, {lost}")
     turns = "time-slic" in verdict.mode
     held = row["resident_ns"] is not None or _server_held(session, row)
     if turns and not held:
@@ -340,6 +346,23 @@ def _units(rows: pl.DataFrame) -> tuple[UnitsOfWork, ...]:
         if (estimate := _estimate(measures.get("latency"))) is not None
     ]
     return tuple(units for _, units in sorted(found, key=lambda pair: (-pair[0], pair[1].name)))
+
+
+def _waits_for_work(session: Session, row: dict[str, Any]) -> bool:
+    """Whether a tenant is idle for most of its time, and not because something holds its launches back."""
+    import polars as pl
+
+    span_ns = max(row["last_ns"] - row["first_ns"], 1)
+    calls = session.calls()
+    if calls is None or row["busy_ns"] > span_ns / 2:
+        return False
+    length = pl.col("end_ns") - pl.col("start_ns")
+    own = calls.filter(
+        (pl.col("capture") == row["capture"])
+        & pl.col("pid").eq_missing(row["pid"])
+        & pl.col("name").cast(pl.String).str.contains("Launch")
+    )
+    return int(own.filter(length > HELD_NS).select(length.sum()).item()) < 0.05 * span_ns
 
 
 def _lost_records(session: Session) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -40,28 +41,31 @@ def read_work(path: Path, tenants: pl.DataFrame, origin_ns: int | None) -> pl.Da
 
     Examples
     --------
-    >>> import pyanalyze
+    >>> import pyanalyze, tempfile
     >>> from pathlib import Path
     >>> session = pyanalyze.load(capture)
-    >>> file = Path(capture).parent / "containers-same-pid.truth.json"
-    >>> read_work(file, session.tenants, None)
-    Traceback (most recent call last):
-    pyanalyze.exceptions.UsageError: ...: units of work need the columns tenant, start, end
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "requests.csv"
+    ...     _ = file.write_text("tenant,start,end\\napp_a,400000000,420000000\\n")
+    ...     read_work(file, session.tenants, None)["end_ns"].to_list()
+    [420000000]
     """
     import polars as pl
 
-    try:
-        frame = pl.read_csv(path, infer_schema=False, truncate_ragged_lines=True)
-    except pl.exceptions.PolarsError as error:
-        raise UsageError(f"{path}: units of work need the columns tenant, start, end: {error}") from error
-    if not {"tenant", "start", "end"} <= set(frame.columns):
-        raise UsageError(f"{path}: units of work need the columns tenant, start, end")
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        try:
+            reader = csv.DictReader(file)
+            if not {"tenant", "start", "end"} <= set(reader.fieldnames or ()):
+                raise UsageError(f"{path}: units of work need the columns tenant, start, end")
+            given = list(reader)
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise UsageError(f"{path}: no CSV file: {error}") from error
     known: dict[str, tuple[int, int | None]] = {}
     for row in tenants.filter("traced").iter_rows(named=True):
         for key in (row["name"], row["pid"], row["host_pid"]):
             known.setdefault(str(key), (row["capture"], row["pid"]))
     rows = []
-    for number, row in enumerate(frame.iter_rows(named=True), start=2):
+    for number, row in enumerate(given, start=2):
         who = known.get(row["tenant"] or "")
         if who is None:
             names = ", ".join(sorted({str(name) for name in tenants.filter("traced")["name"]}))

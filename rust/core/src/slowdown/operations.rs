@@ -220,6 +220,10 @@ fn waits(name: &str) -> bool {
     name.contains("Synchronize") || name.contains("cudaMemcpy_") || name.contains("cuMemcpyDtoH_")
 }
 
+/// Dictionary key of the name, grid and block, dynamic shared memory.
+type Configuration = (Option<u32>, [Option<u32>; 6], Option<i64>);
+/// Tenant, context, stream.
+type StreamKey = (u32, Option<u32>, Option<u32>);
 type CallsByProcess = BTreeMap<(u32, Option<u32>), (Vec<Call>, HashMap<u32, u32>)>;
 
 fn calls(tables: &Tables) -> Result<CallsByProcess> {
@@ -260,7 +264,7 @@ fn signatures_of(tables: &Tables, signatures: &mut Signatures) -> Result<[Vec<u3
         let block = [c.u32("block_x")?, c.u32("block_y")?, c.u32("block_z")?];
         let shared = c.i64("dynamic_shared_bytes")?;
         // By dictionary key first: text is compared once per configuration, not once per row.
-        let mut seen: HashMap<(Option<u32>, [Option<u32>; 6], Option<i64>), u32> = HashMap::new();
+        let mut seen: HashMap<Configuration, u32> = HashMap::new();
         for row in 0..c.rows() {
             let shape = [
                 at(grid[0], row),
@@ -374,7 +378,7 @@ impl Scene {
             })
             .collect();
         let whole = Chunk { tables: tables.clone(), until_ns: i64::MAX };
-        let mut streams: HashMap<(u32, Option<u32>, Option<u32>), (u32, i64)> = HashMap::new();
+        let mut streams: HashMap<StreamKey, (u32, i64)> = HashMap::new();
         for (n, w) in work(&whole)?.iter().enumerate() {
             if n.is_multiple_of(65_536) {
                 watch.progress("operations", n as u64, 0)?;
