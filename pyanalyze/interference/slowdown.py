@@ -20,6 +20,8 @@ NOTABLE_SLOWDOWN = 1.02
 #: A baseline's interval of elapsed time this much wider than that of the run played again (log scale) is mostly about
 #: arrivals that differ from day to day.
 MUCH_WIDER = 3.0
+#: Fewer operations than this have neither percentiles nor a pace.
+ENOUGH = 20
 #: Throughput that is as good as one after the other: within this of 1.
 SEQUENTIAL = 0.1
 #: Of the calls' or idle time, the part from which the host is worth naming.
@@ -311,7 +313,7 @@ def _tenant(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bo
         notes.append("resident: not known without switch records, kernels include time switched out")
     elapsed_row = again["elapsed"] if estimates["elapsed"] is other and other is not None else found.get("elapsed")
     pace = None
-    if elapsed_row is not None and elapsed_row["alone_ns"]:
+    if elapsed_row is not None and elapsed_row["alone_ns"] and elapsed_row["n"] >= ENOUGH:
         pace = (1e9 * elapsed_row["n"] / elapsed_row["shared_ns"], 1e9 * elapsed_row["n"] / elapsed_row["alone_ns"])
     causes, added_ns = _causes(session, number, against, blind=turns and not held)
     return TenantInterference(
@@ -332,7 +334,7 @@ def _tails(rows: dict[str, dict[str, Any]]) -> tuple[Tail, ...]:
     return tuple(
         Tail(percentile, rows[key]["shared_ns"], rows[key]["alone_ns"])
         for percentile in (50, 95, 99)
-        if (key := f"latency_p{percentile}") in rows
+        if (key := f"latency_p{percentile}") in rows and rows[key]["n"] >= ENOUGH
     )
 
 
@@ -505,7 +507,8 @@ def _host(session: Session, rows: pl.DataFrame, slowed: set[int]) -> tuple[HostF
         slow = own.filter((pl.col("dur_ns") > SLOW_TIMES * usual_ns) & (pl.col("dur_ns") <= most))
         held_ns, slow_ns = int(held["dur_ns"].sum()), int(slow["dur_ns"].sum())
         usual = f"usual {usual_ns / 1e3:.1f} us"
-        if held_ns > NOTABLE_HOST * span_ns:
+        # Of a GPU that is busy with the tenant's own work, the queue is full: that is no limiter.
+        if held_ns > NOTABLE_HOST * span_ns and row["busy_ns"] < (1 - NOTABLE_HOST) * span_ns:
             text = (
                 f"{held.height} of {own.height} launch calls of {who} came back only after "
                 f"{held_ns / held.height / 1e6:.1f} ms on average ({usual}), {held_ns / span_ns:.0%} of its time: "

@@ -18,7 +18,7 @@ GIVEN = "given units"
 
 
 def read_work(path: Path, tenants: pl.DataFrame, origin_ns: int | None) -> pl.DataFrame:
-    """Read units of work: a CSV file with the columns tenant, start, end and, if wanted, name.
+    r"""Read units of work: a CSV file with the columns tenant, start, end and, if wanted, name.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def read_work(path: Path, tenants: pl.DataFrame, origin_ns: int | None) -> pl.Da
     >>> session = pyanalyze.load(capture)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "requests.csv"
-    ...     _ = file.write_text("tenant,start,end\\napp_a,400000000,420000000\\n")
+    ...     _ = file.write_text("tenant,start,end\napp_a,400000000,420000000\n")
     ...     read_work(file, session.tenants, None)["end_ns"].to_list()
     [420000000]
     """
