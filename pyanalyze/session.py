@@ -545,8 +545,8 @@ class Session:
         Examples
         --------
         >>> import pyanalyze
-        >>> pyanalyze.load(capture).chart("usage").to_dict()["usermeta"]["summary"][:12]
-        'Busy, reside'
+        >>> "summary" in pyanalyze.load(capture).chart("usage").to_dict()["usermeta"]
+        True
         """
         from pyanalyze.report.page import chart_key, main_device
         from pyanalyze.report.render import draw
