@@ -142,11 +142,10 @@ def who_held(rows: list[dict[str, Any]]) -> list[str]:
     }
     out = ["\n## Who held the GPU\n"]
     out.append(
-        "`tests/bench/who_held.py`: each run a process of its own, medians; `CPU s` holds the making of the "
-        "input as well. "
-        "The load is that of the machine when the runs ended: above the number of processors the seconds were "
-        "shared with "
-        "others. Peak memory is the process's, over the tables that go in and come out (aim: 2).\n"
+        "`tests/bench/who_held.py`: each run a process of its own, medians; `CPU s` is what its first thread had of "
+        "a processor. The load is that of the machine when the runs ended: above the number of processors the "
+        "seconds were shared with others. Peak memory is the process's, over the tables that go in and come out "
+        "(aim: 2).\n"
     )
     out.append("| version | what | rows | seconds | CPU s | rows per second | peak over tables | load, processors |")
     out.append("|---|---|---|---|---|---|---|---|")
