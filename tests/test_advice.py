@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import pyanalyze
-from pyanalyze.advice import Layout, Options, Seat, host_side, mps, options, replay
+from pyanalyze.advice import Layout, Options, Seat, bandwidth, host_side, mps, options, replay
 from pyanalyze.advice.replay import alone, in_turns, side_by_side
 from pyanalyze.exceptions import UsageError
 from pyanalyze.loading import ANALYSIS_TABLES
@@ -186,3 +186,42 @@ def test_the_verb_prints_and_speaks_json() -> None:
     wrong = spoken(path, "--require", "magic")
     assert wrong.returncode == 2
     assert "magic is none of fault-isolation" in wrong.stderr
+
+
+BANDWIDTH = """
+description = "Two that each want most of the DRAM bandwidth take turns, with GPU metrics."
+family = "test"
+duration_ms = 300
+[[board]]
+model = "NVIDIA A100-SXM4-40GB"
+mode = "time-slicing"
+slicing = { slice_us = 2100 }
+[kernel]
+a = { us = 400, fill = 0.4, block = 256, dram = 1.75 }
+b = { us = 500, fill = 0.4, block = 256, dram = 1.25 }
+[[tenant]]
+name = "a"
+work = [{ from_ms = 15, until_ms = 250, ahead = 2, steps = ["13 a x2"] }]
+[[tenant]]
+name = "b"
+work = [{ from_ms = 15, until_ms = 250, ahead = 2, steps = ["13 b x2"] }]
+[[capture]]
+name = "bandwidth"
+switches = true
+metrics_hz = 10000
+"""
+
+
+def test_counters_tell_what_bandwidth_tenants_want(tmp_path: Path) -> None:
+    (tmp_path / "bandwidth.toml").write_text(BANDWIDTH)
+    generate.generate([tmp_path / "bandwidth.toml"], tmp_path, 1)
+    session = pyanalyze.load(tmp_path / "bandwidth.sqlite", tables=WITH_CALLS)
+    names = dict(session.tenants.filter("traced").select("tenant_id", "name").iter_rows())
+    wanted = bandwidth.demands(session, 0, list(names), in_turns=True)
+    by_name = {names[tenant]: part for tenant, part in wanted.items()}
+    # 0.4 of the blocks that fill the device, times what those would want: 0.7 and 0.5 of the bandwidth.
+    assert by_name["a"] == pytest.approx(0.70, abs=0.05)
+    assert by_name["b"] == pytest.approx(0.50, abs=0.05)
+    # Together they want 1.2: side by side the model lets them take about that long.
+    mps = next(option for option in options(session, 0).options if option.name == "MPS")
+    assert all(1.1 < forecast.slowdown < 1.35 for forecast in mps.forecasts)

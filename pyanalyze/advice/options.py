@@ -7,8 +7,8 @@ import statistics
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyanalyze.advice import bandwidth, mps
 from pyanalyze.advice import mig as mig_
-from pyanalyze.advice import mps
 from pyanalyze.advice.replay import (
     DEFAULT_SLICE_NS,
     DEFAULT_SWITCH_NS,
@@ -39,11 +39,12 @@ STATE_NS = 73_000
 #: bandwidth slow each other by 1.0, and published cases go further: a capture in the mode decides.
 CONTENTION = (0.0, 0.03, 0.12)
 #: Where it is measured (kernels of known time alone ran in company): parts of it.
-MEASURED_CONTENTION = (0.7, 1.0, 1.3)
+MEASURED_CONTENTION = (0.5, 1.0, 1.3)
 #: And this much more may come with other caps, which change what meets what.
 MORE_CONTENTION = 0.08
 #: Block times of real kernels differ; equal ones make whole waves. Both are replayed.
 RAGGED = 0.35
+VERY_RAGGED = 0.45
 #: Operations vary by this from replay to replay, so that no chance meeting of two rhythms becomes the forecast.
 JITTER = 0.04
 #: What the replay itself missed in simulations that share no code with it: same launches, another mode (half width).
@@ -513,7 +514,7 @@ def _variants(option: Option, contention: tuple[float, float, float]) -> list[_V
         return [
             _Variant("1", middle, 0.0, 1, counts=True),
             _Variant("2", middle, RAGGED, 2, counts=True),
-            _Variant("low", low, RAGGED, 3, counts=False),
+            _Variant("low", low, VERY_RAGGED, 3, counts=False),
             _Variant("high", high, 0.0, 4, counts=False),
         ]
     if option.placement is not None:
@@ -541,6 +542,12 @@ def _forecast(
     if measured:
         low, middle, high = (part * measured[0] for part in MEASURED_CONTENTION)
         contention = (low, middle, high + MORE_CONTENTION)
+    elif recording is not None:
+        wanted = bandwidth.demands(session, device_id, list(names), in_turns=not recording.together)
+        asked = bandwidth.contention(wanted, list(names))
+        if asked is not None:
+            # Bandwidth is known then; caches and issue slots are not.
+            contention = (MEASURED_CONTENTION[0] * asked[0], asked[0] + CONTENTION[1], asked[1] + CONTENTION[2])
     layouts = [alone(sm_count, tenant) for tenant in names]
     if recording is not None:
         layouts.append(recording.varied("check", contention=measured[0] if measured else 0.0))

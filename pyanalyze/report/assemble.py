@@ -90,19 +90,6 @@ def _view(session: Session) -> m.View | None:
     return m.View(start_ns=chosen.start_ns, end_ns=chosen.end_ns, gpu=chosen.gpu, redacted=chosen.redacted)
 
 
-def _sm_warps(session: Session, device_id: int) -> m.SmWarps | None:
-    """Warps of every SM by time bin, where that was asked for and could be modelled."""
-    import polars as pl
-
-    if not session.detail:
-        return None
-    rows = session.sm_warps.filter(pl.col("device_id") == device_id)
-    if rows.is_empty():
-        return None
-    bins = rows.sort("start_ns", "sm").group_by("start_ns", "end_ns", maintain_order=True).agg("warps")
-    return m.SmWarps(start_ns=int(bins["start_ns"][0]), end_ns=int(bins["end_ns"][-1]), warps=bins["warps"].to_list())
-
-
 def _residency(session: Session, device_id: int) -> list[m.ResidencySlice] | None:
     """Every slice, where that was asked for."""
     import polars as pl

@@ -98,7 +98,6 @@ pub(crate) struct ShapeSeen {
 pub(crate) struct Program {
     pub tenant: u32,
     pub ops: Vec<Op>,
-    pub shapes: Vec<ShapeSeen>,
     /// Steps of each host, and when it begins.
     pub hosts: Vec<(i64, Vec<Step>)>,
     pub streams: u32,
@@ -124,6 +123,8 @@ pub(crate) struct Program {
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
     pub programs: Vec<Program>,
+    /// By number; equal launches of different tenants are one.
+    pub shapes: Vec<ShapeSeen>,
     pub limits: Limits,
     /// Tenants that ran without being traced, with the time they held the engine.
     pub unknown: Vec<(u32, i64)>,
@@ -234,12 +235,13 @@ pub(crate) fn read(
     cover(&mut by_tenant, &holder, time_sliced);
     let state = state_ns(&by_tenant);
     made.state_ns = state as i64;
+    let alone = shapes(&by_tenant, state, &mut made.shapes);
     let calls = calls(session, &who, device)?;
     for (tenant, seen) in by_tenant {
         watch.progress("programs", 0, 0)?;
         let sms = visible.get(&tenant).copied().or(made.limits.sm_count).unwrap_or(0);
         let mut program = Program { tenant, visible_sms: sms, ..Program::default() };
-        operations(&mut program, &seen, &made.limits, state);
+        operations(&mut program, &seen, &made.limits, state, &alone);
         let calls = calls.get(&tenant).filter(|c| !c.is_empty());
         match calls {
             Some(calls) if threads(&mut program, &seen, calls) => program.from_calls = true,
@@ -329,28 +331,43 @@ fn percentile(values: &mut [i64], part: f64) -> i64 {
     values.get((last as f64 * part).round() as usize).copied().unwrap_or(0)
 }
 
-/// The operations of a program, with the time each takes alone.
-fn operations(program: &mut Program, seen: &[Seen], limits: &Limits, state_ns: f64) {
-    let surely = |s: &Seen| {
-        let cut = (s.edges as f64 * state_ns) as i64;
-        s.covered_ns.saturating_sub(cut.min(s.covered_ns / 2)).max(0)
-    };
+/// What of a kernel's residency was its own: less what saving and restoring state took.
+fn own_ns(s: &Seen, state_ns: f64) -> i64 {
+    let cut = (s.edges as f64 * state_ns) as i64;
+    s.covered_ns.saturating_sub(cut.min(s.covered_ns / 2)).max(0)
+}
+
+/// Number and usual time alone of each name and launch configuration, over all tenants.
+fn shapes(
+    by_tenant: &BTreeMap<u32, Vec<Seen>>,
+    state_ns: f64,
+    shapes: &mut Vec<ShapeSeen>,
+) -> HashMap<Shape, (u32, i64)> {
     let mut usual: HashMap<Shape, (Vec<i64>, Vec<i64>)> = HashMap::new();
-    for s in seen.iter().filter(|s| s.work.kind != WorkKind::Copy) {
+    for s in by_tenant.values().flatten().filter(|s| s.work.kind != WorkKind::Copy) {
         let (clear, company) = usual.entry((s.name, s.launch)).or_default();
-        if s.clear {
-            clear.push(surely(s));
-        } else {
-            company.push(surely(s));
-        }
+        let list = if s.clear { clear } else { company };
+        list.push(own_ns(s, state_ns));
     }
-    let mut alone: HashMap<Shape, (u32, i64)> = HashMap::new();
+    let mut alone = HashMap::new();
     for (shape, (mut clear, mut company)) in usual {
         let known = clear.len() >= 3;
         let usual = if known { percentile(&mut clear, 0.5) } else { percentile(&mut company, 0.1) };
-        alone.insert(shape, (u32::try_from(program.shapes.len()).unwrap_or(u32::MAX), usual));
-        program.shapes.push(ShapeSeen { known });
+        alone.insert(shape, (u32::try_from(shapes.len()).unwrap_or(u32::MAX), usual));
+        shapes.push(ShapeSeen { known });
     }
+    alone
+}
+
+/// The operations of a program, with the time each takes alone.
+fn operations(
+    program: &mut Program,
+    seen: &[Seen],
+    limits: &Limits,
+    state_ns: f64,
+    alone: &HashMap<Shape, (u32, i64)>,
+) {
+    let surely = |s: &Seen| own_ns(s, state_ns);
     let mut fits: HashMap<Recorded, Option<(u64, Resources)>> = HashMap::new();
     let mut numbers: BTreeMap<(Option<u32>, Option<u32>), u32> = BTreeMap::new();
     let (mut kernels_ns, mut replaced_ns) = (0_i64, 0_i64);
