@@ -109,8 +109,10 @@ def measurements() -> str:
     if fast:
         out.append("\n## Speed of the replay and the calculator\n")
         out.append(
-            "`tests/bench/occupancy.py --speed`: kernels onto 132 SMs and 2,000 bins on two threads; `of a quarter` "
-            "is the processor time over that of a quarter of them (linear: 4). The calculator runs on one core. "
+            "`tests/bench/occupancy.py --speed`: kernels onto 132 SMs and 2,000 time bins, on two threads; `of a "
+            "quarter` "
+            "is the processor time over that for a quarter of the kernels (linear: 4). The calculator runs on "
+            "one core. "
             "Seconds of the clock count other work on the machine, processor seconds do not.\n"
         )
         out.append("| version | what | s | processor s | of a quarter | launches/s |\n|---|---|---|---|---|---|")
@@ -140,8 +142,10 @@ def who_held(rows: list[dict[str, Any]]) -> list[str]:
     }
     out = ["\n## Who held the GPU\n"]
     out.append(
-        "`tests/bench/who_held.py`: each run a process of its own, medians; `CPU s` holds the making of the input as well. "
-        "The load is that of the machine when the runs ended: above the number of processors the seconds were shared with "
+        "`tests/bench/who_held.py`: each run a process of its own, medians; `CPU s` holds the making of the "
+        "input as well. "
+        "The load is that of the machine when the runs ended: above the number of processors the seconds were "
+        "shared with "
         "others. Peak memory is the process's, over the tables that go in and come out (aim: 2).\n"
     )
     out.append("| version | what | rows | seconds | CPU s | rows per second | peak over tables | load, processors |")
@@ -161,8 +165,10 @@ def occupancy(rows: list[dict[str, Any]]) -> list[str]:
     """Errors of the modelled occupancy against the generator's truth."""
     out = ["\n## Modelled occupancy against the truth of generated recordings\n"]
     out.append(
-        "`tests/bench/occupancy.py --first A --seeds N` prints every device. Error: sum over SMs (sorted) and bins "
-        "of |modelled - true| warps over the true warps; medians over devices. `null`: each kernel at its most for all "
+        "`tests/bench/occupancy.py --first A --seeds N` prints every device. Error: sum over SMs (sorted) and "
+        "time bins "
+        "of |modelled - true| warps over the true warps; medians over devices. `null`: every kernel at its most "
+        "for all "
         "of its time, spread evenly. `true, even`: the true warps of each bin spread evenly, which no model can know. "
         "Met: the replay's error is at most half of the null model's with even blocks, at most 0.8 of it with random "
         "blocks.\n"
@@ -255,8 +261,8 @@ def advice(rows: list[dict[str, Any]], replays: list[dict[str, Any]]) -> list[st
         "`tests/bench/advice.py --first A --seeds N`: of every base scenario the analyzer sees one capture; each way "
         "to share that it compares is then simulated by the generator with the same units of work, and each tenant's "
         "slowdown (elapsed, against alone on the whole GPU) compared with the predicted interval. Margins were chosen "
-        "on seeds 1 to 4. `best`: the recommended way has the least simulated mean slowdown, or within 5 % of it. "
-        "`worse`: its worst tenant was slower than its upper bound by more than 10 %. None of it is real hardware.\n"
+        "on seeds 1 to 4 and 21 to 23. `best`: the recommended way has the least simulated mean slowdown, or within 5 % "
+        "of it. `worse`: its worst tenant was slower than its upper bound by more than 10 %. None of it is real hardware.\n"
     )
     out.append("| version | seeds | predictions | interval holds | median width | best | worse |")
     out.append("|---|---|---|---|---|---|---|")
