@@ -68,6 +68,7 @@ fixtures: $(VENV)/.installed ## rebuild fixtures/captures; or make fixtures SCEN
 bench: $(VENV)/.built ## measure; appends to docs/measurements.jsonl
 	$(BIN)/python tests/bench/run.py
 	$(BIN)/python tests/bench/ingest.py
+	$(BIN)/python tests/bench/who_held.py
 	$(BIN)/python tests/bench/verdicts.py --seeds 4
 	$(BIN)/python tests/bench/recorder.py
 	$(BIN)/python tests/bench/reports.py

@@ -457,12 +457,8 @@ def check_against_counters(session: Session, device_id: int, *, bins: int = 200)
     caveats = _caveats(session, device_id, (start, end))
     unexplained = float((table["sm_active_counted"] - table["sm_active_modelled"]).mean() or 0.0)  # type: ignore[arg-type]
     if unexplained > COUNTER_TOLERANCE:
-        caveats += (
-            (
-                f"{unexplained:.0%} of SM time was counted as active and no traced kernel explains it: another "
-                "process, rendering, or work that CUPTI does not record"
-            ),
-        )
+        seen = f"{unexplained:.0%} of SM time was counted as active and no traced kernel explains it"
+        caveats = (*caveats, f"{seen}: another process, rendering, or work that CUPTI does not record")
     return CounterCheck(table, inside, warps.height >= _FEWEST_BINS, caveats)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyanalyze import _core
     from pyanalyze.advice import Advice
     from pyanalyze.gate import Checked, Limits
+    from pyanalyze.interference import Baseline, DeviceInterference
     from pyanalyze.ledger import Ledger
     from pyanalyze.loading import Failure
     from pyanalyze.occupancy import CounterCheck, Occupancy, PlacementPolicy
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 #: Tables that are made at first use, by the property that makes them.
 DERIVED = {
+    "aggressors": "_compared",
+    "baseline_matches": "_compared",
+    "causes": "_compared",
     "engine": "_added_up",
     "inferred_residency": "_inferred",
     "kernel_occupancy": "_modelled",
@@ -38,6 +42,8 @@ DERIVED = {
     "ledger": "_added_up",
     "sm_occupancy": "_modelled",
     "sm_warps": "_modelled",
+    "slowdowns": "_compared",
+    "tenant_slowdowns": "_compared",
 }
 
 
@@ -73,6 +79,10 @@ class Session:
         What part of them this session shows, see :meth:`window`, :meth:`only_gpu` and :meth:`redacted`.
     detail
         Reports hold arrays of intervals as well.
+    baselines
+        Recordings of tenants alone.
+    work
+        Units of work that were given beside the capture, as rows of `nvtx`.
 
     Examples
     --------
@@ -84,12 +94,14 @@ class Session:
 
     paths: tuple[Path, ...]
     tables: Mapping[str, _core.Table]
-    names: Mapping[str, int] = field(default_factory=dict)
+    names: Mapping[str, int | Path] = field(default_factory=dict)
     extra_configured: tuple[pl.DataFrame, ...] = ()
     extra_quality: tuple[tuple[str, str], ...] = ()
     failures: tuple[Failure, ...] = ()
     selection: Selection = field(default_factory=Selection)
     detail: bool = False
+    baselines: tuple[Baseline, ...] = ()
+    work: pl.DataFrame | None = None
     _frames: dict[str, pl.DataFrame] = field(default_factory=dict, init=False, compare=False)
     _checks: dict[int, CounterCheck | None] = field(default_factory=dict, init=False, compare=False)
 
@@ -123,6 +135,11 @@ class Session:
     sm_occupancy = _Frame()
     sm_warps = _Frame()
     kernel_placement = _Frame()
+    slowdowns = _Frame()
+    tenant_slowdowns = _Frame()
+    causes = _Frame()
+    aggressors = _Frame()
+    baseline_matches = _Frame()
 
     def table(self, name: str) -> _core.Table:
         """Return a table as an Arrow stream (``__arrow_c_stream__``), for other libraries.
@@ -144,7 +161,7 @@ class Session:
         'kernels@1'
         """
         found = self.tables.get(name)
-        if found is None and name in DERIVED:
+        if found is None and name in DERIVED and "tenants" in self.tables:
             found = getattr(self, DERIVED[name])[name]
         if found is None:
             raise UsageError(
@@ -177,8 +194,8 @@ class Session:
                 from pyanalyze.context import name_pods
 
                 frame = name_pods(frame, self.extra_configured)
-            if name == "tenants" and self.names:
-                frame = self._renamed(frame)
+            if name == "tenants":
+                frame = self._renamed(self._placed(frame))
             if name == "configured" and self.extra_configured:
                 text = [pl.col("source").cast(pl.String), pl.col("key").cast(pl.String)]
                 frame = pl.concat(
@@ -211,15 +228,46 @@ class Session:
         ]
         return pl.concat([quality, pl.DataFrame(rows, schema=quality.schema)])
 
+    def _placed(self, tenants: pl.DataFrame) -> pl.DataFrame:
+        """Add the pods and containers that were written down by host pid while the processes ran."""
+        import polars as pl
+
+        known: dict[str, dict[int, str]] = {"pod": {}, "container": {}}
+        rows = self.configured.filter(pl.col("pid").is_not_null()).select(pl.col("key").cast(pl.String), "value", "pid")
+        for key, value, pid in rows.iter_rows():
+            if key == "k8s_pod":
+                parts = dict(part.partition("=")[::2] for part in value.split())
+                known["pod"].setdefault(pid, parts.get("pod", value))
+                if parts.get("container"):
+                    known["container"][pid] = parts["container"]
+            elif key == "container":
+                known["container"].setdefault(pid, value)
+        return tenants.with_columns(
+            pl.coalesce(column, pl.col("host_pid").replace_strict(pids, default=None, return_dtype=pl.String)).alias(
+                column
+            )
+            for column, pids in known.items()
+            if pids
+        )
+
     def _renamed(self, tenants: pl.DataFrame) -> pl.DataFrame:
         import polars as pl
 
         name = pl.col("name")
-        for given, pid in self.names.items():
-            named = (pl.col("pid") == pid) | (pl.col("host_pid") == pid)
-            if tenants.filter(named).is_empty():
-                raise UsageError(f"--tenant {given}={pid}: no tenant has that pid")
-            name = pl.when(named).then(pl.lit(given)).otherwise(name)
+        for given, who in self.names.items():
+            new: pl.Expr = pl.lit(given)
+            if isinstance(who, int):
+                named = (pl.col("pid") == who) | (pl.col("host_pid") == who)
+                if tenants.filter(named).is_empty():
+                    raise UsageError(f"--tenant {given}={who}: no tenant has that pid")
+            else:
+                own = [index for index, path in enumerate(self.paths) if path == who]
+                named = pl.col("capture").is_in(own) & pl.col("traced")
+                if (found := tenants.filter(named).height) == 0:
+                    raise UsageError(f"--tenant {given}={who}: that capture shows no process that was traced")
+                if found > 1:
+                    new = pl.format(f"{given.replace('{', '').replace('}', '')} (pid {{}})", pl.col("pid"))
+            name = pl.when(named).then(new).otherwise(name)
         return tenants.with_columns(name.alias("name"))
 
     @cached_property
@@ -247,6 +295,95 @@ class Session:
     @cached_property
     def _verdicts(self) -> tuple[Verdict, ...]:
         return tuple(judge(case) for case in self.cases())
+
+    @cached_property
+    def _compared(self) -> dict[str, _core.Table]:
+        """Every tenant beside itself alone; launch calls are read only now, they are as many as kernels."""
+        from pyanalyze import _core
+        from pyanalyze.interference.baselines import as_arguments
+
+        return _core.slowdowns(self.with_calls(), as_arguments(self.baselines, self.tenants), None)
+
+    def calls(self) -> pl.DataFrame | None:
+        """CUDA API calls on the session clock, read from the captures if they were not; None: there is no capture.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).calls().columns[:3]
+        ['capture', 'pid', 'tid']
+        """
+        return self._late("api_calls") if self.paths else None
+
+    def _late(self, name: str) -> pl.DataFrame:
+        """An event table that was not asked for when the session was loaded."""
+        if name in self.tables:
+            return self.frame(name)
+        key = f"late {name}"
+        if key not in self._frames:
+            import polars as pl
+
+            from pyanalyze import _core
+            from pyanalyze.loading import _exported
+            from pyanalyze.tables import to_frame
+
+            offsets = dict(self.capture.select("capture", "clock_offset_ns").iter_rows())
+            text = "name" if name == "api_calls" else "text"
+            parts = [
+                to_frame(_core.read_capture(_exported(path, [name]), number, [name], None)[name]).with_columns(
+                    pl.col("start_ns") + offsets.get(number, 0),
+                    pl.col("end_ns") + offsets.get(number, 0),
+                    pl.col(text).cast(pl.String),
+                )
+                for number, path in enumerate(self.paths)
+            ]
+            self._frames[key] = pl.concat(parts).sort("start_ns", maintain_order=True)
+        return self._frames[key]
+
+    def with_calls(self) -> dict[str, Any]:
+        """All tables, with API calls, NVTX ranges and given units of work.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> sorted(set(pyanalyze.load(capture).with_calls()) & {"api_calls", "nvtx"})
+        ['api_calls', 'nvtx']
+        """
+        import polars as pl
+
+        if not self.paths:
+            return dict(self.tables)
+        calls: Any = self.tables.get("api_calls")
+        ranges: Any = self.tables.get("nvtx")
+        calls = self._late("api_calls") if calls is None else calls
+        if self.work is not None:
+            named = self._late("nvtx").with_columns(pl.col("kind", "text").cast(pl.String))
+            ranges = pl.concat([named, self.work.select(named.columns)]).sort("start_ns", maintain_order=True)
+        ranges = self._late("nvtx") if ranges is None else ranges
+        return {**self.tables, "api_calls": calls, "nvtx": ranges}
+
+    def interference(self) -> tuple[DeviceInterference, ...]:
+        """Say who was slowed, by how much, through what and by whom; and what lies with the host.
+
+        Returns
+        -------
+        tuple of DeviceInterference
+            One per verdict of :meth:`classify`, in its order.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> device = pyanalyze.load(capture).interference()[0]
+        >>> round(device.tenants[0].slowdown.elapsed.value, 1)
+        2.2
+        """
+        return self._interference
+
+    @cached_property
+    def _interference(self) -> tuple[DeviceInterference, ...]:
+        from pyanalyze.interference import analyse
+
+        return analyse(self)
 
     def classify(self) -> tuple[Verdict, ...]:
         """Name the sharing mode of every GPU that did anything, or of all where none did.
@@ -514,8 +651,8 @@ class Session:
         Examples
         --------
         >>> import pyanalyze
-        >>> pyanalyze.load(capture).chart("usage").to_dict()["usermeta"]["summary"][:12]
-        'Busy, reside'
+        >>> "summary" in pyanalyze.load(capture).chart("usage").to_dict()["usermeta"]
+        True
         """
         from pyanalyze.report.page import chart_key, main_device
         from pyanalyze.report.render import draw
@@ -709,6 +846,8 @@ class Session:
                     captured=bool(self.paths),
                 )
             )
+        if len(cases) == 1 and len(self.paths) == 1 and self.selection == Selection():
+            cases = [replace(cases[0], tables=dict(self.sources.select("source", "physical_table").iter_rows()))]
         # Idle neighbours of a busy GPU are left out; where nothing ran at all, that is what there is to say.
         return cases or idle
 

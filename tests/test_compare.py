@@ -266,6 +266,8 @@ def test_the_verb_takes_captures_and_saved_reports(fixtures: Path, tmp_path: Pat
     found = run("compare", saved, fixtures / DEMO, "-f", "json")
     assert found.returncode == 0, found.stderr
     assert {pair["change"]["value"] for pair in json.loads(found.stdout)["tenants"]} == {0.0}
+    schema = json.loads(run("schema", "--compare").stdout)
+    jsonschema.Draft202012Validator(schema).validate(json.loads(found.stdout))
     assert run("compare", saved).returncode == 2
     assert run("compare", saved, fixtures / "node-switches-only.sqlite").returncode == 4
     assert run("compare", saved, fixtures / "node-switches-only.sqlite", "--inconclusive", "warn").returncode == 0

@@ -21,6 +21,8 @@ import polars as pl
 import pytest
 from generate import built, scenario_names
 
+import pyanalyze
+
 ROOT = Path(__file__).parent.parent
 KIT = ROOT / "fixtures" / "hardware"
 
@@ -35,7 +37,7 @@ def module(name: str) -> ModuleType:
     return found
 
 
-blocks, run = module("blocks"), module("run")
+blocks, collect, run = module("blocks"), module("collect"), module("run")
 
 
 @pytest.fixture(scope="module")
@@ -395,3 +397,70 @@ def test_a_capture_through_cupti_is_read(tmp_path: Path) -> None:
     file.write_text("timestamp, index\n")
     with pytest.raises(ValueError, match="no capture through CUPTI"):
         blocks.read_cupti(file)
+
+
+# Making fixtures of it.
+
+
+def everything(path: Path) -> str:
+    """All text in an export."""
+    with sqlite3.connect(path) as database:
+        tables = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return "\n".join(str(row) for table in tables for row in database.execute(f'SELECT * FROM "{table}"'))
+
+
+def test_an_export_loses_secrets_and_folders_and_keeps_what_is_judged(tmp_path: Path) -> None:
+    export = tmp_path / "e.sqlite"
+    shutil.copy(ROOT / "fixtures/captures/demo-time-slicing.sqlite", export)
+    before = pyanalyze.load(export)
+    with sqlite3.connect(export) as database:
+        rows = [
+            ("PROCESS_0:ENVIRONMENT_VARIABLE", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50"),
+            ("DEVICE_DISPLAY_NAME", "ada"),
+        ]
+        rows += [
+            ("PROCESS_0:ARGUMENT_0", "--data=/home/ada/secret/data.bin"),
+            ("PROCESS_0:COMMAND", "/opt/ada/bin/train"),
+        ]
+        database.executemany("INSERT INTO META_DATA_CAPTURE VALUES (?, ?)", rows)
+    assert "do-not-show-me" in everything(export)
+    assert collect.trim(export, 2_000_000) == export.stat().st_size
+    text = everything(export)
+    for gone in ("do-not-show-me", "ada", "/usr/local/cuda"):
+        assert gone not in text
+        assert gone.encode() not in export.read_bytes()
+    for kept in ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50", "--data=data.bin", "'train'"):
+        assert kept in text
+    after = pyanalyze.load(export)
+    assert after.kernels.drop("capture").equals(before.kernels.drop("capture"))
+    assert after.classify()[0].mode == before.classify()[0].mode
+
+
+def test_an_export_that_is_too_large_ends_earlier(tmp_path: Path) -> None:
+    export = tmp_path / "e.sqlite"
+    shutil.copy(ROOT / "fixtures/captures/demo-time-slicing.sqlite", export)
+    before = pyanalyze.load(export).kernels
+    assert collect.trim(export, 240_000) <= 240_000
+    after = pyanalyze.load(export).kernels
+    assert 0 < after.height < before.height
+    # The beginning is whole, the end is gone.
+    cut = after["start_ns"].max()
+    kept = before.filter(pl.col("start_ns") <= cut).sort("start_ns", "correlation_id")
+    columns = ["start_ns", "end_ns", "correlation_id", "name"]
+    assert after.sort("start_ns", "correlation_id").select(columns).equals(kept.select(columns))
+    with pytest.raises(ValueError, match="hundredth of its time"):
+        collect.trim(export, 20_000)
+
+
+def test_parts_are_put_together_again_and_what_cannot_be_exported_is_told(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (out / "case").mkdir(parents=True)
+    (out / "case/report.qdstrm").write_bytes(bytes(range(256)) * 40)
+    (out / "steps.json").write_text("[]")
+    parts = run.pack(out, tmp_path, 300, 60_000)
+    assert len(parts) > 1
+    folder = tmp_path / "again"
+    collect.unpack(parts[::-1], folder)
+    assert (folder / "case/report.qdstrm").read_bytes() == (out / "case/report.qdstrm").read_bytes()
+    (left,) = collect.exports(folder, None, None, 2_000_000)
+    assert "no QdstrmImporter" in left

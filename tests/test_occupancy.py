@@ -167,8 +167,8 @@ def test_calibration_is_never_silent(fixtures: Path) -> None:
     assert plain.calibration is None
     assert scaled.calibration is not None
     assert f"{check.factor:.3f}" in repr(scaled)
-    ratio = float(scaled.per_sm["warps"].sum()) / float(plain.per_sm["warps"].sum())
-    assert ratio == pytest.approx(check.factor)
+    ours, theirs = (float(made.per_sm["warps"].sum()) for made in (scaled, plain))
+    assert ours / theirs == pytest.approx(check.factor)
 
 
 def test_nothing_to_compare_is_none(fixtures: Path) -> None:

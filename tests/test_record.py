@@ -253,7 +253,7 @@ def test_nothing_is_started_without_a_gpu(library: Path, tmp_path: Path) -> None
     [
         (["--rate", "0"], "Hz"),
         (["--duration", "-1"], "duration"),
-        (["--nsys"], "--nsys"),
+        (["--nsys", "--until-end"], "--nsys"),
         (["--", "no-such-x"], "no-such-x"),
     ],
 )
@@ -553,6 +553,7 @@ def test_the_end_of_a_collection_sends_no_signal_to_the_command(
     log, out = tmp_path / "signals", tmp_path / "r"
     command: list[str | Path] = [sys.executable, "-c", LOGS_SIGNALS, log, "3"]
     result = run(library, "h100-mps", "record", "--nsys", "--duration", "1", "-o", out, "--", *command, env=nsys)
+    assert "the recording is over; the command goes on" in result.stderr
     # The command went on for two seconds after nsys had gone, and its status is that of the recording.
     assert result.returncode == 7, result.stderr
     assert log.read_text() == "started\nended\n"
@@ -920,7 +921,7 @@ def test_doctor_sees_what_stops_switch_records(library: Path, tmp_path: Path, ns
 
 
 def test_doctor_knows_an_nsys_that_is_missing_or_too_old(library: Path, tmp_path: Path, nsys: dict[str, str]) -> None:
-    assert findings(library, "h100-mps", PATH=str(tmp_path / "none"))["nsys"]["state"] == "blocked"
+    assert findings(library, "h100-mps", PATH=str(tmp_path / "none"), PYANALYZE_NSYS="")["nsys"]["state"] == "blocked"
     # The stand-in answers as nsys 2024.6 (CUDA 12.8) on a driver that serves CUDA 13.0.
     found = findings(library, "h100-mps", **nsys)
     assert found["nsys"]["state"] == "ok"

@@ -174,8 +174,12 @@ def test_options_of_the_command_line_cut_and_detail(fixtures: Path) -> None:
     assert device["window"] == {"start_ns": 300_000_000, "end_ns": 400_000_000}
     held = device["residency"]
     assert sum(s["end_ns"] - s["start_ns"] for s in held) == sum(t["resident_ns"] or 0 for t in device["tenants"])
+    warps = device["sm_warps"]["warps"]
+    assert {len(bin_) for bin_ in warps} == {device["sm_count"]}
+    # 64 warps fit on an SM of this GPU.
+    assert 0 < max(max(bin_) for bin_ in warps) <= 64
     plain = json.loads(run("report", fixtures / DEMO, "-f", "json").stdout)
-    assert "residency" not in plain["devices"][0]
+    assert not {"residency", "sm_warps"} & set(plain["devices"][0])
     assert plain["view"] is None
     assert run("info", fixtures / DEMO, "--around", "1s", "--start", "1s").returncode == 2
     assert run("info", fixtures / DEMO, "--start", "soon").returncode == 2

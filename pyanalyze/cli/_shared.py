@@ -18,19 +18,23 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
 
-class TenantName(click.ParamType[tuple[str, int]]):
-    """NAME=PID."""
+class TenantName(click.ParamType["tuple[str, int | Path]"]):
+    """NAME=PID or NAME=CAPTURE."""
 
-    name = "NAME=PID"
+    name = "NAME=PID|CAPTURE"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
-        """Split at the last equals sign."""
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int | Path]:
+        """Split at the first equals sign before which there is a name: paths may hold more of them."""
         if isinstance(value, tuple):
             return value
-        name, equals, pid = str(value).rpartition("=")
-        if not equals or not name or not pid.isdigit():
-            self.fail(f"{value!r} is not NAME=PID, such as service=4711", param, ctx)
-        return name, int(pid)
+        name, equals, who = str(value).partition("=")
+        if not equals or not name or not who:
+            self.fail(f"{value!r} is not NAME=PID or NAME=CAPTURE, such as service=4711", param, ctx)
+        if who.isdigit() and who.isascii():
+            return name, int(who)
+        if not Path(who).exists():
+            self.fail(f"{value!r}: {who} is neither a pid nor a capture that exists", param, ctx)
+        return name, Path(who)
 
 
 def output_options(formats: tuple[str, ...], default: str = "table") -> Callable[[_F], _F]:
@@ -64,7 +68,13 @@ def capture_options(function: _F) -> _F:
         click.option("--start", metavar="TIME", help="Only from TIME: 1s200ms as nsys shows it, or RFC 3339."),
         click.option("--gpu", type=click.IntRange(min=0), help="Only this GPU, by the number `info` gives it."),
         click.option("--keep-going", is_flag=True, help="Go on when one of several captures cannot be read."),
-        click.option("--tenant", "tenants", multiple=True, type=TenantName(), help="Name a process (repeatable)."),
+        click.option(
+            "--tenant",
+            "tenants",
+            multiple=True,
+            type=TenantName(),
+            help="Name a process, by pid or by its own capture (repeatable).",
+        ),
         click.option("--context", multiple=True, type=file, help="nvidia-smi -L, MPS, kubectl JSON (repeatable)."),
         click.option("--samples", multiple=True, type=file, help="nvidia-smi, DCGM, Prometheus (repeatable)."),
         # None with --samples: samples alone answer what they can.
@@ -74,8 +84,26 @@ def capture_options(function: _F) -> _F:
     return function
 
 
+def baseline_options(function: _F) -> _F:
+    """Add --baseline and --work to a verb that speaks of slowdowns."""
+    for option in (
+        click.option(
+            "--work", type=click.Path(path_type=Path, readable=False), help="Units of work: CSV of tenant,start,end."
+        ),
+        click.option(
+            "--baseline",
+            "baselines",
+            multiple=True,
+            metavar="[NAME=]FILE",
+            help="A tenant recorded alone (repeatable).",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
 def verb(
-    name: str, formats: tuple[str, ...], default: str = "table", *, reconstruct: bool = True
+    name: str, formats: tuple[str, ...], default: str = "table", *, reconstruct: bool = True, slowdowns: bool = False
 ) -> Callable[[Callable[..., str]], click.Command]:
     """Make a verb that reads captures out of a function from (session, format) to text.
 
@@ -96,7 +124,7 @@ def verb(
             emit(function(session, fmt), output, force=force)
             require_mode(session, expect_mode)
 
-        return command
+        return baseline_options(command) if slowdowns else command
 
     return make
 
@@ -133,8 +161,10 @@ def open_session(
     captures: tuple[Path, ...],
     samples: tuple[Path, ...] = (),
     context: tuple[Path, ...] = (),
-    tenants: tuple[tuple[str, int], ...] = (),
+    tenants: tuple[tuple[str, int | Path], ...] = (),
     *,
+    baselines: tuple[str, ...] = (),
+    work: Path | None = None,
     keep_going: bool = False,
     quiet: bool = False,
     extra_tables: tuple[str, ...] = (),
@@ -160,6 +190,8 @@ def open_session(
             captures,
             samples=samples,
             context=context,
+            baselines=baselines,
+            work=work,
             tenants=dict(tenants),
             tables=(*ANALYSIS_TABLES, *extra_tables),
             # What is cut is reconstructed anew, from what held at its edges.

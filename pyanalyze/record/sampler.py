@@ -245,6 +245,12 @@ class _Sampler(threading.Thread):
         self.why = self.why or why
         self.stop_asked.set()
 
+    def time_is_over(self, goes_on: bool) -> None:  # noqa: FBT001
+        """End the sampling because that was its duration."""
+        if goes_on and not self.stop_asked.is_set():
+            self._say("the recording is over; the command goes on, and is waited for (--until-end records all of it)")
+        self.ask_stop("duration over")
+
     def finish(self, why: str) -> None:
         """End the sampling, and wait until how it went is written."""
         self.ask_stop(why)
@@ -550,7 +556,7 @@ def _run(
             started.start(command)
         sampler.start()
         if duration_s is not None:
-            timer = threading.Timer(duration_s, sampler.ask_stop, ("duration over",))
+            timer = threading.Timer(duration_s, sampler.time_is_over, (bool(command),))
             timer.daemon = True
             timer.start()
         if command:

@@ -137,6 +137,7 @@ def draw(session: Session, report: Report) -> Mapping[str, alt.TopLevelMixin]:
     from pyanalyze.report.page import chart_key, tenant_labels
 
     drawn: dict[str, alt.TopLevelMixin] = {}
+    compared = {found.device_id: found for found in session.interference()}
     for device in report.devices:
         if device.window is None:
             continue
@@ -155,8 +156,13 @@ def draw(session: Session, report: Report) -> Mapping[str, alt.TopLevelMixin]:
             turns = inferred.with_columns(complete=pl.lit(value=True))
             drawn[chart_key("slices", number)] = charts.slice_lengths(turns, labels, device_id=number)
         if device.tenants:
+            # As in the tables: residency inside the window, not that of a context before its first kernel.
+            held = {t.tenant_id: t.resident_ns for t in device.tenants}
+            usage = session.tenant_usage.filter(here).with_columns(
+                pl.col("tenant_id").replace_strict(held, default=None, return_dtype=pl.Int64).alias("resident_ns")
+            )
             drawn[chart_key("usage", number)] = charts.usage(
-                session.tenant_usage, labels, device_id=number, window_ns=window[1] - window[0]
+                usage, labels, device_id=number, window_ns=window[1] - window[0]
             )
         check = session.check_occupancy(number)
         if check is not None:
@@ -169,4 +175,17 @@ def draw(session: Session, report: Report) -> Mapping[str, alt.TopLevelMixin]:
             )
         if not session.kernel_occupancy.filter(here & pl.col("limiters").is_not_null()).is_empty():
             drawn[chart_key("limiters", number)] = charts.limiters(session.kernel_occupancy, device_id=number)
+        found = compared[number]
+        if found.matrix:
+            drawn[chart_key("matrix", number)] = charts.victim_by_aggressor(found.matrix, labels)
+        if any(tenant.causes is not None for tenant in device.tenants):
+            drawn[chart_key("causes", number)] = charts.cause_bars(found.tenants, labels)
+        if len(device.tenants) > 1 and any(tenant.busy_ns for tenant in device.tenants):
+            drawn[chart_key("latency", number)] = charts.latency_over_time(
+                session.kernels, session.calls(), session.tenants, labels, device_id=number, window=window
+            )
+        if not session.slowdowns.filter(here & pl.col("ratio_low").is_not_null()).is_empty():
+            drawn[chart_key("alone", number)] = charts.alone_against_contended(
+                session.slowdowns, labels, device_id=number
+            )
     return drawn

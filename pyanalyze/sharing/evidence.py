@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from pyanalyze.sharing import thresholds as t
+from pyanalyze.sharing.queries import query
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -213,6 +214,8 @@ class Case:
     nvml_processes: Sequence[tuple[int, str, str | None]] | None = None
     #: whether there was a capture; samples alone observe nothing, and no activity in them is no idle GPU
     captured: bool = True
+    #: the tables of the export by source, where one export shows one GPU: queries over it then give the same numbers
+    tables: Mapping[str, str | None] = field(default_factory=dict)
     observations: Mapping[str, Observation] = field(default_factory=dict)
 
     def fact(self, name: str) -> float | None:
@@ -280,16 +283,7 @@ def observe(case: Case) -> dict[str, Observation]:
 
 def _from_fact(case: Case, fact_name: str, name: str, detail: str) -> Observation:
     fact = case.facts[fact_name]
-    return Observation(name, fact.value, fact.unit, fact.n, fact.basis, detail, _SQL.get(name), fact.examples)
-
-
-#: SQL over the raw export that yields the number, for experts who want to check.
-_SQL = {
-    "alternation": (
-        "SELECT count(*) FROM (SELECT globalPid, lag(globalPid) OVER (PARTITION BY gpuId ORDER BY timestamp, seqNo) "
-        "AS before FROM GPU_CONTEXT_SWITCH_EVENTS WHERE tag = 8) WHERE before IS NOT NULL AND globalPid <> before"
-    ),
-}
+    return Observation(name, fact.value, fact.unit, fact.n, fact.basis, detail, query(name, case.tables), fact.examples)
 
 
 def _residency(case: Case) -> Iterable[Observation]:
@@ -585,6 +579,7 @@ def _set_up(case: Case) -> Iterable[Observation]:
         if row is not None and row.value and not _is_full_percentage(name, row.value):
             number = _number(row.value) if name == "mps_percentage" else None
             yield _plain(name, f"{key}={row.value} ({row.source})", "configured", number, "%" if number else "1")
+    yield from _caps(case)
     if case.compute_capability is not None and case.compute_capability[0] < 7:
         yield _plain(
             "pre_volta",
@@ -612,6 +607,32 @@ def _limiter(case: Case) -> Iterable[Observation]:
                 f"{100 * (1 - (busy.value or 0)):.0f} % of the time that tenants were active",
             ),
             basis="inferred",
+        )
+
+
+def _caps(case: Case) -> Iterable[Observation]:
+    """MPS percentages that the trace contradicts, or that add up to more than there is."""
+    key = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+    set_ = {row.pid: number for row in case.configured if row.key == key and (number := _number(row.value))}
+    capped = [number for number in set_.values() if number < 100]
+    # A cap of nearly all SMs is rounded to pairs of them.
+    low = min(capped, default=100.0)
+    shown = case.visible_sms and case.sm_count and min(case.visible_sms) >= case.sm_count
+    if shown and low <= t.MAX_TELLING_PERCENTAGE and case.mig_profile is None:
+        yield Observation(
+            "cap_without_effect",
+            float(min(case.visible_sms)),
+            "SMs",
+            len(case.visible_sms),
+            "observed",
+            f"{key}={low:g} was set, but CUDA showed every process all {case.sm_count} SMs: the cap had no effect",
+        )
+    if len(capped) >= MANY and sum(set_.values()) > t.WHOLE_PERCENTAGE:
+        yield _plain(
+            "caps_over_100",
+            f"the MPS percentages of {len(set_)} processes add up to {sum(set_.values()):g} %: they may meet on SMs",
+            value=sum(set_.values()),
+            unit="%",
         )
 
 

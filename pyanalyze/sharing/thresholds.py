@@ -2,18 +2,16 @@
 
 A weight is a log-likelihood ratio in nats: how much more likely the observation is under the mode than
 under the others; e**3 is about 20 to 1. They are stated from what the hardware does and from the captures named
-beside them, they are **not yet calibrated** on many captures: `MAX_CONFIDENCE` keeps every verdict below
-what such weights can claim, and the summary says so.
+beside them, not fitted. How often the verdicts that they give are right is measured on simulated recordings
+(`calibration.py`), and that is what a verdict claims.
 """
 
 from __future__ import annotations
 
 #: A verdict below this posterior is `undetermined` (the contract of the JSON).
 MIN_CONFIDENCE = 0.8
-#: No verdict claims more until the weights are calibrated on simulated and real captures.
-MAX_CONFIDENCE = 0.95
-#: A verdict that rests on deduction or configuration claims less: what would refute it was not recorded.
-MAX_CONFIDENCE_INFERRED = 0.9
+#: A verdict that rests on samples or settings claims no more: no simulated recording tells how often such are right.
+MAX_CONFIDENCE_SAMPLED = 0.9
 
 #: Decides: the other explanation would need the record to be wrong. (20:1 to 150:1)
 DECISIVE = 5.0
@@ -87,6 +85,10 @@ MIN_CO_BUSY_SHARE = 0.01
 #: No time slice is longer: the "long" policy of `nvidia-smi compute-policy` is said to be 30 ms (NVIDIA publishes
 #: no figures).
 LONGEST_SLICE_NS = 35e6
+#: MPS percentage above which the SMs that it leaves may be rounded to all.
+MAX_TELLING_PERCENTAGE = 95.0
+#: Percentages of all clients together, above which they cannot all have SMs of their own.
+WHOLE_PERCENTAGE = 100.0
 #: SMs of the MIG instances that a chip can be cut into, by compute capability (NVIDIA's MIG user guide): a process that
 #: sees one of these counts of a whole board may sit in an instance, or under an MPS cap.
 MIG_SM_COUNTS = {(8, 0): {14, 28, 42, 56, 98}, (9, 0): {16, 26, 32, 60, 64}}

@@ -49,6 +49,7 @@ class Row:
     scenario: str
     seed: int
     mode: str
+    verdict_right: bool
     random: bool
     truly_even: float
     null: dict[str, float]
@@ -148,7 +149,8 @@ def measured(scenario: str, seed: int) -> list[Row]:
         even = [[sum(row) / n_sms] * n_sms for row in warps]
         found.append(
             Row(
-                scenario, seed, verdicts[device_id], random, errors(even, warps)["sorted"],
+                scenario, seed, verdicts[device_id], verdicts[device_id] in {mode for _, mode in device["modes"]}, random,
+                errors(even, warps)["sorted"],
                 models["even"], models["replay"], share,
             )
         )  # fmt: skip
@@ -183,6 +185,7 @@ def main() -> int:
             for r in measured(scenario, seed):
                 rows.append(r)
                 met = "" if r.met else " above 1" if r.ratio > 1 else " above target"
+                met += "" if r.verdict_right else " (verdict: not what it was)"
                 print(
                     f"{r.scenario:32} {r.seed:>4} {r.mode:18} {'random' if r.random else 'even':6} | {r.truly_even:>9.3f} "
                     f"{r.null['sorted']:>6.3f} {r.replay['sorted']:>6.3f} {r.ratio:>6.2f} | {r.null['by_sm']:>6.3f} "
@@ -233,7 +236,10 @@ def summarised(rows: list[Row]) -> dict[str, Any]:
             "null_device_within_3_percent": sum(abs(r.null["device"]) <= 0.03 for r in mine),
             "share_within_5_percent": sum(r.share <= 0.05 for r in mine),
         }
-    found["worse_than_null"] = [f"{r.scenario} {r.seed}" for r in rows if r.ratio > 1 and not r.met]
+    wrong = {True: "", False: ", wrong verdict"}
+    worse = [r for r in rows if r.ratio > 1 and not r.met]
+    found["worse_than_null"] = [f"{r.scenario} {r.seed}{wrong[r.verdict_right]}" for r in worse]
+    found["without_verdict"] = sorted({r.scenario for r in rows if not r.verdict_right})
     return found
 
 

@@ -47,6 +47,7 @@ RULE = Rule(
     weights={
         **CLIENTS,
         "mps_percentage": (-t.MODERATE, "a cap was set: that is `mps-partitioned`"),
+        "cap_without_effect": (t.MODERATE, "all clients saw all SMs, whatever was set"),
         "sms_hidden": (-t.DECISIVE, "clients see fewer SMs than there are: that is `mps-partitioned`"),
         "mps_sm_partition": (-t.STRONG, "a partition was set: that is `mps-static-partition`"),
         "pre_volta": (-t.DECISIVE, "this chip is older than Volta: that is `mps-pre-volta`"),

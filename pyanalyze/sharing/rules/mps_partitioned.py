@@ -24,6 +24,7 @@ RULE = Rule(
             t.STRONG,
             "CUDA shows a process fewer SMs than the board has only under a cap or in an instance",
         ),
+        "cap_without_effect": (-t.DECISIVE, "clients under a cap see fewer SMs"),
         "mps_sm_partition": (-t.STRONG, "a partition was set: that is `mps-static-partition`"),
         "pre_volta": (-t.DECISIVE, "this chip is older than Volta: that is `mps-pre-volta`"),
     },

@@ -26,7 +26,7 @@ use crate::scheduler::{Ask, Floor, Ps};
 
 /// Into how many parts the blocks of a kernel are cut that must have ended one by one.
 const THINNED: usize = 8;
-/// Times of kernels are no more exact than this.
+/// Times of kernels are no more exact than this, a microsecond.
 const NOISE: Ps = 1_000_000;
 /// Cohorts of a kernel that may end at times of their own before further ones are joined to them.
 const PHASES: u32 = 8;
@@ -507,7 +507,7 @@ impl Machine {
         for slot in 0..self.cohorts.len() {
             let Some(cohort) = self.cohorts.get_mut(slot) else { continue };
             let Some(Some(live)) = self.lives.get(cohort.live) else { continue };
-            if cohort.end > now && cohort.end - now <= (live.block / INEXACT).max(NOISE) {
+            if cohort.end > now && cohort.end - now <= inexact(live.block) {
                 cohort.end = now;
                 self.events.push(Reverse((now, slot)));
             }
@@ -547,16 +547,24 @@ impl Machine {
         let (id, total, end) = (cohort.live, cohort.count, cohort.end);
         let Some(Some(live)) = self.lives.get_mut(id) else { return false };
         live.uneven = true;
-        live.cohorts += u32::try_from(total.min(THINNED as u64)).unwrap_or(1).saturating_sub(1);
+        // Out of step in too many ways to follow each: all of them make room.
+        if live.cohorts >= 2 * PHASES {
+            cohort.end = now;
+            cohort.cut = true;
+            self.events.push(Reverse((now, slot)));
+            return true;
+        }
         // While blocks wait to take these places the kernel goes on as it is: one part makes room.
-        let last = end.saturating_add(end - now).min(live.kernel.end).max(end);
+        let few = live.unplaced > 0 || live.cohorts >= PHASES;
+        let last = if few { end } else { end.saturating_add(end - now).min(live.kernel.end).max(end) };
         let on = std::mem::take(&mut cohort.on);
         // Every n-th block goes to the n-th part.
-        let mut parts: Vec<(u64, Vec<i32>)> = (0..THINNED).map(|_| (0, vec![0; on.len()])).collect();
+        let mut parts: Vec<(u64, Vec<i32>)> =
+            (0..if few { 2 } else { THINNED }).map(|_| (0, vec![0; on.len()])).collect();
         let mut part = 0_usize;
         for (sm, blocks) in on.iter().enumerate() {
             for _ in 0..*blocks {
-                if let Some((count, there)) = parts.get_mut(part) {
+                if let Some((count, there)) = parts.get_mut(if few { part.min(1) } else { part }) {
                     *count += 1;
                     if let Some(n) = there.get_mut(sm) {
                         *n += 1;
@@ -565,9 +573,10 @@ impl Machine {
                 part = (part + 1) % THINNED;
             }
         }
+        let made = parts.iter().filter(|p| p.0 > 0).count();
+        live.cohorts += u32::try_from(made.saturating_sub(1)).unwrap_or(0);
         let mut first = Some(slot);
-        let steps =
-            Ps::try_from(THINNED.min(usize::try_from(total).unwrap_or(THINNED)).max(2) - 1).unwrap_or(1);
+        let steps = Ps::try_from(made.max(2) - 1).unwrap_or(1);
         for (index, (count, there)) in (0_i64..).zip(parts) {
             if count == 0 {
                 continue;
@@ -585,6 +594,12 @@ impl Machine {
         }
         true
     }
+}
+
+/// How far the end of a block may be from where its kernel's other blocks put it: as far as times are exact, but never
+/// by much of a block.
+fn inexact(block: Ps) -> Ps {
+    (block / 10).min(NOISE).max(block / INEXACT)
 }
 
 /// Blocks begin on SMs.

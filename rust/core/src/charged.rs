@@ -18,10 +18,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use arrow_array::{Int64Array, RecordBatch, UInt32Array};
+use arrow_array::builder::{Int64Builder, UInt32Builder};
+use arrow_array::{Int64Array, RecordBatch};
 
 use crate::error::Result;
-use crate::fold::{Chunk, Fold, Tables};
+use crate::fold::{concat, Chunk, Fold, Tables};
 use crate::residency::{at, Slice};
 use crate::schema::{self, Builder, Columns};
 use crate::tenants::{work, Union, Walk, Who, Work, WorkKind};
@@ -99,21 +100,17 @@ struct Held {
     beside: Option<u32>,
 }
 
+/// What is found for the kernels of one chunk.
 #[derive(Debug, Default)]
 struct Rows {
-    capture: Vec<u32>,
-    pid: Vec<Option<u32>>,
-    device: Vec<u32>,
-    correlation: Vec<Option<u32>>,
-    tenant: Vec<Option<u32>>,
-    start: Vec<i64>,
-    end: Vec<i64>,
+    tenant: UInt32Builder,
     charged: Vec<i64>,
-    call: Vec<Option<i64>>,
-    in_call: Vec<Option<i64>>,
-    own: Vec<Option<i64>>,
-    other: Vec<Option<i64>>,
-    switching: Vec<Option<i64>>,
+    out: Vec<i64>,
+    call: Int64Builder,
+    in_call: Int64Builder,
+    own: Int64Builder,
+    other: Int64Builder,
+    switching: Int64Builder,
     observed: Vec<bool>,
 }
 
@@ -129,10 +126,16 @@ pub struct Charged {
     /// Time in which the engine was being handed over.
     switching: BTreeMap<u32, (Union, Walk)>,
     calls: HashMap<(u32, Option<u32>), Calls>,
+    has_calls: bool,
+    has_switches: bool,
     streams: HashMap<Stream, i64>,
     /// Of each tenant that may run beside others: in flight of those.
     others: BTreeMap<u32, Union>,
     rows: Rows,
+    /// The tables of the chunks so far.
+    made: Vec<RecordBatch>,
+    /// The process and device looked up last: rows come in runs.
+    known: Option<((u32, Option<u32>, u32), Option<u32>)>,
     done: u64,
 }
 
@@ -171,24 +174,34 @@ impl Charged {
                 beside,
             });
         }
+        let switching = switching(session)?;
         Ok(Self {
             who,
             held,
-            switching: switching(session)?,
+            has_calls: !calls.is_empty(),
+            has_switches: !switching.is_empty(),
+            switching,
             calls,
             streams: HashMap::new(),
             others,
             rows: Rows::default(),
+            made: Vec::new(),
+            known: None,
             done: 0,
         })
     }
 
     fn take(&mut self, w: &Work) {
-        let tenant = self.who.of(w.capture, w.pid, w.device);
+        let key = (w.capture, w.pid, w.device);
+        let tenant = match self.known {
+            Some((known, tenant)) if known == key => tenant,
+            _ => self.who.of(w.capture, w.pid, w.device),
+        };
+        self.known = Some((key, tenant));
         if w.kind == WorkKind::Kernel {
             self.charge(w, tenant);
         }
-        if self.calls.is_empty() {
+        if !self.has_calls {
             return;
         }
         let stream = (w.capture, w.pid, w.context, w.stream);
@@ -209,9 +222,9 @@ impl Charged {
         let mut nobody = Held::default();
         let held = held.unwrap_or(&mut nobody);
         let dur_ns = w.end_ns.saturating_sub(w.start_ns);
-        let (residency, walk) = (held.residency.clone(), &mut held.walk);
+        let (residency, walk) = (held.residency.as_ref(), &mut held.walk);
         let resident = |walk: &mut Walk, from: i64, to: i64| {
-            residency.as_ref().map_or(to.saturating_sub(from), |union| walk.covered_ns(union, from, to))
+            residency.map_or(to.saturating_sub(from), |union| walk.covered_ns(union, from, to))
         };
         let charged_ns = resident(walk, w.start_ns, w.end_ns);
         let calls = self.calls.get_mut(&(w.capture, w.pid));
@@ -227,7 +240,7 @@ impl Charged {
             let here_ns = resident(walk, ready_ns, w.start_ns);
             let beside = held.beside.and_then(|tenant| self.others.get(&tenant));
             // Where several are on the engine at once, work of others in flight is what it waits for.
-            let beside_ns = beside.map_or(0, |union| match &residency {
+            let beside_ns = beside.map_or(0, |union| match residency {
                 None => union.covered_ns(ready_ns, w.start_ns),
                 Some(residency) => residency.common_within_ns(union, ready_ns, w.start_ns),
             });
@@ -238,24 +251,56 @@ impl Charged {
         let switching = self.switching.get_mut(&w.device).filter(|_| residency.is_some());
         let from_ns = waited.map_or(w.start_ns, |(.., ready_ns)| ready_ns);
         let rows = &mut self.rows;
-        rows.capture.push(w.capture);
-        rows.pid.push(w.pid);
-        rows.device.push(w.device);
-        rows.correlation.push(w.correlation);
-        rows.tenant.push(tenant);
-        rows.start.push(w.start_ns);
-        rows.end.push(w.end_ns);
+        rows.tenant.append_option(tenant);
+        let out_ns = dur_ns.saturating_sub(charged_ns);
         rows.charged.push(charged_ns);
-        rows.call.push(waited.map(|(call_ns, ..)| call_ns));
-        rows.in_call.push(waited.map(|(_, in_call_ns, ..)| in_call_ns));
-        rows.own.push(waited.map(|(_, _, own_ns, ..)| own_ns));
-        rows.other.push(waited.map(|(_, _, _, other_ns, _)| other_ns));
-        let away_ns = dur_ns.saturating_sub(charged_ns).saturating_add(waited.map_or(0, |w| w.3));
-        rows.switching.push(switching.map(|(union, walk)| match away_ns {
-            0 => 0,
-            _ => walk.covered_ns(union, from_ns, w.end_ns).min(away_ns),
-        }));
+        rows.out.push(out_ns);
         rows.observed.push(held.observed);
+        if self.has_calls {
+            rows.call.append_option(waited.map(|(call_ns, ..)| call_ns));
+            rows.in_call.append_option(waited.map(|(_, in_call_ns, ..)| in_call_ns));
+            rows.own.append_option(waited.map(|(_, _, own_ns, ..)| own_ns));
+            rows.other.append_option(waited.map(|(_, _, _, other_ns, _)| other_ns));
+        }
+        if self.has_switches {
+            let away_ns = out_ns.saturating_add(waited.map_or(0, |w| w.3));
+            rows.switching.append_option(switching.map(|(union, walk)| match away_ns {
+                0 => 0,
+                _ => walk.covered_ns(union, from_ns, w.end_ns).min(away_ns),
+            }));
+        }
+    }
+
+    /// The rows of `kernels`, with what was found for each. Columns that stand in `kernels` are not copied.
+    fn flush(&mut self, kernels: &RecordBatch) -> Result<()> {
+        let mut rows = std::mem::take(&mut self.rows);
+        let mut builder = Builder::new(&schema::CHARGED);
+        for name in ["capture", "pid", "device_id", "correlation_id", "start_ns", "end_ns"] {
+            if let Some(column) = kernels.column_by_name(name) {
+                builder = builder.put(name, Arc::clone(column));
+            }
+        }
+        let count = rows.charged.len();
+        builder = builder
+            .put("tenant_id", rows.tenant.finish())
+            .put("charged_ns", Int64Array::from(rows.charged))
+            .put("switched_out_ns", Int64Array::from(rows.out))
+            .put_words(
+                "basis",
+                rows.observed.iter().map(|observed| if *observed { "observed" } else { "inferred" }),
+            );
+        if self.has_calls {
+            builder = builder
+                .put("call_start_ns", rows.call.finish())
+                .put("in_call_ns", rows.in_call.finish())
+                .put("queued_own_ns", rows.own.finish())
+                .put("queued_other_ns", rows.other.finish());
+        }
+        if self.has_switches {
+            builder = builder.put("switching_ns", rows.switching.finish());
+        }
+        self.made.push(builder.finish(count)?);
+        Ok(())
     }
 }
 
@@ -287,35 +332,15 @@ impl Fold for Charged {
             self.done = self.done.saturating_add(1);
             self.take(&w);
         }
-        Ok(())
+        match chunk.tables.get(schema::KERNELS.name) {
+            Some(kernels) => self.flush(kernels),
+            None => Ok(()),
+        }
     }
 
     fn finish(self, watch: &dyn Watch) -> Result<RecordBatch> {
         watch.progress("charged", self.done, self.done)?;
-        let r = self.rows;
-        let rows = r.start.len();
-        let out = r.start.iter().zip(&r.end).zip(&r.charged);
-        let out: Vec<i64> = out.map(|((s, e), c)| e.saturating_sub(*s).saturating_sub(*c)).collect();
-        Builder::new(&schema::CHARGED)
-            .put("capture", UInt32Array::from(r.capture))
-            .put("pid", UInt32Array::from(r.pid))
-            .put("device_id", UInt32Array::from(r.device))
-            .put("correlation_id", UInt32Array::from(r.correlation))
-            .put("tenant_id", UInt32Array::from(r.tenant))
-            .put("start_ns", Int64Array::from(r.start))
-            .put("end_ns", Int64Array::from(r.end))
-            .put("charged_ns", Int64Array::from(r.charged))
-            .put("switched_out_ns", Int64Array::from(out))
-            .put_words(
-                "basis",
-                r.observed.iter().map(|observed| if *observed { "observed" } else { "inferred" }),
-            )
-            .put("call_start_ns", Int64Array::from(r.call))
-            .put("in_call_ns", Int64Array::from(r.in_call))
-            .put("queued_own_ns", Int64Array::from(r.own))
-            .put("queued_other_ns", Int64Array::from(r.other))
-            .put("switching_ns", Int64Array::from(r.switching))
-            .finish(rows)
+        concat(&schema::CHARGED, &self.made)
     }
 }
 
@@ -324,6 +349,7 @@ mod tests {
     use super::*;
     use crate::tenants::hand::{kernels, named, residency, K};
     use crate::watch::Unwatched;
+    use arrow_array::UInt32Array;
 
     /// (pid, correlation, start, end) in us.
     fn api(rows: &[(u32, u32, i64, i64)]) -> RecordBatch {

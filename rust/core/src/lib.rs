@@ -1,6 +1,6 @@
 //! Reads GPU captures and reconstructs who held the GPU, when, and how full it was.
 mod block_replay;
-mod charged;
+pub mod charged;
 pub mod clock;
 pub mod device;
 pub mod error;
@@ -20,6 +20,7 @@ pub mod residency;
 pub mod samples;
 pub mod scheduler;
 pub mod schema;
+pub mod slowdown;
 pub mod sqlite;
 pub mod statistics;
 pub mod tenants;

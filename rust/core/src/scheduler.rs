@@ -409,13 +409,15 @@ pub(crate) struct Floor {
     /// Blocks of the kernel last asked for that would fit on each SM.
     room: Vec<i32>,
     total: u64,
+    /// The room of every SM, where all have the same.
+    alike: Option<i32>,
 }
 
 impl Floor {
     /// Empty SMs of `per_sm` each.
     #[allow(clippy::cast_precision_loss)] // see `Ask::new`
     pub(crate) fn new(per_sm: Resources, sms: usize) -> Self {
-        Self { free: per_sm.map(|has| vec![has as f32; sms]), room: vec![0; sms], total: 0 }
+        Self { free: per_sm.map(|has| vec![has as f32; sms]), room: vec![0; sms], total: 0, alike: None }
     }
 
     pub(crate) fn sms(&self) -> usize {
@@ -428,14 +430,17 @@ impl Floor {
         let [a, b, c, d] = &self.free;
         let [pa, pb, pc, pd] = ask.part;
         let most = ask.per_sm as f32;
-        let mut total = 0_i32;
+        let (mut total, mut top) = (0_i32, 0_i32);
         for ((((room, a), b), c), d) in self.room.iter_mut().zip(a).zip(b).zip(c).zip(d) {
             // Half a unit more, so that rounding never takes a whole block away: `free` and `take` are whole numbers.
             let least =
                 ((a + 0.5) * pa).min((b + 0.5) * pb).min((c + 0.5) * pc).min((d + 0.5) * pd).min(most);
             *room = least.max(0.0) as i32;
             total += *room;
+            top = top.max(*room);
         }
+        let all = i32::try_from(self.room.len()).unwrap_or(i32::MAX);
+        self.alike = (set.is_none() && total == top * all).then_some(top);
         if let Some(set) = set {
             total = 0;
             for (room, may) in self.room.iter_mut().zip(set) {
@@ -462,6 +467,7 @@ impl Floor {
             *room = 1;
         }
         self.total = 1;
+        self.alike = None;
     }
 
     /// Puts `count` blocks, one by one, where most further ones have room, the first of equals first. Not more than
@@ -469,6 +475,15 @@ impl Floor {
     pub(crate) fn choose(&self, count: u64, on: &mut [i32]) {
         if count >= self.total {
             on.copy_from_slice(&self.room);
+            return;
+        }
+        if self.alike.is_some() {
+            // Round and round.
+            let n = on.len().max(1) as u64;
+            let (each, more) =
+                (i32::try_from(count / n).unwrap_or(0), usize::try_from(count % n).unwrap_or(0));
+            on.fill(each);
+            on.iter_mut().take(more).for_each(|on| *on += 1);
             return;
         }
         // Every block takes one from its SM's room: the highest are levelled down together.

@@ -32,7 +32,7 @@ const KERNEL_CLIENT: u64 = 0xFFFF_FFFF;
 type Process = (u32, u32, Option<u32>);
 
 /// What a row of GPU work is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum WorkKind {
     Kernel,
     Graph,
@@ -490,7 +490,22 @@ impl Tenants {
             if keys.iter().any(|(_, capture, _)| self.is_mps_server(*capture, host)) {
                 served.extend(keys.iter().map(|key| (*key, host)));
             } else if let [(_, capture, pid)] = keys.as_slice() {
-                let detail = format!("device {device}: {} is host pid {host}", pid_text(*pid));
+                let seen = self.seen.get(&(device, *capture, *pid));
+                let share = |host: u32| {
+                    seen.map_or(0.0, |s| {
+                        100.0 * s.inside.get(&host).copied().unwrap_or(0) as f64 / s.kernels.max(1) as f64
+                    })
+                };
+                let others =
+                    self.resident.get(&device).into_iter().flat_map(BTreeMap::keys).filter(|p| **p != host);
+                let next = others.map(|p| share(*p)).fold(0.0, f64::max);
+                let detail = format!(
+                    "device {device}: {} is host pid {host} ({:.0} % of {} kernel starts inside its residency, at most \
+                     {next:.0} % inside that of any other)",
+                    pid_text(*pid),
+                    share(host),
+                    seen.map_or(0, |s| s.kernels),
+                );
                 quality.add(Some(*capture), quality::PID_BRIDGED, 1, detail);
                 ties.insert((device, *capture, *pid), (host, true));
             } else {
@@ -690,10 +705,13 @@ fn write(rows: &[Row]) -> Result<RecordBatch> {
 /// A context id alone is not unique (other users share 0, ids are reused), but a context cannot leave
 /// or enter the engine twice at one time.
 fn name_switches(switches: &RecordBatch, slices: &[Slice]) -> Result<RecordBatch> {
-    let ends: BTreeMap<_, _> =
-        slices.iter().map(|s| ((s.device, s.hw_context, s.end_ns), s.tenant)).collect();
-    let starts: BTreeMap<_, _> =
-        slices.iter().map(|s| ((s.device, s.hw_context, s.start_ns), s.tenant)).collect();
+    let mut by_device: BTreeMap<u32, Vec<&Slice>> = BTreeMap::new();
+    for s in slices {
+        by_device.entry(s.device).or_default().push(s);
+    }
+    for own in by_device.values_mut() {
+        own.sort_by_key(|s| s.start_ns);
+    }
     let columns = Columns::new(&schema::SWITCHES, switches);
     let (device, time, gap) = (columns.u32("device_id")?, columns.i64("time_ns")?, columns.i64("gap_ns")?);
     let (from, to) = (columns.u64("from_hw_context")?, columns.u64("to_hw_context")?);
@@ -710,11 +728,19 @@ fn name_switches(switches: &RecordBatch, slices: &[Slice]) -> Result<RecordBatch
         let names = columns.names(name)?;
         builder = builder.put_names(name, (0..columns.rows()).map(|row| names.get(row)));
     }
-    let tenant_from =
-        |row: usize| ends.get(&(device.value(row), from.value(row), time.value(row))).copied().flatten();
+    let own = |row: usize| by_device.get(&device.value(row)).map_or(&[][..], Vec::as_slice);
+    let tenant_from = |row: usize| {
+        let (own, end) = (own(row), time.value(row));
+        // Slices of one engine follow each other; those of a second capture of it may lie between.
+        let before = own.get(..own.partition_point(|s| s.start_ns <= end)).unwrap_or_default();
+        let found = before.iter().rev().take(8).find(|s| s.end_ns == end && s.hw_context == from.value(row));
+        found.and_then(|s| s.tenant)
+    };
     let tenant_to = |row: usize| {
-        let start = time.value(row).saturating_add(gap.value(row));
-        starts.get(&(device.value(row), to.value(row), start)).copied().flatten()
+        let (own, start) = (own(row), time.value(row).saturating_add(gap.value(row)));
+        let first = own.partition_point(|s| s.start_ns < start);
+        let mut close = own.iter().skip(first).take_while(|s| s.start_ns == start);
+        close.find(|s| s.hw_context == to.value(row)).and_then(|s| s.tenant)
     };
     builder
         .put("from_tenant_id", (0..columns.rows()).map(tenant_from).collect::<UInt32Array>())
@@ -761,7 +787,7 @@ pub(crate) mod hand {
             end_ns: row.5 * 1000,
             running_start_ns: None,
             running_end_ns: None,
-            ending: "unknown".to_owned(),
+            ending: "unknown",
             complete: true,
             observed: true,
         }
