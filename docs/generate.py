@@ -260,9 +260,9 @@ def advice(rows: list[dict[str, Any]], replays: list[dict[str, Any]]) -> list[st
         "`tests/bench/advice.py --first A --seeds N`: of every base scenario the analyzer sees one capture; each way "
         "to share that it compares is then simulated by the generator with the same units of work, and each tenant's "
         "slowdown (elapsed, against alone on the whole GPU) compared with the predicted interval. Margins were chosen "
-        "on seeds 1 to 4 and 21 to 23. `best`: the recommended way has the least simulated mean slowdown, or within "
-        "5 % of it. `worse`: its worst tenant was slower than its upper bound by more than 10 %. None of it is real "
-        "hardware.\n"
+        "on seeds 1 to 4, 21 to 23 and 31 to 32. `best`: the recommended way has the least simulated mean slowdown, or "
+        "within 5 % of it. `worse`: its worst tenant was slower than its upper bound by more than 10 %. None of it is "
+        "real hardware.\n"
     )
     out.append("| version | seeds | predictions | interval holds | median width | best | worse |")
     out.append("|---|---|---|---|---|---|---|")
