@@ -14,7 +14,7 @@ unexport PYTHONPATH PYTHONHOME
 
 RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help demo test lint check-format rust-test python-test docs pictures fixtures format bench fuzz lock clean
+.PHONY: help demo test lint check-format rust-test python-test docs pictures notebooks fixtures format bench fuzz lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -59,13 +59,24 @@ docs: $(VENV)/.built ## regenerate docs/schemas.md, docs/troubleshooting.md and 
 pictures: $(VENV)/.built ## take the pictures in docs/images (needs a system Chromium)
 	$(BIN)/python docs/pictures.py
 
+notebooks: $(VENV)/.built ## execute notebooks/*.ipynb in place
+	$(BIN)/python notebooks/run_notebooks.py
+
 fixtures: $(VENV)/.installed ## rebuild fixtures/captures; or make fixtures SCENARIO=mps SEED=7 OUT=folder
 	$(BIN)/python fixtures/generate.py $(SCENARIO) $(if $(SEED),--seed $(SEED)) $(if $(OUT),--tables -o $(OUT))
 
 bench: $(VENV)/.built ## measure; appends to docs/measurements.jsonl
 	$(BIN)/python tests/bench/run.py
 	$(BIN)/python tests/bench/ingest.py
+	$(BIN)/python tests/bench/who_held.py
 	$(BIN)/python tests/bench/verdicts.py --seeds 4
+	$(BIN)/python tests/bench/interference.py --seeds 4 --kernels 10000000
+	$(BIN)/python tests/bench/recorder.py
+	$(BIN)/python tests/bench/reports.py
+	$(BIN)/python tests/bench/occupancy.py --seeds 3
+	$(BIN)/python tests/bench/occupancy.py --speed
+	$(BIN)/python tests/bench/advice.py --first 11 --seeds 4
+	$(BIN)/python tests/bench/replay.py
 
 fuzz: ## mutate captures at page level for FUZZ_SECONDS (600)
 	PAGE_SCAN_SECONDS=$(FUZZ_SECONDS) cargo test --release --locked -p pyanalyze-core --test page_scan -- --ignored --nocapture

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import mode_pages
 from playwright.sync_api import sync_playwright
 
 import pyanalyze
@@ -37,6 +38,7 @@ def main() -> int:
             path=ROOT / "docs" / "images" / "timeline.png"
         )
         browser.close()
+    mode_pages.draw()
     return 0
 
 

@@ -6,9 +6,38 @@
 time-slicing
 """
 
-from pyanalyze._core import __version__
-from pyanalyze.loading import load
-from pyanalyze.session import Session
-from pyanalyze.sharing import Verdict
+from __future__ import annotations
 
-__all__ = ["Session", "Verdict", "__version__", "load"]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyanalyze._core import __version__
+    from pyanalyze.comparison import compare
+    from pyanalyze.loading import load
+    from pyanalyze.session import Session
+    from pyanalyze.sharing import Verdict
+
+__all__ = ["Session", "Verdict", "__version__", "compare", "load"]
+
+# Where each public name lives. They are fetched when they are asked for: the recorder must run on a machine that has
+# neither polars nor our compiled core, and importing `pyanalyze.record` imports this file.
+_HOMES = {
+    "Session": "pyanalyze.session",
+    "Verdict": "pyanalyze.sharing",
+    "__version__": "pyanalyze._core",
+    "compare": "pyanalyze.comparison",
+    "load": "pyanalyze.loading",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'pyanalyze' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -8,7 +8,9 @@ __version__: str
 __all__ = [
     "Table",
     "__version__",
+    "infer_residency",
     "join_captures",
+    "ledger",
     "occupancy",
     "physical_tables",
     "place_samples",
@@ -16,6 +18,7 @@ __all__ = [
     "read_capture",
     "read_samples",
     "reconstruct",
+    "replay",
     "samples_session",
     "slowdowns",
     "table_declarations",
@@ -37,6 +40,8 @@ class Table:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 _Tables: TypeAlias = dict[str, Table]
+_Seat: TypeAlias = tuple[int, int, int, int | None]
+_Layout: TypeAlias = tuple[str, Sequence[int], Sequence[_Seat], tuple[int, int], tuple[float, float, float], int]
 _Progress: TypeAlias = Callable[[str, int, int], object] | None
 
 def read_capture(path: str, capture: int, tables: Sequence[str], progress: _Progress = None) -> _Tables:
@@ -61,9 +66,26 @@ def reconstruct(session: Mapping[str, Any], progress: _Progress = None) -> _Tabl
     """Who held the GPU: residency, switches, tenants, charged time, overlaps, facts; quality of all steps."""
 
 def occupancy(
-    session: Mapping[str, Any], policies: Sequence[tuple[int, str]], bins: int, progress: _Progress = None
+    session: Mapping[str, Any],
+    policies: Sequence[tuple[int, str]],
+    bins: int,
+    progress: _Progress = None,
+    *,
+    sms: Sequence[tuple[int, int | None, int | list[int]]] | None = None,
+    groups: Sequence[tuple[int, int]] | None = None,
+    held_by: Sequence[tuple[int, int]] | None = None,
+    window: tuple[int, int] | None = None,
+    model: str = "replay",
 ) -> _Tables:
-    """How full the SMs were: `kernel_occupancy` and the modelled `sm_occupancy`, given (device, policy)."""
+    """How full the SMs were: `kernel_occupancy`, and by a model `sm_occupancy`, `sm_warps`, `kernel_placement`."""
+
+def infer_residency(
+    session: Mapping[str, Any], policies: Sequence[tuple[int, str]], progress: _Progress = None
+) -> _Tables:
+    """Who held time-sliced engines without switch records: `inferred_residency`, given (device, policy)."""
+
+def ledger(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
+    """What slices add up to: `ledger` and `engine`, of `residency`, else of `inferred_residency`."""
 
 def timeline(session: Mapping[str, Any], start_ns: int, end_ns: int, marks: int, progress: _Progress = None) -> Table:
     """Merge intervals to what a picture can show."""
@@ -80,6 +102,22 @@ def slowdowns(
     progress: _Progress = None,
 ) -> _Tables:
     """Every tenant beside itself alone; each baseline with the tenant that it is of, if that is known."""
+
+def replay(
+    session: Mapping[str, Any],
+    device: int,
+    visible_sms: Sequence[tuple[int, int]],
+    time_sliced: bool,
+    recorded: _Layout | None,
+    layouts: Sequence[_Layout],
+    threads: int,
+    progress: _Progress = None,
+) -> _Tables:
+    """What recorded programs would have taken in layouts.
+
+    A layout is (name, SMs of its instances, seats (tenant, instance, group, SMs), (slice, switch),
+    (contention, ragged, jitter), seed).
+    """
 
 def table_declarations() -> list[dict[str, Any]]:
     """Every table: name, version, doc, columns (name, type, null, doc)."""

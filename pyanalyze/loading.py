@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze import _core
 from pyanalyze.exceptions import CaptureUnreadable, NotACapture, SamplesUnreadable, UsageError
+from pyanalyze.pack import Unpacked, is_pack, unpack
 from pyanalyze.session import Session
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def load(
     context: PathLike | Sequence[PathLike] = (),
     baselines: PathLike | Sequence[PathLike] = (),
     work: PathLike | None = None,
-    tenants: Mapping[str, int] | None = None,
+    tenants: Mapping[str, int | PathLike] | None = None,
     tables: Sequence[str] = ANALYSIS_TABLES,
     reconstruct: bool = True,
     keep_going: bool = False,
@@ -53,9 +54,11 @@ def load(
     Parameters
     ----------
     captures
-        One or more nsys SQLite exports (`.sqlite`), directories of them, or `.nsys-rep` files (exported through the
-        `nsys` on PATH into a cache). Several captures are put on one clock, that of the first. None with `samples`:
-        those answer what they can; nothing is then observed, and the session's zero is the first sample.
+        One or more nsys SQLite exports (`.sqlite`), directories of them, `.nsys-rep` files (exported through the
+        `nsys` on PATH into a cache), or what `pyanalyze pack` wrote. Several captures are put on one clock, that of
+        the first. What `pyanalyze record` wrote is a directory too: its samples and its description of the node count
+        as given. None with `samples`, or a recording without nsys: the samples answer what they can; nothing is then
+        observed, and the session's zero is the first sample.
     samples
         Output of nvidia-smi, DCGM, dcgm-exporter, Prometheus or `pyanalyze record`, taken beside the captures; the
         format is sniffed; a `.parquet` holds the columns of the table `nvml_samples`. A file that no reader knows
@@ -70,7 +73,8 @@ def load(
         Units of work, such as requests: a CSV file with the columns tenant, start, end and, if wanted, name; times in
         nanoseconds on the clock of the first capture, or RFC 3339.
     tenants
-        Names for processes: ``{"service": 4711}``; the pid as the capture has it, or the host's.
+        Names for processes: ``{"service": 4711, "training": "rank0.sqlite"}``: the pid as the capture has it, or the
+        host's; or the capture in which it alone was traced, which is loaded if it is not among `captures`.
     tables
         Event tables to read; the default is all that the analysis needs. Add `"api_calls"` or `"nvtx"` for those.
     reconstruct
@@ -107,21 +111,27 @@ def load(
     unknown = sorted(set(tables) - set(EVENT_TABLES))
     if unknown:
         raise UsageError(f"no event table is named {', '.join(unknown)}; choose from {', '.join(EVENT_TABLES)}")
-    files = _listed(samples)
+    paths, files, context, raw = _with_recordings(_listed(captures), _listed(samples), _listed(context))
+    names = {name: who if isinstance(who, int) else Path(who) for name, who in (tenants or {}).items()}
+    have = {Path(path) for path in find_captures(paths)} if paths else set()
+    paths = [*paths, *dict.fromkeys(who for who in names.values() if isinstance(who, Path) and who not in have)]
     quality: list[tuple[str, str]] = []
     kept: list[Path] = []
     failures: list[Failure] = []
-    if _listed(captures) or not files:
-        read = _read_captures(find_captures(_listed(captures)), tables, kept, failures, quality, progress, keep_going)
+    packs: list[Unpacked] = []
+    if paths or not files:
+        named = find_captures(paths)
+        read = _read_captures(named, tables, kept, failures, quality, progress, keep_going, packs)
         joined = _core.join_captures(read, progress)
-        joined = _core.place_samples(joined, _read_samples(files, quality, progress))
+        brought: list[Mapping[str, object]] = [batch for pack in packs for batch in pack.samples]
+        joined = _core.place_samples(joined, [*brought, *_read_samples(files, quality, progress)])
     else:
         sampled = _read_samples(files, quality, progress)
         if not sampled:
             raise SamplesUnreadable("; ".join(detail for _, detail in quality))
         joined = _core.samples_session(sampled)
-    configured: list[pl.DataFrame] = []
-    for file in _listed(context):
+    configured: list[pl.DataFrame] = [frame for pack in packs for frame in pack.context]
+    for file in context:
         from pyanalyze.context import read_context
 
         try:
@@ -137,10 +147,10 @@ def load(
     session = Session(
         paths=tuple(kept),
         tables={**joined, **reconstructed},
-        names=dict(tenants or {}),
+        names=names,
         extra_configured=tuple(configured),
         extra_quality=(*quality,),
-        failures=tuple(failures),
+        failures=(*failures, *raw),
         baselines=tuple(_read_baseline(str(file), tables, progress) for file in _listed(baselines)),
     )
     if work is None:
@@ -151,6 +161,37 @@ def load(
 
     origin_ns = session.capture["utc_origin_ns"][0]
     return replace(session, work=read_work(Path(work), session.tenants, origin_ns))
+
+
+@dataclass(frozen=True)
+class Recordings:
+    """Captures as they were read, before they are joined, and what packs among them brought along."""
+
+    captures: list[dict[str, _core.Table]]
+    samples: list[Mapping[str, object]]
+    context: list[pl.DataFrame]
+
+
+def read_recordings(
+    captures: PathLike | Sequence[PathLike], tables: Sequence[str], progress: Progress | None = None
+) -> Recordings:
+    """Read captures without joining them, each recording once.
+
+    Parameters
+    ----------
+    captures, tables, progress
+        As :func:`load` takes them.
+
+    Examples
+    --------
+    >>> len(read_recordings(capture, ["kernels"]).captures)
+    1
+    """
+    packs: list[Unpacked] = []
+    read = _read_captures(find_captures(_listed(captures)), tables, [], [], [], progress, keep_going=False, packs=packs)
+    return Recordings(
+        read, [batch for pack in packs for batch in pack.samples], [frame for pack in packs for frame in pack.context]
+    )
 
 
 def _read_baseline(text: str, tables: Sequence[str], progress: Progress | None) -> Baseline:
@@ -168,12 +209,20 @@ def _read_captures(
     quality: list[tuple[str, str]],
     progress: Progress | None,
     keep_going: bool,  # noqa: FBT001
+    packs: list[Unpacked],
 ) -> list[dict[str, _core.Table]]:
     """Read captures, each recording once; says in the lists what was kept and what was not."""
     read: list[dict[str, _core.Table]] = []
     recordings: list[_Recording] = []
     for path in paths:
         try:
+            if is_pack(path):
+                packed = unpack(path, len(read))
+                read.extend(packed.captures)
+                recordings.extend(_Recording.of(capture) for capture in packed.captures)
+                kept.extend([path] * len(packed.captures))
+                packs.append(packed)
+                continue
             export = _exported(path, tables)
             found = _core.read_capture(export, len(read), list(tables), progress)
             recording = _Recording.of(found)
@@ -262,6 +311,32 @@ class _Recording:
         )
 
 
+def _with_recordings(
+    captures: Sequence[PathLike], samples: Sequence[PathLike], context: Sequence[PathLike]
+) -> tuple[list[PathLike], list[PathLike], list[PathLike], list[Failure]]:
+    """Add what lies in the folders of `pyanalyze record`; one without an nsys report is its samples alone."""
+    kept: list[PathLike] = []
+    raw: list[Failure] = []
+    files, beside = list(samples), list(context)
+    for given in captures:
+        folder = Path(given)
+        recorded = folder / "samples.jsonl"
+        if not recorded.is_file():
+            kept.append(given)
+            continue
+        files += [recorded] if recorded not in map(Path, files) else []
+        node = folder / "node.json"
+        beside += [node] if node.is_file() and node not in map(Path, beside) else []
+        reports = {path.stem for suffix in ("sqlite", "nsys-rep") for path in folder.glob(f"*.{suffix}")}
+        if reports:
+            kept.append(given)
+        for stream in sorted(folder.glob("*.qdstrm")):
+            if stream.stem not in reports:
+                how = f"QdstrmImporter -i {stream} of a whole Nsight Systems makes a report of it"
+                raw.append(Failure(stream, NotACapture(f"{stream} is the raw stream of nsys; {how}")))
+    return kept, files, beside, raw
+
+
 def find_captures(paths: Sequence[PathLike]) -> list[Path]:
     """Replace directories by the captures inside.
 
@@ -310,6 +385,27 @@ def find_captures(paths: Sequence[PathLike]) -> list[Path]:
                 "`nsys export --type sqlite REPORT.nsys-rep`"
             )
         found.extend(inside)
+    return found
+
+
+def read_late(paths: Sequence[Path], name: str) -> list[tuple[int, _core.Table]]:
+    """Read an event table that was not asked for at first, by index of the capture; a pack has what it was packed with.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> [number for number, _ in read_late([Path(capture)], "api_calls")]
+    [0]
+    """
+    found: list[tuple[int, _core.Table]] = []
+    for number, path in enumerate(paths):
+        if not is_pack(path):
+            found.append((number, _core.read_capture(_exported(path, [name]), number, [name], None)[name]))
+            continue
+        first = list(paths).index(path)
+        table = unpack(path, first).captures[number - first].get(name)
+        if table is not None:
+            found.append((number, table))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Summaries that `nsys stats` already wrote: read, kept in one database, compared with ours.
+"""What `nsys stats`, `nsys analyze` and `nsys recipe` already wrote: read, kept in one database, compared with ours.
 
 People have these files beside their captures, and NVIDIA's sums are an oracle for ours. A report is
 recognised by its columns, not by its file name: names are chosen freely, columns are NVIDIA's.
@@ -70,7 +70,104 @@ REPORTS: dict[str, dict[str, tuple[str, _Kind]]] = {
         "APIName": ("api_name", str),
         "KernelName": ("kernel_name", str),
     },
+    "cuda_gpu_kern_gb_sum": {
+        "Time(%)": ("time_percent", float),
+        "TotalTime(ns)": ("total_time_ns", int),
+        "Instances": ("instances", int),
+        **_distribution("", ""),
+        "GridXYZ": ("grid_xyz", str),
+        "BlockXYZ": ("block_xyz", str),
+        "Name": ("name", str),
+    },
+    "cuda_gpu_mem_size_sum": {
+        "Total(MB)": ("total_mb", float),
+        "Count": ("count", int),
+        **{f"{header}(MB)": (f"{header.lower()}_mb", float) for header in ("Avg", "Med", "Min", "Max", "StdDev")},
+        "Operation": ("operation", str),
+    },
+    "cuda_gpu_trace": {
+        "Start(ns)": ("start_ns", int),
+        "Duration(ns)": ("duration_ns", int),
+        "CorrId": ("correlation_id", int),
+        **{
+            f"{header}{axis}": (f"{name}_{axis.lower()}", int)
+            for header, name in (("Grd", "grid"), ("Blk", "block"))
+            for axis in "XYZ"
+        },
+        "Reg/Trd": ("registers_per_thread", int),
+        "StcSMem(MB)": ("static_shared_mb", float),
+        "DymSMem(MB)": ("dynamic_shared_mb", float),
+        "Bytes(MB)": ("size_mb", float),
+        "Throughput(MB/s)": ("throughput_mb_per_s", float),
+        "SrcMemKd": ("source_kind", str),
+        "DstMemKd": ("destination_kind", str),
+        "Device": ("device", str),
+        "Ctx": ("context_id", int),
+        "GreenCtx": ("green_context_id", int),
+        "Strm": ("stream_id", int),
+        "Name": ("name", str),
+    },
+    "cuda_api_sum": {
+        "Time(%)": ("time_percent", float),
+        "TotalTime(ns)": ("total_time_ns", int),
+        "NumCalls": ("num_calls", int),
+        **_distribution("", ""),
+        "Name": ("name", str),
+    },
+    "cuda_kern_exec_trace": {
+        "APIStart(ns)": ("api_start_ns", int),
+        "APIDur(ns)": ("api_dur_ns", int),
+        "QueueStart(ns)": ("queue_start_ns", int),
+        "QueueDur(ns)": ("queue_dur_ns", int),
+        "KernelStart(ns)": ("kernel_start_ns", int),
+        "KernelDur(ns)": ("kernel_dur_ns", int),
+        "TotalDur(ns)": ("total_dur_ns", int),
+        "PID": ("pid", int),
+        "TID": ("tid", int),
+        "DevId": ("dev_id", int),
+        "APIFunction": ("api_name", str),
+        "GridXYZ": ("grid_xyz", str),
+        "BlockXYZ": ("block_xyz", str),
+        "KernelName": ("kernel_name", str),
+    },
+    # `nsys analyze`: gaps and use of the GPU by one process, in which another's work is idle time.
+    "gpu_gaps": {
+        "Row#": ("number", int),
+        "Duration(ns)": ("duration_ns", int),
+        "Start(ns)": ("start_ns", int),
+        "PID": ("pid", int),
+        "DeviceID": ("device_id", int),
+        "ContextID": ("context_id", int),
+    },
+    "gpu_time_util": {
+        "Row#": ("number", int),
+        "In-Use(%)": ("in_use_percent", float),
+        "Duration(ns)": ("duration_ns", int),
+        "Start(ns)": ("start_ns", int),
+        "PID": ("pid", int),
+        "DeviceID": ("device_id", int),
+        "ContextID": ("context_id", int),
+    },
+    # `nsys recipe`: analysis.parquet. `Duration` is the start of the bin.
+    "cuda_gpu_time_util_map": {
+        "Duration": ("bin_start_ns", float),
+        "Kernel": ("kernel_percent", float),
+        "PID": ("pid", int),
+        "DeviceID": ("device_id", int),
+        "File": ("file", str),
+    },
+    "gpu_metric_util_map": {
+        "Duration": ("bin_start_ns", float),
+        "SMActive": ("sm_active_percent", float),
+        "SMIssue": ("sm_issue_percent", float),
+        "TensorActive": ("tensor_active_percent", float),
+        "GPU": ("gpu", int),
+        "File": ("file", str),
+    },
 }
+
+#: Columns that some versions of nsys do not write: null.
+_OPTIONAL = {"GreenCtx"}
 
 _POLARS: dict[_Kind, type[pl.DataType]] = {int: pl.Int64, float: pl.Float64, str: pl.String}
 
@@ -324,9 +421,13 @@ def _create(store: sqlite_utils.Database, name: str, columns: dict[str, _Kind], 
 
 
 def _read(path: Path) -> list[ReportTable]:
-    text = path.read_bytes().decode("utf-8-sig", errors="replace")
+    data = path.read_bytes()
+    text = "" if data.startswith(_PARQUET) else data.decode("utf-8-sig", errors="replace")
     try:
-        found = list(_from_json(text) if text.lstrip()[:1] in ("[", "{") else _from_lines(text))
+        if data.startswith(_PARQUET):
+            found = list(_from_parquet(data))
+        else:
+            found = list(_from_json(text) if text.lstrip()[:1] in ("[", "{") else _from_lines(text))
     except _Wrong as wrong:
         raise SamplesUnreadable(f"{path}: {wrong}") from None
     if not found:
@@ -364,9 +465,29 @@ def _recognise(header: Iterable[str]) -> tuple[str, list[str]] | None:
     """Report of a header line, and its columns in the order of the file."""
     columns = ["".join(str(name).split()) for name in header]
     for report, known in REPORTS.items():
-        if len(columns) == len(known) and set(columns) == known.keys():
+        if len(columns) == len(set(columns)) and set(columns) <= known.keys() <= set(columns) | _OPTIONAL:
             return report, columns
     return None
+
+
+_PARQUET = b"PAR1"
+
+
+def _from_parquet(data: bytes) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
+    """What a recipe wrote through pandas; its index, where it was named, is a column like others."""
+    try:
+        frame = pl.read_parquet(io.BytesIO(data))
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise _Wrong(f"damaged Parquet: {error}; run the recipe again") from None
+    frame = frame.drop([name for name in frame.columns if name.startswith("__index_level")])
+    match = _recognise(frame.columns)
+    if match is None:
+        raise _Wrong(f"the columns are {', '.join(frame.columns)[:300]}" + _known())
+    report, columns = match
+    # Bins are an interval's start as text or number, categories are text.
+    rows = frame.with_columns(pl.col(pl.Categorical).cast(pl.String)).iter_rows()
+    named = (dict(zip(columns, row, strict=True)) for row in rows)
+    yield report, [_row(report, values, f"row {number}") for number, values in enumerate(named, 1)]
 
 
 def _from_json(text: str) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
@@ -425,7 +546,7 @@ def _from_lines(text: str) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
 
 
 def _row(report: str, values: dict[str, Any], where: str) -> tuple[Any, ...]:
-    return tuple(_value(values[header], kind, header, where) for header, (_, kind) in REPORTS[report].items())
+    return tuple(_value(values.get(header), kind, header, where) for header, (_, kind) in REPORTS[report].items())
 
 
 def _value(value: Any, kind: _Kind, header: str, where: str) -> int | float | str | None:

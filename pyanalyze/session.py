@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from pyanalyze.exceptions import UsageError
 from pyanalyze.sharing import Case, Configured, Example, Fact, Verdict, judge
 from pyanalyze.sharing.evidence import pairs_of
+from pyanalyze.view import Selection, narrowed, redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    import altair as alt
     import polars as pl
 
     from pyanalyze import _core
+    from pyanalyze.advice import Advice
+    from pyanalyze.gate import Checked, Limits
     from pyanalyze.interference import Baseline, DeviceInterference
+    from pyanalyze.ledger import Ledger
     from pyanalyze.loading import Failure
+    from pyanalyze.occupancy import CounterCheck, Occupancy, PlacementPolicy
     from pyanalyze.report.model import Report
+    from pyanalyze.sharing.properties import Requirement
+    from pyanalyze.times import Moment
 
 
-#: Tables that compare tenants with themselves alone; made when first asked for.
-COMPARED = ("aggressors", "baseline_matches", "causes", "slowdowns", "tenant_slowdowns")
+#: Tables that are made at first use, by the property that makes them.
+DERIVED = {
+    "aggressors": "_compared",
+    "baseline_matches": "_compared",
+    "causes": "_compared",
+    "engine": "_added_up",
+    "inferred_residency": "_inferred",
+    "kernel_occupancy": "_modelled",
+    "kernel_placement": "_modelled",
+    "ledger": "_added_up",
+    "slowdowns": "_compared",
+    "sm_occupancy": "_modelled",
+    "sm_warps": "_modelled",
+    "tenant_slowdowns": "_compared",
+}
 
 
 class _Frame:
@@ -58,6 +79,10 @@ class Session:
         Recordings of tenants alone.
     work
         Units of work that were given beside the capture, as rows of `nvtx`.
+    selection
+        What part of them this session shows, see :meth:`window`, :meth:`only_gpu` and :meth:`redacted`.
+    detail
+        Reports hold arrays of intervals as well.
 
     Examples
     --------
@@ -69,13 +94,16 @@ class Session:
 
     paths: tuple[Path, ...]
     tables: Mapping[str, _core.Table]
-    names: Mapping[str, int] = field(default_factory=dict)
+    names: Mapping[str, int | Path] = field(default_factory=dict)
     extra_configured: tuple[pl.DataFrame, ...] = ()
     extra_quality: tuple[tuple[str, str], ...] = ()
     failures: tuple[Failure, ...] = ()
     baselines: tuple[Baseline, ...] = ()
     work: pl.DataFrame | None = None
+    selection: Selection = field(default_factory=Selection)
+    detail: bool = False
     _frames: dict[str, pl.DataFrame] = field(default_factory=dict, init=False, compare=False)
+    _checks: dict[int, CounterCheck | None] = field(default_factory=dict, init=False, compare=False)
 
     capture = _Frame()
     sources = _Frame()
@@ -93,7 +121,10 @@ class Session:
     gpu_metrics = _Frame()
     nvml_samples = _Frame()
     residency = _Frame()
+    inferred_residency = _Frame()
     switches = _Frame()
+    ledger = _Frame()
+    engine = _Frame()
     tenants = _Frame()
     tenant_usage = _Frame()
     charged = _Frame()
@@ -107,6 +138,8 @@ class Session:
     causes = _Frame()
     aggressors = _Frame()
     baseline_matches = _Frame()
+    sm_warps = _Frame()
+    kernel_placement = _Frame()
 
     def table(self, name: str) -> _core.Table:
         """Return a table as an Arrow stream (``__arrow_c_stream__``), for other libraries.
@@ -128,10 +161,8 @@ class Session:
         'kernels@1'
         """
         found = self.tables.get(name)
-        if found is None and name in ("kernel_occupancy", "sm_occupancy"):
-            found = self._modelled[name]
-        if found is None and name in COMPARED and "tenants" in self.tables:
-            found = self._compared[name]
+        if found is None and name in DERIVED:
+            found = getattr(self, DERIVED[name])[name]
         if found is None:
             raise UsageError(
                 f"the session holds no table {name}; it holds {', '.join(sorted(self.tables))}. "
@@ -159,8 +190,12 @@ class Session:
             from pyanalyze.tables import to_frame
 
             frame = to_frame(self.table(name))
-            if name == "tenants" and self.names:
-                frame = self._renamed(frame)
+            if name == "tenants" and self.extra_configured:
+                from pyanalyze.context import name_pods
+
+                frame = name_pods(frame, self.extra_configured)
+            if name == "tenants":
+                frame = self._renamed(self._placed(frame))
             if name == "configured" and self.extra_configured:
                 text = [pl.col("source").cast(pl.String), pl.col("key").cast(pl.String)]
                 frame = pl.concat(
@@ -193,24 +228,69 @@ class Session:
         ]
         return pl.concat([quality, pl.DataFrame(rows, schema=quality.schema)])
 
+    def _placed(self, tenants: pl.DataFrame) -> pl.DataFrame:
+        """Add the pods and containers that were written down by host pid while the processes ran."""
+        import polars as pl
+
+        known: dict[str, dict[int, str]] = {"pod": {}, "container": {}}
+        rows = self.configured.filter(pl.col("pid").is_not_null()).select(pl.col("key").cast(pl.String), "value", "pid")
+        for key, value, pid in rows.iter_rows():
+            if key == "k8s_pod":
+                parts = dict(part.partition("=")[::2] for part in value.split())
+                known["pod"].setdefault(pid, parts.get("pod", value))
+                if parts.get("container"):
+                    known["container"][pid] = parts["container"]
+            elif key == "container":
+                known["container"].setdefault(pid, value)
+        return tenants.with_columns(
+            pl.coalesce(column, pl.col("host_pid").replace_strict(pids, default=None, return_dtype=pl.String)).alias(
+                column
+            )
+            for column, pids in known.items()
+            if pids
+        )
+
     def _renamed(self, tenants: pl.DataFrame) -> pl.DataFrame:
         import polars as pl
 
         name = pl.col("name")
-        for given, pid in self.names.items():
-            named = (pl.col("pid") == pid) | (pl.col("host_pid") == pid)
-            if tenants.filter(named).is_empty():
-                raise UsageError(f"--tenant {given}={pid}: no tenant has that pid")
-            name = pl.when(named).then(pl.lit(given)).otherwise(name)
+        for given, who in self.names.items():
+            new: pl.Expr = pl.lit(given)
+            if isinstance(who, int):
+                named = (pl.col("pid") == who) | (pl.col("host_pid") == who)
+                if tenants.filter(named).is_empty():
+                    raise UsageError(f"--tenant {given}={who}: no tenant has that pid")
+            else:
+                own = [index for index, path in enumerate(self.paths) if path == who]
+                named = pl.col("capture").is_in(own) & pl.col("traced")
+                if (found := tenants.filter(named).height) == 0:
+                    raise UsageError(f"--tenant {given}={who}: that capture shows no process that was traced")
+                if found > 1:
+                    new = pl.format(f"{given.replace('{', '').replace('}', '')} (pid {{}})", pl.col("pid"))
+            name = pl.when(named).then(new).otherwise(name)
         return tenants.with_columns(name.alias("name"))
 
     @cached_property
     def _modelled(self) -> dict[str, _core.Table]:
         """Tables that need a verdict: which tenants may share SMs is its business."""
+        from pyanalyze.occupancy import model_tables
+
+        return model_tables(self, bins=200, window=None, policies=None, model="replay")[1]
+
+    @cached_property
+    def _inferred(self) -> dict[str, _core.Table]:
+        """Residency without switch records: only a verdict says whether tenants take turns at all."""
+        from pyanalyze import _core
+        from pyanalyze.occupancy import placement_policy
+
+        policies = [(v.device_id, placement_policy(self, v).sharing) for v in self.classify()]
+        return _core.infer_residency(dict(self.tables), policies, None)
+
+    @cached_property
+    def _added_up(self) -> dict[str, _core.Table]:
         from pyanalyze import _core
 
-        policies = [(v.device_id, placement_policy(v)) for v in self.classify()]
-        return _core.occupancy(dict(self.tables), policies, 200, None)
+        return _core.ledger({**self.tables, **self._inferred}, None)
 
     @cached_property
     def _verdicts(self) -> tuple[Verdict, ...]:
@@ -243,20 +323,27 @@ class Session:
         if key not in self._frames:
             import polars as pl
 
-            from pyanalyze import _core
-            from pyanalyze.loading import _exported
+            from pyanalyze.loading import read_late
             from pyanalyze.tables import to_frame
 
             offsets = dict(self.capture.select("capture", "clock_offset_ns").iter_rows())
             text = "name" if name == "api_calls" else "text"
             parts = [
-                to_frame(_core.read_capture(_exported(path, [name]), number, [name], None)[name]).with_columns(
+                to_frame(table).with_columns(
                     pl.col("start_ns") + offsets.get(number, 0),
                     pl.col("end_ns") + offsets.get(number, 0),
                     pl.col(text).cast(pl.String),
                 )
-                for number, path in enumerate(self.paths)
+                for number, table in read_late(self.paths, name)
             ]
+            if not parts:
+                from pyanalyze import _core
+
+                declared = next(table for table in _core.table_declarations() if table["name"] == name)
+                kinds = {"UInt32": pl.UInt32, "UInt64": pl.UInt64, "Int32": pl.Int32, "Int64": pl.Int64}
+                parts = [
+                    pl.DataFrame(schema={c["name"]: kinds.get(c["type"], pl.String()) for c in declared["columns"]})
+                ]
             self._frames[key] = pl.concat(parts).sort("start_ns", maintain_order=True)
         return self._frames[key]
 
@@ -281,6 +368,27 @@ class Session:
             ranges = pl.concat([named, self.work.select(named.columns)]).sort("start_ns", maintain_order=True)
         ranges = self._late("nvtx") if ranges is None else ranges
         return {**self.tables, "api_calls": calls, "nvtx": ranges}
+
+    def complete(self) -> Session:
+        """The session with every table in it that is otherwise read or compared when it is first asked for.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> sorted(set(pyanalyze.load(capture).complete().tables) & {"api_calls", "causes", "kernels"})
+        ['api_calls', 'causes', 'kernels']
+        """
+        from dataclasses import replace
+
+        from pyanalyze.view import FrameTable
+
+        if not self.paths or "tenants" not in self.tables:
+            return self
+        late = {name: self.with_calls()[name] for name in ("api_calls", "nvtx")}
+        held: dict[str, Any] = {
+            name: value if hasattr(value, "schema_id") else FrameTable(name, value) for name, value in late.items()
+        }
+        return replace(self, tables={**self.tables, **held, **self._compared}, work=None)
 
     def interference(self) -> tuple[DeviceInterference, ...]:
         """Say who was slowed, by how much, through what and by whom; and what lies with the host.
@@ -322,6 +430,26 @@ class Session:
         """
         return self._verdicts
 
+    def who_held(self) -> tuple[Ledger, ...]:
+        """Add up who held the engine: slices per tenant, switches, cost, time slice, fairness.
+
+        Returns
+        -------
+        tuple of pyanalyze.ledger.Ledger
+            One per device of which residency is known; `inferred` where the verdict is time-slicing and there are
+            no switch records. The frames behind it are `ledger`, `engine`, `residency` or `inferred_residency`.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> held = pyanalyze.load(capture).who_held()[0]
+        >>> held.switches, held.cost_kind
+        (365, 'gap')
+        """
+        from pyanalyze.ledger import ledgers
+
+        return ledgers(self)
+
     def report(self) -> Report:
         """Everything that is known, as the published JSON contract.
 
@@ -339,6 +467,165 @@ class Session:
         from pyanalyze.report.assemble import assemble
 
         return assemble(self)
+
+    def check(
+        self, limits: Limits | None = None, *, inconclusive: Literal["fail", "warn"] = "fail", **more: Any
+    ) -> Checked:
+        """Hold the session against thresholds, as a gate for continuous integration does.
+
+        Parameters
+        ----------
+        limits
+            Thresholds, see :class:`pyanalyze.gate.Limits`.
+        inconclusive
+            Whether a threshold that could not be looked at fails the check or warns.
+        **more
+            Thresholds by name, over those of `limits`; ``expect_mode`` may be one mode.
+
+        Returns
+        -------
+        pyanalyze.gate.Checked
+            ``status``, ``exit_code`` and an outcome for every threshold; ``to_junit()`` writes it for CI.
+
+        Raises
+        ------
+        pyanalyze.exceptions.UsageError
+            No threshold, or one that makes no sense.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> checked = pyanalyze.load(capture).check(expect_mode="time-slicing", max_switch_overhead=0.01)
+        >>> [(outcome.gate, outcome.status) for outcome in checked.outcomes]
+        [('expect_mode', 'passed'), ('max_switch_overhead', 'failed')]
+        """
+        from dataclasses import replace
+
+        from pyanalyze.gate import Limits, check
+
+        if isinstance(more.get("expect_mode"), str):
+            more["expect_mode"] = (more["expect_mode"],)
+        try:
+            asked = replace(limits or Limits(), **more)
+        except TypeError as error:
+            raise UsageError(f"no such threshold: {error}") from None
+        return check(self.report(), asked, inconclusive=inconclusive)
+
+    def window(self, start: Moment | None = None, end: Moment | None = None) -> Session:
+        """Zoom in: the session as if only this stretch of time had been recorded.
+
+        Parameters
+        ----------
+        start, end
+            Nanoseconds on the session clock, text in nsys syntax (``"1s200ms"``), or an RFC 3339 date with its zone
+            (text or :class:`datetime.datetime`); None: the first, the last activity.
+
+        Returns
+        -------
+        Session
+            Its shares are of the window. Intervals that cross an edge are cut there.
+
+        Raises
+        ------
+        pyanalyze.exceptions.UsageError
+            No such syntax, or a window in which nothing was recorded.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> part = pyanalyze.load(capture).window("240ms", "300ms")
+        >>> part.tenant_usage["last_ns"].max()
+        300000000
+        """
+        from pyanalyze.times import position_ns
+
+        origin = self.capture["utc_origin_ns"][0]
+        first, last = self.span_ns
+        window = (
+            first if start is None else position_ns(start, origin),
+            last if end is None else position_ns(end, origin),
+        )
+        return narrowed(self, window, None)
+
+    def only_gpu(self, device_id: int) -> Session:
+        """The session of one GPU, or of one MIG instance.
+
+        Parameters
+        ----------
+        device_id
+            The device, see `session.devices`.
+
+        Raises
+        ------
+        pyanalyze.exceptions.UsageError
+            There is no such device.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> len(pyanalyze.load(capture).only_gpu(0).classify())
+        1
+        """
+        return narrowed(self, None, device_id)
+
+    def redacted(self) -> Session:
+        """The session with numbered names in place of those of processes, kernels, ranges, containers and hosts.
+
+        Consistent, and irreversible. Names given with ``load(tenants=...)``, GPU names and UUIDs stay.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).redacted().kernels["name"].cast(str).first()
+        'kernel-1'
+        """
+        return redacted(self)
+
+    def advise(
+        self,
+        *,
+        require: Sequence[Requirement] = (),
+        latency_ns: int | None = None,
+        kubernetes: bool | None = None,
+    ) -> tuple[Advice, ...]:
+        """Say what to change on every GPU, from replays of what was recorded under other ways to share it.
+
+        Parameters
+        ----------
+        require
+            What a sharing mode must promise: ``fault-isolation``, ``memory-protection``, ``bandwidth-qos``.
+        latency_ns
+            How long a kernel of an idle tenant may wait for its turn; None: not asked.
+        kubernetes
+            Print device-plugin and operator settings too; None: where the capture shows pods.
+
+        Returns
+        -------
+        tuple of Advice
+            One per device with activity, by device id. Load `api_calls` too
+            (``load(tables=(*ANALYSIS_TABLES, "api_calls"))``) for narrower bounds and latencies.
+
+        Raises
+        ------
+        pyanalyze.exceptions.UsageError
+            For a requirement that is not known.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> advice = pyanalyze.load(capture).advise()[0]
+        >>> [action.action for action in advice.actions][0].startswith("Find out")
+        True
+        """
+        from pyanalyze.advice import advise_device
+        from pyanalyze.sharing.properties import REQUIREMENTS
+
+        if unknown := sorted(set(require) - set(REQUIREMENTS)):
+            raise UsageError(f"nothing is known of {', '.join(unknown)}; require {', '.join(REQUIREMENTS)}")
+        return tuple(
+            advise_device(self, verdict, require=require, latency_ns=latency_ns, for_kubernetes=kubernetes)
+            for verdict in self.classify()
+        )
 
     def timeline(self, start_ns: int | None = None, end_ns: int | None = None, marks: int = 600) -> pl.DataFrame:
         """Lanes for a picture: intervals merged to at most `marks` per lane.
@@ -367,7 +654,46 @@ class Session:
 
         first, last = self.span_ns
         window = (first if start_ns is None else start_ns, last if end_ns is None else end_ns)
-        return to_frame(_core.timeline(dict(self.tables), *window, marks, None))
+        return to_frame(_core.timeline({**self.tables, **self._inferred}, *window, marks, None))
+
+    def chart(self, name: str, device_id: int | None = None) -> alt.TopLevelMixin:
+        """Draw one of the report's charts.
+
+        Parameters
+        ----------
+        name
+            ``timeline``, ``slices``, ``usage``, ``occupancy`` or ``limiters``.
+        device_id
+            The device; by default that with most tenants.
+
+        Returns
+        -------
+        altair chart
+            It shows itself in a notebook; ``.save("chart.svg")`` writes it.
+
+        Raises
+        ------
+        pyanalyze.exceptions.UsageError
+            The device has no data for such a chart.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).chart("usage").to_dict()["usermeta"]["summary"][:12]
+        'Busy, reside'
+        """
+        from pyanalyze.report.page import chart_key, main_device
+        from pyanalyze.report.render import draw
+
+        report = self.report()
+        main = main_device(report)
+        number = device_id if device_id is not None or main is None else main.device_id
+        drawn = draw(self, report)
+        key = chart_key(name, -1 if number is None else number)
+        if key not in drawn:
+            known = ", ".join(sorted(drawn)) or "nothing"
+            raise UsageError(f"there is no data for a chart {key}; there is for {known}")
+        return drawn[key]
 
     def whatif(self, *, slice_ns: int = 2_100_000, gap_ns: int = 42_000) -> pl.DataFrame:
         """Model what each tenant would have taken alone, side by side with the others, or in turns.
@@ -407,6 +733,78 @@ class Session:
             self._frames[key] = to_frame(_core.whatif(dict(self.tables), slice_ns, gap_ns, None)["whatif"])
         return self._frames[key]
 
+    def occupancy(
+        self,
+        *,
+        bins: int = 200,
+        window: tuple[int, int] | None = None,
+        policies: Mapping[int, PlacementPolicy] | None = None,
+        model: Literal["replay", "even"] = "replay",
+    ) -> Occupancy:
+        """Model how full each SM was, over time.
+
+        Parameters
+        ----------
+        bins
+            Equal time bins of the window.
+        window
+            Start and end on the session clock, in nanoseconds; by default first to last activity.
+        policies
+            By device, who may be on which SMs; by default what the verdicts imply
+            (:func:`pyanalyze.occupancy.placement_policy`).
+        model
+            ``replay``: blocks placed as the block scheduler would. ``even``: the warps of each tenant spread evenly
+            over the SMs it may use, each kernel at its most for the whole of its time.
+
+        Returns
+        -------
+        pyanalyze.occupancy.Occupancy
+            Frames by tenant and time, by SM and time, by launch configuration, by kernel. All of it is modelled.
+
+        Raises
+        ------
+        pyanalyze.exceptions.UsageError
+            If there is no such model, the window is empty, or there are too many bins.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> occupancy = pyanalyze.load(capture).occupancy(bins=20)
+        >>> occupancy.per_sm.height == 20 * 108
+        True
+        """
+        from pyanalyze.occupancy import modelled
+
+        return modelled(self, bins=bins, window=window, policies=policies, model=model)
+
+    def check_occupancy(self, device_id: int) -> CounterCheck | None:
+        """Compare the modelled occupancy of a device with its hardware counters.
+
+        Parameters
+        ----------
+        device_id
+            The device.
+
+        Returns
+        -------
+        pyanalyze.occupancy.CounterCheck or None
+            None where the capture has no GPU metrics of the device; see
+            :func:`pyanalyze.occupancy.check_against_counters`.
+
+        Examples
+        --------
+        >>> from pathlib import Path
+        >>> import pyanalyze
+        >>> check = pyanalyze.load(Path(capture).with_name("exclusive.sqlite")).check_occupancy(0)
+        >>> check.agrees, round(check.difference("warps"), 2)
+        (True, 0.01)
+        """
+        from pyanalyze.occupancy import check_against_counters
+
+        if device_id not in self._checks:
+            self._checks[device_id] = check_against_counters(self, device_id)
+        return self._checks[device_id]
+
     @property
     def span_ns(self) -> tuple[int, int]:
         """First and last time of GPU activity on the session clock, in nanoseconds."""
@@ -441,6 +839,8 @@ class Session:
         cases: list[Case] = []
         idle: list[Case] = []
         for device in self.devices.sort("device_id").iter_rows(named=True):
+            if self.selection.gpu not in (None, device["device_id"]):
+                continue
             here = pl.col("device_id") == device["device_id"]
             measured = _facts(facts.filter(here), examples.filter(here))
             tenants = self.tenants.filter(here)
@@ -474,6 +874,8 @@ class Session:
                     captured=bool(self.paths),
                 )
             )
+        if len(cases) == 1 and len(self.paths) == 1 and self.selection == Selection():
+            cases = [replace(cases[0], tables=dict(self.sources.select("source", "physical_table").iter_rows()))]
         # Idle neighbours of a busy GPU are left out; where nothing ran at all, that is what there is to say.
         return cases or idle
 
@@ -532,29 +934,6 @@ class Session:
         from html import escape
 
         return f"<pre>{escape(str(self))}</pre>" + "".join(v._repr_html_() for v in self.classify())
-
-
-def placement_policy(verdict: Verdict) -> str:
-    """Say what a verdict implies for placement: may tenants be on the SMs at once?
-
-    Parameters
-    ----------
-    verdict
-        Verdict of the device.
-
-    Returns
-    -------
-    str
-        `time-sliced`: only the resident tenant; `shared`: all at once on the same SMs. Undetermined devices are
-        treated as shared, which counts every recorded interval.
-
-    Examples
-    --------
-    >>> import pyanalyze
-    >>> placement_policy(pyanalyze.load(capture).classify()[0])
-    'time-sliced'
-    """
-    return "time-sliced" if verdict.mode in ("time-slicing", "mig+time-slicing", "vgpu-time-sliced") else "shared"
 
 
 def _visible_sms(contexts: pl.DataFrame) -> tuple[int, ...]:

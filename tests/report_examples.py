@@ -10,16 +10,20 @@ import polars as pl
 
 from pyanalyze.report.model import (
     Advice,
+    Batch,
     Capture,
     Causes,
     Clock,
+    Configuration,
     ContextSwitches,
     Device,
     Estimate,
     Evidence,
     Example,
     ExecutionSplit,
+    HeldSlices,
     Interference,
+    Ledger,
     MatrixCell,
     Memory,
     Missing,
@@ -33,7 +37,9 @@ from pyanalyze.report.model import (
     Slowdown,
     Tenant,
     Tool,
+    View,
     Window,
+    Work,
 )
 
 START = 1_204_118_277
@@ -129,6 +135,36 @@ def time_sliced(*, synthetic: bool = False) -> Report:
             execution=0.003,
             unexplained=0.0,
             execution_split=ExecutionSplit(sm_slots=0.0, memory=0.003, copy=0.0, clock=None, uvm=None),
+        ),
+        work=Work(
+            launches=1,
+            graph_launches=0,
+            copies=0,
+            copy_bytes=None,
+            residency_known=True,
+            configurations=[
+                Configuration(
+                    key="0123456789abcdef",
+                    kernel="spin",
+                    grid_blocks=142,
+                    block_threads=256,
+                    launches=1,
+                    total_ns=LENGTH,
+                    charged_total_ns=1_230_800_000,
+                )
+            ],
+            other_launches=0,
+            other_ns=0,
+            batches=[
+                Batch(
+                    launches=1,
+                    idle_ns=0,
+                    idle_absent_ns=0,
+                    idle_beside_ns=0,
+                    busy_ns=LENGTH,
+                    charged_ns=1_230_800_000,
+                )
+            ],
         ),
     )
     neighbour = tenant(1, "pid 30398 (not traced)", None, host_pid=30398, capture=None, resident_ns=1_233_600_000)
@@ -237,6 +273,33 @@ def time_sliced(*, synthetic: bool = False) -> Report:
             endings={"unknown": 1213},
             dropped=0,
         ),
+        ledger=Ledger(
+            basis="observed",
+            held_ns=2_455_000_000,
+            idle_ns=4_000_000,
+            median_save_ns=None,
+            median_restore_ns=None,
+            time_slice_ns=SLICE,
+            policy="default",
+            jain=0.999,
+            tenants=[
+                HeldSlices(
+                    tenant_id=tenant,
+                    slices=606,
+                    cut_slices=1,
+                    resident_share=0.5,
+                    idle_ns=idle,
+                    idle_share=share,
+                    p10_slice_ns=SLICE,
+                    median_slice_ns=SLICE,
+                    p90_slice_ns=SLICE,
+                    max_slice_ns=SLICE,
+                    expired=605,
+                    yielded=1,
+                )
+                for tenant, idle, share in ((0, 1_000_000, 0.001), (1, None, None))
+            ],
+        ),
         tenants=[victim, neighbour],
         occupancy=Occupancy(
             sm_active=0.49,
@@ -284,6 +347,7 @@ def time_sliced(*, synthetic: bool = False) -> Report:
         ],
         quality=quality,
         devices=[device],
+        view=View(start_ns=START, end_ns=None, gpu=None, redacted=False),
     )
 
 

@@ -151,7 +151,7 @@ def test_a_pasted_terminal_is_read_whole_and_users_are_left_out(tmp_path: Path) 
         "\n", "\r\n"
     )
     rows = read(tmp_path, pasted)
-    assert [sum(row[0] == reader.name for row in rows) for reader in READERS] == [5, 4, 0, 7, 0, 0, 0, 0]
+    assert [sum(row[0] == reader.name for row in rows) for reader in READERS] == [5, 4, 0, 7, 0, 0, 0, 0, 0]
     assert not [row for row in rows if "1234" in row[3] or "\r" in row[3]]
 
 
@@ -413,7 +413,7 @@ def test_an_unknown_file_is_refused_with_the_known_formats(tmp_path: Path, conte
     with pytest.raises(SamplesUnreadable) as caught:
         read_context(tmp_path / "what.txt")
     assert "what.txt: no known context format; known are" in str(caught.value)
-    assert [reader.title in str(caught.value) for reader in READERS] == [True] * 8
+    assert [reader.title in str(caught.value) for reader in READERS] == [True] * 9
 
 
 def test_a_missing_file_is_the_builtin_error(tmp_path: Path) -> None:

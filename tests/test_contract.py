@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 def test_python_knows_every_table_of_the_core() -> None:
     declared = {table["name"]: table["version"] for table in _core.table_declarations()}
     assert declared == tables.KNOWN_VERSIONS
-    assert len(declared) == 32
+    assert len(declared) == 38
 
 
 def test_an_unknown_version_is_refused(monkeypatch: pytest.MonkeyPatch, fixtures: Path) -> None:
@@ -39,7 +39,7 @@ def test_frames_have_the_declared_columns(fixtures: Path) -> None:
     session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
     checked = 0
     for table in _core.table_declarations():
-        if table["name"] in ("api_calls", "nvtx", "timeline", "whatif"):
+        if table["name"] in ("api_calls", "nvtx", "replay", "timeline", "whatif"):
             continue
         frame = session.frame(table["name"])
         assert frame.columns == [column["name"] for column in table["columns"]]
@@ -119,7 +119,10 @@ def test_every_public_function_has_an_example_that_runs() -> None:
         for module in pkgutil.walk_packages(pyanalyze.__path__, "pyanalyze.")
         if module.ispkg and not module.name.endswith((".cli", ".rules"))
     ]
-    alone = [importlib.import_module(f"pyanalyze.{name}") for name in ("nsys_recipes", "nsys_rep", "store", "tables")]
+    alone = [
+        importlib.import_module(f"pyanalyze.{name}")
+        for name in ("ledger", "nsys_recipes", "nsys_rep", "store", "tables")
+    ]
     looked_at = set()
     without = []
     for module in [pyanalyze, *modules, *alone]:

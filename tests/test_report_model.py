@@ -25,14 +25,16 @@ ALL = pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS.keys())
 
 # Written out by hand from the design's section on the public face, not from the model.
 KEYS = {
-    "": "schema tool clock captures quality devices",
+    "": "schema tool clock captures quality devices view",
     "tool": "version",
     "clock": "origin_utc_ns uncertainty_ns",
-    "captures": "path nsys_version schema_version start_ns end_ns clock_offset_ns clock_uncertainty_ns",
+    "captures": "path nsys_version schema_version start_ns end_ns clock_offset_ns clock_uncertainty_ns "
+    "driver_version cuda_version host_hash",
     "quality": "name severity count detail",
     "devices": "device_id uuid gpu_uuid window memory name sm_count compute_capability mig sharing "
-    "relations segments context_switches tenants occupancy interference advice host sampled",
+    "relations segments context_switches ledger tenants occupancy interference advice host sampled options",
     "devices.window": "start_ns end_ns",
+    "view": "start_ns end_ns gpu redacted",
     "devices.memory": "total_bytes peak_bytes",
     "devices.sharing": "mode confidence basis configured agrees summary evidence rivals missing",
     "devices.sharing.evidence": "name supports against value unit n weight basis detail sql examples",
@@ -43,9 +45,16 @@ KEYS = {
     "devices.segments": "start_ns end_ns mode confidence",
     "devices.context_switches": "count context_creations median_slice_ns median_cost_ns mean_cost_ns "
     "cost_kind total_cost_ns overhead_fraction endings dropped",
+    "devices.ledger": "basis held_ns idle_ns median_save_ns median_restore_ns time_slice_ns policy jain tenants",
+    "devices.ledger.tenants": "tenant_id slices cut_slices resident_share idle_ns idle_share p10_slice_ns "
+    "median_slice_ns p90_slice_ns max_slice_ns expired yielded",
     "devices.tenants": "tenant_id capture pid host_pid name container pod contexts served_by busy_ns resident_ns "
     "charged_ns slices median_slice_ns sm_share occupancy memory_peak_bytes slowdown causes "
-    "baseline tails units pace slowdown_notes",
+    "baseline tails units pace slowdown_notes work",
+    "devices.tenants.work": "launches graph_launches copies copy_bytes residency_known configurations other_launches "
+    "other_ns batches",
+    "devices.tenants.work.configurations": "key kernel grid_blocks block_threads launches total_ns charged_total_ns",
+    "devices.tenants.work.batches": "launches idle_ns idle_absent_ns idle_beside_ns busy_ns charged_ns",
     "devices.tenants.slowdown": "elapsed latency resident",
     "devices.tenants.slowdown.elapsed": "value low high n basis",
     "devices.tenants.causes": "launch queue not_resident switch execution unexplained execution_split",
@@ -53,7 +62,7 @@ KEYS = {
     "devices.occupancy": "sm_active warps limiters basis check_against_counters",
     "devices.interference": "antt stp jain matrix harmonic unfairness standing",
     "devices.interference.matrix": "victim aggressor slowdown low high n latency inseparable_from",
-    "devices.advice": "action commands expected bound why undo",
+    "devices.advice": "action commands expected bound why undo wrong_if",
 }
 
 

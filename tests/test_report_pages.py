@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 import shutil
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pytest
 import report_examples as examples
+from test_cli import run
 
+import pyanalyze
 from pyanalyze import charts
+from pyanalyze.report.format import duration
 from pyanalyze.report.html import MAX_BYTES, render_html
-from pyanalyze.report.page import chart_key, tenant_labels
+from pyanalyze.report.model import Estimate, Memory, Slowdown
+from pyanalyze.report.page import build, chart_key, tenant_labels
+from pyanalyze.report.render import draw
+from pyanalyze.report.text import render_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -219,3 +227,123 @@ def test_a_browser_draws_it_without_a_sound(
         browser.close()
     assert said == []
     assert asked == [path.as_uri()]
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (820, 1100), (390, 800)])
+def test_it_fits_three_sizes_and_reads_without_javascript(page: str, tmp_path: Path, width: int, height: int) -> None:
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = tmp_path / "report.html"
+    path.write_text(page, encoding="utf-8")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": width, "height": height}, java_script_enabled=False)
+        tab.goto(path.as_uri())
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        # The pictures that stand in for the charts are drawn, inside the page.
+        boxes = [box.bounding_box() for box in tab.locator("[data-chart] .static svg").all()]
+        assert len(boxes) == 5
+        assert all(box is not None and box["height"] > 40 and box["x"] + box["width"] <= width for box in boxes)
+        # The first screen is on the first screen: the three sentences need no scrolling.
+        lead = tab.locator(".lead p").all()
+        assert len(lead) == 3
+        assert all((box := line.bounding_box()) and box["y"] + box["height"] < height for line in lead)
+        tab.emulate_media(media="print")
+        assert not tab.locator("nav").is_visible()
+        assert (tmp_path / "report.html").exists()
+        assert len(tab.pdf(format="A4")) > 50_000
+        browser.close()
+
+
+def test_sections_stand_in_the_order_of_the_questions(page: str) -> None:
+    headings = re.findall(r'<section id="([a-z]+)', page)
+    assert headings == [
+        "summary",
+        "verdict",
+        "held",
+        "tenants",
+        "occupancy",
+        "memory",
+        "interference",
+        "advice",
+        "missing",
+        "quality",
+        "provenance",
+        "glossary",
+    ]
+
+
+def test_an_innocent_gpu_is_line_one() -> None:
+    report = examples.time_sliced()
+    (device,) = report.devices
+    same = Estimate(value=1.01, low=1.005, high=1.02, n=50, basis="observed")
+    quiet = [
+        t.model_copy(update={"slowdown": Slowdown(elapsed=same, latency=same, resident=same)})
+        for t in device.tenants[:1]
+    ]
+    report = report.model_copy(update={"devices": [device.model_copy(update={"tenants": quiet})]})
+    lead = build(report).lead
+    assert lead[0].startswith("Sharing this GPU is not what makes it slow (no: the worst slowdown is 1.01×).")
+    assert not build(examples.time_sliced()).lead[0].startswith("Sharing")
+
+
+@pytest.mark.parametrize(
+    ("total", "peak", "tenants", "said"),
+    [
+        # By hand: 48 GiB and a peak of 47 leave 2 % of it.
+        (48, 47, (20, 27), "Close to running out"),
+        (48, 30, (29, 28), "May run out if peaks coincide"),
+        (48, 30, (10, 20), "Nothing points to running out"),
+        (48, None, (None, None), "How much was in use is not known"),
+        (None, 30, (10, 20), "Tenants' peaks together 30.0 GiB"),
+    ],
+)
+def test_memory_says_how_much_is_left(
+    total: int | None, peak: int | None, tenants: tuple[int | None, int | None], said: str
+) -> None:
+    def gib(value: int | None) -> int | None:
+        return None if value is None else value * 2**30
+
+    report = examples.time_sliced()
+    (device,) = report.devices
+    pairs = zip(device.tenants, tenants, strict=True)
+    device = device.model_copy(
+        update={
+            "memory": Memory(total_bytes=gib(total), peak_bytes=gib(peak)),
+            "tenants": [t.model_copy(update={"memory_peak_bytes": gib(value)}) for t, value in pairs],
+        }
+    )
+    text = render_text(report.model_copy(update={"devices": [device]}), sections=("memory",))
+    assert said in re.sub(r"\s+", " ", text)
+
+
+def test_the_chart_and_the_table_say_the_same(fixtures: Path) -> None:
+    """Context app_a is resident before its first kernel: that is outside of the window, in the chart as well."""
+    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    report = session.report()
+    (device,) = report.devices
+    assert session.tenant_usage["resident_ns"][0] > (device.tenants[0].resident_ns or 0)
+    text = json.dumps(draw(session, report)["usage-0"].to_dict(), ensure_ascii=False)
+    for tenant in device.tenants:
+        assert f"resident {duration(tenant.resident_ns)}" in text
+
+
+def test_markdown_shows_pictures_beside_it(fixtures: Path, tmp_path: Path) -> None:
+    out = tmp_path / "my ticket.md"
+    demo = fixtures / "demo-time-slicing.sqlite"
+    assert run("report", demo, "-f", "md", "-o", out).returncode == 0
+    text = out.read_text(encoding="utf-8")
+    shown = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)
+    assert [unquote(name) for name in shown] == [
+        f"my ticket-{name}-0.png" for name in ("timeline", "slices", "usage", "occupancy", "limiters")
+    ]
+    assert " " not in "".join(shown)
+    for name in shown:
+        assert (tmp_path / unquote(name)).read_bytes().startswith(b"\x89PNG")
+    out.unlink()
+    refused = run("report", demo, "-f", "md", "-o", out)
+    assert refused.returncode == 2, "a picture that is there is not replaced without --force"
+    assert not out.exists()
+    embedded = run("report", demo, "-f", "md", "--pictures", "embed")
+    assert embedded.stdout.count("](data:image/png;base64,") == 5
+    assert "![" not in run("report", demo, "-f", "md").stdout
+    assert run("report", demo, "--pictures", "embed").returncode == 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from pyanalyze.report.text import first_screen
 from pyanalyze.sharing import MODES, RULES, Case, Configured, Fact, judge, observe
 from pyanalyze.sharing import thresholds as t
 from pyanalyze.sharing.evidence import Pair
+from pyanalyze.sharing.segments import segments
 
 
 def fact(value: float, n: int = 1000, unit: str = "1") -> Fact:
@@ -52,7 +55,9 @@ ALONE = {
 def test_turns_are_time_slicing_even_beside_one_traced_process() -> None:
     verdict = judge(case(TURNS))
     assert (verdict.mode, verdict.basis) == ("time-slicing", "observed")
-    assert verdict.confidence <= t.MAX_CONFIDENCE
+    assert verdict.posterior > 0.99
+    # No more than how often verdicts on simulated recordings were right.
+    assert t.MIN_CONFIDENCE < verdict.confidence < 0.99
 
 
 def test_an_mps_daemon_does_not_outweigh_switches() -> None:
@@ -115,6 +120,10 @@ def test_a_few_switches_are_no_alternation(switches: float, seen: bool) -> None:
             "short_kernels_exclude",
         ),
         ("preemption_exposure", t.MIN_EXPOSURE - 0.1, t.MIN_EXPOSURE, "steady_kernels"),
+        ("stretched_share", t.MIN_STRETCH_SHARE - 0.001, t.MIN_STRETCH_SHARE, "stretched_kernels"),
+        ("stretch_excess_spread", t.MAX_SLICE_SPREAD + 0.001, t.MAX_SLICE_SPREAD, "stretched_by_slices"),
+        ("crowded_start_share", t.MIN_CROWDED_SHARE - 0.001, t.MIN_CROWDED_SHARE, "no_room_for_both"),
+        ("crowded_start_share", t.MAX_ROOM_SHARE + 0.001, t.MAX_ROOM_SHARE, "starts_when_room"),
         ("metric_outside_pct", t.MAX_QUIET_SM_ACTIVE_PCT + 0.1, t.MAX_QUIET_SM_ACTIVE_PCT, "counters_quiet"),
         ("metric_outside_pct", t.MIN_LOUD_SM_ACTIVE_PCT - 0.1, t.MIN_LOUD_SM_ACTIVE_PCT, "counters_loud"),
     ],
@@ -126,8 +135,52 @@ def test_both_sides_of_each_threshold(fact_name: str, below: float, above: float
         "short_overlap_share": 0.0,
         "short_overlap_expected": t.MIN_EXPECTED_OVERLAP_SHARE,
     }
+    if observation == "stretched_by_slices":
+        facts |= {"stretched_share": 0.2, "stretch_excess_ns": 2.2e6, "stretch_ratio_spread": 0.5}
     assert observation not in observe(case({**facts, fact_name: below}))
     assert observation in observe(case({**facts, fact_name: above}))
+
+
+@pytest.mark.parametrize(
+    ("excess_ns", "excess_spread", "ratio_spread", "seen"),
+    [
+        # Kernels of several lengths, all longer by the same: whatever it is.
+        (14e6, 0.02, 0.08, True),
+        (14e6, 0.02, 0.079, False),
+        # Of one length: only a default slice is known by its length.
+        (1.9e6, 0.02, 0.02, True),
+        (1.89e6, 0.02, 0.02, False),
+        (2.6e6, 0.02, 0.02, True),
+        (2.61e6, 0.02, 0.02, False),
+    ],
+)
+def test_slices_add_and_contention_multiplies(
+    excess_ns: float, excess_spread: float, ratio_spread: float, *, seen: bool
+) -> None:
+    facts = {"stretched_share": 0.2, "stretch_excess_ns": excess_ns, "stretch_excess_spread": excess_spread}
+    found = observe(case({**ALONE, **facts, "stretch_ratio_spread": ratio_spread}))
+    assert ("stretched_by_slices" in found) is seen
+    few = {name: replace(fact(value), n=int(t.MIN_STRETCHED) - 1) for name, value in facts.items()}
+    made = {name: fact(value) for name, value in ALONE.items()}
+    assert "stretched_by_slices" not in observe(replace(case({}), facts={**made, **few}))
+
+
+@pytest.mark.parametrize(("n", "seen"), [(t.MIN_CROWDED_STARTS - 1, False), (t.MIN_CROWDED_STARTS, True)])
+def test_few_kernels_beside_wide_ones_say_nothing(n: float, *, seen: bool) -> None:
+    made = {"crowded_start_share": fact(1.0, n=int(n))}
+    assert ("no_room_for_both" in observe(replace(case({}), facts=made))) is seen
+
+
+@pytest.mark.parametrize(
+    ("limit", "busy", "seen"),
+    [("30", 0.85, True), ("30", 0.86, False), ("100", 0.5, False), ("0", 0.5, False), ("", 0.5, False)],
+)
+def test_a_limiter_that_left_the_gpu_idle_held_back(limit: str, busy: float, *, seen: bool) -> None:
+    rows = [Configured("environment", "CUDA_DEVICE_SM_LIMIT", limit)]
+    found = observe(case({**TURNS, "busy_share": busy}, configured=rows))
+    assert ("held_back" in found) is seen
+    if seen:
+        assert judge(case({**TURNS, "busy_share": busy}, configured=rows)).mode == "software-limited"
 
 
 def test_too_few_short_kernels_say_nothing() -> None:
@@ -164,7 +217,7 @@ def test_without_process_ids_one_tenant_is_never_claimed() -> None:
 def test_a_deduction_claims_less_than_a_record() -> None:
     deduced = judge(case(ALONE, tenants=("a",)))
     assert deduced.basis == "inferred"
-    assert t.MIN_CONFIDENCE <= deduced.confidence <= t.MAX_CONFIDENCE_INFERRED < judge(case(TURNS)).confidence
+    assert t.MIN_CONFIDENCE <= deduced.confidence < judge(case(TURNS)).confidence
 
 
 def test_overlapping_intervals_of_two_processes_never_prove_mps() -> None:
@@ -288,6 +341,32 @@ def test_fewer_visible_sms_are_a_cap_or_an_instance(visible: tuple[int, ...], mo
     assert judge(case(TOGETHER, visible_sms=visible)).mode == mode
 
 
+@pytest.mark.parametrize(
+    ("percentages", "visible", "mode", "seen"),
+    [
+        (("50", "50"), (54, 54), "mps-partitioned", set()),
+        (("50", "50"), (108, 108), "mps", {"cap_without_effect"}),
+        (("95", "95"), (108, 108), "mps", {"cap_without_effect", "caps_over_100"}),
+        # 96 % of 108 SMs are 103, and pairs of them 102: that much may be rounded otherwise.
+        (("96", "96"), (108, 108), "mps-partitioned", {"caps_over_100"}),
+        (("60", "50"), (64, 54), "mps-partitioned", {"caps_over_100"}),
+        (("60", "40"), (64, 42), "mps-partitioned", set()),
+    ],
+)
+def test_percentages_that_the_trace_contradicts(
+    percentages: tuple[str, str], visible: tuple[int, int], mode: str, seen: set[str]
+) -> None:
+    key = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+    rows = [Configured("environment", key, text, pid) for pid, text in enumerate(percentages, 7)]
+    rows += [Configured("process-list", "mps_daemon", "nvidia-cuda-mps-server", 5)]
+    found = case(TOGETHER, configured=rows, visible_sms=visible)
+    verdict = judge(found)
+    assert verdict.mode == mode
+    assert {"cap_without_effect", "caps_over_100"} & observe(found).keys() == seen
+    assert ("no effect" in verdict.summary) is ("cap_without_effect" in seen)
+    assert ("add up to" in verdict.summary) is ("caps_over_100" in seen)
+
+
 def test_a_daemon_settles_what_visible_sms_leave_open() -> None:
     daemon = [Configured("process-list", "mps_daemon", "nvidia-cuda-mps-server")]
     assert judge(case(TOGETHER, visible_sms=(56, 42), configured=daemon)).mode == "mps-partitioned"
@@ -319,17 +398,57 @@ def test_contexts_that_follow_each_other_are_no_turns() -> None:
     assert judge(case({**met, **pauses})).mode == "undetermined"
 
 
-# What a limiter holds back stands in the gaps between launches: nothing looks at them yet.
-WRONG = {"limiter-tokens"}
-
-
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_verdict_on_a_generated_recording_is_wrong(seed: int) -> None:
     rows = [row for name in generate.scenario_names() for row in judged(name, seed)]
     assert len(rows) > 100
-    assert {row.capture for row in rows if row.outcome == "wrong"} == WRONG
+    assert {row.capture for row in rows if row.outcome == "wrong"} == set()
     answerable = [row for row in rows if row.identifiable and row.true != "undetermined"]
-    assert sum(row.outcome == "right" for row in answerable) / len(answerable) > 0.85
+    assert sum(row.outcome == "right" for row in answerable) / len(answerable) > 0.93
+
+
+@pytest.mark.parametrize(
+    ("scenario", "names"),
+    [
+        ("time-slicing-pair", {"alternation", "several_traced_tenants"}),
+        ("time-slicing-pair.2021", {"alternation", "several_traced_tenants"}),
+        ("running-example-time-slicing", {"alternation", "streams_overlap"}),
+        ("mps", {"busy_without_switches", "several_traced_tenants"}),
+        ("mps-outsider", {"turns_with_outsider"}),
+        ("exclusive-four-streams", {"sole_resident", "one_traced_tenant"}),
+        ("streams", {"sole_resident", "one_traced_tenant", "streams_overlap"}),
+    ],
+)
+def test_queries_over_the_export_give_the_same_number(scenario: str, names: set[str]) -> None:
+    path = generate.built(scenario.partition(".")[0]) / f"{scenario}.sqlite"
+    (verdict,) = pyanalyze.load(path).classify()
+    asked = {w.observation.name: w.observation for w in verdict.evidence if w.observation.sql}
+    assert names <= asked.keys()
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        for seen in asked.values():
+            assert seen.sql is not None
+            assert database.execute(seen.sql).fetchone()[0] == pytest.approx(seen.value), seen.name
+
+
+def test_the_change_from_time_slicing_to_mps_is_found() -> None:
+    folder = generate.built("mps-started-half-way")
+    truth = json.loads((folder / "mps-started-half-way.truth.json").read_text(encoding="utf-8"))
+    (before, _), (_, after) = truth["devices"][0]["modes"]
+    session = pyanalyze.load(folder / "mps-started-half-way.sqlite")
+    first, second = segments(session, session.classify()[0])
+    assert [first.mode, second.mode] == [mode for _, mode in truth["devices"][0]["modes"]]
+    assert (before, after) == (0, second.mode)
+    # The second daemon's clients come at 300 ms and launch from 315 ms on; the old ones have stopped at 285 ms.
+    assert 280e6 < first.end_ns == second.start_ns < 320e6
+    (window,) = [(u["first_ns"].min(), u["last_ns"].max()) for u in [session.tenant_usage]]
+    assert (first.start_ns, second.end_ns) == window
+
+
+@pytest.mark.parametrize("scenario", ["time-slicing-pair", "mps-outsider", "time-slicing-low-duty", "streams"])
+def test_a_mode_that_does_not_change_is_one_segment(scenario: str) -> None:
+    session = pyanalyze.load(generate.built(scenario) / f"{scenario}.sqlite")
+    (verdict,) = session.classify()
+    assert [part.mode for part in segments(session, verdict)] == [verdict.mode]
 
 
 def test_clients_beside_an_outsider_are_judged_pair_by_pair() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ import polars as pl
 import pytest
 
 import pyanalyze
-from pyanalyze.advice import SideBySide, advise
-from pyanalyze.sharing import Case, judge
 
 # One that keeps the device busy and one that thinks 3 ms after every 2 ms of work, for about as long.
 BOTH = """
@@ -90,17 +87,3 @@ def test_slices_that_cannot_be_are_refused(fixtures: Path) -> None:
     session = pyanalyze.load(fixtures / "exclusive.sqlite")
     with pytest.raises(ValueError, match="slice of 1000 ns or more"):
         session.whatif(slice_ns=0)
-
-
-def test_the_advice_shows_what_was_modelled(tmp_path: Path) -> None:
-    simulated(tmp_path)
-    device = pyanalyze.load(tmp_path / "both.sqlite").report().devices[0]
-    action = next((a for a in device.advice if "MPS" in a.action), None)
-    verdict = judge(Case(0, "NVIDIA A100", None, None, None, (8, 0), 108, {}, (), {}, ("app",)))
-    rows = [SideBySide("train", 1.25, 1.0, 1.5)]
-    turns = dataclasses.replace(verdict, mode="time-slicing")
-    said = advise(turns, [], overhead_fraction=None, warps=0.2, compute_capability=(8, 0), side_by_side=rows)[0]
-    assert said.expected == "modelled, not a promise: side by side, against each alone, train 1.25x"
-    assert said.bound is not None
-    assert said.bound.startswith("modelled bound: train 1.00x to 1.50x")
-    assert action is None or (action.expected or "").startswith("modelled")

@@ -1,5 +1,19 @@
-"""What should be changed? Simple bounds from what was measured; never a promise."""
+"""What should be changed?  Bounds from what was measured, refined by a replay; never a promise."""
 
-from pyanalyze.advice.simple import Action, Held, SideBySide, advise
+from pyanalyze.advice.advise import Advice, advise_device
+from pyanalyze.advice.options import Forecast, Option, Options, options
+from pyanalyze.advice.replay import Layout, Seat, replay
+from pyanalyze.advice.simple import Action
 
-__all__ = ["Action", "Held", "SideBySide", "advise"]
+__all__ = [
+    "Action",
+    "Advice",
+    "Forecast",
+    "Layout",
+    "Option",
+    "Options",
+    "Seat",
+    "advise_device",
+    "options",
+    "replay",
+]

@@ -6,8 +6,9 @@ from pyanalyze.charts.interference import (
     latency_over_time,
     victim_by_aggressor,
 )
-from pyanalyze.charts.occupancy import limiters, occupancy
+from pyanalyze.charts.occupancy import counters, limiters, occupancy, sm_heatmap
 from pyanalyze.charts.slices import slice_lengths
+from pyanalyze.charts.split import time_split
 from pyanalyze.charts.style import MAX_MARKS, tenant_colors
 from pyanalyze.charts.timeline import timeline
 from pyanalyze.charts.usage import usage
@@ -16,11 +17,14 @@ __all__ = [
     "MAX_MARKS",
     "alone_against_contended",
     "cause_bars",
+    "counters",
     "latency_over_time",
     "limiters",
     "occupancy",
     "slice_lengths",
+    "sm_heatmap",
     "tenant_colors",
+    "time_split",
     "timeline",
     "usage",
     "victim_by_aggressor",

@@ -1,4 +1,4 @@
-"""How full the SMs were, and what limits each kernel. Everything here is modelled, and titled so."""
+"""How full the SMs were, and what limits each kernel. All but the counters is modelled, and titled so."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from pyanalyze.report.format import duration
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["limiters", "occupancy"]
+    from pyanalyze.occupancy import CounterCheck
+
+__all__ = ["counters", "limiters", "occupancy", "sm_heatmap"]
 
 #: Kernels in the limiter chart.
 _KERNELS = 12
@@ -37,6 +39,149 @@ _LIMITER_COLORS = {
     "clusters": "#D55E00",
     "several": OTHER,
 }
+
+
+def counters(check: CounterCheck, *, width: int = 720) -> alt.TopLevelMixin:
+    """Modelled occupancy of the device beside its hardware counters, over the same time bins.
+
+    Parameters
+    ----------
+    check
+        The comparison, by :meth:`pyanalyze.session.Session.check_occupancy`.
+    width
+        Width of the plotting area in pixels.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import pyanalyze
+    >>> check = pyanalyze.load(Path(capture).with_name("exclusive.sqlite")).check_occupancy(0)
+    >>> "by counter" in str(counters(check).to_dict())
+    True
+    """
+    start, end = int(check.bins["start_ns"].min()), int(check.bins["end_ns"].max())  # type: ignore[arg-type]
+    panels = []
+    shown = [("sm_active", "SMs active"), *([("warps", "Warp slots in use")] if check.warps_counter else [])]
+    stride = max(-(-check.bins.height * 2 // (MAX_MARKS // 2)), 1)
+    bins = check.bins.with_columns(group=pl.int_range(pl.len()) // stride).group_by("group", maintain_order=True)
+    merged = bins.agg(
+        pl.col("start_ns").min(), pl.col("end_ns").max(), pl.selectors.ends_with("_modelled", "_counted").mean()
+    )
+    scale = alt.Scale(domain=["by counter", "modelled"], range=["#0072B2", "#D55E00"])
+    for number, (key, title) in enumerate(shown):
+        rows = [
+            {"a": round((begin - start) / 1e6, 6), "v": round(value, 5), "k": word}
+            for word, column in (("by counter", f"{key}_counted"), ("modelled", f"{key}_modelled"))
+            for begin, value in merged.select("start_ns", column).iter_rows()
+        ]
+        axis = "Time (ms from the first sample)" if number == len(shown) - 1 else None
+        base = alt.Chart(inline(rows)).mark_line(interpolate="step-after", strokeWidth=1.5)
+        panels.append(
+            base.encode(
+                x=alt.X("a:Q", title=axis, scale=alt.Scale(domain=[0, (end - start) / 1e6], nice=False)),
+                y=alt.Y("v:Q", title=title, axis=alt.Axis(format=".0%"), scale=alt.Scale(domain=[0, 1], clamp=True)),
+                color=alt.Color("k:N", scale=scale, title=None, legend=alt.Legend(orient="top")),
+                strokeDash=alt.StrokeDash(
+                    "k:N", scale=alt.Scale(domain=["by counter", "modelled"], range=[[1, 0], [4, 3]]), legend=None
+                ),
+                tooltip=[
+                    alt.Tooltip("k:N", title="Basis"),
+                    alt.Tooltip("v:Q", title=title, format=".1%"),
+                    alt.Tooltip("a:Q", title="ms"),
+                ],
+            ).properties(width=width, height=110)
+        )
+    summary = f"Modelled occupancy beside hardware counters: {check}"
+    done: alt.TopLevelMixin = decorate(alt.vconcat(*panels), gutter=80, summary=summary)
+    return done
+
+
+def sm_heatmap(per_sm: pl.DataFrame, *, device_id: int = 0, width: int = 720) -> alt.TopLevelMixin:
+    """Modelled warps of every TPC (two SMs) over time: hatched, because nothing measures it.
+
+    Parameters
+    ----------
+    per_sm
+        The ``sm_warps`` table: ``device_id, start_ns, end_ns, sm, warps``, with the time bins to draw
+        (:meth:`pyanalyze.session.Session.occupancy` makes them). Neighbouring bins are averaged where there are more
+        than can be drawn.
+    device_id
+        The device.
+    width
+        Width of the plotting area in pixels.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> "MODEL" in str(sm_heatmap(pyanalyze.load(capture).sm_warps).to_dict())
+    True
+    """
+    mine = only_device(per_sm, device_id)
+    if mine.is_empty():
+        return empty("Occupancy could not be modelled on this device.")
+    mine = mine.with_columns(tpc=pl.col("sm") // 2)
+    start, end = int(mine["start_ns"].min()), int(mine["end_ns"].max())  # type: ignore[arg-type]
+    tpcs, bins = mine["tpc"].n_unique(), mine["start_ns"].n_unique()
+    stride = max(-(-bins * tpcs // MAX_MARKS), 1)
+    cells = (
+        mine.with_columns(bin=pl.col("start_ns").rank("dense").cast(pl.Int64).sub(1) // stride)
+        .group_by("bin", "tpc")
+        .agg(pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("warps").mean())
+        .sort("bin", "tpc")
+    )
+    rows = [
+        {
+            "a": round((begin - start) / 1e6, 6),
+            "b": round((finish - start) / 1e6, 6),
+            "y": tpc,
+            "y1": tpc + 1,
+            "w": round(warps, 3),
+            "s": f"{2 * tpc} and {2 * tpc + 1}",
+        }
+        for tpc, begin, finish, warps in cells.select("tpc", "start_ns", "end_ns", "warps").iter_rows()
+    ]
+    length = (end - start) / 1e6
+    x = alt.X("a:Q", title="Time (ms from the start of the window)", scale=alt.Scale(domain=[0, length], nice=False))
+    y = alt.Y(
+        "y:Q", title="TPC (2 SMs each)", scale=alt.Scale(domain=[tpcs, 0], nice=False), axis=alt.Axis(tickMinStep=1)
+    )
+    heat = (
+        alt.Chart(inline(rows))
+        .mark_rect()
+        .encode(
+            x=x,
+            x2="b:Q",
+            y=y,
+            y2="y1:Q",
+            color=alt.Color("w:Q", title="Warps of an SM (modelled)", scale=alt.Scale(scheme="viridis"),
+                            legend=alt.Legend(orient="top", gradientLength=200)),
+            tooltip=[
+                alt.Tooltip("s:N", title="SMs"),
+                alt.Tooltip("w:Q", title="Warps (modelled)", format=".1f"),
+                alt.Tooltip("a:Q", title="ms"),
+            ],
+        )
+    )  # fmt: skip
+    # Vega-Lite has no hatched fill: thin lines across the picture say that it is a model.
+    lines = [
+        {"a": length * max(n, 0) / 24, "b": length * min(n + 12, 24) / 24, "y": tpcs * max(-n, 0) / 12,
+         "y1": tpcs * min(24 - n, 12) / 12}
+        for n in range(-11, 24)
+    ]  # fmt: skip
+    hatch = (
+        alt.Chart(inline(lines))
+        .mark_rule(color="white", opacity=0.35, strokeWidth=1, clip=True)
+        .encode(x="a:Q", x2="b:Q", y="y:Q", y2="y1:Q")
+    )
+    word = (
+        alt.Chart(inline([{"a": length / 2, "y": tpcs / 2, "text": "MODEL"}]))
+        .mark_text(color="white", opacity=0.55, fontSize=34, fontWeight="bold")
+        .encode(x="a:Q", y="y:Q", text="text:N")
+    )
+    chart = alt.layer(heat, hatch, word).properties(width=width, height=min(max(3 * tpcs, 90), 260))
+    summary = f"Modelled warps of {tpcs} TPCs over {duration(end - start)}; a replay, not a measurement."
+    done: alt.TopLevelMixin = decorate(chart, gutter=80, summary=summary)
+    return done
 
 
 def occupancy(

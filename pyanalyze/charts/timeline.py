@@ -36,6 +36,10 @@ _STRIPS: tuple[tuple[str, str, float, float | None], ...] = (
     ("gpu_utilization_pct", "Time with any kernel (%)", 1.0, 100.0),
     ("clock_sm_hz", "Clock (MHz)", 1e6, None),
     ("clock_graphics_hz", "Clock (MHz)", 1e6, None),
+    ("memory_used_bytes", "Memory in use (GiB)", 2.0**30, None),
+    ("power_w", "Power (W)", 1.0, None),
+    ("power_average_w", "Power (W)", 1.0, None),
+    ("power_instant_w", "Power (W)", 1.0, None),
 )
 
 
@@ -174,6 +178,9 @@ def _lanes(data: alt.SchemaBase, x: alt.X, scale: alt.Scale, width: int) -> alt.
     # Short intervals must not vanish: every mark gets a hairline of its own colour.
     layers = [
         base.transform_filter("datum.l === 'residency'").mark_bar(height=38, opacity=0.28),
+        base.transform_filter("datum.l === 'inferred residency'").mark_bar(
+            height=38, opacity=0.14, strokeDash=[3, 3], strokeOpacity=1, strokeWidth=1
+        ),
         base.transform_filter("datum.l === 'graphs'").mark_bar(height=12, yOffset=-4, opacity=0.65, cornerRadius=3),
         base.transform_filter("datum.l === 'kernels'").mark_bar(height=18, yOffset=-4, strokeWidth=0.5),
         base.transform_filter("datum.l === 'copies'").mark_bar(height=5, yOffset=13, opacity=0.9),
@@ -225,7 +232,7 @@ def _strip(title: str, top: float | None, rows: list[dict[str, Any]], x: alt.X, 
             y=alt.Y(
                 "v:Q",
                 title=None,
-                scale=alt.Scale(domain=full, zero=top is not None, nice=top is None),
+                scale=alt.Scale(domain=full, zero=not title.startswith("Clock"), nice=top is None),
                 axis=axis,
             ),
             tooltip=[alt.Tooltip("v:Q", title=f"{title}, sampled"), alt.Tooltip("s:N", title="Time (ns)")],

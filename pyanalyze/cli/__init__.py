@@ -19,12 +19,15 @@ VERBS: dict[str, tuple[str, str]] = {
     "occupancy": ("pyanalyze.cli.occupancy", "How full the SMs were, per tenant and kernel (modelled)."),
     "interference": ("pyanalyze.cli.interference", "Who was slowed, by how much, as far as the capture tells."),
     "advise": ("pyanalyze.cli.advise", "What to change, with bounds, and how to undo it."),
+    "compare": ("pyanalyze.cli.compare", "Two runs: was the work equal, and where did the change come from?"),
+    "check": ("pyanalyze.cli.check", "A gate for CI: thresholds in, exit code out; JUnit, GitHub annotations."),
     "report": ("pyanalyze.cli.report", "All of it in one file: html, md, json or txt."),
     "fleet": ("pyanalyze.cli.fleet", "Many captures at once, in parallel; a rerun does only what changed."),
     "now": ("pyanalyze.cli.now", "What this machine's GPUs look like this moment; without nsys."),
     "record": ("pyanalyze.cli.record", "Run a command and sample the GPUs beside it."),
     "doctor": ("pyanalyze.cli.doctor", "What this machine can capture, and what is in the way."),
     "export": ("pyanalyze.cli.export", "The tables as parquet, arrow, csv or sqlite; a trace for Perfetto."),
+    "pack": ("pyanalyze.cli.pack", "A small file to hand on: what we read, names under pseudonyms."),
     "schema": ("pyanalyze.cli.schema", "The JSON Schema of the report; --tables describes the tables."),
 }
 
@@ -105,6 +108,6 @@ def main() -> None:
 
 def shown(text: str) -> str:
     """Make control characters of a file name or message visible; only errors pay for the import."""
-    from pyanalyze.report.escape import visible
+    from pyanalyze._visible import visible
 
     return visible(text, limit=None)

@@ -9,27 +9,32 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from pyanalyze.advice import Advice
     from pyanalyze.session import Session
 
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
 
-class TenantName(click.ParamType[tuple[str, int]]):
-    """NAME=PID."""
+class TenantName(click.ParamType["tuple[str, int | Path]"]):
+    """NAME=PID or NAME=CAPTURE."""
 
-    name = "NAME=PID"
+    name = "NAME=PID|CAPTURE"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
-        """Split at the last equals sign."""
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int | Path]:
+        """Split at the first equals sign before which there is a name: paths may hold more of them."""
         if isinstance(value, tuple):
             return value
-        name, equals, pid = str(value).rpartition("=")
-        if not equals or not name or not pid.isdigit():
-            self.fail(f"{value!r} is not NAME=PID, such as service=4711", param, ctx)
-        return name, int(pid)
+        name, equals, who = str(value).partition("=")
+        if not equals or not name or not who:
+            self.fail(f"{value!r} is not NAME=PID or NAME=CAPTURE, such as service=4711", param, ctx)
+        if who.isdigit() and who.isascii():
+            return name, int(who)
+        if not Path(who).exists():
+            self.fail(f"{value!r}: {who} is neither a pid nor a capture that exists", param, ctx)
+        return name, Path(who)
 
 
 def output_options(formats: tuple[str, ...], default: str = "table") -> Callable[[_F], _F]:
@@ -50,13 +55,26 @@ def output_options(formats: tuple[str, ...], default: str = "table") -> Callable
 
 
 def capture_options(function: _F) -> _F:
-    """Add CAPTURE... and the options of every verb that reads captures."""
+    """Add CAPTURE... and the options of every verb that reads captures; `open_session` takes what they give."""
     # Whether a file can be read is for the readers to say: one message, one exit code for all that cannot.
     file = click.Path(path_type=Path, readable=False)
     for option in (
         click.option("-q", "--quiet", is_flag=True, help="No progress."),
+        click.option("--threads", type=click.IntRange(min=1), help="Processors to use; else all at hand."),
+        click.option("--redact", is_flag=True, help="Number names of processes, kernels, containers, hosts, files."),
+        click.option("--detail", is_flag=True, help="JSON holds arrays of intervals as well."),
+        click.option("--around", metavar="TIME[/LENGTH]", help="Only LENGTH (else 1s) with TIME in its middle."),
+        click.option("--end", metavar="TIME", help="Only up to TIME."),
+        click.option("--start", metavar="TIME", help="Only from TIME: 1s200ms as nsys shows it, or RFC 3339."),
+        click.option("--gpu", type=click.IntRange(min=0), help="Only this GPU, by the number `info` gives it."),
         click.option("--keep-going", is_flag=True, help="Go on when one of several captures cannot be read."),
-        click.option("--tenant", "tenants", multiple=True, type=TenantName(), help="Name a process (repeatable)."),
+        click.option(
+            "--tenant",
+            "tenants",
+            multiple=True,
+            type=TenantName(),
+            help="Name a process, by pid or by its own capture (repeatable).",
+        ),
         click.option("--context", multiple=True, type=file, help="nvidia-smi -L, MPS, kubectl JSON (repeatable)."),
         click.option("--samples", multiple=True, type=file, help="nvidia-smi, DCGM, Prometheus (repeatable)."),
         # None with --samples: samples alone answer what they can.
@@ -96,30 +114,75 @@ def verb(
     def make(function: Callable[..., str]) -> click.Command:
         @click.command(name, help=function.__doc__)
         @capture_options
+        @expect_option
         @output_options(formats, default)
-        def command(fmt: str, output: Path | None, *, force: bool, **options: Any) -> None:
+        def command(
+            fmt: str, output: Path | None, *, force: bool, expect_mode: tuple[str, ...], **options: Any
+        ) -> None:
             refuse_existing(output, force=force)
-            emit(function(open_session(**options, reconstruct=reconstruct), fmt), output, force=force)
+            session = open_session(**options, reconstruct=reconstruct or bool(expect_mode))
+            emit(function(session, fmt), output, force=force)
+            require_mode(session, expect_mode)
 
         return baseline_options(command) if slowdowns else command
 
     return make
 
 
+def expect_option(function: _F) -> _F:
+    """Add --expect-mode to a verb; `require_mode` looks at it after the answer was printed."""
+    text = "Exit 1 unless every GPU shows this mode (repeatable; mps* for several), 4 if that cannot be told."
+    return click.option("--expect-mode", multiple=True, metavar="MODE", help=text)(function)
+
+
+def require_mode(session: Session, expected: tuple[str, ...]) -> None:
+    """End with the exit code of `check --expect-mode`, and say on standard error what was not as expected."""
+    if not expected:
+        return
+    checked = session.check(expect_mode=expected)
+    if checked.exit_code:
+        click.echo(f"pyanalyze: {checked}", err=True)
+        click.get_current_context().exit(checked.exit_code)
+
+
+def limit_threads(threads: int | None) -> None:
+    """Use at most so many processors in this process, Rust and polars included; call before polars is imported."""
+    if threads is None:
+        return
+    import os
+
+    os.environ["POLARS_MAX_THREADS"] = str(threads)
+    # What counts processors (the readers in Rust) counts those that the process may run on.
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+
+
 def open_session(
     captures: tuple[Path, ...],
     samples: tuple[Path, ...] = (),
     context: tuple[Path, ...] = (),
-    tenants: tuple[tuple[str, int], ...] = (),
+    tenants: tuple[tuple[str, int | Path], ...] = (),
     *,
     baselines: tuple[str, ...] = (),
     work: Path | None = None,
     keep_going: bool = False,
     quiet: bool = False,
     extra_tables: tuple[str, ...] = (),
+    gpu: int | None = None,
+    start: str | None = None,
+    end: str | None = None,
+    around: str | None = None,
+    detail: bool = False,
+    redact: bool = False,
+    threads: int | None = None,
     reconstruct: bool = True,
 ) -> Session:
-    """Load captures with a progress bar that is only there for people."""
+    """Load captures with a progress bar that is only there for people, and cut them to what was asked for."""
+    limit_threads(threads)
+    if around is not None and (start is not None or end is not None):
+        raise click.UsageError("--around chooses both ends: give it alone, or --start and --end")
+    from dataclasses import replace
+
     from pyanalyze.loading import ANALYSIS_TABLES, load
 
     with ProgressBar(quiet=quiet) as report:
@@ -131,13 +194,24 @@ def open_session(
             work=work,
             tenants=dict(tenants),
             tables=(*ANALYSIS_TABLES, *extra_tables),
-            reconstruct=reconstruct,
+            # What is cut is reconstructed anew, from what held at its edges.
+            reconstruct=reconstruct or (gpu, start, end, around) != (None,) * 4,
             keep_going=keep_going,
             progress=report,
         )
     for failure in session.failures:
         click.echo(f"pyanalyze: left out {failure.path}: {failure.error}", err=True)
-    return session
+    if gpu is not None:
+        session = session.only_gpu(gpu)
+    if around is not None:
+        from pyanalyze.times import around_ns
+
+        session = session.window(*around_ns(around, session.capture["utc_origin_ns"][0]))
+    elif start is not None or end is not None:
+        session = session.window(start, end)
+    if redact:
+        session = session.redacted()
+    return replace(session, detail=True) if detail else session
 
 
 class ProgressBar:
@@ -176,13 +250,19 @@ class ProgressBar:
         self._bar.update(self._task, description=stage, count=count)
 
 
-def answer(session: Session, sections: tuple[str, ...], keys: set[str], fmt: str) -> str:
+def answer(
+    session: Session, sections: tuple[str, ...], keys: set[str], fmt: str, advice: Sequence[Advice] | None = None
+) -> str:
     """Show some sections of the report as text, or some keys of its devices as JSON."""
-    report = session.report()
+    from pyanalyze.report.assemble import assemble
+
+    report = session.report() if advice is None else assemble(session, advice)
     if fmt == "json":
         import json
 
         whole = report.to_dict()
+        # The arrays of --detail are there only where they were asked for.
+        keys = keys | {"residency", "sm_warps"}
         devices = [{key: value for key, value in device.items() if key in keys} for device in whole["devices"]]
         return json.dumps({"schema": whole["schema"], "clock": whole["clock"], "devices": devices}, indent=2)
     from pyanalyze.report.text import render_text
@@ -210,12 +290,14 @@ def refuse_existing(output: Path | None, *, force: bool) -> None:
 
 
 def csv_of(rows: list[dict[str, Any]]) -> str:
-    """Rows as CSV with a header."""
+    """Rows as CSV with a header; text that a spreadsheet would execute is made plain."""
     import csv
     import io
+
+    from pyanalyze.report.escape import spreadsheet
 
     out = io.StringIO()
     writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else ["nothing"], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({k: spreadsheet(v) if isinstance(v, str) else v for k, v in row.items()} for row in rows)
     return out.getvalue()

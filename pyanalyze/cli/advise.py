@@ -2,18 +2,61 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pyanalyze.cli._shared import answer, verb
+import click
+
+from pyanalyze.cli._shared import answer, capture_options, emit, open_session, output_options, refuse_existing
+from pyanalyze.sharing.properties import REQUIREMENTS
 
 if TYPE_CHECKING:
-    from pyanalyze.session import Session
+    from pathlib import Path
 
 SECTIONS = ("advice",)
-KEYS = {"advice", "device_id", "name", "uuid"}
+KEYS = {"advice", "options", "device_id", "name", "uuid"}
 
 
-@verb("advise", ("table", "json"))
-def command(session: Session, fmt: str) -> str:
+class Requirements(click.ParamType[tuple[str, ...]]):
+    """Comma-separated properties of sharing modes."""
+
+    name = "PROPERTY,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """Split and check."""
+        if isinstance(value, tuple):
+            return value
+        wanted = tuple(part.strip() for part in str(value).split(",") if part.strip())
+        unknown = [part for part in wanted if part not in REQUIREMENTS]
+        if unknown:
+            self.fail(f"{', '.join(unknown)} is none of {', '.join(REQUIREMENTS)}", param, ctx)
+        return wanted
+
+
+@click.command("advise")
+@capture_options
+@click.option(
+    "--require", type=Requirements(), default=(), help=f"What a mode must promise: {', '.join(REQUIREMENTS)}."
+)
+@click.option(
+    "--latency", "latency_ms", type=click.FloatRange(min=0, min_open=True), help="Longest wait for a turn, ms."
+)
+@click.option(
+    "--kubernetes/--no-kubernetes", default=None, help="Device-plugin settings too (default: where pods are seen)."
+)
+@output_options(("table", "json"))
+def command(
+    require: tuple[Any, ...],
+    latency_ms: float | None,
+    fmt: str,
+    output: Path | None,
+    *,
+    kubernetes: bool | None,
+    force: bool,
+    **options: Any,
+) -> None:
     """Say what to change, what it gives at most, and how to take it back."""
-    return answer(session, SECTIONS, KEYS, fmt)
+    refuse_existing(output, force=force)
+    session = open_session(extra_tables=("api_calls",), **options)
+    latency_ns = None if latency_ms is None else round(latency_ms * 1e6)
+    advice = session.advise(require=require, latency_ns=latency_ns, kubernetes=kubernetes)
+    emit(answer(session, SECTIONS, KEYS, fmt, advice), output, force=force)

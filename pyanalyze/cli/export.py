@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyanalyze.cli._shared import capture_options, open_session
+from pyanalyze.cli._shared import capture_options, expect_option, open_session, require_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,34 +18,45 @@ if TYPE_CHECKING:
 
 #: Formats that make a directory with one file per table.
 FOLDERS = ("parquet", "arrow", "csv")
-FORMATS = (*FOLDERS, "sqlite", "perfetto")
+#: The reports of `nsys stats`, pooled and per tenant: a directory too, but not of our tables.
+STATS = "nsys-stats"
+FORMATS = (*FOLDERS, "sqlite", "perfetto", STATS)
 
 # Read only when asked for by name; `timeline` is a picture's, not a table of the session.
 _ON_REQUEST = ("api_calls", "nvtx")
-_MODELLED = ("kernel_occupancy", "sm_occupancy")
 
 
 @click.command("export")
 @capture_options
+@expect_option
 @click.option("--to", "fmt", type=click.Choice(FORMATS), required=True, help="Format.")
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     required=True,
-    help="Directory to make (parquet, arrow, csv: one file per table) or file (sqlite, perfetto).",
+    help="Directory to make (parquet, arrow, csv: one file per table; nsys-stats) or file (sqlite, perfetto).",
 )
 @click.option("--tables", "chosen", help="Only these, comma-separated; `pyanalyze schema --tables` describes them.")
 @click.option("--force", is_flag=True, help="Replace an existing output.")
-def command(fmt: str, output: Path, chosen: str | None, *, force: bool, **options: Any) -> None:
-    """Write the tables as parquet, arrow, csv or sqlite, or the whole as a trace for ui.perfetto.dev."""
+def command(
+    fmt: str, output: Path, chosen: str | None, *, force: bool, expect_mode: tuple[str, ...], **options: Any
+) -> None:
+    """Write the tables as parquet, arrow, csv or sqlite, or the whole as a trace for ui.perfetto.dev.
+
+    nsys-stats: the reports of `nsys stats` in its own columns, REPORT.csv of all processes as nsys makes it, and
+    REPORT.tenant-ID.csv of each tenant.
+    """
     wanted = None if chosen is None else tuple(filter(None, (name.strip() for name in chosen.split(","))))
+    if fmt == STATS and wanted is not None:
+        raise click.UsageError("--tables chooses our tables; nsys-stats writes the reports that can be made")
     _check_names(wanted)
-    refuse(output, folder=fmt in FOLDERS, force=force)
-    extra = tuple(name for name in _ON_REQUEST if name in (wanted or ()))
+    refuse(output, folder=fmt in (*FOLDERS, STATS), force=force)
+    extra = ("api_calls",) if fmt == STATS else tuple(name for name in _ON_REQUEST if name in (wanted or ()))
     session = open_session(**options, extra_tables=extra)
     write(session, fmt, output, tables=wanted, force=force)
     click.echo(f"wrote {output}", err=True)
+    require_mode(session, expect_mode)
 
 
 def write(
@@ -60,7 +71,7 @@ def write(
     fmt
         One of `FORMATS`. `csv` writes categories as text; only `parquet` and `arrow` keep every column type.
     output
-        Directory to make for `parquet`, `arrow` and `csv` (files `<table>.<format>`), else the file.
+        Directory to make for `parquet`, `arrow`, `csv` (files `<table>.<format>`) and `nsys-stats`, else the file.
     tables
         Names of tables; by default all that the session holds, the modelled ones included.
     force
@@ -89,7 +100,11 @@ def write(
     ...     sorted(file.name for file in made.iterdir())
     ['devices.parquet', 'tenants.parquet']
     """
-    names = [*session.tables, *_MODELLED] if tables is None else list(dict.fromkeys(tables))
+    if fmt == STATS:
+        return _write_stats(session, output, force=force)
+    from pyanalyze.session import DERIVED
+
+    names = [*session.tables, *DERIVED] if tables is None else list(dict.fromkeys(tables))
     if fmt == "perfetto":
         from pyanalyze import _core
         from pyanalyze._files import replacing
@@ -107,6 +122,23 @@ def write(
     with replacing_folder(output, force=force) as folder:
         for name, frame in frames.items():
             _WRITERS[fmt](frame, folder / f"{name}.{fmt}")
+    return output
+
+
+def _write_stats(session: Session, output: Path, *, force: bool) -> Path:
+    """Write what nsys would say, and the same of every traced tenant; a report without rows is left out."""
+    from pyanalyze.nsys_stats import PRODUCED, produce, to_csv
+
+    traced = session.tenants.filter("traced").sort("tenant_id")["tenant_id"].unique(maintain_order=True).to_list()
+    with replacing_folder(output, force=force) as folder:
+        # A session of the library may have been loaded without API calls.
+        blind = () if "api_calls" in session.tables else ("cuda_api_sum", "cuda_kern_exec_trace")
+        for report in (name for name in PRODUCED if name not in blind):
+            for tenant in (None, *traced):
+                rows = produce(session, report, tenant=tenant)
+                if rows.height:
+                    suffix = "" if tenant is None else f".tenant-{tenant}"
+                    (folder / f"{report}{suffix}.csv").write_text(to_csv(rows, report), encoding="utf-8")
     return output
 
 
@@ -180,8 +212,11 @@ class replacing_folder:  # noqa: N801  # reads as the function `replacing` of fi
 
 
 def _is_ours(file: Path) -> bool:
+    from pyanalyze.nsys_stats import PRODUCED
     from pyanalyze.tables import KNOWN_VERSIONS
 
+    if file.suffix == ".csv" and file.name.split(".")[0] in PRODUCED:
+        return file.is_file()
     return file.is_file() and file.stem in KNOWN_VERSIONS and file.suffix[1:] in FOLDERS
 
 
@@ -208,6 +243,20 @@ def _arrow(frame: pl.DataFrame, file: Path) -> None:
 
 
 def _csv(frame: pl.DataFrame, file: Path) -> None:
+    import polars as pl
+
+    from pyanalyze.report.escape import spreadsheet
+
+    # Names are foreign text, and people open CSV in spreadsheets, which run what begins like a formula. Names of
+    # kernels and processes do not begin so; the few that do are written with an apostrophe in front.
+    for name, kind in frame.schema.items():
+        if kind in (pl.String, pl.Categorical):
+            text = frame[name].cast(pl.String)
+            odd = text.drop_nulls().unique()
+            odd = odd.filter(odd.str.contains(r"^[=+\-@\t\r]"))
+            if len(odd):
+                made = [spreadsheet(value) for value in odd.to_list()]
+                frame = frame.with_columns(text.replace(odd, pl.Series(made, dtype=pl.String)).alias(name))
     frame.write_csv(file)
 
 

@@ -26,7 +26,7 @@ def command(*, fmt: str, output: Path | None, force: bool) -> None:
 
 
 def _gpu(gpu: dict[str, Any]) -> list[str]:
-    from pyanalyze.report.escape import visible
+    from pyanalyze._visible import visible
 
     sampled, modes = gpu["sampled"], gpu["configured"]
     known = {**gpu["errors"]}
@@ -43,7 +43,8 @@ def _gpu(gpu: dict[str, Any]) -> list[str]:
     out = [
         f"GPU {gpu['index']}  {visible(gpu['name'])}  {visible(gpu['uuid'])}",
         f"  configured: {setup['mode'] or 'open'}: {setup['why']}",
-        f"  configured: compute mode {modes['compute_mode']}, MIG {modes['mig_mode'] or '(not supported)'}",
+        f"  configured: compute mode {modes['compute_mode']}, MIG {modes['mig_mode'] or '(not supported)'}"
+        + _virtual(modes),
         f"  sampled: busy {show(sampled, 'gpu_utilization_pct', '%')}, memory {used} of {total}, {clock}, {power}",
     ]
     for part in gpu["instances"]:
@@ -61,6 +62,25 @@ def _gpu(gpu: dict[str, Any]) -> list[str]:
             f"memory {show(process['sampled'], 'process_memory_bytes', 'MiB', 2**-20)}, "
             f"SMs busy {show(process['sampled'], 'process_sm_pct', '%')}{place}"
         )
+        pod, caps = process["pod"], process["caps"]
+        if "pod" in pod:
+            place = f"{visible(pod['namespace'])}/{visible(pod['pod'])} {visible(pod.get('container', ''))}"
+            out.append(f"    pod {place.rstrip()}")
+        if caps:
+            out.append("    configured: " + ", ".join(f"{key}={visible(str(value))}" for key, value in caps.items()))
     if not gpu["processes"]:
         out.append("  no process is seen (in a container NVML may hide those of others)")
     return out
+
+
+def _virtual(modes: dict[str, Any]) -> str:
+    mode = modes.get("virtualization_mode")
+    if mode in (None, "None"):
+        return ""
+    scheduler = modes.get("vgpu_scheduler")
+    slices = modes.get("vgpu_timeslice_ns")
+    return (
+        f", virtualization {mode}"
+        + (f", scheduler {scheduler}" if scheduler else "")
+        + (f", slice {slices / 1e6:g} ms" if slices else "")
+    )

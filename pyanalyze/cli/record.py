@@ -1,9 +1,10 @@
-"""`pyanalyze record`: run a command and sample the GPUs beside it."""
+"""`pyanalyze record`: run a command, or watch the node, and sample the GPUs beside it."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -11,25 +12,73 @@ import click
 @click.command("record", context_settings={"allow_interspersed_args": False})
 @click.option("-o", "--output", "folder", type=click.Path(path_type=Path), help="Folder; default is named by the time.")
 @click.option("--rate", "rate_hz", type=float, default=10.0, show_default=True, metavar="HZ", help="Samples a second.")
-@click.option("--duration", "duration_s", type=float, metavar="S", help="Sample so long; the command is waited for.")
-@click.option("--nsys", is_flag=True, help="Run the command under nsys too: report.nsys-rep beside the samples.")
+@click.option(
+    "--duration", "duration_s", type=float, default=10.0, show_default=True, metavar="S",
+    help="Record so long; the command is waited for.",
+)  # fmt: skip
+@click.option("--until-end", is_flag=True, help="Record as long as the command runs, or until Ctrl-C.")
+@click.option(
+    "--max-size", "max_mib", type=click.IntRange(min=1), default=1024, show_default=True, metavar="MIB",
+    help="End the recording when it takes more.",
+)  # fmt: skip
+@click.option("--nsys", is_flag=True, help="Run the command under nsys; without a command: switch records of the node.")
+@click.option(
+    "--graphs", type=click.Choice(["node", "graph"]), default="node", help="Kernels inside CUDA graphs, or not."
+)
+@click.option("--fork-tracing", is_flag=True, help="Trace between fork and exec; may crash the command (says NVIDIA).")
+@click.option("--pause-dcgm", is_flag=True, help="Let DCGM hand the counters to nsys meanwhile.")
+@click.option("--manifest", metavar="NODE", help="Only print a Kubernetes pod that records this node.")
+@click.option("--image", default="IMAGE", metavar="IMAGE", help="With --manifest: an image with pyanalyze.")
 @click.argument("run", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD ...]")
-def command(folder: Path | None, rate_hz: float, duration_s: float | None, *, nsys: bool, run: tuple[str, ...]) -> int:
-    """Run CMD and sample NVML beside it; ends with the status of CMD."""
+def command(
+    folder: Path | None,
+    rate_hz: float,
+    duration_s: float,
+    *,
+    until_end: bool,
+    max_mib: int,
+    nsys: bool,
+    graphs: Literal["node", "graph"],
+    fork_tracing: bool,
+    pause_dcgm: bool,
+    manifest: str | None,
+    image: str,
+    run: tuple[str, ...],
+) -> int:
+    """Run CMD and sample NVML beside it; ends with the status of CMD. Without CMD: watch what runs.
+
+    What it writes is a capture: pyanalyze FOLDER.
+    """
     from pyanalyze.cli import shown
+
+    if manifest is not None:
+        from pyanalyze.record.manifest import pod_manifest
+
+        click.echo(pod_manifest(manifest, image, duration_s=duration_s, rate_hz=rate_hz, nsys=nsys), nl=False)
+        return 0
     from pyanalyze.record.sampler import record
 
     def say(text: str) -> None:
-        click.echo(f"pyanalyze: {shown(text)}", err=True)
+        for line in text.splitlines():
+            click.echo(f"pyanalyze: {shown(line)}", err=True)
 
-    done = record(run, folder, rate_hz=rate_hz, duration_s=duration_s, nsys=nsys, say=say)
-    if done.mean_sample_ns is not None and done.period_share is not None:
+    done = record(
+        run,
+        folder,
+        rate_hz=rate_hz,
+        duration_s=None if until_end else duration_s,
+        max_bytes=max_mib << 20,
+        nsys=nsys,
+        graphs=graphs,
+        fork_tracing=fork_tracing,
+        pause_dcgm=pause_dcgm,
+        say=say,
+    )
+    if done.mean_sample_ns is not None and done.period_share is not None and done.cpu_share is not None:
         say(
-            f"{done.samples} samples, {done.mean_sample_ns / 1e6:.2f} ms each, {100 * done.period_share:.1f}% of the "
-            f"period; {done.late} rounds late, {done.lost} lines lost"
+            f"{done.samples} samples at {rate_hz:g} Hz, {done.mean_sample_ns / 1e6:.2f} ms each, "
+            f"{100 * done.period_share:.1f}% of the period; {100 * done.cpu_share:.1f}% of a CPU core; "
+            f"{done.late} rounds late, {done.lost} lines lost"
         )
-    samples = shlex.quote(str(done.folder / "samples.jsonl"))
-    report = done.folder / "report.nsys-rep"
-    capture = shlex.quote(str(report)) if report.exists() else "CAPTURE"
-    say(f"to analyse: pyanalyze {capture} --samples {samples}")
+    say(f"to analyse: pyanalyze {shlex.quote(str(done.folder))}")
     return done.exit_status

@@ -2,17 +2,84 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any
 
-from pyanalyze.cli._shared import verb
+import click
+
+from pyanalyze.cli._shared import (
+    baseline_options,
+    capture_options,
+    emit,
+    expect_option,
+    open_session,
+    output_options,
+    refuse_existing,
+    require_mode,
+)
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyanalyze.session import Session
 
 
-@verb("report", ("html", "md", "json", "txt"), "html", slowdowns=True)
-def command(session: Session, fmt: str) -> str:
+@click.command("report")
+@capture_options
+@expect_option
+@baseline_options
+@click.option(
+    "--pictures",
+    type=click.Choice(("beside", "embed", "none")),
+    help="With -f md: PNG files beside the output, inside it, or none.  [default: beside, with -o]",
+)
+@output_options(("html", "md", "json", "txt"), "html")
+def command(
+    fmt: str,
+    output: Path | None,
+    pictures: str | None,
+    *,
+    force: bool,
+    expect_mode: tuple[str, ...],
+    **options: Any,
+) -> None:
     """Write all that is known: -f html (one self-contained file), md, json (the contract) or txt."""
     from pyanalyze.report import render
 
-    return render(session, fmt)
+    if pictures is not None and fmt != "md":
+        raise click.UsageError(f"--pictures is for -f md; {fmt} holds its own, or none")
+    if pictures == "beside" and output is None:
+        raise click.UsageError("--pictures beside needs -o: pictures stand beside the file")
+    refuse_existing(output, force=force)
+    session = open_session(**options)
+    # A redacted report must not name its captures in the command that made it.
+    line = "" if session.selection.redacted else shlex.join(["pyanalyze", *sys.argv[1:]])
+    wanted = pictures or ("beside" if output is not None else "none")
+    if fmt == "md" and wanted != "none":
+        text = _with_pictures(session, output, line, embed=wanted == "embed", force=force)
+    else:
+        text = render(session, fmt, command=line)
+    emit(text, output, force=force)
+    require_mode(session, expect_mode)
+
+
+def _with_pictures(session: Session, output: Path | None, line: str, *, embed: bool, force: bool) -> str:
+    """Write the pictures, all or none of which may exist, and give the Markdown that shows them."""
+    import base64
+
+    from pyanalyze._files import write_whole
+    from pyanalyze.report.markdown import render_markdown
+    from pyanalyze.report.render import draw_png
+
+    report = session.report()
+    drawn = draw_png(session, report)
+    links = {key: f"data:image/png;base64,{base64.b64encode(png).decode()}" for key, png in drawn.items()}
+    if not embed and output is not None:
+        files = {key: output.with_name(f"{output.stem}-{key}.png") for key in drawn}
+        for file in files.values():
+            refuse_existing(file, force=force)
+        for key, file in files.items():
+            write_whole(file, drawn[key], force=force)
+        links = {key: file.name for key, file in files.items()}
+    return render_markdown(report, session.kernel_occupancy, command=line, pictures=links)

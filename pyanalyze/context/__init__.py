@@ -19,6 +19,7 @@ from pyanalyze.context import (
     mig_parted,
     mps_control,
     mps_log,
+    node,
     nvidia_smi_list,
 )
 from pyanalyze.context.base import parse_pairs
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.context.base import Reader, Row
 
-__all__ = ["READERS", "place_context", "read_context"]
+__all__ = ["READERS", "name_pods", "place_context", "read_context"]
 
 READERS: tuple[Reader, ...] = (
     nvidia_smi_list.READER,
@@ -40,6 +41,7 @@ READERS: tuple[Reader, ...] = (
     kubernetes.READER,
     device_plugin.READER,
     mig_parted.READER,
+    node.READER,
 )
 
 # The table `configured` of rust/core/src/schema.rs; dictionary-encoded names are Categorical in polars.
@@ -141,6 +143,48 @@ def place_context(frames: Sequence[pl.DataFrame], devices: pl.DataFrame) -> list
         )
         for frame in frames
     ]
+
+
+def name_pods(tenants: pl.DataFrame, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Give tenants the pod and container that a recording of the node saw their process in.
+
+    Parameters
+    ----------
+    tenants
+        The table `tenants`. Processes are told by `host_pid`, for in containers of their own many have pid 1.
+    frames
+        What :func:`read_context` returned.
+
+    Returns
+    -------
+    polars.DataFrame
+        The same rows; `pod` (`namespace/name`) and `container` (its name, else its id) filled where they were null.
+
+    Examples
+    --------
+    >>> row = {"pid": 4711, "key": "k8s_pod", "value": "pod=team/trainer-0 container=main"}
+    >>> tenants = pl.DataFrame([{"host_pid": 4711, "pod": None, "container": None}])
+    >>> name_pods(tenants, [pl.DataFrame([row])]).select("pod", "container").row(0)
+    ('team/trainer-0', 'main')
+    """
+    pods: dict[int, str] = {}
+    containers: dict[int, str] = {}
+    for frame in frames:
+        for row in frame.filter(pl.col("pid").is_not_null()).iter_rows(named=True):
+            fields = parse_pairs(row["value"]) if row["key"] == "k8s_pod" else {}
+            if "pod" in fields:
+                pods[row["pid"]] = fields["pod"]
+            if "container" in fields:
+                containers[row["pid"]] = fields["container"]
+            elif row["key"] == "container":
+                containers.setdefault(row["pid"], row["value"])
+    found = tenants
+    for column, names in (("pod", pods), ("container", containers)):
+        if names:
+            pids = tenants["host_pid"].to_list()
+            known = pl.Series(column, [names.get(pid) for pid in pids], dtype=pl.String)
+            found = found.with_columns(pl.coalesce(pl.col(column).cast(pl.String), known).alias(column))
+    return found
 
 
 def _device(value: str, known: dict[str, int], by_index: dict[str, str]) -> int | None:

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pyanalyze.exceptions import CaptureUnreadable, GpuUnavailable
-from pyanalyze.record.node import mps_processes, sees_host_pids
+from pyanalyze.exceptions import CaptureUnreadable, GpuUnavailable, UsageError
+from pyanalyze.record.node import dcgm_processes, mps_processes, profiling_restricted, sees_host_pids
 from pyanalyze.record.nvml import Nvml, has_driver, is_root
 
 _CAP_SYS_ADMIN = 21
+#: Which nsys each CUDA toolkit brought, newest first: its CUPTI is of that CUDA.
+_CUDA_OF_NSYS = (
+    ((2025, 3), "13.0"),
+    ((2025, 1), "12.9"),
+    ((2024, 6), "12.8"),
+    ((2024, 5), "12.6"),
+    ((2024, 2), "12.5"),
+    ((2023, 4), "12.4"),
+    ((2023, 3), "12.3"),
+    ((2023, 2), "12.2"),
+    ((2023, 1), "12.1"),
+    ((2022, 4), "12.0"),
+)
 
 
 @dataclass(frozen=True)
@@ -65,10 +79,13 @@ def diagnose(root: Path = Path("/")) -> list[Finding]:
     ...     print(finding.what, finding.state, finding.remedy or "")
     """
     found: list[Finding] = []
+    driver, cuda = None, None
+    confidential: tuple[bool | None, bool | None, str | None] = (None, None, "NVML cannot be asked")
     try:
-        with Nvml() as nvml:
-            gpus, version, readings = nvml.identity(), nvml.driver_version(), nvml.sample()
-        found.append(Finding("NVML", "ok", f"driver {version}, {len(gpus)} GPU(s)"))
+        with Nvml(counters=False) as nvml:
+            gpus, driver, readings = nvml.identity(), nvml.driver_version(), nvml.sample()
+            cuda, confidential = nvml.cuda_version(), nvml.confidential_compute()
+        found.append(Finding("NVML", "ok", f"driver {driver}, {len(gpus)} GPU(s)"))
     except GpuUnavailable as error:
         if not has_driver(root):
             raise GpuUnavailable("no NVIDIA GPU on this machine: no driver, no device, no NVML") from error
@@ -86,17 +103,28 @@ def diagnose(root: Path = Path("/")) -> list[Finding]:
                     "DCGM profiling fields (dcgmi dmon -e 1001,1002) give it per instance",
                 )
             )
-        if gpu.get("virtualization_mode") == 2:
             found.append(
                 Finding(
                     f"{name}: context switches",
                     "limited",
-                    "a vGPU: switch records show this VM only",
+                    "while MIG is in use the driver pauses the stream of switch records that nsys reads",
+                    "trace the processes of an instance together (nsys profile -t cuda): turns show in their kernels",
+                )
+            )
+        if gpu.get("virtualization_mode") == "VGPU":
+            found.append(
+                Finding(
+                    f"{name}: context switches",
+                    "limited",
+                    "a vGPU: switch records show this VM only, and GPU metrics include the other VMs",
                     "record on the hypervisor too: nvidia-smi vgpu -u",
                 )
             )
-    found.append(_nsys())
+    found += _confidential(*confidential)
+    found += _nsys(cuda)
     found += _privileges(root)
+    found += _compatibility(driver, root)
+    found.append(_dcgm(root))
     host_pids = sees_host_pids(root / "proc")
     if host_pids:
         found.append(Finding("process names", "ok", "pids that NVML gives are pids here"))
@@ -121,18 +149,116 @@ def diagnose(root: Path = Path("/")) -> list[Finding]:
     return found
 
 
-def _nsys() -> Finding:
-    from pyanalyze.nsys_rep import find_nsys
+def _nsys(cuda: str | None) -> list[Finding]:
+    from pyanalyze.record.launch import prepare
 
     try:
-        tool = find_nsys()
+        run = prepare(Path())
     except CaptureUnreadable as error:
-        return Finding("nsys", "blocked", str(error), "set PYANALYZE_NSYS to the nsys of an installation")
-    if tool is None:
-        return Finding(
-            "nsys", "blocked", "not on PATH", "install Nsight Systems (nsight-systems-cli), or set PYANALYZE_NSYS"
+        return [Finding("nsys", "blocked", str(error), "set PYANALYZE_NSYS to the nsys of an installation")]
+    except UsageError:
+        remedy = "install Nsight Systems (nsight-systems-cli), or set PYANALYZE_NSYS"
+        return [Finding("nsys", "blocked", "not on PATH", remedy)]
+    tool, newer = run.tool, "install a newer Nsight Systems (nsight-systems-cli) beside it, and set PYANALYZE_NSYS"
+    found = [Finding("nsys", "ok", f"{tool.version} ({tool.path})")]
+    unknown = [switch for switch in ("--gpuctxsw", "--gpu-metrics-device", "--kill") if switch not in run.help_text]
+    if unknown:
+        detail = f"nsys {tool.version} is too old: it does not know {', '.join(unknown)}"
+        found.append(Finding("nsys: what it records", "limited", detail, newer))
+    came_with = cuda_of(tool.version)
+    if cuda is not None and came_with is not None and int(came_with.split(".")[0]) < int(cuda.split(".")[0]):
+        found.append(
+            Finding(
+                "nsys: kernels",
+                "limited",
+                f"nsys {tool.version} came with CUDA {came_with}, the driver serves {cuda}: kernels may be missing",
+                f"record a program that launches one kernel, and look; else {newer}",
+            )
         )
-    return Finding("nsys", "ok", f"{tool.version} ({tool.path})")
+    return found
+
+
+def cuda_of(nsys_version: str) -> str | None:
+    """With which CUDA an nsys came out; None for those older than the list.
+
+    Examples
+    --------
+    >>> cuda_of("2023.4.4.54-234433681190v0"), cuda_of("2026.4.1"), cuda_of("2021.5")
+    ('12.4', '13.0', None)
+    """
+    numbers = re.match(r"(\d+)\.(\d+)", nsys_version)
+    if numbers is None:
+        return None
+    version = (int(numbers[1]), int(numbers[2]))
+    return next((cuda for since, cuda in _CUDA_OF_NSYS if version >= since), None)
+
+
+def _confidential(on: bool | None, tools: bool | None, why: str | None) -> list[Finding]:  # noqa: FBT001
+    if not on:
+        # Where the driver has no such question, there is no such mode.
+        asked = why in (None, "NVML_ERROR_FUNCTION_NOT_FOUND", "NVML_ERROR_NOT_SUPPORTED")
+        remedy = "nvidia-smi conf-compute -f"
+        return [] if asked else [Finding("confidential computing", "unknown", why or "", remedy)]
+    if tools:
+        return [Finding("confidential computing", "ok", "on, in its development mode, which lets tools profile")]
+    return [
+        Finding(
+            "confidential computing",
+            "blocked",
+            "on: the GPU gives neither kernels nor counters to tools",
+            "profile the same work with confidential computing off, or in its development mode (devtools)",
+        )
+    ]
+
+
+def _dcgm(root: Path) -> Finding:
+    running = dcgm_processes(root / "proc")
+    if running:
+        names = ", ".join(f"{entry['name']} ({entry['pid']})" for entry in running)
+        return Finding(
+            "GPU metrics and DCGM",
+            "limited",
+            f"{names} runs: while DCGM watches profiling fields (1001 and up) it holds the counters",
+            "pyanalyze record --nsys --pause-dcgm, or dcgmi profile --pause before and --resume after",
+        )
+    if sees_host_pids(root / "proc"):
+        return Finding("GPU metrics and DCGM", "ok", "no DCGM runs here")
+    detail = "a DCGM on the host cannot be seen from this pid namespace"
+    return Finding("GPU metrics and DCGM", "unknown", detail, "look on the host: pgrep -a 'nv-hostengine|dcgm'")
+
+
+def _compatibility(driver: str | None, root: Path) -> list[Finding]:
+    """Forward-compatibility libraries: a libcuda newer than the driver."""
+    for folder in _library_path(root):
+        library = folder / "libcuda.so.1"
+        try:
+            version = library.resolve(strict=True).name.removeprefix("libcuda.so.")
+        except OSError:
+            continue
+        if driver is None or version in ("1", driver):
+            return []
+        return [
+            Finding(
+                "context switches: libcuda",
+                "blocked",
+                f"{library} is {version}, the driver is {driver}: with forward-compatibility libraries nsys gives no "
+                "switch records",
+                f"take {folder} out of LD_LIBRARY_PATH and /etc/ld.so.conf.d while recording, or update the driver",
+            )
+        ]
+    return []
+
+
+def _library_path(root: Path) -> list[Path]:
+    """Where the loader looks before the standard places, in its order."""
+    found = [Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if part]
+    for file in sorted((root / "etc/ld.so.conf.d").glob("*.conf")):
+        try:
+            lines = file.read_text(errors="replace").splitlines()
+        except OSError:
+            continue
+        found += [root / line.strip().lstrip("/") for line in lines if line.strip().startswith("/")]
+    return found
 
 
 def _privileges(root: Path) -> list[Finding]:
@@ -142,19 +268,15 @@ def _privileges(root: Path) -> list[Finding]:
     if not admin:
         switches = Finding(
             "context switches",
-            "blocked",
-            "nsys records GPU context switches for root only",
+            "limited",
+            "not root: records of other users' processes come without pid and with blurred times; one's own stay exact",
             "run as root: sudo nsys profile --gpuctxsw=true ...; in a container add --cap-add=SYS_ADMIN",
         )
-    try:
-        text = (root / "proc/driver/nvidia/params").read_text(errors="replace")
-        restricted = re.search(r"^RmProfilingAdminOnly:\s*(\d)", text, re.MULTILINE)
-    except OSError:
-        restricted = None
+    restricted = profiling_restricted(root)
     metrics = Finding("GPU metrics", "ok", "hardware counters may be read")
     if not admin and restricted is None:
         metrics = Finding("GPU metrics", "unknown", "/proc/driver/nvidia/params does not say", "run as root")
-    elif not admin and restricted is not None and restricted[1] != "0":
+    elif not admin and restricted:
         metrics = Finding(
             "GPU metrics",
             "blocked",

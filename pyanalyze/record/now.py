@@ -5,14 +5,26 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from pyanalyze.record.node import mps_processes, process_facts, sees_host_pids
+from pyanalyze.record.mps import control_answers
+from pyanalyze.record.node import container_of, mps_processes, process_facts, sees_host_pids
 from pyanalyze.record.nvml import Nvml
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 #: Readings that say how something is set, not what it did.
-SETTINGS = ("compute_mode", "mig_mode", "mig_mode_pending")
+SETTINGS = (
+    "compute_mode",
+    "mig_mode",
+    "mig_mode_pending",
+    "virtualization_mode",
+    "vgpu_scheduler",
+    "vgpu_adaptive_round_robin",
+    "vgpu_timeslice_ns",
+    "vgpu_averaging_factor",
+)
+#: What caps a process, by variable.
+CAPS = ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_SM_PARTITION")
 
 
 def now() -> dict[str, Any]:
@@ -21,9 +33,10 @@ def now() -> dict[str, Any]:
     Returns
     -------
     dict
-        ``{"schema": "pyanalyze.now/1", "time_utc_ns", "driver_version", "sees_host_pids", "mps_processes", "gpus"}``;
-        times are decimal strings (ns). Each GPU has `configured` (modes), `sampled` (metrics), `errors`, `setup`
-        (`mode`, `why`, `basis`), `instances` (MIG) and `processes`.
+        ``{"schema": "pyanalyze.now/1", "time_utc_ns", "driver_version", "sees_host_pids", "mps_processes",
+        "mps_control", "gpus"}``; times are decimal strings (ns). Each GPU has `configured` (modes), `sampled`,
+        `errors`, `setup` (`mode`, `why`, `basis`), `instances` (MIG) and `processes`, these with `caps` (of MPS, from
+        their own environment and from what the control daemon says of their server) and `pod`.
 
     Raises
     ------
@@ -35,11 +48,12 @@ def now() -> dict[str, Any]:
     >>> now()["gpus"][0]["setup"]  # doctest: +SKIP
     {'mode': 'mps', 'why': '2 MPS clients are on the GPU', 'basis': 'configured'}
     """
-    with Nvml() as nvml:
+    with Nvml(counters=False) as nvml:
         readings = [reading.as_object() for reading in nvml.sample()]
         version = nvml.driver_version()
     host_pids = sees_host_pids()
     daemons = mps_processes()
+    control = control_answers()
     gpus: list[dict[str, Any]] = []
     for reading in readings:
         metrics = reading["metrics"]
@@ -58,6 +72,8 @@ def now() -> dict[str, Any]:
                 "gpu_uuid": entry["uuid"],
                 "errors": entry["errors"],
                 "proc": facts,
+                "pod": container_of(facts["cgroup"]) if facts else {},
+                "caps": _caps(reading["pid"], facts, control) if reading.get("process_type") == "M+C" else {},
                 "basis": "sampled",
                 "sampled": metrics,
             }
@@ -83,8 +99,21 @@ def now() -> dict[str, Any]:
         "driver_version": version,
         "sees_host_pids": host_pids,
         "mps_processes": daemons,
+        "mps_control": control,
         "gpus": gpus,
     }
+
+
+def _caps(pid: int, facts: dict[str, Any] | None, control: dict[str, Any] | None) -> dict[str, Any]:
+    """What caps an MPS client: its environment, where one may read it, and its server."""
+    environment = (facts or {}).get("environment") or {}
+    caps: dict[str, Any] = {name: environment[name] for name in CAPS if name in environment}
+    servers = (control or {}).get("servers") or []
+    own = [server for server in servers if pid in (server["clients"] or ())]
+    # A daemon with one server has all clients there, also those whose pids it sees in another namespace.
+    for server in own or (servers if len(servers) == 1 else []):
+        caps["server_active_thread_percentage"] = server["active_thread_percentage"]
+    return caps
 
 
 def setup(configured: dict[str, Any], processes: Sequence[dict[str, Any]], instances: int) -> tuple[str | None, str]:
@@ -101,6 +130,8 @@ def setup(configured: dict[str, Any], processes: Sequence[dict[str, Any]], insta
     """
     clients = [p for p in processes if p.get("type") == "M+C"]
     servers = [p for p in processes if "nvidia-cuda-mps" in (p.get("name") or "")]
+    if configured.get("virtualization_mode") == "VGPU":
+        return None, "a vGPU: how the host shares the board is set there, not here"
     plain = [p for p in processes if "C" in (p.get("type") or "") and p not in clients and p not in servers]
     if configured.get("mig_mode") == "Enabled":
         inside = ", MPS clients inside" if clients else ""

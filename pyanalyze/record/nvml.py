@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 import os
 import time
 from dataclasses import dataclass, field
@@ -37,6 +38,26 @@ _REASONS = {
 }
 #: GI and CI of a process that runs in no MIG instance.
 _NO_INSTANCE = 0xFFFFFFFF
+#: In the words of nvidia-smi -q.
+_VIRTUALIZATION = {0: "None", 1: "Pass-Through", 2: "VGPU", 3: "Host VGPU", 4: "Host VSGA"}
+_SCHEDULERS = {0: "unknown", 1: "best-effort", 2: "equal-share", 3: "fixed-share"}
+_ROUND_ROBIN = {0: "default", 1: "disabled", 2: "enabled"}
+#: Metrics of GPM (Hopper and newer): NVML's number, our name, factor. They are means over the time between two calls,
+#: and named as DCGM's are because they mean the same.
+_GPM = (
+    (1, "gr_engine_active_ratio", 0.01),
+    (2, "sm_active_ratio", 0.01),
+    (3, "sm_occupancy_ratio", 0.01),
+    (5, "tensor_active_ratio", 0.01),
+    (10, "dram_active_ratio", 0.01),
+    (11, "fp64_active_ratio", 0.01),
+    (12, "fp32_active_ratio", 0.01),
+    (13, "fp16_active_ratio", 0.01),
+    (20, "pcie_tx_bytes_per_s", 2.0**20),
+    (21, "pcie_rx_bytes_per_s", 2.0**20),
+)
+#: Closer together two samples of GPM say little.
+_GPM_GAP_NS = 100_000_000
 #: Errors after which asking a device more questions only costs time.
 _GONE = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED")
 
@@ -94,8 +115,22 @@ class _Gpu:
     name: str | None
 
 
+@dataclass
+class _GpmState:
+    """Counters of one GPU or GPU instance: the sample before, and the one to fill next."""
+
+    before: Any
+    spare: Any
+    time_ns: int
+
+
 class Nvml:
     """An open connection to NVML; use it as a context manager.
+
+    Parameters
+    ----------
+    counters
+        Whether to read GPM, the hardware counters of Hopper and newer. Leave them to nsys when it samples them.
 
     Raises
     ------
@@ -110,8 +145,10 @@ class Nvml:
     NVIDIA A100-SXM4-40GB 97
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, counters: bool = True) -> None:
         self._nvml = _binding()
+        self._counters = counters
+        self._gpm: dict[tuple[int, int | None], _GpmState | str] = {}
         try:
             self._nvml.nvmlInit()
         except self._nvml.NVMLError as error:
@@ -142,12 +179,30 @@ class Nvml:
 
     def close(self) -> None:
         """Shut NVML down."""
+        for state in self._gpm.values():
+            for sample in (state.before, state.spare) if isinstance(state, _GpmState) else ():
+                self._ask(self._nvml.nvmlGpmSampleFree, sample)
+        self._gpm.clear()
         self._ask(self._nvml.nvmlShutdown)
+
+    def read_counters(self, wanted: bool) -> None:  # noqa: FBT001
+        """Read GPM or leave it to nsys."""
+        self._counters = wanted
 
     def driver_version(self) -> str | None:
         """Return the version of the driver, such as ``570.86.15``."""
         version: str | None = self._ask(self._nvml.nvmlSystemGetDriverVersion)[0]
         return version
+
+    def confidential_compute(self) -> tuple[bool | None, bool | None, str | None]:
+        """Whether the GPUs compute confidentially, whether in the mode that lets tools in, why that is not known."""
+        state, why = self._ask(self._nvml.nvmlSystemGetConfComputeState)
+        return (None, None, why) if why else (bool(state.ccFeature), bool(state.devToolsMode), None)
+
+    def cuda_version(self) -> str | None:
+        """Newest CUDA that the driver's own library serves, such as ``12.4``."""
+        number = self._ask(self._nvml.nvmlSystemGetCudaDriverVersion_v2)[0]
+        return None if number is None else f"{number // 1000}.{number % 1000 // 10}"
 
     def identity(self) -> list[dict[str, Any]]:
         """Return what does not change while a driver runs, per GPU: UUID, name, bus address, limits, MIG, vGPU."""
@@ -155,7 +210,7 @@ class Nvml:
         questions: dict[str, Callable[[Any], Any]] = {
             "pci_bus_id": lambda h: _text(nvml.nvmlDeviceGetPciInfo(h).busId),
             "compute_capability": lambda h: "{}.{}".format(*nvml.nvmlDeviceGetCudaComputeCapability(h)),
-            "virtualization_mode": nvml.nvmlDeviceGetVirtualizationMode,
+            "virtualization_mode": lambda h: _virtualization(nvml.nvmlDeviceGetVirtualizationMode(h)),
             "power_limit_enforced_w": lambda h: nvml.nvmlDeviceGetEnforcedPowerLimit(h) / 1000,
         }
         found = []
@@ -214,6 +269,10 @@ class Nvml:
             (tuple(f"clocks_event_reasons.{name}" for name in ("active", *_REASONS)), lambda: self._reasons(handle)),
             (("compute_mode",), lambda: {"compute_mode": _compute_mode(nvml.nvmlDeviceGetComputeMode(handle))}),
             (("mig_mode", "mig_mode_pending"), mig),
+            (
+                ("virtualization_mode",),
+                lambda: {"virtualization_mode": _virtualization(nvml.nvmlDeviceGetVirtualizationMode(handle))},
+            ),
         ]
         for name, kind in clock.items():
             key = f"clock_{name}_hz"
@@ -228,6 +287,14 @@ class Nvml:
                 reading.errors.update(dict.fromkeys(names, why or "NVML_ERROR_UNKNOWN"))
             # A GPU that fell off the bus answers nothing more; each further question could take a driver timeout.
             gone = gone or (why if why in _GONE else None)
+        if reading.metrics["virtualization_mode"] == "Host VGPU":
+            # Only the host knows how it shares time out among its guests; a guest is refused.
+            answer, why = self._ask(self._vgpu_scheduler, handle)
+            reading.metrics.update(answer or {"vgpu_scheduler": None})
+            if why:
+                reading.errors["vgpu_scheduler"] = why
+        if gone is None and reading.metrics["mig_mode"] != "Enabled":
+            self._add_counters(reading, gpu)
         reading.time_utc_ns = (began + time.time_ns()) // 2
         lists: list[Reading] = []
         if gone is None:
@@ -236,7 +303,77 @@ class Nvml:
         yield reading
         yield from lists
 
+    def _vgpu_scheduler(self, handle: Any) -> dict[str, Value]:
+        state = self._nvml.nvmlDeviceGetVgpuSchedulerState(handle)
+        adaptive = state.arrMode == 2
+        chosen = state.schedulerParams.vgpuSchedDataWithARR if adaptive else state.schedulerParams.vgpuSchedData
+        found: dict[str, Value] = {
+            "vgpu_scheduler": _SCHEDULERS.get(state.schedulerPolicy, str(state.schedulerPolicy)),
+            "vgpu_adaptive_round_robin": _ROUND_ROBIN.get(state.arrMode, str(state.arrMode)),
+            "vgpu_timeslice_ns": chosen.timeslice,
+        }
+        return {**found, "vgpu_averaging_factor": chosen.avgFactor} if adaptive else found
+
+    def _add_counters(self, reading: Reading, gpu: _Gpu, gi: int | None = None, prefix: str = "") -> None:
+        """Add what GPM counted since the call before to a reading; the first call only begins to count."""
+        if not self._counters:
+            return
+        key = (gpu.index, gi)
+        if key not in self._gpm:
+            self._gpm[key] = self._begin_gpm(gpu, gi)
+        state = self._gpm[key]
+        if isinstance(state, str):
+            return  # this chip has no GPM: DCGM is the way there
+        now_ns = time.monotonic_ns()
+        if now_ns - state.time_ns < _GPM_GAP_NS:
+            return  # a value stands in one sample only: that is of the time since the sample before that had one
+        answers: list[tuple[float, str | None]] | None = None
+        _, why = self._ask(self._take_gpm, gpu, gi, state.spare)
+        if why is None:
+            answers, why = self._ask(self._gpm_between, state.before, state.spare)
+            state.before, state.spare = state.spare, state.before
+            state.time_ns = now_ns
+        for place, (_, name, factor) in enumerate(_GPM):
+            value, refused = answers[place] if answers else (0.0, why)
+            reading.metrics[prefix + name] = None if refused else value * factor
+            if refused:
+                reading.errors[prefix + name] = refused
+
+    def _begin_gpm(self, gpu: _Gpu, gi: int | None) -> _GpmState | str:
+        nvml = self._nvml
+        support, why = self._ask(nvml.nvmlGpmQueryDeviceSupport, gpu.handle)
+        if why or not support.isSupportedDevice:
+            return why or "NVML_ERROR_NOT_SUPPORTED"
+        pair, why = self._ask(lambda: (nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()))
+        if why is None:
+            _, why = self._ask(self._take_gpm, gpu, gi, pair[0])
+        return why or _GpmState(pair[0], pair[1], time.monotonic_ns())
+
+    def _take_gpm(self, gpu: _Gpu, gi: int | None, sample: Any) -> None:
+        if gi is None:
+            self._nvml.nvmlGpmSampleGet(gpu.handle, sample)
+        else:
+            self._nvml.nvmlGpmMigSampleGet(gpu.handle, gi, sample)
+
+    def _gpm_between(self, before: Any, after: Any) -> list[tuple[float, str | None]]:
+        question = self._nvml.c_nvmlGpmMetricsGet_t()
+        question.version = self._nvml.NVML_GPM_METRICS_GET_VERSION
+        question.sample1, question.sample2 = before, after
+        question.numMetrics = len(_GPM)
+        for place, (number, _, _) in enumerate(_GPM):
+            question.metrics[place].metricId = number
+        self._nvml.nvmlGpmMetricsGet(question)
+        found: list[tuple[float, str | None]] = []
+        for place in range(len(_GPM)):
+            answer = question.metrics[place]
+            value = float(answer.value)
+            refused = self._name_of_code(answer.nvmlReturn) if answer.nvmlReturn else None
+            # NVML gives not-a-number where two samples hold nothing to divide.
+            found.append((value, refused or (None if math.isfinite(value) else "not a number")))
+        return found
+
     def _sample_instances(self, gpu: _Gpu, instances: list[dict[str, Any]]) -> Iterator[Reading]:
+        counted: set[int] = set()
         for instance in instances:
             reading = Reading(time.time_ns(), None, instance["uuid"], instance["name"])
             for key in ("mig_gi_id", "mig_ci_id", "sm_count", "mig_gi_slices", "mig_ci_slices"):
@@ -248,6 +385,12 @@ class Nvml:
             reading.metrics.update(memory or dict.fromkeys(_MEMORY))
             if why:
                 reading.errors.update(dict.fromkeys(_MEMORY, why))
+            gi = instance["mig_gi_id"]
+            if gi is not None and gi not in counted:
+                counted.add(gi)
+                # GPM counts GPU instances: of several compute instances in one, no single one has these values.
+                shared = sum(other["mig_gi_id"] == gi for other in instances) > 1
+                self._add_counters(reading, gpu, gi, "mig_gi_" if shared else "")
             yield reading
 
     def _instances(self, gpu: _Gpu) -> list[dict[str, Any]]:
@@ -389,10 +532,13 @@ class Nvml:
             return None, "not UTF-8"
 
     def _name_of(self, error: Any) -> str:
+        return self._name_of_code(error.value)
+
+    def _name_of_code(self, code: int) -> str:
         for name in dir(self._nvml):
-            if name.startswith("NVML_ERROR_") and getattr(self._nvml, name) == error.value:
+            if name.startswith("NVML_ERROR_") and getattr(self._nvml, name) == code:
                 return name
-        return f"NVML_ERROR_{error.value}"
+        return f"NVML_ERROR_{code}"
 
 
 _MEMORY = ("memory_total_bytes", "memory_used_bytes", "memory_free_bytes")
@@ -441,6 +587,10 @@ def _text(value: str | bytes) -> str:
 
 def _pstate(state: int) -> str:
     return f"P{state}" if state < 16 else "[Unknown]"
+
+
+def _virtualization(mode: int) -> str:
+    return _VIRTUALIZATION.get(mode, str(mode))
 
 
 def _compute_mode(mode: int) -> str:

@@ -4,6 +4,8 @@ The command is started once and only waited for. No signal is sent to anything t
 started gets only a SIGTERM that was sent to the recorder in its place, and the SIGINT that the terminal sends to
 both. Sampling happens in a thread of its own: when the disk is full, when a GPU falls off the bus or when NVML does
 not come back, the command goes on and its exit status is what counts.
+
+Runs where neither polars nor the compiled core is installed: on the machine with the GPU, nvidia-ml-py is enough.
 """
 
 from __future__ import annotations
@@ -16,17 +18,29 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyanalyze._files import write_whole
 from pyanalyze.exceptions import OutputExists, UsageError
-from pyanalyze.record.node import ALLOWED, host_hash, is_allowed, mps_processes, process_facts, sees_host_pids
+from pyanalyze.record.launch import NsysRun, Wanted, alive, arming, prepare
+from pyanalyze.record.node import (
+    ALLOWED,
+    container_of,
+    cpu_throttling,
+    dcgm_processes,
+    host_hash,
+    is_allowed,
+    mps_processes,
+    process_facts,
+    profiling_restricted,
+    sees_host_pids,
+)
 from pyanalyze.record.nvml import Nvml, is_root
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 #: First line of a recording; the reader in the core looks for it.
 FORMAT = "pyanalyze.samples/1"
@@ -34,6 +48,11 @@ FORMAT = "pyanalyze.samples/1"
 _MOST_PROCESSES = 10_000
 #: How long a sampler that hangs in the driver is waited for.
 _PATIENCE_S = 5.0
+#: How often the disk space taken is looked at.
+_SIZE_EVERY_S = 1.0
+#: Ten busy seconds say more than an hour, and nsys reports grow by megabytes a second.
+DURATION_S = 10.0
+MAX_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -51,6 +70,8 @@ class Recording:
         was still running.
     mean_sample_ns, period_share
         The recorder's own overhead: mean time per round, and its share of the period. None without samples.
+    cpu_share
+        CPU time of the recorder over the time that it sampled: its part of one core.
     notes
         What went wrong on the way, in words.
     """
@@ -62,6 +83,7 @@ class Recording:
     late: int
     mean_sample_ns: int | None
     period_share: float | None
+    cpu_share: float | None
     notes: tuple[str, ...]
 
 
@@ -91,6 +113,11 @@ class _Log:
         else:
             self._whole_bytes += len(data)
 
+    @property
+    def bytes(self) -> int:
+        """What is in the file."""
+        return self._whole_bytes
+
     def close(self) -> None:
         os.close(self._descriptor)
 
@@ -98,16 +125,31 @@ class _Log:
 class _Sampler(threading.Thread):
     """Samples at a steady rate until told to stop."""
 
-    def __init__(self, nvml: Nvml, folder: Path, rate_hz: float, node: dict[str, Any], say: Callable[[str], object]):
+    def __init__(
+        self,
+        nvml: Nvml,
+        folder: Path,
+        rate_hz: float,
+        node: dict[str, Any],
+        say: Callable[[str], object],
+        max_bytes: int,
+    ):
         super().__init__(name="nvml-sampler", daemon=True)
         self._nvml, self._folder, self._say = nvml, folder, say
         self.period_s = 1 / rate_hz
         self._node = node
+        self._max_bytes = max_bytes
+        self._looked = 0.0
         self.stop_asked = threading.Event()
+        self.why: str | None = None
+        self.nsys: tuple[NsysRun, str] | None = None
+        self._command_pid: int | None = None
         self._seen_us: int | None = None
         self._warned: set[str] = set()
         self.log = _Log(folder / "samples.jsonl")
         self.samples = self.late = self.total_ns = self.longest_ns = 0
+        self._began_s, self._cpu_s = time.monotonic(), time.process_time()
+        self.cpu_share: float | None = None
         self.notes: list[str] = []
 
     def note(self, text: str) -> None:
@@ -132,17 +174,49 @@ class _Sampler(threading.Thread):
         self._seen_us = now_us
         if self.log.first_error:
             self.note(f"samples cannot be written ({self.log.first_error}); the command goes on")
+        if self._command_pid is not None:
+            # Once more: right after its start it may not have become its program, and then has no environment.
+            self.describe_command(self._command_pid)
+            self._command_pid = None
+        elif self.nsys is not None and self._node["command"] is None and (shell := self.nsys[0].pid()) is not None:
+            self.describe_command(shell)
+        self._watch_size()
         took_ns = time.perf_counter_ns() - began_ns
         self.samples += 1
         self.total_ns += took_ns
         self.longest_ns = max(self.longest_ns, took_ns)
 
+    def _watch_size(self) -> None:
+        if time.monotonic() - self._looked < _SIZE_EVERY_S:
+            return
+        self._looked = time.monotonic()
+        run = self.nsys
+        taken = self.log.bytes if run is None else run[0].bytes_on_disk()
+        if taken <= self._max_bytes:
+            return
+        self.note(
+            f"the recording took {taken >> 20} MiB, more than the {self._max_bytes >> 20} MiB allowed: it ends here"
+        )
+        self.ask_stop("size cap")
+        if run is not None:
+            # nsys takes its time to end a collection; nothing here has to wait for it.
+            threading.Thread(target=run[0].stop, args=(run[1],), name="nsys-stop").start()
+
     def _describe(self, pid: int, name: str | None) -> None:
         known = self._node["processes"]
         if str(pid) in known or len(known) >= _MOST_PROCESSES:
             return
-        facts = process_facts(pid) if sees_host_pids() else {}
+        facts = described(pid) if sees_host_pids() else {}
         known[str(pid)] = {"nvml_name": name, "seen_utc_ns": time.time_ns(), **facts}
+
+    def describe_command(self, pid: int) -> None:
+        """Note who the command is; its arguments are nobody's business."""
+        facts = described(pid)
+        if self._node["command"] is None:
+            self._command_pid = pid
+        if self._node["command"] is None or facts["start_ticks"] is not None:
+            self._node["command"] = {"pid": pid, **facts}
+            self.write_node()
 
     def write_node(self) -> None:
         try:
@@ -157,32 +231,56 @@ class _Sampler(threading.Thread):
                 self.round()
             except Exception as error:  # noqa: BLE001 the command must not be harmed by whatever a driver does
                 self.note(f"sampling stopped: {type(error).__name__}: {error}")
-                return
+                self.ask_stop("sampling stopped")
+                break
             due += self.period_s
             behind = int((time.monotonic() - due) / self.period_s)
             if behind > 0:  # no burst to catch up: that would load the machine when it is slow already
                 self.late += behind
                 due += behind * self.period_s
+        self._close()
+
+    def ask_stop(self, why: str) -> None:
+        """End the sampling; the first reason counts."""
+        self.why = self.why or why
+        self.stop_asked.set()
+
+    def time_is_over(self, goes_on: bool) -> None:  # noqa: FBT001
+        """End the sampling because that was its duration."""
+        if goes_on and not self.stop_asked.is_set():
+            self._say("the recording is over; the command goes on, and is waited for (--until-end records all of it)")
+        self.ask_stop("duration over")
 
     def finish(self, why: str) -> None:
-        """Stop, and write how it went."""
-        self.stop_asked.set()
-        if self.is_alive():
-            self.join(_PATIENCE_S)
+        """End the sampling, and wait until how it went is written."""
+        self.ask_stop(why)
+        if self.ident is None:  # something failed before it began
+            self._close()
+            return
+        self.join(_PATIENCE_S)
         if self.is_alive():
             self.note("NVML does not answer any more; the recording ends without its closing line")
-            return
+
+    def _close(self) -> None:
+        """Write how it went; in the sampler's own thread, for NVML may not come back."""
+        elapsed_s = time.monotonic() - self._began_s
+        self.cpu_share = (time.process_time() - self._cpu_s) / elapsed_s if elapsed_s > 0 else None
+        try:
+            self._node["end"] = end_of(self._nvml, self._node["processes"])
+        except Exception as error:  # noqa: BLE001 as above
+            self.note(f"the node cannot be described at the end: {type(error).__name__}: {error}")
         self.log.write(
             {
                 "end": {
                     "time_utc_ns": time.time_ns(),
-                    "why": why,
+                    "why": self.why,
                     "samples": self.samples,
                     "lost_lines": self.log.lost,
                     "late": self.late,
                     "mean_sample_ns": self.mean_ns(),
                     "longest_sample_ns": self.longest_ns,
                     "period_share": self.share(),
+                    "cpu_share": self.cpu_share,
                     "notes": self.notes,
                 }
             }
@@ -204,24 +302,41 @@ def record(
     folder: str | os.PathLike[str] | None = None,
     *,
     rate_hz: float = 10.0,
-    duration_s: float | None = None,
+    duration_s: float | None = DURATION_S,
+    max_bytes: int = MAX_BYTES,
     nsys: bool = False,
+    graphs: Literal["node", "graph"] = "node",
+    fork_tracing: bool = False,
+    pause_dcgm: bool = False,
     say: Callable[[str], object] = lambda text: print(text, file=sys.stderr),  # noqa: T201
 ) -> Recording:
-    """Run `command` and sample NVML beside it.
+    """Run `command` and sample NVML beside it, or watch what runs already.
 
     Parameters
     ----------
     command
-        Program and arguments; empty: sample until `duration_s` is over or Ctrl-C.
+        Program and arguments; empty: watch the node. Processes that run already give samples and, with `nsys`,
+        switch records; how to get their kernels is told.
     folder
-        Made if missing; None: ``pyanalyze-record-<UTC time>``. An older recording in it is never replaced.
+        Made if missing; None: ``pyanalyze-record-<UTC time>``. An older recording in it is never replaced. It is
+        itself a capture: ``pyanalyze.load(folder)``.
     rate_hz
         Samples a second, 0.01 to 100. NVML's own utilisation counters renew only every 1/6 to 1 s.
     duration_s
-        Sample for that long; the command is waited for all the same.
+        Record for that long; the command is waited for all the same, and gets no signal. None: as long as the
+        command runs, or until Ctrl-C.
+    max_bytes
+        The recording ends when it takes more than that on the disk, temporary files of nsys included.
     nsys
         Run the command under the `nsys` on PATH, with the switches that it knows, into ``report.nsys-rep``.
+    graphs
+        Kernels of CUDA graphs one by one (`node`), which costs time in programs that launch many small ones, or each
+        graph as a whole (`graph`).
+    fork_tracing
+        Trace children between fork and exec too. NVIDIA warns that programs may crash or block.
+    pause_dcgm
+        Where DCGM runs and nsys is to sample counters, tell DCGM to pause meanwhile. Else it is left alone, and nsys
+        takes no counters.
     say
         Called with each note.
 
@@ -249,84 +364,218 @@ def record(
         raise UsageError(f"a rate of {rate_hz:g} Hz makes no sense; give 0.01 to 100 samples a second")
     if duration_s is not None and duration_s <= 0:
         raise UsageError(f"a duration of {duration_s:g} s makes no sense; give more than 0")
-    if nsys and not command:
-        raise UsageError("--nsys needs a command to run; give it after --")
+    if nsys and not command and duration_s is None:
+        raise UsageError("--nsys without a command watches the node for a while; give --duration")
     if command and shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]} is not an executable file or not on PATH; nothing was started")
     place = Path(time.strftime("pyanalyze-record-%Y%m%dT%H%M%SZ", time.gmtime()) if folder is None else folder)
     nvml = Nvml()
     try:
-        launched = list(command)
-        launch_notes: list[str] = []
-        if nsys:
-            prefix, launch_notes = nsys_command(place / "report")
-            launched = [*prefix, *launched]
+        run = prepare(place) if nsys else None
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         _refuse_recording(place)
-        sampler = _Sampler(nvml, place, rate_hz, _node(nvml), say)
+        sampler = _Sampler(nvml, place, rate_hz, _node(nvml), say, max_bytes)
     except BaseException:
         nvml.close()
         raise
-    for text in launch_notes:
-        sampler.note(text)
-    head = {"format": FORMAT, "time_utc_ns": time.time_ns(), "rate_hz": rate_hz, "driver": nvml.driver_version()}
+    if not command and not nsys:
+        sampler.note(
+            "samples only; --nsys adds who held the GPU, and tells how to get the kernels of what runs already"
+        )
+    plans: list[Wanted] = []
+    paused = None
+    if run is not None:
+        wanted = Wanted(
+            trace="cuda,nvtx" if command else "none",
+            graphs=graphs,
+            fork_tracing=fork_tracing,
+            duration_s=duration_s,
+            session=f"pyanalyze-{os.getpid()}-{time.time_ns() % 10**9}",
+        )
+        wanted, paused = _counters(wanted, sampler, pause_dcgm=pause_dcgm)
+        nvml.read_counters(not wanted.metrics)
+        if not is_root():
+            sampler.note("not root: of other users' processes the switch records carry neither pid nor exact times")
+        plans = _less_and_less(wanted)
+        if not command:
+            say(arming(place, wanted, run.tool.path, run.help_text))
+            command = ["sleep", f"{duration_s:g}"]
+    head = {
+        "format": FORMAT,
+        "time_utc_ns": time.time_ns(),
+        "rate_hz": rate_hz,
+        "duration_s": duration_s,
+        "driver": nvml.driver_version(),
+    }
     sampler.log.write(head)
     sampler.write_node()
-    return _run(sampler, launched, duration_s, place)
+    try:
+        return _run(sampler, list(command), duration_s, place, run, plans)
+    finally:
+        if paused is not None:
+            _dcgm(paused, "--resume", sampler)
 
 
 def _refuse_recording(place: Path) -> None:
-    for name in ("samples.jsonl", "report.nsys-rep"):
+    for name in ("samples.jsonl", "report.nsys-rep", "report.qdstrm"):
         if (place / name).exists():
             raise OutputExists(f"{place / name} exists; name another -o, a recording is never replaced")
 
 
-def _run(sampler: _Sampler, command: list[str], duration_s: float | None, place: Path) -> Recording:
-    interrupted = False
-    child: subprocess.Popen[bytes] | None = None
+def _counters(wanted: Wanted, sampler: _Sampler, *, pause_dcgm: bool) -> tuple[Wanted, str | None]:
+    """Whether nsys may sample hardware counters; the dcgmi that is to resume afterwards."""
+    if not is_root() and profiling_restricted() is not False:
+        sampler.note("GPU metrics are left out: the driver gives hardware counters to administrators only")
+        return replace(wanted, metrics=False), None
+    if not dcgm_processes():
+        return wanted, None
+    if not pause_dcgm:
+        sampler.note("GPU metrics are left out: DCGM runs and holds the counters; --pause-dcgm pauses it meanwhile")
+        return replace(wanted, metrics=False), None
+    dcgmi = shutil.which("dcgmi")
+    if dcgmi is None or not _dcgm(dcgmi, "--pause", sampler):
+        sampler.note("GPU metrics are left out: DCGM cannot be paused (dcgmi profile --pause)")
+        return replace(wanted, metrics=False), None
+    return wanted, dcgmi
 
-    def on_interrupt(number: int, frame: object) -> None:
-        nonlocal interrupted
-        interrupted = True  # the terminal sent it to the command too: what to do with it is the command's decision
 
-    def on_terminate(number: int, frame: object) -> None:
-        nonlocal interrupted
-        interrupted = True
-        if child is not None and child.poll() is None:
-            child.terminate()  # it was meant for what runs, and in a container nobody else passes it on
+def _dcgm(dcgmi: str, verb: str, sampler: _Sampler) -> bool:
+    answer = subprocess.run(  # noqa: S603
+        [dcgmi, "profile", verb], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if answer.returncode and verb == "--resume":
+        sampler.note("DCGM was paused and cannot be resumed; run: dcgmi profile --resume")
+    return answer.returncode == 0
 
-    handlers = {signal.SIGINT: on_interrupt, signal.SIGTERM: on_terminate, signal.SIGHUP: on_interrupt}
+
+def _less_and_less(wanted: Wanted) -> list[Wanted]:
+    """What to ask of nsys, then what to ask when it refuses: it starts nothing when it cannot give a record."""
+    plans = [wanted]
+    if wanted.metrics:
+        plans.append(replace(wanted, metrics=False))
+    plans.append(replace(wanted, metrics=False, switches=False))
+    return plans
+
+
+class _Command:
+    """What was started, how it is waited for, and what signals sent to the recorder mean for it."""
+
+    def __init__(self, sampler: _Sampler, folder: Path, run: NsysRun | None, plans: Iterable[Wanted]):
+        self._sampler, self._folder, self._run, self._plans = sampler, folder, run, list(plans)
+        self._child: subprocess.Popen[bytes] | None = None
+        self.interrupted = False
+
+    def start(self, command: list[str]) -> None:
+        if self._run is None:
+            self._child = subprocess.Popen(command)  # noqa: S603 running it is what was asked for
+            self._sampler.describe_command(self._child.pid)
+            return
+        self._command = command
+        self._start_nsys(self._run, command)
+
+    def _start_nsys(self, run: NsysRun, command: list[str]) -> subprocess.Popen[bytes]:
+        wanted = self._plans.pop(0)
+        argv, notes = run.command(wanted, command)
+        for text in notes:
+            self._sampler.note(text)
+        self._child = subprocess.Popen(argv)  # noqa: S603 as above
+        self._sampler.nsys = (run, wanted.session or "")
+        return self._child
+
+    def wait(self) -> tuple[int, str]:
+        """Return the exit status as a shell counts it, and why the recording ends."""
+        child, run = self._child, self._run
+        if child is None:  # nothing was started
+            return 0, "duration over"
+        code = child.wait()
+        if run is None:
+            status = 128 - code if code < 0 else code
+            return status, "command ended" if code >= 0 else f"command ended by signal {-code}"
+        while (pid := run.pid()) is None:
+            if not self._plans or self.interrupted:
+                self._sampler.note(f"nsys {run.tool.version} did not start the command; nothing was run")
+                return 3, "nsys did not start the command"
+            self._sampler.note("nsys refused to start the command; it is asked for fewer records now")
+            code = self._start_nsys(run, self._command).wait()
+        # The collection is over; the command may go on for as long as it likes.
+        while run.status() is None and alive(pid):
+            time.sleep(0.1)
+        ended = run.status()
+        if ended is None:
+            self._sampler.note("how the command ended is not known: what it ran in was killed, or the disk is full")
+            ended = code if code > 0 else 3
+        run.forget()
+        return ended, "command ended"
+
+    def signalled(self, number: int) -> None:
+        """A signal for the recorder."""
+        self.interrupted = True
+        child = self._child
+        if child is None:
+            return
+        if child.poll() is None:
+            # SIGINT went from the terminal to the whole group: what to do with it is the command's decision, and nsys
+            # hands it to its target. SIGTERM was meant for what runs; in a container nobody else passes it on.
+            if number == signal.SIGTERM:
+                child.terminate()
+            return
+        # nsys made the command a session of its own, and is gone: nobody else hands it on.
+        pid = None if self._run is None else self._run.pid()
+        if pid is not None and alive(pid):
+            try:
+                if os.getpgid(pid) == pid:
+                    os.killpg(pid, number)
+            except OSError:
+                pass
+
+
+def _run(
+    sampler: _Sampler,
+    command: list[str],
+    duration_s: float | None,
+    place: Path,
+    run: NsysRun | None,
+    plans: list[Wanted],
+) -> Recording:
+    started = _Command(sampler, place, run, plans)
+
+    def on_signal(number: int, frame: object) -> None:
+        started.signalled(number)
+
     before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        for number, handler in handlers.items():
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             # What is ignored (nohup, a background job) stays ignored, here and in the command.
             if signal.getsignal(number) is not signal.SIG_IGN:
-                before[number] = signal.signal(number, handler)
+                before[number] = signal.signal(number, on_signal)
     status, why = 0, "duration over"
+    timer = None
     try:
         sampler.round()  # what the GPU looked like before the command
         if command:
-            child = subprocess.Popen(command)  # noqa: S603 running it is what was asked for
+            started.start(command)
         sampler.start()
-        timer = None
         if duration_s is not None:
-            timer = threading.Timer(duration_s, sampler.stop_asked.set)
+            timer = threading.Timer(duration_s, sampler.time_is_over, (bool(command),))
             timer.daemon = True
             timer.start()
-        if child is not None:
-            code = child.wait()
-            status = 128 - code if code < 0 else code
-            why = "command ended" if code >= 0 else f"command ended by signal {-code}"
+        if command:
+            status, why = started.wait()
         else:
-            while sampler.is_alive() and not interrupted:
+            while sampler.is_alive() and not started.interrupted:
                 sampler.join(0.2)
-            why = "interrupted" if interrupted else why
+            why = "interrupted" if started.interrupted else why
+    finally:
         if timer is not None:
             timer.cancel()
-    finally:
         sampler.finish(why)
         for restored, old in before.items():
             signal.signal(restored, old)
+    if run is not None and (place / "report.qdstrm").exists() and not (place / "report.nsys-rep").exists():
+        sampler.note(
+            "nsys left a raw stream only; where the whole of Nsight Systems is installed, run: "
+            f"QdstrmImporter -i {place}/report.qdstrm"
+        )
     return Recording(
         place,
         status,
@@ -335,8 +584,40 @@ def _run(sampler: _Sampler, command: list[str], duration_s: float | None, place:
         sampler.late,
         sampler.mean_ns(),
         sampler.share(),
+        sampler.cpu_share,
         tuple(sampler.notes),
     )
+
+
+def described(pid: int) -> dict[str, Any]:
+    """What /proc says of a process, with its container and pod."""
+    facts = process_facts(pid)
+    return {**facts, **container_of(facts["cgroup"])}
+
+
+def end_of(nvml: Nvml, processes: dict[str, Any]) -> dict[str, Any]:
+    """The node at the end of a recording: GPUs again, and of each process what may have changed."""
+    seen: dict[str, Any] = {}
+    for pid, then in processes.items():
+        if "start_ticks" not in then:
+            continue  # not visible from here
+        now = process_facts(int(pid))
+        same = now["start_ticks"] is not None and now["start_ticks"] == then["start_ticks"]
+        seen[pid] = {"alive": same}
+        if same:
+            seen[pid].update({key: now[key] for key in ("cgroup", "cpu_throttling")})
+    return {
+        "time_utc_ns": time.time_ns(),
+        "gpus": nvml.identity(),
+        "mps_processes": mps_processes(),
+        "cpu_throttling": _own_throttling(),
+        "processes": seen,
+    }
+
+
+def _own_throttling() -> dict[str, int] | None:
+    cgroup = process_facts(os.getpid())["cgroup"]
+    return None if cgroup is None else cpu_throttling(cgroup)
 
 
 def _node(nvml: Nvml) -> dict[str, Any]:
@@ -351,59 +632,12 @@ def _node(nvml: Nvml) -> dict[str, Any]:
         "sees_host_pids": host_pids,
         "unread": unread,
         "mps_processes": mps_processes(),
+        "dcgm_processes": dcgm_processes(),
+        "cpu_throttling": _own_throttling(),
         "environment": {name: value for name, value in os.environ.items() if is_allowed(name)},
         "environment_allowed": list(ALLOWED),
+        "recorder": described(os.getpid()),
+        "command": None,
         "processes": {},
+        "end": None,
     }
-
-
-def nsys_command(report: Path, nsys: str | None = None, *, root: bool | None = None) -> tuple[list[str], list[str]]:
-    """Return how to profile with the nsys that is here, and notes on what it cannot record.
-
-    Parameters
-    ----------
-    report
-        Output without ``.nsys-rep``.
-    nsys
-        The nsys; None: ``$PYANALYZE_NSYS``, else the one on PATH.
-    root
-        Whether privileged records may be asked for; None: whether this process is root.
-
-    Raises
-    ------
-    pyanalyze.exceptions.UsageError
-        There is no nsys.
-
-    Examples
-    --------
-    >>> nsys_command(Path("run-7/report"))[0]  # doctest: +SKIP
-    ['/usr/bin/nsys', 'profile', '-t', 'cuda,nvtx', '--gpuctxsw=true', '--kill=none', '-o', 'run-7/report']
-    """
-    from pyanalyze.nsys_rep import find_nsys
-
-    tool = find_nsys(nsys)
-    if tool is None:
-        raise UsageError("there is no nsys on PATH; install Nsight Systems, set PYANALYZE_NSYS, or leave --nsys out")
-    answer = subprocess.run(  # noqa: S603
-        [tool.path, "profile", "--help"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    known = answer.stdout + answer.stderr
-    options, notes = ["-t", "cuda,nvtx"], []
-    privileged = is_root() if root is None else root
-    if not privileged:
-        # nsys refuses to start the command when it is asked for what it may not record.
-        notes.append("not root: context switches and GPU metrics are left out; run as root to see who held the GPU")
-    metrics = "--gpu-metrics-devices" if "--gpu-metrics-devices" in known else "--gpu-metrics-device"
-    for switch, value, needs_root in (
-        ("--gpuctxsw", "true", True),
-        (metrics, "all", True),
-        ("--kill", "none", False),
-        ("--cuda-graph-trace", "node", False),
-    ):
-        if needs_root and not privileged:
-            continue
-        if switch in known:
-            options.append(f"{switch}={value}")
-        else:
-            notes.append(f"nsys {tool.version} does not know {switch}: left out")
-    return [tool.path, "profile", *options, "-o", str(report)], notes

@@ -5,33 +5,37 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze import _core
-from pyanalyze.advice import Held, SideBySide, advise
+from pyanalyze.advice import advise_device
+from pyanalyze.comparison.work import work_of
 from pyanalyze.report import model as m
 from pyanalyze.sharing.evidence import HOW, pairs_of
+from pyanalyze.sharing.segments import segments
+from pyanalyze.view import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import polars as pl
 
+    from pyanalyze.advice import Advice
     from pyanalyze.interference import DeviceInterference, Estimate, Tail, TenantInterference
     from pyanalyze.session import Session
     from pyanalyze.sharing import Verdict
     from pyanalyze.sharing.evidence import Pair
 
-#: The modelled means and the counters' means agree within this (fractions of the device).
-COUNTER_TOLERANCE = 0.10
 #: A residency share below this is a display or a context that is created and closed, not a tenant to relate.
 NOTABLE_RESIDENCY = 0.001
 
 
-def assemble(session: Session) -> m.Report:
+def assemble(session: Session, advice: Sequence[Advice] | None = None) -> m.Report:
     """Fill the report of a session.
 
     Parameters
     ----------
     session
         A loaded session.
+    advice
+        What :meth:`Session.advise` said; by default it is asked, without a replay where the capture is large.
 
     Returns
     -------
@@ -46,6 +50,7 @@ def assemble(session: Session) -> m.Report:
     """
     captures = session.capture.to_dicts()
     origin = captures[0]["utc_origin_ns"]
+    by_device = {one.device_id: one for one in advice or ()}
     known = [c["clock_uncertainty_ns"] for c in captures if c["clock_uncertainty_ns"] is not None]
     return m.Report(
         tool=m.Tool(version=_core.__version__),
@@ -62,6 +67,10 @@ def assemble(session: Session) -> m.Report:
                 end_ns=c["end_ns"],
                 clock_offset_ns=c["clock_offset_ns"],
                 clock_uncertainty_ns=c["clock_uncertainty_ns"],
+                driver_version=c["driver_version"],
+                cuda_version=c["cuda_driver_version"],
+                # A digest of a host name can be guessed: where names go, it goes.
+                host_hash=None if session.selection.redacted else c["host_hash"],
             )
             for c in captures
         ],
@@ -70,13 +79,32 @@ def assemble(session: Session) -> m.Report:
             for q in session.quality.iter_rows(named=True)
         ],
         devices=[
-            _device(session, verdict, found)
+            _device(session, verdict, by_device.get(verdict.device_id), found)
             for verdict, found in zip(session.classify(), session.interference(), strict=True)
         ],
+        view=_view(session),
     )
 
 
-def _device(session: Session, verdict: Verdict, found: DeviceInterference) -> m.Device:
+def _view(session: Session) -> m.View | None:
+    chosen = session.selection
+    if chosen == Selection():
+        return None
+    return m.View(start_ns=chosen.start_ns, end_ns=chosen.end_ns, gpu=chosen.gpu, redacted=chosen.redacted)
+
+
+def _residency(session: Session, device_id: int) -> list[m.ResidencySlice] | None:
+    """Every slice, where that was asked for."""
+    import polars as pl
+
+    if not session.detail:
+        return None
+    slices = session.residency.filter(pl.col("device_id") == device_id).sort("start_ns")
+    columns = slices.select("tenant_id", "hw_context", "start_ns", "end_ns", pl.col("basis").cast(pl.String))
+    return [m.ResidencySlice(**row) for row in columns.iter_rows(named=True)]
+
+
+def _device(session: Session, verdict: Verdict, advice: Advice | None, found: DeviceInterference) -> m.Device:
     import polars as pl
 
     here = pl.col("device_id") == verdict.device_id
@@ -98,33 +126,14 @@ def _device(session: Session, verdict: Verdict, found: DeviceInterference) -> m.
     tenants = _tenants(session, usage, modelled, span_ns, compared)
     interference = _interference(found, usage, missing)
     capability = (device["compute_major"], device["compute_minor"])
-    actions = advise(
-        verdict,
-        [
-            Held(
-                t.name,
-                t.host_pid or t.pid,
-                bool(row["traced"]),
-                _share_of(row["resident_ns"], int(usage["resident_ns"].sum())),
-                _high(compared.get(t.tenant_id)),
-            )
-            for t, row in zip(tenants, usage.sort("tenant_id").iter_rows(named=True), strict=True)
-        ],
-        overhead_fraction=None if switches is None else switches.overhead_fraction,
-        warps=None if occupancy is None else occupancy.warps,
-        compute_capability=None if None in capability else capability,
-        side_by_side=_side_by_side(session, verdict, tenants),
-    )
-    segments = []
-    if window is not None:
-        segments = [
-            m.Segment(
-                start_ns=window.start_ns,
-                end_ns=window.end_ns,
-                mode=verdict.mode,
-                confidence=verdict.confidence,
-            )
-        ]
+    advice = advice or advise_device(session, verdict, quick=True)
+    if advice.options.why_not is not None:
+        how = "pyanalyze advise CAPTURE" if "replay in passing" in advice.options.why_not else ""
+        missing.append(m.Missing(what="options", why=advice.options.why_not, how=how))
+    parts = [
+        m.Segment(start_ns=part.start_ns, end_ns=part.end_ns, mode=part.mode, confidence=part.confidence)
+        for part in segments(session, verdict)
+    ]
     return m.Device(
         device_id=verdict.device_id,
         uuid=device["uuid"],
@@ -140,12 +149,15 @@ def _device(session: Session, verdict: Verdict, found: DeviceInterference) -> m.
         else m.Mig(profile=device["mig_profile"], gi=None, ci=None, parent_uuid=device["gpu_uuid"]),
         sharing=_sharing(verdict, missing),
         relations=_relations(session, usage, pairs, verdict),
-        segments=segments,
+        segments=parts,
         context_switches=switches,
+        ledger=_ledger(session, verdict.device_id),
         tenants=tenants,
         occupancy=occupancy,
         interference=interference,
         host=[m.HostFinding(tenant_id=h.tenant_id, what=h.what, detail=h.detail, share=h.share) for h in found.host],
+        residency=_residency(session, verdict.device_id),
+        sm_warps=_sm_warps(session, verdict.device_id),
         advice=[
             m.Advice(
                 action=a.action,
@@ -154,9 +166,11 @@ def _device(session: Session, verdict: Verdict, found: DeviceInterference) -> m.
                 bound=a.bound,
                 why=a.why,
                 undo=a.undo,
+                wrong_if=a.wrong_if,
             )
-            for a in actions
+            for a in advice.actions
         ],
+        options=_options(advice),
     )
 
 
@@ -198,18 +212,33 @@ def _sharing(verdict: Verdict, missing: list[m.Missing]) -> m.Sharing:
     )
 
 
-def _side_by_side(session: Session, verdict: Verdict, tenants: list[m.Tenant]) -> list[SideBySide]:
-    """What running at once would do to each tenant; nothing unless all of them could be modelled."""
-    import polars as pl
-
-    if "time-slicing" not in verdict.mode:
-        return []
-    names = {tenant.tenant_id: tenant.name for tenant in tenants}
-    here = (pl.col("device_id") == verdict.device_id) & (pl.col("scenario") == "side-by-side")
-    rows = session.whatif().filter(here & pl.col("slowdown").is_not_null())
+def _options(advice: Advice) -> list[m.SharingOption] | None:
+    compared = advice.options
+    if not compared.options:
+        return None
+    lacks = {option.name: missing for option, missing in compared.refused}
     return [
-        SideBySide(names[row["tenant_id"]], row["slowdown"], row["slowdown_low"], row["slowdown_high"])
-        for row in rows.sort("tenant_id").iter_rows(named=True)
+        m.SharingOption(
+            name=option.name,
+            mode=option.mode,
+            antt=option.antt,
+            stp=option.stp,
+            current=option is compared.current,
+            recommended=option is compared.recommended,
+            lacks=list(lacks.get(option.name, ())),
+            tenants=[
+                m.ForecastRow(
+                    tenant_id=f.tenant_id,
+                    slowdown=f.slowdown,
+                    low=f.low,
+                    high=f.high,
+                    latency=f.latency,
+                    p99_ns=f.p99_ns,
+                )
+                for f in option.forecasts
+            ],
+        )
+        for option in compared.options
     ]
 
 
@@ -325,6 +354,15 @@ def _context_switches(session: Session, device_id: int, span_ns: int) -> m.Conte
     )
 
 
+def _ledger(session: Session, device_id: int) -> m.Ledger | None:
+    found = next((ledger for ledger in session.who_held() if ledger.device_id == device_id), None)
+    if found is None:
+        return None
+    own = {key: getattr(found, key) for key in m.Ledger.model_fields if key != "tenants"}
+    tenants = [m.HeldSlices(**{key: getattr(t, key) for key in m.HeldSlices.model_fields}) for t in found.tenants]
+    return m.Ledger(**own, tenants=tenants)
+
+
 def _median(values: pl.Series) -> int | None:
     median = values.median()
     return int(median) if isinstance(median, (int, float)) else None
@@ -347,6 +385,7 @@ def _tenants(
     sm_time = {row[0]: row[1:] for row in per_tenant.iter_rows()}
     all_sm_time = sum(times[0] for times in sm_time.values())
     memory = _process_memory(session)
+    work = work_of(session)
     tenants = []
     for row in usage.sort("tenant_id").iter_rows(named=True):
         own = sm_time.get(row["tenant_id"])
@@ -386,6 +425,7 @@ def _tenants(
                 if found is None or found.work_per_s is None
                 else m.Pace(shared_per_s=found.work_per_s[0], alone_per_s=found.work_per_s[1]),
                 slowdown_notes=_notes(found),
+                work=work.get((row["device_id"], row["tenant_id"])),
             )
         )
     return tenants
@@ -511,8 +551,11 @@ def _occupancy(
         missing.append(m.Missing(what="occupancy", why=why, how=HOW["kernels"] if kernels.is_empty() else ""))
         return None
     length = pl.col("end_ns") - pl.col("start_ns")
-    per_bin = modelled.group_by("start_ns", "end_ns").agg(
-        pl.col("sm_active").sum().clip(0, 1), pl.col("warps").sum().clip(0, 1)
+    # By SM, not summed over tenants: several may be on one.
+    per_sm = session.sm_warps.filter(pl.col("device_id") == verdict.device_id)
+    slots = device["max_warps_per_sm"] or 1
+    per_bin = per_sm.group_by("start_ns", "end_ns").agg(
+        pl.col("active").mean().alias("sm_active"), pl.col("warps").mean() / slots
     )
     # Bins cover the whole session; outside this device's window they hold nothing of it.
     window_ns = max(window.end_ns - window.start_ns, 1)
@@ -542,36 +585,43 @@ def _occupancy(
         warps=means[1],
         limiters={name: value / total for name, value in limited.iter_rows() if total},
         basis="modelled",
-        check_against_counters=_counter_check(session, device, window, means),
+        check_against_counters=_counter_check(session, verdict.device_id),
     )
 
 
-def _counter_check(
-    session: Session, device: dict[str, Any], window: m.Window, means: tuple[float, float]
-) -> m.CounterCheck | None:
+def _sm_warps(session: Session, device_id: int) -> m.SmWarps | None:
+    """Modelled warps of every SM, with --detail."""
     import polars as pl
 
-    inside = session.gpu_metrics.filter(
-        ((pl.col("device_id") == device["device_id"]) | pl.col("device_id").is_null())
-        & pl.col("time_ns").is_between(window.start_ns, window.end_ns)
-        & (pl.col("unit").is_null() | (pl.col("unit") == "Throughput %"))
-    ).with_columns(pl.col("metric").cast(pl.String).str.to_lowercase())
-    active = inside.filter(pl.col("metric").is_in(["sm active", "sms active"]))["value"]
-    warps = inside.filter(pl.col("metric") == "compute warps in flight")["value"]
-    sm_active, in_flight = active.mean(), warps.mean()
-    if not isinstance(sm_active, float):
+    if not session.detail:
         return None
-    difference = abs(sm_active / 100 - means[0])
-    parts = [f"SM active {means[0]:.3f} modelled, {sm_active / 100:.3f} counted"]
-    if isinstance(in_flight, float):
-        parts.append(f"warps {means[1]:.3f} modelled, {in_flight / 100:.3f} counted")
-        difference = max(difference, abs(in_flight / 100 - means[1]))
+    table = session.sm_warps.filter(pl.col("device_id") == device_id).sort("start_ns", "sm")
+    if table.is_empty():
+        return None
+    start, end = table["start_ns"].min(), table["end_ns"].max()
+    if not isinstance(start, int) or not isinstance(end, int):
+        return None
+    bins = table.group_by("start_ns", maintain_order=True).agg(pl.col("warps").round(4))
+    return m.SmWarps(start_ns=start, end_ns=end, warps=bins["warps"].to_list())
+
+
+def _counter_check(session: Session, device_id: int) -> m.CounterCheck | None:
+    check = session.check_occupancy(device_id)
+    if check is None:
+        return None
+    warps = check.warps_counter
     return m.CounterCheck(
-        sm_active=sm_active / 100,
-        warps=in_flight / 100 if isinstance(in_flight, float) else None,
-        n=active.len(),
-        agrees=difference <= COUNTER_TOLERANCE,
-        detail="means over the window: " + "; ".join(parts),
+        sm_active=check.mean("sm_active_counted"),
+        warps=check.mean("warps_counted") if warps else None,
+        n=check.samples,
+        agrees=check.agrees,
+        detail=str(check),
+        bins=check.bins.height,
+        sm_active_difference=check.difference("sm_active"),
+        warps_difference=check.difference("warps") if warps else None,
+        sm_active_by_bin=check.absolute_difference("sm_active"),
+        warps_by_bin=check.absolute_difference("warps") if warps else None,
+        warps_factor=check.factor,
     )
 
 

@@ -1,102 +1,22 @@
-"""The one place where hostile text becomes something that can be shown.
+"""Hostile text made showable, for everything that renders; :mod:`pyanalyze._visible` says how.
 
-Kernel, process, NVTX and device names come from programs we know nothing about. They may hold terminal
-escapes, bidirectional marks that reorder what follows, newlines that fake a line of ours, or ten kilobytes of
-template arguments. :func:`visible` makes every such character visible; escaping for HTML or Markdown comes
-on top, in the renderer.
+It lives outside this package because the recorder needs it where nothing else of a report can be imported.
 """
 
-from __future__ import annotations
+from pyanalyze._visible import NAME_LIMIT, markdown, visible
 
-import re
-import unicodedata
-
-__all__ = ["markdown", "visible"]
-
-#: Longest name that is shown whole, in characters.
-NAME_LIMIT = 60
-
-# Cc controls, Cf format marks (all bidi marks, zero-width characters, tags), Cs lone surrogates,
-# Zl / Zp line and paragraph separators.
-_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}
+__all__ = ["NAME_LIMIT", "markdown", "spreadsheet", "visible"]
 
 
-def _unit(char: str) -> str:
-    if " " <= char <= "~" or unicodedata.category(char) not in _UNSEEN:
-        return char
-    code = ord(char)
-    if char in _SHORT:
-        return _SHORT[char]
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+def spreadsheet(text: str) -> str:
+    """Text for a CSV cell that no spreadsheet takes for a formula.
 
-
-def visible(text: str | None, limit: int | None = NAME_LIMIT) -> str:
-    r"""Text of foreign origin, safe to show on one line.
-
-    Controls, bidirectional and zero-width marks, line separators and lone surrogates become escapes such as
-    ``\n`` or ``\u202e``. A text longer than `limit` characters is shortened in the middle, because C++ names
-    differ at both ends; an escape is never cut in half.
-
-    Parameters
-    ----------
-    text
-        The name; ``None`` gives an empty string.
-    limit
-        Longest result in characters; ``None`` for no limit.
+    A leading apostrophe makes the rest plain text where people open the file in a spreadsheet; programs that read
+    CSV see it, so only text gets it, never a number, and only before the characters that start a formula.
 
     Examples
     --------
-    >>> visible("evil\x1b[2J\u202ename")
-    'evil\\x1b[2J\\u202ename'
-    >>> visible("a" * 100, limit=11)
-    'aaaaa…aaaaa'
+    >>> spreadsheet("=SUM(A1)"), spreadsheet("saxpy")
+    ("'=SUM(A1)", 'saxpy')
     """
-    if not text:
-        return ""
-    if limit is None:
-        return "".join(map(_unit, text))
-    # Each source character gives at least one shown one: the ends alone decide about the result.
-    if len(text) <= limit:
-        whole = "".join(map(_unit, text))
-        if len(whole) <= limit:
-            return whole
-    room = limit - 1
-    head = _fill(text[:limit], room - room // 2)
-    tail = _fill(text[: -limit - 1 : -1], room // 2)
-    return "".join(head) + "…" + "".join(reversed(tail))
-
-
-def _fill(chars: str, room: int) -> list[str]:
-    units: list[str] = []
-    for char in chars:
-        unit = _unit(char)
-        room -= len(unit)
-        if room < 0:
-            break
-        units.append(unit)
-    return units
-
-
-# What CommonMark or a forge gives a meaning inside a line. Underscores inside words mean nothing and stay
-# readable; `://`, `www.` and `:name:` would become links and emoji.
-_MARKDOWN = re.compile(r"[\\`*\[\]<>|~&$]|(?<!\w)_|_(?!\w)|:(?=[A-Za-z+/_-])|(?<=w)w(?=w\.)", re.IGNORECASE)
-# Forges look for mentions and issue numbers in the rendered text, where an entity is a plain character again:
-# only something between the sign and the word keeps people from being notified.
-_MENTION = re.compile(r"[@#!](?=\w)")
-
-
-def markdown(text: str) -> str:
-    """Escape shown text (see :func:`visible`) for a Markdown paragraph or table cell.
-
-    Numeric entities instead of backslashes: they work inside tables on every forge. ``@name`` and ``#12`` get
-    a zero-width space, so that they notify nobody and link nothing.
-
-    Examples
-    --------
-    >>> markdown("a|b <i> @me switch_cost")
-    'a&#124;b &#60;i&#62; @&#8203;me switch_cost'
-    """
-    escaped = _MARKDOWN.sub(lambda match: f"&#{ord(match.group())};", text)
-    # Not the `#` of the entities just written: they follow an ampersand.
-    return re.sub(r"(?<!&)" + _MENTION.pattern, lambda match: match.group() + "&#8203;", escaped)
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text

@@ -20,7 +20,7 @@ import vl_convert
 
 from pyanalyze.report import format as fmt
 from pyanalyze.report.escape import visible
-from pyanalyze.report.page import Block, Fold, Section, Table, build
+from pyanalyze.report.page import Block, Fold, Page, Section, Table, build
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.report.model import Report
 
-__all__ = ["MAX_BYTES", "render_html"]
+__all__ = ["MAX_BYTES", "html_page", "render_html"]
 
 #: Largest file that tickets and mail take without complaint.
 MAX_BYTES = 2_000_000
@@ -80,7 +80,11 @@ def render_html(
     >>> render_html(report, {}, "no charts").startswith("<!doctype html>")
     True
     """
-    page = build(report, kernels, command=command, generated_with=generated_with)
+    return html_page(build(report, kernels, command=command, generated_with=generated_with), charts, generated_with)
+
+
+def html_page(page: Page, charts: Mapping[str, alt.TopLevelMixin], generated_with: str) -> str:
+    """A laid-out page as one HTML document, with its charts by key."""
     drawn = {key: _draw(chart) for key, chart in charts.items()}
     sections = [_view(section) for section in page.sections]
     bundle, script = _bundle(), _asset("report.js")

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from pyanalyze.report.escape import markdown as esc
-from pyanalyze.report.page import Block, Cell, Chart, Commands, Facts, Fold, Note, Para, Table, build
+from pyanalyze.report.page import Block, Cell, Chart, Commands, Facts, Fold, Note, Page, Para, Table, build
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import polars as pl
 
     from pyanalyze.report.model import Report
 
-__all__ = ["render_markdown"]
+__all__ = ["markdown_page", "render_markdown"]
 
 
-def render_markdown(report: Report, kernels: pl.DataFrame | None = None, *, command: str = "") -> str:
+def render_markdown(
+    report: Report,
+    kernels: pl.DataFrame | None = None,
+    *,
+    command: str = "",
+    pictures: Mapping[str, str] | None = None,
+) -> str:
     """The whole report as Markdown that means the same on every forge.
 
     Names are escaped: no name can open a tag, break a table, notify a person or link an issue.
@@ -29,6 +38,8 @@ def render_markdown(report: Report, kernels: pl.DataFrame | None = None, *, comm
         The ``kernel_occupancy`` table, for the table of kernels.
     command
         How it was made, for the provenance.
+    pictures
+        Chart key -> address of its picture (a file beside, or ``data:``); charts without one are left out.
 
     Examples
     --------
@@ -37,7 +48,12 @@ def render_markdown(report: Report, kernels: pl.DataFrame | None = None, *, comm
     >>> "| app_a |" in render_markdown(report)
     True
     """
-    page = build(report, kernels, command=command)
+    return markdown_page(build(report, kernels, command=command), pictures)
+
+
+def markdown_page(page: Page, pictures: Mapping[str, str] | None = None) -> str:
+    """A laid-out page as Markdown, with the pictures that are given by chart key."""
+    links = pictures or {}
     out = [f"# {esc(page.title)}", "", esc(page.subtitle), ""]
     for note in page.notes:
         out += [f"> **{esc(note.title)}.** {esc(note.text)}", ""]
@@ -47,7 +63,7 @@ def render_markdown(report: Report, kernels: pl.DataFrame | None = None, *, comm
         title = f"{section.title}: {section.device}" if section.device else section.title
         out += [f"## {esc(title)}", ""]
         for block in section.blocks:
-            out += _block(block)
+            out += _block(block, links)
     return "\n".join(out).rstrip() + "\n"
 
 
@@ -56,7 +72,7 @@ def _line(text: str) -> str:
     return re.sub(r"^(\s*)([-+=]|\d+(?=[.)]))", lambda m: f"{m[1]}&#{ord(m[2][0])};{m[2][1:]}", text)
 
 
-def _block(block: Block) -> list[str]:
+def _block(block: Block, links: Mapping[str, str]) -> list[str]:
     match block:
         case Para(text=text):
             return [_line(esc(text)), ""]
@@ -73,10 +89,14 @@ def _block(block: Block) -> list[str]:
             table = _table(heads, [c.numeric for c in columns], body)
             return [_line(esc(caption)), "", *table] if caption else table
         case Fold(title=title, blocks=blocks):
-            inner = [line for item in blocks for line in _block(item)]
+            inner = [line for item in blocks for line in _block(item, links)]
             return [f"<details><summary>{esc(title)}</summary>", "", *inner, "</details>", ""]
-        case Chart():
-            return []
+        case Chart(key=key, title=title, caption=caption):
+            if key not in links:
+                return []
+            # Blanks and brackets would end the address early.
+            address = links[key] if links[key].startswith("data:") else quote(links[key])
+            return [f"![{esc(title)}]({address})", "", _line(esc(caption)), ""]
 
 
 def _cell(cell: Cell) -> str:

@@ -25,9 +25,11 @@ __all__ = [
     "SCHEMA_ID",
     "Advice",
     "Basis",
+    "Batch",
     "Capture",
     "Causes",
     "Clock",
+    "Configuration",
     "ContextSwitches",
     "CostKind",
     "CounterCheck",
@@ -36,7 +38,9 @@ __all__ = [
     "Evidence",
     "Example",
     "ExecutionSplit",
+    "HeldSlices",
     "Interference",
+    "Ledger",
     "MatrixCell",
     "Memory",
     "Mig",
@@ -56,7 +60,9 @@ __all__ = [
     "SmWarps",
     "Tenant",
     "Tool",
+    "View",
     "Window",
+    "Work",
     "json_schema",
     "unexplained_nulls",
 ]
@@ -138,6 +144,20 @@ class Capture(_Part):
         description="Added to the capture's own times to get positions, ns; null: could not be placed."
     )
     clock_uncertainty_ns: int | None = Field(description="Half width of the error of that offset, ns.")
+    driver_version: Text | None = Field(default=None, description="NVIDIA driver; null: the export does not say.")
+    cuda_version: Text | None = Field(default=None, description="CUDA version of the driver; null: not said.")
+    host_hash: Text | None = Field(
+        default=None, description="Digest of the host name, equal for equal hosts; null: the export does not say."
+    )
+
+
+class View(_Part):
+    """The part of the captures that the report is about."""
+
+    start_ns: int | None = Field(description="Start of the chosen window, ns from the origin; null: not cut there.")
+    end_ns: int | None = Field(description="End of the chosen window, ns from the origin; null: not cut there.")
+    gpu: int | None = Field(description="device_id that was chosen; null: all.")
+    redacted: bool = Field(description="Names of processes, kernels, containers, hosts and files were replaced.")
 
 
 class QualityRow(_Part):
@@ -279,6 +299,41 @@ class ContextSwitches(_Part):
     dropped: int | None = Field(description="Records lost, by sequence number; null: cannot be told.")
 
 
+class HeldSlices(_Part):
+    """What the slices of one tenant add up to."""
+
+    tenant_id: int = Field(ge=0, description="The tenant.")
+    slices: int = Field(ge=0, description="Complete slices.")
+    cut_slices: int = Field(ge=0, description="Slices that the recording or lost records cut.")
+    resident_share: Number = Field(description="Of the time in which anybody held the engine.")
+    idle_ns: int | None = Field(description="Resident with none of its kernels in flight, ns; null: not traced.")
+    idle_share: Number = Field(description="Of its residency; null: not traced.")
+    p10_slice_ns: int | None = Field(description="A tenth of its slices is not longer, ns.")
+    median_slice_ns: int | None = Field(description="Median length of its complete slices, ns.")
+    p90_slice_ns: int | None = Field(description="Nine tenths are not longer, ns.")
+    max_slice_ns: int | None = Field(description="Longest, ns.")
+    expired: int | None = Field(
+        description="Slices that lasted their time and that another tenant followed; null: no time slice is known."
+    )
+    yielded: int | None = Field(description="Shorter ones that another tenant followed; null: as expired.")
+
+
+class Ledger(_Part):
+    """Slices and the engine; `inferred` from kernels where the mode is time-slicing without switch records."""
+
+    basis: Basis = Field(description="observed: switch records; inferred: starts and ends of kernels.")
+    held_ns: int | None = Field(description="Of the window, somebody held the engine, ns.")
+    idle_ns: int | None = Field(description="Of the window, nobody held it and no switch went on, ns; null: inferred.")
+    median_save_ns: int | None = Field(description="Acknowledgement to SAVE_END, ns; null: no such tags.")
+    median_restore_ns: int | None = Field(description="RESTORE_START to CONTEXT_START, ns; null: no such tags.")
+    time_slice_ns: int | None = Field(description="Estimated time slice, ns; null: slices do not agree.")
+    policy: Text | None = Field(
+        description="short, default, medium or long, as of nvidia-smi compute-policy; NVIDIA publishes no lengths."
+    )
+    jain: Number = Field(description="Jain's index of residency over tenants; 1 is equal.")
+    tenants: list[HeldSlices] = Field(description="Per tenant, most residency first.")
+
+
 class Estimate(_Part):
     """A ratio with its 95 % interval, or with bounds where it is inferred."""
 
@@ -357,6 +412,45 @@ class HostFinding(_Part):
     share: Finite = Field(description="Of the tenant's time.")
 
 
+class Configuration(_Part):
+    """Launches of one kernel with one shape."""
+
+    key: Text = Field(description="Digest of the whole kernel name, grid and block: equal launches have equal keys.")
+    kernel: Text = Field(description="Kernel name without parameters, shortened. Hostile text.")
+    grid_blocks: int | None = Field(description="Blocks in the grid; null: not exported.")
+    block_threads: int | None = Field(description="Threads in a block; null: not exported.")
+    launches: int = Field(ge=1, description="How often.")
+    total_ns: int = Field(description="Sum of their durations as recorded, ns; switched-out time included.")
+    charged_total_ns: int = Field(description="Sum of the parts in which its context held the engine, ns.")
+
+
+class Batch(_Part):
+    """A run of consecutive launches; what a batch took differs from the next by noise."""
+
+    launches: int = Field(ge=1, description="Launches in it.")
+    idle_ns: int = Field(description="Nothing of the tenant was in flight, and no other tenant was in its way, ns.")
+    idle_absent_ns: int = Field(description="Nothing was in flight while another tenant's context held the engine, ns.")
+    idle_beside_ns: int = Field(
+        description="Nothing was in flight while a tenant that may run beside it had kernels in flight, ns."
+    )
+    busy_ns: int = Field(description="Union of its kernel and graph intervals as recorded, ns.")
+    charged_ns: int = Field(description="The part of it in which its context held the engine, ns.")
+
+
+class Work(_Part):
+    """What a tenant launched, and where its time went: all that two runs are compared by."""
+
+    launches: int = Field(ge=0, description="Kernels and whole-graph launches.")
+    graph_launches: int = Field(ge=0, description="Whole-graph launches among them; their kernels are not seen.")
+    copies: int = Field(ge=0, description="Copies and sets.")
+    copy_bytes: int | None = Field(description="Copied or set, bytes; null: copies were not traced.")
+    residency_known: bool = Field(description="Switch records say when its context held the engine.")
+    configurations: list[Configuration] = Field(description="Launch configurations with most time, most first.")
+    other_launches: int = Field(ge=0, description="Launches of configurations that are not listed.")
+    other_ns: int = Field(ge=0, description="Sum of their durations as recorded, ns.")
+    batches: list[Batch] = Field(description="Consecutive runs of about equally many launches, in order.")
+
+
 class Tenant(_Part):
     """One process (or group that cannot be told apart) on the device."""
 
@@ -396,6 +490,7 @@ class Tenant(_Part):
     units: list[UnitsOfWork] = Field(default=[], description="Units of work, most of the time first.")
     pace: Pace | None = Field(default=None, description="Work per second; null: not known.")
     slowdown_notes: list[Text] = Field(default=[], description="What to know when reading its slowdown.")
+    work: Work | None = Field(default=None, description="What it launched; null: not traced.")
 
 
 class CounterCheck(_Part):
@@ -405,7 +500,15 @@ class CounterCheck(_Part):
     warps: Number = Field(description="Mean warps over warp slots by counter; sampled.")
     n: int = Field(ge=0, description="Samples.")
     agrees: bool | None = Field(description="Model and counter agree within the model's tolerance.")
-    detail: Text = Field(description="Which counters, and the largest difference.")
+    detail: Text = Field(description="What was compared, how far apart, and what only one of them sees.")
+    bins: int = Field(ge=0, description="Time bins over which model and counters were compared.")
+    sm_active_difference: float = Field(description="Mean modelled less mean counted, fraction of the SMs.")
+    warps_difference: float | None = Field(description="The same of warps, fraction of the slots; null: not counted.")
+    sm_active_by_bin: float = Field(description="Mean over bins of how far apart they are, fraction of the SMs.")
+    warps_by_bin: float | None = Field(description="The same of warps, fraction of the slots; null: not counted.")
+    warps_factor: float | None = Field(
+        description="Counted over modelled warps: a calibration, not applied to anything in this report."
+    )
 
 
 class Occupancy(_Part):
@@ -459,6 +562,31 @@ class Advice(_Part):
     bound: Text | None = Field(description="The most it can give; a bound is not a prediction.")
     why: Text = Field(description="Which evidence it follows from.")
     undo: Text | None = Field(description="How to take it back.")
+    wrong_if: Text | None = Field(default=None, description="What would prove it wrong; null: nothing is predicted.")
+
+
+class ForecastRow(_Part):
+    """What a way to share would do to a tenant; modelled."""
+
+    tenant_id: int = Field(description="Tenant.")
+    slowdown: float = Field(gt=0, description="Elapsed time of the same launches over that alone on the whole GPU.")
+    low: float = Field(ge=0, description="Lower bound of it.")
+    high: float = Field(ge=0, description="Upper bound of it.")
+    latency: float | None = Field(description="Kernel latency (launch to end) over alone; null: no API calls.")
+    p99_ns: int | None = Field(description="99th percentile of kernel latency; null: no API calls.")
+
+
+class SharingOption(_Part):
+    """A way to share the device that was replayed; modelled."""
+
+    name: Text = Field(description="Such as `MPS, exact caps`.")
+    mode: Mode = Field(description="Sharing mode that it makes.")
+    antt: float = Field(gt=0, description="Mean slowdown.")
+    stp: float = Field(gt=0, description="Sum of 1 / slowdown.")
+    current: bool = Field(description="It is how the capture shows the device shared.")
+    recommended: bool = Field(description="It is the one advised.")
+    lacks: list[Text] = Field(description="Requirements (`--require`) that its mode does not promise.")
+    tenants: list[ForecastRow] = Field(description="Per tenant.")
 
 
 class ResidencySlice(_Part):
@@ -495,12 +623,16 @@ class Device(_Part):
     relations: list[Relation] = Field(description="Per pair of tenants.")
     segments: list[Segment] = Field(description="The mode over time.")
     context_switches: ContextSwitches | None = Field(description="null: no switch records.")
+    ledger: Ledger | None = Field(default=None, description="null: residency is neither observed nor inferred.")
     tenants: list[Tenant] = Field(description="Who was on it.")
     occupancy: Occupancy | None = Field(description="null: could not be modelled.")
     interference: Interference | None = Field(description="null: could not be computed.")
     advice: list[Advice] = Field(description="What to change, best first.")
     host: list[HostFinding] = Field(default=[], description="What lies with the host: read it before blaming the GPU.")
     sampled: Sampled | None = Field(default=None, description="null: no samples of the whole device.")
+    options: list[SharingOption] | None = Field(
+        default=None, description="Ways to share it, best mean slowdown first; null: not compared."
+    )
     residency: list[ResidencySlice] | None = Field(default=None, description="Only with --detail.")
     sm_warps: SmWarps | None = Field(default=None, description="Only with --detail.")
 
@@ -537,6 +669,7 @@ class Report(_Part):
     captures: list[Capture] = Field(description="What was read.")
     quality: list[QualityRow] = Field(description="Oddities of the data, counted.")
     devices: list[Device] = Field(description="One entry per GPU, or per MIG instance.")
+    view: View | None = Field(default=None, description="null: all of the captures, names as recorded.")
 
     @property
     def synthetic(self) -> bool:
@@ -553,15 +686,15 @@ class Report(_Part):
         >>> import pyanalyze
         >>> report = pyanalyze.load(capture).report()
         >>> sorted(report.to_dict())
-        ['captures', 'clock', 'devices', 'quality', 'schema', 'tool']
+        ['captures', 'clock', 'devices', 'quality', 'schema', 'tool', 'view']
         """
         plain: dict[str, Any] = self.model_dump(mode="json", by_alias=True)
         for device in plain["devices"]:
             for key in ("residency", "sm_warps"):
                 if device[key] is None:
                     del device[key]
-        rounded: dict[str, Any] = _rounded(plain)
-        return rounded
+        whole: dict[str, Any] = rounded(plain)
+        return whole
 
     def to_json(self) -> str:
         """The JSON text, ending in a newline. Equal reports give equal bytes.
@@ -587,14 +720,20 @@ class Report(_Part):
         return cls.model_validate_json(text)
 
 
-def _rounded(value: Any) -> Any:
-    """Nine significant digits: below every uncertainty here, and free of binary noise in diffs."""
+def rounded(value: Any) -> Any:
+    """Plain data with nine significant digits: below every uncertainty here, and free of binary noise in diffs.
+
+    Examples
+    --------
+    >>> rounded({"x": [0.1 + 0.2, None]})
+    {'x': [0.3, None]}
+    """
     if isinstance(value, float):
         return float(f"{value:.9g}") if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
+        return {key: rounded(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_rounded(item) for item in value]
+        return [rounded(item) for item in value]
     return value
 
 

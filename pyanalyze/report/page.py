@@ -24,6 +24,7 @@ from pyanalyze.report.model import (
     Report,
     Tenant,
 )
+from pyanalyze.sharing.properties import PROPERTIES, Properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -47,6 +48,7 @@ __all__ = [
     "cause_sentence",
     "chart_key",
     "held_sentence",
+    "lead_sentences",
     "main_device",
     "tenant_labels",
     "verdict_sentence",
@@ -178,7 +180,7 @@ def chart_key(name: str, device_id: int) -> str:
     Parameters
     ----------
     name
-        ``timeline``, ``slices``, ``usage``, ``occupancy`` or ``limiters``.
+        ``timeline``, ``slices``, ``usage``, ``counters``, ``occupancy``, ``sm_heatmap`` or ``limiters``.
     device_id
         The device entry it belongs to.
 
@@ -293,6 +295,17 @@ def held_sentence(device: Device) -> str:
         busy = sorted((t for t in device.tenants if t.busy_ns is not None), key=lambda t: -(t.busy_ns or 0))
         if not busy:
             return "Who held the GPU is not known. " + _why(device, "context_switches", "residency", "window")
+        if device.ledger is not None:
+            ledger = device.ledger
+            who = ", ".join(
+                f"{labels[t.tenant_id]} {fmt.percent(t.resident_share)}"
+                for t in ledger.tenants[:3]
+                if t.tenant_id in labels
+            )
+            slices = f", slices of about {fmt.duration(ledger.time_slice_ns)}" if ledger.time_slice_ns else ""
+            return (
+                f"Held by {who} of {fmt.duration(ledger.held_ns)} (inferred from kernels, no switch records){slices}."
+            )
         who = ", ".join(f"{labels[t.tenant_id]} {fmt.percent(_share(t.busy_ns, device))}" for t in busy[:3])
         return f"Residency is not known; busy by recorded kernels: {who} of {fmt.duration(_window_ns(device))}."
     names = {t.tenant_id: labels[t.tenant_id] + _serves(t, device.tenants, labels) for t in resident[:3]}
@@ -509,6 +522,8 @@ def build(report: Report, kernels: pl.DataFrame | None = None, *, command: str =
     """
     main = main_device(report)
     notes = [SYNTHETIC] if report.synthetic else []
+    if report.view is not None:
+        notes.append(Note("Part of the capture", _view_text(report)))
     lost = [row for row in report.quality if row.severity in ("data-loss", "error")]
     if lost:
         names = ", ".join(sorted({visible(row.name) for row in lost})[:6])
@@ -517,7 +532,7 @@ def build(report: Report, kernels: pl.DataFrame | None = None, *, command: str =
         lead: tuple[str, ...] = ("No GPU was found in what was read.",)
         title, subtitle = "GPU sharing report", "no device"
     else:
-        lead = (verdict_sentence(main), held_sentence(main), victim_sentence(main))
+        lead = lead_sentences(main)
         title = "GPU sharing report"
         subtitle = f"{device_title(main)} · {window_text(report, main)}"
     sections: list[Section] = []
@@ -535,17 +550,119 @@ def build(report: Report, kernels: pl.DataFrame | None = None, *, command: str =
     return Page(title, subtitle, lead, tuple(sections), tuple(notes))
 
 
+def _view_text(report: Report) -> str:
+    """What part of the captures the report is about."""
+    view, parts = report.view, []
+    if view is None:
+        return ""
+    if view.start_ns is not None or view.end_ns is not None:
+        origin = report.clock.origin_utc_ns
+        parts.append(f"from {fmt.utc(origin, view.start_ns)} to {fmt.utc(origin, view.end_ns)}, all shares are of it")
+    if view.gpu is not None:
+        parts.append(f"device {view.gpu} only")
+    if view.redacted:
+        parts.append("names of processes, kernels, containers, hosts and files are replaced by numbers")
+    return f"{_capital('; '.join(parts))}."
+
+
 def _device_sections(report: Report, device: Device, kernels: pl.DataFrame | None) -> list[Section]:
     return [
         Section("summary", "Key numbers", (Facts(_key_facts(report, device)),)),
         _verdict(device),
-        _missing(device),
         _held(device),
         _tenants(device),
         _occupancy(device, kernels),
+        _memory(device),
         _interference(device),
         _advice(device),
+        _missing(device),
     ]
+
+
+def lead_sentences(device: Device) -> tuple[str, str, str]:
+    """The five questions in three sentences: how shared and to blame, who held it, how full and who lost what.
+
+    Where sharing the GPU is not the cause, that is said first.
+    """
+    blame = cause_sentence(device)
+    verdict = verdict_sentence(device)
+    if blame.startswith(("no:", "no ", "mostly not")):
+        verdict = f"Sharing this GPU is not what makes it slow ({blame}). {verdict}"
+    parts = []
+    if device.occupancy is not None:
+        parts.append(
+            f"SMs were active {fmt.percent(device.occupancy.sm_active)} of the window ({device.occupancy.basis})"
+        )
+    else:
+        parts.append("how full the SMs were is not known")
+    parts.append(_lower(victim_sentence(device).rstrip(".")))
+    if device.advice:
+        parts.append(f"first to do: {_lower(visible(device.advice[0].action, 200))}")
+    return verdict, held_sentence(device), f"{_capital('; '.join(parts))}."
+
+
+def _lower(text: str) -> str:
+    """Join a sentence to others; names and abbreviations keep their capitals."""
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+
+
+#: Less free memory than this part of the device is a warning: a fragmented allocator fails before it is full.
+LOW_HEADROOM = 0.1
+
+
+def _memory(device: Device) -> Section:
+    memory = device.memory
+    labels = tenant_labels(device.tenants)
+    known = [t for t in device.tenants if t.memory_peak_bytes is not None]
+    how = "Samples tell: nvidia-smi --query-gpu and --query-compute-apps beside the run, or pyanalyze record."
+    if not known and (memory is None or memory.peak_bytes is None):
+        size = (
+            "" if memory is None or memory.total_bytes is None else f" The device has {fmt.bytes_(memory.total_bytes)}."
+        )
+        return Section("memory", "Device memory", (Note("How much was in use is not known", f"{how}{size}"),))
+    total = None if memory is None else memory.total_bytes
+    peak = None if memory is None else memory.peak_bytes
+    together = sum(t.memory_peak_bytes or 0 for t in known)
+    free = None if total is None or peak is None else total - peak
+    blocks: list[Block] = [
+        Facts(
+            (
+                Fact("Device", fmt.bytes_(total), "all of it", "observed" if total is not None else None),
+                Fact("Peak in use", fmt.bytes_(peak), "all tenants at once", "sampled" if peak is not None else None),
+                Fact("Headroom", fmt.bytes_(free), "device less peak", "sampled" if free is not None else None),
+                Fact(
+                    "Tenants' peaks together",
+                    fmt.bytes_(together) if known else fmt.UNKNOWN,
+                    f"{fmt.count(len(known))} of {fmt.count(len(device.tenants))} tenants known",
+                    "sampled" if known else None,
+                ),
+            )
+        )
+    ]
+    if total is not None and free is not None and free < LOW_HEADROOM * total:
+        text = f"{fmt.bytes_(free)} of {fmt.bytes_(total)} were left at the peak ({fmt.percent(free / total)})."
+        blocks.append(Note("Close to running out", text, "warning"))
+    elif total is not None and together > total:
+        text = f"Each fits, but their peaks together ({fmt.bytes_(together)}) do not fit into {fmt.bytes_(total)}."
+        blocks.append(Note("May run out if peaks coincide", text, "warning"))
+    elif free is not None:
+        blocks.append(Para("Nothing points to running out. Peaks between two samples are not seen.", "muted"))
+    if device.tenants:
+        rows = tuple(
+            (
+                Cell(labels[t.tenant_id], tone="code"),
+                _known(fmt.bytes_(t.memory_peak_bytes)),
+                _known(fmt.percent(_part_of(t.memory_peak_bytes, total))),
+            )
+            for t in device.tenants
+        )
+        columns = (Column("Tenant"), Column("Peak", "sampled", True), Column("Of the device", numeric=True))
+        blocks.append(Table(columns, rows, "Device memory per tenant."))
+    return Section("memory", "Device memory", tuple(blocks))
+
+
+def _part_of(part: int | None, whole: int | None) -> float | None:
+    return None if part is None or not whole else part / whole
 
 
 def _key_facts(report: Report, device: Device) -> tuple[Fact, ...]:
@@ -601,6 +718,24 @@ def agreement_note(device: Device) -> str:
     return (
         "no configuration given" if agrees is None else "agrees" if agrees else "does not agree with the observed mode"
     )
+
+
+def _promises(known: Properties) -> Table:
+    """Properties of a mode from its documentation; nothing in them was measured."""
+    says = {True: "yes", False: "no", None: "sources disagree"}
+    rows = (
+        ("Memory of a tenant is protected", says[known.memory_protection]),
+        ("Faults stay with the tenant", says[known.fault_isolation]),
+        ("DRAM bandwidth and L2 of its own", says[known.bandwidth_qos]),
+        ("SMs of its own while it runs", says[known.own_sms]),
+        ("Tenants at most", "no fixed number" if known.max_partitions is None else str(known.max_partitions)),
+        ("Can be changed", known.reconfigurable),
+        ("Telemetry per tenant", known.telemetry),
+        ("Still shared", known.not_isolated),
+        ("Sources", "; ".join(known.sources)),
+    )
+    columns = (Column("Property", "documented"), Column("", ""))
+    return Table(columns, tuple((Cell(name), Cell(value)) for name, value in rows))
 
 
 def _modes(modes: Sequence[str]) -> str:
@@ -667,6 +802,8 @@ def _verdict(device: Device) -> Section:
         )
         columns = (Column("Other mode"), Column("Confidence", numeric=True), Column("Why not"))
         blocks.append(Table(columns, rows, "Rivals: what else it might have been."))
+    if sharing.mode in PROPERTIES:
+        blocks.append(Fold("What this mode promises, whatever runs", (_promises(PROPERTIES[sharing.mode]),)))
     if len(device.segments) > 1:
         start = 0 if device.window is None else device.window.start_ns
         rows = tuple(
@@ -741,6 +878,11 @@ def _held(device: Device) -> Section:
     switches = device.context_switches
     if switches is None:
         blocks.append(Note("Slices and switches are not known", _why(device, "context_switches", "residency")))
+        if device.ledger is not None:
+            blocks[-1] = Note("Switches were not recorded", _why(device, "context_switches", "residency"))
+            caption = "Slices inferred from kernels' starts and ends; the line marks the median of all."
+            blocks.append(Chart(chart_key("slices", device.device_id), "Slice lengths", caption))
+            blocks += _slice_tables(device)
         return Section("held", "Who held the GPU", tuple(blocks))
     blocks.append(
         Chart(
@@ -772,7 +914,45 @@ def _held(device: Device) -> Section:
     cells = tuple((Cell(a), Cell(b), Cell(c), Cell("", basis="observed")) for a, b, c, _ in rows)
     columns = (Column("Quantity"), Column("Value", numeric=True), Column("Of what"), Column("Basis"))
     blocks.append(Table(columns, cells, "Context switches."))
+    blocks += _slice_tables(device)
     return Section("held", "Who held the GPU", tuple(blocks))
+
+
+def _slice_tables(device: Device) -> list[Block]:
+    """Slices per tenant, and what they say of the engine."""
+    ledger = device.ledger
+    if ledger is None:
+        return []
+    labels = tenant_labels(device.tenants)
+    rows = tuple(
+        (
+            Cell(labels.get(t.tenant_id, f"tenant {t.tenant_id}"), tone="code"),
+            Cell(fmt.percent(t.resident_share), basis=ledger.basis),
+            Cell(fmt.count(t.slices)),
+            _known(fmt.duration(t.median_slice_ns)),
+            _known(f"{fmt.duration(t.p10_slice_ns)} to {fmt.duration(t.p90_slice_ns)}" if t.slices else fmt.UNKNOWN),
+            _known(fmt.UNKNOWN if t.expired is None else f"{fmt.count(t.expired)} / {fmt.count(t.yielded)}"),
+            _known(fmt.percent(t.idle_share)),
+        )
+        for t in ledger.tenants
+    )
+    columns = (
+        Column("Tenant"),
+        Column("Held", "of the time anybody did", True),
+        Column("Slices", "complete", True),
+        Column("Median", numeric=True),
+        Column("Most", "a tenth to nine tenths", True),
+        Column("Expired / yielded", numeric=True),
+        Column("Idle", "of its residency", True),
+    )
+    parts = [
+        f"time slice about {fmt.duration(ledger.time_slice_ns)} ({ledger.policy})" if ledger.time_slice_ns else "",
+        f"Jain's index of residency {ledger.jain:.3f}" if ledger.jain is not None else "",
+        f"save {fmt.duration(ledger.median_save_ns)}" if ledger.median_save_ns is not None else "",
+        f"restore {fmt.duration(ledger.median_restore_ns)}" if ledger.median_restore_ns is not None else "",
+    ]
+    said = "; ".join(part for part in parts if part)
+    return [Table(columns, rows, f"Slices per tenant{f': {said}' if said else ''}.")]
 
 
 def _lost(dropped: int | None) -> str:
@@ -895,7 +1075,25 @@ def _occupancy(device: Device, kernels: pl.DataFrame | None) -> Section:
         ]
         if check is not None:
             facts.append(Fact("SMs active by counter", fmt.percent(check.sm_active), f"n = {check.n}", "sampled"))
+            if check.warps is not None:
+                facts.append(Fact("Warp slots by counter", fmt.percent(check.warps), f"n = {check.n}", "sampled"))
         blocks.append(Facts(tuple(facts)))
+        if check is None:
+            text = "No counter samples to check the model against. " + _optional_why(device, "gpu_metrics")
+            blocks.append(Para(text.strip(), "muted"))
+        else:
+            if check.agrees is False:
+                text = "The counters saw another occupancy than the model: " + visible(check.detail, _LONG)
+                blocks.append(Note("Model and counters disagree", text, "warning"))
+            else:
+                blocks.append(Para(f"Against counters: {visible(check.detail, _LONG)}"))
+            blocks.append(
+                Chart(
+                    chart_key("counters", device.device_id),
+                    "Occupancy of the device, modelled and by hardware counter",
+                    "Over the same time bins. Counters have no process: of several tenants only the sum is comparable.",
+                )
+            )
         blocks.append(
             Chart(
                 chart_key("occupancy", device.device_id),
@@ -904,11 +1102,14 @@ def _occupancy(device: Device, kernels: pl.DataFrame | None) -> Section:
                 "launch configurations: no supported interface measures this per SM.",
             )
         )
-        if check is None:
-            text = "No counter samples to check the model against. " + _optional_why(device, "gpu_metrics")
-            blocks.append(Para(text.strip(), "muted"))
-        else:
-            blocks.append(Para(f"Against counters: {visible(check.detail, _LONG)}"))
+        blocks.append(
+            Chart(
+                chart_key("sm_heatmap", device.device_id),
+                "Modelled warps by SM and time",
+                "Blocks replayed SM by SM as the block scheduler would place them, held to the recorded starts and "
+                "ends of the kernels. Hatched, because it is a model: which SM is which is not recorded.",
+            )
+        )
         if occupancy.limiters:
             rows = tuple(
                 (Cell(visible(k, 24)), Cell(fmt.percent(v)))
@@ -1159,10 +1360,57 @@ def _advice(device: Device) -> Section:
         parts = [
             f"Expected: {visible(item.expected, _LONG) or 'cannot be said'}.",
             f"Bound: {visible(item.bound, _LONG) or fmt.UNKNOWN}." if item.bound else "",
+            f"Wrong if {visible(item.wrong_if, _LONG)}." if item.wrong_if else "",
             f"Undo: {visible(item.undo, _LONG)}." if item.undo else "",
         ]
         blocks.append(Para(" ".join(p.replace("..", ".") for p in parts if p), "muted"))
-    return Section("advice", "What to change", tuple(blocks))
+    return Section("advice", "What to change", (*blocks, *_compared(device)))
+
+
+def _compared(device: Device) -> list[Block]:
+    """The ways to share it that were replayed, and what their modes promise."""
+    if not device.options:
+        return []
+    labels = tenant_labels(device.tenants)
+    rows = []
+    for option in device.options:
+        mark = " (now)" if option.current else ""
+        mark += ", advised" if option.recommended and mark else " (advised)" if option.recommended else ""
+        each = "; ".join(
+            f"{labels.get(f.tenant_id, str(f.tenant_id))} {fmt.ratio(f.slowdown)} "
+            f"[{fmt.ratio(f.low)}, {fmt.ratio(f.high)}]"
+            for f in option.tenants
+        )
+        rows.append(
+            (
+                Cell(f"{visible(option.name)}{mark}"),
+                Cell(fmt.ratio(option.antt)),
+                Cell(f"{option.stp:.2f}"),
+                Cell(each),
+                Cell(_kept_apart(option.mode)),
+            )
+        )
+    columns = (
+        Column("Way to share"),
+        Column("Mean slowdown", "ANTT", True),
+        Column("Throughput", "STP", True),
+        Column("Slowdown of each [bounds]"),
+        Column("Kept apart"),
+    )
+    caption = (
+        "Modelled, no promise: the recorded launches replayed under each way to share, against each tenant alone on "
+        "the whole GPU. The last column is what documentation says of the mode (a question mark: sources disagree)."
+    )
+    return [Table(columns, tuple(rows), caption)]
+
+
+def _kept_apart(mode: str) -> str:
+    """What a mode keeps apart between tenants, in words."""
+    found = next((promises for known, promises in PROPERTIES.items() if known == mode), None)
+    if found is None:
+        return fmt.UNKNOWN
+    words = (("memory", found.memory_protection), ("faults", found.fault_isolation), ("bandwidth", found.bandwidth_qos))
+    return ", ".join(f"{word}?" if value is None else word for word, value in words if value is not False) or "nothing"
 
 
 def _quality(report: Report) -> Section:
@@ -1193,6 +1441,14 @@ def _provenance(report: Report, main: Device | None, command: str, generated_wit
         rows.append(("Generated with", visible(generated_with, _LONG)))
     if command:
         rows.append(("Command", visible(command, _LONG)))
+    machines = {(c.host_hash, c.driver_version, c.cuda_version) for c in report.captures}
+    for host, driver, cuda in sorted(machines, key=str):
+        parts = [
+            f"driver {visible(driver, 24) or fmt.UNKNOWN}",
+            f"CUDA {visible(cuda, 16) or fmt.UNKNOWN}",
+            f"host {visible(host, 24)} (digest of its name)" if host else "host not named",
+        ]
+        rows.append(("Machine", ", ".join(parts)))
     for device in report.devices:
         parts = [
             f"{fmt.count(device.sm_count)} SMs" if device.sm_count is not None else "SM count not known",

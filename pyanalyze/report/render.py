@@ -79,6 +79,36 @@ def _lanes(session: Session, window: tuple[int, int], here: pl.Expr) -> pl.DataF
     return lanes
 
 
+def draw_png(session: Session, report: Report) -> dict[str, bytes]:
+    """Draw every chart that a device has data for as a picture, on white.
+
+    Parameters
+    ----------
+    session, report
+        As for :func:`draw`.
+
+    Returns
+    -------
+    dict
+        PNG files by :func:`pyanalyze.report.page.chart_key`.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> draw_png(session, session.report())["usage-0"][1:4]
+    b'PNG'
+    """
+    import vl_convert
+
+    pictures = {}
+    for key, chart in draw(session, report).items():
+        spec = {**chart.to_dict(), "background": "white"}
+        # No address is ever looked up: data is inline.
+        pictures[key] = vl_convert.vegalite_to_png(spec, scale=1.5, allowed_base_urls=[], show_warnings=False)
+    return pictures
+
+
 def draw(session: Session, report: Report) -> Mapping[str, alt.TopLevelMixin]:
     """Draw every chart that a device has data for.
 
@@ -122,10 +152,23 @@ def draw(session: Session, report: Report) -> Mapping[str, alt.TopLevelMixin]:
             )
         if not session.residency.filter(here & pl.col("complete")).is_empty():
             drawn[chart_key("slices", number)] = charts.slice_lengths(session.residency, labels, device_id=number)
+        elif not (inferred := session.inferred_residency.filter(here)).is_empty():
+            turns = inferred.with_columns(complete=pl.lit(value=True))
+            drawn[chart_key("slices", number)] = charts.slice_lengths(turns, labels, device_id=number)
         if device.tenants:
-            drawn[chart_key("usage", number)] = charts.usage(
-                session.tenant_usage, labels, device_id=number, window_ns=window[1] - window[0]
+            # As in the tables: residency inside the window, not that of a context before its first kernel.
+            held = {t.tenant_id: t.resident_ns for t in device.tenants}
+            usage = session.tenant_usage.filter(here).with_columns(
+                pl.col("tenant_id").replace_strict(held, default=None, return_dtype=pl.Int64).alias("resident_ns")
             )
+            drawn[chart_key("usage", number)] = charts.usage(
+                usage, labels, device_id=number, window_ns=window[1] - window[0]
+            )
+        check = session.check_occupancy(number)
+        if check is not None:
+            drawn[chart_key("counters", number)] = charts.counters(check)
+        if not session.sm_warps.filter(here).is_empty():
+            drawn[chart_key("sm_heatmap", number)] = charts.sm_heatmap(session.sm_warps, device_id=number)
         if not session.sm_occupancy.filter(here).is_empty():
             drawn[chart_key("occupancy", number)] = charts.occupancy(
                 session.sm_occupancy, labels, device_id=number, window=window

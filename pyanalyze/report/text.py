@@ -18,6 +18,7 @@ from pyanalyze.report.page import (
     Facts,
     Fold,
     Note,
+    Page,
     Para,
     Table,
     agreement_text,
@@ -150,7 +151,11 @@ def render_text(
     >>> "Who held the GPU" in render_text(report)
     True
     """
-    page = build(report, kernels, command=command)
+    return text_page(build(report, kernels, command=command), sections)
+
+
+def text_page(page: Page, sections: Sequence[str] = ()) -> str:
+    """A laid-out page as plain text; only these sections, or all."""
     out = [page.title, "=" * len(page.title), page.subtitle, ""]
     for note in page.notes:
         out += [f"! {note.title.upper()}: {note.text}", ""]

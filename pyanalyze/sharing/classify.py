@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from pyanalyze.sharing import thresholds as t
+from pyanalyze.sharing.calibration import calibration, state
 from pyanalyze.sharing.evidence import HOW, Basis, Case, Gap, Observation, gaps, observe
 from pyanalyze.sharing.rules import RULES, Mode, Rule
 
@@ -52,6 +53,8 @@ class Verdict:
         `undetermined` the confidence is that of the strongest rival.
     configured, agrees
         What was intended, where anything says so, and whether the capture agrees; None: cannot be said.
+    posterior
+        What the stated weights make of the evidence; `confidence` is how often verdicts of this kind were right.
     """
 
     device_id: int
@@ -65,6 +68,7 @@ class Verdict:
     evidence: tuple[Weighed, ...]
     rivals: tuple[Rival, ...]
     missing: tuple[Gap, ...]
+    posterior: float = 0.0
 
     def __str__(self) -> str:
         """One paragraph for a terminal."""
@@ -136,12 +140,14 @@ def judge(case: Case) -> Verdict:
     evidence = tuple(sorted((w for w in evidence if w.supports or w.against), key=lambda w: -abs(w.weight)))
     configured = _configured(case)
     basis = _basis(evidence, best) if decided else "inferred" if case.captured else "sampled"
-    most = t.MAX_CONFIDENCE_INFERRED if basis == "inferred" else t.MAX_CONFIDENCE
+    confidence = _claimed(basis, posterior[best]) if decided else posterior[best]
+    if decided and confidence < t.MIN_CONFIDENCE:
+        mode, basis, confidence = "undetermined", "inferred" if case.captured else "sampled", posterior[best]
     return Verdict(
         device_id=case.device_id,
         device=case.name or f"GPU {case.device_id}",
         mode=mode,
-        confidence=round(min(posterior[best], most), 3),
+        confidence=round(confidence, 3),
         basis=basis,
         summary=_summary(case, mode, best, posterior[best], evidence, missing),
         configured=configured,
@@ -153,7 +159,15 @@ def judge(case: Case) -> Verdict:
             if posterior[other] >= 0.01
         )[:4],
         missing=tuple(missing),
+        posterior=posterior[best],
     )
+
+
+def _claimed(basis: Basis, posterior: float) -> float:
+    """How often verdicts of this kind were right where the truth is known."""
+    if basis in ("observed", "inferred"):
+        return state(calibration()["bins"], basis, posterior)
+    return min(posterior, t.MAX_CONFIDENCE_SAMPLED)
 
 
 def _score(rule: Rule, case: Case) -> float:
@@ -298,4 +312,7 @@ def _summary(
     doubt = ""
     if mode in ("exclusive", "streams", "mig") and not case.has("sole_resident"):
         doubt = " That nobody else ran is deduced, no record of other processes was captured."
-    return f"{text}.{doubt}"
+    said = [case.observations[name].detail for name in ("cap_without_effect", "caps_over_100") if case.has(name)]
+    return " ".join(
+        (f"{text}.{doubt}", *(f"{detail[0].upper()}{detail[1:]}." for detail in said if detail not in reasons))
+    )

@@ -8,10 +8,11 @@ are :class:`Gap` entries: what is missing, why, and the command that captures it
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from pyanalyze.sharing import thresholds as t
+from pyanalyze.sharing.queries import query
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 #: From how many tenants on they can meet.
 MANY = 2
+#: Variables of software limiters begin so.
+LIMITERS = ("CUDA_DEVICE_SM_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT", "NVSHARE_")
 
 Basis = Literal["observed", "inferred", "modelled", "sampled", "configured"]
 
@@ -211,6 +214,8 @@ class Case:
     nvml_processes: Sequence[tuple[int, str, str | None]] | None = None
     #: whether there was a capture; samples alone observe nothing, and no activity in them is no idle GPU
     captured: bool = True
+    #: the tables of the export by source, where one export shows one GPU: queries over it then give the same numbers
+    tables: Mapping[str, str | None] = field(default_factory=dict)
     observations: Mapping[str, Observation] = field(default_factory=dict)
 
     def fact(self, name: str) -> float | None:
@@ -271,23 +276,14 @@ def observe(case: Case) -> dict[str, Observation]:
     ['mig_instance']
     """
     seen: list[Observation] = []
-    for make in (_residency, _streams, _short_kernels, _solitude, _counters, _set_up, _nvml):
+    for make in (_residency, _streams, _short_kernels, _room, _solitude, _counters, _set_up, _nvml):
         seen.extend(make(case))
     return {observation.name: observation for observation in seen}
 
 
 def _from_fact(case: Case, fact_name: str, name: str, detail: str) -> Observation:
     fact = case.facts[fact_name]
-    return Observation(name, fact.value, fact.unit, fact.n, fact.basis, detail, _SQL.get(name), fact.examples)
-
-
-#: SQL over the raw export that yields the number, for experts who want to check.
-_SQL = {
-    "alternation": (
-        "SELECT count(*) FROM (SELECT globalPid, lag(globalPid) OVER (PARTITION BY gpuId ORDER BY timestamp, seqNo) "
-        "AS before FROM GPU_CONTEXT_SWITCH_EVENTS WHERE tag = 8) WHERE before IS NOT NULL AND globalPid <> before"
-    ),
-}
+    return Observation(name, fact.value, fact.unit, fact.n, fact.basis, detail, query(name, case.tables), fact.examples)
 
 
 def _residency(case: Case) -> Iterable[Observation]:
@@ -459,6 +455,52 @@ def _solitude(case: Case) -> Iterable[Observation]:
             f"{100 * stretched.value:.1f} % of {stretched.n} repeated kernels are longer by about a slice than "
             "their kind",
         )
+        yield from _slices(case)
+
+
+def _slices(case: Case) -> Iterable[Observation]:
+    """What stretched kernels are longer by: turns of others add the same to kernels of any length."""
+    excess, spread = case.facts.get("stretch_excess_ns"), case.fact("stretch_excess_spread")
+    if excess is None or excess.value is None or spread is None or excess.n < t.MIN_STRETCHED:
+        return
+    low, high = t.DEFAULT_SLICE_EXCESS_NS
+    adds = spread * t.MIN_RATIO_TO_EXCESS_SPREAD <= (case.fact("stretch_ratio_spread") or 0)
+    if (
+        spread <= t.MAX_SLICE_SPREAD
+        and excess.value <= t.LONGEST_SLICE_NS * MANY
+        and (adds or low <= excess.value <= high)
+    ):
+        yield _from_fact(
+            case,
+            "stretch_excess_ns",
+            "stretched_by_slices",
+            f"{excess.n} stretched kernels are longer than their kind by the same {excess.value / 1e6:.2f} ms "
+            f"(within {100 * spread:.0f} %): as by turns of somebody else",
+        )
+
+
+def _room(case: Case) -> Iterable[Observation]:
+    """Whether kernels of several tenants were in flight that could not be on the SMs together."""
+    share = case.facts.get("crowded_start_share")
+    if share is None or share.value is None or share.n < t.MIN_CROWDED_STARTS:
+        return
+    if share.value >= t.MIN_CROWDED_SHARE:
+        yield _from_fact(
+            case,
+            "crowded_start_share",
+            "no_room_for_both",
+            f"of {share.n} kernels that started while a kernel of many waves of another tenant was in flight, "
+            f"{100 * share.value:.0f} % could find no room beside it: it was off the SMs",
+        )
+    # A turn of others inside the wide kernel would make its waves seem long.
+    elif share.value <= t.MAX_ROOM_SHARE and (case.fact("stretched_share") or 0) <= t.MAX_QUIET_STRETCH_SHARE:
+        yield _from_fact(
+            case,
+            "crowded_start_share",
+            "starts_when_room",
+            f"of {share.n} kernels that started while a kernel of many waves of another tenant was in flight, "
+            f"{100 * (1 - share.value):.0f} % waited for its last waves, as blocks of one queue do",
+        )
 
 
 def _counters(case: Case) -> Iterable[Observation]:
@@ -537,16 +579,61 @@ def _set_up(case: Case) -> Iterable[Observation]:
         if row is not None and row.value and not _is_full_percentage(name, row.value):
             number = _number(row.value) if name == "mps_percentage" else None
             yield _plain(name, f"{key}={row.value} ({row.source})", "configured", number, "%" if number else "1")
+    yield from _caps(case)
     if case.compute_capability is not None and case.compute_capability[0] < 7:
         yield _plain(
             "pre_volta",
             f"compute capability {case.compute_capability[0]}.{case.compute_capability[1]}",
             "observed",
         )
-    for row in case.configured:
-        if row.key.startswith(("CUDA_DEVICE_SM_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT", "NVSHARE_")):
-            yield _plain("software_limiter", f"{row.key} is set: a software limiter wraps the CUDA library")
-            break
+    yield from _limiter(case)
+
+
+def _limiter(case: Case) -> Iterable[Observation]:
+    rows = [row for row in case.configured if row.key.startswith(LIMITERS)]
+    if not rows:
+        return
+    yield _plain("software_limiter", f"{rows[0].key} is set: a software limiter wraps the CUDA library")
+    # 0 and 100 are no limit of SMs; others of its variables limit memory.
+    limits = [number for row in rows if row.key == "CUDA_DEVICE_SM_LIMIT" and (number := _number(row.value))]
+    busy = case.facts.get("busy_share")
+    if min(limits, default=100.0) < 100 and busy and (busy.value or 1.0) <= t.MAX_HELD_BACK_BUSY_SHARE:
+        yield replace(
+            _from_fact(
+                case,
+                "busy_share",
+                "held_back",
+                f"with a limit of {min(limits):.0f} % of the SMs set, no kernel was in flight for "
+                f"{100 * (1 - (busy.value or 0)):.0f} % of the time that tenants were active",
+            ),
+            basis="inferred",
+        )
+
+
+def _caps(case: Case) -> Iterable[Observation]:
+    """MPS percentages that the trace contradicts, or that add up to more than there is."""
+    key = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+    set_ = {row.pid: number for row in case.configured if row.key == key and (number := _number(row.value))}
+    capped = [number for number in set_.values() if number < 100]
+    # A cap of nearly all SMs is rounded to pairs of them.
+    low = min(capped, default=100.0)
+    shown = case.visible_sms and case.sm_count and min(case.visible_sms) >= case.sm_count
+    if shown and low <= t.MAX_TELLING_PERCENTAGE and case.mig_profile is None:
+        yield Observation(
+            "cap_without_effect",
+            float(min(case.visible_sms)),
+            "SMs",
+            len(case.visible_sms),
+            "observed",
+            f"{key}={low:g} was set, but CUDA showed every process all {case.sm_count} SMs: the cap had no effect",
+        )
+    if len(capped) >= MANY and sum(set_.values()) > t.WHOLE_PERCENTAGE:
+        yield _plain(
+            "caps_over_100",
+            f"the MPS percentages of {len(set_)} processes add up to {sum(set_.values()):g} %: they may meet on SMs",
+            value=sum(set_.values()),
+            unit="%",
+        )
 
 
 def _mps_server(case: Case) -> bool:

@@ -2,18 +2,16 @@
 
 A weight is a log-likelihood ratio in nats: how much more likely the observation is under the mode than
 under the others; e**3 is about 20 to 1. They are stated from what the hardware does and from the captures named
-beside them, they are **not yet calibrated** on many captures: `MAX_CONFIDENCE` keeps every verdict below
-what such weights can claim, and the summary says so.
+beside them, not fitted. How often the verdicts that they give are right is measured on simulated recordings
+(`calibration.py`), and that is what a verdict claims.
 """
 
 from __future__ import annotations
 
 #: A verdict below this posterior is `undetermined` (the contract of the JSON).
 MIN_CONFIDENCE = 0.8
-#: No verdict claims more until the weights are calibrated on simulated and real captures.
-MAX_CONFIDENCE = 0.95
-#: A verdict that rests on deduction or configuration claims less: what would refute it was not recorded.
-MAX_CONFIDENCE_INFERRED = 0.9
+#: A verdict that rests on samples or settings claims no more: no simulated recording tells how often such are right.
+MAX_CONFIDENCE_SAMPLED = 0.9
 
 #: Decides: the other explanation would need the record to be wrong. (20:1 to 150:1)
 DECISIVE = 5.0
@@ -58,6 +56,24 @@ MIN_REPEATS = 100.0
 #: Share of repeated kernels stretched by most of a slice: none with nobody there, ~ d / slice with a busy rival.
 MAX_QUIET_STRETCH_SHARE = 0.005
 MIN_STRETCH_SHARE = 0.05
+#: Stretched repeats needed to say by what they are stretched.
+MIN_STRETCHED = 10.0
+#: Spread (median absolute deviation over median) up to which all of them are longer by the same time: a slice of the
+#: others. Generated time-slicing shows 0.005 to 0.04.
+MAX_SLICE_SPREAD = 0.1
+#: The ratios of their lengths must spread more than the excess by this factor: contention would multiply instead.
+MIN_RATIO_TO_EXCESS_SPREAD = 4.0
+#: With kernels of one length only, adding and multiplying are the same: then the excess must be that of a default
+#: slice with its switches (2.0 to 2.3 ms and up to 0.3 ms, DOMAIN.md B4).
+DEFAULT_SLICE_EXCESS_NS = (1.9e6, 2.6e6)
+#: Kernels that started while another tenant's kernel of many waves was in flight, needed to compare.
+MIN_CROWDED_STARTS = 20.0
+#: Share of those for which the blocks of both could not have fitted. Turns: at least 1 - 2.25 / waves, so 0.25 for 3
+#: waves; side by side: none, but where a last wave is more than twice as long as the others.
+MIN_CROWDED_SHARE = 0.1
+MAX_ROOM_SHARE = 0.02
+#: Share of the window that tenants behind a limiter kept the GPU busy, below which it held them back.
+MAX_HELD_BACK_BUSY_SHARE = 0.85
 #: Mean `SM Active` in per cent outside the traced kernels: an idle GPU reads 0 or 1.
 MAX_QUIET_SM_ACTIVE_PCT = 2.0
 MIN_LOUD_SM_ACTIVE_PCT = 20.0
@@ -69,6 +85,10 @@ MIN_CO_BUSY_SHARE = 0.01
 #: No time slice is longer: the "long" policy of `nvidia-smi compute-policy` is said to be 30 ms (NVIDIA publishes
 #: no figures).
 LONGEST_SLICE_NS = 35e6
+#: MPS percentage above which the SMs that it leaves may be rounded to all.
+MAX_TELLING_PERCENTAGE = 95.0
+#: Percentages of all clients together, above which they cannot all have SMs of their own.
+WHOLE_PERCENTAGE = 100.0
 #: SMs of the MIG instances that a chip can be cut into, by compute capability (NVIDIA's MIG user guide): a process that
 #: sees one of these counts of a whole board may sit in an instance, or under an MPS cap.
 MIG_SM_COUNTS = {(8, 0): {14, 28, 42, 56, 98}, (9, 0): {16, 26, 32, 60, 64}}

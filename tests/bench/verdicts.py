@@ -10,8 +10,14 @@ Appends to docs/measurements.jsonl.
 from __future__ import annotations
 
 import argparse
+import functools
+import hashlib
+import itertools
 import json
 import math
+import pickle
+import shutil
+import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -25,6 +31,12 @@ sys.path.insert(0, str(ROOT / "fixtures"))
 import generate  # noqa: E402
 
 import pyanalyze  # noqa: E402
+from pyanalyze import _core  # noqa: E402
+from pyanalyze.sharing import Case, judge  # noqa: E402
+from pyanalyze.sharing import thresholds as t  # noqa: E402
+from pyanalyze.sharing.calibration import calibration, state  # noqa: E402
+
+CALIBRATION = ROOT / "pyanalyze" / "sharing" / "calibration.json"
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,8 @@ class Judged:
     identifiable: bool
     said: str
     confidence: float
+    posterior: float
+    kind: str
 
     @property
     def outcome(self) -> str:
@@ -48,33 +62,197 @@ class Judged:
         return "right" if self.identifiable and self.said == self.true else "wrong"
 
 
-def judged(scenario: str, seed: int) -> list[Judged]:
-    """Every verdict on every recording of a scenario."""
-    folder = generate.built(scenario, seed)
+@functools.cache
+def _core_digest() -> str:
+    fields = ",".join(sorted(Case.__dataclass_fields__))
+    return hashlib.sha256(Path(_core.__file__).read_bytes() + fields.encode()).hexdigest()[:16]
+
+
+def cases(scenario: str, seed: int) -> list[tuple[Case, dict[str, Any]]]:
+    """What rules look at in every recording of a scenario, with the truth; kept, so that rules can be tried again."""
+    folder = generate.folder_of(scenario, seed)
+    # Facts depend on the generator and on the compiled core, not on rules and weights.
+    kept = ROOT / "target" / "cases" / f"{folder.parent.name}-{_core_digest()}" / f"{folder.name}.pickle"
+    if kept.exists():
+        made: list[tuple[Case, dict[str, Any]]] = pickle.loads(kept.read_bytes())
+        return made
+    was_there = folder.exists()
+    generate.built(scenario, seed)
     truth: dict[str, Any] = json.loads((folder / f"{scenario}.truth.json").read_text(encoding="utf-8"))
     by_uuid = {device["uuid"].partition("-")[2].lower(): device for device in truth["devices"]}
     found = []
     for capture in truth["captures"]:
         session = pyanalyze.load(folder / f"{capture['name']}.sqlite")
         uuids = dict(session.devices.select("device_id", "uuid").iter_rows())
-        for verdict in session.classify():
-            device = by_uuid.get((uuids[verdict.device_id] or "").partition("-")[2].lower())
-            modes = {mode for _, mode in device["modes"]} if device else {"undetermined"}
-            # Where the mode changes, the one of most co-busy time is asked for; until segments are, any of them counts.
-            true = verdict.mode if len(modes) > 1 and verdict.mode in modes else min(modes)
-            found.append(
-                Judged(
-                    scenario,
-                    truth["family"],
-                    seed,
-                    capture["name"],
-                    true,
-                    capture["identifiable"] and device is not None,
-                    verdict.mode,
-                    verdict.confidence,
-                )
-            )
+        for case in session.cases():
+            device = by_uuid.get((uuids[case.device_id] or "").partition("-")[2].lower())
+            modes = sorted({mode for _, mode in device["modes"]}) if device else ["undetermined"]
+            identifiable = capture["identifiable"] and device is not None
+            known = {"modes": modes, "identifiable": identifiable}
+            found.append((case, {"family": truth["family"], "capture": capture["name"], **known}))
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    part = kept.with_suffix(".part")
+    part.write_bytes(pickle.dumps(found))
+    part.rename(kept)
+    if not was_there:
+        shutil.rmtree(folder)
     return found
+
+
+def judged(scenario: str, seed: int) -> list[Judged]:
+    """Every verdict on every recording of a scenario."""
+    found = []
+    for case, truth in cases(scenario, seed):
+        verdict = judge(case)
+        modes = truth["modes"]
+        # Where the mode changes, the one of most co-busy time is asked for; here any of them counts.
+        true = verdict.mode if len(modes) > 1 and verdict.mode in modes else modes[0]
+        found.append(
+            Judged(
+                scenario,
+                truth["family"],
+                seed,
+                truth["capture"],
+                true,
+                truth["identifiable"],
+                verdict.mode,
+                verdict.confidence,
+                verdict.posterior,
+                "observed" if verdict.basis == "observed" else "inferred",
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Verdicts of one kind and how often they were right, scenario by scenario."""
+
+    kind: str
+    low: float
+    high: float
+    rows: tuple[Judged, ...]
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share that was right, by scenario: seeds of one scenario are not independent of each other."""
+        names = sorted({row.scenario for row in self.rows})
+        of = {name: [row.outcome == "right" for row in self.rows if row.scenario == name] for name in names}
+        return {name: sum(right) / len(right) for name, right in of.items()}
+
+    @property
+    def stated(self) -> float:
+        """What such a verdict may claim: scenarios that were right, with one right and one wrong one added (Laplace)."""
+        shares = self.shares
+        return (sum(shares.values()) + 1) / (len(shares) + 2)
+
+
+#: Edges of raw posteriors between which verdicts are counted together.
+EDGES = (t.MIN_CONFIDENCE, 0.9, 0.97, 0.995, 1.0)
+
+
+def bins_of(rows: list[Judged]) -> list[Bin]:
+    """Named verdicts by basis and raw posterior."""
+    named = [row for row in rows if row.said != "undetermined"]
+    found = []
+    for kind in ("observed", "inferred"):
+        for low, high in itertools.pairwise(EDGES):
+            last = high == EDGES[-1]
+            inside = (r for r in named if r.kind == kind and low <= r.posterior and (r.posterior < high or last))
+            found.append(Bin(kind, low, high, tuple(inside)))
+    return found
+
+
+def calibrated(rows: list[Judged]) -> dict[str, Any]:
+    """What each kind of verdict may claim; a stronger posterior never claims less than a weaker one."""
+    table = []
+    for kind in ("observed", "inferred"):
+        # Pool neighbours where the higher one was right less often.
+        pooled: list[list[Bin]] = []
+        for one in _filled([bin_ for bin_ in bins_of(rows) if bin_.kind == kind]):
+            pooled.append([one])
+            while len(pooled) > 1 and _together(pooled[-2]).stated >= _together(pooled[-1]).stated:
+                pooled[-2:] = [pooled[-2] + pooled[-1]]
+        for group in pooled:
+            one = _together(group)
+            right = sum(row.outcome == "right" for row in one.rows)
+            counts = {"scenarios": len(one.shares), "verdicts": len(one.rows), "right": right}
+            table.append({"basis": kind, "from": one.low, "to": one.high, "stated": round(one.stated, 3), **counts})
+    return {"bins": table}
+
+
+#: Fewer scenarios than this say little: such a bin is counted with its neighbour.
+MIN_SCENARIOS = 8
+
+
+def _filled(bins: list[Bin]) -> list[Bin]:
+    """Join bins of few scenarios with the next higher one, the last with the one before."""
+    found: list[Bin] = []
+    open_: list[Bin] = []
+    for one in bins:
+        open_.append(one)
+        if len(_together(open_).shares) >= MIN_SCENARIOS:
+            found.append(_together(open_))
+            open_ = []
+    if open_:
+        found[-1:] = [_together([*found[-1:], *open_])]
+    return found
+
+
+def _together(group: list[Bin]) -> Bin:
+    return Bin(group[0].kind, group[0].low, group[-1].high, tuple(row for one in group for row in one.rows))
+
+
+def held_out(rows: list[Judged]) -> list[dict[str, Any]]:
+    """Calibrate without each family in turn, and see how often its own verdicts were right."""
+    told = []
+    for family in sorted({row.family for row in rows}):
+        table = calibrated([row for row in rows if row.family != family])["bins"]
+        own = (row for row in rows if row.family == family and row.said != "undetermined")
+        told += [(row, state(table, row.kind, row.posterior)) for row in own]
+    claims = dict(told)
+    result = []
+    for one in bins_of(list(claims)):
+        if not one.rows:
+            continue
+        claim = sum(claims[row] for row in one.rows) / len(one.rows)
+        shares = one.shares
+        low, high = expected(claim, len(shares))
+        right = sum(shares.values())
+        result.append(
+            {
+                "basis": one.kind,
+                "from": one.low,
+                "to": one.high,
+                "stated": round(claim, 3),
+                "scenarios": len(shares),
+                "right_scenarios": round(right, 2),
+                "verdicts": len(one.rows),
+                "right": sum(row.outcome == "right" for row in one.rows),
+                "expected": [low, high],
+                "inside": low <= right <= high,
+            }
+        )
+    return result
+
+
+def expected(claim: float, n: int) -> tuple[int, int]:
+    """How many of `n` are right in 95 of 100 cases, if each is with probability `claim`.
+
+    Examples
+    --------
+    >>> expected(0.5, 10)
+    (2, 8)
+    """
+    below, low, high = 0.0, n, n
+    for k in range(n + 1):
+        at = math.comb(n, k) * claim**k * (1 - claim) ** (n - k)
+        low = min(low, k) if below + at > 0.025 else low
+        below += at
+        if below >= 0.975:
+            high = k
+            break
+    return low, high
 
 
 def wilson(right: int, n: int) -> tuple[float, float]:
@@ -97,8 +275,12 @@ def main() -> int:
     parser.add_argument("scenario", nargs="*", default=generate.scenario_names())
     parser.add_argument("--seeds", type=int, default=2, help="how many")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
+    parser.add_argument("--calibrate", action="store_true", help="write what verdicts may claim into the package")
     arguments = parser.parse_args()
     seeds = range(arguments.first, arguments.first + arguments.seeds)
+    if arguments.calibrate:
+        # What the last table made of a posterior must not decide what is counted for the next.
+        calibration()["bins"].clear()
     rows = [row for seed in seeds for name in arguments.scenario for row in judged(name, seed)]
     for row in rows:
         if row.outcome == "wrong":
@@ -115,7 +297,7 @@ def main() -> int:
     print(f"wrong, of the verdicts given:   {wrong} of {len(named)} ({100 * wrong / len(named):.1f} %)")
     print("\nstated confidence    right      n   95 % interval of the observed share")
     bins = []
-    for low, high in ((0.8, 0.85), (0.85, 0.9), (0.9, 0.95), (0.95, 1.01)):
+    for low, high in ((0.8, 0.85), (0.85, 0.9), (0.9, 0.95), (0.95, 0.97), (0.97, 1.01)):
         bin_ = [row for row in named if low <= row.confidence < high]
         if bin_:
             good = sum(row.outcome == "right" for row in bin_)
@@ -125,6 +307,28 @@ def main() -> int:
     print("\nabstained most, of those with an answer:")
     for name, n in Counter(row.capture for row in answerable if row.outcome == "abstained").most_common(12):
         print(f"  {n:3d}  {name}")
+    print("\ncalibrated without each family in turn:")
+    print("rests on    posterior      claims   right scenarios   expected   right verdicts")
+    blind = held_out(rows)
+    for one in blind:
+        low, high = one["expected"]
+        print(
+            f"{one['basis']:9}   {one['from']:.3f}-{one['to']:.3f}   {one['stated']:.3f}   "
+            f"{one['right_scenarios']:6.2f} of {one['scenarios']:3d}   {low:3d} to {high:3d}   {one['right']:5d} of "
+            f"{one['verdicts']:5d}   {'' if one['inside'] else 'OUTSIDE'}"
+        )
+    if arguments.calibrate:
+        command = ["git", "rev-parse", "--short=12", "HEAD:fixtures/generator"]
+        tree = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+        made = {
+            "generator": tree,
+            "seeds": f"{seeds[0]} to {seeds[-1]}",
+            "scenario_seeds": len({(row.scenario, row.seed) for row in rows}),
+            "families": sorted({row.family for row in rows}),
+            **calibrated(rows),
+            "held_out": blind,
+        }
+        CALIBRATION.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     entry = {
         "bench": "verdicts",
         "seeds": f"{seeds[0]} to {seeds[-1]}",

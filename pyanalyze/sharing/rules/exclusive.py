@@ -25,6 +25,7 @@ RULE = Rule(
         "untraced_resident": (-t.STRONG, "a process that nsys did not trace held the engine"),
         "counters_loud": (-t.STRONG, "SMs were active while no traced kernel ran"),
         "stretched_kernels": (-t.MODERATE, "repeated kernels are stretched by about a slice"),
+        "stretched_by_slices": (-t.MODERATE, "repeated kernels are longer by the same time, as by turns of others"),
         "several_traced_tenants": (-t.DECISIVE, "several processes launched work"),
         "streams_overlap": (-t.DECISIVE, "its streams run side by side: that is `streams`"),
         "mps_daemon": (-t.MODERATE, "an MPS daemon is there to serve several"),

@@ -26,5 +26,6 @@ RULE = Rule(
         ),
         "mps_daemon": (-t.MODERATE, "an MPS daemon was running"),
         "stretched_kernels": (-t.MODERATE, "repeated kernels are stretched by about a slice"),
+        "stretched_by_slices": (-t.MODERATE, "repeated kernels are longer by the same time, as by turns of others"),
     },
 )

@@ -16,6 +16,8 @@ RULE = Rule(
         "mps_daemon_idle": (t.WEAK, "an MPS daemon was there to connect to"),
         "mps_percentage": (t.MODERATE, "an MPS percentage was set"),
         "mps_pipe": (t.WEAK, "the processes were pointed at an MPS daemon"),
+        "starts_when_room": (t.MODERATE, "blocks of several clients are placed as room comes"),
+        "no_room_for_both": (-t.STRONG, "the blocks of both would not have fitted"),
         "several_traced_tenants": (t.WEAK, "several processes ran in the instance"),
         "alternation": (-t.DECISIVE, "contexts took turns"),
         "short_kernels_exclude": (-t.STRONG, "short kernels never ran together"),

@@ -20,6 +20,8 @@ CLIENTS: dict[str, tuple[float, str]] = {
     "nvml_mps_server": (t.MODERATE, "the driver lists an MPS server"),
     "nvml_mps_clients": (t.STRONG, "the driver lists MPS clients"),
     "mps_pipe": (t.WEAK, "the processes were pointed at an MPS daemon"),
+    "starts_when_room": (t.MODERATE, "blocks of several clients are placed as room comes"),
+    "no_room_for_both": (-t.STRONG, "the blocks of both would not have fitted"),
     "counters_loud": (t.WEAK, "SMs were active while no traced kernel ran: somebody else worked"),
     "several_traced_tenants": (t.WEAK, "several processes launched work"),
     "one_traced_tenant": (-t.WEAK, "no second client was seen"),
@@ -45,6 +47,7 @@ RULE = Rule(
     weights={
         **CLIENTS,
         "mps_percentage": (-t.MODERATE, "a cap was set: that is `mps-partitioned`"),
+        "cap_without_effect": (t.MODERATE, "all clients saw all SMs, whatever was set"),
         "sms_hidden": (-t.DECISIVE, "clients see fewer SMs than there are: that is `mps-partitioned`"),
         "mps_sm_partition": (-t.STRONG, "a partition was set: that is `mps-static-partition`"),
         "pre_volta": (-t.DECISIVE, "this chip is older than Volta: that is `mps-pre-volta`"),

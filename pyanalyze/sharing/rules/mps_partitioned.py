@@ -17,12 +17,14 @@ RULE = Rule(
     prior=-t.MODERATE,
     requires_one_of=frozenset({"mps_percentage", "sms_hidden"}),
     weights={
-        **CLIENTS,
+        # Behind caps clients may be on SMs of their own and need no room beside each other.
+        **{name: weight for name, weight in CLIENTS.items() if name != "no_room_for_both"},
         "mps_percentage": (t.STRONG, "an active thread percentage below 100 was set"),
         "sms_hidden": (
             t.STRONG,
             "CUDA shows a process fewer SMs than the board has only under a cap or in an instance",
         ),
+        "cap_without_effect": (-t.DECISIVE, "clients under a cap see fewer SMs"),
         "mps_sm_partition": (-t.STRONG, "a partition was set: that is `mps-static-partition`"),
         "pre_volta": (-t.DECISIVE, "this chip is older than Volta: that is `mps-pre-volta`"),
     },

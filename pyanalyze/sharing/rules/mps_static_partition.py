@@ -11,7 +11,8 @@ RULE = Rule(
     prior=t.RARE,
     requires=frozenset({"mps_sm_partition"}),
     weights={
-        **CLIENTS,
+        # Behind caps clients may be on SMs of their own and need no room beside each other.
+        **{name: weight for name, weight in CLIENTS.items() if name != "no_room_for_both"},
         "sms_hidden": (t.MODERATE, "clients see the SMs of their partition"),
         "mps_sm_partition": (t.DECISIVE, "clients need this variable to join a partition"),
         "pre_volta": (-t.DECISIVE, "this chip is older than Volta: that is `mps-pre-volta`"),

@@ -9,14 +9,16 @@ RULE = Rule(
         "Gaps on the launch side at the limiter's tick with nobody else resident; variables of the "
         "limiter in the environment."
     ),
-    looks_like="An idle application; time-slicing with an unseen partner.",
+    looks_like=(
+        "An application that is slow by itself: where the variables are set, its pauses look the same. Below a limiter "
+        "the driver time-slices, so contexts may take turns as well."
+    ),
     prior=t.RARE,
     requires=frozenset({"software_limiter"}),
     weights={
-        # A variable says what was intended. That launches were held back needs the launch-side gaps of the API
-        # calls, which no fact measures yet: until then this mode is a rival, never a verdict.
+        # A variable says what was intended; that launches were held back shows in idle time that nobody else filled.
         "software_limiter": (t.STRONG, "variables of a software limiter are set"),
-        "alternation": (-t.STRONG, "the engine itself was time-sliced"),
+        "held_back": (t.DECISIVE, "a limit was set and the GPU stood idle while tenants were active"),
         "sole_resident": (t.WEAK, "nobody else held the engine"),
         "short_kernels_overlap": (-t.STRONG, "short kernels of different tenants ran together"),
     },

@@ -12,5 +12,6 @@ RULE = Rule(
     weights={
         "vgpu_name": (t.DECISIVE + t.STRONG, "the name is that of a time-sliced vGPU type"),
         "stretched_kernels": (t.WEAK, "repeated kernels are stretched by about a slice"),
+        "stretched_by_slices": (t.WEAK, "repeated kernels are longer by the same time, as by turns of others"),
     },
 )

@@ -13,8 +13,9 @@ mod table;
 use std::path::PathBuf;
 
 use pyanalyze_core::fold::Tables;
-use pyanalyze_core::placement::{PlacementPolicy, Sharing};
+use pyanalyze_core::placement::{Model, PlacementPolicy, Sharing, SmSet};
 use pyanalyze_core::quality::Quality;
+use pyanalyze_core::replay::{self as layouts, Recorded};
 use pyanalyze_core::slowdown::{self, Baseline};
 use pyanalyze_core::whatif::TimeSlicing;
 use pyanalyze_core::{nsys, perfetto, pipeline, quality, samples, schema, timeline as lanes};
@@ -100,17 +101,15 @@ fn place_samples(
     to_python(py, placed)
 }
 
-/// How full the SMs were, given per device how its tenants share them.
-#[pyfunction]
-#[pyo3(signature = (session, policies, bins, progress=None))]
-fn occupancy(
-    py: Python<'_>,
-    session: &Bound<'_, PyDict>,
-    policies: Vec<(u32, String)>,
-    bins: usize,
-    progress: Callback,
-) -> PyResult<Py<PyDict>> {
-    let session = from_python(session)?;
+/// SMs that a tenant may use: how many, or which.
+#[derive(FromPyObject)]
+enum Sms {
+    Count(u32),
+    These(Vec<u32>),
+}
+
+/// The policy of these devices, by the names that `pyanalyze.session.placement_policy` gives.
+fn policy_of(policies: Vec<(u32, String)>) -> PyResult<PlacementPolicy> {
     let mut policy = PlacementPolicy::default();
     for (device, name) in policies {
         let sharing = match name.as_str() {
@@ -125,9 +124,75 @@ fn occupancy(
         };
         policy.sharing.insert(device, sharing);
     }
+    Ok(policy)
+}
+
+/// How full the SMs were, given per device how its tenants share them; `sms` has (tenant, context or None, SMs),
+/// `groups` (tenant, group), `held_by` (tenant, tenant whose residency counts).
+#[pyfunction]
+#[pyo3(signature = (session, policies, bins, progress=None, *, sms=None, groups=None, held_by=None, window=None, model="replay"))]
+#[allow(clippy::too_many_arguments)]
+fn occupancy(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    policies: Vec<(u32, String)>,
+    bins: usize,
+    progress: Callback,
+    sms: Option<Vec<(u32, Option<u32>, Sms)>>,
+    groups: Option<Vec<(u32, u32)>>,
+    held_by: Option<Vec<(u32, u32)>>,
+    window: Option<(i64, i64)>,
+    model: &str,
+) -> PyResult<Py<PyDict>> {
+    let session = from_python(session)?;
+    let mut policy = policy_of(policies)?;
+    for (tenant, context, sms) in sms.unwrap_or_default() {
+        let set = match sms {
+            Sms::Count(n) => SmSet::Count(n),
+            Sms::These(sms) => SmSet::These(sms),
+        };
+        policy.sms.insert((tenant, context), set);
+    }
+    policy.groups.extend(groups.unwrap_or_default());
+    policy.held_by.extend(held_by.unwrap_or_default());
+    let model = match model {
+        "replay" => Model::Replay,
+        "even" => Model::Even,
+        _ => {
+            return Err(PyValueError::new_err(format!(
+                "no placement model is named {model}; choose from replay, even"
+            )))
+        }
+    };
     let watch = PyWatch::new(progress);
-    let made = py.detach(|| pipeline::occupancy(&session, policy, bins, &watch));
+    let made = py.detach(|| pipeline::occupancy(&session, policy, model, window, bins, &watch));
     to_python(py, made.map_err(|e| watch.raise(e))?)
+}
+
+/// Who held time-sliced engines without switch records, given per device how its tenants share it.
+#[pyfunction]
+#[pyo3(signature = (session, policies, progress=None))]
+fn infer_residency(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    policies: Vec<(u32, String)>,
+    progress: Callback,
+) -> PyResult<Py<PyDict>> {
+    let session = from_python(session)?;
+    let policy = policy_of(policies)?;
+    let watch = PyWatch::new(progress);
+    let made = py.detach(|| pipeline::infer_residency(&session, &policy, &watch));
+    to_python(py, made.map_err(|e| watch.raise(e))?)
+}
+
+/// What the slices add up to, per tenant and per device.
+#[pyfunction]
+#[pyo3(signature = (session, progress=None))]
+fn ledger(py: Python<'_>, session: &Bound<'_, PyDict>, progress: Callback) -> PyResult<Py<PyDict>> {
+    let session = from_python(session)?;
+    let watch = PyWatch::new(progress);
+    let made = py.detach(|| pipeline::ledger(&session, &watch)).map_err(|e| watch.raise(e))?;
+    to_python(py, made)
 }
 
 /// Merges intervals to what a picture can show.
@@ -206,6 +271,50 @@ fn slowdowns(
     to_python(py, made.map_err(|e| watch.raise(e))?)
 }
 
+/// A tenant's place in a layout: tenant, instance, group, SMs.
+type Seat = (u32, usize, u32, Option<u32>);
+/// A layout: name, SMs of its instances, seats, slice and switch, (contention, ragged, jitter), seed.
+type Layout = (String, Vec<u32>, Vec<Seat>, (i64, i64), (f64, f64, f64), u64);
+
+fn layout((name, instances, seats, turn, part, seed): Layout) -> layouts::Layout {
+    let seat = |(tenant, instance, group, sms): Seat| layouts::Seat { tenant, instance, group, sms };
+    layouts::Layout {
+        name,
+        instances,
+        seats: seats.into_iter().map(seat).collect(),
+        slice_ns: turn.0,
+        switch_ns: turn.1,
+        contention: part.0,
+        ragged: part.1,
+        jitter: part.2,
+        seed,
+    }
+}
+
+/// What recorded programs would have taken in other layouts.
+#[pyfunction]
+#[pyo3(signature = (session, device, visible_sms, time_sliced, recorded, layouts, threads, progress=None))]
+#[allow(clippy::too_many_arguments)] // Python names them
+fn replay(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    device: u32,
+    visible_sms: Vec<(u32, u32)>,
+    time_sliced: bool,
+    recorded: Option<Layout>,
+    layouts: Vec<Layout>,
+    threads: usize,
+    progress: Callback,
+) -> PyResult<Py<PyDict>> {
+    let session = from_python(session)?;
+    let visible_sms = visible_sms.into_iter().collect();
+    let recorded = Recorded { visible_sms, time_sliced, layout: recorded.map(layout) };
+    let layouts: Vec<layouts::Layout> = layouts.into_iter().map(layout).collect();
+    let watch = PyWatch::new(progress);
+    let made = py.detach(|| pipeline::replay(&session, device, &recorded, &layouts, threads, &watch));
+    to_python(py, made.map_err(|e| watch.raise(e))?)
+}
+
 /// Every table with its columns.
 #[pyfunction]
 fn table_declarations(py: Python<'_>) -> PyResult<Py<PyList>> {
@@ -265,9 +374,12 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(samples_session, module)?)?;
     module.add_function(wrap_pyfunction!(reconstruct, module)?)?;
     module.add_function(wrap_pyfunction!(occupancy, module)?)?;
+    module.add_function(wrap_pyfunction!(infer_residency, module)?)?;
+    module.add_function(wrap_pyfunction!(ledger, module)?)?;
     module.add_function(wrap_pyfunction!(timeline, module)?)?;
     module.add_function(wrap_pyfunction!(write_perfetto, module)?)?;
     module.add_function(wrap_pyfunction!(whatif, module)?)?;
+    module.add_function(wrap_pyfunction!(replay, module)?)?;
     module.add_function(wrap_pyfunction!(slowdowns, module)?)?;
     module.add_function(wrap_pyfunction!(table_declarations, module)?)?;
     module.add_function(wrap_pyfunction!(quality_counters, module)?)?;

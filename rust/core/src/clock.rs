@@ -8,6 +8,9 @@
 //!   first    0----------------------------->          session zero
 //!   second          0----------------------------->   offset = its UTC origin - the first's
 //! ```
+//!
+//! Where two captures of one GPU both hold switch records, those are the same records: their times then
+//! say the offset to a fraction of a microsecond, whatever the wall clocks said.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,6 +33,13 @@ const SAME_CLOCK_NS: i64 = 1_000;
 const ONE_BOOT_NS: u64 = 1_000_000_000;
 /// Captures of different hosts: NTP keeps them within milliseconds to tens of milliseconds.
 const OTHER_HOST_NS: i64 = 10_000_000;
+
+/// Of so many switch records of a capture it is asked when another capture saw them.
+const SHARED_SAMPLE: usize = 4_000;
+/// So many must agree, within so much, and are then sure to no less than this.
+const SHARED_RECORDS: usize = 16;
+const SHARED_SPREAD_NS: i64 = 20_000;
+const SHARED_LEAST_NS: i64 = 100;
 
 /// A time on the clock of a capture, or of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -135,6 +145,61 @@ fn place(first: &Face, other: &Face) -> Clock {
     }
 }
 
+/// A switch record without its time: the driver writes the same one to whoever listens.
+type Record = (u16, u8, u64);
+
+/// The switch records of a capture.
+fn records(tables: &Tables) -> Result<Vec<(Record, i64)>> {
+    let Some(batch) = tables.get(schema::SWITCH_EVENTS.name) else { return Ok(Vec::new()) };
+    let columns = Columns::new(&schema::SWITCH_EVENTS, batch);
+    let (time, tag) = (columns.i64("time_ns")?, columns.u8("tag")?);
+    let (hw, sequence) = (columns.u64("hw_context")?, columns.u16("sequence")?);
+    let row = |row| ((sequence.value(row), tag.value(row), hw.value(row)), time.value(row));
+    Ok((0..columns.rows()).map(row).collect())
+}
+
+/// Offset and uncertainty from switch records that both captures hold: what most of them agree on.
+///
+/// Sequence numbers wrap every 65536 records, so one record may look like several; only the true pairs all differ by
+/// the same time.
+fn from_records(first: &[(Record, i64)], other: &[(Record, i64)]) -> Option<(i64, i64)> {
+    let mut at: BTreeMap<Record, Vec<i64>> = BTreeMap::new();
+    for (record, time_ns) in first {
+        at.entry(*record).or_default().push(*time_ns);
+    }
+    let step = other.len().div_ceil(SHARED_SAMPLE).max(1);
+    let mut apart = Vec::new();
+    for (record, time_ns) in other.iter().step_by(step) {
+        let same = at.get(record).map_or(&[][..], Vec::as_slice);
+        apart.extend(same.iter().map(|t| t.saturating_sub(*time_ns)));
+    }
+    apart.sort_unstable();
+    let (mut from, mut best) = (0_usize, (0_usize, 0_usize));
+    for (to, value) in apart.iter().enumerate() {
+        while apart.get(from).is_some_and(|low| value.saturating_sub(*low) > SHARED_SPREAD_NS) {
+            from += 1;
+        }
+        if to - from > best.1 - best.0 {
+            best = (from, to);
+        }
+    }
+    let agreed = apart.get(best.0..=best.1).filter(|agreed| agreed.len() >= SHARED_RECORDS)?;
+    // By chance a record of one pass through the numbers meets one of another: those pairs scatter.
+    if agreed.len().saturating_mul(4) < other.len().div_ceil(step) {
+        return None;
+    }
+    let offset_ns = *agreed.get(agreed.len() / 2)?;
+    let spread_ns = agreed.last()?.saturating_sub(*agreed.first()?);
+    Some((offset_ns, (spread_ns / 2).max(SHARED_LEAST_NS)))
+}
+
+/// First and last time of a capture, on its own clock.
+fn span(tables: &Tables) -> Result<Option<(i64, i64)>> {
+    let Some(batch) = tables.get(schema::CAPTURE.name) else { return Ok(None) };
+    let columns = Columns::new(&schema::CAPTURE, batch);
+    Ok(at(columns.i64("start_ns")?, 0).zip(at(columns.i64("end_ns")?, 0)))
+}
+
 pub(crate) fn replace(
     table: &'static Table,
     batch: &RecordBatch,
@@ -226,6 +291,8 @@ pub fn join(captures: Vec<Tables>, watch: &dyn Watch) -> Result<Tables> {
         return Err(Error::Argument("no capture was given; name at least one .sqlite export".to_owned()));
     };
     let single = captures.len() == 1;
+    let reference = captures.first().filter(|_| !single).map_or(Ok(Vec::new()), records)?;
+    let mut spans: Vec<(u32, (i64, i64))> = Vec::new();
     let mut quality = Quality::default();
     let mut next_device = 0_u32;
     let mut by_uuid: BTreeMap<String, u32> = BTreeMap::new();
@@ -236,8 +303,31 @@ pub fn join(captures: Vec<Tables>, watch: &dyn Watch) -> Result<Tables> {
         let clock = if face.capture == first.capture {
             Clock { utc_origin: first.utc_ns.map(UtcNs), offset_ns: 0, uncertainty_ns: Some(0) }
         } else {
-            place(&first, face)
+            let placed = place(&first, face);
+            match from_records(&reference, &records(&tables)?) {
+                Some((offset_ns, uncertainty)) => {
+                    let away_ns = placed.offset_ns.saturating_sub(offset_ns).saturating_abs();
+                    if let Some(allowed_ns) = placed.uncertainty_ns.filter(|allowed| away_ns > *allowed) {
+                        let detail = format!(
+                            "by its start it is {away_ns} ns from where switch records that the first capture has as \
+                             well put it, which is more than {allowed_ns} ns; the records were believed"
+                        );
+                        quality.add(Some(face.capture), quality::CLOCKS_CONTRADICT, 1, detail);
+                    }
+                    Clock { offset_ns, uncertainty_ns: Some(uncertainty), ..placed }
+                }
+                None => placed,
+            }
         };
+        if let Some((start, end)) = span(&tables)?.filter(|_| clock.uncertainty_ns.is_some()) {
+            let here = (start.saturating_add(clock.offset_ns), end.saturating_add(clock.offset_ns));
+            if !spans.is_empty() && spans.iter().all(|(_, s)| s.1 < here.0 || here.1 < s.0) {
+                let away_ns = spans.iter().map(|(_, s)| (here.0 - s.1).max(s.0 - here.1)).min().unwrap_or(0);
+                let detail = format!("it was recorded {away_ns} ns away from all captures before it");
+                quality.add(Some(face.capture), quality::CAPTURES_APART, 1, detail);
+            }
+            spans.push((face.capture, here));
+        }
         if clock.uncertainty_ns.is_none() {
             let detail = "no start time in common with the first capture: its times are its own";
             quality.add(Some(face.capture), quality::CAPTURES_APART, 1, detail);
@@ -451,6 +541,7 @@ mod tests {
     use crate::tenants::hand::kernels;
     use crate::watch::{StopAfter, Unwatched};
     use arrow_array::{BooleanArray, Int32Array, StringArray};
+    use arrow_array::{UInt16Array, UInt64Array, UInt8Array};
 
     struct Origin {
         host: Option<&'static str>,
@@ -648,5 +739,57 @@ mod tests {
         let one = join(vec![capture(0, &HERE, &[None], 0)], &Unwatched).unwrap();
         let placed = place_samples(&samples, &one, &mut quality).unwrap();
         assert_eq!(at(Columns::new(&schema::NVML_SAMPLES, &placed).u32("device_id").unwrap(), 5), Some(0));
+    }
+
+    /// Records from number `first` on, one per 2 ms, as a capture that began at `zero_us` saw them.
+    fn seen(capture: u32, first: u32, n: u32, zero_us: i64) -> RecordBatch {
+        let rows = first..first + n;
+        let count = n as usize;
+        Builder::new(&schema::SWITCH_EVENTS)
+            .put("capture", UInt32Array::from(vec![capture; count]))
+            .put("device_id", UInt32Array::from(vec![0; count]))
+            .put(
+                "time_ns",
+                rows.clone()
+                    // Odd steps, or every pair of records would be as far apart as every other.
+                    .map(|r| Some((i64::from(r) * 2000 + i64::from(r) * i64::from(r) % 997 - zero_us) * 1000))
+                    .collect::<Int64Array>(),
+            )
+            .put("tag", rows.clone().map(|r| Some(7 + (r % 2) as u8)).collect::<UInt8Array>())
+            .put("hw_context", rows.clone().map(|r| Some(u64::from(r / 2 % 3))).collect::<UInt64Array>())
+            .put("sequence", rows.map(|r| Some(r as u16)).collect::<UInt16Array>())
+            .finish(count)
+            .unwrap()
+    }
+
+    #[test]
+    fn records_that_both_saw_say_the_offset_better_than_the_wall_clocks() {
+        // The second began 1 000 000 us later; its wall clock says 1 000 300.
+        let origin = |utc| Origin { host: Some("h"), utc: Some(utc), system: None };
+        let mut one = capture(0, &origin(5_000_000_000), &[Some("GPU-1")], 10);
+        let mut two = capture(1, &origin(6_000_300_000), &[Some("GPU-1")], 10);
+        one.insert("switch_events", seen(0, 0, 2000, 0));
+        two.insert("switch_events", seen(1, 600, 2000, 1_000_000));
+        let session = join(vec![one.clone(), two.clone()], &Unwatched).unwrap();
+        let c = Columns::new(&schema::CAPTURE, &session["capture"]);
+        assert_eq!(c.i64("clock_offset_ns").unwrap().values(), &[0, 1_000_000_000]);
+        assert_eq!(at(c.i64("clock_uncertainty_ns").unwrap(), 1), Some(SHARED_LEAST_NS));
+        // 300 us are within what two wall clock readings may be apart: no contradiction.
+        let quality = |session: &Tables| session.get("quality").map_or(0, RecordBatch::num_rows);
+        assert_eq!(quality(&session), 0);
+        // Five seconds are not.
+        let mut late = capture(1, &origin(11_000_000_000), &[Some("GPU-1")], 10);
+        late.insert("switch_events", seen(1, 600, 2000, 1_000_000));
+        let session = join(vec![one.clone(), late], &Unwatched).unwrap();
+        let c = Columns::new(&schema::CAPTURE, &session["capture"]);
+        assert_eq!(c.i64("clock_offset_ns").unwrap().values(), &[0, 1_000_000_000]);
+        let q = Columns::new(&schema::QUALITY, &session["quality"]);
+        assert_eq!(q.names("name").unwrap().get(0), Some("clocks_contradict"));
+        // Records of another stretch have numbers and contexts in common, but no time that they agree on.
+        let mut elsewhere = capture(1, &origin(6_000_300_000), &[Some("GPU-1")], 10);
+        elsewhere.insert("switch_events", seen(1, 65_536 + 100, 300, 1_000_000));
+        let session = join(vec![one, elsewhere], &Unwatched).unwrap();
+        let c = Columns::new(&schema::CAPTURE, &session["capture"]);
+        assert_eq!(at(c.i64("clock_uncertainty_ns").unwrap(), 1), Some(SAME_HOST_NS));
     }
 }

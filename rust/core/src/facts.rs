@@ -4,12 +4,14 @@
 //! tell "zero" from "could not look" (value null, reason in `detail`). Judgement over these numbers is
 //! made elsewhere, where people can read and change it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
 use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 
 use crate::error::Result;
 use crate::fold::{Chunk, Fold, Tables};
+use crate::occupancy::{LaunchColumns, Limits, Resources};
 use crate::overlap::{slice_lengths, Growing, DEFAULT_SLICE_NS};
 use crate::residency::{at, creation_contexts, Slice};
 use crate::schema::{self, Builder, Columns};
@@ -25,6 +27,14 @@ const METRIC_GUARD_NS: i64 = 200_000;
 const STRETCH_NS: f64 = 800_000.0;
 /// From how many equal launches on a group has a median that means something.
 const REPEATS: usize = 5;
+/// A kernel of so many waves keeps the SMs to itself for a good part of its time, unless it is switched out.
+const MANY_WAVES: f64 = 3.0;
+/// The last wave may take twice as long as the others, because it shares the SMs: more than that is more than one.
+const WAVES_TO_GO: f64 = 2.25;
+/// Blocks of a kernel are not placed in no time: one that starts so soon after it may still find room.
+const PLACING_NS: i64 = 20_000;
+/// Kernels of many waves that are remembered as being in flight; more never are, but in damaged captures.
+const MOST_IN_FLIGHT: usize = 64;
 
 /// Every fact: name, unit, meaning.
 pub const FACTS: &[(&str, &str, &str)] = &[
@@ -58,6 +68,11 @@ pub const FACTS: &[(&str, &str, &str)] = &[
     ("preemption_exposure", "1", "Busy time over a default slice of 2.13 ms: how often another busy tenant would have preempted."),
     ("repeats", "1", "Kernels whose name, grid and block occur at least five times for their tenant."),
     ("stretched_share", "1", "Of repeats, those longer than 1.5 times and 0.8 ms more than the median of their like."),
+    ("stretch_excess_ns", "ns", "Of those, by how much they are longer than that median: median."),
+    ("stretch_excess_spread", "1", "Median absolute deviation of that excess over its median."),
+    ("stretch_ratio_spread", "1", "The same of the ratio of their length to that median: slices add, contention multiplies."),
+    ("crowded_starts", "1", "Kernels that started while only one of at least 3 waves of another tenant was in flight, which leaves no room for them while its blocks wait."),
+    ("crowded_start_share", "1", "Of these, the share for which the other had more than 2.25 waves to go."),
     ("repeat_spread", "1", "Median over groups of repeats, by launches, of deviation (MAD) over median."),
     ("metric_outside_pct", "%", "Mean SM activity in samples without a traced kernel or graph in flight."),
     ("metric_inside_pct", "%", "Mean SM activity in samples with one in flight."),
@@ -107,6 +122,34 @@ struct Group {
     longest: Top,
 }
 
+/// What a launch takes of a device.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    /// How many times its blocks fill the device.
+    waves: f64,
+    /// What a block takes of an SM, and what as many of them as fit leave of it.
+    block: Resources,
+    left: Resources,
+}
+
+impl Shape {
+    /// Whether no block of `other` can be placed as long as some of this one wait: as much of everything finds no place
+    /// that a waiting one would not have taken, and less only what full SMs leave.
+    fn keeps_out(&self, other: &Self) -> bool {
+        let larger = self.block.iter().zip(&other.block).all(|(own, others)| others >= own);
+        larger || self.left.iter().zip(&other.block).any(|(left, others)| others > left)
+    }
+}
+
+/// A kernel of many waves in flight.
+#[derive(Debug, Clone, Copy)]
+struct Wide {
+    tenant: u32,
+    start_ns: i64,
+    end_ns: i64,
+    shape: Shape,
+}
+
 #[derive(Debug, Default)]
 struct OfTenant {
     busy: Growing,
@@ -131,6 +174,48 @@ struct OfDevice {
     top_several: Top,
     top_same: Top,
     top_busy: Top,
+    wide: Vec<Wide>,
+    /// When the kernels in flight end.
+    ends: BinaryHeap<Reverse<i64>>,
+    starts_beside: u64,
+    starts_crowded: u64,
+    top_crowded: Top,
+}
+
+impl OfDevice {
+    /// Looks whether a kernel of `tenant` that starts now could have found room beside what is in flight.
+    fn crowd(
+        &mut self,
+        tenant: u32,
+        w: &Work,
+        shape: Option<Shape>,
+        example: impl Fn((i64, i64)) -> Example,
+    ) {
+        self.wide.retain(|other| other.end_ns > w.start_ns);
+        while self.ends.peek().is_some_and(|end| end.0 <= w.start_ns) {
+            self.ends.pop();
+        }
+        // With a third kernel in flight there may be holes between the blocks of both, and waves of unequal length.
+        let alone = self.ends.len() == 1;
+        self.ends.push(Reverse(w.end_ns));
+        let Some(shape) = shape else { return };
+        let others = self.wide.iter().filter(|o| alone && o.tenant != tenant && o.shape.keeps_out(&shape));
+        for other in others.filter(|o| w.start_ns.saturating_sub(o.start_ns) > PLACING_NS) {
+            self.starts_beside = self.starts_beside.saturating_add(1);
+            let left_ns = other.end_ns.saturating_sub(w.start_ns);
+            let wave_ns = other.end_ns.saturating_sub(other.start_ns) as f64 / other.shape.waves;
+            if left_ns as f64 > WAVES_TO_GO * wave_ns {
+                self.starts_crowded = self.starts_crowded.saturating_add(1);
+                self.top_crowded.see(left_ns, example((w.start_ns, w.end_ns)));
+            }
+        }
+        if shape.waves >= MANY_WAVES {
+            if self.wide.len() >= MOST_IN_FLIGHT {
+                self.wide.remove(0);
+            }
+            self.wide.push(Wide { tenant, start_ns: w.start_ns, end_ns: w.end_ns, shape });
+        }
+    }
 }
 
 /// Name, grid and block.
@@ -148,6 +233,9 @@ pub struct Facts {
     devices: BTreeMap<u32, OfDevice>,
     names: HashMap<String, u32>,
     signatures: HashMap<Signature, u32>,
+    limits: BTreeMap<u32, Limits>,
+    /// By device and signature, from the first launch of it that was seen.
+    shapes: HashMap<(u32, u32), Option<Shape>>,
     work_known: bool,
     done: u64,
 }
@@ -171,12 +259,30 @@ impl Facts {
             devices: BTreeMap::new(),
             names: HashMap::new(),
             signatures: HashMap::new(),
+            limits: Limits::of_devices(&table(&schema::DEVICES))?,
+            shapes: HashMap::new(),
             work_known: false,
             done: 0,
         })
     }
 
-    fn take(&mut self, w: &Work, signature: Option<u32>) {
+    /// What a launch takes of its device; `None` where that cannot be known.
+    fn shape(&mut self, w: &Work, signature: u32, launches: &LaunchColumns<'_>) -> Option<Shape> {
+        let limits = self.limits.get(&w.device)?;
+        *self.shapes.entry((w.device, signature)).or_insert_with(|| {
+            let launch = launches.read(w.row);
+            let fit = launch.fit(Some(limits)).ok()?;
+            let at_once = fit.device_blocks.filter(|n| *n > 0)?;
+            let block = launch.footprint(limits)?;
+            let mut left = limits.resources();
+            for (left, block) in left.iter_mut().zip(block) {
+                *left = left.saturating_sub(block.saturating_mul(u64::from(fit.blocks)));
+            }
+            Some(Shape { waves: launch.grid_blocks? as f64 / at_once as f64, block, left })
+        })
+    }
+
+    fn take(&mut self, w: &Work, signature: Option<u32>, shape: Option<Shape>) {
         let tenant = self.who.of(w.capture, w.pid, w.device);
         let d = self.devices.entry(w.device).or_default();
         d.first_ns = Some(d.first_ns.map_or(w.start_ns, |t| t.min(w.start_ns)));
@@ -206,6 +312,7 @@ impl Facts {
                 d.top_co_busy.see(new.1.saturating_sub(new.0), example(new));
             }
         }
+        d.crowd(me, w, shape, example);
         let t = d.tenants.entry(me).or_default();
         t.busy.add(w.start_ns, w.end_ns);
         if w.kind == WorkKind::Graph {
@@ -266,6 +373,7 @@ impl Fold for Facts {
         watch.progress("facts", self.done, 0)?;
         self.work_known |= [&schema::KERNELS, &schema::GRAPH_LAUNCHES].iter().any(|t| chunk.get(t).is_some());
         let signatures = self.signatures(chunk)?;
+        let launches = chunk.get(&schema::KERNELS).map(|c| LaunchColumns::new(&c)).transpose()?;
         for w in work(chunk)? {
             if self.done.is_multiple_of(4096) {
                 watch.progress("facts", self.done, 0)?;
@@ -273,7 +381,9 @@ impl Fold for Facts {
             self.done = self.done.saturating_add(1);
             let kernel = w.kind == WorkKind::Kernel;
             let signature = signatures.get(w.row).copied().flatten().filter(|_| kernel);
-            self.take(&w, signature);
+            let shape =
+                signature.zip(launches.as_ref()).and_then(|(id, launches)| self.shape(&w, id, launches));
+            self.take(&w, signature, shape);
         }
         if let Some(columns) = chunk.get(&schema::SWITCH_EVENTS) {
             for device in columns.u32("device_id")?.values() {
@@ -545,6 +655,7 @@ fn slice_example(s: &Slice) -> Example {
 fn repeat_facts(sheet: &mut Sheet, id: u32, d: &OfDevice, known: bool) {
     let mut launches = 0_u64;
     let mut stretched = 0_u64;
+    let (mut excess_ns, mut ratios_ppm) = (Vec::new(), Vec::new());
     let mut spreads = Vec::new();
     let mut top = Top::default();
     for group in d.groups.values().filter(|g| g.durs.len() >= REPEATS) {
@@ -552,7 +663,11 @@ fn repeat_facts(sheet: &mut Sheet, id: u32, d: &OfDevice, known: bool) {
         let Some(middle) = median(&group.durs) else { continue };
         launches = launches.saturating_add(n);
         let long = |dur: i64| dur as f64 > middle + STRETCH_NS && dur as f64 > 1.5 * middle;
-        stretched = stretched.saturating_add(group.durs.iter().filter(|d| long(**d)).count() as u64);
+        for dur in group.durs.iter().filter(|d| long(**d)) {
+            stretched = stretched.saturating_add(1);
+            excess_ns.push(dur.saturating_sub(middle as i64));
+            ratios_ppm.push((1e6 * *dur as f64 / middle) as i64);
+        }
         for (dur, example) in group.longest.0.iter().filter(|(dur, _)| long(*dur)) {
             top.see(dur.saturating_sub(middle as i64), *example);
         }
@@ -565,7 +680,21 @@ fn repeat_facts(sheet: &mut Sheet, id: u32, d: &OfDevice, known: bool) {
     let share = (launches > 0).then(|| stretched as f64 / launches as f64);
     sheet.put(id, "stretched_share", share, launches, "inferred", why);
     sheet.examples(id, "stretched_share", &top);
+    let n = excess_ns.len() as u64;
+    let why = if launches > 0 { "no repeat is stretched" } else { why };
+    sheet.put(id, "stretch_excess_ns", median(&excess_ns), n, "inferred", why);
+    let relative = |values: &[i64]| mad(values).zip(median(values)).map(|(mad, middle)| mad / middle);
+    sheet.put(id, "stretch_excess_spread", relative(&excess_ns), n, "inferred", why);
+    sheet.put(id, "stretch_ratio_spread", relative(&ratios_ppm), n, "inferred", why);
     sheet.put(id, "repeat_spread", weighted_median(&spreads), launches, "observed", why);
+    let traced = d.tenants.len() > 1;
+    let why =
+        if traced { "no kernel started beside one of many waves" } else { "fewer than two traced tenants" };
+    let beside = d.starts_beside;
+    sheet.put(id, "crowded_starts", traced.then_some(beside as f64), beside, "inferred", why);
+    let share = (beside > 0).then(|| d.starts_crowded as f64 / beside as f64);
+    sheet.put(id, "crowded_start_share", share, beside, "inferred", why);
+    sheet.examples(id, "crowded_start_share", &d.top_crowded);
 }
 
 fn metric_facts(sheet: &mut Sheet, id: u32, d: &OfDevice, known: bool) {
@@ -697,6 +826,97 @@ mod tests {
         assert_eq!(e.i64("start_ns").unwrap().value(row), 45_000_000);
         // Four launches have no like.
         assert_eq!(of(&work(&rows[..4]))["stretched_share"].0, None);
+    }
+
+    #[test]
+    fn a_smaller_block_may_fit_beside_full_sms() {
+        // Blocks of 8 warps, seven on an SM of 60: 4 warps are left.
+        let shape = |warps: u64| Shape { waves: 4.0, block: [warps, 0, 0, 1], left: [60 % warps, 0, 0, 9] };
+        assert!(shape(8).keeps_out(&shape(8)));
+        assert!(shape(8).keeps_out(&shape(6)));
+        assert!(!shape(8).keeps_out(&shape(4)));
+    }
+
+    /// Kernels as (pid, start, end in us, grid), blocks of 256 threads, on a device of cc 8.0 with two SMs: 16 blocks
+    /// at once.
+    fn launched(rows: &[(u32, i64, i64, u32)]) -> Tables {
+        let mut rows = rows.to_vec();
+        rows.sort_by_key(|r| r.1);
+        let n = rows.len();
+        let same = |value: u32| UInt32Array::from(vec![value; n]);
+        let kernels = Builder::new(&schema::KERNELS)
+            .put("capture", same(0))
+            .put("pid", rows.iter().map(|r| Some(r.0)).collect::<UInt32Array>())
+            .put("device_id", same(0))
+            .put("context_id", same(1))
+            .put("stream_id", same(7))
+            .put("start_ns", rows.iter().map(|r| Some(r.1 * 1000)).collect::<Int64Array>())
+            .put("end_ns", rows.iter().map(|r| Some(r.2 * 1000)).collect::<Int64Array>())
+            .put_names("name", rows.iter().map(|_| Some("k")))
+            .put("grid_x", rows.iter().map(|r| Some(r.3)).collect::<UInt32Array>())
+            .put("grid_y", same(1))
+            .put("grid_z", same(1))
+            .put("block_x", same(256))
+            .put("block_y", same(1))
+            .put("block_z", same(1))
+            .put("registers_per_thread", same(32))
+            .put("static_shared_bytes", Int64Array::from(vec![0; n]))
+            .put("dynamic_shared_bytes", Int64Array::from(vec![0; n]))
+            .finish(n)
+            .unwrap();
+        let devices = Builder::new(&schema::DEVICES)
+            .put("capture", UInt32Array::from(vec![0]))
+            .put("device_id", UInt32Array::from(vec![0]))
+            .put("compute_major", UInt32Array::from(vec![8]))
+            .put("compute_minor", UInt32Array::from(vec![0]))
+            .put("sm_count", UInt32Array::from(vec![2]))
+            .put_names("limits_basis", [Some("capture")])
+            .finish(1)
+            .unwrap();
+        let devices = crate::device::complete(&devices, &mut crate::quality::Quality::default()).unwrap();
+        Tables::from([("kernels", kernels), ("devices", devices)])
+    }
+
+    #[test]
+    fn slices_add_to_kernels_of_any_length() {
+        // Two kinds of kernels, 1000 us and 4000 us, each nine times as usual and three times with 2200 us on top:
+        // the excess is the same, the ratios (3.2 and 1.55) are not.
+        let mut rows = Vec::new();
+        for (grid, dur) in [(1, 1000), (2, 4000)] {
+            for n in 0..12 {
+                let start = n * 20_000 + i64::from(grid) * 1_000_000;
+                rows.push((7, start, start + dur + if n < 9 { 0 } else { 2200 }, grid));
+            }
+        }
+        let facts = of(&launched(&rows));
+        assert_eq!(facts["stretched_share"].0, Some(0.25));
+        assert_eq!(facts["stretch_excess_ns"].0, Some(2_200_000.0));
+        assert_eq!(facts["stretch_excess_spread"].0, Some(0.0));
+        // Ratios 3.2 three times, 1.55 three times: the median 2.375 is 0.825 from each.
+        let spread = facts["stretch_ratio_spread"].0.unwrap();
+        assert!((spread - 0.825 / 2.375).abs() < 1e-5, "{spread}");
+        assert_eq!(facts["crowded_starts"].0, None);
+    }
+
+    #[test]
+    fn a_kernel_of_many_waves_leaves_no_room_until_its_last() {
+        // 16 blocks fit: 64 blocks are four waves, of 1000 us each.
+        //   wide  |0 ==== ==== ==== ====4000|
+        //   other          |1500|             while three waves are to come: crowded
+        //   other                     |3500|  in the last wave there is room
+        //   other |10|                        its blocks may have come first
+        let small = |at| (8, at, at + 100, 4);
+        let facts = of(&launched(&[(7, 0, 4000, 64), small(10), small(1500), small(3500)]));
+        assert_eq!(facts["crowded_starts"].0, Some(2.0));
+        assert_eq!(facts["crowded_start_share"].0, Some(0.5));
+        // Beside a third kernel nothing can be said.
+        let third = (9, 500, 3900, 1);
+        let facts = of(&launched(&[(7, 0, 4000, 64), third, small(1500)]));
+        assert_eq!(facts["crowded_starts"].0, Some(1.0));
+        // Two waves go in at once and leave soon: nothing can be said. Its own kernels do not count.
+        let facts = of(&launched(&[(7, 0, 4000, 32), small(1500), (7, 5000, 9000, 64), (7, 6000, 7000, 4)]));
+        assert_eq!(facts["crowded_starts"].0, Some(0.0));
+        assert_eq!(facts["crowded_start_share"].0, None);
     }
 
     #[test]

@@ -1,16 +1,21 @@
 //! Reads GPU captures and reconstructs who held the GPU, when, and how full it was.
+mod block_replay;
+pub mod charged;
 pub mod clock;
 pub mod device;
 pub mod error;
 pub mod facts;
 pub mod fold;
+pub mod ledger;
 pub mod nsys;
 pub mod occupancy;
 pub mod overlap;
 pub mod perfetto;
 pub mod pipeline;
 pub mod placement;
+mod programs;
 pub mod quality;
+pub mod replay;
 pub mod residency;
 pub mod samples;
 pub mod scheduler;
@@ -20,6 +25,7 @@ pub mod sqlite;
 pub mod statistics;
 pub mod tenants;
 pub mod timeline;
+pub mod turns;
 pub mod watch;
 pub mod whatif;
 

@@ -6,14 +6,15 @@
 //! shared-memory carve-out that the driver set for the launch is the pool where it is recorded, and the
 //! number of clusters that fit on the device, where it is recorded, caps the whole device.
 //!
-//! Not modelled: partitioned global caching (compute capability 5.2, 5.3, 6.1, 6.2 with `-Xptxas -dlcm=ca`),
-//! which confines a block to half an SM and may halve the figure there; no trace records it.
+//! Partitioned global caching (compute capability 5.2, 5.3, 6.1, 6.2 with `-Xptxas -dlcm=ca`) confines a block to half
+//! an SM. No trace records it: the calculator has it, tables are made without.
 //!
 //! Theoretical occupancy is what an SM could hold, not what it held: small grids, last waves, uneven blocks
 //! and neighbours all stay below it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 
@@ -35,6 +36,20 @@ pub enum Carveout {
     ExecutedBytes(i64),
 }
 
+impl Carveout {
+    /// That of a legacy cache preference (`cudaFuncCache`): 1 prefers shared memory, 2 L1, 3 both alike; anything else
+    /// prefers nothing.
+    #[must_use]
+    pub fn of_cache_preference(preference: u32) -> Self {
+        match preference {
+            1 => Self::Percent(100),
+            2 => Self::Percent(0),
+            3 => Self::Percent(50),
+            _ => Self::Default,
+        }
+    }
+}
+
 /// What a launch asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Launch {
@@ -52,6 +67,8 @@ pub struct Launch {
     pub max_active_clusters: Option<u32>,
     /// Blocks in a cluster; 0 and 1: no clusters.
     pub cluster_blocks: u32,
+    /// Global loads are cached in an L1 that belongs to half an SM, where the chip has such a thing.
+    pub partitioned_caching: bool,
 }
 
 /// What a device has: a row of the `devices` table, with the allocation rules of its compute capability.
@@ -243,21 +260,31 @@ pub fn blocks_per_sm(launch: &Launch, limits: &Limits) -> std::result::Result<Fi
     }
     let threads = i64::from(launch.block_threads);
     let warps = round_up(threads, 32) / 32;
-    let mut factors = vec![(Limiter::Warps, if threads > max_threads { 0 } else { max_warps / warps })];
-
+    // A block that fits no half SM turns partitioned caching off for itself.
+    let mut halves = launch.partitioned_caching && matches!((major, minor), (5, 2 | 3) | (6, 1 | 2));
+    let mut by_registers = None;
     if launch.registers > 0 {
         let per_sm = need(limits.registers_per_sm, "registers_per_sm")?;
         let per_block = need(limits.registers_per_block, "registers_per_block")?;
         let per_warp = round_up(i64::from(launch.registers) * 32, 256);
         let max_registers = if major < 7 { 255 } else { 256 };
+        let parts = i64::from(rules.sub_partitions);
         let by_parts = |parts| blocks_by_registers(per_warp, warps, parts, per_sm, per_block);
-        let mut fit = by_parts(i64::from(rules.sub_partitions));
+        let mut fit = by_parts(parts);
+        if halves {
+            let in_half = (per_sm / parts / per_warp) * (parts / 2) / warps;
+            halves = in_half > 0;
+            fit = if halves { fit.min(2 * in_half) } else { fit };
+        }
         // The header: on 6.0 a launch that 6.1 with its four sub-partitions could not hold fails as well.
         if i64::from(launch.registers) > max_registers || ((major, minor) == (6, 0) && by_parts(4) == 0) {
             fit = 0;
         }
-        factors.push((Limiter::Registers, fit));
+        by_registers = Some((Limiter::Registers, fit));
     }
+    let by_warps = if halves { max_warps / 2 / warps * 2 } else { max_warps / warps };
+    let mut factors = vec![(Limiter::Warps, if threads > max_threads { 0 } else { by_warps })];
+    factors.extend(by_registers);
 
     let asked = launch.static_shared.saturating_add(launch.dynamic_shared);
     if let Some(fit) = blocks_by_shared(asked, launch.carveout, &rules, limits)? {
@@ -320,6 +347,84 @@ fn blocks_by_shared(
         pool = carveout_for(rules, alloc).unwrap_or(full);
     }
     Ok(Some(pool.min(full) / alloc))
+}
+
+/// A hash for keys of a few whole numbers, many times as fast as the standard one; not for hostile text.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct NumberHasher(u64);
+
+impl NumberHasher {
+    fn add(&mut self, word: u64) {
+        // Fibonacci hashing; the rotation lets the order of the words count.
+        self.0 = (self.0.rotate_left(23) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 29)
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.add(u64::from(*byte)));
+    }
+    fn write_u8(&mut self, n: u8) {
+        self.add(u64::from(n));
+    }
+    fn write_u32(&mut self, n: u32) {
+        self.add(u64::from(n));
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.add(n);
+    }
+    fn write_i64(&mut self, n: i64) {
+        self.add(n.cast_unsigned());
+    }
+    fn write_isize(&mut self, n: isize) {
+        self.add(n.cast_unsigned() as u64);
+    }
+    fn write_usize(&mut self, n: usize) {
+        self.add(n as u64);
+    }
+}
+
+/// A map by a few whole numbers.
+pub(crate) type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
+
+/// Answers for one device, each configuration computed once: programs launch the same ones again and again.
+#[derive(Debug)]
+pub struct Calculator {
+    limits: Limits,
+    known: NumberMap<Launch, usize>,
+    fits: Vec<std::result::Result<Fit, Reason>>,
+    last: Option<(Launch, usize)>,
+}
+
+impl Calculator {
+    /// For a device.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, known: NumberMap::default(), fits: Vec::new(), last: None }
+    }
+
+    /// As [`blocks_per_sm`].
+    ///
+    /// # Errors
+    /// [`Reason`], when the device or the launch is not known well enough.
+    pub fn fit(&mut self, launch: &Launch) -> std::result::Result<&Fit, Reason> {
+        let at = match self.last {
+            Some((last, at)) if last == *launch => at,
+            _ => {
+                let (limits, fits) = (&self.limits, &mut self.fits);
+                let at = *self.known.entry(*launch).or_insert_with(|| {
+                    fits.push(blocks_per_sm(launch, limits));
+                    fits.len() - 1
+                });
+                self.last = Some((*launch, at));
+                at
+            }
+        };
+        self.fits.get(at).map_or(Err(Reason::NoCapability), |fit| fit.as_ref().map_err(Clone::clone))
+    }
 }
 
 /// Tenants by (capture, pid, device).
@@ -404,6 +509,11 @@ impl Recorded {
         Self { grid_blocks: None, ..self }
     }
 
+    /// Launched in clusters of several blocks.
+    pub(crate) fn clustered(&self) -> bool {
+        self.cluster_blocks > 1
+    }
+
     /// What fits of it; a launch that ran although by these limits it could not is not known well enough.
     pub(crate) fn fit(&self, limits: Option<&Limits>) -> std::result::Result<Fit, String> {
         let unknown = |name| Reason::LaunchUnknown(name).to_string();
@@ -415,6 +525,7 @@ impl Recorded {
             carveout: self.executed.map_or(Carveout::Default, Carveout::ExecutedBytes),
             max_active_clusters: self.max_active_clusters,
             cluster_blocks: self.cluster_blocks,
+            partitioned_caching: false,
         };
         let limits = limits.ok_or_else(|| "the device is not known".to_owned())?;
         match blocks_per_sm(&launch, limits) {
@@ -500,7 +611,7 @@ pub struct KernelOccupancy {
     limits: BTreeMap<u32, Limits>,
     tenants: TenantMap,
     names: Interner,
-    groups: HashMap<Key, (u64, i64)>,
+    groups: NumberMap<Key, (u64, i64)>,
 }
 
 impl KernelOccupancy {
@@ -510,7 +621,7 @@ impl KernelOccupancy {
     /// [`crate::Error::Schema`] for a wrong `devices` table.
     pub fn new(devices: &RecordBatch, tenants: TenantMap) -> Result<Self> {
         let limits = Limits::of_devices(devices)?;
-        Ok(Self { limits, tenants, names: Interner::default(), groups: HashMap::new() })
+        Ok(Self { limits, tenants, names: Interner::default(), groups: NumberMap::default() })
     }
 }
 
@@ -702,6 +813,77 @@ bs,regs,static,dyn,carve,cc3.5,cc5.2,cc6.0,cc6.1,cc7.0,cc7.5,cc8.0,cc8.6,cc8.9,c
         // A carve-out that cannot hold one block is raised to the next that can (16 KiB): one block.
         launch.carveout = Carveout::ExecutedBytes(8 * 1024);
         assert_eq!(blocks_per_sm(&launch, &limits).unwrap().blocks, 1);
+    }
+
+    #[test]
+    fn a_cache_preference_is_a_carve_out() {
+        // 10 KiB + 1 KiB reserved a block on 8.6 (carve-outs 0, 8, 16, 32, 64, 100): all 100 KiB hold 9, the 64 KiB of
+        // "both alike" 5, and no carve-out that is smaller than a block is ever used: 16 KiB hold one.
+        let limits = Limits::of_capability(8, 6);
+        let fit = |preference| {
+            let carveout = Carveout::of_cache_preference(preference);
+            let launch = Launch {
+                block_threads: 128,
+                registers: 40,
+                static_shared: 10240,
+                carveout,
+                ..Launch::default()
+            };
+            blocks_per_sm(&launch, &limits).unwrap().blocks
+        };
+        assert_eq!([0, 1, 2, 3].map(fit), [9, 9, 1, 5]);
+    }
+
+    #[test]
+    fn partitioned_caching_keeps_a_block_in_half_an_sm() {
+        let fit = |threads, registers, capability: (u32, u32)| {
+            let launch =
+                Launch { block_threads: threads, registers, partitioned_caching: true, ..Launch::default() };
+            blocks_per_sm(&launch, &Limits::of_capability(capability.0, capability.1)).unwrap().blocks
+        };
+        // 20 warps: 64 slots hold 3, a half of 32 one.
+        assert_eq!((fit(640, 32, (5, 2)), fit(640, 32, (5, 0)), fit(640, 32, (6, 1))), (2, 3, 2));
+        // 16 warps of 40 registers: 12 to a sub-partition, 24 to a half, one block each; 48 in all, 3 blocks.
+        assert_eq!((fit(512, 40, (6, 2)), fit(512, 40, (6, 0))), (2, 3));
+        // 32 warps of 40 registers fit no half: caching is turned off, 48 warps hold one.
+        assert_eq!(fit(1024, 40, (6, 1)), 1);
+    }
+
+    #[test]
+    fn every_capability_up_to_12_1_has_rules_and_others_say_that_they_have_none() {
+        let launch = Launch { block_threads: 256, registers: 32, ..Launch::default() };
+        // 8 warps a block, 64, 48 or 32 slots; 65536 / (32 * 32 * 8) = 8 blocks by registers (16 on 3.7, blocks 16).
+        let known = [
+            ((3, 5), 8),
+            ((3, 7), 8),
+            ((5, 0), 8),
+            ((5, 2), 8),
+            ((5, 3), 8),
+            ((6, 0), 8),
+            ((6, 1), 8),
+            ((6, 2), 8),
+            ((7, 0), 8),
+            ((7, 2), 8),
+            ((7, 5), 4),
+            ((8, 0), 8),
+            ((8, 6), 6),
+            ((8, 7), 6),
+            ((8, 9), 6),
+            ((9, 0), 8),
+            ((10, 0), 8),
+            ((10, 3), 8),
+            ((11, 0), 6),
+            ((12, 0), 6),
+            ((12, 1), 6),
+        ];
+        for ((major, minor), blocks) in known {
+            let fit = blocks_per_sm(&launch, &Limits::of_capability(major, minor)).unwrap();
+            assert_eq!(fit.blocks, blocks, "{major}.{minor}");
+        }
+        for (major, minor) in [(3, 0), (8, 8), (12, 2), (13, 0)] {
+            let none = blocks_per_sm(&launch, &Limits::of_capability(major, minor));
+            assert_eq!(none, Err(Reason::UnknownCapability(major, minor)));
+        }
     }
 
     #[test]

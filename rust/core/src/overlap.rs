@@ -1,4 +1,4 @@
-//! Who ran beside whom, for how long, and what of each kernel's time did its context hold the engine?
+//! Who ran beside whom, for how long, and what of each tenant's time did its context hold the engine?
 //!
 //! A recorded kernel interval includes time in which its context was switched out: charged time is the
 //! interval intersected with the tenant's residency, so overlap of recorded intervals is no proof of
@@ -59,8 +59,6 @@ impl Growing {
 /// What this room hands out.
 #[derive(Debug, Clone)]
 pub struct Output {
-    /// `charged`.
-    pub charged: RecordBatch,
     /// `tenant_usage`.
     pub tenant_usage: RecordBatch,
     /// `overlaps`.
@@ -147,20 +145,7 @@ impl Against {
     }
 }
 
-#[derive(Debug, Default)]
-struct ChargedRows {
-    capture: Vec<u32>,
-    pid: Vec<Option<u32>>,
-    device: Vec<u32>,
-    correlation: Vec<Option<u32>>,
-    tenant: Vec<Option<u32>>,
-    start: Vec<i64>,
-    end: Vec<i64>,
-    charged: Vec<i64>,
-    observed: Vec<bool>,
-}
-
-/// The room: work in; `charged`, `tenant_usage` and `overlaps` out. Takes the finished `tenants` and
+/// The room: work in; `tenant_usage` and `overlaps` out. Takes the finished `tenants` and
 /// `residency` of the session.
 #[derive(Debug)]
 pub struct Overlap {
@@ -170,7 +155,6 @@ pub struct Overlap {
     limits: BTreeMap<u32, Limits>,
     co_busy: BTreeMap<(u32, u32), Growing>,
     against: BTreeMap<(u32, u32), Against>,
-    rows: ChargedRows,
     copies_known: bool,
     done: u64,
 }
@@ -251,7 +235,6 @@ impl Overlap {
             limits,
             co_busy: BTreeMap::new(),
             against: BTreeMap::new(),
-            rows: ChargedRows::default(),
             copies_known: false,
             done: 0,
         })
@@ -294,23 +277,7 @@ impl Overlap {
 
     fn take(&mut self, w: &Work, bytes: Option<i64>) {
         let tenant = self.who.of(w.capture, w.pid, w.device);
-        let usage = tenant.and_then(|t| self.usage.get(t as usize));
         let dur_ns = w.end_ns.saturating_sub(w.start_ns);
-        if w.kind == WorkKind::Kernel {
-            let own = usage.and_then(|u| u.residency.as_ref());
-            let residency = own.or(usage.and_then(|u| u.through.as_ref()));
-            let rows = &mut self.rows;
-            rows.capture.push(w.capture);
-            rows.pid.push(w.pid);
-            rows.device.push(w.device);
-            rows.correlation.push(w.correlation);
-            rows.tenant.push(tenant);
-            rows.start.push(w.start_ns);
-            rows.end.push(w.end_ns);
-            rows.charged.push(residency.map_or(dur_ns, |r| r.covered_ns(w.start_ns, w.end_ns)));
-            // That it is served is a deduction.
-            rows.observed.push(own.is_some());
-        }
         let Some(me) = tenant else { return };
         let limits = self.limits.get(&w.device).copied();
         let limits = limits.unwrap_or(Limits { short_ns: SHORT_NS, bridge_ns: DEFAULT_SLICE_NS });
@@ -347,24 +314,6 @@ impl Overlap {
             u.shorts = u.shorts.saturating_add(1);
             u.short_busy.add(w.start_ns, w.end_ns);
         }
-    }
-
-    fn charged(&self) -> Result<RecordBatch> {
-        let r = &self.rows;
-        let out = r.start.iter().zip(&r.end).zip(&r.charged);
-        let out: Vec<i64> = out.map(|((s, e), c)| e.saturating_sub(*s).saturating_sub(*c)).collect();
-        Builder::new(&schema::CHARGED)
-            .put("capture", UInt32Array::from(r.capture.clone()))
-            .put("pid", UInt32Array::from(r.pid.clone()))
-            .put("device_id", UInt32Array::from(r.device.clone()))
-            .put("correlation_id", UInt32Array::from(r.correlation.clone()))
-            .put("tenant_id", UInt32Array::from(r.tenant.clone()))
-            .put("start_ns", Int64Array::from(r.start.clone()))
-            .put("end_ns", Int64Array::from(r.end.clone()))
-            .put("charged_ns", Int64Array::from(r.charged.clone()))
-            .put("switched_out_ns", Int64Array::from(out))
-            .put_names("basis", r.observed.iter().map(|o| Some(if *o { "observed" } else { "inferred" })))
-            .finish(r.start.len())
     }
 
     fn tenant_usage(&self) -> Result<RecordBatch> {
@@ -525,11 +474,7 @@ impl Fold for Overlap {
                 against.count(w);
             }
         }
-        Ok(Output {
-            charged: self.charged()?,
-            tenant_usage: self.tenant_usage()?,
-            overlaps: self.overlaps(watch)?,
-        })
+        Ok(Output { tenant_usage: self.tenant_usage()?, overlaps: self.overlaps(watch)? })
     }
 }
 
@@ -557,10 +502,6 @@ mod tests {
                 residency(&[(0, 0, 7, 1, 0, 1000), (0, 0, 8, 2, 1040, 1960), (0, 0, 7, 1, 2000, 3000)]),
             ),
         ]));
-        let c = Columns::new(&schema::CHARGED, &out.charged);
-        assert_eq!(c.i64("charged_ns").unwrap().values(), &[1_300_000]);
-        assert_eq!(c.i64("switched_out_ns").unwrap().values(), &[1_000_000]);
-        assert_eq!(c.names("basis").unwrap().get(0), Some("observed"));
         let u = Columns::new(&schema::TENANT_USAGE, &out.tenant_usage);
         assert_eq!(u.i64("busy_ns").unwrap().value(0), 2_300_000);
         assert_eq!(u.i64("resident_ns").unwrap().value(0), 2_000_000);
@@ -580,9 +521,6 @@ mod tests {
             "kernels",
             kernels(&[(0, 7, 0, 1, 7, 100, 2400), (0, 7, 0, 1, 8, 200, 2500)]),
         )]));
-        let c = Columns::new(&schema::CHARGED, &out.charged);
-        assert_eq!(c.i64("charged_ns").unwrap().values(), &[2_300_000, 2_300_000]);
-        assert_eq!(c.names("basis").unwrap().get(0), Some("inferred"));
         let u = Columns::new(&schema::TENANT_USAGE, &out.tenant_usage);
         assert_eq!(u.i64("busy_ns").unwrap().value(0), 2_400_000);
         assert_eq!(at(u.i64("resident_ns").unwrap(), 0), None);
@@ -653,7 +591,7 @@ mod tests {
     #[test]
     fn empty_and_cancelled() {
         let out = run(Tables::new());
-        assert_eq!((out.charged.num_rows(), out.tenant_usage.num_rows(), out.overlaps.num_rows()), (0, 0, 0));
+        assert_eq!((out.tenant_usage.num_rows(), out.overlaps.num_rows()), (0, 0));
         let (tables, _) = named(Tables::from([("kernels", kernels(&[(0, 7, 0, 1, 7, 0, 1)]))]));
         let stopped = Overlap::new(&tables).unwrap().run(&tables, 0, &StopAfter::new(1));
         assert!(matches!(stopped, Err(crate::Error::Cancelled)));

@@ -11,16 +11,20 @@
 
 use arrow_array::RecordBatch;
 
+use crate::charged::Charged;
 use crate::error::Result;
 use crate::facts::Facts;
 use crate::fold::{concat, Fold, Tables};
+use crate::ledger::Ledger;
 use crate::occupancy::{tenant_map, KernelOccupancy};
 use crate::overlap::Overlap;
-use crate::placement::{Placement, PlacementPolicy};
+use crate::placement::{Model, Placement, PlacementPolicy, Sharing};
 use crate::quality::Quality;
+use crate::replay;
 use crate::residency::Residency;
 use crate::schema;
 use crate::tenants::Tenants;
+use crate::turns::Turns;
 use crate::watch::Watch;
 use crate::whatif::{TimeSlicing, WhatIf};
 use crate::{clock, device, samples};
@@ -80,8 +84,9 @@ pub fn of_samples(samples: &[Tables]) -> Result<Tables> {
     Ok(session)
 }
 
-/// Says how full the SMs were: `kernel_occupancy`, and `sm_occupancy` over the time in which any tenant was
-/// active, cut into `n_bins`. Which tenants may be on the SMs at once is the caller's to say.
+/// Says how full the SMs were: `kernel_occupancy`; `sm_occupancy` and `sm_warps` over `window` (else the time in which
+/// any tenant was active), cut into `n_bins`; `kernel_placement`. Which tenants may be on the SMs at once, and on
+/// which, is the caller's to say.
 ///
 /// # Errors
 /// [`crate::Error::Schema`] for tables that are not what they are declared to be,
@@ -89,6 +94,8 @@ pub fn of_samples(samples: &[Tables]) -> Result<Tables> {
 pub fn occupancy(
     session: &Tables,
     policy: PlacementPolicy,
+    model: Model,
+    window: Option<(i64, i64)>,
     n_bins: usize,
     watch: &dyn Watch,
 ) -> Result<Tables> {
@@ -104,15 +111,43 @@ pub fn occupancy(
     let mut made = Tables::new();
     let configurations = KernelOccupancy::new(&devices, tenants.clone())?.run(&events, 0, watch)?;
     made.insert(schema::KERNEL_OCCUPANCY.name, configurations);
-    let sm_occupancy = match active_ns(&table(&schema::TENANT_USAGE))? {
+    let window = window.map_or_else(|| active_ns(&table(&schema::TENANT_USAGE)), |w| Ok(Some(w)))?;
+    let (over_time, per_sm, per_kernel) = match window {
         Some(window) => {
             let placement = Placement::new(&devices, tenants, Some(&residency), policy, window, n_bins)?;
-            placement.run(&events, 0, watch)?.sm_occupancy
+            let placed = placement.with_model(model).run(&events, 0, watch)?;
+            (placed.sm_occupancy, placed.sm_warps, placed.kernel_placement)
         }
-        None => schema::SM_OCCUPANCY.empty(),
+        None => (schema::SM_OCCUPANCY.empty(), schema::SM_WARPS.empty(), schema::KERNEL_PLACEMENT.empty()),
     };
-    made.insert(schema::SM_OCCUPANCY.name, sm_occupancy);
+    made.insert(schema::SM_OCCUPANCY.name, over_time);
+    made.insert(schema::SM_WARPS.name, per_sm);
+    made.insert(schema::KERNEL_PLACEMENT.name, per_kernel);
     Ok(made)
+}
+
+/// Says who held the engine of time-sliced devices without switch records: `inferred_residency`. Which devices are
+/// time-sliced is the caller's to say.
+///
+/// # Errors
+/// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
+pub fn infer_residency(session: &Tables, policy: &PlacementPolicy, watch: &dyn Watch) -> Result<Tables> {
+    let sliced = policy.sharing.iter().filter(|(_, sharing)| **sharing == Sharing::TimeSliced);
+    let sliced = sliced.map(|(device, _)| *device).collect();
+    let made = Turns::new(session, &sliced)?.run(session, 0, watch)?;
+    Ok([(schema::INFERRED_RESIDENCY.name, made)].into())
+}
+
+/// Adds the slices up: `ledger` per tenant and `engine` per device, of observed residency, else of the
+/// `inferred_residency` in `session`.
+///
+/// # Errors
+/// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
+pub fn ledger(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
+    let mut events = session.clone();
+    events.remove(schema::RESIDENCY.name);
+    let made = Ledger::new(session)?.run(&events, 0, watch)?;
+    Ok([(schema::LEDGER.name, made.ledger), (schema::ENGINE.name, made.engine)].into())
 }
 
 /// Says what each tenant would have taken alone, side by side with the others, or in turns: `whatif`.
@@ -123,6 +158,26 @@ pub fn occupancy(
 pub fn whatif(session: &Tables, slicing: TimeSlicing, watch: &dyn Watch) -> Result<Tables> {
     let made = WhatIf::new(session, slicing)?.run(session, 0, watch)?;
     Ok([(schema::WHATIF.name, made)].into())
+}
+
+/// What the recorded programs of a device would have taken in other layouts: `replay`.
+///
+/// `visible` and `time_sliced` say how the device was shared while it was recorded, see [`replay::programs_of`].
+/// Layouts are replayed on `threads` threads (0: as many as there are processors).
+///
+/// # Errors
+/// [`crate::Error::Argument`] for a layout that makes no sense, [`crate::Error::Schema`] for tables that are not
+/// what they are declared to be, [`crate::Error::Cancelled`].
+pub fn replay(
+    session: &Tables,
+    device: u32,
+    recorded: &replay::Recorded,
+    layouts: &[replay::Layout],
+    threads: usize,
+    watch: &dyn Watch,
+) -> Result<Tables> {
+    let made = replay::run(session, device, recorded, layouts, threads, watch)?;
+    Ok([(schema::REPLAY.name, made)].into())
 }
 
 /// First to last activity of any tenant; `None` for a session without activity, or of no length.
@@ -172,7 +227,7 @@ pub fn reconstruct(session: &Tables, chunk_rows: usize, watch: &dyn Watch) -> Re
     let overlap = Overlap::new(&seen)?.run(&seen, chunk_rows, watch)?;
     seen.insert(schema::OVERLAPS.name, overlap.overlaps.clone());
     made.insert(schema::OVERLAPS.name, overlap.overlaps);
-    made.insert(schema::CHARGED.name, overlap.charged);
+    made.insert(schema::CHARGED.name, Charged::new(&seen)?.run(&seen, chunk_rows, watch)?);
     made.insert(schema::TENANT_USAGE.name, overlap.tenant_usage);
 
     let facts = Facts::new(&seen)?.run(&seen, chunk_rows, watch)?;

@@ -41,7 +41,7 @@ pub(crate) fn at<T: arrow_array::ArrowPrimitiveType>(
 }
 
 /// One stretch of residency.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slice {
     /// Capture that recorded it.
     pub capture: u32,
@@ -62,7 +62,7 @@ pub struct Slice {
     /// First acknowledgement.
     pub running_end_ns: Option<i64>,
     /// How it ended.
-    pub ending: String,
+    pub ending: &'static str,
     /// Both ends were recorded and no record between them is missing.
     pub complete: bool,
     /// Both ends stand in records.
@@ -89,6 +89,7 @@ impl Slice {
         let (run, ack) = (columns.i64("running_start_ns")?, columns.i64("running_end_ns")?);
         let (ending, complete) = (columns.names("ending")?, columns.bool("complete")?);
         let basis = columns.names("basis")?;
+        let mut words = Words::default();
         Ok((0..columns.rows())
             .map(|row| Self {
                 capture: capture.value(row),
@@ -100,7 +101,7 @@ impl Slice {
                 end_ns: end.value(row),
                 running_start_ns: at(run, row),
                 running_end_ns: at(ack, row),
-                ending: ending.get(row).unwrap_or("unknown").to_owned(),
+                ending: words.of(ending.key(row), || ending.get(row)),
                 complete: complete.value(row),
                 observed: basis.get(row) == Some("observed"),
             })
@@ -113,19 +114,44 @@ impl Slice {
     /// [`crate::Error::Schema`], if this disagrees with its declaration.
     pub fn write(slices: &[Self]) -> Result<RecordBatch> {
         Builder::new(&schema::RESIDENCY)
-            .put("capture", slices.iter().map(|s| Some(s.capture)).collect::<UInt32Array>())
-            .put("device_id", slices.iter().map(|s| Some(s.device)).collect::<UInt32Array>())
+            .put("capture", UInt32Array::from(slices.iter().map(|s| s.capture).collect::<Vec<_>>()))
+            .put("device_id", UInt32Array::from(slices.iter().map(|s| s.device).collect::<Vec<_>>()))
             .put("tenant_id", slices.iter().map(|s| s.tenant).collect::<UInt32Array>())
             .put("pid", slices.iter().map(|s| s.pid).collect::<UInt32Array>())
-            .put("hw_context", slices.iter().map(|s| Some(s.hw_context)).collect::<UInt64Array>())
-            .put("start_ns", slices.iter().map(|s| Some(s.start_ns)).collect::<Int64Array>())
-            .put("end_ns", slices.iter().map(|s| Some(s.end_ns)).collect::<Int64Array>())
+            .put("hw_context", UInt64Array::from(slices.iter().map(|s| s.hw_context).collect::<Vec<_>>()))
+            .put("start_ns", Int64Array::from(slices.iter().map(|s| s.start_ns).collect::<Vec<_>>()))
+            .put("end_ns", Int64Array::from(slices.iter().map(|s| s.end_ns).collect::<Vec<_>>()))
             .put("running_start_ns", slices.iter().map(|s| s.running_start_ns).collect::<Int64Array>())
             .put("running_end_ns", slices.iter().map(|s| s.running_end_ns).collect::<Int64Array>())
-            .put_names("ending", slices.iter().map(|s| Some(s.ending.as_str())))
+            .put_words("ending", slices.iter().map(|s| s.ending))
             .put("complete", slices.iter().map(|s| Some(s.complete)).collect::<BooleanArray>())
-            .put_names("basis", slices.iter().map(|s| Some(if s.observed { "observed" } else { "inferred" })))
+            .put_words("basis", slices.iter().map(|s| if s.observed { "observed" } else { "inferred" }))
             .finish(slices.len())
+    }
+}
+
+/// How slices end.
+const ENDINGS: &[&str] = &["WFI", "GFXP", "CTAP", "CILP", "acknowledged", "unknown", "reset", "open"];
+
+/// Words of a dictionary column, compared once per word and not once per row.
+#[derive(Debug, Default)]
+struct Words(Vec<Option<&'static str>>);
+
+impl Words {
+    fn of<'a>(&mut self, key: Option<u32>, text: impl FnOnce() -> Option<&'a str>) -> &'static str {
+        let Some(key) = key.map(|key| key as usize) else { return "unknown" };
+        if let Some(Some(word)) = self.0.get(key) {
+            return word;
+        }
+        let text = text();
+        let word = ENDINGS.iter().find(|word| Some(**word) == text).copied().unwrap_or("unknown");
+        if self.0.len() <= key {
+            self.0.resize(key.saturating_add(1), None);
+        }
+        if let Some(slot) = self.0.get_mut(key) {
+            *slot = Some(word);
+        }
+        word
     }
 }
 
@@ -133,14 +159,54 @@ impl Slice {
 /// ends, and all other users share the context id 0.
 pub type HwContext = (u32, u64, Option<u32>);
 
+/// Something for each context. Slices change between a few contexts millions of times: the place of each of the last two is
+/// remembered, and a map is asked only for others.
+#[derive(Debug, Default)]
+struct PerContext<T> {
+    places: BTreeMap<HwContext, usize>,
+    values: Vec<T>,
+    recent: [Option<(HwContext, usize)>; 2],
+}
+
+impl<T: Default> PerContext<T> {
+    fn place(&mut self, context: HwContext) -> usize {
+        let [last, before] = self.recent;
+        match (last, before) {
+            (Some((known, place)), _) if known == context => place,
+            (_, Some((known, place))) if known == context => {
+                self.recent = [before, last];
+                place
+            }
+            _ => {
+                let next = self.values.len();
+                let place = *self.places.entry(context).or_insert(next);
+                if place == next {
+                    self.values.push(T::default());
+                }
+                self.recent = [Some((context, place)), last];
+                place
+            }
+        }
+    }
+
+    fn of(&mut self, context: HwContext) -> Option<&mut T> {
+        let place = self.place(context);
+        self.values.get_mut(place)
+    }
+}
+
 /// Contexts that were created beside the one that works: at most two slices, while the same process
 /// has another context with more. Their slices say nothing about the length of a time slice.
 #[must_use]
 pub fn creation_contexts(slices: &[Slice]) -> BTreeSet<HwContext> {
-    let mut counts: BTreeMap<HwContext, u64> = BTreeMap::new();
+    let mut slots: PerContext<u64> = PerContext::default();
     for s in slices {
-        *counts.entry((s.device, s.hw_context, s.pid)).or_default() += 1;
+        if let Some(count) = slots.of((s.device, s.hw_context, s.pid)) {
+            *count = count.saturating_add(1);
+        }
     }
+    let value = |place: &usize| slots.values.get(*place).copied().unwrap_or(0);
+    let counts: BTreeMap<HwContext, u64> = slots.places.iter().map(|(c, place)| (*c, value(place))).collect();
     let mut most: BTreeMap<(u32, u32), u64> = BTreeMap::new();
     for ((device, _, pid), count) in &counts {
         if let Some(pid) = pid {
@@ -361,7 +427,7 @@ impl Engine {
                             end_ns: now,
                             running_start_ns: None,
                             running_end_ns: ack.first_ns,
-                            ending: ack.ending().to_owned(),
+                            ending: ack.ending(),
                             complete: false,
                             observed: false,
                         });
@@ -400,7 +466,7 @@ impl Engine {
         event: &Event,
         hw: u64,
         end_ns: i64,
-        ending: Option<&str>,
+        ending: Option<&'static str>,
         complete: bool,
         observed: bool,
     ) {
@@ -416,7 +482,7 @@ impl Engine {
                 end_ns: end_ns.max(start_ns),
                 running_start_ns,
                 running_end_ns: ack.first_ns,
-                ending: ending.unwrap_or_else(|| ack.ending()).to_owned(),
+                ending: ending.unwrap_or_else(|| ack.ending()),
                 complete,
                 observed,
             });
@@ -437,6 +503,42 @@ pub struct Residency {
     last_work_ns: BTreeMap<u32, i64>,
     quality: Quality,
     done: u64,
+}
+
+impl Residency {
+    /// Steps through events in order. The engine of one device is taken out of the map while its events last.
+    fn follow(&mut self, events: impl Iterator<Item = Event>, watch: &dyn Watch) -> Result<()> {
+        let mut current: Option<((u32, u32), Engine)> = None;
+        let mut shared: Option<(u32, Counting)> = None;
+        for event in events {
+            if self.done.is_multiple_of(4096) {
+                watch.progress("residency", self.done, 0)?;
+            }
+            self.done = self.done.saturating_add(1);
+            match &mut shared {
+                Some((capture, counting)) if *capture == event.capture => counting.see(&event),
+                _ => {
+                    self.shared.extend(shared.take());
+                    let mut counting = self.shared.remove(&event.capture).unwrap_or_default();
+                    counting.see(&event);
+                    shared = Some((event.capture, counting));
+                }
+            }
+            let key = (event.capture, event.device);
+            match &mut current {
+                Some((known, engine)) if *known == key => engine.step(&event, &mut self.quality),
+                _ => {
+                    self.engines.extend(current.take());
+                    let mut engine = self.engines.remove(&key).unwrap_or_default();
+                    engine.step(&event, &mut self.quality);
+                    current = Some((key, engine));
+                }
+            }
+        }
+        self.engines.extend(current);
+        self.shared.extend(shared);
+        Ok(())
+    }
 }
 
 impl Fold for Residency {
@@ -460,17 +562,31 @@ impl Fold for Residency {
         let (time, tag) = (columns.i64("time_ns")?, columns.u8("tag")?);
         let (pid, hw) = (columns.u32("pid")?, columns.u64("hw_context")?);
         let sequence = columns.u16("sequence")?;
-        let mut events: Vec<Event> = (0..columns.rows())
-            .map(|row| Event {
-                capture: capture.value(row),
-                device: device.value(row),
-                time_ns: time.value(row),
-                tag: tag.value(row),
-                pid: at(pid, row),
-                hw: hw.value(row),
-                sequence: sequence.value(row),
-            })
-            .collect();
+        let event = |row: usize| Event {
+            capture: capture.value(row),
+            device: device.value(row),
+            time_ns: time.value(row),
+            tag: tag.value(row),
+            pid: at(pid, row),
+            hw: hw.value(row),
+            sequence: sequence.value(row),
+        };
+        // Nearly always the rows already stand as they must be followed: then nothing is copied.
+        let follows = |row: usize| {
+            let (a, b) = (event(row), event(row.saturating_add(1)));
+            let ties = (a.device, 0) < (b.device, 1)
+                && (a.device != b.device || b.sequence.wrapping_sub(a.sequence) as i16 > 0);
+            (a.capture, a.time_ns) < (b.capture, b.time_ns)
+                || ((a.capture, a.time_ns) == (b.capture, b.time_ns) && ties)
+        };
+        let rows = columns.rows();
+        let rising = |times: &[i64]| times.iter().zip(times.iter().skip(1)).all(|(a, b)| a < b);
+        let one = |captures: &[u32]| captures.iter().zip(captures.iter().skip(1)).all(|(a, b)| a == b);
+        let clear = rising(time.values()) && one(capture.values());
+        if clear || (0..rows.saturating_sub(1)).all(follows) {
+            return self.follow((0..rows).map(event), watch);
+        }
+        let mut events: Vec<Event> = (0..rows).map(event).collect();
         events.sort_by_key(|e| (e.capture, e.time_ns));
         // Equal times: the sequence decides, which may wrap from 65535 to 0 among them.
         for ties in events.chunk_by_mut(|a, b| (a.capture, a.time_ns) == (b.capture, b.time_ns)) {
@@ -478,16 +594,7 @@ impl Fold for Residency {
                 ties.sort_by_key(|e| (e.device, e.sequence.wrapping_sub(first) as i16));
             }
         }
-        for event in &events {
-            if self.done.is_multiple_of(4096) {
-                watch.progress("residency", self.done, 0)?;
-            }
-            self.done = self.done.saturating_add(1);
-            self.shared.entry(event.capture).or_default().see(event);
-            let engine = self.engines.entry((event.capture, event.device)).or_default();
-            engine.step(event, &mut self.quality);
-        }
-        Ok(())
+        self.follow(events.into_iter(), watch)
     }
 
     fn finish(mut self, watch: &dyn Watch) -> Result<Output> {
@@ -556,21 +663,30 @@ impl Fold for Residency {
                 }
             }
         }
-        let mut slices = Vec::new();
-        let mut switches = Vec::new();
-        for (key, engine) in &self.engines {
+        let mut slices: Vec<Slice> = Vec::new();
+        let mut switches: Vec<Switch> = Vec::new();
+        let single = self.engines.len() == 1;
+        for (key, engine) in &mut self.engines {
             watch.progress("residency", self.done, 0)?;
             let gaps = gaps.get(key).map_or(&[][..], Vec::as_slice);
-            switches.extend(between(&engine.slices, gaps, &engine.broken_ns));
-            slices.extend(engine.slices.iter().cloned());
+            switches.extend(between(&engine.slices, slices.len(), gaps, &engine.broken_ns));
+            let own = std::mem::take(&mut engine.slices);
+            // Of one engine nothing is copied.
+            if slices.is_empty() {
+                slices = own;
+            } else {
+                slices.extend(own);
+            }
         }
-        slices.sort_by_key(|s: &Slice| (s.start_ns, s.device, s.end_ns, s.hw_context));
-        switches.sort_by_key(|s| (s.time_ns, s.device, s.from));
-        Ok(Output {
-            residency: Slice::write(&slices)?,
-            switches: write_switches(&switches)?,
-            quality: self.quality,
-        })
+        if !single {
+            let key = |s: &Switch| slices.get(s.first).map(|a| (a.end_ns, a.device, a.hw_context));
+            switches.sort_by_key(key);
+        }
+        let switches = write_switches(&slices, &switches)?;
+        if !single {
+            slices.sort_by_key(|s| (s.start_ns, s.device, s.end_ns, s.hw_context));
+        }
+        Ok(Output { residency: Slice::write(&slices)?, switches, quality: self.quality })
     }
 }
 
@@ -582,19 +698,21 @@ fn cut_torn_slices(
     torn: impl Fn(&Slice) -> bool,
     broken_ns: &mut Vec<i64>,
 ) -> Vec<Slice> {
+    if !slices.iter().any(|s| !s.complete && torn(s)) {
+        return slices;
+    }
     let whole = slices.iter().filter(|s| s.complete && s.dur_ns() > CREATION_SLICE_NS).map(Slice::dur_ns);
     let Some(usual_ns) = crate::statistics::median_ns(&whole.collect::<Vec<_>>()) else { return slices };
     let mut cut = |slice: Slice| {
         if slice.complete || !torn(&slice) || slice.dur_ns() < usual_ns.saturating_mul(2) {
-            return vec![slice];
+            return [Some(slice), None];
         }
-        let first =
-            Slice { end_ns: slice.start_ns.saturating_add(usual_ns), running_end_ns: None, ..slice.clone() };
+        let first = Slice { end_ns: slice.start_ns.saturating_add(usual_ns), running_end_ns: None, ..slice };
         let last = Slice { start_ns: slice.end_ns.saturating_sub(usual_ns), running_start_ns: None, ..slice };
         broken_ns.push(first.end_ns);
-        vec![Slice { observed: false, ..first }, Slice { observed: false, ..last }]
+        [Some(Slice { observed: false, ..first }), Some(Slice { observed: false, ..last })]
     };
-    slices.into_iter().flat_map(&mut cut).collect()
+    slices.into_iter().flat_map(&mut cut).flatten().collect()
 }
 
 /// Do records that are missing lie between these two records?
@@ -611,22 +729,16 @@ fn holds_gap(gaps: &[Gap], device: u32, from_ns: i64, to_ns: i64) -> bool {
     near.next().is_some()
 }
 
-#[derive(Debug)]
+/// What lies between two slices that follow each other: the place of the first, and the kind. Everything else stands in
+/// the slices, of which there may be millions.
+#[derive(Debug, Clone, Copy)]
 struct Switch {
-    device: u32,
-    time_ns: i64,
-    from: u64,
-    to: u64,
-    gap_ns: i64,
-    full_ns: Option<i64>,
-    save_ns: Option<i64>,
-    restore_ns: Option<i64>,
-    ending: String,
+    first: usize,
     kind: &'static str,
 }
 
-/// The switches between consecutive slices of one engine.
-fn between(slices: &[Slice], gaps: &[Gap], broken_ns: &[i64]) -> Vec<Switch> {
+/// The switches between consecutive slices of one engine, which stand from `offset` on in a longer list.
+fn between(slices: &[Slice], offset: usize, gaps: &[Gap], broken_ns: &[i64]) -> Vec<Switch> {
     let pairs = || slices.iter().zip(slices.iter().skip(1));
     let gap = |a: &Slice, b: &Slice| b.start_ns.saturating_sub(a.end_ns);
     let close: Vec<i64> = pairs()
@@ -635,67 +747,66 @@ fn between(slices: &[Slice], gaps: &[Gap], broken_ns: &[i64]) -> Vec<Switch> {
         .collect();
     let idle_ns = median(&close).map_or(IDLE_GAP_NS, |m| (10.0 * m) as i64).max(IDLE_GAP_NS);
     let creation = creation_contexts(slices);
-    let mut seen: BTreeMap<HwContext, (u64, Option<i64>)> = BTreeMap::new();
+    let mut seen: PerContext<(u64, Option<i64>)> = PerContext::default();
     for s in slices {
-        let entry = seen.entry((s.device, s.hw_context, s.pid)).or_default();
-        entry.0 += 1;
-        if s.dur_ns() > CREATION_SLICE_NS {
-            entry.1.get_or_insert(s.start_ns);
+        if let Some(entry) = seen.of((s.device, s.hw_context, s.pid)) {
+            entry.0 = entry.0.saturating_add(1);
+            if s.dur_ns() > CREATION_SLICE_NS {
+                entry.1.get_or_insert(s.start_ns);
+            }
         }
     }
     // A context with many slices that are all short works in short pieces: it is not being created.
-    let young = |s: &Slice| {
+    let mut young = |s: &Slice| {
         let key = (s.device, s.hw_context, s.pid);
-        creation.contains(&key)
-            || seen
-                .get(&key)
-                .is_some_and(|(count, long)| long.map_or(*count <= 10, |first| s.start_ns < first))
+        (!creation.is_empty() && creation.contains(&key))
+            || seen.of(key).is_some_and(|(count, long)| long.map_or(*count <= 10, |first| s.start_ns < first))
     };
+    let mut before_young = slices.first().is_some_and(&mut young);
     pairs()
-        .map(|(a, b)| {
+        .enumerate()
+        .map(|(place, (a, b))| {
             let first = broken_ns.partition_point(|t| *t < a.end_ns);
             let broken = broken_ns.get(first).is_some_and(|t| *t <= b.start_ns);
+            let a_young = std::mem::replace(&mut before_young, young(b));
             let kind = if broken || holds_gap(gaps, a.device, a.end_ns, b.start_ns) {
                 "lost-records"
             } else if (a.hw_context, a.pid) == (b.hw_context, b.pid) {
                 "same-context"
-            } else if young(a) || young(b) {
+            } else if a_young || before_young {
                 "creation"
             } else if gap(a, b) > idle_ns {
                 "idle"
             } else {
                 "switch"
             };
-            let (ack, run) = (a.running_end_ns, b.running_start_ns);
-            Switch {
-                device: a.device,
-                time_ns: a.end_ns,
-                from: a.hw_context,
-                to: b.hw_context,
-                gap_ns: gap(a, b),
-                full_ns: ack.zip(run).map(|(ack, run)| run.saturating_sub(ack)),
-                save_ns: ack.map(|ack| a.end_ns.saturating_sub(ack)),
-                restore_ns: run.map(|run| run.saturating_sub(b.start_ns)),
-                ending: a.ending.clone(),
-                kind,
-            }
+            Switch { first: offset.saturating_add(place), kind }
         })
         .collect()
 }
 
-fn write_switches(rows: &[Switch]) -> Result<RecordBatch> {
+fn write_switches(slices: &[Slice], switches: &[Switch]) -> Result<RecordBatch> {
+    let rows = || {
+        switches.iter().filter_map(|s| {
+            slices.get(s.first).zip(slices.get(s.first.saturating_add(1))).map(|(a, b)| (a, b, s.kind))
+        })
+    };
+    let ints = |f: &dyn Fn(&Slice, &Slice) -> i64| rows().map(|(a, b, _)| f(a, b)).collect::<Vec<i64>>();
+    let parts = |f: &dyn Fn(&Slice, &Slice) -> Option<i64>| -> Int64Array {
+        rows().map(|(a, b, _)| f(a, b)).collect()
+    };
     Builder::new(&schema::SWITCHES)
-        .put("device_id", rows.iter().map(|s| Some(s.device)).collect::<UInt32Array>())
-        .put("time_ns", rows.iter().map(|s| Some(s.time_ns)).collect::<Int64Array>())
-        .put("from_hw_context", rows.iter().map(|s| Some(s.from)).collect::<UInt64Array>())
-        .put("to_hw_context", rows.iter().map(|s| Some(s.to)).collect::<UInt64Array>())
-        .put("gap_ns", rows.iter().map(|s| Some(s.gap_ns)).collect::<Int64Array>())
-        .put("full_ns", rows.iter().map(|s| s.full_ns).collect::<Int64Array>())
-        .put("save_ns", rows.iter().map(|s| s.save_ns).collect::<Int64Array>())
-        .put("restore_ns", rows.iter().map(|s| s.restore_ns).collect::<Int64Array>())
-        .put_names("ending", rows.iter().map(|s| Some(s.ending.as_str())))
-        .put_names("kind", rows.iter().map(|s| Some(s.kind)))
-        .finish(rows.len())
+        .put("device_id", UInt32Array::from(rows().map(|(a, ..)| a.device).collect::<Vec<u32>>()))
+        .put("time_ns", Int64Array::from(ints(&|a, _| a.end_ns)))
+        .put("from_hw_context", UInt64Array::from(rows().map(|(a, ..)| a.hw_context).collect::<Vec<u64>>()))
+        .put("to_hw_context", UInt64Array::from(rows().map(|(_, b, _)| b.hw_context).collect::<Vec<u64>>()))
+        .put("gap_ns", Int64Array::from(ints(&|a, b| b.start_ns.saturating_sub(a.end_ns))))
+        .put("full_ns", parts(&|a, b| Some(b.running_start_ns?.saturating_sub(a.running_end_ns?))))
+        .put("save_ns", parts(&|a, _| Some(a.end_ns.saturating_sub(a.running_end_ns?))))
+        .put("restore_ns", parts(&|_, b| Some(b.running_start_ns?.saturating_sub(b.start_ns))))
+        .put_words("ending", rows().map(|(a, ..)| a.ending))
+        .put_words("kind", rows().map(|(.., kind)| kind))
+        .finish(switches.len())
 }
 
 #[cfg(test)]

@@ -366,6 +366,180 @@ impl Run<'_> {
     }
 }
 
+/// What a block takes of an SM, ready for [`Floor`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Ask {
+    /// Warps of a block.
+    pub warps: i32,
+    /// Blocks that an empty SM holds.
+    pub per_sm: u32,
+    take: [f32; 4],
+    /// One over it; huge where nothing is taken.
+    part: [f32; 4],
+}
+
+impl Ask {
+    /// For blocks of `ask` (warps, registers, shared memory, block slots) on SMs that have `has` and hold `per_sm` of
+    /// them; `padded` is the resource of which less than the total can be used (sub-partitions, carve-outs).
+    #[allow(clippy::cast_precision_loss)] // all are below 2^24, where a single-precision number is exact
+    pub(crate) fn new(ask: Resources, has: Resources, per_sm: u32, padded: Option<usize>) -> Self {
+        let mut take = [0.0; 4];
+        let mut part = [1e9; 4];
+        for (n, ((ask, has), (take, part))) in
+            ask.iter().zip(&has).zip(take.iter_mut().zip(&mut part)).enumerate()
+        {
+            // What keeps the next block out is taken with the last one.
+            let padded = if padded == Some(n) { has / u64::from(per_sm.max(1)) } else { 0 };
+            let units = padded.max(*ask);
+            if units > 0 {
+                *take = units as f32;
+                *part = 1.0 / units as f32;
+            }
+        }
+        let warps = ask.first().copied().and_then(|w| i32::try_from(w).ok()).unwrap_or(0);
+        Self { warps, per_sm, take, part }
+    }
+}
+
+/// What the SMs of a device have left, SM by SM, in the order in which the block scheduler prefers equals.
+#[derive(Debug, Clone)]
+pub(crate) struct Floor {
+    /// By resource, then by SM.
+    free: [Vec<f32>; 4],
+    /// Blocks of the kernel last asked for that would fit on each SM.
+    room: Vec<i32>,
+    total: u64,
+    /// The room of every SM, where all have the same.
+    alike: Option<i32>,
+}
+
+impl Floor {
+    /// Empty SMs of `per_sm` each.
+    #[allow(clippy::cast_precision_loss)] // see `Ask::new`
+    pub(crate) fn new(per_sm: Resources, sms: usize) -> Self {
+        Self { free: per_sm.map(|has| vec![has as f32; sms]), room: vec![0; sms], total: 0, alike: None }
+    }
+
+    pub(crate) fn sms(&self) -> usize {
+        self.room.len()
+    }
+
+    /// How many blocks would fit, on the SMs of `set` (1: may be used) or all.
+    #[allow(clippy::cast_possible_truncation)] // far below 2^31; a negative rest is no room
+    pub(crate) fn room(&mut self, ask: &Ask, set: Option<&[i32]>) -> u64 {
+        let [a, b, c, d] = &self.free;
+        let [pa, pb, pc, pd] = ask.part;
+        let most = ask.per_sm as f32;
+        let (mut total, mut top) = (0_i32, 0_i32);
+        for ((((room, a), b), c), d) in self.room.iter_mut().zip(a).zip(b).zip(c).zip(d) {
+            // Half a unit more, so that rounding never takes a whole block away: `free` and `take` are whole numbers.
+            let least =
+                ((a + 0.5) * pa).min((b + 0.5) * pb).min((c + 0.5) * pc).min((d + 0.5) * pd).min(most);
+            *room = least.max(0.0) as i32;
+            total += *room;
+            top = top.max(*room);
+        }
+        let all = i32::try_from(self.room.len()).unwrap_or(i32::MAX);
+        self.alike = (set.is_none() && total == top * all).then_some(top);
+        if let Some(set) = set {
+            total = 0;
+            for (room, may) in self.room.iter_mut().zip(set) {
+                *room *= may;
+                total += *room;
+            }
+        }
+        self.total = u64::try_from(total).unwrap_or(0);
+        self.total
+    }
+
+    /// Makes room for one block where most warps are free, whatever the limits say.
+    pub(crate) fn least_full(&mut self, set: Option<&[i32]>) {
+        self.room.fill(0);
+        let [warps, ..] = &self.free;
+        let may = |sm: usize| set.is_none_or(|set| set.get(sm).is_some_and(|m| *m > 0));
+        let mut best: Option<(f32, usize)> = None;
+        for (sm, free) in warps.iter().enumerate().filter(|(sm, _)| may(*sm)) {
+            if best.is_none_or(|(most, _)| *free > most) {
+                best = Some((*free, sm));
+            }
+        }
+        if let Some(room) = best.and_then(|(_, sm)| self.room.get_mut(sm)) {
+            *room = 1;
+        }
+        self.total = 1;
+        self.alike = None;
+    }
+
+    /// Puts `count` blocks, one by one, where most further ones have room, the first of equals first. Not more than
+    /// the room that was last looked at.
+    pub(crate) fn choose(&self, count: u64, on: &mut [i32]) {
+        if count >= self.total {
+            on.copy_from_slice(&self.room);
+            return;
+        }
+        if self.alike.is_some() {
+            // Round and round.
+            let n = on.len().max(1) as u64;
+            let (each, more) =
+                (i32::try_from(count / n).unwrap_or(0), usize::try_from(count % n).unwrap_or(0));
+            on.fill(each);
+            on.iter_mut().take(more).for_each(|on| *on += 1);
+            return;
+        }
+        // Every block takes one from its SM's room: the highest are levelled down together.
+        let mut levels = [0_u64; 130];
+        let mut top = 0_usize;
+        for room in &self.room {
+            let level = usize::try_from(*room).unwrap_or(0).min(129);
+            top = top.max(level);
+            if let Some(n) = levels.get_mut(level) {
+                *n += 1;
+            }
+        }
+        let (mut left, mut at_level) = (count, 0);
+        let mut level = top;
+        while level > 0 {
+            at_level += levels.get(level).copied().unwrap_or(0);
+            if at_level > left {
+                break;
+            }
+            left -= at_level;
+            level -= 1;
+        }
+        let floor = i32::try_from(level).unwrap_or(0);
+        for (on, room) in on.iter_mut().zip(&self.room) {
+            *on = (*room - floor).max(0);
+        }
+        if left > 0 {
+            for (on, _) in on.iter_mut().zip(&self.room).filter(|(_, room)| **room >= floor) {
+                *on += 1;
+                left -= 1;
+                if left == 0 {
+                    break;
+                }
+            }
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss)] // a few blocks
+    pub(crate) fn take(&mut self, ask: &Ask, on: &[i32]) {
+        for (free, take) in self.free.iter_mut().zip(ask.take) {
+            for (free, on) in free.iter_mut().zip(on) {
+                *free -= *on as f32 * take;
+            }
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss)] // a few blocks
+    pub(crate) fn give(&mut self, ask: &Ask, on: &[i32]) {
+        for (free, take) in self.free.iter_mut().zip(ask.take) {
+            for (free, on) in free.iter_mut().zip(on) {
+                *free += *on as f32 * take;
+            }
+        }
+    }
+}
+
 /// A stretch of work of a tenant: it thinks for `think`, then wants the engine for `busy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Phase {

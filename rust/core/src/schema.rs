@@ -15,7 +15,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int32Type, Int64Type, UInt16Type, UInt32Type, UInt64Type, UInt8Type};
 use arrow_array::{
     Array, ArrayRef, BooleanArray, DictionaryArray, PrimitiveArray, RecordBatch, RecordBatchOptions,
-    StringArray,
+    StringArray, UInt32Array,
 };
 use arrow_schema::{DataType, Field, Schema};
 
@@ -132,6 +132,10 @@ const OLD: &str = "the nsys version did not export it";
 const TOO_FEW: &str = "too few kernels, see reason";
 const NO_PID: &str = "the export holds no process id";
 const NO_GPU: &str = "the capture does not say";
+const NO_SLICE: &str = "no complete slice";
+const NO_RECORDS: &str = "no switch records";
+const NO_CALL: &str =
+    "API calls were not read (load(tables=...) with api_calls), or none has its correlation id";
 
 const CAPTURE_ID: Column = col("capture", U32, "Index of the capture in the session.");
 const PID: Column =
@@ -535,6 +539,109 @@ pub const RESIDENCY: Table = Table {
     ],
 };
 
+/// Residency without records.
+pub const INFERRED_RESIDENCY: Table = Table {
+    name: "inferred_residency",
+    version: 1,
+    doc: "Turns on the compute engine where the verdict is time-slicing and no switch records were captured: a kernel starts and ends only while its context is resident, and between such moments slices are dealt in turn. For devices with at least two traced tenants; what tenants that were not traced held is in nobody's turns. Sorted by start.",
+    columns: &[
+        DEVICE_ID,
+        TENANT_ID,
+        START,
+        END,
+        col("earliest_start_ns", I64, "The turn began after this: the last sign of whoever had the engine before."),
+        col("latest_start_ns", I64, "And before this. From here to earliest_end_ns the tenant held the engine, if the tenants take turns; a turn with earliest_end_ns before it is one of which no kernel tells."),
+        col("earliest_end_ns", I64, "It ended after this: its tenant's last sign."),
+        col("latest_end_ns", I64, "And before this."),
+        opt("time_slice_ns", I64, "nobody ever contended", "Length of a slice that agrees best with all kernels of the device."),
+        BASIS,
+    ],
+};
+
+/// The ledger of slices, per tenant.
+pub const LEDGER: Table = Table {
+    name: "ledger",
+    version: 1,
+    doc:
+        "What the slices of each tenant add up to. On devices without observed slices, of the inferred ones.",
+    columns: &[
+        DEVICE_ID,
+        TENANT_ID,
+        col("slices", U64, "Complete slices; those of contexts that were only created are left out."),
+        col(
+            "cut_slices",
+            U64,
+            "Slices that the recording or lost records cut: in resident_ns, not among the lengths.",
+        ),
+        col("resident_ns", I64, "Its contexts held the engine, creation included."),
+        opt("resident_share", F64, "nobody held the engine", "Of the time in which anybody did."),
+        opt("idle_ns", I64, "its kernels were not traced", "Resident with none of its kernels in flight."),
+        opt("idle_share", F64, "its kernels were not traced", "Of its residency."),
+        opt("min_slice_ns", I64, NO_SLICE, "Shortest."),
+        opt("p10_slice_ns", I64, NO_SLICE, "A tenth is not longer."),
+        opt("median_slice_ns", I64, NO_SLICE, "Median."),
+        opt("p90_slice_ns", I64, NO_SLICE, "Nine tenths are not longer."),
+        opt("max_slice_ns", I64, NO_SLICE, "Longest."),
+        opt(
+            "expired",
+            U64,
+            "no time slice could be estimated",
+            "Slices of at least 0.8 of the time slice that another tenant followed.",
+        ),
+        opt(
+            "yielded",
+            U64,
+            "no time slice could be estimated",
+            "Shorter ones that another tenant followed: it had no more work.",
+        ),
+        opt("ended_wfi", U64, NO_RECORDS, "Ended when the engine had drained (wait for idle)."),
+        opt("ended_gfxp", U64, NO_RECORDS, "Ended by graphics preemption."),
+        opt("ended_ctap", U64, NO_RECORDS, "Ended between blocks (compute thread array preemption)."),
+        opt(
+            "ended_cilp",
+            U64,
+            NO_RECORDS,
+            "Ended between instructions (compute instruction level preemption).",
+        ),
+        opt("ended_acknowledged", U64, NO_RECORDS, "Ended by an acknowledgement that does not say how."),
+        opt("ended_reset", U64, NO_RECORDS, "Ended by a reset of the engine."),
+        opt(
+            "ended_unknown",
+            U64,
+            NO_RECORDS,
+            "Ended without an acknowledgement record: release drivers write none.",
+        ),
+        BASIS,
+    ],
+};
+
+/// The engine over the window.
+pub const ENGINE: Table = Table {
+    name: "engine",
+    version: 1,
+    doc: "The compute engine of each device that anybody held: time, switches, cost, time slice, fairness.",
+    columns: &[
+        DEVICE_ID,
+        opt("start_ns", I64, "no activity recorded", "First activity of any tenant."),
+        opt("end_ns", I64, "no activity recorded", "Last activity of any tenant."),
+        opt("held_ns", I64, "no activity recorded", "In this window, somebody held it."),
+        opt("idle_ns", I64, NO_RECORDS, "In this window, nobody held it and it was not being handed over."),
+        opt("switches", U64, NO_RECORDS, "Back to back from one context to another that both had work."),
+        opt("creations", U64, NO_RECORDS, "To or from a context that ran nothing yet."),
+        opt("unclear", U64, NO_RECORDS, "Changes around which records are missing."),
+        opt("cost_kind", Name, "no switch", "`gap`: SAVE_END to the next RESTORE_START; `full`: acknowledgement to CONTEXT_START, where every switch has both."),
+        opt("median_cost_ns", I64, "no switch", "Median cost of a switch."),
+        opt("total_cost_ns", I64, "no switch", "Sum of the costs."),
+        opt("overhead_share", F64, "no switch", "Of the window."),
+        opt("median_save_ns", I64, "no acknowledgement record", "Acknowledgement to SAVE_END."),
+        opt("median_restore_ns", I64, "no CONTEXT_START record", "RESTORE_START to CONTEXT_START."),
+        opt("time_slice_ns", I64, "too few slices agree", "Length at which most of the time in slices that another tenant ended agrees; for inferred slices the fitted one."),
+        opt("policy", Name, "no time slice could be estimated", "`short` (below 0.9 ms), `default` (to 2.7 ms), `medium` (to 20 ms), `long`: as of nvidia-smi compute-policy, for which NVIDIA publishes no lengths."),
+        opt("jain", F64, "nobody held the engine", "Jain's index of residency over tenants with two slices or a hundredth of it: 1 is equal, 1/n is one for all."),
+        BASIS,
+    ],
+};
+
 /// Context switches.
 pub const SWITCHES: Table = Table {
     name: "switches",
@@ -651,6 +758,11 @@ pub const CHARGED: Table = Table {
         col("charged_ns", I64, "Part of the interval inside the tenant's residency; the whole interval where there are no switch records."),
         col("switched_out_ns", I64, "The rest: end_ns - start_ns - charged_ns."),
         BASIS,
+        opt("call_start_ns", I64, NO_CALL, "Begin of the call that launched it. From here to end_ns, in_call_ns + queued_own_ns + queued_other_ns + charged_ns + switched_out_ns account for every nanosecond."),
+        opt("in_call_ns", I64, NO_CALL, "Until that call returned, at most until the kernel started."),
+        opt("queued_own_ns", I64, NO_CALL, "Then behind earlier work of its own stream, or behind its own tenant's work while that held the engine."),
+        opt("queued_other_ns", I64, NO_CALL, "Then ready, but not on the engine: another tenant's turn, or the switch. Where several tenants may be on the engine at once, or residency is not known, while work of others was in flight."),
+        opt("switching_ns", I64, "no switch records", "Of queued_other_ns and switched_out_ns, the part in which the engine was being handed over (SAVE_END to RESTORE_START)."),
     ],
 };
 
@@ -756,14 +868,64 @@ pub const KERNEL_OCCUPANCY: Table = Table {
 pub const SM_OCCUPANCY: Table = Table {
     name: "sm_occupancy",
     version: 1,
-    doc: "Modelled warps and busy SMs per tenant and time bin. No supported interface measures this per SM.",
+    doc: "Modelled warps and busy SMs per tenant and time bin. No supported interface measures this.",
     columns: &[
         DEVICE_ID,
         TENANT_ID,
         START,
         END,
         col("warps", F64, "Mean resident warps as a fraction of the device's warp slots."),
-        col("sm_active", F64, "Mean fraction of SMs with at least one warp."),
+        col("sm_active", F64, "Mean fraction of SMs with at least one of its warps."),
+        BASIS,
+        col(
+            "warps_low",
+            F64,
+            "No fewer than this: one block of each of its kernels in flight while it held the engine.",
+        ),
+        col(
+            "warps_high",
+            F64,
+            "No more than this: as many blocks of each as its SMs hold, for the whole of each kernel.",
+        ),
+    ],
+};
+
+/// How full each SM was, over time.
+pub const SM_WARPS: Table = Table {
+    name: "sm_warps",
+    version: 1,
+    doc: "Modelled warps per SM and time bin. No supported interface measures this. Which SM is which rests on an order of preference among equally full SMs that was measured on Pascal and Turing and is assumed for others; sorted by warps the SMs of a bin do not depend on it.",
+    columns: &[
+        DEVICE_ID,
+        START,
+        END,
+        col("sm", U32, "Number of the SM, from 0; of a MIG instance's own SMs."),
+        col("warps", F64, "Mean resident warps."),
+        col("active", F64, "Mean part of the time with at least one warp."),
+        col("model", Name, "`replay`: blocks placed as the block scheduler would. `even`: the warps of each tenant spread evenly over the SMs it may use."),
+        BASIS,
+    ],
+};
+
+const NOT_REPLAYED: &str = "its tenant never held the engine between its start and its end";
+
+/// Where kernels ran.
+pub const KERNEL_PLACEMENT: Table = Table {
+    name: "kernel_placement",
+    version: 1,
+    doc: "One row per kernel that was replayed, sorted by start: how many SMs its blocks reached, by the model.",
+    columns: &[
+        CAPTURE_ID,
+        PID,
+        CORRELATION_ID,
+        DEVICE_ID,
+        TENANT_ID,
+        START,
+        END,
+        col("blocks", U64, "Blocks in the grid."),
+        opt("sms_reached", U32, NOT_REPLAYED, "SMs that held at least one of its blocks."),
+        opt("waves", F64, NOT_REPLAYED, "Blocks over the most that were resident at once."),
+        opt("caveat", Name, "none", "`clusters`: blocks were placed one by one, the hardware places clusters inside a GPC. `persistent`: the grid is one block per SM or exactly what the device holds, as in programs whose blocks fetch work and end when there is none. `uneven`: equal blocks contradict the start of a later kernel, so its blocks were thinned out. `not resident`."),
         BASIS,
     ],
 };
@@ -782,12 +944,31 @@ pub const WHATIF: Table = Table {
         opt("busy_ns", I64, NO_MODEL, "Modelled time with any of its kernels in flight and its context on the engine."),
         opt("elapsed_ns", I64, NO_MODEL, "Modelled first kernel start to last kernel end."),
         opt("elapsed_low_ns", I64, NO_MODEL, "No less: its longest stream without any gap, or what its blocks need of the whole device."),
-        opt("elapsed_high_ns", I64, NO_MODEL, "No more: all its gaps, and everything on the device one after the other."),
+        opt("elapsed_high_ns", I64, NO_MODEL, "No more: all that was recorded of it, then everything of the others one after the other."),
         opt("slowdown", F64, NO_MODEL, "elapsed_ns over that of `exclusive`."),
         opt("slowdown_low", F64, NO_MODEL, "No less, whatever part of the gaps was think time."),
         opt("slowdown_high", F64, NO_MODEL, "No more, whatever part of the gaps was think time."),
         BASIS,
         col("detail", Text, "What was assumed, or why it cannot be modelled."),
+    ],
+};
+
+/// The recorded programs under other sharing modes.
+pub const REPLAY: Table = Table {
+    name: "replay",
+    version: 1,
+    doc: "What each tenant took, as recorded, and would have taken with the same launches in other layouts: modelled, not a promise. Neighbours cost SM slots, turns, copy engines and the stated contention, nothing else.",
+    columns: &[
+        DEVICE_ID,
+        TENANT_ID,
+        col("layout", Name, "Name of the layout; `recorded`: what the capture shows."),
+        col("elapsed_ns", I64, "First launch call (without API calls: first start) to last end."),
+        opt("latency_ns", I64, "no API calls were loaded", "Launch call to end, summed over kernels and whole graphs."),
+        opt("latency_p99_ns", I64, "no API calls were loaded", "99th percentile of the same."),
+        col("operations", U64, "Kernels, graphs and copies that ended."),
+        opt("contention", F64, "a replayed layout, or no kernels of known time alone ran in company", "Part by which kernels of different tenants took longer beside each other than blocks and SMs explain: memory, caches, issue slots."),
+        BASIS,
+        col("detail", Text, "What the program was made from."),
     ],
 };
 
@@ -799,7 +980,7 @@ pub const TIMELINE: Table = Table {
     columns: &[
         DEVICE_ID,
         opt("tenant_id", U32, "no tenant could be named", "Tenant."),
-        col("lane", Name, "`kernels`, `graphs`, `copies` or `residency`."),
+        col("lane", Name, "`kernels`, `graphs`, `copies`, `residency`, or `inferred residency`."),
         START,
         END,
         col(
@@ -954,6 +1135,9 @@ pub const TABLES: &[&Table] = &[
     &GPU_METRICS,
     &NVML_SAMPLES,
     &RESIDENCY,
+    &INFERRED_RESIDENCY,
+    &LEDGER,
+    &ENGINE,
     &SWITCHES,
     &TENANTS,
     &TENANT_USAGE,
@@ -963,7 +1147,10 @@ pub const TABLES: &[&Table] = &[
     &FACT_EXAMPLES,
     &KERNEL_OCCUPANCY,
     &SM_OCCUPANCY,
+    &SM_WARPS,
+    &KERNEL_PLACEMENT,
     &WHATIF,
+    &REPLAY,
     &TIMELINE,
     &SLOWDOWNS,
     &TENANT_SLOWDOWNS,
@@ -1020,6 +1207,31 @@ impl Builder {
     #[must_use]
     pub fn put_names<'a>(self, name: &str, values: impl IntoIterator<Item = Option<&'a str>>) -> Self {
         self.put(name, names(values))
+    }
+
+    /// Sets a dictionary column of a handful of fixed words: many rows, little to compare.
+    #[must_use]
+    pub fn put_words(self, name: &str, values: impl IntoIterator<Item = &'static str>) -> Self {
+        let mut words: Vec<&'static str> = Vec::new();
+        let keys: Vec<u32> = values
+            .into_iter()
+            .map(|value| {
+                let same = |word: &&'static str| std::ptr::eq(*word, value) || *word == value;
+                let known = words.iter().position(same).unwrap_or_else(|| {
+                    words.push(value);
+                    words.len() - 1
+                });
+                // A handful, as said.
+                known as u32
+            })
+            .collect();
+        match DictionaryArray::try_new(UInt32Array::from(keys), Arc::new(StringArray::from(words))) {
+            Ok(array) => self.put(name, array),
+            Err(error) => Self {
+                error: self.error.or(Some(Error::schema(&self.table.id(), error.to_string()))),
+                ..self
+            },
+        }
     }
 
     /// The finished batch; columns that were not set become all null where they may.

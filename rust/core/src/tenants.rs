@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use arrow_array::{Array, BooleanArray, Float64Array, RecordBatch, StringArray, UInt32Array};
+use arrow_array::{Array, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array};
 
 use crate::error::Result;
 use crate::fold::{Chunk, Fold, Tables};
@@ -54,36 +54,100 @@ pub(crate) struct Work {
     pub end_ns: i64,
 }
 
+/// The columns of one table of GPU work.
+struct Stream<'a> {
+    kind: WorkKind,
+    capture: &'a UInt32Array,
+    pid: &'a UInt32Array,
+    device: &'a UInt32Array,
+    context: &'a UInt32Array,
+    stream: &'a UInt32Array,
+    correlation: &'a UInt32Array,
+    start: &'a Int64Array,
+    end: &'a Int64Array,
+    /// Rows by start, where the table is not sorted by it.
+    order: Option<Vec<usize>>,
+    next: usize,
+}
+
+impl Stream<'_> {
+    fn row(&self) -> Option<usize> {
+        match &self.order {
+            Some(order) => order.get(self.next).copied(),
+            None => (self.next < self.start.len()).then_some(self.next),
+        }
+    }
+
+    fn peek(&self) -> Option<(i64, WorkKind)> {
+        self.row().map(|row| (self.start.value(row), self.kind))
+    }
+
+    fn take(&mut self) -> Option<Work> {
+        let row = self.row()?;
+        self.next += 1;
+        let start_ns = self.start.value(row);
+        Some(Work {
+            kind: self.kind,
+            row,
+            capture: self.capture.value(row),
+            pid: at(self.pid, row),
+            device: self.device.value(row),
+            context: at(self.context, row),
+            stream: at(self.stream, row),
+            correlation: at(self.correlation, row),
+            start_ns,
+            end_ns: self.end.value(row).max(start_ns),
+        })
+    }
+}
+
+/// Rows of GPU work by start, without a copy of the tables: a capture may have tens of millions.
+pub(crate) struct Merged<'a> {
+    streams: Vec<Stream<'a>>,
+}
+
+impl Iterator for Merged<'_> {
+    type Item = Work;
+
+    fn next(&mut self) -> Option<Work> {
+        let next = self.streams.iter_mut().filter_map(|s| s.peek().map(|key| (key, s)));
+        next.min_by_key(|(key, _)| *key).and_then(|(_, stream)| stream.take())
+    }
+}
+
 /// Kernels, graph launches and copies of a chunk, merged by start. The order of rows that start
 /// together does not depend on how the capture was cut into chunks.
-pub(crate) fn work(chunk: &Chunk) -> Result<Vec<Work>> {
-    let mut all = Vec::new();
+pub(crate) fn work(chunk: &Chunk) -> Result<Merged<'_>> {
+    let mut streams = Vec::new();
     let tables = [
         (&schema::KERNELS, WorkKind::Kernel),
         (&schema::GRAPH_LAUNCHES, WorkKind::Graph),
         (&schema::MEMOPS, WorkKind::Copy),
     ];
     for (table, kind) in tables {
-        let Some(columns) = chunk.get(table) else { continue };
-        let (capture, pid) = (columns.u32("capture")?, columns.u32("pid")?);
-        let (device, context) = (columns.u32("device_id")?, columns.u32("context_id")?);
-        let (stream, correlation) = (columns.u32("stream_id")?, columns.u32("correlation_id")?);
-        let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
-        all.extend((0..columns.rows()).map(|row| Work {
+        let Some(batch) = chunk.tables.get(table.name) else { continue };
+        let columns = Columns::new(table, batch);
+        let start = columns.i64("start_ns")?;
+        let order = (!start.values().is_sorted()).then(|| {
+            let mut rows: Vec<usize> = (0..start.len()).collect();
+            rows.sort_by_key(|row| at(start, *row));
+            rows
+        });
+        streams.push(Stream {
             kind,
-            row,
-            capture: capture.value(row),
-            pid: at(pid, row),
-            device: device.value(row),
-            context: at(context, row),
-            stream: at(stream, row),
-            correlation: at(correlation, row),
-            start_ns: start.value(row),
-            end_ns: end.value(row).max(start.value(row)),
-        }));
+            capture: columns.u32("capture")?,
+            pid: columns.u32("pid")?,
+            device: columns.u32("device_id")?,
+            context: columns.u32("context_id")?,
+            stream: columns.u32("stream_id")?,
+            correlation: columns.u32("correlation_id")?,
+            start,
+            end: columns.i64("end_ns")?,
+            order,
+            next: 0,
+        });
     }
-    all.sort_by_key(|w| (w.start_ns, w.kind));
-    Ok(all)
+    Ok(Merged { streams })
 }
 
 /// Disjoint, sorted intervals with the time covered before each: "how much of this is inside" in O(log n).
@@ -152,7 +216,11 @@ impl Union {
 
     /// Time covered before `time`.
     fn until_ns(&self, time: i64) -> i64 {
-        let next = self.spans.partition_point(|s| s.0 < time);
+        self.until_span_ns(self.spans.partition_point(|s| s.0 < time), time)
+    }
+
+    /// Time covered before `time`, which lies before the span `next` starts.
+    fn until_span_ns(&self, next: usize, time: i64) -> i64 {
         let Some(last) = next.checked_sub(1) else { return 0 };
         match (self.spans.get(last), self.before_ns.get(last)) {
             (Some((a, b)), Some(before)) => before.saturating_add(time.min(*b).saturating_sub(*a)),
@@ -176,10 +244,57 @@ impl Union {
         next.checked_sub(1).and_then(|last| self.spans.get(last)).is_some_and(|s| time <= s.1)
     }
 
+    /// Time that both cover between `start` and `end`.
+    #[must_use]
+    pub fn common_within_ns(&self, other: &Self, start: i64, end: i64) -> i64 {
+        let first = self.spans.partition_point(|s| s.1 <= start);
+        let near = self.spans.iter().skip(first).take_while(|s| s.0 < end);
+        near.fold(0_i64, |sum, (a, b)| sum.saturating_add(other.covered_ns((*a).max(start), (*b).min(end))))
+    }
+
     /// Time that both cover.
     #[must_use]
     pub fn common_ns(&self, other: &Self) -> i64 {
         self.spans.iter().fold(0_i64, |sum, (a, b)| sum.saturating_add(other.covered_ns(*a, *b)))
+    }
+}
+
+/// A place in a [`Union`]: questions in nearly rising order are answered in nearly constant time.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Walk(usize);
+
+impl Walk {
+    /// Time that `union` covers inside [start, end).
+    pub fn covered_ns(&mut self, union: &Union, start: i64, end: i64) -> i64 {
+        if start >= end {
+            return 0;
+        }
+        let from = self.seek(&union.spans, start);
+        let before_ns = union.until_span_ns(from, start);
+        let to = Self(from).seek(&union.spans, end);
+        union.until_span_ns(to, end).saturating_sub(before_ns)
+    }
+
+    /// The first span that does not start before `time`, looked for in growing steps from the last one found.
+    fn seek(&mut self, spans: &[(i64, i64)], time: i64) -> usize {
+        let before = |index: usize| spans.get(index).is_some_and(|s| s.0 < time);
+        let (mut low, mut high, mut step) = (self.0.min(spans.len()), self.0.min(spans.len()), 1_usize);
+        if before(low) {
+            while before(high) {
+                low = high;
+                high = high.saturating_add(step).min(spans.len());
+                step = step.saturating_mul(2);
+            }
+        } else {
+            while low > 0 && !before(low) {
+                high = low;
+                low = low.saturating_sub(step);
+                step = step.saturating_mul(2);
+            }
+        }
+        let between = spans.get(low..high).unwrap_or_default();
+        self.0 = low.saturating_add(between.partition_point(|s| s.0 < time));
+        self.0
     }
 }
 
@@ -375,7 +490,22 @@ impl Tenants {
             if keys.iter().any(|(_, capture, _)| self.is_mps_server(*capture, host)) {
                 served.extend(keys.iter().map(|key| (*key, host)));
             } else if let [(_, capture, pid)] = keys.as_slice() {
-                let detail = format!("device {device}: {} is host pid {host}", pid_text(*pid));
+                let seen = self.seen.get(&(device, *capture, *pid));
+                let share = |host: u32| {
+                    seen.map_or(0.0, |s| {
+                        100.0 * s.inside.get(&host).copied().unwrap_or(0) as f64 / s.kernels.max(1) as f64
+                    })
+                };
+                let others =
+                    self.resident.get(&device).into_iter().flat_map(BTreeMap::keys).filter(|p| **p != host);
+                let next = others.map(|p| share(*p)).fold(0.0, f64::max);
+                let detail = format!(
+                    "device {device}: {} is host pid {host} ({:.0} % of {} kernel starts inside its residency, at most \
+                     {next:.0} % inside that of any other)",
+                    pid_text(*pid),
+                    share(host),
+                    seen.map_or(0, |s| s.kernels),
+                );
                 quality.add(Some(*capture), quality::PID_BRIDGED, 1, detail);
                 ties.insert((device, *capture, *pid), (host, true));
             } else {
@@ -575,10 +705,13 @@ fn write(rows: &[Row]) -> Result<RecordBatch> {
 /// A context id alone is not unique (other users share 0, ids are reused), but a context cannot leave
 /// or enter the engine twice at one time.
 fn name_switches(switches: &RecordBatch, slices: &[Slice]) -> Result<RecordBatch> {
-    let ends: BTreeMap<_, _> =
-        slices.iter().map(|s| ((s.device, s.hw_context, s.end_ns), s.tenant)).collect();
-    let starts: BTreeMap<_, _> =
-        slices.iter().map(|s| ((s.device, s.hw_context, s.start_ns), s.tenant)).collect();
+    let mut by_device: BTreeMap<u32, Vec<&Slice>> = BTreeMap::new();
+    for s in slices {
+        by_device.entry(s.device).or_default().push(s);
+    }
+    for own in by_device.values_mut() {
+        own.sort_by_key(|s| s.start_ns);
+    }
     let columns = Columns::new(&schema::SWITCHES, switches);
     let (device, time, gap) = (columns.u32("device_id")?, columns.i64("time_ns")?, columns.i64("gap_ns")?);
     let (from, to) = (columns.u64("from_hw_context")?, columns.u64("to_hw_context")?);
@@ -595,11 +728,19 @@ fn name_switches(switches: &RecordBatch, slices: &[Slice]) -> Result<RecordBatch
         let names = columns.names(name)?;
         builder = builder.put_names(name, (0..columns.rows()).map(|row| names.get(row)));
     }
-    let tenant_from =
-        |row: usize| ends.get(&(device.value(row), from.value(row), time.value(row))).copied().flatten();
+    let own = |row: usize| by_device.get(&device.value(row)).map_or(&[][..], Vec::as_slice);
+    let tenant_from = |row: usize| {
+        let (own, end) = (own(row), time.value(row));
+        // Slices of one engine follow each other; those of a second capture of it may lie between.
+        let before = own.get(..own.partition_point(|s| s.start_ns <= end)).unwrap_or_default();
+        let found = before.iter().rev().take(8).find(|s| s.end_ns == end && s.hw_context == from.value(row));
+        found.and_then(|s| s.tenant)
+    };
     let tenant_to = |row: usize| {
-        let start = time.value(row).saturating_add(gap.value(row));
-        starts.get(&(device.value(row), to.value(row), start)).copied().flatten()
+        let (own, start) = (own(row), time.value(row).saturating_add(gap.value(row)));
+        let first = own.partition_point(|s| s.start_ns < start);
+        let mut close = own.iter().skip(first).take_while(|s| s.start_ns == start);
+        close.find(|s| s.hw_context == to.value(row)).and_then(|s| s.tenant)
     };
     builder
         .put("from_tenant_id", (0..columns.rows()).map(tenant_from).collect::<UInt32Array>())
@@ -646,7 +787,7 @@ pub(crate) mod hand {
             end_ns: row.5 * 1000,
             running_start_ns: None,
             running_end_ns: None,
-            ending: "unknown".to_owned(),
+            ending: "unknown",
             complete: true,
             observed: true,
         }

@@ -112,6 +112,20 @@ pub fn timeline(
             add((s.device, s.tenant, "residency"), s.start_ns, s.end_ns, None);
         }
     }
+    if let Some(batch) = tables.get(schema::INFERRED_RESIDENCY.name) {
+        let c = schema::Columns::new(&schema::INFERRED_RESIDENCY, batch);
+        let (device, tenant) = (c.u32("device_id")?, c.u32("tenant_id")?);
+        let (start, end) = (c.i64("start_ns")?, c.i64("end_ns")?);
+        for row in 0..c.rows() {
+            if row.is_multiple_of(4096) {
+                watch.progress("timeline", row as u64, 0)?;
+            }
+            if end.value(row) > start_ns && start.value(row) < end_ns {
+                let lane = (device.value(row), Some(tenant.value(row)), "inferred residency");
+                add(lane, start.value(row), end.value(row), None);
+            }
+        }
+    }
     watch.progress("timeline", 1, 1)?;
     let rows: Vec<(&Lane, &Mark)> =
         lanes.iter().flat_map(|(lane, marks)| marks.iter().map(move |m| (lane, m))).collect();

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt16Array, UInt32Array, UInt64Array, UInt8Array};
 use proptest::prelude::*;
+use pyanalyze_core::charged::Charged;
 use pyanalyze_core::facts::{Facts, FACTS};
 use pyanalyze_core::fold::{Fold, Tables};
 use pyanalyze_core::overlap::Overlap;
@@ -46,6 +47,7 @@ fn work(table: &'static Table, rows: &[Row]) -> RecordBatch {
         .put("end_ns", rows.iter().map(|r| Some(r.0 + r.1)).collect::<Int64Array>());
     match table.name {
         "kernels" => batch
+            .put("correlation_id", (0..).take(rows.len()).map(Some).collect::<UInt32Array>())
             .put_names("name", rows.iter().map(|r| Some(if r.1 % 2 == 0 { "even" } else { "odd" })))
             .finish(rows.len())
             .unwrap(),
@@ -57,6 +59,27 @@ fn work(table: &'static Table, rows: &[Row]) -> RecordBatch {
             .unwrap(),
         _ => batch.finish(rows.len()).unwrap(),
     }
+}
+
+/// A call for most kernels, some of them odd: too late, returning late, or of another process.
+fn calls(kernels: &RecordBatch) -> RecordBatch {
+    let k = Columns::new(&schema::KERNELS, kernels);
+    let rows: Vec<usize> = (0..k.rows()).filter(|row| row % 7 != 3).collect();
+    let start = |row: usize| k.i64("start_ns").unwrap().value(row) - (row as i64 * 7) % 23 + 2;
+    Builder::new(&schema::API_CALLS)
+        .put(
+            "capture",
+            rows.iter().map(|r| Some(k.u32("capture").unwrap().value(*r))).collect::<UInt32Array>(),
+        )
+        .put(
+            "pid",
+            rows.iter().map(|r| k.u32("pid").unwrap().iter().nth(*r).unwrap()).collect::<UInt32Array>(),
+        )
+        .put("correlation_id", rows.iter().map(|r| Some(*r as u32)).collect::<UInt32Array>())
+        .put("start_ns", rows.iter().map(|r| Some(start(*r))).collect::<Int64Array>())
+        .put("end_ns", rows.iter().map(|r| Some(start(*r) + (*r as i64 * 5) % 9)).collect::<Int64Array>())
+        .finish(rows.len())
+        .unwrap()
 }
 
 /// Time, tag, device, context, step of the sequence.
@@ -112,16 +135,18 @@ prop_compose! {
         copies in prop::collection::vec(row(), 0..8),
         switches in prop::collection::vec(record(), 0..60),
         samples in prop::collection::vec(0..RANGE, 0..20),
-        absent in 0_usize..8,
+        absent in 0_usize..9,
     ) -> Tables {
+        let launched = work(&schema::KERNELS, &kernels);
         let all = [
-            ("kernels", work(&schema::KERNELS, &kernels)),
+            ("api_calls", calls(&launched)),
+            ("kernels", launched),
             ("graph_launches", work(&schema::GRAPH_LAUNCHES, &graphs)),
             ("memops", work(&schema::MEMOPS, &copies)),
             ("switch_events", records(&switches)),
             ("gpu_metrics", metrics(&samples)),
         ];
-        // One of five tables may not have been captured at all.
+        // One of six tables may not have been captured at all.
         all.into_iter().enumerate().filter(|(n, _)| *n != absent).map(|(_, t)| t).collect()
     }
 }
@@ -140,7 +165,8 @@ fn rooms(tables: &Tables, chunk: usize) -> Vec<RecordBatch> {
     seen.extend([("tenants", whole.tenants), ("residency", whole.residency), ("switches", whole.switches)]);
     let whole = Overlap::new(&seen).unwrap().run(&seen, 0, &Unwatched).unwrap();
     let cut = Overlap::new(&seen).unwrap().run(&seen, chunk, &Unwatched).unwrap();
-    all.extend([cut.charged, cut.tenant_usage, cut.overlaps]);
+    all.extend([cut.tenant_usage, cut.overlaps]);
+    all.push(Charged::new(&seen).unwrap().run(&seen, chunk, &Unwatched).unwrap());
     seen.insert("overlaps", whole.overlaps);
     let cut = Facts::new(&seen).unwrap().run(&seen, chunk, &Unwatched).unwrap();
     all.extend([cut.facts, cut.fact_examples]);
@@ -236,6 +262,16 @@ proptest! {
             let (start, end) = (c.i64("start_ns").unwrap().value(row), c.i64("end_ns").unwrap().value(row));
             let (ns, out) = (c.i64("charged_ns").unwrap().value(row), c.i64("switched_out_ns").unwrap().value(row));
             prop_assert_eq!(ns + out, end - start);
+            if let Some(call) = opt(c.i64("call_start_ns").unwrap(), row) {
+                let waits = ["in_call_ns", "queued_own_ns", "queued_other_ns"];
+                let waits = waits.map(|name| opt(c.i64(name).unwrap(), row).unwrap());
+                prop_assert!(waits.iter().all(|part| *part >= 0), "{waits:?}");
+                prop_assert_eq!(waits.iter().sum::<i64>(), start - call);
+                if let Some(held) = held.get(&c.u32("tenant_id").unwrap().value(row)) {
+                    let out_of = (call..start).filter(|ns| !held.contains(ns)).count() as i64;
+                    prop_assert!(waits[2] <= out_of, "it waits for others only while it does not hold the engine");
+                }
+            }
             let tenant = c.u32("tenant_id").unwrap().value(row);
             let expected = held.get(&tenant).map_or(end - start, |h| h.range(start..end).count() as i64);
             prop_assert_eq!(ns, expected);
@@ -350,6 +386,7 @@ proptest! {
                 Residency::default().run(&seen, 1, &stop).map(drop),
                 Tenants::new(&seen).unwrap().run(&seen, 1, &stop).map(drop),
                 Overlap::new(&seen).unwrap().run(&seen, 1, &stop).map(drop),
+                Charged::new(&seen).unwrap().run(&seen, 1, &stop).map(drop),
                 Facts::new(&seen).unwrap().run(&seen, 1, &stop).map(drop),
                 WhatIf::new(&seen, SLICING).unwrap().run(&seen, 1, &stop).map(drop),
                 timeline(&seen, 0, RANGE, 5, &stop).map(drop),

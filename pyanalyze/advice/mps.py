@@ -1,0 +1,242 @@
+"""How should SMs and memory be handed out to MPS clients?  Known strategies, rounded to what the chip gives."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import polars as pl
+
+#: Percentages become whole TPCs, rounded down (NVIDIA's MPS documentation; measured on an H200 with driver R580).
+SMS_PER_TPC = 2
+#: Fewest SMs that a percentage gives: 8 measured on H200 and B200.
+FLOOR_SMS: Mapping[int, int] = {9: 8, 10: 8}
+#: Clients that one server takes (Volta and later, up to CUDA 13.0; 60 from 13.1 on).
+MAX_CLIENTS = 48
+#: A pinned-memory limit leaves this much above the observed high-water mark.
+MEMORY_HEADROOM = 1.1
+
+
+def sms_given(percentage: float, sm_count: int, compute_major: int | None = None) -> int:
+    """SMs that ``CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`` makes visible.
+
+    Parameters
+    ----------
+    percentage
+        0 to 100.
+    sm_count
+        SMs of the device.
+    compute_major
+        Major compute capability, which decides the floor; None: no floor but one TPC.
+
+    Examples
+    --------
+    As measured on an H200 (132 SMs): 7 % gives 8, 9 % 10, 10 % 12, 12 % 14, 13 % 16, 15 % 18.
+
+    >>> [sms_given(p, 132, 9) for p in (7, 9, 10, 12, 13, 15, 100)]
+    [8, 10, 12, 14, 16, 18, 132]
+    """
+    whole = math.floor(sm_count * percentage / 100 + 1e-9) // SMS_PER_TPC * SMS_PER_TPC
+    floor = FLOOR_SMS.get(compute_major or 0, SMS_PER_TPC)
+    return min(max(whole, floor), sm_count)
+
+
+def percentage_for(sms: int, sm_count: int, compute_major: int | None = None) -> int:
+    """Return the least whole percentage that gives at least so many SMs.
+
+    Examples
+    --------
+    >>> percentage_for(54, 108, 8), sms_given(50, 108, 8)
+    (50, 54)
+    """
+    found = (p for p in range(1, 101) if sms_given(p, sm_count, compute_major) >= min(sms, sm_count))
+    return next(found, 100)
+
+
+@dataclass(frozen=True)
+class Client:
+    """What provisioning needs to know of a client.
+
+    Attributes
+    ----------
+    tenant_id, name
+        Who.
+    load
+        Its part of the SM time that all clients used (0 to 1); None where not modelled.
+    needed_sms
+        Fewest SMs with which its own kernels lose less than the given part; None where not known.
+    memory_bytes
+        High-water mark; None where not known.
+    """
+
+    tenant_id: int
+    name: str
+    load: float | None
+    needed_sms: int | None
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Provision:
+    """Percentages for clients.
+
+    Attributes
+    ----------
+    strategy
+        ``equal``, ``half-overcommitted``, ``by load`` or ``exact``.
+    percentages, sms
+        By tenant id.
+    why
+        What the strategy is for.
+    """
+
+    strategy: str
+    percentages: Mapping[int, int]
+    sms: Mapping[int, int]
+    why: str
+
+
+def loss_by_sms(launches: pl.DataFrame, sm_count: int) -> list[tuple[int, float]]:
+    """How much longer a tenant's own kernels take with fewer SMs, from their launch configurations.
+
+    A grid that takes ``ceil(blocks / (per SM x SMs))`` waves takes as many block times.
+
+    Parameters
+    ----------
+    launches
+        Rows of `kernel_occupancy` of one tenant.
+    sm_count
+        SMs of the device.
+
+    Returns
+    -------
+    list of (int, float)
+        SMs in steps of a TPC, ascending, and the time over that with all SMs; empty where no launch is known.
+
+    Examples
+    --------
+    A grid of 40 blocks, two of which fit on an SM: 20 SMs do.
+
+    >>> import polars as pl
+    >>> one = pl.DataFrame({"grid_blocks": [40], "blocks_per_sm": [2], "total_ns": [1000]})
+    >>> dict(loss_by_sms(one, 108))[20], dict(loss_by_sms(one, 108))[18]
+    (1.0, 2.0)
+    """
+    rows = [
+        (int(grid), int(per_sm), int(total))
+        for grid, per_sm, total in launches.select("grid_blocks", "blocks_per_sm", "total_ns").iter_rows()
+        if grid and per_sm and total > 0
+    ]
+    whole = sum(total for _, _, total in rows)
+    if not whole:
+        return []
+
+    def waves(grid: int, per_sm: int, sms: int) -> int:
+        return -(-grid // (per_sm * sms))
+
+    steps = [*range(SMS_PER_TPC, sm_count, SMS_PER_TPC), sm_count]
+    return [
+        (sms, sum(total * waves(grid, per, sms) / waves(grid, per, sm_count) for grid, per, total in rows) / whole)
+        for sms in steps
+    ]
+
+
+def sms_needed(losses: Sequence[tuple[int, float]], lose: float) -> int | None:
+    """Return the fewest SMs with which kernels lose less than that part.
+
+    Examples
+    --------
+    >>> sms_needed([(2, 3.0), (4, 1.4), (6, 1.04), (8, 1.0)], 0.05)
+    6
+    """
+    # From above: a loss may be small by chance at few SMs only where it also is at all larger counts.
+    enough = None
+    for sms, ratio in sorted(losses, reverse=True):
+        if ratio - 1 > lose:
+            break
+        enough = sms
+    return enough
+
+
+def provisions(clients: Sequence[Client], sm_count: int, compute_major: int | None = None) -> list[Provision]:
+    """Every strategy that can be computed.
+
+    Parameters
+    ----------
+    clients
+        The clients.
+    sm_count, compute_major
+        The device.
+
+    Returns
+    -------
+    list of Provision
+        ``equal`` and ``half-overcommitted`` always, ``by load`` and ``exact`` where it is known for all clients.
+
+    Examples
+    --------
+    >>> two = [Client(0, "train", 0.75, 80, None), Client(1, "serve", 0.25, 20, None)]
+    >>> {p.strategy: tuple(p.percentages.values()) for p in provisions(two, 108, 8)}
+    {'equal': (50, 50), 'half-overcommitted': (100, 100), 'by load': (75, 25), 'exact': (75, 19)}
+    """
+    if not clients:
+        return []
+    n = len(clients)
+
+    def made(strategy: str, wanted: Iterable[float], why: str) -> Provision:
+        whole = {c.tenant_id: min(100, max(1, math.floor(p + 1e-9))) for c, p in zip(clients, wanted, strict=True)}
+        return Provision(strategy, whole, {t: sms_given(p, sm_count, compute_major) for t, p in whole.items()}, why)
+
+    found = [
+        made("equal", [100 / n] * n, "as Kubernetes' device plugin sets it; nobody can take more than its part"),
+        made(
+            "half-overcommitted",
+            [min(100.0, 100 / (0.5 * n))] * n,
+            "each may borrow as much again from those that are idle (NVIDIA's documentation calls it more optimal)",
+        ),
+    ]
+    loads = [c.load for c in clients]
+    if all(load is not None for load in loads) and (sum_ := sum(load or 0 for load in loads)) > 0:
+        why = "parts follow the SM time each used; non-uniform parts that sum to 100 tend to be disjoint"
+        found.append(made("by load", [100 * (load or 0) / sum_ for load in loads], why))
+    needs = [c.needed_sms for c in clients]
+    if all(need is not None for need in needs):
+        exact = [float(percentage_for(need or sm_count, sm_count, compute_major)) for need in needs]
+        why = "the fewest SMs with which a client's own kernels lose next to nothing alone"
+        found.append(made("exact", exact, why))
+    return found
+
+
+def settings(provision: Provision | None, clients: Sequence[Client], gpu: int = 0) -> tuple[str, ...]:
+    """Commands and environment that set it up.
+
+    Examples
+    --------
+    >>> one = [Client(0, "serve", None, None, 2 * 2**30)]
+    >>> settings(provisions(one, 108)[0], one)[1]
+    'serve: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100 CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=2253M"'
+    """
+    lines = ["nvidia-cuda-mps-control -d   # as the user that runs the workloads, before they start"]
+    for client in clients:
+        parts = []
+        if provision is not None:
+            parts.append(f"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={provision.percentages[client.tenant_id]}")
+        if client.memory_bytes is not None:
+            mib = math.ceil(client.memory_bytes * MEMORY_HEADROOM / 2**20)
+            parts.append(f'CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="{gpu}={mib}M"')
+        if parts:
+            lines.append(f"{client.name}: {' '.join(parts)}")
+    if provision is not None and len(set(provision.percentages.values())) == 1:
+        percentage = next(iter(provision.percentages.values()))
+        lines.append(
+            f"echo set_default_active_thread_percentage {percentage} | nvidia-cuda-mps-control   # or so, for all"
+        )
+    return tuple(lines)
+
+
+#: Takes MPS away again.
+UNDO = "echo quit | nvidia-cuda-mps-control   # clients must have ended; unset CUDA_MPS_* in their environment"

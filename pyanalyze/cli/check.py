@@ -1,0 +1,138 @@
+"""`pyanalyze check`: a gate for continuous integration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pyanalyze.cli._shared import capture_options, emit, open_session, output_options, refuse_existing
+
+if TYPE_CHECKING:
+    from pyanalyze.gate import Limits
+    from pyanalyze.report.model import Report
+
+
+class Fraction(click.ParamType[float]):
+    """0.05 or 5%."""
+
+    name = "FRACTION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read a number or a percentage."""
+        from pyanalyze.exceptions import UsageError
+        from pyanalyze.gate import fraction
+
+        try:
+            return fraction(value, (param.name if param is not None else None) or "value")
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command("check")
+@capture_options
+@click.option("--expect-mode", multiple=True, metavar="MODE", help="Every GPU shows this mode (repeatable; mps*).")
+@click.option("--expect-agreement", is_flag=True, help="The configured and the observed mode agree.")
+@click.option("--max-slowdown", type=float, help="Of every traced tenant: the larger of elapsed and latency.")
+@click.option("--slowdown", type=click.Choice(("elapsed", "latency", "resident")), help="Look at this one alone.")
+@click.option("--max-switch-overhead", type=Fraction(), help="Cost of context switches over the window, such as 5%.")
+@click.option("--min-jain", type=Fraction(), help="Fairness: Jain's index of 1 / slowdown.")
+@click.option("--min-sm-active", type=Fraction(), help="Mean share of SMs with work (modelled).")
+@click.option("--max-memory", type=Fraction(), help="Peak of device memory over all of it (sampled).")
+@click.option("--max-change", type=Fraction(), help="Growth of the time per unit of work against --against.")
+@click.option("--no-data-loss", is_flag=True, help="No record is known to be lost.")
+@click.option("--against", type=click.Path(path_type=Path, readable=False), help="Run to compare with.")
+@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="Else pyanalyze.toml, if it is here.")
+@click.option("--inconclusive", type=click.Choice(("fail", "warn")), help="Exit 4 when it could not look, or warn.")
+@click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write JUnit XML as well.")
+@output_options(("table", "json"))
+def command(
+    fmt: str,
+    output: Path | None,
+    against: Path | None,
+    config: Path | None,
+    inconclusive: str | None,
+    junit: Path | None,
+    *,
+    force: bool,
+    **options: Any,
+) -> int:
+    r"""Hold captures, a pack or a saved JSON report against thresholds: exit 0 passed, 1 failed, 4 could not look.
+
+    A gate that could not look never passes: where a slowdown was not measured, or no switch records were captured,
+    it ends with 4 and says how to capture them. Thresholds may stand in pyanalyze.toml:
+
+    \b
+    [check]
+    expect_mode = "mps"
+    max_slowdown = 1.2
+    max_switch_overhead = "5%"
+    """
+    import os
+
+    from pyanalyze import gate
+
+    for file in (output, junit):
+        refuse_existing(file, force=force)
+    limits, policy = _limits(config, {name: options.pop(name) for name in _THRESHOLDS})
+    report = read(**options)
+    comparison = None
+    if against is not None:
+        from pyanalyze.comparison.split import compare_reports
+
+        comparison = compare_reports(read(**{**options, "captures": (against,)}), report)
+    mode: Any = inconclusive or policy or "fail"
+    checked = gate.check(report, limits, inconclusive=mode, comparison=comparison)
+    if junit is not None:
+        emit(checked.to_junit(), junit, force=force)
+    emit(checked.to_json() if fmt == "json" else str(checked), output, force=force)
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        # GitHub reads workflow commands from both streams; standard output may hold JSON for the next program.
+        for line in checked.annotations():
+            click.echo(line, err=True)
+    return checked.exit_code
+
+
+_THRESHOLDS = (
+    "expect_mode",
+    "expect_agreement",
+    "max_slowdown",
+    "slowdown",
+    "max_switch_overhead",
+    "min_jain",
+    "min_sm_active",
+    "max_memory",
+    "max_change",
+    "no_data_loss",
+)
+
+
+def _limits(config: Path | None, line: dict[str, Any]) -> tuple[Limits, str | None]:
+    from pyanalyze import gate
+
+    given = gate.Limits(**line)
+    here = Path("pyanalyze.toml")
+    if config is None and not here.is_file():
+        return given, None
+    file, policy = gate.read_limits(config or here)
+    if config is None:
+        click.echo(f"pyanalyze: thresholds of {here}", err=True)
+    return gate.merged(file, given), policy
+
+
+def read(captures: tuple[Path, ...], **options: Any) -> Report:
+    """The report of captures or a pack, or one that was saved as JSON."""
+    from pyanalyze.report.saved import is_saved, read_saved
+
+    if len(captures) == 1 and is_saved(captures[0]):
+        narrowing = ("gpu", "start", "end", "around", "redact", "detail", "samples", "context", "tenants")
+        given = [
+            f"--{name}"
+            for name in narrowing
+            if not (options.get(name) is None or options.get(name) is False or options.get(name) == ())
+        ]
+        if given:
+            raise click.UsageError(f"{captures[0]} is a saved report: {', '.join(given)} needs the capture or a pack")
+        return read_saved(captures[0])
+    return open_session(captures, **options).report()

@@ -1,0 +1,46 @@
+"""`pyanalyze compare A B`: what changed between two runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pyanalyze.cli._shared import capture_options, emit, output_options, refuse_existing
+from pyanalyze.cli.check import Fraction, read
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command("compare")
+@capture_options
+@click.option("--noise-floor", type=Fraction(), help="Changes below it are noise.  [default: 2%]")
+@click.option("--inconclusive", type=click.Choice(("fail", "warn")), default="fail", help="Exit 4, or 0 all the same.")
+@output_options(("table", "json", "md", "html"))
+def command(
+    fmt: str,
+    output: Path | None,
+    captures: tuple[Path, ...],
+    noise_floor: float | None,
+    inconclusive: str,
+    *,
+    force: bool,
+    **options: Any,
+) -> int:
+    """Compare two runs A and B: captures, packs, or reports saved as JSON.
+
+    Says first whether the work was equal, then where the change of the time per unit of work came from: other work,
+    the host, waiting for the engine, or kernels that were slower while resident. Exit 4: nothing could be compared.
+    """
+    from pyanalyze.comparison import NOISE_FLOOR
+    from pyanalyze.comparison.pages import render_comparison
+    from pyanalyze.comparison.split import compare_reports
+
+    if len(captures) != 2:
+        raise click.UsageError(f"compare takes two runs, A and B, not {len(captures)}; a directory counts as one")
+    refuse_existing(output, force=force)
+    a, b = (read((path,), **options) for path in captures)
+    found = compare_reports(a, b, noise_floor=NOISE_FLOOR if noise_floor is None else noise_floor)
+    emit(render_comparison(found, fmt), output, force=force)
+    return 0 if found.conclusive or inconclusive == "warn" else 4

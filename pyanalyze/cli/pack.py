@@ -1,0 +1,70 @@
+"""`pyanalyze pack`: a small file to hand on, names under pseudonyms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pyanalyze.cli._shared import ProgressBar, refuse_existing
+
+
+@click.command("pack")
+@click.argument("captures", nargs=-1, required=True, type=click.Path(path_type=Path, readable=False))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help="File to write.")
+@click.option(
+    "--key",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Key file, made if it is not there; keep it: the same key gives the same pseudonyms.",
+)
+@click.option("--names", type=click.Path(path_type=Path, dir_okay=False), help="Write which name became what (CSV).")
+@click.option("--samples", multiple=True, type=click.Path(path_type=Path, readable=False), help="As elsewhere.")
+@click.option("--context", multiple=True, type=click.Path(path_type=Path, readable=False), help="As elsewhere.")
+@click.option("--also", multiple=True, type=click.Choice(("api_calls", "nvtx")), help="Event tables besides.")
+@click.option("--force", is_flag=True, help="Replace an existing output.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def command(
+    captures: tuple[Path, ...],
+    output: Path,
+    key: Path,
+    names: Path | None,
+    samples: tuple[Path, ...],
+    context: tuple[Path, ...],
+    also: tuple[str, ...],
+    *,
+    force: bool,
+    quiet: bool,
+) -> None:
+    """Write only the tables and columns that the analysis reads, names under pseudonyms, as one small file.
+
+    Every verb takes a pack in the place of its captures and answers the same. What nsys recorded besides, such as the
+    environment and command lines, is not in it. Names lead back only with the key, which stays with you.
+    """
+    from pyanalyze.cli._shared import csv_of, emit
+    from pyanalyze.loading import ANALYSIS_TABLES
+    from pyanalyze.pack import pack, read_key
+
+    for file in (output, names):
+        refuse_existing(file, force=force)
+    fresh = not key.exists()
+    secret = read_key(key, create=True)
+    if fresh:
+        click.echo(f"pyanalyze: made the key {key}; keep it, and give it to nobody who gets the pack", err=True)
+    with ProgressBar(quiet=quiet) as report:
+        made = pack(
+            captures,
+            output,
+            key=secret,
+            samples=samples,
+            context=context,
+            tables=(*ANALYSIS_TABLES, *also),
+            force=force,
+            progress=report,
+        )
+    if names is not None:
+        rows = [{"kind": kind, "name": name, "pseudonym": given} for kind, name, given in made.names]
+        emit(csv_of(rows), names, force=force)
+    events = sum(count for name, count in made.rows.items() if name in (*ANALYSIS_TABLES, *also))
+    size = made.path.stat().st_size
+    click.echo(f"wrote {output}: {events:,} events, {size:,} bytes, {len(made.names)} names under pseudonyms", err=True)

@@ -1,0 +1,528 @@
+"""How full the SMs were: who may be on which SMs, the modelled tables, and the model beside hardware counters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from pyanalyze.exceptions import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import polars as pl
+
+    from pyanalyze import _core
+    from pyanalyze.session import Session
+    from pyanalyze.sharing import Verdict
+
+__all__ = ["CounterCheck", "Occupancy", "PlacementPolicy", "check_against_counters", "mps_sms", "placement_policy"]
+
+Sharing = Literal["time-sliced", "shared", "disjoint"]
+Model = Literal["replay", "even"]
+
+#: SMs that the smallest MPS percentage leaves, measured on an H200 (132 SMs) and a B200.
+MPS_FLOOR_SMS = 8
+#: Devices with fewer SMs than this are not floored: nobody has measured one.
+_FLOORED_FROM_SMS = 100
+#: The model and the counters agree when their means over the window differ by no more (fractions of the device).
+COUNTER_TOLERANCE = 0.1
+
+
+@dataclass(frozen=True)
+class PlacementPolicy:
+    """Who may be on which SMs of a device, and with whom.
+
+    Attributes
+    ----------
+    sharing
+        ``time-sliced``: tenants take turns; ``shared``: all at once; ``disjoint``: all at once, each on its own SMs.
+    sms
+        SMs by (tenant, context): a number where it is not known which, else their numbers. Context None: all contexts
+        of the tenant without an entry of their own. No entry: all SMs.
+    groups
+        Number of the group by tenant: equal ones are on the SMs together and take turns with others. Without an entry
+        `sharing` says it.
+    held_by
+        The tenant whose residency counts, by tenant: clients of an MPS server have none of their own.
+
+    Examples
+    --------
+    >>> PlacementPolicy("shared", sms={(0, None): 66, (1, None): (0, 1, 2, 3)}).sms[0, None]
+    66
+    """
+
+    sharing: Sharing = "shared"
+    sms: Mapping[tuple[int, int | None], int | tuple[int, ...]] = field(default_factory=dict)
+    groups: Mapping[int, int] = field(default_factory=dict)
+    held_by: Mapping[int, int] = field(default_factory=dict)
+
+
+def placement_policy(session: Session, verdict: Verdict) -> PlacementPolicy:
+    """Say what a verdict implies for placement: who may be on which SMs, and at once with whom?
+
+    Parameters
+    ----------
+    session
+        The session of the verdict: SMs that each context was shown, TPC masks of green contexts, MPS percentages.
+    verdict
+        Verdict of the device.
+
+    Returns
+    -------
+    PlacementPolicy
+        ``time-sliced`` for the modes whose tenants take turns. Undetermined devices are treated as ``shared``, which
+        counts every recorded interval.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> placement_policy(session, session.classify()[0]).sharing
+    'time-sliced'
+    """
+    import polars as pl
+
+    here = pl.col("device_id") == verdict.device_id
+    sharing: Sharing = "shared"
+    if verdict.mode in ("time-slicing", "mig+time-slicing", "vgpu-time-sliced"):
+        sharing = "time-sliced"
+    elif verdict.mode == "mps-static-partition":
+        sharing = "disjoint"
+    tenants = session.tenants.filter(here)
+    by_pid = {(row["capture"], row["pid"]): row["tenant_id"] for row in tenants.iter_rows(named=True) if row["traced"]}
+    held_by = {
+        row["tenant_id"]: row["served_by"] for row in tenants.iter_rows(named=True) if row["served_by"] is not None
+    }
+    # Who was resident is a record: where several hold the engine by turns, only those with one holder run together.
+    resident = set(session.residency.filter(here)["tenant_id"].drop_nulls())
+    holders = {tenant: held_by.get(tenant, tenant) for tenant in by_pid.values()}
+    by_turns = set(holders.values()) <= resident and len(set(holders.values())) > 1
+    total = session.devices.filter(here)["sm_count"].item()
+    sms: dict[tuple[int, int | None], int | tuple[int, ...]] = {}
+    shown = set()
+    for row in session.contexts.filter(here).iter_rows(named=True):
+        tenant = by_pid.get((row["capture"], row["pid"]))
+        if tenant is None:
+            continue
+        which = _sms_of_mask(row["tpc_mask"], total)
+        if row["is_green"] and (which or row["sm_count"]):
+            sms[tenant, row["context_id"]] = which or row["sm_count"]
+        elif row["sm_count"]:
+            shown.add(tenant)
+            if total is not None and row["sm_count"] < total:
+                sms[tenant, None] = row["sm_count"]
+    if "mps" in verdict.mode and total is not None:
+        for tenant, percent in _percentages(session, by_pid).items():
+            if tenant not in shown and percent < 100:
+                sms[tenant, None] = mps_sms(total, percent)
+    return PlacementPolicy(sharing, sms, holders if by_turns else {}, held_by)
+
+
+def mps_sms(sm_count: int, percent: float) -> int:
+    """SMs that an MPS active thread percentage leaves: rounded down to whole TPCs, two SMs each.
+
+    Parameters
+    ----------
+    sm_count
+        SMs of the device.
+    percent
+        CUDA_MPS_ACTIVE_THREAD_PERCENTAGE.
+
+    Examples
+    --------
+    Measured on an H200, whose driver leaves no fewer than 8:
+
+    >>> [mps_sms(132, percent) for percent in (1, 8, 9, 10, 12, 13, 15, 100)]
+    [8, 10, 10, 12, 14, 16, 18, 132]
+    """
+    floor = MPS_FLOOR_SMS if sm_count >= _FLOORED_FROM_SMS else 2
+    return min(max(math.floor(sm_count * percent / 100) // 2 * 2, floor), sm_count)
+
+
+def _sms_of_mask(mask: str | None, sm_count: int | None) -> tuple[int, ...]:
+    """SMs of a TPC mask: hexadecimal words of 32 bits, the least significant first, two SMs to a bit."""
+    if not mask or sm_count is None:
+        return ()
+    try:
+        words = [int(word, 16) for word in mask.split()]
+    except ValueError:
+        return ()
+    tpcs = [32 * n + bit for n, word in enumerate(words) for bit in range(32) if word >> bit & 1]
+    return tuple(sm for tpc in tpcs for sm in (2 * tpc, 2 * tpc + 1) if sm < sm_count)
+
+
+def _percentages(session: Session, by_pid: Mapping[tuple[int, int], int]) -> dict[int, float]:
+    """MPS percentages that were set: for a process, or for all of them."""
+    import polars as pl
+
+    rows = session.configured.filter(pl.col("key").cast(pl.String) == "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
+    found: dict[int, float] = {}
+    everybody = {row["value"] for row in rows.iter_rows(named=True) if row["pid"] is None}
+    for row in rows.iter_rows(named=True):
+        if row["pid"] is None and len(everybody) > 1:
+            continue  # several values, and nothing says whose they are
+        try:
+            percent = float(row["value"])
+        except (TypeError, ValueError):
+            continue
+        for (_, pid), tenant in by_pid.items():
+            if row["pid"] in (None, pid) and (row["pid"] is not None or tenant not in found):
+                found[tenant] = percent
+    return found
+
+
+@dataclass(frozen=True, repr=False)
+class Occupancy:
+    """How full the SMs were, by a model.
+
+    Attributes
+    ----------
+    model
+        ``replay`` or ``even``.
+    over_time
+        The `sm_occupancy` table: warps and SMs of each tenant by time bin, with bounds.
+    per_sm
+        The `sm_warps` table: warps of each SM by time bin.
+    kernels
+        The `kernel_occupancy` table: what each launch configuration could hold at most.
+    placements
+        The `kernel_placement` table: how many SMs each kernel reached; empty for ``even``.
+    policies
+        Who was allowed where, by device.
+    calibration
+        How warps were scaled by counters, and by which; None: not at all.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> pyanalyze.load(capture).occupancy(bins=10).per_sm["basis"].unique().to_list()
+    ['modelled']
+    """
+
+    model: Model
+    over_time: pl.DataFrame
+    per_sm: pl.DataFrame
+    kernels: pl.DataFrame
+    placements: pl.DataFrame
+    policies: Mapping[int, PlacementPolicy]
+    calibration: str | None = None
+
+    def calibrated(self, device_id: int, check: CounterCheck) -> Occupancy:
+        """Scale the warps of a device by what the counters say, within their bounds; says so in `calibration`.
+
+        Parameters
+        ----------
+        device_id
+            The device.
+        check
+            Its comparison with the counters.
+
+        Returns
+        -------
+        Occupancy
+            The same with other warps. Nothing is calibrated unless this is called.
+
+        Raises
+        ------
+        pyanalyze.exceptions.UsageError
+            If warps were not counted, or none were modelled.
+
+        Examples
+        --------
+        >>> from pathlib import Path
+        >>> import pyanalyze
+        >>> session = pyanalyze.load(Path(capture).with_name("exclusive.sqlite"))
+        >>> session.occupancy().calibrated(0, session.check_occupancy(0)).calibration[:40]
+        'device 0: warps times 0.981, by 2476 sam'
+        """
+        import polars as pl
+
+        if check.factor is None:
+            raise UsageError("nothing to calibrate by: the capture has no samples of Compute Warps in Flight")
+        here = pl.col("device_id") == device_id
+        scaled = pl.when(here).then(pl.col("warps") * check.factor).otherwise(pl.col("warps"))
+        over_time = self.over_time.with_columns(
+            warps=pl.min_horizontal(pl.max_horizontal(scaled, "warps_low"), "warps_high")
+        )
+        said = (
+            f"device {device_id}: warps times {check.factor:.3f}, by {check.samples} samples of Compute Warps in Flight"
+        )
+        return replace(
+            self,
+            over_time=over_time,
+            per_sm=self.per_sm.with_columns(warps=scaled),
+            calibration=said if self.calibration is None else f"{self.calibration}; {said}",
+        )
+
+    def __repr__(self) -> str:
+        """Say what it is."""
+        devices = self.over_time["device_id"].n_unique()
+        calibrated = "" if self.calibration is None else f", calibrated ({self.calibration})"
+        return f"<Occupancy of {devices} device(s), {self.model} model, modelled{calibrated}>"
+
+
+def modelled(
+    session: Session,
+    *,
+    bins: int,
+    window: tuple[int, int] | None,
+    policies: Mapping[int, PlacementPolicy] | None,
+    model: Model,
+) -> Occupancy:
+    """Run the model. See :meth:`pyanalyze.session.Session.occupancy`."""
+    from pyanalyze.tables import to_frame
+
+    chosen, made = model_tables(session, bins=bins, window=window, policies=policies, model=model)
+    return Occupancy(
+        model,
+        over_time=to_frame(made["sm_occupancy"]),
+        per_sm=to_frame(made["sm_warps"]),
+        kernels=to_frame(made["kernel_occupancy"]),
+        placements=to_frame(made["kernel_placement"]),
+        policies=chosen,
+    )
+
+
+def model_tables(
+    session: Session,
+    *,
+    bins: int,
+    window: tuple[int, int] | None,
+    policies: Mapping[int, PlacementPolicy] | None,
+    model: Model,
+) -> tuple[dict[int, PlacementPolicy], dict[str, _core.Table]]:
+    """Run the model, and say with which policies."""
+    from pyanalyze import _core
+
+    if model not in ("replay", "even"):
+        raise UsageError(f"no placement model is named {model}; choose from replay, even")
+    chosen = {v.device_id: placement_policy(session, v) for v in session.classify()} | dict(policies or {})
+    made = _core.occupancy(
+        dict(session.tables),
+        [(device, policy.sharing) for device, policy in chosen.items()],
+        bins,
+        sms=[
+            (tenant, context, list(sms) if isinstance(sms, tuple) else sms)
+            for policy in chosen.values()
+            for (tenant, context), sms in policy.sms.items()
+        ],
+        groups=[pair for policy in chosen.values() for pair in policy.groups.items()],
+        held_by=[pair for policy in chosen.values() for pair in policy.held_by.items()],
+        window=window,
+        model=model,
+    )
+    return chosen, made
+
+
+#: Names of the counters over nsys versions, in lower case.
+_WARPS = ("compute warps in flight",)
+_ACTIVE = ("sms active", "sm active")
+#: Bins without any sample inside are left out; with fewer than this many left there is nothing to compare.
+_FEWEST_BINS = 2
+
+
+@dataclass(frozen=True, repr=False)
+class CounterCheck:
+    """The modelled occupancy of a device beside its hardware counters, over the same time bins.
+
+    Attributes
+    ----------
+    bins
+        One row per bin: `start_ns`, `end_ns`, and `warps` and `sm_active` as `_modelled` and `_counted`, fractions of
+        the device. Counters are averages since the sample before; each bin gets what falls into it.
+    samples
+        Samples of the counter of active SMs that were used.
+    warps_counter
+        Whether warps were counted; without, only active SMs are compared.
+    caveats
+        What the counters see and the model does not, or the other way round.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> pyanalyze.load(capture).check_occupancy(0) is None  # no GPU metrics in that capture
+    True
+    """
+
+    bins: pl.DataFrame
+    samples: int
+    warps_counter: bool
+    caveats: tuple[str, ...]
+
+    def mean(self, column: str) -> float:
+        """Mean of a column of `bins` over time."""
+        import polars as pl
+
+        length = pl.col("end_ns") - pl.col("start_ns")
+        return float(self.bins.select((pl.col(column) * length).sum() / length.sum()).item())
+
+    def difference(self, what: Literal["warps", "sm_active"]) -> float:
+        """Mean modelled less mean counted, as a fraction of the device."""
+        return self.mean(f"{what}_modelled") - self.mean(f"{what}_counted")
+
+    def absolute_difference(self, what: Literal["warps", "sm_active"]) -> float:
+        """Mean over the bins of how far the model is from the counter, as a fraction of the device."""
+        import polars as pl
+
+        length = pl.col("end_ns") - pl.col("start_ns")
+        apart = (pl.col(f"{what}_modelled") - pl.col(f"{what}_counted")).abs()
+        return float(self.bins.select((apart * length).sum() / length.sum()).item())
+
+    @property
+    def factor(self) -> float | None:
+        """Counted over modelled warps: what :meth:`Occupancy.calibrated` multiplies by; None without either."""
+        modelled = self.mean("warps_modelled")
+        return self.mean("warps_counted") / modelled if self.warps_counter and modelled > 0 else None
+
+    @property
+    def agrees(self) -> bool:
+        """No mean differs by more than :data:`COUNTER_TOLERANCE`."""
+        apart = [self.difference("sm_active"), *([self.difference("warps")] if self.warps_counter else [])]
+        return max(abs(value) for value in apart) <= COUNTER_TOLERANCE
+
+    def __str__(self) -> str:
+        """One paragraph."""
+        said = [("SMs active", "sm_active"), *([("warps", "warps")] if self.warps_counter else [])]
+        parts = [
+            f"{word} {self.mean(f'{key}_modelled'):.3f} modelled, {self.mean(f'{key}_counted'):.3f} counted "
+            f"(by bin {self.absolute_difference(key):.3f} apart)"  # type: ignore[arg-type]
+            for word, key in said
+        ]
+        text = f"means over {self.bins.height} bins: " + "; ".join(parts)
+        if self.factor is not None:
+            text += f"; counted over modelled warps: {self.factor:.3f}, not applied unless asked for"
+        return text + "".join(f"; {caveat}" for caveat in self.caveats)
+
+    def __repr__(self) -> str:
+        """Say what it is."""
+        return f"<CounterCheck {self}>"
+
+
+def check_against_counters(session: Session, device_id: int, *, bins: int = 200) -> CounterCheck | None:
+    """Compare the modelled occupancy of a device with its GPU metrics, over the same bins.
+
+    Parameters
+    ----------
+    session
+        The session.
+    device_id
+        The device. Counters have no process: with several tenants only the sum is compared.
+    bins
+        Most bins; there are no more than samples.
+
+    Returns
+    -------
+    CounterCheck or None
+        None where there is nothing to compare: no samples of active SMs while tenants were active, no model, or a MIG
+        instance (the counters are the whole board's).
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> check_against_counters(pyanalyze.load(capture), 0) is None
+    True
+    """
+    import polars as pl
+
+    device = session.devices.filter(pl.col("device_id") == device_id)
+    if device.is_empty() or device["mig_profile"][0] is not None:
+        return None
+    active = _counter(session, device_id, _ACTIVE)
+    first, last = session.span_ns
+    if active.height < _FEWEST_BINS or first >= last:
+        return None
+    period = int(active["time_ns"].diff().median() or 0)  # type: ignore[arg-type]
+    times = active["time_ns"]
+    start, end = max(int(times[0]) - period, first), min(int(times[-1]), last)
+    inside = active.filter((pl.col("time_ns") > start) & (pl.col("time_ns") - period < end)).height
+    if start >= end or inside < _FEWEST_BINS:
+        return None
+    made = session.occupancy(bins=min(bins, inside), window=(start, end))
+    here = pl.col("device_id") == device_id
+    per_sm = made.per_sm.filter(here)
+    if per_sm.is_empty():
+        return None
+    slots = int(device["max_warps_per_sm"][0])
+    table = (
+        per_sm.group_by("start_ns", "end_ns")
+        .agg(warps_modelled=pl.col("warps").mean() / slots, sm_active_modelled=pl.col("active").mean())
+        .sort("start_ns")
+    )
+    table = table.with_columns(sm_active_counted=_over(active, period, table))
+    warps = _counter(session, device_id, _WARPS)
+    if warps.height >= _FEWEST_BINS:
+        table = table.with_columns(warps_counted=_over(warps, period, table))
+    caveats = _caveats(session, device_id, (start, end))
+    unexplained = float((table["sm_active_counted"] - table["sm_active_modelled"]).mean() or 0.0)  # type: ignore[arg-type]
+    if unexplained > COUNTER_TOLERANCE:
+        seen = f"{unexplained:.0%} of SM time was counted as active and no traced kernel explains it"
+        caveats = (*caveats, f"{seen}: another process, rendering, or work that CUPTI does not record")
+    return CounterCheck(table, inside, warps.height >= _FEWEST_BINS, caveats)
+
+
+def _counter(session: Session, device_id: int, names: tuple[str, ...]) -> pl.DataFrame:
+    """Samples of a counter in percent of its maximum, by time."""
+    import polars as pl
+
+    samples = session.gpu_metrics
+    if session.devices.height > 1:
+        samples = samples.filter(pl.col("device_id") == device_id)
+    percent = pl.col("unit").is_null() | pl.col("unit").cast(pl.String).is_in(["Throughput %", "%"])
+    named = pl.col("metric").cast(pl.String).str.to_lowercase().is_in(list(names))
+    return samples.filter(percent & named).select("time_ns", "value").unique("time_ns").sort("time_ns")
+
+
+def _over(samples: pl.DataFrame, period: int, bins: pl.DataFrame) -> pl.Series:
+    """Mean of a counter over each bin, as a fraction: every sample is the mean since the one before."""
+    import polars as pl
+
+    since = pl.col("time_ns").shift(1).fill_null(pl.col("time_ns") - period)
+    # A pause in the sampling is no time of the sample after it.
+    length = pl.min_horizontal(pl.col("time_ns") - since, pl.lit(2 * period))
+    sums = samples.with_columns(until=(pl.col("value") * length).cum_sum()).with_columns(
+        next_ns=pl.col("time_ns").shift(-1), slope=pl.col("value").shift(-1).fill_null(0.0)
+    )
+    head = pl.DataFrame(
+        {
+            "time_ns": [int(samples["time_ns"][0]) - period],
+            "value": [0.0],
+            "until": [0.0],
+            "next_ns": [int(samples["time_ns"][0])],
+            "slope": [float(samples["value"][0])],
+        }
+    )
+    sums = pl.concat([head, sums]).with_columns(pl.col("time_ns").set_sorted())
+
+    def at(edge: str) -> pl.Series:
+        joined = bins.select(pl.col(edge).alias("time_ns").set_sorted()).join_asof(sums, on="time_ns", coalesce=False)
+        passed = pl.col("time_ns") - pl.col("time_ns_right")
+        return joined.select((pl.col("until") + pl.col("slope") * passed).fill_null(0.0).alias("sum"))["sum"]
+
+    lengths = bins["end_ns"] - bins["start_ns"]
+    return (at("end_ns") - at("start_ns")) / lengths / 100
+
+
+def _caveats(session: Session, device_id: int, window: tuple[int, int]) -> tuple[str, ...]:
+    """What only one of model and counters sees."""
+    import polars as pl
+
+    here = pl.col("device_id") == device_id
+    during = (pl.col("end_ns") > window[0]) & (pl.col("start_ns") < window[1])
+    found = []
+    untraced = session.tenants.filter(here & ~pl.col("traced")).height
+    if untraced:
+        found.append(f"the counters also see {untraced} tenant(s) whose kernels were not traced")
+    memsets = session.memops.filter(here & during & (pl.col("operation").cast(pl.String) == "[CUDA memset]")).height
+    if memsets:
+        found.append(f"the counters also see {memsets} memset(s), which may run as kernels")
+    graphs = session.graph_launches.filter(here & during).height
+    if graphs:
+        found.append(f"{graphs} graph launch(es) whose kernels were not recorded are not in the model")
+    unknown = session.kernel_occupancy.filter(here & pl.col("blocks_per_sm").is_null())["launches"].sum()
+    if unknown:
+        found.append(f"{unknown} launch(es) could not be modelled")
+    if session.tenants.filter(here & pl.col("traced")).height > 1:
+        found.append("counters have no process: only the sum of the tenants is compared")
+    return tuple(found)

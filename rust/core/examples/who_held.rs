@@ -1,0 +1,143 @@
+//! How fast, and in how much memory, are switch records, charged time and turns worked out?
+//!
+//! `cargo run --release -p pyanalyze-core --example who_held -- residency|charged|turns ROWS` prints one JSON line:
+//! rows, seconds, bytes of the tables that go in and come out, and peak memory of the process. Two contexts take turns of
+//! 2.1 ms; ten kernels of 0.19 ms to a slice. `tests/bench/who_held.py` runs it, one process a line.
+#![allow(clippy::print_stdout, clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use arrow_array::{Int64Array, RecordBatch, UInt16Array, UInt32Array, UInt64Array, UInt8Array};
+use pyanalyze_core::charged::Charged;
+use pyanalyze_core::fold::{Fold, Tables};
+use pyanalyze_core::residency::{Residency, Slice};
+use pyanalyze_core::schema::{self, Builder};
+use pyanalyze_core::tenants::Tenants;
+use pyanalyze_core::turns::Turns;
+use pyanalyze_core::watch::Unwatched;
+
+const SLICE_NS: i64 = 2_100_000;
+const GAP_NS: i64 = 42_000;
+
+/// Every slice begins at a multiple of a slice and a gap, with a little scatter at its end.
+fn slice(number: i64) -> (i64, i64) {
+    let start = number * (SLICE_NS + GAP_NS);
+    (start, start + SLICE_NS - (number * 7919) % 20_000)
+}
+
+fn switch_events(rows: usize) -> RecordBatch {
+    let time = |row: i64| if row % 2 == 0 { slice(row / 2).0 } else { slice(row / 2).1 };
+    let who = |row: usize| (row / 2) % 2;
+    Builder::new(&schema::SWITCH_EVENTS)
+        .put("capture", UInt32Array::from(vec![0; rows]))
+        .put("device_id", UInt32Array::from(vec![0; rows]))
+        .put("time_ns", (0..rows as i64).map(time).collect::<Int64Array>().slice(0, rows))
+        .put("tag", (0..rows).map(|row| if row % 2 == 0 { 8 } else { 7 }).map(Some).collect::<UInt8Array>())
+        .put("pid", (0..rows).map(|row| Some(700 + who(row) as u32)).collect::<UInt32Array>())
+        .put("hw_context", (0..rows).map(|row| Some(10 + who(row) as u64)).collect::<UInt64Array>())
+        .put("sequence", (0..rows).map(|row| Some(row as u16)).collect::<UInt16Array>())
+        .finish(rows)
+        .unwrap()
+}
+
+/// Ten kernels begin in every slice of their tenant; the last of them ends in its next slice.
+fn kernels(rows: usize) -> RecordBatch {
+    let start = |row: usize| slice((row / 10) as i64).0 + 2_000 + (row % 10) as i64 * 200_000;
+    let end = |row: usize| {
+        if row % 10 == 9 {
+            slice((row / 10) as i64 + 2).0 + 1_000
+        } else {
+            start(row) + 190_000
+        }
+    };
+    Builder::new(&schema::KERNELS)
+        .put("capture", UInt32Array::from(vec![0; rows]))
+        .put("pid", (0..rows).map(|row| Some(700 + ((row / 10) % 2) as u32)).collect::<UInt32Array>())
+        .put("device_id", UInt32Array::from(vec![0; rows]))
+        .put("context_id", UInt32Array::from(vec![1; rows]))
+        .put("stream_id", UInt32Array::from(vec![7; rows]))
+        .put("correlation_id", (0..rows).map(|row| Some(row as u32)).collect::<UInt32Array>())
+        .put("start_ns", (0..rows).map(|row| Some(start(row))).collect::<Int64Array>())
+        .put("end_ns", (0..rows).map(|row| Some(end(row))).collect::<Int64Array>())
+        .put_words("name", (0..rows).map(|_| "k"))
+        .finish(rows)
+        .unwrap()
+}
+
+fn residency(slices: usize) -> RecordBatch {
+    let rows: Vec<Slice> = (0..slices as i64)
+        .map(|number| Slice {
+            capture: 0,
+            device: 0,
+            tenant: Some((number % 2) as u32),
+            pid: Some(700 + (number % 2) as u32),
+            hw_context: 10 + (number % 2) as u64,
+            start_ns: slice(number).0,
+            end_ns: slice(number).1,
+            running_start_ns: None,
+            running_end_ns: None,
+            ending: "unknown",
+            complete: true,
+            observed: true,
+        })
+        .collect();
+    Slice::write(&rows).unwrap()
+}
+
+fn peak_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.split_whitespace().next()).and_then(|kb| kb.parse::<usize>().ok()).unwrap_or(0)
+        * 1024
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let what = arguments.next().unwrap_or_default();
+    let rows: usize = arguments.next().and_then(|rows| rows.parse().ok()).unwrap_or(100_000);
+    let bytes =
+        |batches: &[&RecordBatch]| -> usize { batches.iter().map(|b| b.get_array_memory_size()).sum() };
+    let (seconds, table_bytes) = match what.as_str() {
+        "residency" => {
+            let tables = Tables::from([("switch_events", switch_events(rows))]);
+            let began = Instant::now();
+            let out = Residency::default().run(&tables, 0, &Unwatched).unwrap();
+            let seconds = began.elapsed().as_secs_f64();
+            assert_eq!(out.residency.num_rows(), rows / 2);
+            let events = tables.values().next().unwrap();
+            (seconds, bytes(&[events, &out.residency, &out.switches]))
+        }
+        "charged" => {
+            let mut tables = Tables::from([("kernels", kernels(rows)), ("residency", residency(rows / 10))]);
+            // Who is who is found on a sample: it is not what is measured.
+            let few = Tables::from([("kernels", kernels(1000)), ("residency", residency(100))]);
+            tables.insert("tenants", Tenants::new(&few).unwrap().run(&few, 0, &Unwatched).unwrap().tenants);
+            let held = tables["residency"].clone();
+            let mut events = tables.clone();
+            events.remove("residency");
+            let began = Instant::now();
+            let out = Charged::new(&tables).unwrap().run(&events, 0, &Unwatched).unwrap();
+            let seconds = began.elapsed().as_secs_f64();
+            assert_eq!(out.num_rows(), rows);
+            // Columns that it shares with the kernels count once.
+            (seconds, bytes(&[&tables["kernels"], &held]) + rows * (4 + 8 + 8 + 4))
+        }
+        "turns" => {
+            let mut tables = Tables::from([("kernels", kernels(rows))]);
+            let few = Tables::from([("kernels", kernels(1000))]);
+            tables.insert("tenants", Tenants::new(&few).unwrap().run(&few, 0, &Unwatched).unwrap().tenants);
+            let began = Instant::now();
+            let room = Turns::new(&tables, &BTreeSet::from([0])).unwrap();
+            let out = room.run(&tables, 0, &Unwatched).unwrap();
+            let seconds = began.elapsed().as_secs_f64();
+            assert!(out.num_rows() > rows / 20);
+            (seconds, bytes(&[&tables["kernels"], &out]))
+        }
+        _ => return println!("name residency, charged or turns, and how many rows"),
+    };
+    println!(
+        "{{\"what\":\"{what}\",\"rows\":{rows},\"seconds\":{seconds:.4},\"table_bytes\":{table_bytes},\"peak_bytes\":{}}}",
+        peak_bytes()
+    );
+}

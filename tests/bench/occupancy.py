@@ -1,0 +1,247 @@
+"""How far is the modelled occupancy from the truth?  ``python tests/bench/occupancy.py --seeds 2`` says it per scenario.
+
+Every generated scenario is recorded (its first recording with kernels), modelled with what the verdict implies, and
+compared with the simulation's books over the bins with anything resident:
+
+- ``sorted``: sum of |modelled - true| warps over the SMs of each bin, both sorted, over the sum of true warps.
+- ``by SM``: the same with every SM compared with itself, where the order of equals is known.
+- ``device``: the device's warps over all bins, modelled over true less 1.
+- ``share``: the largest difference of a tenant's share of all tenants' SM time.
+
+Beside the replay stand the null model (each kernel at its most for all of its time, warps spread evenly over the SMs
+that its tenant may use) and ``true, even``: the true warps of each bin spread evenly over the device, which no model
+that starts from a trace can know.  Devices with a tenant whose kernels were not traced are left out.
+``--speed`` measures how fast the replay and the calculator are.  Appends to docs/measurements.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sqlite3
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LOG = ROOT / "docs" / "measurements.jsonl"
+sys.path.insert(0, str(ROOT / "fixtures"))
+
+import generate  # noqa: E402
+import polars as pl  # noqa: E402
+
+import pyanalyze  # noqa: E402
+from pyanalyze import _core  # noqa: E402
+
+#: Scenarios whose blocks do not all take equally long: the target is another one.
+EVEN, RANDOM = 0.5, 0.8
+#: An error below this is rounding.
+NEGLIGIBLE = 0.002
+
+
+@dataclass
+class Row:
+    """One device of one scenario and seed."""
+
+    scenario: str
+    seed: int
+    mode: str
+    verdict_right: bool
+    random: bool
+    truly_even: float
+    null: dict[str, float]
+    replay: dict[str, float]
+    share: float
+
+    @property
+    def ratio(self) -> float:
+        """Error of the replay over that of the null model, SMs sorted."""
+        return self.replay["sorted"] / max(self.null["sorted"], 1e-9)
+
+    @property
+    def met(self) -> bool:
+        """The ratio is what was asked for, or there is nothing left to halve."""
+        return self.ratio <= (RANDOM if self.random else EVEN) or self.replay["sorted"] < NEGLIGIBLE
+
+
+Grid = list[list[float]]
+
+
+def truth_of(folder: Path, scenario: str, device: int, n_sms: int) -> tuple[Grid, dict[str, float], int]:
+    """(warps by bin and SM, SM time by tenant, bin length) of a device of the books; no bins: nothing ran on it."""
+    with sqlite3.connect(folder / f"{scenario}.truth.sqlite") as db:
+        rows = db.execute(
+            "SELECT start_ns, end_ns, sm, warps FROM sm_warps WHERE device = ? ORDER BY start_ns", (device,)
+        ).fetchall()
+        tenants = dict(
+            db.execute("SELECT tenant, sum(sms) FROM tenant_warps WHERE device = ? GROUP BY tenant", (device,))
+        )
+    db.close()
+    if not rows:
+        return [], {}, 0
+    length = rows[0][1] - rows[0][0]
+    # Hardware ids of an instance's SMs do not begin at 0.
+    base = 0 if max(row[2] for row in rows) < n_sms else min(row[2] for row in rows)
+    warps = [[0.0] * n_sms for _ in range(rows[-1][0] // length + 1)]
+    for start, _, sm, value in rows:
+        warps[start // length][sm - base] = value
+    return warps, tenants, length
+
+
+def errors(modelled: Grid, truth: Grid) -> dict[str, float]:
+    """Of one model over the bins with anything, as fractions of the true warps."""
+    some = [(ours, theirs) for ours, theirs in zip(modelled, truth, strict=True) if any(theirs)]
+    total = sum(sum(theirs) for _, theirs in some)
+
+    def distance(a: list[float], b: list[float]) -> float:
+        return sum(abs(x - y) for x, y in zip(a, b, strict=True))
+
+    return {
+        "sorted": sum(distance(sorted(ours), sorted(theirs)) for ours, theirs in some) / total,
+        "by_sm": sum(distance(ours, theirs) for ours, theirs in some) / total,
+        "device": sum(sum(ours) for ours, _ in some) / total - 1,
+    }
+
+
+def measured(scenario: str, seed: int) -> list[Row]:
+    """Every device of a scenario that can be compared."""
+    folder = generate.built(scenario, seed)
+    truth = json.loads((folder / f"{scenario}.truth.json").read_text(encoding="utf-8"))
+    random = "tail" in json.dumps(generate.scenario(scenario).get("kernel", {}))
+    found = []
+    capture = truth["captures"][0]
+    session = pyanalyze.load(folder / f"{capture['name']}.sqlite")
+    verdicts = {v.device_id: v.mode for v in session.classify()}
+    for number, device in enumerate(truth["devices"]):
+        here = [d for d in session.devices.iter_rows(named=True) if same_device(d["uuid"], device["uuid"])]
+        if not here or here[0]["device_id"] not in verdicts:
+            continue
+        device_id, n_sms = here[0]["device_id"], device["sm_count"]
+        names = {t["name"] for t in truth["tenants"] if t["device"] == number and t["busy_ns"] > 0}
+        if names - {t["tenant"] for t in capture["traced"]}:
+            continue
+        warps, tenants, length = truth_of(folder, scenario, number, n_sms)
+        if not warps:
+            continue
+        window = (-capture["origin_ns"], len(warps) * length - capture["origin_ns"])
+        models = {}
+        shares: dict[int, float] = {}
+        for model in ("even", "replay"):
+            made = session.occupancy(bins=len(warps), window=window, model=model)
+            values = made.per_sm.filter(device_id=device_id).sort("start_ns", "sm")["warps"].to_list()
+            if len(values) != len(warps) * n_sms:
+                break
+            models[model] = errors([values[n * n_sms : (n + 1) * n_sms] for n in range(len(warps))], warps)
+            sums = made.over_time.filter(device_id=device_id).group_by("tenant_id").agg(pl.col("sm_active").sum())
+            shares = dict(zip(sums["tenant_id"], sums["sm_active"], strict=True))
+        if len(models) < 2:
+            continue
+        total, own = sum(tenants.values()), sum(shares.values())
+        pids = {t["tenant"]: t["pid"] for t in capture["traced"]}
+        ids = {row["pid"]: row["tenant_id"] for row in session.tenants.iter_rows(named=True)}
+        share = max(
+            (abs(shares.get(ids.get(pids[name], -1), 0.0) / own - sms / total) for name, sms in tenants.items()),
+            default=0.0,
+        )
+        even = [[sum(row) / n_sms] * n_sms for row in warps]
+        found.append(
+            Row(
+                scenario, seed, verdicts[device_id], verdicts[device_id] in {mode for _, mode in device["modes"]}, random,
+                errors(even, warps)["sorted"],
+                models["even"], models["replay"], share,
+            )
+        )  # fmt: skip
+    return found
+
+
+def same_device(ours: str | None, theirs: str) -> bool:
+    """Equal but for the kind of device in front."""
+    return (ours or "").partition("-")[2].lower() == theirs.partition("-")[2].lower()
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenario", nargs="*", default=generate.scenario_names())
+    parser.add_argument("--seeds", type=int, default=2, help="how many")
+    parser.add_argument("--first", type=int, default=1, help="the first of them")
+    parser.add_argument("--no-log", action="store_true", help="only print")
+    parser.add_argument("--speed", action="store_true", help="measure speed, not errors (compiles the Rust benchmark)")
+    options = parser.parse_args()
+    if options.speed:
+        figures = [{"bench": "occupancy-speed", **row, "version": _core.__version__} for row in speed()]
+        return 0 if options.no_log else append(figures)
+    seeds = range(options.first, options.first + options.seeds)
+    print(
+        f"{'scenario':32} {'seed':>4} {'mode':18} {'blocks':6} | {'true,even':>9} {'null':>6} {'replay':>6} {'ratio':>6} "
+        f"| {'null':>6} {'by SM':>6} | {'null':>6} {'device':>6} | {'share':>6}"
+    )
+    rows = []
+    for scenario in options.scenario:
+        for seed in seeds:
+            for r in measured(scenario, seed):
+                rows.append(r)
+                met = "" if r.met else " above 1" if r.ratio > 1 else " above target"
+                met += "" if r.verdict_right else " (verdict: not what it was)"
+                print(
+                    f"{r.scenario:32} {r.seed:>4} {r.mode:18} {'random' if r.random else 'even':6} | {r.truly_even:>9.3f} "
+                    f"{r.null['sorted']:>6.3f} {r.replay['sorted']:>6.3f} {r.ratio:>6.2f} | {r.null['by_sm']:>6.3f} "
+                    f"{r.replay['by_sm']:>6.3f} | {r.null['device']:>+6.3f} {r.replay['device']:>+6.3f} | {r.share:>6.3f}"
+                    f"{met}",
+                    flush=True,
+                )
+    summary = summarised(rows)
+    print(json.dumps(summary, indent=1))
+    log = {"bench": "occupancy", "seeds": f"{seeds[0]} to {seeds[-1]}", **summary, "version": _core.__version__}
+    return 0 if options.no_log else append([log])
+
+
+def speed() -> list[dict[str, Any]]:
+    """What the Rust benchmark prints."""
+    command = ["cargo", "test", "--release", "--locked", "--quiet", "-p", "pyanalyze-core", "--test", "occupancy_speed"]
+    done = subprocess.run(
+        [*command, "--", "--ignored", "--nocapture", "--test-threads", "1"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    rows = [json.loads(line[line.index("{") :]) for line in done.stdout.splitlines() if '"what"' in line]
+    for row in rows:
+        print(row)
+    return rows
+
+
+def append(figures: list[dict[str, Any]]) -> int:
+    """Append to the log."""
+    with LOG.open("a", encoding="utf-8") as log:
+        log.writelines(json.dumps(row) + "\n" for row in figures)
+    return 0
+
+
+def summarised(rows: list[Row]) -> dict[str, Any]:
+    """How many meet what was asked for."""
+    by_kind = {False: "even", True: "random"}
+    found: dict[str, Any] = {"devices": len(rows)}
+    for random, name in by_kind.items():
+        mine = [r for r in rows if r.random == random]
+        found[name] = {
+            "devices": len(mine),
+            "ratio_met": sum(r.met for r in mine),
+            "missed": sorted({r.scenario for r in mine if not r.met}),
+            "median_error": round(statistics.median([r.replay["sorted"] for r in mine] or [0]), 4),
+            "median_null": round(statistics.median([r.null["sorted"] for r in mine] or [0]), 4),
+            "median_true_even": round(statistics.median([r.truly_even for r in mine] or [0]), 4),
+            "device_within_3_percent": sum(abs(r.replay["device"]) <= 0.03 for r in mine),
+            "null_device_within_3_percent": sum(abs(r.null["device"]) <= 0.03 for r in mine),
+            "share_within_5_percent": sum(r.share <= 0.05 for r in mine),
+        }
+    wrong = {True: "", False: ", wrong verdict"}
+    worse = [r for r in rows if r.ratio > 1 and not r.met]
+    found["worse_than_null"] = [f"{r.scenario} {r.seed}{wrong[r.verdict_right]}" for r in worse]
+    found["without_verdict"] = sorted({r.scenario for r in rows if not r.verdict_right})
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""How long do ten replays of a million launches take?  Appends a line to docs/measurements.jsonl."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+
+import big_export
+import polars as pl
+
+import pyanalyze
+from pyanalyze.advice.replay import Layout, alone, in_turns, replay, side_by_side
+from pyanalyze.loading import ANALYSIS_TABLES
+
+LOG = Path(__file__).resolve().parents[2] / "docs" / "measurements.jsonl"
+
+
+def layouts(sms: int, tenants: list[int]) -> list[Layout]:
+    """Ten ways to share, of every kind."""
+    first, second = tenants[:2]
+    beside = side_by_side(sms, tenants)
+    return [
+        alone(sms, first),
+        alone(sms, second),
+        in_turns(sms, tenants),
+        in_turns(sms, tenants, 500_000).varied("short turns", jitter=0.04, seed=1),
+        beside,
+        beside.varied("contention", contention=0.1, jitter=0.04, seed=2),
+        beside.varied("ragged", ragged=0.45),
+        side_by_side(sms, tenants, {first: sms // 2, second: sms // 2}),
+        side_by_side(sms, tenants, {first: sms // 2}).varied("one cap"),
+        Layout("instances", (sms // 2, sms // 2), (beside.seats[0], in_turns(sms, tenants).seats[1])),
+    ]
+
+
+def main() -> int:
+    """Load, replay, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kernels", type=int, default=1_000_000)
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    path = big_export.export(arguments.kernels, 2 * arguments.kernels)
+    began = time.perf_counter()
+    session = pyanalyze.load(path, tables=(*ANALYSIS_TABLES, "api_calls"))
+    loaded = time.perf_counter()
+    tenants = session.tenants.filter(pl.col("traced"))["tenant_id"].to_list()
+    sms = session.devices["sm_count"][0]
+    wanted = layouts(sms, tenants)
+    ready = time.perf_counter()
+    rows = replay(session, 0, wanted, time_sliced=False, threads=arguments.threads)
+    done = time.perf_counter()
+    seconds = done - ready
+    print(f"loading {loaded - began:.1f} s; {len(wanted)} replays of {arguments.kernels:,} launches: {seconds:.1f} s")
+    print(rows.select("layout", "tenant_id", "elapsed_ns", "operations", "detail"))
+    entry = {
+        "bench": "replay",
+        "kernels": arguments.kernels,
+        "replays": len(wanted),
+        "threads": arguments.threads,
+        "seconds": round(seconds, 2),
+        "version": pyanalyze.__version__,
+        "cpus": os.cpu_count(),
+        "machine": platform.machine(),
+    }
+    with LOG.open("a", encoding="utf-8") as log:
+        log.write(json.dumps(entry) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,227 @@
+"""What advice says: provisioning by hand calculation, forecasts against simulations, and the words around them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import generate
+import polars as pl
+import pytest
+
+import pyanalyze
+from pyanalyze.advice import Layout, Options, Seat, bandwidth, host_side, mps, options, replay
+from pyanalyze.advice.replay import alone, in_turns, side_by_side
+from pyanalyze.exceptions import UsageError
+from pyanalyze.loading import ANALYSIS_TABLES
+from pyanalyze.sharing.properties import PROPERTIES, REQUIREMENTS
+from pyanalyze.sharing.rules import MODES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WITH_CALLS = (*ANALYSIS_TABLES, "api_calls")
+
+
+def truth_of(scenario: str, seed: int = 1) -> tuple[pyanalyze.Session, dict[str, Any]]:
+    folder = generate.built(scenario, seed)
+    truth: dict[str, Any] = json.loads((folder / f"{scenario}.truth.json").read_text(encoding="utf-8"))
+    return pyanalyze.load(folder / f"{scenario}.sqlite", tables=WITH_CALLS), truth
+
+
+def test_every_mode_has_properties_with_a_source() -> None:
+    assert set(PROPERTIES) == set(MODES) - {"undetermined"}
+    assert all(properties.sources and properties.not_isolated for properties in PROPERTIES.values())
+    # NVIDIA's comparison: MPS and time-slicing give no bandwidth of one's own, MIG gives all three.
+    assert PROPERTIES["mps"].lacks(REQUIREMENTS) == ("fault-isolation", "bandwidth-qos")
+    assert PROPERTIES["mig"].lacks(REQUIREMENTS) == ()
+    # Sources disagree on faults: that does not meet a requirement.
+    assert PROPERTIES["time-slicing"].fault_isolation is None
+    assert PROPERTIES["time-slicing"].lacks(REQUIREMENTS) == ("fault-isolation", "bandwidth-qos")
+
+
+@pytest.mark.parametrize(
+    ("percentage", "sms"),
+    [(1, 8), (7, 8), (8, 10), (9, 10), (10, 12), (11, 14), (12, 14), (13, 16), (14, 18), (15, 18), (100, 132)],
+)
+def test_percentages_give_the_sms_measured_on_an_h200(percentage: int, sms: int) -> None:
+    assert mps.sms_given(percentage, 132, 9) == sms
+
+
+def test_sm_needs_follow_from_waves() -> None:
+    # 216 blocks, two on an SM: one wave on 108 SMs, and on 108 only. 40 blocks, two on an SM: one wave on 20.
+    wide = {"grid_blocks": 216, "blocks_per_sm": 2, "total_ns": 100}
+    small = {"grid_blocks": 40, "blocks_per_sm": 2, "total_ns": 1900}
+    losses = dict(mps.loss_by_sms(pl.DataFrame([wide, small]), 108))
+    assert losses[108] == 1.0
+    # Two waves of the first, a twentieth of the time.
+    assert losses[54] == pytest.approx(1.05)
+    assert losses[10] == pytest.approx((100 * 11 + 1900 * 2) / 2000)
+    assert mps.sms_needed(list(losses.items()), 0.051) == 54
+    assert mps.sms_needed(list(losses.items()), 0.01) == 108
+    assert mps.sms_needed([], 0.05) is None
+
+
+def test_settings_are_environment_and_commands() -> None:
+    clients = [mps.Client(0, "train", 0.8, 80, 10 * 2**30), mps.Client(1, "serve", 0.2, 20, None)]
+    by_name = {p.strategy: p for p in mps.provisions(clients, 108, 8)}
+    lines = mps.settings(by_name["by load"], clients)
+    # 10 GiB and a tenth.
+    assert lines[1] == 'train: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=80 CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=11264M"'
+    assert lines[2] == "serve: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=20"
+    assert "set_default_active_thread_percentage 50" in mps.settings(by_name["equal"], clients)[-1]
+
+
+@pytest.mark.parametrize("scenario", ["time-slicing-pair", "time-slicing-short-kernels", "mps"])
+def test_alone_is_what_the_simulation_took_alone(scenario: str) -> None:
+    session, truth = truth_of(scenario)
+    by_pid = {t["pid"]: t for t in truth["tenants"] if t["slowdown"]}
+    tenants = dict(session.tenants.filter("traced").select("tenant_id", "pid").iter_rows())
+    sms = session.devices["sm_count"][0]
+    rows = replay(session, 0, [alone(sms, tenant) for tenant in tenants])
+    for tenant, pid in tenants.items():
+        (found,) = rows.filter(pl.col("layout").cast(pl.String) == f"alone {tenant}")["elapsed_ns"]
+        elapsed = by_pid[pid]["slowdown"]["elapsed"]
+        assert found == pytest.approx(elapsed["alone_ns"], rel=0.02)
+        recorded = rows.filter(pl.col("layout").cast(pl.String) == "recorded", pl.col("tenant_id") == tenant)
+        assert recorded["elapsed_ns"].to_list() == [pytest.approx(elapsed["shared_ns"], rel=0.005)]
+        assert recorded["basis"].to_list() == ["observed"]
+
+
+def test_turns_again_take_as_long_as_recorded() -> None:
+    found = options(truth_of("time-slicing-pair")[0], 0)
+    assert found.check is not None
+    assert found.check < 0.04
+    assert found.current is not None
+    assert found.current.name == "time-slicing"
+    for forecast in found.current.forecasts:
+        assert forecast.low < forecast.slowdown < forecast.high
+        assert forecast.latency is not None
+        assert forecast.p99_ns is not None
+
+
+def test_without_api_calls_bounds_are_wider() -> None:
+    folder = generate.built("time-slicing-pair", 1)
+    path = folder / "time-slicing-pair.sqlite"
+    wide = options(pyanalyze.load(path), 0).options[0]
+    narrow = options(pyanalyze.load(path, tables=WITH_CALLS), 0).options[0]
+    assert wide.name == narrow.name
+    for a, b in zip(wide.forecasts, narrow.forecasts, strict=True):
+        assert a.high - a.low > b.high - b.low
+        assert a.latency is None
+
+
+def test_requirements_leave_modes_out() -> None:
+    session, _ = truth_of("time-slicing-pair", 3)
+    (advice,) = session.advise(require=("bandwidth-qos",))
+    assert advice.options.recommended is not None
+    assert advice.options.recommended.mode == "mig"
+    assert {option.mode for option, _ in advice.options.refused} == {"time-slicing", "mps", "mps-partitioned"}
+    commands = advice.actions[0].commands
+    assert any(line.startswith("nvidia-smi mig -i 0 -cgi ") for line in commands)
+    assert advice.actions[0].undo is not None
+    assert any(action.action.startswith("Left out for want of bandwidth-qos") for action in advice.actions)
+    with pytest.raises(UsageError, match="magic"):
+        session.advise(require=("magic",))  # type: ignore[arg-type]
+
+
+def test_a_gpu_without_mig_cannot_promise_bandwidth() -> None:
+    session, truth = truth_of("time-slicing-pair", 1)
+    assert "A100" not in truth["devices"][0]["model"]
+    assert not [option for option in options(session, 0).options if option.mode == "mig"]
+    (advice,) = session.advise(require=("bandwidth-qos",))
+    assert any(action.action.startswith("No way of sharing this GPU promises") for action in advice.actions)
+
+
+def test_untraced_work_is_said_and_nothing_is_compared(fixtures: Path) -> None:
+    (advice,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").advise()
+    assert advice.options == Options(0, why_not=advice.options.why_not)
+    assert "was not traced" in (advice.options.why_not or "")
+
+
+@pytest.mark.parametrize(
+    ("scenario", "seed", "kind"),
+    [
+        ("exclusive-slow-host", 5, "launch-bound"),
+        ("exclusive-throttled", 1, "throttled"),
+        ("streams-default", 1, "default-stream"),
+        ("time-slicing-pair", 1, None),
+        ("exclusive", 1, None),
+    ],
+)
+def test_it_is_not_the_neighbour(scenario: str, seed: int, kind: str | None) -> None:
+    folder = generate.built(scenario, seed)
+    samples = list(folder.glob("*.csv"))
+    session = pyanalyze.load(folder / f"{scenario}.sqlite", samples=samples)
+    assert [cause.kind for cause in host_side.causes(session, 0)] == ([kind] if kind else [])
+
+
+def test_layouts_are_checked() -> None:
+    session, _ = truth_of("time-slicing-pair")
+    with pytest.raises(UsageError, match="names of their own"):
+        replay(session, 0, [alone(10, 0), alone(10, 0)])
+    with pytest.raises(ValueError, match="slice of 1000 ns or more"):
+        replay(session, 0, [in_turns(10, [0, 1], slice_ns=1)])
+    with pytest.raises(ValueError, match="which has no SMs"):
+        replay(session, 0, [Layout("x", (10,), (Seat(0, instance=3),))])
+    assert side_by_side(10, [0, 1], {0: 4}).seats == (Seat(0, sms=4), Seat(1))
+
+
+def spoken(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from pyanalyze.cli import main; main()", "advise", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_verb_prints_and_speaks_json() -> None:
+    path = str(generate.built("time-slicing-pair", 3) / "time-slicing-pair.sqlite")
+    shown = spoken(path, "--latency", "3", "--kubernetes")
+    assert shown.returncode == 0, shown.stderr
+    assert "Undo: " in shown.stdout
+    assert "sharing: {mps:" in shown.stdout
+    assert "For waits of at most 3.00 ms" in shown.stdout
+    (device,) = json.loads(spoken(path, "-f", "json", "--require", "bandwidth-qos,memory-protection").stdout)["devices"]
+    assert [option["mode"] for option in device["options"] if option["recommended"]] == ["mig"]
+    wrong = spoken(path, "--require", "magic")
+    assert wrong.returncode == 2
+    assert "magic is none of fault-isolation" in wrong.stderr
+
+
+BANDWIDTH = """
+description = "Two that each want most of the DRAM bandwidth take turns, with GPU metrics."
+family = "test"
+duration_ms = 300
+[[board]]
+model = "NVIDIA A100-SXM4-40GB"
+mode = "time-slicing"
+slicing = { slice_us = 2100 }
+[kernel]
+a = { us = 400, fill = 0.4, block = 256, dram = 1.75 }
+b = { us = 500, fill = 0.4, block = 256, dram = 1.25 }
+[[tenant]]
+name = "a"
+work = [{ from_ms = 15, until_ms = 250, ahead = 2, steps = ["13 a x2"] }]
+[[tenant]]
+name = "b"
+work = [{ from_ms = 15, until_ms = 250, ahead = 2, steps = ["13 b x2"] }]
+[[capture]]
+name = "bandwidth"
+switches = true
+metrics_hz = 10000
+"""
+
+
+def test_counters_tell_what_bandwidth_tenants_want(tmp_path: Path) -> None:
+    (tmp_path / "bandwidth.toml").write_text(BANDWIDTH)
+    generate.generate([tmp_path / "bandwidth.toml"], tmp_path, 1)
+    session = pyanalyze.load(tmp_path / "bandwidth.sqlite", tables=WITH_CALLS)
+    names = dict(session.tenants.filter("traced").select("tenant_id", "name").iter_rows())
+    wanted = bandwidth.demands(session, 0, list(names), in_turns=True)
+    by_name = {names[tenant]: part for tenant, part in wanted.items()}
+    # 0.4 of the blocks that fill the device, times what those would want: 0.7 and 0.5 of the bandwidth.
+    assert by_name["a"] == pytest.approx(0.70, abs=0.05)
+    assert by_name["b"] == pytest.approx(0.50, abs=0.05)
+    # Together they want 1.2: side by side the model lets them take about that long.
+    mps = next(option for option in options(session, 0).options if option.name == "MPS")
+    assert all(1.1 < forecast.slowdown < 1.35 for forecast in mps.forecasts)

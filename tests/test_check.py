@@ -1,0 +1,244 @@
+"""The gate: what passes, what fails, and what could not look and therefore never passes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+import report_examples as examples
+from test_cli import run
+
+import pyanalyze
+from pyanalyze.exceptions import UsageError
+from pyanalyze.gate import Checked, Limits, Outcome, check, read_limits
+from pyanalyze.report.model import Estimate, Report, Slowdown
+
+DEMO = "demo-time-slicing.sqlite"
+
+
+def slowed(
+    elapsed: tuple[float | None, float | None] | None, latency: tuple[float | None, float | None] | None
+) -> Report:
+    """The example with these bounds of its traced tenant's slowdowns."""
+
+    def estimate(ends: tuple[float | None, float | None] | None) -> Estimate | None:
+        if ends is None:
+            return None
+        value = ends[1] if ends[1] is not None else ends[0] if ends[0] is not None else 2.0
+        return Estimate(value=value, low=ends[0], high=ends[1], n=9, basis="inferred")
+
+    report = examples.time_sliced()
+    (device,) = report.devices
+    slowdown = Slowdown(elapsed=estimate(elapsed), latency=estimate(latency), resident=estimate((1.0, 1.1)))
+    victim = device.tenants[0].model_copy(update={"slowdown": slowdown})
+    device = device.model_copy(update={"tenants": [victim, *device.tenants[1:]]})
+    return report.model_copy(update={"devices": [device]})
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "latency", "expected"),
+    [
+        ((1.0, 1.1), (1.0, 1.15), "passed"),  # both ends of both within 1.2
+        ((1.3, 1.4), (1.0, 1.1), "failed"),  # the larger of the two is beyond it
+        ((1.0, 1.3), (1.0, 1.1), "inconclusive"),  # the limit lies inside what is known
+        ((1.0, 1.1), (1.5, None), "failed"),  # at least 1.5 is beyond it, however much more it is
+        ((1.0, 1.1), (1.1, None), "inconclusive"),  # at least 1.1 may be 3
+        ((1.0, 1.1), None, "inconclusive"),  # the larger of the two is not known
+        ((1.3, 1.4), None, "failed"),  # the larger of the two is at least the one that is
+        (None, None, "inconclusive"),
+        ((None, None), (None, None), "inconclusive"),  # a number without bounds is no knowledge
+        ((None, 1.1), (None, 1.1), "passed"),  # at most 1.1 is within 1.2, whatever the lower end
+    ],
+)
+def test_a_slowdown_is_judged_by_the_ends_of_what_is_known(
+    elapsed: tuple[float | None, float | None] | None, latency: tuple[float | None, float | None] | None, expected: str
+) -> None:
+    (outcome,) = check(slowed(elapsed, latency), Limits(max_slowdown=1.2)).outcomes
+    assert outcome.status == expected
+    assert outcome.subject == "compute_victim", "the neighbour is not traced: its slowdown is nobody's gate"
+
+
+def test_one_kind_of_slowdown_can_be_looked_at() -> None:
+    limits = Limits(max_slowdown=1.2, slowdown="resident")
+    assert check(slowed((2.0, 2.1), (3.0, None)), limits).status == "passed"
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        (Limits(expect_mode=("time-slicing",)), "passed"),
+        (Limits(expect_mode=("mps", "time-*")), "passed"),
+        (Limits(expect_mode=("mps*",)), "failed"),
+        (Limits(expect_agreement=True), "failed"),  # mps was configured
+        # 52237806 ns of switches in a window of examples.LENGTH: 2.08 %.
+        (Limits(max_switch_overhead=0.05), "passed"),
+        (Limits(max_switch_overhead=0.02), "failed"),
+        (Limits(min_jain=0.9), "passed"),
+        (Limits(min_sm_active=0.5), "failed"),  # 0.49
+        (Limits(max_memory=0.2), "passed"),  # 6 of 48 GiB
+        (Limits(max_memory=0.1), "failed"),
+        (Limits(no_data_loss=True), "passed"),
+    ],
+)
+def test_every_threshold_against_figures_known_beforehand(limits: Limits, expected: str) -> None:
+    assert examples.LENGTH == 2_511_700_000
+    assert check(examples.time_sliced(), limits).status == expected
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        Limits(expect_mode=("exclusive",)),
+        Limits(expect_agreement=True),
+        Limits(max_slowdown=100),
+        Limits(max_switch_overhead=1),
+        Limits(min_jain=0),
+        Limits(min_sm_active=0),
+        Limits(max_memory=1),
+        Limits(tenants={"nobody": 2.0}),
+    ],
+)
+def test_what_could_not_look_never_passes(limits: Limits) -> None:
+    checked = check(examples.undetermined(), limits)
+    assert checked.status == "inconclusive"
+    assert checked.exit_code == 4
+    assert check(examples.undetermined(), limits, inconclusive="warn").exit_code == 0
+    nothing = examples.undetermined().model_copy(update={"devices": []})
+    assert check(nothing, limits).exit_code == 4, "no GPU at all"
+
+
+def test_lost_records_leave_the_overhead_open() -> None:
+    report = examples.time_sliced()
+    (device,) = report.devices
+    assert device.context_switches is not None
+    lossy = device.context_switches.model_copy(update={"dropped": 5})
+    report = report.model_copy(update={"devices": [device.model_copy(update={"context_switches": lossy})]})
+    assert check(report, Limits(max_switch_overhead=0.05)).status == "inconclusive"
+    assert check(report, Limits(max_switch_overhead=0.02)).status == "failed"
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        Limits(),
+        Limits(slowdown="elapsed"),
+        Limits(max_slowdown=0.5),
+        Limits(max_switch_overhead=5),
+        Limits(expect_mode=("mpps",)),
+        Limits(max_slowdown=float("nan")),
+        Limits(max_change=0.1),
+    ],
+)
+def test_thresholds_without_sense_are_refused(limits: Limits) -> None:
+    with pytest.raises(UsageError):
+        check(examples.time_sliced(), limits)
+
+
+def test_a_failure_outweighs_what_could_not_look() -> None:
+    both = Checked((Outcome("a", "x", "inconclusive", ""), Outcome("b", "x", "failed", "")))
+    assert both.exit_code == 1
+    assert Checked((Outcome("a", "x", "passed", ""),)).exit_code == 0
+
+
+def test_thresholds_come_from_toml(tmp_path: Path) -> None:
+    file = tmp_path / "pyanalyze.toml"
+    file.write_text('[check]\nexpect-mode = ["mps", "mig*"]\nmax_slowdown = 2\nmax_switch_overhead = "5%"\n'
+                    'inconclusive = "warn"\n[check.tenants]\n"the service" = 1.1\n')  # fmt: skip
+    limits, policy = read_limits(file)
+    assert limits == Limits(
+        expect_mode=("mps", "mig*"), max_slowdown=2.0, max_switch_overhead=0.05, tenants={"the service": 1.1}
+    )
+    assert policy == "warn"
+    project = tmp_path / "pyproject.toml"
+    project.write_text("[tool.pyanalyze.check]\nno_data_loss = true\n")
+    assert read_limits(project)[0] == Limits(no_data_loss=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[check]\nmax_slowdwon = 1.2\n", "max_slowdwon"),
+        ("[check]\nmax_slowdown = true\n", "no number"),
+        ('[check]\nmax_slowdown = "1.2"\n', "no number"),
+        ('[check]\nmax_memory = "a lot"\n', "percentage"),
+        ('[check]\ninconclusive = "pass"\n', "fail or warn"),
+        ("[other]\n", "no table"),
+        ("[check\n", "not TOML"),
+    ],
+)
+def test_a_file_that_says_something_else_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "pyanalyze.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=said):
+        read_limits(file)
+
+
+def test_junit_says_it_to_ci() -> None:
+    name = 'ev<i>l"\x1b[2J\u202e & co'
+    outcomes = (
+        Outcome("max_slowdown", "a", "failed", f"x & {name}".replace("\x1b", "\\x1b")),
+        Outcome("expect_mode", "b", "inconclusive", "could not look", how="nsys profile"),
+        Outcome("min_jain", "c", "passed", "1.0"),
+    )
+    (suite,) = ET.fromstring(Checked(outcomes).to_junit())
+    assert {key: suite.get(key) for key in ("tests", "failures", "errors", "skipped")} == {
+        "tests": "3",
+        "failures": "1",
+        "errors": "1",
+        "skipped": "0",
+    }
+    assert [child.tag for case in suite for child in case] == ["failure", "error", "system-out"]
+    (suite,) = ET.fromstring(Checked(outcomes, "warn").to_junit())
+    assert (suite.get("errors"), suite.get("skipped")) == ("0", "1")
+
+
+def test_github_gets_one_line_each() -> None:
+    outcome = Outcome("max_slowdown", "a, b: c", "failed", "50 %\nof it")
+    assert Checked((outcome,)).annotations() == [
+        "::error title=max-slowdown (a%2C b%3A c)::50 %25%0Aof it",
+    ]
+    blind = Outcome("max_slowdown", "a", "inconclusive", "not known")
+    assert Checked((blind,), "warn").annotations() == ["::warning title=max-slowdown (a)::not known"]
+
+
+def test_the_verb_ends_as_the_gate_says(fixtures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    demo = fixtures / DEMO
+    passed = run("check", demo, "--expect-mode", "time-slicing", "--max-switch-overhead", "5%", cwd=tmp_path)
+    assert passed.returncode == 0, passed.stderr
+    failed = run("check", demo, "--expect-mode", "mps", "--junit", tmp_path / "out.xml", cwd=tmp_path)
+    assert failed.returncode == 1
+    assert ET.parse(tmp_path / "out.xml").getroot()[0].get("failures") == "1"
+    blind = run("check", fixtures / "mps.sqlite", "--max-slowdown", "1.2", "-f", "json", cwd=tmp_path)
+    assert blind.returncode == 4
+    assert {o["status"] for o in json.loads(blind.stdout)["outcomes"]} == {"inconclusive"}
+    warned = run("check", fixtures / "mps.sqlite", "--max-slowdown", "1.2", "--inconclusive", "warn", cwd=tmp_path)
+    assert warned.returncode == 0
+    assert run("check", demo, cwd=tmp_path).returncode == 2
+    assert run("check", tmp_path / "none.sqlite", "--max-slowdown", "2", cwd=tmp_path).returncode == 3
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    assert run("check", demo, "--expect-mode", "mps", cwd=tmp_path).stderr.startswith("::error title=expect-mode")
+
+
+def test_a_saved_report_stands_for_its_capture(fixtures: Path, tmp_path: Path) -> None:
+    session = pyanalyze.load(fixtures / DEMO)
+    saved = tmp_path / "report.json"
+    saved.write_text(session.report().to_json())
+    (tmp_path / "pyanalyze.toml").write_text('[check]\nexpect_mode = "mps"\n')
+    found = run("check", saved, cwd=tmp_path)
+    assert found.returncode == 1
+    assert "thresholds of pyanalyze.toml" in found.stderr
+    over = run("check", saved, "--expect-mode", "time-slicing", cwd=tmp_path)
+    assert over.returncode == 0, "the command line is over the file"
+    assert run("check", saved, "--gpu", "0", cwd=tmp_path).returncode == 2
+    saved.write_text('{"schema": "pyanalyze.report/1"}')
+    assert run("check", saved, cwd=tmp_path).returncode == 3
+
+
+def test_any_verb_may_expect_a_mode(fixtures: Path) -> None:
+    result = run("classify", fixtures / DEMO, "--expect-mode", "mps", "-f", "csv")
+    assert result.returncode == 1
+    assert "time-slicing" in result.stdout, "the answer is printed all the same"
+    assert "expected mps" in result.stderr
+    assert run("classify", fixtures / DEMO, "--expect-mode", "time-slicing").returncode == 0

@@ -1,0 +1,275 @@
+"""Two runs: equal work or not, and the parts of the change, by hand and against the books of the simulation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import generate
+import jsonschema
+import pytest
+import report_examples as examples
+from test_cli import run
+
+import pyanalyze
+from pyanalyze.comparison.model import Comparison, comparison_schema
+from pyanalyze.comparison.pages import render_comparison
+from pyanalyze.comparison.split import compare_reports
+from pyanalyze.exceptions import UsageError
+from pyanalyze.gate import Limits, check
+from pyanalyze.report.model import Batch, Configuration, Report, Work
+from pyanalyze.sharing.rules.base import Mode
+
+MS = 1_000_000
+DEMO = "demo-time-slicing.sqlite"
+
+
+def configuration(key: str, launches: int, each_ns: int) -> Configuration:
+    return Configuration(
+        key=key,
+        kernel=key,
+        grid_blocks=8,
+        block_threads=128,
+        launches=launches,
+        total_ns=launches * each_ns,
+        charged_total_ns=launches * each_ns,
+    )
+
+
+def a_run(
+    batch: dict[str, int],
+    *,
+    kernels: tuple[tuple[str, int, int], ...] = (("gemm", 80, MS), ("relu", 20, MS)),
+    mode: Mode = "exclusive",
+    copy_bytes: int | None = 1000,
+    residency: bool = True,
+    name: str = "trainer",
+    gpu: str = "GPU X",
+    batches: int = 10,
+    shake: int = 0,
+) -> Report:
+    """A report of one tenant whose batches all look like this one; `shake` is added and taken in turn."""
+    rows = [
+        Batch.model_validate(
+            {"launches": 10, "idle_ns": 0, "idle_absent_ns": 0, "idle_beside_ns": 0, "busy_ns": 0, "charged_ns": 0}
+            | batch
+            | {"idle_ns": batch.get("idle_ns", 0) + (shake if i % 2 else -shake)}
+        )
+        for i in range(batches)
+    ]
+    work = Work(
+        launches=sum(count for _, count, _ in kernels),
+        graph_launches=0,
+        copies=4,
+        copy_bytes=copy_bytes,
+        residency_known=residency,
+        configurations=[configuration(*kernel) for kernel in kernels],
+        other_launches=0,
+        other_ns=0,
+        batches=rows,
+    )
+    report = examples.time_sliced()
+    (device,) = report.devices
+    tenant = examples.tenant(0, name, 7, busy_ns=5, work=work)
+    sharing = device.sharing.model_copy(update={"mode": mode})
+    device = device.model_copy(update={"tenants": [tenant], "sharing": sharing, "name": gpu})
+    return report.model_copy(update={"devices": [device]})
+
+
+ALONE = {"busy_ns": 10 * MS, "charged_ns": 10 * MS, "idle_ns": MS}
+
+
+def parts(comparison: Comparison) -> dict[str, float]:
+    (pair,) = comparison.tenants
+    assert sum(part.value_ns for part in pair.parts) == pytest.approx(
+        sum(getattr(pair.split_b, key) - getattr(pair.split_a, key) for key in type(pair.split_a).model_fields)
+    ), "the parts are all of the change"
+    return {part.name: part.value_ns / MS for part in pair.parts}
+
+
+@pytest.mark.parametrize(
+    ("batch", "expected"),
+    [
+        # Ten batches of 1 ms idle and 10 ms in flight, by hand.
+        (ALONE, {"work": 0, "host": 0, "not_resident": 0, "resident": 0}),
+        (ALONE | {"idle_ns": 3 * MS}, {"work": 0, "host": 20, "not_resident": 0, "resident": 0}),
+        # In flight twice as long, half of it switched out.
+        (ALONE | {"busy_ns": 20 * MS}, {"work": 0, "host": 0, "not_resident": 100, "resident": 0}),
+        (
+            ALONE | {"busy_ns": 15 * MS, "charged_ns": 15 * MS},
+            {"work": 0, "host": 0, "not_resident": 0, "resident": 50},
+        ),
+        # Idle while another held it: not the host's, as long as the host may have been as quick as before.
+        (ALONE | {"idle_absent_ns": 4 * MS}, {"work": 0, "host": 0, "not_resident": 40, "resident": 0}),
+        (ALONE | {"idle_beside_ns": 4 * MS}, {"work": 0, "host": 0, "not_resident": 0, "resident": 40}),
+        # The host's own millisecond may hide in the four: three are left for the neighbour.
+        (ALONE | {"idle_ns": 0, "idle_absent_ns": 4 * MS}, {"work": 0, "host": 0, "not_resident": 30, "resident": 0}),
+    ],
+)
+def test_the_change_is_split_without_rest(batch: dict[str, int], expected: dict[str, float]) -> None:
+    assert parts(compare_reports(a_run(ALONE), a_run(batch))) == pytest.approx(expected)
+
+
+def test_bounds_hold_both_readings_of_an_idle_engine() -> None:
+    (pair,) = compare_reports(a_run(ALONE), a_run(ALONE | {"idle_absent_ns": 4 * MS})).tenants
+    host = next(part for part in pair.parts if part.name == "host")
+    away = next(part for part in pair.parts if part.name == "not_resident")
+    assert (host.low_ns, host.high_ns) == (0, 40 * MS)
+    assert (away.low_ns, away.high_ns) == (0, 40 * MS)
+    assert not host.significant
+
+
+def test_twice_the_work_in_twice_the_time_is_no_change() -> None:
+    double = {key: 2 * value for key, value in ALONE.items()}
+    twice = a_run(double, kernels=(("gemm", 160, MS), ("relu", 40, MS)), copy_bytes=2000)
+    (pair,) = compare_reports(a_run(ALONE), twice).tenants
+    assert (pair.equal_work, pair.units) == (True, 2.0)
+    assert pair.change is not None
+    assert pair.change.value == 0
+
+
+def test_other_work_is_said_first_and_taken_out() -> None:
+    # 40 more launches of relu at 1 ms: 40 of 100 ms resident.
+    more = a_run(ALONE | {"busy_ns": 14 * MS, "charged_ns": 14 * MS}, kernels=(("gemm", 80, MS), ("relu", 60, MS)))
+    comparison = compare_reports(a_run(ALONE), more)
+    (pair,) = comparison.tenants
+    assert comparison.equal_work is False
+    assert comparison.summary.startswith("The work was not equal")
+    assert pair.changed_work == pytest.approx(0.4)
+    assert [(row.kernel, row.launches_a, row.launches_b) for row in pair.changed] == [("relu", 20, 60)]
+    assert parts(comparison) == pytest.approx({"work": 40, "host": 0, "not_resident": 0, "resident": 0})
+
+
+@pytest.mark.parametrize(
+    ("other", "equal"),
+    [
+        ({"kernels": (("gemm", 80, MS), ("relu", 21, MS))}, True),  # a run ends within a unit
+        ({"kernels": (("gemm", 80, MS),)}, False),
+        ({"kernels": (("gemm", 80, MS), ("relu", 20, MS), ("new", 30, MS))}, False),
+        ({"copy_bytes": 3000}, False),
+        ({"copy_bytes": None}, True),
+        ({"kernels": (("something", 80, MS),)}, False),
+    ],
+)
+def test_what_makes_work_unequal(other: dict[str, Any], equal: bool) -> None:
+    assert compare_reports(a_run(ALONE), a_run(ALONE, **other)).equal_work is equal
+
+
+def test_a_change_within_the_noise_is_not_called_one() -> None:
+    slower = {"idle_ns": int(1.1 * MS)} | {key: ALONE[key] for key in ("busy_ns", "charged_ns")}
+    (pair,) = compare_reports(a_run(ALONE), a_run(slower)).tenants
+    assert pair.change is not None
+    # 1 of 110 ms: below the floor of 2 %, although the batches are all alike.
+    assert pair.change.value == pytest.approx(1 / 110)
+    assert not pair.change.significant
+    (pair,) = compare_reports(a_run(ALONE), a_run(slower), noise_floor=0.005).tenants
+    assert pair.change is not None
+    assert pair.change.significant
+    # Batches that differ by hand: +-0.5 ms in turn, ten of them. Student's t at 9 degrees of freedom is 2.262, the
+    # standard deviation 0.5 * sqrt(10 / 9) ms, that of the sum sqrt(10) times it.
+    (pair,) = compare_reports(a_run(ALONE), a_run(slower, shake=MS // 2)).tenants
+    assert pair.change is not None
+    half = 2.262 * 0.5 * (10 / 9) ** 0.5 * 10**0.5 / 110
+    assert pair.change.high - pair.change.value == pytest.approx(half, rel=1e-6)
+
+
+def test_what_does_not_carry_over_is_named() -> None:
+    def left_out(report: Report) -> set[str]:
+        return {gap.what for gap in compare_reports(a_run(ALONE), report).left_out}
+
+    assert left_out(a_run(ALONE)) == set()
+    assert left_out(a_run(ALONE, mode="time-slicing")) == {"raw kernel durations"}
+    assert left_out(a_run(ALONE, gpu="GPU Y")) == {"slower while resident"}
+    assert left_out(a_run(ALONE, residency=False)) == {"residency of one run"}
+    (pair,) = compare_reports(a_run(ALONE), a_run(ALONE, gpu="GPU Y")).tenants
+    assert "resident" not in {part.name for part in pair.parts}
+
+
+def test_without_switch_records_two_parts_are_one() -> None:
+    blind = a_run(ALONE | {"busy_ns": 20 * MS, "charged_ns": 20 * MS}, mode="time-slicing", residency=False)
+    found = parts(compare_reports(a_run(ALONE), blind))
+    assert found == pytest.approx({"work": 0, "host": 0, "in_flight": 100})
+
+
+def test_nothing_in_common_is_inconclusive() -> None:
+    comparison = compare_reports(a_run(ALONE), examples.undetermined())
+    assert (comparison.conclusive, comparison.equal_work, comparison.only_a) == (False, None, ["trainer"])
+    with pytest.raises(UsageError):
+        compare_reports(a_run(ALONE), a_run(ALONE), noise_floor=2)
+
+
+def test_the_gate_takes_a_comparison() -> None:
+    slower = a_run(ALONE | {"busy_ns": 15 * MS, "charged_ns": 15 * MS})
+    comparison = compare_reports(a_run(ALONE), slower)
+    for most, status in ((0.1, "failed"), (0.6, "passed"), (0.45, "inconclusive")):
+        # 50 of 110 ms: 45.5 %, and 2 % of noise on both sides.
+        assert check(slower, Limits(max_change=most), comparison=comparison).status == status
+    nothing = compare_reports(examples.undetermined(), slower)
+    assert check(slower, Limits(max_change=1.0), comparison=nothing).status == "inconclusive"
+
+
+def test_mps_against_alone_is_what_the_books_say() -> None:
+    """Each application of the running example alone, and all three under MPS on the same GPU."""
+    alone, shared = (generate.built(f"running-example-{name}") for name in ("alone", "mps"))
+    comparison = pyanalyze.compare(alone / "running-example-alone.sqlite", shared / "running-example-mps.sqlite")
+    truth = json.loads((shared / "running-example-mps.truth.json").read_text(encoding="utf-8"))
+    true = {f"app_{t['name'].lower()}": t["slowdown"] for t in truth["tenants"] if t["slowdown"]}
+    assert len(comparison.tenants) == len(true) == 3
+    assert comparison.equal_work
+    for pair in comparison.tenants:
+        assert pair.change is not None
+        ratio = true[pair.label]["elapsed"]["ratio"]
+        assert 1 + pair.change.value == pytest.approx(ratio, rel=0.02)
+        assert 1 + pair.change.low <= ratio <= 1 + pair.change.high
+        # Nothing waits for a slice under MPS, and no launch took longer: it is all beside the others on the SMs.
+        assert true[pair.label]["lost"]["not_resident_ns"] == true[pair.label]["lost"]["launch_ns"] == 0
+        found = {part.name: part for part in pair.parts}
+        assert found["not_resident"].value_ns == 0
+        assert not found["host"].significant
+        assert found["resident"].significant
+
+
+def test_turns_against_alone_are_waiting_for_the_engine(fixtures: Path) -> None:
+    """In the demo application A has the GPU to itself until 205 ms, and takes turns of a third from 345 ms on."""
+    session = pyanalyze.load(fixtures / DEMO)
+    comparison = pyanalyze.compare(session.window("20ms", "205ms"), session.window("345ms", "1100ms"))
+    (pair,) = comparison.tenants
+    assert (pair.label, comparison.only_b) == ("app_a", ["app_b"])
+    assert comparison.equal_work
+    assert pair.change is not None
+    assert 1 + pair.change.value == pytest.approx(3, rel=0.05)
+    found = {part.name: part for part in pair.parts}
+    assert found["not_resident"].value_ns / pair.time_a_ns > 0.95 * pair.change.value
+    assert not found["resident"].significant
+    assert not found["host"].significant
+
+
+@pytest.mark.parametrize("form", ["txt", "md", "html", "json"])
+def test_every_form_says_it(form: str) -> None:
+    name = examples.HOSTILE["tag"]
+    comparison = compare_reports(a_run(ALONE, name=name), a_run(ALONE | {"idle_ns": 5 * MS}, name=name))
+    text = render_comparison(comparison, form)
+    if form == "json":
+        jsonschema.Draft202012Validator(comparison_schema()).validate(json.loads(text))
+        return
+    assert "host" in text
+    assert "<script>alert" not in text if form in ("html", "md") else True
+    with pytest.raises(UsageError):
+        render_comparison(comparison, "pdf")
+
+
+def test_the_verb_takes_captures_and_saved_reports(fixtures: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "a.json"
+    assert run("report", fixtures / DEMO, "-f", "json", "-o", saved).returncode == 0
+    assert saved.stat().st_size < 100_000, "kilobytes are what CI keeps"
+    found = run("compare", saved, fixtures / DEMO, "-f", "json")
+    assert found.returncode == 0, found.stderr
+    assert {pair["change"]["value"] for pair in json.loads(found.stdout)["tenants"]} == {0.0}
+    schema = json.loads(run("schema", "--compare").stdout)
+    jsonschema.Draft202012Validator(schema).validate(json.loads(found.stdout))
+    assert run("compare", saved).returncode == 2
+    assert run("compare", saved, fixtures / "node-switches-only.sqlite").returncode == 4
+    assert run("compare", saved, fixtures / "node-switches-only.sqlite", "--inconclusive", "warn").returncode == 0
+    gate = run("check", fixtures / DEMO, "--against", saved, "--max-change", "5%")
+    assert gate.returncode == 0, gate.stdout + gate.stderr

@@ -1,0 +1,221 @@
+"""Slices, waits and inferred residency against the simulation's own books."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import statistics
+from typing import TYPE_CHECKING, Any
+
+import generate
+import polars as pl
+import pytest
+
+import pyanalyze
+from pyanalyze import _core
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyanalyze.session import Session
+
+#: A tenant's residency can be inferred where its kernels start or end in nearly all of its slices, and where the parts
+#: of a slice that no kernel marks (up to about 0.1 ms from the last kernel of one tenant to the first of the next) are
+#: small beside it.
+MARKED_SHARE = 0.95
+MEAN_SLICE_NS = 1_000_000
+
+Spans = list[tuple[int, int]]
+
+
+def recordings() -> list[tuple[str, str]]:
+    """Recordings without switch records of one time-sliced GPU of which all tenants were traced."""
+    found = []
+    for name in generate.scenario_names():
+        scenario = generate.scenario(name)
+        boards = scenario["board"]
+        for capture in scenario["capture"]:
+            everybody = not capture.get("traced") and not capture.get("switches")
+            if len(boards) == 1 and boards[0].get("mode") == "time-slicing" and everybody:
+                found.append((name, capture["name"]))
+    return found
+
+
+def opened(name: str, capture: str, **options: Any) -> tuple[Session, dict[str, Any], Path]:
+    folder = generate.built(name)
+    truth = json.loads((folder / f"{name}.truth.json").read_text(encoding="utf-8"))
+    return pyanalyze.load(folder / f"{capture}.sqlite", **options), truth, folder / f"{name}.truth.sqlite"
+
+
+def clipped(spans: Spans, start: int, end: int) -> Spans:
+    cut = sorted((max(a, start), min(b, end)) for a, b in spans)
+    return [(a, b) for a, b in cut if a < b]
+
+
+def length(spans: Spans) -> int:
+    return sum(b - a for a, b in spans)
+
+
+def common(one: Spans, other: Spans) -> int:
+    """Of two lists of disjoint, sorted intervals."""
+    sum_ns = at = 0
+    for start, end in one:
+        while at < len(other) and other[at][1] <= start:
+            at += 1
+        for a, b in other[at:]:
+            if a >= end:
+                break
+            sum_ns += min(b, end) - max(a, start)
+    return sum_ns
+
+
+def inferred(session: Session) -> pl.DataFrame:
+    """As if the verdict were time-slicing, whatever evidence there is for it."""
+    return pl.DataFrame(_core.infer_residency(dict(session.tables), [(0, "time-sliced")], None)["inferred_residency"])
+
+
+@pytest.mark.parametrize(("name", "capture"), recordings())
+def test_inferred_residency_is_near_the_truth_and_beats_equal_shares(name: str, capture: str) -> None:
+    session, truth, books = opened(name, capture)
+    found = inferred(session)
+    origin = next(c["origin_ns"] for c in truth["captures"] if c["name"] == capture)
+    first, last = (int(x) + origin for x in (found["start_ns"].min(), found["end_ns"].max()))  # type: ignore[arg-type]
+    ids = {pid: tenant for tenant, pid in session.tenants.select("tenant_id", "pid").iter_rows()}
+    workers = [tenant for tenant in truth["tenants"] if tenant["pid"] in ids and tenant["busy_ns"]]
+    with sqlite3.connect(books) as db:
+        marks = db.execute("SELECT tenant, start_ns, end_ns FROM kernels").fetchall()
+    identifiable = 0
+    for tenant in workers:
+        rows = found.filter(pl.col("tenant_id") == ids[tenant["pid"]]).select("start_ns", "end_ns").rows()
+        ours = clipped([(a + origin, b + origin) for a, b in rows], first, last)
+        held = [(a, b) for group, a, b in truth["devices"][0]["residency"] if group == tenant["group"]]
+        true = clipped(held, first, last)
+        both = common(ours, true)
+        missed = 1 - both / (length(ours) + length(true) - both)
+        window, n = last - first, len(workers)
+        equal = 1 - (length(true) / n) / (length(true) + (window - length(true)) / n)
+        assert missed < equal, tenant["name"]
+        own = sorted(time for who, *ends in marks if who == tenant["name"] for time in ends)
+        marked = [(a, b) for a, b in true if any(a <= time <= b for time in own)]
+        if length(marked) >= MARKED_SHARE * length(true) and length(true) >= MEAN_SLICE_NS * len(true):
+            identifiable += 1
+            assert missed < 0.1, tenant["name"]
+        # What the bounds call certain is.
+        sure = found.filter(
+            pl.col("tenant_id") == ids[tenant["pid"]], pl.col("latest_start_ns") < pl.col("earliest_end_ns")
+        )
+        certain = [(a + origin, b + origin) for a, b in sure.select("latest_start_ns", "earliest_end_ns").rows()]
+        assert common(certain, clipped(held, 0, 1 << 62)) >= 0.98 * length(certain), tenant["name"]
+    if name in ("time-slicing-pair", "time-slicing-short-kernels", "running-example-time-slicing"):
+        assert identifiable == len(workers)
+
+
+def test_residency_is_inferred_only_under_time_slicing() -> None:
+    session, _, _ = opened("time-slicing-pair", "time-slicing-pair.no-switches")
+    assert session.classify()[0].mode == "time-slicing"
+    assert session.residency.is_empty()
+    assert set(session.inferred_residency["basis"]) == {"inferred"}
+    (held,) = session.who_held()
+    assert (held.basis, held.switches, held.dropped) == ("inferred", None, None)
+    assert {t.name for t in held.tenants} == set(session.tenants["name"])
+    assert "inferred residency" in session.timeline()["lane"].cast(pl.String).to_list()
+    report = session.report()
+    assert report.devices[0].ledger is not None
+    assert report.devices[0].ledger.basis == "inferred"
+    assert all(tenant.resident_ns is None for tenant in report.devices[0].tenants)
+    for name in ("mps", "exclusive", "time-slicing-pair"):
+        assert opened(name, name)[0].inferred_residency.is_empty(), name
+
+
+@pytest.mark.parametrize(
+    "name", ["time-slicing-pair", "time-slicing-open-loop", "running-example-time-slicing", "mps-outsider"]
+)
+def test_waits_before_kernels_are_those_of_the_books(name: str) -> None:
+    tables = ("kernels", "graph_launches", "memops", "switch_events", "api_calls")
+    session, truth, books = opened(name, name, tables=tables)
+    parts = ["in_call_ns", "queued_own_ns", "queued_other_ns", "charged_ns", "switched_out_ns"]
+    charged = session.charged
+    assert charged["call_start_ns"].null_count() == 0
+    assert charged.select(pl.sum_horizontal(parts) == pl.col("end_ns") - pl.col("call_start_ns")).to_series().all()
+    assert charged.select(pl.min_horizontal(parts) >= 0).to_series().all()
+    with sqlite3.connect(books) as db:
+        query = """SELECT tenant, sum(in_launch_ns + in_queue_own_ns), sum(in_queue_other_ns + not_resident_ns + switch_ns),
+            sum(execution_ns), sum(end_ns - launch_ns), count(*) FROM kernels GROUP BY tenant"""
+        true = {row[0]: row[1:] for row in db.execute(query)}
+    for tenant in truth["tenants"]:
+        mine = charged.filter(pl.col("pid") == tenant["pid"])
+        if tenant["name"] not in true or mine.is_empty():
+            continue
+        own, elsewhere, execution, whole, n = true[tenant["name"]]
+        assert mine.height == n
+        total = mine.select(parts).sum().row(0)
+        # The call returns a moment after the device has the kernel; the books begin at the call as well.
+        assert sum(total) == whole
+        assert abs(total[0] + total[1] - own) < 0.01 * whole
+        assert abs(total[2] + total[4] - elsewhere) < 0.01 * whole
+        assert abs(total[3] - execution) < 0.01 * whole
+
+
+def test_without_calls_waits_are_not_known() -> None:
+    session, _, _ = opened("time-slicing-pair", "time-slicing-pair")
+    for column in ("call_start_ns", "in_call_ns", "queued_own_ns", "queued_other_ns"):
+        assert session.charged[column].null_count() == session.charged.height
+
+
+@pytest.mark.parametrize(
+    "name", ["time-slicing-pair", "time-slicing-slice-policy", "time-slicing-open-loop", "node-switches-only"]
+)
+def test_the_ledger_is_the_books(name: str) -> None:
+    session, truth, books = opened(name, name)
+    (held,) = session.who_held()
+    with sqlite3.connect(books) as db:
+        slices = db.execute('SELECT "group", restore_start_ns, save_end_ns, ending, creation FROM slices').fetchall()
+    ours = {t.tenant_id: t for t in held.tenants}
+    ids = {pid: tenant for tenant, pid in session.tenants.select("tenant_id", "host_pid").iter_rows()}
+    for tenant in truth["tenants"]:
+        mine = [row for row in slices if row[0] == tenant["group"]]
+        found = ours[ids[tenant["record_pid"]]]
+        # Contexts that are created take the engine now and then before their first kernel: those are slices, too.
+        assert found.slices + found.cut_slices == len(mine)
+        assert abs(found.resident_ns - tenant["resident_ns"]) <= 0.001 * tenant["resident_ns"]
+        if found.idle_ns is not None:
+            assert abs(found.idle_ns - (tenant["resident_ns"] - tenant["charged_ns"])) <= 0.002 * tenant["resident_ns"]
+    expired = [end - start for _, start, end, ending, _ in slices if ending == "expired"]
+    # A training job that mostly is alone loses the engine whenever a request comes: those ends measure no time slice.
+    if name == "time-slicing-open-loop":
+        assert held.time_slice_ns is None
+    else:
+        assert held.time_slice_ns == pytest.approx(statistics.median(expired), rel=0.03)
+    # Who has no more work may give up near the end of its time.
+    if name in ("time-slicing-pair", "time-slicing-slice-policy"):
+        assert sum(t.expired or 0 for t in held.tenants) == pytest.approx(len(expired), abs=0.03 * len(slices) + 1)
+    true = truth["devices"][0]["switches"]
+    assert held.switches is not None
+    assert held.creations is not None
+    assert abs(held.switches + held.creations - true["count"]) <= 2
+    if held.cost_kind == "full":
+        assert held.median_save_ns is not None
+        assert held.median_restore_ns is not None
+
+
+def test_fairness_is_jains_index_of_residency() -> None:
+    session, truth, _ = opened("time-slicing-pair", "time-slicing-pair")
+    (held,) = session.who_held()
+    times = [tenant["resident_ns"] for tenant in truth["tenants"] if tenant["busy_ns"]]
+    jain = sum(times) ** 2 / (len(times) * sum(x * x for x in times))
+    assert held.jain == pytest.approx(jain, abs=1e-3)
+
+
+def test_the_ledger_of_a_real_capture(corpus: Path) -> None:
+    """The corpus README: 606 and 607 slices, median 2.131 and 2.135 ms."""
+    session = pyanalyze.load(corpus / "exports/ctxsw-ada-timeslice/utils__report1.nsys2026.sqlite")
+    (held,) = session.who_held()
+    found = {t.slices: round((t.median_slice_ns or 0) / 1e6, 3) for t in held.tenants}
+    assert found == {606: 2.131, 607: 2.135}
+    assert held.policy == "default"
+    assert held.time_slice_ns is not None
+    assert round(held.time_slice_ns / 1e6, 2) == 2.13
+    assert held.median_cost_ns is not None
+    assert round(held.median_cost_ns / 1e3, 1) == 42.7
+    assert held.jain == pytest.approx(1.0, abs=1e-3)
+    assert held.dropped == 0

@@ -1,0 +1,201 @@
+"""A pack answers as its capture does, and holds no name."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import stat
+from pathlib import Path
+
+import generate
+import polars as pl
+import pytest
+from test_cli import run
+
+import pyanalyze
+from pyanalyze.exceptions import CaptureDamaged, CaptureUnreadable, SamplesUnreadable, TableMismatch, UsageError
+from pyanalyze.pack import is_pack, new_key, pack, read_key
+from pyanalyze.session import Session
+
+KEY = bytes(range(32))
+DEMO = "demo-time-slicing.sqlite"
+
+
+def verdicts(session: Session) -> list[tuple[object, ...]]:
+    return [
+        (v.device_id, v.mode, v.confidence, v.basis, v.configured, v.agrees, [w.weight for w in v.evidence])
+        for v in session.classify()
+    ]
+
+
+def assert_same(paths: Path | list[Path], tmp_path: Path) -> None:
+    original = pyanalyze.load(paths)
+    again = pyanalyze.load(pack(paths, tmp_path / "run.pack", key=KEY, force=True).path)
+    assert verdicts(again) == verdicts(original)
+    for table in ("residency", "switches", "tenant_usage", "charged", "overlaps"):
+        assert again.frame(table).equals(original.frame(table)), table
+    assert again.facts.drop("detail").equals(original.facts.drop("detail"))
+
+
+@pytest.mark.parametrize("name", generate.COMMITTED)
+def test_a_pack_answers_as_its_capture(fixtures: Path, name: str, tmp_path: Path) -> None:
+    assert_same(fixtures / name if (fixtures / name).is_dir() else fixtures / f"{name}.sqlite", tmp_path)
+
+
+SCENARIOS = ("green-contexts", "limiter-tokens", "mig-mps", "mps-capped", "exclusive-graphs", "time-slicing-idle-daemon", "two-gpus", "vgpu-time-sliced")  # fmt: skip
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_it_does_for_every_recording_of_a_scenario(scenario: str, tmp_path: Path) -> None:
+    found = sorted(path for path in generate.built(scenario).glob("*.sqlite") if "truth" not in path.name)
+    assert found
+    for recording in found:
+        assert_same(recording, tmp_path)
+
+
+REAL = (
+    "ctxsw-ada-timeslice/utils__report1.nsys2026.sqlite",
+    "concurrent-examples/mps_profile.nsys2025.sqlite",
+    "mig-a30/report1.sqlite",
+    "rtx3090-gpumetrics/report2.nsys2022.sqlite",
+    "jaxtoolbox-gb200/nsys_report_benchmark.nsys2026.sqlite",
+    "nsys-ai/healthy_1pct.sqlite",
+    "mordred/report1.sqlite",
+)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_it_does_for_real_captures(corpus: Path, name: str, tmp_path: Path) -> None:
+    assert_same(corpus / "exports" / name, tmp_path)
+    assert (tmp_path / "run.pack").stat().st_size < (corpus / "exports" / name).stat().st_size
+
+
+def test_no_name_is_in_the_file(fixtures: Path, tmp_path: Path) -> None:
+    session = pyanalyze.load(fixtures / "hostile-names.sqlite", tables=(*pyanalyze.loading.ANALYSIS_TABLES, "nvtx"))
+    texts = {
+        text
+        for frame in (session.kernels["name"], session.kernels["short_name"], session.processes["name"], session.nvtx["text"])
+        for text in frame.cast(pl.String).drop_nulls()
+        if len(text) > 2 and not text.startswith("nvidia-")
+    }  # fmt: skip
+    assert len(texts) > 10
+    made = pack(
+        fixtures / "hostile-names.sqlite",
+        tmp_path / "run.pack",
+        key=KEY,
+        tables=(*pyanalyze.loading.ANALYSIS_TABLES, "nvtx"),
+    )
+    data = made.path.read_bytes()
+    assert [text for text in texts if text.encode("utf-8", "surrogatepass") in data] == []
+    assert b"hostile-names" not in data, "not even the file's own name"
+    assert b"do-not-show-me" not in data
+    assert pyanalyze.load(fixtures / "hostile-names.sqlite").capture["host_hash"][0].encode() not in data
+    assert {name for _, name, _ in made.names} >= texts
+
+
+def test_the_same_key_gives_the_same_pseudonyms(fixtures: Path, tmp_path: Path) -> None:
+    one, two = (pack(fixtures / DEMO, tmp_path / f"{n}.pack", key=KEY) for n in (1, 2))
+    other = pack(fixtures / DEMO, tmp_path / "3.pack", key=bytes(32))
+    assert one.names == two.names
+    assert one.path.read_bytes() == two.path.read_bytes()
+    assert {given for *_, given in one.names}.isdisjoint({given for *_, given in other.names})
+    # A pack of a pack is what it was, under pseudonyms of pseudonyms.
+    again = pack(one.path, tmp_path / "4.pack", key=KEY)
+    assert verdicts(pyanalyze.load(again.path)) == verdicts(pyanalyze.load(fixtures / DEMO))
+
+
+def test_samples_and_context_go_along(fixtures: Path, tmp_path: Path) -> None:
+    samples = [fixtures / "demo-time-slicing.query-gpu.csv", fixtures / "demo-time-slicing.compute-apps.csv"]
+    listing = tmp_path / "list.txt"
+    uuid = pyanalyze.load(fixtures / DEMO).devices["uuid"][0]
+    listing.write_text(f"GPU 0: NVIDIA A100-SXM4-40GB (UUID: {uuid})\n")
+    pods = tmp_path / "pods.json"
+    pods.write_text(
+        '{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": '
+        '"secret-trainer", "namespace": "team-x"}, "spec": {"nodeName": "node7", "containers": [{"name": "main", '
+        '"resources": {"limits": {"nvidia.com/gpu": "1"}}}]}}]}'
+    )
+    original = pyanalyze.load(fixtures / DEMO, samples=samples, context=[listing, pods])
+    made = pack(fixtures / DEMO, tmp_path / "run.pack", key=KEY, samples=samples, context=[listing, pods])
+    again = pyanalyze.load(made.path)
+    assert again.nvml_samples.height == original.nvml_samples.height > 0
+    same = ("time_ns", "device_id", "pid", "metric", "value")
+    assert again.nvml_samples.select(same).equals(original.nvml_samples.select(same))
+    assert again.configured.select("key", "device_id").equals(original.configured.select("key", "device_id"))
+    assert verdicts(again) == verdicts(original)
+    assert b"secret-trainer" not in made.path.read_bytes()
+    assert any("secret-trainer" in value for value in original.configured["value"])
+    unknown = tmp_path / "unknown.csv"
+    unknown.write_text("a,b\n1,2\n")
+    with pytest.raises(SamplesUnreadable):
+        pack(fixtures / DEMO, tmp_path / "other.pack", key=KEY, samples=unknown)
+
+
+def test_a_pack_goes_beside_other_captures(fixtures: Path, tmp_path: Path) -> None:
+    folder = fixtures / "containers-same-pid"
+    files = sorted(folder.glob("*.sqlite"))
+    whole = pyanalyze.load(files)
+    packed = pack(files[1:], tmp_path / "rest.pack", key=KEY).path
+    mixed = pyanalyze.load([files[0], packed])
+    assert mixed.capture["clock_offset_ns"].to_list() == whole.capture["clock_offset_ns"].to_list()
+    assert [v.mode for v in mixed.classify()] == [v.mode for v in whole.classify()]
+    assert mixed.residency.drop("tenant_id").equals(whole.residency.drop("tenant_id"))
+
+
+def test_keys_are_secrets(fixtures: Path, tmp_path: Path) -> None:
+    file = tmp_path / "my.key"
+    with pytest.raises(FileNotFoundError):
+        read_key(file)
+    key = read_key(file, create=True)
+    assert len(key) == 32
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert new_key() != new_key()
+    file.write_text("my dog\n")
+    with pytest.raises(UsageError, match="hexadecimal"):
+        read_key(file)
+    with pytest.raises(UsageError, match="guessed"):
+        pack(fixtures / DEMO, tmp_path / "x.pack", key=b"short")
+    assert not (tmp_path / "x.pack").exists()
+
+
+def test_what_is_no_whole_pack_is_refused(fixtures: Path, tmp_path: Path) -> None:
+    good = pack(fixtures / DEMO, tmp_path / "good.pack", key=KEY).path
+    assert is_pack(good)
+    assert not is_pack(fixtures / DEMO)
+    for statement, error in (
+        ("DELETE FROM kernels WHERE rowid = 1", CaptureDamaged),
+        ("DROP TABLE names", CaptureDamaged),
+        ("DELETE FROM pack", CaptureDamaged),
+        ("DELETE FROM names", CaptureDamaged),
+        ('UPDATE pack SET about = replace(about, \'"format": "pyanalyze.pack/1"\', \'"format": "pyanalyze.pack/9"\')', CaptureUnreadable),
+        ('UPDATE pack SET about = replace(about, \'"version": 1\', \'"version": 99\')', TableMismatch),
+    ):  # fmt: skip
+        bad = tmp_path / "bad.pack"
+        shutil.copy(good, bad)
+        connection = sqlite3.connect(bad)
+        connection.execute(statement)
+        connection.commit()
+        connection.close()
+        with pytest.raises(error):
+            pyanalyze.load(bad)
+    cut = tmp_path / "cut.pack"
+    cut.write_bytes(good.read_bytes()[:20_000])
+    with pytest.raises(CaptureDamaged):
+        pyanalyze.load(cut)
+
+
+def test_every_verb_takes_a_pack(fixtures: Path, tmp_path: Path) -> None:
+    key, out, names = tmp_path / "my.key", tmp_path / "run.pack", tmp_path / "names.csv"
+    made = run("pack", fixtures / DEMO, "-o", out, "--key", key, "--names", names)
+    assert made.returncode == 0, made.stderr
+    assert "made the key" in made.stderr
+    assert pl.read_csv(names).columns == ["kind", "name", "pseudonym"]
+    assert run("pack", fixtures / DEMO, "-o", out, "--key", key).returncode == 2, "it exists"
+    assert "time-slicing" in run(out).stdout
+    assert run("check", out, "--expect-mode", "time-slicing").returncode == 0
+    # The same key, the same pseudonyms: a pack of today compares with one of yesterday.
+    later = tmp_path / "later.pack"
+    assert run("pack", fixtures / DEMO, "-o", later, "--key", key).returncode == 0
+    assert "equal per unit" in run("compare", out, later).stdout
+    assert out.read_bytes()[:16] == b"SQLite format 3\0"
+    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(("-wal", "-shm", "-journal"))] == []

@@ -1,0 +1,122 @@
+"""Who is who over several captures, and when each of them was: against the simulation's books."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import generate
+import polars as pl
+import pytest
+from click.testing import CliRunner
+
+import pyanalyze
+from pyanalyze.cli import cli
+from pyanalyze.exceptions import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def pods(fixtures: Path) -> tuple[Path, dict[str, Any]]:
+    truth = json.loads((fixtures / "containers-same-pid.truth.json").read_text(encoding="utf-8"))
+    return fixtures / "containers-same-pid", truth
+
+
+def test_a_capture_names_its_tenant(fixtures: Path) -> None:
+    """Both pods have pid 1: only the file tells them apart."""
+    folder, truth = pods(fixtures)
+    named = {"ours": folder / "pod-a.sqlite", "theirs": folder / "pod-b.sqlite"}
+    session = pyanalyze.load(folder / "node.sqlite", tenants=named)
+    assert len(session.paths) == 3
+    found = dict(session.tenants.select("name", "host_pid").iter_rows())
+    host_pids = {tenant["name"]: tenant["host_pid"] for tenant in truth["tenants"]}
+    assert found == {"ours": host_pids["pod-a"], "theirs": host_pids["pod-b"]}
+    # The same captures given twice are read once.
+    again = pyanalyze.load(folder, tenants=named)
+    assert len(again.paths) == 3
+    assert set(again.tenants["name"]) == {"ours", "theirs"}
+
+
+def test_the_bridge_between_pids_says_how_sure_it_is(fixtures: Path) -> None:
+    session = pyanalyze.load(pods(fixtures)[0])
+    assert session.tenants["basis"].cast(pl.String).to_list() == ["inferred", "inferred"]
+    assert all(rate >= 0.95 for rate in session.tenants["match_rate"])
+    said = session.quality.filter(pl.col("name").cast(pl.String) == "pid_bridged")["detail"].to_list()
+    assert len(said) == 2
+    assert all("kernel starts inside its residency, at most" in text for text in said)
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_one_picture_of_a_node_and_its_pods(seed: int) -> None:
+    folder = generate.built("containers-same-pid", seed)
+    truth = json.loads((folder / "containers-same-pid.truth.json").read_text(encoding="utf-8"))
+    session = pyanalyze.load(folder / "containers-same-pid")
+    usage = session.tenants.join(session.tenant_usage, on=["tenant_id", "device_id"])
+    found = {row["host_pid"]: row for row in usage.iter_rows(named=True)}
+    assert set(found) == {tenant["host_pid"] for tenant in truth["tenants"]}
+    for tenant in truth["tenants"]:
+        row = found[tenant["host_pid"]]
+        assert row["busy_ns"] == tenant["busy_ns"]
+        assert row["charged_ns"] == pytest.approx(tenant["charged_ns"], rel=0.01)
+
+
+def test_what_was_written_down_at_capture_time_names_pods_and_containers(fixtures: Path, tmp_path: Path) -> None:
+    folder, truth = pods(fixtures)
+    pids = {tenant["name"]: tenant["host_pid"] for tenant in truth["tenants"]}
+    node = {
+        "schema": "pyanalyze.node/1",
+        "processes": {
+            str(pids["pod-a"]): {"namespace": "prod", "pod": "service-0", "container": "main", "environment": {}},
+            str(pids["pod-b"]): {"container_id": 64 * "a", "environment": {}},
+        },
+    }
+    (tmp_path / "node.json").write_text(json.dumps(node))
+    session = pyanalyze.load(folder, context=tmp_path / "node.json")
+    found = {row["host_pid"]: (row["pod"], row["container"]) for row in session.tenants.iter_rows(named=True)}
+    assert found == {pids["pod-a"]: ("prod/service-0", "main"), pids["pod-b"]: (None, 64 * "a")}
+    assert {t.pod for t in session.report().devices[0].tenants} == {"prod/service-0", None}
+
+
+def test_names_that_fit_nobody_are_refused(fixtures: Path) -> None:
+    folder, _ = pods(fixtures)
+    session = pyanalyze.load(folder, tenants={"nobody": 999_999})
+    with pytest.raises(UsageError, match="no tenant has that pid"):
+        _ = session.tenants
+    session = pyanalyze.load(folder, tenants={"node": folder / "node.sqlite"})
+    with pytest.raises(UsageError, match="no process that was traced"):
+        _ = session.tenants
+    result = CliRunner().invoke(cli, ["residency", str(folder), "--tenant", "service=nowhere.sqlite"])
+    assert result.exit_code == 2
+    assert "neither a pid nor a capture" in result.output
+    named = CliRunner().invoke(
+        cli, ["residency", str(folder / "node.sqlite"), "--tenant", f"service={folder / 'pod-a.sqlite'}"]
+    )
+    assert named.exit_code == 0
+    assert "service" in named.output
+
+
+def test_two_recordings_of_one_gpu_are_placed_by_the_records_both_saw() -> None:
+    folder = generate.built("time-slicing-pair")
+    truth = json.loads((folder / "time-slicing-pair.truth.json").read_text(encoding="utf-8"))
+    names = ["time-slicing-pair", "time-slicing-pair.2023"]
+    origins = [next(c["origin_ns"] for c in truth["captures"] if c["name"] == name) for name in names]
+    session = pyanalyze.load([folder / f"{name}.sqlite" for name in names], tables=("switch_events",))
+    placed = session.capture.select("clock_offset_ns", "clock_uncertainty_ns").rows()
+    assert placed[0] == (0, 0)
+    offset, uncertainty = placed[1]
+    assert uncertainty <= 1000
+    assert abs(offset - (origins[1] - origins[0])) <= uncertainty
+    # Both hold the same records: residency counts once.
+    alone = pyanalyze.load(folder / "time-slicing-pair.sqlite", tables=("switch_events",))
+    assert session.residency.height == alone.residency.height
+
+
+def test_captures_that_do_not_overlap_in_time_are_said_so(fixtures: Path) -> None:
+    captures = [fixtures / "exclusive.sqlite", fixtures / "demo-time-slicing.sqlite"]
+    said = pyanalyze.load(captures).quality.filter(pl.col("name").cast(pl.String) == "captures_apart")
+    assert said.height == 1
+    assert "ns away from all captures before it" in said["detail"][0]
+    together = pyanalyze.load(pods(fixtures)[0]).quality["name"].cast(pl.String).to_list()
+    assert "captures_apart" not in together
+    assert "clocks_contradict" not in together

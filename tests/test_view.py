@@ -1,0 +1,198 @@
+"""A part of a session: windows of time, one GPU, names replaced."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import generate
+import polars as pl
+import pytest
+from test_cli import run
+
+import pyanalyze
+from pyanalyze.exceptions import UsageError
+from pyanalyze.times import around_ns, duration_ns, position_ns
+
+DEMO = "demo-time-slicing.sqlite"
+ORIGIN = 1_763_728_991_123_456_789
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        ("1s200ms", 1_200_000_000),
+        ("1s 200ms", 1_200_000_000),
+        ("250", 250),
+        ("0.000000001s", 1),
+        ("9007199254740993ns", 9_007_199_254_740_993),  # not a double
+        ("1h2m3s", 3_723_000_000_000),
+        ("1.5us", 1500),
+        ("2µs", 2000),
+        ("-5ms", -5_000_000),
+    ],
+)
+def test_times_in_the_syntax_of_nsys(text: str, ns: int) -> None:
+    assert duration_ns(text) == ns
+
+
+@pytest.mark.parametrize("text", ["", "s", "1x", "1s2", "ms1", "1..5s", "1s,2ms", "٣ s"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="no time"):
+        duration_ns(text)
+
+
+def test_dates_need_a_zone_and_an_origin() -> None:
+    # The origin is 2025-11-21T12:43:11.123456789Z.
+    assert position_ns("2025-11-21T12:43:11.123456789Z", ORIGIN) == 0
+    assert position_ns("2025-11-21T12:43:12.123456790Z", ORIGIN) == 1_000_000_001
+    assert position_ns("2025-11-21 21:43:11.123456789+09:00", ORIGIN) == 0
+    moment = datetime(2025, 11, 21, 21, 43, 12, tzinfo=timezone(timedelta(hours=9)))
+    assert position_ns(moment, ORIGIN) == position_ns("2025-11-21T12:43:12Z", ORIGIN)
+    for given in ("2025-11-21T12:43:11", datetime(2025, 11, 21), "2025-11-21T99:00:00Z", "2025-11-21"):  # noqa: DTZ001
+        with pytest.raises(UsageError):
+            position_ns(given, ORIGIN)
+    with pytest.raises(UsageError, match="does not say when"):
+        position_ns(datetime(2025, 11, 21, tzinfo=UTC), None)
+
+
+def test_around_is_half_before_and_half_after() -> None:
+    assert around_ns("2s", None) == (1_500_000_000, 2_500_000_000)
+    assert around_ns("2s/3ns", None) == (1_999_999_999, 2_000_000_002)
+    with pytest.raises(UsageError):
+        around_ns("2s/0ms", None)
+
+
+def test_a_window_holds_what_the_books_say_of_it() -> None:
+    """Residency and busy time of a window, against the simulation's intervals clipped by hand."""
+    folder = generate.built("time-slicing-pair")
+    truth = json.loads((folder / "time-slicing-pair.truth.json").read_text(encoding="utf-8"))
+    session = pyanalyze.load(folder / "time-slicing-pair.sqlite")
+    first, last = session.span_ns
+    # Odd ends, so that both cut slices and kernels.
+    start, end = first + (last - first) // 3 + 7, first + 2 * (last - first) // 3 + 11
+    part = session.window(start, end)
+    origin = truth["captures"][0]["origin_ns"]
+    (device,) = truth["devices"]
+    for tenant in truth["tenants"]:
+        true = sum(
+            max(0, min(stop - origin, end) - max(begin - origin, start))
+            for group, begin, stop in device["residency"]
+            if group == tenant["group"]
+        )
+        mine = part.tenants.filter(pl.col("pid") == tenant["pid"])["tenant_id"].item()
+        row = part.tenant_usage.filter(tenant_id=mine).row(0, named=True)
+        assert row["resident_ns"] == true
+        spans = session.kernels.filter(pl.col("pid") == tenant["pid"]).select("start_ns", "end_ns").rows()
+        busy, at = 0, start
+        for begin, stop in sorted(spans):
+            begin, stop = max(begin, at), min(stop, end)
+            if stop > begin:
+                busy, at = busy + stop - begin, stop
+        assert row["busy_ns"] == busy
+        assert row["first_ns"] >= start
+        assert row["last_ns"] <= end
+    assert part.report().devices[0].sharing.mode == "time-slicing"
+    # The two slices at the edges are cut: they are no complete slices.
+    whole = session.residency.filter(pl.col("complete") & (pl.col("start_ns") > start) & (pl.col("end_ns") < end))
+    assert part.residency["complete"].sum() == whole.height
+
+
+def test_who_holds_the_gpu_all_through_a_window_holds_it_in_it() -> None:
+    """Between two records nothing is recorded, and yet somebody holds the engine."""
+    session = pyanalyze.load(Path(__file__).parent.parent / "fixtures/captures" / DEMO)
+    long = session.residency.with_columns(length=pl.col("end_ns") - pl.col("start_ns")).sort("length")[-1]
+    start, end = int(long["start_ns"].item()) + 1000, int(long["end_ns"].item()) - 1000
+    assert session.switch_events.filter(pl.col("time_ns").is_between(start, end)).is_empty()
+    part = session.window(start, end)
+    assert part.residency.select("tenant_id", "start_ns", "end_ns").rows() == [(long["tenant_id"].item(), start, end)]
+
+
+def test_a_window_without_anything_is_refused(fixtures: Path) -> None:
+    session = pyanalyze.load(fixtures / DEMO)
+    with pytest.raises(UsageError, match="nothing was recorded"):
+        session.window("1h", "2h")
+    with pytest.raises(UsageError, match="must end after"):
+        session.window(5, 5)
+    with pytest.raises(UsageError, match="no GPU 7"):
+        session.only_gpu(7)
+
+
+def test_the_whole_is_a_window_of_itself(fixtures: Path) -> None:
+    session = pyanalyze.load(fixtures / DEMO)
+    whole = session.window(0, 10**12)
+    assert whole.tenant_usage.equals(session.tenant_usage)
+    assert whole.facts.equals(session.facts)
+
+
+def test_one_gpu_of_two() -> None:
+    folder = generate.built("two-gpus")
+    session = pyanalyze.load(folder / "two-gpus.sqlite")
+    both = {v.device_id: v for v in session.classify()}
+    assert len(both) == 2
+    for device, verdict in both.items():
+        (alone,) = session.only_gpu(device).classify()
+        assert (alone.device_id, alone.mode) == (device, verdict.mode)
+        assert session.only_gpu(device).report().view is not None
+
+
+def test_no_name_survives_redaction(fixtures: Path, tmp_path: Path) -> None:
+    plain = pyanalyze.load(fixtures / DEMO)
+    names = {str(name) for name in (*plain.kernels["name"].unique(), *plain.tenants["name"])} | {"demo-time-slicing"}
+    assert len(names) == 12
+    for fmt in ("html", "json", "md", "txt"):
+        out = tmp_path / f"out.{fmt}"
+        result = run("report", fixtures / DEMO, "--redact", "-f", fmt, "-o", out)
+        assert result.returncode == 0, result.stderr
+        text = out.read_text(encoding="utf-8")
+        assert [name for name in names if name in text] == []
+        assert "process-1" in text
+    redacted = plain.redacted()
+    # The same numbers, and the same name for the same thing.
+    assert redacted.kernels.drop("name", "short_name").equals(plain.kernels.drop("name", "short_name"))
+    pairs = pl.DataFrame({"old": plain.kernels["name"].cast(str), "new": redacted.kernels["name"].cast(str)}).unique()
+    assert pairs["old"].n_unique() == pairs["new"].n_unique() == pairs.height
+    assert redacted.classify()[0].mode == plain.classify()[0].mode
+
+
+def test_the_mps_server_keeps_its_name_and_its_mode(fixtures: Path) -> None:
+    session = pyanalyze.load(fixtures / "mps.sqlite")
+    hidden = session.redacted()
+    assert [v.mode for v in hidden.classify()] == [v.mode for v in session.classify()] == ["mps"]
+    assert [v.confidence for v in hidden.classify()] == [v.confidence for v in session.classify()]
+
+
+def test_options_of_the_command_line_cut_and_detail(fixtures: Path) -> None:
+    result = run(
+        "report", fixtures / DEMO, "-f", "json", "--start", "300ms", "--end", "400ms", "--detail", "--threads", "1"
+    )
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["view"] == {"start_ns": 300_000_000, "end_ns": 400_000_000, "gpu": None, "redacted": False}
+    (device,) = report["devices"]
+    assert device["window"] == {"start_ns": 300_000_000, "end_ns": 400_000_000}
+    held = device["residency"]
+    assert sum(s["end_ns"] - s["start_ns"] for s in held) == sum(t["resident_ns"] or 0 for t in device["tenants"])
+    warps = device["sm_warps"]["warps"]
+    assert {len(bin_) for bin_ in warps} == {device["sm_count"]}
+    # 64 warps fit on an SM of this GPU.
+    assert 0 < max(max(bin_) for bin_ in warps) <= 64
+    plain = json.loads(run("report", fixtures / DEMO, "-f", "json").stdout)
+    assert not {"residency", "sm_warps"} & set(plain["devices"][0])
+    assert plain["view"] is None
+    assert run("info", fixtures / DEMO, "--around", "1s", "--start", "1s").returncode == 2
+    assert run("info", fixtures / DEMO, "--start", "soon").returncode == 2
+
+
+def test_a_cell_never_starts_a_formula(tmp_path: Path) -> None:
+    from pyanalyze.cli.export import _WRITERS
+    from pyanalyze.report.escape import spreadsheet
+
+    odd = ["=1+1", "+x", "-x", "@x", "\t=x", "plain", None]
+    frame = pl.DataFrame({"name": pl.Series(odd, dtype=pl.Categorical), "value": [-1, 2, 3, 4, 5, 6, 7]})
+    _WRITERS["csv"](frame, tmp_path / "out.csv")
+    back = pl.read_csv(tmp_path / "out.csv")
+    assert back["name"].to_list() == ["'=1+1", "'+x", "'-x", "'@x", "'\t=x", "plain", None]
+    assert back["value"].to_list() == [-1, 2, 3, 4, 5, 6, 7], "numbers stay numbers"
+    assert spreadsheet("a=1") == "a=1"
