@@ -96,13 +96,6 @@ def write_perfetto(session: Mapping[str, Any], path: str, progress: _Progress = 
 def whatif(session: Mapping[str, Any], slice_ns: int, gap_ns: int, progress: _Progress = None) -> _Tables:
     """What each tenant would have taken alone, side by side or in turns: `whatif`, modelled with bounds."""
 
-def slowdowns(
-    session: Mapping[str, Any],
-    baselines: Sequence[tuple[Mapping[str, Any], int | None]],
-    progress: _Progress = None,
-) -> _Tables:
-    """Every tenant beside itself alone; each baseline with the tenant that it is of, if that is known."""
-
 def replay(
     session: Mapping[str, Any],
     device: int,
@@ -118,6 +111,13 @@ def replay(
     A layout is (name, SMs of its instances, seats (tenant, instance, group, SMs), (slice, switch),
     (contention, ragged, jitter), seed).
     """
+
+def slowdowns(
+    session: Mapping[str, Any],
+    baselines: Sequence[tuple[Mapping[str, Any], int | None]],
+    progress: _Progress = None,
+) -> _Tables:
+    """Every tenant beside itself alone; each baseline with the tenant that it is of, if that is known."""
 
 def table_declarations() -> list[dict[str, Any]]:
     """Every table: name, version, doc, columns (name, type, null, doc)."""

@@ -75,14 +75,14 @@ class Session:
         The captures, in the order of the `capture` column; none where samples were loaded alone.
     failures
         Captures that could not be read, with ``keep_going``.
-    baselines
-        Recordings of tenants alone.
-    work
-        Units of work that were given beside the capture, as rows of `nvtx`.
     selection
         What part of them this session shows, see :meth:`window`, :meth:`only_gpu` and :meth:`redacted`.
     detail
         Reports hold arrays of intervals as well.
+    baselines
+        Recordings of tenants alone.
+    work
+        Units of work that were given beside the capture, as rows of `nvtx`.
 
     Examples
     --------
@@ -98,10 +98,10 @@ class Session:
     extra_configured: tuple[pl.DataFrame, ...] = ()
     extra_quality: tuple[tuple[str, str], ...] = ()
     failures: tuple[Failure, ...] = ()
-    baselines: tuple[Baseline, ...] = ()
-    work: pl.DataFrame | None = None
     selection: Selection = field(default_factory=Selection)
     detail: bool = False
+    baselines: tuple[Baseline, ...] = ()
+    work: pl.DataFrame | None = None
     _frames: dict[str, pl.DataFrame] = field(default_factory=dict, init=False, compare=False)
     _checks: dict[int, CounterCheck | None] = field(default_factory=dict, init=False, compare=False)
 
@@ -133,13 +133,13 @@ class Session:
     fact_examples = _Frame()
     kernel_occupancy = _Frame()
     sm_occupancy = _Frame()
+    sm_warps = _Frame()
+    kernel_placement = _Frame()
     slowdowns = _Frame()
     tenant_slowdowns = _Frame()
     causes = _Frame()
     aggressors = _Frame()
     baseline_matches = _Frame()
-    sm_warps = _Frame()
-    kernel_placement = _Frame()
 
     def table(self, name: str) -> _core.Table:
         """Return a table as an Arrow stream (``__arrow_c_stream__``), for other libraries.
@@ -161,7 +161,7 @@ class Session:
         'kernels@1'
         """
         found = self.tables.get(name)
-        if found is None and name in DERIVED:
+        if found is None and name in DERIVED and "tenants" in self.tables:
             found = getattr(self, DERIVED[name])[name]
         if found is None:
             raise UsageError(
@@ -679,8 +679,8 @@ class Session:
         Examples
         --------
         >>> import pyanalyze
-        >>> pyanalyze.load(capture).chart("usage").to_dict()["usermeta"]["summary"][:12]
-        'Busy, reside'
+        >>> "summary" in pyanalyze.load(capture).chart("usage").to_dict()["usermeta"]
+        True
         """
         from pyanalyze.report.page import chart_key, main_device
         from pyanalyze.report.render import draw

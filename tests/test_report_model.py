@@ -49,8 +49,8 @@ KEYS = {
     "devices.ledger.tenants": "tenant_id slices cut_slices resident_share idle_ns idle_share p10_slice_ns "
     "median_slice_ns p90_slice_ns max_slice_ns expired yielded",
     "devices.tenants": "tenant_id capture pid host_pid name container pod contexts served_by busy_ns resident_ns "
-    "charged_ns slices median_slice_ns sm_share occupancy memory_peak_bytes slowdown causes "
-    "baseline tails units pace slowdown_notes work",
+    "charged_ns slices median_slice_ns sm_share occupancy memory_peak_bytes slowdown causes work "
+    "baseline tails units pace slowdown_notes",
     "devices.tenants.work": "launches graph_launches copies copy_bytes residency_known configurations other_launches "
     "other_ns batches",
     "devices.tenants.work.configurations": "key kernel grid_blocks block_threads launches total_ns charged_total_ns",

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 @click.command("report")
 @capture_options
-@expect_option
 @baseline_options
+@expect_option
 @click.option(
     "--pictures",
     type=click.Choice(("beside", "embed", "none")),

@@ -364,8 +364,7 @@ def _waits_for_work(session: Session, row: dict[str, Any]) -> bool:
         & pl.col("pid").eq_missing(row["pid"])
         & pl.col("name").cast(pl.String).str.contains("Launch")
     )
-    held_ns = int(own.filter(length > HELD_NS).select(length.sum()).item())
-    return bool(held_ns < 0.05 * span_ns)
+    return bool(int(own.filter(length > HELD_NS).select(length.sum()).item()) < 0.05 * span_ns)
 
 
 def _lost_records(session: Session) -> str | None:

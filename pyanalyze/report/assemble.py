@@ -155,9 +155,9 @@ def _device(session: Session, verdict: Verdict, advice: Advice | None, found: De
         tenants=tenants,
         occupancy=occupancy,
         interference=interference,
-        host=[m.HostFinding(tenant_id=h.tenant_id, what=h.what, detail=h.detail, share=h.share) for h in found.host],
         residency=_residency(session, verdict.device_id),
         sm_warps=_sm_warps(session, verdict.device_id),
+        host=[m.HostFinding(tenant_id=h.tenant_id, what=h.what, detail=h.detail, share=h.share) for h in found.host],
         advice=[
             m.Advice(
                 action=a.action,
@@ -415,6 +415,7 @@ def _tenants(
                     resident=None if found is None else _estimate(found.slowdown.resident),
                 ),
                 causes=_causes(found),
+                work=work.get((row["device_id"], row["tenant_id"])),
                 baseline=None if found is None else found.baseline,
                 tails=_tails(() if found is None else found.tails),
                 units=[
@@ -425,7 +426,6 @@ def _tenants(
                 if found is None or found.work_per_s is None
                 else m.Pace(shared_per_s=found.work_per_s[0], alone_per_s=found.work_per_s[1]),
                 slowdown_notes=_notes(found),
-                work=work.get((row["device_id"], row["tenant_id"])),
             )
         )
     return tenants

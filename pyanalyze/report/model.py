@@ -379,39 +379,6 @@ class Causes(_Part):
     execution_split: ExecutionSplit | None = Field(description="Parts of execution; null: cannot be split.")
 
 
-class Tail(_Part):
-    """One percentile of kernel latency, launch to end."""
-
-    percentile: int = Field(ge=1, le=99, description="Such as 95.")
-    shared_ns: int = Field(description="In company, ns.")
-    alone_ns: int = Field(description="Alone, ns.")
-    ratio: Finite = Field(description="Shared over alone.")
-
-
-class UnitsOfWork(_Part):
-    """Units of one name, from their begin to the end of their last operation."""
-
-    name: Text = Field(description="Name of the NVTX ranges, or given units. Hostile text.")
-    latency: Estimate = Field(description="Sum of their latencies, shared over alone.")
-    tails: list[Tail] = Field(description="Percentiles of their latency.")
-
-
-class Pace(_Part):
-    """Kernels and graph launches a second, over the time from first launch to last end."""
-
-    shared_per_s: Finite = Field(description="In company.")
-    alone_per_s: Finite = Field(description="Alone.")
-
-
-class HostFinding(_Part):
-    """Something outside of the GPU that makes a tenant slow."""
-
-    tenant_id: int = Field(description="Tenant id.")
-    what: Text = Field(description="held launches, slow launches, idle between launches.")
-    detail: Text = Field(description="The evidence, in a sentence.")
-    share: Finite = Field(description="Of the tenant's time.")
-
-
 class Configuration(_Part):
     """Launches of one kernel with one shape."""
 
@@ -451,6 +418,39 @@ class Work(_Part):
     batches: list[Batch] = Field(description="Consecutive runs of about equally many launches, in order.")
 
 
+class Tail(_Part):
+    """One percentile of kernel latency, launch to end."""
+
+    percentile: int = Field(ge=1, le=99, description="Such as 95.")
+    shared_ns: int = Field(description="In company, ns.")
+    alone_ns: int = Field(description="Alone, ns.")
+    ratio: Finite = Field(description="Shared over alone.")
+
+
+class UnitsOfWork(_Part):
+    """Units of one name, from their begin to the end of their last operation."""
+
+    name: Text = Field(description="Name of the NVTX ranges, or given units. Hostile text.")
+    latency: Estimate = Field(description="Sum of their latencies, shared over alone.")
+    tails: list[Tail] = Field(description="Percentiles of their latency.")
+
+
+class Pace(_Part):
+    """Kernels and graph launches a second, over the time from first launch to last end."""
+
+    shared_per_s: Finite = Field(description="In company.")
+    alone_per_s: Finite = Field(description="Alone.")
+
+
+class HostFinding(_Part):
+    """Something outside of the GPU that makes a tenant slow."""
+
+    tenant_id: int = Field(description="Tenant id.")
+    what: Text = Field(description="held launches, slow launches, idle between launches.")
+    detail: Text = Field(description="The evidence, in a sentence.")
+    share: Finite = Field(description="Of the tenant's time.")
+
+
 class Tenant(_Part):
     """One process (or group that cannot be told apart) on the device."""
 
@@ -482,6 +482,7 @@ class Tenant(_Part):
     memory_peak_bytes: int | None = Field(description="Largest device memory seen in use, bytes.")
     slowdown: Slowdown = Field(description="How much slower than alone.")
     causes: Causes | None = Field(description="Where the added latency went; null: not known, or nothing was added.")
+    work: Work | None = Field(default=None, description="What it launched; null: not traced.")
     baseline: Text | None = Field(
         default=None,
         description="The recording alone that it was compared with; null: this run, played again without the others.",
@@ -490,7 +491,6 @@ class Tenant(_Part):
     units: list[UnitsOfWork] = Field(default=[], description="Units of work, most of the time first.")
     pace: Pace | None = Field(default=None, description="Work per second; null: not known.")
     slowdown_notes: list[Text] = Field(default=[], description="What to know when reading its slowdown.")
-    work: Work | None = Field(default=None, description="What it launched; null: not traced.")
 
 
 class CounterCheck(_Part):

@@ -252,25 +252,6 @@ fn whatif(
     to_python(py, made.map_err(|e| watch.raise(e))?)
 }
 
-/// Every tenant beside itself alone: in baselines, and in this run played again.
-#[pyfunction]
-#[pyo3(signature = (session, baselines, progress=None))]
-fn slowdowns(
-    py: Python<'_>,
-    session: &Bound<'_, PyDict>,
-    baselines: Vec<(Bound<'_, PyDict>, Option<u32>)>,
-    progress: Callback,
-) -> PyResult<Py<PyDict>> {
-    let session = from_python(session)?;
-    let baselines = baselines
-        .iter()
-        .map(|(tables, tenant)| Ok(Baseline { tables: from_python(tables)?, tenant: *tenant }))
-        .collect::<PyResult<Vec<Baseline>>>()?;
-    let watch = PyWatch::new(progress);
-    let made = py.detach(|| slowdown::slowdowns(&session, &baselines, &watch));
-    to_python(py, made.map_err(|e| watch.raise(e))?)
-}
-
 /// A tenant's place in a layout: tenant, instance, group, SMs.
 type Seat = (u32, usize, u32, Option<u32>);
 /// A layout: name, SMs of its instances, seats, slice and switch, (contention, ragged, jitter), seed.
@@ -312,6 +293,25 @@ fn replay(
     let layouts: Vec<layouts::Layout> = layouts.into_iter().map(layout).collect();
     let watch = PyWatch::new(progress);
     let made = py.detach(|| pipeline::replay(&session, device, &recorded, &layouts, threads, &watch));
+    to_python(py, made.map_err(|e| watch.raise(e))?)
+}
+
+/// Every tenant beside itself alone: in baselines, and in this run played again.
+#[pyfunction]
+#[pyo3(signature = (session, baselines, progress=None))]
+fn slowdowns(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    baselines: Vec<(Bound<'_, PyDict>, Option<u32>)>,
+    progress: Callback,
+) -> PyResult<Py<PyDict>> {
+    let session = from_python(session)?;
+    let baselines = baselines
+        .iter()
+        .map(|(tables, tenant)| Ok(Baseline { tables: from_python(tables)?, tenant: *tenant }))
+        .collect::<PyResult<Vec<Baseline>>>()?;
+    let watch = PyWatch::new(progress);
+    let made = py.detach(|| slowdown::slowdowns(&session, &baselines, &watch));
     to_python(py, made.map_err(|e| watch.raise(e))?)
 }
 

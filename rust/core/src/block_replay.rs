@@ -26,7 +26,7 @@ use crate::scheduler::{Ask, Floor, Ps};
 
 /// Into how many parts the blocks of a kernel are cut that must have ended one by one.
 const THINNED: usize = 8;
-/// Times of kernels are no more exact than this.
+/// Times of kernels are no more exact than this, a microsecond.
 const NOISE: Ps = 1_000_000;
 /// Cohorts of a kernel that may end at times of their own before further ones are joined to them.
 const PHASES: u32 = 8;
@@ -507,7 +507,7 @@ impl Machine {
         for slot in 0..self.cohorts.len() {
             let Some(cohort) = self.cohorts.get_mut(slot) else { continue };
             let Some(Some(live)) = self.lives.get(cohort.live) else { continue };
-            if cohort.end > now && cohort.end - now <= (live.block / INEXACT).max(NOISE) {
+            if cohort.end > now && cohort.end - now <= inexact(live.block) {
                 cohort.end = now;
                 self.events.push(Reverse((now, slot)));
             }
@@ -594,6 +594,12 @@ impl Machine {
         }
         true
     }
+}
+
+/// How far the end of a block may be from where its kernel's other blocks put it: as far as times are exact, but never
+/// by much of a block.
+fn inexact(block: Ps) -> Ps {
+    (block / 10).min(NOISE).max(block / INEXACT)
 }
 
 /// Blocks begin on SMs.

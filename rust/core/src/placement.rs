@@ -163,7 +163,7 @@ pub struct Placement {
     stages: BTreeMap<u32, Stage>,
     ends: Ends,
     fits: NumberMap<(u32, Recorded), Option<Fits>>,
-    seats: NumberMap<(u32, Option<u32>, u32, Option<u32>), Option<Seat>>,
+    seats: NumberMap<Context, Option<Seat>>,
     rows: Rows,
     unmodelled_kernels: u64,
     unmodelled_ns: i64,
@@ -229,6 +229,9 @@ impl Bins {
         }
     }
 }
+
+/// A CUDA context: capture, pid, device, context id.
+type Context = (u32, Option<u32>, u32, Option<u32>);
 
 /// Where a kernel's context stands.
 #[derive(Debug, Clone, Copy)]
