@@ -203,7 +203,7 @@ pub(crate) fn read(
     let names = kernels.as_ref().map(|k| k.names("name")).transpose()?;
     let memops = chunk.get(&schema::MEMOPS);
     let kinds = memops.as_ref().map(|m| m.u8("copy_kind")).transpose()?;
-    for (n, w) in work(&chunk)?.into_iter().enumerate() {
+    for (n, w) in work(&chunk)?.enumerate() {
         if n.is_multiple_of(65_536) {
             watch.progress("programs", n as u64, 0)?;
         }
