@@ -142,11 +142,10 @@ def who_held(rows: list[dict[str, Any]]) -> list[str]:
     }
     out = ["\n## Who held the GPU\n"]
     out.append(
-        "`tests/bench/who_held.py`: each run a process of its own, medians; `CPU s` holds the making of the "
-        "input as well. "
-        "The load is that of the machine when the runs ended: above the number of processors the seconds were "
-        "shared with "
-        "others. Peak memory is the process's, over the tables that go in and come out (aim: 2).\n"
+        "`tests/bench/who_held.py`: each run a process of its own, medians; `CPU s` is what its first thread had of "
+        "a processor. The load is that of the machine when the runs ended: above the number of processors the "
+        "seconds were shared with others. Peak memory is the process's, over the tables that go in and come out "
+        "(aim: 2).\n"
     )
     out.append("| version | what | rows | seconds | CPU s | rows per second | peak over tables | load, processors |")
     out.append("|---|---|---|---|---|---|---|---|")
@@ -261,8 +260,9 @@ def advice(rows: list[dict[str, Any]], replays: list[dict[str, Any]]) -> list[st
         "`tests/bench/advice.py --first A --seeds N`: of every base scenario the analyzer sees one capture; each way "
         "to share that it compares is then simulated by the generator with the same units of work, and each tenant's "
         "slowdown (elapsed, against alone on the whole GPU) compared with the predicted interval. Margins were chosen "
-        "on seeds 1 to 4 and 21 to 23. `best`: the recommended way has the least simulated mean slowdown, or within 5 % "
-        "of it. `worse`: its worst tenant was slower than its upper bound by more than 10 %. None of it is real hardware.\n"
+        "on seeds 1 to 4, 21 to 23 and 31 to 32. `best`: the recommended way has the least simulated mean slowdown, or "
+        "within 5 % of it. `worse`: its worst tenant was slower than its upper bound by more than 10 %. None of it is "
+        "real hardware.\n"
     )
     out.append("| version | seeds | predictions | interval holds | median width | best | worse |")
     out.append("|---|---|---|---|---|---|---|")

@@ -20,6 +20,7 @@ __all__ = [
     "reconstruct",
     "replay",
     "samples_session",
+    "slowdowns",
     "table_declarations",
     "timeline",
     "whatif",
@@ -110,6 +111,13 @@ def replay(
     A layout is (name, SMs of its instances, seats (tenant, instance, group, SMs), (slice, switch),
     (contention, ragged, jitter), seed).
     """
+
+def slowdowns(
+    session: Mapping[str, Any],
+    baselines: Sequence[tuple[Mapping[str, Any], int | None]],
+    progress: _Progress = None,
+) -> _Tables:
+    """Every tenant beside itself alone; each baseline with the tenant that it is of, if that is known."""
 
 def table_declarations() -> list[dict[str, Any]]:
     """Every table: name, version, doc, columns (name, type, null, doc)."""

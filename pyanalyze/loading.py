@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from pyanalyze.interference import Baseline
+
     PathLike = str | os.PathLike[str]
     Progress = Callable[[str, int, int], object]
 
@@ -39,6 +41,8 @@ def load(
     *,
     samples: PathLike | Sequence[PathLike] = (),
     context: PathLike | Sequence[PathLike] = (),
+    baselines: PathLike | Sequence[PathLike] = (),
+    work: PathLike | None = None,
     tenants: Mapping[str, int | PathLike] | None = None,
     tables: Sequence[str] = ANALYSIS_TABLES,
     reconstruct: bool = True,
@@ -62,6 +66,12 @@ def load(
     context
         The configured side: `nvidia-smi -L`, MPS logs and answers, `kubectl -o json`, device-plugin and mig-parted
         YAML (:data:`pyanalyze.context.READERS`); the format is sniffed.
+    baselines
+        Recordings of tenants alone, each a capture as above, or ``"NAME=FILE"`` to say which tenant it is of;
+        otherwise that is found by kernels in common and process name.
+    work
+        Units of work, such as requests: a CSV file with the columns tenant, start, end and, if wanted, name; times in
+        nanoseconds on the clock of the first capture, or RFC 3339.
     tenants
         Names for processes: ``{"service": 4711, "training": "rank0.sqlite"}``: the pid as the capture has it, or the
         host's; or the capture in which it alone was traced, which is loaded if it is not among `captures`.
@@ -134,14 +144,23 @@ def load(
 
         configured = place_context(configured, to_frame(joined["devices"]))
     reconstructed = _core.reconstruct(joined, progress) if reconstruct else {}
-    return Session(
+    session = Session(
         paths=tuple(kept),
         tables={**joined, **reconstructed},
         names=names,
         extra_configured=tuple(configured),
         extra_quality=(*quality,),
         failures=(*failures, *raw),
+        baselines=tuple(_read_baseline(str(file), tables, progress) for file in _listed(baselines)),
     )
+    if work is None:
+        return session
+    from dataclasses import replace
+
+    from pyanalyze.interference.work import read_work
+
+    origin_ns = session.capture["utc_origin_ns"][0]
+    return replace(session, work=read_work(Path(work), session.tenants, origin_ns))
 
 
 @dataclass(frozen=True)
@@ -173,6 +192,13 @@ def read_recordings(
     return Recordings(
         read, [batch for pack in packs for batch in pack.samples], [frame for pack in packs for frame in pack.context]
     )
+
+
+def _read_baseline(text: str, tables: Sequence[str], progress: Progress | None) -> Baseline:
+    from pyanalyze.interference.baselines import Baseline, split_name
+
+    name, path = split_name(text)
+    return Baseline(path, load(path, tables=tables, progress=progress), name)
 
 
 def _read_captures(

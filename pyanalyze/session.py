@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyanalyze import _core
     from pyanalyze.advice import Advice
     from pyanalyze.gate import Checked, Limits
+    from pyanalyze.interference import Baseline, DeviceInterference
     from pyanalyze.ledger import Ledger
     from pyanalyze.loading import Failure
     from pyanalyze.occupancy import CounterCheck, Occupancy, PlacementPolicy
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 #: Tables that are made at first use, by the property that makes them.
 DERIVED = {
+    "aggressors": "_compared",
+    "baseline_matches": "_compared",
+    "causes": "_compared",
     "engine": "_added_up",
     "inferred_residency": "_inferred",
     "kernel_occupancy": "_modelled",
@@ -38,6 +42,8 @@ DERIVED = {
     "ledger": "_added_up",
     "sm_occupancy": "_modelled",
     "sm_warps": "_modelled",
+    "slowdowns": "_compared",
+    "tenant_slowdowns": "_compared",
 }
 
 
@@ -73,6 +79,10 @@ class Session:
         What part of them this session shows, see :meth:`window`, :meth:`only_gpu` and :meth:`redacted`.
     detail
         Reports hold arrays of intervals as well.
+    baselines
+        Recordings of tenants alone.
+    work
+        Units of work that were given beside the capture, as rows of `nvtx`.
 
     Examples
     --------
@@ -90,6 +100,8 @@ class Session:
     failures: tuple[Failure, ...] = ()
     selection: Selection = field(default_factory=Selection)
     detail: bool = False
+    baselines: tuple[Baseline, ...] = ()
+    work: pl.DataFrame | None = None
     _frames: dict[str, pl.DataFrame] = field(default_factory=dict, init=False, compare=False)
     _checks: dict[int, CounterCheck | None] = field(default_factory=dict, init=False, compare=False)
 
@@ -123,6 +135,11 @@ class Session:
     sm_occupancy = _Frame()
     sm_warps = _Frame()
     kernel_placement = _Frame()
+    slowdowns = _Frame()
+    tenant_slowdowns = _Frame()
+    causes = _Frame()
+    aggressors = _Frame()
+    baseline_matches = _Frame()
 
     def table(self, name: str) -> _core.Table:
         """Return a table as an Arrow stream (``__arrow_c_stream__``), for other libraries.
@@ -144,7 +161,7 @@ class Session:
         'kernels@1'
         """
         found = self.tables.get(name)
-        if found is None and name in DERIVED:
+        if found is None and name in DERIVED and "tenants" in self.tables:
             found = getattr(self, DERIVED[name])[name]
         if found is None:
             raise UsageError(
@@ -278,6 +295,95 @@ class Session:
     @cached_property
     def _verdicts(self) -> tuple[Verdict, ...]:
         return tuple(judge(case) for case in self.cases())
+
+    @cached_property
+    def _compared(self) -> dict[str, _core.Table]:
+        """Every tenant beside itself alone; launch calls are read only now, they are as many as kernels."""
+        from pyanalyze import _core
+        from pyanalyze.interference.baselines import as_arguments
+
+        return _core.slowdowns(self.with_calls(), as_arguments(self.baselines, self.tenants), None)
+
+    def calls(self) -> pl.DataFrame | None:
+        """CUDA API calls on the session clock, read from the captures if they were not; None: there is no capture.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).calls().columns[:3]
+        ['capture', 'pid', 'tid']
+        """
+        return self._late("api_calls") if self.paths else None
+
+    def _late(self, name: str) -> pl.DataFrame:
+        """An event table that was not asked for when the session was loaded."""
+        if name in self.tables:
+            return self.frame(name)
+        key = f"late {name}"
+        if key not in self._frames:
+            import polars as pl
+
+            from pyanalyze import _core
+            from pyanalyze.loading import _exported
+            from pyanalyze.tables import to_frame
+
+            offsets = dict(self.capture.select("capture", "clock_offset_ns").iter_rows())
+            text = "name" if name == "api_calls" else "text"
+            parts = [
+                to_frame(_core.read_capture(_exported(path, [name]), number, [name], None)[name]).with_columns(
+                    pl.col("start_ns") + offsets.get(number, 0),
+                    pl.col("end_ns") + offsets.get(number, 0),
+                    pl.col(text).cast(pl.String),
+                )
+                for number, path in enumerate(self.paths)
+            ]
+            self._frames[key] = pl.concat(parts).sort("start_ns", maintain_order=True)
+        return self._frames[key]
+
+    def with_calls(self) -> dict[str, Any]:
+        """All tables, with API calls, NVTX ranges and given units of work.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> sorted(set(pyanalyze.load(capture).with_calls()) & {"api_calls", "nvtx"})
+        ['api_calls', 'nvtx']
+        """
+        import polars as pl
+
+        if not self.paths:
+            return dict(self.tables)
+        calls: Any = self.tables.get("api_calls")
+        ranges: Any = self.tables.get("nvtx")
+        calls = self._late("api_calls") if calls is None else calls
+        if self.work is not None:
+            named = self._late("nvtx").with_columns(pl.col("kind", "text").cast(pl.String))
+            ranges = pl.concat([named, self.work.select(named.columns)]).sort("start_ns", maintain_order=True)
+        ranges = self._late("nvtx") if ranges is None else ranges
+        return {**self.tables, "api_calls": calls, "nvtx": ranges}
+
+    def interference(self) -> tuple[DeviceInterference, ...]:
+        """Say who was slowed, by how much, through what and by whom; and what lies with the host.
+
+        Returns
+        -------
+        tuple of DeviceInterference
+            One per verdict of :meth:`classify`, in its order.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> device = pyanalyze.load(capture).interference()[0]
+        >>> round(device.tenants[0].slowdown.elapsed.value, 1)
+        2.2
+        """
+        return self._interference
+
+    @cached_property
+    def _interference(self) -> tuple[DeviceInterference, ...]:
+        from pyanalyze.interference import analyse
+
+        return analyse(self)
 
     def classify(self) -> tuple[Verdict, ...]:
         """Name the sharing mode of every GPU that did anything, or of all where none did.
@@ -545,8 +651,8 @@ class Session:
         Examples
         --------
         >>> import pyanalyze
-        >>> pyanalyze.load(capture).chart("usage").to_dict()["usermeta"]["summary"][:12]
-        'Busy, reside'
+        >>> "summary" in pyanalyze.load(capture).chart("usage").to_dict()["usermeta"]
+        True
         """
         from pyanalyze.report.page import chart_key, main_device
         from pyanalyze.report.render import draw

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 #: Versions of the tables that this package understands (name -> version).
 KNOWN_VERSIONS: dict[str, int] = {
+    "aggressors": 1,
     "api_calls": 1,
+    "baseline_matches": 1,
     "capture": 1,
+    "causes": 1,
     "charged": 1,
     "configured": 1,
     "contexts": 1,
@@ -41,11 +44,13 @@ KNOWN_VERSIONS: dict[str, int] = {
     "quality": 1,
     "replay": 1,
     "residency": 1,
+    "slowdowns": 1,
     "sm_occupancy": 1,
     "sm_warps": 1,
     "sources": 1,
     "switch_events": 1,
     "switches": 1,
+    "tenant_slowdowns": 1,
     "tenant_usage": 1,
     "tenants": 1,
     "timeline": 1,

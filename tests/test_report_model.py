@@ -32,7 +32,7 @@ KEYS = {
     "driver_version cuda_version host_hash",
     "quality": "name severity count detail",
     "devices": "device_id uuid gpu_uuid window memory name sm_count compute_capability mig sharing "
-    "relations segments context_switches ledger tenants occupancy interference advice sampled options",
+    "relations segments context_switches ledger tenants occupancy interference advice host sampled options",
     "devices.window": "start_ns end_ns",
     "view": "start_ns end_ns gpu redacted",
     "devices.memory": "total_bytes peak_bytes",
@@ -49,7 +49,8 @@ KEYS = {
     "devices.ledger.tenants": "tenant_id slices cut_slices resident_share idle_ns idle_share p10_slice_ns "
     "median_slice_ns p90_slice_ns max_slice_ns expired yielded",
     "devices.tenants": "tenant_id capture pid host_pid name container pod contexts served_by busy_ns resident_ns "
-    "charged_ns slices median_slice_ns sm_share occupancy memory_peak_bytes slowdown causes work",
+    "charged_ns slices median_slice_ns sm_share occupancy memory_peak_bytes slowdown causes work "
+    "baseline tails units pace slowdown_notes",
     "devices.tenants.work": "launches graph_launches copies copy_bytes residency_known configurations other_launches "
     "other_ns batches",
     "devices.tenants.work.configurations": "key kernel grid_blocks block_threads launches total_ns charged_total_ns",
@@ -59,8 +60,8 @@ KEYS = {
     "devices.tenants.causes": "launch queue not_resident switch execution unexplained execution_split",
     "devices.tenants.causes.execution_split": "sm_slots memory copy clock uvm",
     "devices.occupancy": "sm_active warps limiters basis check_against_counters",
-    "devices.interference": "antt stp jain matrix",
-    "devices.interference.matrix": "victim aggressor slowdown low high n",
+    "devices.interference": "antt stp jain matrix harmonic unfairness standing",
+    "devices.interference.matrix": "victim aggressor slowdown low high n latency inseparable_from",
     "devices.advice": "action commands expected bound why undo wrong_if",
 }
 
@@ -114,6 +115,9 @@ def test_floats_are_rounded_and_never_nan() -> None:
         "stp": None,
         "jain": 0.3,
         "matrix": None,
+        "harmonic": None,
+        "unfairness": None,
+        "standing": None,
     }
     with pytest.raises(ValidationError):
         Estimate(value=math.nan, low=None, high=None, n=1, basis="inferred")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyanalyze.sharing import Verdict
 
 #: With more operations than this the replay is left to `pyanalyze advise`: a report must not take minutes.
-QUICK_OPERATIONS = 200_000
+QUICK_OPERATIONS = 50_000
 #: Gains below this part of the mean slowdown are not worth a change.
 WORTH_IT = 0.05
 #: Switching overhead above which longer slices are worth naming.

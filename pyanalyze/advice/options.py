@@ -48,11 +48,11 @@ VERY_RAGGED = 0.45
 #: Operations vary by this from replay to replay, so that no chance meeting of two rhythms becomes the forecast.
 JITTER = 0.04
 #: What the replay itself missed in simulations that share no code with it: same launches, another mode (half width).
-MARGIN = {"turns": 0.045, "together": 0.045, "instances": 0.04}
+MARGIN = {"turns": 0.045, "together": 0.013, "instances": 0.04}
 #: Added where caps overlap: which SMs two clients have in common is not known.
-MARGIN_OVERLAP = 0.06
+MARGIN_OVERLAP = 0.013
 #: Added for other modes where kernels' time alone had to be fitted to a capture of them side by side.
-MARGIN_FITTED = 0.05
+MARGIN_FITTED = 0.02
 #: Added where slices vary more than this (90th over 10th percentile): contexts drain before they leave, and part of
 #: their residency is idle SMs.
 DRAINING = 1.1

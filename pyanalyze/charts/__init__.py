@@ -1,5 +1,11 @@
 """Pictures: pure functions from a table to an altair chart. Nothing here opens a file or prints."""
 
+from pyanalyze.charts.interference import (
+    alone_against_contended,
+    cause_bars,
+    latency_over_time,
+    victim_by_aggressor,
+)
 from pyanalyze.charts.occupancy import counters, limiters, occupancy, sm_heatmap
 from pyanalyze.charts.slices import slice_lengths
 from pyanalyze.charts.split import time_split
@@ -9,7 +15,10 @@ from pyanalyze.charts.usage import usage
 
 __all__ = [
     "MAX_MARKS",
+    "alone_against_contended",
+    "cause_bars",
     "counters",
+    "latency_over_time",
     "limiters",
     "occupancy",
     "slice_lengths",
@@ -18,4 +27,5 @@ __all__ = [
     "time_split",
     "timeline",
     "usage",
+    "victim_by_aggressor",
 ]

@@ -84,8 +84,26 @@ def capture_options(function: _F) -> _F:
     return function
 
 
+def baseline_options(function: _F) -> _F:
+    """Add --baseline and --work to a verb that speaks of slowdowns."""
+    for option in (
+        click.option(
+            "--work", type=click.Path(path_type=Path, readable=False), help="Units of work: CSV of tenant,start,end."
+        ),
+        click.option(
+            "--baseline",
+            "baselines",
+            multiple=True,
+            metavar="[NAME=]FILE",
+            help="A tenant recorded alone (repeatable).",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
 def verb(
-    name: str, formats: tuple[str, ...], default: str = "table", *, reconstruct: bool = True
+    name: str, formats: tuple[str, ...], default: str = "table", *, reconstruct: bool = True, slowdowns: bool = False
 ) -> Callable[[Callable[..., str]], click.Command]:
     """Make a verb that reads captures out of a function from (session, format) to text.
 
@@ -106,7 +124,7 @@ def verb(
             emit(function(session, fmt), output, force=force)
             require_mode(session, expect_mode)
 
-        return command
+        return baseline_options(command) if slowdowns else command
 
     return make
 
@@ -145,6 +163,8 @@ def open_session(
     context: tuple[Path, ...] = (),
     tenants: tuple[tuple[str, int | Path], ...] = (),
     *,
+    baselines: tuple[str, ...] = (),
+    work: Path | None = None,
     keep_going: bool = False,
     quiet: bool = False,
     extra_tables: tuple[str, ...] = (),
@@ -170,6 +190,8 @@ def open_session(
             captures,
             samples=samples,
             context=context,
+            baselines=baselines,
+            work=work,
             tenants=dict(tenants),
             tables=(*ANALYSIS_TABLES, *extra_tables),
             # What is cut is reconstructed anew, from what held at its edges.

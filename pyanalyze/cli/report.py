@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyanalyze.cli._shared import (
+    baseline_options,
     capture_options,
     emit,
     expect_option,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 @click.command("report")
 @capture_options
+@baseline_options
 @expect_option
 @click.option(
     "--pictures",

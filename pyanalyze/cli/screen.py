@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pyanalyze.session import Session
 
 
-@verb("screen", ("table", "json"))
+@verb("screen", ("table", "json"), slowdowns=True)
 def command(session: Session, fmt: str) -> str:
     """Say in at most 15 lines how the GPU was shared, who held it, and what to do."""
     from pyanalyze.report.text import first_screen

@@ -1,10 +1,36 @@
-"""Who was slowed, and by how much?
+"""Who was slowed, by how much, by whom, through what; and is it the GPU at all?
 
-So far one thing is answered without a second run: what switching out cost. Kernel intervals of CUPTI include the
-time a context was switched out; charged time does not. The ratio bounds the slowdown from both sides. Slowdown
-from contention while resident needs a baseline, and is missing rather than guessed.
+Three slowdowns answer different questions (docs/architecture.md): `elapsed`, `latency` and `resident`. Against a
+recording of the same work alone (``load(..., baselines=[...])``) they are measured; otherwise the run is played again
+without what others took from it, basis `inferred`; where a tenant ran beside others on the same SMs and was never
+alone, nothing is said. The core compares (rust/core/src/slowdown.rs); what is made of it is decided here.
 """
 
+from pyanalyze.interference.baselines import Baseline
 from pyanalyze.interference.lost_time import Estimate, Slowdown, device_figures, slowdown_from_lost_time
+from pyanalyze.interference.slowdown import (
+    Blame,
+    DeviceInterference,
+    Figures,
+    HostFinding,
+    Tail,
+    TenantInterference,
+    UnitsOfWork,
+    analyse,
+)
 
-__all__ = ["Estimate", "Slowdown", "device_figures", "slowdown_from_lost_time"]
+__all__ = [
+    "Baseline",
+    "Blame",
+    "DeviceInterference",
+    "Estimate",
+    "Figures",
+    "HostFinding",
+    "Slowdown",
+    "Tail",
+    "TenantInterference",
+    "UnitsOfWork",
+    "analyse",
+    "device_figures",
+    "slowdown_from_lost_time",
+]

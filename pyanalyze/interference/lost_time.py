@@ -14,7 +14,7 @@ class Estimate:
     low: float | None
     high: float | None
     n: int
-    basis: Literal["inferred"] = "inferred"
+    basis: Literal["inferred", "observed"] = "inferred"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from pyanalyze import _core
 from pyanalyze.advice import advise_device
 from pyanalyze.comparison.work import work_of
-from pyanalyze.interference import Slowdown, device_figures, slowdown_from_lost_time
 from pyanalyze.report import model as m
 from pyanalyze.sharing.evidence import HOW, pairs_of
 from pyanalyze.sharing.segments import segments
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pyanalyze.advice import Advice
+    from pyanalyze.interference import DeviceInterference, Estimate, Tail, TenantInterference
     from pyanalyze.session import Session
     from pyanalyze.sharing import Verdict
     from pyanalyze.sharing.evidence import Pair
@@ -78,7 +78,10 @@ def assemble(session: Session, advice: Sequence[Advice] | None = None) -> m.Repo
             m.QualityRow(name=str(q["name"]), severity=q["severity"], count=q["count"], detail=q["detail"])
             for q in session.quality.iter_rows(named=True)
         ],
-        devices=[_device(session, verdict, by_device.get(verdict.device_id)) for verdict in session.classify()],
+        devices=[
+            _device(session, verdict, by_device.get(verdict.device_id), found)
+            for verdict, found in zip(session.classify(), session.interference(), strict=True)
+        ],
         view=_view(session),
     )
 
@@ -101,7 +104,7 @@ def _residency(session: Session, device_id: int) -> list[m.ResidencySlice] | Non
     return [m.ResidencySlice(**row) for row in columns.iter_rows(named=True)]
 
 
-def _device(session: Session, verdict: Verdict, advice: Advice | None) -> m.Device:
+def _device(session: Session, verdict: Verdict, advice: Advice | None, found: DeviceInterference) -> m.Device:
     import polars as pl
 
     here = pl.col("device_id") == verdict.device_id
@@ -119,8 +122,9 @@ def _device(session: Session, verdict: Verdict, advice: Advice | None) -> m.Devi
     missing += _unavailable(session, verdict.device_id)
     modelled = session.sm_occupancy.filter(here)
     occupancy = _occupancy(session, verdict, modelled, window, device, missing)
-    tenants, slowdowns = _tenants(session, usage, modelled, span_ns, time_sliced="time-slicing" in verdict.mode)
-    interference = _interference(slowdowns, verdict, missing)
+    compared = {tenant.tenant_id: tenant for tenant in found.tenants}
+    tenants = _tenants(session, usage, modelled, span_ns, compared)
+    interference = _interference(found, usage, missing)
     capability = (device["compute_major"], device["compute_minor"])
     advice = advice or advise_device(session, verdict, quick=True)
     if advice.options.why_not is not None:
@@ -153,6 +157,7 @@ def _device(session: Session, verdict: Verdict, advice: Advice | None) -> m.Devi
         interference=interference,
         residency=_residency(session, verdict.device_id),
         sm_warps=_sm_warps(session, verdict.device_id),
+        host=[m.HostFinding(tenant_id=h.tenant_id, what=h.what, detail=h.detail, share=h.share) for h in found.host],
         advice=[
             m.Advice(
                 action=a.action,
@@ -364,8 +369,12 @@ def _median(values: pl.Series) -> int | None:
 
 
 def _tenants(
-    session: Session, usage: pl.DataFrame, modelled: pl.DataFrame, span_ns: int, *, time_sliced: bool
-) -> tuple[list[m.Tenant], dict[int, Slowdown]]:
+    session: Session,
+    usage: pl.DataFrame,
+    modelled: pl.DataFrame,
+    span_ns: int,
+    compared: dict[int, TenantInterference],
+) -> list[m.Tenant]:
     import polars as pl
 
     length = pl.col("end_ns") - pl.col("start_ns")
@@ -377,18 +386,10 @@ def _tenants(
     all_sm_time = sum(times[0] for times in sm_time.values())
     memory = _process_memory(session)
     work = work_of(session)
-    tenants, slowdowns = [], {}
+    tenants = []
     for row in usage.sort("tenant_id").iter_rows(named=True):
         own = sm_time.get(row["tenant_id"])
-        alone_ns = 0 if row["first_ns"] is None else row["last_ns"] - row["first_ns"]
-        slowdown = slowdown_from_lost_time(
-            busy_ns=row["busy_ns"] if time_sliced else None,
-            charged_ns=row["charged_ns"],
-            resident_ns=row["resident_ns"],
-            window_ns=alone_ns,
-            kernels=row["kernels"] + row["graph_launches"],
-        )
-        slowdowns[row["tenant_id"]] = slowdown
+        found = compared.get(row["tenant_id"])
         tenants.append(
             m.Tenant(
                 tenant_id=row["tenant_id"],
@@ -409,18 +410,49 @@ def _tenants(
                 occupancy=own[1] / span_ns if own and span_ns else None,
                 memory_peak_bytes=row["memory_peak_bytes"] or memory.get(row["host_pid"] or row["pid"]),
                 slowdown=m.Slowdown(
-                    elapsed=_estimate(slowdown.elapsed), latency=_estimate(slowdown.latency), resident=None
+                    elapsed=None if found is None else _estimate(found.slowdown.elapsed),
+                    latency=None if found is None else _estimate(found.slowdown.latency),
+                    resident=None if found is None else _estimate(found.slowdown.resident),
                 ),
-                causes=None,
+                causes=_causes(found),
                 work=work.get((row["device_id"], row["tenant_id"])),
+                baseline=None if found is None else found.baseline,
+                tails=_tails(() if found is None else found.tails),
+                units=[
+                    m.UnitsOfWork(name=u.name, latency=_measured(u.latency), tails=_tails(u.tails))
+                    for u in (() if found is None else found.units)
+                ],
+                pace=None
+                if found is None or found.work_per_s is None
+                else m.Pace(shared_per_s=found.work_per_s[0], alone_per_s=found.work_per_s[1]),
+                slowdown_notes=_notes(found),
             )
         )
-    return tenants, slowdowns
+    return tenants
 
 
-def _estimate(estimate: Any) -> m.Estimate | None:
-    if estimate is None:
+def _notes(found: TenantInterference | None) -> list[str]:
+    if found is None:
+        return []
+    return [*found.notes, *([found.missing] if found.missing else [])]
+
+
+def _causes(found: TenantInterference | None) -> m.Causes | None:
+    """Causes are where a slowdown went: of a tenant that was not slowed there are none."""
+    if found is None or found.causes is None or not found.slowed:
         return None
+    return m.Causes(**found.causes, execution_split=None)
+
+
+def _tails(tails: Sequence[Tail]) -> list[m.Tail]:
+    return [m.Tail(percentile=t.percentile, shared_ns=t.shared_ns, alone_ns=t.alone_ns, ratio=t.ratio) for t in tails]
+
+
+def _estimate(estimate: Estimate | None) -> m.Estimate | None:
+    return None if estimate is None else _measured(estimate)
+
+
+def _measured(estimate: Estimate) -> m.Estimate:
     return m.Estimate(value=estimate.value, low=estimate.low, high=estimate.high, n=estimate.n, basis=estimate.basis)
 
 
@@ -432,37 +464,73 @@ def _process_memory(session: Session) -> dict[int, int]:
     return {pid: int(value) for pid, value in peaks.iter_rows() if value is not None}
 
 
-def _high(slowdown: Slowdown) -> float | None:
-    return None if slowdown.elapsed is None else slowdown.elapsed.high
+def _high(found: TenantInterference | None) -> float | None:
+    if found is None or found.slowdown.elapsed is None:
+        return None
+    return found.slowdown.elapsed.high or found.slowdown.elapsed.value
 
 
 def _share_of(part: int | None, whole: int | None) -> float | None:
     return part / whole if part is not None and whole else None
 
 
-def _interference(slowdowns: dict[int, Slowdown], verdict: Verdict, missing: list[m.Missing]) -> m.Interference | None:
-    solo = "record each workload alone in the same way and compare its kernel times"
-    if len(slowdowns) < 2:
-        why = "one tenant was seen on the device: nobody to be slowed by" if slowdowns else "no tenant was seen"
-        missing.append(m.Missing(what="interference", why=why, how=""))
-        missing.append(m.Missing(what="slowdown", why=why, how=""))
+def _interference(found: DeviceInterference, usage: pl.DataFrame, missing: list[m.Missing]) -> m.Interference | None:
+    """Device-wide figures and the matrix; a reason for everything that is null."""
+    import polars as pl
+
+    solo = "record each workload alone in the same way: --baseline solo.sqlite (repeatable)"
+    serving = set(usage["served_by"].drop_nulls().to_list())
+    tenants = usage.filter(~pl.col("tenant_id").is_in(list(serving)))
+    silent = [t for t in found.tenants if t.slowdown.elapsed is None and t.slowdown.latency is None]
+    known = {t.tenant_id for t in found.tenants} - {t.tenant_id for t in silent}
+    blind = sorted(set(tenants["tenant_id"]) - {t.tenant_id for t in found.tenants})
+    if tenants.height < 2 and not known:
+        why = "one tenant was seen on the device: nobody to be slowed by" if tenants.height else "no tenant was seen"
+        for what in ("interference", "slowdown"):
+            missing.append(m.Missing(what=what, why=why, how=solo if tenants.height else ""))
         return None
-    elapsed = [s.elapsed.value for s in slowdowns.values() if s.elapsed is not None]
-    if len(elapsed) < len(slowdowns):
-        silent = len(slowdowns) - len(elapsed)
-        why = (
-            f"{silent} of {len(slowdowns)} tenants have no measured time lost"
-            if "time-slicing" in verdict.mode
-            else f"under {verdict.mode} slowdown needs a capture of each workload alone"
-        )
-        missing.append(m.Missing(what="slowdown", why=why, how=solo))
-        missing.append(m.Missing(what="interference", why=why, how=solo))
-        return None
-    missing.append(
-        m.Missing(what="interference.matrix", why="who slowed whom needs a capture of each workload alone", how=solo)
+    names = dict(tenants.select("tenant_id", "name").iter_rows())
+    why = "; ".join(
+        [f"{t.name}: {t.missing or 'not known'}" for t in silent]
+        + [f"{names[number]}: its kernels were not traced" for number in blind]
     )
-    antt, stp, jain = device_figures(elapsed)
-    return m.Interference(antt=antt, stp=stp, jain=jain, matrix=None)
+    if silent or blind:
+        missing.append(m.Missing(what="slowdown", why=why, how=solo))
+    if not known or tenants.height < 2:
+        missing.append(m.Missing(what="interference", why=why or "one tenant was seen on the device", how=solo))
+        return None
+    figures = found.figures
+    if figures is None:
+        text = f"ANTT, STP and fairness need the elapsed slowdown of every tenant: {why or 'some are not known'}"
+        missing.append(m.Missing(what="interference.figures", why=text, how=solo))
+    matrix = None
+    if found.matrix is None:
+        missing.append(
+            m.Missing(what="interference.matrix", why=why or "nobody was compared with itself alone", how=solo)
+        )
+    else:
+        matrix = [
+            m.MatrixCell(
+                victim=b.victim,
+                aggressor=b.aggressor,
+                slowdown=b.slowdown,
+                low=b.low,
+                high=b.high,
+                n=b.n,
+                latency=b.latency,
+                inseparable_from=b.inseparable_from,
+            )
+            for b in found.matrix
+        ]
+    return m.Interference(
+        antt=None if figures is None else figures.antt,
+        stp=None if figures is None else figures.stp,
+        jain=None if figures is None else figures.jain,
+        matrix=matrix,
+        harmonic=None if figures is None else figures.harmonic,
+        unfairness=None if figures is None else figures.unfairness,
+        standing=None if figures is None else figures.standing,
+    )
 
 
 def _occupancy(

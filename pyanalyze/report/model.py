@@ -418,6 +418,39 @@ class Work(_Part):
     batches: list[Batch] = Field(description="Consecutive runs of about equally many launches, in order.")
 
 
+class Tail(_Part):
+    """One percentile of kernel latency, launch to end."""
+
+    percentile: int = Field(ge=1, le=99, description="Such as 95.")
+    shared_ns: int = Field(description="In company, ns.")
+    alone_ns: int = Field(description="Alone, ns.")
+    ratio: Finite = Field(description="Shared over alone.")
+
+
+class UnitsOfWork(_Part):
+    """Units of one name, from their begin to the end of their last operation."""
+
+    name: Text = Field(description="Name of the NVTX ranges, or given units. Hostile text.")
+    latency: Estimate = Field(description="Sum of their latencies, shared over alone.")
+    tails: list[Tail] = Field(description="Percentiles of their latency.")
+
+
+class Pace(_Part):
+    """Kernels and graph launches a second, over the time from first launch to last end."""
+
+    shared_per_s: Finite = Field(description="In company.")
+    alone_per_s: Finite = Field(description="Alone.")
+
+
+class HostFinding(_Part):
+    """Something outside of the GPU that makes a tenant slow."""
+
+    tenant_id: int = Field(description="Tenant id.")
+    what: Text = Field(description="held launches, slow launches, idle between launches.")
+    detail: Text = Field(description="The evidence, in a sentence.")
+    share: Finite = Field(description="Of the tenant's time.")
+
+
 class Tenant(_Part):
     """One process (or group that cannot be told apart) on the device."""
 
@@ -448,8 +481,16 @@ class Tenant(_Part):
     occupancy: Number = Field(description="Mean resident warps over the device's warp slots, 0 to 1; modelled.")
     memory_peak_bytes: int | None = Field(description="Largest device memory seen in use, bytes.")
     slowdown: Slowdown = Field(description="How much slower than alone.")
-    causes: Causes | None = Field(description="Where the added latency went; null: not known.")
+    causes: Causes | None = Field(description="Where the added latency went; null: not known, or nothing was added.")
     work: Work | None = Field(default=None, description="What it launched; null: not traced.")
+    baseline: Text | None = Field(
+        default=None,
+        description="The recording alone that it was compared with; null: this run, played again without the others.",
+    )
+    tails: list[Tail] = Field(default=[], description="Percentiles of kernel latency; empty: not known.")
+    units: list[UnitsOfWork] = Field(default=[], description="Units of work, most of the time first.")
+    pace: Pace | None = Field(default=None, description="Work per second; null: not known.")
+    slowdown_notes: list[Text] = Field(default=[], description="What to know when reading its slowdown.")
 
 
 class CounterCheck(_Part):
@@ -491,6 +532,10 @@ class MatrixCell(_Part):
     low: Number = Field(description="Lower end of the 95 % interval.")
     high: Number = Field(description="Upper end of the 95 % interval.")
     n: int = Field(ge=0, description="Units of work compared.")
+    latency: Number = Field(default=None, description="Latency slowdown of the victim beside this aggressor.")
+    inseparable_from: int | None = Field(
+        default=None, description="Tenant id of somebody who was always there at the same time; null: told apart."
+    )
 
 
 class Interference(_Part):
@@ -500,6 +545,12 @@ class Interference(_Part):
     stp: Number = Field(description="System throughput: sum of 1 / slowdown; at most the number of tenants.")
     jain: Number = Field(description="Jain's fairness index of 1 / slowdown; 1 is fair.")
     matrix: list[MatrixCell] | None = Field(description="Who slowed whom; null: could not be told.")
+    harmonic: Number = Field(default=None, description="Harmonic speedup: 1 / antt.")
+    unfairness: Number = Field(default=None, description="Largest slowdown over the smallest.")
+    standing: Text | None = Field(
+        default=None,
+        description="No interference, better than / as good as one after the other, or destructive; null: not known.",
+    )
 
 
 class Advice(_Part):
@@ -577,6 +628,7 @@ class Device(_Part):
     occupancy: Occupancy | None = Field(description="null: could not be modelled.")
     interference: Interference | None = Field(description="null: could not be computed.")
     advice: list[Advice] = Field(description="What to change, best first.")
+    host: list[HostFinding] = Field(default=[], description="What lies with the host: read it before blaming the GPU.")
     sampled: Sampled | None = Field(default=None, description="null: no samples of the whole device.")
     options: list[SharingOption] | None = Field(
         default=None, description="Ways to share it, best mean slowdown first; null: not compared."
@@ -723,9 +775,12 @@ def unexplained_nulls(report: Report) -> list[str]:
         ]
         if device.interference is not None and device.interference.matrix is None:
             nulls.append("interference.matrix")
+        # A server of MPS clients has no work of its own that could be slowed.
+        servers = {t.served_by for t in device.tenants}
         if any(
             t.slowdown.elapsed is None and t.slowdown.latency is None and t.slowdown.resident is None
             for t in device.tenants
+            if t.tenant_id not in servers
         ):
             nulls.append("slowdown")
         found += [f"devices[{device.device_id}].{key}" for key in nulls if key not in explained]

@@ -18,6 +18,8 @@ from pyanalyze.report.model import (
     Device,
     Estimate,
     Evidence,
+    Interference,
+    MatrixCell,
     Missing,
     Report,
     Tenant,
@@ -378,9 +380,16 @@ def _top_cause(causes: Causes) -> tuple[str, float] | None:
     return max(pairs, key=lambda pair: pair[1], default=None)
 
 
+def _first_cause(causes: Causes) -> str | None:
+    """The largest part that is no queue: a queue is long because something else holds up its head."""
+    named = ("launch", "not_resident", "switch", "execution")
+    pairs = [(name, value) for name in named if (value := getattr(causes, name)) is not None and value > 0]
+    return max(pairs, key=lambda pair: pair[1], default=(None, 0.0))[0]
+
+
 _CAUSE_WORDS = {
     "launch": "launch (the API call itself)",
-    "queue": "queue (ready and resident, behind other work)",
+    "queue": "queue (behind its own delayed kernels or others' blocks)",
     "not_resident": "not resident (waiting for its slice)",
     "switch": "switch (the switches themselves)",
     "execution": "execution (resident and slower)",
@@ -391,6 +400,8 @@ _CAUSE_WORDS = {
 def cause_sentence(device: Device) -> str:
     """Whether sharing the GPU is the cause at all, as far as the numbers carry."""
     worst = worst_victim(device)
+    if device.host and (worst is None or worst[2].value < 1.05 or _alone(device)):
+        return f"look at the host first: {visible(device.host[0].detail, _LONG)}"
     if worst is None and _alone(device):
         return "no neighbour is: one tenant was on the device"
     if worst is None:
@@ -411,6 +422,9 @@ def cause_sentence(device: Device) -> str:
         return "not known: no cause could be measured"
     name, part = top
     words = f"{fmt.percent(part)} of the added latency is {_CAUSE_WORDS[name]}"
+    first = _first_cause(tenant.causes)
+    if name == "queue" and first is not None:
+        words += f"; what holds up the first in line is {_CAUSE_WORDS[first]}"
     if name == "launch":
         return f"mostly not: {words}"
     return f"not known: {words}" if name == "unexplained" else f"yes: {words}"
@@ -993,7 +1007,6 @@ def _tenants(device: Device) -> Section:
             "part of that in which it really held the engine.",
         ),
         Table(columns, tuple(rows), "Time and memory; shares are of the window."),
-        _slowdown_table(device, labels),
     ]
     people = [t for t in device.tenants if t.container or t.pod or t.host_pid is not None]
     if people:
@@ -1019,22 +1032,34 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
             _estimate_cell(t.slowdown.elapsed),
             _estimate_cell(t.slowdown.latency),
             _estimate_cell(t.slowdown.resident),
+            _known(fmt.UNKNOWN if t.pace is None else f"{t.pace.alone_per_s:,.0f} → {t.pace.shared_per_s:,.0f}"),
         )
         for t in device.tenants
+        if t.slowdown.elapsed or t.slowdown.latency or t.slowdown.resident
     )
     columns = (
         Column("Tenant"),
         Column("Elapsed", "first launch to last end"),
         Column("Latency", "launch to end, summed"),
-        Column("Resident", "kernel time while resident"),
+        Column("Resident", "time at work"),
+        Column("Kernels/s", "alone → in company", True),
     )
-    return Table(columns, rows, "Slowdown: shared over alone, with its bound or 95 % interval.")
+    measured = sorted({visible(t.baseline) for t in device.tenants if t.baseline is not None})
+    against = (
+        f"measured against {', '.join(measured)}"
+        if measured
+        else "estimated: this run, played again without what others took from it"
+    )
+    return Table(columns, rows, f"Slowdown, shared over alone, with bounds of 95 %; {against}.")
 
 
 def _estimate_cell(estimate: Estimate | None) -> Cell:
     if estimate is None:
         return Cell(fmt.UNKNOWN, tone="muted")
-    return Cell(estimate_text(estimate, basis=False), basis=estimate.basis)
+    low, high = estimate.low, estimate.high
+    if _bound(estimate) or low is None or high is None:
+        return Cell(estimate_text(estimate, basis=False), basis=estimate.basis)
+    return Cell(f"{fmt.ratio(estimate.value)} ({low:.2f} to {high:.2f})", basis=estimate.basis)
 
 
 def _occupancy(device: Device, kernels: pl.DataFrame | None) -> Section:
@@ -1169,49 +1194,130 @@ def _kernel_row(row: Mapping[str, object], labels: Mapping[int, str]) -> tuple[C
 
 
 def _interference(device: Device) -> Section:
-    blocks: list[Block] = [Para(victim_sentence(device))]
+    labels = tenant_labels(device.tenants)
+    # Whoever reads only the first line must not blame the GPU for what its host did.
+    blocks: list[Block] = [Note("Look at the host first", _sentence(_capital(h.detail))) for h in device.host]
+    blocks.append(Para(victim_sentence(device)))
+    if any(t.slowdown.elapsed or t.slowdown.latency or t.slowdown.resident for t in device.tenants):
+        blocks.append(_slowdown_table(device, labels))
+    for t in device.tenants:
+        blocks += [Note(labels[t.tenant_id], _sentence(_capital(visible(text, _LONG)))) for text in t.slowdown_notes]
+    blocks += _tail_blocks(device, labels)
     figures = device.interference
     if figures is None:
         blocks.append(Note("Interference is not known", _why(device, "interference")))
     else:
+        blocks += _figure_blocks(device, figures)
+        blocks += _matrix_blocks(device, figures, labels)
+    blocks += _cause_blocks(device)
+    if device.window is not None and len(device.tenants) > 1:
         blocks.append(
-            Facts(
-                (
-                    Fact("ANTT", fmt.number(figures.antt), "mean elapsed slowdown; 1 is none", "inferred"),
-                    Fact(
-                        "STP",
-                        fmt.number(figures.stp),
-                        "sum of 1/slowdown; most is the number of tenants",
-                        "inferred",
-                    ),
-                    Fact("Jain", fmt.number(figures.jain), "fairness; 1 is fair", "inferred"),
-                )
+            Chart(
+                chart_key("latency", device.device_id),
+                "Kernel latency over time, with the neighbours under it",
+                "Each mark is the median, the line above it the 95th percentile, of the time from launch to end of the "
+                "kernels that were launched in that stretch. Below: how much of it each tenant had work on the GPU.",
             )
         )
-        labels = tenant_labels(device.tenants)
-        if figures.matrix is None:
-            blocks.append(Note("Who slowed whom is not known", _why(device, "interference.matrix", "interference")))
-        elif figures.matrix:
-            rows = tuple(
-                (
-                    Cell(labels.get(c.victim, f"#{c.victim}")),
-                    Cell(labels.get(c.aggressor, f"#{c.aggressor}")),
-                    _known(fmt.ratio(c.slowdown)),
-                    _known(fmt.UNKNOWN if c.low is None or c.high is None else f"{c.low:.2f} to {c.high:.2f}"),
-                    Cell(fmt.count(c.n)),
-                )
-                for c in sorted(figures.matrix, key=lambda c: -(c.slowdown or 0))
+        blocks.append(
+            Chart(
+                chart_key("alone", device.device_id),
+                "The same kernels, alone and contended",
+                "Median time at work of each kernel with nobody else at work, and beside others; the ratio with its "
+                "95 % interval.",
             )
-            columns = (
-                Column("Victim"),
-                Column("Beside"),
-                Column("Slowdown", "elapsed", True),
-                Column("95 % interval", numeric=True),
-                Column("n", numeric=True),
-            )
-            blocks.append(Table(columns, rows, "Who slowed whom."))
-    blocks += _cause_blocks(device)
+        )
     return Section("interference", "Who was slowed, by whom", tuple(blocks))
+
+
+def _figure_blocks(device: Device, figures: Interference) -> list[Block]:
+    if figures.antt is None:
+        return [Note("Figures of the whole device are not known", _why(device, "interference.figures"))]
+    bases = {t.slowdown.elapsed.basis for t in device.tenants if t.slowdown.elapsed is not None}
+    basis: Basis = "inferred" if "inferred" in bases else "observed"
+    facts = (
+        Fact("The co-run is", figures.standing or fmt.UNKNOWN, "by throughput against one after the other", basis),
+        Fact("ANTT", fmt.number(figures.antt), "mean elapsed slowdown; 1 is none", basis),
+        Fact("STP", fmt.number(figures.stp), "sum of 1/slowdown; most is the number of tenants", basis),
+        Fact("Harmonic speedup", fmt.number(figures.harmonic), "1/ANTT; 1 is no interference", basis),
+        Fact("Jain", fmt.number(figures.jain), "fairness; 1 is fair", basis),
+        Fact("Unfairness", fmt.number(figures.unfairness), "largest slowdown over the smallest", basis),
+    )
+    return [Facts(facts)]
+
+
+def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, str]) -> list[Block]:
+    if figures.matrix is None:
+        return [Note("Who slowed whom is not known", _why(device, "interference.matrix", "interference"))]
+    if not figures.matrix:
+        return []
+    rows = tuple(
+        (
+            Cell(labels.get(c.victim, f"#{c.victim}")),
+            Cell(labels.get(c.aggressor, f"#{c.aggressor}")),
+            _known(fmt.ratio(c.slowdown)),
+            _known(_span(c)),
+            _known(fmt.ratio(c.latency)),
+            Cell(fmt.count(c.n)),
+        )
+        for c in sorted(figures.matrix, key=lambda c: (c.victim, -(c.slowdown or 0)))
+    )
+    columns = (
+        Column("Victim"),
+        Column("Beside"),
+        Column("Elapsed", numeric=True),
+        Column("95 % interval", numeric=True),
+        Column("Latency", numeric=True),
+        Column("n", numeric=True),
+    )
+    together = [
+        f"{labels.get(c.aggressor, c.aggressor)} and {labels.get(c.inseparable_from, c.inseparable_from)}"
+        for c in figures.matrix
+        if c.inseparable_from is not None and c.slowdown is None and c.aggressor < c.inseparable_from
+    ]
+    blocks: list[Block] = [
+        Chart(
+            chart_key("matrix", device.device_id),
+            "Who slowed whom",
+            "Elapsed slowdown of the victim (row) if only that neighbour (column) had been there.",
+        ),
+        Table(columns, rows, "Who slowed whom: the slowdown if only that neighbour had been there."),
+    ]
+    if together:
+        text = (
+            f"{', '.join(sorted(set(together)))} were always there at the same time: their parts cannot be told apart."
+        )
+        blocks.append(Note("Inseparable", text))
+    return blocks
+
+
+def _span(cell: MatrixCell) -> str:
+    return fmt.UNKNOWN if cell.low is None or cell.high is None else f"{cell.low:.2f} to {cell.high:.2f}"
+
+
+def _tail_blocks(device: Device, labels: Mapping[int, str]) -> list[Block]:
+    """Percentiles of latency, alone and in company: of kernels, and of units of work, which stand in tickets."""
+    rows = []
+    for t in device.tenants:
+        kinds = [("kernels", t.slowdown.latency, t.tails)]
+        kinds += [(visible(u.name), u.latency, u.tails) for u in t.units]
+        for name, latency, tails in kinds:
+            if not tails or latency is None:
+                continue
+            cells = [Cell(f"{fmt.duration(x.alone_ns)} → {fmt.duration(x.shared_ns)} ({x.ratio:.2f}×)") for x in tails]
+            rows.append((Cell(labels[t.tenant_id], tone="code"), Cell(name), Cell(fmt.count(latency.n)), *cells))
+    if not rows:
+        return []
+    columns = (
+        Column("Tenant"),
+        Column("Work"),
+        Column("n", numeric=True),
+        Column("p50", "alone → in company", True),
+        Column("p95", numeric=True),
+        Column("p99", numeric=True),
+    )
+    caption = "Latency of kernels (launch to end) and of units of work (begin to the end of their last operation)."
+    return [Table(columns, tuple(rows), caption)]
 
 
 def _cause_blocks(device: Device) -> list[Block]:
@@ -1229,8 +1335,13 @@ def _cause_blocks(device: Device) -> list[Block]:
         for t in known
     )
     columns = (Column("Tenant"), *(Column(n.replace("_", " ").capitalize(), numeric=True) for n in names))
-    caption = "Where the added latency went: parts of it, summing to 100 %. " + "; ".join(_CAUSE_WORDS.values()) + "."
-    return [*answer, Table(columns, rows, caption)]
+    chart = Chart(
+        chart_key("causes", device.device_id),
+        "Where the added latency went",
+        "Parts of the latency that was added to its kernels, summing to 100 %.",
+    )
+    words = Para("Parts: " + "; ".join(_CAUSE_WORDS.values()) + ".")
+    return [*answer, chart, Table(columns, rows, "Where the added latency of its kernels went."), words]
 
 
 def _capital(text: str) -> str:

@@ -137,6 +137,7 @@ def draw(session: Session, report: Report) -> Mapping[str, alt.TopLevelMixin]:
     from pyanalyze.report.page import chart_key, tenant_labels
 
     drawn: dict[str, alt.TopLevelMixin] = {}
+    compared = {found.device_id: found for found in session.interference()}
     for device in report.devices:
         if device.window is None:
             continue
@@ -174,4 +175,17 @@ def draw(session: Session, report: Report) -> Mapping[str, alt.TopLevelMixin]:
             )
         if not session.kernel_occupancy.filter(here & pl.col("limiters").is_not_null()).is_empty():
             drawn[chart_key("limiters", number)] = charts.limiters(session.kernel_occupancy, device_id=number)
+        found = compared[number]
+        if found.matrix:
+            drawn[chart_key("matrix", number)] = charts.victim_by_aggressor(found.matrix, labels)
+        if any(tenant.causes is not None for tenant in device.tenants):
+            drawn[chart_key("causes", number)] = charts.cause_bars(found.tenants, labels)
+        if len(device.tenants) > 1 and any(tenant.busy_ns for tenant in device.tenants):
+            drawn[chart_key("latency", number)] = charts.latency_over_time(
+                session.kernels, session.calls(), session.tenants, labels, device_id=number, window=window
+            )
+        if not session.slowdowns.filter(here & pl.col("ratio_low").is_not_null()).is_empty():
+            drawn[chart_key("alone", number)] = charts.alone_against_contended(
+                session.slowdowns, labels, device_id=number
+            )
     return drawn

@@ -106,7 +106,12 @@ def _verdict(device: Device) -> str:
     sharing = device.sharing
     if sharing.mode == "undetermined":
         return verdict_sentence(device)
-    return f"{sharing.mode}, confidence {sharing.confidence:.2f} ({sharing.basis}), on {device_title(device)}"
+    said = f"{sharing.mode}, confidence {sharing.confidence:.2f} ({sharing.basis}), on {device_title(device)}"
+    if len(device.segments) < 2 or device.window is None:
+        return said
+    start = device.window.start_ns
+    parts = (f"{part.mode} to {fmt.duration(part.end_ns - start)}" for part in device.segments)
+    return f"{said}; over time: {', '.join(parts)}"
 
 
 def _not_seen(missing: list[Missing]) -> str:

@@ -88,8 +88,8 @@ def query(observation: str, tables: Mapping[str, str | None]) -> str | None:
 
     Examples
     --------
-    >>> query("one_traced_tenant", {"kernels": "CUPTI_ACTIVITY_KIND_KERNEL"})
-    'SELECT count(DISTINCT globalPid) FROM CUPTI_ACTIVITY_KIND_KERNEL'
+    >>> query("one_traced_tenant", {"kernels": "KERNEL"})
+    'SELECT count(DISTINCT globalPid) FROM KERNEL'
     """
     text = _QUERIES.get(observation)
     if text is None:

@@ -2,8 +2,8 @@
 
 Switch records to residency and switches, kernels against a tenth as many slices to charged time, and kernels without any
 records to inferred turns, each with 10^5, 10^6 and 10^7 rows, in a process of its own: two contexts that take turns.
-Peak memory is that of the whole process, over the tables that go in and come out. `CPU s` is what the process itself had of
-the processors, making its input included: on a busy machine it says more than the wall clock.
+Peak memory is that of the whole process, over the tables that go in and come out. `CPU s` is what its first thread had of a
+processor: on a busy machine it says more than the wall clock.
 Appends to docs/measurements.jsonl.
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -32,11 +31,8 @@ def measured(what: str, rows: int, runs: int) -> dict[str, Any]:
     """Medians of several processes."""
     found = []
     for _ in range(runs):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         ran = subprocess.run([*COMMAND, what, str(rows)], capture_output=True, text=True, check=True, cwd=ROOT)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        found.append({**json.loads(ran.stdout), "cpu_seconds": round(cpu, 3)})
+        found.append(json.loads(ran.stdout))
     seconds = statistics.median(row["seconds"] for row in found)
     return {**found[-1], "seconds": seconds, "cpu_seconds": statistics.median(row["cpu_seconds"] for row in found)}
 

@@ -16,6 +16,7 @@ use pyanalyze_core::fold::Tables;
 use pyanalyze_core::placement::{Model, PlacementPolicy, Sharing, SmSet};
 use pyanalyze_core::quality::Quality;
 use pyanalyze_core::replay::{self as layouts, Recorded};
+use pyanalyze_core::slowdown::{self, Baseline};
 use pyanalyze_core::whatif::TimeSlicing;
 use pyanalyze_core::{nsys, perfetto, pipeline, quality, samples, schema, timeline as lanes};
 use pyo3::exceptions::PyValueError;
@@ -295,6 +296,25 @@ fn replay(
     to_python(py, made.map_err(|e| watch.raise(e))?)
 }
 
+/// Every tenant beside itself alone: in baselines, and in this run played again.
+#[pyfunction]
+#[pyo3(signature = (session, baselines, progress=None))]
+fn slowdowns(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    baselines: Vec<(Bound<'_, PyDict>, Option<u32>)>,
+    progress: Callback,
+) -> PyResult<Py<PyDict>> {
+    let session = from_python(session)?;
+    let baselines = baselines
+        .iter()
+        .map(|(tables, tenant)| Ok(Baseline { tables: from_python(tables)?, tenant: *tenant }))
+        .collect::<PyResult<Vec<Baseline>>>()?;
+    let watch = PyWatch::new(progress);
+    let made = py.detach(|| slowdown::slowdowns(&session, &baselines, &watch));
+    to_python(py, made.map_err(|e| watch.raise(e))?)
+}
+
 /// Every table with its columns.
 #[pyfunction]
 fn table_declarations(py: Python<'_>) -> PyResult<Py<PyList>> {
@@ -360,6 +380,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(write_perfetto, module)?)?;
     module.add_function(wrap_pyfunction!(whatif, module)?)?;
     module.add_function(wrap_pyfunction!(replay, module)?)?;
+    module.add_function(wrap_pyfunction!(slowdowns, module)?)?;
     module.add_function(wrap_pyfunction!(table_declarations, module)?)?;
     module.add_function(wrap_pyfunction!(quality_counters, module)?)?;
     Ok(())

@@ -114,6 +114,9 @@ struct Rows {
     observed: Vec<bool>,
 }
 
+/// A process on a device: capture, pid, device.
+type Process = (u32, Option<u32>, u32);
+
 /// A stream: capture, pid, context, stream.
 type Stream = (u32, Option<u32>, Option<u32>, Option<u32>);
 
@@ -135,7 +138,7 @@ pub struct Charged {
     /// The tables of the chunks so far.
     made: Vec<RecordBatch>,
     /// The process and device looked up last: rows come in runs.
-    known: Option<((u32, Option<u32>, u32), Option<u32>)>,
+    known: Option<(Process, Option<u32>)>,
     done: u64,
 }
 

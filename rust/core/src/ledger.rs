@@ -450,8 +450,11 @@ mod tests {
         Ledger::new(tables).unwrap().run(tables, 0, &Unwatched).unwrap()
     }
 
+    /// Capture, device, pid, context, start, end in us.
+    type Drawn = (u32, u32, u32, u64, i64, i64);
+
     /// 7 and 8 take turns of 2000 us, 40 us apart; every third turn of 8 is given up after 300 us.
-    fn turns() -> (Vec<(u32, u32, u32, u64, i64, i64)>, i64) {
+    fn turns() -> (Vec<Drawn>, i64) {
         let (mut rows, mut now) = (Vec::new(), 0);
         for turn in 0..24 {
             let (pid, length) =

@@ -20,6 +20,7 @@ pub mod residency;
 pub mod samples;
 pub mod scheduler;
 pub mod schema;
+pub mod slowdown;
 pub mod sqlite;
 pub mod statistics;
 pub mod tenants;

@@ -43,6 +43,8 @@ pub(crate) const QUEUE_DEPTH: u32 = 1_022;
 /// At most this of a cut is the saving of state, or the restoring: half of the 145 us that a whole switch was measured
 /// to take on an RTX 3090.
 const STATE_NS: f64 = 73_000.0;
+/// A kernel of more waves than this is replayed in so many longer ones: cost follows waves.
+const MOST_WAVES: u64 = 12;
 /// nsys calls the legacy default stream so.
 const NULL_STREAM: u32 = 7;
 
@@ -201,7 +203,7 @@ pub(crate) fn read(
     let names = kernels.as_ref().map(|k| k.names("name")).transpose()?;
     let memops = chunk.get(&schema::MEMOPS);
     let kinds = memops.as_ref().map(|m| m.u8("copy_kind")).transpose()?;
-    for (n, w) in work(&chunk)?.into_iter().enumerate() {
+    for (n, w) in work(&chunk)?.enumerate() {
         if n.is_multiple_of(65_536) {
             watch.progress("programs", n as u64, 0)?;
         }
@@ -394,7 +396,12 @@ fn operations(
                 });
                 known.zip(launch.grid_blocks)
             });
-            let place = fit.map_or(Place::Device, |((per_sm, ask), count)| Place::Sms { count, per_sm, ask });
+            let at_once = |per_sm: u64| per_sm.saturating_mul(u64::from(program.visible_sms)).max(1);
+            let place = fit.map_or(Place::Device, |((per_sm, ask), count)| {
+                // Blocks that follow each other in one place are one long block.
+                let joined = count.div_ceil(at_once(per_sm)).div_ceil(MOST_WAVES).max(1);
+                Place::Sms { count: count.div_ceil(joined), per_sm, ask }
+            });
             program.opaque = program.opaque.saturating_add(u64::from(place == Place::Device));
             (place, ns)
         };

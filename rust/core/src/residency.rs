@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arrow_array::{Array, BooleanArray, Int64Array, PrimitiveArray, RecordBatch, UInt32Array, UInt64Array};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fold::{Chunk, Fold};
 use crate::quality::{self, Counter, Quality};
 use crate::schema::{self, Builder, Columns};
@@ -678,14 +678,20 @@ impl Fold for Residency {
                 slices.extend(own);
             }
         }
-        if !single {
-            let key = |s: &Switch| slices.get(s.first).map(|a| (a.end_ns, a.device, a.hw_context));
-            switches.sort_by_key(key);
+        if single {
+            // Both are as long as there are slices: one is written beside the other.
+            let (residency, switches) = std::thread::scope(|scope| {
+                let beside = scope.spawn(|| write_switches(&slices, &switches));
+                (Slice::write(&slices), beside.join())
+            });
+            let stopped = || Error::schema(&schema::SWITCHES.id(), "was not written: its thread ended early");
+            let switches = switches.map_err(|_| stopped())??;
+            return Ok(Output { residency: residency?, switches, quality: self.quality });
         }
+        let key = |s: &Switch| slices.get(s.first).map(|a| (a.end_ns, a.device, a.hw_context));
+        switches.sort_by_key(key);
         let switches = write_switches(&slices, &switches)?;
-        if !single {
-            slices.sort_by_key(|s| (s.start_ns, s.device, s.end_ns, s.hw_context));
-        }
+        slices.sort_by_key(|s| (s.start_ns, s.device, s.end_ns, s.hw_context));
         Ok(Output { residency: Slice::write(&slices)?, switches, quality: self.quality })
     }
 }

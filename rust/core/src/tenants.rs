@@ -32,7 +32,7 @@ const KERNEL_CLIENT: u64 = 0xFFFF_FFFF;
 type Process = (u32, u32, Option<u32>);
 
 /// What a row of GPU work is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum WorkKind {
     Kernel,
     Graph,

@@ -85,7 +85,7 @@ pub fn timeline(
             }
         }
     };
-    for (n, w) in work(&whole)?.into_iter().enumerate() {
+    for (n, w) in work(&whole)?.enumerate() {
         if n.is_multiple_of(4096) {
             watch.progress("timeline", n as u64, 0)?;
         }

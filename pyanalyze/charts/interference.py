@@ -1,0 +1,342 @@
+"""Who slowed whom, through what: heatmap, causes, the same kernels alone and contended, latency over time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+
+from pyanalyze.charts.style import MAX_MARKS, decorate, empty, inline, label_of, only_device, tenant_scale
+from pyanalyze.report.escape import visible
+from pyanalyze.report.format import duration, percent, ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import polars as pl
+
+    from pyanalyze.interference import Blame, TenantInterference
+
+__all__ = ["alone_against_contended", "cause_bars", "latency_over_time", "victim_by_aggressor"]
+
+#: Parts of added latency in the order in which they happen, with a colour each (Okabe and Ito).
+_PARTS = {
+    "launch": "#56B4E9",
+    "queue": "#E69F00",
+    "not_resident": "#0072B2",
+    "switch": "#CC79A7",
+    "execution": "#D55E00",
+    "unexplained": "#8C8C8C",
+}
+_BINS = 150
+_TOP = 15
+
+
+def victim_by_aggressor(matrix: Sequence[Blame], labels: Mapping[int, str], *, width: int = 420) -> alt.TopLevelMixin:
+    """Heatmap: elapsed slowdown of each victim (row) by each neighbour (column).
+
+    Parameters
+    ----------
+    matrix
+        Cells of :class:`pyanalyze.interference.DeviceInterference`; without a slowdown: cannot be told apart.
+    labels
+        Shown name per tenant id.
+    width
+        Width of the plotting area in pixels.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> device = pyanalyze.load(capture).interference()[0]
+    >>> "app_c" in str(victim_by_aggressor(device.matrix, {0: "app_a", 1: "app_b", 2: "app_c"}).to_dict())
+    True
+    """
+    rows: list[dict[str, Any]] = [
+        {
+            "v": label_of(cell.victim, labels),
+            "a": label_of(cell.aggressor, labels),
+            "x": 1.0 if cell.slowdown is None else max(cell.slowdown, 1.0),
+            "text": "?" if cell.slowdown is None else ratio(cell.slowdown),
+            "more": (
+                f"cannot be told from {label_of(cell.inseparable_from, labels)}"
+                if cell.slowdown is None
+                else f"{cell.low:.2f} to {cell.high:.2f}"
+                if cell.low is not None and cell.high is not None
+                else "no interval"
+            ),
+        }
+        for cell in matrix[:MAX_MARKS]
+    ]
+    if not rows:
+        return empty("Nobody was beside anybody.")
+    top = max([1.5, *(float(row["x"]) for row in rows)])
+    base = alt.Chart(inline(rows)).encode(
+        x=alt.X("a:N", title="Beside", sort=None, axis=alt.Axis(orient="top", labelAngle=0, labelLimit=120)),
+        y=alt.Y("v:N", title="Victim", sort=None, axis=alt.Axis(minExtent=150, maxExtent=150, labelLimit=120)),
+        tooltip=[
+            alt.Tooltip("v:N", title="Victim"),
+            alt.Tooltip("a:N", title="Beside"),
+            alt.Tooltip("text:N", title="Slowdown"),
+            alt.Tooltip("more:N", title="95 %"),
+        ],
+    )
+    color = alt.Color("x:Q", scale=alt.Scale(domain=[1, top], range=["#F4F1EA", "#D55E00"]), legend=None)
+    cells = base.mark_rect(stroke="#888888", strokeWidth=0.5).encode(color=color)
+    text = base.mark_text(fontSize=12, color="#111111").encode(text="text:N")
+    chart = alt.layer(cells, text).properties(width=width, height=alt.Step(36))
+    summary = "; ".join(f"{r['v']} beside {r['a']}: {r['text']}" for r in rows[:12]) + "."
+    done: alt.TopLevelMixin = decorate(chart, gutter=180, summary=summary)
+    return done
+
+
+def cause_bars(
+    tenants: Sequence[TenantInterference], labels: Mapping[int, str], *, width: int = 720
+) -> alt.TopLevelMixin:
+    """Where the added latency of each slowed tenant went, as one bar of 100 % each.
+
+    Parameters
+    ----------
+    tenants
+        Of one device; those that were not slowed have no bar.
+    labels
+        Shown name per tenant id.
+    width
+        Width of the plotting area in pixels.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> device = pyanalyze.load(capture).interference()[0]
+    >>> "not resident" in str(cause_bars(device.tenants, {0: "app_a", 1: "app_b"}).to_dict())
+    True
+    """
+    rows: list[dict[str, Any]] = [
+        {
+            "t": label_of(tenant.tenant_id, labels),
+            "c": name.replace("_", " "),
+            "o": order,
+            "x": max(value, 0.0),
+            "text": percent(value),
+        }
+        for tenant in tenants
+        if tenant.slowed and tenant.causes is not None
+        for order, (name, value) in enumerate(tenant.causes.items())
+    ][:MAX_MARKS]
+    if not rows:
+        return empty("Nobody was slowed, or it is not known where the time went.")
+    names = [name.replace("_", " ") for name in _PARTS]
+    chart = (
+        alt.Chart(inline(rows))
+        .mark_bar()
+        .encode(
+            y=alt.Y(
+                "t:N", title=None, sort=None, axis=alt.Axis(minExtent=150, maxExtent=150, labelLimit=142, ticks=False)
+            ),
+            x=alt.X("x:Q", stack="normalize", title="Part of the added latency", axis=alt.Axis(format="%")),
+            color=alt.Color(
+                "c:N",
+                scale=alt.Scale(domain=names, range=list(_PARTS.values())),
+                legend=alt.Legend(title=None, orient="bottom"),
+            ),
+            order=alt.Order("o:Q"),
+            tooltip=[
+                alt.Tooltip("t:N", title="Tenant"),
+                alt.Tooltip("c:N", title="Part"),
+                alt.Tooltip("text:N", title="Of the added latency"),
+            ],
+        )
+        .properties(width=width, height=alt.Step(28))
+    )
+    summary = "; ".join(f"{r['t']}: {r['c']} {r['text']}" for r in rows if r["x"] > 0.01) + "."
+    done: alt.TopLevelMixin = decorate(chart, gutter=180, summary=summary)
+    return done
+
+
+def alone_against_contended(
+    slowdowns: pl.DataFrame, labels: Mapping[int, str], *, device_id: int = 0, width: int = 420
+) -> alt.TopLevelMixin:
+    """The same kernel with nobody else at work and beside others: median time at work and the ratio with its interval.
+
+    Parameters
+    ----------
+    slowdowns
+        The ``slowdowns`` table.
+    labels
+        Shown name per tenant id.
+    device_id
+        The device.
+    width
+        Width of the plotting area in pixels.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> "A1" in str(alone_against_contended(session.slowdowns, {0: "app_a", 1: "app_b"}).to_dict())
+    True
+    """
+    import polars as pl
+
+    mine = (
+        only_device(slowdowns, device_id)
+        .filter(pl.col("ratio_low").is_not_null())
+        .with_columns(pl.col("name", "against").cast(pl.String))
+        .sort("total_ns", descending=True)
+        .head(_TOP)
+    )
+    if mine.is_empty():
+        return empty("No kernel ran often enough both alone and beside others.")
+    rows: list[dict[str, Any]] = []
+    for number, row in enumerate(mine.iter_rows(named=True)):
+        name = visible((row["name"] or "unnamed").partition("(")[0], 40)
+        rows.append(
+            {
+                "k": f"{label_of(row['tenant_id'], labels)}: {name} #{number + 1}",
+                "x": row["ratio"],
+                "low": row["ratio_low"],
+                "high": row["ratio_high"],
+                "t": label_of(row["tenant_id"], labels),
+                "text": f"{duration(row['alone_median_ns'])} → {duration(row['median_ns'])}",
+                "n": f"{row['n_alone']} alone ({row['against']}), {row['n']} in company",
+            }
+        )
+    base = alt.Chart(inline(rows)).encode(
+        y=alt.Y("k:N", title=None, sort=None, axis=alt.Axis(minExtent=240, maxExtent=240, labelLimit=232)),
+        color=alt.Color("t:N", scale=tenant_scale(labels, mine["tenant_id"].to_list()), legend=None),
+        tooltip=[
+            alt.Tooltip("k:N", title="Kernel"),
+            alt.Tooltip("text:N", title="Median, alone → in company"),
+            alt.Tooltip("x:Q", title="Ratio", format=".3f"),
+            alt.Tooltip("low:Q", title="95 % from", format=".3f"),
+            alt.Tooltip("high:Q", title="to", format=".3f"),
+            alt.Tooltip("n:N", title="n"),
+        ],
+    )
+    span = [min([0.95, *(r["low"] for r in rows)]), max([1.05, *(r["high"] for r in rows)])]
+    x = alt.X("low:Q", title="Time at work: in company over alone", scale=alt.Scale(domain=span, zero=False))
+    one = alt.Chart(inline([{"one": 1}])).mark_rule(strokeDash=[3, 3], color="#888888").encode(x="one:Q")
+    lines = base.mark_rule(strokeWidth=2).encode(x=x, x2="high:Q")
+    points = base.mark_point(filled=True, size=50).encode(x="x:Q")
+    chart = alt.layer(one, lines, points).properties(width=width, height=alt.Step(22))
+    summary = "; ".join(f"{r['k']} {ratio(r['x'])}" for r in rows[:8]) + "."
+    done: alt.TopLevelMixin = decorate(chart, gutter=270, summary=summary)
+    return done
+
+
+def latency_over_time(
+    kernels: pl.DataFrame,
+    calls: pl.DataFrame | None,
+    tenants: pl.DataFrame,
+    labels: Mapping[int, str],
+    *,
+    device_id: int = 0,
+    window: tuple[int, int],
+    width: int = 720,
+) -> alt.TopLevelMixin:
+    """Latency of each tenant's kernels over time, and under it how much of the time each had work on the GPU.
+
+    Parameters
+    ----------
+    kernels, tenants
+        Tables of the session.
+    calls
+        The `api_calls` table: latency then counts from the begin of the launch call; None: from the kernel's start.
+    labels
+        Shown name per tenant id.
+    device_id
+        The device.
+    window
+        First and last time, ns.
+    width
+        Width of the plotting area in pixels.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> s = pyanalyze.load(capture)
+    >>> chart = latency_over_time(s.kernels, s.calls(), s.tenants, {0: "app_a", 1: "app_b"}, window=s.span_ns)
+    >>> "app_b" in str(chart.to_dict())
+    True
+    """
+    import polars as pl
+
+    keys = ["capture", "pid"]
+    mine = only_device(kernels, device_id).select(*keys, "correlation_id", "start_ns", "end_ns")
+    who = tenants.filter((pl.col("device_id") == device_id) & pl.col("traced")).select(*keys, "tenant_id")
+    mine = mine.join(who, on=keys, nulls_equal=True)
+    if calls is not None and not calls.is_empty():
+        launched = calls.select(*keys, "correlation_id", pl.col("start_ns").alias("launch_ns")).unique(
+            [*keys, "correlation_id"], keep="first", maintain_order=True
+        )
+        mine = mine.join(launched, on=[*keys, "correlation_id"], how="left", nulls_equal=True)
+    else:
+        mine = mine.with_columns(pl.lit(None, dtype=pl.Int64).alias("launch_ns"))
+    step = max((window[1] - window[0]) // _BINS, 1)
+    mine = mine.with_columns(pl.coalesce("launch_ns", "start_ns").alias("from_ns")).with_columns(
+        ((pl.col("from_ns") - window[0]) // step).clip(0, _BINS - 1).alias("bin")
+    )
+    if mine.is_empty():
+        return empty("No kernel was traced on this device.")
+    latency = (pl.col("end_ns") - pl.col("from_ns")) / 1e6
+    binned = mine.group_by("tenant_id", "bin").agg(
+        latency.median().alias("p50"), latency.quantile(0.95, "nearest").alias("p95"), pl.len().alias("n")
+    )
+    # A tenant can be on the device no longer than time passes, however many of its kernels overlap.
+    busy = (
+        mine.with_columns(((pl.col("start_ns") - window[0]) // step).clip(0, _BINS - 1).alias("bin"))
+        .group_by("tenant_id", "bin")
+        .agg(((pl.col("end_ns") - pl.col("start_ns")).sum() / step).clip(0, 1).alias("busy"))
+    )
+    ids = sorted(mine["tenant_id"].unique().to_list())[: MAX_MARKS // (2 * _BINS)]
+    scale = tenant_scale(labels, ids)
+    marks = [
+        {
+            "t": label_of(r["tenant_id"], labels),
+            "x": (r["bin"] + 0.5) * step / 1e6,
+            "p50": r["p50"],
+            "p95": r["p95"],
+            "n": r["n"],
+        }
+        for r in binned.filter(pl.col("tenant_id").is_in(ids)).sort("tenant_id", "bin").iter_rows(named=True)
+    ]
+    bars = [
+        {
+            "t": label_of(r["tenant_id"], labels),
+            "x": r["bin"] * step / 1e6,
+            "x2": (r["bin"] + 1) * step / 1e6,
+            "b": r["busy"],
+        }
+        for r in busy.filter(pl.col("tenant_id").is_in(ids)).sort("tenant_id", "bin").iter_rows(named=True)
+    ]
+    domain = alt.Scale(domain=[0, (window[1] - window[0]) / 1e6], nice=False)
+    color = alt.Color("t:N", scale=scale, legend=alt.Legend(title=None, orient="bottom"))
+    tips = [
+        alt.Tooltip("t:N", title="Tenant"),
+        alt.Tooltip("p50:Q", title="p50 (ms)", format=".3f"),
+        alt.Tooltip("p95:Q", title="p95 (ms)", format=".3f"),
+        alt.Tooltip("n:Q", title="kernels"),
+    ]
+    y = alt.Y("p50:Q", title="Latency (ms)", scale=alt.Scale(zero=True), axis=alt.Axis(minExtent=40, maxExtent=40))
+    above = alt.Chart(inline(marks)).encode(x=alt.X("x:Q", title=None, scale=domain), color=color, tooltip=tips)
+    upper = alt.layer(
+        above.mark_rule(opacity=0.35).encode(y=y, y2="p95:Q"), above.mark_point(filled=True, size=18).encode(y=y)
+    ).properties(width=width, height=180)
+    lower = (
+        alt.Chart(inline(bars))
+        .mark_rect()
+        .encode(
+            x=alt.X("x:Q", title="Time (ms)", scale=domain),
+            x2="x2:Q",
+            y=alt.Y("t:N", title=None, sort=None, axis=alt.Axis(minExtent=40, maxExtent=40, labels=False, ticks=False)),
+            color=color,
+            opacity=alt.Opacity("b:Q", scale=alt.Scale(domain=[0, 1], range=[0, 1]), legend=None),
+            tooltip=[alt.Tooltip("t:N", title="Tenant"), alt.Tooltip("b:Q", title="at work", format=".0%")],
+        )
+        .properties(width=width, height=alt.Step(14))
+    )
+    medians = {r["t"]: r["p50"] for r in marks}
+    summary = (
+        "Kernel latency over time: " + "; ".join(f"{t} last {v:.2f} ms" for t, v in list(medians.items())[:6]) + "."
+    )
+    done: alt.TopLevelMixin = decorate(alt.vconcat(upper, lower, spacing=6), gutter=70, summary=summary)
+    return done

@@ -1,0 +1,195 @@
+"""Recordings of tenants alone: which files, whose, and may they be compared at all?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyanalyze.exceptions import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import polars as pl
+
+    from pyanalyze import _core
+    from pyanalyze.session import Session
+
+#: Mean SM clocks that differ by more than this make durations differ as well.
+CLOCK_TOLERANCE = 0.03
+#: MPS variables that cap what a client may use.
+CAPS = ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT")
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A tenant (or several) recorded alone.
+
+    Attributes
+    ----------
+    path
+        The file, as the caller named it.
+    session
+        What it holds.
+    tenant
+        Name of the tenant that it is of; None: found by its kernels and its process name.
+    """
+
+    path: Path
+    session: Session
+    tenant: str | None = None
+
+
+def split_name(text: str) -> tuple[str | None, Path]:
+    """Take ``NAME=FILE`` apart; a file whose own name holds an equals sign is a file.
+
+    Examples
+    --------
+    >>> split_name("service=solo.sqlite")
+    ('service', PosixPath('solo.sqlite'))
+    >>> split_name("solo.sqlite")
+    (None, PosixPath('solo.sqlite'))
+    """
+    name, equals, file = text.partition("=")
+    if not equals or not name or not file or Path(text).exists():
+        return None, Path(text)
+    return name, Path(file)
+
+
+def tenant_number(baseline: Baseline, tenants: pl.DataFrame) -> int | None:
+    """Find the tenant that the caller named.
+
+    Raises
+    ------
+    pyanalyze.exceptions.UsageError
+        If no tenant of the session has that name, or several have it.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> tenant_number(Baseline(Path("solo.sqlite"), session, "app_b"), session.tenants)
+    1
+    """
+    if baseline.tenant is None:
+        return None
+    found = tenants.filter((tenants["name"] == baseline.tenant) & tenants["traced"])["tenant_id"].to_list()
+    if len(found) != 1:
+        names = ", ".join(sorted(set(tenants.filter("traced")["name"])))
+        many = "several tenants have" if found else "no traced tenant has"
+        raise UsageError(
+            f"--baseline {baseline.tenant}={baseline.path}: {many} that name; there are {names}. "
+            "Name processes apart with --tenant NAME=PID"
+        )
+    return int(found[0])
+
+
+def flags(session: Session, tenant_id: int, baseline: Session, baseline_tenant_id: int) -> tuple[list[str], list[str]]:
+    """What keeps a baseline from being comparable.
+
+    Parameters
+    ----------
+    session, tenant_id
+        The tenant in company.
+    baseline, baseline_tenant_id
+        The same work alone.
+
+    Returns
+    -------
+    tuple of two lists of str
+        Reasons not to compare at all, and reasons to read the comparison with care.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> flags(session, 0, session, 0)[0]
+    []
+    """
+    import polars as pl
+
+    refuse, care = [], []
+    here, there = _place(session, tenant_id), _place(baseline, baseline_tenant_id)
+    if None not in (here["gpu"], there["gpu"]) and here["gpu"] != there["gpu"]:
+        refuse.append(f"recorded on another GPU model ({there['gpu']}, here {here['gpu']})")
+    for key, what in (("sms", "SMs that its process may use"), ("cap", "MPS cap")):
+        if here[key] != there[key]:
+            care.append(
+                f"{what}: {_shown(there[key])} in the baseline, {_shown(here[key])} here: the difference of shares "
+                "is in the slowdown as well"
+            )
+    ours, theirs = _method(session), _method(baseline)
+    care += [
+        f"{what}: {theirs[what]} in the baseline, {ours[what]} here" for what in ours if ours[what] != theirs[what]
+    ]
+    clocks = [_clock(session, here["device_id"]), _clock(baseline, there["device_id"])]
+    if clocks[0] is not None and clocks[1] is not None and abs(clocks[0] / clocks[1] - 1) > CLOCK_TOLERANCE:
+        care.append(
+            f"SM clocks: mean {clocks[1] / 1e6:.0f} MHz in the baseline, {clocks[0] / 1e6:.0f} MHz here: durations "
+            "differ by that alone"
+        )
+    company = baseline.tenants.filter(
+        (pl.col("device_id") == there["device_id"]) & (pl.col("tenant_id") != baseline_tenant_id) & pl.col("traced")
+    )
+    if not company.is_empty():
+        names = ", ".join(company["name"].to_list())
+        care.append(f"the baseline shows others on the device as well ({names}): it is not a recording alone")
+    return refuse, care
+
+
+def _shown(value: object) -> str:
+    return "not recorded" if value is None else str(value)
+
+
+def _place(session: Session, tenant_id: int) -> dict[str, Any]:
+    """Where a tenant ran, and on how much of it."""
+    import polars as pl
+
+    tenant = session.tenants.row(tenant_id, named=True)
+    device = session.devices.filter(pl.col("device_id") == tenant["device_id"]).row(0, named=True)
+    own = session.contexts.filter((pl.col("capture") == tenant["capture"]) & pl.col("pid").eq_missing(tenant["pid"]))
+    visible = own.filter(~pl.col("is_green").fill_null(value=False))["sm_count"].drop_nulls()
+    caps = session.configured.filter(
+        pl.col("key").cast(pl.String).is_in(CAPS) & (pl.col("pid").is_null() | pl.col("pid").eq_missing(tenant["pid"]))
+    )
+    return {
+        "device_id": tenant["device_id"],
+        "gpu": (device["name"] or "").partition(" MIG ")[0] or None,
+        "sms": visible.max() if len(visible) else device["sm_count"],
+        "cap": ", ".join(
+            f"{row['key']}={row['value']}" for row in caps.unique(["key"]).sort("key").iter_rows(named=True)
+        )
+        or None,
+    }
+
+
+def _method(session: Session) -> dict[str, str]:
+    """What tracing does to the times that it takes."""
+    present = {
+        str(source) for source, state in session.sources.select("source", "state").iter_rows() if state == "present"
+    }
+    graphs = "graphs traced as a whole" if "graph_launches" in present else "no whole graphs"
+    if not session.kernels.is_empty() and session.kernels["graph_node_id"].null_count() < session.kernels.height:
+        graphs = "graphs traced node by node"
+    return {
+        "graph tracing": graphs,
+        "GPU metrics sampling": "on" if "gpu_metrics" in present else "off",
+    }
+
+
+def _clock(session: Session, device_id: int) -> float | None:
+    import polars as pl
+
+    rows = session.nvml_samples.filter(
+        (pl.col("device_id") == device_id) & (pl.col("metric").cast(pl.String) == "clock_sm_hz")
+    )
+    mean = rows["value"].mean()
+    return mean if isinstance(mean, float) else None
+
+
+def as_arguments(
+    baselines: Sequence[Baseline], tenants: pl.DataFrame
+) -> list[tuple[Mapping[str, _core.Table | pl.DataFrame], int | None]]:
+    """Tables of baselines as the core takes them."""
+    return [(baseline.session.with_calls(), tenant_number(baseline, tenants)) for baseline in baselines]

@@ -1,0 +1,535 @@
+"""From comparisons to answers: who was slowed, by how much, through what, by whom; and is it the GPU at all?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyanalyze.interference.baselines import flags
+from pyanalyze.interference.lost_time import Estimate, Slowdown, device_figures, slowdown_from_lost_time
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from pyanalyze.session import Session
+    from pyanalyze.sharing import Verdict
+
+#: A tenant is called slowed from here on, and only if its interval lies above 1.
+NOTABLE_SLOWDOWN = 1.02
+#: A baseline's interval of elapsed time this much wider than that of the run played again (log scale) is mostly about
+#: arrivals that differ from day to day.
+MUCH_WIDER = 3.0
+#: Fewer operations than this have neither percentiles nor a pace.
+ENOUGH = 20
+#: Throughput that is as good as one after the other: within this of 1.
+SEQUENTIAL = 0.1
+#: Of the calls' or idle time, the part from which the host is worth naming.
+NOTABLE_HOST = 0.2
+
+#: A launch call of this length, and so many times the usual, was held back; so many times the usual, it was slow.
+HELD_NS = 1_000_000
+HELD_TIMES = 20
+SLOW_TIMES = 5
+#: A residency share below this is a display or a context that is created and closed, no tenant.
+NOTABLE_RESIDENCY = 0.001
+
+CAUSES = ("launch", "queue", "not_resident", "switch", "execution", "unexplained")
+
+
+@dataclass(frozen=True)
+class Tail:
+    """A percentile of kernel latency, launch to end, in company and alone, nanoseconds."""
+
+    percentile: int
+    shared_ns: int
+    alone_ns: int
+
+    @property
+    def ratio(self) -> float:
+        """Shared over alone."""
+        return self.shared_ns / self.alone_ns
+
+
+@dataclass(frozen=True)
+class UnitsOfWork:
+    """Units of one name (NVTX ranges, or given ones): latency from begin to the end of their last operation."""
+
+    name: str
+    latency: Estimate
+    tails: tuple[Tail, ...]
+
+
+@dataclass(frozen=True)
+class TenantInterference:
+    """One tenant beside itself alone.
+
+    Attributes
+    ----------
+    tenant_id, name
+        Who.
+    slowdown
+        `elapsed`, `latency` and `resident`, each with its 95 % interval, n and basis; None: cannot be known.
+    tails
+        Percentiles of kernel latency.
+    work_per_s
+        Kernels and graph launches a second, in company and alone.
+    causes
+        Parts of the added latency by name, summing to 1; None: nothing was added, or nobody can tell.
+    units
+        Units of work, most of the time first.
+    baseline
+        The recording alone that it was held against; None: this run played again without what others took.
+    notes
+        What to know when reading the figures.
+    missing
+        Why there are none.
+    """
+
+    tenant_id: int
+    name: str
+    slowdown: Slowdown
+    tails: tuple[Tail, ...] = ()
+    work_per_s: tuple[float, float] | None = None
+    causes: dict[str, float] | None = None
+    added_ns: int | None = None
+    baseline: str | None = None
+    notes: tuple[str, ...] = ()
+    missing: str | None = None
+    units: tuple[UnitsOfWork, ...] = ()
+
+    @property
+    def slowed(self) -> bool:
+        """Whether elapsed time or latency grew, beyond what its interval allows for."""
+        return any(
+            e is not None and e.value >= NOTABLE_SLOWDOWN and e.low is not None and e.low > 1.0
+            for e in (self.slowdown.elapsed, self.slowdown.latency)
+        )
+
+
+@dataclass(frozen=True)
+class Blame:
+    """What one aggressor did to a victim: its elapsed (and latency) slowdown if nobody else had been there."""
+
+    victim: int
+    aggressor: int
+    slowdown: float | None
+    low: float | None
+    high: float | None
+    n: int
+    share: float | None = None
+    inseparable_from: int | None = None
+    latency: float | None = None
+
+
+@dataclass(frozen=True)
+class HostFinding:
+    """Something outside of the GPU that made a tenant slow."""
+
+    tenant_id: int
+    what: Literal["held launches", "slow launches", "idle between launches"]
+    detail: str
+    share: float
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A device in five numbers, from elapsed slowdowns of all its tenants."""
+
+    antt: float
+    stp: float
+    harmonic: float
+    jain: float
+    unfairness: float
+    standing: str
+
+
+@dataclass(frozen=True)
+class DeviceInterference:
+    """Who was slowed on one device.
+
+    Attributes
+    ----------
+    tenants
+        Traced tenants by id.
+    figures
+        None where some tenant's elapsed slowdown is not known.
+    matrix
+        Victim by aggressor; None: nobody was held against itself alone.
+    host
+        What lies with the host, most of it first. Read before blaming the GPU.
+    """
+
+    device_id: int
+    tenants: tuple[TenantInterference, ...]
+    figures: Figures | None
+    matrix: tuple[Blame, ...] | None
+    host: tuple[HostFinding, ...]
+
+    def __str__(self) -> str:
+        """A few lines for a terminal."""
+        lines = [f"host: {finding.detail}" for finding in self.host]
+        for tenant in self.tenants:
+            parts = [
+                f"{name} {estimate.value:.2f}"
+                for name in ("elapsed", "latency", "resident")
+                if (estimate := getattr(tenant.slowdown, name)) is not None
+            ]
+            lines.append(f"{tenant.name}: {', '.join(parts) or tenant.missing}")
+        return "\n".join(lines)
+
+
+def analyse(session: Session) -> tuple[DeviceInterference, ...]:
+    """Answer for every device with a verdict.
+
+    Parameters
+    ----------
+    session
+        A loaded session, with or without baselines.
+
+    Returns
+    -------
+    tuple of DeviceInterference
+        By device, as :meth:`Session.classify` orders them.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> device = analyse(pyanalyze.load(capture))[0]
+    >>> [(tenant.name, tenant.slowed) for tenant in device.tenants]
+    [('app_a', True), ('app_b', True)]
+    """
+    return tuple(_device(session, verdict) for verdict in session.classify())
+
+
+def standing(elapsed: list[float], *, stp: float) -> str:
+    """Where a co-run stands between no interference and destruction.
+
+    Examples
+    --------
+    >>> standing([2.0, 2.0], stp=1.0)
+    'as good as one after the other'
+    >>> standing([1.0, 1.01], stp=1.99)
+    'no interference'
+    """
+    if max(elapsed) < NOTABLE_SLOWDOWN:
+        return "no interference"
+    if stp > 1 + SEQUENTIAL:
+        return "better than one after the other"
+    return "as good as one after the other" if stp >= 1 - SEQUENTIAL else "destructive: worse than one after the other"
+
+
+def _device(session: Session, verdict: Verdict) -> DeviceInterference:
+    import polars as pl
+
+    here = pl.col("device_id") == verdict.device_id
+    rows = session.tenants.filter(here).join(session.tenant_usage, on=["tenant_id", "device_id"]).sort("tenant_id")
+    # The server's residency is its clients' own; it does no work that could be slowed.
+    serving = set(rows["served_by"].drop_nulls().to_list())
+    many = rows.filter(~pl.col("tenant_id").is_in(list(serving))).height > 1
+    tenants = [
+        _tenant(session, verdict, row, many=many)
+        for row in rows.iter_rows(named=True)
+        if row["traced"] and row["busy_ns"]
+    ]
+    elapsed = [t.slowdown.elapsed.value for t in tenants if t.slowdown.elapsed is not None]
+    figures = None
+    # One whose slowdown nobody knows would be missing from every sum.
+    resident_ns = int(rows["resident_ns"].sum() or 0)
+    others = rows.filter(
+        ~pl.col("traced")
+        & ~pl.col("tenant_id").is_in(list(serving))
+        & (pl.col("resident_ns").fill_null(resident_ns) > NOTABLE_RESIDENCY * resident_ns)
+    )
+    if many and others.is_empty() and len(elapsed) == len(tenants) > 1:
+        antt, stp, jain = device_figures(elapsed)
+        figures = Figures(antt, stp, 1 / antt, jain, max(elapsed) / min(elapsed), standing(elapsed, stp=stp))
+    known = {t.tenant_id: t for t in tenants if t.slowdown.elapsed is not None or t.slowdown.latency is not None}
+    return DeviceInterference(
+        verdict.device_id,
+        tuple(tenants),
+        figures,
+        _matrix(session, known) if many and known else None,
+        _host(session, rows, {tenant.tenant_id for tenant in tenants if tenant.slowed}),
+    )
+
+
+def _against(session: Session, tenant_id: int) -> tuple[str, str | None, list[str], list[str]]:
+    """Which comparison counts for a tenant: kind, baseline file, reasons against it, notes."""
+    import polars as pl
+
+    used = session.baseline_matches.filter((pl.col("tenant_id") == tenant_id) & pl.col("used"))
+    if used.is_empty():
+        return "replay", None, [], []
+    match = used.row(0, named=True)
+    baseline = session.baselines[match["baseline"]]
+    refuse, care = flags(session, tenant_id, baseline.session, match["baseline_tenant_id"])
+    whose = "as the caller said" if match["named"] else f"{match['likeness']:.0%} of the time in kernels that both have"
+    if match["same_name"] and not match["named"]:
+        whose += ", same process name"
+    if refuse:
+        return "replay", None, [f"{baseline.path.name} is not compared: {'; '.join(refuse)}"], []
+    return "baseline", baseline.path.name, [], [f"against {baseline.path.name} ({whose})", *care]
+
+
+def _tenant(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bool) -> TenantInterference:
+    import polars as pl
+
+    number, name = row["tenant_id"], row["name"]
+    against, baseline, refused, notes = _against(session, number)
+    mine = session.tenant_slowdowns.filter(pl.col("tenant_id") == number).with_columns(
+        pl.col("measure", "against", "work").cast(pl.String)
+    )
+    kernels, units = mine.filter(pl.col("work").is_null()), mine.filter(pl.col("work").is_not_null())
+    found = {r["measure"]: r for r in kernels.filter(pl.col("against") == against).iter_rows(named=True)}
+    again = {r["measure"]: r for r in kernels.filter(pl.col("against") == "replay").iter_rows(named=True)}
+    if not many and against == "replay":
+        why = "nobody else was seen on the device; whether it was slowed by somebody unseen needs a capture of it alone"
+        return TenantInterference(number, name, Slowdown(None, None, None), missing=why, notes=tuple(refused))
+    if "none" in found:
+        return _from_lost_time(session, verdict, row, found["none"]["reason"], refused)
+    lost = _lost_records(session)
+    if against == "replay" and row["resident_ns"] is not None and lost is not None:
+        return _from_lost_time(session, verdict, row, lost, refused)
+    notes += [r["reason"] for r in list(found.values())[:1] if r["reason"]]
+    estimates = {measure: _estimate(found.get(measure)) for measure in ("elapsed", "latency", "resident")}
+    other = _estimate(again.get("elapsed"))
+    wide = _width(estimates["elapsed"]) > MUCH_WIDER * _width(other) + 0.1
+    if against == "baseline" and other is not None and wide and _waits_for_work(session, row):
+        estimates["elapsed"] = other
+        notes.append(
+            "elapsed: from this run played again, since what the baseline took depends mostly on when work arrived"
+        )
+    elif other is not None:
+        other = None
+    if lost is not None:
+        estimates["resident"] = None
+        notes.append(f"resident: not known, {lost}")
+    turns = "time-slic" in verdict.mode
+    held = row["resident_ns"] is not None or _server_held(session, row)
+    if turns and not held:
+        # Nothing tells a kernel that was switched out from one that ran slowly.
+        estimates["resident"] = None
+        notes.append("resident: not known without switch records, kernels include time switched out")
+    elapsed_row = again["elapsed"] if estimates["elapsed"] is other and other is not None else found.get("elapsed")
+    pace = None
+    if elapsed_row is not None and elapsed_row["alone_ns"] and elapsed_row["n"] >= ENOUGH:
+        pace = (1e9 * elapsed_row["n"] / elapsed_row["shared_ns"], 1e9 * elapsed_row["n"] / elapsed_row["alone_ns"])
+    causes, added_ns = _causes(session, number, against, blind=turns and not held)
+    return TenantInterference(
+        number,
+        name,
+        Slowdown(estimates["elapsed"], estimates["latency"], estimates["resident"]),
+        _tails(found),
+        pace,
+        causes,
+        added_ns,
+        baseline,
+        (*refused, *notes),
+        units=_units(units.filter(pl.col("against") == against)),
+    )
+
+
+def _tails(rows: dict[str, dict[str, Any]]) -> tuple[Tail, ...]:
+    return tuple(
+        Tail(percentile, rows[key]["shared_ns"], rows[key]["alone_ns"])
+        for percentile in (50, 95, 99)
+        if (key := f"latency_p{percentile}") in rows and rows[key]["n"] >= ENOUGH
+    )
+
+
+def _units(rows: pl.DataFrame) -> tuple[UnitsOfWork, ...]:
+    by_name: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in rows.iter_rows(named=True):
+        by_name.setdefault(str(row["work"]), {})[row["measure"]] = row
+    found = [
+        (measures["latency"]["shared_ns"], UnitsOfWork(name, estimate, _tails(measures)))
+        for name, measures in by_name.items()
+        if (estimate := _estimate(measures.get("latency"))) is not None
+    ]
+    return tuple(units for _, units in sorted(found, key=lambda pair: (-pair[0], pair[1].name)))
+
+
+def _waits_for_work(session: Session, row: dict[str, Any]) -> bool:
+    """Whether a tenant is idle for most of its time, and not because something holds its launches back."""
+    import polars as pl
+
+    span_ns = max(row["last_ns"] - row["first_ns"], 1)
+    calls = session.calls()
+    if calls is None or row["busy_ns"] > span_ns / 2:
+        return False
+    length = pl.col("end_ns") - pl.col("start_ns")
+    own = calls.filter(
+        (pl.col("capture") == row["capture"])
+        & pl.col("pid").eq_missing(row["pid"])
+        & pl.col("name").cast(pl.String).str.contains("Launch")
+    )
+    return bool(int(own.filter(length > HELD_NS).select(length.sum()).item()) < 0.05 * span_ns)
+
+
+def _lost_records(session: Session) -> str | None:
+    """Say when so many switch records are missing that residency has holes."""
+    import polars as pl
+
+    counts = session.quality.filter(pl.col("name").cast(pl.String) == "switch_events_lost")["count"]
+    lost, slices = int(counts.sum()), session.residency.height
+    if lost <= 0.02 * slices:
+        return None
+    return f"{lost} switch records were lost: when its context ran has holes, so this is no more than a bound"
+
+
+def _server_held(session: Session, row: dict[str, Any]) -> bool:
+    import polars as pl
+
+    if row["served_by"] is None:
+        return False
+    server = session.tenant_usage.filter(pl.col("tenant_id") == row["served_by"])
+    return bool(server["resident_ns"].is_not_null().any())
+
+
+def _width(estimate: Estimate | None) -> float:
+    if estimate is None or not estimate.low or not estimate.high:
+        return math.inf
+    return math.log(estimate.high / estimate.low)
+
+
+def _estimate(row: dict[str, Any] | None) -> Estimate | None:
+    if row is None or row["value"] is None:
+        return None
+    return Estimate(row["value"], row["low"], row["high"], row["n"], str(row["basis"]))  # type: ignore[arg-type]
+
+
+def _from_lost_time(
+    session: Session, verdict: Verdict, row: dict[str, Any], reason: str, refused: list[str]
+) -> TenantInterference:
+    """Bounds from residency alone, where tenants take turns; else nothing."""
+    if "time-slic" in verdict.mode and row["first_ns"] is not None:
+        slowdown = slowdown_from_lost_time(
+            busy_ns=row["busy_ns"],
+            charged_ns=row["charged_ns"],
+            resident_ns=row["resident_ns"],
+            window_ns=row["last_ns"] - row["first_ns"],
+            kernels=row["kernels"] + row["graph_launches"],
+        )
+        if slowdown.elapsed is not None:
+            notes = (*refused, f"bounds from the time it was switched out: {reason}")
+            return TenantInterference(row["tenant_id"], row["name"], slowdown, notes=notes)
+    nothing = Slowdown(None, None, None)
+    return TenantInterference(row["tenant_id"], row["name"], nothing, missing=reason, notes=tuple(refused))
+
+
+def _causes(session: Session, number: int, against: str, *, blind: bool) -> tuple[dict[str, float] | None, int | None]:
+    """Shares of the added latency, and the added latency; without residency turns hide in the other parts."""
+    import polars as pl
+
+    rows = session.causes.filter((pl.col("tenant_id") == number) & (pl.col("against").cast(pl.String) == against))
+    if rows.is_empty():
+        return None, None
+    added_ns = int(rows["added_ns"].sum())
+    shares = {str(cause): share for cause, share in rows.select("cause", "share").iter_rows()}
+    if any(share is None for share in shares.values()):
+        return None, added_ns
+    causes = {
+        "launch": shares["launch"],
+        "queue": shares["queue_own"] + shares["queue_other"],
+        "not_resident": shares["not_resident"],
+        "switch": shares["switch"],
+        "execution": shares["execution"],
+        "unexplained": 0.0,
+    }
+    if blind:
+        causes["queue"] = shares["queue_own"]
+        causes["unexplained"] = shares["queue_other"] + shares["execution"]
+        causes["execution"] = 0.0
+    return causes, added_ns
+
+
+def _matrix(session: Session, known: dict[int, TenantInterference]) -> tuple[Blame, ...]:
+    import polars as pl
+
+    cells = []
+    for row in session.aggressors.with_columns(pl.col("against").cast(pl.String)).iter_rows(named=True):
+        victim = known.get(row["victim"])
+        if victim is None or row["against"] != ("replay" if victim.baseline is None else "baseline"):
+            continue
+        elapsed, latency = victim.slowdown.elapsed, victim.slowdown.latency
+        # Of a victim that was not slowed there is nothing to blame on anybody, and that can be told.
+        share = row["share"] if victim.slowed else 0.0
+        low, high = (row["share_low"], row["share_high"]) if victim.slowed else (None, None)
+        cells.append(
+            Blame(
+                row["victim"],
+                row["aggressor"],
+                _of(elapsed, share),
+                _of(elapsed, low),
+                _of(elapsed, high),
+                row["n"],
+                share,
+                row["inseparable_from"] if victim.slowed else None,
+                _of(latency, share),
+            )
+        )
+    return tuple(cells)
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+def _of(whole: Estimate | None, share: float | None) -> float | None:
+    """The slowdown that a share of what was added makes."""
+    return None if whole is None or share is None else 1 + share * (whole.value - 1)
+
+
+def _host(session: Session, rows: pl.DataFrame, slowed: set[int]) -> tuple[HostFinding, ...]:
+    """What lies with the host: launches that take long or are held back, a GPU that waits for work.
+
+    Idleness of a tenant that others did slow says nothing: a service waits for requests.
+    """
+    import polars as pl
+
+    calls = session.calls()
+    if calls is None or calls.is_empty():
+        return ()
+    named = pl.col("name").cast(pl.String)
+    launching = named.str.contains("Launch")
+    launches = calls.filter(launching).with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("dur_ns"))
+    found = []
+    for row in rows.filter("traced").iter_rows(named=True):
+        mine = (pl.col("capture") == row["capture"]) & pl.col("pid").eq_missing(row["pid"])
+        own = launches.filter(mine)
+        if own.height < 20 or not row["busy_ns"]:
+            continue
+        who, span_ns = row["name"], max(row["last_ns"] - row["first_ns"], 1)
+        usual_ns, longest_ns = _number(own["dur_ns"].median()), _number(own["dur_ns"].max())
+        most = max(HELD_NS, HELD_TIMES * usual_ns)
+        held = own.filter(pl.col("dur_ns") > most)
+        slow = own.filter((pl.col("dur_ns") > SLOW_TIMES * usual_ns) & (pl.col("dur_ns") <= most))
+        held_ns, slow_ns = int(held["dur_ns"].sum()), int(slow["dur_ns"].sum())
+        usual = f"usual {usual_ns / 1e3:.1f} us"
+        # Of a GPU that is busy with the tenant's own work, the queue is full: that is no limiter.
+        if held_ns > NOTABLE_HOST * span_ns and row["busy_ns"] < (1 - NOTABLE_HOST) * span_ns:
+            text = (
+                f"{held.height} of {own.height} launch calls of {who} came back only after "
+                f"{held_ns / held.height / 1e6:.1f} ms on average ({usual}), {held_ns / span_ns:.0%} of its time: "
+                "something in front of the GPU holds them back (a limiter, a full queue, a lock)"
+            )
+            found.append(HostFinding(row["tenant_id"], "held launches", text, held_ns / span_ns))
+        # A GPU that is busy all the same does not wait for its host.
+        if slow_ns > NOTABLE_HOST * span_ns and row["busy_ns"] < (1 - NOTABLE_HOST) * span_ns:
+            text = (
+                f"{slow.height} of {own.height} launch calls of {who} took more than {SLOW_TIMES} times the {usual} "
+                f"(longest {longest_ns / 1e3:.0f} us), {slow_ns / span_ns:.0%} of its time, while its kernels "
+                f"kept the GPU busy for {row['busy_ns'] / span_ns:.0%}: the host is slow, not the GPU"
+            )
+            found.append(HostFinding(row["tenant_id"], "slow launches", text, slow_ns / span_ns))
+        waits = calls.filter(mine & named.str.contains("Synchronize|cudaMemcpy_"))
+        waited = int((waits["end_ns"] - waits["start_ns"]).sum()) / span_ns
+        idle = 1 - row["busy_ns"] / span_ns
+        if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
+            text = (
+                f"{who} had nothing on the GPU for {idle:.0%} of its time and waited for it in {waited:.0%} of it: "
+                "if it is slow, that happens on the host (or nobody asked it for more)"
+            )
+            found.append(HostFinding(row["tenant_id"], "idle between launches", text, idle))
+    return tuple(sorted(found, key=lambda finding: -finding.share))

@@ -1,0 +1,867 @@
+//! Who was slowed, by how much, and beside whom?
+//!
+//! Three ways to know, from the best down:
+//!
+//! - **a baseline**: the same work recorded alone, operation beside operation (`slowdown/baseline.rs`);
+//! - **the capture itself**: the run played again without what others took (`slowdown/replay.rs`), and equal kernels
+//!   alone against contended (`slowdowns`, one row per signature);
+//! - **nothing**: a tenant that was never alone beside others on the same SMs. Then a reason stands in the table.
+//!
+//! This room looks at the whole capture at once, not at chunks: what an operation waited for, and what it is compared
+//! with, may be anywhere.
+
+mod baseline;
+mod compare;
+mod operations;
+mod replay;
+
+use std::collections::BTreeMap;
+
+use arrow_array::{
+    BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array,
+};
+
+use crate::error::Result;
+use crate::fold::Tables;
+use crate::residency::at;
+use crate::schema::{self, Builder, Columns};
+use crate::slowdown::baseline::{likeness, matched};
+use crate::slowdown::compare::{compare, scatter, units, Blocks, Clock, Compared, Doubt, Figure, Unit};
+use crate::slowdown::operations::{Company, Op, Scene, Signatures, Tenancy};
+use crate::slowdown::replay::{replay, Alone, Refused, Replayed};
+use crate::statistics::{cliffs_delta, Resamples};
+use crate::tenants::WorkKind;
+use crate::watch::Watch;
+
+/// Kernels on each side below which no ratio of a signature is given.
+pub const ENOUGH_KERNELS: usize = 10;
+/// Units of one name below which none are compared; names that say which unit it is are no names.
+const ENOUGH_UNITS: usize = 5;
+const MOST_NAMES: usize = 200;
+/// Signatures in common, by time, below which a baseline is none of this tenant.
+const LIKE: f64 = 0.5;
+/// Less added latency than this part of the latency alone has no causes.
+const LEAST_ADDED: f64 = 0.02;
+/// What an equal process name adds to the likeness.
+const SAME_NAME: f64 = 0.05;
+
+/// A recording of tenants alone.
+#[derive(Debug, Clone)]
+pub struct Baseline {
+    /// A reconstructed session.
+    pub tables: Tables,
+    /// The tenant that it is of; none: found by its kernels.
+    pub tenant: Option<u32>,
+}
+
+struct Row<'a> {
+    tenant: &'a Tenancy,
+    against: &'static str,
+    baseline: Option<u32>,
+    basis: &'static str,
+    compared: Compared,
+    /// Units of work by name.
+    units: Vec<(String, Vec<Figure>)>,
+    reason: Option<&'static str>,
+}
+
+struct Match {
+    tenant: u32,
+    device: u32,
+    baseline: u32,
+    baseline_tenant: u32,
+    likeness: f64,
+    same_name: bool,
+    forced: bool,
+    used: bool,
+    aligned: Option<bool>,
+}
+
+fn names(tables: &Tables) -> Result<Vec<String>> {
+    let Some(batch) = tables.get(schema::TENANTS.name) else { return Ok(Vec::new()) };
+    let columns = Columns::new(&schema::TENANTS, batch);
+    let name = columns.text("name")?;
+    Ok((0..columns.rows()).map(|row| name.value(row).to_owned()).collect())
+}
+
+/// Compares every tenant of a reconstructed session with itself alone: `slowdowns`, `tenant_slowdowns`, `causes`,
+/// `aggressors` and `baseline_matches`.
+///
+/// # Errors
+/// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
+pub fn slowdowns(session: &Tables, baselines: &[Baseline], watch: &dyn Watch) -> Result<Tables> {
+    let mut signatures = Signatures::default();
+    let scene = Scene::read(session, &mut signatures, watch)?;
+    let names_here = names(session)?;
+    let mut others: Vec<(Scene, Vec<String>)> = Vec::with_capacity(baselines.len());
+    for baseline in baselines {
+        let scene = Scene::read(&baseline.tables, &mut signatures, watch)?;
+        others.push((scene, names(&baseline.tables)?));
+    }
+    let mut matches = Vec::new();
+    for tenant in scene.tenants.iter().filter(|t| t.traced && !t.ops.is_empty()) {
+        matches.extend(choose(tenant, &names_here, baselines, &others));
+    }
+    let processes: Vec<(u32, Option<u32>)> = {
+        let mut all: Vec<_> =
+            scene.tenants.iter().filter(|t| t.traced && !t.ops.is_empty()).map(|t| t.process).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    };
+    let work = units_of_work(session)?;
+    let none = UnitsOfProcess::new();
+    watch.progress("slowdowns", 0, processes.len() as u64)?;
+    // One thread per process and processor; each process is looked at by itself, so the result is the same on any number.
+    let lanes =
+        std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(processes.len().max(1));
+    let mut done: BTreeMap<usize, Vec<(Row<'_>, Vec<SignatureRow>)>> = BTreeMap::new();
+    std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..lanes)
+            .map(|lane| {
+                let (scene, others, matches, processes) = (&scene, &others, &matches, &processes);
+                let (work, none) = (&work, &none);
+                scope.spawn(move || {
+                    processes
+                        .iter()
+                        .enumerate()
+                        .filter(|(n, _)| n % lanes == lane)
+                        .map(|(n, process)| {
+                            (
+                                n,
+                                of_process(
+                                    scene,
+                                    others,
+                                    matches,
+                                    *process,
+                                    work.get(process).unwrap_or(none),
+                                ),
+                            )
+                        })
+                        .collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        for handle in handles {
+            if let Ok(part) = handle.join() {
+                done.extend(part);
+            }
+        }
+    });
+    watch.progress("slowdowns", processes.len() as u64, processes.len() as u64)?;
+    let (rows, by_signature): (Vec<Row<'_>>, Vec<Vec<SignatureRow>>) = done.into_values().flatten().unzip();
+    let by_signature: Vec<SignatureRow> = by_signature.into_iter().flatten().collect();
+    for m in &mut matches {
+        if let Some(r) = rows.iter().find(|r| m.used && r.tenant.id == m.tenant && r.baseline.is_some()) {
+            m.aligned = Some(r.reason.is_none());
+        }
+    }
+    Ok([
+        (schema::SLOWDOWNS.name, signature_table(&by_signature, &signatures)?),
+        (schema::TENANT_SLOWDOWNS.name, figure_table(&rows)?),
+        (schema::CAUSES.name, cause_table(&rows)?),
+        (schema::AGGRESSORS.name, aggressor_table(&rows)?),
+        (schema::BASELINE_MATCHES.name, match_table(&matches)?),
+    ]
+    .into())
+}
+
+/// The baselines that may be this tenant's, the one that is used marked.
+fn choose(
+    tenant: &Tenancy,
+    names: &[String],
+    baselines: &[Baseline],
+    others: &[(Scene, Vec<String>)],
+) -> Vec<Match> {
+    let mut found = Vec::new();
+    for (number, (baseline, (scene, their_names))) in baselines.iter().zip(others).enumerate() {
+        let forced = baseline.tenant == Some(tenant.id);
+        if baseline.tenant.is_some() && !forced {
+            continue;
+        }
+        for theirs in scene.tenants.iter().filter(|t| t.traced && !t.ops.is_empty()) {
+            let name = names.get(tenant.id as usize);
+            found.push(Match {
+                tenant: tenant.id,
+                device: tenant.device,
+                baseline: u32::try_from(number).unwrap_or(u32::MAX),
+                baseline_tenant: theirs.id,
+                likeness: likeness(tenant, theirs),
+                same_name: name.is_some() && name == their_names.get(theirs.id as usize),
+                forced,
+                used: false,
+                aligned: None,
+            });
+        }
+    }
+    let score =
+        |m: &Match| m.likeness + if m.same_name { SAME_NAME } else { 0.0 } + if m.forced { 2.0 } else { 0.0 };
+    let best = found.iter().map(score).fold(f64::NEG_INFINITY, f64::max);
+    if let Some(chosen) = found.iter_mut().find(|m| score(m) >= best && (m.likeness >= LIKE)) {
+        chosen.used = true;
+    }
+    found
+}
+
+/// Units of work of a process by name.
+type UnitsOfProcess = BTreeMap<String, Vec<Unit>>;
+
+/// NVTX ranges, and what a caller put among them.
+fn units_of_work(tables: &Tables) -> Result<BTreeMap<(u32, Option<u32>), UnitsOfProcess>> {
+    let mut out: BTreeMap<(u32, Option<u32>), UnitsOfProcess> = BTreeMap::new();
+    let Some(batch) = tables.get(schema::NVTX.name) else { return Ok(out) };
+    let columns = Columns::new(&schema::NVTX, batch);
+    let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
+    let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
+    let text = columns.names("text")?;
+    for row in 0..columns.rows() {
+        let (Some(end_ns), Some(name)) = (at(end, row), text.get(row)) else { continue };
+        let unit = Unit { start_ns: start.value(row), end_ns, thread: at(tid, row) };
+        let of = out.entry((capture.value(row), at(pid, row))).or_default();
+        if let Some(known) = of.get_mut(name) {
+            known.push(unit);
+        } else if of.len() < MOST_NAMES {
+            of.insert(name.to_owned(), vec![unit]);
+        }
+    }
+    Ok(out)
+}
+
+fn of_units(
+    scene: &Scene,
+    tenant: &Tenancy,
+    alone: &[Option<Alone>],
+    work: &UnitsOfProcess,
+    doubt: &Doubt,
+) -> Vec<(String, Vec<Figure>)> {
+    let calls = scene.calls.get(&tenant.process);
+    let thread_of = |op: &Op| calls.and_then(|c| c.get(op.call? as usize)).map(|call| call.thread);
+    work.iter()
+        .filter(|(_, list)| list.len() >= ENOUGH_UNITS)
+        .map(|(name, list)| (name.clone(), units(tenant, alone, &thread_of, list, doubt)))
+        .filter(|(_, figures)| !figures.is_empty())
+        .collect()
+}
+
+fn of_process<'a>(
+    scene: &'a Scene,
+    others: &[(Scene, Vec<String>)],
+    matches: &[Match],
+    process: (u32, Option<u32>),
+    work: &UnitsOfProcess,
+) -> Vec<(Row<'a>, Vec<SignatureRow>)> {
+    let mut replays = replay(scene, process);
+    let mut out = Vec::new();
+    let tenants = scene.tenants.iter().filter(|t| t.traced && !t.ops.is_empty() && t.process == process);
+    for tenant in tenants {
+        let switching = scene.switching.get(&tenant.device);
+        let called = tenant.ops.iter().filter(|op| op.call.is_some()).count();
+        let latencies = called * 10 >= tenant.ops.len() * 9;
+        if let Some(m) = matches.iter().find(|m| m.used && m.tenant == tenant.id) {
+            let base = others
+                .get(m.baseline as usize)
+                .and_then(|(scene, _)| Some((scene, scene.tenants.get(m.baseline_tenant as usize)?)));
+            if let Some((theirs, base)) = base {
+                let found = matched(tenant, base, theirs.switching.get(&base.device));
+                let clock = match found.pace {
+                    Some(pace) if !found.aligned => Clock::Pace(pace),
+                    _ => Clock::Own,
+                };
+                let base_called = base.ops.iter().filter(|op| op.call.is_some()).count();
+                let both = latencies && base_called * 10 >= base.ops.len() * 9;
+                let doubt = scatter(base, &as_recorded(base));
+                let compared = compare(tenant, &found.ops, &clock, switching, both, &doubt);
+                let units = if both { of_units(scene, tenant, &found.ops, work, &doubt) } else { Vec::new() };
+                let reason = (!found.aligned).then_some(
+                    "the baseline did other amounts of work: each operation is held against the mean of its like, elapsed time against the baseline's pace",
+                );
+                let signatures = by_signature(tenant, Some((m.baseline, base)));
+                let row = Row {
+                    tenant,
+                    against: "baseline",
+                    baseline: Some(m.baseline),
+                    basis: "observed",
+                    compared,
+                    units,
+                    reason,
+                };
+                out.push((row, signatures));
+            }
+        }
+        let refused = |r: Refused| Row {
+            tenant,
+            against: "replay",
+            baseline: None,
+            basis: "inferred",
+            compared: Compared::default(),
+            units: Vec::new(),
+            reason: Some(r.reason()),
+        };
+        let row = match replays.remove(&tenant.id) {
+            Some(Ok(Replayed { ops, launches_anchored, error, cuts })) => Row {
+                compared: compare(
+                    tenant,
+                    &ops,
+                    &Clock::Anchored(&launches_anchored),
+                    switching,
+                    latencies,
+                    &Doubt::Model(error, cuts),
+                ),
+                units: of_units(scene, tenant, &ops, work, &Doubt::Model(error, cuts)),
+                reason: None,
+                ..refused(Refused::Nothing)
+            },
+            Some(Err(why)) => refused(why),
+            None => refused(Refused::Nothing),
+        };
+        out.push((row, by_signature(tenant, None)));
+    }
+    out
+}
+
+/// A run that is its own reference.
+fn as_recorded(base: &Tenancy) -> Vec<Option<Alone>> {
+    base.ops
+        .iter()
+        .map(|op| {
+            Some(Alone {
+                latency_ns: op.latency_ns(),
+                ran_ns: op.ran_ns,
+                parts: [0; 6],
+                launch_ns: Some(op.launch_ns),
+            })
+        })
+        .collect()
+}
+
+/// One signature of a tenant, in company against alone.
+struct SignatureRow {
+    tenant: u32,
+    device: u32,
+    baseline: Option<u32>,
+    signature: u32,
+    n: usize,
+    n_alone: usize,
+    excluded: usize,
+    medians: Option<(f64, f64)>,
+    ratio: Option<(f64, Option<(f64, f64)>)>,
+    effect: Option<f64>,
+    total_ns: i64,
+    reason: Option<String>,
+}
+
+/// Lengths of one side, and their logarithms by block of time.
+struct Side {
+    lengths: Vec<f64>,
+    logs: Vec<f64>,
+    counts: Vec<f64>,
+}
+
+impl Side {
+    fn new(blocks: usize) -> Self {
+        Self { lengths: Vec::new(), logs: vec![0.0; blocks], counts: vec![0.0; blocks] }
+    }
+
+    fn add(&mut self, op: &Op, block: usize) {
+        let length = op.ran_ns.max(1) as f64;
+        self.lengths.push(length);
+        if let (Some(log), Some(count)) = (self.logs.get_mut(block), self.counts.get_mut(block)) {
+            *log += length.ln();
+            *count += 1.0;
+        }
+    }
+
+    fn mean_log(&self) -> f64 {
+        self.logs.iter().sum::<f64>() / self.counts.iter().sum::<f64>()
+    }
+
+    fn filled(&self) -> usize {
+        self.counts.iter().filter(|c| **c > 0.0).count()
+    }
+
+    fn draws(&self, draws: &Resamples) -> Vec<f64> {
+        // Nothing drawn divides nothing by nothing: no value, and left out.
+        draws.replicates(&[&self.logs, &self.counts], |s| s[0] / s[1])
+    }
+}
+
+fn by_signature(tenant: &Tenancy, base: Option<(u32, &Tenancy)>) -> Vec<SignatureRow> {
+    struct Both {
+        company: Side,
+        alone: Side,
+        excluded: usize,
+        total_ns: i64,
+    }
+    let work = |op: &&Op| op.kind != WorkKind::Copy;
+    let blocks = Blocks::of(&tenant.ops, tenant.ops.len());
+    let draws = Resamples::new(blocks.count);
+    let mut sides: BTreeMap<u32, Both> = BTreeMap::new();
+    let fresh =
+        |n: usize, m: usize| Both { company: Side::new(n), alone: Side::new(m), excluded: 0, total_ns: 0 };
+    let base_blocks = base.map(|(_, b)| Blocks::of(&b.ops, b.ops.len()));
+    let count_alone = base_blocks.as_ref().map_or(blocks.count, |b| b.count);
+    for op in tenant.ops.iter().filter(work) {
+        let both = sides.entry(op.signature).or_insert_with(|| fresh(blocks.count, count_alone));
+        let block = blocks.at(op.launch_ns);
+        if op.first {
+            both.excluded += 1;
+        } else if base.is_some() || op.company == Company::Contended {
+            both.company.add(op, block);
+            both.total_ns = both.total_ns.saturating_add(op.ran_ns);
+        } else if op.company == Company::Alone {
+            both.alone.add(op, block);
+        } else {
+            both.excluded += 1;
+        }
+    }
+    if let (Some((_, base)), Some(blocks)) = (base, &base_blocks) {
+        for op in base.ops.iter().filter(work) {
+            let Some(both) = sides.get_mut(&op.signature) else { continue };
+            if op.first {
+                both.excluded += 1;
+            } else {
+                both.alone.add(op, blocks.at(op.launch_ns));
+            }
+        }
+    }
+    let base_draws = base_blocks.as_ref().map(|b| Resamples::new(b.count));
+    let mut out = Vec::with_capacity(sides.len());
+    for (signature, mut both) in sides {
+        let (n, n_alone) = (both.company.lengths.len(), both.alone.lengths.len());
+        both.company.lengths.sort_by(f64::total_cmp);
+        both.alone.lengths.sort_by(f64::total_cmp);
+        let mut row = SignatureRow {
+            tenant: tenant.id,
+            device: tenant.device,
+            baseline: base.map(|b| b.0),
+            signature,
+            n,
+            n_alone,
+            excluded: both.excluded,
+            medians: None,
+            ratio: None,
+            effect: None,
+            total_ns: both.total_ns,
+            reason: None,
+        };
+        if n < ENOUGH_KERNELS || n_alone < ENOUGH_KERNELS {
+            row.reason =
+                Some(format!("{n} in company and {n_alone} alone; {ENOUGH_KERNELS} of each are needed"));
+        } else {
+            let value = both.company.mean_log() - both.alone.mean_log();
+            let filled = both.company.filled().min(both.alone.filled());
+            let bounds = match &base_draws {
+                // Two recordings: drawn one by itself and the other by itself.
+                Some(theirs) => {
+                    let (a, b) = (both.company.draws(&draws), both.alone.draws(theirs));
+                    let half = b.len() / 2;
+                    let drawn = a.iter().zip(b.iter().cycle().skip(half)).map(|(a, b)| a - b).collect();
+                    draws.interval(value, drawn, filled)
+                }
+                None => {
+                    let columns = [
+                        both.company.logs.as_slice(),
+                        both.company.counts.as_slice(),
+                        both.alone.logs.as_slice(),
+                        both.alone.counts.as_slice(),
+                    ];
+                    let drawn = draws.replicates(&columns, |s| s[0] / s[1] - s[2] / s[3]);
+                    draws.interval(value, drawn, filled)
+                }
+            };
+            row.ratio = Some((value.exp(), bounds.map(|(low, high)| (low.exp(), high.exp()))));
+            row.medians = middle(&both.alone.lengths).zip(middle(&both.company.lengths));
+            row.effect = cliffs_delta(&both.alone.lengths, &both.company.lengths);
+            if bounds.is_none() {
+                row.reason =
+                    Some(format!("they fall into {filled} stretches of time: too few for an interval"));
+            }
+        }
+        out.push(row);
+    }
+    out
+}
+
+fn middle(sorted: &[f64]) -> Option<f64> {
+    let upper = *sorted.get(sorted.len() / 2)?;
+    if sorted.len() % 2 == 1 {
+        return Some(upper);
+    }
+    let lower = *sorted.get((sorted.len() / 2).checked_sub(1)?)?;
+    Some(f64::midpoint(lower, upper))
+}
+
+fn signature_table(rows: &[SignatureRow], signatures: &Signatures) -> Result<RecordBatch> {
+    let of = |r: &SignatureRow| signatures.list.get(r.signature as usize);
+    let u32s = |pick: &dyn Fn(&operations::Signature) -> Option<u32>| {
+        rows.iter().map(|r| of(r).and_then(pick)).collect::<UInt32Array>()
+    };
+    let bound = |r: &SignatureRow| r.ratio.and_then(|(_, bounds)| bounds);
+    Builder::new(&schema::SLOWDOWNS)
+        .put("tenant_id", rows.iter().map(|r| Some(r.tenant)).collect::<UInt32Array>())
+        .put("device_id", rows.iter().map(|r| Some(r.device)).collect::<UInt32Array>())
+        .put_names(
+            "against",
+            rows.iter().map(|r| Some(if r.baseline.is_some() { "baseline" } else { "alone" })),
+        )
+        .put("baseline", rows.iter().map(|r| r.baseline).collect::<UInt32Array>())
+        .put_names("name", rows.iter().map(|r| of(r).and_then(|s| s.name.as_deref())))
+        .put("grid_x", u32s(&|s| s.grid[0]))
+        .put("grid_y", u32s(&|s| s.grid[1]))
+        .put("grid_z", u32s(&|s| s.grid[2]))
+        .put("block_x", u32s(&|s| s.block[0]))
+        .put("block_y", u32s(&|s| s.block[1]))
+        .put("block_z", u32s(&|s| s.block[2]))
+        .put("dynamic_shared_bytes", rows.iter().map(|r| of(r).and_then(|s| s.bytes)).collect::<Int64Array>())
+        .put("n", rows.iter().map(|r| Some(r.n as u64)).collect::<UInt64Array>())
+        .put("n_alone", rows.iter().map(|r| Some(r.n_alone as u64)).collect::<UInt64Array>())
+        .put("excluded", rows.iter().map(|r| Some(r.excluded as u64)).collect::<UInt64Array>())
+        .put("median_ns", rows.iter().map(|r| r.medians.map(|m| m.1)).collect::<Float64Array>())
+        .put("alone_median_ns", rows.iter().map(|r| r.medians.map(|m| m.0)).collect::<Float64Array>())
+        .put("median_ratio", rows.iter().map(|r| r.medians.map(|m| m.1 / m.0)).collect::<Float64Array>())
+        .put("ratio", rows.iter().map(|r| r.ratio.map(|x| x.0)).collect::<Float64Array>())
+        .put("ratio_low", rows.iter().map(|r| bound(r).map(|b| b.0)).collect::<Float64Array>())
+        .put("ratio_high", rows.iter().map(|r| bound(r).map(|b| b.1)).collect::<Float64Array>())
+        .put("effect", rows.iter().map(|r| r.effect).collect::<Float64Array>())
+        .put("total_ns", rows.iter().map(|r| Some(r.total_ns)).collect::<Int64Array>())
+        .put("reason", rows.iter().map(|r| r.reason.as_deref()).collect::<StringArray>())
+        .put_names("basis", rows.iter().map(|_| Some("observed")))
+        .finish(rows.len())
+}
+
+fn figure_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
+    let all: Vec<(&Row<'_>, Option<&Figure>, Option<&str>)> = rows
+        .iter()
+        .flat_map(|r| {
+            let refused = r.compared.figures.is_empty().then_some((r, None, None));
+            let kernels = r.compared.figures.iter().map(move |f| (r, Some(f), None));
+            let units = r.units.iter().flat_map(move |(name, figures)| {
+                figures.iter().map(move |f| (r, Some(f), Some(name.as_str())))
+            });
+            kernels.chain(units).chain(refused)
+        })
+        .collect();
+    let f64s = |pick: &dyn Fn(&Figure) -> Option<f64>| {
+        all.iter().map(|(_, f, _)| f.and_then(pick)).collect::<Float64Array>()
+    };
+    let i64s = |pick: &dyn Fn(&Figure) -> f64| {
+        all.iter().map(|(_, f, _)| f.map(|f| pick(f).round() as i64)).collect::<Int64Array>()
+    };
+    Builder::new(&schema::TENANT_SLOWDOWNS)
+        .put("tenant_id", all.iter().map(|(r, ..)| Some(r.tenant.id)).collect::<UInt32Array>())
+        .put("device_id", all.iter().map(|(r, ..)| Some(r.tenant.device)).collect::<UInt32Array>())
+        .put_names("measure", all.iter().map(|(_, f, _)| Some(f.map_or("none", |f| f.measure))))
+        .put_names("work", all.iter().map(|(.., work)| *work))
+        .put_names("against", all.iter().map(|(r, ..)| Some(r.against)))
+        .put("baseline", all.iter().map(|(r, ..)| r.baseline).collect::<UInt32Array>())
+        .put("value", f64s(&|f| Some(f.value)))
+        .put("low", f64s(&|f| f.bounds.map(|b| b.0)))
+        .put("high", f64s(&|f| f.bounds.map(|b| b.1)))
+        .put("n", all.iter().map(|(_, f, _)| Some(f.map_or(0, |f| f.n as u64))).collect::<UInt64Array>())
+        .put("blocks", all.iter().map(|(r, ..)| Some(r.compared.blocks as u64)).collect::<UInt64Array>())
+        .put("shared_ns", i64s(&|f| f.shared_ns))
+        .put("alone_ns", i64s(&|f| f.alone_ns))
+        .put("reason", all.iter().map(|(r, ..)| r.reason).collect::<StringArray>())
+        .put_names("basis", all.iter().map(|(r, ..)| Some(r.basis)))
+        .finish(all.len())
+}
+
+fn cause_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
+    let all: Vec<(&Row<'_>, &compare::Part, f64)> = rows
+        .iter()
+        .flat_map(|r| {
+            let (shared, alone) =
+                r.compared.parts.iter().fold((0.0, 0.0), |(a, b), (_, x, y)| (a + x, b + y));
+            // Shares of next to nothing are noise.
+            let added = if shared > (1.0 + LEAST_ADDED) * alone { shared - alone } else { 0.0 };
+            r.compared.parts.iter().map(move |p| (r, p, added))
+        })
+        .collect();
+    let ns = |pick: &dyn Fn(&compare::Part) -> f64| {
+        all.iter().map(|(_, p, _)| Some(pick(p).round() as i64)).collect::<Int64Array>()
+    };
+    Builder::new(&schema::CAUSES)
+        .put("tenant_id", all.iter().map(|(r, ..)| Some(r.tenant.id)).collect::<UInt32Array>())
+        .put("device_id", all.iter().map(|(r, ..)| Some(r.tenant.device)).collect::<UInt32Array>())
+        .put_names("against", all.iter().map(|(r, ..)| Some(r.against)))
+        .put("baseline", all.iter().map(|(r, ..)| r.baseline).collect::<UInt32Array>())
+        .put_names("cause", all.iter().map(|(_, p, _)| Some(p.0)))
+        .put("shared_ns", ns(&|p| p.1))
+        .put("alone_ns", ns(&|p| p.2))
+        .put("added_ns", ns(&|p| p.1 - p.2))
+        .put(
+            "share",
+            all.iter()
+                .map(|(_, p, added)| (*added > 0.0).then(|| (p.1 - p.2) / added))
+                .collect::<Float64Array>(),
+        )
+        .put(
+            "residency_known",
+            all.iter().map(|(r, ..)| Some(r.tenant.ran.is_some())).collect::<BooleanArray>(),
+        )
+        .put_names("basis", all.iter().map(|(r, ..)| Some(r.basis)))
+        .finish(all.len())
+}
+
+fn aggressor_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
+    let all: Vec<(&Row<'_>, &compare::Blame)> =
+        rows.iter().flat_map(|r| r.compared.blames.iter().map(move |b| (r, b))).collect();
+    let bound = |b: &compare::Blame| b.share.and_then(|(_, bounds)| bounds);
+    Builder::new(&schema::AGGRESSORS)
+        .put("device_id", all.iter().map(|(r, _)| Some(r.tenant.device)).collect::<UInt32Array>())
+        .put("victim", all.iter().map(|(r, _)| Some(r.tenant.id)).collect::<UInt32Array>())
+        .put("aggressor", all.iter().map(|(_, b)| Some(b.aggressor)).collect::<UInt32Array>())
+        .put_names("against", all.iter().map(|(r, _)| Some(r.against)))
+        .put("baseline", all.iter().map(|(r, _)| r.baseline).collect::<UInt32Array>())
+        .put("exposure_ns", all.iter().map(|(_, b)| Some(b.exposure_ns as i64)).collect::<Int64Array>())
+        .put("share", all.iter().map(|(_, b)| b.share.map(|s| s.0)).collect::<Float64Array>())
+        .put("share_low", all.iter().map(|(_, b)| bound(b).map(|x| x.0)).collect::<Float64Array>())
+        .put("share_high", all.iter().map(|(_, b)| bound(b).map(|x| x.1)).collect::<Float64Array>())
+        .put("inseparable_from", all.iter().map(|(_, b)| b.with).collect::<UInt32Array>())
+        .put("n", all.iter().map(|(_, b)| Some(b.n as u64)).collect::<UInt64Array>())
+        .put_names("basis", all.iter().map(|(r, _)| Some(r.basis)))
+        .finish(all.len())
+}
+
+fn match_table(all: &[Match]) -> Result<RecordBatch> {
+    Builder::new(&schema::BASELINE_MATCHES)
+        .put("tenant_id", all.iter().map(|m| Some(m.tenant)).collect::<UInt32Array>())
+        .put("device_id", all.iter().map(|m| Some(m.device)).collect::<UInt32Array>())
+        .put("baseline", all.iter().map(|m| Some(m.baseline)).collect::<UInt32Array>())
+        .put("baseline_tenant_id", all.iter().map(|m| Some(m.baseline_tenant)).collect::<UInt32Array>())
+        .put("likeness", all.iter().map(|m| Some(m.likeness)).collect::<Float64Array>())
+        .put("same_name", all.iter().map(|m| Some(m.same_name)).collect::<BooleanArray>())
+        .put("named", all.iter().map(|m| Some(m.forced)).collect::<BooleanArray>())
+        .put("used", all.iter().map(|m| Some(m.used)).collect::<BooleanArray>())
+        .put("aligned", all.iter().map(|m| m.aligned).collect::<BooleanArray>())
+        .finish(all.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tenants::hand::{named, residency};
+    use crate::watch::{StopAfter, Unwatched};
+
+    /// Pid, name, launch call from, to, kernel start, end, all in us.
+    type K = (u32, &'static str, i64, i64, i64, i64);
+    /// Pid, from, to: a call that waits.
+    type Sync = (u32, i64, i64);
+
+    fn session(kernels: &[K], syncs: &[Sync], held: &[(u32, u32, u32, u64, i64, i64)]) -> Tables {
+        let mut rows: Vec<(usize, K)> = kernels.iter().copied().enumerate().collect();
+        rows.sort_by_key(|r| r.1 .4);
+        let n = rows.len();
+        let u32s =
+            |pick: &dyn Fn(&(usize, K)) -> u32| rows.iter().map(|r| Some(pick(r))).collect::<UInt32Array>();
+        let table = Builder::new(&schema::KERNELS)
+            .put("capture", u32s(&|_| 0))
+            .put("pid", u32s(&|r| r.1 .0))
+            .put("device_id", u32s(&|_| 0))
+            .put("context_id", u32s(&|_| 1))
+            .put("stream_id", u32s(&|_| 7))
+            .put("correlation_id", u32s(&|r| r.0 as u32))
+            .put("start_ns", rows.iter().map(|r| Some(r.1 .4 * 1000)).collect::<Int64Array>())
+            .put("end_ns", rows.iter().map(|r| Some(r.1 .5 * 1000)).collect::<Int64Array>())
+            .put_names("name", rows.iter().map(|r| Some(r.1 .1)))
+            .finish(n)
+            .unwrap();
+        let mut calls: Vec<(u32, i64, i64, &str, Option<u32>)> = kernels
+            .iter()
+            .enumerate()
+            .map(|(n, k)| (k.0, k.2, k.3, "cudaLaunchKernel_v7000", Some(n as u32)))
+            .collect();
+        calls.extend(syncs.iter().map(|s| (s.0, s.1, s.2, "cudaDeviceSynchronize_v3020", None)));
+        calls.sort_by_key(|c| c.1);
+        let calls_table = Builder::new(&schema::API_CALLS)
+            .put("capture", calls.iter().map(|_| Some(0)).collect::<UInt32Array>())
+            .put("pid", calls.iter().map(|c| Some(c.0)).collect::<UInt32Array>())
+            .put("tid", calls.iter().map(|c| Some(c.0)).collect::<UInt32Array>())
+            .put("start_ns", calls.iter().map(|c| Some(c.1 * 1000)).collect::<Int64Array>())
+            .put("end_ns", calls.iter().map(|c| Some(c.2 * 1000)).collect::<Int64Array>())
+            .put_names("name", calls.iter().map(|c| Some(c.3)))
+            .put("correlation_id", calls.iter().map(|c| c.4).collect::<UInt32Array>())
+            .finish(calls.len())
+            .unwrap();
+        let mut tables = Tables::from([("kernels", table), ("api_calls", calls_table)]);
+        if !held.is_empty() {
+            tables.insert("residency", residency(held));
+        }
+        named(tables).0
+    }
+
+    /// (measure, against) of the tenant with that pid: value, shared, alone.
+    fn figure(
+        made: &Tables,
+        session: &Tables,
+        pid: u32,
+        measure: &str,
+        against: &str,
+    ) -> Option<(f64, i64, i64)> {
+        let tenants = Columns::new(&schema::TENANTS, &session["tenants"]);
+        let row = (0..tenants.rows()).find(|r| tenants.u32("pid").unwrap().value(*r) == pid).unwrap();
+        let id = tenants.u32("tenant_id").unwrap().value(row);
+        let c = Columns::new(&schema::TENANT_SLOWDOWNS, &made["tenant_slowdowns"]);
+        (0..c.rows())
+            .find(|r| {
+                c.u32("tenant_id").unwrap().value(*r) == id
+                    && c.names("measure").unwrap().get(*r) == Some(measure)
+                    && c.names("against").unwrap().get(*r) == Some(against)
+            })
+            .map(|r| {
+                let ns = |name: &str| at(c.i64(name).unwrap(), r).unwrap_or(0);
+                (at(c.f64("value").unwrap(), r).unwrap_or(f64::NAN), ns("shared_ns"), ns("alone_ns"))
+            })
+    }
+
+    /// 7 launches, waits, thinks 5 us, launches again; 8 holds the engine inside 7's first kernel.
+    fn turns() -> Tables {
+        // 7 host      |0=5|sync.........115|  |120=125|sync....185|
+        // 7 kernel        |10============110|     |130==180|
+        // 7 resident  |-5======40|    |90==================200|       works 30 + 20, then 50
+        // 8 resident           |40==90|
+        session(
+            &[(7, "a", 0, 5, 10, 110), (8, "b", 30, 35, 45, 85), (7, "a", 120, 125, 130, 180)],
+            &[(7, 5, 115), (7, 125, 185)],
+            &[(0, 0, 7, 1, -5, 40), (0, 0, 8, 2, 40, 90), (0, 0, 7, 1, 90, 200)],
+        )
+    }
+
+    #[test]
+    fn a_run_played_again_leaves_out_the_turns_of_others() {
+        let session = turns();
+        let made = slowdowns(&session, &[], &Unwatched).unwrap();
+        // Again: 10..60, the host wakes 5 us later, thinks 5 us, launches at 70: 80..130.
+        let (value, shared, alone) = figure(&made, &session, 7, "elapsed", "replay").unwrap();
+        assert_eq!((shared, alone), (180_000, 130_000));
+        assert!((value - 180.0 / 130.0).abs() < 1e-9);
+        // From launch to end: 110 and 60, alone 60 and 60.
+        assert_eq!(figure(&made, &session, 7, "latency", "replay").unwrap().1, 170_000);
+        assert_eq!(figure(&made, &session, 7, "latency", "replay").unwrap().2, 120_000);
+        assert!((figure(&made, &session, 7, "resident", "replay").unwrap().0 - 1.0).abs() < 1e-9);
+        // What was added is 50 us of not being resident; the switch took no time in these records.
+        let c = Columns::new(&schema::CAUSES, &made["causes"]);
+        let added: Vec<(Option<&str>, i64)> = (0..6)
+            .map(|r| (c.names("cause").unwrap().get(r), c.i64("added_ns").unwrap().value(r)))
+            .filter(|(_, ns)| *ns != 0)
+            .collect();
+        assert_eq!(added, [(Some("not_resident"), 50_000)]);
+    }
+
+    #[test]
+    fn a_baseline_is_found_by_its_kernels_and_laid_beside() {
+        // 30 kernels of 20 us one after the other, 8 beside them; alone 10 us each. Everything takes twice as long.
+        let mut rows: Vec<K> =
+            (0..30).map(|n| (7, "a", n * 30, n * 30 + 2, n * 30 + 5, n * 30 + 25)).collect();
+        rows.extend((0..30).map(|n| (8, "b", n * 30, n * 30 + 2, n * 30 + 5, n * 30 + 25)));
+        let shared = session(&rows, &[], &[]);
+        let rows: Vec<K> = (0..30).map(|n| (3, "a", n * 15, n * 15 + 2, n * 15 + 2, n * 15 + 12)).collect();
+        let alone = Baseline { tables: session(&rows, &[], &[]), tenant: None };
+        let made = slowdowns(&shared, &[alone], &Unwatched).unwrap();
+        let m = Columns::new(&schema::BASELINE_MATCHES, &made["baseline_matches"]);
+        let used: Vec<(f64, bool)> = (0..m.rows())
+            .map(|r| (m.f64("likeness").unwrap().value(r), m.bool("used").unwrap().value(r)))
+            .collect();
+        assert_eq!(used.iter().filter(|u| u.1).count(), 1);
+        assert!(used.contains(&(1.0, true)) && used.contains(&(0.0, false)));
+        // 29 * 30 + 25 against 29 * 15 + 12; 25 against 12; 20 against 10.
+        let (_, a, b) = figure(&made, &shared, 7, "elapsed", "baseline").unwrap();
+        assert_eq!((a, b), (895_000, 447_000));
+        assert!((figure(&made, &shared, 7, "latency", "baseline").unwrap().0 - 25.0 / 12.0).abs() < 1e-9);
+        assert!((figure(&made, &shared, 7, "resident", "baseline").unwrap().0 - 2.0).abs() < 1e-9);
+        // 8 was never alone, nobody was switched out, and there is no recording of it.
+        assert_eq!(figure(&made, &shared, 8, "elapsed", "replay"), None);
+        assert!(figure(&made, &shared, 8, "none", "replay").is_some());
+    }
+
+    #[test]
+    fn equal_kernels_alone_and_contended() {
+        // 7: 40 kernels of 100 us; 8 works beside every second ten of them, and those take 150 us.
+        let mut rows: Vec<K> = Vec::new();
+        for n in 0..40_i64 {
+            let (from, beside) = (n * 400, (n / 10) % 2 == 1);
+            rows.push((7, "a", from, from + 2, from + 5, from + if beside { 155 } else { 105 }));
+            if beside {
+                rows.push((8, "b", from, from + 2, from + 6, from + 160));
+            }
+        }
+        let session = session(&rows, &[], &[]);
+        let made = slowdowns(&session, &[], &Unwatched).unwrap();
+        let c = Columns::new(&schema::SLOWDOWNS, &made["slowdowns"]);
+        let row = (0..c.rows()).find(|r| c.names("name").unwrap().get(*r) == Some("a")).unwrap();
+        // The first of all is left out.
+        assert_eq!(
+            (
+                c.u64("n").unwrap().value(row),
+                c.u64("n_alone").unwrap().value(row),
+                c.u64("excluded").unwrap().value(row)
+            ),
+            (20, 19, 1)
+        );
+        assert!((c.f64("ratio").unwrap().value(row) - 1.5).abs() < 1e-9);
+        assert!((c.f64("median_ratio").unwrap().value(row) - 1.5).abs() < 1e-9);
+        assert!((c.f64("effect").unwrap().value(row) - 1.0).abs() < 1e-9);
+        // Nothing varies but the company: the interval is the value.
+        assert!((c.f64("ratio_low").unwrap().value(row) - 1.5).abs() < 1e-6);
+        let other = (0..c.rows()).find(|r| c.names("name").unwrap().get(*r) == Some("b")).unwrap();
+        assert!(c.text("reason").unwrap().value(other).contains("0 alone"));
+        // 7 alone: 20 of its kernels are 50 us shorter, 20 x 155 + 20 x 105 against 40 x 105.
+        let (value, ..) = figure(&made, &session, 7, "latency", "replay").unwrap();
+        assert!((value - 5200.0 / 4200.0).abs() < 1e-6, "{value}");
+        let blamed = Columns::new(&schema::AGGRESSORS, &made["aggressors"]);
+        let share = blamed.f64("share").unwrap().value(0);
+        assert!((share - 1.0).abs() < 1e-6, "{share}");
+    }
+
+    #[test]
+    fn whose_turn_it_was_is_who_is_to_blame() {
+        // 30 rounds of 7, 8, 9, in which 7's kernel waits 30 us for 8 and 10 us for 9.
+        let mut rows: Vec<K> = Vec::new();
+        let mut held = Vec::new();
+        for n in 0..30_i64 {
+            let t = n * 100;
+            held.extend([
+                (0, 0, 7, 1, t, t + 20),
+                (0, 0, 8, 2, t + 20, t + 50),
+                (0, 0, 9, 3, t + 50, t + 60),
+            ]);
+            held.push((0, 0, 7, 1, t + 60, t + 100));
+            rows.push((7, "a", t, t + 1, t + 5, t + 70));
+            rows.push((8, "b", t + 2, t + 3, t + 22, t + 48));
+            rows.push((9, "c", t + 2, t + 3, t + 52, t + 58));
+        }
+        let session = session(&rows, &[], &held);
+        let made = slowdowns(&session, &[], &Unwatched).unwrap();
+        let tenants = Columns::new(&schema::TENANTS, &session["tenants"]);
+        let id = |pid: u32| {
+            let row = (0..tenants.rows()).find(|r| tenants.u32("pid").unwrap().value(*r) == pid).unwrap();
+            tenants.u32("tenant_id").unwrap().value(row)
+        };
+        let c = Columns::new(&schema::AGGRESSORS, &made["aggressors"]);
+        let share = |aggressor: u32| {
+            let row = (0..c.rows())
+                .find(|r| {
+                    c.u32("victim").unwrap().value(*r) == id(7)
+                        && c.u32("aggressor").unwrap().value(*r) == id(aggressor)
+                })
+                .unwrap();
+            c.f64("share").unwrap().value(row)
+        };
+        // 8's kernels run for 26 us of each round and 9's for 6; 40 are lost.
+        assert!((share(8) - 26.0 / 40.0).abs() < 0.02, "{}", share(8));
+        assert!((share(9) - 6.0 / 40.0).abs() < 0.02, "{}", share(9));
+    }
+
+    #[test]
+    fn nothing_equal_tables_and_cancellation() {
+        let empty = slowdowns(&Tables::new(), &[], &Unwatched).unwrap();
+        assert_eq!(empty.len(), 5);
+        assert!(empty.values().all(|batch| batch.num_rows() == 0));
+        let session = turns();
+        assert_eq!(
+            slowdowns(&session, &[], &Unwatched).unwrap(),
+            slowdowns(&session, &[], &Unwatched).unwrap()
+        );
+        assert!(matches!(slowdowns(&session, &[], &StopAfter::new(1)), Err(crate::Error::Cancelled)));
+    }
+}

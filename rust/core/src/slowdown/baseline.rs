@@ -1,0 +1,105 @@
+//! What did the same work take when its tenant was recorded alone?
+//!
+//! The k-th operation of a signature stands for the k-th of the same signature. Where both runs did the same work in the
+//! same mix, every operation has its counterpart, and the runs are laid beside each other moment by moment
+//! (`aligned`). Otherwise each is held against the mean of its like, and elapsed time against the pace of the baseline.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::slowdown::operations::{Op, Tenancy};
+use crate::slowdown::replay::Alone;
+use crate::tenants::Union;
+
+/// Of the operations, at least this part has a counterpart where runs are laid beside each other.
+const ALIGNED_PART: f64 = 0.98;
+
+/// A tenant's work as a baseline did it.
+#[derive(Debug)]
+pub(crate) struct Matched {
+    pub ops: Vec<Option<Alone>>,
+    pub aligned: bool,
+    /// First launch to last end of the baseline over the time at work in it: the pace of its host.
+    pub pace: Option<f64>,
+}
+
+fn span_ns(ops: &[Op]) -> Option<i64> {
+    let first = ops.iter().map(|op| op.launch_ns).min()?;
+    let last = ops.iter().map(|op| op.end_ns).max()?;
+    Some(last.saturating_sub(first))
+}
+
+/// How much of the tenant's work, and of the other's, is of signatures that both have.
+pub(crate) fn likeness(tenant: &Tenancy, other: &Tenancy) -> f64 {
+    let sums = |t: &Tenancy| {
+        let mut sums: BTreeMap<u32, f64> = BTreeMap::new();
+        for op in &t.ops {
+            *sums.entry(op.signature).or_default() += op.ran_ns as f64;
+        }
+        sums
+    };
+    let (a, b) = (sums(tenant), sums(other));
+    let part = |x: &BTreeMap<u32, f64>, y: &BTreeMap<u32, f64>| {
+        let whole: f64 = x.values().sum();
+        let both: f64 = x.iter().filter(|(s, _)| y.contains_key(*s)).map(|(_, v)| v).sum();
+        if whole > 0.0 {
+            both / whole
+        } else {
+            0.0
+        }
+    };
+    part(&a, &b).min(part(&b, &a))
+}
+
+/// Lays a baseline beside a tenant.
+pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union>) -> Matched {
+    let mut queues: HashMap<u32, Vec<usize>> = HashMap::new();
+    for (n, op) in base.ops.iter().enumerate() {
+        queues.entry(op.signature).or_default().push(n);
+    }
+    let mut used: HashMap<u32, usize> = HashMap::new();
+    let mut pairs: Vec<Option<usize>> = Vec::with_capacity(tenant.ops.len());
+    for op in &tenant.ops {
+        let taken = used.entry(op.signature).or_insert(0);
+        let found = queues.get(&op.signature).and_then(|q| q.get(*taken)).copied();
+        *taken += 1;
+        pairs.push(found);
+    }
+    let found = pairs.iter().flatten().count();
+    let until = pairs.iter().flatten().max().map_or(0, |n| n + 1);
+    let aligned = found as f64 >= ALIGNED_PART * tenant.ops.len().min(base.ops.len()) as f64
+        && found as f64 >= ALIGNED_PART * until as f64
+        && found * 2 >= tenant.ops.len();
+    let ran: f64 = base.ops.iter().map(|op| op.ran_ns as f64).sum();
+    let pace = span_ns(&base.ops).filter(|_| ran > 0.0).map(|span| span as f64 / ran);
+    let of = |op: &Op| Alone {
+        latency_ns: op.latency_ns(),
+        ran_ns: op.ran_ns,
+        parts: base.split(op, switching).parts(),
+        launch_ns: Some(op.launch_ns),
+    };
+    let ops = if aligned {
+        pairs.into_iter().map(|pair| pair.and_then(|n| base.ops.get(n)).map(of)).collect()
+    } else {
+        let mut means: HashMap<u32, ([f64; 8], f64)> = HashMap::new();
+        for op in &base.ops {
+            let alone = of(op);
+            let (sums, n) = means.entry(op.signature).or_default();
+            let values = [alone.latency_ns, alone.ran_ns].into_iter().chain(alone.parts);
+            for (sum, value) in sums.iter_mut().zip(values) {
+                *sum += value as f64;
+            }
+            *n += 1.0;
+        }
+        let mean = |op: &Op| {
+            let ([latency, ran, parts @ ..], n) = means.get(&op.signature)?;
+            Some(Alone {
+                latency_ns: (latency / n).round() as i64,
+                ran_ns: (ran / n).round() as i64,
+                parts: parts.map(|p| (p / n).round() as i64),
+                launch_ns: None,
+            })
+        };
+        tenant.ops.iter().map(mean).collect()
+    };
+    Matched { ops, aligned, pace }
+}

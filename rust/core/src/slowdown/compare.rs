@@ -1,0 +1,627 @@
+//! How much longer did it take than alone, how sure is that, where did the time go, and beside whom was it lost?
+//!
+//! Everything is a ratio of sums over the same operations, with and without company. What they took in company was
+//! recorded; what this run would have taken alone is not known exactly, and that is what the interval is of: it is about
+//! this run, not about another one beside other neighbours. Against a baseline it is how far two recordings of the same
+//! work scatter (blocks of time of the baseline, drawn again and again, see `statistics.rs`); against the run played
+//! again, how well the lengths of its kernels alone are known, and how far the model was off on generated captures.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::slowdown::operations::{Op, Tenancy};
+use crate::slowdown::replay::Alone;
+use crate::statistics::{quantile, Resamples};
+use crate::tenants::{Union, WorkKind};
+
+/// Fewer operations than this bear no interval.
+pub(crate) const ENOUGH: usize = 20;
+const MOST_BLOCKS: usize = 40;
+/// Idle for so long in the reference, and much longer than its usual pauses: another phase of the work begins.
+const PHASE_NS: i64 = 20_000_000;
+const PHASE_TIMES: f64 = 3.0;
+/// Shorter than this is no pause of the host.
+const PAUSE_NS: f64 = 100_000.0;
+/// Exposures that go together this closely cannot be told apart.
+const COLLINEAR: f64 = 0.95;
+
+/// One figure of a tenant.
+#[derive(Debug, Clone)]
+pub(crate) struct Figure {
+    pub measure: &'static str,
+    pub value: f64,
+    pub bounds: Option<(f64, f64)>,
+    pub n: usize,
+    pub shared_ns: f64,
+    pub alone_ns: f64,
+}
+
+/// Added latency by where it went: name, shared, alone.
+pub(crate) type Part = (&'static str, f64, f64);
+
+/// The names of `Split::parts`.
+pub(crate) const PARTS: [&str; 6] =
+    ["launch", "queue_own", "queue_other", "not_resident", "switch", "execution"];
+
+/// What one aggressor added.
+#[derive(Debug, Clone)]
+pub(crate) struct Blame {
+    pub aggressor: u32,
+    pub exposure_ns: f64,
+    /// Part of the added latency, with its interval; none: cannot be told from another's.
+    pub share: Option<(f64, Option<(f64, f64)>)>,
+    pub with: Option<u32>,
+    pub n: usize,
+}
+
+/// A tenant beside itself alone.
+#[derive(Debug, Default)]
+pub(crate) struct Compared {
+    pub figures: Vec<Figure>,
+    pub parts: Vec<Part>,
+    pub blames: Vec<Blame>,
+    pub blocks: usize,
+}
+
+/// Which block of time an operation falls into.
+pub(crate) struct Blocks {
+    from_ns: i64,
+    length_ns: i64,
+    pub count: usize,
+}
+
+impl Blocks {
+    pub fn of(ops: &[Op], kept: usize) -> Self {
+        let from_ns = ops.first().map_or(0, |op| op.launch_ns);
+        let to_ns = ops.last().map_or(0, |op| op.launch_ns);
+        let count = (kept / 5).clamp(2, MOST_BLOCKS);
+        let length_ns = to_ns.saturating_sub(from_ns).saturating_add(1) / count as i64;
+        Self { from_ns, length_ns: length_ns.max(1), count }
+    }
+
+    pub fn at(&self, time_ns: i64) -> usize {
+        let block = time_ns.saturating_sub(self.from_ns) / self.length_ns;
+        usize::try_from(block).unwrap_or(0).min(self.count.saturating_sub(1))
+    }
+}
+
+/// Time from each launch to the next, with and without company; phases of the work that the reference waited for are
+/// left out of both. `None` where the reference has no clock.
+fn advances(ops: &[Op], alone: &[Option<Alone>], launches: &[Option<i64>]) -> Vec<Option<(f64, f64)>> {
+    let both: Vec<Option<(&Op, &Alone, i64)>> = ops
+        .iter()
+        .zip(alone)
+        .zip(launches)
+        .map(|((op, alone), launch)| alone.as_ref().zip(*launch).map(|(a, l)| (op, a, l)))
+        .collect();
+    let mut pauses: Vec<f64> = Vec::new();
+    let mut end_alone = i64::MIN;
+    for (_, a, launch) in both.iter().flatten() {
+        if end_alone != i64::MIN {
+            pauses.push(launch.saturating_sub(end_alone) as f64);
+        }
+        end_alone = end_alone.max(launch.saturating_add(a.latency_ns));
+    }
+    pauses.retain(|pause| *pause > PAUSE_NS);
+    pauses.sort_by(f64::total_cmp);
+    // A handful of pauses is no habit.
+    let usual = quantile(&pauses, 0.9).filter(|_| pauses.len() >= 10).unwrap_or(0.0);
+    let phase_ns = (PHASE_NS as f64).max(PHASE_TIMES * usual);
+    let mut out = vec![None; ops.len()];
+    let (mut end_shared, mut end_alone) = (i64::MIN, i64::MIN);
+    let mut last: Option<(usize, i64, i64)> = None;
+    for (n, one) in both.iter().enumerate() {
+        let Some((op, a, launch)) = one else { continue };
+        if let Some((before, shared_launch, alone_launch)) = last {
+            let (mut shared, mut without) = (
+                op.launch_ns.saturating_sub(shared_launch) as f64,
+                launch.saturating_sub(alone_launch) as f64,
+            );
+            let pause = launch.saturating_sub(end_alone);
+            if pause as f64 > phase_ns {
+                without -= pause as f64;
+                shared -= op.launch_ns.saturating_sub(end_shared).max(0) as f64;
+            }
+            if let Some(slot) = out.get_mut(before) {
+                *slot = Some((shared, without));
+            }
+        }
+        end_shared = end_shared.max(op.end_ns);
+        end_alone = end_alone.max(launch.saturating_add(a.latency_ns));
+        last = Some((n, op.launch_ns, *launch));
+    }
+    if let Some((n, shared_launch, alone_launch)) = last {
+        if let Some(slot) = out.get_mut(n) {
+            *slot = Some((
+                end_shared.saturating_sub(shared_launch) as f64,
+                end_alone.saturating_sub(alone_launch) as f64,
+            ));
+        }
+    }
+    out
+}
+
+/// How well it is known what the run would have taken alone.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Doubt {
+    /// Alone, drawn again: lower and upper end of each sum over its value, on the logarithm (elapsed, latency, resident).
+    /// `None`: too few blocks.
+    Scatter([Option<(f64, f64)>; 3]),
+    /// Standard error of the lengths alone, on the logarithm; and how much shorter they may have been.
+    Model(f64, f64),
+}
+
+/// Half of the 95 % interval of a run that was played again, beside what its lengths scatter: this much of what the model
+/// took away, and this much in any case. From the errors on generated captures (`tests/bench/interference.py`).
+/// No closer than this against a baseline: what records of time themselves are worth.
+const LEAST: f64 = 0.002;
+const MODEL_PART: f64 = 0.04;
+const MODEL_LEAST: f64 = 0.004;
+
+impl Doubt {
+    fn bounds(&self, measure: &str, value: f64) -> Option<(f64, f64)> {
+        let log = value.ln();
+        let (down, up) = match self {
+            Self::Scatter(all) => {
+                let place = ["elapsed", "latency", "resident"].iter().position(|m| *m == measure)?;
+                let (low, high) = (*all.get(place)?)?;
+                // The run in company has its own scatter, as large as that of the baseline.
+                let (low, high) = (low * std::f64::consts::SQRT_2, high * std::f64::consts::SQRT_2);
+                (-high - LEAST, -low + LEAST)
+            }
+            Self::Model(error, cuts) => {
+                let half = ((2.0 * error).powi(2) + (MODEL_PART * log).powi(2)).sqrt() + MODEL_LEAST;
+                (-half, half + cuts)
+            }
+        };
+        Some(((log + down).exp(), (log + up).exp()))
+    }
+}
+
+/// How far sums over a run alone scatter around what its mix of operations takes on average.
+pub(crate) fn scatter(base: &Tenancy, alone: &[Option<Alone>]) -> Doubt {
+    let work = |op: &Op| op.kind != WorkKind::Copy;
+    let kept = base.ops.iter().filter(|op| work(op)).count();
+    if kept < ENOUGH {
+        return Doubt::Scatter([None; 3]);
+    }
+    let blocks = Blocks::of(&base.ops, kept);
+    let launches: Vec<Option<i64>> = base.ops.iter().map(|op| Some(op.launch_ns)).collect();
+    let advances = advances(&base.ops, alone, &launches);
+    let values = |n: usize, op: &Op| {
+        let advance = advances.get(n).copied().flatten().map_or(0.0, |a| a.1);
+        [advance, op.latency_ns() as f64, op.ran_ns as f64]
+    };
+    // By signature: sums and count. Time between launches passes at copies, too.
+    let mut means: HashMap<u32, ([f64; 3], f64)> = HashMap::new();
+    for (n, op) in base.ops.iter().enumerate() {
+        let (sums, count) = means.entry(op.signature).or_default();
+        for (sum, value) in sums.iter_mut().zip(values(n, op)) {
+            *sum += value;
+        }
+        *count += 1.0;
+    }
+    let mut sums = vec![vec![0.0; blocks.count]; 6];
+    for (n, op) in base.ops.iter().enumerate() {
+        let Some((totals, count)) = means.get(&op.signature) else { continue };
+        let block = blocks.at(op.launch_ns);
+        for (place, (value, total)) in values(n, op).into_iter().zip(totals).enumerate() {
+            if place > 0 && !work(op) {
+                continue;
+            }
+            for (column, value) in [(2 * place, value), (2 * place + 1, total / count)] {
+                if let Some(slot) = sums.get_mut(column).and_then(|c| c.get_mut(block)) {
+                    *slot += value;
+                }
+            }
+        }
+    }
+    let draws = Resamples::new(blocks.count);
+    let one = |place: usize| {
+        let (over, under) = (sums.get(2 * place)?, sums.get(2 * place + 1)?);
+        let (_, low, high) = draws.ratio(over, under)?;
+        let together = alike(over, under);
+        Some((low.ln() * together, high.ln() * together))
+    };
+    Doubt::Scatter([one(0), one(1), one(2)])
+}
+
+/// What neighbouring blocks have to do with each other, as a factor on the interval: where one is long because the next
+/// is short (a launch falls to either side of the border), their sum scatters less than blocks drawn one by one.
+fn alike(over: &[f64], under: &[f64]) -> f64 {
+    let (a, b): (f64, f64) = (over.iter().sum(), under.iter().sum());
+    let rest: Vec<f64> = over.iter().zip(under).map(|(x, y)| x - y * a / b).collect();
+    let squares: f64 = rest.iter().map(|r| r * r).sum();
+    let neighbours: f64 = rest.windows(2).map(|w| w.iter().product::<f64>()).sum();
+    if squares > 0.0 {
+        (1.0 + 2.0 * neighbours / squares).clamp(0.05, 4.0).sqrt()
+    } else {
+        1.0
+    }
+}
+
+/// What makes elapsed time comparable.
+pub(crate) enum Clock<'a> {
+    /// The reference has its own clock.
+    Own,
+    /// As `Own`, and the other reading of the host's pauses.
+    Anchored(&'a [i64]),
+    /// Only the pace: elapsed over time at work.
+    Pace(f64),
+}
+
+/// Holds a tenant's operations against the same ones alone.
+pub(crate) fn compare(
+    tenant: &Tenancy,
+    alone: &[Option<Alone>],
+    clock: &Clock<'_>,
+    switching: Option<&Union>,
+    latencies: bool,
+    doubt: &Doubt,
+) -> Compared {
+    let ops = &tenant.ops;
+    let work = |op: &Op| op.kind != WorkKind::Copy;
+    let kept = ops.iter().zip(alone).filter(|(op, a)| work(op) && a.is_some()).count();
+    let mut out = Compared::default();
+    if kept == 0 {
+        return out;
+    }
+    let blocks = Blocks::of(ops, kept);
+    out.blocks = blocks.count;
+    let draws = Resamples::new(blocks.count);
+    let mut sums = vec![vec![0.0_f64; blocks.count]; 6];
+    let mut parts = [[0.0_f64; 2]; 6];
+    let mut tails = [Vec::with_capacity(kept), Vec::with_capacity(kept)];
+    let mut add = |column: usize, block: usize, value: f64| {
+        if let Some(slot) = sums.get_mut(column).and_then(|c| c.get_mut(block)) {
+            *slot += value;
+        }
+    };
+    for (op, a) in ops.iter().zip(alone) {
+        let Some(a) = a.as_ref().filter(|_| work(op)) else { continue };
+        let block = blocks.at(op.launch_ns);
+        add(0, block, op.latency_ns() as f64);
+        add(1, block, a.latency_ns as f64);
+        add(2, block, op.ran_ns as f64);
+        add(3, block, a.ran_ns as f64);
+        for ((sum, shared), without) in parts.iter_mut().zip(tenant.split(op, switching).parts()).zip(a.parts)
+        {
+            sum[0] += shared as f64;
+            sum[1] += without as f64;
+        }
+        tails[0].push(op.latency_ns() as f64);
+        tails[1].push(a.latency_ns as f64);
+    }
+    let own: Vec<Option<i64>> = alone.iter().map(|a| a.and_then(|a| a.launch_ns)).collect();
+    let mut other_reading = None;
+    match clock {
+        Clock::Own | Clock::Anchored(_) => {
+            for (op, advance) in ops.iter().zip(advances(ops, alone, &own)) {
+                if let Some((shared, without)) = advance {
+                    add(4, blocks.at(op.launch_ns), shared);
+                    add(5, blocks.at(op.launch_ns), without);
+                }
+            }
+            if let Clock::Anchored(launches) = clock {
+                let launches: Vec<Option<i64>> = launches.iter().map(|l| Some(*l)).collect();
+                let all = advances(ops, alone, &launches);
+                let (a, b) = all.iter().flatten().fold((0.0, 0.0), |(a, b), (x, y)| (a + x, b + y));
+                other_reading = (b > 0.0).then_some(a / b);
+            }
+        }
+        Clock::Pace(pace) => {
+            // No counterpart in time: its end minus begin, and as long as the baseline took for as much work.
+            let mut last = None;
+            for (op, a) in ops.iter().zip(alone) {
+                let Some(a) = a else { continue };
+                let block = blocks.at(op.launch_ns);
+                if let Some((launch, block)) = last.replace((op.launch_ns, block)) {
+                    add(4, block, op.launch_ns.saturating_sub(launch) as f64);
+                }
+                add(5, block, pace * a.ran_ns as f64);
+            }
+            if let (Some((launch, block)), Some(end)) = (last, ops.iter().map(|op| op.end_ns).max()) {
+                add(4, block, end.saturating_sub(launch) as f64);
+            }
+        }
+    }
+    let column = |n: usize| sums.get(n).map_or(&[][..], Vec::as_slice);
+    let names = [("elapsed", 4), ("latency", 0), ("resident", 2)];
+    for (measure, n) in names {
+        if measure == "latency" && !latencies {
+            continue;
+        }
+        let (over, under) = (column(n), column(n + 1));
+        let (shared_ns, alone_ns): (f64, f64) = (over.iter().sum(), under.iter().sum());
+        if alone_ns <= 0.0 || shared_ns <= 0.0 {
+            continue;
+        }
+        let value = shared_ns / alone_ns;
+        let mut bounds = doubt.bounds(measure, value).filter(|_| kept >= ENOUGH);
+        if let (Some((low, high)), Some(other), "elapsed") = (bounds, other_reading, measure) {
+            bounds = Some((low.min(other), high.max(other)));
+        }
+        out.figures.push(Figure { measure, value, bounds, n: kept, shared_ns, alone_ns });
+    }
+    if latencies {
+        for tail in &mut tails {
+            tail.sort_by(f64::total_cmp);
+        }
+        for (measure, part) in TAILS {
+            let (Some(shared_ns), Some(alone_ns)) = (quantile(&tails[0], part), quantile(&tails[1], part))
+            else {
+                continue;
+            };
+            if alone_ns > 0.0 {
+                let value = shared_ns / alone_ns;
+                out.figures.push(Figure { measure, value, bounds: None, n: kept, shared_ns, alone_ns });
+            }
+        }
+        out.parts =
+            PARTS.iter().zip(parts).map(|(name, [shared, without])| (*name, shared, without)).collect();
+    }
+    out.blames = blame(tenant, alone, &blocks, &draws);
+    out
+}
+
+/// A unit of work: an iteration, a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Unit {
+    pub start_ns: i64,
+    pub end_ns: i64,
+    /// Only operations that this thread launched; none: of any.
+    pub thread: Option<u32>,
+}
+
+/// Latency of units of work, from their begin to the end of the last operation launched inside them (or their own end).
+pub(crate) fn units(
+    tenant: &Tenancy,
+    alone: &[Option<Alone>],
+    thread_of: &dyn Fn(&Op) -> Option<u32>,
+    units: &[Unit],
+    doubt: &Doubt,
+) -> Vec<Figure> {
+    let (mut shared, mut without) = (Vec::new(), Vec::new());
+    for unit in units {
+        let from = tenant.ops.partition_point(|op| op.launch_ns < unit.start_ns);
+        let inside =
+            tenant.ops.iter().zip(alone).skip(from).take_while(|(op, _)| op.launch_ns <= unit.end_ns);
+        let (mut last, mut last_alone) = (i64::MIN, i64::MIN);
+        let mut begin_alone = None;
+        for (op, a) in inside {
+            if unit.thread.is_some() && thread_of(op) != unit.thread {
+                continue;
+            }
+            let Some((a, launch)) = a.as_ref().and_then(|a| Some((a, a.launch_ns?))) else {
+                begin_alone = None;
+                break;
+            };
+            // What its host did before the first launch takes as long alone.
+            begin_alone.get_or_insert(launch.saturating_sub(op.launch_ns.saturating_sub(unit.start_ns)));
+            last = last.max(op.end_ns);
+            last_alone = last_alone.max(launch.saturating_add(a.latency_ns));
+        }
+        let Some(begin) = begin_alone else { continue };
+        let rest = unit.end_ns.saturating_sub(last).max(0);
+        shared.push(last.saturating_add(rest).saturating_sub(unit.start_ns) as f64);
+        without.push(last_alone.saturating_add(rest).saturating_sub(begin) as f64);
+    }
+    let n = shared.len();
+    let (shared_ns, alone_ns) = (shared.iter().sum::<f64>(), without.iter().sum::<f64>());
+    if n == 0 || alone_ns <= 0.0 {
+        return Vec::new();
+    }
+    shared.sort_by(f64::total_cmp);
+    without.sort_by(f64::total_cmp);
+    let value = shared_ns / alone_ns;
+    let bounds = doubt.bounds("latency", value).filter(|_| n >= ENOUGH);
+    let mut out = vec![Figure { measure: "latency", value, bounds, n, shared_ns, alone_ns }];
+    for (measure, part) in TAILS {
+        if let (Some(a), Some(b)) = (quantile(&shared, part), quantile(&without, part)) {
+            if b > 0.0 {
+                out.push(Figure { measure, value: a / b, bounds: None, n, shared_ns: a, alone_ns: b });
+            }
+        }
+    }
+    out
+}
+
+const TAILS: [(&str, f64); 3] = [("latency_p50", 0.5), ("latency_p95", 0.95), ("latency_p99", 0.99)];
+
+/// Solves a small system; `None` where it is singular.
+fn solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Option<Vec<f64>> {
+    let n = b.len();
+    for pivot in 0..n {
+        let best = (pivot..n).max_by(|x, y| {
+            let size = |r: &usize| a.get(*r).and_then(|row| row.get(pivot)).map_or(0.0, |v| v.abs());
+            size(x).total_cmp(&size(y))
+        })?;
+        a.swap(pivot, best);
+        b.swap(pivot, best);
+        let row = a.get(pivot)?.clone();
+        let (head, value) = (*row.get(pivot)?, *b.get(pivot)?);
+        if head.abs() < 1e-9 {
+            return None;
+        }
+        for other in (0..n).filter(|o| *o != pivot) {
+            let factor = *a.get(other)?.get(pivot)? / head;
+            for (x, y) in a.get_mut(other)?.iter_mut().zip(&row) {
+                *x -= factor * y;
+            }
+            *b.get_mut(other)? -= factor * value;
+        }
+    }
+    (0..n).map(|n| Some(b.get(n)? / a.get(n)?.get(n)?)).collect()
+}
+
+/// Added latency of each operation by the time in which each other's work could run between its launch and its end.
+/// No constant: without others nothing is added.
+fn blame(tenant: &Tenancy, alone: &[Option<Alone>], blocks: &Blocks, draws: &Resamples) -> Vec<Blame> {
+    let mut exposed: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+    let rows: Vec<(&Op, f64)> = tenant
+        .ops
+        .iter()
+        .zip(alone)
+        .filter(|(op, _)| op.kind != WorkKind::Copy)
+        .filter_map(|(op, a)| Some((op, op.latency_ns().saturating_sub(a.as_ref()?.latency_ns) as f64)))
+        .collect();
+    if rows.len() < ENOUGH {
+        return Vec::new();
+    }
+    for (other, union) in &tenant.each {
+        let times: Vec<f64> =
+            rows.iter().map(|(op, _)| union.covered_ns(op.launch_ns, op.end_ns) as f64).collect();
+        if times.iter().any(|t| *t > 0.0) {
+            exposed.insert(*other, times);
+        }
+    }
+    // Whoever takes turns takes them one at a time: whose turn it was is a matter of record, not of regression.
+    if tenant.ran.is_some() && tenant.beside.total_ns() == 0 {
+        return turns(&rows, &exposed, blocks, draws);
+    }
+    let ids: Vec<u32> = exposed.keys().copied().collect();
+    let columns: Vec<&Vec<f64>> = exposed.values().collect();
+    let total = |c: &[f64]| c.iter().sum::<f64>();
+    // Who always comes together is looked at together: the pair's sum stands for both.
+    let mut with: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (n, column) in columns.iter().enumerate() {
+        let near = groups.iter_mut().find(|group| {
+            group.iter().any(|m| columns.get(*m).is_some_and(|c| correlation(c, column) > COLLINEAR))
+        });
+        match near {
+            Some(group) => {
+                if let (Some(a), Some(b)) = (group.first().and_then(|m| ids.get(*m)), ids.get(n)) {
+                    with.insert(*b, *a);
+                    with.entry(*a).or_insert(*b);
+                }
+                group.push(n);
+            }
+            None => groups.push(vec![n]),
+        }
+    }
+    let k = groups.len();
+    // Per block: products of exposures, products with what was added, exposures, what was added.
+    let mut products = vec![vec![0.0; blocks.count]; k * k + 2 * k + 1];
+    for (row, (op, added)) in rows.iter().enumerate() {
+        let block = blocks.at(op.launch_ns);
+        let x: Vec<f64> = groups
+            .iter()
+            .map(|g| g.iter().filter_map(|n| columns.get(*n)?.get(row)).sum::<f64>() / 1e6)
+            .collect();
+        let y = added / 1e6;
+        let pairs = x.iter().flat_map(|a| x.iter().map(move |b| a * b));
+        let values = pairs.chain(x.iter().map(|a| a * y)).chain(x.iter().copied()).chain([y]);
+        for (column, value) in products.iter_mut().zip(values) {
+            if let Some(slot) = column.get_mut(block) {
+                *slot += value;
+            }
+        }
+    }
+    let shares = |sums: &[f64]| -> Option<Vec<f64>> {
+        let matrix: Vec<Vec<f64>> =
+            (0..k).map(|i| (0..k).map(|j| sums.get(i * k + j).copied().unwrap_or(0.0)).collect()).collect();
+        let right: Vec<f64> = (0..k).map(|i| sums.get(k * k + i).copied().unwrap_or(0.0)).collect();
+        let slopes = solve(matrix, right)?;
+        let added = *sums.get(k * k + 2 * k)?;
+        if added <= 0.0 {
+            return None;
+        }
+        let exposure = |i: usize| sums.get(k * k + k + i).copied().unwrap_or(0.0);
+        Some(slopes.iter().enumerate().map(|(i, slope)| slope * exposure(i) / added).collect())
+    };
+    let sums: Vec<f64> = products.iter().map(|c| total(c)).collect();
+    let values = shares(&sums);
+    let filled = products.last().map_or(0, |c| c.iter().filter(|v| **v != 0.0).count());
+    let mut drawn: Vec<Vec<f64>> = vec![Vec::new(); k];
+    if values.is_some() {
+        for sums in draws.sums(&products) {
+            if let Some(one) = shares(&sums) {
+                for (slot, value) in drawn.iter_mut().zip(one) {
+                    slot.push(value);
+                }
+            }
+        }
+    }
+    let mut out = Vec::new();
+    for (group, drawn) in groups.iter().zip(drawn).enumerate().map(|(g, (group, d))| ((g, group), d)) {
+        let (g, members) = group;
+        let value = values.as_ref().and_then(|v| v.get(g)).copied();
+        let bounds = value.and_then(|v| draws.interval(v, drawn, filled));
+        for member in members {
+            let (Some(id), Some(column)) = (ids.get(*member), columns.get(*member)) else { continue };
+            let separable = members.len() == 1;
+            out.push(Blame {
+                aggressor: *id,
+                exposure_ns: total(column),
+                share: value.filter(|_| separable).map(|v| (v, bounds)),
+                with: with.get(id).copied(),
+                n: rows.len(),
+            });
+        }
+    }
+    out.sort_by_key(|b| b.aggressor);
+    out
+}
+
+/// Added latency by whose turn it was; what the turns do not explain is nobody's.
+fn turns(
+    rows: &[(&Op, f64)],
+    exposed: &BTreeMap<u32, Vec<f64>>,
+    blocks: &Blocks,
+    draws: &Resamples,
+) -> Vec<Blame> {
+    let mut columns = vec![vec![0.0; blocks.count]; exposed.len() + 2];
+    let mut enter = |column: usize, block: usize, value: f64| {
+        if let Some(slot) = columns.get_mut(column).and_then(|c| c.get_mut(block)) {
+            *slot += value;
+        }
+    };
+    for (row, (op, added)) in rows.iter().enumerate() {
+        let block = blocks.at(op.launch_ns);
+        enter(0, block, *added);
+        for (n, times) in exposed.values().enumerate() {
+            let time = times.get(row).copied().unwrap_or(0.0);
+            enter(1, block, time);
+            enter(n + 2, block, time);
+        }
+    }
+    let filled = columns.first().map_or(0, |c| c.iter().filter(|v| **v != 0.0).count());
+    let share = |s: &[f64; 3]| {
+        let [added, all, own] = *s;
+        // Turns that were waited out anyway, for other reasons, cannot have added more than was added.
+        if added > 0.0 {
+            own / all.max(added)
+        } else {
+            f64::NAN
+        }
+    };
+    let total = |c: &Vec<f64>| c.iter().sum::<f64>();
+    exposed
+        .keys()
+        .enumerate()
+        .filter_map(|(n, id)| {
+            let (added, all, own) = (columns.first()?, columns.get(1)?, columns.get(n + 2)?);
+            let value = share(&[total(added), total(all), total(own)]);
+            let drawn = draws.replicates(&[added, all, own], share);
+            let share = value.is_finite().then(|| (value, draws.interval(value, drawn, filled)));
+            Some(Blame { aggressor: *id, exposure_ns: total(own), share, with: None, n: rows.len() })
+        })
+        .collect()
+}
+
+fn correlation(a: &[f64], b: &[f64]) -> f64 {
+    let n = a.len() as f64;
+    let (ma, mb) = (a.iter().sum::<f64>() / n, b.iter().sum::<f64>() / n);
+    let (mut ab, mut aa, mut bb) = (0.0, 0.0, 0.0);
+    for (x, y) in a.iter().zip(b) {
+        ab += (x - ma) * (y - mb);
+        aa += (x - ma).powi(2);
+        bb += (y - mb).powi(2);
+    }
+    if aa > 0.0 && bb > 0.0 {
+        ab / (aa * bb).sqrt()
+    } else {
+        // Exposures that never vary go together with everything.
+        1.0
+    }
+}

@@ -1,0 +1,404 @@
+//! What would this tenant's own run have looked like without the others, as far as the capture itself tells?
+//!
+//! Its program is played again, call by call: the host thinks as long as it did, launches as it did, and waits for the
+//! device where it waited, but what it waits for is done earlier. Of every operation the time in which others kept it
+//! from running is left out:
+//!
+//! ```text
+//!   host      |la|la|sync..........................|think|la|...
+//!   device        |k1|-not resident-|k1| |-- others --|k2|
+//!   again     |la|la|sync......|think|la|...
+//!   device        |k1|k1| |k2|
+//! ```
+//!
+//! An operation beside others lasts as long as its like did alone in the same capture. Where there is no such
+//! time, nothing is said. This is a model (basis `inferred`): it does not know why a host waits.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::slowdown::operations::{Call, Company, Op, Scene, Tenancy, ENOUGH_CUTS};
+use crate::statistics::{median, quantile};
+use crate::tenants::WorkKind;
+
+/// Equal operations without company that stand for those in company.
+const ENOUGH_ALONE: f64 = 5.0;
+/// Beside others for less than this part of its time, an operation counts as undisturbed.
+const BESIDE_PART: i64 = 50;
+/// A wait of the host ends with the record of what it waited for, or this much before.
+const WAKE_NS: i64 = 20_000;
+/// A host without a call for so long may have slept until a moment, rather than thought for a time.
+const SLEEP_NS: i64 = 200_000;
+/// A launch call of this length, many times the usual, while others work and its own work is done, is held back by
+/// somebody: a limiter, a lock in the driver. Hosts that are slow by themselves stay below.
+const HELD_NS: i64 = 1_000_000;
+const HELD_TIMES: i64 = 20;
+/// Of all time at work, this part may be of operations that nobody saw alone.
+const BLIND_PART: f64 = 0.1;
+
+/// One operation as it would have been (or, from a baseline, was).
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Alone {
+    pub latency_ns: i64,
+    pub ran_ns: i64,
+    /// Launch, own queue, other queue, not resident, switch, execution.
+    pub parts: [i64; 6],
+    /// On the clock of that run; none: not known.
+    pub launch_ns: Option<i64>,
+}
+
+/// A tenant's run without the others.
+#[derive(Debug)]
+pub(crate) struct Replayed {
+    pub ops: Vec<Option<Alone>>,
+    /// As `ops`, with a host that sleeps until moments instead of for times.
+    pub launches_anchored: Vec<i64>,
+    /// Standard error of all lengths together, on the logarithm.
+    pub error: f64,
+    /// How much shorter they may have been for all that is known of what each cut inside a kernel costs.
+    pub cuts: f64,
+}
+
+/// Why a tenant's run cannot be played again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    NoCalls,
+    NeverAlone,
+    Strangers,
+    Nothing,
+}
+
+impl Refused {
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::NoCalls => "its launch calls were not captured: waiting before a start cannot be seen",
+            Self::NeverAlone => {
+                "its kernels ran beside those of others and were never seen alone: a capture of it alone is needed"
+            }
+            Self::Strangers => "somebody on the device was neither traced nor seen in switch records",
+            Self::Nothing => "it did nothing",
+        }
+    }
+}
+
+/// Mean length without company over mean length in company, by signature.
+#[derive(Debug, Default)]
+struct Stretch {
+    alone: Moments,
+    beside: Moments,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Moments {
+    n: f64,
+    sum: f64,
+    squares: f64,
+}
+
+impl Moments {
+    fn add(&mut self, value: f64) {
+        self.n += 1.0;
+        self.sum += value;
+        self.squares += value * value;
+    }
+
+    fn mean(&self) -> f64 {
+        self.sum / self.n
+    }
+
+    /// Squared standard error of the mean over the mean; twice what independent values had, since neighbours in time
+    /// are alike.
+    fn error(&self) -> f64 {
+        let variance = (self.squares / self.n - self.mean().powi(2)).max(0.0);
+        2.0 * variance / (self.n * self.mean().powi(2)).max(1e-300)
+    }
+}
+
+impl Stretch {
+    fn factor(&self) -> Option<f64> {
+        let enough = self.alone.n >= ENOUGH_ALONE && self.beside.n > 0.0 && self.beside.sum > 0.0;
+        enough.then(|| self.alone.mean() / self.beside.mean())
+    }
+}
+
+fn disturbed(op: &Op) -> bool {
+    op.beside_ns.saturating_mul(BESIDE_PART) > op.ran_ns
+}
+
+/// What a cut inside a kernel may cost beyond the saving of state: SMs run empty before a context is switched out, caches
+/// are cold after. Where kernels are cut so evenly that it cannot be measured, so much is allowed for.
+const CUT_NS: f64 = 350_000.0;
+
+/// What each cut inside a kernel took while its context ran, and whether that could be measured.
+fn cut_ns(tenant: &Tenancy) -> Option<f64> {
+    let (over, under) = tenant.cut_slope();
+    (under >= ENOUGH_CUTS).then(|| (over / under).clamp(0.0, 2.0 * CUT_NS))
+}
+
+/// Lengths of a tenant's operations without the others; `None` where nobody knows.
+fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64, f64), Refused> {
+    let mut stretch: HashMap<u32, Stretch> = HashMap::new();
+    for op in tenant.ops.iter().filter(|op| !op.first) {
+        let s = stretch.entry(op.signature).or_default();
+        let slot = if disturbed(op) {
+            &mut s.beside
+        } else if op.company == Company::Alone || tenant.ran.is_some() {
+            &mut s.alone
+        } else {
+            continue;
+        };
+        slot.add(op.ran_ns as f64);
+    }
+    let factors: HashMap<u32, f64> =
+        stretch.iter().filter_map(|(number, s)| s.factor().map(|f| (*number, f))).collect();
+    let (mut blind, mut whole, mut cuts) = (0.0, 0.0, 0.0);
+    let each_cut = cut_ns(tenant);
+    let mut stretched: BTreeMap<u32, f64> = BTreeMap::new();
+    let mut out = Vec::with_capacity(tenant.ops.len());
+    for op in &tenant.ops {
+        let mut length = op.ran_ns as f64;
+        whole += length;
+        if disturbed(op) {
+            match factors.get(&op.signature) {
+                Some(factor) => {
+                    length *= factor.min(1.0);
+                    *stretched.entry(op.signature).or_default() += length;
+                }
+                None => blind += length,
+            }
+        }
+        if let Some(ran) = tenant.ran.as_ref().filter(|_| op.kind != WorkKind::Copy) {
+            let inside = (ran.edges_inside(op.start_ns, op.end_ns) / 2) as f64;
+            length = (length - inside * each_cut.unwrap_or(0.0)).max(0.5 * length);
+            cuts += inside;
+        }
+        out.push(length.round() as i64);
+    }
+    if blind > BLIND_PART * whole {
+        return Err(Refused::NeverAlone);
+    }
+    let alone: f64 = out.iter().map(|length| *length as f64).sum();
+    let error: f64 = stretched
+        .iter()
+        .filter_map(|(signature, length)| {
+            let s = stretch.get(signature)?;
+            Some((length / alone.max(1.0)).powi(2) * (s.alone.error() + s.beside.error()))
+        })
+        .sum();
+    let cuts = if each_cut.is_some() { 0.0 } else { cuts * CUT_NS / alone.max(1.0) };
+    Ok((out, error.sqrt(), cuts))
+}
+
+/// Waits of an operation that would have been there without the others: behind its own tenant's work, and what the
+/// device always takes.
+struct Wait {
+    own_ns: i64,
+    rest_ns: i64,
+    /// Its context was there all the time.
+    resident: bool,
+}
+
+fn wait(tenant: &Tenancy, op: &Op) -> Wait {
+    let ready = op.ready_ns.max(op.called_ns.min(op.start_ns));
+    let waited = op.start_ns.saturating_sub(ready).max(0);
+    let ran = tenant.ran.as_ref().filter(|_| op.kind != WorkKind::Copy);
+    let resident = ran.map_or(waited, |r| r.covered_ns(ready, op.start_ns)).min(waited);
+    let own = resident.min(tenant.busy.covered_ns(ready, op.start_ns));
+    let others = if ran.is_some() { &tenant.beside } else { &tenant.others }.covered_ns(ready, op.start_ns);
+    Wait {
+        own_ns: own,
+        rest_ns: resident.saturating_sub(own).saturating_sub(others).max(0),
+        resident: resident == waited,
+    }
+}
+
+/// Plays a process again; gives its tenants' runs by tenant id.
+pub(crate) fn replay(scene: &Scene, process: (u32, Option<u32>)) -> BTreeMap<u32, Result<Replayed, Refused>> {
+    let mut out = BTreeMap::new();
+    let mut lengths_of: BTreeMap<u32, (Vec<i64>, f64, f64)> = BTreeMap::new();
+    let tenants: Vec<&Tenancy> = scene.tenants.iter().filter(|t| t.traced && t.process == process).collect();
+    let no_calls = Vec::new();
+    let calls = scene.calls.get(&process).unwrap_or(&no_calls);
+    for tenant in &tenants {
+        let called = tenant.ops.iter().filter(|op| op.call.is_some()).count();
+        let found = if tenant.ops.is_empty() {
+            Err(Refused::Nothing)
+        } else if tenant.strangers {
+            Err(Refused::Strangers)
+        } else if called * 10 < tenant.ops.len() * 9 {
+            Err(Refused::NoCalls)
+        } else {
+            lengths(tenant)
+        };
+        match found {
+            Ok(found) => {
+                lengths_of.insert(tenant.id, found);
+            }
+            Err(refused) => {
+                out.insert(tenant.id, Err(refused));
+            }
+        }
+    }
+    if lengths_of.is_empty() {
+        return out;
+    }
+    let anchored = Play::new(&tenants, &lengths_of).run(calls, true);
+    let mut played = Play::new(&tenants, &lengths_of).run(calls, false);
+    for (tenant, (ops, _)) in anchored.into_iter().enumerate() {
+        let (Some(t), Some((alone, _))) = (tenants.get(tenant), played.get_mut(tenant)) else { continue };
+        if let Some((_, error, cuts)) = lengths_of.get(&t.id) {
+            let launches = ops.iter().map(|op| op.and_then(|op| op.launch_ns).unwrap_or(0)).collect();
+            let ops = std::mem::take(alone);
+            out.insert(t.id, Ok(Replayed { ops, launches_anchored: launches, error: *error, cuts: *cuts }));
+        }
+    }
+    out
+}
+
+struct Play<'a> {
+    tenants: &'a [&'a Tenancy],
+    lengths: Vec<Option<&'a Vec<i64>>>,
+    usual_ns: Vec<i64>,
+    usual_call_ns: i64,
+    /// (tenant, operation) by call, in order of their starts.
+    by_call: Vec<(u32, usize, usize)>,
+    /// Ends as recorded: (end, tenant, operation).
+    by_end: Vec<(i64, usize, usize)>,
+    stream_end: HashMap<u32, i64>,
+    done: Vec<(Vec<Option<Alone>>, Vec<i64>)>,
+}
+
+impl<'a> Play<'a> {
+    fn new(tenants: &'a [&'a Tenancy], lengths: &'a BTreeMap<u32, (Vec<i64>, f64, f64)>) -> Self {
+        let usual_ns = tenants
+            .iter()
+            .map(|t| {
+                let rest = |op: &Op| wait(t, op).rest_ns;
+                let undisturbed = |op: &&Op| op.company == Company::Alone && wait(t, op).resident;
+                let alone: Vec<i64> = t.ops.iter().filter(undisturbed).map(rest).collect();
+                if alone.len() >= 10 {
+                    return median(&alone).unwrap_or(0.0) as i64;
+                }
+                let mut all: Vec<f64> = t.ops.iter().map(|op| rest(op) as f64).collect();
+                all.sort_by(f64::total_cmp);
+                quantile(&all, 0.25).unwrap_or(0.0) as i64
+            })
+            .collect();
+        let mut by_call = Vec::new();
+        let mut by_end = Vec::new();
+        for (t, tenant) in tenants.iter().enumerate() {
+            for (n, op) in tenant.ops.iter().enumerate() {
+                if let Some(call) = op.call {
+                    by_call.push((call, t, n));
+                }
+                by_end.push((op.end_ns, t, n));
+            }
+        }
+        let lengths_of_calls: Vec<i64> = tenants
+            .iter()
+            .flat_map(|t| t.ops.iter().map(|op| op.called_ns.saturating_sub(op.launch_ns)))
+            .collect();
+        let start =
+            |t: &usize, n: &usize| tenants.get(*t).and_then(|t| t.ops.get(*n)).map_or(0, |op| op.start_ns);
+        by_call.sort_by_key(|(call, t, n)| (*call, start(t, n), *t, *n));
+        by_end.sort_unstable();
+        Self {
+            tenants,
+            lengths: tenants.iter().map(|t| lengths.get(&t.id).map(|l| &l.0)).collect(),
+            usual_ns,
+            usual_call_ns: median(&lengths_of_calls).unwrap_or(0.0) as i64,
+            by_call,
+            by_end,
+            stream_end: HashMap::new(),
+            done: tenants.iter().map(|t| (vec![None; t.ops.len()], vec![0; t.ops.len()])).collect(),
+        }
+    }
+
+    /// The part of a launch call in which somebody held it back.
+    fn held_ns(&self, t: usize, n: usize, call: &Call) -> i64 {
+        let length = call.end_ns.saturating_sub(call.start_ns);
+        if length < HELD_NS.max(HELD_TIMES.saturating_mul(self.usual_call_ns)) {
+            return 0;
+        }
+        let Some(tenant) = self.tenants.get(t).filter(|t| n < t.ops.len()) else { return 0 };
+        let others = tenant.others.covered_ns(call.start_ns, call.end_ns);
+        let own = tenant.busy.covered_ns(call.start_ns, call.end_ns);
+        if others.saturating_mul(2) > length && own.saturating_mul(2) < length {
+            length.saturating_sub(self.usual_call_ns)
+        } else {
+            0
+        }
+    }
+
+    fn launch(&mut self, t: usize, n: usize, start: i64, held_ns: i64) {
+        let Some(tenant) = self.tenants.get(t) else { return };
+        let Some(op) = tenant.ops.get(n) else { return };
+        let length = self.lengths.get(t).copied().flatten().and_then(|l| l.get(n)).copied();
+        let length = length.unwrap_or(op.ran_ns);
+        let called = start.saturating_add(op.called_ns.saturating_sub(op.launch_ns)).saturating_sub(held_ns);
+        // A kernel may start before its launch call returns.
+        let called = called.min(start.saturating_add(op.start_ns.saturating_sub(op.launch_ns))).max(start);
+        let free = self.stream_end.get(&op.stream).copied().unwrap_or(i64::MIN);
+        let ready = called.max(free);
+        let wait = wait(tenant, op);
+        let usual = self.usual_ns.get(t).copied().unwrap_or(0);
+        // Nobody but others keeps a lone operation from starting for longer than usual.
+        let undisturbed = op.company == Company::Alone && wait.resident;
+        let rest = if undisturbed { wait.rest_ns } else { wait.rest_ns.min(usual) };
+        let begin = ready.saturating_add(wait.own_ns).saturating_add(rest);
+        let end = begin.saturating_add(length);
+        self.stream_end.insert(op.stream, end);
+        let alone = Alone {
+            latency_ns: end.saturating_sub(start),
+            ran_ns: length,
+            parts: [called.saturating_sub(start), begin.saturating_sub(called), 0, 0, 0, length],
+            launch_ns: Some(start),
+        };
+        if let Some((ops, ends)) = self.done.get_mut(t) {
+            if let (Some(slot), Some(end_slot)) = (ops.get_mut(n), ends.get_mut(n)) {
+                *slot = Some(alone);
+                *end_slot = end;
+            }
+        }
+    }
+
+    fn run(mut self, calls: &[Call], anchored: bool) -> Vec<(Vec<Option<Alone>>, Vec<i64>)> {
+        let mut threads: HashMap<u32, (i64, i64)> = HashMap::new();
+        let (mut next_op, mut next_end) = (0_usize, 0_usize);
+        let (mut last_end, mut last_end_again) = (i64::MIN, i64::MIN);
+        let by_call = std::mem::take(&mut self.by_call);
+        let by_end = std::mem::take(&mut self.by_end);
+        for (number, call) in calls.iter().enumerate() {
+            let (shift, before) = threads.get(&call.thread).copied().unwrap_or((0, i64::MIN));
+            let idle = if before == i64::MIN { 0 } else { call.start_ns.saturating_sub(before) };
+            let shift = if anchored && idle > SLEEP_NS { shift.min(0) } else { shift };
+            let start = call.start_ns.saturating_sub(shift);
+            let mut held_ns = 0;
+            while let Some((of, t, n)) = by_call.get(next_op).copied().filter(|o| o.0 as usize <= number) {
+                if of as usize == number {
+                    held_ns = self.held_ns(t, n, call);
+                    self.launch(t, n, start, held_ns);
+                }
+                next_op += 1;
+            }
+            let length = call.end_ns.saturating_sub(call.start_ns).saturating_sub(held_ns);
+            let mut end = start.saturating_add(length);
+            if call.waits {
+                while let Some((done, t, n)) =
+                    by_end.get(next_end).copied().filter(|e| e.0 <= call.end_ns.saturating_add(1_000))
+                {
+                    last_end = last_end.max(done);
+                    let again = self.done.get(t).and_then(|d| d.1.get(n)).copied().unwrap_or(0);
+                    last_end_again = last_end_again.max(again);
+                    next_end += 1;
+                }
+                let after = call.end_ns.saturating_sub(last_end);
+                if last_end > call.start_ns && after <= WAKE_NS.max(length / 10) {
+                    let woken = last_end_again.saturating_add(after.max(0));
+                    end = woken.max(start.saturating_add(length.min(1_000)));
+                }
+            }
+            threads.insert(call.thread, (call.end_ns.saturating_sub(end), call.end_ns));
+        }
+        self.done
+    }
+}

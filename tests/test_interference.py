@@ -1,0 +1,235 @@
+"""Slowdowns, causes and aggressors against the books of the simulation, and the words around them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import generate
+import pytest
+from click.testing import CliRunner
+
+import pyanalyze
+from pyanalyze.cli import cli
+from pyanalyze.exceptions import UsageError
+from pyanalyze.interference import TenantInterference
+
+#: Equal kernels, every way of sharing that has an answer with baselines.
+SCENARIOS = (
+    "time-slicing-pair",
+    "time-slicing-four-nbody",
+    "time-slicing-short-kernels",
+    "mps-memory-bound",
+    "mps-four-nbody",
+    "mps-capped",
+    "mig-shared-ci",
+    "limiter-turns",
+)
+#: Of these the capture alone tells: residency says who ran when.
+ALONE = ("time-slicing-pair", "time-slicing-four-nbody", "time-slicing-short-kernels", "time-slicing-open-loop")
+#: Nobody is slowed: nobody else is there, they are apart, or in instances of their own.
+CALM = ("apart", "exclusive", "mig-two-instances", "streams", "two-gpus")
+
+
+def compared(name: str, *, baselines: bool) -> list[tuple[TenantInterference, dict[str, Any]]]:
+    """Every traced tenant of a scenario with its truth."""
+    folder = generate.built(name, alone=True)
+    truth = json.loads((folder / f"{name}.truth.json").read_text(encoding="utf-8"))
+    recording = truth["captures"][0]
+    alone = sorted(folder.glob(f"{recording['name']}.alone.*.sqlite")) if baselines else []
+    session = pyanalyze.load(folder / f"{recording['name']}.sqlite", baselines=alone)
+    names = {traced["pid"]: traced["tenant"] for traced in recording["traced"]}
+    pids = dict(session.tenants.filter("traced").select("tenant_id", "pid").iter_rows())
+    true = {tenant["name"]: tenant["slowdown"] for tenant in truth["tenants"]}
+    return [
+        (tenant, true[names[pids[tenant.tenant_id]]]) for device in session.interference() for tenant in device.tenants
+    ]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_with_baselines_slowdowns_are_within_two_percent(name: str) -> None:
+    found = compared(name, baselines=True)
+    assert found
+    for tenant, true in found:
+        slow = tenant.slowdown
+        assert slow.elapsed is not None
+        assert slow.latency is not None
+        assert slow.elapsed.value == pytest.approx(true["elapsed"]["ratio"], rel=0.02)
+        assert slow.latency.value == pytest.approx(true["kernel_latency"]["ratio"], rel=0.02)
+        if slow.resident is not None:
+            assert slow.resident.value == pytest.approx(true["resident"]["ratio"], rel=0.02)
+        assert slow.elapsed.basis == "observed"
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_without_baselines_slowdowns_are_within_ten_percent(name: str) -> None:
+    found = compared(name, baselines=False)
+    assert found
+    for tenant, true in found:
+        slow = tenant.slowdown
+        assert slow.elapsed is not None
+        assert slow.latency is not None
+        assert slow.elapsed.value == pytest.approx(true["elapsed"]["ratio"], rel=0.1)
+        assert slow.latency.value == pytest.approx(true["kernel_latency"]["ratio"], rel=0.1)
+        assert slow.elapsed.basis == "inferred"
+
+
+@pytest.mark.parametrize("name", [*ALONE, "mps-memory-bound", "mps-four-nbody"])
+def test_causes_are_within_ten_points(name: str) -> None:
+    checked = 0
+    for tenant, true in compared(name, baselines=True):
+        if tenant.causes is None:
+            continue
+        lost = true["lost"]
+        assert sum(tenant.causes.values()) == pytest.approx(1)
+        assert tenant.causes["queue"] == pytest.approx(
+            (lost["queue_own_ns"] + lost["queue_other_ns"]) / lost["total_ns"], abs=0.1
+        )
+        for part in ("launch", "not_resident", "switch", "execution"):
+            assert tenant.causes[part] == pytest.approx(lost[f"{part}_ns"] / lost["total_ns"], abs=0.1), part
+        checked += 1
+    assert checked
+
+
+@pytest.mark.parametrize("baselines", [True, False])
+@pytest.mark.parametrize("name", CALM)
+def test_nobody_is_called_slowed_who_was_not(name: str, baselines: bool) -> None:
+    assert [tenant.name for tenant, _ in compared(name, baselines=baselines) if tenant.slowed] == []
+
+
+def test_two_equal_processes_by_turns_run_at_half_speed() -> None:
+    """What everybody measures: the GPU is "50 % utilised" by each, and each takes about twice as long."""
+    folder = generate.built("time-slicing-sleep-kernels", alone=True)
+    session = pyanalyze.load(folder / "time-slicing-sleep-kernels.sqlite")
+    (device,) = session.interference()
+    for tenant in device.tenants:
+        if tenant.slowdown.elapsed is not None:
+            assert tenant.slowdown.elapsed.value == pytest.approx(2.0, rel=0.15)
+
+
+def test_four_nbody_processes_get_further_under_mps_than_by_turns() -> None:
+    stp = {}
+    for name in ("mps-four-nbody", "time-slicing-four-nbody"):
+        folder = generate.built(name, alone=True)
+        session = pyanalyze.load(folder / f"{name}.sqlite", baselines=sorted(folder.glob("*.alone.*.sqlite")))
+        figures = session.interference()[0].figures
+        assert figures is not None
+        stp[name] = figures.stp
+    assert 1.1 < stp["mps-four-nbody"] / stp["time-slicing-four-nbody"] < 1.4
+
+
+def test_a_client_that_was_never_alone_has_no_slowdown_and_a_reason() -> None:
+    for tenant, _ in compared("mps-four-nbody", baselines=False):
+        assert (tenant.slowdown.elapsed, tenant.slowdown.latency, tenant.slowdown.resident) == (None, None, None)
+        assert tenant.missing is not None
+        assert "a capture of it alone is needed" in tenant.missing
+        assert not tenant.slowed
+
+
+def test_a_limiter_in_front_of_the_gpu_is_said_first() -> None:
+    folder = generate.built("limiter-turns")
+    session = pyanalyze.load(folder / "limiter-turns.sqlite")
+    assert {finding.what for finding in session.interference()[0].host} == {"held launches"}
+    shown = CliRunner().invoke(cli, ["interference", str(folder / "limiter-turns.sqlite")]).output
+    section = shown.partition("Who was slowed, by whom")[2]
+    assert section.index("Look at the host first") < section.index("Worst victim")
+
+
+def test_whose_turn_it_was_is_told_apart(fixtures: Path) -> None:
+    """A waits for B and for C, who is not traced: both are told apart, and leave only the switches to nobody."""
+    (device,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").interference()
+    assert device.matrix is not None
+    for victim in (0, 1):
+        shares = [cell.share for cell in device.matrix if cell.victim == victim]
+        assert len(shares) == 2
+        assert None not in shares
+        assert 0.85 < sum(share for share in shares if share is not None) <= 1
+    # C's own slowdown is not known: no figure of the whole device leaves it out silently.
+    assert device.figures is None
+
+
+def test_the_caller_may_say_whose_a_baseline_is() -> None:
+    folder = generate.built("mps-four-nbody", alone=True)
+    capture, solo = folder / "mps-four-nbody.sqlite", folder / "mps-four-nbody.alone.n1.sqlite"
+    session = pyanalyze.load(capture)
+    name = session.tenants.filter("traced")["name"][0]
+    one = pyanalyze.load(capture, baselines=f"{name}={solo}", tenants={})
+    used = one.baseline_matches.filter("used")
+    assert used["named"].to_list() == [True]
+    with pytest.raises(UsageError, match="no traced tenant has that name"):
+        _ = pyanalyze.load(capture, baselines=f"nobody={solo}").baseline_matches
+
+
+def test_a_baseline_of_another_gpu_model_is_refused() -> None:
+    folder = generate.built("mps-memory-bound", alone=True)
+    other = next(
+        built
+        for seed in range(2, 9)
+        if device_name(built := generate.built("mps-memory-bound", seed, alone=True)) != device_name(folder)
+    )
+    session = pyanalyze.load(
+        folder / "mps-memory-bound.sqlite", baselines=f"writer={other / 'mps-memory-bound.alone.writer.sqlite'}"
+    )
+    notes = [note for tenant in session.interference()[0].tenants for note in tenant.notes]
+    # Other models have other grids: already the kernels may differ, then it is nobody's baseline.
+    assert all(tenant.baseline is None for tenant in session.interference()[0].tenants)
+    assert not notes or "another GPU model" in notes[0]
+
+
+def device_name(folder: Path) -> str:
+    name: str = json.loads((folder / "mps-memory-bound.truth.json").read_text())["devices"][0]["name"]
+    return name
+
+
+def test_units_of_work_are_those_of_the_books(tmp_path: Path) -> None:
+    """Requests as NVTX ranges, and the same as rows of a file."""
+    folder = generate.built("time-slicing-open-loop", alone=True)
+    capture = folder / "time-slicing-open-loop.sqlite"
+    truth = json.loads((folder / "time-slicing-open-loop.truth.json").read_text(encoding="utf-8"))
+    true = next(t for t in truth["tenants"] if t["name"] == "service")["slowdown"]["unit_latency"]["ratio"]
+    session = pyanalyze.load(capture)
+    service = next(t for t in session.interference()[0].tenants if t.name == "service")
+    assert [units.name for units in service.units] == ["request"]
+    assert service.units[0].latency.value == pytest.approx(true, rel=0.1)
+    ranges = pyanalyze.load(capture, tables=["kernels", "nvtx"]).nvtx
+    rows = ranges.filter(ranges["text"].cast(str) == "request").select("start_ns", "end_ns").iter_rows()
+    file = tmp_path / "requests.csv"
+    file.write_text("tenant,start,end\n" + "".join(f"service,{start},{end}\n" for start, end in rows))
+    given = pyanalyze.load(capture, work=file)
+    service = next(t for t in given.interference()[0].tenants if t.name == "service")
+    assert {units.name for units in service.units} == {"request", "given units"}
+    values = {units.latency.value for units in service.units}
+    assert max(values) == pytest.approx(min(values), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("who,when\n", "need the columns"),
+        ("tenant,start,end\nnobody,1,2\n", "line 2: no traced tenant"),
+        ("tenant,start,end\napp_a,5,2\n", "ends before it starts"),
+        ("tenant,start,end\napp_a,noon,2\n", "is no time"),
+    ],
+)
+def test_units_that_make_no_sense_are_refused(fixtures: Path, tmp_path: Path, text: str, why: str) -> None:
+    file = tmp_path / "requests.csv"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=why):
+        pyanalyze.load(fixtures / "demo-time-slicing.sqlite", work=file)
+
+
+def test_the_verb_speaks_csv_and_json() -> None:
+    folder = generate.built("mps-memory-bound", alone=True)
+    solo = [part for file in sorted(folder.glob("*.alone.*.sqlite")) for part in ("--baseline", str(file))]
+    arguments = ["interference", str(folder / "mps-memory-bound.sqlite"), *solo, "-f"]
+    table = list(csv.DictReader(io.StringIO(CliRunner().invoke(cli, [*arguments, "csv"]).output)))
+    assert {(row["tenant"], row["measure"]) for row in table} == {
+        (tenant, measure) for tenant in ("reader", "writer") for measure in ("elapsed", "latency", "resident")
+    }
+    assert all(float(row["low"]) <= float(row["slowdown"]) <= float(row["high"]) for row in table)
+    found = json.loads(CliRunner().invoke(cli, [*arguments, "json"]).output)["devices"][0]["interference"]
+    assert found["standing"].startswith("destructive")
+    assert {(cell["victim"], cell["aggressor"]) for cell in found["matrix"]} == {(0, 1), (1, 0)}
