@@ -379,7 +379,7 @@ impl Scene {
             .collect();
         let whole = Chunk { tables: tables.clone(), until_ns: i64::MAX };
         let mut streams: HashMap<StreamKey, (u32, i64)> = HashMap::new();
-        for (n, w) in work(&whole)?.iter().enumerate() {
+        for (n, w) in work(&whole)?.enumerate() {
             if n.is_multiple_of(65_536) {
                 watch.progress("operations", n as u64, 0)?;
             }
@@ -397,7 +397,7 @@ impl Scene {
                 let index = *by_correlation.get(&c)?;
                 calls.get(index as usize).map(|call| (index, *call))
             });
-            tenant.push(w, of_kind.get(w.row).copied().unwrap_or(0), *stream, call);
+            tenant.push(&w, of_kind.get(w.row).copied().unwrap_or(0), *stream, call);
             stream.1 = stream.1.max(w.end_ns);
         }
         let calls = std::mem::take(&mut by_process).into_iter().map(|(k, (calls, _))| (k, calls)).collect();
