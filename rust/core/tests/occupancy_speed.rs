@@ -26,6 +26,9 @@ fn h100() -> RecordBatch {
     device::complete(&device, &mut Quality::default()).unwrap()
 }
 
+/// Start, end, tenant, stream, blocks, shape.
+type Drawn = (i64, i64, usize, usize, u32, usize);
+
 /// Kernels of `tenants` processes with `streams` streams each, of a few hundred configurations. On one lane a third fill
 /// part of the device, a third up to 4 waves, the others up to 40. Lanes beside each other have kernels that fit beside
 /// each other, unless they `crowd`: then every start contradicts what fits, which is the most work there can be.
@@ -53,8 +56,7 @@ fn kernels(n: usize, tenants: usize, streams: usize, crowd: bool) -> Tables {
     rows.sort_unstable();
     let all = |v: u32| UInt32Array::from(vec![v; n]);
     let zero = || Int64Array::from(vec![0; n]);
-    let of =
-        |f: fn(&(i64, i64, usize, usize, u32, usize)) -> u32| rows.iter().map(f).collect::<UInt32Array>();
+    let of = |f: fn(&Drawn) -> u32| rows.iter().map(f).collect::<UInt32Array>();
     let batch = Builder::new(&KERNELS)
         .put("capture", all(0))
         .put("pid", of(|r| r.2 as u32))
