@@ -70,6 +70,7 @@ bench: $(VENV)/.built ## measure; appends to docs/measurements.jsonl
 	$(BIN)/python tests/bench/ingest.py
 	$(BIN)/python tests/bench/who_held.py
 	$(BIN)/python tests/bench/verdicts.py --seeds 4
+	$(BIN)/python tests/bench/interference.py --seeds 4 --kernels 10000000
 	$(BIN)/python tests/bench/recorder.py
 	$(BIN)/python tests/bench/reports.py
 	$(BIN)/python tests/bench/occupancy.py --seeds 3

@@ -388,6 +388,27 @@ def find_captures(paths: Sequence[PathLike]) -> list[Path]:
     return found
 
 
+def read_late(paths: Sequence[Path], name: str) -> list[tuple[int, _core.Table]]:
+    """Read an event table that was not asked for at first, by index of the capture; a pack has what it was packed with.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> [number for number, _ in read_late([Path(capture)], "api_calls")]
+    [0]
+    """
+    found: list[tuple[int, _core.Table]] = []
+    for number, path in enumerate(paths):
+        if not is_pack(path):
+            found.append((number, _core.read_capture(_exported(path, [name]), number, [name], None)[name]))
+            continue
+        first = list(paths).index(path)
+        table = unpack(path, first).captures[number - first].get(name)
+        if table is not None:
+            found.append((number, table))
+    return found
+
+
 def _exported(path: Path, tables: Sequence[str]) -> str:
     if path.suffix in (".nsys-rep", ".qdrep") and path.exists():
         from pyanalyze.nsys_rep import export_report

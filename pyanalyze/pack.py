@@ -368,30 +368,6 @@ def unpack(path: PathLike, first: int = 0) -> Unpacked:
     )
 
 
-def late_of_pack(path: PathLike, number: int, first: int, name: str) -> pl.DataFrame:
-    """A table of one capture of a pack that was not asked for before; no rows where it was not packed.
-
-    Parameters
-    ----------
-    path
-        The pack.
-    number, first
-        Number of the capture in the session, and that of the pack's first one.
-    name
-        The table.
-    """
-    import polars as pl
-
-    found = unpack(path, first).captures[number - first].get(name)
-    if found is not None:
-        return pl.DataFrame(found)
-    columns = next(t["columns"] for t in _core.table_declarations() if t["name"] == name)
-    plain = ("UInt8", "UInt16", "UInt32", "UInt64", "Int32", "Int64", "Float64", "Boolean")
-    return pl.DataFrame(
-        schema={c["name"]: getattr(pl, c["type"]) if c["type"] in plain else pl.String for c in columns}
-    )
-
-
 def _read(connection: sqlite3.Connection, name: str, table: dict[str, Any], names: dict[int, str]) -> pl.DataFrame:
     import polars as pl
 

@@ -40,9 +40,9 @@ DERIVED = {
     "kernel_occupancy": "_modelled",
     "kernel_placement": "_modelled",
     "ledger": "_added_up",
+    "slowdowns": "_compared",
     "sm_occupancy": "_modelled",
     "sm_warps": "_modelled",
-    "slowdowns": "_compared",
     "tenant_slowdowns": "_compared",
 }
 
@@ -326,27 +326,27 @@ class Session:
         if key not in self._frames:
             import polars as pl
 
-            from pyanalyze import _core
-            from pyanalyze.loading import _exported
-            from pyanalyze.pack import is_pack, late_of_pack
+            from pyanalyze.loading import read_late
             from pyanalyze.tables import to_frame
 
             offsets = dict(self.capture.select("capture", "clock_offset_ns").iter_rows())
             text = "name" if name == "api_calls" else "text"
-
-            def read(path: Path, number: int) -> pl.DataFrame:
-                if is_pack(path):
-                    return late_of_pack(path, number, self.paths.index(path), name)
-                return to_frame(_core.read_capture(_exported(path, [name]), number, [name], None)[name])
-
             parts = [
-                read(path, number).with_columns(
+                to_frame(table).with_columns(
                     pl.col("start_ns") + offsets.get(number, 0),
                     pl.col("end_ns") + offsets.get(number, 0),
                     pl.col(text).cast(pl.String),
                 )
-                for number, path in enumerate(self.paths)
+                for number, table in read_late(self.paths, name)
             ]
+            if not parts:
+                from pyanalyze import _core
+
+                declared = next(table for table in _core.table_declarations() if table["name"] == name)
+                kinds = {"UInt32": pl.UInt32, "UInt64": pl.UInt64, "Int32": pl.Int32, "Int64": pl.Int64}
+                parts = [
+                    pl.DataFrame(schema={c["name"]: kinds.get(c["type"], pl.String()) for c in declared["columns"]})
+                ]
             late = pl.concat(parts).sort("start_ns", maintain_order=True)
             for lens in self.lenses:
                 late = lens(name, late)
@@ -374,6 +374,27 @@ class Session:
             ranges = pl.concat([named, self.work.select(named.columns)]).sort("start_ns", maintain_order=True)
         ranges = self._late("nvtx") if ranges is None else ranges
         return {**self.tables, "api_calls": calls, "nvtx": ranges}
+
+    def complete(self) -> Session:
+        """The session with every table in it that is otherwise read or compared when it is first asked for.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> sorted(set(pyanalyze.load(capture).complete().tables) & {"api_calls", "causes", "kernels"})
+        ['api_calls', 'causes', 'kernels']
+        """
+        from dataclasses import replace
+
+        from pyanalyze.view import FrameTable
+
+        if not self.paths or "tenants" not in self.tables:
+            return self
+        late = {name: self.with_calls()[name] for name in ("api_calls", "nvtx")}
+        held: dict[str, Any] = {
+            name: value if hasattr(value, "schema_id") else FrameTable(name, value) for name, value in late.items()
+        }
+        return replace(self, tables={**self.tables, **held, **self._compared}, work=None)
 
     def interference(self) -> tuple[DeviceInterference, ...]:
         """Say who was slowed, by how much, through what and by whom; and what lies with the host.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze import _core
@@ -294,6 +295,8 @@ NAMED: Mapping[str, Mapping[str, str]] = {
     "tenants": {"name": "process", "container": "container", "pod": "pod"},
     "kernels": {"name": "kernel", "short_name": "kernel"},
     "nvtx": {"text": "range"},
+    "slowdowns": {"name": "kernel"},
+    "tenant_slowdowns": {"work": "range"},
     "nvml_samples": {"process_name": "process", "pods": "pod", "source": "file"},
 }
 #: table -> columns with free text in which names may stand.
@@ -368,6 +371,8 @@ def redacted(session: Session) -> Session:
     >>> redacted(pyanalyze.load(capture)).tenants["name"].to_list()
     ['process-1', 'process-2', 'process-3']
     """
+    # What is read and compared only when asked for could not be found under its new name.
+    session = session.complete()
     names = Names(lambda kind, _, before: f"{kind}-{before + 1}")
     # Tenants first, so that their numbers are those of their order on the page.
     order = sorted(session.tables, key=lambda name: (name not in NAMED, name != "tenants", name))
@@ -378,6 +383,7 @@ def redacted(session: Session) -> Session:
         tables=given,
         extra_configured=tuple(freed("configured", frame, names) for frame in session.extra_configured),
         extra_quality=tuple((counter, names.in_text(detail)) for counter, detail in session.extra_quality),
+        baselines=tuple(replace(one, path=Path(names.of("capture", str(one.path)))) for one in session.baselines),
         selection=replace(session.selection, redacted=True),
         lenses=(*session.lenses, lambda name, frame: renamed(name, frame, names)),
     )

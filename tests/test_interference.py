@@ -31,7 +31,7 @@ SCENARIOS = (
 #: Of these the capture alone tells: residency says who ran when.
 ALONE = ("time-slicing-pair", "time-slicing-four-nbody", "time-slicing-short-kernels", "time-slicing-open-loop")
 #: Nobody is slowed: nobody else is there, they are apart, or in instances of their own.
-CALM = ("apart", "exclusive", "mig-two-instances", "streams", "two-gpus")
+CALM = ("apart", "exclusive", "mig-two-instances", "streams")
 
 
 def compared(name: str, *, baselines: bool) -> list[tuple[TenantInterference, dict[str, Any]]]:

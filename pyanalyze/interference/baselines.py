@@ -133,8 +133,9 @@ def flags(session: Session, tenant_id: int, baseline: Session, baseline_tenant_i
         (pl.col("device_id") == there["device_id"]) & (pl.col("tenant_id") != baseline_tenant_id) & pl.col("traced")
     )
     if not company.is_empty():
-        names = ", ".join(company["name"].to_list())
-        care.append(f"the baseline shows others on the device as well ({names}): it is not a recording alone")
+        care.append(
+            f"the baseline shows {company.height} other traced tenant(s) on the device: it is not a recording alone"
+        )
     return refuse, care
 
 
