@@ -444,6 +444,14 @@ def test_the_change_from_time_slicing_to_mps_is_found() -> None:
     assert (first.start_ns, second.end_ns) == window
 
 
+def test_a_tenant_that_comes_later_is_a_change(fixtures: Path) -> None:
+    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    first, second = segments(session, session.classify()[0])
+    assert [first.mode, second.mode] == ["streams", "time-slicing"]
+    # app_b launches from 240 ms on, 8 turns of 2 ms are needed to see that they take turns, a part is 141 ms long.
+    assert 240e6 < first.end_ns < 280e6
+
+
 @pytest.mark.parametrize("scenario", ["time-slicing-pair", "mps-outsider", "time-slicing-low-duty", "streams"])
 def test_a_mode_that_does_not_change_is_one_segment(scenario: str) -> None:
     session = pyanalyze.load(generate.built(scenario) / f"{scenario}.sqlite")

@@ -114,17 +114,21 @@ def _change(judged: Callable[[int, int], tuple[Mode, float]], before: Segment, a
     """Where one mode ends and the next begins.
 
     A stretch is still judged as before with a bit of what comes after in it, and the other way round: the change lies
-    in the middle of where the one judgement ends and the other begins.
+    in the middle of where the one judgement ends and the other begins. A tenant that comes is seen as soon as it is
+    there, whatever was before: then only the one side tells.
     """
     start, end = max(before.start_ns, before.end_ns - length), min(after.end_ns, after.start_ns + length)
-    ends = (before.end_ns - length // 2, after.start_ns + length // 2)
+    low, high = before.end_ns - length // 2, after.start_ns + length // 2
 
-    def last(holds: Callable[[int], bool], low: int, high: int) -> int:
+    def last(holds: Callable[[int], bool]) -> int | None:
+        if not holds(low) or holds(high):
+            return None
+        edges = [low, high]
         for _ in range(HALVINGS):
-            middle = (low + high) // 2
-            low, high = (middle, high) if holds(middle) else (low, middle)
-        return (low + high) // 2
+            middle = sum(edges) // 2
+            edges[0 if holds(middle) else 1] = middle
+        return sum(edges) // 2
 
-    until = last(lambda t: judged(start, t)[0] == before.mode, *ends)
-    since = last(lambda t: judged(t, end)[0] != after.mode, *ends)
-    return (until + since) // 2
+    found = [last(lambda t: judged(start, t)[0] == before.mode), last(lambda t: judged(t, end)[0] != after.mode)]
+    told = [t for t in found if t is not None]
+    return sum(told) // len(told) if told else (before.end_ns + after.start_ns) // 2
