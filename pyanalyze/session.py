@@ -12,7 +12,7 @@ from pyanalyze.sharing.evidence import pairs_of
 from pyanalyze.view import Selection, narrowed, redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     import altair as alt
@@ -79,6 +79,8 @@ class Session:
         What part of them this session shows, see :meth:`window`, :meth:`only_gpu` and :meth:`redacted`.
     detail
         Reports hold arrays of intervals as well.
+    lenses
+        What tables that are read late go through, so that they are cut and renamed as the others were.
     baselines
         Recordings of tenants alone.
     work
@@ -100,6 +102,7 @@ class Session:
     failures: tuple[Failure, ...] = ()
     selection: Selection = field(default_factory=Selection)
     detail: bool = False
+    lenses: tuple[Callable[[str, pl.DataFrame], pl.DataFrame], ...] = field(default=(), compare=False)
     baselines: tuple[Baseline, ...] = ()
     work: pl.DataFrame | None = None
     _frames: dict[str, pl.DataFrame] = field(default_factory=dict, init=False, compare=False)
@@ -344,7 +347,10 @@ class Session:
                 parts = [
                     pl.DataFrame(schema={c["name"]: kinds.get(c["type"], pl.String()) for c in declared["columns"]})
                 ]
-            self._frames[key] = pl.concat(parts).sort("start_ns", maintain_order=True)
+            late = pl.concat(parts).sort("start_ns", maintain_order=True)
+            for lens in self.lenses:
+                late = lens(name, late)
+            self._frames[key] = late
         return self._frames[key]
 
     def with_calls(self) -> dict[str, Any]:
@@ -922,7 +928,8 @@ class Session:
         """Say what was loaded."""
         if not self.paths:
             return f"<Session of samples only: {self.capture['path'][0]}>"
-        return f"<Session of {len(self.paths)} capture(s): {', '.join(str(path) for path in self.paths)}>"
+        named = self.capture["path"] if self.selection.redacted else self.paths
+        return f"<Session of {len(self.paths)} capture(s): {', '.join(map(str, named))}>"
 
     def __str__(self) -> str:
         """Show the first screen."""

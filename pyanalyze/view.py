@@ -134,7 +134,12 @@ def narrowed(session: Session, window: tuple[int, int] | None, gpu: int | None) 
         gpu=was.gpu if gpu is None else gpu,
         redacted=was.redacted,
     )
-    return replace(session, tables=tables, selection=selection)
+
+    def lens(name: str, frame: pl.DataFrame) -> pl.DataFrame:
+        frame = frame if gpu is None else _of_device(name, frame, gpu)
+        return frame if window is None else _within(name, frame, *window)
+
+    return replace(session, tables=tables, selection=selection, lenses=(*session.lenses, lens))
 
 
 def _raw(session: Session, name: str) -> pl.DataFrame:
@@ -373,13 +378,12 @@ def redacted(session: Session) -> Session:
     order = sorted(session.tables, key=lambda name: (name not in NAMED, name != "tenants", name))
     frames = {name: renamed(name, _raw(session, name), names) for name in order}
     given: dict[str, Any] = {name: FrameTable(name, freed(name, frame, names)) for name, frame in frames.items()}
-    paths = tuple(Path(names.of("capture", str(path))) for path in session.paths)
     return replace(
         session,
-        paths=paths,
         tables=given,
         extra_configured=tuple(freed("configured", frame, names) for frame in session.extra_configured),
         extra_quality=tuple((counter, names.in_text(detail)) for counter, detail in session.extra_quality),
         baselines=tuple(replace(one, path=Path(names.of("capture", str(one.path)))) for one in session.baselines),
         selection=replace(session.selection, redacted=True),
+        lenses=(*session.lenses, lambda name, frame: renamed(name, frame, names)),
     )

@@ -35,6 +35,7 @@ def assert_same(paths: Path | list[Path], tmp_path: Path) -> None:
     for table in ("residency", "switches", "tenant_usage", "charged", "overlaps"):
         assert again.frame(table).equals(original.frame(table)), table
     assert again.facts.drop("detail").equals(original.facts.drop("detail"))
+    assert again.report().devices[0].sharing.mode == original.report().devices[0].sharing.mode
 
 
 @pytest.mark.parametrize("name", generate.COMMITTED)

@@ -196,3 +196,18 @@ def test_a_cell_never_starts_a_formula(tmp_path: Path) -> None:
     assert back["name"].to_list() == ["'=1+1", "'+x", "'-x", "'@x", "'\t=x", "plain", None]
     assert back["value"].to_list() == [-1, 2, 3, 4, 5, 6, 7], "numbers stay numbers"
     assert spreadsheet("a=1") == "a=1"
+
+
+def test_what_is_read_late_is_cut_and_renamed_as_well(fixtures: Path) -> None:
+    """API calls and ranges are read when a question needs them: long after the window was chosen."""
+    session = pyanalyze.load(fixtures / DEMO)
+    calls = session.window("300ms", "400ms").with_calls()["api_calls"]
+    assert 0 < calls.height < session.with_calls()["api_calls"].height
+    assert calls["start_ns"].min() >= 300_000_000
+    assert calls["end_ns"].max() <= 400_000_000
+    plain = set(session.with_calls()["nvtx"]["text"].cast(pl.String).drop_nulls())
+    hidden = set(session.redacted().nvtx["text"].cast(pl.String).drop_nulls())
+    assert plain
+    assert not plain & hidden
+    assert len(plain) == len(hidden)
+    assert session.redacted().report().devices[0].tenants[0].name == "process-1"

@@ -38,6 +38,8 @@ def main() -> int:
     """Print one line for each kind of output, and append them to the measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kernels", type=int, default=5_000_000)
+    kinds = ("html", "json", "pack", "perfetto", "writer")
+    parser.add_argument("--outputs", nargs="+", choices=kinds, default=kinds, help="only these")
     options = parser.parse_args()
     capture = big_export.export(options.kernels, 0)
     common = {
@@ -50,7 +52,7 @@ def main() -> int:
     }
     print(f"{'output':>9} {'seconds':>8} {'cpu s':>6} {'peak MiB':>9} {'MB written':>11}")
     with tempfile.TemporaryDirectory() as folder, LOG.open("a", encoding="utf-8") as log:
-        for kind in ("html", "json", "pack", "perfetto"):
+        for kind in (kind for kind in options.outputs if kind != "writer"):
             out = Path(folder) / f"out.{kind}"
             arguments = {
                 "html": ["report", str(capture), "-o", str(out)],
@@ -65,7 +67,8 @@ def main() -> int:
             row = {**common, "output": kind, **figures}
             log.write(json.dumps(row) + "\n")
             out.unlink()
-        log.write(json.dumps({**common, **perfetto(capture, Path(folder) / "trace")}) + "\n")
+        if "writer" in options.outputs:
+            log.write(json.dumps({**common, **perfetto(capture, Path(folder) / "trace")}) + "\n")
     return 0
 
 

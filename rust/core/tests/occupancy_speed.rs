@@ -1,7 +1,8 @@
 //! How fast are the replay and the calculator? Prints one line of JSON each; tests/bench/occupancy.py runs it.
 //!
 //! `cargo test --release -p pyanalyze-core --test occupancy_speed -- --ignored --nocapture`
-#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::print_stdout, clippy::type_complexity)]
+#![allow(missing_docs)]
 
 use std::time::Instant;
 
@@ -24,6 +25,9 @@ fn h100() -> RecordBatch {
         .unwrap();
     device::complete(&device, &mut Quality::default()).unwrap()
 }
+
+/// Start, end, tenant, stream, blocks, shape.
+type Drawn = (i64, i64, usize, usize, u32, usize);
 
 /// Kernels of `tenants` processes with `streams` streams each, of a few hundred configurations. On one lane a third fill
 /// part of the device, a third up to 4 waves, the others up to 40. Lanes beside each other have kernels that fit beside
@@ -52,8 +56,7 @@ fn kernels(n: usize, tenants: usize, streams: usize, crowd: bool) -> Tables {
     rows.sort_unstable();
     let all = |v: u32| UInt32Array::from(vec![v; n]);
     let zero = || Int64Array::from(vec![0; n]);
-    let of =
-        |f: fn(&(i64, i64, usize, usize, u32, usize)) -> u32| rows.iter().map(f).collect::<UInt32Array>();
+    let of = |f: fn(&Drawn) -> u32| rows.iter().map(f).collect::<UInt32Array>();
     let batch = Builder::new(&KERNELS)
         .put("capture", all(0))
         .put("pid", of(|r| r.2 as u32))
