@@ -117,8 +117,10 @@ def _change(judged: Callable[[int, int], tuple[Mode, float]], before: Segment, a
     in the middle of where the one judgement ends and the other begins. A tenant that comes is seen as soon as it is
     there, whatever was before: then only the one side tells.
     """
-    start, end = max(before.start_ns, before.end_ns - length), min(after.end_ns, after.start_ns + length)
-    low, high = before.end_ns - length // 2, after.start_ns + length // 2
+    # It may lie anywhere in the last part of the one and the first of the other.
+    low, high = before.end_ns - length, after.start_ns + length
+    start, end = max(before.start_ns, low - length // 2), min(after.end_ns, high + length // 2)
+    low, high = max(low, start + length // 2), min(high, end - length // 2)
 
     def last(holds: Callable[[int], bool]) -> int | None:
         if not holds(low) or holds(high):
