@@ -276,9 +276,9 @@ class Session:
     @cached_property
     def _modelled(self) -> dict[str, _core.Table]:
         """Tables that need a verdict: which tenants may share SMs is its business."""
-        from pyanalyze.occupancy import model_tables
+        from pyanalyze.occupancy import model_in_passing, model_tables
 
-        return model_tables(self, bins=200, window=None, policies=None, model="replay")[1]
+        return model_tables(self, bins=200, window=None, policies=None, model=model_in_passing(self))[1]
 
     @cached_property
     def _inferred(self) -> dict[str, _core.Table]:

@@ -191,3 +191,18 @@ def test_real_counters_beside_kernels(corpus: Path) -> None:
     # The same report in three layouts.
     assert len(texts) == 1
     assert "no traced kernel explains it" in texts.pop()
+
+
+def test_large_captures_are_not_replayed_in_passing(fixtures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def models(session: pyanalyze.Session) -> set[str]:
+        return set(session.sm_warps["model"].cast(str))
+
+    path = fixtures / "demo-time-slicing.sqlite"
+    kernels = pyanalyze.load(path).kernels.height
+    monkeypatch.setattr("pyanalyze.occupancy.REPLAYED_IN_PASSING", kernels)
+    assert models(pyanalyze.load(path)) == {"replay"}
+    monkeypatch.setattr("pyanalyze.occupancy.REPLAYED_IN_PASSING", kernels - 1)
+    session = pyanalyze.load(path)
+    assert models(session) == {"even"}
+    assert "occupancy.replay" in [gap.what for gap in session.report().devices[0].sharing.missing]
+    assert set(session.occupancy().per_sm["model"].cast(str)) == {"replay"}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyanalyze import _core
 from pyanalyze.advice import advise_device
 from pyanalyze.comparison.work import work_of
+from pyanalyze.occupancy import model_in_passing
 from pyanalyze.report import model as m
 from pyanalyze.sharing.evidence import HOW, pairs_of
 from pyanalyze.sharing.segments import segments
@@ -120,6 +121,13 @@ def _device(session: Session, verdict: Verdict, advice: Advice | None, found: De
     if window is None:
         missing.append(m.Missing(what="window", why="no activity of any tenant was recorded", how=HOW["kernels"]))
     missing += _unavailable(session, verdict.device_id)
+    if model_in_passing(session) != "replay":
+        why = (
+            f"{session.kernels.height} kernels: here blocks are spread evenly over the SMs instead of replayed on each"
+        )
+        missing.append(
+            m.Missing(what="occupancy.replay", why=why, how="session.occupancy() in Python replays every SM")
+        )
     modelled = session.sm_occupancy.filter(here)
     occupancy = _occupancy(session, verdict, modelled, window, device, missing)
     compared = {tenant.tenant_id: tenant for tenant in found.tenants}

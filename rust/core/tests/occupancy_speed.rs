@@ -1,7 +1,13 @@
 //! How fast are the replay and the calculator? Prints one line of JSON each; tests/bench/occupancy.py runs it.
 //!
 //! `cargo test --release -p pyanalyze-core --test occupancy_speed -- --ignored --nocapture`
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::print_stdout, clippy::type_complexity)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::type_complexity
+)]
 #![allow(missing_docs)]
 
 use std::time::Instant;
