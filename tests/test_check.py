@@ -212,7 +212,8 @@ def test_the_verb_ends_as_the_gate_says(fixtures: Path, tmp_path: Path, monkeypa
     assert ET.parse(tmp_path / "out.xml").getroot()[0].get("failures") == "1"
     blind = run("check", fixtures / "mps.sqlite", "--max-slowdown", "1.2", "-f", "json", cwd=tmp_path)
     assert blind.returncode == 4
-    assert {o["status"] for o in json.loads(blind.stdout)["outcomes"]} == {"inconclusive"}
+    # One client was alone long enough to be compared with itself, and is not slowed by the truth either.
+    assert {o["status"] for o in json.loads(blind.stdout)["outcomes"]} == {"inconclusive", "passed"}
     warned = run("check", fixtures / "mps.sqlite", "--max-slowdown", "1.2", "--inconclusive", "warn", cwd=tmp_path)
     assert warned.returncode == 0
     assert run("check", demo, cwd=tmp_path).returncode == 2

@@ -128,8 +128,8 @@ def draw(session: Session, report: Report) -> Mapping[str, alt.TopLevelMixin]:
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> sorted(draw(session, session.report()))[0]
-    'limiters-0'
+    >>> "limiters-0" in draw(session, session.report())
+    True
     """
     import polars as pl
 

@@ -59,7 +59,7 @@ def segments(session: Session, verdict: Verdict) -> tuple[Segment, ...]:
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
     >>> [segment.mode for segment in segments(session, session.classify()[0])]
-    ['time-slicing']
+    ['streams', 'time-slicing']
     """
     import polars as pl
 

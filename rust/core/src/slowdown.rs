@@ -516,8 +516,11 @@ fn signature_table(rows: &[SignatureRow], signatures: &Signatures) -> Result<Rec
         .put("n", rows.iter().map(|r| Some(r.n as u64)).collect::<UInt64Array>())
         .put("n_alone", rows.iter().map(|r| Some(r.n_alone as u64)).collect::<UInt64Array>())
         .put("excluded", rows.iter().map(|r| Some(r.excluded as u64)).collect::<UInt64Array>())
-        .put("median_ns", rows.iter().map(|r| r.medians.map(|m| m.1)).collect::<Float64Array>())
-        .put("alone_median_ns", rows.iter().map(|r| r.medians.map(|m| m.0)).collect::<Float64Array>())
+        .put("median_ns", rows.iter().map(|r| r.medians.map(|m| m.1.round() as i64)).collect::<Int64Array>())
+        .put(
+            "alone_median_ns",
+            rows.iter().map(|r| r.medians.map(|m| m.0.round() as i64)).collect::<Int64Array>(),
+        )
         .put("median_ratio", rows.iter().map(|r| r.medians.map(|m| m.1 / m.0)).collect::<Float64Array>())
         .put("ratio", rows.iter().map(|r| r.ratio.map(|x| x.0)).collect::<Float64Array>())
         .put("ratio_low", rows.iter().map(|r| bound(r).map(|b| b.0)).collect::<Float64Array>())

@@ -155,6 +155,8 @@ fn the_model_ends_at_zero_where_its_bins_end() {
         .put("start_ns", Int64Array::from(vec![0, 10, 0]))
         .put("end_ns", Int64Array::from(vec![10, 20, 20]))
         .put("warps", Float64Array::from(vec![0.25, 0.5, 1.0]))
+        .put("warps_low", Float64Array::from(vec![0.2, 0.4, 0.9]))
+        .put("warps_high", Float64Array::from(vec![0.3, 0.6, 1.0]))
         .put("sm_active", Float64Array::from(vec![0.25, 0.5, 1.0]))
         .put_names("basis", [Some("modelled"); 3])
         .finish(3)
