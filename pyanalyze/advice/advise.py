@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from pyanalyze.session import Session
-    from pyanalyze.sharing import Verdict
+    from pyanalyze.sharing import Mode, Verdict
 
 #: With more operations than this the replay is left to `pyanalyze advise`: a report must not take minutes.
 QUICK_OPERATIONS = 50_000
@@ -135,7 +135,7 @@ def _actions(
     yield from _memory(compared, device)
     host = list(_host_side(session, verdict.device_id, {t.tenant_id: t.name for t in held}))
     if compared.options:
-        gain = _gain(compared)
+        gain = _gain(compared, verdict.mode)
         if gain is None or gain < WORTH_IT:
             yield from host
             yield _stay(compared, required, verdict)
@@ -180,12 +180,15 @@ def _held(session: Session, device_id: int) -> Iterator[Held]:
         )
 
 
-def _gain(compared: Options) -> float | None:
+def _gain(compared: Options, mode: Mode) -> float | None:
     """By how much of the present mean slowdown the recommended option is better; None where there is none better.
 
-    All of it where the present way does not meet the requirements, or is none of those compared.
+    All of it where the present way does not meet the requirements, or is none of those compared. Caps of other sizes
+    than those recorded stand for these.
     """
     best, now = compared.recommended, compared.current
+    if now is None and mode == "mps-partitioned":
+        now = min((option for option in compared.options if option.mode == mode), key=lambda o: o.antt, default=None)
     if best is None or best is now:
         return None
     if now is None or any(option is now for option, _ in compared.refused):
