@@ -25,7 +25,11 @@ pub fn raise(error: Error) -> PyErr {
         Error::Schema { .. } => "TableMismatch",
         Error::Cancelled => "Cancelled",
     };
-    let text = error.to_string();
+    named(class, error.to_string())
+}
+
+/// An exception of `pyanalyze.exceptions`.
+pub fn named(class: &str, text: String) -> PyErr {
     Python::attach(|py| {
         py.import("pyanalyze.exceptions")
             .and_then(|module| module.getattr(class))

@@ -7,6 +7,7 @@
 #![allow(clippy::needless_pass_by_value)]
 
 mod errors;
+mod memory;
 mod progress;
 mod table;
 
@@ -18,6 +19,7 @@ use pyanalyze_core::quality::Quality;
 use pyanalyze_core::replay::{self as layouts, Recorded};
 use pyanalyze_core::slowdown::{self, Baseline};
 use pyanalyze_core::whatif::TimeSlicing;
+use pyanalyze_core::window::{self, Selection};
 use pyanalyze_core::{nsys, perfetto, pipeline, quality, samples, schema, timeline as lanes};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -26,6 +28,9 @@ use pyo3::types::{PyDict, PyList};
 use errors::raise;
 use progress::PyWatch;
 use table::{from_python, one, to_python, Table};
+
+#[global_allocator]
+static ALLOCATOR: pyanalyze_spill::Spilling = pyanalyze_spill::Spilling;
 
 type Callback = Option<Py<PyAny>>;
 
@@ -212,6 +217,20 @@ fn timeline(
     one(py, schema::TIMELINE.name, drawn.map_err(|e| watch.raise(e))?)
 }
 
+/// The rows of a table inside of a window of time and of one device; what stays together is not copied.
+#[pyfunction]
+#[pyo3(signature = (table, window=None, device=None))]
+fn cut(
+    py: Python<'_>,
+    table: &Bound<'_, Table>,
+    window: Option<(i64, i64)>,
+    device: Option<u32>,
+) -> PyResult<Py<Table>> {
+    let (declared, batch) = table.get().parts();
+    let kept = py.detach(|| window::cut(declared, &batch, Selection { window, device }));
+    one(py, declared.name, kept.map_err(raise)?)
+}
+
 /// Writes the session as a Perfetto trace; returns the number of events.
 #[pyfunction]
 #[pyo3(signature = (session, path, progress=None))]
@@ -298,12 +317,13 @@ fn replay(
 
 /// Every tenant beside itself alone: in baselines, and in this run played again.
 #[pyfunction]
-#[pyo3(signature = (session, baselines, progress=None))]
+#[pyo3(signature = (session, baselines, progress=None, threads=0))]
 fn slowdowns(
     py: Python<'_>,
     session: &Bound<'_, PyDict>,
     baselines: Vec<(Bound<'_, PyDict>, Option<u32>)>,
     progress: Callback,
+    threads: usize,
 ) -> PyResult<Py<PyDict>> {
     let session = from_python(session)?;
     let baselines = baselines
@@ -311,7 +331,7 @@ fn slowdowns(
         .map(|(tables, tenant)| Ok(Baseline { tables: from_python(tables)?, tenant: *tenant }))
         .collect::<PyResult<Vec<Baseline>>>()?;
     let watch = PyWatch::new(progress);
-    let made = py.detach(|| slowdown::slowdowns(&session, &baselines, &watch));
+    let made = py.detach(|| slowdown::slowdowns(&session, &baselines, threads, &watch));
     to_python(py, made.map_err(|e| watch.raise(e))?)
 }
 
@@ -366,6 +386,7 @@ fn quality_counters(py: Python<'_>) -> PyResult<Py<PyList>> {
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<Table>()?;
+    module.add_class::<table::Part>()?;
     module.add_function(wrap_pyfunction!(read_capture, module)?)?;
     module.add_function(wrap_pyfunction!(physical_tables, module)?)?;
     module.add_function(wrap_pyfunction!(join_captures, module)?)?;
@@ -377,11 +398,15 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(infer_residency, module)?)?;
     module.add_function(wrap_pyfunction!(ledger, module)?)?;
     module.add_function(wrap_pyfunction!(timeline, module)?)?;
+    module.add_function(wrap_pyfunction!(cut, module)?)?;
     module.add_function(wrap_pyfunction!(write_perfetto, module)?)?;
     module.add_function(wrap_pyfunction!(whatif, module)?)?;
     module.add_function(wrap_pyfunction!(replay, module)?)?;
     module.add_function(wrap_pyfunction!(slowdowns, module)?)?;
     module.add_function(wrap_pyfunction!(table_declarations, module)?)?;
     module.add_function(wrap_pyfunction!(quality_counters, module)?)?;
+    module.add_function(wrap_pyfunction!(memory::bound_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(memory::memory_account, module)?)?;
+    module.add_function(wrap_pyfunction!(memory::check_memory, module)?)?;
     Ok(())
 }

@@ -49,6 +49,7 @@ impl Watch for PyWatch {
         // The lock is free here: the callback may run for long, or ask for the interpreter lock.
         let outcome = Python::attach(|py| {
             py.check_signals()?;
+            crate::memory::check_memory()?;
             match &self.callback {
                 Some(callback) => callback.call1(py, (stage, done, total)).map(|_| ()),
                 None => Ok(()),

@@ -49,14 +49,56 @@ impl Table {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        let schema = self.batch.schema();
-        let field =
-            Field::new_struct("", schema.fields().clone(), false).with_metadata(schema.metadata().clone());
-        let rows: ArrayRef = Arc::new(StructArray::from(self.batch.clone()));
-        debug_assert!(matches!(rows.data_type(), DataType::Struct(_)));
-        let reader = Box::new(ArrayIterator::new([Ok(rows)], Arc::new(field)));
-        Ok(to_stream_pycapsule(py, reader, requested_schema)?)
+        stream(py, &self.batch, requested_schema)
     }
+
+    /// Some of the columns: each one that another library takes may cost it memory.
+    fn part(&self, columns: Vec<String>) -> PyResult<Part> {
+        let schema = self.batch.schema();
+        let place = |name: &String| schema.index_of(name).map_err(|_| PyKeyError::new_err(name.clone()));
+        let places = columns.iter().map(place).collect::<PyResult<Vec<usize>>>()?;
+        let batch = self.batch.project(&places);
+        Ok(Part { batch: batch.map_err(|e| PyKeyError::new_err(e.to_string()))? })
+    }
+}
+
+impl Table {
+    /// What it is, and its rows.
+    pub fn parts(&self) -> (&'static schema::Table, RecordBatch) {
+        (self.declared, self.batch.clone())
+    }
+}
+
+/// Some columns of a table.
+#[pyclass(frozen, module = "pyanalyze._core")]
+pub struct Part {
+    batch: RecordBatch,
+}
+
+#[pymethods]
+impl Part {
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyCapsule>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        stream(py, &self.batch, requested_schema)
+    }
+}
+
+fn stream<'py>(
+    py: Python<'py>,
+    batch: &RecordBatch,
+    requested_schema: Option<Bound<'py, PyCapsule>>,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    let schema = batch.schema();
+    let field =
+        Field::new_struct("", schema.fields().clone(), false).with_metadata(schema.metadata().clone());
+    let rows: ArrayRef = Arc::new(StructArray::from(batch.clone()));
+    debug_assert!(matches!(rows.data_type(), DataType::Struct(_)));
+    let reader = Box::new(ArrayIterator::new([Ok(rows)], Arc::new(field)));
+    Ok(to_stream_pycapsule(py, reader, requested_schema)?)
 }
 
 /// Tables to Python, by name.

@@ -2,7 +2,8 @@
 //!
 //! `cargo run --release -p pyanalyze-core --example ingest -- EXPORT [RUNS]` prints one JSON line per set of columns:
 //! seconds (medians) of `sqlite3_step` on one thread, of our scan on one thread and on all, and of a plain sum
-//! over the same leaf pages in memory. `tests/bench/ingest.py` runs it.
+//! over the same leaf pages in memory, and of reading those pages with nothing done to them.
+//! `tests/bench/ingest.py` runs it.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::hint::black_box;
@@ -107,6 +108,8 @@ fn main() {
         });
         let bytes = leaves.len();
         drop(leaves);
+        let (read_s, read) = median(runs, || database.read_leaves(table).unwrap());
+        assert_eq!(read, bytes);
         for (name, columns) in sets {
             let (step_s, rows) = median(runs.min(3), || step(&path, table, &columns));
             let (one_s, ours) = median(runs, || scan(&path, table, &columns, 1));
@@ -115,7 +118,8 @@ fn main() {
             println!(
                 "{{\"table\": \"{table}\", \"columns\": \"{name}\", \"n_columns\": {}, \"rows\": {rows}, \
                  \"leaf_bytes\": {bytes}, \"step_s\": {step_s:.4}, \"scan_s\": {one_s:.4}, \
-                 \"scan_threads_s\": {many_s:.4}, \"threads\": {threads}, \"sum_s\": {sum_s:.4}}}",
+                 \"scan_threads_s\": {many_s:.4}, \"threads\": {threads}, \"sum_s\": {sum_s:.4}, \
+                 \"read_s\": {read_s:.4}}}",
                 columns.len()
             );
         }

@@ -30,6 +30,8 @@ const THINNED: usize = 8;
 const NOISE: Ps = 1_000_000;
 /// Cohorts of a kernel that may end at times of their own before further ones are joined to them.
 const PHASES: u32 = 8;
+/// Fewer waves than this are taken one by one: looking through all cohorts must pay.
+const FEW_WAVES: u64 = 8;
 /// Blocks of a kernel take equally long to one part in this many.
 const INEXACT: Ps = 50;
 
@@ -204,18 +206,27 @@ impl Machine {
     /// Lets blocks end, and others take their room, until `to`.
     pub(crate) fn advance(&mut self, to: Ps, meter: &mut dyn Meter) {
         while let Some(now) = self.next().filter(|t| *t <= to) {
-            self.settle(now, meter);
             let mut room = false;
             while let Some(Reverse((time, id))) = self.events.peek().copied() {
                 if time > now {
                     break;
                 }
                 self.events.pop();
-                if self.cohorts.get(id).is_some_and(|c| c.end == time && c.live != usize::MAX) {
+                if self.cohorts.get(id).is_none_or(|c| c.end != time || c.live == usize::MAX) {
+                    continue;
+                }
+                // Where blocks of the same kernel take the places at once, what stands there stays the same: the stretch
+                // goes on.
+                if self.goes_on(id, now) {
                     room |= !self.next_wave(id, now, to);
+                } else {
+                    self.settle(now, meter);
+                    self.remove(id, now);
+                    room = true;
                 }
             }
             if room {
+                self.settle(now, meter);
                 self.dispatch(now);
             }
         }
@@ -428,17 +439,19 @@ impl Machine {
         self.flying.retain(|w| *w != id);
     }
 
-    /// A cohort's blocks end. True when as many of the same kernel took their places at once.
+    /// As many blocks of the same kernel take the places of a cohort that ends.
+    fn goes_on(&self, slot: usize, now: Ps) -> bool {
+        let Some(cohort) = self.cohorts.get(slot) else { return false };
+        self.waiting.first() == Some(&cohort.live)
+            && self.live(cohort.live).is_some_and(|l| l.unplaced >= cohort.count && now < l.kernel.end)
+    }
+
+    /// The next wave takes the places of a cohort. True when there are further ones to come.
     fn next_wave(&mut self, slot: usize, now: Ps, to: Ps) -> bool {
-        let head = self.waiting.first().copied();
         let until = self.next().map_or(to, |next| next.min(to));
         let Some(cohort) = self.cohorts.get_mut(slot) else { return true };
         let id = cohort.live;
         let Some(Some(live)) = self.lives.get_mut(id) else { return true };
-        if head != Some(id) || live.unplaced < cohort.count || now >= live.kernel.end {
-            self.remove(slot, now);
-            return false;
-        }
         // Equal waves change nothing until something else happens: all of them at once.
         let quiet = u64::try_from(until.saturating_sub(now).max(0) / live.block).unwrap_or(0);
         let waves = (live.unplaced / cohort.count).min(quiet + 1);
@@ -452,9 +465,42 @@ impl Machine {
         self.events.push(Reverse((cohort.end, slot)));
         if all {
             self.waiting.retain(|w| *w != id);
+        } else if live.cohorts > 1 && live.unplaced / live.in_flight.max(1) >= FEW_WAVES {
+            self.skip_waves(id, now, to);
         }
         // Behind its last block others may look for room.
         !all
+    }
+
+    /// The waves of a kernel whose blocks are out of step, too, change nothing until something else happens: whole
+    /// rounds of all of its cohorts at once.
+    fn skip_waves(&mut self, id: usize, now: Ps, to: Ps) {
+        let Some((block, unplaced, in_flight, end)) =
+            self.live(id).map(|l| (l.block, l.unplaced, l.in_flight.max(1), l.kernel.end))
+        else {
+            return;
+        };
+        let mut until = to.min(end);
+        for cohort in self.cohorts.iter().filter(|c| c.live != usize::MAX) {
+            if cohort.live != id {
+                until = until.min(cohort.end);
+            } else if cohort.end > now.saturating_add(block) {
+                return;
+            }
+        }
+        let rounds = (until.saturating_sub(now) / block).saturating_sub(1).max(0);
+        let rounds = u64::try_from(rounds).unwrap_or(0).min(unplaced / in_flight - 1);
+        if rounds == 0 {
+            return;
+        }
+        let later = block.saturating_mul(Ps::try_from(rounds).unwrap_or(Ps::MAX));
+        for (slot, cohort) in self.cohorts.iter_mut().enumerate().filter(|(_, c)| c.live == id) {
+            cohort.end = cohort.end.saturating_add(later);
+            self.events.push(Reverse((cohort.end, slot)));
+        }
+        if let Some(Some(live)) = self.lives.get_mut(id) {
+            live.unplaced -= rounds * in_flight;
+        }
     }
 
     /// Places blocks of those that wait, oldest first, in whatever room there is.

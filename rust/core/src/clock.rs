@@ -10,9 +10,12 @@
 //! ```
 //!
 //! Where two captures of one GPU both hold switch records, those are the same records: their times then
-//! say the offset to a fraction of a microsecond, whatever the wall clocks said.
+//! say the offset to a fraction of a microsecond, whatever the wall clocks said. The same holds for samples of
+//! hardware metrics that both hold.
 
+use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, UInt32Array};
@@ -158,12 +161,71 @@ fn records(tables: &Tables) -> Result<Vec<(Record, i64)>> {
     Ok((0..columns.rows()).map(row).collect())
 }
 
-/// Offset and uncertainty from switch records that both captures hold: what most of them agree on.
+/// What a GPU's counters said at a moment and at the next: a digest of device, metrics and values. One set of values
+/// may repeat for seconds (an idle GPU, a full one); two in a row that are not alike are rare enough to vote.
+type Shape = (u64, u64);
+
+/// The samples of hardware metrics of a capture, by what they say; those that say the same as the one before are left
+/// out. A GPU counts by its UUID: without one nothing says that two captures mean the same GPU.
+fn shapes(tables: &Tables) -> Result<Vec<(Shape, i64)>> {
+    let (Some(batch), Some(devices)) =
+        (tables.get(schema::GPU_METRICS.name), tables.get(schema::DEVICES.name))
+    else {
+        return Ok(Vec::new());
+    };
+    let columns = Columns::new(&schema::DEVICES, devices);
+    let (id, uuid) = (columns.u32("device_id")?, columns.text("uuid")?);
+    let named: BTreeMap<u32, &str> = (0..columns.rows())
+        .filter(|row| uuid.is_valid(*row))
+        .map(|row| (id.value(row), uuid.value(row)))
+        .collect();
+    let columns = Columns::new(&schema::GPU_METRICS, batch);
+    let (device, time) = (columns.u32("device_id")?, columns.i64("time_ns")?);
+    let (metric, value) = (columns.names("metric")?, columns.f64("value")?);
+    // Rows are sorted by time and device: a moment's values of one GPU follow each other.
+    let mut moments: BTreeMap<u32, Vec<(i64, u64)>> = BTreeMap::new();
+    for row in 0..columns.rows() {
+        let Some((board, gpu)) = at(device, row).and_then(|id| Some((id, named.get(&id)?))) else { continue };
+        let mut hasher = DefaultHasher::new();
+        (gpu, metric.get(row), value.value(row).to_bits()).hash(&mut hasher);
+        let of_board = moments.entry(board).or_default();
+        match of_board.last_mut() {
+            // Exports order the metrics of a moment differently: their digests are added up.
+            Some((when, sum)) if *when == time.value(row) => *sum = sum.wrapping_add(hasher.finish()),
+            _ => of_board.push((time.value(row), hasher.finish())),
+        }
+    }
+    let mut found: Vec<(Shape, i64)> = moments
+        .values()
+        .flat_map(|of_board| of_board.iter().zip(of_board.iter().skip(1)))
+        .filter(|(now, next)| now.1 != next.1)
+        .map(|(now, next)| ((now.1, next.1), now.0))
+        .collect();
+    found.sort_unstable_by_key(|(_, time_ns)| *time_ns);
+    Ok(found)
+}
+
+/// The longest run of sorted values that lie within [`SHARED_SPREAD_NS`]: first and last index.
+fn closest(values: &[i64]) -> Option<(usize, usize)> {
+    let mut from = 0;
+    let mut best: Option<(usize, usize)> = None;
+    for (to, value) in values.iter().enumerate() {
+        while values.get(from).is_some_and(|low| value.saturating_sub(*low) > SHARED_SPREAD_NS) {
+            from += 1;
+        }
+        if best.is_none_or(|(a, b)| to - from > b - a) {
+            best = Some((from, to));
+        }
+    }
+    best
+}
+
+/// Offset and uncertainty from records that both captures hold: what most of them agree on.
 ///
 /// Sequence numbers wrap every 65536 records, so one record may look like several; only the true pairs all differ by
 /// the same time.
-fn from_records(first: &[(Record, i64)], other: &[(Record, i64)]) -> Option<(i64, i64)> {
-    let mut at: BTreeMap<Record, Vec<i64>> = BTreeMap::new();
+fn from_shared<K: Ord + Copy>(first: &[(K, i64)], other: &[(K, i64)]) -> Option<(i64, i64)> {
+    let mut at: BTreeMap<K, Vec<i64>> = BTreeMap::new();
     for (record, time_ns) in first {
         at.entry(*record).or_default().push(*time_ns);
     }
@@ -174,18 +236,19 @@ fn from_records(first: &[(Record, i64)], other: &[(Record, i64)]) -> Option<(i64
         apart.extend(same.iter().map(|t| t.saturating_sub(*time_ns)));
     }
     apart.sort_unstable();
-    let (mut from, mut best) = (0_usize, (0_usize, 0_usize));
-    for (to, value) in apart.iter().enumerate() {
-        while apart.get(from).is_some_and(|low| value.saturating_sub(*low) > SHARED_SPREAD_NS) {
-            from += 1;
-        }
-        if to - from > best.1 - best.0 {
-            best = (from, to);
-        }
-    }
+    let best = closest(&apart)?;
     let agreed = apart.get(best.0..=best.1).filter(|agreed| agreed.len() >= SHARED_RECORDS)?;
     // By chance a record of one pass through the numbers meets one of another: those pairs scatter.
     if agreed.len().saturating_mul(4) < other.len().div_ceil(step) {
+        return None;
+    }
+    // A workload that repeats itself looks alike a period later: then nothing says which of the offsets it is.
+    let beyond = |value: &&i64| {
+        let (low, high) = (agreed.first().copied().unwrap_or(0), agreed.last().copied().unwrap_or(0));
+        **value < low.saturating_sub(SHARED_SPREAD_NS) || **value > high.saturating_add(SHARED_SPREAD_NS)
+    };
+    let rivals: Vec<i64> = apart.iter().filter(beyond).copied().collect();
+    if closest(&rivals).is_some_and(|(from, to)| (to - from + 1).saturating_mul(2) > agreed.len()) {
         return None;
     }
     let offset_ns = *agreed.get(agreed.len() / 2)?;
@@ -292,6 +355,7 @@ pub fn join(captures: Vec<Tables>, watch: &dyn Watch) -> Result<Tables> {
     };
     let single = captures.len() == 1;
     let reference = captures.first().filter(|_| !single).map_or(Ok(Vec::new()), records)?;
+    let sampled = captures.first().filter(|_| !single).map_or(Ok(Vec::new()), shapes)?;
     let mut spans: Vec<(u32, (i64, i64))> = Vec::new();
     let mut quality = Quality::default();
     let mut next_device = 0_u32;
@@ -304,13 +368,17 @@ pub fn join(captures: Vec<Tables>, watch: &dyn Watch) -> Result<Tables> {
             Clock { utc_origin: first.utc_ns.map(UtcNs), offset_ns: 0, uncertainty_ns: Some(0) }
         } else {
             let placed = place(&first, face);
-            match from_records(&reference, &records(&tables)?) {
-                Some((offset_ns, uncertainty)) => {
+            let shared = match from_shared(&reference, &records(&tables)?) {
+                Some(found) => Some(("switch records", found)),
+                None => from_shared(&sampled, &shapes(&tables)?).map(|found| ("metric samples", found)),
+            };
+            match shared {
+                Some((what, (offset_ns, uncertainty))) => {
                     let away_ns = placed.offset_ns.saturating_sub(offset_ns).saturating_abs();
                     if let Some(allowed_ns) = placed.uncertainty_ns.filter(|allowed| away_ns > *allowed) {
                         let detail = format!(
-                            "by its start it is {away_ns} ns from where switch records that the first capture has as \
-                             well put it, which is more than {allowed_ns} ns; the records were believed"
+                            "by its start it is {away_ns} ns from where {what} that the first capture has as well put \
+                             it, which is more than {allowed_ns} ns; the {what} were believed"
                         );
                         quality.add(Some(face.capture), quality::CLOCKS_CONTRADICT, 1, detail);
                     }
@@ -791,5 +859,67 @@ mod tests {
         let session = join(vec![one, elsewhere], &Unwatched).unwrap();
         let c = Columns::new(&schema::CAPTURE, &session["capture"]);
         assert_eq!(at(c.i64("clock_uncertainty_ns").unwrap(), 1), Some(SAME_HOST_NS));
+    }
+
+    /// Counters of one GPU every 100 us from number `first` on, as a capture that began at `zero_us` saw them: full for
+    /// ten samples, then busy to a degree of its own for one; after `period` samples all begins anew.
+    fn sampled(
+        capture: u32,
+        first: u32,
+        n: u32,
+        zero_us: i64,
+        order: [&'static str; 2],
+        period: u32,
+    ) -> RecordBatch {
+        let rows: Vec<(u32, &str)> =
+            (first..first + n).flat_map(|r| order.map(|metric| (r, metric))).collect();
+        let value = |r: u32, metric: &str| {
+            let r = r % period;
+            let busy = if r.is_multiple_of(11) {
+                f64::from((r.wrapping_mul(2_654_435_761) >> 8) % 9973)
+            } else {
+                1e4
+            };
+            if metric == "SMs Active" {
+                busy
+            } else {
+                busy / 2.0
+            }
+        };
+        Builder::new(&schema::GPU_METRICS)
+            .put("capture", UInt32Array::from(vec![capture; rows.len()]))
+            .put("device_id", UInt32Array::from(vec![0; rows.len()]))
+            .put(
+                "time_ns",
+                rows.iter().map(|r| Some((i64::from(r.0) * 100 - zero_us) * 1000)).collect::<Int64Array>(),
+            )
+            .put_names("metric", rows.iter().map(|r| Some(r.1)))
+            .put("value", rows.iter().map(|r| Some(value(r.0, r.1))).collect::<arrow_array::Float64Array>())
+            .finish(rows.len())
+            .unwrap()
+    }
+
+    #[test]
+    fn counters_that_both_saw_say_it_too() {
+        // The second began 7 000 us later; its wall clock says 7 400. It writes its metrics in another order.
+        let origin = |utc| Origin { host: Some("h"), utc: Some(utc), system: None };
+        let names = ["SMs Active", "SM Issue"];
+        let with = |uuid, first, n, period| {
+            let mut one = capture(0, &origin(5_000_000_000), &[Some("GPU-1")], 10);
+            one.insert("gpu_metrics", sampled(0, 0, 4000, 0, names, period));
+            let mut two = capture(1, &origin(5_007_400_000), &[uuid], 10);
+            two.insert("gpu_metrics", sampled(1, first, n, 7_000, ["SM Issue", "SMs Active"], period));
+            let session = join(vec![one, two], &Unwatched).unwrap();
+            let c = Columns::new(&schema::CAPTURE, &session["capture"]);
+            (c.i64("clock_offset_ns").unwrap().value(1), at(c.i64("clock_uncertainty_ns").unwrap(), 1))
+        };
+        let never = u32::MAX;
+        assert_eq!(with(Some("GPU-1"), 70, 2000, never), (7_000_000, Some(SHARED_LEAST_NS)));
+        // Another GPU's counters, those of another time, of work that repeats itself, or too few of them say nothing.
+        let by_wall_clock = (7_400_000, Some(SAME_HOST_NS));
+        assert_eq!(with(Some("GPU-2"), 70, 2000, never), by_wall_clock);
+        assert_eq!(with(Some("GPU-1"), 900_000, 2000, never), by_wall_clock);
+        assert_eq!(with(Some("GPU-1"), 70, 2000, 330), by_wall_clock);
+        assert_eq!(with(Some("GPU-1"), 70, 60, never), by_wall_clock);
     }
 }

@@ -11,8 +11,8 @@ use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray, UInt32Arra
 
 use crate::error::Result;
 use crate::fold::{Chunk, Fold, Tables};
-use crate::occupancy::{LaunchColumns, Limits, Resources};
-use crate::overlap::{slice_lengths, Growing, DEFAULT_SLICE_NS};
+use crate::occupancy::{LaunchColumns, Limits, NumberMap, Resources};
+use crate::overlap::{short_ns, slice_lengths, Growing, DEFAULT_SLICE_NS};
 use crate::residency::{at, creation_contexts, Slice};
 use crate::schema::{self, Builder, Columns};
 use crate::statistics::{mad, median, weighted_median};
@@ -33,6 +33,11 @@ const MANY_WAVES: f64 = 3.0;
 const WAVES_TO_GO: f64 = 2.25;
 /// Blocks of a kernel are not placed in no time: one that starts so soon after it may still find room.
 const PLACING_NS: i64 = 20_000;
+/// A kernel that waits in a queue of the device starts this soon after what it waited for; later the device had nothing to
+/// do until the program launched more.
+const QUEUED_NS: i64 = 4_000;
+/// A kernel of nearly as many blocks as fit at once leaves no room for those of another stream.
+const FULL_WAVES: f64 = 0.95;
 /// Kernels of many waves that are remembered as being in flight; more never are, but in damaged captures.
 const MOST_IN_FLIGHT: usize = 64;
 
@@ -59,6 +64,12 @@ pub const FACTS: &[(&str, &str, &str)] = &[
     ("streams_used", "1", "Most streams with kernels in one context of one tenant."),
     ("stream_overlap_ns", "ns", "One tenant had kernels of two streams of one context in flight: the tenant with most."),
     ("stream_overlap_share", "1", "The same over the tenant's busy time: the tenant with the largest share."),
+    ("streams_at_once", "1", "Most streams of one context that had kernels in flight at once."),
+    ("stream_handovers", "1", "Kernels that started when no other stream of their context had one in flight and the last to end was of another stream."),
+    ("stream_late_share", "1", "Of these, the share that started more than 4 us after it: until the program launched more, or stopped waiting, the device had nothing to do."),
+    ("stream_default_share", "1", "The share that started at once, one of the two in the legacy default stream, which waits for all others and lets them wait."),
+    ("stream_full_share", "1", "The share that started at once after a kernel whose blocks filled the device."),
+    ("stream_waited_share", "1", "The share that started at once and had room before: it waited for an event, or behind others in a hardware queue."),
     ("same_stream_overlap_ns", "ns", "One stream had two kernels in flight (programmatic dependent launch, graph branches): the tenant with most."),
     ("co_busy_ns", "ns", "Two or more tenants had kernels or graphs in flight, by their recorded intervals."),
     ("co_busy_share", "1", "co_busy_ns over busy_ns."),
@@ -106,11 +117,11 @@ struct Example {
 struct Top(Vec<(i64, Example)>);
 
 impl Top {
-    fn see(&mut self, strength: i64, example: Example) {
+    fn see(&mut self, strength: i64, example: impl FnOnce() -> Example) {
         if self.0.len() == 3 && self.0.last().is_some_and(|(s, _)| *s >= strength) {
             return;
         }
-        self.0.push((strength, example));
+        self.0.push((strength, example()));
         self.0.sort_by_key(|(s, e)| (std::cmp::Reverse(*s), *e));
         self.0.truncate(3);
     }
@@ -150,10 +161,44 @@ struct Wide {
     shape: Shape,
 }
 
+/// The streams of one context.
+#[derive(Debug, Default)]
+struct OfContext {
+    id: Option<u32>,
+    /// Latest end of each stream.
+    streams: Vec<(Option<u32>, i64)>,
+    /// Latest end of all, with the stream, whether that is the legacy default stream, and whether it filled the device.
+    last: Option<Ended>,
+    null_stream: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ended {
+    stream: Option<u32>,
+    end_ns: i64,
+    default: bool,
+    full: bool,
+}
+
+/// Why kernels of one stream followed those of another instead of running beside them.
+#[derive(Debug, Default)]
+struct Handovers {
+    all: u64,
+    late: u64,
+    default: u64,
+    full: u64,
+    at_once: usize,
+    top: Top,
+}
+
 #[derive(Debug, Default)]
 struct OfTenant {
     busy: Growing,
-    streams: BTreeMap<Option<u32>, BTreeMap<Option<u32>, i64>>,
+    longest: Top,
+    /// The short kernel that ends last.
+    short_end_ns: Option<i64>,
+    /// Contexts by capture-wide id; few, so they are looked through.
+    contexts: Vec<OfContext>,
     several: Growing,
     same: Growing,
 }
@@ -169,7 +214,11 @@ struct OfDevice {
     last_ns: Option<i64>,
     records: u64,
     metric: Vec<(i64, f64)>,
-    groups: BTreeMap<(u32, u32), Group>,
+    groups: NumberMap<(u32, u32), Group>,
+    handovers: Handovers,
+    /// Short kernels that met a short one of another tenant, and those that met none although the other had work.
+    top_short_met: Top,
+    top_short_apart: Top,
     top_co_busy: Top,
     top_several: Top,
     top_same: Top,
@@ -206,7 +255,7 @@ impl OfDevice {
             let wave_ns = other.end_ns.saturating_sub(other.start_ns) as f64 / other.shape.waves;
             if left_ns as f64 > WAVES_TO_GO * wave_ns {
                 self.starts_crowded = self.starts_crowded.saturating_add(1);
-                self.top_crowded.see(left_ns, example((w.start_ns, w.end_ns)));
+                self.top_crowded.see(left_ns, || example((w.start_ns, w.end_ns)));
             }
         }
         if shape.waves >= MANY_WAVES {
@@ -215,6 +264,25 @@ impl OfDevice {
             }
             self.wide.push(Wide { tenant, start_ns: w.start_ns, end_ns: w.end_ns, shape });
         }
+    }
+}
+
+impl Handovers {
+    fn count(&mut self, before: Ended, now: Ended, start_ns: i64, example: impl Fn((i64, i64)) -> Example) {
+        self.all = self.all.saturating_add(1);
+        let apart_ns = start_ns.saturating_sub(before.end_ns);
+        let cause = if apart_ns > QUEUED_NS {
+            &mut self.late
+        } else if before.default || now.default {
+            &mut self.default
+        } else if before.full {
+            &mut self.full
+        } else {
+            // What is left of all.
+            return self.top.see(now.end_ns.saturating_sub(start_ns), || example((start_ns, now.end_ns)));
+        };
+        *cause = cause.saturating_add(1);
+        self.top.see(now.end_ns.saturating_sub(start_ns), || example((start_ns, now.end_ns)));
     }
 }
 
@@ -232,10 +300,14 @@ pub struct Facts {
     listed: BTreeSet<u32>,
     devices: BTreeMap<u32, OfDevice>,
     names: HashMap<String, u32>,
-    signatures: HashMap<Signature, u32>,
+    signatures: NumberMap<Signature, u32>,
     limits: BTreeMap<u32, Limits>,
     /// By device and signature, from the first launch of it that was seen.
-    shapes: HashMap<(u32, u32), Option<Shape>>,
+    shapes: NumberMap<(u32, u32), Option<Shape>>,
+    /// Legacy default stream by capture, pid and context.
+    null_streams: BTreeMap<(u32, Option<u32>, u32), u32>,
+    /// Up to which length kernels are short, by device, where slices say so.
+    short: BTreeMap<u32, i64>,
     work_known: bool,
     done: u64,
 }
@@ -250,6 +322,16 @@ impl Facts {
         let who = Who::read(session)?;
         let slices = Slice::read(&table(&schema::RESIDENCY))?;
         let listed = who.tenants.iter().map(|t| t.device).chain(slices.iter().map(|s| s.device)).collect();
+        let lengths = slice_lengths(&slices);
+        let contexts = table(&schema::CONTEXTS);
+        let c = Columns::new(&schema::CONTEXTS, &contexts);
+        let (capture, pid) = (c.u32("capture")?, c.u32("pid")?);
+        let (context, null_stream) = (c.u32("context_id")?, c.u32("null_stream_id")?);
+        let null_streams = (0..c.rows())
+            .filter_map(|row| {
+                Some(((at(capture, row)?, at(pid, row), at(context, row)?), at(null_stream, row)?))
+            })
+            .collect();
         Ok(Self {
             who,
             slices,
@@ -258,9 +340,11 @@ impl Facts {
             listed,
             devices: BTreeMap::new(),
             names: HashMap::new(),
-            signatures: HashMap::new(),
+            signatures: NumberMap::default(),
             limits: Limits::of_devices(&table(&schema::DEVICES))?,
-            shapes: HashMap::new(),
+            shapes: NumberMap::default(),
+            null_streams,
+            short: lengths.iter().map(|(device, lengths)| (*device, short_ns(median(lengths)))).collect(),
             work_known: false,
             done: 0,
         })
@@ -284,6 +368,7 @@ impl Facts {
 
     fn take(&mut self, w: &Work, signature: Option<u32>, shape: Option<Shape>) {
         let tenant = self.who.of(w.capture, w.pid, w.device);
+        let short = self.short.get(&w.device).copied();
         let d = self.devices.entry(w.device).or_default();
         d.first_ns = Some(d.first_ns.map_or(w.start_ns, |t| t.min(w.start_ns)));
         d.last_ns = Some(d.last_ns.map_or(w.end_ns, |t| t.max(w.end_ns)));
@@ -297,43 +382,87 @@ impl Facts {
             pid: w.pid,
             correlation: w.correlation,
         };
+        let all = (w.start_ns, w.end_ns);
         let dur_ns = w.end_ns.saturating_sub(w.start_ns);
         d.busy.add(w.start_ns, w.end_ns);
-        d.top_busy.see(dur_ns, example((w.start_ns, w.end_ns)));
+        d.top_busy.see(dur_ns, || example(all));
         if w.kind == WorkKind::Graph {
             d.graphs = d.graphs.saturating_add(1);
         } else {
             d.kernels = d.kernels.saturating_add(1);
         }
         let Some(me) = tenant else { return };
-        let others = d.tenants.iter().filter(|(id, _)| **id != me).filter_map(|(_, t)| t.busy.end_ns());
-        if let Some(until) = others.max() {
-            if let Some(new) = d.co_busy.add(w.start_ns, w.end_ns.min(until)) {
-                d.top_co_busy.see(new.1.saturating_sub(new.0), example(new));
-            }
+        let is_short = w.kind == WorkKind::Kernel && dur_ns <= short.unwrap_or_else(|| short_ns(None));
+        let (mut busy_until, mut short_until) = (i64::MIN, i64::MIN);
+        for (_, other) in d.tenants.iter().filter(|(id, _)| **id != me) {
+            busy_until = busy_until.max(other.busy.end_ns().unwrap_or(i64::MIN));
+            short_until = short_until.max(other.short_end_ns.unwrap_or(i64::MIN));
+        }
+        if let Some(new) = d.co_busy.add(w.start_ns, w.end_ns.min(busy_until)) {
+            d.top_co_busy.see(new.1.saturating_sub(new.0), || example(new));
+        }
+        if is_short && short_until > w.start_ns {
+            let met = (w.start_ns, w.end_ns.min(short_until));
+            d.top_short_met.see(met.1.saturating_sub(met.0), || example(met));
+        } else if is_short && busy_until > w.start_ns {
+            d.top_short_apart.see(dur_ns, || example(all));
         }
         d.crowd(me, w, shape, example);
         let t = d.tenants.entry(me).or_default();
         t.busy.add(w.start_ns, w.end_ns);
+        t.longest.see(dur_ns, || example(all));
         if w.kind == WorkKind::Graph {
             return;
         }
-        let streams = t.streams.entry(w.context).or_default();
-        let others = streams.iter().filter(|(id, _)| **id != w.stream).map(|(_, end)| *end);
-        if let Some(until) = others.max() {
-            if let Some(new) = t.several.add(w.start_ns, w.end_ns.min(until)) {
-                d.top_several.see(new.1.saturating_sub(new.0), example(new));
+        if is_short {
+            t.short_end_ns = t.short_end_ns.max(Some(w.end_ns));
+        }
+        let at = t.contexts.iter().position(|c| c.id == w.context).unwrap_or(t.contexts.len());
+        if at == t.contexts.len() {
+            let key = w.context.map(|context| (w.capture, w.pid, context));
+            let null_stream = key.and_then(|key| self.null_streams.get(&key)).copied();
+            t.contexts.push(OfContext { id: w.context, null_stream, ..OfContext::default() });
+        }
+        let Some(context) = t.contexts.get_mut(at) else { return };
+        let (mut several_until, mut own_until) = (i64::MIN, i64::MIN);
+        let (mut own_at, mut at_once) = (None, 1);
+        for (at, (stream, end_ns)) in context.streams.iter().enumerate() {
+            if *stream == w.stream {
+                (own_at, own_until) = (Some(at), *end_ns);
+            } else {
+                several_until = several_until.max(*end_ns);
+                at_once += usize::from(*end_ns > w.start_ns);
             }
         }
-        let own = streams.entry(w.stream).or_insert(i64::MIN);
-        if let Some(new) = t.same.add(w.start_ns, w.end_ns.min(*own)) {
-            d.top_same.see(new.1.saturating_sub(new.0), example(new));
+        if let Some(new) = t.several.add(w.start_ns, w.end_ns.min(several_until)) {
+            d.top_several.see(new.1.saturating_sub(new.0), || example(new));
         }
-        *own = (*own).max(w.end_ns);
+        if let Some(new) = t.same.add(w.start_ns, w.end_ns.min(own_until)) {
+            d.top_same.see(new.1.saturating_sub(new.0), || example(new));
+        }
+        let now = Ended {
+            stream: w.stream,
+            end_ns: w.end_ns,
+            default: context.null_stream.is_some() && context.null_stream == w.stream,
+            full: shape.is_some_and(|shape| shape.waves >= FULL_WAVES),
+        };
+        d.handovers.at_once = d.handovers.at_once.max(at_once);
+        match context.last {
+            Some(before) if before.end_ns > w.start_ns => {}
+            Some(before) if before.stream != w.stream => d.handovers.count(before, now, w.start_ns, example),
+            _ => {}
+        }
+        if context.last.is_none_or(|last| last.end_ns <= w.end_ns) {
+            context.last = Some(now);
+        }
+        match own_at.and_then(|at| context.streams.get_mut(at)) {
+            Some((_, end_ns)) => *end_ns = (*end_ns).max(w.end_ns),
+            None => context.streams.push((w.stream, w.end_ns)),
+        }
         if let Some(signature) = signature {
             let group = d.groups.entry((me, signature)).or_default();
             group.durs.push(dur_ns);
-            group.longest.see(dur_ns, example((w.start_ns, w.end_ns)));
+            group.longest.see(dur_ns, || example(all));
         }
     }
 
@@ -346,21 +475,46 @@ impl Facts {
             shape.push(columns.u32(name)?);
         }
         // Dictionaries differ from chunk to chunk: the text decides, looked up once per key.
-        let mut keys: HashMap<u32, u32> = HashMap::new();
+        let mut keys: Vec<Option<u32>> = Vec::new();
         let mut found = Vec::with_capacity(columns.rows());
+        let mut last: Option<(Signature, u32)> = None;
         for row in 0..columns.rows() {
-            let (Some(key), Some(text)) = (names.key(row), names.get(row)) else {
+            let Some(key) = names.key(row).map(|key| key as usize) else {
                 found.push(None);
                 continue;
             };
-            let next = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
-            let name = *keys.entry(key).or_insert_with(|| *self.names.entry(text.to_owned()).or_insert(next));
+            let name = match keys.get(key).copied().flatten() {
+                Some(name) => name,
+                None => {
+                    let Some(text) = names.get(row) else {
+                        found.push(None);
+                        continue;
+                    };
+                    let next = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+                    let name = *self.names.entry(text.to_owned()).or_insert(next);
+                    if key >= keys.len() {
+                        keys.resize(key.saturating_add(1), None);
+                    }
+                    if let Some(slot) = keys.get_mut(key) {
+                        *slot = Some(name);
+                    }
+                    name
+                }
+            };
             let mut launch = [None; 6];
             for (slot, column) in launch.iter_mut().zip(&shape) {
                 *slot = at(column, row);
             }
-            let next = u32::try_from(self.signatures.len()).unwrap_or(u32::MAX);
-            found.push(Some(*self.signatures.entry((name, launch)).or_insert(next)));
+            let signature = (name, launch);
+            let id = match last {
+                Some((before, id)) if before == signature => id,
+                _ => {
+                    let next = u32::try_from(self.signatures.len()).unwrap_or(u32::MAX);
+                    *self.signatures.entry(signature).or_insert(next)
+                }
+            };
+            last = Some((signature, id));
+            found.push(Some(id));
         }
         Ok(found)
     }
@@ -451,6 +605,12 @@ impl Facts {
         sheet.put(id, "busy_share", share, n, "observed", NO_KERNELS);
         let traced = self.who.tenants.iter().filter(|t| t.device == id && t.traced).count();
         sheet.put(id, "traced_tenants", Some(traced as f64), traced as u64, "observed", "");
+        // The longest of each of the three with the longest.
+        let mut top = Top::default();
+        for (dur_ns, example) in d.tenants.values().filter_map(|t| t.longest.0.first()) {
+            top.see(*dur_ns, || *example);
+        }
+        sheet.examples(id, "traced_tenants", &top);
         sheet.put(
             id,
             "preemption_exposure",
@@ -459,7 +619,7 @@ impl Facts {
             "inferred",
             NO_KERNELS,
         );
-        let streams = d.tenants.values().flat_map(|t| t.streams.values()).map(BTreeMap::len).max();
+        let streams = d.tenants.values().flat_map(|t| &t.contexts).map(|c| c.streams.len()).max();
         let streams = streams.unwrap_or(0);
         let kernels = (self.work_known && d.kernels > 0).then_some(());
         let unseen = if d.graphs > 0 {
@@ -483,6 +643,22 @@ impl Facts {
                 },
             );
         sheet.put(id, "stream_overlap_share", kernels.map(|()| share), d.kernels, "observed", unseen);
+        let h = &d.handovers;
+        let at_once = kernels.map(|()| h.at_once as f64);
+        sheet.put(id, "streams_at_once", at_once, d.kernels, "observed", unseen);
+        sheet.put(id, "stream_handovers", kernels.map(|()| h.all as f64), d.kernels, "observed", unseen);
+        sheet.examples(id, "stream_handovers", &h.top);
+        let why = if kernels.is_some() { "no kernel followed one of another stream" } else { unseen };
+        let rest = h.all.saturating_sub(h.late).saturating_sub(h.default).saturating_sub(h.full);
+        for (name, n) in [
+            ("stream_late_share", h.late),
+            ("stream_default_share", h.default),
+            ("stream_full_share", h.full),
+            ("stream_waited_share", rest),
+        ] {
+            let share = (h.all > 0).then(|| n as f64 / h.all as f64);
+            sheet.put(id, name, share, h.all, "inferred", why);
+        }
         let same = most(|t| t.same.total_ns as f64);
         sheet.put(id, "same_stream_overlap_ns", kernels.map(|()| same), d.kernels, "observed", unseen);
         sheet.examples(id, "same_stream_overlap_ns", &d.top_same);
@@ -532,7 +708,7 @@ impl Facts {
         sheet.put(id, "alternation_share", share, close.len() as u64, "observed", why);
         let mut top = Top::default();
         for (a, b) in close.iter().filter(|(a, b)| a.tenant != b.tenant) {
-            top.see(a.dur_ns().min(b.dur_ns()), slice_example(a));
+            top.see(a.dur_ns().min(b.dur_ns()), || slice_example(a));
         }
         sheet.examples(id, "alternation_share", &top);
 
@@ -541,7 +717,7 @@ impl Facts {
         sheet.put(id, "median_slice_ns", middle, n, "observed", why);
         let mut top = Top::default();
         for s in complete {
-            top.see(s.dur_ns(), slice_example(s));
+            top.see(s.dur_ns(), || slice_example(s));
         }
         sheet.examples(id, "median_slice_ns", &top);
         let spread = mad(lengths).zip(middle.filter(|m| *m > 0.0)).map(|(mad, m)| mad / m);
@@ -556,11 +732,18 @@ impl Facts {
         sheet.put(id, "resident_share_untraced", share(others), n, "observed", why);
         let mut top = Top::default();
         for s in self.slices.iter().filter(|s| s.device == id && untraced(&s.tenant)) {
-            top.see(s.dur_ns(), slice_example(s));
+            top.see(s.dur_ns(), || slice_example(s));
         }
         sheet.examples(id, "resident_share_untraced", &top);
-        let most = held.values().map(|(ns, _)| *ns).max().unwrap_or(0);
-        sheet.put(id, "resident_share_top", share(most), n, "observed", why);
+        let most = held.iter().max_by_key(|(_, (ns, _))| *ns);
+        let most_ns = most.map_or(0, |(_, (ns, _))| *ns);
+        sheet.put(id, "resident_share_top", share(most_ns), n, "observed", why);
+        let mut top = Top::default();
+        let of_most = |s: &&Slice| most.is_some_and(|(tenant, _)| s.device == id && s.tenant == *tenant);
+        for s in self.slices.iter().filter(of_most) {
+            top.see(s.dur_ns(), || slice_example(s));
+        }
+        sheet.examples(id, "resident_share_top", &top);
     }
 
     fn switch_facts(&self, sheet: &mut Sheet, id: u32, looked: bool) -> Result<()> {
@@ -587,7 +770,7 @@ impl Facts {
             gaps.push(gap_ns);
             cost_ns = cost_ns.saturating_add(gap_ns);
             let example = Example { capture: 0, start_ns: start, end_ns: end, pid: None, correlation: None };
-            top.see(gap_ns, example);
+            top.see(gap_ns, || example);
             if changes {
                 turn_cost_ns = turn_cost_ns.saturating_add(gap_ns);
                 match &mut turn {
@@ -643,6 +826,8 @@ impl Facts {
         let why = if pairs > 0 { "no short kernel met work of another tenant" } else { why };
         let share = |v: f64| (n > 0).then(|| v / n as f64);
         sheet.put(id, "short_overlap_share", share(hits as f64), n, "observed", why);
+        sheet.examples(id, "short_overlap_share", &d.top_short_met);
+        sheet.examples(id, "short_kernels_contended", &d.top_short_apart);
         sheet.put(id, "short_overlap_expected", share(chance), n, "inferred", why);
         Ok(())
     }
@@ -669,7 +854,7 @@ fn repeat_facts(sheet: &mut Sheet, id: u32, d: &OfDevice, known: bool) {
             ratios_ppm.push((1e6 * *dur as f64 / middle) as i64);
         }
         for (dur, example) in group.longest.0.iter().filter(|(dur, _)| long(*dur)) {
-            top.see(dur.saturating_sub(middle as i64), *example);
+            top.see(dur.saturating_sub(middle as i64), || *example);
         }
         if let (Some(mad), true) = (mad(&group.durs), middle > 0.0) {
             spreads.push((mad / middle, n));
@@ -837,9 +1022,15 @@ mod tests {
         assert!(!shape(8).keeps_out(&shape(4)));
     }
 
-    /// Kernels as (pid, start, end in us, grid), blocks of 256 threads, on a device of cc 8.0 with two SMs: 16 blocks
-    /// at once.
+    /// Kernels as (pid, start, end in us, grid) of stream 7, see [`streamed`].
     fn launched(rows: &[(u32, i64, i64, u32)]) -> Tables {
+        let rows: Vec<_> = rows.iter().map(|r| (r.0, r.1, r.2, r.3, 7)).collect();
+        streamed(&rows)
+    }
+
+    /// Kernels as (pid, start, end in us, grid, stream), blocks of 256 threads, on a device of cc 8.0 with two SMs: 16
+    /// blocks at once.
+    fn streamed(rows: &[(u32, i64, i64, u32, u32)]) -> Tables {
         let mut rows = rows.to_vec();
         rows.sort_by_key(|r| r.1);
         let n = rows.len();
@@ -849,7 +1040,7 @@ mod tests {
             .put("pid", rows.iter().map(|r| Some(r.0)).collect::<UInt32Array>())
             .put("device_id", same(0))
             .put("context_id", same(1))
-            .put("stream_id", same(7))
+            .put("stream_id", rows.iter().map(|r| Some(r.4)).collect::<UInt32Array>())
             .put("start_ns", rows.iter().map(|r| Some(r.1 * 1000)).collect::<Int64Array>())
             .put("end_ns", rows.iter().map(|r| Some(r.2 * 1000)).collect::<Int64Array>())
             .put_names("name", rows.iter().map(|_| Some("k")))
@@ -932,6 +1123,69 @@ mod tests {
         assert_eq!(facts["co_busy_ns"].0, Some(20_000.0));
         assert_eq!(facts["same_stream_overlap_ns"].0, Some(0.0));
         assert_eq!(facts["traced_tenants"].0, Some(2.0));
+    }
+
+    #[test]
+    fn why_kernels_of_streams_follow_each_other() {
+        // stream 13 |==== full|     |=====|
+        // stream 14            |====|         100 us |====|         14 leaves room; then nothing is queued
+        // stream  7                                       |=====|   the default stream
+        // stream 13                                          |======|   beside it: not after it
+        let mut tables = streamed(&[
+            (7, 0, 100, 16, 13),
+            (7, 101, 200, 4, 14),
+            (7, 201, 300, 4, 13),
+            (7, 400, 500, 4, 14),
+            (7, 501, 600, 4, 7),
+            (7, 550, 650, 4, 13),
+        ]);
+        let one = |value: u32| UInt32Array::from(vec![value]);
+        let contexts = Builder::new(&schema::CONTEXTS)
+            .put("capture", one(0))
+            .put("pid", one(7))
+            .put("context_id", one(1))
+            .put("device_id", one(0))
+            .put("null_stream_id", one(7))
+            .finish(1)
+            .unwrap();
+        let unlisted = of(&tables);
+        tables.insert("contexts", contexts);
+        let facts = of(&tables);
+        assert_eq!((facts["streams_used"].0, facts["streams_at_once"].0), (Some(3.0), Some(2.0)));
+        assert_eq!(facts["stream_handovers"].0, Some(4.0));
+        for name in ["stream_full_share", "stream_waited_share", "stream_late_share", "stream_default_share"]
+        {
+            assert_eq!(facts[name].0, Some(0.25), "{name}");
+        }
+        // Which stream is the default one was not recorded: the kernel before left room.
+        assert_eq!(
+            (unlisted["stream_default_share"].0, unlisted["stream_waited_share"].0),
+            (Some(0.0), Some(0.5))
+        );
+        // One stream has nothing to follow.
+        let facts = of(&streamed(&[(7, 0, 100, 16, 13), (7, 101, 200, 4, 13)]));
+        assert_eq!((facts["stream_handovers"].0, facts["stream_full_share"].0), (Some(0.0), None));
+    }
+
+    #[test]
+    fn short_kernels_are_shown_that_met_or_did_not() {
+        let shown = |rows: &[K], fact: &str| -> Vec<(i64, i64)> {
+            let made = reconstruct(&work(rows), 0, &Unwatched).unwrap();
+            let e = Columns::new(&schema::FACT_EXAMPLES, &made["fact_examples"]);
+            let rows = (0..e.rows()).filter(|r| e.names("fact").unwrap().get(*r) == Some(fact));
+            rows.map(|r| (e.i64("start_ns").unwrap().value(r), e.i64("end_ns").unwrap().value(r))).collect()
+        };
+        // 7 |0=====100|   |1000 ============ 3000|
+        // 8      |60==150|        |1500=1600|          the first two meet for 40 us, the third runs inside a long one
+        let rows = [
+            (0, 7, 0, 1, 7, 0, 100),
+            (0, 8, 0, 1, 7, 60, 150),
+            (0, 7, 0, 1, 7, 1000, 3000),
+            (0, 8, 0, 1, 7, 1500, 1600),
+        ];
+        assert_eq!(shown(&rows, "short_overlap_share"), [(60_000, 100_000)]);
+        assert_eq!(shown(&rows, "short_kernels_contended"), [(1_500_000, 1_600_000)]);
+        assert_eq!(shown(&rows, "traced_tenants"), [(1_000_000, 3_000_000), (1_500_000, 1_600_000)]);
     }
 
     #[test]

@@ -1,4 +1,5 @@
 //! Reads GPU captures and reconstructs who held the GPU, when, and how full it was.
+mod agenda;
 mod block_replay;
 pub mod charged;
 pub mod clock;
@@ -20,6 +21,7 @@ pub mod residency;
 pub mod samples;
 pub mod scheduler;
 pub mod schema;
+mod simulation;
 pub mod slowdown;
 pub mod sqlite;
 pub mod statistics;
@@ -28,6 +30,7 @@ pub mod timeline;
 pub mod turns;
 pub mod watch;
 pub mod whatif;
+pub mod window;
 
 pub use error::{Error, Result};
 pub use watch::Watch;

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
+use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array, UInt8Array};
 
 use crate::device::{self, at, Capability};
 use crate::error::Result;
@@ -454,6 +454,8 @@ pub(crate) struct LaunchColumns<'a> {
     static_shared: &'a Int64Array,
     dynamic_shared: &'a Int64Array,
     executed: &'a Int64Array,
+    requested: &'a UInt8Array,
+    preference: &'a UInt8Array,
     max_active_clusters: &'a UInt32Array,
 }
 
@@ -471,8 +473,21 @@ impl<'a> LaunchColumns<'a> {
             static_shared: c.i64("static_shared_bytes")?,
             dynamic_shared: c.i64("dynamic_shared_bytes")?,
             executed: c.i64("shared_executed_bytes")?,
+            requested: c.u8("shared_requested_percent")?,
+            preference: c.u8("cache_preference")?,
             max_active_clusters: c.u32("max_active_clusters")?,
         })
+    }
+
+    /// What the driver set, else what it was asked for, else what it was asked for in the old way.
+    fn carveout(&self, row: usize) -> Carveout {
+        if let Some(bytes) = at(self.executed, row).filter(|v| *v > 0) {
+            return Carveout::ExecutedBytes(bytes);
+        }
+        match at(self.requested, row) {
+            Some(percent) if percent <= 100 => Carveout::Percent(percent),
+            _ => Carveout::of_cache_preference(u32::from(at(self.preference, row).unwrap_or(0))),
+        }
     }
 
     pub(crate) fn read(&self, row: usize) -> Recorded {
@@ -483,7 +498,7 @@ impl<'a> LaunchColumns<'a> {
             registers: at(self.registers, row),
             static_shared: at(self.static_shared, row),
             dynamic_shared: at(self.dynamic_shared, row),
-            executed: at(self.executed, row).filter(|v| *v > 0),
+            carveout: self.carveout(row),
             cluster_blocks: clusters,
             max_active_clusters: at(self.max_active_clusters, row),
         }
@@ -498,7 +513,7 @@ pub(crate) struct Recorded {
     registers: Option<u32>,
     static_shared: Option<i64>,
     dynamic_shared: Option<i64>,
-    executed: Option<i64>,
+    carveout: Carveout,
     cluster_blocks: u32,
     max_active_clusters: Option<u32>,
 }
@@ -522,7 +537,7 @@ impl Recorded {
             registers: self.registers.ok_or_else(|| unknown("registers"))?,
             static_shared: self.static_shared.ok_or_else(|| unknown("static shared memory"))?,
             dynamic_shared: self.dynamic_shared.ok_or_else(|| unknown("dynamic shared memory"))?,
-            carveout: self.executed.map_or(Carveout::Default, Carveout::ExecutedBytes),
+            carveout: self.carveout,
             max_active_clusters: self.max_active_clusters,
             cluster_blocks: self.cluster_blocks,
             partitioned_caching: false,

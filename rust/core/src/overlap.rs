@@ -159,6 +159,12 @@ pub struct Overlap {
     done: u64,
 }
 
+/// Up to which length kernels are short beside slices of that length: none was seen, `None`. Who is left alone keeps the
+/// engine for longer than a slice: beside a rare visitor the median says nothing of slices.
+pub(crate) fn short_ns(slice_ns: Option<f64>) -> i64 {
+    slice_ns.map_or(SHORT_NS, |s| (s.min(DEFAULT_SLICE_NS as f64) / 10.0) as i64)
+}
+
 /// Median length of the slices that measure the time slice: complete, and not of a context that was
 /// only created.
 pub(crate) fn slice_lengths(slices: &[Slice]) -> BTreeMap<u32, Vec<i64>> {
@@ -222,10 +228,7 @@ impl Overlap {
             let turn = slice.unwrap_or(0.0).max(DEFAULT_SLICE_NS as f64);
             limits.insert(
                 t.device,
-                Limits {
-                    short_ns: slice.map_or(SHORT_NS, |s| (s / 10.0) as i64),
-                    bridge_ns: (1.5 * turn * rivals as f64) as i64,
-                },
+                Limits { short_ns: short_ns(slice), bridge_ns: (1.5 * turn * rivals as f64) as i64 },
             );
         }
         Ok(Self {
@@ -579,6 +582,14 @@ mod tests {
         let (contended, any, short, expected) = shorts(&rows);
         assert_eq!((contended, any, short), (20, 20, 0));
         assert!(expected < 0.5, "nothing short of 7 could have been met: {expected}");
+    }
+
+    #[test]
+    fn what_a_visitor_leaves_alone_is_no_slice() {
+        assert_eq!(short_ns(None), 200_000);
+        assert_eq!(short_ns(Some(1_000_000.0)), 100_000);
+        // Somebody who is alone for 20 ms between two visits: a kernel of 2 ms is not short for that.
+        assert_eq!(short_ns(Some(20_000_000.0)), 213_150);
     }
 
     #[test]

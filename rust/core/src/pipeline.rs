@@ -22,7 +22,7 @@ use crate::placement::{Model, Placement, PlacementPolicy, Sharing};
 use crate::quality::Quality;
 use crate::replay;
 use crate::residency::Residency;
-use crate::schema;
+use crate::schema::{self, Columns};
 use crate::tenants::Tenants;
 use crate::turns::Turns;
 use crate::watch::Watch;
@@ -114,7 +114,11 @@ pub fn occupancy(
     let window = window.map_or_else(|| active_ns(&table(&schema::TENANT_USAGE)), |w| Ok(Some(w)))?;
     let (over_time, per_sm, per_kernel) = match window {
         Some(window) => {
-            let placement = Placement::new(&devices, tenants, Some(&residency), policy, window, n_bins)?;
+            let turns = turns_without_records(session, &policy, &residency, watch)?;
+            let mut placement = Placement::new(&devices, tenants, Some(&residency), policy, window, n_bins)?;
+            if let Some(turns) = turns {
+                placement = placement.with_inferred(&turns)?;
+            }
             let placed = placement.with_model(model).run(&events, 0, watch)?;
             (placed.sm_occupancy, placed.sm_warps, placed.kernel_placement)
         }
@@ -124,6 +128,21 @@ pub fn occupancy(
     made.insert(schema::SM_WARPS.name, per_sm);
     made.insert(schema::KERNEL_PLACEMENT.name, per_kernel);
     Ok(made)
+}
+
+/// The turns of time-sliced devices of which nobody recorded any; `None` where there is no such device.
+fn turns_without_records(
+    session: &Tables,
+    policy: &PlacementPolicy,
+    residency: &RecordBatch,
+    watch: &dyn Watch,
+) -> Result<Option<RecordBatch>> {
+    let observed = Columns::new(&schema::RESIDENCY, residency).u32("device_id")?.values();
+    let mut sliced = policy.sharing.iter().filter(|(_, sharing)| **sharing == Sharing::TimeSliced);
+    if sliced.all(|(device, _)| observed.contains(device)) {
+        return Ok(None);
+    }
+    Ok(infer_residency(session, policy, watch)?.remove(schema::INFERRED_RESIDENCY.name))
 }
 
 /// Says who held the engine of time-sliced devices without switch records: `inferred_residency`. Which devices are

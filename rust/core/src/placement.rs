@@ -16,8 +16,8 @@
 //!
 //! Who may be on the SMs together is the [`PlacementPolicy`]'s to say. Groups of tenants that take turns each have
 //! the device to themselves, and their blocks stand still while others hold it: they are replayed on a clock of their
-//! own, which runs while the group was resident. Where nothing says when that was, all groups with kernels in flight
-//! hold the engine in equal shares.
+//! own, which runs while the group was resident: by switch records, or by the turns that starts and ends of kernels imply
+//! (`turns.rs`). Where nothing says when that was, all groups with kernels in flight hold the engine in equal shares.
 //!
 //! Not in it: whole-graph launches (their kernels are not recorded), copies, kernels whose occupancy or
 //! tenant is not known; they are counted in [`Placed`].
@@ -33,7 +33,9 @@ use crate::error::{Error, Result};
 use crate::fold::{Chunk, Fold};
 use crate::occupancy::{LaunchColumns, Limiter, Limits, NumberMap, Recorded, TenantMap};
 use crate::scheduler::{ps, Ask, Floor, Ps};
-use crate::schema::{Builder, Columns, KERNELS, KERNEL_PLACEMENT, RESIDENCY, SM_OCCUPANCY, SM_WARPS};
+use crate::schema::{
+    Builder, Columns, INFERRED_RESIDENCY, KERNELS, KERNEL_PLACEMENT, RESIDENCY, SM_OCCUPANCY, SM_WARPS,
+};
 use crate::watch::Watch;
 
 /// Whether the tenants of a device can be on its SMs at the same time.
@@ -159,6 +161,8 @@ pub struct Placement {
     next_slice: Option<(i64, i64, u32, u32)>,
     /// Slices by the tenant whose they are.
     held: BTreeMap<(u32, u32), Vec<(i64, i64)>>,
+    /// Devices whose slices are inferred: bounds do not rest on them.
+    inferred: BTreeSet<u32>,
     devices: BTreeMap<u32, Device>,
     stages: BTreeMap<u32, Stage>,
     ends: Ends,
@@ -661,6 +665,7 @@ impl Placement {
             slices,
             next_slice,
             held,
+            inferred: BTreeSet::new(),
             devices: BTreeMap::new(),
             stages: BTreeMap::new(),
             ends: Ends::new(),
@@ -670,6 +675,31 @@ impl Placement {
             unmodelled_kernels: 0,
             unmodelled_ns: 0,
         })
+    }
+
+    /// The same with the turns of devices of which no slice was observed (`inferred_residency`).
+    ///
+    /// # Errors
+    /// [`Error::Schema`] for a wrong table.
+    pub fn with_inferred(mut self, turns: &RecordBatch) -> Result<Self> {
+        let c = Columns::new(&INFERRED_RESIDENCY, turns);
+        let (device, tenant) = (c.u32("device_id")?, c.u32("tenant_id")?);
+        let (start, end) = (c.i64("start_ns")?, c.i64("end_ns")?);
+        let observed: BTreeSet<u32> = self.held.keys().map(|key| key.0).collect();
+        let mut slices: Vec<_> = self.next_slice.take().into_iter().chain(self.slices).collect();
+        for row in 0..c.rows() {
+            let (device, tenant) = (device.value(row), tenant.value(row));
+            let (from, to) = (start.value(row), end.value(row));
+            if !observed.contains(&device) && from < to {
+                self.inferred.insert(device);
+                self.held.entry((device, tenant)).or_default().push((from, to));
+                slices.push((from, to, device, tenant));
+            }
+        }
+        slices.sort_unstable();
+        self.slices = slices.into_iter();
+        self.next_slice = self.slices.next();
+        Ok(self)
     }
 
     /// The same with another model.
@@ -739,7 +769,11 @@ impl Placement {
                 (true, false) => (1.0, 1.0, 1.0),
                 (true, true) => {
                     let here = f64::from(u8::from(resident()));
-                    (here, here, here)
+                    if self.inferred.contains(&device) {
+                        (here, 0.0, 1.0)
+                    } else {
+                        (here, here, here)
+                    }
                 }
             };
             let own = self.sms(device, *id).map_or(all, |s| s.0);
@@ -1286,6 +1320,57 @@ mod tests {
         // Without records of who held it: equal shares of the time, not of the SMs.
         let out = placed(&tables, None, policy(Sharing::TimeSliced, &[]), 1, 0);
         assert_eq!(rows(&out), [(1, 0, 0.5, 0.5), (2, 0, 0.03125, 0.25)]);
+    }
+
+    #[test]
+    fn inferred_turns_place_blocks_but_bound_nothing() {
+        // As above, from turns that nobody recorded: where tenants were is the same, bounds hold for any turns.
+        let turns = [(1, 0, 20), (2, 20, 60), (1, 60, 80)];
+        let n = turns.len();
+        let of = |f: fn(&(u32, i64, i64)) -> i64| turns.iter().map(f).collect::<Int64Array>();
+        let (start, end) = (|t: &(u32, i64, i64)| t.1, |t: &(u32, i64, i64)| t.2);
+        let inferred = Builder::new(&INFERRED_RESIDENCY)
+            .put("device_id", UInt32Array::from(vec![0; n]))
+            .put("tenant_id", turns.iter().map(|t| Some(t.0)).collect::<UInt32Array>())
+            .put("start_ns", of(start))
+            .put("end_ns", of(end))
+            .put("earliest_start_ns", of(start))
+            .put("latest_start_ns", of(start))
+            .put("earliest_end_ns", of(end))
+            .put("latest_end_ns", of(end))
+            .put_names("basis", turns.iter().map(|_| Some("inferred")))
+            .finish(n)
+            .unwrap();
+        let tables = kernels(&[(1, 0, 100, 1000), (2, 0, 100, 5)]);
+        let tenants: TenantMap = [((0, Some(1), 0), 1), ((0, Some(2), 0), 2)].into();
+        let with = |observed: Option<&RecordBatch>| {
+            Placement::new(
+                &devices(),
+                tenants.clone(),
+                observed,
+                policy(Sharing::TimeSliced, &[]),
+                (0, 100),
+                1,
+            )
+            .unwrap()
+            .with_inferred(&inferred)
+            .unwrap()
+            .with_model(Model::Even)
+            .run(&tables, 0, &Unwatched)
+            .unwrap()
+        };
+        let bounds = |out: &Placed| {
+            let c = Columns::new(&SM_OCCUPANCY, &out.sm_occupancy);
+            let of = |name: &str| c.f64(name).unwrap().values().to_vec();
+            (of("warps_low"), of("warps_high"))
+        };
+        let out = with(None);
+        assert_eq!(rows(&out), [(1, 0, 0.4, 0.4), (2, 0, 0.025, 0.2)]);
+        assert_eq!(bounds(&out), (vec![0.0, 0.0], vec![1.0, 0.0625]));
+        // What was observed needs no inference.
+        let out = with(Some(&slices(&[(1, 0, 50), (2, 50, 100)])));
+        assert_eq!(rows(&out), [(1, 0, 0.5, 0.5), (2, 0, 0.03125, 0.25)]);
+        assert_eq!(bounds(&out), (vec![0.00625, 0.00625], vec![0.5, 0.03125]));
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub(crate) enum Step {
 }
 
 /// Where an operation runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Place {
     /// On the SMs: blocks, how many an SM holds, what one takes.
     Sms { count: u64, per_sm: u64, ask: Resources },
@@ -77,7 +77,8 @@ pub(crate) enum Place {
 pub(crate) struct Op {
     /// Number of its stream in the program.
     pub stream: u32,
-    pub place: Place,
+    /// Where it runs: index into the program's places.
+    pub class: u32,
     /// Time alone on the device as it was recorded.
     pub work_ns: i64,
     /// Time from start to end in which its tenant held the engine, as recorded, less what switches took of it.
@@ -100,6 +101,8 @@ pub(crate) struct ShapeSeen {
 pub(crate) struct Program {
     pub tenant: u32,
     pub ops: Vec<Op>,
+    /// Where operations run, every way once.
+    pub places: Vec<Place>,
     /// Steps of each host, and when it begins.
     pub hosts: Vec<(i64, Vec<Step>)>,
     pub streams: u32,
@@ -372,6 +375,7 @@ fn operations(
     let surely = |s: &Seen| own_ns(s, state_ns);
     let mut fits: HashMap<Recorded, Option<(u64, Resources)>> = HashMap::new();
     let mut numbers: BTreeMap<(Option<u32>, Option<u32>), u32> = BTreeMap::new();
+    let mut classes: HashMap<Place, u32> = HashMap::new();
     let (mut kernels_ns, mut replaced_ns) = (0_i64, 0_i64);
     for s in seen {
         let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
@@ -406,7 +410,11 @@ fn operations(
             (place, ns)
         };
         let (seen_ns, company) = (surely(s), !s.clear);
-        program.ops.push(Op { stream, place, work_ns: work_ns.max(1), seen_ns, shape, company });
+        let class = *classes.entry(place).or_insert_with(|| {
+            program.places.push(place);
+            u32::try_from(program.places.len().saturating_sub(1)).unwrap_or(u32::MAX)
+        });
+        program.ops.push(Op { stream, class, work_ns: work_ns.max(1), seen_ns, shape, company });
     }
     program.streams = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
     program.contended = replaced_ns as f64 / kernels_ns.max(1) as f64;

@@ -413,6 +413,9 @@ pub(crate) struct Floor {
     alike: Option<i32>,
 }
 
+/// Added to a number below 2^22, leaves no bit for what comes after the point.
+const ROUNDING: f32 = 12_582_912.0;
+
 impl Floor {
     /// Empty SMs of `per_sm` each.
     #[allow(clippy::cast_precision_loss)] // see `Ask::new`
@@ -425,19 +428,23 @@ impl Floor {
     }
 
     /// How many blocks would fit, on the SMs of `set` (1: may be used) or all.
-    #[allow(clippy::cast_possible_truncation)] // far below 2^31; a negative rest is no room
     pub(crate) fn room(&mut self, ask: &Ask, set: Option<&[i32]>) -> u64 {
         let [a, b, c, d] = &self.free;
         let [pa, pb, pc, pd] = ask.part;
-        let most = ask.per_sm as f32;
+        // Compilers make wide instructions of these comparisons, not of `min` and `max`, which ask for NaN.
+        let less = |a: f32, b: f32| if a < b { a } else { b };
+        let most = ask.per_sm as f32 + 0.25;
         let (mut total, mut top) = (0_i32, 0_i32);
         for ((((room, a), b), c), d) in self.room.iter_mut().zip(a).zip(b).zip(c).zip(d) {
             // Half a unit more, so that rounding never takes a whole block away: `free` and `take` are whole numbers.
             let least =
-                ((a + 0.5) * pa).min((b + 0.5) * pb).min((c + 0.5) * pc).min((d + 0.5) * pd).min(most);
-            *room = least.max(0.0) as i32;
+                less(less(less((a + 0.5) * pa, (b + 0.5) * pb), less((c + 0.5) * pc, (d + 0.5) * pd)), most);
+            let least = if least > 0.25 { least } else { 0.25 };
+            // Rounded down; no value is a whole number. Casting would do, but not many at once.
+            let whole = (least - 0.5 + ROUNDING).to_bits().wrapping_sub(ROUNDING.to_bits());
+            *room = whole.cast_signed();
             total += *room;
-            top = top.max(*room);
+            top = if *room > top { *room } else { top };
         }
         let all = i32::try_from(self.room.len()).unwrap_or(i32::MAX);
         self.alike = (set.is_none() && total == top * all).then_some(top);

@@ -220,7 +220,7 @@ pub const SOURCES: Table = Table {
     doc: "What was looked for in each capture and what was there: the difference between zero and could-not-look.",
     columns: &[
         CAPTURE_ID,
-        col("source", Name, "`kernels`, `copies`, `graph_launches`, `switch_events`, `gpu_metrics`, `api_calls`, `nvtx`, `memory_usage`, `target_gpu`, `processes`, `diagnostics`."),
+        col("source", Name, "`kernels`, `copies`, `graph_launches`, `switch_events`, `gpu_metrics`, `api_calls`, `nvtx`, `memory_usage`, `target_gpu`, `processes`, `diagnostics`, `cuda_devices` (with the SMs that each process sees)."),
         col("state", Name, "`present`: rows were read. `empty`: the table is there without rows. `absent`: no such table. `unread`: there, but not asked for."),
         col("rows", U64, "Rows in the file."),
         opt("physical_table", Text, "no such table", "The table of the export it came from."),
@@ -361,6 +361,18 @@ pub const KERNELS: Table = Table {
             I64,
             OLD,
             "Shared-memory carve-out of the SM that the driver set for this launch.",
+        ),
+        opt(
+            "shared_requested_percent",
+            U8,
+            "none was asked for, or the nsys version did not export it",
+            "Shared-memory carve-out that was asked for, in percent of the most an SM can have.",
+        ),
+        opt(
+            "cache_preference",
+            U8,
+            "the nsys version did not export it",
+            "Legacy cache preference: 0 none, 1 shared memory, 2 L1, 3 both alike.",
         ),
         opt("local_per_thread_bytes", I64, OLD, "Local memory of a thread."),
         opt("graph_node_id", U64, "not launched by a graph traced per node", "Graph node."),
@@ -515,6 +527,17 @@ pub const NVML_SAMPLES: Table = Table {
         col("metric", Name, "Canonical name with its unit, such as `gpu_utilization_pct`, `memory_used_bytes`."),
         opt("value", F64, "not a number, or not available: see text", "Value in the unit of the metric's name."),
         opt("text", Text, "the value is a number", "Value as text; `[N/A]` and the like mean: could not look."),
+    ],
+};
+
+/// Processes of the host.
+pub const IDENTITIES: Table = Table {
+    name: "identities",
+    version: 1,
+    doc: "What was written down of processes while they ran, by `record` or another who could look: ties a pid of a container to one of the host.",
+    columns: &[
+        col("host_pid", U32, "Process id on the host."),
+        col("pid", U32, "Its pid in its own namespace."),
     ],
 };
 
@@ -1031,6 +1054,14 @@ pub const SLOWDOWNS: Table = Table {
         col("total_ns", I64, "Time at work of the kernels in company."),
         opt("reason", Text, "nothing is missing", "Why a ratio or its interval is missing."),
         BASIS,
+        opt("p5_ns", I64, TOO_FEW, "Time at work in company that 5 % of the kernels do not exceed."),
+        opt("p25_ns", I64, TOO_FEW, "That 25 % do not exceed."),
+        opt("p75_ns", I64, TOO_FEW, "That 75 % do not exceed."),
+        opt("p95_ns", I64, TOO_FEW, "That 95 % do not exceed."),
+        opt("alone_p5_ns", I64, TOO_FEW, "Time at work alone that 5 % of the kernels do not exceed."),
+        opt("alone_p25_ns", I64, TOO_FEW, "That 25 % do not exceed."),
+        opt("alone_p75_ns", I64, TOO_FEW, "That 75 % do not exceed."),
+        opt("alone_p95_ns", I64, TOO_FEW, "That 95 % do not exceed."),
     ],
 };
 
@@ -1134,6 +1165,7 @@ pub const TABLES: &[&Table] = &[
     &SWITCH_EVENTS,
     &GPU_METRICS,
     &NVML_SAMPLES,
+    &IDENTITIES,
     &RESIDENCY,
     &INFERRED_RESIDENCY,
     &LEDGER,
@@ -1421,7 +1453,7 @@ mod tests {
 
     #[test]
     fn every_table_is_declared_soundly() {
-        assert_eq!(TABLES.len(), 38);
+        assert_eq!(TABLES.len(), 39);
         for table in TABLES {
             let mut seen = std::collections::BTreeSet::new();
             for column in table.columns {

@@ -12,6 +12,7 @@
 
 mod baseline;
 mod compare;
+mod lanes;
 mod operations;
 mod replay;
 
@@ -27,9 +28,10 @@ use crate::residency::at;
 use crate::schema::{self, Builder, Columns};
 use crate::slowdown::baseline::{likeness, matched};
 use crate::slowdown::compare::{compare, scatter, units, Blocks, Clock, Compared, Doubt, Figure, Unit};
-use crate::slowdown::operations::{Company, Op, Scene, Signatures, Tenancy};
+use crate::slowdown::lanes::Lanes;
+use crate::slowdown::operations::{signatures_of, Company, Op, Scene, Signatures, Tenancy};
 use crate::slowdown::replay::{replay, Alone, Refused, Replayed};
-use crate::statistics::{cliffs_delta, Resamples};
+use crate::statistics::{cliffs_delta, quantile, Resamples};
 use crate::tenants::WorkKind;
 use crate::watch::Watch;
 
@@ -42,6 +44,8 @@ const MOST_NAMES: usize = 200;
 const LIKE: f64 = 0.5;
 /// Less added latency than this part of the latency alone has no causes.
 const LEAST_ADDED: f64 = 0.02;
+/// Parts of the kernels of a signature whose lengths show how they are distributed.
+const SPREAD: [f64; 4] = [0.05, 0.25, 0.75, 0.95];
 /// What an equal process name adds to the likeness.
 const SAME_NAME: f64 = 0.05;
 
@@ -85,19 +89,29 @@ fn names(tables: &Tables) -> Result<Vec<String>> {
 }
 
 /// Compares every tenant of a reconstructed session with itself alone: `slowdowns`, `tenant_slowdowns`, `causes`,
-/// `aggressors` and `baseline_matches`.
+/// `aggressors` and `baseline_matches`. On `threads` threads (0: as many as there are processors), whose number changes
+/// nothing in the tables.
 ///
 /// # Errors
 /// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
-pub fn slowdowns(session: &Tables, baselines: &[Baseline], watch: &dyn Watch) -> Result<Tables> {
-    let mut signatures = Signatures::default();
-    let scene = Scene::read(session, &mut signatures, watch)?;
-    let names_here = names(session)?;
-    let mut others: Vec<(Scene, Vec<String>)> = Vec::with_capacity(baselines.len());
-    for baseline in baselines {
-        let scene = Scene::read(&baseline.tables, &mut signatures, watch)?;
-        others.push((scene, names(&baseline.tables)?));
+pub fn slowdowns(
+    session: &Tables,
+    baselines: &[Baseline],
+    threads: usize,
+    watch: &dyn Watch,
+) -> Result<Tables> {
+    let lanes = Lanes::new(threads);
+    let all: Vec<&Tables> = std::iter::once(session).chain(baselines.iter().map(|b| &b.tables)).collect();
+    let mut found = lanes.each(all.clone(), signatures_of).into_iter().collect::<Result<Vec<_>>>()?;
+    let signatures = Signatures::of(&mut found);
+    let mut scenes = Vec::with_capacity(all.len());
+    for (tables, found) in all.iter().zip(&found) {
+        scenes.push((Scene::read(tables, found, &signatures, lanes, watch)?, names(tables)?));
     }
+    drop(found);
+    let mut scenes = scenes.into_iter();
+    let Some((scene, names_here)) = scenes.next() else { return Ok(Tables::new()) };
+    let others: Vec<(Scene, Vec<String>)> = scenes.collect();
     let mut matches = Vec::new();
     for tenant in scene.tenants.iter().filter(|t| t.traced && !t.ops.is_empty()) {
         matches.extend(choose(tenant, &names_here, baselines, &others));
@@ -112,44 +126,12 @@ pub fn slowdowns(session: &Tables, baselines: &[Baseline], watch: &dyn Watch) ->
     let work = units_of_work(session)?;
     let none = UnitsOfProcess::new();
     watch.progress("slowdowns", 0, processes.len() as u64)?;
-    // One thread per process and processor; each process is looked at by itself, so the result is the same on any number.
-    let lanes =
-        std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(processes.len().max(1));
-    let mut done: BTreeMap<usize, Vec<(Row<'_>, Vec<SignatureRow>)>> = BTreeMap::new();
-    std::thread::scope(|scope| {
-        let handles: Vec<_> = (0..lanes)
-            .map(|lane| {
-                let (scene, others, matches, processes) = (&scene, &others, &matches, &processes);
-                let (work, none) = (&work, &none);
-                scope.spawn(move || {
-                    processes
-                        .iter()
-                        .enumerate()
-                        .filter(|(n, _)| n % lanes == lane)
-                        .map(|(n, process)| {
-                            (
-                                n,
-                                of_process(
-                                    scene,
-                                    others,
-                                    matches,
-                                    *process,
-                                    work.get(process).unwrap_or(none),
-                                ),
-                            )
-                        })
-                        .collect::<Vec<_>>()
-                })
-            })
-            .collect();
-        for handle in handles {
-            if let Ok(part) = handle.join() {
-                done.extend(part);
-            }
-        }
+    // Each process is looked at by itself.
+    let done = lanes.each(processes.clone(), |process| {
+        of_process(&scene, &others, &matches, process, work.get(&process).unwrap_or(&none), lanes)
     });
     watch.progress("slowdowns", processes.len() as u64, processes.len() as u64)?;
-    let (rows, by_signature): (Vec<Row<'_>>, Vec<Vec<SignatureRow>>) = done.into_values().flatten().unzip();
+    let (rows, by_signature): (Vec<Row<'_>>, Vec<Vec<SignatureRow>>) = done.into_iter().flatten().unzip();
     let by_signature: Vec<SignatureRow> = by_signature.into_iter().flatten().collect();
     for m in &mut matches {
         if let Some(r) = rows.iter().find(|r| m.used && r.tenant.id == m.tenant && r.baseline.is_some()) {
@@ -235,7 +217,7 @@ fn of_units(
     doubt: &Doubt,
 ) -> Vec<(String, Vec<Figure>)> {
     let calls = scene.calls.get(&tenant.process);
-    let thread_of = |op: &Op| calls.and_then(|c| c.get(op.call? as usize)).map(|call| call.thread);
+    let thread_of = |op: &Op| calls.and_then(|c| c.thread(op.call?));
     work.iter()
         .filter(|(_, list)| list.len() >= ENOUGH_UNITS)
         .map(|(name, list)| (name.clone(), units(tenant, alone, &thread_of, list, doubt)))
@@ -249,6 +231,7 @@ fn of_process<'a>(
     matches: &[Match],
     process: (u32, Option<u32>),
     work: &UnitsOfProcess,
+    lanes: Lanes,
 ) -> Vec<(Row<'a>, Vec<SignatureRow>)> {
     let mut replays = replay(scene, process);
     let mut out = Vec::new();
@@ -275,7 +258,7 @@ fn of_process<'a>(
                 let reason = (!found.aligned).then_some(
                     "the baseline did other amounts of work: each operation is held against the mean of its like, elapsed time against the baseline's pace",
                 );
-                let signatures = by_signature(tenant, Some((m.baseline, base)));
+                let signatures = by_signature(tenant, Some((m.baseline, base)), lanes);
                 let row = Row {
                     tenant,
                     against: "baseline",
@@ -314,7 +297,7 @@ fn of_process<'a>(
             Some(Err(why)) => refused(why),
             None => refused(Refused::Nothing),
         };
-        out.push((row, by_signature(tenant, None)));
+        out.push((row, by_signature(tenant, None, lanes)));
     }
     out
 }
@@ -344,6 +327,8 @@ struct SignatureRow {
     n_alone: usize,
     excluded: usize,
     medians: Option<(f64, f64)>,
+    /// In company and alone, as `SPREAD` lists them.
+    spread: Option<[[i64; 4]; 2]>,
     ratio: Option<(f64, Option<(f64, f64)>)>,
     effect: Option<f64>,
     total_ns: i64,
@@ -351,6 +336,7 @@ struct SignatureRow {
 }
 
 /// Lengths of one side, and their logarithms by block of time.
+#[derive(Debug)]
 struct Side {
     lengths: Vec<f64>,
     logs: Vec<f64>,
@@ -385,23 +371,34 @@ impl Side {
     }
 }
 
-fn by_signature(tenant: &Tenancy, base: Option<(u32, &Tenancy)>) -> Vec<SignatureRow> {
-    struct Both {
-        company: Side,
-        alone: Side,
-        excluded: usize,
-        total_ns: i64,
-    }
+/// Kernels of one signature, in company and alone.
+struct Both {
+    signature: u32,
+    company: Side,
+    alone: Side,
+    excluded: usize,
+    total_ns: i64,
+}
+
+fn by_signature(tenant: &Tenancy, base: Option<(u32, &Tenancy)>, lanes: Lanes) -> Vec<SignatureRow> {
     let work = |op: &&Op| op.kind != WorkKind::Copy;
     let blocks = Blocks::of(&tenant.ops, tenant.ops.len());
-    let draws = Resamples::new(blocks.count);
-    let mut sides: BTreeMap<u32, Both> = BTreeMap::new();
-    let fresh =
-        |n: usize, m: usize| Both { company: Side::new(n), alone: Side::new(m), excluded: 0, total_ns: 0 };
     let base_blocks = base.map(|(_, b)| Blocks::of(&b.ops, b.ops.len()));
     let count_alone = base_blocks.as_ref().map_or(blocks.count, |b| b.count);
+    let mut places: Vec<u32> = Vec::new();
+    let mut sides: Vec<Both> = Vec::new();
     for op in tenant.ops.iter().filter(work) {
-        let both = sides.entry(op.signature).or_insert_with(|| fresh(blocks.count, count_alone));
+        let signature = op.signature as usize;
+        if places.len() <= signature {
+            places.resize(signature + 1, u32::MAX);
+        }
+        let Some(place) = places.get_mut(signature) else { continue };
+        if *place == u32::MAX {
+            *place = u32::try_from(sides.len()).unwrap_or(u32::MAX);
+            let (company, alone) = (Side::new(blocks.count), Side::new(count_alone));
+            sides.push(Both { signature: op.signature, company, alone, excluded: 0, total_ns: 0 });
+        }
+        let Some(both) = sides.get_mut(*place as usize) else { continue };
         let block = blocks.at(op.launch_ns);
         if op.first {
             both.excluded += 1;
@@ -416,7 +413,8 @@ fn by_signature(tenant: &Tenancy, base: Option<(u32, &Tenancy)>) -> Vec<Signatur
     }
     if let (Some((_, base)), Some(blocks)) = (base, &base_blocks) {
         for op in base.ops.iter().filter(work) {
-            let Some(both) = sides.get_mut(&op.signature) else { continue };
+            let place = places.get(op.signature as usize).copied().unwrap_or(u32::MAX);
+            let Some(both) = sides.get_mut(place as usize) else { continue };
             if op.first {
                 both.excluded += 1;
             } else {
@@ -424,62 +422,71 @@ fn by_signature(tenant: &Tenancy, base: Option<(u32, &Tenancy)>) -> Vec<Signatur
             }
         }
     }
+    sides.sort_unstable_by_key(|both| both.signature);
+    let draws = Resamples::new(blocks.count);
     let base_draws = base_blocks.as_ref().map(|b| Resamples::new(b.count));
-    let mut out = Vec::with_capacity(sides.len());
-    for (signature, mut both) in sides {
-        let (n, n_alone) = (both.company.lengths.len(), both.alone.lengths.len());
-        both.company.lengths.sort_by(f64::total_cmp);
-        both.alone.lengths.sort_by(f64::total_cmp);
-        let mut row = SignatureRow {
-            tenant: tenant.id,
-            device: tenant.device,
-            baseline: base.map(|b| b.0),
-            signature,
-            n,
-            n_alone,
-            excluded: both.excluded,
-            medians: None,
-            ratio: None,
-            effect: None,
-            total_ns: both.total_ns,
-            reason: None,
-        };
-        if n < ENOUGH_KERNELS || n_alone < ENOUGH_KERNELS {
-            row.reason =
-                Some(format!("{n} in company and {n_alone} alone; {ENOUGH_KERNELS} of each are needed"));
-        } else {
-            let value = both.company.mean_log() - both.alone.mean_log();
-            let filled = both.company.filled().min(both.alone.filled());
-            let bounds = match &base_draws {
-                // Two recordings: drawn one by itself and the other by itself.
-                Some(theirs) => {
-                    let (a, b) = (both.company.draws(&draws), both.alone.draws(theirs));
-                    let half = b.len() / 2;
-                    let drawn = a.iter().zip(b.iter().cycle().skip(half)).map(|(a, b)| a - b).collect();
-                    draws.interval(value, drawn, filled)
-                }
-                None => {
-                    let columns = [
-                        both.company.logs.as_slice(),
-                        both.company.counts.as_slice(),
-                        both.alone.logs.as_slice(),
-                        both.alone.counts.as_slice(),
-                    ];
-                    let drawn = draws.replicates(&columns, |s| s[0] / s[1] - s[2] / s[3]);
-                    draws.interval(value, drawn, filled)
-                }
-            };
-            row.ratio = Some((value.exp(), bounds.map(|(low, high)| (low.exp(), high.exp()))));
-            row.medians = middle(&both.alone.lengths).zip(middle(&both.company.lengths));
-            row.effect = cliffs_delta(&both.alone.lengths, &both.company.lengths);
-            if bounds.is_none() {
-                row.reason =
-                    Some(format!("they fall into {filled} stretches of time: too few for an interval"));
-            }
-        }
-        out.push(row);
+    lanes.each(sides, |both| signature_row(tenant, base.map(|b| b.0), both, &draws, base_draws.as_ref()))
+}
+
+fn signature_row(
+    tenant: &Tenancy,
+    baseline: Option<u32>,
+    mut both: Both,
+    draws: &Resamples,
+    base_draws: Option<&Resamples>,
+) -> SignatureRow {
+    let (n, n_alone) = (both.company.lengths.len(), both.alone.lengths.len());
+    let mut row = SignatureRow {
+        tenant: tenant.id,
+        device: tenant.device,
+        baseline,
+        signature: both.signature,
+        n,
+        n_alone,
+        excluded: both.excluded,
+        medians: None,
+        spread: None,
+        ratio: None,
+        effect: None,
+        total_ns: both.total_ns,
+        reason: None,
+    };
+    if n < ENOUGH_KERNELS || n_alone < ENOUGH_KERNELS {
+        row.reason = Some(format!("{n} in company and {n_alone} alone; {ENOUGH_KERNELS} of each are needed"));
+        return row;
     }
-    out
+    both.company.lengths.sort_unstable_by(f64::total_cmp);
+    both.alone.lengths.sort_unstable_by(f64::total_cmp);
+    let value = both.company.mean_log() - both.alone.mean_log();
+    let filled = both.company.filled().min(both.alone.filled());
+    let bounds = match base_draws {
+        // Two recordings: drawn one by itself and the other by itself.
+        Some(theirs) => {
+            let (a, b) = (both.company.draws(draws), both.alone.draws(theirs));
+            let half = b.len() / 2;
+            let drawn = a.iter().zip(b.iter().cycle().skip(half)).map(|(a, b)| a - b).collect();
+            draws.interval(value, drawn, filled)
+        }
+        None => {
+            let columns = [
+                both.company.logs.as_slice(),
+                both.company.counts.as_slice(),
+                both.alone.logs.as_slice(),
+                both.alone.counts.as_slice(),
+            ];
+            let drawn = draws.replicates(&columns, |s| s[0] / s[1] - s[2] / s[3]);
+            draws.interval(value, drawn, filled)
+        }
+    };
+    row.ratio = Some((value.exp(), bounds.map(|(low, high)| (low.exp(), high.exp()))));
+    let spread = |sorted: &[f64]| SPREAD.map(|part| quantile(sorted, part).unwrap_or(0.0) as i64);
+    row.spread = Some([spread(&both.company.lengths), spread(&both.alone.lengths)]);
+    row.medians = middle(&both.alone.lengths).zip(middle(&both.company.lengths));
+    row.effect = cliffs_delta(&both.alone.lengths, &both.company.lengths);
+    if bounds.is_none() {
+        row.reason = Some(format!("they fall into {filled} stretches of time: too few for an interval"));
+    }
+    row
 }
 
 fn middle(sorted: &[f64]) -> Option<f64> {
@@ -497,6 +504,10 @@ fn signature_table(rows: &[SignatureRow], signatures: &Signatures) -> Result<Rec
         rows.iter().map(|r| of(r).and_then(pick)).collect::<UInt32Array>()
     };
     let bound = |r: &SignatureRow| r.ratio.and_then(|(_, bounds)| bounds);
+    let spread = |side: usize, part: usize| {
+        let pick = |r: &SignatureRow| r.spread.and_then(|s| s.get(side)?.get(part).copied());
+        rows.iter().map(pick).collect::<Int64Array>()
+    };
     Builder::new(&schema::SLOWDOWNS)
         .put("tenant_id", rows.iter().map(|r| Some(r.tenant)).collect::<UInt32Array>())
         .put("device_id", rows.iter().map(|r| Some(r.device)).collect::<UInt32Array>())
@@ -529,6 +540,14 @@ fn signature_table(rows: &[SignatureRow], signatures: &Signatures) -> Result<Rec
         .put("total_ns", rows.iter().map(|r| Some(r.total_ns)).collect::<Int64Array>())
         .put("reason", rows.iter().map(|r| r.reason.as_deref()).collect::<StringArray>())
         .put_names("basis", rows.iter().map(|_| Some("observed")))
+        .put("p5_ns", spread(0, 0))
+        .put("p25_ns", spread(0, 1))
+        .put("p75_ns", spread(0, 2))
+        .put("p95_ns", spread(0, 3))
+        .put("alone_p5_ns", spread(1, 0))
+        .put("alone_p25_ns", spread(1, 1))
+        .put("alone_p75_ns", spread(1, 2))
+        .put("alone_p95_ns", spread(1, 3))
         .finish(rows.len())
 }
 
@@ -733,7 +752,7 @@ mod tests {
     #[test]
     fn a_run_played_again_leaves_out_the_turns_of_others() {
         let session = turns();
-        let made = slowdowns(&session, &[], &Unwatched).unwrap();
+        let made = slowdowns(&session, &[], 0, &Unwatched).unwrap();
         // Again: 10..60, the host wakes 5 us later, thinks 5 us, launches at 70: 80..130.
         let (value, shared, alone) = figure(&made, &session, 7, "elapsed", "replay").unwrap();
         assert_eq!((shared, alone), (180_000, 130_000));
@@ -760,7 +779,7 @@ mod tests {
         let shared = session(&rows, &[], &[]);
         let rows: Vec<K> = (0..30).map(|n| (3, "a", n * 15, n * 15 + 2, n * 15 + 2, n * 15 + 12)).collect();
         let alone = Baseline { tables: session(&rows, &[], &[]), tenant: None };
-        let made = slowdowns(&shared, &[alone], &Unwatched).unwrap();
+        let made = slowdowns(&shared, &[alone], 0, &Unwatched).unwrap();
         let m = Columns::new(&schema::BASELINE_MATCHES, &made["baseline_matches"]);
         let used: Vec<(f64, bool)> = (0..m.rows())
             .map(|r| (m.f64("likeness").unwrap().value(r), m.bool("used").unwrap().value(r)))
@@ -789,7 +808,7 @@ mod tests {
             }
         }
         let session = session(&rows, &[], &[]);
-        let made = slowdowns(&session, &[], &Unwatched).unwrap();
+        let made = slowdowns(&session, &[], 0, &Unwatched).unwrap();
         let c = Columns::new(&schema::SLOWDOWNS, &made["slowdowns"]);
         let row = (0..c.rows()).find(|r| c.names("name").unwrap().get(*r) == Some("a")).unwrap();
         // The first of all is left out.
@@ -834,7 +853,7 @@ mod tests {
             rows.push((9, "c", t + 2, t + 3, t + 52, t + 58));
         }
         let session = session(&rows, &[], &held);
-        let made = slowdowns(&session, &[], &Unwatched).unwrap();
+        let made = slowdowns(&session, &[], 0, &Unwatched).unwrap();
         let tenants = Columns::new(&schema::TENANTS, &session["tenants"]);
         let id = |pid: u32| {
             let row = (0..tenants.rows()).find(|r| tenants.u32("pid").unwrap().value(*r) == pid).unwrap();
@@ -855,16 +874,83 @@ mod tests {
         assert!((share(9) - 6.0 / 40.0).abs() < 0.02, "{}", share(9));
     }
 
+    /// The rows of every table but those given, turned round.
+    fn turned(tables: &Tables, but: &[&str]) -> Tables {
+        let turn = |(name, batch): (&&'static str, &RecordBatch)| {
+            let order: UInt32Array = (0..batch.num_rows() as u32).rev().map(Some).collect();
+            let columns = batch.columns().iter().map(|c| arrow_select::take::take(c, &order, None).unwrap());
+            let turned = RecordBatch::try_new(batch.schema(), columns.collect()).unwrap();
+            (*name, if but.contains(name) { batch.clone() } else { turned })
+        };
+        tables.iter().map(turn).collect()
+    }
+
+    #[test]
+    fn neither_threads_nor_the_order_of_rows_change_anything() {
+        let mut rows: Vec<K> = Vec::new();
+        for n in 0..300_i64 {
+            let (from, long) = (n * 400, 50 + n * 7919 % 60);
+            rows.push((7, ["a", "c", "d"][(n % 3) as usize], from, from + 2, from + 5, from + long));
+            if (n / 10) % 2 == 1 {
+                rows.push((8, "b", from + 1, from + 2, from + 6, from + 160));
+                rows.push((9, "b", from + 1, from + 3, from + 7, from + 120));
+            }
+        }
+        let session = session(&rows, &[(7, 1000, 1100)], &[]);
+        let one = slowdowns(&session, &[], 1, &Unwatched).unwrap();
+        assert!(one["slowdowns"].num_rows() == 5 && one["aggressors"].num_rows() > 0);
+        for threads in [2, 5] {
+            assert_eq!(slowdowns(&session, &[], threads, &Unwatched).unwrap(), one);
+        }
+        // Ids of tenants are the order of their table.
+        let turned = turned(&session, &["tenants"]);
+        assert_eq!(slowdowns(&turned, &[], 0, &Unwatched).unwrap(), one);
+        let baseline = |tables: &Tables| [Baseline { tables: tables.clone(), tenant: None }];
+        assert_eq!(
+            slowdowns(&session, &baseline(&turned), 3, &Unwatched).unwrap(),
+            slowdowns(&turned, &baseline(&session), 1, &Unwatched).unwrap()
+        );
+    }
+
+    #[test]
+    fn long_kernels_are_cut_more_often_which_costs_nothing() {
+        // 7 and 8 take turns of 200 us. Kernels of one signature take 20 to 300 us at work, one after the other, so that
+        // long ones are cut more often; cuts cost nothing, and nobody waits for anything else.
+        let mut rows: Vec<K> = Vec::new();
+        let mut held = Vec::new();
+        let mut worked = 0_i64;
+        // The time at which so much work is done: turns of 7 begin at 0, 400, 800...
+        let at_work = |worked: i64| worked / 200 * 400 + worked % 200;
+        for n in 0..400_i64 {
+            let length = 20 + n * n * 7919 % 281;
+            let (from, to) = (at_work(worked), at_work(worked + length - 1) + 1);
+            rows.push((7, "a", from - 3, from - 1, from, to));
+            worked += length;
+        }
+        for n in 0..=worked / 200 {
+            held.push((0, 0, 7, 1, n * 400, n * 400 + 200));
+            held.push((0, 0, 8, 2, n * 400 + 200, n * 400 + 400));
+        }
+        let session = session(&rows, &[], &held);
+        let mut signatures = [signatures_of(&session).unwrap()];
+        let all = Signatures::of(&mut signatures);
+        let scene = Scene::read(&session, &signatures[0], &all, Lanes::new(1), &Unwatched).unwrap();
+        let tenant = scene.tenants.iter().find(|t| t.ops.len() == 400).unwrap();
+        // What its kernels were at work is what they are known to take: no saving of state was invented.
+        let ran: i64 = tenant.ops.iter().map(|op| op.ran_ns).sum();
+        assert!((ran as f64 / (1e3 * worked as f64) - 1.0).abs() < 0.01, "{ran} of {worked} us");
+    }
+
     #[test]
     fn nothing_equal_tables_and_cancellation() {
-        let empty = slowdowns(&Tables::new(), &[], &Unwatched).unwrap();
+        let empty = slowdowns(&Tables::new(), &[], 0, &Unwatched).unwrap();
         assert_eq!(empty.len(), 5);
         assert!(empty.values().all(|batch| batch.num_rows() == 0));
         let session = turns();
         assert_eq!(
-            slowdowns(&session, &[], &Unwatched).unwrap(),
-            slowdowns(&session, &[], &Unwatched).unwrap()
+            slowdowns(&session, &[], 0, &Unwatched).unwrap(),
+            slowdowns(&session, &[], 0, &Unwatched).unwrap()
         );
-        assert!(matches!(slowdowns(&session, &[], &StopAfter::new(1)), Err(crate::Error::Cancelled)));
+        assert!(matches!(slowdowns(&session, &[], 0, &StopAfter::new(1)), Err(crate::Error::Cancelled)));
     }
 }

@@ -37,12 +37,13 @@ pub fn median_ns(values: &[i64]) -> Option<i64> {
 pub fn mad(values: &[i64]) -> Option<f64> {
     let middle = median(values)?;
     let mut far: Vec<f64> = values.iter().map(|v| (*v as f64 - middle).abs()).collect();
-    far.sort_by(f64::total_cmp);
-    let upper = *far.get(far.len() / 2)?;
-    if far.len() % 2 == 1 {
+    let (at, odd) = (far.len() / 2, far.len() % 2 == 1);
+    let (below, upper, _) = far.select_nth_unstable_by(at, f64::total_cmp);
+    let upper = *upper;
+    if odd {
         return Some(upper);
     }
-    let lower = *far.get((far.len() / 2).checked_sub(1)?)?;
+    let lower = below.iter().copied().max_by(f64::total_cmp)?;
     Some((lower + upper) / 2.0)
 }
 
@@ -129,13 +130,20 @@ impl Resamples {
             .iter()
             .map(|b| std::array::from_fn(|n| columns.get(n).and_then(|c| c.get(*b)).copied().unwrap_or(0.0)))
             .collect();
+        let dense = filled.len() == self.blocks;
         let mut out = Vec::with_capacity(RESAMPLES);
         for row in self.counts.chunks(self.blocks.max(1)) {
             let mut sums = [0.0; N];
-            for (block, values) in filled.iter().zip(&packed) {
-                let times = row.get(*block).copied().unwrap_or(0.0);
+            let mut add = |times: f64, values: &[f64; N]| {
                 for (sum, value) in sums.iter_mut().zip(values) {
                     *sum += times * value;
+                }
+            };
+            if dense {
+                row.iter().zip(&packed).for_each(|(times, values)| add(*times, values));
+            } else {
+                for (block, values) in filled.iter().zip(&packed) {
+                    add(row.get(*block).copied().unwrap_or(0.0), values);
                 }
             }
             let value = statistic(&sums);
@@ -160,14 +168,17 @@ impl Resamples {
         if blocks < 2 || replicates.len() < RESAMPLES * 9 / 10 {
             return None;
         }
-        replicates.sort_by(f64::total_cmp);
-        let at = |q: f64| {
-            let place = q * (replicates.len() - 1) as f64;
-            replicates.get(place.round() as usize).copied()
+        let last = (replicates.len() - 1) as f64;
+        let places = ((0.025 * last).round() as usize, (0.975 * last).round() as usize);
+        // Two places are wanted, not the order of all.
+        let (_, low, above) = replicates.select_nth_unstable_by(places.0, f64::total_cmp);
+        let low = *low;
+        let high = match places.1.checked_sub(places.0 + 1) {
+            Some(place) if place < above.len() => *above.select_nth_unstable_by(place, f64::total_cmp).1,
+            _ => low,
         };
         let freedom = (blocks - 1) as f64;
         let widen = student(freedom) / Z * (blocks as f64 / freedom).sqrt();
-        let (low, high) = (at(0.025)?, at(0.975)?);
         Some((value + (low - value).min(0.0) * widen, value + (high - value).max(0.0) * widen))
     }
 
@@ -202,6 +213,27 @@ pub fn cliffs_delta(a: &[f64], b: &[f64]) -> Option<f64> {
         sum += below as f64 - (a.len() - up_to) as f64;
     }
     Some(sum / (a.len() as f64 * b.len() as f64))
+}
+
+/// Quantiles of values in any order, which are left in another: as [`quantile`] of the sorted ones. `parts` rise.
+#[must_use]
+pub fn quantiles<const N: usize>(values: &mut [f64], parts: [f64; N]) -> [Option<f64>; N] {
+    let (mut rest, mut passed) = (values, 0_usize);
+    let all = rest.len();
+    let mut last = None;
+    parts.map(|part| {
+        let place = ((part * all as f64).ceil() as usize).saturating_sub(1);
+        if place >= all {
+            return None;
+        }
+        if let Some(inside) = place.checked_sub(passed) {
+            let (_, value, above) = std::mem::take(&mut rest).select_nth_unstable_by(inside, f64::total_cmp);
+            last = Some(*value);
+            rest = above;
+            passed = place + 1;
+        }
+        last
+    })
 }
 
 /// A quantile of sorted values: the smallest that at least this part of them does not exceed.
@@ -283,5 +315,12 @@ mod tests {
         assert_eq!(quantile(&values, 0.99), Some(99.0));
         assert_eq!(quantile(&[7.0], 0.01), Some(7.0));
         assert_eq!(quantile(&[], 0.5), None);
+        let mut mixed: Vec<f64> = (0..1000).map(|n| f64::from(n * 7919 % 1000)).collect();
+        assert_eq!(
+            quantiles(&mut mixed, [0.25, 0.5, 0.5, 0.99]),
+            [Some(249.0), Some(499.0), Some(499.0), Some(989.0)]
+        );
+        assert_eq!(quantiles(&mut [7.0], [0.5, 0.95, 0.99]), [Some(7.0); 3]);
+        assert_eq!(quantiles(&mut [], [0.5]), [None]);
     }
 }

@@ -3,7 +3,8 @@
 //! CUPTI rows carry the pid that the process itself sees (inside a container: the container's), switch
 //! records carry host pids, and neither carries the other. In one capture equal pids are taken for one
 //! tenant and checked by time: kernels of a tenant *start* while one of its contexts is resident. Where
-//! no pid is equal, only time can tie them together; two candidates that fit equally well tie nothing.
+//! no pid is equal, only time can tie them together; two candidates that fit equally well tie nothing, unless
+//! what was written down of processes while they ran (their pid in their own namespace, their program) leaves one.
 //!
 //! ```text
 //!   kernels of pid 1 (container)      |k|  |k|            |k||k|
@@ -376,6 +377,47 @@ pub struct Output {
     pub quality: Quality,
 }
 
+/// What else is known of a process of the host.
+#[derive(Debug, Default)]
+struct Identity {
+    /// Its pid in its own namespace.
+    inner: Option<u32>,
+    /// Programs, by NVML, by the node's /proc, by a capture that saw the host.
+    names: BTreeSet<String>,
+    /// Devices on which NVML lists it.
+    devices: BTreeSet<u32>,
+}
+
+/// How well a traced process and one of the host go together, apart from time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    /// Another pid in its namespace: somebody else.
+    Other,
+    Unknown,
+    SameName,
+    SamePid,
+    SamePidAndName,
+}
+
+impl Fit {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Other | Self::Unknown => "",
+            Self::SameName => ", same program",
+            Self::SamePid => ", same pid in its namespace",
+            Self::SamePidAndName => ", same pid in its namespace and same program",
+        }
+    }
+}
+
+/// Whether two sources mean one program: paths differ, and /proc cuts names at 15 bytes.
+fn same_program(one: &str, other: &str) -> bool {
+    let base = |text: &str| text.rsplit(['/', '\\']).next().unwrap_or(text).to_owned();
+    let (one, other) = (base(one), base(other));
+    let (short, long) = if one.len() <= other.len() { (one, other) } else { (other, one) };
+    !short.is_empty() && (short == long || (short.len() == 15 && long.starts_with(&short)))
+}
+
 #[derive(Debug, Default)]
 struct Seen {
     contexts: BTreeSet<u32>,
@@ -395,6 +437,7 @@ pub struct Tenants {
     contexts: BTreeMap<(u32, u32, Option<u32>), BTreeSet<u32>>,
     names: BTreeMap<(u32, u32), String>,
     traced: BTreeSet<(u32, u32)>,
+    identities: BTreeMap<u32, Identity>,
     done: u64,
 }
 
@@ -447,8 +490,54 @@ impl Tenants {
         }
         let switches =
             session.get(schema::SWITCHES.name).cloned().unwrap_or_else(|| schema::SWITCHES.empty());
+        let mut identities = identities(session)?;
+        for slice in &slices {
+            if let Some((pid, name)) =
+                slice.pid.and_then(|pid| Some((pid, names.get(&(slice.capture, pid))?)))
+            {
+                identities.entry(pid).or_default().names.insert(name.clone());
+            }
+        }
         let seen = BTreeMap::new();
-        Ok(Self { slices, switches, resident, seen, contexts, names, traced, done: 0 })
+        Ok(Self { slices, switches, resident, seen, contexts, names, traced, identities, done: 0 })
+    }
+
+    /// How well a traced process and one of the host go together, apart from time.
+    fn fit(&self, (_, capture, pid): &Process, host: u32) -> Fit {
+        let Some(known) = self.identities.get(&host) else { return Fit::Unknown };
+        let own = pid.and_then(|pid| self.names.get(&(*capture, pid)));
+        let named = own.is_some_and(|own| known.names.iter().any(|name| same_program(own, name)));
+        match (known.inner, pid) {
+            (Some(inner), Some(pid)) if inner != *pid => Fit::Other,
+            (Some(_), Some(_)) if named => Fit::SamePidAndName,
+            (Some(_), Some(_)) => Fit::SamePid,
+            _ if named => Fit::SameName,
+            _ => Fit::Unknown,
+        }
+    }
+
+    /// Of several that time does not tell apart, those that fit best otherwise.
+    fn best<T: Copy>(candidates: &[T], fit: impl Fn(T) -> Fit) -> Vec<T> {
+        let most = candidates.iter().map(|c| fit(*c)).max();
+        candidates.iter().copied().filter(|c| Some(fit(*c)) == most).collect()
+    }
+
+    /// The process of the host that fits one of which no residency tells: NVML lists it on the device, and nobody else
+    /// that fits as well.
+    fn listed(&self, process: &Process) -> Option<u32> {
+        let listed: Vec<u32> = self
+            .identities
+            .iter()
+            .filter(|(_, known)| known.devices.contains(&process.0))
+            .map(|(host, _)| *host)
+            .filter(|host| self.fit(process, *host) > Fit::Unknown)
+            .collect();
+        let best = Self::best(&listed, |host| self.fit(process, host));
+        let [host] = best.as_slice() else { return None };
+        // A name alone must be that of one traced process only.
+        let rivals = self.seen.keys().filter(|other| other.0 == process.0 && *other != process);
+        let fit = self.fit(process, *host);
+        (fit > Fit::SameName || rivals.into_iter().all(|other| self.fit(other, *host) < fit)).then_some(*host)
     }
 
     /// Ties every traced process to a host pid: (device, capture, pid) -> (host pid, bridged); and the clients of an MPS
@@ -466,11 +555,27 @@ impl Tenants {
             }
         }
         let mut wanted: BTreeMap<(u32, u32), Vec<Process>> = BTreeMap::new();
-        for (key, seen) in self.seen.iter().filter(|(key, _)| !ties.contains_key(*key)) {
-            let Some(pids) = self.resident.get(&key.0) else { continue };
+        let loose: Vec<(&Process, &Seen)> =
+            self.seen.iter().filter(|(key, _)| !ties.contains_key(*key)).collect();
+        for (key, seen) in loose {
+            let Some(pids) = self.resident.get(&key.0) else {
+                if let Some(host) = self.listed(key).filter(|host| !taken.contains(&(key.0, *host))) {
+                    let detail = format!(
+                        "device {}: {} is host pid {host} (NVML lists it on the device{})",
+                        key.0,
+                        pid_text(key.2),
+                        self.fit(key, host).words(),
+                    );
+                    quality.add(Some(key.1), quality::PID_BRIDGED, 1, detail);
+                    ties.insert(*key, (host, true));
+                    taken.insert((key.0, host));
+                }
+                continue;
+            };
             let rate = |pid: &u32| seen.inside.get(pid).map_or(0.0, |n| *n as f64 / seen.kernels as f64);
-            let close: Vec<u32> = pids.keys().copied().filter(|p| rate(p) >= 0.5).collect();
-            match close.as_slice() {
+            let fits = |p: &u32| rate(p) >= 0.5 && self.fit(key, *p) > Fit::Other;
+            let close: Vec<u32> = pids.keys().copied().filter(fits).collect();
+            match Self::best(&close, |host| self.fit(key, host)).as_slice() {
                 [one] if seen.kernels >= 3 && rate(one) >= 0.95 && !taken.contains(&(key.0, *one)) => {
                     wanted.entry((key.0, *one)).or_default().push(*key);
                 }
@@ -486,7 +591,18 @@ impl Tenants {
                 ),
             }
         }
-        for ((device, host), keys) in wanted {
+        for ((device, host), mut keys) in wanted {
+            if keys.len() > 1 && !keys.iter().any(|(_, capture, _)| self.is_mps_server(*capture, host)) {
+                let best = Self::best(&keys, |key| self.fit(&key, host));
+                if best.len() == 1 {
+                    for (_, capture, pid) in keys.iter().filter(|key| !best.contains(key)) {
+                        let text =
+                            format!("device {device}: host pid {host} is another than {}", pid_text(*pid));
+                        quality.add(Some(*capture), quality::PID_UNMATCHED, 1, text);
+                    }
+                    keys = best;
+                }
+            }
             if keys.iter().any(|(_, capture, _)| self.is_mps_server(*capture, host)) {
                 served.extend(keys.iter().map(|key| (*key, host)));
             } else if let [(_, capture, pid)] = keys.as_slice() {
@@ -501,10 +617,11 @@ impl Tenants {
                 let next = others.map(|p| share(*p)).fold(0.0, f64::max);
                 let detail = format!(
                     "device {device}: {} is host pid {host} ({:.0} % of {} kernel starts inside its residency, at most \
-                     {next:.0} % inside that of any other)",
+                     {next:.0} % inside that of any other{})",
                     pid_text(*pid),
                     share(host),
                     seen.map_or(0, |s| s.kernels),
+                    self.fit(&(device, *capture, *pid), host).words(),
                 );
                 quality.add(Some(*capture), quality::PID_BRIDGED, 1, detail);
                 ties.insert((device, *capture, *pid), (host, true));
@@ -525,6 +642,36 @@ impl Tenants {
         // PROCESSES of real exports cuts the names of processes that were not traced at 15 characters.
         self.names.get(&(capture, pid)).is_some_and(|name| name.starts_with("nvidia-cuda-mps"))
     }
+}
+
+/// Processes of the host, by what was written down of them (`identities`) and what NVML listed.
+fn identities(session: &Tables) -> Result<BTreeMap<u32, Identity>> {
+    let mut found: BTreeMap<u32, Identity> = BTreeMap::new();
+    if let Some(batch) = session.get(schema::IDENTITIES.name) {
+        let columns = Columns::new(&schema::IDENTITIES, batch);
+        let (host, inner) = (columns.u32("host_pid")?, columns.u32("pid")?);
+        for row in 0..columns.rows() {
+            found.entry(host.value(row)).or_default().inner = at(inner, row);
+        }
+    }
+    if let Some(batch) = session.get(schema::NVML_SAMPLES.name) {
+        let columns = Columns::new(&schema::NVML_SAMPLES, batch);
+        let (pid, device) = (columns.u32("pid")?, columns.u32("device_id")?);
+        let name = columns.text("process_name")?;
+        for row in 0..columns.rows() {
+            let Some(pid) = at(pid, row) else { continue };
+            let known = found.entry(pid).or_default();
+            known.devices.extend(at(device, row));
+            // NVML answers `[Not Found]` and the like for what it may not see.
+            if name.is_valid(row)
+                && !name.value(row).starts_with(['[', '<'])
+                && !known.names.contains(name.value(row))
+            {
+                known.names.insert(name.value(row).to_owned());
+            }
+        }
+    }
+    Ok(found)
 }
 
 fn pid_text(pid: Option<u32>) -> String {
@@ -915,6 +1062,82 @@ mod tests {
         ]));
         assert_eq!(quality.count(quality::PID_UNMATCHED), 2);
         assert_eq!(tables["tenants"].num_rows(), 3);
+    }
+
+    /// `identities`: host pid, pid in its own namespace.
+    fn known(rows: &[(u32, u32)]) -> RecordBatch {
+        Builder::new(&schema::IDENTITIES)
+            .put("host_pid", rows.iter().map(|r| Some(r.0)).collect::<UInt32Array>())
+            .put("pid", rows.iter().map(|r| Some(r.1)).collect::<UInt32Array>())
+            .finish(rows.len())
+            .unwrap()
+    }
+
+    #[test]
+    fn what_was_written_down_decides_between_those_that_time_does_not_tell_apart() {
+        // Container pid 1; every kernel starts while both host pids are resident: |500======| |600======|
+        let slices = residency(&[(0, 0, 500, 1, 0, 1000), (0, 0, 600, 2, 0, 1000)]);
+        let of = |rows: &[(u32, u32)]| {
+            let (tables, quality) = named(Tables::from([
+                (
+                    "kernels",
+                    kernels(&[
+                        (0, 1, 0, 1, 7, 100, 105),
+                        (0, 1, 0, 1, 7, 200, 205),
+                        (0, 1, 0, 1, 7, 300, 305),
+                    ]),
+                ),
+                ("residency", slices.clone()),
+                ("identities", known(rows)),
+            ]));
+            (super::tests::rows(&tables)[0].1, quality.count(quality::PID_BRIDGED))
+        };
+        assert_eq!(of(&[]), (None, 0), "both fit");
+        assert_eq!(of(&[(600, 1)]), (Some(600), 1), "its pid in its namespace is the capture's");
+        assert_eq!(of(&[(600, 4)]), (Some(500), 1), "somebody else's pid: the other is left");
+        assert_eq!(of(&[(600, 1), (500, 1)]), (None, 0), "both containers have a pid 1");
+    }
+
+    #[test]
+    fn a_process_that_only_nvml_lists_is_tied_by_pid_or_by_the_one_program() {
+        let processes = |name: &str| {
+            Builder::new(&schema::PROCESSES)
+                .put("capture", UInt32Array::from(vec![0]))
+                .put("pid", UInt32Array::from(vec![1]))
+                .put("name", StringArray::from(vec![name]))
+                .put("traced", BooleanArray::from(vec![true]))
+                .finish(1)
+                .unwrap()
+        };
+        let nvml = |rows: &[(u32, &str)]| {
+            Builder::new(&schema::NVML_SAMPLES)
+                .put_names("source", rows.iter().map(|_| Some("a.csv")))
+                .put_names("format", rows.iter().map(|_| Some("nvidia-smi-compute-apps")))
+                .put("device_id", rows.iter().map(|_| Some(0)).collect::<UInt32Array>())
+                .put("pid", rows.iter().map(|r| Some(r.0)).collect::<UInt32Array>())
+                .put("process_name", rows.iter().map(|r| Some(r.1)).collect::<StringArray>())
+                .put_names("metric", rows.iter().map(|_| Some("process_memory_bytes")))
+                .finish(rows.len())
+                .unwrap()
+        };
+        let of = |listed: &[(u32, &str)], written: &[(u32, u32)]| {
+            let (tables, _) = named(Tables::from([
+                ("kernels", kernels(&[(0, 1, 0, 1, 7, 100, 105)])),
+                ("processes", processes("/opt/app/a-very-long-program-name")),
+                ("nvml_samples", nvml(listed)),
+                ("identities", known(written)),
+            ]));
+            rows(&tables)[0].1
+        };
+        assert_eq!(of(&[(500, "a-very-long-pro"), (600, "other")], &[]), Some(500), "/proc cuts at 15");
+        assert_eq!(
+            of(&[(500, "a-very-long-pro"), (600, "a-very-long-pro")], &[]),
+            None,
+            "two of that program"
+        );
+        let written = [(600, 1), (500, 7)];
+        assert_eq!(of(&[(500, "a-very-long-pro"), (600, "a-very-long-pro")], &written), Some(600));
+        assert_eq!(of(&[(500, "[Not Found]")], &[]), None);
     }
 
     #[test]

@@ -361,6 +361,66 @@ fn threads_do_not_change_the_result() {
     }
 }
 
+/// Headers of all lengths that are compared in another way, and tables where a longer one turns up late: rows that
+/// differ only in the last byte of their header, or only behind it, must not be taken for each other.
+#[test]
+fn headers_of_all_lengths() {
+    for columns in [1, 14, 15, 16, 30, 31, 32, 46, 47, 48, 62, 63, 64, 90, 200] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.sqlite");
+        let connection = Connection::open(&path).unwrap();
+        let names: Vec<String> = (0..columns).map(|n| format!("c{n}")).collect();
+        connection.execute_batch(&format!("CREATE TABLE t ({})", names.join(", "))).unwrap();
+        let insert = format!("INSERT INTO t VALUES ({})", vec!["?"; columns].join(", "));
+        connection.execute_batch("BEGIN").unwrap();
+        for row in 0..3000_i64 {
+            let values = (0..columns).map(|column| match row % 7 {
+                // One byte, of the same length as a zero and a text of one byte.
+                0 => Sql::Integer(100),
+                1 if column + 1 == columns => Sql::Integer(0),
+                2 if column + 1 == columns => Sql::Text("x".to_owned()),
+                3 if column + 1 == columns => Sql::Null,
+                4 if column + 2 == columns => Sql::Integer(-1),
+                // A text whose length takes two bytes of the header, late.
+                5 if row > 2000 && column == 0 => Sql::Text("y".repeat(60 + columns)),
+                6 if row > 2500 => Sql::Text("z".repeat(70)),
+                _ => Sql::Integer(row),
+            });
+            connection.prepare_cached(&insert).unwrap().execute(rusqlite::params_from_iter(values)).unwrap();
+        }
+        connection.execute_batch("COMMIT").unwrap();
+        drop(connection);
+        let reference = Database::open(&path).unwrap().through_sqlite();
+        let database = Database::open(&path).unwrap().with_threads(2);
+        assert_eq!(cells(&database, "t").unwrap(), cells(&reference, "t").unwrap(), "{columns}");
+        assert_eq!(typed(&database, "t").unwrap(), typed(&reference, "t").unwrap(), "{columns}");
+        assert!(database.by_sqlite().is_empty());
+    }
+}
+
+/// Rows of one block with more kinds of headers than a column is decoded of at once.
+#[test]
+fn more_kinds_of_rows_than_a_block_is_made_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.sqlite");
+    let connection = Connection::open(&path).unwrap();
+    connection
+        .execute_batch(
+            "CREATE TABLE t (a, b, c, d);
+            WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 19999)
+            INSERT INTO t SELECT i, CASE WHEN i % 3 = 0 THEN NULL ELSE i % 3 END,
+            substr(hex(zeroblob(40)), 1, i * 7919 % 71), CASE i % 11 WHEN 0 THEN NULL ELSE (i % 11) << (i % 40) END
+            FROM n",
+        )
+        .unwrap();
+    drop(connection);
+    let reference = Database::open(&path).unwrap().through_sqlite();
+    let database = Database::open(&path).unwrap().with_threads(2);
+    assert_eq!(cells(&database, "t").unwrap(), cells(&reference, "t").unwrap());
+    assert_eq!(typed(&database, "t").unwrap(), typed(&reference, "t").unwrap());
+    assert!(database.by_sqlite().is_empty());
+}
+
 /// The declared tables of real captures and fixtures, by both paths; only the path itself may be told apart.
 #[test]
 fn captures_say_the_same_by_both_paths() {

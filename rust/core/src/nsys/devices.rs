@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use arrow_array::{Int32Array, Int64Array, RecordBatch, StringArray, UInt32Array};
 
 use super::layout::{self, Place};
+use super::shape;
 use super::staged::{cell, integer, text};
 use super::Reader;
 use crate::error::Result;
@@ -107,9 +108,10 @@ impl Devices {
                 gpu_id: number(row, "gpu_id"),
                 ordinal: number(row, "cuda_ordinal").filter(|n| (0..65_536).contains(n)),
                 name: word(row, "name"),
-                uuid: word(row, "uuid").filter(|u| u.bytes().any(|b| b != b'0' && b != b'-')),
-                bus: word(row, "bus_location"),
-                chip: word(row, "chip"),
+                uuid: word(row, "uuid")
+                    .filter(|u| u.bytes().any(|b| b != b'0' && b != b'-') && shape::is_uuid(u)),
+                bus: word(row, "bus_location").filter(|bus| shape::is_bus_location(bus)),
+                chip: word(row, "chip").filter(|chip| shape::is_chip(chip)),
                 numbers: BTreeMap::new(),
             };
             for column in WIDE.iter().chain(NARROW) {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::devices::Devices;
 use super::layout::{self, Place, Plan, Source};
+use super::shape;
 use super::staged::{self, cell, integer, text, Slot, Staged};
 use super::{pid_of, Owner, Reader};
 use crate::error::Result;
@@ -325,6 +326,8 @@ pub(super) fn kernels(
         "static_shared_bytes",
         "dynamic_shared_bytes",
         "shared_executed_bytes",
+        "shared_requested_percent",
+        "cache_preference",
         "local_per_thread_bytes",
         "graph_node_id",
         "cluster_x",
@@ -430,7 +433,8 @@ pub(super) fn memops(
                     integer(cell(row, kind_at)).ok().flatten().filter(|k| (0..256).contains(k)).unwrap_or(0);
                 let label = labels.entry(kind).or_insert_with(|| {
                     let known = usize::try_from(kind).ok().and_then(|k| COPY_KINDS.get(k).copied());
-                    let label = kinds.get(&kind).map(String::as_str).or(known).unwrap_or("Unknown");
+                    let stated = kinds.get(&kind).map(String::as_str).filter(|label| shape::is_label(label));
+                    let label = stated.or(known).unwrap_or("Unknown");
                     format!("[CUDA memcpy {label}]")
                 });
                 staged.put_name(operation, Value::Text(label.as_bytes()));
@@ -734,7 +738,7 @@ fn metric_rows(reader: &mut Reader<'_>, devices: &mut Devices, plan: Plan) -> Re
         reader.scan(&plan, |row| {
             let number = |place| integer(cell(row, place)).ok().flatten();
             if let (Some(kind), Some(id), Some(name)) =
-                (number(type_at), number(id_at), text(cell(row, name_at)))
+                (number(type_at), number(id_at), text(cell(row, name_at)).filter(|n| shape::is_label(n)))
             {
                 names.insert((kind, id), name);
             }
@@ -831,7 +835,7 @@ fn generic_rows(reader: &mut Reader<'_>, devices: &mut Devices, plan: Plan, type
         };
         for (name, value) in &fields {
             let value = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
-            match value.filter(|v| v.is_finite()) {
+            match value.filter(|v| v.is_finite() && shape::is_label(name)) {
                 Some(value) => samples.put(devices, type_id, time, metric_and_unit(name), value),
                 None => samples.staged.refuse("value"),
             }

@@ -100,6 +100,7 @@ sources! {
         block_x: "blockX", block_y: "blockY", block_z: "blockZ",
         registers_per_thread: "registersPerThread", static_shared_bytes: "staticSharedMemory",
         dynamic_shared_bytes: "dynamicSharedMemory", shared_executed_bytes: "sharedMemoryExecuted",
+        shared_requested_percent: "sharedMemoryRequestedPercentage", cache_preference: "cacheConfig",
         local_per_thread_bytes: "localMemoryPerThread", graph_node_id: "graphNodeId",
         cluster_x: "clusterX", cluster_y: "clusterY", cluster_z: "clusterZ",
         max_active_clusters: "maxActiveClusters",

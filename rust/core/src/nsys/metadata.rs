@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use arrow_array::{RecordBatch, StringArray, UInt32Array};
 
 use super::layout::{self, NEWEST_TESTED_SCHEMA};
+use super::shape;
 use super::staged::{cell, integer, text};
 use super::Reader;
 use crate::error::Result;
@@ -70,9 +71,9 @@ impl Metadata {
             reader.count(quality::NO_METADATA, 1, "");
         }
         found.export = export.into_iter().collect();
-        found.product = found.get("EXPORT_PRODUCT_NAME");
-        found.nsys_version = found.get("EXPORT_PRODUCT_VERSION");
-        found.schema_version = found.get("EXPORT_SCHEMA_VERSION");
+        found.product = found.get("EXPORT_PRODUCT_NAME").and_then(|name| shape::product(&name));
+        found.nsys_version = found.get("EXPORT_PRODUCT_VERSION").and_then(|v| shape::version(&v));
+        found.schema_version = found.get("EXPORT_SCHEMA_VERSION").and_then(|v| shape::version(&v));
         found.normalized = found
             .get("EXPORT_PARAM_TIME_NORMALIZE")
             .is_some_and(|v| v.eq_ignore_ascii_case("true") || v == "1");
@@ -112,7 +113,7 @@ impl Metadata {
             .filter(|(_, pid)| *pid > 0)
             .collect();
         for (name, value) in rows {
-            if name == "PROFILING_SESSION_UUID" && !value.is_empty() {
+            if name == "PROFILING_SESSION_UUID" && !value.is_empty() && shape::is_uuid(value) {
                 self.session_uuid = Some(value.clone());
             }
             let (process, property) = name.split_once(':').unwrap_or(("", name.as_str()));
@@ -155,7 +156,7 @@ impl Metadata {
     fn read_system(&mut self, reader: &Reader<'_>) -> Result<()> {
         for (name, value) in reader.pairs(&layout::SYSTEM_ENV)? {
             match name.as_str() {
-                "NvDriverVersion" if !value.is_empty() => self.driver_version = Some(value),
+                "NvDriverVersion" => self.driver_version = shape::version(&value),
                 // 12060 is CUDA 12.6.
                 "CudaDriverVersion" => {
                     self.cuda_driver_version = value

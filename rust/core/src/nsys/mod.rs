@@ -8,6 +8,7 @@ mod devices;
 mod events;
 pub mod layout;
 mod metadata;
+mod shape;
 mod staged;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -304,6 +305,12 @@ impl Reader<'_> {
         metadata::diagnostics(self)?;
         let listed = events::unread(self, &[&layout::DIAGNOSTIC])?;
         sources.push(SourceRow::known("diagnostics", "export the report with a newer nsys", listed));
+        // Where each process' count of visible SMs stands.
+        let shown = layout::find(self.database, &layout::CUDA_DEVICE)?.filter(|p| p.at("sm_count").is_some());
+        let shown = shown
+            .map(|p| Ok::<_, crate::Error>((self.database.count(&p.table)?, vec![p.table])))
+            .transpose()?;
+        sources.push(SourceRow::known("cuda_devices", "export the report with nsys 2024.6 or newer", shown));
 
         let contexts = self.contexts(&mut devices, &seen)?;
         let strings = self.strings(&read)?;
@@ -312,6 +319,11 @@ impl Reader<'_> {
         for (table, order, found) in read {
             let batch = match found {
                 None => table.empty(),
+                Some(found) if table.name == schema::API_CALLS.name => {
+                    let functions = strings.iter().filter(|(_, name)| shape::is_function(name));
+                    let functions = functions.map(|(id, name)| (*id, name.clone())).collect();
+                    found.staged.finish(self.capture, &functions, &slots, order, &mut self.quality)?
+                }
                 Some(found) => {
                     found.staged.finish(self.capture, &strings, &slots, order, &mut self.quality)?
                 }

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use super::metric::{tidy, Reading};
+use super::metric::{is_secret, tidy, Reading};
 use super::time::Time;
 use super::{Lines, Reader, SampleClock, Samples, Subject};
 use crate::error::Result;
@@ -50,7 +50,8 @@ fn read(lines: &mut Lines<'_>, samples: &mut Samples) -> Result<()> {
         };
         let errors = object.get("errors").and_then(Value::as_object);
         samples.subject(subject);
-        for (name, value) in metrics {
+        // Our recorder writes no such thing; a file that says it is ours may.
+        for (name, value) in metrics.iter().filter(|(name, _)| !is_secret(name)) {
             samples.metric(tidy(name), reading(name, value, errors));
         }
     }

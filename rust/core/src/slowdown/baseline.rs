@@ -4,9 +4,9 @@
 //! same mix, every operation has its counterpart, and the runs are laid beside each other moment by moment
 //! (`aligned`). Otherwise each is held against the mean of its like, and elapsed time against the pace of the baseline.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use crate::slowdown::operations::{Op, Tenancy};
+use crate::slowdown::operations::{Op, Quick, Tenancy};
 use crate::slowdown::replay::Alone;
 use crate::tenants::Union;
 
@@ -31,11 +31,12 @@ fn span_ns(ops: &[Op]) -> Option<i64> {
 /// How much of the tenant's work, and of the other's, is of signatures that both have.
 pub(crate) fn likeness(tenant: &Tenancy, other: &Tenancy) -> f64 {
     let sums = |t: &Tenancy| {
-        let mut sums: BTreeMap<u32, f64> = BTreeMap::new();
+        let mut sums: Quick<u32, f64> = Quick::default();
         for op in &t.ops {
             *sums.entry(op.signature).or_default() += op.ran_ns as f64;
         }
-        sums
+        // Sums of floats depend on their order.
+        sums.into_iter().collect::<BTreeMap<u32, f64>>()
     };
     let (a, b) = (sums(tenant), sums(other));
     let part = |x: &BTreeMap<u32, f64>, y: &BTreeMap<u32, f64>| {
@@ -52,11 +53,11 @@ pub(crate) fn likeness(tenant: &Tenancy, other: &Tenancy) -> f64 {
 
 /// Lays a baseline beside a tenant.
 pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union>) -> Matched {
-    let mut queues: HashMap<u32, Vec<usize>> = HashMap::new();
+    let mut queues: Quick<u32, Vec<usize>> = Quick::default();
     for (n, op) in base.ops.iter().enumerate() {
         queues.entry(op.signature).or_default().push(n);
     }
-    let mut used: HashMap<u32, usize> = HashMap::new();
+    let mut used: Quick<u32, usize> = Quick::default();
     let mut pairs: Vec<Option<usize>> = Vec::with_capacity(tenant.ops.len());
     for op in &tenant.ops {
         let taken = used.entry(op.signature).or_insert(0);
@@ -80,7 +81,7 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
     let ops = if aligned {
         pairs.into_iter().map(|pair| pair.and_then(|n| base.ops.get(n)).map(of)).collect()
     } else {
-        let mut means: HashMap<u32, ([f64; 8], f64)> = HashMap::new();
+        let mut means: Quick<u32, ([f64; 8], f64)> = Quick::default();
         for op in &base.ops {
             let alone = of(op);
             let (sums, n) = means.entry(op.signature).or_default();

@@ -6,12 +6,12 @@
 //! work scatter (blocks of time of the baseline, drawn again and again, see `statistics.rs`); against the run played
 //! again, how well the lengths of its kernels alone are known, and how far the model was off on generated captures.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use crate::slowdown::operations::{Op, Tenancy};
+use crate::slowdown::operations::{Op, Quick, Tenancy};
 use crate::slowdown::replay::Alone;
-use crate::statistics::{quantile, Resamples};
-use crate::tenants::{Union, WorkKind};
+use crate::statistics::{quantile, quantiles, Resamples};
+use crate::tenants::{Union, Walk, WorkKind};
 
 /// Fewer operations than this bear no interval.
 pub(crate) const ENOUGH: usize = 20;
@@ -84,33 +84,38 @@ impl Blocks {
     }
 }
 
-/// Time from each launch to the next, with and without company; phases of the work that the reference waited for are
-/// left out of both. `None` where the reference has no clock.
-fn advances(ops: &[Op], alone: &[Option<Alone>], launches: &[Option<i64>]) -> Vec<Option<(f64, f64)>> {
-    let both: Vec<Option<(&Op, &Alone, i64)>> = ops
-        .iter()
-        .zip(alone)
-        .zip(launches)
-        .map(|((op, alone), launch)| alone.as_ref().zip(*launch).map(|(a, l)| (op, a, l)))
-        .collect();
+/// Hands out the time from each launch to the next, by operation, with and without company; phases of the work that the
+/// reference waited for are left out of both. Operations without a launch of the reference are passed over.
+fn advances(
+    ops: &[Op],
+    alone: &[Option<Alone>],
+    launch_of: impl Fn(usize, &Alone) -> Option<i64>,
+    mut out: impl FnMut(usize, f64, f64),
+) {
+    let both = || {
+        ops.iter().zip(alone).enumerate().filter_map(|(n, (op, a))| {
+            let a = a.as_ref()?;
+            Some((n, op, a, launch_of(n, a)?))
+        })
+    };
     let mut pauses: Vec<f64> = Vec::new();
     let mut end_alone = i64::MIN;
-    for (_, a, launch) in both.iter().flatten() {
+    for (_, _, a, launch) in both() {
         if end_alone != i64::MIN {
-            pauses.push(launch.saturating_sub(end_alone) as f64);
+            let pause = launch.saturating_sub(end_alone) as f64;
+            if pause > PAUSE_NS {
+                pauses.push(pause);
+            }
         }
         end_alone = end_alone.max(launch.saturating_add(a.latency_ns));
     }
-    pauses.retain(|pause| *pause > PAUSE_NS);
     pauses.sort_by(f64::total_cmp);
     // A handful of pauses is no habit.
     let usual = quantile(&pauses, 0.9).filter(|_| pauses.len() >= 10).unwrap_or(0.0);
     let phase_ns = (PHASE_NS as f64).max(PHASE_TIMES * usual);
-    let mut out = vec![None; ops.len()];
     let (mut end_shared, mut end_alone) = (i64::MIN, i64::MIN);
     let mut last: Option<(usize, i64, i64)> = None;
-    for (n, one) in both.iter().enumerate() {
-        let Some((op, a, launch)) = one else { continue };
+    for (n, op, a, launch) in both() {
         if let Some((before, shared_launch, alone_launch)) = last {
             let (mut shared, mut without) = (
                 op.launch_ns.saturating_sub(shared_launch) as f64,
@@ -121,23 +126,19 @@ fn advances(ops: &[Op], alone: &[Option<Alone>], launches: &[Option<i64>]) -> Ve
                 without -= pause as f64;
                 shared -= op.launch_ns.saturating_sub(end_shared).max(0) as f64;
             }
-            if let Some(slot) = out.get_mut(before) {
-                *slot = Some((shared, without));
-            }
+            out(before, shared, without);
         }
         end_shared = end_shared.max(op.end_ns);
         end_alone = end_alone.max(launch.saturating_add(a.latency_ns));
-        last = Some((n, op.launch_ns, *launch));
+        last = Some((n, op.launch_ns, launch));
     }
     if let Some((n, shared_launch, alone_launch)) = last {
-        if let Some(slot) = out.get_mut(n) {
-            *slot = Some((
-                end_shared.saturating_sub(shared_launch) as f64,
-                end_alone.saturating_sub(alone_launch) as f64,
-            ));
-        }
+        out(
+            n,
+            end_shared.saturating_sub(shared_launch) as f64,
+            end_alone.saturating_sub(alone_launch) as f64,
+        );
     }
-    out
 }
 
 /// How well it is known what the run would have taken alone.
@@ -185,14 +186,23 @@ pub(crate) fn scatter(base: &Tenancy, alone: &[Option<Alone>]) -> Doubt {
         return Doubt::Scatter([None; 3]);
     }
     let blocks = Blocks::of(&base.ops, kept);
-    let launches: Vec<Option<i64>> = base.ops.iter().map(|op| Some(op.launch_ns)).collect();
-    let advances = advances(&base.ops, alone, &launches);
+    let mut passed = vec![0.0; base.ops.len()];
+    advances(
+        &base.ops,
+        alone,
+        |_, a| a.launch_ns,
+        |n, _, without| {
+            if let Some(slot) = passed.get_mut(n) {
+                *slot = without;
+            }
+        },
+    );
     let values = |n: usize, op: &Op| {
-        let advance = advances.get(n).copied().flatten().map_or(0.0, |a| a.1);
+        let advance = passed.get(n).copied().unwrap_or(0.0);
         [advance, op.latency_ns() as f64, op.ran_ns as f64]
     };
     // By signature: sums and count. Time between launches passes at copies, too.
-    let mut means: HashMap<u32, ([f64; 3], f64)> = HashMap::new();
+    let mut means: Quick<u32, ([f64; 3], f64)> = Quick::default();
     for (n, op) in base.ops.iter().enumerate() {
         let (sums, count) = means.entry(op.signature).or_default();
         for (sum, value) in sums.iter_mut().zip(values(n, op)) {
@@ -291,20 +301,31 @@ pub(crate) fn compare(
         tails[0].push(op.latency_ns() as f64);
         tails[1].push(a.latency_ns as f64);
     }
-    let own: Vec<Option<i64>> = alone.iter().map(|a| a.and_then(|a| a.launch_ns)).collect();
     let mut other_reading = None;
     match clock {
         Clock::Own | Clock::Anchored(_) => {
-            for (op, advance) in ops.iter().zip(advances(ops, alone, &own)) {
-                if let Some((shared, without)) = advance {
-                    add(4, blocks.at(op.launch_ns), shared);
-                    add(5, blocks.at(op.launch_ns), without);
-                }
-            }
+            let block_of = |n: usize| ops.get(n).map_or(0, |op| blocks.at(op.launch_ns));
+            advances(
+                ops,
+                alone,
+                |_, a| a.launch_ns,
+                |n, shared, without| {
+                    let block = block_of(n);
+                    add(4, block, shared);
+                    add(5, block, without);
+                },
+            );
             if let Clock::Anchored(launches) = clock {
-                let launches: Vec<Option<i64>> = launches.iter().map(|l| Some(*l)).collect();
-                let all = advances(ops, alone, &launches);
-                let (a, b) = all.iter().flatten().fold((0.0, 0.0), |(a, b), (x, y)| (a + x, b + y));
+                let (mut a, mut b) = (0.0, 0.0);
+                advances(
+                    ops,
+                    alone,
+                    |n, _| launches.get(n).copied(),
+                    |_, shared, without| {
+                        a += shared;
+                        b += without;
+                    },
+                );
                 other_reading = (b > 0.0).then_some(a / b);
             }
         }
@@ -343,14 +364,11 @@ pub(crate) fn compare(
         out.figures.push(Figure { measure, value, bounds, n: kept, shared_ns, alone_ns });
     }
     if latencies {
-        for tail in &mut tails {
-            tail.sort_by(f64::total_cmp);
-        }
-        for (measure, part) in TAILS {
-            let (Some(shared_ns), Some(alone_ns)) = (quantile(&tails[0], part), quantile(&tails[1], part))
-            else {
-                continue;
-            };
+        let wanted = TAILS.map(|(_, part)| part);
+        let [shared, without] = &mut tails;
+        let (shared, without) = (quantiles(shared, wanted), quantiles(without, wanted));
+        for ((measure, _), pair) in TAILS.iter().zip(shared.into_iter().zip(without)) {
+            let (Some(shared_ns), Some(alone_ns)) = pair else { continue };
             if alone_ns > 0.0 {
                 let value = shared_ns / alone_ns;
                 out.figures.push(Figure { measure, value, bounds: None, n: kept, shared_ns, alone_ns });
@@ -468,8 +486,9 @@ fn blame(tenant: &Tenancy, alone: &[Option<Alone>], blocks: &Blocks, draws: &Res
         return Vec::new();
     }
     for (other, union) in &tenant.each {
+        let mut walk = Walk::default();
         let times: Vec<f64> =
-            rows.iter().map(|(op, _)| union.covered_ns(op.launch_ns, op.end_ns) as f64).collect();
+            rows.iter().map(|(op, _)| walk.covered_ns(union, op.launch_ns, op.end_ns) as f64).collect();
         if times.iter().any(|t| *t > 0.0) {
             exposed.insert(*other, times);
         }
@@ -502,12 +521,12 @@ fn blame(tenant: &Tenancy, alone: &[Option<Alone>], blocks: &Blocks, draws: &Res
     let k = groups.len();
     // Per block: products of exposures, products with what was added, exposures, what was added.
     let mut products = vec![vec![0.0; blocks.count]; k * k + 2 * k + 1];
+    let mut x = vec![0.0; k];
     for (row, (op, added)) in rows.iter().enumerate() {
         let block = blocks.at(op.launch_ns);
-        let x: Vec<f64> = groups
-            .iter()
-            .map(|g| g.iter().filter_map(|n| columns.get(*n)?.get(row)).sum::<f64>() / 1e6)
-            .collect();
+        for (slot, group) in x.iter_mut().zip(&groups) {
+            *slot = group.iter().filter_map(|n| columns.get(*n)?.get(row)).sum::<f64>() / 1e6;
+        }
         let y = added / 1e6;
         let pairs = x.iter().flat_map(|a| x.iter().map(move |b| a * b));
         let values = pairs.chain(x.iter().map(|a| a * y)).chain(x.iter().copied()).chain([y]);

@@ -12,20 +12,25 @@
 //! its interval where calls were not captured) to its end, and splits into parts that sum to it.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 
 use crate::error::Result;
 use crate::fold::{Chunk, Tables};
 use crate::residency::{at, Slice};
 use crate::schema::{self, Columns};
+use crate::slowdown::lanes::Lanes;
 use crate::statistics::median;
-use crate::tenants::{work, Union, Who, Work, WorkKind};
+use crate::tenants::{work, Union, Walk, Who, Work, WorkKind};
 use crate::watch::Watch;
 
 /// Engine idle for longer between two slices: no switch. As in `residency.rs`.
 const IDLE_GAP_NS: i64 = 1_000_000;
 
 /// Squared differences in times switched out that a slope needs.
-pub(crate) const ENOUGH_CUTS: f64 = 5.0;
+const ENOUGH_CUTS: f64 = 5.0;
+/// Standard error from which the saving of state is better read from the first kernels of slices.
+const MOST_ERROR_NS: f64 = 10_000.0;
 /// First kernels of slices, and others, that a median needs.
 const ENOUGH_STARTS: usize = 5;
 /// Restoring's part of saving and restoring; the rest is saving.
@@ -44,24 +49,88 @@ pub(crate) struct Signature {
     pub bytes: Option<i64>,
 }
 
-/// Signatures by number, the same for a session and its baselines.
+/// Signatures by number, the same for a session and its baselines, in an order that no table's rows decide.
 #[derive(Debug, Default)]
 pub(crate) struct Signatures {
-    numbers: HashMap<Signature, u32>,
     pub list: Vec<Signature>,
 }
 
 impl Signatures {
-    fn number(&mut self, signature: &Signature) -> u32 {
-        if let Some(number) = self.numbers.get(signature) {
-            return *number;
+    /// Numbers what several sessions found.
+    pub fn of(found: &mut [Found]) -> Self {
+        let mut list: Vec<Signature> = found.iter().flat_map(|f| f.list.iter().cloned()).collect();
+        list.sort_unstable();
+        list.dedup();
+        for one in found {
+            one.numbers = one
+                .list
+                .iter()
+                .map(|s| list.binary_search(s).ok().and_then(|n| u32::try_from(n).ok()).unwrap_or(u32::MAX))
+                .collect();
         }
-        let number = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
-        self.numbers.insert(signature.clone(), number);
-        self.list.push(signature.clone());
-        number
+        Self { list }
     }
 }
+
+/// Signatures of the rows of one session: by row and kind of work a place in `list`, by place its number.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    list: Vec<Signature>,
+    rows: [Vec<u32>; 3],
+    numbers: Vec<u32>,
+}
+
+impl Found {
+    fn of(&self, kind: WorkKind, row: u32) -> u32 {
+        let [kernels, graphs, copies] = &self.rows;
+        let rows = match kind {
+            WorkKind::Kernel => kernels,
+            WorkKind::Graph => graphs,
+            WorkKind::Copy => copies,
+        };
+        let place = rows.get(row as usize).and_then(|place| self.numbers.get(*place as usize));
+        place.copied().unwrap_or(u32::MAX)
+    }
+}
+
+/// Multiplies and rotates: keys here are a few small numbers that nobody chose to collide.
+#[derive(Debug, Default)]
+pub(crate) struct Mixer(u64);
+
+impl Hasher for Mixer {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(u64::from(value));
+    }
+
+    fn write_i64(&mut self, value: i64) {
+        self.write_u64(value as u64);
+    }
+
+    fn write_usize(&mut self, value: usize) {
+        self.write_u64(value as u64);
+    }
+
+    fn write_isize(&mut self, value: isize) {
+        self.write_u64(value as u64);
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x517C_C1B7_2722_0A95);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+}
+
+/// A map whose keys are a few small numbers.
+pub(crate) type Quick<K, V> = HashMap<K, V, BuildHasherDefault<Mixer>>;
 
 /// Who else was there while an operation was in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,11 +163,41 @@ pub(crate) struct Op {
     pub ran_ns: i64,
     /// Of that, while work of others could have run as well.
     pub beside_ns: i64,
+    /// Between ready and started.
+    pub waited: Waited,
+}
+
+/// What there was while an operation was ready and had not started.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Waited {
+    /// Its context was there.
+    pub resident_ns: i64,
+    /// Its own tenant's work was running.
+    pub busy_ns: i64,
+    /// Others' work could run beside its own.
+    pub beside_ns: i64,
+    /// Others had work.
+    pub others_ns: i64,
 }
 
 impl Op {
+    /// Launched, and nothing before it in its stream left to do.
+    pub fn free_ns(&self) -> i64 {
+        self.ready_ns.max(self.called_ns.min(self.start_ns))
+    }
+
     pub fn latency_ns(&self) -> i64 {
         self.end_ns.saturating_sub(self.launch_ns)
+    }
+
+    /// How often its context was switched out inside.
+    pub fn cuts(&self, ran: &Union) -> usize {
+        // Where it ran from start to end, nothing begins or ends inside.
+        if self.ran_ns == self.end_ns.saturating_sub(self.start_ns) {
+            0
+        } else {
+            ran.edges_inside(self.start_ns, self.end_ns) / 2
+        }
     }
 }
 
@@ -107,9 +206,44 @@ impl Op {
 pub(crate) struct Call {
     pub start_ns: i64,
     pub end_ns: i64,
+    /// A place in `Calls::threads`.
     pub thread: u32,
     /// It may wait for the device.
     pub waits: bool,
+}
+
+/// Calls of one process.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    /// By start.
+    pub list: Vec<Call>,
+    /// Thread ids as recorded.
+    pub threads: Vec<u32>,
+    /// (correlation id, place in `list`), by id; of several with one id the first to start.
+    by_correlation: Vec<(u32, u32)>,
+}
+
+impl Calls {
+    /// The thread of a call, as recorded.
+    pub fn thread(&self, call: u32) -> Option<u32> {
+        self.list.get(call as usize).and_then(|c| self.threads.get(c.thread as usize)).copied()
+    }
+
+    /// The call with a correlation id. `hint` is where the last one was found: work is launched in order, mostly.
+    fn find(&self, correlation: u32, hint: &mut usize) -> Option<(u32, Call)> {
+        let next = self.by_correlation.get(hint.saturating_add(1)).filter(|c| c.0 == correlation);
+        let (_, place) = match next {
+            Some(found) => {
+                *hint = hint.saturating_add(1);
+                found
+            }
+            None => {
+                *hint = self.by_correlation.binary_search_by_key(&correlation, |c| c.0).ok()?;
+                self.by_correlation.get(*hint)?
+            }
+        };
+        self.list.get(*place as usize).map(|call| (*place, *call))
+    }
 }
 
 /// A tenant with its operations, by launch.
@@ -125,15 +259,18 @@ pub(crate) struct Tenancy {
     pub ran: Option<Union>,
     /// `ran` is CONTEXT_START to acknowledgement; else residency, which holds the saving and restoring of state.
     pub exact: bool,
-    pub busy: Union,
+    pub busy: Arc<Union>,
     /// Others had work on the device (recorded intervals, or residency of those not traced).
-    pub others: Union,
+    pub others: Arc<Union>,
     /// Others' work could have run at the same time as its own.
-    pub beside: Union,
+    pub beside: Arc<Union>,
     /// By tenant: when that other's work could run.
-    pub each: BTreeMap<u32, Union>,
+    pub each: BTreeMap<u32, Arc<Union>>,
     /// Somebody else with work on the device was not traced and has no residency of its own.
     pub strangers: bool,
+    /// Context and stream, by the number that operations have of it.
+    streams: Quick<StreamKey, u32>,
+    last_stream: Option<(StreamKey, u32)>,
 }
 
 /// Everything that the comparison looks at.
@@ -141,9 +278,48 @@ pub(crate) struct Tenancy {
 pub(crate) struct Scene {
     pub tenants: Vec<Tenancy>,
     /// Calls by process, by start.
-    pub calls: BTreeMap<(u32, Option<u32>), Vec<Call>>,
+    pub calls: BTreeMap<(u32, Option<u32>), Calls>,
     /// Switches on a device, from the last moment of one context to the first of the next.
     pub switching: BTreeMap<u32, Union>,
+}
+
+/// Sums over kernels, each signature around its own mean: of time at work (y) over times switched out inside (x), by how
+/// little was left of the slice when the kernel started (z).
+///
+/// Longer kernels are switched out more often, so that lengths and cuts go together even where cuts cost nothing. How
+/// much was left of the slice has nothing to do with the kernel's own length, but decides whether it is cut: only what
+/// goes together with that is what cuts cost (an instrument, as econometrics calls it).
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct CutCost {
+    n: f64,
+    zz: f64,
+    zx: f64,
+    zy: f64,
+    xx: f64,
+    xy: f64,
+    yy: f64,
+}
+
+impl CutCost {
+    fn add(&mut self, other: &Self) {
+        self.n += other.n;
+        self.zz += other.zz;
+        self.zx += other.zx;
+        self.zy += other.zy;
+        self.xx += other.xx;
+        self.xy += other.xy;
+        self.yy += other.yy;
+    }
+
+    /// Nanoseconds per cut, and the standard error; `None` where hardly any kernel was cut more often than its like.
+    pub fn known(&self) -> Option<(f64, f64)> {
+        if self.xx < ENOUGH_CUTS || self.zx <= 0.0 {
+            return None;
+        }
+        let cost = self.zy / self.zx;
+        let rest = self.yy - 2.0 * cost * self.xy + cost * cost * self.xx;
+        Some((cost, (rest.max(0.0) / self.n * self.zz).sqrt() / self.zx))
+    }
 }
 
 /// Where the latency of an operation went; sums to it.
@@ -186,28 +362,31 @@ pub(crate) fn common(a: &Union, b: &Union) -> Union {
 }
 
 impl Tenancy {
+    /// Streams, which its operations count from 0.
+    pub fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
     /// Splits the latency of an operation.
     pub fn split(&self, op: &Op, switching: Option<&Union>) -> Split {
         let mut split = Split::default();
         let called = op.called_ns.clamp(op.launch_ns, op.start_ns.max(op.launch_ns));
-        let ready = op.ready_ns.clamp(called, op.start_ns.max(called));
+        let ready = op.free_ns();
         split.launch_ns = called.saturating_sub(op.launch_ns);
         split.queue_own_ns = ready.saturating_sub(called);
-        let covered = |union: Option<&Union>, a: i64, b: i64| union.map_or(0, |u| u.covered_ns(a, b));
+        let covered = |a: i64, b: i64| switching.map_or(0, |u| u.covered_ns(a, b));
         let waited = op.start_ns.saturating_sub(ready).max(0);
-        // Copies need no turn on the compute engine.
-        let ran = self.ran.as_ref().filter(|_| op.kind != WorkKind::Copy);
-        let resident = ran.map_or(waited, |r| r.covered_ns(ready, op.start_ns)).min(waited);
+        let resident = op.waited.resident_ns;
         let out = waited.saturating_sub(resident);
-        let switch = out.min(covered(switching, ready, op.start_ns));
-        let own = resident.min(self.busy.covered_ns(ready, op.start_ns));
-        let other = resident.saturating_sub(own).min(self.beside.covered_ns(ready, op.start_ns));
+        let switch = if out > 0 { out.min(covered(ready, op.start_ns)) } else { 0 };
+        let own = resident.min(op.waited.busy_ns);
+        let other = resident.saturating_sub(own).min(op.waited.beside_ns);
         split.queue_other_ns = other;
         split.queue_own_ns = split.queue_own_ns.saturating_add(resident.saturating_sub(other));
         let dur = op.end_ns.saturating_sub(op.start_ns);
         split.execution_ns = op.ran_ns.min(dur);
         let inside = dur.saturating_sub(split.execution_ns);
-        let switch_inside = inside.min(covered(switching, op.start_ns, op.end_ns));
+        let switch_inside = if inside > 0 { inside.min(covered(op.start_ns, op.end_ns)) } else { 0 };
         split.switch_ns = switch.saturating_add(switch_inside);
         split.not_resident_ns =
             out.saturating_sub(switch).saturating_add(inside.saturating_sub(switch_inside));
@@ -220,11 +399,11 @@ fn waits(name: &str) -> bool {
     name.contains("Synchronize") || name.contains("cudaMemcpy_") || name.contains("cuMemcpyDtoH_")
 }
 
+/// Context, stream.
+type StreamKey = (Option<u32>, Option<u32>);
 /// Dictionary key of the name, grid and block, dynamic shared memory.
 type Configuration = (Option<u32>, [Option<u32>; 6], Option<i64>);
-/// Tenant, context, stream.
-type StreamKey = (u32, Option<u32>, Option<u32>);
-type CallsByProcess = BTreeMap<(u32, Option<u32>), (Vec<Call>, HashMap<u32, u32>)>;
+type CallsByProcess = BTreeMap<(u32, Option<u32>), Calls>;
 
 fn calls(tables: &Tables) -> Result<CallsByProcess> {
     let mut out = CallsByProcess::new();
@@ -233,38 +412,93 @@ fn calls(tables: &Tables) -> Result<CallsByProcess> {
     let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
     let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
     let (name, correlation) = (columns.names("name")?, columns.u32("correlation_id")?);
-    let mut known: HashMap<u32, bool> = HashMap::new();
+    let mut known: Quick<u32, bool> = Quick::default();
+    // By process: its calls, and the number of each thread.
+    let mut found: Vec<(Calls, Quick<u32, u32>)> = Vec::new();
+    let mut places: BTreeMap<(u32, Option<u32>), usize> = BTreeMap::new();
+    let mut last = None;
     for row in 0..columns.rows() {
-        let (calls, by_correlation) = out.entry((capture.value(row), at(pid, row))).or_default();
-        let may_wait = name
+        let process = (capture.value(row), at(pid, row));
+        let place = match last {
+            Some((same, place)) if same == process => place,
+            _ => {
+                let place = *places.entry(process).or_insert(found.len());
+                if place == found.len() {
+                    found.push(<(Calls, Quick<u32, u32>)>::default());
+                }
+                last = Some((process, place));
+                place
+            }
+        };
+        let Some((calls, numbers)) = found.get_mut(place) else { continue };
+        let waits = name
             .key(row)
             .is_some_and(|key| *known.entry(key).or_insert_with(|| name.get(row).is_some_and(waits)));
-        if let Some(id) = at(correlation, row) {
-            // A driver call inside a runtime call has the same id: the outer one came first.
-            by_correlation.entry(id).or_insert(u32::try_from(calls.len()).unwrap_or(u32::MAX));
+        let thread = at(tid, row).unwrap_or(0);
+        let number = match calls.list.last() {
+            Some(before) if calls.threads.get(before.thread as usize) == Some(&thread) => before.thread,
+            _ => *numbers.entry(thread).or_insert_with(|| {
+                calls.threads.push(thread);
+                u32::try_from(calls.threads.len() - 1).unwrap_or(u32::MAX)
+            }),
+        };
+        if let (Some(id), Ok(place)) = (at(correlation, row), u32::try_from(calls.list.len())) {
+            calls.by_correlation.push((id, place));
         }
-        calls.push(Call {
-            start_ns: start.value(row),
-            end_ns: end.value(row).max(start.value(row)),
-            thread: at(tid, row).unwrap_or(0),
-            waits: may_wait,
-        });
+        let start_ns = start.value(row);
+        let end_ns = end.value(row).max(start_ns);
+        calls.list.push(Call { start_ns, end_ns, thread: number, waits });
+    }
+    for (process, place) in places {
+        let Some((mut calls, _)) = found.get_mut(place).map(std::mem::take) else { continue };
+        if !calls.list.is_sorted_by_key(|c| c.start_ns) {
+            calls.by_start();
+        }
+        // A driver call inside a runtime call has the same id: the outer one came first.
+        if !calls.by_correlation.is_sorted() {
+            calls.by_correlation.sort();
+        }
+        calls.by_correlation.dedup_by_key(|c| c.0);
+        out.insert(process, calls);
     }
     Ok(out)
 }
 
-/// Numbers of the signatures of each row of the three tables of work.
-fn signatures_of(tables: &Tables, signatures: &mut Signatures) -> Result<[Vec<u32>; 3]> {
-    let mut out = [Vec::new(), Vec::new(), Vec::new()];
-    let [kernels_out, graphs_out, copies_out] = &mut out;
+impl Calls {
+    fn by_start(&mut self) {
+        let mut order: Vec<u32> = (0..u32::try_from(self.list.len()).unwrap_or(u32::MAX)).collect();
+        let call = |n: &u32| self.list.get(*n as usize).map(|c| (c.start_ns, std::cmp::Reverse(c.end_ns)));
+        order.sort_by_key(call);
+        let mut place = vec![0; order.len()];
+        for (new, old) in order.iter().enumerate() {
+            if let (Some(slot), Ok(new)) = (place.get_mut(*old as usize), u32::try_from(new)) {
+                *slot = new;
+            }
+        }
+        self.list = order.iter().filter_map(|n| self.list.get(*n as usize).copied()).collect();
+        for (_, call) in &mut self.by_correlation {
+            *call = place.get(*call as usize).copied().unwrap_or(*call);
+        }
+    }
+}
+
+/// Signatures of the three tables of work.
+pub(crate) fn signatures_of(tables: &Tables) -> Result<Found> {
+    let mut found = Found::default();
+    let Found { list, rows: [kernels_out, graphs_out, copies_out], .. } = &mut found;
+    let mut enter = |signature: Signature| {
+        list.push(signature);
+        u32::try_from(list.len() - 1).unwrap_or(u32::MAX)
+    };
     if let Some(batch) = tables.get(schema::KERNELS.name) {
         let c = Columns::new(&schema::KERNELS, batch);
         let name = c.names("name")?;
         let grid = [c.u32("grid_x")?, c.u32("grid_y")?, c.u32("grid_z")?];
         let block = [c.u32("block_x")?, c.u32("block_y")?, c.u32("block_z")?];
         let shared = c.i64("dynamic_shared_bytes")?;
-        // By dictionary key first: text is compared once per configuration, not once per row.
-        let mut seen: HashMap<Configuration, u32> = HashMap::new();
+        // By dictionary key: text is looked at once per configuration, not once per row.
+        let mut seen: Quick<Configuration, u32> = Quick::default();
+        kernels_out.reserve_exact(c.rows());
         for row in 0..c.rows() {
             let shape = [
                 at(grid[0], row),
@@ -275,8 +509,8 @@ fn signatures_of(tables: &Tables, signatures: &mut Signatures) -> Result<[Vec<u3
                 at(block[2], row),
             ];
             let key = (name.key(row), shape, at(shared, row));
-            let number = *seen.entry(key).or_insert_with(|| {
-                signatures.number(&Signature {
+            let place = *seen.entry(key).or_insert_with(|| {
+                enter(Signature {
                     kind: WorkKind::Kernel,
                     name: name.get(row).map(str::to_owned),
                     grid: [shape[0], shape[1], shape[2]],
@@ -284,7 +518,7 @@ fn signatures_of(tables: &Tables, signatures: &mut Signatures) -> Result<[Vec<u3
                     bytes: key.2,
                 })
             });
-            kernels_out.push(number);
+            kernels_out.push(place);
         }
     }
     let plain = |kind, name: String, bytes| Signature {
@@ -297,20 +531,28 @@ fn signatures_of(tables: &Tables, signatures: &mut Signatures) -> Result<[Vec<u3
     if let Some(batch) = tables.get(schema::GRAPH_LAUNCHES.name) {
         let c = Columns::new(&schema::GRAPH_LAUNCHES, batch);
         let graph = c.u64("graph_id")?;
+        let mut seen: Quick<Option<u64>, u32> = Quick::default();
         for row in 0..c.rows() {
-            let name = at(graph, row).map_or("graph".to_owned(), |id| format!("graph {id}"));
-            graphs_out.push(signatures.number(&plain(WorkKind::Graph, name, None)));
+            let graph = at(graph, row);
+            let name = || graph.map_or("graph".to_owned(), |id| format!("graph {id}"));
+            let place = *seen.entry(graph).or_insert_with(|| enter(plain(WorkKind::Graph, name(), None)));
+            graphs_out.push(place);
         }
     }
     if let Some(batch) = tables.get(schema::MEMOPS.name) {
         let c = Columns::new(&schema::MEMOPS, batch);
         let (operation, bytes) = (c.names("operation")?, c.i64("bytes")?);
+        let mut seen: Quick<(Option<u32>, i64), u32> = Quick::default();
         for row in 0..c.rows() {
-            let name = operation.get(row).unwrap_or("copy").to_owned();
-            copies_out.push(signatures.number(&plain(WorkKind::Copy, name, Some(bytes.value(row)))));
+            let bytes = bytes.value(row);
+            let name = || operation.get(row).unwrap_or("copy").to_owned();
+            let place = *seen
+                .entry((operation.key(row), bytes))
+                .or_insert_with(|| enter(plain(WorkKind::Copy, name(), Some(bytes))));
+            copies_out.push(place);
         }
     }
-    Ok(out)
+    Ok(found)
 }
 
 /// Residency by tenant, and switches by device.
@@ -356,15 +598,20 @@ fn held(tables: &Tables) -> Result<Held> {
 
 impl Scene {
     /// Reads a reconstructed session.
-    pub fn read(tables: &Tables, signatures: &mut Signatures, watch: &dyn Watch) -> Result<Self> {
+    pub fn read(
+        tables: &Tables,
+        found: &Found,
+        signatures: &Signatures,
+        lanes: Lanes,
+        watch: &dyn Watch,
+    ) -> Result<Self> {
         let who = Who::read(tables)?;
         let (held, switching) = held(tables)?;
-        let numbers = signatures_of(tables, signatures)?;
-        let mut by_process = calls(tables)?;
         let mut tenants: Vec<Tenancy> = who
             .tenants
             .iter()
             .map(|t| {
+                // Clients of a server run when it holds the engine.
                 let own = held.get(&t.id).or_else(|| t.served_by.and_then(|server| held.get(&server)));
                 Tenancy {
                     id: t.id,
@@ -378,54 +625,33 @@ impl Scene {
             })
             .collect();
         let whole = Chunk { tables: tables.clone(), until_ns: i64::MAX };
-        let mut streams: HashMap<StreamKey, (u32, i64)> = HashMap::new();
-        for (n, w) in work(&whole)?.enumerate() {
-            if n.is_multiple_of(65_536) {
-                watch.progress("operations", n as u64, 0)?;
-            }
-            let Some(id) = who.of(w.capture, w.pid, w.device) else { continue };
-            let Some(tenant) = tenants.get_mut(id as usize) else { continue };
-            let of_kind = match w.kind {
-                WorkKind::Kernel => &numbers[0],
-                WorkKind::Graph => &numbers[1],
-                WorkKind::Copy => &numbers[2],
-            };
-            let count = u32::try_from(streams.len()).unwrap_or(u32::MAX);
-            let stream = streams.entry((id, w.context, w.stream)).or_insert((count, i64::MIN));
-            let call = w.correlation.and_then(|c| {
-                let (calls, by_correlation) = by_process.get(&(w.capture, w.pid))?;
-                let index = *by_correlation.get(&c)?;
-                calls.get(index as usize).map(|call| (index, *call))
-            });
-            tenant.push(&w, of_kind.get(w.row).copied().unwrap_or(0), *stream, call);
-            stream.1 = stream.1.max(w.end_ns);
-        }
-        let calls = std::mem::take(&mut by_process).into_iter().map(|(k, (calls, _))| (k, calls)).collect();
+        // What each tenant did is dealt out while the calls are read; then each tenant looks its own up.
+        let (calls, dealt) = lanes.both(|| calls(tables), || deal(&whole, &who, &mut tenants, watch));
+        dealt?;
+        let calls = calls?;
+        lanes.each(tenants.iter_mut().collect(), |tenant| tenant.enter(found, calls.get(&tenant.process)));
         let mut scene = Self { tenants, calls, switching };
         scene.without_state();
         scene.see_others(&who);
-        for tenant in &mut scene.tenants {
-            tenant.finish(signatures.list.len());
-        }
+        let many = signatures.list.len();
+        lanes.each(scene.tenants.iter_mut().collect(), |tenant| tenant.finish(many));
         Ok(scene)
     }
 
     /// Takes the saving and restoring of state out of residency where records do not say how long they took: kernels of
     /// one signature that were switched out more often inside stayed longer by that.
     fn without_state(&mut self) {
-        let mut sums: BTreeMap<u32, (f64, f64, Vec<i64>, Vec<i64>)> = BTreeMap::new();
+        let mut sums: BTreeMap<u32, (CutCost, Vec<i64>, Vec<i64>)> = BTreeMap::new();
         for tenant in self.tenants.iter().filter(|t| !t.exact) {
-            let (over, under) = tenant.cut_slope();
             let sum = sums.entry(tenant.device).or_default();
-            sum.0 += over;
-            sum.1 += under;
-            tenant.first_starts(&mut sum.2, &mut sum.3);
+            sum.0.add(&tenant.cut_cost());
+            tenant.first_starts(&mut sum.1, &mut sum.2);
         }
-        for (device, (over, under, restored, usual)) in sums {
+        for (device, (cuts, restored, usual)) in sums {
             // Otherwise from how much later than usual the first kernel of a slice starts.
             let late = median(&restored).unwrap_or(0.0) - median(&usual).unwrap_or(0.0);
-            let state = if under >= ENOUGH_CUTS {
-                over / under
+            let state = if let Some((cost, _)) = cuts.known().filter(|(_, error)| *error < MOST_ERROR_NS) {
+                cost
             } else if restored.len() >= ENOUGH_STARTS && usual.len() >= ENOUGH_STARTS {
                 late / RESTORE_PART
             } else {
@@ -448,19 +674,21 @@ impl Scene {
     fn see_others(&mut self, who: &Who) {
         // A server's residency is its clients', who are looked at themselves.
         let serves = |id: u32| who.tenants.iter().any(|t| t.served_by == Some(id));
-        let active: Vec<(u32, u32, Union, Union)> = self
+        let active: Vec<(u32, u32, Arc<Union>, Arc<Union>)> = self
             .tenants
             .iter()
             .filter_map(|t| {
-                let ran = t.ran.clone();
                 let (work, present) = if t.traced {
-                    let present = ran.as_ref().map_or_else(|| t.busy.clone(), |r| common(&t.busy, r));
-                    (t.busy.clone(), present)
+                    let present = match &t.ran {
+                        Some(ran) => Arc::new(common(&t.busy, ran)),
+                        None => Arc::clone(&t.busy),
+                    };
+                    (Arc::clone(&t.busy), present)
                 } else if serves(t.id) {
                     return None;
                 } else {
-                    let ran = ran?;
-                    (ran.clone(), ran)
+                    let ran = Arc::new(t.ran.clone()?);
+                    (Arc::clone(&ran), ran)
                 };
                 Some((t.id, t.device, work, present))
             })
@@ -473,36 +701,94 @@ impl Scene {
             .collect();
         for tenant in &mut self.tenants {
             let mine: Vec<_> = active.iter().filter(|a| a.1 == tenant.device && a.0 != tenant.id).collect();
-            tenant.others = Union::of(mine.iter().flat_map(|a| a.2.spans().iter().copied()));
-            let present = Union::of(mine.iter().flat_map(|a| a.3.spans().iter().copied()));
-            tenant.beside = tenant.ran.as_ref().map_or_else(|| present.clone(), |r| common(&present, r));
-            tenant.each = mine.iter().map(|a| (a.0, a.3.clone())).collect();
+            tenant.others = together(mine.iter().map(|a| &a.2));
+            let present = together(mine.iter().map(|a| &a.3));
+            tenant.beside = match &tenant.ran {
+                Some(ran) => Arc::new(common(&present, ran)),
+                None => present,
+            };
+            tenant.each = mine.iter().map(|a| (a.0, Arc::clone(&a.3))).collect();
             tenant.strangers = blind.iter().any(|b| b.1 == tenant.device && b.0 != tenant.id);
         }
     }
 }
 
+/// The union of unions.
+fn together<'a>(of: impl Iterator<Item = &'a Arc<Union>>) -> Arc<Union> {
+    let of: Vec<&Arc<Union>> = of.filter(|u| u.total_ns() > 0).collect();
+    if let [one] = of.as_slice() {
+        return Arc::clone(one);
+    }
+    let mut spans: Vec<(i64, i64)> = of.iter().flat_map(|u| u.spans().iter().copied()).collect();
+    // A stable sort finds that these are a few sorted lists.
+    spans.sort();
+    let mut all = Union::default();
+    for (start, end) in spans {
+        all.add(start, end);
+    }
+    Arc::new(all)
+}
+
+/// Deals rows of work out to their tenants, by start; each holds its row, correlation id and stream until it is looked up.
+fn deal(whole: &Chunk, who: &Who, tenants: &mut [Tenancy], watch: &dyn Watch) -> Result<()> {
+    let mut last = None;
+    for (n, w) in work(whole)?.enumerate() {
+        if n.is_multiple_of(65_536) {
+            watch.progress("operations", n as u64, 0)?;
+        }
+        let key = (w.capture, w.pid, w.device);
+        let id = match last {
+            Some((same, id)) if same == key => id,
+            _ => who.of(w.capture, w.pid, w.device),
+        };
+        last = Some((key, id));
+        if let Some(tenant) = id.and_then(|id| tenants.get_mut(id as usize)) {
+            tenant.push(&w);
+        }
+    }
+    Ok(())
+}
+
 impl Tenancy {
-    /// Covariance and variance sums of time at work over times switched out inside, each signature around its own mean.
-    pub fn cut_slope(&self) -> (f64, f64) {
-        let Some(ran) = self.ran.as_ref() else { return (0.0, 0.0) };
-        let mut by_signature: HashMap<u32, [f64; 5]> = HashMap::new();
+    /// What being switched out inside costs a kernel while its context runs.
+    pub fn cut_cost(&self) -> CutCost {
+        let mut sum = CutCost::default();
+        let Some(ran) = self.ran.as_ref() else { return sum };
+        let spans = ran.spans();
+        let mut lengths: Quick<u32, (f64, f64)> = Quick::default();
         for op in self.ops.iter().filter(|op| op.kind == WorkKind::Kernel) {
-            let cuts = (ran.edges_inside(op.start_ns, op.end_ns) / 2) as f64;
-            let length = op.ran_ns as f64;
-            let [n, x, y, xx, xy] = by_signature.entry(op.signature).or_default();
+            let (length, n) = lengths.entry(op.signature).or_default();
+            *length += op.ran_ns as f64;
             *n += 1.0;
-            *x += cuts;
-            *y += length;
-            *xx += cuts * cuts;
-            *xy += cuts * length;
+        }
+        // Per signature: n, and sums of time left, cuts, length, and of their products.
+        let mut by_signature: Quick<u32, [f64; 10]> = Quick::default();
+        for op in self.ops.iter().filter(|op| op.kind == WorkKind::Kernel) {
+            let next = spans.partition_point(|s| s.0 <= op.start_ns);
+            let slice = next.checked_sub(1).and_then(|n| spans.get(n));
+            let left = slice.map_or(0, |s| s.1.saturating_sub(op.start_ns).max(0));
+            let (x, y) = (op.cuts(ran) as f64, op.ran_ns as f64);
+            // More than the kernel usually takes is as good as for ever.
+            let usual = lengths.get(&op.signature).map_or(1.0, |(length, n)| (length / n).max(1.0));
+            let z = -(left as f64 / usual).min(1.0);
+            let values = [1.0, z, x, y, z * z, z * x, z * y, x * x, x * y, y * y];
+            for (slot, value) in by_signature.entry(op.signature).or_default().iter_mut().zip(values) {
+                *slot += value;
+            }
         }
         let mut numbers: Vec<_> = by_signature.into_iter().collect();
         // Sums of floats depend on their order.
-        numbers.sort_by_key(|(signature, _)| *signature);
-        numbers.iter().fold((0.0, 0.0), |(over, under), (_, [n, x, y, xx, xy])| {
-            (over + xy - x * y / n, under + xx - x * x / n)
-        })
+        numbers.sort_unstable_by_key(|(signature, _)| *signature);
+        for (_, [n, z, x, y, zz, zx, zy, xx, xy, yy]) in numbers {
+            sum.n += n;
+            sum.zz += zz - z * z / n;
+            sum.zx += zx - z * x / n;
+            sum.zy += zy - z * y / n;
+            sum.xx += xx - x * x / n;
+            sum.xy += xy - x * y / n;
+            sum.yy += yy - y * y / n;
+        }
+        sum
     }
 
     /// How long after the begin of a slice kernels start that waited for it, and how long after they are ready those do
@@ -527,59 +813,108 @@ impl Tenancy {
         let spans: Vec<_> =
             ran.spans().iter().map(|(a, b)| (a + restore, (b - save).max(a + restore))).collect();
         let ran = Union::of(spans);
+        let mut walk = Walk::default();
         for op in self.ops.iter_mut().filter(|op| op.kind != WorkKind::Copy) {
-            op.ran_ns = ran.covered_ns(op.start_ns, op.end_ns);
+            op.ran_ns = walk.covered_ns(&ran, op.start_ns, op.end_ns);
         }
         self.ran = Some(ran);
     }
 
-    fn push(&mut self, w: &Work, signature: u32, stream: (u32, i64), call: Option<(u32, Call)>) {
-        // A call that is recorded as later than its work would make latencies negative.
-        let call = call.filter(|(_, c)| c.start_ns <= w.start_ns);
-        let (launch_ns, called_ns) = call.map_or((w.start_ns, w.start_ns), |(_, c)| (c.start_ns, c.end_ns));
-        let dur_ns = w.end_ns.saturating_sub(w.start_ns);
-        let ran_ns = match (&self.ran, w.kind) {
-            (Some(ran), WorkKind::Kernel | WorkKind::Graph) => ran.covered_ns(w.start_ns, w.end_ns),
-            _ => dur_ns,
+    /// Takes a row of work, of which what stands elsewhere is looked up later.
+    fn push(&mut self, w: &Work) {
+        let key = (w.context, w.stream);
+        let stream = match self.last_stream {
+            Some((same, stream)) if same == key => stream,
+            _ => {
+                let count = u32::try_from(self.streams.len()).unwrap_or(u32::MAX);
+                *self.streams.entry(key).or_insert(count)
+            }
         };
-        if w.kind != WorkKind::Copy {
-            self.busy.add(w.start_ns, w.end_ns);
-        }
+        self.last_stream = Some((key, stream));
         self.ops.push(Op {
             kind: w.kind,
             company: Company::Alone,
             first: false,
-            signature,
-            stream: stream.0,
-            call: call.map(|c| c.0),
-            launch_ns,
-            called_ns,
-            ready_ns: stream.1.clamp(launch_ns, w.start_ns.max(launch_ns)),
+            signature: u32::try_from(w.row).unwrap_or(u32::MAX),
+            stream,
+            call: w.correlation,
+            launch_ns: w.start_ns,
+            called_ns: w.start_ns,
+            ready_ns: w.start_ns,
             start_ns: w.start_ns,
             end_ns: w.end_ns,
-            ran_ns,
+            ran_ns: 0,
             beside_ns: 0,
+            waited: Waited::default(),
         });
+    }
+
+    /// Looks up signature, call and residency of every row.
+    fn enter(&mut self, found: &Found, calls: Option<&Calls>) {
+        let mut ends = vec![i64::MIN; self.streams.len()];
+        let (mut hint, mut walk, mut busy) = (usize::MAX, Walk::default(), Union::default());
+        for op in &mut self.ops {
+            op.signature = found.of(op.kind, op.signature);
+            let call = op.call.take().and_then(|id| calls?.find(id, &mut hint));
+            // A call that is recorded as later than its work would make latencies negative.
+            if let Some((place, call)) = call.filter(|(_, c)| c.start_ns <= op.start_ns) {
+                op.call = Some(place);
+                op.launch_ns = call.start_ns;
+                op.called_ns = call.end_ns;
+            }
+            op.ran_ns = match (&self.ran, op.kind) {
+                (Some(ran), WorkKind::Kernel | WorkKind::Graph) => {
+                    walk.covered_ns(ran, op.start_ns, op.end_ns)
+                }
+                _ => op.end_ns.saturating_sub(op.start_ns),
+            };
+            if op.kind != WorkKind::Copy {
+                busy.add(op.start_ns, op.end_ns);
+            }
+            if let Some(end) = ends.get_mut(op.stream as usize) {
+                op.ready_ns = (*end).clamp(op.launch_ns, op.start_ns.max(op.launch_ns));
+                *end = (*end).max(op.end_ns);
+            }
+        }
+        self.busy = Arc::new(busy);
     }
 
     fn finish(&mut self, signatures: usize) {
         let mut seen = vec![false; signatures];
+        let (ran, busy, others, beside) = (&self.ran, &*self.busy, &*self.others, &*self.beside);
+        let mut walks = [Walk::default(); 6];
+        let [inside, before, at_work, there, own, near] = &mut walks;
         for op in &mut self.ops {
             if let Some(seen) = seen.get_mut(op.signature as usize) {
                 op.first = !std::mem::replace(seen, true);
             }
-            let inside = self.others.covered_ns(op.start_ns, op.end_ns);
-            op.company = if inside > 0 {
+            let contended = inside.covered_ns(others, op.start_ns, op.end_ns) > 0;
+            op.company = if contended {
                 Company::Contended
-            } else if self.others.covered_ns(op.launch_ns, op.start_ns) > 0 {
+            } else if before.covered_ns(others, op.launch_ns, op.start_ns) > 0 {
                 Company::Waited
             } else {
                 Company::Alone
             };
-            if inside > 0 {
-                op.beside_ns = self.beside.covered_ns(op.start_ns, op.end_ns).min(op.ran_ns);
+            if contended {
+                op.beside_ns = at_work.covered_ns(beside, op.start_ns, op.end_ns).min(op.ran_ns);
             }
+            let (from, to) = (op.free_ns(), op.start_ns);
+            if from >= to {
+                continue;
+            }
+            // Copies need no turn on the compute engine.
+            let ran = ran.as_ref().filter(|_| op.kind != WorkKind::Copy);
+            op.waited = Waited {
+                resident_ns: ran.map_or(to.saturating_sub(from), |r| there.covered_ns(r, from, to)),
+                busy_ns: own.covered_ns(busy, from, to),
+                beside_ns: near.covered_ns(beside, from, to),
+                others_ns: before.covered_ns(others, from, to),
+            };
         }
-        self.ops.sort_by_key(|op| (op.launch_ns, op.start_ns, op.end_ns, op.stream));
+        let place = |op: &Op| (op.launch_ns, op.start_ns, op.end_ns, op.stream, op.signature);
+        if !self.ops.is_sorted_by_key(place) {
+            self.ops.sort_by_key(place);
+        }
     }
 }

@@ -14,10 +14,10 @@
 //! An operation beside others lasts as long as its like did alone in the same capture. Where there is no such
 //! time, nothing is said. This is a model (basis `inferred`): it does not know why a host waits.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use crate::slowdown::operations::{Call, Company, Op, Scene, Tenancy, ENOUGH_CUTS};
-use crate::statistics::{median, quantile};
+use crate::slowdown::operations::{Call, Calls, Company, Op, Quick, Scene, Tenancy};
+use crate::statistics::{median, quantiles};
 use crate::tenants::WorkKind;
 
 /// Equal operations without company that stand for those in company.
@@ -128,15 +128,17 @@ fn disturbed(op: &Op) -> bool {
 /// are cold after. Where kernels are cut so evenly that it cannot be measured, so much is allowed for.
 const CUT_NS: f64 = 350_000.0;
 
-/// What each cut inside a kernel took while its context ran, and whether that could be measured.
-fn cut_ns(tenant: &Tenancy) -> Option<f64> {
-    let (over, under) = tenant.cut_slope();
-    (under >= ENOUGH_CUTS).then(|| (over / under).clamp(0.0, 2.0 * CUT_NS))
+/// What each cut inside a kernel took while its context ran, and how surely; `None`: could not be measured.
+fn cut_ns(tenant: &Tenancy) -> Option<(f64, f64)> {
+    let (cost, error) = tenant.cut_cost().known().filter(|(_, error)| *error < CUT_NS / 2.0)?;
+    // What may as well be nothing is taken for nothing, and its error allowed for.
+    let cost = if cost > 2.0 * error { cost.min(2.0 * CUT_NS) } else { 0.0 };
+    Some((cost, error))
 }
 
 /// Lengths of a tenant's operations without the others; `None` where nobody knows.
 fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64, f64), Refused> {
-    let mut stretch: HashMap<u32, Stretch> = HashMap::new();
+    let mut stretch: Quick<u32, Stretch> = Quick::default();
     for op in tenant.ops.iter().filter(|op| !op.first) {
         let s = stretch.entry(op.signature).or_default();
         let slot = if disturbed(op) {
@@ -148,7 +150,7 @@ fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64, f64), Refused> {
         };
         slot.add(op.ran_ns as f64);
     }
-    let factors: HashMap<u32, f64> =
+    let factors: Quick<u32, f64> =
         stretch.iter().filter_map(|(number, s)| s.factor().map(|f| (*number, f))).collect();
     let (mut blind, mut whole, mut cuts) = (0.0, 0.0, 0.0);
     let each_cut = cut_ns(tenant);
@@ -167,8 +169,8 @@ fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64, f64), Refused> {
             }
         }
         if let Some(ran) = tenant.ran.as_ref().filter(|_| op.kind != WorkKind::Copy) {
-            let inside = (ran.edges_inside(op.start_ns, op.end_ns) / 2) as f64;
-            length = (length - inside * each_cut.unwrap_or(0.0)).max(0.5 * length);
+            let inside = op.cuts(ran) as f64;
+            length = (length - inside * each_cut.map_or(0.0, |c| c.0)).max(0.5 * length);
             cuts += inside;
         }
         out.push(length.round() as i64);
@@ -184,8 +186,10 @@ fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64, f64), Refused> {
             Some((length / alone.max(1.0)).powi(2) * (s.alone.error() + s.beside.error()))
         })
         .sum();
+    // All cuts have the same cost: their error does not average out.
+    let of_cuts = each_cut.map_or(0.0, |(_, error)| cuts * error / alone.max(1.0));
     let cuts = if each_cut.is_some() { 0.0 } else { cuts * CUT_NS / alone.max(1.0) };
-    Ok((out, error.sqrt(), cuts))
+    Ok((out, (error + of_cuts.powi(2)).sqrt(), cuts))
 }
 
 /// Waits of an operation that would have been there without the others: behind its own tenant's work, and what the
@@ -198,12 +202,11 @@ struct Wait {
 }
 
 fn wait(tenant: &Tenancy, op: &Op) -> Wait {
-    let ready = op.ready_ns.max(op.called_ns.min(op.start_ns));
-    let waited = op.start_ns.saturating_sub(ready).max(0);
-    let ran = tenant.ran.as_ref().filter(|_| op.kind != WorkKind::Copy);
-    let resident = ran.map_or(waited, |r| r.covered_ns(ready, op.start_ns)).min(waited);
-    let own = resident.min(tenant.busy.covered_ns(ready, op.start_ns));
-    let others = if ran.is_some() { &tenant.beside } else { &tenant.others }.covered_ns(ready, op.start_ns);
+    let waited = op.start_ns.saturating_sub(op.free_ns()).max(0);
+    let resident = op.waited.resident_ns;
+    let own = resident.min(op.waited.busy_ns);
+    let by_turns = tenant.ran.is_some() && op.kind != WorkKind::Copy;
+    let others = if by_turns { op.waited.beside_ns } else { op.waited.others_ns };
     Wait {
         own_ns: own,
         rest_ns: resident.saturating_sub(own).saturating_sub(others).max(0),
@@ -216,7 +219,7 @@ pub(crate) fn replay(scene: &Scene, process: (u32, Option<u32>)) -> BTreeMap<u32
     let mut out = BTreeMap::new();
     let mut lengths_of: BTreeMap<u32, (Vec<i64>, f64, f64)> = BTreeMap::new();
     let tenants: Vec<&Tenancy> = scene.tenants.iter().filter(|t| t.traced && t.process == process).collect();
-    let no_calls = Vec::new();
+    let no_calls = Calls::default();
     let calls = scene.calls.get(&process).unwrap_or(&no_calls);
     for tenant in &tenants {
         let called = tenant.ops.iter().filter(|op| op.call.is_some()).count();
@@ -241,30 +244,39 @@ pub(crate) fn replay(scene: &Scene, process: (u32, Option<u32>)) -> BTreeMap<u32
     if lengths_of.is_empty() {
         return out;
     }
-    let anchored = Play::new(&tenants, &lengths_of).run(calls, true);
-    let mut played = Play::new(&tenants, &lengths_of).run(calls, false);
-    for (tenant, (ops, _)) in anchored.into_iter().enumerate() {
-        let (Some(t), Some((alone, _))) = (tenants.get(tenant), played.get_mut(tenant)) else { continue };
+    let play = Play::new(&tenants, &lengths_of);
+    // Of the other reading only the launches are wanted.
+    let mut launches: Vec<Vec<i64>> = tenants.iter().map(|t| vec![0; t.ops.len()]).collect();
+    play.run(calls, true, &mut |t, n, alone| {
+        if let (Some(slot), Some(launch)) = (launches.get_mut(t).and_then(|l| l.get_mut(n)), alone.launch_ns)
+        {
+            *slot = launch;
+        }
+    });
+    let mut played: Vec<Vec<Option<Alone>>> = tenants.iter().map(|t| vec![None; t.ops.len()]).collect();
+    play.run(calls, false, &mut |t, n, alone| {
+        if let Some(slot) = played.get_mut(t).and_then(|p| p.get_mut(n)) {
+            *slot = Some(alone);
+        }
+    });
+    for ((t, launches_anchored), ops) in tenants.iter().zip(launches).zip(played) {
         if let Some((_, error, cuts)) = lengths_of.get(&t.id) {
-            let launches = ops.iter().map(|op| op.and_then(|op| op.launch_ns).unwrap_or(0)).collect();
-            let ops = std::mem::take(alone);
-            out.insert(t.id, Ok(Replayed { ops, launches_anchored: launches, error: *error, cuts: *cuts }));
+            out.insert(t.id, Ok(Replayed { ops, launches_anchored, error: *error, cuts: *cuts }));
         }
     }
     out
 }
 
+/// A process as it was recorded.
 struct Play<'a> {
     tenants: &'a [&'a Tenancy],
     lengths: Vec<Option<&'a Vec<i64>>>,
     usual_ns: Vec<i64>,
     usual_call_ns: i64,
-    /// (tenant, operation) by call, in order of their starts.
-    by_call: Vec<(u32, usize, usize)>,
+    /// (call, tenant, operation), in order of calls' starts.
+    by_call: Vec<(u32, u32, u32)>,
     /// Ends as recorded: (end, tenant, operation).
-    by_end: Vec<(i64, usize, usize)>,
-    stream_end: HashMap<u32, i64>,
-    done: Vec<(Vec<Option<Alone>>, Vec<i64>)>,
+    by_end: Vec<(i64, u32, u32)>,
 }
 
 impl<'a> Play<'a> {
@@ -272,35 +284,35 @@ impl<'a> Play<'a> {
         let usual_ns = tenants
             .iter()
             .map(|t| {
-                let rest = |op: &Op| wait(t, op).rest_ns;
-                let undisturbed = |op: &&Op| op.company == Company::Alone && wait(t, op).resident;
-                let alone: Vec<i64> = t.ops.iter().filter(undisturbed).map(rest).collect();
+                let waits = || t.ops.iter().map(|op| (op, wait(t, op)));
+                let undisturbed = |(op, wait): &(&Op, Wait)| op.company == Company::Alone && wait.resident;
+                let alone: Vec<i64> = waits().filter(undisturbed).map(|(_, wait)| wait.rest_ns).collect();
                 if alone.len() >= 10 {
                     return median(&alone).unwrap_or(0.0) as i64;
                 }
-                let mut all: Vec<f64> = t.ops.iter().map(|op| rest(op) as f64).collect();
-                all.sort_by(f64::total_cmp);
-                quantile(&all, 0.25).unwrap_or(0.0) as i64
+                let mut all: Vec<f64> = waits().map(|(_, wait)| wait.rest_ns as f64).collect();
+                let [quarter] = quantiles(&mut all, [0.25]);
+                quarter.unwrap_or(0.0) as i64
             })
             .collect();
         let mut by_call = Vec::new();
-        let mut by_end = Vec::new();
-        for (t, tenant) in tenants.iter().enumerate() {
-            for (n, op) in tenant.ops.iter().enumerate() {
+        let mut by_end = Vec::with_capacity(tenants.iter().map(|t| t.ops.len()).sum());
+        let mut lengths_of_calls: Vec<i64> = Vec::with_capacity(by_end.capacity());
+        for (t, tenant) in (0_u32..).zip(tenants) {
+            for (n, op) in (0_u32..).zip(&tenant.ops) {
                 if let Some(call) = op.call {
                     by_call.push((call, t, n));
                 }
                 by_end.push((op.end_ns, t, n));
+                lengths_of_calls.push(op.called_ns.saturating_sub(op.launch_ns));
             }
         }
-        let lengths_of_calls: Vec<i64> = tenants
-            .iter()
-            .flat_map(|t| t.ops.iter().map(|op| op.called_ns.saturating_sub(op.launch_ns)))
-            .collect();
-        let start =
-            |t: &usize, n: &usize| tenants.get(*t).and_then(|t| t.ops.get(*n)).map_or(0, |op| op.start_ns);
-        by_call.sort_by_key(|(call, t, n)| (*call, start(t, n), *t, *n));
-        by_end.sort_unstable();
+        let start = |t: u32, n: u32| {
+            tenants.get(t as usize).and_then(|t| t.ops.get(n as usize)).map_or(0, |op| op.start_ns)
+        };
+        by_call.sort_by_key(|(call, t, n)| (*call, start(*t, *n), *t, *n));
+        // Nearly in order already, which a stable sort sees.
+        by_end.sort();
         Self {
             tenants,
             lengths: tenants.iter().map(|t| lengths.get(&t.id).map(|l| &l.0)).collect(),
@@ -308,8 +320,6 @@ impl<'a> Play<'a> {
             usual_call_ns: median(&lengths_of_calls).unwrap_or(0.0) as i64,
             by_call,
             by_end,
-            stream_end: HashMap::new(),
-            done: tenants.iter().map(|t| (vec![None; t.ops.len()], vec![0; t.ops.len()])).collect(),
         }
     }
 
@@ -329,16 +339,22 @@ impl<'a> Play<'a> {
         }
     }
 
-    fn launch(&mut self, t: usize, n: usize, start: i64, held_ns: i64) {
-        let Some(tenant) = self.tenants.get(t) else { return };
-        let Some(op) = tenant.ops.get(n) else { return };
+    fn launch(
+        &self,
+        (t, n): (usize, usize),
+        start: i64,
+        held_ns: i64,
+        stream_end: &mut [Vec<i64>],
+    ) -> Option<Alone> {
+        let tenant = self.tenants.get(t)?;
+        let op = tenant.ops.get(n)?;
         let length = self.lengths.get(t).copied().flatten().and_then(|l| l.get(n)).copied();
         let length = length.unwrap_or(op.ran_ns);
         let called = start.saturating_add(op.called_ns.saturating_sub(op.launch_ns)).saturating_sub(held_ns);
         // A kernel may start before its launch call returns.
         let called = called.min(start.saturating_add(op.start_ns.saturating_sub(op.launch_ns))).max(start);
-        let free = self.stream_end.get(&op.stream).copied().unwrap_or(i64::MIN);
-        let ready = called.max(free);
+        let free = stream_end.get_mut(t)?.get_mut(op.stream as usize)?;
+        let ready = called.max(*free);
         let wait = wait(tenant, op);
         let usual = self.usual_ns.get(t).copied().unwrap_or(0);
         // Nobody but others keeps a lone operation from starting for longer than usual.
@@ -346,37 +362,41 @@ impl<'a> Play<'a> {
         let rest = if undisturbed { wait.rest_ns } else { wait.rest_ns.min(usual) };
         let begin = ready.saturating_add(wait.own_ns).saturating_add(rest);
         let end = begin.saturating_add(length);
-        self.stream_end.insert(op.stream, end);
-        let alone = Alone {
+        *free = end;
+        Some(Alone {
             latency_ns: end.saturating_sub(start),
             ran_ns: length,
             parts: [called.saturating_sub(start), begin.saturating_sub(called), 0, 0, 0, length],
             launch_ns: Some(start),
-        };
-        if let Some((ops, ends)) = self.done.get_mut(t) {
-            if let (Some(slot), Some(end_slot)) = (ops.get_mut(n), ends.get_mut(n)) {
-                *slot = Some(alone);
-                *end_slot = end;
-            }
-        }
+        })
     }
 
-    fn run(mut self, calls: &[Call], anchored: bool) -> Vec<(Vec<Option<Alone>>, Vec<i64>)> {
-        let mut threads: HashMap<u32, (i64, i64)> = HashMap::new();
+    /// Plays once; every operation is handed out as it would have been.
+    fn run(&self, calls: &Calls, anchored: bool, done: &mut dyn FnMut(usize, usize, Alone)) {
+        let mut threads = vec![(0_i64, i64::MIN); calls.threads.len()];
+        let mut stream_end: Vec<Vec<i64>> =
+            self.tenants.iter().map(|t| vec![i64::MIN; t.streams()]).collect();
+        let mut ends: Vec<Vec<i64>> = self.tenants.iter().map(|t| vec![0; t.ops.len()]).collect();
         let (mut next_op, mut next_end) = (0_usize, 0_usize);
         let (mut last_end, mut last_end_again) = (i64::MIN, i64::MIN);
-        let by_call = std::mem::take(&mut self.by_call);
-        let by_end = std::mem::take(&mut self.by_end);
-        for (number, call) in calls.iter().enumerate() {
-            let (shift, before) = threads.get(&call.thread).copied().unwrap_or((0, i64::MIN));
+        for (number, call) in calls.list.iter().enumerate() {
+            let Some(thread) = threads.get_mut(call.thread as usize) else { continue };
+            let (shift, before) = *thread;
             let idle = if before == i64::MIN { 0 } else { call.start_ns.saturating_sub(before) };
             let shift = if anchored && idle > SLEEP_NS { shift.min(0) } else { shift };
             let start = call.start_ns.saturating_sub(shift);
             let mut held_ns = 0;
-            while let Some((of, t, n)) = by_call.get(next_op).copied().filter(|o| o.0 as usize <= number) {
+            while let Some((of, t, n)) = self.by_call.get(next_op).copied().filter(|o| o.0 as usize <= number)
+            {
                 if of as usize == number {
-                    held_ns = self.held_ns(t, n, call);
-                    self.launch(t, n, start, held_ns);
+                    let place = (t as usize, n as usize);
+                    held_ns = self.held_ns(place.0, place.1, call);
+                    if let Some(alone) = self.launch(place, start, held_ns, &mut stream_end) {
+                        if let Some(end) = ends.get_mut(place.0).and_then(|e| e.get_mut(place.1)) {
+                            *end = start.saturating_add(alone.latency_ns);
+                        }
+                        done(place.0, place.1, alone);
+                    }
                 }
                 next_op += 1;
             }
@@ -384,10 +404,10 @@ impl<'a> Play<'a> {
             let mut end = start.saturating_add(length);
             if call.waits {
                 while let Some((done, t, n)) =
-                    by_end.get(next_end).copied().filter(|e| e.0 <= call.end_ns.saturating_add(1_000))
+                    self.by_end.get(next_end).copied().filter(|e| e.0 <= call.end_ns.saturating_add(1_000))
                 {
                     last_end = last_end.max(done);
-                    let again = self.done.get(t).and_then(|d| d.1.get(n)).copied().unwrap_or(0);
+                    let again = ends.get(t as usize).and_then(|d| d.get(n as usize)).copied().unwrap_or(0);
                     last_end_again = last_end_again.max(again);
                     next_end += 1;
                 }
@@ -397,8 +417,7 @@ impl<'a> Play<'a> {
                     end = woken.max(start.saturating_add(length.min(1_000)));
                 }
             }
-            threads.insert(call.thread, (call.end_ns.saturating_sub(end), call.end_ns));
+            *thread = (call.end_ns.saturating_sub(end), call.end_ns);
         }
-        self.done
     }
 }

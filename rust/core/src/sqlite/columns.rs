@@ -14,7 +14,7 @@ use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
 
 use super::cursor::{cut, Cursor};
 use super::pages::{wide, Fault, Leaf, Pages, Visited};
-use super::record::{Block, Cell, Group, Meaning, Stored};
+use super::record::{Block, Cell, Finds, Meaning, Sort, Stored, Window};
 use super::Value;
 use crate::error::{Error, Result};
 use crate::watch::Watch;
@@ -204,28 +204,71 @@ impl Column {
 }
 
 /// A type that a number can be narrowed to.
-trait Narrow: Copy + Default + Send {
-    /// The number, and whether it is still the same.
-    fn narrow(value: i64) -> (Self, bool);
+trait Narrow: Copy + Default + Send + Sync {
+    /// The number cut off to this type.
+    fn cut(value: i64) -> Self;
+
+    /// `seen` and whatever of `value` tells whether it is more than this type can hold.
+    fn see(seen: u64, value: i64) -> u64;
+
+    /// Whether all numbers that were seen fit.
+    fn fit(seen: u64) -> bool;
 }
 
 macro_rules! narrow {
-    ($($type:ty),*) => {$(impl Narrow for $type {
+    ($($type:ty, $see:expr, $fit:expr;)*) => {$(impl Narrow for $type {
         #[inline(always)]
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        fn narrow(value: i64) -> (Self, bool) {
-            let narrow = value as $type;
-            (narrow, i64::from(narrow) == value)
+        fn cut(value: i64) -> Self {
+            value as $type
+        }
+
+        #[inline(always)]
+        fn see(seen: u64, value: i64) -> u64 {
+            let see: fn(u64, i64) -> u64 = $see;
+            see(seen, value)
+        }
+
+        #[inline(always)]
+        fn fit(seen: u64) -> bool {
+            let fit: fn(u64) -> bool = $fit;
+            fit(seen)
         }
     })*};
 }
-narrow!(u8, u16, u32, i32, i64);
+narrow! {
+    // No bit above those that the type has.
+    u8, |seen, value| seen | value.cast_unsigned(), |seen| seen <= u64::from(u8::MAX);
+    u16, |seen, value| seen | value.cast_unsigned(), |seen| seen <= u64::from(u16::MAX);
+    u32, |seen, value| seen | value.cast_unsigned(), |seen| seen <= u64::from(u32::MAX);
+    // The same after it was widened again.
+    i32, |seen, value| seen | (i64::from(Self::cut(value)) ^ value).cast_unsigned(), |seen| seen == 0;
+    i64, |seen, _| seen, |_| true;
+    u64, |seen, _| seen, |_| true;
+}
 
-impl Narrow for u64 {
-    #[inline(always)]
-    fn narrow(value: i64) -> (Self, bool) {
-        (value.cast_unsigned(), true)
+/// Puts the whole numbers of a block of one column into `out`, as if all fit; returns whether they do.
+#[inline]
+fn decode<T: Narrow>(out: &mut [T], window: &Window, block: &Block, cells: &[Cell], sort: Sort) -> bool {
+    let mut seen = 0;
+    match sort {
+        Sort::Same(cell) => {
+            for (slot, row) in out.iter_mut().zip(&block.starts) {
+                let value = cell.stored_in(window, *row);
+                seen = T::see(seen, value);
+                *slot = T::cut(value);
+            }
+        }
+        _ => {
+            let finds = Finds::new(block, cells);
+            for ((slot, row), place) in out.iter_mut().zip(&block.starts).zip(&block.places) {
+                let value = finds.int(window, *row, *place);
+                seen = T::see(seen, value);
+                *slot = T::cut(value);
+            }
+        }
     }
+    T::fit(seen)
 }
 
 /// Rows of one column on their way in: a part of the whole column, filled from its front.
@@ -264,9 +307,9 @@ impl<'a, T: Narrow> Part<'a, T> {
     /// Puts one cell, whatever it is.
     fn put(&mut self, row: usize, value: Value<'_>) {
         let number = value.integer();
-        let fitting = number.ok().flatten().map(T::narrow).filter(|(_, fits)| *fits);
+        let fitting = number.ok().flatten().filter(|n| T::fit(T::see(0, *n))).map(T::cut);
         if let Some(slot) = self.out.get_mut(row) {
-            *slot = fitting.map(|(n, _)| n).unwrap_or_default();
+            *slot = fitting.unwrap_or_default();
         }
         if fitting.is_none() {
             self.set_null(row);
@@ -284,69 +327,60 @@ impl<'a, T: Narrow> Part<'a, T> {
 
     /// Puts the cells of a block behind the last ones.
     fn take(&mut self, cursor: &Cursor<'_>, cells: &[Cell]) {
-        let (buffer, block) = (cursor.buffer.as_slice(), &cursor.block);
+        let block = &cursor.block;
         let from = self.rows;
-        self.rows += block.rows.len();
-        let cell_of = |shape: u16| cells.get(usize::from(shape)).unwrap_or(&Cell::NULL);
-        // What can stand in this column of this block, without a look at the rows.
-        if block.shapes.iter().all(|shape| cell_of(*shape).meaning == Meaning::Null) {
-            // Zeroes stand there already.
-            if self.rows > from {
+        self.rows += block.len();
+        let (Some(out), Some(window)) = (self.out.get_mut(from..self.rows), cursor.window()) else { return };
+        let sort = block.sort(cells);
+        let done = match sort {
+            // Zeroes stand there already, and memory that nobody writes to costs nothing.
+            Sort::Nulls => {
                 self.set_nulls(from, self.rows);
+                true
             }
+            Sort::Fixed(0) => true,
+            Sort::Fixed(value) => {
+                out.fill(T::cut(value));
+                T::fit(T::see(0, value))
+            }
+            Sort::RowIds => {
+                let mut seen = 0;
+                for (slot, id) in out.iter_mut().zip(&block.row_ids) {
+                    seen = T::see(seen, *id);
+                    *slot = T::cut(*id);
+                }
+                T::fit(seen)
+            }
+            Sort::Same(_) | Sort::Ints => decode(out, window, block, cells, sort),
+            Sort::IntsAndNulls => {
+                let fit = decode(out, window, block, cells, sort);
+                if fit {
+                    self.mark_nulls(from, block, cells);
+                }
+                fit
+            }
+            Sort::Any => false,
+        };
+        if done {
             return;
         }
-        let refused = self.refused.len();
-        for group in &block.groups {
-            self.take_group(from, buffer, block, *group, cell_of(group.shape));
-        }
-        // Groups come one after the other, their rows do not.
-        if let Some(new) = self.refused.get_mut(refused..) {
-            new.sort_unstable();
+        for row in 0..block.len() {
+            let Some((start, shape)) = block.place(row) else { continue };
+            let cell = cells.get(usize::from(shape)).unwrap_or(&Cell::NULL);
+            self.put(from + row, cell.value(&cursor.buffer, start, block.row_id(row)));
         }
     }
 
-    /// Puts the cells of all rows of one shape; the block begins at row `from` of this part.
-    fn take_group(&mut self, from: usize, buffer: &[u8], block: &Block, group: Group, cell: &Cell) {
-        let rows = block.of(group);
-        if cell.meaning == Meaning::Null {
-            for row in rows {
-                self.set_null(from + row.row as usize);
-            }
-            return;
+    /// Marks the rows of a block as null whose cell is not there; the block begins at row `from`.
+    fn mark_nulls(&mut self, from: usize, block: &Block, cells: &[Cell]) {
+        if self.nulls.is_empty() {
+            self.nulls = vec![0; self.out.len() / 64 + 1];
         }
-        if cell.meaning == Meaning::Int {
-            let Some(out) = self.out.get_mut(from..self.rows) else { return };
-            let fit = match cell.fixed() {
-                Some(value) => {
-                    let (value, fits) = T::narrow(value);
-                    for row in rows {
-                        if let Some(slot) = out.get_mut(row.row as usize) {
-                            *slot = value;
-                        }
-                    }
-                    fits
-                }
-                None => {
-                    // As if all fit, so that no branch depends on a row.
-                    let mut all_fit = true;
-                    for row in rows {
-                        let (value, fits) = T::narrow(cell.int(buffer, row.start));
-                        if let Some(slot) = out.get_mut(row.row as usize) {
-                            *slot = value;
-                        }
-                        all_fit &= fits;
-                    }
-                    all_fit
-                }
-            };
-            if fit {
-                return;
+        for (row, shape) in (from..).zip(&block.shape_of) {
+            let cell = cells.get(usize::from(*shape)).unwrap_or(&Cell::NULL);
+            if let Some(word) = self.nulls.get_mut(row / 64) {
+                *word |= u64::from(cell.meaning == Meaning::Null) << (row % 64);
             }
-        }
-        for row in rows {
-            let at = row.row as usize;
-            self.put(from + at, cell.value(buffer, row.start, block.row_id(at)));
         }
     }
 }
@@ -363,6 +397,8 @@ struct Dictionary<'a> {
     recent: Vec<(i64, u32)>,
     /// The last code of a cell that is no number.
     last: u32,
+    /// Room for the numbers of a block.
+    numbers: Vec<i64>,
 }
 
 /// Numbers below it have their code in a plain list.
@@ -380,6 +416,7 @@ impl<'a> Dictionary<'a> {
             small: Vec::new(),
             recent: vec![(0, NO_CODE); RECENT],
             last: NO_CODE,
+            numbers: Vec::new(),
         }
     }
 
@@ -446,16 +483,40 @@ impl<'a> Dictionary<'a> {
     }
 
     fn take(&mut self, cursor: &Cursor<'_>, cells: &[Cell]) {
-        let (buffer, block) = (cursor.buffer.as_slice(), &cursor.block);
+        let block = &cursor.block;
         let from = self.rows;
-        self.rows += block.rows.len();
-        for (at, place) in block.rows.iter().enumerate() {
-            let cell = cells.get(usize::from(place.shape)).unwrap_or(&Cell::NULL);
-            let code = match cell.meaning {
-                Meaning::Int => self.code_of_int(cell.int(buffer, place.start)),
-                _ => self.code_of(cell.value(buffer, place.start, block.row_id(at))),
-            };
-            if let Some(slot) = self.codes.get_mut(from + at) {
+        self.rows += block.len();
+        let sort = block.sort(cells);
+        let one = match sort {
+            Sort::Nulls => Some(self.code_of(Value::Null)),
+            Sort::Fixed(value) => Some(self.code_of_int(value)),
+            _ => None,
+        };
+        if let Some(code) = one {
+            // Zeroes stand there already, and memory that nobody writes to costs nothing.
+            if let Some(out) = self.codes.get_mut(from..self.rows).filter(|_| code != 0) {
+                out.fill(code);
+            }
+            return;
+        }
+        if let (Sort::Same(_) | Sort::Ints, Some(window)) = (sort, cursor.window()) {
+            let mut numbers = std::mem::take(&mut self.numbers);
+            numbers.resize(block.len(), 0);
+            decode(&mut numbers, window, block, cells, sort);
+            // Out of reach of `self`, so that finding a code may add one.
+            let codes = std::mem::take(&mut self.codes);
+            for (slot, number) in codes.get_mut(from..self.rows).unwrap_or_default().iter_mut().zip(&numbers)
+            {
+                *slot = self.code_of_int(*number);
+            }
+            (self.codes, self.numbers) = (codes, numbers);
+            return;
+        }
+        for row in 0..block.len() {
+            let Some((start, shape)) = block.place(row) else { continue };
+            let cell = cells.get(usize::from(shape)).unwrap_or(&Cell::NULL);
+            let code = self.code_of(cell.value(&cursor.buffer, start, block.row_id(row)));
+            if let Some(slot) = self.codes.get_mut(from + row) {
                 *slot = code;
             }
         }
@@ -686,7 +747,7 @@ impl Common<'_> {
         let mut cursor = Cursor::new(self.pages, self.table, leaves, self.overflow_seen, self.asked);
         let mut rows = 0;
         while cursor.advance()? {
-            let block = cursor.block.rows.len();
+            let block = cursor.block.len();
             rows += block;
             if rows > room {
                 let page = leaves.first().map_or(0, |leaf| leaf.page);
@@ -694,7 +755,6 @@ impl Common<'_> {
                     Fault { offset: 0, what: "has more rows, or the pages after it, than row ids are left" };
                 return Err(self.pages.damaged(self.table, page, fault));
             }
-            cursor.shapes.group(&mut cursor.block);
             for (column, part) in parts.iter_mut().enumerate() {
                 part.take(&cursor, cursor.shapes.cells(column));
             }

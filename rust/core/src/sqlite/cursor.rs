@@ -5,16 +5,19 @@
 //! them can do so column by column.
 
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use super::pages::{be32, wide, Fault, Leaf, Pages, Visited};
-use super::record::{cell_head, Block, Shapes, Stored, SLACK};
+use super::record::{cell_head, Block, Shapes, Stored, Window, SLACK, WINDOW};
 use crate::error::Result;
 
-/// Bytes read in one go.
-const RUN_BYTES: usize = 128 * 1024;
+/// A run that takes longer than this came from a disk, not from the memory of the system.
+const SLOW: Duration = Duration::from_micros(250);
+/// Bytes that are then asked of the disk in advance: it is faster the more it is asked for.
+const AHEAD_BYTES: usize = 4 * 1024 * 1024;
 /// Rows after which a block ends: few enough that they are still in a near cache for every column, many enough that
 /// some have the same shape.
-const BLOCK_ROWS: usize = 512;
+const BLOCK_ROWS: usize = 2048;
 /// Bytes of rows from overflow pages after which a block ends.
 const SPILL_BYTES: usize = 4 * 1024 * 1024;
 
@@ -25,10 +28,14 @@ pub(super) struct Cursor<'a> {
     table: &'a str,
     leaves: &'a [Leaf],
     overflow_seen: &'a Visited,
-    /// Pages of the run; behind them rows that were put together from overflow pages.
+    /// Pages of the run; behind their [`Window`] rows that were put together from overflow pages.
     pub(super) buffer: Vec<u8>,
     run: Vec<(Leaf, usize)>,
-    run_bytes: usize,
+    /// Bytes of the rows of the page that is taken in.
+    totals: Vec<u16>,
+    /// Whether the file comes from a disk, so far, and before which page it was asked for already.
+    from_disk: bool,
+    asked_to: u32,
     page: usize,
     cell: usize,
     pub(super) shapes: Shapes,
@@ -48,9 +55,11 @@ impl<'a> Cursor<'a> {
             table,
             leaves,
             overflow_seen,
-            buffer: Vec::new(),
+            buffer: vec![0; WINDOW + SLACK],
             run: Vec::new(),
-            run_bytes: 0,
+            totals: Vec::new(),
+            from_disk: false,
+            asked_to: 0,
             page: 0,
             cell: 0,
             shapes: Shapes::new(asked),
@@ -62,11 +71,11 @@ impl<'a> Cursor<'a> {
     pub(super) fn advance(&mut self) -> Result<bool> {
         self.block.clear();
         self.shapes.forget_too_many();
-        self.buffer.truncate(self.run_bytes + SLACK);
+        self.buffer.truncate(WINDOW + SLACK);
         loop {
             let Some((leaf, at)) = self.run.get(self.page).copied() else {
                 // What is in the block points into the buffer, so it goes out before the next run comes in.
-                if !self.block.rows.is_empty() {
+                if self.block.len() > 0 {
                     return Ok(true);
                 }
                 if !self.read_run()? {
@@ -85,18 +94,26 @@ impl<'a> Cursor<'a> {
                     self.cell += 1;
                 }
             }
-            if self.block.rows.len() >= BLOCK_ROWS || self.buffer.len() > self.run_bytes + SLACK + SPILL_BYTES
-            {
+            if self.block.len() >= BLOCK_ROWS || self.buffer.len() > WINDOW + SLACK + SPILL_BYTES {
                 return Ok(true);
             }
         }
+    }
+
+    /// Reads all leaves and does nothing with them, for measurements only; returns how many bytes that were.
+    pub(super) fn read_only(&mut self) -> Result<usize> {
+        let mut bytes = 0;
+        while self.read_run()? {
+            bytes += self.run.len() * self.pages.page_bytes;
+        }
+        Ok(bytes)
     }
 
     /// Reads the next leaves that lie next to each other.
     fn read_run(&mut self) -> Result<bool> {
         let Some(first) = self.leaves.first().copied() else { return Ok(false) };
         let size = self.pages.page_bytes;
-        let most = (RUN_BYTES / size).max(1);
+        let most = (WINDOW / size).max(1);
         let mut end = first.page;
         self.run.clear();
         for leaf in self.leaves {
@@ -110,19 +127,44 @@ impl<'a> Cursor<'a> {
             end = leaf.page.saturating_add(1);
         }
         self.leaves = self.leaves.get(self.run.len()..).unwrap_or_default();
-        self.run_bytes = (end - first.page) as usize * size;
-        self.buffer.resize(self.run_bytes + SLACK, 0);
         self.page = 0;
         self.cell = 0;
+        let began = Instant::now();
         // A cut-off file has lost its last pages: read one by one, the missing page is named.
-        let into = self.buffer.get_mut(..self.run_bytes).unwrap_or_default();
+        let run_bytes = (end - first.page) as usize * size;
+        let into = self.buffer.get_mut(..run_bytes).unwrap_or_default();
         if self.pages.read(self.table, first.page, into).is_err() {
             for (leaf, at) in &self.run {
                 let into = self.buffer.get_mut(*at..at + size).unwrap_or_default();
                 self.pages.read(self.table, leaf.page, into)?;
             }
         }
+        self.from_disk |= began.elapsed() > SLOW;
+        self.ask_ahead(end);
         Ok(true)
+    }
+
+    /// Has the system fetch what comes after page `end` while this run is decoded, if the file is on a disk. The
+    /// system does so by itself only for who reads a file alone and from front to back; here threads share it.
+    fn ask_ahead(&mut self, end: u32) {
+        let size = self.pages.page_bytes;
+        let most = (AHEAD_BYTES / size) as u32;
+        if !self.from_disk || end.saturating_add(most / 2) < self.asked_to {
+            return;
+        }
+        // Not beyond the last leaf of this stretch: another thread has what comes then.
+        let last = self.leaves.last().map_or(end, |leaf| leaf.page.saturating_add(1));
+        let from = self.asked_to.max(end);
+        let to = from.saturating_add(most).min(last);
+        if from < to {
+            self.pages.will_need(from, to);
+            self.asked_to = to;
+        }
+    }
+
+    /// The pages of the run.
+    pub(super) fn window(&self) -> Option<&Window> {
+        self.buffer.first_chunk()
     }
 
     /// Takes the rows of a page into the block, from `self.cell` on, up to one that goes on elsewhere.
@@ -132,24 +174,52 @@ impl<'a> Cursor<'a> {
         if !head.is_leaf() {
             return Err(Fault { offset: 0, what: "is no leaf, where all leaves must be" });
         }
+        let pointers = bytes.get(8..8 + 2 * usize::from(head.cells));
+        let outside = Fault { offset: 8, what: "points to a row outside of its page" };
+        let (pointers, _) = pointers.ok_or(outside)?.as_chunks();
+        let pointers = pointers.get(self.cell..).unwrap_or_default();
+        let block = &mut self.block;
+        let had = block.len();
+        // Room for all of them at once: what is not used is given back below.
+        block.starts.resize(had + pointers.len(), 0);
+        self.totals.resize(pointers.len(), 0);
+        let starts = block.starts.get_mut(had..).unwrap_or_default();
         let local = self.pages.usable - 35;
-        for cell in self.cell..usize::from(head.cells) {
-            let head = cell_head(bytes, cell)?;
-            let fault = |what| Fault { offset: head.start, what };
+        let mut found = 0;
+        let mut stop = Ok(Stop::End);
+        for (((cell, from), start), total) in (self.cell..).zip(pointers).zip(starts).zip(&mut self.totals) {
+            let head = match cell_head(bytes, 8 + 2 * cell, usize::from(u16::from_be_bytes(*from))) {
+                Ok(head) => head,
+                Err(fault) => {
+                    stop = Err(fault);
+                    break;
+                }
+            };
             if head.payload > wide(local) {
+                stop = Ok(Stop::Spilled(head.payload, head.start, head.row_id(bytes)));
                 self.cell = cell;
-                return Ok(Stop::Spilled(head.payload, head.start, head.row_id));
+                break;
             }
-            let payload = head.payload as usize;
-            if head.start + payload > bytes.len() {
-                return Err(fault("is a row that ends outside of its page"));
+            if head.start + head.payload as usize > bytes.len() {
+                let what = "is a row that ends outside of its page";
+                stop = Err(Fault { offset: head.start, what });
+                break;
             }
-            let place = (at + head.start, payload);
-            self.shapes
-                .put(&mut self.block, &self.buffer, place, head.payload, head.row_id)
-                .map_err(fault)?;
+            // What stands in a page is shorter than 65536.
+            *start = (at + head.start) as u32;
+            *total = head.payload as u16;
+            if block.with_ids {
+                block.row_ids.push(head.row_id(bytes));
+            }
+            found += 1;
         }
-        Ok(Stop::End)
+        block.starts.truncate(had + found);
+        self.totals.truncate(found);
+        let Some(window) = self.buffer.first_chunk() else { return Ok(Stop::End) };
+        self.shapes
+            .of_page(window, block, &self.totals)
+            .map_err(|(start, what)| Fault { offset: (start as usize).saturating_sub(at), what })?;
+        stop
     }
 
     /// Takes a row that goes on in overflow pages; those are read as far as the asked columns need them.
@@ -167,8 +237,7 @@ impl<'a> Cursor<'a> {
         let mut next = be32(&self.buffer, from + local).unwrap_or(0);
         let known = self.shapes.shape(&self.buffer, (from, local), payload).ok();
         if known.is_some_and(|shape| self.shapes.needed(shape) <= wide(local)) {
-            let put = self.shapes.put(&mut self.block, &self.buffer, (from, local), payload, row_id);
-            return put.map(|_| ()).map_err(damaged);
+            return self.put((from, local), payload, row_id).map_err(damaged);
         }
         // A header that is cut off here is worked out when all of the row is there.
         let needed = known.map_or(payload, |shape| self.shapes.needed(shape)).min(payload);
@@ -201,8 +270,28 @@ impl<'a> Cursor<'a> {
         if u32::try_from(self.buffer.len()).is_err() {
             return Err(damaged("is a row longer than 4 GiB"));
         }
-        let put = self.shapes.put(&mut self.block, &self.buffer, (spilled, there), payload, row_id);
-        put.map(|_| ()).map_err(damaged)
+        self.put((spilled, there), payload, row_id).map_err(damaged)
+    }
+
+    /// Takes a row into the block of which only a part stands in its page, if any: `there` bytes from `start` on.
+    fn put(
+        &mut self,
+        (start, there): (usize, usize),
+        payload: u64,
+        row_id: i64,
+    ) -> std::result::Result<(), &'static str> {
+        let shape = self.shapes.shape(&self.buffer, (start, there), payload)?;
+        let block = &mut self.block;
+        let place = self.shapes.used(block.number, &mut block.shapes, shape);
+        block.spilled |= start >= WINDOW;
+        // Runs and spilled rows are kept far below 4 GiB.
+        block.starts.push(start as u32);
+        block.shape_of.push(shape);
+        block.places.push(place);
+        if block.with_ids {
+            block.row_ids.push(row_id);
+        }
+        Ok(())
     }
 }
 

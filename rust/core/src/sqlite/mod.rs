@@ -107,9 +107,9 @@ impl Row<'_> {
                 Ok(ValueRef::Null) | Err(_) => Value::Null,
             },
             Source::Pages { buffer, block, shapes, row } => {
-                let Some(place) = block.rows.get(*row) else { return Value::Null };
-                let cell = shapes.cells(index).get(usize::from(place.shape));
-                cell.map_or(Value::Null, |cell| cell.value(buffer, place.start, block.row_id(*row)))
+                let Some((start, shape)) = block.place(*row) else { return Value::Null };
+                let cell = shapes.cells(index).get(usize::from(shape));
+                cell.map_or(Value::Null, |cell| cell.value(buffer, start, block.row_id(*row)))
             }
         }
     }
@@ -299,7 +299,7 @@ impl Database {
                 let mut cursor = Cursor::new(pages, table, &leaves, &overflow_seen, &stored);
                 let mut done = 0_u64;
                 while cursor.advance()? {
-                    for row in 0..cursor.block.rows.len() {
+                    for row in 0..cursor.block.len() {
                         let (buffer, block, shapes) = (&cursor.buffer, &cursor.block, &cursor.shapes);
                         visit(&Row(Source::Pages { buffer, block, shapes, row }))?;
                         done += 1;
@@ -362,6 +362,19 @@ impl Database {
             pages.read(table, leaf.page, into)?;
         }
         Ok(bytes)
+    }
+
+    /// Reads the leaf pages of `table` as a scan does, and does nothing with them; returns how many bytes that were.
+    ///
+    /// # Errors
+    /// As [`Database::leaf_pages`].
+    #[doc(hidden)]
+    pub fn read_leaves(&self, table: &str) -> Result<usize> {
+        let (Ok(pages), Ok(stand)) = (&self.pages, self.route(table)?) else {
+            return Err(Error::Argument(format!("table {table} is not read from its pages")));
+        };
+        let leaves = pages.leaves(table, stand.root, &pages.unvisited())?;
+        Cursor::new(pages, table, &leaves, &pages.unvisited(), &[]).read_only()
     }
 
     /// Lets SQLite step through `table`.

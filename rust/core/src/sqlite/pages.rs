@@ -128,6 +128,19 @@ impl Pages {
         })
     }
 
+    /// Tells the system that the pages from `from` up to `to` will be read soon. It need not do anything about it.
+    #[cfg(target_os = "linux")]
+    pub(super) fn will_need(&self, from: u32, to: u32) {
+        let place = |page: u32| wide(self.page_bytes) * u64::from(page.saturating_sub(1));
+        let bytes = std::num::NonZeroU64::new(place(to).saturating_sub(place(from)));
+        // Only a wish: what is wrong with the file is told when it is read.
+        let _ = rustix::fs::fadvise(&self.file, place(from), bytes, rustix::fs::Advice::WillNeed);
+    }
+
+    /// Elsewhere there is nobody to tell.
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn will_need(&self, _from: u32, _to: u32) {}
+
     /// The error for `fault` on `page`, with its offset in the file.
     pub(super) fn damaged(&self, table: &str, page: u32, fault: Fault) -> Error {
         let start = u64::from(page.saturating_sub(1)) * wide(self.page_bytes);

@@ -5,7 +5,7 @@
 //! where its value ends and what to do with the bytes. Finding the shape of the next row is one
 //! comparison, and reading a value is one load at a known place.
 
-use super::pages::{be16, varint, wide, Fault};
+use super::pages::{varint, wide, Fault};
 use super::Value;
 
 /// More than any table of an export has; a file with more is made to be slow.
@@ -17,6 +17,11 @@ const NO_SHAPE: u16 = u16::MAX;
 const WIDE: usize = 64;
 /// Bytes that must be readable behind any row, whatever they are.
 pub(super) const SLACK: usize = WIDE;
+/// Bytes of pages that are looked at at once. A power of two: a place in it that is masked is within it, and the
+/// compiler knows that, so that reading a value there takes no branch.
+pub(super) const WINDOW: usize = 128 * 1024;
+/// Those pages, and what may be looked at behind them.
+pub(super) type Window = [u8; WINDOW + SLACK];
 /// Places for what came after the last few shapes.
 const HISTORY: usize = 1 << 12;
 
@@ -51,12 +56,11 @@ pub(super) enum Meaning {
 /// One asked column in one shape. Small, because those of all shapes in use should stay in the cache.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cell {
-    /// Where the last 8 bytes up to the end of the value begin, from the start of the row on; wraps around
-    /// for values that end in the first 8 bytes.
+    /// Where the value begins, from the start of the row on.
     at: u32,
     /// Bytes of the value.
     len: u32,
-    /// A whole number is those 8 bytes, shifted left and back, and `keep`, or `constant`.
+    /// A whole number is the 8 bytes from there, shifted right, and `keep`, or `constant`.
     shift: u8,
     keep: i8,
     constant: u8,
@@ -71,15 +75,25 @@ impl Cell {
 
     /// A whole number; 0 for what is none.
     ///
-    /// Without a branch: numbers of 0 to 8 bytes are all the same load. The 8 bytes may begin before the
-    /// row, but never before the page, because a page begins with 8 bytes that are no row.
+    /// Numbers of 0 to 8 bytes are all the same load: what is read behind a shorter one is shifted out, and
+    /// behind the last row there is room for that.
     #[inline(always)]
     pub(super) fn int(&self, buffer: &[u8], row: u32) -> i64 {
         let at = row.wrapping_add(self.at) as usize;
         let bytes = buffer.get(at..at.wrapping_add(8)).and_then(|b| b.try_into().ok()).unwrap_or([0; 8]);
-        let raw = i64::from_be_bytes(bytes);
-        let shift = u32::from(self.shift);
-        (raw.wrapping_shl(shift).wrapping_shr(shift) & i64::from(self.keep)) | i64::from(self.constant)
+        let number = i64::from_be_bytes(bytes).wrapping_shr(u32::from(self.shift));
+        (number & i64::from(self.keep)) | i64::from(self.constant)
+    }
+
+    /// The same for one that has bytes and stands in a page; without a branch.
+    #[inline(always)]
+    pub(super) fn stored_in(&self, window: &Window, row: u32) -> i64 {
+        stored_in(window, row.wrapping_add(self.at), self.shift)
+    }
+
+    /// Whether a whole number of `other` is found as one of this cell is.
+    fn reads_as(&self, other: &Self) -> bool {
+        (self.at, self.shift, self.keep, self.constant) == (other.at, other.shift, other.keep, other.constant)
     }
 
     /// The number of every row of this cell, if it is the same whatever the row holds: 0 and 1 stand in the header.
@@ -92,8 +106,8 @@ impl Cell {
     #[inline]
     pub(super) fn value<'b>(&self, buffer: &'b [u8], row: u32, row_id: i64) -> Value<'b> {
         let bytes = || {
-            let end = (row.wrapping_add(self.at) as usize).wrapping_add(8);
-            buffer.get(end.wrapping_sub(self.len as usize)..end).unwrap_or_default()
+            let at = row.wrapping_add(self.at) as usize;
+            buffer.get(at..at.wrapping_add(self.len as usize)).unwrap_or_default()
         };
         match self.meaning {
             Meaning::Null => Value::Null,
@@ -123,10 +137,9 @@ struct Shape {
     total: u64,
     /// Bytes up to the end of the last asked column.
     needed: u64,
-    /// Bytes of the header.
-    header: usize,
-    /// The last block that has a row of it.
+    /// The last block that has a row of it, and its place in [`Block::shapes`] there.
     block: u32,
+    place: u8,
     /// The header, zeroes behind it, and which of those bytes count; longer ones stand in `long`.
     wide: [u8; WIDE],
     mask: [u8; WIDE],
@@ -140,9 +153,9 @@ pub(super) struct Shapes {
     shapes: Vec<Shape>,
     /// For every asked column its cell in every shape.
     cells: Vec<Vec<Cell>>,
-    /// Rows of every shape in the block that is being filled; then, where the next one of them goes.
-    counts: Vec<u32>,
     slots: Vec<u16>,
+    /// Bytes of the longest header.
+    longest: usize,
     /// What came after the last few shapes when they were last seen: loops launch the same kernels again.
     guesses: Vec<u16>,
     history: usize,
@@ -154,8 +167,8 @@ impl Shapes {
             asked: asked.to_vec(),
             shapes: Vec::new(),
             cells: vec![Vec::new(); asked.len()],
-            counts: Vec::new(),
             slots: vec![NO_SHAPE; SLOTS],
+            longest: 0,
             guesses: vec![0; HISTORY],
             history: 0,
         }
@@ -171,28 +184,6 @@ impl Shapes {
         self.shapes.get(usize::from(shape)).map_or(u64::MAX, |s| s.needed)
     }
 
-    /// Sorts the rows of a full block by shape: what is done with a value is then decided once for many rows.
-    pub(super) fn group(&mut self, block: &mut Block) {
-        block.groups.clear();
-        let mut from = 0_u32;
-        for shape in &block.shapes {
-            let Some(count) = self.counts.get_mut(usize::from(*shape)) else { continue };
-            let to = from + *count;
-            block.groups.push(Group { shape: *shape, from, to });
-            *count = from;
-            from = to;
-        }
-        block.by_shape.clear();
-        block.by_shape.resize(block.rows.len(), Row::default());
-        for (row, place) in (0_u32..).zip(&block.rows) {
-            let Some(next) = self.counts.get_mut(usize::from(place.shape)) else { continue };
-            if let Some(slot) = block.by_shape.get_mut(*next as usize) {
-                *slot = Row { start: place.start, row };
-            }
-            *next += 1;
-        }
-    }
-
     /// Forgets shapes when there are too many; called between blocks, because blocks hold numbers of shapes.
     pub(super) fn forget_too_many(&mut self) {
         if self.shapes.len() > MAX_SHAPES {
@@ -200,47 +191,88 @@ impl Shapes {
         }
     }
 
-    /// Puts a row into `block`: one of `total` bytes that begins at `start` of `buffer`, where `there` of
-    /// them stand, the header at least.
-    #[inline(always)]
-    pub(super) fn put(
+    /// The shapes of the last rows of `block`, which stand in their page as a whole and have `totals` bytes;
+    /// an error comes with the start of its row.
+    pub(super) fn of_page(
         &mut self,
+        window: &Window,
         block: &mut Block,
-        buffer: &[u8],
-        (start, there): (usize, usize),
-        total: u64,
-        row_id: i64,
-    ) -> std::result::Result<u16, &'static str> {
-        let guess = self.guesses.get(self.history).copied().unwrap_or(0);
-        let window: Option<&[u8; WIDE]> = buffer.get(start..).and_then(<[u8]>::first_chunk);
-        let hit = match (window, self.shapes.get(usize::from(guess))) {
-            // The part of a row that stands in its leaf may be shorter than its header.
-            (Some(window), Some(shape)) => {
-                shape.total == total && shape.header <= there && shape.is_short(window)
-            }
-            _ => false,
-        };
-        let found = if hit { guess } else { self.shape(buffer, (start, there), total)? };
-        self.history = (self.history << 3 ^ usize::from(found)) & (HISTORY - 1);
-        if let Some((shape, count)) =
-            self.shapes.get_mut(usize::from(found)).zip(self.counts.get_mut(usize::from(found)))
-        {
-            if shape.block != block.number {
-                shape.block = block.number;
-                block.shapes.push(found);
-                *count = 0;
-            }
-            *count += 1;
+        totals: &[u16],
+    ) -> std::result::Result<(), (u32, &'static str)> {
+        let mut totals = totals;
+        while !totals.is_empty() {
+            // Most tables have short headers: what no header has is not compared.
+            let done = match self.longest {
+                0..=16 => self.of_rows::<16>(window, block, totals)?,
+                17..=32 => self.of_rows::<32>(window, block, totals)?,
+                33..=48 => self.of_rows::<48>(window, block, totals)?,
+                _ => self.of_rows::<WIDE>(window, block, totals)?,
+            };
+            totals = totals.get(done..).unwrap_or_default();
         }
-        // Runs and spilled rows are kept far below 4 GiB.
-        block.rows.push(Place { start: start as u32, shape: found });
-        if block.with_ids {
-            block.row_ids.push(row_id);
-        }
-        Ok(found)
+        Ok(())
     }
 
-    /// The shape of a row, see [`Shapes::put`].
+    /// The same as long as no header is longer than `N`; returns how many rows that were.
+    fn of_rows<const N: usize>(
+        &mut self,
+        window: &Window,
+        block: &mut Block,
+        totals: &[u16],
+    ) -> std::result::Result<usize, (u32, &'static str)> {
+        let first = block.starts.len() - totals.len();
+        let starts = block.starts.get(first..).unwrap_or_default();
+        block.shape_of.resize(first + totals.len(), 0);
+        block.places.resize(first + totals.len(), 0);
+        let shapes = block.shape_of.get_mut(first..).unwrap_or_default();
+        let places = block.places.get_mut(first..).unwrap_or_default();
+        for (done, (((start, total), shape), at)) in
+            starts.iter().zip(totals).zip(shapes).zip(places).enumerate()
+        {
+            let guess = self.guesses.get(self.history & (HISTORY - 1)).copied().unwrap_or(0);
+            let seen = window.get(*start as usize & (WINDOW - 1)..).and_then(<[u8]>::first_chunk::<N>);
+            let found = match (seen, self.shapes.get_mut(usize::from(guess))) {
+                (Some(seen), Some(shape)) if shape.total == u64::from(*total) && shape.is_short(seen) => {
+                    if shape.block != block.number {
+                        shape.block = block.number;
+                        // Blocks with more shapes than that do not use it.
+                        shape.place = block.shapes.len() as u8;
+                        block.shapes.push(guess);
+                    }
+                    *at = shape.place;
+                    guess
+                }
+                _ => {
+                    let place = (*start as usize, usize::from(*total));
+                    let found =
+                        self.shape(window, place, u64::from(*total)).map_err(|what| (*start, what))?;
+                    if self.longest > N && N < WIDE {
+                        block.shape_of.truncate(first + done);
+                        block.places.truncate(first + done);
+                        return Ok(done);
+                    }
+                    *at = self.used(block.number, &mut block.shapes, found);
+                    found
+                }
+            };
+            self.history = self.history << 3 ^ usize::from(found);
+            *shape = found;
+        }
+        Ok(totals.len())
+    }
+
+    /// Notes that `block` has a row of `shape`; returns its place among the shapes of that block.
+    pub(super) fn used(&mut self, block: u32, shapes: &mut Vec<u16>, shape: u16) -> u8 {
+        let Some(known) = self.shapes.get_mut(usize::from(shape)) else { return 0 };
+        if known.block != block {
+            known.block = block;
+            known.place = shapes.len() as u8;
+            shapes.push(shape);
+        }
+        known.place
+    }
+
+    /// The shape of a row of `total` bytes that begins at `start` of `buffer`, where `there` of them stand.
     #[inline(never)]
     pub(super) fn shape(
         &mut self,
@@ -256,7 +288,7 @@ impl Shapes {
         if self.shapes.get(usize::from(found)).is_none_or(|shape| shape.total != total) {
             return Err("is a row whose length is not that of its columns");
         }
-        if let Some(guess) = self.guesses.get_mut(self.history) {
+        if let Some(guess) = self.guesses.get_mut(self.history & (HISTORY - 1)) {
             *guess = found;
         }
         Ok(found)
@@ -304,6 +336,7 @@ impl Shapes {
                 _ if code % 2 == 0 => ((code - 12) / 2, Meaning::Blob),
                 _ => ((code - 13) / 2, Meaning::Text),
             };
+            let begins = u32::try_from(total).map_err(|_| TOO_LONG)?;
             total = total.checked_add(width).filter(|t| *t < wide(u32::MAX as usize)).ok_or(TOO_LONG)?;
             for (cell, asked) in found.iter_mut().zip(&self.asked) {
                 if asked.place != Some(place) {
@@ -317,7 +350,7 @@ impl Shapes {
                 let number = matches!(meaning, Meaning::Int | Meaning::IntAsReal | Meaning::Real);
                 let bytes = number && width > 0;
                 *cell = Cell {
-                    at: u32::try_from(total).map_err(|_| TOO_LONG)?.wrapping_sub(8),
+                    at: begins,
                     len: u32::try_from(width).map_err(|_| TOO_LONG)?,
                     shift: if bytes { 64 - 8 * u8::try_from(width).map_err(|_| TOO_LONG)? } else { 0 },
                     keep: if bytes { -1 } else { 0 },
@@ -334,7 +367,7 @@ impl Shapes {
             }
         }
         self.shapes.push(Shape::new(header, total, needed));
-        self.counts.push(0);
+        self.longest = self.longest.max(header.len());
         for (cells, cell) in self.cells.iter_mut().zip(found) {
             cells.push(cell);
         }
@@ -351,17 +384,21 @@ impl Shape {
             *mask = 0xff;
         }
         let long = if fits { Vec::new() } else { header.to_vec() };
-        Self { total, needed, header: header.len(), block: u32::MAX, wide, mask, long }
+        if !fits {
+            // No header begins with 0, so none is taken for this one at a glance.
+            wide = [0; WIDE];
+        }
+        Self { total, needed, block: u32::MAX, place: 0, wide, mask, long }
     }
 
     /// Whether `window` begins with this header. The header says how long it is, so equal bytes are enough.
     #[inline(always)]
-    fn is_short(&self, window: &[u8; WIDE]) -> bool {
+    fn is_short<const N: usize>(&self, window: &[u8; N]) -> bool {
         let mut differ = 0;
         for ((seen, known), mask) in window.iter().zip(&self.wide).zip(&self.mask) {
             differ |= (seen ^ known) & mask;
         }
-        differ == 0 && self.long.is_empty()
+        differ == 0
     }
 
     fn is(&self, header: &[u8]) -> bool {
@@ -389,43 +426,86 @@ fn hash(header: &[u8]) -> usize {
     (mixed >> 40) as usize
 }
 
-/// Where a row begins in the buffer, and its shape.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
-    pub(super) start: u32,
-    pub(super) shape: u16,
+/// How many shapes of a block a column can be decoded of without a branch.
+const FEW: usize = 1 << u8::BITS;
+
+/// How the whole numbers of one column are found, by the place of a shape in [`Block::shapes`]: as small as it can
+/// be, and a place needs no check.
+pub(super) struct Finds([Find; FEW]);
+
+#[derive(Clone, Copy)]
+struct Find {
+    at: u32,
+    shift: u8,
+    keep: i8,
+    constant: u8,
 }
 
-/// A row among those of its shape.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Row {
-    /// Where it begins in the buffer.
-    pub(super) start: u32,
-    /// Its place in the block.
-    pub(super) row: u32,
+impl Finds {
+    /// Of a column with these `cells`.
+    pub(super) fn new(block: &Block, cells: &[Cell]) -> Self {
+        let mut finds = [Find { at: 0, shift: 0, keep: 0, constant: 0 }; FEW];
+        for (find, shape) in finds.iter_mut().zip(&block.shapes) {
+            let Cell { at, shift, keep, constant, .. } =
+                *cells.get(usize::from(*shape)).unwrap_or(&Cell::NULL);
+            *find = Find { at, shift, keep, constant };
+        }
+        Self(finds)
+    }
+
+    /// The whole number of a row in a page; 0 for what is none.
+    #[inline(always)]
+    pub(super) fn int(&self, window: &Window, row: u32, place: u8) -> i64 {
+        let Some(find) = self.0.get(usize::from(place)) else { return 0 };
+        (stored_in(window, row.wrapping_add(find.at), find.shift) & i64::from(find.keep))
+            | i64::from(find.constant)
+    }
 }
 
-/// The rows of one shape: a range of [`Block::by_shape`].
+/// The number that begins at `at` of the window, and ends where `shift` says.
+#[inline(always)]
+fn stored_in(window: &Window, at: u32, shift: u8) -> i64 {
+    let at = at as usize & (WINDOW - 1);
+    let bytes = window.get(at..at + 8).and_then(|b| b.try_into().ok()).unwrap_or([0; 8]);
+    i64::from_be_bytes(bytes).wrapping_shr(u32::from(shift))
+}
+
+/// What a column of a block holds, from the shapes of its rows alone.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Group {
-    pub(super) shape: u16,
-    from: u32,
-    to: u32,
+pub(super) enum Sort {
+    /// Nothing in any row.
+    Nulls,
+    /// The same whole number in every row: 0 and 1 stand in the header.
+    Fixed(i64),
+    /// Whole numbers that are found in the same way in every row.
+    Same(Cell),
+    /// Whole numbers here and there.
+    Ints,
+    /// Whole numbers, and rows without any.
+    IntsAndNulls,
+    /// Row ids.
+    RowIds,
+    /// Anything, or rows that do not stand in their page, or of more shapes than any export has in a block.
+    Any,
 }
 
 /// Some rows of a table.
 #[derive(Debug, Default)]
 pub(super) struct Block {
-    pub(super) rows: Vec<Place>,
-    /// The same rows, those of one shape together, if [`Shapes::group`] was called.
-    by_shape: Vec<Row>,
-    pub(super) groups: Vec<Group>,
+    /// Where every row begins in the buffer.
+    pub(super) starts: Vec<u32>,
+    /// Its shape.
+    pub(super) shape_of: Vec<u16>,
     /// Row ids, if they were asked for.
     pub(super) row_ids: Vec<i64>,
+    /// Its place in `shapes`, if those are few enough.
+    pub(super) places: Vec<u8>,
     /// Shapes that occur.
     pub(super) shapes: Vec<u16>,
-    number: u32,
-    with_ids: bool,
+    /// Whether there are rows that were put together behind the pages.
+    pub(super) spilled: bool,
+    pub(super) number: u32,
+    pub(super) with_ids: bool,
 }
 
 impl Block {
@@ -434,22 +514,65 @@ impl Block {
         Self { with_ids: asked.iter().any(|stored| stored.place.is_none()), ..Self::default() }
     }
 
+    /// How many rows there are.
+    pub(super) fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Where the row begins in the buffer, and its shape.
+    #[inline]
+    pub(super) fn place(&self, row: usize) -> Option<(u32, u16)> {
+        Some((*self.starts.get(row)?, *self.shape_of.get(row)?))
+    }
+
     /// The row id of a row; 0 if row ids were not asked for.
     #[inline]
     pub(super) fn row_id(&self, row: usize) -> i64 {
         self.row_ids.get(row).copied().unwrap_or(0)
     }
 
-    /// The rows of a group.
-    #[inline]
-    pub(super) fn of(&self, group: Group) -> &[Row] {
-        self.by_shape.get(group.from as usize..group.to as usize).unwrap_or_default()
+    /// What the column with these `cells` holds.
+    pub(super) fn sort(&self, cells: &[Cell]) -> Sort {
+        let cell_of = |shape: &u16| cells.get(usize::from(*shape)).unwrap_or(&Cell::NULL);
+        let Some(first) = self.shapes.first().map(cell_of) else { return Sort::Any };
+        let (mut nulls, mut ints, mut ids, mut same) = (0, 0, 0, true);
+        for cell in self.shapes.iter().map(cell_of) {
+            match cell.meaning {
+                Meaning::Null => nulls += 1,
+                Meaning::Int => ints += 1,
+                Meaning::RowId => ids += 1,
+                _ => return Sort::Any,
+            }
+            same &= cell.reads_as(first);
+        }
+        let all = self.shapes.len();
+        if nulls == all {
+            return Sort::Nulls;
+        }
+        if ids == all {
+            return Sort::RowIds;
+        }
+        if ints == all && same {
+            if let Some(value) = first.fixed() {
+                return Sort::Fixed(value);
+            }
+        }
+        match () {
+            () if self.spilled || self.shapes.len() > FEW => Sort::Any,
+            () if ints == all && same => Sort::Same(*first),
+            () if ints == all => Sort::Ints,
+            () if ints + nulls == all => Sort::IntsAndNulls,
+            () => Sort::Any,
+        }
     }
 
     pub(super) fn clear(&mut self) {
-        self.rows.clear();
+        self.starts.clear();
+        self.shape_of.clear();
+        self.places.clear();
         self.row_ids.clear();
         self.shapes.clear();
+        self.spilled = false;
         // u32::MAX is no block: it is what new shapes have.
         self.number = self.number.wrapping_add(1) % u32::MAX;
     }
@@ -460,38 +583,50 @@ impl Block {
 pub(super) struct Head {
     /// Bytes of the row, overflow pages included.
     pub(super) payload: u64,
-    /// Its row id.
-    pub(super) row_id: i64,
+    /// Where its row id stands in the page.
+    id: usize,
     /// Where the row begins in the page.
     pub(super) start: usize,
 }
 
-/// Cell number `cell` of the leaf `page`.
+impl Head {
+    /// The row id.
+    #[inline]
+    pub(super) fn row_id(&self, page: &[u8]) -> i64 {
+        page.get(self.id..self.start).and_then(varint).map_or(0, |(id, _)| id.cast_signed())
+    }
+}
+
+/// The cell that starts at `from` of the leaf `page`; its number is that of the pointer at `pointer`.
 #[inline(always)]
-pub(super) fn cell_head(page: &[u8], cell: usize) -> std::result::Result<Head, Fault> {
-    let pointer = 8 + 2 * cell;
-    let outside = Fault { offset: pointer, what: "points to a row outside of its page" };
-    let from = usize::from(be16(page, pointer).ok_or(outside)?);
+pub(super) fn cell_head(page: &[u8], pointer: usize, from: usize) -> std::result::Result<Head, Fault> {
     // A row over the pointers themselves is none.
+    if from >= pointer + 2 {
+        // Both numbers are short in almost every row: their ends are then found in 8 bytes at once.
+        let first_bytes = page.get(from..).and_then(<[u8]>::first_chunk);
+        if let Some(both) = first_bytes.map(|bytes| u64::from_le_bytes(*bytes)) {
+            let ends = !both & 0x8080_8080_8080_8080;
+            let later = ends & ends.wrapping_sub(1);
+            if later != 0 && ends & 0x8080 != 0 {
+                let (low, high) = (both & 0xff, both >> 8 & 0xff);
+                let (payload, first) = if low < 0x80 { (low, 1) } else { ((low & 0x7f) << 7 | high, 2) };
+                let second = (later.trailing_zeros() / 8 + 1) as usize;
+                return Ok(Head { payload, id: from + first, start: from + second });
+            }
+        }
+    }
+    long_head(page, pointer, from)
+}
+
+/// The same for numbers of any length.
+#[inline(never)]
+fn long_head(page: &[u8], pointer: usize, from: usize) -> std::result::Result<Head, Fault> {
+    let outside = Fault { offset: pointer, what: "points to a row outside of its page" };
     if from < pointer + 2 {
         return Err(outside);
     }
     let rest = page.get(from..).ok_or(outside)?;
-    // Both numbers are short in almost every row: their ends are then found in 8 bytes at once.
-    if let Some(both) = rest.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)) {
-        let ends = !both & 0x8080_8080_8080_8080;
-        let later = ends & ends.wrapping_sub(1);
-        let [low, high, ..] = both.to_le_bytes();
-        if later != 0 && ends.trailing_zeros() <= 15 {
-            let two = u64::from(low & 0x7f) << 7 | u64::from(high);
-            let (payload, first) = if low < 0x80 { (u64::from(low), 1) } else { (two, 2) };
-            let second = (later.trailing_zeros() / 8 + 1) as usize;
-            let id = rest.get(first..second).unwrap_or_default();
-            let row_id = id.iter().fold(0, |id, byte| id << 7 | i64::from(byte & 0x7f));
-            return Ok(Head { payload, row_id, start: from + second });
-        }
-    }
     let (payload, first) = varint(rest).ok_or(outside)?;
-    let (row_id, second) = rest.get(first..).and_then(varint).ok_or(outside)?;
-    Ok(Head { payload, row_id: row_id.cast_signed(), start: from + first + second })
+    let (_, second) = rest.get(first..).and_then(varint).ok_or(outside)?;
+    Ok(Head { payload, id: from + first, start: from + first + second })
 }

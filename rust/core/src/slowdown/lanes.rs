@@ -1,0 +1,76 @@
+//! Which processor does what, so that nothing depends on how many there are?
+//!
+//! Items are taken from one queue by as many threads as are allowed, and results are put back into the order of the items.
+
+use std::panic::resume_unwind;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+/// How many threads work at once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lanes(usize);
+
+impl Lanes {
+    /// `threads`, or as many as there are processors for 0.
+    pub fn new(threads: usize) -> Self {
+        let all = || thread::available_parallelism().map_or(1, usize::from);
+        Self(if threads == 0 { all() } else { threads })
+    }
+
+    /// `of` every item, in the order of the items.
+    pub fn each<T: Send, R: Send>(self, items: Vec<T>, of: impl Fn(T) -> R + Sync) -> Vec<R> {
+        let lanes = self.0.min(items.len());
+        if lanes < 2 {
+            return items.into_iter().map(of).collect();
+        }
+        let queue = Mutex::new(items.into_iter().enumerate());
+        let take = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let work = || {
+            let mut done = Vec::new();
+            while let Some((n, item)) = take() {
+                done.push((n, of(item)));
+            }
+            done
+        };
+        let mut done: Vec<(usize, R)> = thread::scope(|scope| {
+            let others: Vec<_> = (1..lanes).map(|_| scope.spawn(work)).collect();
+            let mut done = work();
+            for other in others {
+                done.extend(other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            }
+            done
+        });
+        done.sort_unstable_by_key(|(n, _)| *n);
+        done.into_iter().map(|(_, result)| result).collect()
+    }
+
+    /// Both at once; `here` stays on the calling thread.
+    pub fn both<A: Send, B>(self, there: impl FnOnce() -> A + Send, here: impl FnOnce() -> B) -> (A, B) {
+        if self.0 < 2 {
+            return (there(), here());
+        }
+        thread::scope(|scope| {
+            let other = scope.spawn(there);
+            let mine = here();
+            (other.join().unwrap_or_else(|panic| resume_unwind(panic)), mine)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_stand_in_the_order_of_the_items() {
+        for threads in [0, 1, 3, 100] {
+            let lanes = Lanes::new(threads);
+            assert_eq!(
+                lanes.each((0..50).collect(), |n: u64| n * n),
+                (0..50).map(|n| n * n).collect::<Vec<_>>()
+            );
+            assert_eq!(lanes.each(Vec::<u8>::new(), |n| n), Vec::<u8>::new());
+            assert_eq!(lanes.both(|| 1, || "b"), (1, "b"));
+        }
+    }
+}

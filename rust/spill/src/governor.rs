@@ -1,0 +1,87 @@
+//! A thread that looks at the resident memory of the process and keeps it below the budget.
+
+use std::fs::File;
+use std::io::{Read, Result, Seek};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::{blocks, BUDGET, OVER, RESIDENT_MOST, SPILLED};
+
+/// Two processors read some 20 MB of cached files in that time, and write less.
+const OFTEN: Duration = Duration::from_millis(2);
+/// Where the budget is far away.
+const RARELY: Duration = Duration::from_millis(20);
+
+/// It walks through all that is free, and others wait for it.
+const TRIM_EVERY: Duration = Duration::from_millis(200);
+
+/// The process whose thread runs: threads do not live on in a process that was forked off.
+static RUNS_IN: AtomicU32 = AtomicU32::new(0);
+
+/// Starts the thread, once in a process.
+pub(crate) fn start() -> Result<()> {
+    let process = std::process::id();
+    if RUNS_IN.swap(process, Ordering::Relaxed) == process {
+        return Ok(());
+    }
+    let started = File::open("/proc/self/statm").and_then(|statm| {
+        std::thread::Builder::new().name("pyanalyze-memory".to_owned()).spawn(move || watch(statm))
+    });
+    started.map(|_| ()).inspect_err(|_| RUNS_IN.store(0, Ordering::Relaxed))
+}
+
+fn watch(mut statm: File) {
+    let mut cannot_go_bytes = 0;
+    let mut trimmed = Instant::now();
+    loop {
+        let budget = BUDGET.load(Ordering::Relaxed);
+        let mut resident = 0;
+        if budget != usize::MAX {
+            resident = look(&mut statm);
+            // Some room is needed for what is touched until the next look; and what cannot be let go of should not
+            // make us let go of everything again and again.
+            let enough = (budget - budget / 4).max(budget.midpoint(cannot_go_bytes.min(budget)));
+            if resident > enough && SPILLED.load(Ordering::Relaxed) > 0 {
+                blocks::drop_pages();
+                resident = look(&mut statm);
+                cannot_go_bytes = resident;
+            }
+            if resident > budget || (resident > enough && trimmed.elapsed() > TRIM_EVERY) {
+                trim();
+                trimmed = Instant::now();
+                resident = look(&mut statm);
+                cannot_go_bytes = resident;
+            }
+            if resident > budget {
+                OVER.fetch_max(resident, Ordering::Relaxed);
+            }
+        }
+        let near = budget != usize::MAX && resident > budget / 2;
+        std::thread::sleep(if near { OFTEN } else { RARELY });
+    }
+}
+
+/// Has the system's allocator give back what it kept of blocks that were freed.
+fn trim() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: may be called at any time, from any thread.
+    unsafe {
+        libc::malloc_trim(0)
+    };
+}
+
+/// Resident memory in bytes; 0 if it cannot be told.
+fn look(statm: &mut File) -> usize {
+    let mut bytes = [0; 128];
+    let read = statm.rewind().and_then(|()| statm.read(&mut bytes)).unwrap_or(0);
+    let pages =
+        bytes.get(..read).and_then(|line| std::str::from_utf8(line).ok()?.split(' ').nth(1)?.parse().ok());
+    let resident = pages.unwrap_or(0_usize).saturating_mul(page_bytes());
+    RESIDENT_MOST.fetch_max(resident, Ordering::Relaxed);
+    resident
+}
+
+fn page_bytes() -> usize {
+    // SAFETY: asks for a constant of the system.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
