@@ -2,67 +2,163 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pyanalyze.cli._shared import ProgressBar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyanalyze.fleet import Fleet
+
+_F = Any
+
+
+def worker_options(function: _F) -> _F:
+    """Add the options of every verb that has work done by many."""
+    for option in (
+        click.option("-q", "--quiet", is_flag=True, help="No progress."),
+        click.option(
+            "--force", is_flag=True, help="Trust nothing in the folder: analyse all again, whatever it holds."
+        ),
+        click.option(
+            "--memory", metavar="SIZE", help="Memory of all workers together, such as 8GB; else most there is."
+        ),
+        click.option("--threads", type=click.IntRange(min=1), help="Processors of all workers together."),
+        click.option("--workers", type=click.IntRange(min=1), help="How many at once; else the processors at hand."),
+        click.option(
+            "--scheduler",
+            metavar="ADDRESS",
+            help="A Dask cluster: tcp://HOST:PORT, the file of a scheduler, or `local` for one of this machine.",
+        ),
+        click.option(
+            "-o", "--output", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder to write."
+        ),
+    ):
+        function = option(function)
+    return function
 
 
 @click.command("fleet")
 @click.argument("captures", nargs=-1, required=True)
 @click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder to write."
+    "--context",
+    multiple=True,
+    type=click.Path(path_type=Path, readable=False),
+    help="What was configured, for all of them (repeatable).",
 )
-@click.option("--workers", type=click.IntRange(min=1), help="Processes at once; else the processors at hand.")
-@click.option("--force", is_flag=True, help="Trust nothing in the folder: analyse all again, whatever it holds.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
-def command(captures: tuple[str, ...], output: Path, *, workers: int | None, force: bool, quiet: bool) -> int:
+@click.option("--pictures", is_flag=True, help="Reports hold pictures: some seconds and a megabyte each.")
+@worker_options
+def command(captures: tuple[str, ...], output: Path, *, memory: str | None, quiet: bool, **options: Any) -> int:
     """Analyse many captures, each once; what saw one GPU at one time is analysed together.
 
-    CAPTURES are files, folders, or quoted patterns such as 'captures/**/*.sqlite'. Writes fleet.json, fleet.csv and
-    groups/NAME/report.json; run it again to do only what changed, or to go on after Ctrl-C. A capture that fails is
+    CAPTURES are files, folders, or quoted patterns such as 'captures/**/*.sqlite'. Writes index.html (open it first),
+    fleet.json, fleet.csv, fleet.prom (alerts), check.jsonl (`pyanalyze check OUT`), tables/ (Parquet) and
+    groups/NAME/report.html; run it again to do only what changed, or to go on after Ctrl-C. A capture that fails is
     reported and does not stop the others; the exit code is that of the worst.
     """
+    from pyanalyze.cli.export import naming
     from pyanalyze.fleet import analyse
     from pyanalyze.report.escape import visible
 
-    with ProgressBar(quiet=quiet) as report:
-        fleet = analyse(captures, output, workers=workers, force=force, progress=report)
+    with Pace(quiet=quiet) as report, naming(output):
+        fleet = analyse(captures, output, memory=memory, progress=report, **options)
     for failure in fleet.failures:
         click.echo(f"pyanalyze: {visible(failure.message, limit=None)}", err=True)
     click.echo(_table(fleet))
     return fleet.exit_code
 
 
+class Pace:
+    """Progress with rate and remaining time: a bar on a terminal, a line now and then elsewhere, nothing if quiet."""
+
+    #: Seconds between lines where nobody watches: a log, not a film.
+    EVERY_S = 30.0
+
+    def __init__(self, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._quiet = quiet
+        self._clock = clock
+        self._bar = ProgressBar(quiet=quiet)
+        self._show: Callable[[str, int, int], object] | None = None
+        self._stage = ""
+        self._began = self._told = clock()
+
+    def __enter__(self) -> Callable[[str, int, int], object] | None:
+        """Return the callback, or None when nobody wants to know."""
+        self._show = self._bar.__enter__()
+        return None if self._quiet else self._report
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the bar."""
+        self._bar.__exit__()
+
+    def _report(self, stage: str, done: int, total: int) -> None:
+        now = self._clock()
+        if stage != self._stage:
+            self._stage, self._began = stage, now
+        text = stage + pace(done, total, now - self._began)
+        if self._show is not None:
+            self._show(text, done, total)
+        elif now - self._told >= self.EVERY_S:
+            self._told = now
+            click.echo(f"pyanalyze: {text}: {done:,} of {total:,}", err=True)
+
+
+def pace(done: int, total: int, seconds: float) -> str:
+    """How fast it goes and how long it will take, in words.
+
+    Examples
+    --------
+    >>> pace(30, 120, 10.0), pace(0, 5, 1.0)
+    (' (3.0/s, 30 s left)', '')
+    """
+    if done < 1 or seconds <= 0:
+        return ""
+    rate = done / seconds
+    left = round((total - done) / rate)
+    hours, minutes = left // 3600, left % 3600 // 60
+    words = f"{hours} h {minutes} min" if hours else f"{minutes} min" if left >= 100 else f"{left} s"
+    return f" ({rate:.1f}/s, {words} left)" if rate >= 1 else f" ({1 / rate:.1f} s each, {words} left)"
+
+
 def _table(fleet: Fleet) -> str:
     from pyanalyze.report.escape import visible
 
     lines = []
-    for row in fleet.rows:
-        where = f"{visible(row['group'], limit=None)}"
-        if row["mode"] is None:
-            lines.append(f"{where}: no GPU did anything")
-            continue
-        slowdown = row["worst_slowdown"]
+    attention = {(one.group, one.device_id): one.detail for one in fleet.summary.attention}
+    shown = sorted(fleet.rows, key=lambda row: (row.group, row.device_id) not in attention)
+    for row in shown[:_MOST_LINES]:
+        slowdown = row.worst_slowdown
         worst = (
-            "slowdown not known" if slowdown is None else f"worst slowdown {slowdown:.2f} (n={row['worst_slowdown_n']})"
+            "slowdown not known" if slowdown is None else f"worst slowdown {slowdown:.2f} (n={row.worst_slowdown_n})"
         )
+        detail = attention.get((row.group, row.device_id))
         lines.append(
-            f"{where}, GPU {row['device_id']}: {row['mode']} ({row['confidence']:.2f}, {row['basis']}), "
-            f"{row['tenants']} tenant(s), {worst}"
+            f"{visible(row.group, limit=None)}, GPU {row.device_id}: {row.mode} ({row.confidence:.2f}, {row.basis}), "
+            f"{row.tenants} tenant(s), {worst}{'; ' + visible(detail, limit=None) if detail else ''}"
         )
+    if len(shown) > _MOST_LINES:
+        lines.append(f"... and {len(shown) - _MOST_LINES:,} more, outliers first: see index.html")
+    lines.extend(
+        f"{visible(group.name, limit=None)}: no GPU did anything"
+        for group in fleet.summary.groups[:_MOST_LINES]
+        if not group.devices
+    )
     lines.extend(
         f"left out {visible(one.path, limit=None)}: {one.why} as {visible(one.of, limit=None)}"
-        for one in fleet.plan.duplicates
+        for one in fleet.summary.duplicates[:_MOST_LINES]
     )
+    lines.append(visible(fleet.summary.line, limit=None))
     lines.append(
-        f"{len({row['group'] for row in fleet.rows})} group(s), {fleet.analysed} analysed, "
-        f"{fleet.reused} known already, "
+        f"{len(fleet.summary.groups)} group(s), {fleet.analysed} analysed, {fleet.reused} known already, "
         f"{len(fleet.failures)} failed: {visible(str(fleet.output), limit=None)}"
     )
     return "\n".join(lines)
+
+
+#: Lines of each kind that a terminal is given.
+_MOST_LINES = 50

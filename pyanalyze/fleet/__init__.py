@@ -6,6 +6,7 @@ a capture that fails, crashes or runs out of memory is reported and takes nothin
 """
 
 from pyanalyze.fleet.plan import Duplicate, Group, Plan, arrange, find
-from pyanalyze.fleet.run import Failed, Fleet, analyse
+from pyanalyze.fleet.run import Fleet, analyse
+from pyanalyze.fleet.work import Failed
 
 __all__ = ["Duplicate", "Failed", "Fleet", "Group", "Plan", "analyse", "arrange", "find"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,8 @@ _SPAN_FALLBACK = ("memops", "gpu_metrics")
 _COMPANIONS = ("", "-journal", "-wal")
 _BLOCK_BYTES = 1 << 20
 _NAME_CHARACTERS = 80
+#: What `pyanalyze record` writes into the folder of the capture: samples, and what was configured on the node.
+SAMPLES, NODE = "samples.jsonl", "node.json"
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,10 @@ class Look:
     stamp
         Size in bytes and time of change in ns, taken before the content was hashed: what is analysed later must
         still be what was hashed.
+    host
+        Digest of the host's name; None where the export does not say.
+    beside
+        Path and SHA-256 of the samples and the description of the node that `pyanalyze record` wrote beside it.
     """
 
     path: str
@@ -66,6 +73,8 @@ class Look:
     schema: tuple[int, ...]
     sources: int
     stamp: tuple[int, int]
+    host: str | None = None
+    beside: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -245,6 +254,12 @@ def look(path: str) -> Look:
         schema=tuple(int(part) for part in re.findall(r"\d+", row["schema_version"] or "")),
         sources=sum(1 for name, rows in sources.select("source", "rows").iter_rows() if name in events and rows),
         stamp=before,
+        host=row["host_hash"],
+        beside=tuple(
+            (str(file), content_hash(file))
+            for file in (Path(path).parent / SAMPLES, Path(path).parent / NODE)
+            if file.is_file()
+        ),
     )
 
 
@@ -252,6 +267,24 @@ def stamp(path: str) -> tuple[int, int]:
     """Size in bytes and time of the last change in ns: cheap, and enough to notice that a file was written to."""
     status = Path(path).stat()
     return status.st_size, status.st_mtime_ns
+
+
+def states(path: str) -> list[list[int | str]]:
+    """Everything about a capture and what lies beside it that the system changes when somebody writes to it.
+
+    Examples
+    --------
+    >>> states(capture) == states(capture)
+    True
+    """
+    names = [f"{path}{companion}" for companion in _COMPANIONS]
+    names += [str(Path(path).parent / name) for name in (SAMPLES, NODE)]
+    found: list[list[int | str]] = []
+    for number, name in enumerate(names):
+        if number == 0 or Path(name).is_file():
+            status = Path(name).stat()
+            found.append([number, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino])
+    return found
 
 
 def span(path: str) -> Span:
@@ -346,13 +379,20 @@ def without_duplicates(looks: Sequence[Look]) -> tuple[list[Look], tuple[Duplica
     """
     kept: list[Look] = []
     duplicates = []
+    # Of a hundred thousand captures each is only compared with those that say the same of themselves.
+    alike: dict[object, list[int]] = {}
     for one in sorted(looks, key=lambda one: (-one.sources, tuple(-part for part in one.schema), one.path)):
-        for other in kept:
+        marks: list[object] = [one.sha256]
+        marks += [] if one.session_uuid is None else [one.session_uuid]
+        marks += [] if one.utc_origin_ns is None else [(one.utc_origin_ns, one.gpus)]
+        for other in (kept[index] for index in sorted({index for mark in marks for index in alike.get(mark, ())})):
             why = _same_recording(one, other)
             if why is not None:
                 duplicates.append(Duplicate(one.path, other.path, why))
                 break
         else:
+            for mark in marks:
+                alike.setdefault(mark, []).append(len(kept))
             kept.append(one)
     return sorted(kept, key=lambda one: one.path), tuple(sorted(duplicates, key=lambda one: one.path))
 
@@ -379,18 +419,23 @@ def arrange(looks: Sequence[Look], spans: Mapping[str, Span]) -> Plan:
     ['demo-time-slicing']
     """
     kept, duplicates = without_duplicates(looks)
-    together: list[list[Look]] = []
-    for one in kept:
+    together: dict[int, list[Look]] = {}
+    on_gpu: dict[str, set[int]] = {}
+    for number, one in enumerate(kept):
         # Through `one`, groups that did not touch each other may become one: the node's capture joins its pods.
-        mine, others = [one], []
-        for members in together:
+        mine = [one]
+        for near in sorted({near for gpu in _worked(mine, spans) for near in on_gpu.get(gpu, ())}):
+            members = together[near]
             touch = any(_one_job(one, other, spans) for other in members)
             if touch and not any(_one_moment(a, b) for a in mine for b in members):
                 mine = [*mine, *members]
-            else:
-                others.append(members)
-        together = [*others, mine]
-    return Plan(_named([_group(members, spans) for members in together]), duplicates)
+                del together[near]
+                for gpu in _worked(members, spans):
+                    on_gpu[gpu].discard(near)
+        together[number] = mine
+        for gpu in _worked(mine, spans):
+            on_gpu.setdefault(gpu, set()).add(number)
+    return Plan(_named([_group(members, spans) for members in together.values()]), duplicates)
 
 
 def _same_recording(one: Look, other: Look) -> str | None:
@@ -420,6 +465,10 @@ def _one_moment(one: Look, other: Look) -> bool:
     """Whether two captures claim one GPU from one nanosecond on: what a generator writes, and no two recordings do."""
     begun = one.utc_origin_ns is not None and one.utc_origin_ns == other.utc_origin_ns
     return begun and bool(set(one.gpus) & set(other.gpus))
+
+
+def _worked(members: Sequence[Look], spans: Mapping[str, Span]) -> set[str]:
+    return {gpu for one in members if one.path in spans for gpu in spans[one.path].gpus}
 
 
 def _window(one: Look, spans: Mapping[str, Span]) -> tuple[int, int, tuple[str, ...]] | None:
@@ -453,8 +502,9 @@ def _named(groups: list[Group]) -> tuple[Group, ...]:
     for attempt in ("folder", "hash"):
         # Case must not decide: some file systems do not tell `A` from `a`.
         taken = [name.casefold() for name in names]
+        often = Counter(taken)
         for place, group in enumerate(groups):
-            if taken.count(taken[place]) < 2:
+            if often[taken[place]] < 2:
                 continue
             if attempt == "folder":
                 folder = Path(paths(group).partition("\0")[0]).parent

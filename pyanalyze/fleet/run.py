@@ -1,98 +1,59 @@
-"""Every group analysed once, in processes of its own, with what is known already taken from the cache."""
+"""Every group analysed once, by whoever is hired, with what is known already taken from the cache."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
-import multiprocessing
 import os
-import signal
-import threading
-from collections import deque
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyanalyze import _core
 from pyanalyze._files import write_whole
-from pyanalyze.exceptions import CaptureChanged, CaptureUnreadable, OutputExists, PyanalyzeError, UsageError
+from pyanalyze.exceptions import CaptureUnreadable, OutputExists
+from pyanalyze.fleet import outputs
+from pyanalyze.fleet.crew import Crew, hire
 from pyanalyze.fleet.plan import (
     Group,
     Look,
     Plan,
     Span,
     arrange,
+    content_hash,
     find,
-    look,
     shared_gpus,
-    span,
-    stamp,
     without_duplicates,
 )
-from pyanalyze.loading import ANALYSIS_TABLES
+from pyanalyze.fleet.summary import (
+    CapturePart,
+    DeviceRow,
+    DuplicatePart,
+    FailurePart,
+    FleetSummary,
+    GroupPart,
+    device_rows,
+    jobs_of,
+    summarise,
+)
+from pyanalyze.fleet.work import Failed, Made, Options, analyse_group, named, place, see, text, unpacked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyanalyze.loading import PathLike, Progress
 
-SCHEMA_ID = "pyanalyze.fleet/1"
+_T = TypeVar("_T")
+
+#: Name in the cache of what the last run wrote.
+_WRITTEN = "written"
+
 #: Backup tools know this line and leave the folder out; we know by it that a folder is ours.
 _TAG = (
     "Signature: 8a477f597d28d172789f06886806bc55\n"
     "# Results of `pyanalyze fleet`, by content; what is missing here is analysed again.\n"
 )
-_CRASHED = (
-    "the process that read it ended abnormally, also when it ran alone (killed, or out of memory); "
-    "try it with more memory, or a shorter capture"
-)
-
-#: Columns of the CSV, in order.
-COLUMNS = (
-    "group",
-    "captures",
-    "device_id",
-    "uuid",
-    "name",
-    "mode",
-    "confidence",
-    "basis",
-    "configured",
-    "agrees",
-    "tenants",
-    "switches",
-    "switch_overhead_fraction",
-    "worst_slowdown",
-    "worst_slowdown_low",
-    "worst_slowdown_high",
-    "worst_slowdown_n",
-    "worst_slowdown_basis",
-    "worst_slowdown_tenant",
-)
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A capture, or a pattern that names none, without a result.
-
-    Attributes
-    ----------
-    path
-        The capture, or the pattern.
-    error
-        Kind of the error.
-    message
-        What, where, what to do.
-    """
-
-    path: str
-    error: str
-    message: str
 
 
 @dataclass(frozen=True)
@@ -102,11 +63,12 @@ class Fleet:
     Attributes
     ----------
     output
-        The folder: `fleet.json`, `fleet.csv`, `groups/<name>/report.json`.
+        The folder: `index.html`, `fleet.json`, `fleet.csv`, `fleet.prom`, `check.jsonl`, `tables/`,
+        `groups/<name>/report.{html,json}`.
     plan
         What was analysed together and what was left out.
-    rows
-        One per group and device, keys as :data:`COLUMNS`; a group without any device has one row of nulls.
+    summary
+        What `fleet.json` holds.
     failures
         Captures without a result, sorted by path.
     analysed, reused
@@ -115,10 +77,15 @@ class Fleet:
 
     output: Path
     plan: Plan
-    rows: tuple[dict[str, Any], ...]
+    summary: FleetSummary
     failures: tuple[Failed, ...]
     analysed: int
     reused: int
+
+    @property
+    def rows(self) -> tuple[DeviceRow, ...]:
+        """One for each group and device."""
+        return tuple(self.summary.rows())
 
     @property
     def exit_code(self) -> int:
@@ -130,23 +97,38 @@ def analyse(
     captures: PathLike | Sequence[PathLike],
     output: PathLike,
     *,
+    context: PathLike | Sequence[PathLike] = (),
+    scheduler: str | None = None,
     workers: int | None = None,
+    threads: int | None = None,
+    memory: str | int | None = None,
+    pictures: bool = False,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Fleet:
     """Analyse every capture once; captures that saw one GPU at one time are analysed together.
 
-    The files of a run are the same whatever `workers` is, and whether results were known or not. Works in processes
+    The files of a run are the same whoever works, and whether results were known or not. Works in processes
     that start a fresh interpreter: a script that calls this needs ``if __name__ == "__main__":``.
 
     Parameters
     ----------
     captures
-        Files, folders, patterns such as ``captures/**/*.sqlite``.
+        Files, folders, patterns such as ``captures/**/*.sqlite``. Samples and the description of the node that
+        `pyanalyze record` wrote beside a capture count as given.
     output
         Folder to write to; a folder of an earlier run is brought up to date.
+    context
+        The configured side, for all of them: what concerns a GPU is found by its UUID.
+    scheduler
+        None: processes of this machine. ``local``: a Dask cluster of this machine for this run. Else the address of a
+        Dask scheduler (``tcp://host:8786``) or the file that it wrote; its workers see the captures by the same paths.
     workers
-        Processes at once; by default the processors that this process may use. Memory grows with it.
+        How many at once; by default the processors that this process may use.
+    threads, memory
+        Of all workers together (memory such as ``"8GB"``); each gets its part. By default all that is at hand.
+    pictures
+        Reports hold pictures: some seconds and a megabyte each.
     force
         Trust nothing in `output`: analyse all again, also into a folder that holds other things.
     progress
@@ -162,211 +144,275 @@ def analyse(
     pyanalyze.exceptions.OutputExists
         `output` holds things that no fleet wrote, and `force` is false.
     pyanalyze.exceptions.UsageError
-        No capture was named, or `workers` is below 1.
+        No capture was named, `workers` is below 1, their memory is too little, or Dask is asked for and not there.
     OSError
-        `output` cannot be written.
+        `output` or a file of the context cannot be used, or the scheduler went away.
 
     Examples
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     fleet = analyse(capture, folder, workers=1)
-    >>> fleet.rows[0]["mode"], fleet.exit_code
+    >>> fleet.rows[0].mode, fleet.exit_code
     ('time-slicing', 0)
     """
-    count = _available() if workers is None else workers
-    if count < 1:
-        raise UsageError(f"{count} workers cannot do any work; give 1 or more")
-    paths, without = find([captures] if isinstance(captures, (str, os.PathLike)) else captures)
+    crew = hire(scheduler, workers, threads=threads, memory=memory)
+    paths, without = find(_listed(captures))
     failures = [
         Failed(name, "FileNotFoundError", f"{name}: there is no such capture; check the path") for name in without
     ]
-    cache = _open(Path(output), force=force)
-    tell = progress or (lambda *_: None)
-    with _Workers(count) as crew:
-        looks: list[Look] = []
-        for path, found in _done(crew, look, [(str(path),) for path in paths], "looking at captures", tell):
-            if isinstance(found, BaseException):
-                failures.append(_failed(path, found))
-            else:
-                looks.append(found)
-        plan = _planned(crew, cache, looks, failures, tell)
-        bodies, analysed = _reports(crew, cache, Path(output), plan, failures, tell)
-    return _published(Path(output), plan, bodies, failures, analysed)
+    options = Options(context=digests(_listed(context)), pictures=pictures)
+    bench = Workbench(Path(output), crew, force=force, progress=progress)
+    with crew:
+        looks = bench.looks([str(path) for path in paths], failures)
+        plan = bench.plan(looks, failures)
+        kept = bench.reports(plan.groups, lambda _: options, _kept, failures)
+    return _published(bench, plan, kept, failures)
+
+
+def digests(paths: Sequence[PathLike]) -> tuple[tuple[str, str], ...]:
+    """Absolute paths of files with the SHA-256 of what they hold, sorted."""
+    return tuple(sorted((os.path.abspath(path), content_hash(path)) for path in paths))  # noqa: PTH100
+
+
+def _listed(given: PathLike | Sequence[PathLike]) -> list[PathLike]:
+    return [given] if isinstance(given, (str, os.PathLike)) else list(given)
 
 
 # Steps ---------------------------------------------------------------------------------------------------------------
 
 
-def _planned(crew: _Workers, cache: _Cache, looks: list[Look], failures: list[Failed], tell: Progress) -> Plan:
-    """Decide what belongs together; a capture whose events cannot be read is out from here on."""
-    kept, _ = without_duplicates(looks)
-    spans: dict[str, Span] = {}
-    unknown: list[Look] = []
-    for one in shared_gpus(kept):
-        body = cache.get(_key("span", [one]))
-        if body is None:
-            unknown.append(one)
-        else:
-            spans[one.path] = Span(body["start_ns"], body["end_ns"], tuple(body["gpus"]))
-    by_path = {one.path: one for one in unknown}
-    broken = set()
-    for path, found in _done(crew, span, [(one.path,) for one in unknown], "placing captures in time", tell):
-        if isinstance(found, BaseException):
-            failures.append(_failed(path, found))
-            broken.add(path)
-        else:
-            spans[path] = found
-            cache.put(_key("span", [by_path[path]]), asdict(found))
-    return arrange([one for one in looks if one.path not in broken], spans)
+class Workbench:
+    """A folder to write to, what is known in it, and who works: the steps that fleets and studies are made of.
 
+    Parameters
+    ----------
+    output
+        The folder; it is made.
+    crew
+        Who works; entered by the caller.
+    force
+        Trust nothing in the folder.
+    progress
+        As of :func:`analyse`.
 
-def _reports(
-    crew: _Workers, cache: _Cache, output: Path, plan: Plan, failures: list[Failed], tell: Progress
-) -> tuple[dict[str, dict[str, Any]], int]:
-    """The report of every group, written as soon as it is there: what is finished survives an interruption."""
-    bodies: dict[str, dict[str, Any]] = {}
-    todo: dict[str, Group] = {}
-    for group in plan.groups:
-        body = cache.get(_key("report", group.captures))
-        if body is None or len(body.get("captures", ())) != len(group.captures):
-            todo[group.name] = group
-        else:
-            bodies[group.name] = _write_report(output, group.name, body, [one.path for one in group.captures])
-    tasks = [(name, [(one.path, one.stamp) for one in group.captures]) for name, group in todo.items()]
-    for name, found in _done(crew, _analyse_group, tasks, "analysing", tell):
-        group = todo[name]
-        if isinstance(found, BaseException):
-            failures.extend(_failed(one.path, found, together=len(group.captures)) for one in group.captures)
-            continue
-        text, read, failed = found
-        failures.extend(failed)
-        if text is None:
-            continue
-        body = json.loads(text)
-        if not failed:
-            # A failure may have been the moment's (permissions, a full disk): it is tried again next time.
-            cache.put(_key("report", group.captures), body)
-        bodies[name] = _write_report(output, name, body, read)
-    return bodies, len(todo)
+    Raises
+    ------
+    pyanalyze.exceptions.OutputExists
+        The folder holds things that we did not write.
+    """
 
+    def __init__(self, output: Path, crew: Crew, *, force: bool, progress: Progress | None) -> None:
+        self.output = output
+        self.analysed = 0
+        self._crew = crew
+        self._cache = _open(output, force=force)
+        self._tell: Progress = progress or (lambda *_: None)
+        self._written: set[str] = set()
 
-def _published(
-    output: Path, plan: Plan, bodies: Mapping[str, dict[str, Any]], failures: list[Failed], analysed: int
-) -> Fleet:
-    rows: list[dict[str, Any]] = []
-    groups = []
-    for group in plan.groups:
-        body = bodies.get(group.name)
-        if body is None:
-            continue
-        here = _rows(group.name, body)
-        rows.extend(here)
-        read = [capture["path"] for capture in body["captures"]]
-        groups.append(
-            {
-                "name": group.name,
-                "report": f"groups/{group.name}/report.json",
-                "captures": [
-                    {"path": _text(one.path), "sha256": one.sha256} for one in group.captures if _text(one.path) in read
-                ],
-                "shared_gpus": list(group.gpus),
-                "devices": [] if here[0]["device_id"] is None else here,
-            }
-        )
-    failed = tuple(sorted(failures, key=lambda one: (one.path, one.message)))
-    summary = {
-        "schema": SCHEMA_ID,
-        "tool": {"version": _core.__version__},
-        "groups": groups,
-        "duplicates": [{key: _text(value) for key, value in asdict(one).items()} for one in plan.duplicates],
-        "failures": [{key: _text(value) for key, value in asdict(one).items()} for one in failed],
-    }
-    _remove_stale(output, set(bodies))
-    _write(output / "fleet.csv", _csv(rows))
-    _write(output / "fleet.json", json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
-    return Fleet(output, plan, tuple(rows), failed, analysed, len(plan.groups) - analysed)
+    def looks(self, paths: Sequence[str], failures: list[Failed]) -> list[Look]:
+        """What every capture says of itself; one that did not change since it was hashed is not read again."""
+        found: dict[str, Look] = {}
+        unknown: dict[str, tuple[str, str | None]] = {}
+        for path in paths:
+            at = os.path.abspath(path)  # noqa: PTH100
+            key = _file_key(at)
+            body = None if key is None else self._cache.get(key)
+            if body is None:
+                unknown[at] = (path, key)
+            else:
+                found[path] = _look_of(body, path)
+        for at, seen in self._done(see, [(at,) for at in unknown], "looking at captures"):
+            path, key = unknown[at]
+            if isinstance(seen, BaseException):
+                failures.append(_shown(Failed.of(at, seen), {at: path}))
+                continue
+            found[path] = replace(seen, path=path)
+            if key is not None and key == _file_key(at):
+                self._cache.put(key, asdict(seen))
+        return [found[path] for path in paths if path in found]
 
+    def plan(self, looks: Sequence[Look], failures: list[Failed]) -> Plan:
+        """Decide what belongs together; a capture whose events cannot be read is out from here on."""
+        kept, _ = without_duplicates(looks)
+        spans: dict[str, Span] = {}
+        unknown: dict[str, Look] = {}
+        for one in shared_gpus(kept):
+            body = self._cache.get(_key("span", [one]))
+            if body is None:
+                unknown[os.path.abspath(one.path)] = one  # noqa: PTH100
+            else:
+                spans[one.path] = Span(body["start_ns"], body["end_ns"], tuple(body["gpus"]))
+        broken = set()
+        for at, found in self._done(place, [(at,) for at in unknown], "placing captures in time"):
+            one = unknown[at]
+            if isinstance(found, BaseException):
+                failures.append(_shown(Failed.of(at, found), {at: one.path}))
+                broken.add(one.path)
+            else:
+                spans[one.path] = found
+                self._cache.put(_key("span", [one]), asdict(found))
+        return arrange([one for one in looks if one.path not in broken], spans)
 
-def _remove_stale(output: Path, current: set[str]) -> None:
-    """Remove reports of an earlier run whose group is no more; only those that this run's predecessor listed."""
-    try:
-        before = json.loads((output / "fleet.json").read_text(encoding="utf-8"))
-        names = [str(group["name"]) for group in before["groups"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        return
-    for name in names:
-        folder = output / "groups" / name
-        if name not in current and folder.parent == output / "groups" and name == Path(name).name:
+    def reports(
+        self,
+        groups: Sequence[Group],
+        options: Callable[[Group], Options],
+        keep: Callable[[Group, dict[str, Any], list[Look]], _T],
+        failures: list[Failed],
+    ) -> dict[str, _T]:
+        """Write the report of every group as soon as it is there: what is finished survives an interruption.
+
+        Returned is, by name, what `keep` makes of a group, its report and the captures that are in it: reports of a
+        hundred thousand captures do not fit into memory.
+        """
+        finished: dict[str, _T] = {}
+        todo: dict[str, Group] = {}
+        for group in groups:
+            body = self._cache.get(_key("report", group.captures, options(group)))
+            if body is None or len(body.get("read", ())) != len(group.captures):
+                todo[group.name] = group
+            else:
+                made = Made(body["report"], body["page"], tuple(body["read"]), ())
+                finished[group.name] = keep(group, *self._write_report(group, made, options(group)))
+        self.analysed += len(todo)
+        tasks = []
+        for name, group in todo.items():
+            there = tuple(replace(one, path=os.path.abspath(one.path)) for one in group.captures)  # noqa: PTH100
+            tasks.append((name, there, options(group)))
+        for name, found in self._done(_named_group, tasks, "analysing"):
+            group = todo[name]
+            shown = {os.path.abspath(one.path): one.path for one in group.captures}  # noqa: PTH100
+            if isinstance(found, BaseException):
+                failures.extend(Failed.of(one.path, found, len(group.captures)) for one in group.captures)
+                continue
+            made = unpacked(found)
+            failures.extend(_shown(one, shown) for one in made.failed)
+            if made.report is None:
+                continue
+            if not made.failed:
+                # A failure may have been the moment's (permissions, a full disk): it is tried again next time.
+                body = {"report": made.report, "page": made.page, "read": made.read}
+                self._cache.put(_key("report", group.captures, options(group)), body)
+            finished[name] = keep(group, *self._write_report(group, made, options(group)))
+        return finished
+
+    def write(self, name: str, data: str | bytes) -> None:
+        """Write a file of the output whole; one that says the same already keeps its time."""
+        _write(self.output / name, data)
+        self._written.add(name)
+
+    def finish(self) -> None:
+        """Remove what an earlier run wrote and this one did not; nothing that anybody else put there."""
+        before = self._cache.written()
+        self._cache.put(_WRITTEN, {"files": sorted({*self._written})})
+        for name in before:
+            path = self.output / name
+            if name in self._written or Path(name).is_absolute() or ".." in Path(name).parts:
+                continue
             with suppress(OSError):
-                (folder / "report.json").unlink(missing_ok=True)
-                folder.rmdir()
+                path.unlink(missing_ok=True)
+                for folder in list(path.parents)[: len(Path(name).parts) - 1]:
+                    folder.rmdir()
+
+    def _write_report(self, group: Group, made: Made, options: Options) -> tuple[dict[str, Any], list[Look]]:
+        report, page = named(made, group.captures, options)
+        self.write(f"groups/{group.name}/report.json", report)
+        self.write(f"groups/{group.name}/report.html", page)
+        plain: dict[str, Any] = json.loads(report)
+        return plain, [group.captures[index] for index in made.read]
+
+    def _done(
+        self, work: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], stage: str
+    ) -> Iterator[tuple[str, Any]]:
+        """The first argument of each task with its result or its exception, as they end."""
+        if tasks:
+            self._tell(stage, 0, len(tasks))
+        asked = [(_core.__version__, *task) for task in tasks]
+        for ended, (index, outcome) in enumerate(self._crew.outcomes(work, asked), start=1):
+            yield tasks[index][0], outcome
+            self._tell(stage, ended, len(tasks))
 
 
-def _rows(name: str, body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    rows = []
-    for device in body["devices"] or [None]:
-        row: dict[str, Any] = dict.fromkeys(COLUMNS)
-        row.update(group=name, captures=len(body["captures"]))
-        if device is not None:
-            sharing, switches = device["sharing"], device["context_switches"] or {}
-            row.update({key: device[key] for key in ("device_id", "uuid", "name")})
-            row.update({key: sharing[key] for key in ("mode", "confidence", "basis", "configured", "agrees")})
-            row.update(
-                tenants=len(device["tenants"]),
-                switches=switches.get("count"),
-                switch_overhead_fraction=switches.get("overhead_fraction"),
+def _named_group(version: str, _name: str, captures: tuple[Look, ...], options: Options) -> bytes:
+    return analyse_group(version, captures, options)
+
+
+def _shown(failed: Failed, places: Mapping[str, str]) -> Failed:
+    """A failure with the path as it was given."""
+    for at, path in places.items():
+        failed = Failed(path if failed.path == at else failed.path, failed.error, failed.message.replace(at, path))
+    return failed
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What is needed of a group once its report is written."""
+
+    rows: list[DeviceRow]
+    captures: list[CapturePart]
+    tables: dict[str, list[tuple[Any, ...]]]
+    line: str
+    sessions: frozenset[str]
+    hosts: frozenset[str]
+    span: tuple[int, int] | None
+
+
+def _kept(group: Group, report: dict[str, Any], read: list[Look]) -> _Kept:
+    hosts = frozenset(one.host for one in read if one.host is not None)
+    origin = report["clock"]["origin_utc_ns"]
+    known = [one[key] for one in report["captures"] for key in ("start_ns", "end_ns") if one[key] is not None]
+    return _Kept(
+        rows=device_rows(group.name, report, next(iter(hosts)) if len(hosts) == 1 else None),
+        captures=[CapturePart(path=text(one.path), sha256=one.sha256) for one in read],
+        tables=outputs.group_tables(group.name, report, read),
+        line=outputs.check_line(group.name, report),
+        sessions=frozenset(one.session_uuid for one in read if one.session_uuid is not None),
+        hosts=hosts,
+        span=(int(origin) + min(known), int(origin) + max(known)) if origin is not None and known else None,
+    )
+
+
+def _published(bench: Workbench, plan: Plan, kept: Mapping[str, _Kept], failures: list[Failed]) -> Fleet:
+    groups = [(group, kept[group.name]) for group in plan.groups if group.name in kept]
+    jobs = jobs_of([(group.name, one.hosts, one.sessions, one.span) for group, one in groups])
+    parts: list[GroupPart] = []
+    dataset: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
+    for group, one in groups:
+        job, date = jobs[group.name], outputs.date_of(one.rows)
+        rows = [row.model_copy(update={"job": job}) for row in one.rows]
+        for name, cells in {"devices": [outputs.device_cells(row) for row in rows], **one.tables}.items():
+            dataset.setdefault((name, date), []).extend(cells)
+        parts.append(
+            GroupPart(
+                name=group.name,
+                job=job,
+                report=f"groups/{group.name}/report.json",
+                page=f"groups/{group.name}/report.html",
+                captures=one.captures,
+                shared_gpus=list(group.gpus),
+                devices=rows,
             )
-            row.update(_worst(device["tenants"]))
-        rows.append(row)
-    return rows
+        )
+    for (name, date), cells in sorted(dataset.items()):
+        table = outputs.frame(outputs.TABLES[name], cells)
+        bench.write(f"tables/{name}/date={date}/part-0.parquet", outputs.parquet(table))
+    failed = tuple(sorted(failures, key=lambda one: (one.path, one.message)))
+    summary = summarise(
+        _core.__version__,
+        parts,
+        [DuplicatePart(path=text(one.path), of=text(one.of), why=one.why) for one in plan.duplicates],
+        [FailurePart(path=text(one.path), error=one.error, message=text(one.message)) for one in failed],
+    )
+    from pyanalyze.fleet.overview import render_overview
 
-
-def _worst(tenants: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The largest of elapsed and latency slowdowns: either one is what a user of that tenant noticed."""
-    found = [
-        (tenant["slowdown"][kind], tenant["name"])
-        for tenant in tenants
-        for kind in ("elapsed", "latency")
-        if tenant["slowdown"][kind] is not None
-    ]
-    if not found:
-        return {}
-    estimate, tenant = max(found, key=lambda pair: pair[0]["value"])
-    parts = {f"worst_slowdown_{key}": estimate[key] for key in ("low", "high", "n", "basis")}
-    return {"worst_slowdown": estimate["value"], **parts, "worst_slowdown_tenant": tenant}
-
-
-def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    from pyanalyze.report.escape import visible
-
-    def cell(value: object) -> object:
-        if isinstance(value, bool):
-            return str(value).lower()
-        if isinstance(value, str):
-            text = visible(value, limit=None)
-            # Names come from foreign processes; a spreadsheet runs what begins like a formula.
-            return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
-        return value
-
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([cell(row[column]) for column in COLUMNS] for row in rows)
-    return out.getvalue()
-
-
-def _failed(path: str, error: BaseException, together: int = 1) -> Failed:
-    beside = f" (analysed together with {together - 1} more)" if together > 1 else ""
-    if isinstance(error, BrokenProcessPool):
-        return Failed(path, "ProcessDied", f"{path}: {_CRASHED}{beside}")
-    if isinstance(error, OSError):
-        reason = error.strerror or str(error)
-        return Failed(path, type(error).__name__, f"{path}: {reason}; check the path and its permissions{beside}")
-    if isinstance(error, PyanalyzeError):
-        return Failed(path, type(error).__name__, f"{error}{beside}")
-    message = f"{path}: {type(error).__name__}: {error}; this is a defect of pyanalyze, please report it{beside}"
-    return Failed(path, type(error).__name__, message)
+    bench.write("check.jsonl", "".join(one.line for _, one in groups))
+    bench.write("fleet.csv", outputs.fleet_csv(summary.rows()))
+    bench.write("fleet.prom", outputs.openmetrics(summary))
+    bench.write("index.html", render_overview(summary))
+    bench.write("fleet.json", summary.to_json())
+    bench.finish()
+    return Fleet(bench.output, plan, summary, failed, bench.analysed, len(plan.groups) - bench.analysed)
 
 
 # Files ---------------------------------------------------------------------------------------------------------------
@@ -389,9 +435,17 @@ class _Cache:
             return None
         return body if isinstance(body, dict) else None
 
+    def written(self) -> list[str]:
+        """What the last run wrote, also when its results are not trusted."""
+        try:
+            names = json.loads((self._folder / f"{_WRITTEN}.json").read_text(encoding="utf-8"))["files"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+        return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
     def put(self, key: str, body: Mapping[str, Any]) -> None:
         """Keep a result."""
-        write_whole(self._folder / f"{key}.json", json.dumps(body, ensure_ascii=False), force=True)
+        _write(self._folder / f"{key}.json", json.dumps(body))
 
 
 def _open(output: Path, *, force: bool) -> _Cache:
@@ -406,188 +460,43 @@ def _open(output: Path, *, force: bool) -> _Cache:
     return _Cache(folder, trusted=not force)
 
 
-def _key(work: str, captures: Sequence[Look]) -> str:
+def _key(work: str, captures: Sequence[Look], options: Options | None = None) -> str:
     """Name a result by all that it follows from; paths are not part of it, so that moved captures are known."""
     said = {
         "work": work,
         "version": _core.__version__,
-        "options": {"tables": ANALYSIS_TABLES},
-        "captures": [one.sha256 for one in captures],
+        "options": None if options is None else options.said(),
+        "captures": [[one.sha256, sorted(digest for _, digest in one.beside)] for one in captures],
     }
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
-def _write_report(output: Path, name: str, body: dict[str, Any], paths: Sequence[str]) -> dict[str, Any]:
-    for capture, path in zip(body["captures"], paths, strict=True):
-        capture["path"] = _text(path)
-    folder = output / "groups" / name
-    folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "report.json", json.dumps(body, indent=2, ensure_ascii=False) + "\n")
-    return body
+def _file_key(path: str) -> str | None:
+    """Name what is known of a file by its place and state: one that was written to has another time of change.
 
-
-def _write(path: Path, text: str) -> None:
-    """Write what changed; a file that says the same already keeps its time."""
-    data = text.encode()
-    with suppress(OSError):
-        if path.read_bytes() == data:
-            return
-    write_whole(path, data, force=True)
-
-
-def _text(path: str) -> str:
-    """Return a path as text that a UTF-8 file can hold."""
-    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-# Processes -----------------------------------------------------------------------------------------------------------
-
-
-def _analyse_group(
-    name: str, captures: Sequence[tuple[str, tuple[int, int]]]
-) -> tuple[str | None, list[str], list[Failed]]:
-    """In a worker: the report of a group, the captures in it, those that could not be read."""
-    from pyanalyze.loading import load
-
-    failed = []
-    paths = []
-    for path, hashed in captures:
-        try:
-            changed = stamp(path) != hashed
-        except OSError as error:
-            failed.append(_failed(path, error))
-            continue
-        if changed:
-            message = f"{path}: it changed since it was looked at; wait until it is written, then try again"
-            failed.append(_failed(path, CaptureChanged(message)))
-        else:
-            paths.append(path)
-    if not paths:
-        return None, [], failed
-    try:
-        session = load(paths, tables=ANALYSIS_TABLES, keep_going=True)
-    except (OSError, CaptureUnreadable) as error:
-        # With one capture its error; with several all failed, and each is as unread as the first.
-        return None, [], [*failed, *(_failed(path, error) for path in paths)]
-    failed.extend(_failed(str(failure.path), failure.error) for failure in session.failures)
-    return session.report().to_json(), [str(path) for path in session.paths], failed
-
-
-def _done(
-    crew: _Workers, work: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], stage: str, tell: Progress
-) -> Iterator[tuple[str, Any]]:
-    """The first argument of each task with its result or its exception, as they end."""
-    if tasks:
-        tell(stage, 0, len(tasks))
-    for ended, (index, outcome) in enumerate(crew.outcomes(work, tasks), start=1):
-        yield tasks[index][0], outcome
-        tell(stage, ended, len(tasks))
-
-
-class _Workers:
-    """Processes that do work; the death of one costs nobody a result.
-
-    A pool cannot tell whose work killed a process, and memory may have run out only because several large captures
-    were read at once. So what was running when a process died is done again, one at a time, after all others.
+    Exports are written once. A state that is older than the clock's tick cannot come back: the time of change is the
+    kernel's, nobody can set it.
     """
+    from pyanalyze.fleet.plan import states
 
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._pool: ProcessPoolExecutor | None = None
-        self._others: set[Any] = set()
-
-    def __enter__(self) -> Self:
-        self._others = set(multiprocessing.active_children())
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        self._close(now=kind is not None)
-
-    def outcomes(self, work: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
-        """Yield the index of every task with its result or its exception, in the order in which they end."""
-        waiting = deque(range(len(tasks)))
-        suspects: list[int] = []
-        while waiting:
-            suspects += yield from self._until_death(work, tasks, waiting, self._count)
-        for index in suspects:
-            died = yield from self._until_death(work, tasks, deque([index]), 1)
-            for _ in died:
-                yield index, BrokenProcessPool(_CRASHED)
-
-    def _until_death(
-        self, work: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], waiting: deque[int], at_once: int
-    ) -> Generator[tuple[int, Any], None, list[int]]:
-        """Work until all is done or a process dies; returns what was running then."""
-        running: dict[Future[Any], int] = {}
-        while waiting or running:
-            while waiting and len(running) < at_once:
-                try:
-                    running[self._submit(work, *tasks[waiting[0]])] = waiting[0]
-                except BrokenProcessPool:
-                    # A process died between two results; nothing says that this task would have killed it.
-                    self._close(now=True)
-                    if not running:
-                        continue
-                    return list(running.values())
-                waiting.popleft()
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
-            lost = [running[future] for future in done if isinstance(future.exception(), BrokenProcessPool)]
-            for future in done:
-                index, error = running.pop(future), future.exception()
-                if not isinstance(error, BrokenProcessPool):
-                    yield index, future.result() if error is None else error
-            if lost:
-                self._close(now=True)
-                return sorted([*lost, *running.values()])
-        return []
-
-    def _submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        if self._pool is None:
-            # Spawned, not forked: the core and polars have threads, whose locks a forked child would never get.
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self._count, mp_context=context, initializer=_start_worker)
-        with _without_interrupts():
-            return self._pool.submit(work, *arguments)
-
-    def _close(self, *, now: bool) -> None:
-        pool, self._pool = self._pool, None
-        if pool is None:
-            return
-        if now:
-            # Results that nobody waits for: minutes of work must not hold up Ctrl-C. Workers write no files.
-            for process in multiprocessing.active_children():
-                if process not in self._others:
-                    process.terminate()
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Start processes that Ctrl-C does not reach: the parent decides, and one message is enough."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        said = ["look", _core.__version__, path.encode("utf-8", "surrogateescape").hex(), states(path)]
+    except OSError:
+        return None
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()
 
 
-def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Captures are what runs in parallel; and sums of floats must not depend on how many threads made them.
-    os.environ["POLARS_MAX_THREADS"] = "1"
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        # A parent that was killed cannot say so, and the worker would wait for work for ever.
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+def _look_of(body: Mapping[str, Any], path: str) -> Look:
+    lists = {"gpus": tuple(body["gpus"]), "schema": tuple(body["schema"]), "stamp": tuple(body["stamp"])}
+    beside = tuple((file, digest) for file, digest in body["beside"])
+    return Look(**{**body, **lists, "beside": beside, "path": path})
 
 
-def _end_with(sentinel: int) -> None:
-    from multiprocessing.connection import wait as wait_for
-
-    wait_for([sentinel])
-    os._exit(1)
-
-
-def _available() -> int:
-    """Processors that this process may use."""
-    return max(1, len(os.sched_getaffinity(0)))
+def _write(path: Path, data: str | bytes) -> None:
+    """Write what changed; a file that says the same already keeps its time."""
+    content = data.encode() if isinstance(data, str) else data
+    with suppress(OSError):
+        if path.read_bytes() == content:
+            return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, content, force=True)

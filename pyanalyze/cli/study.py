@@ -1,0 +1,64 @@
+"""`pyanalyze study`: a labelled experiment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pyanalyze.cli.fleet import Pace, worker_options
+
+if TYPE_CHECKING:
+    from pyanalyze.fleet.study import Study
+
+
+@click.command("study")
+@click.argument("file", metavar="STUDY.toml", type=click.Path(path_type=Path, dir_okay=False, readable=False))
+@worker_options
+def command(file: Path, output: Path, *, memory: str | None, quiet: bool, **options: Any) -> int:
+    r"""Analyse the runs of a labelled experiment; runs whose observed mode contradicts their label come first.
+
+    Intervals are over runs, not kernels. Writes runs and estimates as CSV and Parquet, table.tex, methods.md,
+    CITATION.cff and groups/RUN/report.html. The file:
+
+    \b
+    title = "MPS against time-slicing"
+    [[run]]
+    captures = "mps-1.sqlite"        # or a list, or a pattern
+    workload = "train+serve"
+    role = "shared"                  # or solo, with tenant = "train"
+    mode = "mps"
+    repeat = 1
+    throughput.train = { profiled = 812.0, unprofiled = 840.0 }
+    """
+    from pyanalyze.fleet.study import conduct
+    from pyanalyze.report.escape import visible
+
+    with Pace(quiet=quiet) as report:
+        study = conduct(file, output, memory=memory, progress=report, **options)
+    for failure in study.failures:
+        click.echo(f"pyanalyze: {visible(failure.message, limit=None)}", err=True)
+    click.echo(_table(study))
+    return study.exit_code
+
+
+def _table(study: Study) -> str:
+    from pyanalyze.report.escape import visible
+
+    lines = [
+        f"CONTRADICTS ITS LABEL, left out: {visible(one.run, limit=None)}: {one.label or 'alone'} was meant, "
+        f"{one.observed} was observed ({one.confidence:.2f}, {one.basis})"
+        for one in study.contradicting
+    ]
+    for one in study.estimates:
+        ends = "one run, no interval" if one.low is None else f"{one.low:.3f} to {one.high:.3f}"
+        counted = f"{one.runs} run(s)" + (f" against {one.solo_runs} alone" if one.solo_runs else "")
+        who = f"{visible(one.workload, limit=None)}, {one.mode}, {visible(one.tenant, limit=None)}"
+        lines.append(f"{who}: {one.measure} {one.value:.3f} ({ends}; {counted})")
+    runs = len({one.run for one in study.observations})
+    lines.append(
+        f"{runs} run(s), {len(study.contradicting)} contradict their label, {len(study.failures)} capture(s) failed: "
+        f"{visible(str(study.output), limit=None)}"
+    )
+    return "\n".join(lines)

@@ -1,0 +1,325 @@
+"""One page of a fleet: a line for a manager, what to look at first, and a link to every report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pyanalyze.fleet.summary import LEAST_OUTLIER, DeviceRow, FleetSummary, GroupPart
+from pyanalyze.report import format as fmt
+from pyanalyze.report.escape import visible
+from pyanalyze.report.page import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Fact,
+    Facts,
+    Fold,
+    Note,
+    Page,
+    Para,
+    Section,
+    Table,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import altair as alt
+
+__all__ = ["render_overview"]
+
+#: Rows of a table on the page; the rest stands in fleet.csv.
+MAX_ROWS = 400
+#: Nodes in the picture.
+MAX_NODES = 60
+
+
+def render_overview(summary: FleetSummary) -> str:
+    """The page as HTML; it loads nothing and links to reports beside it.
+
+    Parameters
+    ----------
+    summary
+        What `fleet.json` holds.
+
+    Examples
+    --------
+    >>> from pyanalyze.fleet.summary import summarise
+    >>> "no GPU did anything" in render_overview(summarise("0", [], [], []))
+    True
+    """
+    from pyanalyze.charts.fleet import mode_map, slowdown_spread
+    from pyanalyze.report.html import html_page
+
+    charts: dict[str, alt.TopLevelMixin] = {}
+    cells = [cell for _, cell in _map_cells(summary)]
+    if cells:
+        charts["modes-0"] = mode_map(cells, list(summary.modes))
+    known = [row.worst_slowdown for row in summary.rows() if row.tenants > 1 and row.worst_slowdown is not None]
+    if known:
+        charts["spread-0"] = slowdown_spread(known, summary.slowdown.outlier_above or LEAST_OUTLIER)
+    return html_page(_page(summary), charts, f"pyanalyze {summary.tool.version}")
+
+
+def _page(summary: FleetSummary) -> Page:
+    pages = {group.name: group.page for group in summary.groups}
+    sections = [
+        _attention(summary, pages),
+        _agreement(summary),
+        _modes(summary),
+        _slowdowns(summary),
+        _devices(summary, pages),
+        _without(summary),
+    ]
+    captures = sum(len(group.captures) for group in summary.groups)
+    return Page(
+        title="Fleet: how its GPUs were shared",
+        subtitle=f"{fmt.count(captures)} captures in {fmt.count(len(summary.groups))} groups",
+        lead=(summary.line,),
+        sections=tuple(section for section in sections if section.blocks),
+    )
+
+
+def _node(row: DeviceRow) -> str:
+    if row.host is None:
+        # Containers on one GPU each have a host name of their own.
+        return "several host names" if row.captures > 1 else "host not known"
+    return f"node {visible(row.host, 60)[:8]}"
+
+
+def _gpu(row: DeviceRow) -> str:
+    said = (row.uuid or "").partition("-")[2] or (row.uuid or "")
+    kind = "MIG " if (row.uuid or "").startswith("MIG-") else ""
+    return f"{kind}{visible(said)[:8]}" if said else f"device {row.device_id}"
+
+
+def _slowdown(row: DeviceRow) -> Cell:
+    if row.worst_slowdown is None:
+        return Cell("not shared" if row.tenants < 2 else fmt.UNKNOWN, tone="muted")
+    note = ""
+    if row.worst_slowdown_low is not None and row.worst_slowdown_high is not None:
+        note = f"{row.worst_slowdown_low:.2f} to {row.worst_slowdown_high:.2f}, n = {row.worst_slowdown_n}"
+    return Cell(fmt.ratio(row.worst_slowdown), row.worst_slowdown_basis, note=note)
+
+
+def _attention(summary: FleetSummary, pages: dict[str, str]) -> Section:
+    if not summary.rows():
+        return Section("first", "Look at these first", (Para("No GPU did anything in these captures."),))
+    if not summary.attention:
+        text = "Nothing stands out: no device is shared otherwise than configured, none is slowed more than others."
+        return Section("first", "Look at these first", (Para(text),))
+    by_place = {(row.group, row.device_id): row for row in summary.rows()}
+    rows = []
+    for one in summary.attention[:MAX_ROWS]:
+        row = by_place[one.group, one.device_id]
+        rows.append(
+            (
+                Cell(one.group, link=pages[one.group]),
+                Cell(f"{_node(row)}, {_gpu(row)}"),
+                Cell(row.mode, row.basis),
+                _slowdown(row),
+                Cell(visible(one.detail, 300), tone="bad" if "configured" in one.why else "plain"),
+            )
+        )
+    columns = (Column("Report"), Column("Where"), Column("Mode"), Column("Worst slowdown", "", True), Column("Why"))
+    caption = (
+        "Gravest first: shared otherwise than configured, slowed more than others, costly switches, not to be told, "
+        "records missing."
+    )
+    blocks: list[Block] = [Table(columns, tuple(rows), caption)]
+    if len(summary.attention) > MAX_ROWS:
+        more = len(summary.attention) - MAX_ROWS
+        blocks.append(Para(f"{fmt.count(more)} more stand under `attention` in fleet.json.", "muted"))
+    return Section("first", "Look at these first", tuple(blocks))
+
+
+def _agreement(summary: FleetSummary) -> Section:
+    rows = summary.rows()
+    if not rows:
+        return Section("configured", "Configured against observed", ())
+    blocks: list[Block] = [
+        Facts(
+            (
+                Fact("As configured", fmt.count(summary.agreement["agree"]), "devices"),
+                Fact("Not as configured", fmt.count(summary.agreement["disagree"]), "devices"),
+                Fact("Cannot be compared", fmt.count(summary.agreement["unknown"]), "devices"),
+            )
+        )
+    ]
+    counted = Counter((row.configured, row.mode, row.agrees) for row in rows if row.configured is not None)
+    if counted:
+        ordered = sorted(counted.items(), key=lambda pair: (pair[0][2] is not False, -pair[1], str(pair[0])))
+        words = {True: ("agree", "good"), False: ("differ", "bad"), None: ("cannot be compared", "muted")}
+        table = Table(
+            (Column("Configured"), Column("Observed"), Column("They"), Column("Devices", "", True)),
+            tuple(
+                (Cell(str(configured)), Cell(mode), Cell(words[agrees][0], tone=words[agrees][1]), Cell(fmt.count(n)))  # type: ignore[arg-type]
+                for (configured, mode, agrees), n in ordered
+            ),
+        )
+        blocks.append(table)
+    else:
+        text = (
+            "Nothing says what was configured: give --context with nvidia-smi -L, MPS or kubectl output, or record "
+            "with `pyanalyze record`, which describes the node."
+        )
+        blocks.append(Para(text, "muted"))
+    return Section("configured", "Configured against observed", tuple(blocks))
+
+
+def _map_cells(summary: FleetSummary) -> list[tuple[bool, tuple[str, str, str, str]]]:
+    """One cell for each GPU of each node: of several groups the one that needs attention, else the last."""
+    grave = {(one.group, one.device_id): one.detail for one in summary.attention}
+    last: dict[tuple[str, str], DeviceRow] = {}
+    for row in sorted(summary.rows(), key=lambda row: (row.start_utc_ns or "", row.group)):
+        place = (_node(row), row.uuid or f"{row.group} {row.device_id}")
+        before = last.get(place)
+        if before is None or (row.group, row.device_id) in grave or (before.group, before.device_id) not in grave:
+            last[place] = row
+    nodes: dict[str, list[DeviceRow]] = {}
+    for (node, _), row in sorted(last.items()):
+        nodes.setdefault(node, []).append(row)
+
+    def first(node: str) -> tuple[bool, str]:
+        return not any((row.group, row.device_id) in grave for row in nodes[node]), node
+
+    cells: list[tuple[bool, tuple[str, str, str, str]]] = []
+    for node in sorted(nodes, key=first)[:MAX_NODES]:
+        for number, row in enumerate(nodes[node]):
+            detail = grave.get((row.group, row.device_id), "")
+            what = f"{_gpu(row)} {row.name or ''}, {row.group}{': ' if detail else ''}{detail}"
+            cells.append((bool(detail), (node, f"GPU {number}", row.mode, what)))
+    return cells
+
+
+def _modes(summary: FleetSummary) -> Section:
+    rows = summary.rows()
+    if not rows:
+        return Section("modes", "Modes by node and GPU", ())
+    by_node: dict[str, list[DeviceRow]] = {}
+    for row in rows:
+        by_node.setdefault(_node(row), []).append(row)
+    lines = []
+    for node, here in sorted(by_node.items())[:MAX_ROWS]:
+        modes = Counter(row.mode for row in here)
+        worst = max((row.worst_slowdown for row in here if row.worst_slowdown is not None), default=None)
+        bad = sum(row.agrees is False for row in here)
+        lines.append(
+            (
+                Cell(node),
+                Cell(fmt.count(len({row.uuid or (row.group, row.device_id) for row in here}))),
+                Cell(fmt.count(len({row.group for row in here}))),
+                Cell(", ".join(f"{mode} {n}" for mode, n in modes.most_common())),
+                Cell(fmt.count(bad), tone="bad" if bad else "plain"),
+                Cell(fmt.ratio(worst) if worst is not None else fmt.UNKNOWN),
+            )
+        )
+    columns = (
+        Column("Node"),
+        Column("GPUs", "", True),
+        Column("Groups", "", True),
+        Column("Observed modes", "devices in groups"),
+        Column("Not as configured", "", True),
+        Column("Worst slowdown", "", True),
+    )
+    blocks: list[Block] = [
+        Chart("modes-0", "Mode of each GPU", "One cell for each GPU, as it was last seen; nodes with outliers first."),
+        Table(columns, tuple(lines)),
+    ]
+    if len(by_node) > MAX_NODES:
+        text = f"The picture shows {MAX_NODES} of {fmt.count(len(by_node))} nodes, the table at most {MAX_ROWS}."
+        blocks.append(Para(text, "muted"))
+    return Section("modes", "Modes by node and GPU", tuple(blocks))
+
+
+def _slowdowns(summary: FleetSummary) -> Section:
+    found = summary.slowdown
+    if not found.n:
+        text = "No slowdown of a shared device is known."
+        return Section("slowdown", "How far slowdowns spread", (Para(text, "muted"),) if summary.rows() else ())
+    facts = Facts(
+        (
+            Fact("In the middle", fmt.ratio(found.median), f"of {fmt.count(found.n)} shared devices"),
+            Fact("Nine of ten below", fmt.ratio(found.p90)),
+            Fact("99 of 100 below", fmt.ratio(found.p99)),
+            Fact("At most", fmt.ratio(found.max)),
+        )
+    )
+    caption = (
+        "The larger of elapsed and latency slowdown of the slowest tenant of each device that had several. From the "
+        "line on they stand out: three scaled median deviations above the middle, and at least "
+        f"{fmt.ratio(LEAST_OUTLIER)}."
+    )
+    blocks: list[Block] = [facts, Chart("spread-0", "Worst slowdowns", caption)]
+    if found.unknown:
+        blocks.append(Para(f"Of {fmt.count(found.unknown)} more shared devices none is known.", "muted"))
+    return Section("slowdown", "How far slowdowns spread", tuple(blocks))
+
+
+def _devices(summary: FleetSummary, pages: dict[str, str]) -> Section:
+    grave = {(one.group, one.device_id): rank for rank, one in enumerate(summary.attention)}
+    ordered = sorted(summary.rows(), key=lambda row: (grave.get((row.group, row.device_id), len(grave)), row.group))
+    rows = tuple(
+        (
+            Cell(row.group, link=pages[row.group]),
+            Cell(row.job if row.job != row.group else ""),
+            Cell(_when(row)),
+            Cell(f"{_node(row)}, {_gpu(row)}", note=visible(row.name) or ""),
+            Cell(row.mode, row.basis, note=f"confidence {row.confidence:.2f}"),
+            Cell(row.configured or fmt.UNKNOWN, tone="bad" if row.agrees is False else "plain"),
+            Cell(fmt.count(row.tenants)),
+            _slowdown(row),
+            Cell(fmt.percent(row.switch_overhead_fraction)),
+        )
+        for row in ordered[:MAX_ROWS]
+    )
+    columns = (
+        Column("Report"),
+        Column("Job", "where not itself"),
+        Column("Began", "UTC", True),
+        Column("Where"),
+        Column("Mode"),
+        Column("Configured"),
+        Column("Tenants", "", True),
+        Column("Worst slowdown", "", True),
+        Column("Switch cost", "of the window", True),
+    )
+    blocks: list[Block] = [Table(columns, rows)] if rows else []
+    if len(ordered) > MAX_ROWS:
+        text = f"{fmt.count(len(ordered) - MAX_ROWS)} more devices stand in fleet.csv and in tables/devices."
+        blocks.append(Para(text, "muted"))
+    idle = [group for group in summary.groups if not group.devices]
+    if idle:
+        blocks.append(Fold(f"Groups in which no GPU did anything ({len(idle)})", (_idle(idle),)))
+    return Section("devices", "Every device, outliers first", tuple(blocks))
+
+
+def _when(row: DeviceRow) -> str:
+    return fmt.UNKNOWN if row.start_utc_ns is None else fmt.utc(row.start_utc_ns, 0).removesuffix(" UTC")[:19]
+
+
+def _idle(groups: Sequence[GroupPart]) -> Table:
+    rows = tuple((Cell(group.name, link=group.page),) for group in groups[:MAX_ROWS])
+    return Table((Column("Report"),), rows)
+
+
+def _without(summary: FleetSummary) -> Section:
+    blocks: list[Block] = []
+    if summary.failures:
+        text = "The others are not affected; a next run tries these again."
+        blocks.append(Note(f"{fmt.count(len(summary.failures))} without a result", text, "warning"))
+        rows = tuple(
+            (Cell(visible(one.path, 200), tone="code"), Cell(visible(one.message, 400)))
+            for one in summary.failures[:MAX_ROWS]
+        )
+        blocks.append(Table((Column("Capture"), Column("Why, and what to do")), rows))
+    if summary.duplicates:
+        twins = tuple(
+            (Cell(visible(one.path, 200), tone="code"), Cell(visible(one.of, 200), tone="code"), Cell(one.why))
+            for one in summary.duplicates[:MAX_ROWS]
+        )
+        columns = (Column("Left out"), Column("Analysed instead"), Column("Why"))
+        blocks.append(Fold(f"Exports of one recording ({len(summary.duplicates)})", (Table(columns, twins),)))
+    return Section("without", "Captures without a result", tuple(blocks))

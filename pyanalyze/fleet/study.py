@@ -1,0 +1,413 @@
+"""A labelled experiment: what was meant, what was observed, and what follows over runs rather than kernels.
+
+A study file says of every run which captures it left, what was run, how it was meant to share the GPU, and how fast it
+went by its own account with and without the profiler. Runs that show another mode than they were labelled with come
+first everywhere and are left out of every estimate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from collections import Counter
+from dataclasses import asdict, dataclass, fields
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pyanalyze.exceptions import CaptureUnreadable, UsageError
+from pyanalyze.fleet import outputs
+from pyanalyze.fleet.crew import hire
+from pyanalyze.fleet.estimates import Estimate, Observation, estimates
+from pyanalyze.fleet.paper import citation, latex, latex_table, methods
+from pyanalyze.fleet.plan import Group, Look, find, without_duplicates
+from pyanalyze.fleet.run import Workbench, digests
+from pyanalyze.fleet.work import Failed, Options
+from pyanalyze.sharing.rules.base import MODES
+
+if TYPE_CHECKING:
+    import datetime as dt
+    import os
+    from collections.abc import Mapping, Sequence
+
+    from pyanalyze.loading import Progress
+
+#: A workload by itself is expected to show one of these where its run names no mode.
+ALONE = ("exclusive", "streams", "mig")
+
+
+# The file ------------------------------------------------------------------------------------------------------------
+
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Closed(BaseModel):
+    """A misspelt key that is skipped would be a figure that is missing."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Throughput(_Closed):
+    """What a program said of its own speed; more is faster."""
+
+    profiled: _Positive | None = None
+    unprofiled: _Positive | None = None
+
+
+class Author(_Closed):
+    """Somebody to be cited."""
+
+    family: str
+    given: str = ""
+    affiliation: str = ""
+    orcid: str = ""
+
+
+class LabelledRun(_Closed):
+    """One run as it was meant."""
+
+    captures: list[str] = Field(min_length=1)
+    workload: str
+    role: Literal["solo", "shared"]
+    mode: str | None = None
+    repeat: int = 1
+    tenant: str | None = None
+    tenants: dict[str, int] = {}
+    throughput: dict[str, Throughput] = {}
+
+
+class StudyFile(_Closed):
+    """What `study.toml` holds."""
+
+    title: str
+    authors: list[Author] = []
+    version: str = "1"
+    date: str | None = None
+    unit: str = "units/s"
+    context: list[str] = []
+    run: list[LabelledRun] = Field(min_length=1)
+
+
+def read_study(path: str | os.PathLike[str]) -> StudyFile:
+    r"""Read a study file.
+
+    Parameters
+    ----------
+    path
+        TOML; docs/fleet.md describes it.
+
+    Returns
+    -------
+    StudyFile
+        Checked: every run has captures, a role, and a mode that exists.
+
+    Raises
+    ------
+    OSError
+        It cannot be read.
+    pyanalyze.exceptions.UsageError
+        Not TOML, or a key that is missing, unknown or makes no sense; the message names it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "study.toml"
+    ...     _ = file.write_text('title = "T"\n[[run]]\ncaptures = "a.sqlite"\nworkload = "w"\nrole = "solo"')
+    ...     read_study(file).run[0].captures
+    ['a.sqlite']
+    """
+    file = Path(path)
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file}: not TOML: {error}") from error
+    for run in table.get("run", []) if isinstance(table.get("run"), list) else []:
+        if isinstance(run, dict) and isinstance(run.get("captures"), str):
+            run["captures"] = [run["captures"]]
+    if "date" in table:
+        day: dt.date | str = table["date"]
+        table["date"] = str(day)[:10]
+    try:
+        study = StudyFile.model_validate(table)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part + 1 if isinstance(part, int) else part) for part in first["loc"])
+        raise UsageError(f"{file}: {where}: {first['msg']}") from error
+    for number, run in enumerate(study.run, start=1):
+        if run.role == "shared" and run.mode is None:
+            raise UsageError(f"{file}: run.{number}: a shared run needs the mode that was meant, such as mode = 'mps'")
+        if run.mode is not None and not any(fnmatchcase(mode, run.mode) for mode in MODES):
+            raise UsageError(f"{file}: run.{number}: no mode is named {run.mode}; modes are {', '.join(MODES)}")
+    return study
+
+
+# Results -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a study came to.
+
+    Attributes
+    ----------
+    output
+        The folder: `runs.csv`, `estimates.csv` (and `.parquet`), `table.tex`, `methods.md`, `CITATION.cff`,
+        `groups/<run>/report.html`.
+    observations
+        Contradicting runs first, then as in the file.
+    estimates
+        By workload, mode, tenant and measure.
+    failures
+        Captures without a result.
+    """
+
+    output: Path
+    observations: tuple[Observation, ...]
+    estimates: tuple[Estimate, ...]
+    failures: tuple[Failed, ...]
+
+    @property
+    def contradicting(self) -> tuple[Observation, ...]:
+        """One observation for each run that shows another mode than was meant."""
+        return tuple({one.run: one for one in self.observations if one.contradicts}.values())
+
+    @property
+    def exit_code(self) -> int:
+        """3 if a capture has no result, else 0."""
+        return CaptureUnreadable.exit_code if self.failures else 0
+
+
+def conduct(
+    study_file: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    threads: int | None = None,
+    memory: str | int | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Study:
+    r"""Analyse every run of a study and estimate over runs.
+
+    Parameters
+    ----------
+    study_file
+        See :func:`read_study`; paths in it are relative to its folder.
+    output
+        Folder to write to.
+    scheduler, workers, threads, memory, force, progress
+        As of :func:`pyanalyze.fleet.analyse`.
+
+    Returns
+    -------
+    Study
+        Also written as files.
+
+    Raises
+    ------
+    pyanalyze.exceptions.UsageError
+        The file makes no sense.
+    pyanalyze.exceptions.OutputExists
+        `output` holds things that we did not write, and `force` is false.
+    OSError
+        Something cannot be read or written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "study.toml"
+    ...     text = f'title = "T"\n[[run]]\ncaptures = "{capture}"\nworkload = "w"\nrole = "shared"\nmode = "mps"'
+    ...     _ = file.write_text(text)
+    ...     done = conduct(file, Path(folder) / "out", workers=1)
+    >>> [(one.label, one.observed) for one in done.contradicting]
+    [('mps', 'time-slicing')]
+    """
+    file = Path(study_file)
+    study = read_study(file)
+    crew = hire(scheduler, workers, threads=threads, memory=memory)
+    failures: list[Failed] = []
+    bench = Workbench(Path(output), crew, force=force, progress=progress)
+    with crew:
+        runs = _runs(bench, study, file.parent, failures)
+        options = _options(runs, digests([file.parent / name for name in study.context]))
+        groups = [group for group, _ in runs.values()]
+        labels = {name: run for name, (_, run) in runs.items()}
+
+        def keep(group: Group, report: dict[str, Any], _: list[Look]) -> list[Observation]:
+            return observations(group.name, labels[group.name], report)
+
+        found = bench.reports(groups, lambda group: options[group.name], keep, failures)
+    rows = [row for name in runs for row in found.get(name, ())]
+    rows.sort(key=lambda row: row.contradicts is not True)
+    failures.sort(key=lambda one: (one.path, one.message))
+    done = Study(bench.output, tuple(rows), tuple(estimates(rows)), tuple(failures))
+    _publish(bench, study, done)
+    return done
+
+
+def _runs(
+    bench: Workbench, study: StudyFile, folder: Path, failures: list[Failed]
+) -> dict[str, tuple[Group, LabelledRun]]:
+    """The captures of every run; several of one run are one job, whatever they say of themselves."""
+    paths: list[list[str]] = []
+    for run in study.run:
+        found, without = find([folder / pattern for pattern in run.captures])
+        paths.append([str(path) for path in found])
+        failures += [
+            Failed(name, "FileNotFoundError", f"{name}: there is no such capture; check the path") for name in without
+        ]
+    twice = [path for path, n in Counter(path for here in paths for path in here).items() if n > 1]
+    if twice:
+        raise UsageError(f"{twice[0]} is named by two runs; each capture belongs to one")
+    looks = {one.path: one for one in bench.looks(sorted({path for here in paths for path in here}), failures)}
+    runs: dict[str, tuple[Group, LabelledRun]] = {}
+    for run, here in zip(study.run, paths, strict=True):
+        kept, _ = without_duplicates([looks[path] for path in here if path in looks])
+        if not kept:
+            continue
+        ordered = tuple(sorted(kept, key=lambda one: (one.utc_origin_ns or 0, one.sha256)))
+        parts = [run.workload, run.mode if run.role == "shared" else f"solo-{run.tenant or ''}", str(run.repeat)]
+        plain = re.sub(r"[^A-Za-z0-9._+-]+", "_", "-".join(str(part).strip("-") for part in parts)).strip("._")[:80]
+        name, number = plain, 2
+        while name.casefold() in {other.casefold() for other in runs}:
+            name, number = f"{plain}-{number}", number + 1
+        runs[name] = (Group(name, ordered, ()), run)
+    return runs
+
+
+def _options(runs: Mapping[str, tuple[Group, LabelledRun]], context: tuple[tuple[str, str], ...]) -> dict[str, Options]:
+    """A shared run is compared with the recordings alone of its workload: those of the same repeat, else the first."""
+    options = {}
+    for name, (_, run) in runs.items():
+        solo: dict[str, tuple[bool, tuple[str, str, str]]] = {}
+        for group, other in runs.values() if run.role == "shared" else ():
+            if other.role != "solo" or other.workload != run.workload or other.mode not in (None, run.mode):
+                continue
+            who, same = other.tenant or "", other.repeat == run.repeat
+            if who not in solo or (same and not solo[who][0]):
+                one = group.captures[0]
+                place = str(Path(one.path).absolute())
+                # A name that was given holds; else whose recording it is shows in its kernels.
+                solo[who] = (same, (who if who in run.tenants else "", place, one.sha256))
+        options[name] = Options(
+            context=context,
+            baselines=tuple(alone for _, alone in sorted(solo.values())),
+            tenants=tuple(sorted(run.tenants.items())),
+        )
+    return options
+
+
+def observations(name: str, run: LabelledRun, report: Mapping[str, Any]) -> list[Observation]:
+    """The rows of one run.
+
+    Parameters
+    ----------
+    name
+        Of the run.
+    run
+        What was meant.
+    report
+        Its report as plain data.
+    """
+    devices = sorted(report["devices"], key=lambda one: (-len(one["tenants"]), one["device_id"]))
+    device = devices[0] if devices else None
+    mode = None if device is None else device["sharing"]["mode"]
+    blank: dict[str, Any] = dict.fromkeys(field.name for field in fields(Observation))
+    every = {
+        **blank,
+        "run": name,
+        "workload": run.workload,
+        "label": run.mode,
+        "role": run.role,
+        "repeat": run.repeat,
+        "observed": mode,
+        "confidence": None if device is None else device["sharing"]["confidence"],
+        "basis": None if device is None else device["sharing"]["basis"],
+        "contradicts": _contradicts(run, mode),
+    }
+    rows = []
+    traced = [t for t in (device["tenants"] if device is not None else []) if t["busy_ns"] is not None]
+    said = dict(run.throughput)
+    often = Counter(tenant["name"] for tenant in traced)
+    for tenant in traced:
+        # Alone, the only tenant is the one that was meant, whatever its process was called.
+        who = run.tenant if run.role == "solo" and run.tenant and len(traced) == 1 else tenant["name"]
+        if often[who] > 1:
+            # Two of one name are not two runs of one tenant.
+            who = f"{who} (pid {tenant['pid']})"
+        own = said.pop(who, Throughput())
+        launches, elapsed = _launched(tenant["work"])
+        slowdown = {kind: tenant["slowdown"][kind] for kind in ("elapsed", "latency", "resident")}
+        rows.append(
+            {
+                **every,
+                "tenant": who,
+                "launches": launches,
+                "elapsed_ns": elapsed,
+                "launches_per_s": None if not launches or not elapsed else launches * 1e9 / elapsed,
+                "work": _work(tenant["work"]),
+                **{f"slowdown_{kind}": None if one is None else one["value"] for kind, one in slowdown.items()},
+                "throughput_profiled": own.profiled,
+                "throughput_unprofiled": own.unprofiled,
+            }
+        )
+    # Figures of somebody whom the capture does not name are not lost.
+    for who, own in said.items():
+        figures = {"throughput_profiled": own.profiled, "throughput_unprofiled": own.unprofiled}
+        rows.append({**every, "tenant": who, **figures})
+    if not rows:
+        rows.append({**every, "tenant": run.tenant or ""})
+    return [Observation(**row) for row in rows]
+
+
+def _contradicts(run: LabelledRun, mode: str | None) -> bool | None:
+    if mode is None or mode == "undetermined":
+        return None
+    wanted = ALONE if run.mode is None else (run.mode,)
+    return not any(fnmatchcase(mode, pattern) for pattern in wanted)
+
+
+def _work(work: Mapping[str, Any] | None) -> str | None:
+    """A digest of the configurations that make up a hundredth of the launches or more: rarer ones come and go."""
+    if work is None or not work["configurations"]:
+        return None
+    least = work["launches"] / 100
+    keys = sorted(one["key"] for one in work["configurations"] if one["launches"] >= least)
+    return hashlib.sha256("\n".join(keys).encode()).hexdigest()[:12]
+
+
+def _launched(work: Mapping[str, Any] | None) -> tuple[int | None, int | None]:
+    """Launches, and the time from the first to the end of the last: batches leave nothing out."""
+    if work is None or not work["batches"]:
+        return None, None
+    parts = ("idle_ns", "idle_absent_ns", "idle_beside_ns", "busy_ns")
+    return work["launches"], sum(batch[part] for batch in work["batches"] for part in parts)
+
+
+# Files ---------------------------------------------------------------------------------------------------------------
+
+_KINDS = {"str": "String", "int": "Int64", "float": "Float64", "bool": "Boolean"}
+
+
+def _table(kind: type, rows: Sequence[Any]) -> tuple[dict[str, str], list[tuple[Any, ...]]]:
+    columns = {field.name: _KINDS[str(field.type).partition(" ")[0]] for field in fields(kind)}
+    return columns, [tuple(asdict(row).values()) for row in rows]
+
+
+def _publish(bench: Workbench, study: StudyFile, done: Study) -> None:
+    for name, kind, rows in (("runs", Observation, done.observations), ("estimates", Estimate, done.estimates)):
+        columns, cells = _table(kind, rows)
+        bench.write(f"{name}.csv", outputs.csv_text(list(columns), cells))
+        bench.write(f"{name}.parquet", outputs.parquet(outputs.frame(columns, cells)))
+    paragraph = methods(study, done)
+    bench.write("table.tex", latex_table(study, done))
+    bench.write("methods.md", paragraph + "\n")
+    bench.write("methods.tex", latex(paragraph).replace("`", "") + "\n")
+    bench.write("CITATION.cff", citation(study))
+    bench.finish()

@@ -1,0 +1,384 @@
+"""The one home of the JSON contract of a fleet (``pyanalyze.fleet/1``), and what is concluded over all of it."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pyanalyze.report.format import ratio
+from pyanalyze.report.model import Basis, Fraction, Mode, Number, Text, Tool, rounded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = [
+    "Attention",
+    "CapturePart",
+    "DeviceRow",
+    "Distribution",
+    "DuplicatePart",
+    "FailurePart",
+    "FleetSummary",
+    "GroupPart",
+    "device_rows",
+    "fleet_schema",
+    "jobs_of",
+    "summarise",
+]
+
+#: Context switches that cost more than this part of the time are worth a look.
+HIGH_OVERHEAD = 0.05
+#: A slowdown below it is nobody's outlier, however equal all others are.
+LEAST_OUTLIER = 1.5
+#: Fewer slowdowns than this have no distribution to stand out of; above it, this many (scaled) median deviations do.
+_ENOUGH, _DEVIATIONS = 8, 3.0
+
+Why = Literal["configured", "slowdown", "switches", "undetermined", "data-loss"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, ser_json_inf_nan="null")
+
+
+class DeviceRow(_Part):
+    """One GPU or MIG instance in one group of captures."""
+
+    group: Text = Field(description="The captures that were analysed together.")
+    job: Text = Field(description="Groups of one session, or of one host at overlapping times, have one job.")
+    host: Text | None = Field(description="Digest of the host's name; null: the export does not say, or several.")
+    captures: int = Field(ge=1, description="Captures in the group.")
+    start_utc_ns: Text | None = Field(
+        description="First activity on the device, UTC epoch nanoseconds as a decimal string; null: not known."
+    )
+    end_utc_ns: Text | None = Field(description="Last activity on the device, as start_utc_ns.")
+    device_id: int = Field(description="Id inside the group's report.")
+    uuid: Text | None = Field(description="UUID of the GPU or MIG instance.")
+    gpu_uuid: Text | None = Field(description="UUID of the board.")
+    name: Text | None = Field(description="Product name. Hostile text.")
+    mode: Mode = Field(description="Observed sharing mode.")
+    confidence: Fraction = Field(description="Calibrated probability of it.")
+    basis: Basis = Field(description="How it is known.")
+    configured: Mode | None = Field(description="What the machine was set up to do; null: not known.")
+    agrees: bool | None = Field(description="Configured is observed; null: one of them is not known.")
+    tenants: int = Field(description="Who was on it, counted.")
+    switches: int | None = Field(description="Context switches; null: no switch records.")
+    switch_overhead_fraction: Number = Field(description="Their cost over the window.")
+    worst_slowdown: Number = Field(description="Of its tenants: the larger of elapsed and latency; 1 is none.")
+    worst_slowdown_low: Number = Field(description="Lower end of its interval or bounds.")
+    worst_slowdown_high: Number = Field(description="Upper end of its interval or bounds.")
+    worst_slowdown_n: int | None = Field(description="Units of work compared.")
+    worst_slowdown_basis: Basis | None = Field(description="How it is known.")
+    worst_slowdown_tenant: Text | None = Field(description="Whose it is. Hostile text.")
+    sm_active: Number = Field(description="Mean fraction of SMs with work; modelled.")
+    memory_peak_fraction: Number = Field(description="Peak of device memory over all of it; sampled.")
+    lost_records: int = Field(ge=0, description="Oddities of the group's data that mean that records are missing.")
+
+
+class CapturePart(_Part):
+    """A capture that was analysed."""
+
+    path: Text = Field(description="Where it was.")
+    sha256: Text = Field(description="Of its content; with options and version the name of the result.")
+
+
+class GroupPart(_Part):
+    """Captures that were analysed together."""
+
+    name: Text = Field(description="Name of its folder.")
+    job: Text = Field(description="As of its devices.")
+    report: Text = Field(description="The report as JSON, from here.")
+    page: Text = Field(description="The report as an HTML page, from here.")
+    captures: list[CapturePart] = Field(description="In the order of their start; the first one's clock is its clock.")
+    shared_gpus: list[Text] = Field(description="UUIDs that made them one group; empty for one capture.")
+    devices: list[DeviceRow] = Field(description="What was on each GPU; empty: no GPU did anything.")
+
+
+class DuplicatePart(_Part):
+    """A capture that was left out."""
+
+    path: Text = Field(description="Where it is.")
+    of: Text = Field(description="The capture that was analysed instead.")
+    why: Text = Field(description="How it is known that they are one recording.")
+
+
+class FailurePart(_Part):
+    """A capture without a result, or a pattern that names none."""
+
+    path: Text = Field(description="The capture or pattern.")
+    error: Text = Field(description="Kind of the error.")
+    message: Text = Field(description="What, where, what to do.")
+
+
+class Attention(_Part):
+    """A device that somebody should look at."""
+
+    group: Text = Field(description="The group.")
+    device_id: int = Field(description="The device in its report.")
+    why: list[Why] = Field(description="Gravest first.")
+    detail: Text = Field(description="The same in words.")
+
+
+class Distribution(_Part):
+    """Worst slowdowns of devices with more than one tenant."""
+
+    n: int = Field(ge=0, description="Devices of which one is known.")
+    unknown: int = Field(ge=0, description="Devices with several tenants of which none is known.")
+    median: Number = Field(description="Half of them are not larger.")
+    p90: Number = Field(description="Nine of ten are not larger.")
+    p99: Number = Field(description="Ninety-nine of a hundred are not larger.")
+    max: Number = Field(description="The largest.")
+    outlier_above: Number = Field(description="Larger ones need attention.")
+
+
+class FleetSummary(_Part):
+    """What a run over many captures came to."""
+
+    schema_id: Literal["pyanalyze.fleet/1"] = Field(
+        default="pyanalyze.fleet/1", alias="schema", description="Name and version of this contract."
+    )
+    tool: Tool = Field(description="What wrote it.")
+    line: Text = Field(description="The answer in one line.")
+    hosts: int = Field(ge=0, description="Hosts that are told apart by their digest.")
+    gpus: int = Field(ge=0, description="Boards that did something, by UUID.")
+    modes: dict[Text, int] = Field(description="Observed mode: devices, most first.")
+    agreement: dict[Literal["agree", "disagree", "unknown"], int] = Field(
+        description="Devices whose configured mode is the observed one, is not, or cannot be compared."
+    )
+    slowdown: Distribution = Field(description="How much the slowest tenant of each device was slowed.")
+    attention: list[Attention] = Field(description="Outliers, gravest first.")
+    groups: list[GroupPart] = Field(description="By name.")
+    duplicates: list[DuplicatePart] = Field(description="Captures left out as another export is analysed.")
+    failures: list[FailurePart] = Field(description="Captures without a result.")
+
+    def rows(self) -> list[DeviceRow]:
+        """Every device of every group."""
+        return [row for group in self.groups for row in group.devices]
+
+    def to_json(self) -> str:
+        """The JSON text, ending in a newline. Equal fleets give equal bytes."""
+        plain = rounded(self.model_dump(mode="json", by_alias=True))
+        return json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def fleet_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of `fleet.json`.
+
+    Examples
+    --------
+    >>> fleet_schema()["properties"]["schema"]["const"]
+    'pyanalyze.fleet/1'
+    """
+    schema = FleetSummary.model_json_schema(by_alias=True, mode="serialization")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "pyanalyze.fleet/1", **schema}
+
+
+def device_rows(group: str, report: Mapping[str, Any], host: str | None) -> list[DeviceRow]:
+    """One row for each device of a report, given as plain data; of which job the group is comes later."""
+    lost = sum(row["count"] for row in report["quality"] if row["severity"] in ("data-loss", "error"))
+    every: dict[str, Any] = {
+        "group": group,
+        "job": group,
+        "host": host,
+        "captures": max(1, len(report["captures"])),
+        "lost_records": lost,
+    }
+    blank = dict.fromkeys(name for name in DeviceRow.model_fields if name not in every)
+    origin = report["clock"]["origin_utc_ns"]
+    rows = []
+    for device in report["devices"]:
+        sharing, switches = device["sharing"], device["context_switches"] or {}
+        memory, window = device["memory"] or {}, device["window"]
+        row = {**blank, **every}
+        row.update({key: device[key] for key in ("device_id", "uuid", "gpu_uuid", "name")})
+        row.update({key: sharing[key] for key in ("mode", "confidence", "basis", "configured", "agrees")})
+        if window is not None and origin is not None:
+            row["start_utc_ns"] = str(int(origin) + window["start_ns"])
+            row["end_utc_ns"] = str(int(origin) + window["end_ns"])
+        row.update(
+            tenants=len(device["tenants"]),
+            switches=switches.get("count"),
+            switch_overhead_fraction=switches.get("overhead_fraction"),
+            sm_active=(device["occupancy"] or {}).get("sm_active"),
+        )
+        if memory.get("total_bytes") and memory.get("peak_bytes") is not None:
+            row["memory_peak_fraction"] = memory["peak_bytes"] / memory["total_bytes"]
+        row.update(_worst(device["tenants"]))
+        rows.append(DeviceRow(**row))
+    return rows
+
+
+def _worst(tenants: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The largest of elapsed and latency slowdowns: either one is what a user of that tenant noticed."""
+    found = [
+        (tenant["slowdown"][kind], tenant["name"])
+        for tenant in tenants
+        for kind in ("elapsed", "latency")
+        if tenant["slowdown"][kind] is not None
+    ]
+    if not found:
+        return {}
+    estimate, tenant = max(found, key=lambda pair: pair[0]["value"])
+    parts = {f"worst_slowdown_{key}": estimate[key] for key in ("low", "high", "n", "basis")}
+    return {"worst_slowdown": estimate["value"], **parts, "worst_slowdown_tenant": tenant}
+
+
+def jobs_of(groups: Sequence[tuple[str, frozenset[str], frozenset[str], tuple[int, int] | None]]) -> dict[str, str]:
+    """Which groups are one job: of one profiling session, or on one host at overlapping times.
+
+    Parameters
+    ----------
+    groups
+        Name, hosts, profiling sessions, and first and last record in UTC ns (None: cannot be placed).
+
+    Returns
+    -------
+    dict
+        Name of a group to that of its job: the name of the job's first group.
+
+    Examples
+    --------
+    >>> hosts, none = frozenset({"h"}), frozenset()
+    >>> jobs_of([("a", hosts, none, (0, 10)), ("b", hosts, none, (10, 20)), ("c", hosts, none, (21, 30))])
+    {'a': 'a', 'b': 'a', 'c': 'c'}
+    """
+    parent = {name: name for name, *_ in groups}
+
+    def root(name: str) -> str:
+        while parent[name] != name:
+            parent[name] = parent[parent[name]]
+            name = parent[name]
+        return name
+
+    def join(one: str, other: str) -> None:
+        first, second = sorted((root(one), root(other)))
+        parent[second] = first
+
+    by_session: dict[str, str] = {}
+    by_host: dict[str, list[tuple[int, int, str]]] = {}
+    for name, hosts, sessions, span in groups:
+        for session in sessions:
+            join(by_session.setdefault(session, name), name)
+        if span is None:
+            continue
+        start, end = span
+        for host in hosts:
+            by_host.setdefault(host, []).append((start, end, name))
+    for spans in by_host.values():
+        spans.sort()
+        last, reach = spans[0][2], spans[0][1]
+        for start, end, name in spans[1:]:
+            if start <= reach:
+                join(last, name)
+            last, reach = name, max(reach, end)
+    return {name: root(name) for name in parent}
+
+
+def summarise(
+    version: str,
+    groups: list[GroupPart],
+    duplicates: list[DuplicatePart],
+    failures: list[FailurePart],
+) -> FleetSummary:
+    """What is concluded over all groups."""
+    rows = [row for group in groups for row in group.devices]
+    agreement = Counter({True: "agree", False: "disagree", None: "unknown"}[row.agrees] for row in rows)
+    slowdown = _distribution(rows)
+    modes: Counter[str] = Counter(row.mode for row in rows)
+    hosts = len({row.host for row in rows if row.host is not None})
+    gpus = len({row.gpu_uuid or row.uuid or f"{row.group} {row.device_id}" for row in rows})
+    attention = _attention(rows, slowdown)
+    counted = dict(sorted(modes.items(), key=lambda pair: (-pair[1], pair[0])))
+    known = agreement["agree"] + agreement["disagree"]
+    captures = sum(len(group.captures) for group in groups)
+    where = f" on {_many(hosts, 'host')}" if hosts else ""
+    parts = [
+        f"{_many(gpus, 'GPU')}{where} in {_many(captures, 'capture')}: "
+        + (", ".join(f"{mode} {n}" for mode, n in counted.items()) or "no GPU did anything"),
+        f"{agreement['disagree']} of {known} not shared as configured" if known else "what was configured is not known",
+        f"worst slowdown {ratio(slowdown.median)} in the middle, {ratio(slowdown.max)} at most"
+        if slowdown.n
+        else "no slowdown is known",
+        f"{_many(len(attention), 'device')} to look at",
+    ]
+    if failures:
+        parts.append(f"{_many(len(failures), 'capture')} without a result")
+    return FleetSummary(
+        tool=Tool(version=version),
+        line="; ".join(parts) + ".",
+        hosts=hosts,
+        gpus=gpus,
+        modes=counted,
+        agreement={"agree": agreement["agree"], "disagree": agreement["disagree"], "unknown": agreement["unknown"]},
+        slowdown=slowdown,
+        attention=attention,
+        groups=groups,
+        duplicates=duplicates,
+        failures=failures,
+    )
+
+
+def _many(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def _distribution(rows: Iterable[DeviceRow]) -> Distribution:
+    shared = [row for row in rows if row.tenants > 1]
+    known = sorted(row.worst_slowdown for row in shared if row.worst_slowdown is not None)
+    above = LEAST_OUTLIER
+    if len(known) >= _ENOUGH:
+        middle = statistics.median(known)
+        # 1.4826 median deviations are one standard deviation where values are normal.
+        spread = 1.4826 * statistics.median(abs(value - middle) for value in known)
+        above = max(LEAST_OUTLIER, middle + _DEVIATIONS * spread)
+    return Distribution(
+        n=len(known),
+        unknown=len(shared) - len(known),
+        median=quantile(known, 0.5),
+        p90=quantile(known, 0.9),
+        p99=quantile(known, 0.99),
+        max=known[-1] if known else None,
+        outlier_above=above,
+    )
+
+
+def quantile(ordered: Sequence[float], part: float) -> float | None:
+    """The smallest value that so large a part of them does not exceed; None of nothing.
+
+    Examples
+    --------
+    >>> quantile([1.0, 2.0, 3.0, 4.0], 0.5), quantile([1.0, 2.0, 3.0, 4.0], 0.9)
+    (2.0, 4.0)
+    """
+    if not ordered:
+        return None
+    rank = -(-len(ordered) * round(part * 1000) // 1000)
+    return ordered[max(0, rank - 1)]
+
+
+def _attention(rows: Iterable[DeviceRow], slowdown: Distribution) -> list[Attention]:
+    found: list[tuple[tuple[int, float, str, int], Attention]] = []
+    order: tuple[Why, ...] = ("configured", "slowdown", "switches", "undetermined", "data-loss")
+    for row in rows:
+        why: dict[Why, str] = {}
+        if row.agrees is False:
+            why["configured"] = f"{row.configured} was configured, {row.mode} was observed"
+        # What may be no more than chance or a bound is no outlier.
+        low = row.worst_slowdown if row.worst_slowdown_low is None else row.worst_slowdown_low
+        if low is not None and slowdown.outlier_above is not None and low > slowdown.outlier_above:
+            middle = "" if slowdown.n < _ENOUGH else f", {ratio(slowdown.median)} in the middle of the fleet"
+            why["slowdown"] = f"{row.worst_slowdown_tenant} was slowed {ratio(row.worst_slowdown)}{middle}"
+        if row.switch_overhead_fraction is not None and row.switch_overhead_fraction > HIGH_OVERHEAD:
+            why["switches"] = f"context switches cost {row.switch_overhead_fraction:.1%} of the time"
+        if row.mode == "undetermined" and row.tenants:
+            why["undetermined"] = "how it was shared cannot be told"
+        if row.lost_records:
+            why["data-loss"] = f"records are missing ({row.lost_records})"
+        if why:
+            one = Attention(group=row.group, device_id=row.device_id, why=list(why), detail="; ".join(why.values()))
+            grave = min(order.index(key) for key in why)
+            found.append(((grave, -(row.worst_slowdown or 0.0), row.group, row.device_id), one))
+    return [one for _, one in sorted(found, key=lambda pair: pair[0])]

@@ -1,0 +1,257 @@
+"""What a worker does with the captures of one group: a pure function of their content, the options and the version.
+
+Nothing is written here. Paths are no part of a result, so that captures that were moved are known: tokens stand for
+them, which :func:`named` replaces by where the captures are now.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyanalyze import _core
+from pyanalyze.exceptions import CaptureChanged, CaptureUnreadable, PyanalyzeError, UsageError
+from pyanalyze.fleet.crew import WorkerDied
+from pyanalyze.fleet.plan import NODE, SAMPLES, Look, Span, look, span, stamp
+from pyanalyze.loading import ANALYSIS_TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_CRASHED = (
+    "the process that read it ended abnormally, also when it ran alone (killed, or out of memory); "
+    "try it with more memory, or a shorter capture"
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What changes a result, besides the captures.
+
+    Attributes
+    ----------
+    context
+        Paths and SHA-256 of files of the configured side, for every group.
+    pictures
+        Pages hold pictures: some seconds and a megabyte each.
+    baselines
+        Recordings alone: name of the tenant (empty: found by its kernels), path, SHA-256.
+    tenants
+        Names for processes, by pid.
+    """
+
+    context: tuple[tuple[str, str], ...] = ()
+    pictures: bool = False
+    baselines: tuple[tuple[str, str, str], ...] = ()
+    tenants: tuple[tuple[str, int], ...] = ()
+
+    def said(self) -> dict[str, Any]:
+        """What of it names a result: content, not places."""
+        return {
+            "tables": ANALYSIS_TABLES,
+            "context": sorted(digest for _, digest in self.context),
+            "pictures": self.pictures,
+            "baselines": sorted([name, digest] for name, _, digest in self.baselines),
+            "tenants": sorted(self.tenants),
+        }
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A capture, or a pattern that names none, without a result.
+
+    Attributes
+    ----------
+    path
+        The capture, or the pattern.
+    error
+        Kind of the error.
+    message
+        What, where, what to do.
+    """
+
+    path: str
+    error: str
+    message: str
+
+    @classmethod
+    def of(cls, path: str, error: BaseException, together: int = 1) -> Failed:
+        """Say what went wrong with a capture; `together`: how many were analysed at once.
+
+        Examples
+        --------
+        >>> Failed.of("run.sqlite", PermissionError(13, "Permission denied")).message
+        'run.sqlite: Permission denied; check the path and its permissions'
+        """
+        beside = f" (analysed together with {together - 1} more)" if together > 1 else ""
+        if isinstance(error, WorkerDied):
+            return cls(path, "ProcessDied", f"{path}: {_CRASHED}{beside}")
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+            return cls(path, type(error).__name__, f"{path}: {reason}; check the path and its permissions{beside}")
+        if isinstance(error, PyanalyzeError):
+            return cls(path, type(error).__name__, f"{error}{beside}")
+        message = f"{path}: {type(error).__name__}: {error}; this is a defect of pyanalyze, please report it{beside}"
+        return cls(path, type(error).__name__, message)
+
+
+@dataclass(frozen=True)
+class Made:
+    """The result of a group.
+
+    Attributes
+    ----------
+    report
+        The report, tokens in the place of paths; None: none of the captures could be read.
+    page
+        The same as an HTML page.
+    read
+        Which captures are in it, by index.
+    failed
+        Which are not, and why.
+    """
+
+    report: dict[str, Any] | None
+    page: str
+    read: tuple[int, ...]
+    failed: tuple[Failed, ...]
+
+
+def see(version: str, path: str) -> Look:
+    """In a worker: :func:`pyanalyze.fleet.plan.look`."""
+    _same_version(version)
+    return look(path)
+
+
+def place(version: str, path: str) -> Span:
+    """In a worker: :func:`pyanalyze.fleet.plan.span`."""
+    _same_version(version)
+    return span(path)
+
+
+def analyse_group(version: str, captures: Sequence[Look], options: Options) -> bytes:
+    """In a worker: all of a group, as :func:`unpacked` takes it.
+
+    Parameters
+    ----------
+    version
+        Of the pyanalyze that asks: another one would give other results.
+    captures
+        They must still be what was looked at.
+    options
+        What else the result follows from.
+
+    Examples
+    --------
+    >>> made = unpacked(analyse_group(_core.__version__, [look(capture)], Options()))
+    >>> made.report["devices"][0]["sharing"]["mode"], made.read, made.failed
+    ('time-slicing', (0,), ())
+    """
+    _same_version(version)
+    failed = []
+    whole = []
+    for one in captures:
+        try:
+            changed = stamp(one.path) != one.stamp
+        except OSError as error:
+            failed.append(Failed.of(one.path, error))
+            continue
+        if changed:
+            message = f"{one.path}: it changed since it was looked at; wait until it is written, then try again"
+            failed.append(Failed.of(one.path, CaptureChanged(message)))
+        else:
+            whole.append(one)
+    made = Made(None, "", (), tuple(failed)) if not whole else _made(captures, whole, failed, options)
+    # JSON, compressed: a tenth of what a page weighs, and what crosses a network is text that nobody executes.
+    return zlib.compress(json.dumps(asdict(made), ensure_ascii=False).encode("utf-8", "surrogateescape"))
+
+
+def unpacked(data: bytes) -> Made:
+    """What :func:`analyse_group` made."""
+    plain = json.loads(zlib.decompress(data).decode("utf-8", "surrogateescape"))
+    failed = tuple(Failed(**one) for one in plain["failed"])
+    return Made(plain["report"], plain["page"], tuple(plain["read"]), failed)
+
+
+def named(made: Made, captures: Sequence[Look], options: Options = Options()) -> tuple[str, str]:
+    """The report as JSON text and its page, with the paths of the captures.
+
+    Examples
+    --------
+    >>> one = look(capture)
+    >>> report, page = named(unpacked(analyse_group(_core.__version__, [one], Options())), [one])
+    >>> capture in report, capture in page
+    (True, True)
+    """
+    from pyanalyze.report.escape import visible
+
+    report = json.dumps(made.report, indent=2, ensure_ascii=False) + "\n"
+    page = made.page
+    for path, token in _tokens(captures, options):
+        report = report.replace(token, json.dumps(text(path), ensure_ascii=False)[1:-1])
+        page = page.replace(token, escape(visible(text(path), limit=None)))
+    return report, page
+
+
+def text(path: str) -> str:
+    """A path as text that a UTF-8 file can hold."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _made(
+    captures: Sequence[Look],
+    whole: Sequence[Look],
+    failed: list[Failed],
+    options: Options,
+) -> Made:
+    from pyanalyze.loading import load
+    from pyanalyze.report.model import Report
+
+    by_path = {one.path: number for number, one in enumerate(captures)}
+    beside = dict.fromkeys(path for one in whole for path, _ in one.beside)
+    try:
+        session = load(
+            [one.path for one in whole],
+            samples=[path for path in beside if Path(path).name == SAMPLES],
+            context=[*(path for path in beside if Path(path).name == NODE), *(path for path, _ in options.context)],
+            baselines=[f"{name}={path}" if name else path for name, path, _ in options.baselines],
+            tenants=dict(options.tenants),
+            tables=ANALYSIS_TABLES,
+            keep_going=True,
+        )
+        failed.extend(Failed.of(str(failure.path), failure.error) for failure in session.failures)
+        report = session.report().to_json()
+    except (OSError, CaptureUnreadable, UsageError) as error:
+        # With one capture its error; with several all failed, and each is as unread as the first.
+        return Made(None, "", (), (*failed, *(Failed.of(one.path, error) for one in whole)))
+    for path, token in _tokens(captures, options):
+        report = report.replace(json.dumps(text(path), ensure_ascii=False)[1:-1], token)
+    drawn: dict[str, Any] = {}
+    if options.pictures:
+        from pyanalyze.report.render import draw
+
+        drawn = dict(draw(session, session.report()))
+    from pyanalyze.report.html import render_html
+
+    page = render_html(
+        Report.from_json(report), drawn, f"pyanalyze {_core.__version__}", kernels=session.kernel_occupancy
+    )
+    return Made(json.loads(report), page, tuple(by_path[str(path)] for path in session.paths), tuple(failed))
+
+
+def _tokens(captures: Sequence[Look], options: Options) -> list[tuple[str, str]]:
+    """Paths and what stands for them, the longest first: one may be the beginning of another."""
+    files = [(one.path, one.sha256) for one in captures] + [pair for one in captures for pair in one.beside]
+    files += [*options.context, *((path, digest) for _, path, digest in options.baselines)]
+    return [(path, f"file-{digest[:20]}") for path, digest in sorted(set(files), key=lambda pair: -len(pair[0]))]
+
+
+def _same_version(version: str) -> None:
+    if version != _core.__version__:
+        raise UsageError(
+            f"this worker has pyanalyze {_core.__version__}, but {version} asked; install one version everywhere"
+        )
