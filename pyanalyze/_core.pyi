@@ -1,16 +1,22 @@
 """The compiled core: coarse functions over Arrow tables. Use :mod:`pyanalyze`, not this module."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias, final
 
 __version__: str
 
 __all__ = [
+    "Part",
     "Table",
     "__version__",
+    "bound_memory",
+    "check_memory",
+    "cut",
     "infer_residency",
     "join_captures",
     "ledger",
+    "memory_account",
     "occupancy",
     "physical_tables",
     "place_samples",
@@ -37,6 +43,14 @@ class Table:
     def schema_id(self) -> str: ...
     @property
     def num_rows(self) -> int: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+    def part(self, columns: Sequence[str]) -> Part:
+        """Some of the columns."""
+
+@final
+class Part:
+    """Some columns of a table."""
+
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 _Tables: TypeAlias = dict[str, Table]
@@ -116,6 +130,7 @@ def slowdowns(
     session: Mapping[str, Any],
     baselines: Sequence[tuple[Mapping[str, Any], int | None]],
     progress: _Progress = None,
+    threads: int = 0,
 ) -> _Tables:
     """Every tenant beside itself alone; each baseline with the tenant that it is of, if that is known."""
 
@@ -124,3 +139,15 @@ def table_declarations() -> list[dict[str, Any]]:
 
 def quality_counters() -> list[dict[str, str]]:
     """Every quality counter: name, severity, source, doc."""
+
+def cut(table: Table, window: tuple[int, int] | None = None, device: int | None = None) -> Table:
+    """The rows of a table inside of a window of time and of one device."""
+
+def bound_memory(budget: tuple[int, int, Path] | None = None) -> None:
+    """Set the budget of the process: bytes, those that large blocks are held in, where others go; None lifts it."""
+
+def memory_account() -> dict[str, Any]:
+    """What was held in memory and what in files, in bytes."""
+
+def check_memory() -> None:
+    """Raise `MemoryExceeded` if the budget could not be held."""

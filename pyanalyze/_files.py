@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import sqlite3
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,6 +68,13 @@ def replacing(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[
             temporary.chmod(mode)
         _flush(temporary)
         _publish(temporary, target, path, force=force)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        # A full disk is told by a write, which knows no name.
+        raise OSError(error.errno or errno.EIO, error.strerror or str(error), os.fspath(path)) from error
+    except sqlite3.OperationalError as error:
+        raise OSError(errno.EIO, f"cannot be written ({error})", os.fspath(path)) from error
     finally:
         # After success the temporary name is gone already; what remains here belongs to a failure.
         for companion in _COMPANIONS:

@@ -59,3 +59,7 @@ class Cancelled(PyanalyzeError):
     """The caller asked to stop."""
 
     exit_code = 130
+
+
+class MemoryExceeded(PyanalyzeError, MemoryError):
+    """The budget of memory could not be held; the message says how much was needed."""

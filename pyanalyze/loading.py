@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyanalyze import _core
 from pyanalyze.exceptions import CaptureUnreadable, NotACapture, SamplesUnreadable, UsageError
+from pyanalyze.memory import hold
 from pyanalyze.pack import Unpacked, is_pack, unpack
 from pyanalyze.session import Session
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import polars as pl
 
-    from pyanalyze.interference import Baseline
+    from pyanalyze.interference.baselines import Baseline, SavedBaseline
 
     PathLike = str | os.PathLike[str]
     Progress = Callable[[str, int, int], object]
@@ -47,6 +48,7 @@ def load(
     tables: Sequence[str] = ANALYSIS_TABLES,
     reconstruct: bool = True,
     keep_going: bool = False,
+    memory: str | int | None = None,
     progress: Progress | None = None,
 ) -> Session:
     """Load captures and reconstruct who held the GPU.
@@ -68,7 +70,8 @@ def load(
         YAML (:data:`pyanalyze.context.READERS`); the format is sniffed.
     baselines
         Recordings of tenants alone, each a capture as above, or ``"NAME=FILE"`` to say which tenant it is of;
-        otherwise that is found by kernels in common and process name.
+        otherwise that is found by kernels in common and process name. A report of one, saved as JSON, gives its
+        elapsed slowdown only.
     work
         Units of work, such as requests: a CSV file with the columns tenant, start, end and, if wanted, name; times in
         nanoseconds on the clock of the first capture, or RFC 3339.
@@ -82,6 +85,9 @@ def load(
         and `quality` counts only what is odd in the files themselves.
     keep_going
         With several captures: report one that cannot be read in `session.failures` instead of raising.
+    memory
+        Budget of this process's resident memory from now on, such as ``"2GB"``; what does not fit is kept in temporary
+        files, see :mod:`pyanalyze.memory`. By default `PYANALYZE_MEMORY`, else most of what machine or container have.
     progress
         Called as ``progress(stage, done, total)``, at most 20 times a second; raise from it to stop.
 
@@ -100,6 +106,8 @@ def load(
         Without captures: no reader knows any of the samples.
     pyanalyze.exceptions.UsageError
         A table or tenant name that makes no sense, or nothing to load.
+    pyanalyze.exceptions.MemoryExceeded
+        The budget of memory could not be held.
 
     Examples
     --------
@@ -111,6 +119,7 @@ def load(
     unknown = sorted(set(tables) - set(EVENT_TABLES))
     if unknown:
         raise UsageError(f"no event table is named {', '.join(unknown)}; choose from {', '.join(EVENT_TABLES)}")
+    hold(memory)
     paths, files, context, raw = _with_recordings(_listed(captures), _listed(samples), _listed(context))
     names = {name: who if isinstance(who, int) else Path(who) for name, who in (tenants or {}).items()}
     have = {Path(path) for path in find_captures(paths)} if paths else set()
@@ -143,7 +152,9 @@ def load(
         from pyanalyze.tables import to_frame
 
         configured = place_context(configured, to_frame(joined["devices"]))
+    joined = {**joined, **_identified(configured)}
     reconstructed = _core.reconstruct(joined, progress) if reconstruct else {}
+    alone, summaries = _read_baselines(_listed(baselines), tables, progress)
     session = Session(
         paths=tuple(kept),
         tables={**joined, **reconstructed},
@@ -151,7 +162,8 @@ def load(
         extra_configured=tuple(configured),
         extra_quality=(*quality,),
         failures=(*failures, *raw),
-        baselines=tuple(_read_baseline(str(file), tables, progress) for file in _listed(baselines)),
+        baselines=alone,
+        saved_baselines=summaries,
     )
     if work is None:
         return session
@@ -194,11 +206,30 @@ def read_recordings(
     )
 
 
-def _read_baseline(text: str, tables: Sequence[str], progress: Progress | None) -> Baseline:
-    from pyanalyze.interference.baselines import Baseline, split_name
+def _identified(configured: Sequence[pl.DataFrame]) -> dict[str, Any]:
+    """The table `identities` as the core takes it."""
+    from pyanalyze.context import identities
+    from pyanalyze.view import FrameTable
 
-    name, path = split_name(text)
-    return Baseline(path, load(path, tables=tables, progress=progress), name)
+    return {"identities": FrameTable("identities", identities(configured))}
+
+
+def _read_baselines(
+    files: Iterable[PathLike], tables: Sequence[str], progress: Progress | None
+) -> tuple[tuple[Baseline, ...], tuple[SavedBaseline, ...]]:
+    from pyanalyze.interference.baselines import Baseline, SavedBaseline, split_name
+    from pyanalyze.report.saved import is_saved, read_saved
+
+    named = [split_name(str(file)) for file in files]
+    summaries = [(name, path) for name, path in named if is_saved(path)]
+    return (
+        tuple(
+            Baseline(path, load(path, tables=tables, progress=progress), name)
+            for name, path in named
+            if (name, path) not in summaries
+        ),
+        tuple(SavedBaseline(path, read_saved(path), name) for name, path in summaries),
+    )
 
 
 def _read_captures(

@@ -22,7 +22,7 @@ from pyanalyze.exceptions import OutputExists, SamplesUnreadable
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 _Kind = type[int] | type[float] | type[str]
 
@@ -164,6 +164,24 @@ REPORTS: dict[str, dict[str, tuple[str, _Kind]]] = {
         "GPU": ("gpu", int),
         "File": ("file", str),
     },
+    # A folder of Parquet files, one per quantity, which are a table here. `Delta` is the time since the kernel's last
+    # end (first: since the beginning of the session), `Accum` are running sums.
+    "cuda_gpu_kern_pace": {
+        "Rank": ("rank", int),
+        "File": ("file", str),
+        "Iteration": ("iteration", int),
+        **{
+            f"{header}(ns)": (f"{name}_ns", int)
+            for header, name in (
+                ("Start", "start"),
+                ("End", "end"),
+                ("Duration", "duration"),
+                ("Delta", "delta"),
+                ("DurationAccum", "duration_accum"),
+                ("DeltaAccum", "delta_accum"),
+            )
+        },
+    },
 }
 
 #: Columns that some versions of nsys do not write: null.
@@ -171,7 +189,11 @@ _OPTIONAL = {"GreenCtx"}
 
 _POLARS: dict[_Kind, type[pl.DataType]] = {int: pl.Int64, float: pl.Float64, str: pl.String}
 
-_REPORT_KEY = ("report", "source")
+# The same report of two versions of nsys can differ (new columns, other names): both are kept.
+_VERSION = "nsys_version"
+_REPORT_KEY = ("report", "source", _VERSION)
+#: Version of a report that does not say it: nsys writes none into its tables.
+UNKNOWN_VERSION = "unknown"
 
 # What `nsys stats > file` prints between the tables.
 _CHATTER = re.compile(r"Processing \[|Generating |Exporting|Using |NOTICE|WARNING|SKIPPED|\s*\*\*|#")
@@ -200,13 +222,13 @@ class ReportTable:
 
 
 def read_report(path: str | os.PathLike[str]) -> ReportTable:
-    r"""Read one summary that `nsys stats --format csv|tsv|json` wrote.
+    r"""Read one summary that `nsys stats --format csv|tsv|json`, `nsys analyze` or `nsys recipe` wrote.
 
     Parameters
     ----------
     path
         The file, or what was redirected from standard output: nsys's own lines around the table, and tables
-        of other reports, are skipped.
+        of other reports, are skipped. Of a recipe its `analysis.parquet`, or its folder.
 
     Returns
     -------
@@ -237,14 +259,50 @@ def read_report(path: str | os.PathLike[str]) -> ReportTable:
     >>> table.report, table.source, table.rows["total_time_ns"].to_list()
     ('cuda_gpu_mem_time_sum', 'run', [960])
     """
-    tables = _read(Path(path))
+    tables = read_reports(path)
     if len(tables) > 1:
         found = ", ".join(table.report for table in tables)
-        raise SamplesUnreadable(f"{path} holds {len(tables)} reports ({found}); read it with load_reports")
+        raise SamplesUnreadable(f"{path} holds {len(tables)} reports ({found}); read it with read_reports")
     return tables[0]
 
 
-def load_reports(paths: Iterable[str | os.PathLike[str]], database: str | Path | None = None) -> sqlite_utils.Database:
+def read_reports(path: str | os.PathLike[str]) -> list[ReportTable]:
+    r"""Read all the summaries in one file.
+
+    Parameters
+    ----------
+    path
+        As for :func:`read_report`.
+
+    Returns
+    -------
+    list of ReportTable
+        At least one.
+
+    Raises
+    ------
+    SamplesUnreadable, OSError
+        As for :func:`read_report`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> text = "Row#,Duration (ns),Start (ns),PID,Device ID,Context ID\n1,500000001,12,7,0,1\n"
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "gaps.csv"
+    ...     _ = file.write_text(text)
+    ...     [table.report for table in read_reports(file)]
+    ['gpu_gaps']
+    """
+    return _read(Path(path))
+
+
+def load_reports(
+    paths: Iterable[str | os.PathLike[str]],
+    database: str | Path | None = None,
+    *,
+    nsys_version: str | Mapping[str, str] = UNKNOWN_VERSION,
+) -> sqlite_utils.Database:
     r"""Read many summaries into one database.
 
     Parameters
@@ -253,13 +311,16 @@ def load_reports(paths: Iterable[str | os.PathLike[str]], database: str | Path |
         Files as for `read_report`; one that holds several reports gives them all.
     database
         A SQLite file to add to, made where it is missing; in memory without it.
+    nsys_version
+        The nsys that wrote them, or of each source (a source that is not named: unknown). The files do not say it; the
+        captures that they were made from do: `session.frame("capture")["nsys_version"]`.
 
     Returns
     -------
     sqlite_utils.Database
-        A table per report, its columns those of `REPORTS` after `source` and `row` (its key, counted from 0),
-        and `reports` with `report`, `source`, `path`, `rows`. Loading a (report, source) again replaces it.
-        All files are added or, if one cannot be read, none.
+        A table per report, its columns those of `REPORTS` after `source`, `nsys_version` and `row` (its key, counted
+        from 0), and `reports` with `report`, `source`, `nsys_version`, `path`, `rows`. Loading a (report, source,
+        nsys_version) again replaces it. All files are added or, if one cannot be read, none.
 
     Raises
     ------
@@ -296,18 +357,22 @@ def load_reports(paths: Iterable[str | os.PathLike[str]], database: str | Path |
     store = sqlite_utils.Database(database, memory=database is None, strict=True, execute_plugins=False)
     try:
         with store.atomic():
-            _create(store, "reports", {"report": str, "source": str, "path": str, "rows": int}, _REPORT_KEY)
+            kept = {"report": str, "source": str, _VERSION: str, "path": str, "rows": int}
+            _create(store, "reports", kept, _REPORT_KEY)
             for report, columns in REPORTS.items():
-                _create(store, report, {"source": str, "row": int, **dict(columns.values())}, ("source", "row"))
+                keys = {"source": str, _VERSION: str, "row": int}
+                _create(store, report, {**keys, **dict(columns.values())}, tuple(keys))
             for (report, source), table in tables.items():
-                store.table(report).delete_where("source = ?", [source])
+                version = nsys_version if isinstance(nsys_version, str) else nsys_version.get(source, UNKNOWN_VERSION)
+                store.table(report).delete_where(f"source = ? AND {_VERSION} = ?", [source, version])
                 store.table(report).insert_all(
-                    {"source": source, "row": number, **row}
+                    {"source": source, _VERSION: version, "row": number, **row}
                     for number, row in enumerate(table.rows.iter_rows(named=True))
                 )
                 entry = {
                     "report": report,
                     "source": source,
+                    _VERSION: version,
                     "path": str(table.path),
                     "rows": table.rows.height,
                 }
@@ -421,6 +486,8 @@ def _create(store: sqlite_utils.Database, name: str, columns: dict[str, _Kind], 
 
 
 def _read(path: Path) -> list[ReportTable]:
+    if path.is_dir():
+        return [_from_folder(path)]
     data = path.read_bytes()
     text = "" if data.startswith(_PARQUET) else data.decode("utf-8-sig", errors="replace")
     try:
@@ -443,6 +510,60 @@ def _read(path: Path) -> list[ReportTable]:
         # `nsys stats` of two captures into one file: the tables do not say which is whose.
         raise SamplesUnreadable(f"{path} holds the same report twice; write one file per capture")
     return tables
+
+
+# What the recipe calls its files, and the header of the quantity in ours.
+_PACE = {
+    "start": "Start(ns)",
+    "end": "End(ns)",
+    "duration": "Duration(ns)",
+    "delta": "Delta(ns)",
+    "duration_accum": "DurationAccum(ns)",
+    "delta_accum": "DeltaAccum(ns)",
+}
+
+
+def _from_folder(folder: Path) -> ReportTable:
+    """What a recipe left in its folder."""
+    analysis = folder / "analysis.parquet"
+    if analysis.is_file():
+        table = _read(analysis)[0]
+        return ReportTable(table.report, folder.name, folder, table.rows)
+    files = {name: folder / f"pace_{name}.parquet" for name in _PACE}
+    missing = sorted(file.name for file in (*files.values(), folder / "files.parquet") if not file.is_file())
+    if missing:
+        raise SamplesUnreadable(
+            f"{folder} is no folder of a recipe that is known here: it has neither analysis.parquet "
+            "(cuda_gpu_time_util_map, gpu_metric_util_map) nor all files of cuda_gpu_kern_pace "
+            f"(missing: {', '.join(missing)})"
+        )
+    try:
+        records = list(_from_pace(folder, files))
+    except _Wrong as wrong:
+        raise SamplesUnreadable(f"{folder}: {wrong}") from None
+    except (pl.exceptions.PolarsError, OSError, ValueError) as error:
+        raise SamplesUnreadable(f"{folder}: damaged files of a recipe: {error}; run it again") from None
+    schema = {name: _POLARS[kind] for name, kind in REPORTS["cuda_gpu_kern_pace"].values()}
+    return ReportTable("cuda_gpu_kern_pace", folder.name, folder, pl.DataFrame(records, schema=schema, orient="row"))
+
+
+def _from_pace(folder: Path, files: Mapping[str, Path]) -> Iterator[tuple[Any, ...]]:
+    # The same files are written of NVTX ranges; what they are of stands in the recipe's own description.
+    for described in folder.glob("*.nsys-analysis"):
+        recipe = json.loads(described.read_text(encoding="utf-8"))
+        name = recipe.get("RecipeName") if isinstance(recipe, dict) else None
+        if name not in (None, "cuda_gpu_kern_pace"):
+            raise _Wrong(f"it was written by the recipe {str(name)[:40]!r}" + _known())
+    names = pl.read_parquet(folder / "files.parquet").to_series(0).to_list()
+    wide = {quantity: pl.read_parquet(file) for quantity, file in files.items()}
+    for rank, name in enumerate(names):
+        columns = [wide[quantity][str(rank)].to_list() for quantity in _PACE]
+        for number, values in enumerate(zip(*columns, strict=True)):
+            # A rank with fewer iterations than another has empty places at its end.
+            if any(value is not None for value in values):
+                row = dict(zip(_PACE.values(), values, strict=True))
+                row |= {"Rank": rank, "File": name, "Iteration": number}
+                yield _row("cuda_gpu_kern_pace", row, f"rank {rank}, iteration {number}")
 
 
 class _Wrong(Exception):

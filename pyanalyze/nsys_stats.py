@@ -7,8 +7,12 @@ the same tables can be made for each tenant, and are otherwise equal to NVIDIA's
 from __future__ import annotations
 
 import csv
+import inspect
 import io
-from typing import TYPE_CHECKING
+import math
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.session import Session
 
-__all__ = ["PRODUCED", "disagreements", "produce", "to_csv"]
+__all__ = ["NEED_API_CALLS", "NEED_OPTIONS", "PRODUCED", "WHOLE_GPU", "disagreements", "produce", "to_csv"]
 
 #: CUPTI memory kinds, as ENUM_CUDA_MEM_KIND labels them.
 _MEMORY_KINDS = {
@@ -35,17 +39,21 @@ _MEMORY_KINDS = {
 }
 
 
-def produce(session: Session, report: str, *, tenant: int | None = None) -> pl.DataFrame:
-    """Make a report of `nsys stats` from a session.
+def produce(session: Session, report: str, *, tenant: int | None = None, **options: Any) -> pl.DataFrame:
+    """Make a report of `nsys stats`, `nsys analyze` or `nsys recipe` from a session.
 
     Parameters
     ----------
     session
-        A loaded session; `cuda_api_sum` and `cuda_kern_exec_trace` need ``load(tables=(..., "api_calls"))``.
+        A loaded session; those of :data:`NEED_API_CALLS` need ``load(tables=(..., "api_calls"))``.
     report
         One of :data:`PRODUCED`.
     tenant
         Tenant id: its rows only; None pools all, as nsys does.
+    **options
+        What nsys takes after the report's name, with its defaults: `gap_ns` (500 ms) of `gpu_gaps`; `threshold_percent`
+        (50) and `chunks` (30) of `gpu_time_util`; `bins` (30) of the two maps; `kernel`, the short name that
+        `cuda_gpu_kern_pace` asks for.
 
     Returns
     -------
@@ -56,12 +64,15 @@ def produce(session: Session, report: str, *, tenant: int | None = None) -> pl.D
     Raises
     ------
     pyanalyze.exceptions.UsageError
-        No such report, or the session holds no API calls.
+        No such report or option, the session holds no API calls, or a tenant is asked for where the GPU has no
+        processes (`gpu_metric_util_map`).
 
     Notes
     -----
     Durations are those recorded: they hold the time a context was switched out, as NVIDIA's do. `charged` has them
-    without it.
+    without it. `gpu_gaps` and `gpu_time_util` count graphs that were traced as a whole as use of the GPU, which nsys
+    does not, and do not count its own overhead as use, which nsys does. `cuda_gpu_time_util_map` ends with the
+    capture's last event; nsys ends it with the session.
 
     Examples
     --------
@@ -72,7 +83,11 @@ def produce(session: Session, report: str, *, tenant: int | None = None) -> pl.D
     make = PRODUCED.get(report)
     if make is None:
         raise UsageError(f"no report {report} can be made; choose from {', '.join(PRODUCED)}")
-    frame = make(session, tenant)
+    known = set(inspect.signature(make).parameters) - {"session", "tenant"}
+    if not options.keys() <= known:
+        wrong = ", ".join(sorted(options.keys() - known))
+        raise UsageError(f"{report} has no option {wrong}" + (f"; it has {', '.join(sorted(known))}" if known else ""))
+    frame = make(session, tenant, **options)
     wanted = {name: kind for name, kind in REPORTS[report].values() if name in frame.columns}
     types = {int: pl.Int64, float: pl.Float64, str: pl.String}
     return frame.select(pl.col(name).cast(types[kind]) for name, kind in wanted.items())
@@ -167,6 +182,11 @@ _WORDS = {
     "KernelName": "Kernel Name",
     **{f"{word}{what}(ns)": f"{word} {what} (ns)" for word in ("API", "Queue", "Kernel") for what in ("Start", "Dur")},
     "TotalDur(ns)": "Total Dur (ns)",
+    "DeviceID": "Device ID",
+    "ContextID": "Context ID",
+    "APIName": "API Name",
+    **{f"SM{what}": f"SM {what}" for what in ("Active", "Issue")},
+    "TensorActive": "Tensor Active",
 }
 
 
@@ -200,7 +220,7 @@ def _summary(
         # Of a single value nsys says 0, the sample deviation would be undefined.
         stddev=one.std().fill_null(0.0),
     )
-    made = made.sort("total", *by, descending=[True, *[False] * len(by)])
+    made = made.with_columns(pl.col(by).cast(pl.String)).sort("total", *by, descending=[True, *[False] * len(by)])
     whole = pl.col("total").sum()
     named = {"total": "total_time_ns", "count": count, "avg": "avg_ns", "med": "med_ns", "min": "min_ns"}
     named |= {"max": "max_ns", "stddev": "stddev_ns"}
@@ -225,7 +245,9 @@ def _xyz(what: str) -> pl.Expr:
 
 
 def _kern_sum(session: Session, tenant: int | None) -> pl.DataFrame:
-    return _summary(_kernels(session, tenant), ["name"], "instances")
+    # Names as they are kept, each once: a string for every kernel takes longer than everything else here.
+    kernels = _of(session, session.kernels, tenant).select("name", duration=pl.col("end_ns") - pl.col("start_ns"))
+    return _summary(kernels, ["name"], "instances")
 
 
 def _kern_gb_sum(session: Session, tenant: int | None) -> pl.DataFrame:
@@ -269,8 +291,8 @@ def _api_calls(session: Session, tenant: int | None) -> pl.DataFrame:
     if tenant is not None:
         mine = session.tenants.filter(pl.col("traced") & (pl.col("tenant_id") == tenant))
         calls = calls.join(mine.select("capture", "pid").unique(), on=["capture", "pid"], how="semi", nulls_equal=True)
-    # nsys drops the version of the API from names, such as cudaLaunchKernel_v7000.
-    bare = pl.col("name").cast(pl.String).str.replace(r"_v\d+$", "")
+    # nsys drops the version of the API from names, such as cudaLaunchKernel_v7000, where it has four places.
+    bare = pl.col("name").cast(pl.String).str.replace(r"_v.{4}$", "")
     return calls.with_columns(name=bare, duration=pl.col("end_ns") - pl.col("start_ns"))
 
 
@@ -300,6 +322,197 @@ def _kern_exec_trace(session: Session, tenant: int | None) -> pl.DataFrame:
         total_dur_ns=pl.col("end_ns") - pl.col("call_ns"),
         dev_id="device_id",
         kernel_name="name",
+    )
+
+
+def _kern_exec_sum(session: Session, tenant: int | None) -> pl.DataFrame:
+    launches = _kern_exec_trace(session, tenant)
+    # T: nsys lets a launch end with its call where the call returned after the kernel's end.
+    back = pl.col("api_start_ns") + pl.col("api_dur_ns")
+    end = pl.max_horizontal(back, pl.col("kernel_start_ns") + pl.col("kernel_dur_ns"))
+    launches = launches.with_columns(total=end - pl.col("api_start_ns"))
+    parts = {"total": "total", "api": "api_dur_ns", "queue": "queue_dur_ns", "kernel": "kernel_dur_ns"}
+    made = launches.group_by("pid", "tid", "dev_id", "api_name", "kernel_name").agg(
+        pl.len().alias("count"),
+        pl.col("queue_dur_ns").count().alias("queue_count"),
+        *(
+            quantity
+            for part, column in parts.items()
+            for one in [pl.col(column)]
+            for quantity in (
+                one.mean().alias(f"{part}_avg_ns"),
+                one.median().alias(f"{part}_med_ns"),
+                one.min().alias(f"{part}_min_ns"),
+                one.max().alias(f"{part}_max_ns"),
+                # Of a single value, and of none, nsys says 0.
+                one.std().fill_null(0.0).alias(f"{part}_stddev_ns"),
+            )
+        ),
+    )
+    names = ["pid", "tid", "dev_id", "api_name", "kernel_name"]
+    return made.with_columns(pl.col("^.*_(avg|med|stddev)_ns$").round(1, mode="half_away_from_zero")).sort(
+        "total_avg_ns", *names, descending=[True, *[False] * len(names)]
+    )
+
+
+def _operations(session: Session, tenant: int | None) -> pl.DataFrame:
+    """What kept a GPU busy, by start: kernels, copies, graphs traced as a whole."""
+    columns = ("capture", "pid", "device_id", "context_id", "start_ns", "end_ns")
+    parts = [session.frame(name).select(columns) for name in ("kernels", "memops", "graph_launches")]
+    return _of(session, pl.concat(parts), tenant).sort("start_ns", "end_ns")
+
+
+#: Whose time it is: nsys looks at every process on every GPU by itself.
+_PLACE = ["capture", "pid", "device_id"]
+
+
+def _gpu_gaps(session: Session, tenant: int | None, gap_ns: int = 500_000_000) -> pl.DataFrame:
+    latest = pl.col("end_ns").cum_max().over(_PLACE)
+    ended = _operations(session, tenant).with_columns(latest=latest)
+    # The context of a gap is that of the operation that ended before it.
+    last = pl.when(pl.col("end_ns") == pl.col("latest")).then("context_id").forward_fill().over(_PLACE)
+    gaps = ended.with_columns(context_id=last).with_columns(
+        duration_ns=pl.col("start_ns") - pl.col("latest").shift(1).over(_PLACE),
+        gap_start_ns=pl.col("latest").shift(1).over(_PLACE),
+        context_id=pl.col("context_id").shift(1).over(_PLACE),
+    )
+    found = gaps.filter(pl.col("duration_ns") > gap_ns).sort("duration_ns", "gap_start_ns", descending=[True, False])
+    return found.with_row_index("number", 1).select(
+        "number", "duration_ns", "pid", "device_id", "context_id", start_ns="gap_start_ns"
+    )
+
+
+def _gpu_time_util(
+    session: Session, tenant: int | None, threshold_percent: float = 50, chunks: int = 30
+) -> pl.DataFrame:
+    rows: list[dict[str, Any]] = []
+    for (_, pid, device), mine in _operations(session, tenant).group_by(_PLACE, maintain_order=True):
+        first, last = int(mine["start_ns"].min()), int(mine["end_ns"].max())  # type: ignore[arg-type]
+        size = math.ceil((last - first) / chunks)
+        edges = [min(first + number * size, last) for number in range(chunks + 1)]
+        # Time in operations until each edge; what runs side by side adds up, so that a chunk may exceed 100 %.
+        done = [
+            int(mine.select((pl.min_horizontal(pl.col("end_ns"), edge) - pl.col("start_ns")).clip(0).sum()).item())
+            for edge in edges
+        ]
+        low: dict[str, Any] | None = None
+        for (begin, end), (before, after) in zip(pairwise(edges), pairwise(done), strict=True):
+            used = after - before
+            if begin >= end:
+                break
+            if 100.0 * used / (end - begin) >= threshold_percent:
+                low = None
+                continue
+            if low is None:
+                low = {"start_ns": begin, "used": 0, "pid": pid, "device_id": device}
+                low["context_id"] = mine["context_id"][0]
+                rows.append(low)
+            low["duration_ns"] = end - low["start_ns"]
+            low["used"] += used
+    if not rows:
+        return pl.DataFrame(schema={name: pl.Int64 for name, _ in REPORTS["gpu_time_util"].values()})
+    in_use = (100.0 * pl.col("used") / pl.col("duration_ns")).round(1, mode="half_away_from_zero")
+    return (
+        pl.DataFrame(rows)
+        .with_columns(in_use_percent=in_use)
+        .sort("in_use_percent", "duration_ns", "start_ns")
+        .with_row_index("number", 1)
+    )
+
+
+def _stems(session: Session) -> dict[int, str]:
+    """What nsys calls a file: its name without the ending."""
+    return {row["capture"]: Path(row["path"]).stem for row in session.frame("capture").iter_rows(named=True)}
+
+
+def _time_util_map(session: Session, tenant: int | None, bins: int = 30) -> pl.DataFrame:
+    stems = _stems(session)
+    size = math.ceil(max(1, int(session.frame("capture")["end_ns"].max() or 1)) / bins)  # type: ignore[arg-type]
+    kernels = _of(session, session.kernels, tenant).select(*_PLACE, "start_ns", "end_ns").sort("start_ns")
+    parts = []
+    for (capture, pid, device), mine in kernels.group_by(_PLACE, maintain_order=True):
+        until = int(session.frame("capture").filter(pl.col("capture") == capture)["end_ns"].item())
+        # Kernels side by side count once.
+        latest = mine["end_ns"].cum_max().shift(1, fill_value=mine["start_ns"][0])
+        alone = mine.with_columns(begin=pl.max_horizontal(pl.col("start_ns"), latest)).filter(
+            pl.col("end_ns") > pl.col("begin")
+        )
+        edges = [number * size for number in range(bins + 1)]
+        done = [
+            int(alone.select((pl.min_horizontal(pl.col("end_ns"), edge) - pl.col("begin")).clip(0).sum()).item())
+            for edge in edges
+        ]
+        parts += [
+            {
+                "bin_start_ns": float(begin),
+                # A bin is measured by what of it lies within the capture; null: nothing does.
+                "kernel_percent": round(100.0 * (after - before) / (min(end, until) - begin), 1)
+                if begin < until
+                else None,
+                "pid": pid,
+                "device_id": device,
+                "file": stems[capture],
+            }
+            for (begin, end), (before, after) in zip(pairwise(edges), pairwise(done), strict=True)
+        ]
+    types = {"bin_start_ns": pl.Float64, "kernel_percent": pl.Float64, "pid": pl.Int64, "device_id": pl.Int64}
+    return pl.DataFrame(parts, schema={**types, "file": pl.String})
+
+
+#: Metrics of the map, under the names of several versions of nsys.
+_MAPPED = {
+    "sm_active_percent": ("SM Active", "SMs Active"),
+    "sm_issue_percent": ("SM Issue",),
+    "tensor_active_percent": ("Tensor Active", "Tensor Active / FP16 Active"),
+}
+
+
+def _metric_util_map(session: Session, tenant: int | None, bins: int = 30) -> pl.DataFrame:
+    if tenant is not None:
+        raise UsageError(
+            "gpu_metric_util_map is of the whole GPU: its counters know no processes; leave out the tenant"
+        )
+    stems = _stems(session)
+    size = math.ceil(max(1, int(session.frame("capture")["end_ns"].max() or 1)) / bins)  # type: ignore[arg-type]
+    name = pl.col("metric").cast(pl.String)
+    # A bin holds its end and not its start.
+    start = ((pl.col("time_ns") - 1) // size) * size
+    samples = session.frame("gpu_metrics").filter(pl.col("time_ns") > 0, pl.col("time_ns") <= size * bins)
+    return (
+        samples.with_columns(bin_start_ns=start.cast(pl.Float64), gpu="device_id")
+        .group_by("capture", "gpu", "bin_start_ns")
+        .agg(
+            pl.col("value").filter(name.is_in(names)).mean().round(1, mode="half_away_from_zero").alias(column)
+            for column, names in _MAPPED.items()
+        )
+        .sort("capture", "gpu", "bin_start_ns")
+        .with_columns(file=pl.col("capture").replace_strict(stems, return_dtype=pl.String))
+    )
+
+
+def _kern_pace(session: Session, tenant: int | None, kernel: str | None = None) -> pl.DataFrame:
+    if kernel is None:
+        raise UsageError("cuda_gpu_kern_pace is of one kernel: give its short name as `kernel`")
+    kernels = _of(session, session.kernels, tenant)
+    mine = kernels.filter(pl.col("short_name").cast(pl.String) == kernel).sort("capture", "start_ns")
+    stems = _stems(session)
+    ranks = {capture: rank for rank, (_, capture) in enumerate(sorted((stem, key) for key, stem in stems.items()))}
+    # The first delta is since the capture's own beginning.
+    begin = pl.col("capture").replace_strict(
+        dict(session.frame("capture").select("capture", "clock_offset_ns").iter_rows()), return_dtype=pl.Int64
+    )
+    duration = pl.col("end_ns") - pl.col("start_ns")
+    delta = pl.col("start_ns") - pl.coalesce(pl.col("end_ns").shift(1).over("capture"), begin)
+    return (
+        mine.with_columns(duration_ns=duration, delta_ns=delta)
+        .with_columns(
+            rank=pl.col("capture").replace_strict(ranks, return_dtype=pl.Int64),
+            file=pl.col("capture").replace_strict(stems, return_dtype=pl.String),
+            iteration=pl.int_range(pl.len()).over("capture"),
+            duration_accum_ns=pl.col("duration_ns").cum_sum().over("capture"),
+            delta_accum_ns=pl.col("delta_ns").cum_sum().over("capture"),
+        )
+        .sort("rank", "iteration")
     )
 
 
@@ -346,7 +559,7 @@ def _trace(session: Session, tenant: int | None) -> pl.DataFrame:
 
 
 #: Reports that can be made.
-PRODUCED: dict[str, Callable[[Session, int | None], pl.DataFrame]] = {
+PRODUCED: dict[str, Callable[..., pl.DataFrame]] = {
     "cuda_gpu_kern_sum": _kern_sum,
     "cuda_gpu_kern_gb_sum": _kern_gb_sum,
     "cuda_gpu_mem_time_sum": _mem_time_sum,
@@ -354,4 +567,17 @@ PRODUCED: dict[str, Callable[[Session, int | None], pl.DataFrame]] = {
     "cuda_gpu_trace": _trace,
     "cuda_api_sum": _api_sum,
     "cuda_kern_exec_trace": _kern_exec_trace,
+    "cuda_kern_exec_sum": _kern_exec_sum,
+    "gpu_gaps": _gpu_gaps,
+    "gpu_time_util": _gpu_time_util,
+    "cuda_gpu_time_util_map": _time_util_map,
+    "gpu_metric_util_map": _metric_util_map,
+    "cuda_gpu_kern_pace": _kern_pace,
 }
+
+#: Those that pair kernels with the calls that launched them.
+NEED_API_CALLS = ("cuda_api_sum", "cuda_kern_exec_trace", "cuda_kern_exec_sum")
+#: Those that cannot be made without an option, and which.
+NEED_OPTIONS = {"cuda_gpu_kern_pace": "kernel"}
+#: Those of counters, which know no processes.
+WHOLE_GPU = ("gpu_metric_util_map",)

@@ -22,8 +22,8 @@ __all__ = ["CounterCheck", "Occupancy", "PlacementPolicy", "check_against_counte
 Sharing = Literal["time-sliced", "shared", "disjoint"]
 Model = Literal["replay", "even"]
 
-#: Kernels up to which frames and reports replay every SM: a million of many waves take 20 s.
-REPLAYED_IN_PASSING = 500_000
+#: Kernels up to which frames and reports replay every SM: two million take some five seconds of processor time.
+REPLAYED_IN_PASSING = 2_000_000
 #: SMs that the smallest MPS percentage leaves, measured on an H200 (132 SMs) and a B200.
 MPS_FLOOR_SMS = 8
 #: Devices with fewer SMs than this are not floored: nobody has measured one.
@@ -296,7 +296,7 @@ def model_in_passing(session: Session) -> Model:
     >>> model_in_passing(pyanalyze.load(capture))
     'replay'
     """
-    return "replay" if session.kernels.height <= REPLAYED_IN_PASSING else "even"
+    return "replay" if session.rows("kernels") <= REPLAYED_IN_PASSING else "even"
 
 
 def model_tables(

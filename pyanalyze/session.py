@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyanalyze.advice import Advice
     from pyanalyze.gate import Checked, Limits
     from pyanalyze.interference import Baseline, DeviceInterference
+    from pyanalyze.interference.baselines import SavedBaseline, Summary
     from pyanalyze.ledger import Ledger
     from pyanalyze.loading import Failure
     from pyanalyze.occupancy import CounterCheck, Occupancy, PlacementPolicy
@@ -83,6 +84,8 @@ class Session:
         What tables that are read late go through, so that they are cut and renamed as the others were.
     baselines
         Recordings of tenants alone.
+    saved_baselines
+        Reports of tenants alone, saved as JSON.
     work
         Units of work that were given beside the capture, as rows of `nvtx`.
 
@@ -104,8 +107,11 @@ class Session:
     detail: bool = False
     lenses: tuple[Callable[[str, pl.DataFrame], pl.DataFrame], ...] = field(default=(), compare=False)
     baselines: tuple[Baseline, ...] = ()
+    saved_baselines: tuple[SavedBaseline, ...] = ()
+    _summaries: Mapping[tuple[int, int], Summary] = field(default_factory=dict, compare=False)
     work: pl.DataFrame | None = None
     _frames: dict[str, pl.DataFrame] = field(default_factory=dict, init=False, compare=False)
+    _late_tables: dict[str, _core.Table] = field(default_factory=dict, init=False, compare=False)
     _checks: dict[int, CounterCheck | None] = field(default_factory=dict, init=False, compare=False)
 
     capture = _Frame()
@@ -193,12 +199,10 @@ class Session:
             from pyanalyze.tables import to_frame
 
             frame = to_frame(self.table(name))
-            if name == "tenants" and self.extra_configured:
+            if name == "tenants":
                 from pyanalyze.context import name_pods
 
-                frame = name_pods(frame, self.extra_configured)
-            if name == "tenants":
-                frame = self._renamed(self._placed(frame))
+                frame = self._renamed(name_pods(frame, [self.configured]))
             if name == "configured" and self.extra_configured:
                 text = [pl.col("source").cast(pl.String), pl.col("key").cast(pl.String)]
                 frame = pl.concat(
@@ -209,6 +213,41 @@ class Session:
                 frame = self._with_extra_quality(frame)
             self._frames[name] = frame
         return self._frames[name]
+
+    def part(self, name: str, *columns: str) -> pl.DataFrame:
+        """Return some columns of a table: of a capture larger than memory, no more of it than is looked at.
+
+        Parameters
+        ----------
+        name
+            Name of the table.
+        columns
+            Its columns.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).part("kernels", "start_ns", "end_ns").columns
+        ['start_ns', 'end_ns']
+        """
+        table = self.tables.get(name)
+        if table is None or name in self._frames or not hasattr(table, "part"):
+            return self.frame(name).select(columns)
+        import polars as pl
+
+        return pl.DataFrame(table.part(columns))
+
+    def rows(self, name: str) -> int:
+        """Return how many rows a table has, without converting it.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> session = pyanalyze.load(capture)
+        >>> session.rows("kernels") == session.kernels.height
+        True
+        """
+        return self.table(name).num_rows
 
     def _with_extra_quality(self, quality: pl.DataFrame) -> pl.DataFrame:
         """Add what was counted on the Python side; what each counter means stands in the core's one list."""
@@ -230,28 +269,6 @@ class Session:
             for name, detail in self.extra_quality
         ]
         return pl.concat([quality, pl.DataFrame(rows, schema=quality.schema)])
-
-    def _placed(self, tenants: pl.DataFrame) -> pl.DataFrame:
-        """Add the pods and containers that were written down by host pid while the processes ran."""
-        import polars as pl
-
-        known: dict[str, dict[int, str]] = {"pod": {}, "container": {}}
-        rows = self.configured.filter(pl.col("pid").is_not_null()).select(pl.col("key").cast(pl.String), "value", "pid")
-        for key, value, pid in rows.iter_rows():
-            if key == "k8s_pod":
-                parts = dict(part.partition("=")[::2] for part in value.split())
-                known["pod"].setdefault(pid, parts.get("pod", value))
-                if parts.get("container"):
-                    known["container"][pid] = parts["container"]
-            elif key == "container":
-                known["container"].setdefault(pid, value)
-        return tenants.with_columns(
-            pl.coalesce(column, pl.col("host_pid").replace_strict(pids, default=None, return_dtype=pl.String)).alias(
-                column
-            )
-            for column, pids in known.items()
-            if pids
-        )
 
     def _renamed(self, tenants: pl.DataFrame) -> pl.DataFrame:
         import polars as pl
@@ -299,6 +316,20 @@ class Session:
     def _verdicts(self) -> tuple[Verdict, ...]:
         return tuple(judge(case) for case in self.cases())
 
+    def against_saved(self, device_id: int, tenant_id: int, name: str) -> Summary:
+        """What reports of tenants alone, saved as JSON, say of a tenant.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).against_saved(0, 1, "app_b").source is None
+        True
+        """
+        from pyanalyze.interference.baselines import against_saved
+
+        known = self._summaries.get((device_id, tenant_id))
+        return known or against_saved(self.saved_baselines, self, device_id, tenant_id, name)
+
     @cached_property
     def _compared(self) -> dict[str, _core.Table]:
         """Every tenant beside itself alone; launch calls are read only now, they are as many as kernels."""
@@ -329,6 +360,10 @@ class Session:
             from pyanalyze.loading import read_late
             from pyanalyze.tables import to_frame
 
+            whole = self._late_table(name)
+            if whole is not None:
+                self._frames[key] = to_frame(whole)
+                return self._frames[key]
             offsets = dict(self.capture.select("capture", "clock_offset_ns").iter_rows())
             text = "name" if name == "api_calls" else "text"
             parts = [
@@ -353,6 +388,23 @@ class Session:
             self._frames[key] = late
         return self._frames[key]
 
+    def _late_table(self, name: str) -> _core.Table | None:
+        """As the core reads it, where nothing is to be done to it: one capture, on its own clock, not narrowed."""
+        if len(self.paths) != 1 or self.lenses or self.capture["clock_offset_ns"].to_list() != [0]:
+            return None
+        if name not in self._late_tables:
+            from pyanalyze.loading import read_late
+
+            found = read_late(self.paths, name)
+            if len(found) != 1:
+                return None
+            self._late_tables[name] = found[0][1]
+        return self._late_tables[name]
+
+    def _late_for_core(self, name: str) -> _core.Table | pl.DataFrame:
+        whole = None if name in self.tables else self._late_table(name)
+        return self._late(name) if whole is None else whole
+
     def with_calls(self) -> dict[str, Any]:
         """All tables, with API calls, NVTX ranges and given units of work.
 
@@ -368,11 +420,11 @@ class Session:
             return dict(self.tables)
         calls: Any = self.tables.get("api_calls")
         ranges: Any = self.tables.get("nvtx")
-        calls = self._late("api_calls") if calls is None else calls
+        calls = self._late_for_core("api_calls") if calls is None else calls
         if self.work is not None:
             named = self._late("nvtx").with_columns(pl.col("kind", "text").cast(pl.String))
             ranges = pl.concat([named, self.work.select(named.columns)]).sort("start_ns", maintain_order=True)
-        ranges = self._late("nvtx") if ranges is None else ranges
+        ranges = self._late_for_core("nvtx") if ranges is None else ranges
         return {**self.tables, "api_calls": calls, "nvtx": ranges}
 
     def complete(self) -> Session:
@@ -384,13 +436,12 @@ class Session:
         >>> sorted(set(pyanalyze.load(capture).complete().tables) & {"api_calls", "causes", "kernels"})
         ['api_calls', 'causes', 'kernels']
         """
-        from dataclasses import replace
-
         from pyanalyze.view import FrameTable
 
         if not self.paths or "tenants" not in self.tables:
             return self
-        late = {name: self.with_calls()[name] for name in ("api_calls", "nvtx")}
+        read = self.with_calls()
+        late = {name: read[name] for name in ("api_calls", "nvtx")}
         held: dict[str, Any] = {
             name: value if hasattr(value, "schema_id") else FrameTable(name, value) for name, value in late.items()
         }
@@ -505,8 +556,6 @@ class Session:
         >>> [(outcome.gate, outcome.status) for outcome in checked.outcomes]
         [('expect_mode', 'passed'), ('max_switch_overhead', 'failed')]
         """
-        from dataclasses import replace
-
         from pyanalyze.gate import Limits, check
 
         if isinstance(more.get("expect_mode"), str):
@@ -835,6 +884,10 @@ class Session:
         >>> pyanalyze.load(capture).cases()[0].fact("traced_tenants")
         2.0
         """
+        return list(self._cases)
+
+    @cached_property
+    def _cases(self) -> tuple[Case, ...]:
         import polars as pl
 
         from pyanalyze.context import names_gpu
@@ -878,12 +931,36 @@ class Session:
                     pids_known=tenants.filter("traced")["pid"].null_count() == 0,
                     nvml_processes=self.nvml_processes(device["device_id"]),
                     captured=bool(self.paths),
+                    driver=_driver(self.capture),
+                    untraced=_untraced(usage),
+                    served=tenants["served_by"].drop_nulls().len(),
                 )
             )
-        if len(cases) == 1 and len(self.paths) == 1 and self.selection == Selection():
-            cases = [replace(cases[0], tables=dict(self.sources.select("source", "physical_table").iter_rows()))]
+        if len(self.paths) == 1 and self.selection == Selection():
+            tables = dict(self.sources.select("source", "physical_table").iter_rows())
+            if self.quality.filter(pl.col("name") == "switch_events_lost", pl.col("count") > 0).height:
+                # What is made of records with holes takes more than a query.
+                tables["switch_events"] = None
+            cases = [replace(case, tables=self._tables_of(case, tables, alone=len(cases) == 1)) for case in cases]
         # Idle neighbours of a busy GPU are left out; where nothing ran at all, that is what there is to say.
-        return cases or idle
+        return tuple(cases or idle)
+
+    def _tables_of(self, case: Case, tables: dict[str, str | None], *, alone: bool) -> dict[str, str | None]:
+        """Tables of the only export, or what in them belongs to the device."""
+        import polars as pl
+
+        from pyanalyze.sharing.queries import narrowed
+
+        if alone:
+            return tables
+        here = pl.col("device_id") == case.device_id
+        traced = self.tenants.filter("traced")
+        pids = set(traced.filter(here)["pid"].drop_nulls().to_list())
+        elsewhere = set(traced.filter(~here)["pid"].drop_nulls().to_list())
+        device = self.devices.filter(here).row(0, named=True)
+        return narrowed(
+            tables, None if pids & elsewhere or not pids else pids, device["cuda_ordinal"], device["gpu_id"]
+        )
 
     def _source_states(self) -> dict[str, str]:
         """Best state of each source over the captures: present beats empty beats absent."""
@@ -949,6 +1026,20 @@ def _visible_sms(contexts: pl.DataFrame) -> tuple[int, ...]:
 
     whole = contexts.filter(pl.col("sm_count").is_not_null() & ~pl.col("is_green").fill_null(value=False))
     return tuple(whole.unique(["capture", "pid"])["sm_count"].to_list())
+
+
+def _driver(capture: pl.DataFrame) -> str | None:
+    """Version of the driver, where all captures that say one say the same."""
+    found = capture["driver_version"].drop_nulls().unique().to_list()
+    return str(found[0]) if len(found) == 1 else None
+
+
+def _untraced(usage: pl.DataFrame) -> tuple[str, ...]:
+    """Names of tenants that held the engine without being traced, most first."""
+    import polars as pl
+
+    held = usage.filter(~pl.col("traced"), pl.col("resident_ns").fill_null(0) > 0)
+    return tuple(held.sort("resident_ns", descending=True)["name"].to_list())
 
 
 def _unassigned(devices: pl.DataFrame, contexts: pl.DataFrame) -> int:

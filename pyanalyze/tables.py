@@ -31,6 +31,7 @@ KNOWN_VERSIONS: dict[str, int] = {
     "facts": 1,
     "gpu_metrics": 1,
     "graph_launches": 1,
+    "identities": 1,
     "inferred_residency": 1,
     "kernel_occupancy": 1,
     "kernel_placement": 1,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from pyanalyze.interference.baselines import Summary
     from pyanalyze.session import Session
 
 __all__ = ["FrameTable", "Names", "Selection", "narrowed", "redacted"]
@@ -109,13 +110,21 @@ def narrowed(session: Session, window: tuple[int, int] | None, gpu: int | None) 
         raise UsageError(f"there is no GPU {gpu}; `pyanalyze info` lists them: {have or 'none is named'}")
     if window is not None and window[0] >= window[1]:
         raise UsageError(f"a window must end after it starts, not from {window[0]} ns to {window[1]} ns")
-    frames = {name: session.frame(name) for name in session.tables if name not in _RECONSTRUCTED}
-    had = any(frames[name].height for name in (*_INTERVALS, *_POINTS, "switch_events") if name in frames)
+    # Events of the core are cut there: a part of a large capture is then mostly the memory of the whole.
+    events = (*_INTERVALS, *_POINTS, "switch_events")
+    ours = {
+        name: _core.cut(table, window, gpu)
+        for name, table in session.tables.items()
+        if name in (*_INTERVALS, *_POINTS) and isinstance(table, _core.Table)
+    }
+    frames = {name: session.frame(name) for name in session.tables if name not in (*_RECONSTRUCTED, *ours)}
+    had = any(session.rows(name) for name in events if name in session.tables)
     if gpu is not None:
         frames = {name: _of_device(name, frame, gpu) for name, frame in frames.items()}
     if window is not None:
         frames = {name: _within(name, frame, *window) for name, frame in frames.items()}
-        if had and not any(frames[name].height for name in (*_INTERVALS, *_POINTS, "switch_events") if name in frames):
+        left = [table.num_rows for table in ours.values()]
+        if had and not any([*left, *(frames[name].height for name in events if name in frames)]):
             first, last = session.span_ns
             raise UsageError(
                 f"nothing was recorded from {window[0]} ns to {window[1]} ns; activity is from {first} ns to {last} ns"
@@ -123,10 +132,10 @@ def narrowed(session: Session, window: tuple[int, int] | None, gpu: int | None) 
     # What was read from context files and counted in Python is added again by the session itself.
     for name in ("configured", "quality"):
         frames[name] = _raw(session, name)
-    made: dict[str, Any] = dict(_core.reconstruct(frames, None))
+    made: dict[str, Any] = dict(_core.reconstruct({**frames, **ours}, None))
     if window is not None:
         made["residency"] = FrameTable("residency", _open_at_edges(made["residency"], *window))
-    tables = {name: FrameTable(name, frame) for name, frame in frames.items()} | made
+    tables = {name: FrameTable(name, frame) for name, frame in frames.items()} | ours | made
     was = session.selection
     selection = Selection(
         start_ns=was.start_ns if window is None else window[0],
@@ -351,6 +360,15 @@ def _replaced(frame: pl.DataFrame, column: str, give: Callable[[str], str]) -> p
     return frame.with_columns(text.replace_strict(old, new, default=None, return_dtype=pl.String).cast(kind))
 
 
+def _renamed_summary(summary: Summary, names: Names) -> Summary:
+    if summary.source is None:
+        return summary
+    name = names.of("capture", summary.source)
+    return replace(
+        summary, source=name, notes=tuple(names.in_text(note.replace(summary.source, name)) for note in summary.notes)
+    )
+
+
 def redacted(session: Session) -> Session:
     """Replace the names of processes, kernels, ranges, containers, pods, hosts and files by numbered ones.
 
@@ -373,6 +391,12 @@ def redacted(session: Session) -> Session:
     """
     # What is read and compared only when asked for could not be found under its new name.
     session = session.complete()
+    # Kernels of a saved report are digests of their names: they must be compared before the names are gone.
+    summaries = {
+        (row["device_id"], row["tenant_id"]): session.against_saved(row["device_id"], row["tenant_id"], row["name"])
+        for row in session.tenants.filter("traced").iter_rows(named=True)
+        if session.saved_baselines
+    }
     names = Names(lambda kind, _, before: f"{kind}-{before + 1}")
     # Tenants first, so that their numbers are those of their order on the page.
     order = sorted(session.tables, key=lambda name: (name not in NAMED, name != "tenants", name))
@@ -384,6 +408,8 @@ def redacted(session: Session) -> Session:
         extra_configured=tuple(freed("configured", frame, names) for frame in session.extra_configured),
         extra_quality=tuple((counter, names.in_text(detail)) for counter, detail in session.extra_quality),
         baselines=tuple(replace(one, path=Path(names.of("capture", str(one.path)))) for one in session.baselines),
+        saved_baselines=(),
+        _summaries={key: _renamed_summary(one, names) for key, one in summaries.items()},
         selection=replace(session.selection, redacted=True),
         lenses=(*session.lenses, lambda name, frame: renamed(name, frame, names)),
     )

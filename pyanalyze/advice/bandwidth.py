@@ -81,7 +81,8 @@ def _stretches(session: Session, device_id: int, tenant: int, *, in_turns: bool)
         mine = session.residency.filter(here & (pl.col("tenant_id") == tenant))
         return mine.select("start_ns", "end_ns").sort("start_ns")
     who = session.tenants.filter(here & (pl.col("tenant_id") == tenant)).select("capture", "pid")
-    kernels = session.kernels.filter(here).join(who, on=["capture", "pid"], how="semi", nulls_equal=True)
+    times = session.part("kernels", "device_id", "capture", "pid", "start_ns", "end_ns")
+    kernels = times.filter(here).join(who, on=["capture", "pid"], how="semi", nulls_equal=True)
     begins = pl.col("start_ns") > pl.col("end_ns").cum_max().shift(1) + STRETCH_NS
     return (
         kernels.select("start_ns", "end_ns")

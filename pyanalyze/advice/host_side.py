@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     import polars as pl
 
     from pyanalyze.session import Session
@@ -22,6 +25,8 @@ THROTTLED = 0.85
 FULL_GRIDS = 0.8
 #: Part of the kernels in the legacy default stream, from which it serialises the others.
 NOTABLE_DEFAULT_STREAM = 0.05
+#: Kernels that are looked at together: copies of their columns are some tens of megabytes.
+PIECE_ROWS = 1 << 20
 #: nsys numbers the legacy default stream so.
 DEFAULT_STREAM = 7
 
@@ -76,23 +81,79 @@ def causes(session: Session, device_id: int) -> list[Cause]:
     throttled = _throttled(session, device_id)
     if throttled:
         found.append(throttled)
-    keys = ["capture", "pid"]
+    launched = _launched(session, device_id)
     for tenant in tenants.sort("tenant_id").iter_rows(named=True):
         row = usage.filter(pl.col("tenant_id") == tenant["tenant_id"]).row(0, named=True)
-        mine = pl.lit(value=True)
-        for key in keys:
-            mine = mine & pl.col(key).eq_missing(pl.lit(tenant[key]))
-        kernels = session.kernels.filter(here & mine)
-        if kernels.is_empty() or row["first_ns"] is None:
+        process = (tenant["capture"], tenant["pid"])
+        if process not in launched or row["first_ns"] is None:
             continue
         span = max(row["last_ns"] - row["first_ns"], 1)
         shape = session.kernel_occupancy.filter(here & (pl.col("tenant_id") == tenant["tenant_id"]))
-        found += _of_tenant(tenant["tenant_id"], row, kernels, shape, span)
+
+        def median(process: tuple[int, int | None] = process) -> float | None:
+            return _median_ns(session, device_id, process)
+
+        found += _of_tenant(tenant["tenant_id"], row, launched[process], median, shape, span)
     return found
 
 
+@dataclass
+class _Launched:
+    """What the kernels of a process add up to, taken up piece by piece."""
+
+    kernels: int = 0
+    short_gaps_ns: int = 0
+    busy_until_ns: int | None = None
+    streams: Counter[int] = field(default_factory=Counter)
+
+
+def _pieces(session: Session, device_id: int, *columns: str) -> Iterator[pl.DataFrame]:
+    """Kernels of a device in order, so many at a time that copies of them take no notable memory."""
+    import polars as pl
+
+    kernels = session.part("kernels", "device_id", "capture", "pid", "start_ns", "end_ns", *columns)
+    for piece in kernels.iter_slices(PIECE_ROWS):
+        yield piece.filter(pl.col("device_id") == device_id)
+
+
+def _launched(session: Session, device_id: int) -> dict[tuple[int, int | None], _Launched]:
+    import polars as pl
+
+    found: dict[tuple[int, int | None], _Launched] = {}
+    for piece in _pieces(session, device_id, "stream_id"):
+        for (capture, pid), part in piece.partition_by("capture", "pid", maintain_order=True, as_dict=True).items():
+            all_ = found.setdefault((capture, pid), _Launched())
+            until = pl.lit(all_.busy_until_ns, dtype=pl.Int64)
+            # Before the first kernel of all there is no gap.
+            ends = part.select(pl.max_horizontal(pl.col("end_ns").cum_max(), until).alias("end_ns"))["end_ns"]
+            before = ends.shift(1, fill_value=all_.busy_until_ns)
+            gaps = part["start_ns"] - before
+            all_.short_gaps_ns += int(gaps.filter((gaps > 0) & (gaps <= LAUNCH_GAP_NS)).sum())
+            all_.kernels += part.height
+            all_.busy_until_ns = int(ends[-1])
+            all_.streams.update(dict(part["stream_id"].drop_nulls().value_counts().iter_rows()))
+    return found
+
+
+def _median_ns(session: Session, device_id: int, process: tuple[int, int | None]) -> float | None:
+    """Median time in flight of the kernels of a process."""
+    import polars as pl
+
+    capture, pid = process
+    mine = (pl.col("capture") == capture) & pl.col("pid").eq_missing(pl.lit(pid, dtype=pl.UInt32))
+    length = (pl.col("end_ns") - pl.col("start_ns")).alias("ns")
+    lengths = pl.concat([piece.filter(mine).select(length) for piece in _pieces(session, device_id)])["ns"]
+    median = lengths.median()
+    return float(median) if isinstance(median, (int, float)) else None
+
+
 def _of_tenant(
-    tenant: int, usage: dict[str, int | None], kernels: pl.DataFrame, shapes: pl.DataFrame, span: int
+    tenant: int,
+    usage: dict[str, int | None],
+    launched: _Launched,
+    median_ns: Callable[[], float | None],
+    shapes: pl.DataFrame,
+    span: int,
 ) -> list[Cause]:
     import polars as pl
 
@@ -108,39 +169,39 @@ def _of_tenant(
                 "shared in every mode, MIG included",
             )
         )  # fmt: skip
-    gaps = kernels.sort("start_ns").select((pl.col("start_ns") - pl.col("end_ns").cum_max().shift(1)).alias("ns"))["ns"]
-    short = int(gaps.filter((gaps > 0) & (gaps <= LAUNCH_GAP_NS)).sum())
-    median = (kernels["end_ns"] - kernels["start_ns"]).median()
-    if kernels.height >= 100 and short > WAITS_FOR_LAUNCHES * span and isinstance(median, (int, float)):
+    short = launched.short_gaps_ns
+    waits = launched.kernels >= 100 and short > WAITS_FOR_LAUNCHES * span
+    median = median_ns() if waits else None
+    if median is not None:
         found.append(
             Cause(
                 "launch-bound", tenant,
                 f"kernels were in flight {100 * busy:.0f} % of its time, {100 * short / span:.0f} % were gaps of at "
-                f"most {LAUNCH_GAP_NS // 1000} us between them ({kernels.height} kernels, median "
+                f"most {LAUNCH_GAP_NS // 1000} us between them ({launched.kernels} kernels, median "
                 f"{median / 1e3:.0f} us)",
                 "launch fewer, longer kernels (CUDA graphs, fusion, larger batches), or give its host more CPU",
             )
         )  # fmt: skip
-    streams = kernels["stream_id"].drop_nulls()
-    legacy = int((streams == DEFAULT_STREAM).sum())
-    if streams.n_unique() > 1 and NOTABLE_DEFAULT_STREAM * len(streams) <= legacy < len(streams):
+    streams = len(launched.streams)
+    known, legacy = launched.streams.total(), launched.streams[DEFAULT_STREAM]
+    if streams > 1 and NOTABLE_DEFAULT_STREAM * known <= legacy < known:
         found.append(
             Cause(
                 "default-stream", tenant,
-                f"{legacy} of {len(streams)} kernels were in the legacy default stream, beside "
-                f"{streams.n_unique() - 1} others: it waits for them and they for it, unless they were created "
+                f"{legacy} of {known} kernels were in the legacy default stream, beside "
+                f"{streams - 1} others: it waits for them and they for it, unless they were created "
                 "non-blocking",
                 "build with --default-stream per-thread, or create streams with cudaStreamNonBlocking",
             )
         )  # fmt: skip
     total = int(shapes["total_ns"].sum())
     full = int(shapes.filter(pl.col("waves") >= 1)["total_ns"].sum())
-    if streams.n_unique() > 1 and total and full > FULL_GRIDS * total:
+    if streams > 1 and total and full > FULL_GRIDS * total:
         found.append(
             Cause(
                 "full-grids", tenant,
                 f"{100 * full / total:.0f} % of its kernel time is in grids that fill the device alone, in "
-                f"{streams.n_unique()} streams",
+                f"{streams} streams",
                 "more streams cannot overlap them: they run one after the other in every mode without partitions",
             )
         )  # fmt: skip

@@ -258,7 +258,8 @@ def _cut(session: Session, device_id: int) -> pl.DataFrame:
     here = pl.col("device_id") == device_id
     who = session.tenants.filter(here).select("tenant_id", "capture", "pid", "served_by")
     columns = ["capture", "pid", "start_ns", "end_ns"]
-    work = pl.concat([frame.filter(here).select(columns) for frame in (session.kernels, session.graph_launches)])
+    parts = [session.part(name, "device_id", *columns) for name in ("kernels", "graph_launches")]
+    work = pl.concat([part.filter(here).select(columns) for part in parts])
     work = (
         work.join(who, on=["capture", "pid"], nulls_equal=True)
         # What clients of a server run, the server's context holds the engine for.

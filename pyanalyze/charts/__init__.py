@@ -1,5 +1,6 @@
 """Pictures: pure functions from a table to an altair chart. Nothing here opens a file or prints."""
 
+from pyanalyze.charts.fleet import mode_map, slowdown_spread
 from pyanalyze.charts.interference import (
     alone_against_contended,
     cause_bars,
@@ -20,8 +21,10 @@ __all__ = [
     "counters",
     "latency_over_time",
     "limiters",
+    "mode_map",
     "occupancy",
     "slice_lengths",
+    "slowdown_spread",
     "sm_heatmap",
     "tenant_colors",
     "time_split",

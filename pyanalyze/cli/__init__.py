@@ -7,8 +7,14 @@ from __future__ import annotations
 
 import importlib
 import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
 
 #: verb -> (module, one line for --help). A new verb is one file and one line here.
 VERBS: dict[str, tuple[str, str]] = {
@@ -23,12 +29,14 @@ VERBS: dict[str, tuple[str, str]] = {
     "check": ("pyanalyze.cli.check", "A gate for CI: thresholds in, exit code out; JUnit, GitHub annotations."),
     "report": ("pyanalyze.cli.report", "All of it in one file: html, md, json or txt."),
     "fleet": ("pyanalyze.cli.fleet", "Many captures at once, in parallel; a rerun does only what changed."),
+    "study": ("pyanalyze.cli.study", "A labelled experiment: estimates over runs, contradicting runs first."),
     "now": ("pyanalyze.cli.now", "What this machine's GPUs look like this moment; without nsys."),
     "record": ("pyanalyze.cli.record", "Run a command and sample the GPUs beside it."),
     "doctor": ("pyanalyze.cli.doctor", "What this machine can capture, and what is in the way."),
     "export": ("pyanalyze.cli.export", "The tables as parquet, arrow, csv or sqlite; a trace for Perfetto."),
     "pack": ("pyanalyze.cli.pack", "A small file to hand on: what we read, names under pseudonyms."),
     "schema": ("pyanalyze.cli.schema", "The JSON Schema of the report; --tables describes the tables."),
+    "completion": ("pyanalyze.cli.completion", "Completion of verbs, options and files in bash, zsh and fish."),
 }
 
 EPILOG = (
@@ -67,8 +75,24 @@ class _Verbs(click.Group):
             formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items() if verb != "screen"])
 
 
+def _say_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:  # noqa: FBT001  # click calls it so
+    if not asked:
+        return
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        said = version("pyanalyze-gpu")
+    except PackageNotFoundError:
+        # The recorder is copied to machines where nothing is installed.
+        said = "of unknown version: copied, not installed"
+    click.echo(f"pyanalyze {said}")
+    ctx.exit()
+
+
 @click.command(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
-@click.version_option(package_name="pyanalyze-gpu", message="pyanalyze %(version)s")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_say_version, help="Show the version."
+)
 def cli() -> None:
     """Tell how GPUs were really shared, from Nsight Systems captures.
 
@@ -82,7 +106,8 @@ def main() -> None:
     from pyanalyze.exceptions import PyanalyzeError
 
     try:
-        code = cli.main(standalone_mode=False)
+        with _interrupts():
+            code = cli.main(standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -98,12 +123,50 @@ def main() -> None:
         sys.exit(0)
     except OSError as error:
         name = str(error.filename or "")
-        hint = "check the path and its permissions"
+        hint = "check the path, its permissions and the room on its disk"
         if isinstance(error, FileNotFoundError) and name.isidentifier():
             hint = f"it is neither a file nor a verb; verbs are {', '.join(v for v in VERBS if v != 'screen')}"
         click.echo(f"pyanalyze: {shown(name)}: {error.strerror or error}; {hint}", err=True)
         sys.exit(3)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+@contextmanager
+def _interrupts() -> Iterator[None]:
+    """Let whatever ends the verb after Ctrl-C be a KeyboardInterrupt.
+
+    Native code that Ctrl-C meets in a callback panics, raises an error of its own, or swallows the interrupt.
+    """
+    import signal
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:
+        # Somebody decided otherwise: nohup, a shell without job control.
+        yield
+        return
+    unraisable = sys.unraisablehook
+    pressed = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        pressed = True
+        signal.default_int_handler(number, frame)
+
+    def swallowed(what: sys.UnraisableHookArgs) -> None:
+        if not issubclass(what.exc_type, KeyboardInterrupt):
+            unraisable(what)
+
+    signal.signal(signal.SIGINT, interrupt)
+    sys.unraisablehook = swallowed
+    try:
+        yield
+    except BaseException as error:
+        if pressed:
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        sys.unraisablehook = unraisable
+        signal.signal(signal.SIGINT, before)
 
 
 def shown(text: str) -> str:

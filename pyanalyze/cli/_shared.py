@@ -61,6 +61,7 @@ def capture_options(function: _F) -> _F:
     for option in (
         click.option("-q", "--quiet", is_flag=True, help="No progress."),
         click.option("--threads", type=click.IntRange(min=1), help="Processors to use; else all at hand."),
+        click.option("--memory", metavar="SIZE", help="Memory to use, such as 2GB; else most of what there is."),
         click.option("--redact", is_flag=True, help="Number names of processes, kernels, containers, hosts, files."),
         click.option("--detail", is_flag=True, help="JSON holds arrays of intervals as well."),
         click.option("--around", metavar="TIME[/LENGTH]", help="Only LENGTH (else 1s) with TIME in its middle."),
@@ -175,6 +176,7 @@ def open_session(
     detail: bool = False,
     redact: bool = False,
     threads: int | None = None,
+    memory: str | None = None,
     reconstruct: bool = True,
 ) -> Session:
     """Load captures with a progress bar that is only there for people, and cut them to what was asked for."""
@@ -197,6 +199,7 @@ def open_session(
             # What is cut is reconstructed anew, from what held at its edges.
             reconstruct=reconstruct or (gpu, start, end, around) != (None,) * 4,
             keep_going=keep_going,
+            memory=memory,
             progress=report,
         )
     for failure in session.failures:
@@ -272,6 +275,12 @@ def answer(
 
 def emit(text: str, output: Path | None, *, force: bool) -> None:
     """Write to a file (whole or not at all) or to standard output."""
+    import sys
+
+    # What needed more than it was given is not shown as if it had not. `record`, `now` and `doctor` read no capture and
+    # do without what is compiled.
+    if "pyanalyze.memory" in sys.modules:
+        sys.modules["pyanalyze.memory"].check()
     if output is None:
         click.echo(text, nl=not text.endswith("\n"))
         return

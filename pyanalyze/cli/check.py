@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyanalyze.cli._shared import capture_options, emit, open_session, output_options, refuse_existing
+from pyanalyze.cli._shared import (
+    baseline_options,
+    capture_options,
+    emit,
+    open_session,
+    output_options,
+    refuse_existing,
+)
 
 if TYPE_CHECKING:
-    from pyanalyze.gate import Limits
+    from pyanalyze.gate import Checked, Limits
     from pyanalyze.report.model import Report
 
 
@@ -47,6 +54,7 @@ class Fraction(click.ParamType[float]):
 @click.option("--inconclusive", type=click.Choice(("fail", "warn")), help="Exit 4 when it could not look, or warn.")
 @click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write JUnit XML as well.")
 @output_options(("table", "json"))
+@baseline_options
 def command(
     fmt: str,
     output: Path | None,
@@ -58,7 +66,7 @@ def command(
     force: bool,
     **options: Any,
 ) -> int:
-    r"""Hold captures, a pack or a saved JSON report against thresholds: exit 0 passed, 1 failed, 4 could not look.
+    r"""Hold captures, a pack, a saved report or a fleet's folder against thresholds: 0 passed, 1 failed, 4 no look.
 
     A gate that could not look never passes: where a slowdown was not measured, or no switch records were captured,
     it ends with 4 and says how to capture them. Thresholds may stand in pyanalyze.toml:
@@ -71,19 +79,11 @@ def command(
     """
     import os
 
-    from pyanalyze import gate
-
     for file in (output, junit):
         refuse_existing(file, force=force)
     limits, policy = _limits(config, {name: options.pop(name) for name in _THRESHOLDS})
-    report = read(**options)
-    comparison = None
-    if against is not None:
-        from pyanalyze.comparison.split import compare_reports
-
-        comparison = compare_reports(read(**{**options, "captures": (against,)}), report)
     mode: Any = inconclusive or policy or "fail"
-    checked = gate.check(report, limits, inconclusive=mode, comparison=comparison)
+    checked = _checked(limits, mode, against, options)
     if junit is not None:
         emit(checked.to_junit(), junit, force=force)
     emit(checked.to_json() if fmt == "json" else str(checked), output, force=force)
@@ -92,6 +92,22 @@ def command(
         for line in checked.annotations():
             click.echo(line, err=True)
     return checked.exit_code
+
+
+def _checked(limits: Limits, mode: Any, against: Path | None, options: dict[str, Any]) -> Checked:
+    from pyanalyze import gate
+    from pyanalyze.fleet.check import check_fleet, is_fleet
+
+    captures = options["captures"]
+    if len(captures) == 1 and is_fleet(captures[0]):
+        return check_fleet(captures[0], limits, inconclusive=mode)
+    report = read(**options)
+    comparison = None
+    if against is not None:
+        from pyanalyze.comparison.split import compare_reports
+
+        comparison = compare_reports(read(**{**options, "captures": (against,), "baselines": (), "work": None}), report)
+    return gate.check(report, limits, inconclusive=mode, comparison=comparison)
 
 
 _THRESHOLDS = (
@@ -126,12 +142,11 @@ def read(captures: tuple[Path, ...], **options: Any) -> Report:
     from pyanalyze.report.saved import is_saved, read_saved
 
     if len(captures) == 1 and is_saved(captures[0]):
-        narrowing = ("gpu", "start", "end", "around", "redact", "detail", "samples", "context", "tenants")
-        given = [
-            f"--{name}"
-            for name in narrowing
-            if not (options.get(name) is None or options.get(name) is False or options.get(name) == ())
-        ]
+        alone = ("gpu", "start", "end", "around", "redact", "detail", "samples", "context", "tenants")
+        narrowing = (*alone, "baseline", "work")
+        values = {name: options.get("baselines" if name == "baseline" else name) for name in narrowing}
+        # A GPU number may be 0.
+        given = [f"--{name}" for name, value in values.items() if not (value is None or value is False or value == ())]
         if given:
             raise click.UsageError(f"{captures[0]} is a saved report: {', '.join(given)} needs the capture or a pack")
         return read_saved(captures[0])

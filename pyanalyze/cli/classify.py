@@ -56,6 +56,8 @@ def _block(device: Device) -> str:
         out.append(f"  - {visible(evidence.detail, limit=None)}")
         both = "; ".join(filter(None, (speaks, against)))
         out.append(f"      [{evidence.basis}, n={evidence.n}, weight {evidence.weight:+.1f}] {both}")
+    for told in sharing.details:
+        out.append(f"  {told.topic}: {visible(told.detail, limit=None)} [{told.basis}]")
     for rival in sharing.rivals:
         out.append(f"  rival {rival.mode} ({rival.confidence:.2f}): {rival.why_not}")
     for missing in sharing.missing:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ import click
 from pyanalyze.cli._shared import capture_options, expect_option, open_session, require_mode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import polars as pl
 
@@ -38,15 +40,36 @@ _ON_REQUEST = ("api_calls", "nvtx")
     help="Directory to make (parquet, arrow, csv: one file per table; nsys-stats) or file (sqlite, perfetto).",
 )
 @click.option("--tables", "chosen", help="Only these, comma-separated; `pyanalyze schema --tables` describes them.")
+@click.option("--pace", "paced", metavar="KERNEL", help="nsys-stats: cuda_gpu_kern_pace too, of this short name.")
+@click.option(
+    "--nsys-report",
+    "nsys_reports",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="sqlite: add what `nsys stats`, `nsys analyze` or `nsys recipe` wrote of this capture (file or a recipe's "
+    "folder; repeatable), and where it says other than we do.",
+)
 @click.option("--force", is_flag=True, help="Replace an existing output.")
 def command(
-    fmt: str, output: Path, chosen: str | None, *, force: bool, expect_mode: tuple[str, ...], **options: Any
+    fmt: str,
+    output: Path,
+    chosen: str | None,
+    paced: str | None,
+    nsys_reports: tuple[Path, ...],
+    *,
+    force: bool,
+    expect_mode: tuple[str, ...],
+    **options: Any,
 ) -> None:
     """Write the tables as parquet, arrow, csv or sqlite, or the whole as a trace for ui.perfetto.dev.
 
-    nsys-stats: the reports of `nsys stats` in its own columns, REPORT.csv of all processes as nsys makes it, and
-    REPORT.tenant-ID.csv of each tenant.
+    nsys-stats: the reports of `nsys stats`, `analyze` and `recipe` in their own columns, REPORT.csv of all processes
+    as nsys makes it, and REPORT.tenant-ID.csv of each tenant.
     """
+    if nsys_reports and fmt != "sqlite":
+        raise click.UsageError("--nsys-report adds to a database: give --to sqlite")
+    if paced is not None and fmt != STATS:
+        raise click.UsageError(f"--pace is a report of --to {STATS}")
     wanted = None if chosen is None else tuple(filter(None, (name.strip() for name in chosen.split(","))))
     if fmt == STATS and wanted is not None:
         raise click.UsageError("--tables chooses our tables; nsys-stats writes the reports that can be made")
@@ -54,13 +77,20 @@ def command(
     refuse(output, folder=fmt in (*FOLDERS, STATS), force=force)
     extra = ("api_calls",) if fmt == STATS else tuple(name for name in _ON_REQUEST if name in (wanted or ()))
     session = open_session(**options, extra_tables=extra)
-    write(session, fmt, output, tables=wanted, force=force)
+    write(session, fmt, output, tables=wanted, force=force, pace=paced, nsys_reports=nsys_reports)
     click.echo(f"wrote {output}", err=True)
     require_mode(session, expect_mode)
 
 
 def write(
-    session: Session, fmt: str, output: Path, *, tables: Sequence[str] | None = None, force: bool = False
+    session: Session,
+    fmt: str,
+    output: Path,
+    *,
+    tables: Sequence[str] | None = None,
+    force: bool = False,
+    pace: str | None = None,
+    nsys_reports: Sequence[Path] = (),
 ) -> Path:
     """Write the tables of a session, whole or not at all.
 
@@ -76,6 +106,11 @@ def write(
         Names of tables; by default all that the session holds, the modelled ones included.
     force
         Replace what is there; a directory only when it holds nothing but an earlier export.
+    pace
+        With `nsys-stats`: the short name of the kernel that `cuda_gpu_kern_pace` is made of.
+    nsys_reports
+        With `sqlite`: what nsys wrote of these captures, see :func:`pyanalyze.nsys_recipes.load_reports`. The table
+        `nsys_disagreements` holds where its kernel summaries and we differ.
 
     Returns
     -------
@@ -101,7 +136,7 @@ def write(
     ['devices.parquet', 'tenants.parquet']
     """
     if fmt == STATS:
-        return _write_stats(session, output, force=force)
+        return _write_stats(session, output, pace, force=force)
     from pyanalyze.session import DERIVED
 
     names = [*session.tables, *DERIVED] if tables is None else list(dict.fromkeys(tables))
@@ -117,29 +152,75 @@ def write(
     frames = {name: session.frame(name) for name in names}
     if fmt == "sqlite":
         from pyanalyze import store
+        from pyanalyze._files import replacing
+        from pyanalyze.nsys_recipes import load_reports
 
-        return store.save(frames, session.report().model_dump(mode="json", by_alias=True), output, force=force)
-    with replacing_folder(output, force=force) as folder:
+        report = session.report().model_dump(mode="json", by_alias=True)
+        if not nsys_reports:
+            return store.save(frames, report, output, force=force)
+        frames["nsys_disagreements"], versions = _beside(session, nsys_reports)
+        with replacing(output, force=force) as temporary:
+            store.save(frames, report, temporary, force=True)
+            load_reports(nsys_reports, temporary, nsys_version=versions).close()
+        return output
+    with naming(output), replacing_folder(output, force=force) as folder:
         for name, frame in frames.items():
             _WRITERS[fmt](frame, folder / f"{name}.{fmt}")
     return output
 
 
-def _write_stats(session: Session, output: Path, *, force: bool) -> Path:
+def _beside(session: Session, paths: Sequence[Path]) -> tuple[pl.DataFrame, dict[str, str]]:
+    """Where NVIDIA's kernel summaries say other than we do, and which nsys made each source."""
+    import polars as pl
+
+    from pyanalyze.nsys_recipes import read_reports
+    from pyanalyze.nsys_stats import disagreements
+
+    # `nsys stats` calls its tables after the export, so that the export's version is theirs.
+    made = session.capture.select("path", "nsys_version").drop_nulls().iter_rows()
+    versions = {Path(path).stem: version for path, version in made}
+    found = []
+    for table in (table for path in paths for table in read_reports(path) if table.report == "cuda_gpu_kern_sum"):
+        found.append(disagreements(table.rows, session).insert_column(0, pl.lit(table.source).alias("source")))
+    kinds = {"source": pl.String, "name": pl.String, "quantity": pl.String, "nsys": pl.Float64, "ours": pl.Float64}
+    return pl.concat([pl.DataFrame(schema={**kinds, "reason": pl.String}), *found]), versions
+
+
+def _write_stats(session: Session, output: Path, pace: str | None, *, force: bool) -> Path:
     """Write what nsys would say, and the same of every traced tenant; a report without rows is left out."""
-    from pyanalyze.nsys_stats import PRODUCED, produce, to_csv
+    from pyanalyze.nsys_stats import NEED_API_CALLS, NEED_OPTIONS, PRODUCED, WHOLE_GPU, produce, to_csv
 
     traced = session.tenants.filter("traced").sort("tenant_id")["tenant_id"].unique(maintain_order=True).to_list()
     with replacing_folder(output, force=force) as folder:
         # A session of the library may have been loaded without API calls.
-        blind = () if "api_calls" in session.tables else ("cuda_api_sum", "cuda_kern_exec_trace")
+        blind = () if "api_calls" in session.tables else NEED_API_CALLS
+        given = {"kernel": pace} if pace is not None else {}
         for report in (name for name in PRODUCED if name not in blind):
-            for tenant in (None, *traced):
-                rows = produce(session, report, tenant=tenant)
+            needed = NEED_OPTIONS.get(report)
+            if needed is not None and needed not in given:
+                continue
+            options = {} if needed is None else {needed: given[needed]}
+            for tenant in (None,) if report in WHOLE_GPU else (None, *traced):
+                rows = produce(session, report, tenant=tenant, **options)
                 if rows.height:
                     suffix = "" if tenant is None else f".tenant-{tenant}"
                     (folder / f"{report}{suffix}.csv").write_text(to_csv(rows, report), encoding="utf-8")
     return output
+
+
+@contextmanager
+def naming(output: Path) -> Iterator[None]:
+    """Make of the ways in which libraries say that a disk is full one error that names the output."""
+    import polars as pl
+
+    try:
+        yield
+    except pl.exceptions.ComputeError as error:
+        raise OSError(errno.EIO, f"cannot be written ({error})", str(output)) from error
+    except OSError as error:
+        if error.filename:
+            raise
+        raise OSError(error.errno or errno.EIO, error.strerror or str(error), str(output)) from error
 
 
 def refuse(output: Path, *, folder: bool, force: bool) -> None:

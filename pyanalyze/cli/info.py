@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from pyanalyze import memory
 from pyanalyze.cli._shared import csv_of, verb
 
 if TYPE_CHECKING:
@@ -14,10 +16,12 @@ if TYPE_CHECKING:
 @verb("info", ("table", "json", "csv"), reconstruct=False)
 def command(session: Session, fmt: str) -> str:
     """Say what the capture holds, who wrote it, what is odd in it, and what is missing."""
-    found = describe(session)
+    found: dict[str, Any] = describe(session)
     if fmt == "json":
-        return json.dumps({"schema": "pyanalyze.info/1", **found}, indent=2)
-    return csv_of(found["sources"]) if fmt == "csv" else _table(found, alone=not session.paths)
+        return json.dumps({"schema": "pyanalyze.info/1", **found, "memory": asdict(memory.account())}, indent=2)
+    if fmt == "csv":
+        return csv_of(found["sources"])
+    return f"{_table(found, alone=not session.paths)}\n{memory.account()}"
 
 
 def describe(session: Session) -> dict[str, list[dict[str, Any]]]:

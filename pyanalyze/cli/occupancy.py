@@ -17,11 +17,16 @@ KEYS = {"device_id", "name", "occupancy", "tenants", "uuid", "window"}
 def command(session: Session, fmt: str) -> str:
     """Say how full the SMs were: modelled, checked against counters where the capture has them.
 
-    csv: the tenants over time; --detail adds every SM over time to json.
+    csv: the tenants over time, warps and active SMs as parts of the device; --detail adds every SM over time to json.
     """
     if fmt == "csv":
         import polars as pl
 
-        table = session.sm_occupancy.with_columns(pl.col("basis").cast(pl.String))
-        return csv_of(table.to_dicts())
+        # Clients of one program have one name.
+        who = {
+            tenant: (name, pid) for tenant, name, pid in session.tenants.select("tenant_id", "name", "pid").iter_rows()
+        }
+        rows = session.sm_occupancy.with_columns(pl.col("basis").cast(pl.String)).iter_rows(named=True)
+        named = ((who.get(row["tenant_id"], (None, None)), row) for row in rows)
+        return csv_of([{"tenant": name, "pid": pid, **row} for (name, pid), row in named])
     return answer(session, SECTIONS, KEYS, fmt)

@@ -113,20 +113,20 @@ def _pairs(a: list[_Side], b: list[_Side]) -> list[tuple[_Side, _Side]]:
         # Several clients of one name: the one that did most alike.
         same = [other for other in right if other.tenant.name == side.tenant.name]
         if same:
-            best = max(same, key=lambda other: _likeness(side.work, other.work))
+            best = max(same, key=lambda other: likeness(side.work, other.work))
             pairs.append((side, best))
             left.remove(side)
             right.remove(best)
     for side in left:
-        alike = [other for other in right if _likeness(side.work, other.work) > 0.5]
+        alike = [other for other in right if likeness(side.work, other.work) > 0.5]
         if alike:
-            best = max(alike, key=lambda other: _likeness(side.work, other.work))
+            best = max(alike, key=lambda other: likeness(side.work, other.work))
             pairs.append((side, best))
             right.remove(best)
     return pairs
 
 
-def _likeness(a: Work, b: Work) -> float:
+def likeness(a: Work, b: Work) -> float:
     """Kernel time of both in configurations that both launched, over all."""
     keys = {c.key for c in a.configurations} & {c.key for c in b.configurations}
     both = [*a.configurations, *b.configurations]
@@ -197,7 +197,7 @@ def _versions(report: Report) -> str:
     return ", ".join(found) or "unknown"
 
 
-def _units(a: Work, b: Work) -> float | None:
+def units_of(a: Work, b: Work) -> float | None:
     """How often B did what A did: the ratio of launches under which most of A's kernel time lies; None: no overlap."""
     in_b = {c.key: c.launches for c in b.configurations}
     ratios = sorted((in_b[c.key] / c.launches, c.charged_total_ns + 1) for c in a.configurations if c.key in in_b)
@@ -265,7 +265,7 @@ def _equal_bytes(a: Work, b: Work, units: float) -> bool | None:
 
 def _tenant(a: _Side, b: _Side, floor: float, *, other_gpu: bool) -> TenantChange:
     label = a.label if a.label == b.label else f"{a.label} → {b.label}"
-    units = _units(a.work, b.work)
+    units = units_of(a.work, b.work)
     why: str | None
     time_a, time_b = _time(a.work), _time(b.work)
     if units is None or not time_a:
@@ -281,7 +281,7 @@ def _tenant(a: _Side, b: _Side, floor: float, *, other_gpu: bool) -> TenantChang
         mix = _mix(a.work, b.work, units)
         equal_bytes = _equal_bytes(a.work, b.work, units)
         equal = mix.equal if equal_bytes is not False else False
-        change = _change(a.work, b.work, units, floor)
+        change = change_of(a.work, b.work, units, floor)
         parts, why = _split(a, b, units, mix, floor, other_gpu=other_gpu)
     return TenantChange(
         label=label,
@@ -340,7 +340,7 @@ def _half_width(values: Sequence[float]) -> float:
     return t * math.sqrt(variance * n)
 
 
-def _change(a: Work, b: Work, units: float, floor: float) -> Change:
+def change_of(a: Work, b: Work, units: float, floor: float) -> Change:
     time_a, time_b = _time(a), _time(b) / units
     value = time_b / time_a - 1
     lasted_a, lasted_b = ([_picked(x, "all") for x in w.batches] for w in (a, b))

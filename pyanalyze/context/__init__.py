@@ -22,7 +22,7 @@ from pyanalyze.context import (
     node,
     nvidia_smi_list,
 )
-from pyanalyze.context.base import parse_pairs
+from pyanalyze.context.base import INNER_PID, parse_pairs
 from pyanalyze.exceptions import SamplesUnreadable
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.context.base import Reader, Row
 
-__all__ = ["READERS", "name_pods", "place_context", "read_context"]
+__all__ = ["READERS", "identities", "name_pods", "place_context", "read_context"]
 
 READERS: tuple[Reader, ...] = (
     nvidia_smi_list.READER,
@@ -153,7 +153,7 @@ def name_pods(tenants: pl.DataFrame, frames: Sequence[pl.DataFrame]) -> pl.DataF
     tenants
         The table `tenants`. Processes are told by `host_pid`, for in containers of their own many have pid 1.
     frames
-        What :func:`read_context` returned.
+        Tables `configured`, as :func:`read_context` returns them.
 
     Returns
     -------
@@ -185,6 +185,34 @@ def name_pods(tenants: pl.DataFrame, frames: Sequence[pl.DataFrame]) -> pl.DataF
             known = pl.Series(column, [names.get(pid) for pid in pids], dtype=pl.String)
             found = found.with_columns(pl.coalesce(pl.col(column).cast(pl.String), known).alias(column))
     return found
+
+
+def identities(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Collect what was written down of processes of the host.
+
+    Parameters
+    ----------
+    frames
+        Tables `configured`, as :func:`read_context` returns them.
+
+    Returns
+    -------
+    polars.DataFrame
+        The table `identities`: `host_pid`, and `pid`, which it has in its own namespace.
+
+    Examples
+    --------
+    >>> identities([pl.DataFrame([{"pid": 4711, "key": "process_pid", "value": "1"}])]).rows()
+    [(4711, 1)]
+    """
+    rows = [
+        (pid, int(value))
+        for frame in frames
+        for pid, value in frame.filter(pl.col("key").cast(pl.String) == INNER_PID).select("pid", "value").iter_rows()
+    ]
+    return pl.DataFrame(rows, schema={"host_pid": pl.UInt32, "pid": pl.UInt32}, orient="row").unique(
+        maintain_order=True
+    )
 
 
 def _device(value: str, known: dict[str, int], by_index: dict[str, str]) -> int | None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+#: Key of the pid that a process has in its own namespace.
+INNER_PID = "process_pid"
 # What the driver logs in place of a pid from another pid namespace: no process has it (pid_max is 2**22).
 _PID_SENTINEL = 1 << 30
 

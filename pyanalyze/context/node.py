@@ -2,7 +2,7 @@
 
 Keys: `gpu` and `mig_device` (as of `nvidia-smi -L`, with `gi=` and `ci=`), `mps_daemon` and `mps_server`, the
 allow-listed variables of each process that was on a GPU (by name), `k8s_pod` (`pod=namespace/name container=...`) and
-`container` (its id). Pids are the host's.
+`container` (its id), `process_pid` (its pid in its own namespace). Pids are the host's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from pyanalyze.context.base import Reader, Row, mapping, once, pairs, plain
+from pyanalyze.context.base import INNER_PID, Reader, Row, mapping, once, pairs, plain
 from pyanalyze.record.node import is_allowed
 
 if TYPE_CHECKING:
@@ -60,6 +60,10 @@ def _rows(node: dict[str, Any]) -> Iterator[Row]:
         for name, value in mapping(facts.get("environment")).items():
             if is_allowed(name) and isinstance(value, str):
                 yield Row(name, value, pid)
+        # What ties a pid of a container to this one. The program's name stands in the samples beside it.
+        nspids = facts.get("nspids")
+        if isinstance(nspids, list) and nspids and (inner := _pid(nspids[-1])):
+            yield Row(INNER_PID, str(inner), pid)
         namespace, pod = plain(facts.get("namespace")), plain(facts.get("pod"))
         if namespace and pod:
             yield Row("k8s_pod", pairs(pod=f"{namespace}/{pod}", container=plain(facts.get("container"))), pid)

@@ -7,6 +7,7 @@ alone, nothing is said. The core compares (rust/core/src/slowdown.rs); what is m
 """
 
 from pyanalyze.interference.baselines import Baseline
+from pyanalyze.interference.execution import ExecutionSplit
 from pyanalyze.interference.lost_time import Estimate, Slowdown, device_figures, slowdown_from_lost_time
 from pyanalyze.interference.slowdown import (
     Blame,
@@ -24,6 +25,7 @@ __all__ = [
     "Blame",
     "DeviceInterference",
     "Estimate",
+    "ExecutionSplit",
     "Figures",
     "HostFinding",
     "Slowdown",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyanalyze.comparison import NOISE_FLOOR
 from pyanalyze.exceptions import UsageError
 
 if TYPE_CHECKING:
@@ -14,10 +15,14 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pyanalyze import _core
+    from pyanalyze.interference.lost_time import Estimate
+    from pyanalyze.report.model import Report
     from pyanalyze.session import Session
 
 #: Mean SM clocks that differ by more than this make durations differ as well.
 CLOCK_TOLERANCE = 0.03
+#: A summary is of a tenant if this part of the kernel time of both is in kernels that both have.
+_ALIKE = 0.5
 #: MPS variables that cap what a client may use.
 CAPS = ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT")
 
@@ -39,6 +44,101 @@ class Baseline:
     path: Path
     session: Session
     tenant: str | None = None
+
+
+@dataclass(frozen=True)
+class SavedBaseline:
+    """A tenant alone as `pyanalyze report -f json` summed it up: its work and the time that it took, not its kernels.
+
+    Attributes
+    ----------
+    path
+        The file, as the caller named it.
+    report
+        What it holds.
+    tenant
+        Name of the tenant that it is of; None: found by its kernels.
+    """
+
+    path: Path
+    report: Report
+    tenant: str | None = None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a saved report says of a tenant.
+
+    Attributes
+    ----------
+    source
+        Name of the file that is of this tenant; None: none is.
+    elapsed
+        Ratio of the times per unit of work with its 95 % interval; None: not comparable. A report holds no kernels, so
+        that it knows neither latencies nor causes.
+    notes
+        What there is to say of it.
+    """
+
+    source: str | None = None
+    elapsed: Estimate | None = None
+    notes: tuple[str, ...] = ()
+
+
+def against_saved(
+    saved: Sequence[SavedBaseline], session: Session, device_id: int, tenant_id: int, name: str
+) -> Summary:
+    """Compare a tenant's time per unit of work with summaries of tenants alone.
+
+    Parameters
+    ----------
+    saved
+        The summaries.
+    session, device_id, tenant_id, name
+        The tenant in company.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> solo = SavedBaseline(Path("solo.json"), session.report())
+    >>> against_saved([solo], session, 0, 1, "app_b").elapsed.value
+    1.0
+    """
+    from pyanalyze.comparison.split import change_of, likeness, units_of
+    from pyanalyze.comparison.work import work_of
+    from pyanalyze.interference.lost_time import Estimate
+
+    mine = work_of(session).get((device_id, tenant_id)) if saved else None
+    if mine is None:
+        return Summary()
+    alike = [
+        (one.tenant is not None, share, one, device, theirs.work)
+        for one in saved
+        if one.tenant in (None, name)
+        for device in one.report.devices
+        for theirs in device.tenants
+        if theirs.work is not None and theirs.work.launches
+        if (share := likeness(theirs.work, mine)) > _ALIKE or one.tenant is not None
+    ]
+    if not alike:
+        return Summary()
+    named, share, one, device, work = max(alike, key=lambda row: row[:2])
+    file, here = one.path.name, _place(session, tenant_id)["gpu"]
+    if None not in (here, device.name) and here != device.name:
+        why = f"recorded on another GPU model ({device.name}, here {here})"
+        return Summary(file, None, (f"{file} is not compared: {why}",))
+    units = units_of(work, mine)
+    if units is None:
+        return Summary(file, None, (f"{file} is not compared: the two launched nothing in common",))
+    change = change_of(work, mine, units, NOISE_FLOOR)
+    whose = "as the caller said" if named else f"{share:.0%} of the time in kernels that both have"
+    notes = [f"elapsed against {file} ({whose}), a saved report: latency and causes need the capture or a pack of it"]
+    company = sum(tenant.work is not None for tenant in device.tenants) - 1
+    if company:
+        notes.append(f"the baseline shows {company} other traced tenant(s) on the device: it is not a recording alone")
+    bounds = (max(0.0, 1 + change.low), 1 + change.high)
+    return Summary(file, Estimate(1 + change.value, *bounds, mine.launches, "observed"), tuple(notes))
 
 
 def split_name(text: str) -> tuple[str | None, Path]:
@@ -171,7 +271,7 @@ def _method(session: Session) -> dict[str, str]:
         str(source) for source, state in session.sources.select("source", "state").iter_rows() if state == "present"
     }
     graphs = "graphs traced as a whole" if "graph_launches" in present else "no whole graphs"
-    if not session.kernels.is_empty() and session.kernels["graph_node_id"].null_count() < session.kernels.height:
+    if session.part("kernels", "graph_node_id")["graph_node_id"].count():
         graphs = "graphs traced node by node"
     return {
         "graph tracing": graphs,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyanalyze.interference.baselines import flags
+from pyanalyze.interference.execution import ExecutionSplit, split_execution
 from pyanalyze.interference.lost_time import Estimate, Slowdown, device_figures, slowdown_from_lost_time
 
 if TYPE_CHECKING:
@@ -31,8 +32,17 @@ NOTABLE_HOST = 0.2
 HELD_NS = 1_000_000
 HELD_TIMES = 20
 SLOW_TIMES = 5
+#: Mean launch call over that of the baseline, from which the host counts as slower than it was alone.
+SLOWER_CALLS = 1.5
 #: A residency share below this is a display or a context that is created and closed, no tenant.
 NOTABLE_RESIDENCY = 0.001
+
+#: Two baselines fit a tenant alike if their likenesses differ by less; their paces differ if by more of one.
+AS_ALIKE = 0.1
+OTHER_PACE = 0.1
+ELAPSED_IS_ARRIVALS = (
+    "elapsed: from this run played again, since what the baseline took depends mostly on when work arrived"
+)
 
 CAUSES = ("launch", "queue", "not_resident", "switch", "execution", "unexplained")
 
@@ -78,6 +88,8 @@ class TenantInterference:
         Parts of the added latency by name, summing to 1; None: nothing was added, or nobody can tell.
     units
         Units of work, most of the time first.
+    execution
+        The cause `execution` by evidence; None: nothing was added at work, or nobody can tell.
     baseline
         The recording alone that it was held against; None: this run played again without what others took.
     notes
@@ -97,6 +109,7 @@ class TenantInterference:
     notes: tuple[str, ...] = ()
     missing: str | None = None
     units: tuple[UnitsOfWork, ...] = ()
+    execution: ExecutionSplit | None = None
 
     @property
     def slowed(self) -> bool:
@@ -127,7 +140,7 @@ class HostFinding:
     """Something outside of the GPU that made a tenant slow."""
 
     tenant_id: int
-    what: Literal["held launches", "slow launches", "idle between launches"]
+    what: Literal["held launches", "slow launches", "slower calls than alone", "idle between launches"]
     detail: str
     share: float
 
@@ -258,9 +271,18 @@ def _against(session: Session, tenant_id: int) -> tuple[str, str | None, list[st
     """Which comparison counts for a tenant: kind, baseline file, reasons against it, notes."""
     import polars as pl
 
-    used = session.baseline_matches.filter((pl.col("tenant_id") == tenant_id) & pl.col("used"))
+    matches = session.baseline_matches
+    used = matches.filter((pl.col("tenant_id") == tenant_id) & pl.col("used"))
     if used.is_empty():
-        return "replay", None, [], []
+        matched = set(matches.filter("used")["baseline"])
+        left = [one.path.name for number, one in enumerate(session.baselines) if number not in matched]
+        # Said of every tenant that has none: it may be the one that was meant.
+        unlike = [
+            f"{name} is of nobody here: it shares no kernel with any tenant (names in a pack are pseudonyms: pack both "
+            "with one key)"
+            for name in left
+        ]
+        return "replay", None, unlike, []
     match = used.row(0, named=True)
     baseline = session.baselines[match["baseline"]]
     refuse, care = flags(session, tenant_id, baseline.session, match["baseline_tenant_id"])
@@ -269,10 +291,64 @@ def _against(session: Session, tenant_id: int) -> tuple[str, str | None, list[st
         whose += ", same process name"
     if refuse:
         return "replay", None, [f"{baseline.path.name} is not compared: {'; '.join(refuse)}"], []
+    if rivals := _rivals(session, match):
+        why = (
+            f"{baseline.path.name} is not compared: {', '.join(rivals)} fit as well, and what they launched in a time "
+            "differs; say whose each is: --tenant NAME=PID, --baseline NAME=FILE"
+        )
+        return "replay", None, [why], []
     return "baseline", baseline.path.name, [], [f"against {baseline.path.name} ({whose})", *care]
 
 
+def _rivals(session: Session, match: dict[str, Any]) -> list[str]:
+    """Other baselines that fit a tenant as well as the one that was used, and that launched at another pace.
+
+    Processes of one program have kernels and a name in common whatever their load is: which of two such recordings is
+    whose, nobody can tell from them. Where they launched at one pace it does not matter.
+    """
+    import polars as pl
+
+    if match["named"]:
+        return []
+
+    def pace(number: int, tenant: int) -> float:
+        usage = session.baselines[number].session.tenant_usage.filter(tenant_id=tenant)
+        row = usage.select(pl.col("kernels").sum(), span=pl.col("last_ns").max() - pl.col("first_ns").min()).row(0)
+        return float(row[0] / max(1, row[1] or 0))
+
+    used = pace(match["baseline"], match["baseline_tenant_id"])
+    others = session.baseline_matches.filter(
+        (pl.col("tenant_id") == match["tenant_id"])
+        & (pl.col("baseline") != match["baseline"])
+        & (pl.col("likeness") >= match["likeness"] - AS_ALIKE)
+        & (pl.col("same_name") == match["same_name"])
+    )
+    return [
+        session.baselines[row["baseline"]].path.name
+        for row in others.iter_rows(named=True)
+        if abs(pace(row["baseline"], row["baseline_tenant_id"]) / used - 1) > OTHER_PACE
+    ]
+
+
 def _tenant(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bool) -> TenantInterference:
+    found = _from_recordings(session, verdict, row, many=many)
+    # A saved report knows the time of the work but no kernel: it is second to any recording.
+    summary = (
+        None if found.baseline is not None else session.against_saved(verdict.device_id, row["tenant_id"], row["name"])
+    )
+    if summary is None or summary.source is None:
+        return found
+    notes = (*found.notes, *summary.notes)
+    elapsed, again = summary.elapsed, found.slowdown.elapsed
+    if elapsed is None:
+        return replace(found, notes=notes)
+    if again is not None and _width(elapsed) > MUCH_WIDER * _width(again) + 0.1 and _waits_for_work(session, row):
+        return replace(found, notes=(*notes, ELAPSED_IS_ARRIVALS))
+    slowdown = replace(found.slowdown, elapsed=elapsed)
+    return replace(found, slowdown=slowdown, baseline=summary.source, missing=None, notes=notes)
+
+
+def _from_recordings(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bool) -> TenantInterference:
     import polars as pl
 
     number, name = row["tenant_id"], row["name"]
@@ -297,9 +373,7 @@ def _tenant(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bo
     wide = _width(estimates["elapsed"]) > MUCH_WIDER * _width(other) + 0.1
     if against == "baseline" and other is not None and wide and _waits_for_work(session, row):
         estimates["elapsed"] = other
-        notes.append(
-            "elapsed: from this run played again, since what the baseline took depends mostly on when work arrived"
-        )
+        notes.append(ELAPSED_IS_ARRIVALS)
     elif other is not None:
         other = None
     if lost is not None:
@@ -316,6 +390,10 @@ def _tenant(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bo
     if elapsed_row is not None and elapsed_row["alone_ns"] and elapsed_row["n"] >= ENOUGH:
         pace = (1e9 * elapsed_row["n"] / elapsed_row["shared_ns"], 1e9 * elapsed_row["n"] / elapsed_row["alone_ns"])
     causes, added_ns = _causes(session, number, against, blind=turns and not held)
+    execution = None
+    if causes is not None and not (turns and not held):
+        alone, alone_id = _alone(session, number) if against == "baseline" else (None, None)
+        execution = split_execution(session, number, against, alone, alone_id)
     return TenantInterference(
         number,
         name,
@@ -327,7 +405,19 @@ def _tenant(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bo
         baseline,
         (*refused, *notes),
         units=_units(units.filter(pl.col("against") == against)),
+        execution=execution,
     )
+
+
+def _alone(session: Session, tenant_id: int) -> tuple[Session | None, int | None]:
+    """The recording alone that a tenant is held against, and its number there."""
+    import polars as pl
+
+    used = session.baseline_matches.filter((pl.col("tenant_id") == tenant_id) & pl.col("used"))
+    if used.is_empty():
+        return None, None
+    match = used.row(0, named=True)
+    return session.baselines[match["baseline"]].session, int(match["baseline_tenant_id"])
 
 
 def _tails(rows: dict[str, dict[str, Any]]) -> tuple[Tail, ...]:
@@ -481,6 +571,25 @@ def _of(whole: Estimate | None, share: float | None) -> float | None:
     return None if whole is None or share is None else 1 + share * (whole.value - 1)
 
 
+def _mean_launch_ns(session: Session, tenant_id: int) -> float | None:
+    """Mean length of a launch call in the recording alone; None: there is none."""
+    import polars as pl
+
+    alone, number = _alone(session, tenant_id)
+    calls = None if alone is None else alone.calls()
+    if alone is None or number is None or calls is None:
+        return None
+    theirs = alone.tenants.row(number, named=True)
+    launches = calls.filter(
+        (pl.col("capture") == theirs["capture"])
+        & pl.col("pid").eq_missing(theirs["pid"])
+        & pl.col("name").cast(pl.String).str.contains("Launch")
+    )
+    if launches.height < ENOUGH:
+        return None
+    return _number((launches["end_ns"] - launches["start_ns"]).mean())
+
+
 def _host(session: Session, rows: pl.DataFrame, slowed: set[int]) -> tuple[HostFinding, ...]:
     """What lies with the host: launches that take long or are held back, a GPU that waits for work.
 
@@ -523,6 +632,18 @@ def _host(session: Session, rows: pl.DataFrame, slowed: set[int]) -> tuple[HostF
                 f"kept the GPU busy for {row['busy_ns'] / span_ns:.0%}: the host is slow, not the GPU"
             )
             found.append(HostFinding(row["tenant_id"], "slow launches", text, slow_ns / span_ns))
+        alone_ns = _mean_launch_ns(session, row["tenant_id"])
+        mean_ns = _number(own["dur_ns"].mean())
+        if alone_ns and mean_ns > SLOWER_CALLS * alone_ns:
+            lost = (mean_ns - alone_ns) * own.height / span_ns
+            if lost > NOTABLE_HOST and row["busy_ns"] < (1 - NOTABLE_HOST) * span_ns:
+                text = (
+                    f"launch calls of {who} take {mean_ns / 1e3:.1f} us on average, {alone_ns / 1e3:.1f} us in the "
+                    f"recording alone: {lost:.0%} of its time, while its kernels kept the GPU busy for "
+                    f"{row['busy_ns'] / span_ns:.0%}. That is time of its host (too few processors, a lock "
+                    "in the driver), not of the GPU"
+                )
+                found.append(HostFinding(row["tenant_id"], "slower calls than alone", text, lost))
         waits = calls.filter(mine & named.str.contains("Synchronize|cudaMemcpy_"))
         waited = int((waits["end_ns"] - waits["start_ns"]).sum()) / span_ns
         idle = 1 - row["busy_ns"] / span_ns

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyanalyze import _core
 from pyanalyze.advice import advise_device
 from pyanalyze.comparison.work import work_of
+from pyanalyze.interference.execution import PARTS
 from pyanalyze.occupancy import model_in_passing
 from pyanalyze.report import model as m
 from pyanalyze.sharing.evidence import HOW, pairs_of
@@ -123,7 +124,7 @@ def _device(session: Session, verdict: Verdict, advice: Advice | None, found: De
     missing += _unavailable(session, verdict.device_id)
     if model_in_passing(session) != "replay":
         why = (
-            f"{session.kernels.height} kernels: here blocks are spread evenly over the SMs instead of replayed on each"
+            f"{session.rows('kernels')} kernels: here blocks are spread evenly over the SMs instead of replayed on each"
         )
         missing.append(
             m.Missing(what="occupancy.replay", why=why, how="session.occupancy() in Python replays every SM")
@@ -133,6 +134,7 @@ def _device(session: Session, verdict: Verdict, advice: Advice | None, found: De
     compared = {tenant.tenant_id: tenant for tenant in found.tenants}
     tenants = _tenants(session, usage, modelled, span_ns, compared)
     interference = _interference(found, usage, missing)
+    missing += _unsplit(found)
     capability = (device["compute_major"], device["compute_minor"])
     advice = advice or advise_device(session, verdict, quick=True)
     if advice.options.why_not is not None:
@@ -214,6 +216,10 @@ def _sharing(verdict: Verdict, missing: list[m.Missing]) -> m.Sharing:
                 ],
             )
             for w in verdict.evidence
+        ],
+        details=[
+            m.Detail(topic=d.topic, name=d.name, value=d.value, unit=d.unit, basis=d.basis, detail=d.detail)
+            for d in verdict.details
         ],
         rivals=[m.Rival(mode=r.mode, confidence=r.confidence, why_not=r.why_not) for r in verdict.rivals],
         missing=missing,
@@ -442,14 +448,44 @@ def _tenants(
 def _notes(found: TenantInterference | None) -> list[str]:
     if found is None:
         return []
-    return [*found.notes, *([found.missing] if found.missing else [])]
+    split = found.execution
+    at_work = [] if split is None else [part for part in PARTS if getattr(split, part)]
+    return [
+        *found.notes,
+        *([found.missing] if found.missing else []),
+        *(f"at work, {part.replace('_', ' ')}: {split.reasons[part]}" for part in at_work if split is not None),
+    ]
 
 
 def _causes(found: TenantInterference | None) -> m.Causes | None:
     """Causes are where a slowdown went: of a tenant that was not slowed there are none."""
     if found is None or found.causes is None or not found.slowed:
         return None
-    return m.Causes(**found.causes, execution_split=None)
+    split = found.execution
+    return m.Causes(
+        **found.causes,
+        execution_split=None
+        if split is None
+        else m.ExecutionSplit(
+            sm_slots=split.sm_slots,
+            memory=split.memory,
+            copy=split.copy,
+            clock=split.clock,
+            uvm=split.uvm,
+            unexplained=split.unexplained,
+        ),
+    )
+
+
+def _unsplit(found: DeviceInterference) -> list[m.Missing]:
+    """Why parts of what took longer at work are not known."""
+    return [
+        m.Missing(what=f"execution_split.{part}", why=f"{tenant.name}: {tenant.execution.reasons[part]}", how="")
+        for tenant in found.tenants
+        if tenant.slowed and tenant.execution is not None
+        for part in PARTS
+        if getattr(tenant.execution, part) is None
+    ]
 
 
 def _tails(tails: Sequence[Tail]) -> list[m.Tail]:
@@ -470,16 +506,6 @@ def _process_memory(session: Session) -> dict[int, int]:
     rows = session.nvml_samples.filter(pl.col("pid").is_not_null() & (pl.col("metric") == "process_memory_bytes"))
     peaks = rows.group_by("pid").agg(pl.col("value").max())
     return {pid: int(value) for pid, value in peaks.iter_rows() if value is not None}
-
-
-def _high(found: TenantInterference | None) -> float | None:
-    if found is None or found.slowdown.elapsed is None:
-        return None
-    return found.slowdown.elapsed.high or found.slowdown.elapsed.value
-
-
-def _share_of(part: int | None, whole: int | None) -> float | None:
-    return part / whole if part is not None and whole else None
 
 
 def _interference(found: DeviceInterference, usage: pl.DataFrame, missing: list[m.Missing]) -> m.Interference | None:
@@ -562,7 +588,8 @@ def _occupancy(
     # By SM, not summed over tenants: several may be on one.
     per_sm = session.sm_warps.filter(pl.col("device_id") == verdict.device_id)
     slots = device["max_warps_per_sm"] or 1
-    per_bin = per_sm.group_by("start_ns", "end_ns").agg(
+    # In order: sums of floats should not depend on which thread was first.
+    per_bin = per_sm.group_by("start_ns", "end_ns", maintain_order=True).agg(
         pl.col("active").mean().alias("sm_active"), pl.col("warps").mean() / slots
     )
     # Bins cover the whole session; outside this device's window they hold nothing of it.

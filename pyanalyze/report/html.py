@@ -149,7 +149,8 @@ def _view(item: Section | Block) -> dict[str, Any]:
 
 
 def _draw(chart: alt.TopLevelMixin) -> _Drawn:
-    spec: dict[str, Any] = chart.to_dict()
+    # What vega-lite allows was checked when each chart was made; once more takes seconds.
+    spec: dict[str, Any] = chart.to_dict(validate=False)
     summary = str((spec.get("usermeta") or {}).get("summary", "Chart."))
     ink = "currentColor"
     config = {

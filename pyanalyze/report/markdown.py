@@ -54,9 +54,9 @@ def render_markdown(
 def markdown_page(page: Page, pictures: Mapping[str, str] | None = None) -> str:
     """A laid-out page as Markdown, with the pictures that are given by chart key."""
     links = pictures or {}
-    out = [f"# {esc(page.title)}", "", esc(page.subtitle), ""]
+    out = [f"# {esc(page.title)}", "", _line(esc(page.subtitle)), ""]
     for note in page.notes:
-        out += [f"> **{esc(note.title)}.** {esc(note.text)}", ""]
+        out += [f"> {_strong(f'{note.title}.')} {esc(note.text)}", ""]
     for line in page.lead:
         out += [_line(esc(line)), ""]
     for section in page.sections:
@@ -68,8 +68,13 @@ def markdown_page(page: Page, pictures: Mapping[str, str] | None = None) -> str:
 
 
 def _line(text: str) -> str:
-    """Keep a paragraph from reading as a list, heading or quote because of how it begins."""
-    return re.sub(r"^(\s*)([-+=]|\d+(?=[.)]))", lambda m: f"{m[1]}&#{ord(m[2][0])};{m[2][1:]}", text)
+    """Keep a paragraph from reading as a list, heading, quote or indented code because of how it begins."""
+    return re.sub(r"^([-+=#]|\d+(?=[.)]))", lambda m: f"&#{ord(m[1][0])};{m[1][1:]}", text.strip())
+
+
+def _strong(text: str) -> str:
+    """Stars next to a blank would be stars."""
+    return f"**{esc(text).strip()}**"
 
 
 def _block(block: Block, links: Mapping[str, str]) -> list[str]:
@@ -77,7 +82,7 @@ def _block(block: Block, links: Mapping[str, str]) -> list[str]:
         case Para(text=text):
             return [_line(esc(text)), ""]
         case Note(title=title, text=text):
-            return [f"**{esc(title)}**  ", _line(esc(text)), ""]
+            return [f"{_strong(title)}  ", _line(esc(text)), ""]
         case Facts(facts=facts):
             rows = [[esc(f.label), esc(f.value), esc(f.note), f.basis or ""] for f in facts]
             return _table(["Quantity", "Value", "Of what", "Basis"], [False, True, False, False], rows)

@@ -232,6 +232,17 @@ class Evidence(_Part):
     examples: list[Example] = Field(description="The strongest intervals.")
 
 
+class Detail(_Part):
+    """One figure or statement about how the mode was used."""
+
+    topic: Literal["streams", "mps", "mig", "time-slicing", "limits"] = Field(description="What it is about.")
+    name: Text = Field(description="Stable name of the figure.")
+    value: Number = Field(description="The value; null: a statement without a number.")
+    unit: Text = Field(description="Unit of value; 1 for plain numbers.")
+    basis: Basis = Field(description="How it is known.")
+    detail: Text = Field(description="The same in words.")
+
+
 class Rival(_Part):
     """A mode that was considered and not chosen."""
 
@@ -260,6 +271,10 @@ class Sharing(_Part):
     agrees: bool | None = Field(description="Configured and observed agree; null: one of them is not known.")
     summary: Text = Field(description="The verdict in one or two sentences.")
     evidence: list[Evidence] = Field(description="What speaks for and against, heaviest first.")
+    details: list[Detail] = Field(
+        default_factory=list,
+        description="Slices and who else, clients and caps, profile, why streams followed each other; limits.",
+    )
     rivals: list[Rival] = Field(description="The other modes, strongest first.")
     missing: list[Missing] = Field(description="What could not be looked at, for the whole device entry.")
 
@@ -365,6 +380,9 @@ class ExecutionSplit(_Part):
     copy_: Number = Field(alias="copy", description="Copy engines.")
     clock: Number = Field(description="Lower clocks.")
     uvm: Number = Field(description="Unified memory faults and migrations.")
+    unexplained: Number = Field(
+        default=None, description="The rest: with the parts that are known it sums to `execution`."
+    )
 
 
 class Causes(_Part):
@@ -446,7 +464,7 @@ class HostFinding(_Part):
     """Something outside of the GPU that makes a tenant slow."""
 
     tenant_id: int = Field(description="Tenant id.")
-    what: Text = Field(description="held launches, slow launches, idle between launches.")
+    what: Text = Field(description="held launches, slow launches, slower calls than alone, idle between launches.")
     detail: Text = Field(description="The evidence, in a sentence.")
     share: Finite = Field(description="Of the tenant's time.")
 

@@ -81,6 +81,8 @@ class Cell:
     basis: Basis | None = None
     tone: Tone = "plain"
     note: str = ""
+    link: str = ""
+    """A file beside the page, by a name that we made: never text from a capture."""
 
 
 @dataclass(frozen=True)
@@ -763,6 +765,12 @@ def _verdict(device: Device) -> Section:
         blocks.append(Note("Configured and observed disagree", text, "warning"))
     else:
         blocks.append(Para(f"Configured: {agreement_text(device)}.", "muted"))
+    if sharing.details:
+        rows: tuple[tuple[Cell, ...], ...] = tuple(
+            (Cell(d.topic), Cell(_capital(visible(d.detail, _LONG))), Cell("", basis=d.basis)) for d in sharing.details
+        )
+        heads: tuple[Column, ...] = (Column("About"), Column("Seen or set up"), Column("Basis"))
+        blocks.append(Table(heads, rows, "Details of the mode, and the limits that apply."))
     if sharing.evidence:
         columns: tuple[Column, ...] = (
             Column("Seen"),
@@ -790,14 +798,14 @@ def _verdict(device: Device) -> Section:
         for example in item.examples
     ]
     if found:
-        heads = ("Evidence", "Capture", "Start", "End", "pid", "Correlation id")
-        columns = tuple(Column(h, "ns" if h in ("Start", "End") else "", h != "Evidence") for h in heads)
+        titles = ("Evidence", "Capture", "Start", "End", "pid", "Correlation id")
+        columns = tuple(Column(h, "ns" if h in ("Start", "End") else "", h != "Evidence") for h in titles)
         blocks.append(Fold("Intervals behind the evidence", (Table(columns, tuple(found)),)))
     queries = tuple(visible(item.sql, None) for item in sharing.evidence if item.sql)
     if queries:
         blocks.append(Fold("Queries that show the same in the export", (Commands(queries),)))
     if sharing.rivals:
-        rows: tuple[tuple[Cell, ...], ...] = tuple(
+        rows = tuple(
             (Cell(r.mode), Cell(f"{r.confidence:.2f}"), Cell(visible(r.why_not, _LONG))) for r in sharing.rivals
         )
         columns = (Column("Other mode"), Column("Confidence", numeric=True), Column("Why not"))
@@ -1341,7 +1349,27 @@ def _cause_blocks(device: Device) -> list[Block]:
         "Parts of the latency that was added to its kernels, summing to 100 %.",
     )
     words = Para("Parts: " + "; ".join(_CAUSE_WORDS.values()) + ".")
-    return [*answer, chart, Table(columns, rows, "Where the added latency of its kernels went."), words]
+    table = Table(columns, rows, "Where the added latency of its kernels went.")
+    return [*answer, chart, table, *_execution_blocks(known, labels), words]
+
+
+def _execution_blocks(tenants: Sequence[Tenant], labels: Mapping[int, str]) -> list[Block]:
+    """The cause `execution` by evidence."""
+    names = ("sm_slots", "memory", "copy_", "clock", "uvm", "unexplained")
+    rows = tuple(
+        (Cell(labels[t.tenant_id], tone="code"), *(_known(_part(getattr(split, name))) for name in names))
+        for t in tenants
+        if t.causes is not None and (split := t.causes.execution_split) is not None
+    )
+    if not rows:
+        return []
+    heads = ("SM slots", "Memory", "Copies", "Clock", "Migrations", "Unexplained")
+    columns = (Column("Tenant"), *(Column(head, numeric=True) for head in heads))
+    return [Table(columns, rows, "Of the added latency, what its kernels took longer at work, by evidence.")]
+
+
+def _part(value: float | None) -> str:
+    return fmt.percent(value)
 
 
 def _capital(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pyanalyze.sharing import thresholds as t
 from pyanalyze.sharing.calibration import calibration, state
+from pyanalyze.sharing.details import Detail, details
 from pyanalyze.sharing.evidence import HOW, Basis, Case, Gap, Observation, gaps, observe
 from pyanalyze.sharing.rules import RULES, Mode, Rule
 
@@ -53,6 +54,9 @@ class Verdict:
         `undetermined` the confidence is that of the strongest rival.
     configured, agrees
         What was intended, where anything says so, and whether the capture agrees; None: cannot be said.
+    details
+        What there is to say about the mode: slices and who else, clients and caps, profile, why streams followed each
+        other, and the limits.
     posterior
         What the stated weights make of the evidence; `confidence` is how often verdicts of this kind were right.
     """
@@ -69,6 +73,7 @@ class Verdict:
     rivals: tuple[Rival, ...]
     missing: tuple[Gap, ...]
     posterior: float = 0.0
+    details: tuple[Detail, ...] = ()
 
     def __str__(self) -> str:
         """One paragraph for a terminal."""
@@ -82,9 +87,10 @@ class Verdict:
             f"<td>{escape(', '.join(w.against))}</td><td>{w.weight:+.1f}</td><td>{w.observation.basis}</td></tr>"
             for w in self.evidence
         )
+        told = "".join(f"<li>{escape(detail.detail)}</li>" for detail in self.details)
         return (
             f"<p><b>{escape(self.device)}: {self.mode}</b> (confidence {self.confidence:.2f}, {self.basis})<br>"
-            f"{escape(self.summary)}</p><table><tr><th>seen</th><th>for</th><th>against</th><th>weight</th>"
+            f"{escape(self.summary)}</p><ul>{told}</ul><table><tr><th>seen</th><th>for</th><th>against</th><th>weight</th>"
             f"<th>basis</th></tr>{rows}</table>"
         )
 
@@ -139,7 +145,8 @@ def judge(case: Case) -> Verdict:
     evidence = tuple(_weighed(observation, best, possible) for observation in case.observations.values())
     evidence = tuple(sorted((w for w in evidence if w.supports or w.against), key=lambda w: -abs(w.weight)))
     configured = _configured(case)
-    basis = _basis(evidence, best) if decided else "inferred" if case.captured else "sampled"
+    # Samples alone observe nothing, and nothing is deduced from who did not show in them.
+    basis = _basis(evidence, best) if decided and case.captured else "inferred" if case.captured else "sampled"
     confidence = _claimed(basis, posterior[best]) if decided else posterior[best]
     if decided and confidence < t.MIN_CONFIDENCE:
         mode, basis, confidence = "undetermined", "inferred" if case.captured else "sampled", posterior[best]
@@ -160,6 +167,10 @@ def judge(case: Case) -> Verdict:
         )[:4],
         missing=tuple(missing),
         posterior=posterior[best],
+        details=tuple(
+            detail if case.captured or detail.basis != "observed" else replace(detail, basis="sampled")
+            for detail in details(case, mode)
+        ),
     )
 
 
@@ -216,7 +227,8 @@ def _never_together(case: Case) -> Gap | None:
     together = case.fact("co_busy_share")
     # Who takes turns is not in flight together: that much less than by chance is what an exclusion shows.
     turns = case.has("alternation") or case.has("turns_with_outsider") or case.has("short_kernels_exclude")
-    if traced < 2 or turns or together is None or together >= t.MIN_CO_BUSY_SHARE:
+    # Who is nearly always idle may have met the other often enough all the same.
+    if traced < 2 or turns or case.has("short_kernels_overlap") or together is None or together >= t.MIN_CO_BUSY_SHARE:
         return None
     return Gap(
         "co_run",

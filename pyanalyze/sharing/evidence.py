@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from pyanalyze.sharing import thresholds as t
-from pyanalyze.sharing.queries import query
+from pyanalyze.sharing.queries import query, text_literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -214,6 +214,12 @@ class Case:
     nvml_processes: Sequence[tuple[int, str, str | None]] | None = None
     #: whether there was a capture; samples alone observe nothing, and no activity in them is no idle GPU
     captured: bool = True
+    #: version of the driver, where the capture says so
+    driver: str | None = None
+    #: names of tenants that held the engine without being traced
+    untraced: Sequence[str] = ()
+    #: tenants whose work goes through an MPS server's context
+    served: int = 0
     #: the tables of the export by source, where one export shows one GPU: queries over it then give the same numbers
     tables: Mapping[str, str | None] = field(default_factory=dict)
     observations: Mapping[str, Observation] = field(default_factory=dict)
@@ -281,9 +287,29 @@ def observe(case: Case) -> dict[str, Observation]:
     return {observation.name: observation for observation in seen}
 
 
-def _from_fact(case: Case, fact_name: str, name: str, detail: str) -> Observation:
+#: Facts whose strongest intervals are those of another one.
+EXAMPLES_OF = {
+    "switches_between_tenants": "alternation_share",
+    "co_busy_share": "co_busy_ns",
+    "stream_overlap_share": "stream_overlap_ns",
+    "stretch_excess_ns": "stretched_share",
+    "busy_share": "busy_ns",
+}
+
+
+def _from_fact(case: Case, fact_name: str, name: str, detail: str, examples_of: str | None = None) -> Observation:
     fact = case.facts[fact_name]
-    return Observation(name, fact.value, fact.unit, fact.n, fact.basis, detail, query(name, case.tables), fact.examples)
+    behind = case.facts.get(examples_of or EXAMPLES_OF.get(fact_name, fact_name), fact)
+    return Observation(
+        name, fact.value, fact.unit, fact.n, fact.basis, detail, _query(case, name), behind.examples or fact.examples
+    )
+
+
+def _query(case: Case, name: str) -> str | None:
+    slice_ns = case.fact("median_slice_ns")
+    short_ns, bridge_ns = t.short_and_bridge_ns(slice_ns, len(case.tenants))
+    literals = {"short_ns": str(short_ns), "bridge_ns": str(bridge_ns), "name": text_literal(case.name or "")}
+    return query(name, case.tables, literals)
 
 
 def _residency(case: Case) -> Iterable[Observation]:
@@ -300,7 +326,7 @@ def _residency(case: Case) -> Iterable[Observation]:
     turns = often and (met_enough or strangers or short_slices)
     # Clients of one MPS server beside an outsider: the engine goes back and forth between its context and the
     # outsider's, and the clients run together. The mode is that of most of the time that pairs were busy in.
-    if turns and _mostly_together(case):
+    if turns and _mostly_together(case) and _outsider(case):
         yield _from_fact(
             case,
             "switches_between_tenants",
@@ -350,6 +376,11 @@ def _residency(case: Case) -> Iterable[Observation]:
         )
 
 
+def _outsider(case: Case) -> bool:
+    """Whether there is anybody with whom those that run together could take turns."""
+    return (case.fact("resident_share_untraced") or 0) > 0 or any(not pair.together for pair in case.pairs)
+
+
 def _mostly_together(case: Case) -> bool:
     together = sum(pair.co_busy_ns for pair in case.pairs if pair.together)
     return together > sum(pair.co_busy_ns for pair in case.pairs if not pair.together)
@@ -373,6 +404,7 @@ def _streams(case: Case) -> Iterable[Observation]:
             "stream_overlap_share",
             "streams_apart",
             f"{streams:.0f} stream(s) used; they overlap for {100 * share:.1f} % of the busy time",
+            "stream_handovers" if streams >= MANY else "busy_ns",
         )
 
 
@@ -402,6 +434,7 @@ def _short_kernels(case: Case) -> Iterable[Observation]:
             f"of {share.n} short kernels that started while another tenant was busy {100 * share.value:.1f} % overlap "
             f"one of its short kernels, {100 * (case.fact('short_overlap_expected') or 0):.0f} % would by "
             "chance: they took turns",
+            "short_kernels_contended",
         )
 
 
@@ -420,7 +453,11 @@ def _solitude(case: Case) -> Iterable[Observation]:
     traced = case.facts.get("traced_tenants")
     if not case.pids_known:
         yield _plain(
-            "no_process_ids", "activity carries no process ids: how many processes there were is not known", "observed"
+            "no_process_ids",
+            "activity carries no process ids: how many processes there were is not known",
+            "observed",
+            0.0,
+            sql=_query(case, "no_process_ids"),
         )
     elif traced is not None and traced.value == 1:
         yield _from_fact(case, "traced_tenants", "one_traced_tenant", "nsys traced CUDA work of one process")
@@ -437,7 +474,10 @@ def _solitude(case: Case) -> Iterable[Observation]:
         return
     # When a traced rival had work is known, and seldom was it a whole slice: what it left unstretched proves nothing.
     alone = traced is not None and (traced.value or 0) < MANY
-    quiet = stretched.n >= t.MIN_REPEATS and stretched.value <= t.MAX_QUIET_STRETCH_SHARE
+    # Of many kernels few are in the way of a rare visitor: so many at all are no accident.
+    interrupted = case.facts.get("stretch_excess_ns")
+    visited = interrupted is not None and interrupted.n >= t.MIN_STRETCHED
+    quiet = stretched.n >= t.MIN_REPEATS and stretched.value <= t.MAX_QUIET_STRETCH_SHARE and not visited
     if alone and exposure >= t.MIN_EXPOSURE and quiet:
         yield _from_fact(
             case,
@@ -456,6 +496,14 @@ def _solitude(case: Case) -> Iterable[Observation]:
             "their kind",
         )
         yield from _slices(case)
+    elif exposure >= t.MIN_EXPOSURE and visited and interrupted is not None:
+        yield _from_fact(
+            case,
+            "stretch_excess_ns",
+            "interrupted_kernels",
+            f"{interrupted.n} of {stretched.n} repeated kernels are longer than their kind by 0.8 ms and more: "
+            "something came in between now and then",
+        )
 
 
 def _slices(case: Case) -> Iterable[Observation]:
@@ -526,19 +574,30 @@ def _counters(case: Case) -> Iterable[Observation]:
 
 
 def _plain(
-    name: str, detail: str, basis: Basis = "configured", value: float | None = None, unit: str = "1"
+    name: str,
+    detail: str,
+    basis: Basis = "configured",
+    value: float | None = None,
+    unit: str = "1",
+    sql: str | None = None,
 ) -> Observation:
-    return Observation(name, value, unit, 1, basis, detail)
+    return Observation(name, value, unit, 1, basis, detail, sql)
+
+
+def _of_device(case: Case, name: str, detail: str) -> Observation:
+    """What the device's name says; its number is that of its SMs."""
+    sms = None if case.sm_count is None else float(case.sm_count)
+    return _plain(name, detail, "observed", sms, "SMs", _query(case, name))
 
 
 def _set_up(case: Case) -> Iterable[Observation]:
     if case.mig_profile is not None:
-        yield _plain("mig_instance", f"the device is the MIG instance {case.mig_profile} ({case.name})", "observed")
+        yield _of_device(case, "mig_instance", f"the device is the MIG instance {case.mig_profile} ({case.name})")
         if "c." in case.mig_profile:
-            yield _plain(
+            yield _of_device(
+                case,
                 "mig_compute_instance",
                 f"{case.mig_profile}: a compute instance smaller than its GPU instance, which others may share",
-                "observed",
             )
     if case.instances_unassigned > 1 and (case.fact("traced_tenants") or 0) >= MANY:
         yield _plain(
@@ -546,14 +605,11 @@ def _set_up(case: Case) -> Iterable[Observation]:
             f"the capture lists {case.instances_unassigned} MIG instances and does not say which process used which",
             "observed",
             float(case.instances_unassigned),
+            sql=_query(case, "instance_unknown"),
         )
     if case.vgpu_profile is not None:
         backed = case.vgpu_profile.count("-") >= 2
-        yield _plain(
-            "vgpu_mig_name" if backed else "vgpu_name",
-            f"the device is a virtual GPU ({case.name})",
-            "observed",
-        )
+        yield _of_device(case, "vgpu_mig_name" if backed else "vgpu_name", f"the device is a virtual GPU ({case.name})")
     yield from _visible_sms(case)
     if case.green_contexts:
         yield _plain(
@@ -561,6 +617,7 @@ def _set_up(case: Case) -> Iterable[Observation]:
             f"{case.green_contexts} green context(s) cut SM sets of their own",
             "observed",
             float(case.green_contexts),
+            sql=_query(case, "green_contexts"),
         )
     daemon = case.setting("mps_daemon")
     if daemon is not None and _mps_server(case):
@@ -585,6 +642,8 @@ def _set_up(case: Case) -> Iterable[Observation]:
             "pre_volta",
             f"compute capability {case.compute_capability[0]}.{case.compute_capability[1]}",
             "observed",
+            case.compute_capability[0] + case.compute_capability[1] / 10,
+            sql=_query(case, "pre_volta"),
         )
     yield from _limiter(case)
 
@@ -613,7 +672,7 @@ def _limiter(case: Case) -> Iterable[Observation]:
 def _caps(case: Case) -> Iterable[Observation]:
     """MPS percentages that the trace contradicts, or that add up to more than there is."""
     key = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
-    set_ = {row.pid: number for row in case.configured if row.key == key and (number := _number(row.value))}
+    set_ = percentages(case)
     capped = [number for number in set_.values() if number < 100]
     # A cap of nearly all SMs is rounded to pairs of them.
     low = min(capped, default=100.0)
@@ -626,6 +685,7 @@ def _caps(case: Case) -> Iterable[Observation]:
             len(case.visible_sms),
             "observed",
             f"{key}={low:g} was set, but CUDA showed every process all {case.sm_count} SMs: the cap had no effect",
+            _query(case, "cap_without_effect"),
         )
     if len(capped) >= MANY and sum(set_.values()) > t.WHOLE_PERCENTAGE:
         yield _plain(
@@ -634,6 +694,19 @@ def _caps(case: Case) -> Iterable[Observation]:
             value=sum(set_.values()),
             unit="%",
         )
+
+
+def percentages(case: Case) -> dict[int | None, float]:
+    """The MPS percentages that were set, by process; None: for all.
+
+    Examples
+    --------
+    >>> rows = (Configured("environment", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "40", 7),)
+    >>> percentages(Case(0, None, None, None, None, None, None, {}, rows, {}, ()))
+    {7: 40.0}
+    """
+    key = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+    return {row.pid: number for row in case.configured if row.key == key and (number := _number(row.value))}
 
 
 def _mps_server(case: Case) -> bool:
@@ -663,6 +736,7 @@ def _visible_sms(case: Case) -> Iterable[Observation]:
         "observed",
         f"CUDA showed the processes {counts} of {case.sm_count} SMs"
         + (": MIG instances of this board have as many" if like_mig else ""),
+        _query(case, "sms_like_mig" if like_mig else "sms_hidden"),
     )
 
 

@@ -56,7 +56,7 @@ MIN_REPEATS = 100.0
 #: Share of repeated kernels stretched by most of a slice: none with nobody there, ~ d / slice with a busy rival.
 MAX_QUIET_STRETCH_SHARE = 0.005
 MIN_STRETCH_SHARE = 0.05
-#: Stretched repeats needed to say by what they are stretched.
+#: Stretched repeats needed to say that something interrupted them, and by what they are stretched.
 MIN_STRETCHED = 10.0
 #: Spread (median absolute deviation over median) up to which all of them are longer by the same time: a slice of the
 #: others. Generated time-slicing shows 0.005 to 0.04.
@@ -85,8 +85,41 @@ MIN_CO_BUSY_SHARE = 0.01
 #: No time slice is longer: the "long" policy of `nvidia-smi compute-policy` is said to be 30 ms (NVIDIA publishes
 #: no figures).
 LONGEST_SLICE_NS = 35e6
+#: The compute slice seen on GeForce, RTX and data-centre boards alike, as in rust/core/src/overlap.rs.
+DEFAULT_SLICE_NS = 2_131_500
+#: Where no slice was seen a kernel up to this is short: a tenth of that slice.
+SHORT_NS = 200_000
+
+
+def short_and_bridge_ns(slice_ns: float | None, tenants: int) -> tuple[int, int]:
+    """Up to which length a kernel is short, and how long turns of the others may keep a tenant off the engine.
+
+    Parameters
+    ----------
+    slice_ns
+        Median slice in nanoseconds; None where none was recorded.
+    tenants
+        How many there are on the device.
+
+    Returns
+    -------
+    tuple of int
+        Both in nanoseconds, as the facts are counted with.
+
+    Examples
+    --------
+    >>> short_and_bridge_ns(None, 2), short_and_bridge_ns(4e6, 3)
+    ((200000, 3197250), (213150, 12000000))
+    """
+    short_ns = SHORT_NS if slice_ns is None else int(min(slice_ns, DEFAULT_SLICE_NS) / 10)
+    rivals = min(max(tenants, 2), 9) - 1
+    return short_ns, int(1.5 * max(slice_ns or 0.0, DEFAULT_SLICE_NS) * rivals)
+
+
 #: MPS percentage above which the SMs that it leaves may be rounded to all.
 MAX_TELLING_PERCENTAGE = 95.0
+#: GPU instances of a board (NVIDIA's MIG user guide).
+MOST_INSTANCES = 7
 #: Percentages of all clients together, above which they cannot all have SMs of their own.
 WHOLE_PERCENTAGE = 100.0
 #: SMs of the MIG instances that a chip can be cut into, by compute capability (NVIDIA's MIG user guide): a process that

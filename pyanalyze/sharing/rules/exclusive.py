@@ -21,6 +21,7 @@ RULE = Rule(
         "nvml_one_process": (t.MODERATE, "the driver lists no other process"),
         "nvml_several_processes": (-t.MODERATE, "the driver lists other processes, busy or not"),
         "no_process_ids": (-t.STRONG, "that it was one process cannot be seen"),
+        "interrupted_kernels": (-t.STRONG, "something interrupted repeated kernels now and then"),
         "alternation": (-t.DECISIVE, "different tenants took turns on the engine"),
         "untraced_resident": (-t.STRONG, "a process that nsys did not trace held the engine"),
         "counters_loud": (-t.STRONG, "SMs were active while no traced kernel ran"),

@@ -19,6 +19,7 @@ RULE = Rule(
         "steady_kernels": (t.WEAK, "no rival stretched its kernels"),
         "several_traced_tenants": (-t.DECISIVE, "several processes ran in the instance"),
         "no_process_ids": (-t.STRONG, "that it was one process cannot be seen"),
+        "interrupted_kernels": (-t.STRONG, "something interrupted repeated kernels now and then"),
         "alternation": (-t.DECISIVE, "tenants took turns in the instance"),
         "mig_compute_instance": (
             -t.MODERATE,

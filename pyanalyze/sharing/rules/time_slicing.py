@@ -23,6 +23,7 @@ RULE = Rule(
         "short_kernels_exclude": (t.STRONG, "short kernels of different tenants never ran together"),
         "stretched_kernels": (t.MODERATE, "stretching by a slice is what a switched-out kernel shows"),
         "stretched_by_slices": (t.MODERATE, "turns of others add the same time to kernels of any length"),
+        "interrupted_kernels": (t.WEAK, "turns of a rare visitor lengthen what they interrupt"),
         "no_room_for_both": (t.STRONG, "a kernel that has the SMs to itself is in nobody's way only when switched out"),
         "starts_when_room": (-t.MODERATE, "who takes turns need not wait for room"),
         "held_back": (-t.DECISIVE, "the GPU stood idle behind a limiter"),
