@@ -12,9 +12,12 @@ import pytest
 import report_examples as examples
 import vl_convert
 
+import pyanalyze
 from pyanalyze import charts
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import altair as alt
 
 LABELS = {0: "compute_victim", 1: "pid 30398 (not traced)"}
@@ -133,6 +136,54 @@ def test_limiters_tell_apart_not_computed() -> None:
     assert [row["text"] for row in rows] == ["25%", "28%", "not computed"]
     assert rows[2]["all"] == "registers were not recorded"
     assert rows[2]["o"] is None
+
+
+def test_heatmap_has_a_cell_for_two_sms_and_says_that_it_is_a_model() -> None:
+    # Four SMs, two bins of 1 ms: a cell is the mean of an even SM and the odd one after it.
+    warps = {(0, 0): 64.0, (0, 1): 32.0, (0, 2): 8.0, (1, 3): 4.0}
+    rows = [
+        {
+            "device_id": 0,
+            "start_ns": b * 1_000_000,
+            "end_ns": (b + 1) * 1_000_000,
+            "sm": sm,
+            "warps": warps.get((b, sm), 0.0),
+        }
+        for b in range(2)
+        for sm in range(4)
+    ]
+    spec = _spec(charts.sm_heatmap(pl.DataFrame(rows)))
+    cells = {(row["a"], row["b"], row["y"]): row["w"] for row in _rows(spec) if "w" in row}
+    assert cells == {(0, 1, 0): 48.0, (0, 1, 1): 4.0, (1, 2, 0): 0.0, (1, 2, 1): 2.0}
+    assert "MODEL" in {row.get("text") for row in _rows(spec)}
+    assert "not a measurement" in spec["usermeta"]["summary"]
+    assert "could not be modelled" in json.dumps(_spec(charts.sm_heatmap(pl.DataFrame(rows), device_id=1)))
+
+
+def test_heatmap_averages_bins_that_cannot_be_drawn() -> None:
+    # 40,000 bins of 108 SMs; full in the first half.
+    bins = pl.DataFrame({"start_ns": range(0, 40_000_000, 1_000)}).with_columns(
+        device_id=0,
+        end_ns=pl.col("start_ns") + 1_000,
+        warps=pl.when(pl.col("start_ns") < 20_000_000).then(64.0).otherwise(0.0),
+    )
+    table = bins.join(pl.DataFrame({"sm": range(4)}), how="cross")
+    rows = [row for row in _rows(_spec(charts.sm_heatmap(table))) if "w" in row]
+    assert len(rows) <= charts.MAX_MARKS
+    drawn = sum(row["w"] * (row["b"] - row["a"]) for row in rows)
+    assert math.isclose(drawn, 2 * 20 * 64.0, rel_tol=0.01)
+
+
+def test_counters_stand_beside_the_model_over_the_same_bins(fixtures: Path) -> None:
+    check = pyanalyze.load(fixtures / "exclusive.sqlite").check_occupancy(0)
+    assert check is not None
+    spec = _spec(charts.counters(check))
+    assert len(spec["vconcat"]) == 2, "active SMs, and warps where they were counted"
+    for panel, column in zip(spec["vconcat"], ("sm_active", "warps"), strict=True):
+        rows = panel["data"]["values"]
+        for word, key in (("by counter", "counted"), ("modelled", "modelled")):
+            drawn = [row["v"] for row in rows if row["k"] == word]
+            assert drawn == pytest.approx(check.bins[f"{column}_{key}"].to_list(), abs=1e-4)
 
 
 def test_usage_says_what_is_not_known() -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import generate
 import pytest
 import report_examples as examples
 from test_cli import run
@@ -243,3 +244,44 @@ def test_any_verb_may_expect_a_mode(fixtures: Path) -> None:
     assert "time-slicing" in result.stdout, "the answer is printed all the same"
     assert "expected mps" in result.stderr
     assert run("classify", fixtures / DEMO, "--expect-mode", "time-slicing").returncode == 0
+
+
+def test_a_gate_measures_slowdowns_against_runs_alone(fixtures: Path, tmp_path: Path) -> None:
+    """Three tenants of 2.76 to 3.3 times (the books of the generator), by recordings, packs and saved reports."""
+    folder = generate.built("running-example-time-slicing", 3, alone=True)
+    shared = folder / "running-example-time-slicing.sqlite"
+    truth = json.loads((folder / "running-example-time-slicing.truth.json").read_text(encoding="utf-8"))
+    true = {tenant["process"]: tenant["slowdown"]["elapsed"]["ratio"] for tenant in truth["tenants"]}
+    key = tmp_path / "key"
+    key.write_text("0123456789abcdef" * 4, encoding="utf-8")
+    alone = {letter: folder / f"running-example-time-slicing.alone.{letter}.sqlite" for letter in "ABC"}
+    packs, saved = [], []
+    for letter, file in alone.items():
+        packs.append(tmp_path / f"{letter}.pack")
+        assert run("pack", file, "-o", packs[-1], "--key", key).returncode == 0
+        saved.append(tmp_path / f"{letter}.json")
+        assert run("report", file, "-f", "json", "-o", saved[-1]).returncode == 0
+    packed = tmp_path / "shared.pack"
+    assert run("pack", shared, "-o", packed, "--key", key).returncode == 0
+    for capture, baselines in ((shared, alone.values()), (packed, packs), (shared, saved)):
+        given = [part for file in baselines for part in ("--baseline", file)]
+        gate = ("--slowdown", "elapsed", "-f", "json")
+        passed = run("check", capture, *given, "--max-slowdown", "4.5", *gate, cwd=tmp_path)
+        assert passed.returncode == 0, passed.stdout + passed.stderr
+        failed = run("check", capture, *given, "--max-slowdown", "1.5", *gate, cwd=tmp_path)
+        assert failed.returncode == 1, failed.stdout + failed.stderr
+    given = [part for file in saved for part in ("--baseline", file)]
+    for redact in ((), ("--redact",)):
+        found = run("interference", shared, *given, *redact, "-f", "json")
+        tenants = json.loads(found.stdout)["devices"][0]["tenants"]
+        assert len(tenants) == 3
+        for tenant, ratio in zip(tenants, (true[name] for name in ("app_b", "app_a", "app_c")), strict=True):
+            elapsed = tenant["slowdown"]["elapsed"]
+            assert elapsed["low"] <= ratio <= elapsed["high"], tenant
+            assert elapsed["value"] == pytest.approx(ratio, rel=0.05)
+        assert ("app_a" in found.stdout) == (not redact)
+    other = run("interference", shared, "--baseline", packs[0])
+    assert "A.pack is of nobody here" in " ".join(other.stdout.split())
+    refused = run("check", saved[0], "--baseline", saved[1], "--max-slowdown", "2", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "--baseline" in refused.stderr

@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
+import html
 import json
 import operator
 import os
+import re
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
+import polars as pl
 import pytest
 
+from pyanalyze.cli.fleet import Pace, pace
 from pyanalyze.exceptions import OutputExists, UsageError
 from pyanalyze.fleet import analyse, arrange, find
+from pyanalyze.fleet.check import check_fleet
+from pyanalyze.fleet.crew import Processes, WorkerDied
+from pyanalyze.fleet.outputs import DEVICE_COLUMNS, fleet_csv
 from pyanalyze.fleet.plan import Look, Span, look, shared_gpus, span
-from pyanalyze.fleet.run import COLUMNS, _csv, _Workers
+from pyanalyze.fleet.summary import DeviceRow, FleetSummary, GroupPart, fleet_schema, summarise
+from pyanalyze.gate import Limits, check
 from pyanalyze.report.model import Report
+
+
+def made_row(**known: Any) -> DeviceRow:
+    plain = dict.fromkeys(DeviceRow.model_fields)
+    usual = {"group": "g", "job": "g", "captures": 1, "device_id": 0, "mode": "mps", "confidence": 0.9}
+    return DeviceRow(**{**plain, **usual, "basis": "observed", "tenants": 2, "lost_records": 0, **known})
+
 
 HOUR_NS = 3_600_000_000_000
 
@@ -65,9 +82,9 @@ def times(folder: Path) -> dict[str, int]:
     return {str(p.relative_to(folder)): p.stat().st_mtime_ns for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def command(*arguments: str | Path, **options: Any) -> subprocess.Popen[str]:
+def command(*arguments: str | Path, strict: bool = True, **options: Any) -> subprocess.Popen[str]:
     code = [sys.executable, "-c", "from pyanalyze.cli import main; main()", "fleet", *map(str, arguments)]
-    env = {**os.environ, "PYTHONWARNINGS": "error"}
+    env = {**os.environ, "PYTHONWARNINGS": "error"} if strict else dict(os.environ)
     return subprocess.Popen(code, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, **options)
 
 
@@ -169,10 +186,10 @@ def test_a_rerun_does_only_what_changed(captures: Path, fixtures: Path, tmp_path
     vary(fixtures / "mig.sqlite", captures / "mig.sqlite", session="00000000-0000-4000-8000-00000000abcd")
     changed = analyse(pattern, out, workers=2)
     assert (changed.analysed, changed.reused) == (1, 2)
-    assert {row["group"]: row["name"] for row in changed.rows}["mps"] == "marked"
+    assert {row.group: row.name for row in changed.rows}["mps"] == "marked"
     forced = analyse(pattern, out, workers=2, force=True)
     assert (forced.analysed, forced.reused) == (3, 0)
-    assert {row["group"]: row["name"] for row in forced.rows}["mps"] == model
+    assert {row.group: row.name for row in forced.rows}["mps"] == model
 
 
 def test_a_damaged_cache_is_no_answer(fixtures: Path, tmp_path: Path) -> None:
@@ -204,6 +221,7 @@ def test_a_group_that_is_no_more_leaves_no_report_behind(captures: Path, tmp_pat
     analyse([captures / "node-7" / "mps.sqlite"], out, workers=1)
     assert sorted(str(p.relative_to(out)) for p in (out / "groups").rglob("*.*")) == [
         "groups/mig/note.txt",
+        "groups/mps/report.html",
         "groups/mps/report.json",
     ]
 
@@ -222,25 +240,25 @@ def test_one_capture_of_a_group_may_break(captures: Path, tmp_path: Path) -> Non
     fleet = analyse(captures / "node-7" / "containers", tmp_path / "out", workers=2)
     assert [Path(failure.path).name for failure in fleet.failures] == ["pod-b.sqlite"]
     assert fleet.exit_code == 3
-    assert [(row["captures"], row["mode"]) for row in fleet.rows] == [(2, "time-slicing")]
+    assert [(row.captures, row.mode) for row in fleet.rows] == [(2, "time-slicing")]
 
 
 def test_the_death_of_a_process_costs_only_its_own_capture(tmp_path: Path) -> None:
     tasks: list[tuple[Any, ...]] = [(abs, -number) for number in range(6)]
     tasks[2] = (os._exit, 9)
     tasks[4] = (os.kill, 0, "not a signal")  # raises, in the worker
-    with _Workers(2) as crew:
+    with Processes(2) as crew:
         outcomes = dict(crew.outcomes(operator.call, tasks))
     assert sorted(outcomes) == list(range(6))
     assert [outcomes[index] for index in (0, 1, 3, 5)] == [0, 1, 3, 5]
-    assert isinstance(outcomes[2], BrokenProcessPool)
+    assert isinstance(outcomes[2], WorkerDied)
     assert isinstance(outcomes[4], TypeError)
 
 
 def test_what_died_beside_others_is_tried_again_alone(tmp_path: Path) -> None:
     flag = tmp_path / "died once"
     once = f"import os\nif not os.path.exists({str(flag)!r}):\n    open({str(flag)!r}, 'w').close()\n    os._exit(137)"
-    with _Workers(2) as crew:
+    with Processes(2) as crew:
         outcomes = dict(crew.outcomes(exec, [(once,), ("pass",), ("pass",)]))
     assert flag.exists(), "it did die"
     assert outcomes == {0: None, 1: None, 2: None}
@@ -293,7 +311,7 @@ def test_naming_nothing_is_said(fixtures: Path, tmp_path: Path) -> None:
     )
     assert [Path(failure.path).name for failure in fleet.failures] == ["*.x", "gone.sqlite"]
     assert fleet.exit_code == 3
-    assert [row["mode"] for row in fleet.rows] == ["mig"]
+    assert [row.mode for row in fleet.rows] == ["mig"]
     with pytest.raises(UsageError):
         analyse([], tmp_path / "o")
     with pytest.raises(UsageError):
@@ -301,6 +319,171 @@ def test_naming_nothing_is_said(fixtures: Path, tmp_path: Path) -> None:
     odd = tmp_path / "run[1].sqlite"
     odd.touch()
     assert find([odd]) == ([odd], []), "a file whose name looks like a pattern is that file"
+
+
+def test_what_programs_read_of_a_fleet(captures: Path, fixtures: Path, tmp_path: Path) -> None:
+    """Summary by its schema, tables by polars, alerts by Prometheus' own parser, and a gate that reads no report."""
+    out = tmp_path / "out"
+    fleet = analyse(str(captures / "**" / "*.sqlite"), out, workers=2)
+    summary = json.loads((out / "fleet.json").read_text())
+    jsonschema.validate(summary, fleet_schema())
+    assert FleetSummary.model_validate(summary) == fleet.summary
+    assert summary["modes"] == {"mig": 1, "mps": 1, "time-slicing": 1}
+    assert len(summary["failures"]) == 1
+    # By hand: both records of what was configured in these captures (a MIG instance, an MPS server) agree.
+    assert summary["agreement"] == {"agree": 2, "disagree": 0, "unknown": 1}
+
+    devices = pl.read_parquet(out / "tables" / "devices" / "**" / "*.parquet", hive_partitioning=True)
+    with (out / "fleet.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert devices.drop("date").columns == list(DEVICE_COLUMNS) == list(rows[0])
+    by_group = {row["group"]: row for row in devices.iter_rows(named=True)}
+    assert {row["group"]: row["mode"] for row in rows} == {name: row["mode"] for name, row in by_group.items()}
+    # What lies in a partition began on that day.
+    for row in by_group.values():
+        assert f"{dt.datetime.fromtimestamp(row['start_utc_ns'] // 10**9, dt.UTC):%Y-%m-%d}" == str(row["date"])
+    tenants = pl.read_parquet(out / "tables" / "tenants" / "**" / "*.parquet", hive_partitioning=True)
+    assert tenants.filter(pl.col("group") == "containers").height == 2
+    taken = pl.read_parquet(out / "tables" / "captures" / "**" / "*.parquet", hive_partitioning=True)
+    assert sorted(Path(path).name for path in taken["path"]) == sorted(
+        Path(one["path"]).name for group in summary["groups"] for one in group["captures"]
+    )
+    truth = json.loads((fixtures / "containers-same-pid.truth.json").read_text())
+    origins = {one["name"].rpartition("/")[2]: one["origin_ns"] for one in truth["captures"]}
+    begun = {Path(row["path"]).stem: row["start_utc_ns"] for row in taken.iter_rows(named=True)}
+    # On one clock: pod-b's session began 250 ms after pod-a's, and so did its first record, give or take its start-up.
+    assert abs((begun["pod-b"] - begun["pod-a"]) - (origins["pod-b"] - origins["pod-a"])) < 200_000_000
+
+    parser = pytest.importorskip("prometheus_client.openmetrics.parser", reason="prometheus_client is not installed")
+    families = {
+        family.name: family for family in parser.text_string_to_metric_families((out / "fleet.prom").read_text())
+    }
+    alarm = families["pyanalyze_gpu_configured_not_observed"].samples
+    assert sorted((one.labels["group"], one.value) for one in alarm) == [("mig", 0.0), ("mps", 0.0)]
+    assert families["pyanalyze_fleet_failed_captures"].samples[0].value == 1
+    assert {one.labels["mode"] for one in families["pyanalyze_gpu_mode"].samples} == {"mig", "mps", "time-slicing"}
+
+    # The summary and its lines are enough: neither captures nor reports are needed.
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    for name in ("fleet.json", "check.jsonl"):
+        shutil.copy(out / name, moved / name)
+    outcomes = {
+        (one.gate, one.subject.partition(":")[0]): one.status
+        for one in check_fleet(moved, Limits(expect_mode=("m*",))).outcomes
+    }
+    assert outcomes.pop(("analysed", str(captures / "bad.sqlite"))) == "inconclusive", "nobody may take it for passed"
+    assert outcomes == {
+        ("expect_mode", "containers"): "failed",
+        ("expect_mode", "mig"): "passed",
+        ("expect_mode", "mps"): "passed",
+    }
+    code = [sys.executable, "-c", "from pyanalyze.cli import main; main()", "check", str(moved), "--expect-mode", "m*"]
+    done = subprocess.run(code, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "FAILED        expect-mode (containers:" in done.stdout
+
+
+def test_the_gate_says_the_same_of_a_line_as_of_the_report(captures: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    analyse(captures / "node-7" / "containers", out, workers=1)
+    limits = Limits(
+        max_slowdown=1.2,
+        max_switch_overhead=0.05,
+        min_jain=0.9,
+        min_sm_active=0.1,
+        expect_agreement=True,
+        max_memory=0.5,
+        no_data_loss=True,
+    )
+    whole = check(Report.from_json((out / "groups" / "containers" / "report.json").read_text()), limits)
+    slim = check_fleet(out / "fleet.json", limits)
+    assert [(one.gate, one.status, one.detail) for one in slim.outcomes] == [
+        (one.gate, one.status, one.detail) for one in whole.outcomes
+    ]
+    assert len(slim.outcomes) >= 7
+
+
+def test_outliers_come_first_and_every_report_is_linked(captures: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fleet = analyse(str(captures / "**" / "*.sqlite"), out, workers=2)
+    page = (out / "index.html").read_text()
+    assert html.escape(fleet.summary.line) in page
+    links = set(re.findall(r'href="(groups/[^"]+)"', page))
+    assert links == {f"groups/{name}/report.html" for name in ("containers", "mig", "mps")}
+    for link in links:
+        assert (out / link).read_text().startswith("<!doctype html>")
+    assert "default-src &#39;none&#39;" in page
+    # Nothing is fetched: every address in attributes is one of ours beside the page.
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', page)
+
+
+def test_what_stands_out() -> None:
+    """Against a calculation by hand: of slowdowns 1.0 to 1.9 and 9 the middle is 1.5, the median deviation 0.3."""
+    calm = [made_row(group=f"g{n}", worst_slowdown=1.0 + n / 10) for n in range(10)]
+    slow = made_row(group="slow", worst_slowdown=9.0, worst_slowdown_low=8.0, worst_slowdown_tenant="b")
+    unsure = made_row(group="unsure", worst_slowdown=1.5, worst_slowdown_low=1.0)
+    wrong = made_row(group="wrong", configured="mps", mode="time-slicing", agrees=False)
+    groups = [
+        GroupPart(name=row.group, job=row.group, report="r", page="p", captures=[], shared_gpus=[], devices=[row])
+        for row in [*calm, slow, unsure, wrong]
+    ]
+    summary = summarise("0", groups, [], [])
+    spread = summary.slowdown
+    assert (spread.n, spread.unknown, spread.median, spread.max) == (12, 1, 1.5, 9.0)
+    # Deviations from the middle 1.5: .5 .4 .3 .2 .1 0 .1 .2 .3 .4 7.5 0; their median is 0.25.
+    assert spread.outlier_above == pytest.approx(1.5 + 3 * 1.4826 * 0.25)
+    assert [(one.group, one.why) for one in summary.attention] == [("wrong", ["configured"]), ("slow", ["slowdown"])]
+    assert "1 of 1 not shared as configured" in summary.line
+
+
+def test_progress_says_how_fast_and_how_long(capsys: pytest.CaptureFixture[str]) -> None:
+    """No terminal: a line every half minute, nothing with -q."""
+    now = [0.0]
+    with Pace(quiet=False, clock=lambda: now[0]) as report:
+        assert report is not None
+        for done in range(5):
+            now[0] = done * 20.0
+            report("analysing", done, 100)
+    assert capsys.readouterr().err.splitlines() == [
+        "pyanalyze: analysing (20.0 s each, 32 min left): 2 of 100",
+        "pyanalyze: analysing (20.0 s each, 32 min left): 4 of 100",
+    ]
+    with Pace(quiet=True) as nobody:
+        assert nobody is None
+    assert pace(400, 10_000, 100.0) == " (4.0/s, 40 min left)"
+    assert pace(1, 3, 7200.0) == " (7200.0 s each, 4 h 0 min left)"
+
+
+def test_ten_thousand_nodes_are_arranged_at_once() -> None:
+    """What is compared with what must not grow with the square of the fleet."""
+    looks = [made(f"{n:05}", gpus=(f"GPU-{n // 2}",), host=f"h{n // 16}") for n in range(40_000)]
+    looks = [replace(one, utc_origin_ns=1000 + n % 2) for n, one in enumerate(looks)]
+    spans = {one.path: Span(0, 10, one.gpus) for one in looks}
+    began = time.process_time()
+    plan = arrange(looks, spans)
+    assert len(plan.groups) == 20_000
+    assert time.process_time() - began < 20
+
+
+def test_what_was_recorded_beside_a_capture_counts(fixtures: Path, tmp_path: Path) -> None:
+    """`pyanalyze record` describes the node beside the capture; without that nobody says what was configured."""
+    folder = tmp_path / "recording"
+    folder.mkdir()
+    shutil.copy(fixtures / "demo-time-slicing.sqlite", folder / "capture.sqlite")
+    plain = analyse(folder, tmp_path / "plain", workers=1)
+    assert plain.rows[0].configured is None
+    uuid = plain.rows[0].uuid
+    listing = tmp_path / "listing.txt"
+    listing.write_text(f"GPU 0: NVIDIA A100-SXM4-40GB (UUID: {uuid})\n")
+    named = analyse(folder, tmp_path / "plain", workers=1, context=listing)
+    assert (named.analysed, named.reused) == (1, 0), "other options are another result"
+    again = analyse(folder, tmp_path / "plain", workers=1, context=listing)
+    assert (again.analysed, again.reused) == (0, 1)
+    (folder / "samples.jsonl").write_text("")
+    (folder / "samples.jsonl").unlink()
+    back = analyse(folder, tmp_path / "plain", workers=1)
+    assert (back.analysed, back.reused) == (0, 1)
 
 
 def made(path: str, **known: Any) -> Look:
@@ -398,7 +581,7 @@ def true_mode(fixtures: Path, name: str) -> str:
 def test_every_fixture_is_its_own_job(fixtures: Path, tmp_path: Path) -> None:
     """The seed gives them one epoch, and some of them one GPU; no two recordings begin at the same nanosecond."""
     fleet = analyse(str(fixtures / "**" / "*.sqlite"), tmp_path / "out", workers=2)
-    modes = {row["group"]: (row["captures"], row["mode"]) for row in fleet.rows}
+    modes = {row.group: (row.captures, row.mode) for row in fleet.rows}
     assert modes.pop("containers-same-pid") == (3, "time-slicing")
     assert len(modes) == 8
     for name, (captures, mode) in modes.items():
@@ -407,8 +590,8 @@ def test_every_fixture_is_its_own_job(fixtures: Path, tmp_path: Path) -> None:
 
 
 def test_a_name_does_not_become_a_formula() -> None:
-    row = {**dict.fromkeys(COLUMNS), "group": "g", "name": "=cmd()\x1b[2J", "worst_slowdown_low": -1.5}
-    cells = next(csv.DictReader(_csv([row]).splitlines()))
+    row = made_row(name="=cmd()\x1b[2J", worst_slowdown_low=-1.5)
+    cells = next(csv.DictReader(fleet_csv([row]).splitlines()))
     assert cells["name"].startswith("'=cmd()")
     assert "\x1b" not in cells["name"]
     assert cells["worst_slowdown_low"] == "-1.5"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import sqlite3
 import subprocess
 from pathlib import Path
 
@@ -15,9 +17,10 @@ import pyanalyze
 from pyanalyze.exceptions import SamplesUnreadable, UsageError
 from pyanalyze.loading import EVENT_TABLES
 from pyanalyze.nsys_recipes import REPORTS, read_report
-from pyanalyze.nsys_stats import PRODUCED, disagreements, produce, to_csv
+from pyanalyze.nsys_stats import NEED_OPTIONS, PRODUCED, WHOLE_GPU, disagreements, produce, to_csv
 
 DEMO = "demo-time-slicing.sqlite"
+RECIPES = ("cuda_gpu_time_util_map", "gpu_metric_util_map", "cuda_gpu_kern_pace")
 
 
 def assert_equal(theirs: pl.DataFrame, ours: pl.DataFrame) -> None:
@@ -30,16 +33,16 @@ def test_every_summary_of_the_corpus_is_made_again(corpus: Path) -> None:
     """Against what nsys 2023.4.4 printed of every real export, to the last digit."""
     compared = 0
     for export in sorted((corpus / "exports").glob("*/*.sqlite")):
-        for report in ("cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum"):
+        for report in ("cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_kern_exec_sum"):
             file = corpus / "expected" / f"{export.parent.name}__{export.stem}_{report}.csv"
             try:
                 theirs = read_report(file).rows
             except (FileNotFoundError, SamplesUnreadable):
                 # nsys made none: no such records, or a schema that it does not read any more.
                 continue
-            assert_equal(theirs, produce(pyanalyze.load(export), report))
+            assert_equal(theirs, produce(pyanalyze.load(export, tables=EVENT_TABLES), report))
             compared += 1
-    assert compared == 80
+    assert compared == 44 + 36 + 43
 
 
 def test_nsys_says_the_same_of_the_demo(fixtures: Path, tmp_path: Path) -> None:
@@ -49,10 +52,11 @@ def test_nsys_says_the_same_of_the_demo(fixtures: Path, tmp_path: Path) -> None:
     # nsys writes beside its input.
     copy = tmp_path / "run.sqlite"
     shutil.copy(fixtures / DEMO, copy)
-    command = [nsys, "stats", "-q", "--format", "csv", "-r", ",".join(PRODUCED), "-o", str(tmp_path / "run"), str(copy)]
+    stats = [report for report in PRODUCED if report.startswith("cuda_") and report not in RECIPES]
+    command = [nsys, "stats", "-q", "--format", "csv", "-r", ",".join(stats), "-o", str(tmp_path / "run"), str(copy)]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     session = pyanalyze.load(fixtures / DEMO, tables=EVENT_TABLES)
-    for report in PRODUCED:
+    for report in stats:
         file = tmp_path / f"run_{report}.csv"
         ours = produce(session, report)
         assert_equal(read_report(file).rows, ours)
@@ -102,8 +106,10 @@ def test_what_is_written_is_read_again(fixtures: Path, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     session = pyanalyze.load(fixtures / DEMO, tables=EVENT_TABLES)
     files = {file.name for file in (tmp_path / "out").iterdir()}
-    assert files == {f"{report}{part}.csv" for report in PRODUCED for part in ("", ".tenant-0", ".tenant-1")}
-    for report in PRODUCED:
+    empty = {"gpu_gaps", "gpu_metric_util_map"}
+    made = [report for report in PRODUCED if report not in empty and report not in NEED_OPTIONS]
+    assert files == {f"{report}{part}.csv" for report in made for part in ("", ".tenant-0", ".tenant-1")}
+    for report in made:
         ours = produce(session, report, tenant=1)
         assert_equal(read_report(tmp_path / "out" / f"{report}.tenant-1.csv").rows, ours)
     assert run("export", fixtures / DEMO, "--to", "nsys-stats", "-o", tmp_path / "out").returncode == 2
@@ -150,4 +156,118 @@ def test_analyses_and_older_columns_are_read(tmp_path: Path) -> None:
     table = read_report(old)
     assert table.report == "cuda_gpu_trace"
     assert table.rows["green_context_id"].to_list() == [None]
-    assert len(REPORTS) == 12
+    assert len(REPORTS) == 13
+
+
+def test_gaps_and_use_are_those_of_nvidias_analysis(fixtures: Path) -> None:
+    """Rows that `nsys analyze -r gpu_gaps:gap=5,gpu_time_util:threshold=99,gpu_time_util` of 2023.4.4 printed."""
+    session = pyanalyze.load(fixtures / DEMO)
+    columns = ["number", "duration_ns", "start_ns", "pid", "device_id", "context_id"]
+    assert produce(session, "gpu_gaps").is_empty(), "none of 500 ms"
+    assert produce(session, "gpu_gaps", gap_ns=5_000_000).select(columns).rows() == [
+        (1, 128142418, 211866637, 41201, 0, 1),
+        (2, 44125929, 315884193, 41305, 0, 1),
+        (3, 6192780, 255018671, 41305, 0, 1),
+    ]
+    columns.insert(1, "in_use_percent")
+    assert produce(session, "gpu_time_util").select(columns).rows() == [
+        (1, 0.0, 30183168, 330552995, 41305, 0, 1),
+        (2, 4.0, 112392357, 207323895, 41201, 0, 1),
+    ]
+    wide = produce(session, "gpu_time_util", threshold_percent=99).select(columns).rows()
+    assert wide == [
+        (1, 17.7, 149856476, 207323895, 41201, 0, 1),
+        (2, 29.8, 60366336, 300369827, 41305, 0, 1),
+        (3, 97.7, 30183168, 240003491, 41305, 0, 1),
+    ]
+    one = produce(session, "gpu_time_util", tenant=1, threshold_percent=99)
+    assert one["pid"].unique().to_list() == [41305]
+    with pytest.raises(UsageError, match=r"gpu_gaps has no option bins; it has gap_ns"):
+        produce(session, "gpu_gaps", bins=3)
+
+
+def test_maps_are_those_of_nvidias_recipes(fixtures: Path) -> None:
+    """Six bins, by nsys_recipe.lib.heatmap of 2023.4.4 on the same kernels; of counters by hand."""
+    session = pyanalyze.load(fixtures / DEMO)
+    made = produce(session, "cuda_gpu_time_util_map", bins=6)
+    assert made.filter(pid=41201)["kernel_percent"].to_list() == [89.5, 33.0, 100.0, 100.0, 100.0, 97.4]
+    assert made.filter(pid=41305)["kernel_percent"].to_list() == [0.0, 46.0, 100.0, 100.0, 100.0, 98.2]
+    assert made["bin_start_ns"].to_list()[:6] == [0, 191468018, 382936036, 574404054, 765872072, 957340090]
+    assert produce(session, "gpu_metric_util_map").is_empty(), "the demo has no metrics"
+    with pytest.raises(UsageError, match="know no processes"):
+        produce(session, WHOLE_GPU[0], tenant=0)
+
+
+def test_metrics_fall_into_the_bins_of_the_recipe(corpus: Path) -> None:
+    """pandas.cut of the same samples: bins hold their end; mean of whole percents, one decimal."""
+    session = pyanalyze.load(corpus / "exports" / "rtx3090-gpumetrics" / "report2.nsys2026.sqlite")
+    made = produce(session, "gpu_metric_util_map", bins=10)
+    end = session.capture["end_ns"].item()
+    size = -(-end // 10)
+    samples = session.gpu_metrics.with_columns(name=pl.col("metric").cast(pl.String))
+    for start, active in made.select("bin_start_ns", "sm_active_percent").iter_rows():
+        inside = samples.filter(
+            pl.col("name").is_in(["SM Active", "SMs Active"]), pl.col("time_ns").is_between(start + 1, start + size)
+        )
+        assert active == pytest.approx(inside["value"].mean(), abs=0.051)
+    assert made["sm_active_percent"].max() == 100
+
+
+def test_the_pace_of_a_kernel_is_that_of_the_recipe(fixtures: Path, tmp_path: Path) -> None:
+    """Figures of nsys_recipe.lib.pace of 2023.4.4 on the demo's B3; its files written as pandas writes them."""
+    session = pyanalyze.load(fixtures / DEMO)
+    with pytest.raises(UsageError, match="short name"):
+        produce(session, "cuda_gpu_kern_pace")
+    pace = produce(session, "cuda_gpu_kern_pace", kernel="B3")
+    assert pace.height == 106
+    quantities = ("start_ns", "delta_ns", "duration_accum_ns", "delta_accum_ns")
+    assert pace.select(quantities).row(0) == (241806024, 241806024, 1200000, 241806024)
+    assert pace.select(quantities).row(1) == (244808886, 1802862, 2400000, 243608886)
+    assert pace.select(quantities).row(105) == (1144298510, 4769091, 342153688, 803344822)
+    folder = tmp_path / "pace-of-B3"
+    folder.mkdir()
+    # The second rank stops after two iterations: pandas fills with empty places and makes floats of it.
+    for name in ("start", "end", "duration", "delta", "duration_accum", "delta_accum"):
+        column = pace[f"{name}_ns"]
+        short = pl.Series([float(column[0]), float(column[1]), *[None] * 104], dtype=pl.Float64)
+        pl.DataFrame({"0": column, "1": short}).write_parquet(folder / f"pace_{name}.parquet")
+    with pytest.raises(SamplesUnreadable, match=r"missing: files\.parquet"):
+        read_report(folder)
+    pl.DataFrame({"File": ["demo-time-slicing", "other"]}).write_parquet(folder / "files.parquet")
+    read = read_report(folder)
+    assert (read.report, read.source, read.rows.height) == ("cuda_gpu_kern_pace", "pace-of-B3", 108)
+    first = read.rows.filter(rank=0)
+    assert first.equals(pace.select(first.columns))
+    assert read.rows.filter(rank=1)["delta_accum_ns"].to_list() == [241806024, 243608886]
+    (folder / "pace.nsys-analysis").write_text('{"RecipeName": "nvtx_pace"}', encoding="utf-8")
+    with pytest.raises(SamplesUnreadable, match="nvtx_pace"):
+        read_report(folder)
+
+
+def test_what_nsys_wrote_lies_beside_our_tables(fixtures: Path, tmp_path: Path) -> None:
+    """One database: NVIDIA's rows by report, source and version; where they differ from ours, and why."""
+    capture = shutil.copy(fixtures / DEMO, tmp_path / "run.sqlite")
+    session = pyanalyze.load(capture, tables=EVENT_TABLES)
+    (tmp_path / "nsys").mkdir()
+    files = [tmp_path / "nsys" / f"{name}.csv" for name in ("run_cuda_gpu_kern_sum", "elsewhere_cuda_api_sum")]
+    for file in files:
+        report = file.stem.split("_", 1)[1]
+        file.write_text(to_csv(produce(session, report), report), encoding="utf-8")
+    out = tmp_path / "out.sqlite"
+    options = [part for file in files for part in ("--nsys-report", file)]
+    result = run("export", capture, "--to", "sqlite", "-o", out, *options)
+    assert result.returncode == 0, result.stderr
+    with contextlib.closing(sqlite3.connect(out)) as database:
+        kept = database.execute("SELECT report, source, nsys_version, rows FROM reports ORDER BY report").fetchall()
+        assert kept == [("cuda_api_sum", "elsewhere", "unknown", 5), ("cuda_gpu_kern_sum", "run", "0", 8)]
+        joined = database.execute(
+            "SELECT s.instances, count(*) FROM cuda_gpu_kern_sum s JOIN kernels k USING (name) GROUP BY name"
+        ).fetchall()
+        assert len(joined) == 8
+        assert all(theirs == ours for theirs, ours in joined)
+        reasons = database.execute("SELECT source, reason FROM nsys_disagreements").fetchall()
+        assert len(reasons) == 8
+        assert all(source == "run" and "switched out" in reason for source, reason in reasons)
+    refused = run("export", capture, "--to", "csv", "-o", tmp_path / "x", "--nsys-report", files[0])
+    assert refused.returncode == 2
+    assert "--to sqlite" in refused.stderr

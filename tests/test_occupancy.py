@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import sqlite3
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import generate
 import polars as pl
 import pytest
+from test_occupancy_corpus import export
 
 import pyanalyze
 from pyanalyze.exceptions import UsageError
@@ -206,3 +211,93 @@ def test_large_captures_are_not_replayed_in_passing(fixtures: Path, monkeypatch:
     assert models(session) == {"even"}
     assert "occupancy.replay" in [gap.what for gap in session.report().devices[0].sharing.missing]
     assert set(session.occupancy().per_sm["model"].cast(str)) == {"replay"}
+
+
+def test_the_carve_out_is_what_was_set_else_what_was_asked_for(tmp_path: Path) -> None:
+    # 10 KiB and the driver's 1 KiB for a block, on compute capability 8.6: 100 KiB, of which 0, 8, 16, 32, 64 or 100 are
+    # shared memory. (set in bytes, asked for in per cent, legacy preference, blocks on an SM)
+    launches = [
+        (64 * 1024, 100, 2, 64 // 11),  # what was set is what counts
+        (None, 25, 2, 32 // 11),  # a quarter of 100 KiB, up to the next size
+        (0, 25, 2, 32 // 11),
+        (None, None, 1, 100 // 11),  # shared memory rather than L1
+        (None, None, 2, 16 // 11),  # L1: the least that holds a block
+        (None, None, 3, 64 // 11),  # both alike: half, up to the next size
+        (None, None, 0, 100 // 11),
+        (None, 255, 4, 100 // 11),  # neither means anything
+        (None, None, None, 100 // 11),
+    ]
+    device = {
+        "name": "NVIDIA RTX A6000", "numSms": 84, "computeMajor": 8, "computeMinor": 6,
+        "sharedMemPerMultiprocessor": 102400, "sharedMemPerBlock": 49152, "sharedMemPerBlockOptin": 101376,
+        "regsPerMultiprocessor": 65536, "regsPerBlock": 65536, "warpSize": 32, "maxThreadsPerMultiprocessor": 1536,
+        "maxThreadsPerBlock": 1024,
+    }  # fmt: skip
+    path = tmp_path / "carve-outs.sqlite"
+    export(path, device, [(1000, 128, 16, 10 * 1024, 0)] * len(launches))
+    with sqlite3.connect(path) as db:
+        for column in ("sharedMemoryExecuted", "sharedMemoryRequestedPercentage", "cacheConfig"):
+            db.execute(f"ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN {column} INTEGER")
+        db.executemany(
+            "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET sharedMemoryExecuted = ?, sharedMemoryRequestedPercentage = ?, "
+            "cacheConfig = ? WHERE correlationId = ?",
+            [(*launch[:3], number) for number, launch in enumerate(launches)],
+        )
+    db.close()
+    found = pyanalyze.load(path).kernel_occupancy.sort(pl.col("name").cast(pl.String).cast(pl.Int64))
+    assert found["blocks_per_sm"].to_list() == [launch[3] for launch in launches]
+    assert found["limiters"].unique().to_list() == ["shared"]
+
+
+def _printed(*arguments: str | Path) -> str:
+    """What `pyanalyze occupancy` prints."""
+    command = [sys.executable, "-c", "from pyanalyze.cli import main; main()", "occupancy", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+def test_csv_holds_every_tenant_over_time_by_name() -> None:
+    scenario = "mps"
+    folder = generate.built(scenario, 1)
+    rows = list(csv.DictReader(io.StringIO(_printed(folder / f"{scenario}.sqlite", "-f", "csv"))))
+    assert {row["basis"] for row in rows} == {"modelled"}
+    truth = json.loads((folder / f"{scenario}.truth.json").read_text(encoding="utf-8"))
+    device, pids = truth["devices"][0], {t["name"]: str(t["pid"]) for t in truth["tenants"]}
+    slots = device["sm_count"] * 48  # of an SM of compute capability 8.6
+    with sqlite3.connect(folder / f"{scenario}.truth.sqlite") as db:
+        length = "(end_ns - start_ns)"
+        query = f"SELECT tenant, sum({length} * warps), sum({length} * sms) FROM tenant_warps GROUP BY tenant"
+        true = {pids[name]: (warps, sms) for name, warps, sms in db.execute(query)}
+    db.close()
+    # Both run the same program: its name does not tell them apart.
+    assert {row["tenant"] for row in rows} == {"client"}
+    assert {row["pid"] for row in rows} == set(true)
+    for pid, (warps, sms) in true.items():
+        mine = [row for row in rows if row["pid"] == pid]
+        # The bins follow each other without a hole.
+        assert [row["end_ns"] for row in mine[:-1]] == [row["start_ns"] for row in mine[1:]]
+        lengths = [int(row["end_ns"]) - int(row["start_ns"]) for row in mine]
+        found = sum(n * float(row["warps"]) * slots for n, row in zip(lengths, mine, strict=True))
+        active = sum(n * float(row["sm_active"]) * device["sm_count"] for n, row in zip(lengths, mine, strict=True))
+        assert found == pytest.approx(warps, rel=0.01)
+        assert active == pytest.approx(sms, rel=0.01)
+        assert all(float(r["warps_low"]) <= float(r["warps"]) <= float(r["warps_high"]) for r in mine)
+
+
+def test_detail_holds_every_sm_over_time() -> None:
+    scenario = "mps"
+    folder = generate.built(scenario, 1)
+    capture = folder / f"{scenario}.sqlite"
+    (plain,) = json.loads(_printed(capture, "-f", "json"))["devices"]
+    (device,) = json.loads(_printed(capture, "-f", "json", "--detail"))["devices"]
+    assert "sm_warps" not in plain
+    assert plain["occupancy"] == device["occupancy"]
+    found = device["sm_warps"]
+    length = (found["end_ns"] - found["start_ns"]) / len(found["warps"])
+    with sqlite3.connect(folder / f"{scenario}.truth.sqlite") as db:
+        query = "SELECT sm, sum((end_ns - start_ns) * warps) FROM sm_warps GROUP BY sm ORDER BY sm"
+        true = [warps for _, warps in db.execute(query)]
+    db.close()
+    # SM by SM: both even and odd ones, in the order of their numbers.
+    sums = [sum(of_sm) * length for of_sm in zip(*found["warps"], strict=True)]
+    assert sums == pytest.approx(true, rel=0.01)
+    assert max(true) > 1.05 * min(true), "else any order would do"

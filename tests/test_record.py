@@ -782,6 +782,7 @@ def test_the_node_file_is_configured(tmp_path: Path) -> None:
             "4711": {
                 "environment": {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50", "AWS_SECRET_ACCESS_KEY": "hunter2"},
                 "namespace": "team", "pod": "trainer-0", "container": "main", "container_id": "abc",
+                "nspids": [4711, 7],
             },
             "none": {"environment": {"CUDA_VISIBLE_DEVICES": "0"}},
         },
@@ -795,6 +796,7 @@ def test_the_node_file_is_configured(tmp_path: Path) -> None:
         (10, "mps_daemon", "nvidia-cuda-mps-control"),
         (11, "mps_server", "nvidia-cuda-mps-server"),
         (4711, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "50"),
+        (4711, "process_pid", "7"),
         (4711, "k8s_pod", "pod=team/trainer-0 container=main"),
         (4711, "container", "abc"),
     ]

@@ -16,6 +16,7 @@ import pyanalyze
 from pyanalyze.report.text import first_screen
 from pyanalyze.sharing import MODES, RULES, Case, Configured, Fact, judge, observe
 from pyanalyze.sharing import thresholds as t
+from pyanalyze.sharing.details import mps_limit
 from pyanalyze.sharing.evidence import Pair
 from pyanalyze.sharing.segments import segments
 
@@ -181,6 +182,175 @@ def test_a_limiter_that_left_the_gpu_idle_held_back(limit: str, busy: float, *, 
     assert ("held_back" in found) is seen
     if seen:
         assert judge(case({**TURNS, "busy_share": busy}, configured=rows)).mode == "software-limited"
+
+
+#: Thresholds with a test of their own in this file, or that decide nothing by themselves.
+TESTED_ELSEWHERE = {
+    "MIN_ALTERNATIONS",
+    "MIN_ALTERNATION_SHARE",
+    "MIN_STREAM_OVERLAP_SHARE",
+    "MAX_TAIL_OVERLAP_SHARE",
+    "MIN_SHORT_OVERLAP_SHARE",
+    "MAX_EXCLUSION_SHARE",
+    "MIN_EXPECTED_OVERLAP_SHARE",
+    "MIN_EXPOSURE",
+    "MIN_STRETCH_SHARE",
+    "MAX_SLICE_SPREAD",
+    "MIN_CROWDED_SHARE",
+    "MAX_ROOM_SHARE",
+    "MAX_QUIET_SM_ACTIVE_PCT",
+    "MIN_LOUD_SM_ACTIVE_PCT",
+    "MIN_RATIO_TO_EXCESS_SPREAD",
+    "DEFAULT_SLICE_EXCESS_NS",
+    "MIN_STRETCHED",
+    "MIN_CROWDED_STARTS",
+    "MAX_HELD_BACK_BUSY_SHARE",
+    "MIN_SHORT_KERNELS",
+    "LONGEST_SLICE_NS",
+    "MAX_TELLING_PERCENTAGE",
+    "WHOLE_PERCENTAGE",
+    "MIG_SM_COUNTS",
+    "MOST_INSTANCES",
+    "DEFAULT_SLICE_NS",
+    "SHORT_NS",
+}
+#: Weights are no thresholds.
+WEIGHTS = {"DECISIVE", "STRONG", "MODERATE", "WEAK", "RARE"}
+#: Threshold, facts on either side of it (value and n where that counts), and the observation that only the second allows.
+SIDES: list[tuple[str, dict[str, float | tuple[float, int]], dict[str, float | tuple[float, int]], str]] = [
+    (
+        "SOLE_RESIDENT_SHARE",
+        {"resident_share_top": t.SOLE_RESIDENT_SHARE - 0.001},
+        {"resident_share_top": t.SOLE_RESIDENT_SHARE},
+        "sole_resident",
+    ),
+    (
+        "SOLE_RESIDENT_SHARE",
+        {"resident_share_untraced": 1 - t.SOLE_RESIDENT_SHARE - 0.001},
+        {"resident_share_untraced": 1 - t.SOLE_RESIDENT_SHARE},
+        "untraced_resident",
+    ),
+    (
+        "MIN_SLICES",
+        {"resident_share_top": (1.0, int(t.MIN_SLICES) - 1)},
+        {"resident_share_top": (1.0, int(t.MIN_SLICES))},
+        "sole_resident",
+    ),
+    (
+        "MIN_REPEATS",
+        {"stretched_share": (0.0, int(t.MIN_REPEATS) - 1), "preemption_exposure": 100.0},
+        {"stretched_share": (0.0, int(t.MIN_REPEATS)), "preemption_exposure": 100.0},
+        "steady_kernels",
+    ),
+    (
+        "MIN_REPEATS",
+        {"stretched_share": (0.5, int(t.MIN_REPEATS) - 1), "preemption_exposure": 100.0},
+        {"stretched_share": (0.5, int(t.MIN_REPEATS)), "preemption_exposure": 100.0},
+        "stretched_kernels",
+    ),
+    (
+        "MAX_QUIET_STRETCH_SHARE",
+        {"stretched_share": t.MAX_QUIET_STRETCH_SHARE + 0.0001, "preemption_exposure": 100.0},
+        {"stretched_share": t.MAX_QUIET_STRETCH_SHARE, "preemption_exposure": 100.0},
+        "steady_kernels",
+    ),
+    (
+        "MIN_COUNTER_SAMPLES",
+        {"metric_outside_pct": (0.0, int(t.MIN_COUNTER_SAMPLES) - 1)},
+        {"metric_outside_pct": (0.0, int(t.MIN_COUNTER_SAMPLES))},
+        "counters_quiet",
+    ),
+    (
+        "MIN_COUNTER_SAMPLES",
+        {"metric_outside_pct": (90.0, int(t.MIN_COUNTER_SAMPLES) - 1)},
+        {"metric_outside_pct": (90.0, int(t.MIN_COUNTER_SAMPLES))},
+        "counters_loud",
+    ),
+    (
+        "MIN_CO_BUSY_SHARE",
+        {"co_busy_share": t.MIN_CO_BUSY_SHARE - 0.001, "switches_between_tenants": 0, "switch_records": 10},
+        {"co_busy_share": t.MIN_CO_BUSY_SHARE, "switches_between_tenants": 0, "switch_records": 10},
+        "busy_without_switches",
+    ),
+    (
+        "MIN_STRETCHED",
+        {"stretched_share": 0.01, "stretch_excess_ns": (1e6, int(t.MIN_STRETCHED) - 1), "preemption_exposure": 100.0},
+        {"stretched_share": 0.01, "stretch_excess_ns": (1e6, int(t.MIN_STRETCHED)), "preemption_exposure": 100.0},
+        "interrupted_kernels",
+    ),
+]
+
+
+def sided(facts: dict[str, float | tuple[float, int]]) -> Case:
+    made = {name: fact(*value) if isinstance(value, tuple) else fact(value) for name, value in facts.items()}
+    return replace(case({}), facts={"traced_tenants": fact(1), **made})
+
+
+@pytest.mark.parametrize(("threshold", "below", "above", "observation"), SIDES)
+def test_both_sides_of_the_other_thresholds(
+    threshold: str,
+    below: dict[str, float | tuple[float, int]],
+    above: dict[str, float | tuple[float, int]],
+    observation: str,
+) -> None:
+    assert hasattr(t, threshold)
+    assert observation not in observe(sided(below))
+    assert observation in observe(sided(above))
+
+
+def test_every_threshold_has_both_sides_tested() -> None:
+    named = {name for name in dir(t) if name.isupper()}
+    tested = {row[0] for row in SIDES} | TESTED_ELSEWHERE
+    assert named - WEIGHTS - tested == {"MIN_CONFIDENCE", "MAX_CONFIDENCE_SAMPLED"}
+    assert not tested - named
+    # Facts have a name that the core knows: a threshold on nothing would hold by accident.
+    known = set(pyanalyze.load(generate.built("exclusive") / "exclusive.sqlite").facts["name"].to_list())
+    assert {name for _, below, above, _ in SIDES for name in (*below, *above)} <= known
+
+
+def test_a_verdict_is_given_from_the_lowest_confidence_on() -> None:
+    """One observation more or less on either side of 0.8: a daemon's idle control process beside two clients."""
+    verdict = judge(case({"busy_ns": 1e9, "traced_tenants": 2, "co_busy_share": 0.4}))
+    assert verdict.posterior < t.MIN_CONFIDENCE
+    assert verdict.mode == "undetermined"
+    server = [Configured("process-list", "mps_daemon", "nvidia-cuda-mps-server")]
+    verdict = judge(case({"busy_ns": 1e9, "traced_tenants": 2, "co_busy_share": 0.4}, configured=server))
+    assert verdict.posterior >= t.MIN_CONFIDENCE
+    assert verdict.mode == "mps"
+
+
+def test_samples_alone_claim_no_more_than_that() -> None:
+    inside = {"mig_profile": "3g.20gb", "captured": False, "nvml_processes": [(7, "a", "C")]}
+    verdict = judge(replace(case({}), **inside))  # type: ignore[arg-type]
+    assert verdict.posterior > t.MAX_CONFIDENCE_SAMPLED >= verdict.confidence
+
+
+def test_a_rare_visitor_is_no_proof_of_nobody() -> None:
+    """A twentieth of a per cent of the kernels is stretched: too few for a rival, too many for nobody."""
+    streams = {**ALONE, "stream_overlap_share": 0.9, "streams_used": 3}
+    assert judge(case(streams, tenants=("a",))).mode == "streams"
+    visited = {**streams, "stretched_share": 0.004, "stretch_excess_ns": 1.1e6}
+    made = {name: fact(value, n=27 if name == "stretch_excess_ns" else 6000) for name, value in visited.items()}
+    found = observe(replace(case({}), facts=made))
+    assert "interrupted_kernels" in found
+    assert "steady_kernels" not in found
+    assert judge(replace(case({}), facts=made, tenants=("a",))).mode == "undetermined"
+
+
+def test_two_that_take_turns_have_no_outsider() -> None:
+    """That short kernels of two met does not make a group of them whose context takes turns with somebody else."""
+    facts = {**TURNS, "traced_tenants": 2, "resident_share_untraced": 0.0, "co_busy_share": 0.02}
+    met = [Pair((0, 1), 11_000_000, 765, 83)]
+    assert judge(case({**facts, "short_overlap_share": 0.1085}, pairs=met)).mode != "mps"
+    assert "turns_with_outsider" not in observe(case(facts, pairs=met))
+    assert "turns_with_outsider" in observe(case({**facts, "resident_share_untraced": 0.3}, pairs=met))
+
+
+def test_a_client_that_is_nearly_always_idle_was_there_all_the_same() -> None:
+    facts = {**TOGETHER, "co_busy_share": 0.006, "short_overlap_share": 0.6}
+    daemon = [Configured("process-list", "mps_daemon", "nvidia-cuda-mps-server")]
+    assert judge(case(facts, configured=daemon)).mode == "mps"
+    assert judge(case({**facts, "short_overlap_share": 0.05}, configured=daemon)).mode == "undetermined"
 
 
 def test_too_few_short_kernels_say_nothing() -> None:
@@ -407,27 +577,74 @@ def test_no_verdict_on_a_generated_recording_is_wrong(seed: int) -> None:
     assert sum(row.outcome == "right" for row in answerable) / len(answerable) > 0.93
 
 
+@pytest.mark.parametrize("scenario", generate.scenario_names())
+def test_every_observed_evidence_can_be_checked_by_hand(scenario: str) -> None:
+    """A query over the export that yields its number, or intervals to find in the timeline; in most cases both."""
+    folder = generate.built(scenario)
+    looked_at = 0
+    for path in sorted(folder.glob("*.sqlite")):
+        if path.name.endswith(".truth.sqlite"):
+            continue
+        for verdict in pyanalyze.load(path).classify():
+            for seen in (w.observation for w in verdict.evidence if w.observation.basis == "observed"):
+                looked_at += 1
+                assert seen.sql is not None or seen.examples, (path.stem, seen.name)
+                assert len(seen.examples) <= 3
+                if seen.sql is None:
+                    # Records with holes, and the few that need several exports together.
+                    assert scenario in ("lost-records", "containers-same-pid"), (path.stem, seen.name)
+                    continue
+                assert yielded(path, seen.sql) == pytest.approx(seen.value), (path.stem, seen.name)
+    assert looked_at or scenario in ("containers-same-pid", "node-switches-only"), scenario
+
+
+def yielded(path: Path, sql: str) -> float:
+    """The number that a query gives."""
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        (number,) = database.execute(sql).fetchone()
+    return float(number)
+
+
 @pytest.mark.parametrize(
     ("scenario", "names"),
     [
         ("time-slicing-pair", {"alternation", "several_traced_tenants"}),
         ("time-slicing-pair.2021", {"alternation", "several_traced_tenants"}),
+        ("time-slicing-short-kernels.no-switches", {"short_kernels_exclude"}),
         ("running-example-time-slicing", {"alternation", "streams_overlap"}),
-        ("mps", {"busy_without_switches", "several_traced_tenants"}),
+        ("time-slicing-untraced-neighbour", {"untraced_resident"}),
+        ("mps", {"busy_without_switches", "several_traced_tenants", "short_kernels_overlap"}),
         ("mps-outsider", {"turns_with_outsider"}),
+        ("mps-capped", {"sms_hidden"}),
+        ("mps-pre-volta", {"pre_volta"}),
+        ("mig-two-instances", {"mig_instance", "one_traced_tenant"}),
+        ("two-gpus", {"sole_resident", "one_traced_tenant"}),
+        ("green-contexts", {"green_contexts"}),
+        ("vgpu-time-sliced", {"vgpu_name"}),
         ("exclusive-four-streams", {"sole_resident", "one_traced_tenant"}),
         ("streams", {"sole_resident", "one_traced_tenant", "streams_overlap"}),
     ],
 )
 def test_queries_over_the_export_give_the_same_number(scenario: str, names: set[str]) -> None:
     path = generate.built(scenario.partition(".")[0]) / f"{scenario}.sqlite"
-    (verdict,) = pyanalyze.load(path).classify()
-    asked = {w.observation.name: w.observation for w in verdict.evidence if w.observation.sql}
-    assert names <= asked.keys()
-    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+    for verdict in pyanalyze.load(path).classify():
+        asked = {w.observation.name: w.observation for w in verdict.evidence if w.observation.sql}
         for seen in asked.values():
             assert seen.sql is not None
-            assert database.execute(seen.sql).fetchone()[0] == pytest.approx(seen.value), seen.name
+            assert yielded(path, seen.sql) == pytest.approx(seen.value), seen.name
+        names = names - asked.keys()
+    assert not names
+
+
+def test_queries_over_real_exports_give_the_same_number(corpus: Path) -> None:
+    """Exports by several versions of nsys."""
+    asked = 0
+    for path in sorted(corpus.glob("exports/*/*.sqlite")):
+        for verdict in pyanalyze.load(path).classify():
+            for seen in (w.observation for w in verdict.evidence if w.observation.sql):
+                asked += 1
+                assert yielded(path, str(seen.sql)) == pytest.approx(seen.value, rel=1e-6), (path.name, seen.name)
+    assert asked > 49
 
 
 def test_the_change_from_time_slicing_to_mps_is_found() -> None:
@@ -517,3 +734,144 @@ def test_short_kernels_inside_long_ones_that_are_not_stretched_are_no_exclusion(
     assert "short_kernels_exclude" in observe(case(facts, pairs=[apart]))
     assert "short_kernels_exclude" not in observe(case(facts, pairs=[inside]))
     assert "short_kernels_exclude" in observe(case({**facts, "stretched_share": 0.1}, pairs=[inside]))
+
+
+def told(verdict: pyanalyze.sharing.Verdict, topic: str) -> dict[str, str]:
+    return {detail.name: detail.detail for detail in verdict.details if detail.topic == topic}
+
+
+@pytest.mark.parametrize(
+    ("capability", "driver", "limit"),
+    [
+        ((6, 0), "550.90.07", 16),
+        ((7, 0), "550.90.07", 48),
+        ((8, 0), "580.65.06", 48),
+        ((9, 0), "590.44.01", 60),
+        ((9, 0), None, 48),
+        (None, None, 48),
+    ],
+)
+def test_clients_of_an_mps_server_are_limited(
+    capability: tuple[int, int] | None, driver: str | None, limit: int
+) -> None:
+    assert mps_limit(case({}, compute_capability=capability, driver=driver))[0] == limit
+
+
+@pytest.mark.parametrize(("clients", "over"), [(48, False), (49, True)])
+def test_the_limit_of_clients_is_checked(clients: int, *, over: bool) -> None:
+    rows = [Configured("mps-log", "mps_client", "connected", 100 + n) for n in range(clients)]
+    rows += [Configured("process-list", "mps_daemon", "nvidia-cuda-mps-server", 5)]
+    said = told(judge(case(TOGETHER, configured=rows, driver="550.90.07")), "limits")
+    assert f"takes 48 clients (driver 550.90.07): {clients} seen" in said["mps_clients"]
+    assert ("MORE" in said["mps_clients"]) is over
+
+
+@pytest.mark.parametrize(("servers", "said"), [(1, False), (2, True)])
+def test_one_server_serves_one_user(servers: int, *, said: bool) -> None:
+    rows = [Configured("mps-control", "mps_server", "nvidia-cuda-mps-server", 50 + n) for n in range(servers)]
+    found = told(judge(case(TOGETHER, configured=rows)), "limits")
+    assert ("mps_users" in found) is said
+    if said:
+        assert "one UNIX user" in found["mps_users"]
+
+
+@pytest.mark.parametrize(("instances", "over"), [(7, False), (8, True)])
+def test_a_board_has_seven_instances(instances: int, *, over: bool) -> None:
+    uuids = [f"MIG-{n:08d}" for n in range(instances)]
+    rows = [
+        Configured("nvidia-smi", "mig_device", f"gpu=0 device={n} profile=1g.5gb uuid={uuid} gi={7 + n} ci=0")
+        for n, uuid in enumerate(uuids)
+    ]
+    inside = {"mig_profile": "1g.5gb", "uuid": uuids[2], "sm_count": 14, "tenants": ("a",)}
+    verdict = judge(case(ALONE, configured=rows, **inside))
+    assert ("MORE" in told(verdict, "limits")["mig_instances"]) is over
+    mig = told(verdict, "mig")
+    assert mig["profile"] == "instance 1g.5gb, 14 SMs"
+    assert mig["gi"] == "GPU instance 9 (nvidia-smi)"
+    assert mig["ci"] == "compute instance 0 (nvidia-smi)"
+    assert mig["processes_inside"].startswith("1 process(es)")
+
+
+def test_mps_says_generation_clients_caps_and_the_sms_they_reach() -> None:
+    key = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+    rows = [Configured("environment", key, text, pid) for pid, text in ((7, "50"), (8, "33"))]
+    rows += [Configured("process-list", "mps_daemon", "nvidia-cuda-mps-server", 5)]
+    pair = [Pair((0, 1), 1000, 1000, 600)]
+    verdict = judge(case(TOGETHER, configured=rows, visible_sms=(54, 34), pairs=pair))
+    assert verdict.mode == "mps-partitioned"
+    said = [(d.name, d.value, d.unit) for d in verdict.details if d.topic == "mps"]
+    # 33 % of 108 SMs are 35.6, and pairs of SMs are handed out.
+    assert said == [
+        ("generation", 8.0, "1"),
+        ("clients", 2.0, "clients"),
+        ("cap", 50.0, "%"),
+        ("cap", 33.0, "%"),
+        ("sms_reached", 54.0, "SMs"),
+    ]
+    assert "34 of 108 SMs at most" in next(d.detail for d in verdict.details if d.value == 33.0)
+    old = judge(case(TOGETHER, configured=rows[2:], compute_capability=(6, 0)))
+    assert "before Volta" in told(old, "mps")["generation"]
+
+
+def test_a_process_beside_the_group_is_named() -> None:
+    turns = {**TURNS, "traced_tenants": 3, "resident_share_untraced": 0.0, "co_busy_share": 0.4}
+    pairs = [Pair((0, 1), 500, 1000, 600), Pair((0, 2), 200, 400, 4), Pair((1, 2), 200, 400, 4)]
+    verdict = judge(case({**turns, "short_overlap_share": 0.2}, pairs=pairs))
+    assert "no client ran beside the group" in told(verdict, "mps")["outsider"]
+    # Turns within the same answer: how long, and who.
+    assert "2.13 ms" in told(verdict, "time-slicing")["slice"]
+
+
+def test_time_slicing_says_slice_policy_and_who_else() -> None:
+    rows = [Configured("nvidia-smi-compute-policy", "compute_policy", "gpu=0 timeslice=long")]
+    verdict = judge(case(TURNS, configured=rows, tenants=("mine", "Xorg"), untraced=("Xorg",)))
+    said = told(verdict, "time-slicing")
+    assert said["slice"].startswith("median stay on the engine 2.13 ms")
+    assert "long" in said["policy"]
+    assert said["tenants"] == "who took turns: mine, Xorg; Xorg without being traced"
+
+
+@pytest.mark.parametrize(
+    ("scenario", "name", "least"),
+    [
+        # What the scenarios say of themselves: each launch waits for the one before, ...
+        ("exclusive-four-streams", "apart_launch_bound", 0.95),
+        # ... a reduction in the default stream after each pair, ...
+        ("streams-default", "apart_default_stream", 0.95),
+        # ... full grids queued in four streams, ...
+        ("streams-full-grids", "apart_full_grid", 0.95),
+        # ... and a host that is too slow for short kernels.
+        ("streams-launch-bound", "apart_launch_bound", 0.95),
+    ],
+)
+def test_why_streams_followed_each_other(scenario: str, name: str, least: float) -> None:
+    (verdict,) = pyanalyze.load(generate.built(scenario) / f"{scenario}.sqlite").classify()
+    found = {detail.name: detail for detail in verdict.details if detail.topic == "streams"}
+    assert (found[name].value or 0.0) >= least
+
+
+def test_more_streams_than_queues_are_said() -> None:
+    (verdict,) = pyanalyze.load(generate.built("streams-twelve") / "streams-twelve.sqlite").classify()
+    found = told(verdict, "streams")
+    assert found["streams_used"] == "one context used 12 streams"
+    assert "8 hardware queues, fewer than streams" in found["hardware_queues"]
+    facts = {**ALONE, "streams_used": 4, "streams_at_once": 1, "stream_handovers": 90, "stream_waited_share": 1.0}
+    one_queue = [Configured("environment", "CUDA_DEVICE_MAX_CONNECTIONS", "1")]
+    said = told(judge(case(facts, tenants=("a",), configured=one_queue)), "streams")
+    assert said["hardware_queues"].startswith("CUDA_DEVICE_MAX_CONNECTIONS=1, fewer")
+    assert "stood behind others" in said["apart_queues"]
+    said = told(judge(case(facts, tenants=("a",))), "streams")
+    assert "waited for an event" in said["apart_queues"]
+
+
+def test_details_reach_json_text_and_report() -> None:
+    from pyanalyze.cli.classify import _block
+    from pyanalyze.report import render
+
+    session = pyanalyze.load(generate.built("mps-outsider") / "mps-outsider.sqlite")
+    (device,) = session.report().devices
+    assert {detail.topic for detail in device.sharing.details} == {"mps", "time-slicing", "limits"}
+    detail = next(detail for detail in device.sharing.details if detail.name == "outsider")
+    assert detail.detail in _block(device)
+    for fmt in ("html", "md"):
+        assert "no client ran beside the group" in render(session, fmt)

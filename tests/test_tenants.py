@@ -78,6 +78,34 @@ def test_what_was_written_down_at_capture_time_names_pods_and_containers(fixture
     assert {t.pod for t in session.report().devices[0].tenants} == {"prod/service-0", None}
 
 
+def test_without_switch_records_nvml_and_the_node_tell_the_pid_on_the_host(fixtures: Path, tmp_path: Path) -> None:
+    """One pod's recording; NVML lists two programs of its name; /proc said which of them is pid 1 in its namespace."""
+    folder, truth = pods(fixtures)
+    ours, theirs = (tenant["host_pid"] for tenant in truth["tenants"])
+    uuid = truth["devices"][0]["gpu_uuid"]
+    listed = tmp_path / "apps.csv"
+    rows = [f"2026/03/14 14:26:53.{n}34, {uuid}, {pid}, python3, 500 MiB" for n in (6, 7) for pid in (ours, theirs)]
+    header = "timestamp, gpu_uuid, pid, process_name, used_gpu_memory [MiB]"
+    listed.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+
+    def tied(nspids: dict[int, list[int]]) -> dict[str, Any]:
+        node = {
+            "schema": "pyanalyze.node/1",
+            "processes": {
+                str(pid): {"nspids": inner, "namespace": "team", "pod": f"pod-{pid}"} for pid, inner in nspids.items()
+            },
+        }
+        (tmp_path / "node.json").write_text(json.dumps(node), encoding="utf-8")
+        session = pyanalyze.load(folder / "pod-a.sqlite", samples=listed, context=tmp_path / "node.json")
+        (row,) = session.tenants.filter("traced").iter_rows(named=True)
+        return row
+
+    found = tied({ours: [ours, 1], theirs: [theirs, 7]})
+    assert (found["host_pid"], found["pod"], found["basis"]) == (ours, f"team/pod-{ours}", "inferred")
+    assert tied({ours: [ours, 1], theirs: [theirs, 1]})["host_pid"] is None, "both are pid 1 where they live"
+    assert tied({})["host_pid"] is None, "two of that program"
+
+
 def test_names_that_fit_nobody_are_refused(fixtures: Path) -> None:
     folder, _ = pods(fixtures)
     session = pyanalyze.load(folder, tenants={"nobody": 999_999})

@@ -49,11 +49,16 @@ CALL = {
 }
 
 
+def export_path(kernels: int, calls: int, folder: Path | None = None) -> Path:
+    """Where the export with so many kernels and API calls is or will be."""
+    folder = folder or Path(tempfile.gettempdir()) / "pyanalyze-bench"
+    return folder / f"export-2-{kernels}-{calls}.sqlite"
+
+
 def export(kernels: int, calls: int, folder: Path | None = None) -> Path:
     """Path of an export with so many kernels and API calls; made if it is not there yet."""
-    folder = folder or Path(tempfile.gettempdir()) / "pyanalyze-bench"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"export-2-{kernels}-{calls}.sqlite"
+    path = export_path(kernels, calls, folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         part = path.with_suffix(".part")
         part.unlink(missing_ok=True)

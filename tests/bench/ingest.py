@@ -2,7 +2,11 @@
 
 `make bench` runs it; `.venv/bin/python tests/bench/ingest.py --quick` for a run of a minute. The export is generated
 once and kept in the system's temporary folder. Peers that are not installed are left out, and said: none is a
-dependency of the project; `--peers PYTHON` names an interpreter that has them. Appends to docs/measurements.jsonl.
+dependency of the project; `--peers PYTHON` names an interpreter that has them (`pip install duckdb==1.5.5
+duckdb-extension-sqlite-scanner connectorx adbc-driver-sqlite pandas pyarrow polars`; DuckDB and its extension must be
+of one version). `--nsys NSYS` times NVIDIA's own kernel summary on `--nsys-kernels` kernels: it takes a minute for
+each million. `--grow 100000 1000000 10000000` reads exports of those sizes, to see whether time and memory grow in
+proportion. Appends to docs/measurements.jsonl.
 """
 
 from __future__ import annotations
@@ -14,11 +18,12 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from big_export import export
+from big_export import export, export_path
 
 from pyanalyze import _core
 
@@ -27,6 +32,16 @@ LOG = ROOT / "docs" / "measurements.jsonl"
 TEN = 'start, "end", deviceId, contextId, streamId, correlationId, globalPid, demangledName, gridX, blockX'
 QUERY = f"SELECT {TEN} FROM CUPTI_ACTIVITY_KIND_KERNEL"
 
+#: DuckDB's extension comes from its own server or as a package of the same version.
+SCANNER = """
+try:
+    import duckdb_extension_sqlite_scanner
+    from pathlib import Path
+    found = Path(duckdb_extension_sqlite_scanner.__file__).parent.rglob("*.duckdb_extension")
+    duckdb.sql(f"LOAD '{next(found)}'")
+except ImportError:
+    duckdb.sql("LOAD sqlite")
+"""
 #: Every peer as a program of its own: it gets path, query and the number of runs, and prints version and seconds.
 PEER = """
 import json, statistics, sys, time
@@ -43,7 +58,7 @@ print(json.dumps({{"version": {version}, "rows": len(frame), "seconds": statisti
 """
 PEERS = {
     "DuckDB sqlite scanner": (
-        "import duckdb, polars\nTABLE = 'CUPTI_ACTIVITY_KIND_KERNEL'\nduckdb.sql('LOAD sqlite')",
+        "import duckdb, polars\nTABLE = 'CUPTI_ACTIVITY_KIND_KERNEL'\n{scanner}",
         "return duckdb.sql(query.replace(TABLE, f\"sqlite_scan('{path}', '{TABLE}')\")).pl()",
         "duckdb.__version__",
     ),
@@ -67,6 +82,30 @@ PEERS = {
         "return pandas.read_sql(query, sqlite3.connect(path))",
         "pandas.__version__",
     ),
+}
+SUMMARY_SQL = """
+SELECT s.value AS name, sum(d)::BIGINT AS total_time_ns, count(*) AS instances, round(avg(d), 1) AS avg_ns,
+    round(median(d), 1) AS med_ns, min(d) AS min_ns, max(d) AS max_ns, round(stddev_samp(d), 1) AS stddev_ns
+FROM (SELECT demangledName AS id, "end" - start AS d FROM sqlite_scan('{path}', 'CUPTI_ACTIVITY_KIND_KERNEL'))
+JOIN sqlite_scan('{path}', 'StringIds') AS s USING (id) GROUP BY s.value
+"""
+#: The kernel summary of nsys, by us and by DuckDB.
+SUMMARIES = {
+    "pyanalyze": """
+import json, sys
+import pyanalyze
+from pyanalyze.nsys_stats import produce
+session = pyanalyze.load(sys.argv[1], tables=["kernels"], reconstruct=False)
+rows = produce(session, "cuda_gpu_kern_sum").drop("time_percent")
+print(json.dumps({row.pop("name"): row for row in rows.to_dicts()}))
+""",
+    "DuckDB": f"""
+import json, sys
+import duckdb
+{SCANNER}
+rows = duckdb.sql(sys.argv[2].replace("{{path}}", sys.argv[1]))
+print(json.dumps({{row[0]: dict(zip(rows.columns[1:], row[1:])) for row in rows.fetchall()}}))
+""",
 }
 #: One read in a process of its own, so that its peak is that of nothing else.
 OURS = """
@@ -113,6 +152,85 @@ def ours(path: Path, tables: str, runs: int) -> dict[str, Any]:
     return {**made[-1], "seconds": statistics.median(result["seconds"] for result in made)}
 
 
+def summary(program: list[str], runs: int) -> tuple[float, dict[str, Any] | str]:
+    """Seconds (median) of a kernel summary, process start included, and its rows by name or why there are none."""
+    seconds: list[float] = []
+    found: dict[str, Any] | str = {}
+    for _ in range(runs):
+        began = time.perf_counter()
+        found = last_json(program)
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds), found
+
+
+def nsys_summary(nsys: str, path: Path) -> tuple[float, dict[str, Any]]:
+    """The same by NVIDIA's own tool, once."""
+    from pyanalyze.nsys_recipes import read_report
+
+    with tempfile.TemporaryDirectory() as folder:
+        command = [nsys, "stats", "--report", "cuda_gpu_kern_sum", "--format", "csv", "--output", f"{folder}/of"]
+        began = time.perf_counter()
+        subprocess.run([*command, str(path)], capture_output=True, check=True)
+        seconds = time.perf_counter() - began
+        rows = read_report(next(Path(folder).iterdir())).rows.drop("time_percent")
+    return seconds, {row.pop("name"): row for row in rows.to_dicts()}
+
+
+def apart(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+    """Names of kernels of which two summaries do not say the same; the last printed digit may be rounded."""
+    out = []
+    for name in mine.keys() | theirs.keys():
+        left, right = mine.get(name, {}), theirs.get(name, {})
+        if not left or not right or any(abs(left[key] - right[key]) > 0.1001 for key in left.keys() & right.keys()):
+            out.append(name)
+    return sorted(out)
+
+
+def summaries(path: Path, runs: int, peers: str, nsys: str | None, nsys_path: Path | None) -> dict[str, Any]:
+    """Times of kernel summaries of one file, after a look whether they say the same."""
+    ours_of = [sys.executable, "-c", SUMMARIES["pyanalyze"]]
+    out: dict[str, Any] = {}
+    seconds, mine = summary([*ours_of, str(path)], runs)
+    assert isinstance(mine, dict), mine
+    out["pyanalyze"] = seconds
+    seconds, theirs = summary([peers, "-c", SUMMARIES["DuckDB"], str(path), SUMMARY_SQL], runs)
+    out["DuckDB"] = theirs if isinstance(theirs, str) else seconds
+    out["apart"] = [] if isinstance(theirs, str) else apart(mine, theirs)
+    print(f"kernel summary {out['pyanalyze']:.2f} s, by DuckDB {out['DuckDB']}; apart: {out['apart']}")
+    if nsys and nsys_path:
+        nsys_s, rows = nsys_summary(nsys, nsys_path)
+        seconds, mine = summary([*ours_of, str(nsys_path)], runs)
+        assert isinstance(mine, dict), mine
+        version = subprocess.run([nsys, "--version"], capture_output=True, text=True, check=False).stdout.split()
+        out["nsys"] = {
+            "version": version[-1] if version else "?", "seconds": nsys_s, "ours": seconds,
+            "file_bytes": nsys_path.stat().st_size, "apart": apart(mine, rows),
+        }  # fmt: skip
+        print(
+            f"nsys stats {nsys_s:.1f} s, ours {seconds:.2f} s ({nsys_s / seconds:.0f} x); apart: {out['nsys']['apart']}"
+        )
+    return out
+
+
+def grow(sizes: list[int], runs: int) -> list[dict[str, Any]]:
+    """Seconds and memory of reading exports of growing size; those made here are removed again."""
+    out = []
+    for kernels in sizes:
+        known = export_path(kernels, 0).exists()
+        path = export(kernels, 0)
+        path.read_bytes()
+        row = ours(path, "kernels", runs)
+        taken = row["peak_bytes"] - row["idle_bytes"]
+        out.append({"kernels": kernels, "seconds": row["seconds"], "bytes": taken, "table_bytes": row["table_bytes"]})
+        print(
+            f"{kernels:>9} kernels: {row['seconds']:.3f} s, {row['seconds'] / kernels * 1e9:.0f} ns a row; "
+            f"memory {taken / kernels:.0f} bytes a row, {taken / row['table_bytes']:.2f} x the table"
+        )
+        if not known:
+            path.unlink()
+    return out
+
+
 def forget(path: Path) -> None:
     """Take the file out of the cache of the system, where the system lets us."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -121,19 +239,22 @@ def forget(path: Path) -> None:
     os.close(descriptor)
 
 
-def cold(path: Path) -> tuple[float, float]:
-    """Seconds of reading kernels and API calls, and of reading the plain file, both from the disk."""
-    forget(path)
-    began = time.perf_counter()
-    _core.read_capture(str(path), 0, ["kernels", "api_calls"])
-    scan = time.perf_counter() - began
-    forget(path)
-    began = time.perf_counter()
-    with path.open("rb", buffering=0) as file:
-        block = bytearray(1 << 20)
-        while file.readinto(block):
-            pass
-    return scan, time.perf_counter() - began
+def cold(path: Path, runs: int) -> tuple[float, float]:
+    """Seconds (medians) of reading kernels and API calls, and of reading the plain file, both from the disk, in turn."""
+    scans, plain = [], []
+    for _ in range(runs):
+        forget(path)
+        began = time.perf_counter()
+        _core.read_capture(str(path), 0, ["kernels", "api_calls"])
+        scans.append(time.perf_counter() - began)
+        forget(path)
+        began = time.perf_counter()
+        with path.open("rb", buffering=0) as file:
+            block = bytearray(1 << 20)
+            while file.readinto(block):
+                pass
+        plain.append(time.perf_counter() - began)
+    return statistics.median(scans), statistics.median(plain)
 
 
 def info(path: Path, runs: int) -> float:
@@ -155,6 +276,9 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="200 thousand kernels, 400 thousand calls")
     parser.add_argument("--peers", default=sys.executable, help="a Python that has the peers")
+    parser.add_argument("--nsys", help="NVIDIA's nsys, to time its kernel summary")
+    parser.add_argument("--nsys-kernels", type=int, default=1_000_000)
+    parser.add_argument("--grow", type=int, nargs="*", default=[], help="sizes to read one after the other")
     options = parser.parse_args()
     if options.quick:
         options.kernels, options.calls = 200_000, 400_000
@@ -163,19 +287,20 @@ def main() -> int:
     figures: dict[str, Any] = {
         "bench": "ingest", "version": _core.__version__, "kernels": options.kernels, "calls": options.calls,
         "file_bytes": path.stat().st_size, "runs": options.runs, "cpus": len(os.sched_getaffinity(0)),
-        "python": platform.python_version(), "machine": platform.machine(),
+        "python": platform.python_version(), "machine": platform.machine(), "load": round(os.getloadavg()[0], 1),
     }  # fmt: skip
     figures["core"] = core(path, options.runs)
     for row in figures["core"]:
         print(
             f"{row['table'][20:]:>8} {row['columns']:>6}: sqlite3_step {row['step_s']:.3f} s, scan {row['scan_s']:.3f} s "
             f"({row['step_s'] / row['scan_s']:.1f} x), {row['threads']} threads {row['scan_threads_s']:.3f} s "
-            f"({row['rows'] / row['scan_threads_s'] / 1e6:.1f} M rows/s), {row['sum_s'] / row['scan_s']:.1%} of a plain sum"
+            f"({row['rows'] / row['scan_threads_s'] / 1e6:.1f} M rows/s), {row['sum_s'] / row['scan_s']:.1%} of a plain "
+            f"sum; reading the leaves alone {row['read_s']:.3f} s"
         )
     ten = next(row for row in figures["core"] if row["columns"] == "ten")["scan_threads_s"]
     figures["peers"] = {}
     for name, (imports, work, version) in PEERS.items():
-        program = PEER.format(imports=imports, work=work, version=version)
+        program = PEER.format(imports=imports.replace("{scanner}", SCANNER), work=work, version=version)
         found = last_json([options.peers, "-c", program, str(path), QUERY, str(options.runs)])
         if isinstance(found, dict) and found["rows"] != options.kernels:
             found = f"{found['rows']} rows instead of {options.kernels}"
@@ -188,9 +313,16 @@ def main() -> int:
         row = figures[name]
         more = (row["peak_bytes"] - row["idle_bytes"]) / row["table_bytes"]
         print(f"{name} into polars: {row['seconds']:.3f} s, peak {more:.2f} x its {row['table_bytes'] / 1e6:.0f} MB")
+    nsys_path = export(options.nsys_kernels, 2 * options.nsys_kernels) if options.nsys else None
+    figures["summary"] = summaries(path, options.runs, options.peers, options.nsys, nsys_path)
+    figures["grow"] = grow(options.grow, options.runs)
     figures["info_s"] = info(path, options.runs)
-    figures["cold_s"], figures["cold_file_s"] = cold(path)
-    print(f"info {figures['info_s']:.2f} s; cold {figures['cold_s']:.2f} s, plain file {figures['cold_file_s']:.2f} s")
+    figures["cold_s"], figures["cold_file_s"] = cold(path, options.runs)
+    print(
+        f"info {figures['info_s']:.2f} s; cold {figures['cold_s']:.2f} s, plain file {figures['cold_file_s']:.2f} s "
+        f"({figures['cold_file_s'] / figures['cold_s']:.0%} of the disk's rate)"
+    )
+    figures["load_after"] = round(os.getloadavg()[0], 1)
     with LOG.open("a", encoding="utf-8") as log:
         log.write(json.dumps(figures) + "\n")
     return 0

@@ -276,6 +276,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=2, help="how many")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
     parser.add_argument("--calibrate", action="store_true", help="write what verdicts may claim into the package")
+    parser.add_argument("--unseen", action="store_true", help="no rule was written on these scenarios: logged apart")
     arguments = parser.parse_args()
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     if arguments.calibrate:
@@ -329,8 +330,8 @@ def main() -> int:
             "held_out": blind,
         }
         CALIBRATION.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
-    entry = {
-        "bench": "verdicts",
+    entry: dict[str, Any] = {
+        "bench": "verdicts-unseen" if arguments.unseen else "verdicts",
         "seeds": f"{seeds[0]} to {seeds[-1]}",
         "scenario_seeds": len({(row.scenario, row.seed) for row in rows}),
         "answerable": len(answerable),
@@ -341,6 +342,9 @@ def main() -> int:
         "bins": bins,
         "version": pyanalyze.__version__,
     }
+    if arguments.unseen:
+        abstained = Counter(row.capture for row in answerable if row.outcome == "abstained")
+        entry |= {"families": sorted({row.family for row in rows}), "abstained": dict(abstained.most_common())}
     with LOG.open("a", encoding="utf-8") as log:
         log.write(json.dumps(entry) + "\n")
     return 0

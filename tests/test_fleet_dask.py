@@ -1,0 +1,167 @@
+"""The same fleet by other workers: a Dask cluster gives the same bytes, and nobody's death changes them."""
+
+from __future__ import annotations
+
+import importlib.util
+import operator
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_fleet import alive, command, vary, written
+
+from pyanalyze.fleet import analyse
+from pyanalyze.fleet.crew import Cluster, Processes, WorkerDied, hire
+
+HAS_DASK = importlib.util.find_spec("distributed") is not None
+needs_dask = pytest.mark.skipif(not HAS_DASK, reason="Dask is not installed: pip install 'pyanalyze-gpu[fleet]'")
+KINDS = ("mps", "streams", "mig", "demo-time-slicing")
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve captures of twelve GPUs, of several modes; one file that is none."""
+    fixtures = Path(__file__).parent.parent / "fixtures" / "captures"
+    folder = tmp_path_factory.mktemp("many")
+    for number in range(12):
+        vary(
+            fixtures / f"{KINDS[number % len(KINDS)]}.sqlite",
+            folder / f"run-{number:02}.sqlite",
+            gpu=f"GPU-00000000-0000-0000-0000-0000000000{number:02}",
+            session=f"00000000-0000-4000-8000-0000000000{number:02}",
+        )
+    (folder / "bad.sqlite").write_text("no")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def serial(many: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What one process writes of them."""
+    out = tmp_path_factory.mktemp("serial") / "out"
+    assert analyse(many, out, workers=1, threads=1).analysed == 12
+    files = written(out)
+    assert sum(name.endswith(".parquet") for name in files) >= 5
+    return files
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    """Processes of its group that were spawned to work."""
+    found = []
+    for pid in alive(process.pid):
+        try:
+            line = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"spawn_main" in line:
+            found.append(int(pid))
+    return found
+
+
+@pytest.mark.parametrize("scheduler", [None, pytest.param("local", marks=needs_dask)])
+def test_killing_a_worker_changes_nothing(
+    scheduler: str | None, many: Path, serial: dict[str, bytes], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    more = [] if scheduler is None else ["--scheduler", scheduler]
+    process = command(many, "-o", out, "--workers", "2", *more, strict=scheduler is None, start_new_session=True)
+    end = time.monotonic() + 120
+    while not list(out.glob("groups/*/report.json")) and time.monotonic() < end:
+        time.sleep(0.005)
+    victims = workers_of(process)
+    assert victims, "somebody works"
+    os.kill(victims[0], signal.SIGKILL)
+    done = len(list(out.glob("groups/*/report.json")))
+    stdout, stderr = process.communicate(timeout=240)
+    assert done < 12, "it was killed half-way"
+    assert process.returncode == 3, "one file is no capture"
+    assert "12 group(s), 12 analysed, 0 known already, 1 failed" in stdout, stderr
+    assert written(out) == serial
+
+
+@needs_dask
+def test_an_existing_cluster_gives_the_same_bytes(many: Path, serial: dict[str, bytes], tmp_path: Path) -> None:
+    note = tmp_path / "scheduler.json"
+    dask = [sys.executable, "-m", "dask"]
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    scheduler = [*dask, "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
+    worker = [*dask, "worker", "--nthreads", "1", "--nworkers", "2", "--no-dashboard", "--scheduler-file", str(note)]
+    started = [subprocess.Popen([*scheduler, "--scheduler-file", str(note)], cwd=tmp_path, **quiet)]
+    try:
+        end = time.monotonic() + 120
+        while not note.exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        # From another folder: workers are told where captures are, not where we stand.
+        started.append(subprocess.Popen(worker, cwd=tmp_path, **quiet))
+        process = command(many, "-o", tmp_path / "out", "--scheduler", note, strict=False)
+        stdout, stderr = process.communicate(timeout=240)
+    finally:
+        for one in reversed(started):
+            one.terminate()
+            one.wait(timeout=60)
+    assert "12 group(s), 12 analysed" in stdout, stderr
+    assert written(tmp_path / "out") == serial
+
+
+@needs_dask
+def test_what_kills_every_worker_costs_only_itself() -> None:
+    tasks: list[tuple[Any, ...]] = [(abs, -1), (os._exit, 9), (int, "no number"), (abs, -3)]
+    with hire("local", 2) as crew:
+        assert isinstance(crew, Cluster)
+        outcomes = dict(crew.outcomes(operator.call, tasks))
+    assert (outcomes[0], outcomes[3]) == (1, 3)
+    assert isinstance(outcomes[1], WorkerDied)
+    assert isinstance(outcomes[2], ValueError)
+
+
+def _place(variable: str) -> tuple[str | None, str | None, int]:
+    return os.environ.get(variable), os.environ.get("POLARS_MAX_THREADS"), len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize("scheduler", [None, pytest.param("local", marks=needs_dask)])
+def test_processors_and_memory_are_divided(scheduler: str | None) -> None:
+    """Half of two gigabytes and one processor for each of two workers."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from test_fleet_dask import _place\nfrom pyanalyze.fleet.crew import hire\n"
+        "if __name__ == '__main__':\n"
+        f"    with hire({scheduler!r}, 2, threads=2, memory='2GB') as crew:\n"
+        "        print([found for _, found in crew.outcomes(_place, [('PYANALYZE_MEMORY',)])])\n"
+    )
+    path = str(Path(__file__).parent)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([path, os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, env=env, timeout=240)
+    assert done.stdout.strip() == "[('1000000000', '1', 1)]", done.stderr
+
+
+def test_without_dask_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    from pyanalyze.exceptions import UsageError
+
+    with pytest.raises(UsageError, match=r"pyanalyze-gpu\[fleet\]"):
+        analyse(tmp_path / "a.sqlite", tmp_path / "out", scheduler="local")
+    with pytest.raises(UsageError, match="workers of its own"):
+        hire("tcp://127.0.0.1:1", 2)
+    with pytest.raises(UsageError, match="--workers 3 or fewer"):
+        hire(None, 4, memory="2GB")
+    assert isinstance(hire(None, 1), Processes)
+
+
+def test_shares_are_other_processors_for_other_workers() -> None:
+    code = (
+        "import os\nfrom pyanalyze.fleet.crew import Share\n"
+        "have = sorted(os.sched_getaffinity(0))\nShare(1).take(1)\n"
+        "print(sorted(os.sched_getaffinity(0)) == [have[1 % len(have)]])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "True", done.stderr
+
+
+def test_importing_pyanalyze_imports_no_dask() -> None:
+    code = "import sys, pyanalyze, pyanalyze.fleet, pyanalyze.cli.fleet; print('dask' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "False", done.stderr

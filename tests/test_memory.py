@@ -1,0 +1,225 @@
+"""A budget of memory: what is taken for it, that results do not depend on it, and that it is said when it is not held."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import pyanalyze
+from pyanalyze import _core, memory
+from pyanalyze.exceptions import MemoryExceeded, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parent.parent
+DEMO = "demo-time-slicing.sqlite"
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="budgets of memory are held on Linux only")
+
+
+@pytest.fixture
+def unbounded() -> Iterator[None]:
+    """No budget before and after the test: the budget is one of the process."""
+    _core.bound_memory(None)
+    yield
+    _core.bound_memory(None)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("2GB", 2_000_000_000),
+        ("2gib", 2 * 1024**3),
+        ("1.5 GB", 1_500_000_000),
+        ("900M", 900_000_000),
+        ("900000000", 900_000_000),
+        (900_000_000, 900_000_000),
+        ("1T", 10**12),
+    ],
+)
+def test_sizes(text: str | int, size: int) -> None:
+    assert memory.parse(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "much", "-2GB", "2 GBs", "GB", "2e9", "nan", "0", "100MB"])
+def test_what_is_no_size_or_too_little(text: str) -> None:
+    with pytest.raises(UsageError, match="memory"):
+        memory.parse(text)
+
+
+def test_what_is_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYANALYZE_MEMORY", "3GB")
+    assert memory.budget("2GB") == memory.Budget(2_000_000_000, "given")
+    assert memory.budget() == memory.Budget(3_000_000_000, "PYANALYZE_MEMORY")
+    monkeypatch.delenv("PYANALYZE_MEMORY")
+    assert memory.budget().source in ("machine", "container")
+
+
+def _group(root: Path, cgroup: str, files: dict[str, str]) -> list[int]:
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text(cgroup)
+    for name, text in files.items():
+        file = root / "sys/fs/cgroup" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text + "\n")
+    return list(memory._cgroup_limits(root))
+
+
+def test_limits_of_control_groups_version_2(tmp_path: Path) -> None:
+    files = {"a/b/memory.max": "max", "a/memory.max": "4294967296", "memory.max": "8589934592"}
+    assert _group(tmp_path, "0::/a/b\n", files) == [4 << 30, 8 << 30]
+
+
+def test_limits_of_control_groups_version_1(tmp_path: Path) -> None:
+    files = {
+        "memory/pod/memory.limit_in_bytes": "3221225472",
+        # What version 1 says where there is no limit.
+        "memory/memory.limit_in_bytes": "9223372036854771712",
+        "cpu/pod/memory.limit_in_bytes": "1",
+    }
+    cgroup = "5:cpu,cpuacct:/pod\n4:memory:/pod\n0::/\n"
+    assert _group(tmp_path, cgroup, files) == [3 << 30]
+
+
+def test_inside_a_container_its_own_group_is_the_root(tmp_path: Path) -> None:
+    assert _group(tmp_path, "0::/kubepods/pod1/c1\n", {"memory.max": "2147483648"}) == [2 << 30]
+    assert list(memory._cgroup_limits(tmp_path / "nowhere")) == []
+
+
+def test_the_smallest_limit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYANALYZE_MEMORY", raising=False)
+    monkeypatch.setattr(memory, "_cgroup_limits", lambda _: iter([8 << 30, 4 << 30]))
+    monkeypatch.setattr(memory, "_machine_bytes", lambda: 16 << 30)
+    assert memory.budget() == memory.Budget(int(0.9 * (4 << 30)), "container")
+    monkeypatch.setattr(memory, "_machine_bytes", lambda: 2 << 30)
+    assert memory.budget() == memory.Budget(int(0.8 * (2 << 30)), "machine")
+
+
+def test_files_never_go_to_a_folder_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYANALYZE_SPILL_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(memory, "_mounts", lambda _: {Path("/"): "ext4", tmp_path.resolve(): "tmpfs"})
+    assert memory.spill_folder() == Path("/var/tmp")
+    monkeypatch.setattr(memory, "_mounts", lambda _: {Path("/"): "ext4"})
+    assert memory.spill_folder() == tmp_path
+    monkeypatch.setattr(memory, "_mounts", lambda _: {Path("/"): "tmpfs"})
+    assert memory.spill_folder() is None
+    monkeypatch.setenv("PYANALYZE_SPILL_DIR", str(tmp_path))
+    assert memory.spill_folder() == tmp_path
+
+
+@LINUX
+@pytest.mark.usefixtures("unbounded")
+def test_a_budget_that_cannot_be_held_here_is_refused_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYANALYZE_SPILL_DIR", "/nowhere/at/all")
+    with pytest.raises(UsageError, match=r"a budget of memory cannot be held: .*/nowhere/at/all"):
+        memory.hold("2GB")
+    # Nobody asked: then all goes on as on other systems.
+    assert memory.hold() is None
+    monkeypatch.delenv("PYANALYZE_SPILL_DIR")
+    monkeypatch.setattr(memory, "spill_folder", lambda: None)
+    with pytest.raises(UsageError, match="every temporary folder is in memory"):
+        memory.hold("2GB")
+
+
+@LINUX
+@pytest.mark.usefixtures("unbounded")
+def test_a_budget_in_force_stays() -> None:
+    assert memory.hold("2GB") == memory.Budget(2_000_000_000, "given")
+    assert memory.hold() == memory.Budget(2_000_000_000, "in force")
+    assert memory.account().budget_bytes == 2_000_000_000
+
+
+@LINUX
+@pytest.mark.usefixtures("unbounded")
+def test_results_do_not_depend_on_where_blocks_are(tmp_path: Path) -> None:
+    sys.path.insert(0, str(ROOT / "tests" / "bench"))
+    try:
+        import big_export
+    finally:
+        sys.path.pop(0)
+    capture = big_export.export(600_000, 60_000, tmp_path)
+    whole = pyanalyze.load(capture)
+    wanted = whole.report().model_dump_json()
+    assert memory.account().spilled_most_bytes == 0
+    # Every large block becomes a file.
+    _core.bound_memory((1 << 40, 0, tmp_path))
+    spilled = pyanalyze.load(capture)
+    assert spilled.report().model_dump_json() == wanted
+    assert memory.account().spilled_most_bytes > 20 << 20
+    assert spilled.kernels.equals(whole.kernels)
+    # They have no names.
+    assert [path for path in tmp_path.iterdir() if path != capture] == []
+    del spilled
+
+
+@LINUX
+@pytest.mark.usefixtures("unbounded")
+def test_what_needs_more_ends_with_a_statement(fixtures: Path) -> None:
+    folder = memory.spill_folder()
+    assert folder is not None
+    _core.bound_memory((1 << 20, 1 << 20, folder))
+    with pytest.raises(MemoryExceeded, match=r"the budget of 1 MiB of memory cannot be held: \d+ MiB were needed"):
+        for _ in range(500):
+            pyanalyze.load(fixtures / DEMO)
+            memory.check()
+
+
+def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from pyanalyze.cli import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
+
+
+@LINUX
+def test_the_command_line_takes_a_budget_and_says_what_it_took(fixtures: Path) -> None:
+    done = _run("info", str(fixtures / DEMO), "--memory", "2GB")
+    assert done.returncode == 0, done.stderr
+    assert "memory: " in done.stdout
+    assert "of 1908 MiB used, everything in memory" in done.stdout
+    told = json.loads(_run("info", str(fixtures / DEMO), "-f", "json", PYANALYZE_MEMORY="3GB").stdout)
+    assert told["memory"]["budget_bytes"] == 3_000_000_000
+    assert told["memory"]["spilled_most_bytes"] == 0
+
+
+def test_a_budget_that_makes_no_sense_is_wrong_usage(fixtures: Path) -> None:
+    done = _run(str(fixtures / DEMO), "--memory", "a lot")
+    assert done.returncode == 2
+    assert "'a lot' is no amount of memory; write it as 2GB" in done.stderr
+    done = _run(str(fixtures / DEMO), PYANALYZE_MEMORY="1MB")
+    assert done.returncode == 2
+    assert "too little memory" in done.stderr
+
+
+def test_pieces_of_any_size_give_the_same(fixtures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyanalyze.advice import host_side
+    from pyanalyze.charts import interference
+
+    session = pyanalyze.load(fixtures / DEMO)
+
+    def found() -> tuple[object, ...]:
+        labels = dict(session.tenants.select("tenant_id", "name").iter_rows())
+        chart = interference.latency_over_time(
+            session.kernels, session.calls(), session.tenants, labels, window=session.span_ns
+        )
+        launched = host_side._launched(session, 0)
+        return chart.to_dict(), launched, [host_side._median_ns(session, 0, process) for process in launched]
+
+    whole = found()
+    monkeypatch.setattr(interference, "_PIECE_ROWS", 7)
+    monkeypatch.setattr(host_side, "PIECE_ROWS", 7)
+    assert found() == whole
+    # By hand: the kernels of the first process, in order.
+    (process, first), *_ = whole[1].items()  # type: ignore[attr-defined]
+    rows = session.kernels.filter(capture=process[0], pid=process[1]).select("start_ns", "end_ns").rows()
+    until, short = rows[0][1], 0
+    for start, end in rows[1:]:
+        short += start - until if 0 < start - until <= host_side.LAUNCH_GAP_NS else 0
+        until = max(until, end)
+    assert (first.kernels, first.short_gaps_ns, first.busy_until_ns) == (len(rows), short, until)

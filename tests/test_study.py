@@ -1,0 +1,191 @@
+"""Labelled experiments: contradictions first, intervals over runs, files that other programs take."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import yaml
+from test_fleet import vary
+
+from pyanalyze.exceptions import UsageError
+from pyanalyze.fleet.estimates import Observation, estimates, mean_ratio, ratio_of_means, student
+from pyanalyze.fleet.study import conduct, read_study
+
+
+@pytest.fixture
+def study_file(fixtures: Path, tmp_path: Path) -> Path:
+    """Two runs under MPS as labelled, one that was time-sliced, and two alone; throughput by hand."""
+    folder = tmp_path / "study"
+    for number, source in enumerate(("mps", "mps", "demo-time-slicing"), start=1):
+        session = f"00000000-0000-4000-8000-00000000000{number}"
+        vary(fixtures / f"{source}.sqlite", folder / f"shared-{number}.sqlite", session=session)
+    for number in (1, 2):
+        session = f"00000000-0000-4000-8000-00000000001{number}"
+        vary(fixtures / "exclusive.sqlite", folder / f"alone-{number}.sqlite", session=session)
+    clients = [t for t in json.loads((fixtures / "mps.truth.json").read_text())["tenants"] if t["kernels"]]
+    names = sorted(t["name"] for t in clients)
+    text = ['title = "Sharing & slowing: 50 %"', 'unit = "images/s"', "date = 2026-11-21", 'version = "2"']
+    text += ['authors = [{ family = "Lovelace", given = "Ada", orcid = "0000-0002-1825-0097" }]']
+    for number in (1, 2, 3):
+        text += [
+            "[[run]]",
+            f'captures = "shared-{number}.sqlite"',
+            'workload = "w_1"',
+            'role = "shared"',
+            'mode = "mps"',
+        ]
+        # Both processes are called `client`; the third run, of another program, has none of them.
+        text += [f'tenants."{t["name"]}" = {t["pid"]}' for t in clients if number < 3]
+        text += [
+            f"repeat = {number}",
+            f'throughput."{names[0]}" = {{ profiled = {90 * number}, unprofiled = {100 * number} }}',
+        ]
+    for number in (1, 2):
+        text += ["[[run]]", f'captures = ["alone-{number}.sqlite"]', 'workload = "w_1"', 'role = "solo"']
+        text += [f'tenant = "{names[0]}"', f"repeat = {number}", f'throughput."{names[0]}".unprofiled = {400 * number}']
+    file = folder / "study.toml"
+    file.write_text("\n".join(text))
+    return file
+
+
+def test_a_study_from_labels_to_paper(study_file: Path, fixtures: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    study = conduct(study_file, out, workers=2)
+    assert study.exit_code == 0, study.failures
+    assert [(one.run, one.label, one.observed) for one in study.contradicting] == [("w_1-mps-3", "mps", "time-slicing")]
+    with (out / "runs.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert rows[0]["contradicts"] == "true", "flagged first"
+    assert pl.read_parquet(out / "runs.parquet").height == len(rows)
+    assert {row["run"] for row in rows} == {"w_1-mps-1", "w_1-mps-2", "w_1-mps-3"} | {
+        row["run"] for row in rows if row["role"] == "solo"
+    }
+    name = next(row["tenant"] for row in rows if row["role"] == "solo")
+
+    found = {(one.tenant, one.measure): one for one in study.estimates}
+    own = found[name, "unprofiled"]
+    # By hand: geometric means 400 sqrt 2 over 100 sqrt 2; the third run, 300, contradicts its label and is left out.
+    assert own.value == pytest.approx(4.0)
+    assert (own.runs, own.solo_runs) == (2, 2)
+    # Both sets have logarithms a and a + ln 2: variance (ln 2)^2 / 2, two of them over 2; Welch's freedom is 2.
+    half = 4.302653 * math.sqrt(2 * (math.log(2) ** 2 / 2) / 2)
+    assert own.low == pytest.approx(4 * math.exp(-half), rel=1e-5)
+    assert own.high == pytest.approx(4 * math.exp(half), rel=1e-5)
+    cost = found[name, "profiler"]
+    assert cost.value == cost.low == cost.high == pytest.approx(100 / 90)
+
+    table = (out / "table.tex").read_text()
+    assert r"w\_1 & mps & " in table
+    assert "4.00 [" in table
+    paragraph = (out / "methods.md").read_text()
+    assert "1 run(s) showed another mode (`w_1-mps-3`: mps labelled, time-slicing observed)" in paragraph
+    assert "runs, not kernels" in paragraph
+    cff = yaml.safe_load((out / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors"} <= set(cff), "what version 1.2.0 requires"
+    assert (cff["cff-version"], cff["title"], str(cff["date-released"])) == (
+        "1.2.0",
+        "Sharing & slowing: 50 %",
+        "2026-11-21",
+    )
+    assert cff["authors"] == [
+        {"family-names": "Lovelace", "given-names": "Ada", "orcid": "https://orcid.org/0000-0002-1825-0097"}
+    ]
+    before = {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()}
+    again = conduct(study_file, out, workers=1)
+    assert again.observations == study.observations
+    assert {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()} == before
+
+
+def test_the_verb_says_contradictions_first(study_file: Path, tmp_path: Path) -> None:
+    code = [sys.executable, "-c", "from pyanalyze.cli import main; main()", "study", str(study_file)]
+    done = subprocess.run([*code, "-o", str(tmp_path / "out"), "--workers", "1"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(
+        "CONTRADICTS ITS LABEL, left out: w_1-mps-3: mps was meant, time-slicing was observed"
+    )
+    assert "5 run(s), 1 contradict their label, 0 capture(s) failed" in done.stdout
+
+
+def test_a_pace_is_launches_over_the_time_from_first_to_last(fixtures: Path, tmp_path: Path) -> None:
+    """Against the kernels of the capture themselves."""
+    import pyanalyze
+
+    file = tmp_path / "study.toml"
+    shutil.copy(fixtures / "exclusive.sqlite", tmp_path / "a.sqlite")
+    file.write_text('title = "t"\n[[run]]\ncaptures = "*.sqlite"\nworkload = "w"\nrole = "solo"\ntenant = "me"')
+    (row,) = conduct(file, tmp_path / "out", workers=1).observations
+    kernels = pyanalyze.load(tmp_path / "a.sqlite").kernels
+    first, last = kernels["start_ns"].min(), kernels["end_ns"].max()
+    assert isinstance(first, int)
+    assert isinstance(last, int)
+    assert (row.tenant, row.launches, row.contradicts) == ("me", kernels.height, False)
+    assert row.elapsed_ns == last - first
+    assert row.launches_per_s == pytest.approx(kernels.height * 1e9 / (last - first))
+
+
+def test_student_and_intervals_against_tables() -> None:
+    """The 97.5 % points of printed tables; a geometric mean by hand."""
+    for freedom, point in ((1, 12.706), (2, 4.303), (3, 3.182), (5, 2.571), (10, 2.228), (30, 2.042), (120, 1.980)):
+        assert student(freedom) == pytest.approx(point, abs=0.001)
+    assert mean_ratio([3.0])[0] == pytest.approx(3.0)
+    assert mean_ratio([3.0])[1:] == ratio_of_means([2.0], [1.0, 1.0])[1:] == (None, None)
+
+
+def row(**known: Any) -> Observation:
+    blank: dict[str, Any] = dict.fromkeys(Observation.__dataclass_fields__)
+    return Observation(
+        **{**blank, "run": "r", "workload": "w", "tenant": "t", "repeat": 1, "contradicts": False, **known}
+    )
+
+
+def test_only_the_same_workload_and_tenant_is_compared() -> None:
+    rows = [
+        row(role="shared", label="mps", launches_per_s=1.0, work="x"),
+        row(role="shared", label="mps", launches_per_s=100.0, contradicts=True, work="x"),
+        row(role="shared", label="mps", launches_per_s=1.0, contradicts=None, work="x"),
+        row(role="solo", launches_per_s=2.0, work="x"),
+        row(role="solo", launches_per_s=50.0, work="another program"),
+        row(role="solo", label="mig", launches_per_s=50.0, work="x"),
+        row(role="solo", launches_per_s=50.0, tenant="another", work="x"),
+        row(role="solo", launches_per_s=50.0, workload="another", work="x"),
+    ]
+    (one,) = estimates(rows)
+    assert (one.measure, one.low, one.runs, one.solo_runs) == ("launches", None, 2, 1)
+    assert one.value == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("title = 1", "title"),
+        ('title = "t"', "run"),
+        ('title = "t"\n[[run]]\ncaptures = "a"\nworkload = "w"\nrole = "shared"', "run.1: a shared run needs the mode"),
+        ('title = "t"\n[[run]]\ncaptures = "a"\nworkload = "w"\nrole = "solo"\nmode = "mpx"', "no mode is named mpx"),
+        ('title = "t"\n[[run]]\ncaptures = "a"\nworkload = "w"\nrole = "solo"\nrepaet = 2', "run.1.repaet"),
+        ('title = "t"\n[[run]]\ncaptures = []\nworkload = "w"\nrole = "solo"', "run.1.captures"),
+        ("title = ", "not TOML"),
+    ],
+)
+def test_a_study_that_makes_no_sense_is_refused(text: str, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=says):
+        read_study(file)
+
+
+def test_one_capture_belongs_to_one_run(fixtures: Path, tmp_path: Path) -> None:
+    shutil.copy(fixtures / "mig.sqlite", tmp_path / "a.sqlite")
+    file = tmp_path / "study.toml"
+    run = '\n[[run]]\ncaptures = "a.sqlite"\nworkload = "w"\nrole = "solo"'
+    file.write_text('title = "t"' + run + run)
+    with pytest.raises(UsageError, match="named by two runs"):
+        conduct(file, tmp_path / "out", workers=1)
