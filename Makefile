@@ -14,7 +14,7 @@ unexport PYTHONPATH PYTHONHOME
 
 RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help demo test lint check-format rust-test python-test docs pictures notebooks fixtures format bench fuzz lock clean
+.PHONY: help demo test lint check-format rust-test python-test docs pictures notebooks fixtures format bench fuzz dist-test lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -63,23 +63,31 @@ notebooks: $(VENV)/.built ## execute notebooks/*.ipynb in place
 	$(BIN)/python notebooks/run_notebooks.py
 
 fixtures: $(VENV)/.installed ## rebuild fixtures/captures; or make fixtures SCENARIO=mps SEED=7 OUT=folder
-	$(BIN)/python fixtures/generate.py $(SCENARIO) $(if $(SEED),--seed $(SEED)) $(if $(OUT),--tables -o $(OUT))
+	$(BIN)/python fixtures/generate.py $(SCENARIO) $(if $(SEED),--seed $(SEED)) $(if $(ALONE),--alone) $(if $(OUT),--tables -o $(OUT))
 
 bench: $(VENV)/.built ## measure; appends to docs/measurements.jsonl
 	$(BIN)/python tests/bench/run.py
 	$(BIN)/python tests/bench/ingest.py
 	$(BIN)/python tests/bench/who_held.py
 	$(BIN)/python tests/bench/verdicts.py --seeds 4
+	$(BIN)/python tests/bench/facts.py
 	$(BIN)/python tests/bench/interference.py --seeds 4 --kernels 10000000
+	$(BIN)/python tests/bench/coverage.py --first 1001 --seeds 170
 	$(BIN)/python tests/bench/recorder.py
 	$(BIN)/python tests/bench/reports.py
+	$(BIN)/python tests/bench/memory.py --compare --peers
 	$(BIN)/python tests/bench/occupancy.py --seeds 3
 	$(BIN)/python tests/bench/occupancy.py --speed
 	$(BIN)/python tests/bench/advice.py --first 11 --seeds 4
 	$(BIN)/python tests/bench/replay.py
+	$(BIN)/python tests/bench/fleet.py
 
-fuzz: ## mutate captures at page level for FUZZ_SECONDS (600)
+fuzz: $(VENV)/.built ## fuzz readers, state machine, escaping, and mutate whole captures: FUZZ_SECONDS (600) each
+	$(BIN)/python fuzz/run.py --seconds $(FUZZ_SECONDS)
 	PAGE_SCAN_SECONDS=$(FUZZ_SECONDS) cargo test --release --locked -p pyanalyze-core --test page_scan -- --ignored --nocapture
+
+dist-test: $(VENV)/.built ## build wheel and sdist, install them where nothing is, offline too, and use them
+	$(BIN)/python packaging/dist_test.py
 
 format: $(VENV)/.installed ## format everything
 	cargo fmt --all

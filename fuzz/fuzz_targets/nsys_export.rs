@@ -1,0 +1,24 @@
+//! Does a whole load survive any file that looks like an export: layout, devices, clock, and every room after them?
+#![no_main]
+
+use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
+use pyanalyze_core::watch::Unwatched;
+use pyanalyze_core::{nsys, pipeline};
+use pyanalyze_fuzz::{answer, as_file, mutate_pages};
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    if seed % 3 == 0 {
+        fuzzer_mutate(data, size, max_size)
+    } else {
+        mutate_pages(data, size, seed)
+    }
+});
+
+fuzz_target!(|bytes: &[u8]| {
+    let path = as_file(bytes, "sqlite");
+    let Some(tables) = answer(nsys::read(&path, 0, &nsys::Want::all(), &Unwatched)) else { return };
+    let Some(mut session) = answer(pipeline::join(vec![tables], &Unwatched)) else { return };
+    let Some(made) = answer(pipeline::reconstruct(&session, 0, &Unwatched)) else { return };
+    session.extend(made);
+    answer(pipeline::ledger(&session, &Unwatched));
+});

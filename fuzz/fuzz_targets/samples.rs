@@ -1,0 +1,18 @@
+//! Does every sample reader survive any file, and does the session that is made of it hold?
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pyanalyze_core::fold::Tables;
+use pyanalyze_core::quality::Quality;
+use pyanalyze_core::watch::Unwatched;
+use pyanalyze_core::{pipeline, samples, schema};
+use pyanalyze_fuzz::{answer, as_file};
+
+fuzz_target!(|bytes: &[u8]| {
+    let path = as_file(bytes, "txt");
+    let mut quality = Quality::default();
+    let Some(batch) = answer(samples::read(&path, &Unwatched, &mut quality)) else { return };
+    let counted = quality.table().expect("counts make a table");
+    let tables = Tables::from([(schema::NVML_SAMPLES.name, batch), (schema::QUALITY.name, counted)]);
+    answer(pipeline::of_samples(&[tables.clone(), tables]));
+});
