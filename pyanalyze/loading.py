@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     PathLike = str | os.PathLike[str]
     Progress = Callable[[str, int, int], object]
 
-#: Event tables that the analysis reads; `api_calls` and `nvtx` are read only when asked for.
+#: Event tables that the analysis reads; the others are read only when asked for.
 ANALYSIS_TABLES = ("kernels", "graph_launches", "memops", "switch_events", "gpu_metrics")
+ON_REQUEST = ("api_calls", "profiler_overhead", "thread_runs", "nvtx")
 #: What `tables=` may name.
-EVENT_TABLES = (*ANALYSIS_TABLES, "api_calls", "nvtx")
+EVENT_TABLES = (*ANALYSIS_TABLES, *ON_REQUEST)
 
 
 @dataclass(frozen=True)
@@ -431,7 +432,8 @@ def read_late(paths: Sequence[Path], name: str) -> list[tuple[int, _core.Table]]
     found: list[tuple[int, _core.Table]] = []
     for number, path in enumerate(paths):
         if not is_pack(path):
-            found.append((number, _core.read_capture(_exported(path, [name]), number, [name], None)[name]))
+            # Of a report all of them are exported at once: whoever asks for one asks for others.
+            found.append((number, _core.read_capture(_exported(path, ON_REQUEST), number, [name], None)[name]))
             continue
         first = list(paths).index(path)
         table = unpack(path, first).captures[number - first].get(name)

@@ -125,6 +125,8 @@ class Session:
     memops = _Frame()
     graph_launches = _Frame()
     api_calls = _Frame()
+    profiler_overhead = _Frame()
+    thread_runs = _Frame()
     nvtx = _Frame()
     switch_events = _Frame()
     gpu_metrics = _Frame()
@@ -349,6 +351,18 @@ class Session:
         """
         return self._late("api_calls") if self.paths else None
 
+    def cpu_runs(self) -> pl.DataFrame | None:
+        """When threads were on a CPU, read from the captures if it was not; None: nobody recorded it.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).cpu_runs() is None
+        True
+        """
+        runs = self._late("thread_runs") if self.paths else None
+        return None if runs is None or runs.is_empty() else runs
+
     def _late(self, name: str) -> pl.DataFrame:
         """An event table that was not asked for when the session was loaded."""
         if name in self.tables:
@@ -365,12 +379,11 @@ class Session:
                 self._frames[key] = to_frame(whole)
                 return self._frames[key]
             offsets = dict(self.capture.select("capture", "clock_offset_ns").iter_rows())
-            text = "name" if name == "api_calls" else "text"
             parts = [
                 to_frame(table).with_columns(
                     pl.col("start_ns") + offsets.get(number, 0),
                     pl.col("end_ns") + offsets.get(number, 0),
-                    pl.col(text).cast(pl.String),
+                    pl.col(pl.Categorical).cast(pl.String),
                 )
                 for number, table in read_late(self.paths, name)
             ]
@@ -406,7 +419,7 @@ class Session:
         return self._late(name) if whole is None else whole
 
     def with_calls(self) -> dict[str, Any]:
-        """All tables, with API calls, NVTX ranges and given units of work.
+        """All tables, with API calls, what the profiler did in them, NVTX ranges and given units of work.
 
         Examples
         --------
@@ -420,12 +433,14 @@ class Session:
             return dict(self.tables)
         calls: Any = self.tables.get("api_calls")
         ranges: Any = self.tables.get("nvtx")
+        overhead: Any = self.tables.get("profiler_overhead")
         calls = self._late_for_core("api_calls") if calls is None else calls
         if self.work is not None:
             named = self._late("nvtx").with_columns(pl.col("kind", "text").cast(pl.String))
             ranges = pl.concat([named, self.work.select(named.columns)]).sort("start_ns", maintain_order=True)
         ranges = self._late_for_core("nvtx") if ranges is None else ranges
-        return {**self.tables, "api_calls": calls, "nvtx": ranges}
+        overhead = self._late_for_core("profiler_overhead") if overhead is None else overhead
+        return {**self.tables, "api_calls": calls, "nvtx": ranges, "profiler_overhead": overhead}
 
     def complete(self) -> Session:
         """The session with every table in it that is otherwise read or compared when it is first asked for.
@@ -441,7 +456,7 @@ class Session:
         if not self.paths or "tenants" not in self.tables:
             return self
         read = self.with_calls()
-        late = {name: read[name] for name in ("api_calls", "nvtx")}
+        late = {name: read[name] for name in ("api_calls", "profiler_overhead", "nvtx")}
         held: dict[str, Any] = {
             name: value if hasattr(value, "schema_id") else FrameTable(name, value) for name, value in late.items()
         }

@@ -42,6 +42,7 @@ KNOWN_VERSIONS: dict[str, int] = {
     "nvtx": 1,
     "overlaps": 1,
     "processes": 1,
+    "profiler_overhead": 1,
     "quality": 1,
     "replay": 1,
     "residency": 1,
@@ -54,6 +55,7 @@ KNOWN_VERSIONS: dict[str, int] = {
     "tenant_slowdowns": 1,
     "tenant_usage": 1,
     "tenants": 1,
+    "thread_runs": 1,
     "timeline": 1,
     "whatif": 1,
 }

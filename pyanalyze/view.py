@@ -37,7 +37,7 @@ _RECONSTRUCTED = (
     "fact_examples",
 )
 #: Tables of intervals, and of points in time.
-_INTERVALS = ("kernels", "graph_launches", "memops", "api_calls", "nvtx")
+_INTERVALS = ("kernels", "graph_launches", "memops", "api_calls", "profiler_overhead", "thread_runs", "nvtx")
 _POINTS = ("gpu_metrics", "nvml_samples")
 
 _SAVE_END, _RESTORE_START = 7, 8

@@ -5,6 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
+import sqlite3
+from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ import pyanalyze
 from pyanalyze.cli import cli
 from pyanalyze.exceptions import UsageError
 from pyanalyze.interference import TenantInterference
+from pyanalyze.interference.scheduling import on_cpu_ns
 
 #: Equal kernels, every way of sharing that has an answer with baselines.
 SCENARIOS = (
@@ -127,6 +132,55 @@ def test_a_client_that_was_never_alone_has_no_slowdown_and_a_reason() -> None:
         assert tenant.missing is not None
         assert "a capture of it alone is needed" in tenant.missing
         assert not tenant.slowed
+
+
+def test_held_launches_off_the_cpu_are_said_to_be(tmp_path: Path) -> None:
+    """As `nsys --cpuctxsw=process-tree` records it: the threads are scheduled out inside the calls that are held."""
+    capture = tmp_path / "limiter.sqlite"
+    shutil.copyfile(generate.built("limiter-turns") / "limiter-turns.sqlite", capture)
+    with closing(sqlite3.connect(capture)) as db, db:
+        db.execute("CREATE TABLE SCHED_EVENTS (start INTEGER, cpu INTEGER, isSchedIn INTEGER, globalTid INTEGER)")
+        calls = db.execute("SELECT start, end, globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME ORDER BY start").fetchall()
+        for thread in {call[2] for call in calls}:
+            mine = [call for call in calls if call[2] == thread]
+            events = [(mine[0][0] - 10, 1)]
+            for start, end, _ in mine:
+                if end - start > 1_000_000:
+                    # Three quarters of the call.
+                    events += [(start + (end - start) // 8, 0), (end - (end - start) // 8, 1)]
+            events.append((mine[-1][1] + 10, 0))
+            db.executemany("INSERT INTO SCHED_EVENTS VALUES (?, 0, ?, ?)", [(*event, thread) for event in events])
+    findings = pyanalyze.load(capture).interference()[0].host
+    assert {finding.what for finding in findings} == {"held launches"}
+    for finding in findings:
+        assert finding.detail.endswith(
+            "in these calls their threads were off the CPU for 75% of the time: they slept or waited, for a lock or for "
+            "a processor"
+        )
+
+
+def test_time_on_the_cpu_equals_a_slow_count_on_real_captures(corpus: Path) -> None:
+    capture = corpus / "exports" / "apax-4070" / "report1.nsys2026.sqlite"
+    session = pyanalyze.load(capture)
+    runs = session.cpu_runs()
+    calls = session.calls()
+    assert runs is not None
+    assert calls is not None
+    with closing(sqlite3.connect(f"file:{capture}?mode=ro&immutable=1", uri=True)) as db:
+        events = db.execute("SELECT globalTid & 0xFFFFFF, start, isSchedIn FROM SCHED_EVENTS ORDER BY 1, 2").fetchall()
+    on: dict[int, list[tuple[int, int]]] = {}
+    for (tid, start, is_in), (same, end, still_in) in pairwise(events):
+        if tid == same and is_in and not still_in:
+            on.setdefault(tid, []).append((start, end))
+    checked = 0
+    spans = calls.with_columns(on_cpu_ns(runs, calls))
+    for tid, start, end, found in spans.select("tid", "start_ns", "end_ns", "on_cpu_ns").sample(2000, seed=1).rows():
+        mine = on.get(tid, [])
+        known = bool(mine) and mine[0][0] <= start and end <= mine[-1][1]
+        slow = sum(max(0, min(end, b) - max(start, a)) for a, b in mine) if known else None
+        assert found == slow
+        checked += known
+    assert checked > 100
 
 
 def test_a_limiter_in_front_of_the_gpu_is_said_first() -> None:

@@ -25,7 +25,7 @@ STATS = "nsys-stats"
 FORMATS = (*FOLDERS, "sqlite", "perfetto", STATS)
 
 # Read only when asked for by name; `timeline` is a picture's, not a table of the session.
-_ON_REQUEST = ("api_calls", "nvtx")
+_ON_REQUEST = ("api_calls", "profiler_overhead", "thread_runs", "nvtx")
 
 
 @click.command("export")

@@ -35,6 +35,7 @@ def _kernels(session: Session) -> str:
     table = session.slowdowns.with_columns(pl.col("name", "against").cast(pl.String))
     known = table.filter(pl.col("ratio").is_not_null()).sort("total_ns", descending=True)
     few, excluded = table.height - known.height, int(table["excluded"].sum())
+    overhead = int(table["excluded_overhead"].sum())
     names = dict(session.tenants.select("tenant_id", "name").iter_rows())
     lines = ["", "The same kernels alone and in company (time at work)", "-" * 52]
     for row in known.head(TOP).iter_rows(named=True):
@@ -49,8 +50,9 @@ def _kernels(session: Session) -> str:
     if known.height > TOP:
         lines.append(f"... and {known.height - TOP} more (pyanalyze export: table slowdowns)")
     lines.append(
-        f"{few} launch configurations ran too rarely alone or in company for a ratio; {excluded} first launches and "
-        "kernels that only waited are left out."
+        f"{few} launch configurations ran too rarely alone or in company for a ratio; {excluded} launches are left out: "
+        f"the first of their kind, {overhead} that the profiler or the loading of code held up, and those that only "
+        "waited for others."
     )
     return "\n".join(lines) + "\n"
 

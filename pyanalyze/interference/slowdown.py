@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyanalyze.interference.baselines import flags
 from pyanalyze.interference.execution import ExecutionSplit, split_execution
 from pyanalyze.interference.lost_time import Estimate, Slowdown, device_figures, slowdown_from_lost_time
+from pyanalyze.interference.scheduling import on_cpu_ns
 
 if TYPE_CHECKING:
     import polars as pl
@@ -593,7 +594,8 @@ def _mean_launch_ns(session: Session, tenant_id: int) -> float | None:
 def _host(session: Session, rows: pl.DataFrame, slowed: set[int]) -> tuple[HostFinding, ...]:
     """What lies with the host: launches that take long or are held back, a GPU that waits for work.
 
-    Idleness of a tenant that others did slow says nothing: a service waits for requests.
+    Idleness of a tenant that others did slow says nothing: a service waits for requests. Where nsys recorded when
+    threads were scheduled, a finding says how much of it they were off the CPU.
     """
     import polars as pl
 
@@ -603,6 +605,9 @@ def _host(session: Session, rows: pl.DataFrame, slowed: set[int]) -> tuple[HostF
     named = pl.col("name").cast(pl.String)
     launching = named.str.contains("Launch")
     launches = calls.filter(launching).with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("dur_ns"))
+    runs = session.cpu_runs()
+    if runs is not None:
+        launches = launches.with_columns(on_cpu_ns(runs, launches))
     found = []
     for row in rows.filter("traced").iter_rows(named=True):
         mine = (pl.col("capture") == row["capture"]) & pl.col("pid").eq_missing(row["pid"])
@@ -621,7 +626,7 @@ def _host(session: Session, rows: pl.DataFrame, slowed: set[int]) -> tuple[HostF
             text = (
                 f"{held.height} of {own.height} launch calls of {who} came back only after "
                 f"{held_ns / held.height / 1e6:.1f} ms on average ({usual}), {held_ns / span_ns:.0%} of its time: "
-                "something in front of the GPU holds them back (a limiter, a full queue, a lock)"
+                f"something in front of the GPU holds them back (a limiter, a full queue, a lock){_off_cpu(held)}"
             )
             found.append(HostFinding(row["tenant_id"], "held launches", text, held_ns / span_ns))
         # A GPU that is busy all the same does not wait for its host.
@@ -629,7 +634,7 @@ def _host(session: Session, rows: pl.DataFrame, slowed: set[int]) -> tuple[HostF
             text = (
                 f"{slow.height} of {own.height} launch calls of {who} took more than {SLOW_TIMES} times the {usual} "
                 f"(longest {longest_ns / 1e3:.0f} us), {slow_ns / span_ns:.0%} of its time, while its kernels "
-                f"kept the GPU busy for {row['busy_ns'] / span_ns:.0%}: the host is slow, not the GPU"
+                f"kept the GPU busy for {row['busy_ns'] / span_ns:.0%}: the host is slow, not the GPU{_off_cpu(slow)}"
             )
             found.append(HostFinding(row["tenant_id"], "slow launches", text, slow_ns / span_ns))
         alone_ns = _mean_launch_ns(session, row["tenant_id"])
@@ -641,7 +646,7 @@ def _host(session: Session, rows: pl.DataFrame, slowed: set[int]) -> tuple[HostF
                     f"launch calls of {who} take {mean_ns / 1e3:.1f} us on average, {alone_ns / 1e3:.1f} us in the "
                     f"recording alone: {lost:.0%} of its time, while its kernels kept the GPU busy for "
                     f"{row['busy_ns'] / span_ns:.0%}. That is time of its host (too few processors, a lock "
-                    "in the driver), not of the GPU"
+                    f"in the driver), not of the GPU{_off_cpu(own)}"
                 )
                 found.append(HostFinding(row["tenant_id"], "slower calls than alone", text, lost))
         waits = calls.filter(mine & named.str.contains("Synchronize|cudaMemcpy_"))
@@ -651,6 +656,33 @@ def _host(session: Session, rows: pl.DataFrame, slowed: set[int]) -> tuple[HostF
             text = (
                 f"{who} had nothing on the GPU for {idle:.0%} of its time and waited for it in {waited:.0%} of it: "
                 "if it is slow, that happens on the host (or nobody asked it for more)"
+                f"{_off_cpu(_between(own, runs), 'between its launches its threads')}"
             )
             found.append(HostFinding(row["tenant_id"], "idle between launches", text, idle))
     return tuple(sorted(found, key=lambda finding: -finding.share))
+
+
+def _between(launches: pl.DataFrame, runs: pl.DataFrame | None) -> pl.DataFrame:
+    """From each launch of a thread to its next, with the time on a CPU."""
+    import polars as pl
+
+    thread = ["capture", "pid", "tid"]
+    until = pl.col("start_ns").shift(-1).over(thread, order_by="start_ns")
+    spans = launches.select(*thread, pl.col("end_ns").alias("start_ns"), until.alias("end_ns"))
+    spans = spans.filter(pl.col("end_ns") > pl.col("start_ns"))
+    return spans if runs is None else spans.with_columns(on_cpu_ns(runs, spans))
+
+
+def _off_cpu(spans: pl.DataFrame, what: str = "in these calls their threads") -> str:
+    """How much of the time of some threads was off the CPU, to append; nothing where nobody recorded that."""
+    import polars as pl
+
+    if "on_cpu_ns" not in spans.columns:
+        return ""
+    known = spans.filter(pl.col("on_cpu_ns").is_not_null())
+    all_ns = int((known["end_ns"] - known["start_ns"]).sum())
+    if all_ns <= 0 or known.height * 2 < spans.height:
+        return ""
+    off = 1 - int(known["on_cpu_ns"].sum()) / all_ns
+    why = "they slept or waited, for a lock or for a processor" if off > NOTABLE_HOST else "the CPU was theirs"
+    return f"; {what} were off the CPU for {off:.0%} of the time: {why}"

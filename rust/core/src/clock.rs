@@ -454,7 +454,8 @@ pub fn join(captures: Vec<Tables>, watch: &dyn Watch) -> Result<Tables> {
         watch.progress("join", total, total)?;
         let mut batch = concat(table, &batches)?;
         let order = EVENT_TABLES.iter().find(|(t, _)| t.name == name).map(|(_, order)| *order);
-        let listed = ["api_calls", "nvtx"].contains(&name).then_some("start_ns");
+        let listed =
+            ["api_calls", "profiler_overhead", "thread_runs", "nvtx"].contains(&name).then_some("start_ns");
         if let Some(order) = order.or(listed) {
             batch = sorted(table, batch, order)?;
         }

@@ -220,7 +220,7 @@ pub const SOURCES: Table = Table {
     doc: "What was looked for in each capture and what was there: the difference between zero and could-not-look.",
     columns: &[
         CAPTURE_ID,
-        col("source", Name, "`kernels`, `copies`, `graph_launches`, `switch_events`, `gpu_metrics`, `api_calls`, `nvtx`, `memory_usage`, `target_gpu`, `processes`, `diagnostics`, `cuda_devices` (with the SMs that each process sees)."),
+        col("source", Name, "`kernels`, `copies`, `graph_launches`, `switch_events`, `gpu_metrics`, `api_calls`, `profiler_overhead`, `thread_runs`, `nvtx`, `memory_usage`, `target_gpu`, `processes`, `diagnostics`, `cuda_devices` (with the SMs that each process sees)."),
         col("state", Name, "`present`: rows were read. `empty`: the table is there without rows. `absent`: no such table. `unread`: there, but not asked for."),
         col("rows", U64, "Rows in the file."),
         opt("physical_table", Text, "no such table", "The table of the export it came from."),
@@ -450,6 +450,36 @@ pub const API_CALLS: Table = Table {
         opt("name", Name, "no name was recorded", "Function."),
         opt("correlation_id", U32, OLD, "Links to the work it caused; unique per process only."),
         opt("return_value", I32, OLD, "CUDA error code, 0 for success."),
+    ],
+};
+
+/// Work that is not the program's own.
+pub const PROFILER_OVERHEAD: Table = Table {
+    name: "profiler_overhead",
+    version: 1,
+    doc: "When a thread was kept by the profiler, or by the loading and compiling of code, sorted by start: calls that this falls into took longer than the program's own.",
+    columns: &[
+        CAPTURE_ID,
+        PID,
+        opt("tid", U32, NO_PID, "Thread id."),
+        START,
+        END,
+        opt("kind", Name, "the export is older than 2024.7 or does not say", "As nsys names it: buffer flush, instrumentation, lazy loading, ..."),
+    ],
+};
+
+/// When threads were on a CPU.
+pub const THREAD_RUNS: Table = Table {
+    name: "thread_runs",
+    version: 1,
+    doc: "From being scheduled onto a CPU to being scheduled out, sorted by start. Of a thread nothing is known before its first run and after its last.",
+    columns: &[
+        CAPTURE_ID,
+        PID,
+        opt("tid", U32, NO_PID, "Thread id."),
+        START,
+        END,
+        opt("cpu", U32, OLD, "Logical CPU."),
     ],
 };
 
@@ -1027,7 +1057,7 @@ const BASELINE_ID: Column = opt("baseline", U32, "not against a baseline", "Inde
 pub const SLOWDOWNS: Table = Table {
     name: "slowdowns",
     version: 1,
-    doc: "The same kernel (name, grid, block, dynamic shared memory) in company against alone, on the time in which its context ran. First launches and kernels that only waited for others are left out and counted.",
+    doc: "The same kernel (name, grid, block, dynamic shared memory) in company against alone, on the time in which its context ran. First launches, those that the profiler held up, and kernels that only waited for others are left out and counted.",
     columns: &[
         TENANT_ID,
         DEVICE_ID,
@@ -1043,7 +1073,8 @@ pub const SLOWDOWNS: Table = Table {
         opt("dynamic_shared_bytes", I64, OLD, "Dynamic shared memory of a block."),
         col("n", U64, "Kernels in company (all of the tenant's, against a baseline)."),
         col("n_alone", U64, "Kernels alone."),
-        col("excluded", U64, "First launches on either side, and kernels that only waited for others."),
+        col("excluded", U64, "On either side: first launches, launches that the profiler or the loading of code held up, and kernels that only waited for others."),
+        col("excluded_overhead", U64, "Of these, held up by the profiler or the loading of code (`profiler_overhead`)."),
         opt("median_ns", I64, TOO_FEW, "Median time at work in company."),
         opt("alone_median_ns", I64, TOO_FEW, "Median time at work alone."),
         opt("median_ratio", F64, TOO_FEW, "median_ns over alone_median_ns."),
@@ -1082,6 +1113,7 @@ pub const TENANT_SLOWDOWNS: Table = Table {
         opt("high", F64, "too few operations, or a percentile", "Upper end of the 95 % interval."),
         col("n", U64, "Kernels and graph launches compared, or units of work."),
         col("blocks", U64, "Blocks of time that were drawn from."),
+        opt("excluded", U64, "of units of work", "Operations left out of latencies because the profiler or the loading of code held their launch up."),
         opt("shared_ns", I64, "see reason", "In company: the sum, or the percentile."),
         opt("alone_ns", I64, "see reason", "Alone: the sum, or the percentile."),
         opt("reason", Text, "nothing to add", "Why there is no value, or what it rests on."),
@@ -1161,6 +1193,8 @@ pub const TABLES: &[&Table] = &[
     &MEMOPS,
     &GRAPH_LAUNCHES,
     &API_CALLS,
+    &PROFILER_OVERHEAD,
+    &THREAD_RUNS,
     &NVTX,
     &SWITCH_EVENTS,
     &GPU_METRICS,
@@ -1453,7 +1487,7 @@ mod tests {
 
     #[test]
     fn every_table_is_declared_soundly() {
-        assert_eq!(TABLES.len(), 39);
+        assert_eq!(TABLES.len(), 41);
         for table in TABLES {
             let mut seen = std::collections::BTreeSet::new();
             for column in table.columns {

@@ -29,7 +29,7 @@ use crate::schema::{self, Builder, Columns};
 use crate::slowdown::baseline::{likeness, matched};
 use crate::slowdown::compare::{compare, scatter, units, Blocks, Clock, Compared, Doubt, Figure, Unit};
 use crate::slowdown::lanes::Lanes;
-use crate::slowdown::operations::{signatures_of, Company, Op, Scene, Signatures, Tenancy};
+use crate::slowdown::operations::{signatures_of, Company, Op, Scene, Signatures, Tenancy, Unusual};
 use crate::slowdown::replay::{replay, Alone, Refused, Replayed};
 use crate::statistics::{cliffs_delta, quantile, Resamples};
 use crate::tenants::WorkKind;
@@ -312,6 +312,7 @@ fn as_recorded(base: &Tenancy) -> Vec<Option<Alone>> {
                 ran_ns: op.ran_ns,
                 parts: [0; 6],
                 launch_ns: Some(op.launch_ns),
+                held_up: op.held_up(),
             })
         })
         .collect()
@@ -326,6 +327,7 @@ struct SignatureRow {
     n: usize,
     n_alone: usize,
     excluded: usize,
+    excluded_overhead: usize,
     medians: Option<(f64, f64)>,
     /// In company and alone, as `SPREAD` lists them.
     spread: Option<[[i64; 4]; 2]>,
@@ -377,7 +379,15 @@ struct Both {
     company: Side,
     alone: Side,
     excluded: usize,
+    excluded_overhead: usize,
     total_ns: i64,
+}
+
+impl Both {
+    fn leave_out(&mut self, why: Unusual) {
+        self.excluded += 1;
+        self.excluded_overhead += usize::from(why == Unusual::Overhead);
+    }
 }
 
 fn by_signature(tenant: &Tenancy, base: Option<(u32, &Tenancy)>, lanes: Lanes) -> Vec<SignatureRow> {
@@ -396,12 +406,19 @@ fn by_signature(tenant: &Tenancy, base: Option<(u32, &Tenancy)>, lanes: Lanes) -
         if *place == u32::MAX {
             *place = u32::try_from(sides.len()).unwrap_or(u32::MAX);
             let (company, alone) = (Side::new(blocks.count), Side::new(count_alone));
-            sides.push(Both { signature: op.signature, company, alone, excluded: 0, total_ns: 0 });
+            sides.push(Both {
+                signature: op.signature,
+                company,
+                alone,
+                excluded: 0,
+                excluded_overhead: 0,
+                total_ns: 0,
+            });
         }
         let Some(both) = sides.get_mut(*place as usize) else { continue };
         let block = blocks.at(op.launch_ns);
-        if op.first {
-            both.excluded += 1;
+        if let Some(why) = op.unusual {
+            both.leave_out(why);
         } else if base.is_some() || op.company == Company::Contended {
             both.company.add(op, block);
             both.total_ns = both.total_ns.saturating_add(op.ran_ns);
@@ -415,8 +432,8 @@ fn by_signature(tenant: &Tenancy, base: Option<(u32, &Tenancy)>, lanes: Lanes) -
         for op in base.ops.iter().filter(work) {
             let place = places.get(op.signature as usize).copied().unwrap_or(u32::MAX);
             let Some(both) = sides.get_mut(place as usize) else { continue };
-            if op.first {
-                both.excluded += 1;
+            if let Some(why) = op.unusual {
+                both.leave_out(why);
             } else {
                 both.alone.add(op, blocks.at(op.launch_ns));
             }
@@ -444,6 +461,7 @@ fn signature_row(
         n,
         n_alone,
         excluded: both.excluded,
+        excluded_overhead: both.excluded_overhead,
         medians: None,
         spread: None,
         ratio: None,
@@ -527,6 +545,10 @@ fn signature_table(rows: &[SignatureRow], signatures: &Signatures) -> Result<Rec
         .put("n", rows.iter().map(|r| Some(r.n as u64)).collect::<UInt64Array>())
         .put("n_alone", rows.iter().map(|r| Some(r.n_alone as u64)).collect::<UInt64Array>())
         .put("excluded", rows.iter().map(|r| Some(r.excluded as u64)).collect::<UInt64Array>())
+        .put(
+            "excluded_overhead",
+            rows.iter().map(|r| Some(r.excluded_overhead as u64)).collect::<UInt64Array>(),
+        )
         .put("median_ns", rows.iter().map(|r| r.medians.map(|m| m.1.round() as i64)).collect::<Int64Array>())
         .put(
             "alone_median_ns",
@@ -580,6 +602,12 @@ fn figure_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
         .put("low", f64s(&|f| f.bounds.map(|b| b.0)))
         .put("high", f64s(&|f| f.bounds.map(|b| b.1)))
         .put("n", all.iter().map(|(_, f, _)| Some(f.map_or(0, |f| f.n as u64))).collect::<UInt64Array>())
+        .put(
+            "excluded",
+            all.iter()
+                .map(|(r, _, work)| work.is_none().then_some(r.compared.held_up as u64))
+                .collect::<UInt64Array>(),
+        )
         .put("blocks", all.iter().map(|(r, ..)| Some(r.compared.blocks as u64)).collect::<UInt64Array>())
         .put("shared_ns", i64s(&|f| f.shared_ns))
         .put("alone_ns", i64s(&|f| f.alone_ns))
@@ -833,6 +861,52 @@ mod tests {
         let blamed = Columns::new(&schema::AGGRESSORS, &made["aggressors"]);
         let share = blamed.f64("share").unwrap().value(0);
         assert!((share - 1.0).abs() < 1e-6, "{share}");
+    }
+
+    #[test]
+    fn what_the_profiler_held_up_is_left_out_and_counted() {
+        // As above with more room; a buffer is flushed in the 16th launch, whose call takes 300 us instead of 2.
+        let mut rows: Vec<K> = Vec::new();
+        for n in 0..40_i64 {
+            let (from, beside) = (n * 800, (n / 10) % 2 == 1);
+            let called = from + if n == 15 { 300 } else { 2 };
+            rows.push((7, "a", from, called, called + 3, called + if beside { 153 } else { 103 }));
+            if beside {
+                rows.push((8, "b", called - 2, called, called + 4, called + 158));
+            }
+        }
+        let mut session = session(&rows, &[], &[]);
+        let overhead = |kind: &'static str| {
+            Builder::new(&schema::PROFILER_OVERHEAD)
+                .put("capture", UInt32Array::from(vec![0]))
+                .put("pid", UInt32Array::from(vec![7]))
+                .put("tid", UInt32Array::from(vec![7]))
+                .put("start_ns", Int64Array::from(vec![12_001_000]))
+                .put("end_ns", Int64Array::from(vec![12_299_000]))
+                .put_names("kind", [Some(kind)].into_iter())
+                .finish(1)
+                .unwrap()
+        };
+        let counts = |made: &Tables| {
+            let c = Columns::new(&schema::SLOWDOWNS, &made["slowdowns"]);
+            let row = (0..c.rows()).find(|r| c.names("name").unwrap().get(*r) == Some("a")).unwrap();
+            ["n", "n_alone", "excluded", "excluded_overhead"].map(|name| c.u64(name).unwrap().value(row))
+        };
+        session.insert("profiler_overhead", overhead("Buffer flush (Profiler)"));
+        let made = slowdowns(&session, &[], 0, &Unwatched).unwrap();
+        assert_eq!(counts(&made), [19, 19, 2, 1]);
+        // Launch calls of 2 us and latencies of 155 and 105 us: 19 and 20 of them, alone 39 of 105.
+        let (_, shared, alone) = figure(&made, &session, 7, "latency", "replay").unwrap();
+        assert_eq!((shared, alone), ((19 * 155 + 20 * 105) * 1000, 39 * 105 * 1000));
+        let c = Columns::new(&schema::CAUSES, &made["causes"]);
+        let launch = (0..c.rows()).find(|r| c.names("cause").unwrap().get(*r) == Some("launch")).unwrap();
+        assert_eq!(c.i64("shared_ns").unwrap().value(launch), 39 * 2000);
+        let c = Columns::new(&schema::TENANT_SLOWDOWNS, &made["tenant_slowdowns"]);
+        let row = (0..c.rows()).find(|r| c.names("measure").unwrap().get(*r) == Some("latency")).unwrap();
+        assert_eq!((c.u64("n").unwrap().value(row), c.u64("excluded").unwrap().value(row)), (39, 1));
+        // A program that launches faster than the GPU works is the program's own doing.
+        session.insert("profiler_overhead", overhead("Command buffer full (CUDA)"));
+        assert_eq!(counts(&slowdowns(&session, &[], 0, &Unwatched).unwrap()), [20, 19, 1, 0]);
     }
 
     #[test]

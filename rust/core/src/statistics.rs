@@ -69,7 +69,7 @@ pub const RESAMPLES: usize = 2000;
 const Z: f64 = 1.959_963_984_540_054;
 
 /// Student's 95 % quantile for `freedom` degrees (Cornish-Fisher expansion, within 0.5 % from 4 degrees on).
-fn student(freedom: f64) -> f64 {
+pub(crate) fn student(freedom: f64) -> f64 {
     let (z3, z5) = (Z.powi(3), Z.powi(5));
     let z7 = Z.powi(7);
     Z + (z3 + Z) / (4.0 * freedom)

@@ -485,6 +485,65 @@ pub(super) fn api_calls(reader: &mut Reader<'_>, seen: &mut Seen) -> Result<Opti
     Ok(Some(Found { staged, rows: wide(rows), tables: vec![plan.table] }))
 }
 
+/// What the profiler, loaders and compilers did in threads of the program.
+pub(super) fn profiler_overhead(reader: &mut Reader<'_>) -> Result<Option<Found>> {
+    let Some(plan) = layout::find(reader.database, &layout::OVERHEAD)? else { return Ok(None) };
+    let labels = reader.labels(&layout::OVERHEAD_KIND)?;
+    let mut staged = Staged::new(&schema::PROFILER_OVERHEAD);
+    let thread = (staged.column("pid")?, staged.column("tid")?);
+    let (start, end, kind) = (staged.column("start_ns")?, staged.column("end_ns")?, staged.column("kind")?);
+    let (start_at, end_at) = (plan.at("start_ns"), plan.at("end_ns"));
+    let (global_at, kind_at) = (plan.at("global_tid"), plan.at("kind"));
+    let mut odd = Odd::default();
+    let rows = reader.scan(&plan, |row| {
+        let Some((from, to)) = odd.interval(row, start_at, end_at) else { return Ok(()) };
+        put_thread(&mut staged, thread, cell(row, global_at), &mut odd);
+        staged.put(start, Some(from));
+        staged.put(end, Some(to));
+        let label = integer(cell(row, kind_at)).ok().flatten().and_then(|id| labels.get(&id));
+        staged.put_name(kind, label.map_or(Value::Null, |label| Value::Text(label.as_bytes())));
+        staged.end_row();
+        Ok(())
+    })?;
+    odd.report(reader, "profiler_overhead", quality::BAD_INTERVAL);
+    Ok(Some(Found { staged, rows, tables: vec![plan.table] }))
+}
+
+/// When threads were on a CPU: from an event that schedules one in to the next that schedules it out.
+pub(super) fn thread_runs(reader: &mut Reader<'_>) -> Result<Option<Found>> {
+    let Some(plan) = layout::find(reader.database, &layout::SCHEDULE)? else { return Ok(None) };
+    let (time_at, cpu_at) = (plan.at("time_ns"), plan.at("cpu"));
+    let (in_at, global_at) = (plan.at("is_in"), plan.at("global_tid"));
+    let mut events: Vec<(i64, i64, bool, Option<i64>)> = Vec::new();
+    let mut odd = Odd::default();
+    let rows = reader.scan(&plan, |row| {
+        let number = |place| integer(cell(row, place)).ok().flatten();
+        match (number(global_at), number(time_at), number(in_at)) {
+            (Some(global), Some(at), Some(on)) => events.push((global, at, on != 0, number(cpu_at))),
+            _ => odd.bad_interval += 1,
+        }
+        Ok(())
+    })?;
+    // Of a moment the event that ends a run comes first: between two CPUs a thread is scheduled out, then in.
+    events.sort_unstable();
+    let mut staged = Staged::new(&schema::THREAD_RUNS);
+    let thread = (staged.column("pid")?, staged.column("tid")?);
+    let (start, end, cpu) = (staged.column("start_ns")?, staged.column("end_ns")?, staged.column("cpu")?);
+    for pair in events.windows(2) {
+        let [(global, from, true, on), (same, to, false, _)] = pair else { continue };
+        if global != same {
+            continue;
+        }
+        put_thread(&mut staged, thread, Value::Int(*global), &mut odd);
+        staged.put(start, Some(*from));
+        staged.put(end, Some(*to));
+        staged.put(cpu, *on);
+        staged.end_row();
+    }
+    odd.report(reader, "thread_runs", quality::BAD_INTERVAL);
+    Ok(Some(Found { staged, rows, tables: vec![plan.table] }))
+}
+
 /// NVTX ranges and marks.
 pub(super) fn nvtx(reader: &mut Reader<'_>) -> Result<Option<Found>> {
     let Some(plan) = layout::find(reader.database, &layout::NVTX)? else { return Ok(None) };

@@ -136,6 +136,14 @@ sources! {
         start_ns: "start", end_ns: "end", kind: "eventType", global_tid: "globalTid",
         text: "text", text_id: "textId", domain_id: "domainId",
     }
+    /// What the profiler, loaders and compilers did in threads of the program.
+    OVERHEAD = ["PROFILER_OVERHEAD"] {
+        start_ns: "start", end_ns: "end", global_tid: "globalTid", kind: "overheadType",
+    }
+    /// Names of the kinds.
+    OVERHEAD_KIND = ["ENUM_CUPTI_OVERHEAD_TYPE"] { id: "id", name: "label" }
+    /// Threads scheduled onto CPUs and out.
+    SCHEDULE = ["SCHED_EVENTS"] { time_ns: "start", cpu: "cpu", is_in: "isSchedIn", global_tid: "globalTid" }
     /// Context-switch records; FECS is the unit of the GPU that writes them.
     SWITCH = ["GPU_CONTEXT_SWITCH_EVENTS", "FECS_EVENTS"] {
         time_ns: "timestamp", tag: "tag", sequence: "seqNo", hw_context: "contextId",
@@ -238,6 +246,8 @@ pub fn physical_tables(want: &super::Want) -> Vec<&'static str> {
         "SWITCH" | "SWITCH_TAG" => !want.switch_events,
         "METRIC" | "METRIC_NAME" | "GENERIC" | "GENERIC_TYPE" | "GENERIC_SOURCE" => !want.gpu_metrics,
         "API" => !want.api_calls,
+        "OVERHEAD" | "OVERHEAD_KIND" => !want.profiler_overhead,
+        "SCHEDULE" => !want.thread_runs,
         "NVTX" => !want.nvtx,
         // Only counted, never read.
         "MEMORY_USAGE" => true,

@@ -44,6 +44,10 @@ pub struct Want {
     pub gpu_metrics: bool,
     /// `api_calls`.
     pub api_calls: bool,
+    /// `profiler_overhead`.
+    pub profiler_overhead: bool,
+    /// `thread_runs`.
+    pub thread_runs: bool,
     /// `nvtx`.
     pub nvtx: bool,
 }
@@ -52,7 +56,7 @@ impl Want {
     /// Everything.
     #[must_use]
     pub fn all() -> Self {
-        Self { api_calls: true, nvtx: true, ..Self::analysis() }
+        Self { api_calls: true, profiler_overhead: true, thread_runs: true, nvtx: true, ..Self::analysis() }
     }
 
     /// What verdicts need: no API calls and no NVTX, which are often most of an export.
@@ -64,8 +68,7 @@ impl Want {
             memops: true,
             switch_events: true,
             gpu_metrics: true,
-            api_calls: false,
-            nvtx: false,
+            ..Self::none()
         }
     }
 
@@ -89,11 +92,13 @@ impl Want {
                 "switch_events" => want.switch_events = true,
                 "gpu_metrics" => want.gpu_metrics = true,
                 "api_calls" => want.api_calls = true,
+                "profiler_overhead" => want.profiler_overhead = true,
+                "thread_runs" => want.thread_runs = true,
                 "nvtx" => want.nvtx = true,
                 _ => {
                     return Err(Error::Argument(format!(
                         "{name} is no event table; choose from kernels, graph_launches, memops, \
-                         switch_events, gpu_metrics, api_calls, nvtx"
+                         switch_events, gpu_metrics, api_calls, profiler_overhead, thread_runs, nvtx"
                     )))
                 }
             }
@@ -293,6 +298,24 @@ impl Reader<'_> {
             ORDER_CALLS,
             &[&layout::API],
             events::api_calls(self, &mut seen)
+        );
+        table!(
+            want.profiler_overhead,
+            "profiler_overhead",
+            "-t cuda",
+            schema::PROFILER_OVERHEAD,
+            ORDER_OVERHEAD,
+            &[&layout::OVERHEAD],
+            events::profiler_overhead(self)
+        );
+        table!(
+            want.thread_runs,
+            "thread_runs",
+            "--cpuctxsw=process-tree",
+            schema::THREAD_RUNS,
+            ORDER_RUNS,
+            &[&layout::SCHEDULE],
+            events::thread_runs(self)
         );
         table!(want.nvtx, "nvtx", "-t nvtx", schema::NVTX, ORDER_NVTX, &[&layout::NVTX], events::nvtx(self));
         let memory = events::unread(self, &[&layout::MEMORY_USAGE])?;
@@ -501,6 +524,8 @@ const ORDER_GRAPHS: &[&str] =
 const ORDER_SWITCHES: &[&str] = &["time_ns", "device_id", "sequence", "hw_context", "tag", "pid"];
 const ORDER_METRICS: &[&str] = &["time_ns", "device_id", "metric", "unit", "value"];
 const ORDER_CALLS: &[&str] = &["start_ns", "pid", "tid", "correlation_id", "end_ns", "name", "return_value"];
+const ORDER_OVERHEAD: &[&str] = &["start_ns", "pid", "tid", "end_ns", "kind"];
+const ORDER_RUNS: &[&str] = &["start_ns", "pid", "tid", "end_ns", "cpu"];
 const ORDER_NVTX: &[&str] = &["start_ns", "pid", "tid", "end_ns", "kind", "text", "domain_id"];
 
 #[derive(Debug, Default)]

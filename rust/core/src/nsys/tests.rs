@@ -378,3 +378,48 @@ fn damage_anywhere_is_survived() {
     }
     assert!(answers > 50 && errors > 50, "{answers} answers, {errors} errors");
 }
+
+#[test]
+fn runs_of_threads_go_from_in_to_out() {
+    let (a, b) = (global(11) | 11, global(11) | 12);
+    // 11: in 10, out 20, in 30, in 40 (its end was lost), out 50; a leading end; 12: never ends.
+    let sql = format!(
+        "CREATE TABLE StringIds (id, value); CREATE TABLE SCHED_EVENTS (start, cpu, isSchedIn, globalTid);
+        INSERT INTO SCHED_EVENTS VALUES (50, 2, 0, {a}), (5, 1, 0, {a}), (10, 1, 1, {a}), (20, 1, 0, {a}),
+            (30, 3, 1, {a}), (40, 2, 1, {a}), (15, 0, 1, {b}), (60, 0, 'x', {b}), (70, 0, 1, NULL)"
+    );
+    let tables = load(&sql, &Want::all());
+    assert_eq!(source(&tables, "thread_runs"), ("present".to_owned(), 9, false));
+    let runs = table(&tables, "thread_runs");
+    let rows: Vec<_> = (0..runs.rows())
+        .map(|r| {
+            let (tid, cpu) = (runs.u32("tid").unwrap().value(r), runs.u32("cpu").unwrap().value(r));
+            (tid, runs.i64("start_ns").unwrap().value(r), runs.i64("end_ns").unwrap().value(r), cpu)
+        })
+        .collect();
+    assert_eq!(rows, [(11, 10, 20, 1), (11, 40, 50, 2)]);
+    assert_eq!(count(&tables, quality::BAD_INTERVAL), 2);
+}
+
+#[test]
+fn overhead_has_its_kind_where_the_export_names_it() {
+    let thread = global(11) | 12;
+    let sql = format!(
+        "CREATE TABLE StringIds (id, value); CREATE TABLE ENUM_CUPTI_OVERHEAD_TYPE (id, name, label);
+        INSERT INTO ENUM_CUPTI_OVERHEAD_TYPE VALUES (3, 'OVERHEAD_CUPTI_BUFFER_FLUSH', 'Buffer flush (Profiler)');
+        CREATE TABLE PROFILER_OVERHEAD (start, end, globalTid, nameId, overheadType);
+        INSERT INTO PROFILER_OVERHEAD VALUES (9, 12, {thread}, 1, 3), (2, 4, {thread}, 1, 77), (8, 7, {thread}, 1, 3)"
+    );
+    let tables = load(&sql, &Want::all());
+    let rows = table(&tables, "profiler_overhead");
+    let (kind, start) = (rows.names("kind").unwrap(), rows.i64("start_ns").unwrap());
+    let found: Vec<_> = (0..rows.rows()).map(|r| (start.value(r), kind.get(r))).collect();
+    assert_eq!(found, [(2, None), (9, Some("Buffer flush (Profiler)"))]);
+    assert_eq!(rows.u32("tid").unwrap().value(0), 12);
+    assert_eq!(count(&tables, quality::BAD_INTERVAL), 1);
+    // Of an older export the kind is not known.
+    let sql = "CREATE TABLE StringIds (id, value); CREATE TABLE PROFILER_OVERHEAD (start, end, globalTid, returnValue);
+        INSERT INTO PROFILER_OVERHEAD VALUES (1, 2, 3, 0)";
+    let tables = load(sql, &Want::parse(["profiler_overhead"]).unwrap());
+    assert!(table(&tables, "profiler_overhead").names("kind").unwrap().get(0).is_none());
+}

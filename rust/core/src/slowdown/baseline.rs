@@ -77,12 +77,20 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
         ran_ns: op.ran_ns,
         parts: base.split(op, switching).parts(),
         launch_ns: Some(op.launch_ns),
+        held_up: op.held_up(),
     };
     let ops = if aligned {
         pairs.into_iter().map(|pair| pair.and_then(|n| base.ops.get(n)).map(of)).collect()
     } else {
         let mut means: Quick<u32, ([f64; 8], f64)> = Quick::default();
-        for op in &base.ops {
+        // Not of launches that something held up, unless all of a kind were.
+        let held_up: Quick<u32, bool> = base.ops.iter().fold(Quick::default(), |mut all, op| {
+            let every = all.entry(op.signature).or_insert(true);
+            *every &= op.held_up();
+            all
+        });
+        let usual = |op: &&Op| !op.held_up() || held_up.get(&op.signature) == Some(&true);
+        for op in base.ops.iter().filter(usual) {
             let alone = of(op);
             let (sums, n) = means.entry(op.signature).or_default();
             let values = [alone.latency_ns, alone.ran_ns].into_iter().chain(alone.parts);
@@ -98,6 +106,7 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
                 ran_ns: (ran / n).round() as i64,
                 parts: parts.map(|p| (p / n).round() as i64),
                 launch_ns: None,
+                held_up: held_up.get(&op.signature) == Some(&true),
             })
         };
         tenant.ops.iter().map(mean).collect()

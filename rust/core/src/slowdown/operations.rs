@@ -143,13 +143,22 @@ pub(crate) enum Company {
     Contended,
 }
 
+/// Why an operation is no measure of its like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unusual {
+    /// The first of its signature: warm-up, loading, first touch.
+    First,
+    /// The profiler, or the loading or compiling of code, was at work in its launch call.
+    Overhead,
+}
+
 /// One operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Op {
     pub kind: WorkKind,
     pub company: Company,
-    /// The first of its signature: warm-up, loading, first touch.
-    pub first: bool,
+    /// Not the program's usual work.
+    pub unusual: Option<Unusual>,
     pub signature: u32,
     pub stream: u32,
     /// Index into the calls of its process.
@@ -190,6 +199,11 @@ impl Op {
         self.end_ns.saturating_sub(self.launch_ns)
     }
 
+    /// Whether what is not the program's own held its launch up.
+    pub fn held_up(&self) -> bool {
+        self.unusual == Some(Unusual::Overhead)
+    }
+
     /// How often its context was switched out inside.
     pub fn cuts(&self, ran: &Union) -> usize {
         // Where it ran from start to end, nothing begins or ends inside.
@@ -221,12 +235,20 @@ pub(crate) struct Calls {
     pub threads: Vec<u32>,
     /// (correlation id, place in `list`), by id; of several with one id the first to start.
     by_correlation: Vec<(u32, u32)>,
+    /// By thread as recorded: when it was kept by what is not the program's own.
+    overhead: BTreeMap<u32, Union>,
 }
 
 impl Calls {
     /// The thread of a call, as recorded.
     pub fn thread(&self, call: u32) -> Option<u32> {
         self.list.get(call as usize).and_then(|c| self.threads.get(c.thread as usize)).copied()
+    }
+
+    /// Whether what is not the program's own fell into a call.
+    fn held_up(&self, call: Call) -> bool {
+        let kept = || self.overhead.get(self.threads.get(call.thread as usize)?);
+        !self.overhead.is_empty() && kept().is_some_and(|u| u.covered_ns(call.start_ns, call.end_ns) > 0)
     }
 
     /// The call with a correlation id. `hint` is where the last one was found: work is launched in order, mostly.
@@ -461,7 +483,33 @@ fn calls(tables: &Tables) -> Result<CallsByProcess> {
         calls.by_correlation.dedup_by_key(|c| c.0);
         out.insert(process, calls);
     }
+    enter_overhead(tables, &mut out)?;
     Ok(out)
+}
+
+/// A full command buffer is no overhead of anybody's: the program launches faster than the GPU works.
+const COMMAND_BUFFER_FULL: &str = "command buffer full";
+
+fn enter_overhead(tables: &Tables, calls: &mut CallsByProcess) -> Result<()> {
+    let Some(batch) = tables.get(schema::PROFILER_OVERHEAD.name) else { return Ok(()) };
+    let columns = Columns::new(&schema::PROFILER_OVERHEAD, batch);
+    let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
+    let (start, end, kind) = (columns.i64("start_ns")?, columns.i64("end_ns")?, columns.names("kind")?);
+    let mut spans: BTreeMap<((u32, Option<u32>), u32), Vec<(i64, i64)>> = BTreeMap::new();
+    for row in 0..columns.rows() {
+        if kind.get(row).is_some_and(|k| k.to_lowercase().starts_with(COMMAND_BUFFER_FULL)) {
+            continue;
+        }
+        let thread = ((capture.value(row), at(pid, row)), at(tid, row).unwrap_or(0));
+        spans.entry(thread).or_default().push((start.value(row), end.value(row)));
+    }
+    for ((process, thread), mut of) in spans {
+        of.sort_unstable();
+        if let Some(calls) = calls.get_mut(&process) {
+            calls.overhead.insert(thread, Union::of(of));
+        }
+    }
+    Ok(())
 }
 
 impl Calls {
@@ -834,7 +882,7 @@ impl Tenancy {
         self.ops.push(Op {
             kind: w.kind,
             company: Company::Alone,
-            first: false,
+            unusual: None,
             signature: u32::try_from(w.row).unwrap_or(u32::MAX),
             stream,
             call: w.correlation,
@@ -861,6 +909,9 @@ impl Tenancy {
                 op.call = Some(place);
                 op.launch_ns = call.start_ns;
                 op.called_ns = call.end_ns;
+                if calls.is_some_and(|calls| calls.held_up(call)) {
+                    op.unusual = Some(Unusual::Overhead);
+                }
             }
             op.ran_ns = match (&self.ran, op.kind) {
                 (Some(ran), WorkKind::Kernel | WorkKind::Graph) => {
@@ -886,7 +937,8 @@ impl Tenancy {
         let [inside, before, at_work, there, own, near] = &mut walks;
         for op in &mut self.ops {
             if let Some(seen) = seen.get_mut(op.signature as usize) {
-                op.first = !std::mem::replace(seen, true);
+                let first = !std::mem::replace(seen, true);
+                op.unusual = op.unusual.or(first.then_some(Unusual::First));
             }
             let contended = inside.covered_ns(others, op.start_ns, op.end_ns) > 0;
             op.company = if contended {

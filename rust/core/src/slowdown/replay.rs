@@ -44,6 +44,8 @@ pub(crate) struct Alone {
     pub parts: [i64; 6],
     /// On the clock of that run; none: not known.
     pub launch_ns: Option<i64>,
+    /// There, what is not the program's own held its launch up.
+    pub held_up: bool,
 }
 
 /// A tenant's run without the others.
@@ -139,7 +141,7 @@ fn cut_ns(tenant: &Tenancy) -> Option<(f64, f64)> {
 /// Lengths of a tenant's operations without the others; `None` where nobody knows.
 fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64, f64), Refused> {
     let mut stretch: Quick<u32, Stretch> = Quick::default();
-    for op in tenant.ops.iter().filter(|op| !op.first) {
+    for op in tenant.ops.iter().filter(|op| op.unusual.is_none()) {
         let s = stretch.entry(op.signature).or_default();
         let slot = if disturbed(op) {
             &mut s.beside
@@ -329,7 +331,10 @@ impl<'a> Play<'a> {
         if length < HELD_NS.max(HELD_TIMES.saturating_mul(self.usual_call_ns)) {
             return 0;
         }
-        let Some(tenant) = self.tenants.get(t).filter(|t| n < t.ops.len()) else { return 0 };
+        let Some(tenant) = self.tenants.get(t) else { return 0 };
+        if tenant.ops.get(n).is_none_or(Op::held_up) {
+            return 0;
+        }
         let others = tenant.others.covered_ns(call.start_ns, call.end_ns);
         let own = tenant.busy.covered_ns(call.start_ns, call.end_ns);
         if others.saturating_mul(2) > length && own.saturating_mul(2) < length {
@@ -368,6 +373,7 @@ impl<'a> Play<'a> {
             ran_ns: length,
             parts: [called.saturating_sub(start), begin.saturating_sub(called), 0, 0, 0, length],
             launch_ns: Some(start),
+            held_up: op.held_up(),
         })
     }
 
