@@ -50,9 +50,9 @@ def _kernels(session: Session) -> str:
     if known.height > TOP:
         lines.append(f"... and {known.height - TOP} more (pyanalyze export: table slowdowns)")
     lines.append(
-        f"{few} launch configurations ran too rarely alone or in company for a ratio; {excluded} launches are left out: "
-        f"the first of their kind, {overhead} that the profiler or the loading of code held up, and those that only "
-        "waited for others."
+        f"{few} launch configurations ran too rarely alone or in company for a ratio; {excluded} launches are left "
+        f"out: the first of their kind, {overhead} that the profiler or the loading of code held up, and those that "
+        "only waited for others."
     )
     return "\n".join(lines) + "\n"
 

@@ -21,7 +21,12 @@ from pyanalyze.cli._shared import ProgressBar, refuse_existing
 @click.option("--names", type=click.Path(path_type=Path, dir_okay=False), help="Write which name became what (CSV).")
 @click.option("--samples", multiple=True, type=click.Path(path_type=Path, readable=False), help="As elsewhere.")
 @click.option("--context", multiple=True, type=click.Path(path_type=Path, readable=False), help="As elsewhere.")
-@click.option("--also", multiple=True, type=click.Choice(("api_calls", "profiler_overhead", "thread_runs", "nvtx")), help="Event tables besides.")
+@click.option(
+    "--also",
+    multiple=True,
+    type=click.Choice(("api_calls", "profiler_overhead", "thread_runs", "nvtx")),
+    help="Event tables besides.",
+)
 @click.option("--force", is_flag=True, help="Replace an existing output.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(
