@@ -115,7 +115,7 @@ fn observed(session: &Tables) -> Result<Vec<Row>> {
         end_ns: s.end_ns,
         complete: s.complete,
         creation: creation.contains(&(s.device, s.hw_context, s.pid)),
-        ending: ENDINGS.iter().find(|e| e.0 == s.ending).map_or("unknown", |e| e.0),
+        ending: ENDINGS.iter().find(|e| e.0 == s.ending.word()).map_or("unknown", |e| e.0),
     };
     Ok(slices.into_iter().map(row).collect())
 }

@@ -1244,20 +1244,16 @@ impl Builder {
     /// Sets a dictionary column of a handful of fixed words: many rows, little to compare.
     #[must_use]
     pub fn put_words(self, name: &str, values: impl IntoIterator<Item = &'static str>) -> Self {
-        let mut words: Vec<&'static str> = Vec::new();
-        let keys: Vec<u32> = values
-            .into_iter()
-            .map(|value| {
-                let same = |word: &&'static str| std::ptr::eq(*word, value) || *word == value;
-                let known = words.iter().position(same).unwrap_or_else(|| {
-                    words.push(value);
-                    words.len() - 1
-                });
-                // A handful, as said.
-                known as u32
-            })
-            .collect();
-        match DictionaryArray::try_new(UInt32Array::from(keys), Arc::new(StringArray::from(words))) {
+        let mut words = Words::default();
+        words.extend(values);
+        self.put_column_of_words(name, words)
+    }
+
+    /// The same, of words that were gathered before.
+    #[must_use]
+    pub fn put_column_of_words(self, name: &str, column: Words) -> Self {
+        let words = Arc::new(StringArray::from(column.words));
+        match DictionaryArray::try_new(UInt32Array::from(column.keys), words) {
             Ok(array) => self.put(name, array),
             Err(error) => Self {
                 error: self.error.or(Some(Error::schema(&self.table.id(), error.to_string()))),
@@ -1293,6 +1289,36 @@ impl Builder {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(self.table.schema(), arrays, &options)
             .map_err(|e| Error::schema(&id, e.to_string()))
+    }
+}
+
+/// A dictionary column of a handful of fixed words.
+#[derive(Debug, Default)]
+pub struct Words {
+    words: Vec<&'static str>,
+    keys: Vec<u32>,
+}
+
+impl Words {
+    /// With room for so many rows.
+    #[must_use]
+    pub fn of(rows: usize) -> Self {
+        Self { words: Vec::new(), keys: Vec::with_capacity(rows) }
+    }
+}
+
+impl Extend<&'static str> for Words {
+    fn extend<I: IntoIterator<Item = &'static str>>(&mut self, values: I) {
+        let words = &mut self.words;
+        self.keys.extend(values.into_iter().map(|value| {
+            let same = |word: &&'static str| std::ptr::eq(*word, value) || *word == value;
+            let known = words.iter().position(same).unwrap_or_else(|| {
+                words.push(value);
+                words.len() - 1
+            });
+            // A handful, as said.
+            known as u32
+        }));
     }
 }
 

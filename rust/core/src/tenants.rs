@@ -934,7 +934,7 @@ pub(crate) mod hand {
             end_ns: row.5 * 1000,
             running_start_ns: None,
             running_end_ns: None,
-            ending: "unknown",
+            ending: crate::residency::Ending::Unknown,
             complete: true,
             observed: true,
         }
