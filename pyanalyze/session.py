@@ -126,6 +126,7 @@ class Session:
     graph_launches = _Frame()
     api_calls = _Frame()
     nvtx = _Frame()
+    allocations = _Frame()
     switch_events = _Frame()
     gpu_metrics = _Frame()
     nvml_samples = _Frame()

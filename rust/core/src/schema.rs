@@ -220,7 +220,7 @@ pub const SOURCES: Table = Table {
     doc: "What was looked for in each capture and what was there: the difference between zero and could-not-look.",
     columns: &[
         CAPTURE_ID,
-        col("source", Name, "`kernels`, `copies`, `graph_launches`, `switch_events`, `gpu_metrics`, `api_calls`, `nvtx`, `memory_usage`, `target_gpu`, `processes`, `diagnostics`, `cuda_devices` (with the SMs that each process sees)."),
+        col("source", Name, "`kernels`, `copies`, `graph_launches`, `switch_events`, `gpu_metrics`, `api_calls`, `nvtx`, `allocations`, `target_gpu`, `processes`, `diagnostics`, `cuda_devices` (with the SMs that each process sees)."),
         col("state", Name, "`present`: rows were read. `empty`: the table is there without rows. `absent`: no such table. `unread`: there, but not asked for."),
         col("rows", U64, "Rows in the file."),
         opt("physical_table", Text, "no such table", "The table of the export it came from."),
@@ -467,6 +467,22 @@ pub const NVTX: Table = Table {
         col("kind", Name, "`mark`, `push-pop` or `start-end`."),
         opt("text", Name, "no text", "Range name. Hostile text."),
         opt("domain_id", U64, OLD, "NVTX domain."),
+    ],
+};
+
+/// Device memory that processes asked for and gave back.
+pub const ALLOCATIONS: Table = Table {
+    name: "allocations",
+    version: 1,
+    doc: "Memory that traced processes allocated and freed, recorded with --cuda-memory-usage=true, sorted by time. What a context, its modules and rounding take beside it is not in here.",
+    columns: &[
+        CAPTURE_ID,
+        PID,
+        DEVICE_ID,
+        col("time_ns", I64, "Time of the call."),
+        col("operation", Name, "`allocated` or `freed`."),
+        opt("memory_kind", U8, "not in the file", "nsys' number: 0 pageable, 1 pinned, 2 device, 3 array, 4 managed, 5 device static, 6 managed static."),
+        col("bytes", I64, "Bytes asked for or given back."),
     ],
 };
 
@@ -1162,6 +1178,7 @@ pub const TABLES: &[&Table] = &[
     &GRAPH_LAUNCHES,
     &API_CALLS,
     &NVTX,
+    &ALLOCATIONS,
     &SWITCH_EVENTS,
     &GPU_METRICS,
     &NVML_SAMPLES,
@@ -1479,7 +1496,7 @@ mod tests {
 
     #[test]
     fn every_table_is_declared_soundly() {
-        assert_eq!(TABLES.len(), 39);
+        assert_eq!(TABLES.len(), 40);
         for table in TABLES {
             let mut seen = std::collections::BTreeSet::new();
             for column in table.columns {

@@ -46,6 +46,8 @@ pub struct Want {
     pub api_calls: bool,
     /// `nvtx`.
     pub nvtx: bool,
+    /// `allocations`.
+    pub allocations: bool,
 }
 
 impl Want {
@@ -64,6 +66,7 @@ impl Want {
             memops: true,
             switch_events: true,
             gpu_metrics: true,
+            allocations: true,
             api_calls: false,
             nvtx: false,
         }
@@ -90,10 +93,11 @@ impl Want {
                 "gpu_metrics" => want.gpu_metrics = true,
                 "api_calls" => want.api_calls = true,
                 "nvtx" => want.nvtx = true,
+                "allocations" => want.allocations = true,
                 _ => {
                     return Err(Error::Argument(format!(
                         "{name} is no event table; choose from kernels, graph_launches, memops, \
-                         switch_events, gpu_metrics, api_calls, nvtx"
+                         switch_events, gpu_metrics, api_calls, nvtx, allocations"
                     )))
                 }
             }
@@ -295,8 +299,15 @@ impl Reader<'_> {
             events::api_calls(self, &mut seen)
         );
         table!(want.nvtx, "nvtx", "-t nvtx", schema::NVTX, ORDER_NVTX, &[&layout::NVTX], events::nvtx(self));
-        let memory = events::unread(self, &[&layout::MEMORY_USAGE])?;
-        sources.push(SourceRow::unread("memory_usage", "--cuda-memory-usage=true", memory));
+        table!(
+            want.allocations,
+            "allocations",
+            "--cuda-memory-usage=true",
+            schema::ALLOCATIONS,
+            ORDER_ALLOCATIONS,
+            &[&layout::MEMORY_USAGE],
+            events::allocations(self, &mut devices)
+        );
         let gpus = events::unread(self, &[&layout::GPU])?;
         sources.push(SourceRow::known("target_gpu", "-t cuda, and export all tables", gpus));
         let processes = self.processes(&mut metadata, &seen)?;
@@ -501,6 +512,7 @@ const ORDER_GRAPHS: &[&str] =
 const ORDER_SWITCHES: &[&str] = &["time_ns", "device_id", "sequence", "hw_context", "tag", "pid"];
 const ORDER_METRICS: &[&str] = &["time_ns", "device_id", "metric", "unit", "value"];
 const ORDER_CALLS: &[&str] = &["start_ns", "pid", "tid", "correlation_id", "end_ns", "name", "return_value"];
+const ORDER_ALLOCATIONS: &[&str] = &["time_ns", "pid", "device_id", "operation", "memory_kind", "bytes"];
 const ORDER_NVTX: &[&str] = &["start_ns", "pid", "tid", "end_ns", "kind", "text", "domain_id"];
 
 #[derive(Debug, Default)]
