@@ -582,7 +582,7 @@ pub const RESIDENCY: Table = Table {
 pub const INFERRED_RESIDENCY: Table = Table {
     name: "inferred_residency",
     version: 1,
-    doc: "Turns on the compute engine where the verdict is time-slicing and no switch records were captured: a kernel starts and ends only while its context is resident, and between such moments slices are dealt in turn. For devices with at least two traced tenants; what tenants that were not traced held is in nobody's turns. Sorted by start.",
+    doc: "Turns on the compute engine where the verdict is time-slicing and no switch records were captured: a kernel starts and ends only while its context is resident, and between such moments slices are dealt in turn. Of a device's only traced tenant: when its kernels were stretched, and paused, by as much as others' turns take; nothing where that cannot be told. What tenants that were not traced held is in nobody's turns. Sorted by start.",
     columns: &[
         DEVICE_ID,
         TENANT_ID,
@@ -592,7 +592,7 @@ pub const INFERRED_RESIDENCY: Table = Table {
         col("latest_start_ns", I64, "And before this. From here to earliest_end_ns the tenant held the engine, if the tenants take turns; a turn with earliest_end_ns before it is one of which no kernel tells."),
         col("earliest_end_ns", I64, "It ended after this: its tenant's last sign."),
         col("latest_end_ns", I64, "And before this."),
-        opt("time_slice_ns", I64, "nobody ever contended", "Length of a slice that agrees best with all kernels of the device."),
+        opt("time_slice_ns", I64, "kernels agree on none", "Length of a slice that agrees best with all kernels of the device."),
         BASIS,
     ],
 };
@@ -613,7 +613,7 @@ pub const LEDGER: Table = Table {
             "Slices that the recording or lost records cut: in resident_ns, not among the lengths.",
         ),
         col("resident_ns", I64, "Its contexts held the engine, creation included."),
-        opt("resident_share", F64, "nobody held the engine", "Of the time in which anybody did."),
+        opt("resident_share", F64, "nobody held the engine", "Of the time in which anybody did; where only one tenant was traced and nothing recorded, of the window."),
         opt("idle_ns", I64, "its kernels were not traced", "Resident with none of its kernels in flight."),
         opt("idle_share", F64, "its kernels were not traced", "Of its residency."),
         opt("min_slice_ns", I64, NO_SLICE, "Shortest."),
@@ -663,7 +663,7 @@ pub const ENGINE: Table = Table {
         DEVICE_ID,
         opt("start_ns", I64, "no activity recorded", "First activity of any tenant."),
         opt("end_ns", I64, "no activity recorded", "Last activity of any tenant."),
-        opt("held_ns", I64, "no activity recorded", "In this window, somebody held it."),
+        opt("held_ns", I64, "no activity recorded", "In this window, somebody held it; all of it where only one tenant was traced and nothing recorded."),
         opt("idle_ns", I64, NO_RECORDS, "In this window, nobody held it and it was not being handed over."),
         opt("switches", U64, NO_RECORDS, "Back to back from one context to another that both had work."),
         opt("creations", U64, NO_RECORDS, "To or from a context that ran nothing yet."),
@@ -676,7 +676,7 @@ pub const ENGINE: Table = Table {
         opt("median_restore_ns", I64, "no CONTEXT_START record", "RESTORE_START to CONTEXT_START."),
         opt("time_slice_ns", I64, "too few slices agree", "Length at which most of the time in slices that another tenant ended agrees; for inferred slices the fitted one."),
         opt("policy", Name, "no time slice could be estimated", "`short` (below 0.9 ms), `default` (to 2.7 ms), `medium` (to 20 ms), `long`: as of nvidia-smi compute-policy, for which NVIDIA publishes no lengths."),
-        opt("jain", F64, "nobody held the engine", "Jain's index of residency over tenants with two slices or a hundredth of it: 1 is equal, 1/n is one for all."),
+        opt("jain", F64, "nobody held the engine, or only one tenant was seen", "Jain's index of residency over tenants with two slices or a hundredth of it: 1 is equal, 1/n is one for all."),
         BASIS,
     ],
 };
