@@ -128,6 +128,7 @@ class Session:
     profiler_overhead = _Frame()
     thread_runs = _Frame()
     nvtx = _Frame()
+    allocations = _Frame()
     switch_events = _Frame()
     gpu_metrics = _Frame()
     nvml_samples = _Frame()

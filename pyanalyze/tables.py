@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 #: Versions of the tables that this package understands (name -> version).
 KNOWN_VERSIONS: dict[str, int] = {
     "aggressors": 1,
+    "allocations": 1,
     "api_calls": 1,
     "baseline_matches": 1,
     "capture": 1,

@@ -38,7 +38,7 @@ _RECONSTRUCTED = (
 )
 #: Tables of intervals, and of points in time.
 _INTERVALS = ("kernels", "graph_launches", "memops", "api_calls", "profiler_overhead", "thread_runs", "nvtx")
-_POINTS = ("gpu_metrics", "nvml_samples")
+_POINTS = ("gpu_metrics", "nvml_samples", "allocations")
 
 _SAVE_END, _RESTORE_START = 7, 8
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sqlite3
 import statistics
@@ -108,6 +109,88 @@ def test_inferred_residency_is_near_the_truth_and_beats_equal_shares(name: str, 
         assert common(certain, clipped(held, 0, 1 << 62)) >= 0.98 * length(certain), tenant["name"]
     if name in ("time-slicing-pair", "time-slicing-short-kernels", "running-example-time-slicing"):
         assert identifiable == len(workers)
+
+
+#: A tenant that was traced alone shows its absences where it nearly always has a kernel in flight, one at a time, where most
+#: absences lie inside a kernel (a pause between two may be the program's own), and where kernels are short beside its
+#: slices: what lies inside one kernel cannot be placed better than that.
+BUSY_SHARE = 0.9
+CUT_SHARE = 0.7
+KERNEL_OF_SLICE = 0.4
+LEAST_SLICES = 8
+
+
+def sliced() -> list[str]:
+    """Scenarios of one time-sliced GPU, written out in a file of their own."""
+    own = [
+        name for name in generate.scenario_names() if "base = " not in (generate.SCENARIOS / f"{name}.toml").read_text()
+    ]
+    boards = {name: generate.scenario(name)["board"] for name in own}
+    return [name for name in own if len(boards[name]) == 1 and boards[name][0].get("mode") == "time-slicing"]
+
+
+@pytest.mark.parametrize("name", sliced())
+def test_a_tenant_that_was_traced_alone_shows_when_it_was_gone(name: str, tmp_path: Path) -> None:
+    """Its neighbours were not traced and no switch was recorded: only its own stretched kernels and pauses tell."""
+    tenants = [tenant["name"] for tenant in generate.scenario(name)["tenant"]]
+    text = (generate.SCENARIOS / f"{name}.toml").read_text(encoding="utf-8")
+    only = "".join(f'[[capture]]\nname = "only-{tenant}"\ntraced = ["{tenant}"]\n' for tenant in tenants)
+    (tmp_path / f"{name}.toml").write_text(text + only, encoding="utf-8")
+    generate.generate([tmp_path / f"{name}.toml"], tmp_path / "made", tables=True)
+    truth = json.loads((tmp_path / "made" / f"{name}.truth.json").read_text(encoding="utf-8"))
+    with sqlite3.connect(tmp_path / "made" / f"{name}.truth.sqlite") as db:
+        query = "SELECT start_ns, end_ns, execution_ns FROM kernels WHERE tenant = ? AND end_ns > 0 ORDER BY start_ns"
+        books = {tenant: db.execute(query, (tenant,)).fetchall() for tenant in tenants}
+    workers = [tenant for tenant in truth["tenants"] if tenant["busy_ns"]]
+    for tenant in workers:
+        session = pyanalyze.load(tmp_path / "made" / f"only-{tenant['name']}.sqlite")
+        found = inferred(session)
+        kernels = books[tenant["name"]]
+        origin = next(c["origin_ns"] for c in truth["captures"] if c["name"] == f"only-{tenant['name']}")
+        first, last = kernels[0][0], max(end for _, end, _ in kernels)
+        held = [(a, b) for group, a, b in truth["devices"][0]["residency"] if group == tenant["group"]]
+        true = clipped(held, first, last)
+        rows = found.select("start_ns", "end_ns").rows()
+        ours = clipped([(a + origin, b + origin) for a, b in rows], first, last)
+        lengths = [b - a for a, b in true]
+        gaps = [(a[1], b[0]) for a, b in itertools.pairwise(true)]
+        cut = [gap for gap in gaps if any(a <= gap[0] and gap[1] <= b for a, b, _ in kernels)]
+        identifiable = (
+            len(true) >= LEAST_SLICES
+            and not session.kernels.is_empty()
+            and len(cut) >= CUT_SHARE * len(gaps)
+            and sum(execution for *_, execution in kernels) >= BUSY_SHARE * length(true)
+            and max(execution for *_, execution in kernels) <= KERNEL_OF_SLICE * statistics.median(lengths)
+            and all(a[1] <= b[0] for a, b in itertools.pairwise(kernels))
+        )
+        assert not identifiable or not found.is_empty(), tenant["name"]
+        if found.is_empty():
+            continue
+        assert set(found["basis"].cast(pl.String)) == {"inferred"}
+        both = common(ours, true)
+        missed = 1 - both / (length(ours) + length(true) - both)
+        n, window = len(workers), last - first
+        equal = 1 - (length(true) / n) / (length(true) + (window - length(true)) / n)
+        assert missed < equal, tenant["name"]
+        assert not identifiable or missed < 0.1, f"{tenant['name']}: {missed:.3f}"
+        sure = found.filter(pl.col("latest_start_ns") < pl.col("earliest_end_ns"))
+        certain = [(a + origin, b + origin) for a, b in sure.select("latest_start_ns", "earliest_end_ns").rows()]
+        assert common(certain, clipped(held, 0, 1 << 62)) >= 0.98 * length(certain), tenant["name"]
+
+
+def test_of_one_traced_tenant_shares_are_of_the_window_and_fairness_is_not_known() -> None:
+    session, truth, _ = opened("time-slicing-untraced-neighbour", "time-slicing-untraced-neighbour.no-switches")
+    assert session.classify()[0].mode == "time-slicing"
+    (held,) = session.who_held()
+    (mine,) = held.tenants
+    assert (held.basis, held.jain, held.idle_ns, held.switches) == ("inferred", None, None, None)
+    assert held.held_ns is not None
+    assert mine.resident_share == pytest.approx(mine.resident_ns / held.held_ns)
+    group = next(tenant["group"] for tenant in truth["tenants"] if tenant["name"] == "mine")
+    origin = next(c["origin_ns"] for c in truth["captures"] if c["name"].endswith(".no-switches"))
+    window = (session.kernels["start_ns"].min() + origin, session.kernels["end_ns"].max() + origin)
+    true = [(a, b) for of, a, b in truth["devices"][0]["residency"] if of == group]
+    assert mine.resident_ns == pytest.approx(length(clipped(true, *window)), rel=0.05)
 
 
 def test_residency_is_inferred_only_under_time_slicing() -> None:

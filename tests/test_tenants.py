@@ -106,6 +106,34 @@ def test_without_switch_records_nvml_and_the_node_tell_the_pid_on_the_host(fixtu
     assert tied({})["host_pid"] is None, "two of that program"
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_memory_that_comes_and_goes_together_tells_pods_apart(seed: int) -> None:
+    """Pid 1 and one program in both, no switch records: what each allocates and what NVML saw each of them hold."""
+    folder = generate.built("containers-memory", seed)
+    truth = json.loads((folder / "containers-memory.truth.json").read_text(encoding="utf-8"))
+    true = {tenant["name"]: tenant["host_pid"] for tenant in truth["tenants"]}
+    (listed,) = folder.glob("*.csv")
+    for pod in ("pod-a", "pod-b"):
+        capture = folder / "containers-memory" / f"{pod}.sqlite"
+        session = pyanalyze.load(capture, samples=listed)
+        (row,) = session.tenants.filter("traced").iter_rows(named=True)
+        assert (row["pid"], row["host_pid"], row["basis"]) == (1, true[pod], "inferred")
+        said = session.quality.filter(pl.col("name").cast(pl.String) == "pid_bridged")["detail"].to_list()
+        assert len(said) == 1
+        assert "steps of its memory at the same times" in said[0]
+        # Without the allocations both are python3, and both hold gigabytes: that is no evidence, and is said so.
+        plain = pyanalyze.load(capture, samples=listed, tables=("kernels",))
+        assert plain.tenants.filter("traced")["host_pid"].to_list() == [None]
+        unsure = plain.quality.filter(pl.col("name").cast(pl.String) == "pid_unmatched")["detail"].to_list()
+        assert len(unsure) == 1
+        assert all(str(pid) in unsure[0] for pid in true.values())
+    both = pyanalyze.load([folder / "containers-memory" / f"{pod}.sqlite" for pod in true], samples=listed)
+    found = {row["capture"]: row["host_pid"] for row in both.tenants.filter("traced").iter_rows(named=True)}
+    names = dict(both.capture.select("capture", "path").iter_rows())
+    assert set(found.values()) == set(true.values())
+    assert all(found[number] == true[name.rsplit("/", 1)[-1].removesuffix(".sqlite")] for number, name in names.items())
+
+
 def test_names_that_fit_nobody_are_refused(fixtures: Path) -> None:
     folder, _ = pods(fixtures)
     session = pyanalyze.load(folder, tenants={"nobody": 999_999})

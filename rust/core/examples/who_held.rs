@@ -12,7 +12,7 @@ use std::time::Instant;
 use arrow_array::{Int64Array, RecordBatch, UInt16Array, UInt32Array, UInt64Array, UInt8Array};
 use pyanalyze_core::charged::Charged;
 use pyanalyze_core::fold::{Fold, Tables};
-use pyanalyze_core::residency::{Residency, Slice};
+use pyanalyze_core::residency::{Ending, Residency, Slice};
 use pyanalyze_core::schema::{self, Builder};
 use pyanalyze_core::tenants::Tenants;
 use pyanalyze_core::turns::Turns;
@@ -78,7 +78,7 @@ fn residency(slices: usize) -> RecordBatch {
             end_ns: slice(number).1,
             running_start_ns: None,
             running_end_ns: None,
-            ending: "unknown",
+            ending: Ending::Unknown,
             complete: true,
             observed: true,
         })

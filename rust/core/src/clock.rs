@@ -454,8 +454,11 @@ pub fn join(captures: Vec<Tables>, watch: &dyn Watch) -> Result<Tables> {
         watch.progress("join", total, total)?;
         let mut batch = concat(table, &batches)?;
         let order = EVENT_TABLES.iter().find(|(t, _)| t.name == name).map(|(_, order)| *order);
-        let listed =
-            ["api_calls", "profiler_overhead", "thread_runs", "nvtx"].contains(&name).then_some("start_ns");
+        let listed = match name {
+            "api_calls" | "profiler_overhead" | "thread_runs" | "nvtx" => Some("start_ns"),
+            "allocations" => Some("time_ns"),
+            _ => None,
+        };
         if let Some(order) = order.or(listed) {
             batch = sorted(table, batch, order)?;
         }

@@ -80,6 +80,8 @@ struct Engine {
     restores: Vec<i64>,
     time_slice_ns: Option<i64>,
     inferred: bool,
+    /// Only one tenant was seen: who held the engine when it did not is not known, but that others did is.
+    alone: bool,
 }
 
 /// The room: work in, `ledger` and `engine` out. Takes the finished `tenants`, `residency`, `switches` and `tenant_usage`
@@ -115,7 +117,7 @@ fn observed(session: &Tables) -> Result<Vec<Row>> {
         end_ns: s.end_ns,
         complete: s.complete,
         creation: creation.contains(&(s.device, s.hw_context, s.pid)),
-        ending: ENDINGS.iter().find(|e| e.0 == s.ending).map_or("unknown", |e| e.0),
+        ending: ENDINGS.iter().find(|e| e.0 == s.ending.word()).map_or("unknown", |e| e.0),
     };
     Ok(slices.into_iter().map(row).collect())
 }
@@ -190,6 +192,7 @@ impl Ledger {
         let mut rows = observed(session)?;
         let known: BTreeSet<u32> = rows.iter().map(|r| r.device).collect();
         let (turns, fitted) = inferred(session)?;
+        let turned: BTreeSet<u32> = turns.iter().map(|r| r.device).collect();
         rows.extend(turns.into_iter().filter(|r| !known.contains(&r.device)));
         rows.sort_by_key(|r| (r.device, r.start_ns, r.end_ns));
         let mut engines: BTreeMap<u32, Engine> = BTreeMap::new();
@@ -224,7 +227,7 @@ impl Ledger {
             }
         }
         for (device, engine) in &mut engines {
-            engine.inferred = !known.contains(device) && fitted.contains_key(device);
+            engine.inferred = !known.contains(device) && turned.contains(device);
             let fit = fitted.get(device).copied().filter(|_| engine.inferred);
             engine.time_slice_ns = fit.or_else(|| handed.remove(device).and_then(time_slice_ns));
         }
@@ -254,13 +257,27 @@ impl Ledger {
                 }
             }
         }
+        for (device, engine) in &mut engines {
+            let seen = who.tenants.iter().filter(|t| t.device == *device && held.contains_key(&t.id));
+            engine.alone = engine.inferred && seen.count() == 1;
+        }
         Ok(Self { who, held, engines, done: 0 })
     }
 
     fn ledger(&self) -> Result<RecordBatch> {
         let all: Vec<(&crate::tenants::Tenant, &Held)> =
             self.who.tenants.iter().filter_map(|t| self.held.get(&t.id).map(|h| (t, h))).collect();
-        let engine_held = |device: &u32| self.engines.get(device).map_or(0, |e| e.held.total_ns());
+        let engine_held = |device: &u32| {
+            self.engines.get(device).map_or(0, |e| {
+                let whole = e.held.spans().first().zip(e.held.spans().last());
+                let whole_ns = whole.map_or(0, |(first, last)| last.1.saturating_sub(first.0));
+                if e.alone {
+                    whole_ns
+                } else {
+                    e.held.total_ns()
+                }
+            })
+        };
         let share = |part: i64, whole: i64| (whole > 0).then(|| part as f64 / whole as f64);
         let quantile = |h: &Held, q: f64| {
             let mut sorted = h.lengths.clone();
@@ -318,7 +335,10 @@ impl Ledger {
         let ints = |f: &dyn Fn(&Engine) -> Option<i64>| all.iter().map(|(_, e)| f(e)).collect::<Int64Array>();
         let window = |e: &Engine| e.first_ns.zip(e.last_ns).filter(|(first, last)| first < last);
         let length = |e: &Engine| window(e).map(|(first, last)| last.saturating_sub(first));
-        let held = |e: &Engine| window(e).map(|(first, last)| e.held.covered_ns(first, last));
+        let held = |e: &Engine| match window(e) {
+            Some((first, last)) if !e.alone => Some(e.held.covered_ns(first, last)),
+            _ => length(e),
+        };
         // The full cost needs tags that most drivers do not give; a mixture would compare with neither kind.
         let full = |e: &Engine| !e.fulls.is_empty() && e.fulls.len() == e.gaps.len();
         let costs = |e: &Engine| if full(e) { e.fulls.clone() } else { e.gaps.clone() };
@@ -366,7 +386,10 @@ impl Ledger {
             .put("median_restore_ns", ints(&|e| median_ns(&e.restores)))
             .put("time_slice_ns", ints(&|e| e.time_slice_ns))
             .put_names("policy", all.iter().map(|(_, e)| e.time_slice_ns.map(policy)))
-            .put("jain", all.iter().map(|(id, _)| self.jain(*id)).collect::<Float64Array>())
+            .put(
+                "jain",
+                all.iter().map(|(id, e)| self.jain(*id).filter(|_| !e.alone)).collect::<Float64Array>(),
+            )
             .put_words("basis", all.iter().map(|(_, e)| if e.inferred { "inferred" } else { "observed" }))
             .finish(all.len())
     }

@@ -93,7 +93,7 @@ counters! {
     SWITCH_KERNEL_CLIENT = "switch_kernel_client", Info, "capture", "Records of driver-internal clients.";
     SWITCH_DEVICE_UNKNOWN = "switch_device_unknown", Notice, "capture", "Context-switch records of a GPU that TARGET_INFO_GPU does not list.";
     PID_BRIDGED = "pid_bridged", Notice, "import", "Kernels carry container pids and switch records host pids; they were tied together by time.";
-    PID_UNMATCHED = "pid_unmatched", Notice, "import", "Traced processes that no switch record could be tied to: their residency is not known.";
+    PID_UNMATCHED = "pid_unmatched", Notice, "import", "Traced processes that no single process of the host (by switch records, else by NVML) could be tied to: their residency is not known.";
     LOW_MATCH_RATE = "low_match_rate", Notice, "import", "Many kernels start outside the residency of their process: clocks disagree, records are lost, or the pids do not mean the same.";
     DIAGNOSTIC_WARNING = "diagnostic_warning", Notice, "capture", "nsys itself warned while recording.";
     DIAGNOSTIC_LOSS = "diagnostic_loss", DataLoss, "capture", "nsys itself reported lost or dropped data.";

@@ -17,13 +17,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use arrow_array::types::{ArrowPrimitiveType, Int64Type, UInt32Type};
 use arrow_array::{Array, BooleanArray, Int64Array, PrimitiveArray, RecordBatch, UInt32Array, UInt64Array};
+use arrow_buffer::NullBufferBuilder;
 
 use crate::error::{Error, Result};
 use crate::fold::{Chunk, Fold};
 use crate::quality::{self, Counter, Quality};
-use crate::schema::{self, Builder, Columns};
-use crate::statistics::median;
+use crate::schema::{self, Builder, Columns, Words};
+use crate::statistics::median_of;
 use crate::watch::Watch;
 
 /// Slices up to this length are what a context shows while it is created or looked at by the
@@ -33,10 +35,7 @@ const CREATION_SLICE_NS: i64 = 100_000;
 const IDLE_GAP_NS: i64 = 1_000_000;
 
 /// The value of a row; `None` for null and past the end.
-pub(crate) fn at<T: arrow_array::ArrowPrimitiveType>(
-    array: &PrimitiveArray<T>,
-    row: usize,
-) -> Option<T::Native> {
+pub(crate) fn at<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, row: usize) -> Option<T::Native> {
     (row < array.len() && array.is_valid(row)).then(|| array.value(row))
 }
 
@@ -62,7 +61,7 @@ pub struct Slice {
     /// First acknowledgement.
     pub running_end_ns: Option<i64>,
     /// How it ended.
-    pub ending: &'static str,
+    pub ending: Ending,
     /// Both ends were recorded and no record between them is missing.
     pub complete: bool,
     /// Both ends stand in records.
@@ -89,7 +88,7 @@ impl Slice {
         let (run, ack) = (columns.i64("running_start_ns")?, columns.i64("running_end_ns")?);
         let (ending, complete) = (columns.names("ending")?, columns.bool("complete")?);
         let basis = columns.names("basis")?;
-        let mut words = Words::default();
+        let mut endings = Endings::default();
         Ok((0..columns.rows())
             .map(|row| Self {
                 capture: capture.value(row),
@@ -101,7 +100,7 @@ impl Slice {
                 end_ns: end.value(row),
                 running_start_ns: at(run, row),
                 running_end_ns: at(ack, row),
-                ending: words.of(ending.key(row), || ending.get(row)),
+                ending: endings.of(ending.key(row), || ending.get(row)),
                 complete: complete.value(row),
                 observed: basis.get(row) == Some("observed"),
             })
@@ -113,45 +112,160 @@ impl Slice {
     /// # Errors
     /// [`crate::Error::Schema`], if this disagrees with its declaration.
     pub fn write(slices: &[Self]) -> Result<RecordBatch> {
+        let rows = slices.len();
+        let (mut capture, mut device) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+        let (mut tenant, mut pid) = (Optional::<UInt32Type>::of(rows), Optional::<UInt32Type>::of(rows));
+        let mut hw_context = Vec::with_capacity(rows);
+        let (mut start, mut end) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+        let (mut run, mut ack) = (Optional::<Int64Type>::of(rows), Optional::<Int64Type>::of(rows));
+        let (mut ending, mut basis) = (Words::of(rows), Words::of(rows));
+        let mut complete = Vec::with_capacity(rows);
+        for part in slices.chunks(CACHED_ROWS) {
+            let part = || part.iter();
+            capture.extend(part().map(|s| s.capture));
+            device.extend(part().map(|s| s.device));
+            tenant.extend(part().map(|s| s.tenant));
+            pid.extend(part().map(|s| s.pid));
+            hw_context.extend(part().map(|s| s.hw_context));
+            start.extend(part().map(|s| s.start_ns));
+            end.extend(part().map(|s| s.end_ns));
+            run.extend(part().map(|s| s.running_start_ns));
+            ack.extend(part().map(|s| s.running_end_ns));
+            ending.extend(part().map(|s| s.ending.word()));
+            complete.extend(part().map(|s| s.complete));
+            basis.extend(part().map(|s| if s.observed { "observed" } else { "inferred" }));
+        }
         Builder::new(&schema::RESIDENCY)
-            .put("capture", UInt32Array::from(slices.iter().map(|s| s.capture).collect::<Vec<_>>()))
-            .put("device_id", UInt32Array::from(slices.iter().map(|s| s.device).collect::<Vec<_>>()))
-            .put("tenant_id", slices.iter().map(|s| s.tenant).collect::<UInt32Array>())
-            .put("pid", slices.iter().map(|s| s.pid).collect::<UInt32Array>())
-            .put("hw_context", UInt64Array::from(slices.iter().map(|s| s.hw_context).collect::<Vec<_>>()))
-            .put("start_ns", Int64Array::from(slices.iter().map(|s| s.start_ns).collect::<Vec<_>>()))
-            .put("end_ns", Int64Array::from(slices.iter().map(|s| s.end_ns).collect::<Vec<_>>()))
-            .put("running_start_ns", slices.iter().map(|s| s.running_start_ns).collect::<Int64Array>())
-            .put("running_end_ns", slices.iter().map(|s| s.running_end_ns).collect::<Int64Array>())
-            .put_words("ending", slices.iter().map(|s| s.ending))
-            .put("complete", slices.iter().map(|s| Some(s.complete)).collect::<BooleanArray>())
-            .put_words("basis", slices.iter().map(|s| if s.observed { "observed" } else { "inferred" }))
-            .finish(slices.len())
+            .put("capture", UInt32Array::from(capture))
+            .put("device_id", UInt32Array::from(device))
+            .put("tenant_id", tenant.finish())
+            .put("pid", pid.finish())
+            .put("hw_context", UInt64Array::from(hw_context))
+            .put("start_ns", Int64Array::from(start))
+            .put("end_ns", Int64Array::from(end))
+            .put("running_start_ns", run.finish())
+            .put("running_end_ns", ack.finish())
+            .put_column_of_words("ending", ending)
+            .put("complete", BooleanArray::from(complete))
+            .put_column_of_words("basis", basis)
+            .finish(rows)
     }
 }
 
-/// How slices end.
-const ENDINGS: &[&str] = &["WFI", "GFXP", "CTAP", "CILP", "acknowledged", "unknown", "reset", "open"];
+/// Slices are written in stretches of so many: each is read from memory once, and not once for every column.
+const CACHED_ROWS: usize = 2048;
 
-/// Words of a dictionary column, compared once per word and not once per row.
+/// A column that grows by stretches in which all values are there or none is, or some are.
+///
+/// Until there is a value nothing is written: what the driver never recorded takes no memory.
+struct Optional<T: ArrowPrimitiveType> {
+    rows: usize,
+    missing: usize,
+    values: Vec<T::Native>,
+    present: NullBufferBuilder,
+}
+
+impl<T: ArrowPrimitiveType> Optional<T> {
+    fn of(rows: usize) -> Self {
+        Self { rows, missing: 0, values: Vec::new(), present: NullBufferBuilder::new(rows) }
+    }
+
+    fn extend(&mut self, part: impl ExactSizeIterator<Item = Option<T::Native>> + Clone) {
+        let known = part.clone().filter(Option::is_some).count();
+        if known == 0 && self.values.is_empty() {
+            self.missing = self.missing.saturating_add(part.len());
+            return;
+        }
+        if self.values.is_empty() {
+            self.values.reserve_exact(self.rows);
+            self.values.resize(self.missing, T::Native::default());
+            self.present.append_n_nulls(self.missing);
+        }
+        match known {
+            0 => self.present.append_n_nulls(part.len()),
+            all if all == part.len() => self.present.append_n_non_nulls(all),
+            _ => part.clone().for_each(|value| self.present.append(value.is_some())),
+        }
+        self.values.extend(part.map(Option::unwrap_or_default));
+    }
+
+    fn finish(mut self) -> PrimitiveArray<T> {
+        if self.values.is_empty() {
+            return PrimitiveArray::new_null(self.missing);
+        }
+        PrimitiveArray::new(self.values.into(), self.present.finish())
+    }
+}
+
+/// How a slice ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Preempted once the engine had nothing in flight.
+    Wfi,
+    /// Graphics preemption.
+    Gfxp,
+    /// At a boundary of thread blocks.
+    Ctap,
+    /// At any instruction.
+    Cilp,
+    /// Acknowledged, without saying how.
+    Acknowledged,
+    /// No acknowledgement was recorded.
+    Unknown,
+    /// The engine was reset.
+    Reset,
+    /// The recording ended first.
+    Open,
+}
+
+impl Ending {
+    const ALL: [Self; 8] = [
+        Self::Wfi,
+        Self::Gfxp,
+        Self::Ctap,
+        Self::Cilp,
+        Self::Acknowledged,
+        Self::Unknown,
+        Self::Reset,
+        Self::Open,
+    ];
+
+    /// As it stands in tables.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Wfi => "WFI",
+            Self::Gfxp => "GFXP",
+            Self::Ctap => "CTAP",
+            Self::Cilp => "CILP",
+            Self::Acknowledged => "acknowledged",
+            Self::Unknown => "unknown",
+            Self::Reset => "reset",
+            Self::Open => "open",
+        }
+    }
+}
+
+/// How slices end, read from a dictionary column: compared once per word and not once per row.
 #[derive(Debug, Default)]
-struct Words(Vec<Option<&'static str>>);
+struct Endings(Vec<Option<Ending>>);
 
-impl Words {
-    fn of<'a>(&mut self, key: Option<u32>, text: impl FnOnce() -> Option<&'a str>) -> &'static str {
-        let Some(key) = key.map(|key| key as usize) else { return "unknown" };
-        if let Some(Some(word)) = self.0.get(key) {
-            return word;
+impl Endings {
+    fn of<'a>(&mut self, key: Option<u32>, text: impl FnOnce() -> Option<&'a str>) -> Ending {
+        let Some(key) = key.map(|key| key as usize) else { return Ending::Unknown };
+        if let Some(Some(ending)) = self.0.get(key) {
+            return *ending;
         }
         let text = text();
-        let word = ENDINGS.iter().find(|word| Some(**word) == text).copied().unwrap_or("unknown");
+        let known = Ending::ALL.into_iter().find(|ending| Some(ending.word()) == text);
+        let ending = known.unwrap_or(Ending::Unknown);
         if self.0.len() <= key {
             self.0.resize(key.saturating_add(1), None);
         }
         if let Some(slot) = self.0.get_mut(key) {
-            *slot = Some(word);
+            *slot = Some(ending);
         }
-        word
+        ending
     }
 }
 
@@ -161,15 +275,21 @@ pub type HwContext = (u32, u64, Option<u32>);
 
 /// Something for each context. Slices change between a few contexts millions of times: the place of each of the last two is
 /// remembered, and a map is asked only for others.
-#[derive(Debug, Default)]
-struct PerContext<T> {
-    places: BTreeMap<HwContext, usize>,
+#[derive(Debug)]
+struct PerContext<K, T> {
+    places: BTreeMap<K, usize>,
     values: Vec<T>,
-    recent: [Option<(HwContext, usize)>; 2],
+    recent: [Option<(K, usize)>; 2],
 }
 
-impl<T: Default> PerContext<T> {
-    fn place(&mut self, context: HwContext) -> usize {
+impl<K, T> Default for PerContext<K, T> {
+    fn default() -> Self {
+        Self { places: BTreeMap::new(), values: Vec::new(), recent: [None, None] }
+    }
+}
+
+impl<K: Copy + Ord, T: Default> PerContext<K, T> {
+    fn place(&mut self, context: K) -> usize {
         let [last, before] = self.recent;
         match (last, before) {
             (Some((known, place)), _) if known == context => place,
@@ -189,9 +309,21 @@ impl<T: Default> PerContext<T> {
         }
     }
 
-    fn of(&mut self, context: HwContext) -> Option<&mut T> {
+    fn of(&mut self, context: K) -> Option<&mut T> {
         let place = self.place(context);
         self.values.get_mut(place)
+    }
+}
+
+impl PerContext<u64, State> {
+    fn get(&mut self, context: u64) -> State {
+        self.of(context).copied().unwrap_or_default()
+    }
+
+    fn set(&mut self, context: u64, state: State) {
+        if let Some(slot) = self.of(context) {
+            *slot = state;
+        }
     }
 }
 
@@ -199,7 +331,7 @@ impl<T: Default> PerContext<T> {
 /// has another context with more. Their slices say nothing about the length of a time slice.
 #[must_use]
 pub fn creation_contexts(slices: &[Slice]) -> BTreeSet<HwContext> {
-    let mut slots: PerContext<u64> = PerContext::default();
+    let mut slots: PerContext<HwContext, u64> = PerContext::default();
     for s in slices {
         if let Some(count) = slots.of((s.device, s.hw_context, s.pid)) {
             *count = count.saturating_add(1);
@@ -261,21 +393,24 @@ impl Ack {
         }
     }
 
-    fn ending(self) -> &'static str {
+    fn ending(self) -> Ending {
         match self.tag {
-            2 => "acknowledged",
-            3 => "WFI",
-            4 => "GFXP",
-            5 => "CTAP",
-            6 => "CILP",
-            _ => "unknown",
+            2 => Ending::Acknowledged,
+            3 => Ending::Wfi,
+            4 => Ending::Gfxp,
+            5 => Ending::Ctap,
+            6 => Ending::Cilp,
+            _ => Ending::Unknown,
         }
     }
 }
 
-/// What is known of one hardware context. A context without an entry has not been seen at all.
-#[derive(Debug, Clone, Copy)]
+/// What is known of one hardware context.
+#[derive(Debug, Clone, Copy, Default)]
 enum State {
+    /// Nothing.
+    #[default]
+    Unseen,
     /// Seen, but whether it holds the engine is not known: recording began in the middle.
     Unknown(Ack),
     /// It holds the engine.
@@ -343,7 +478,7 @@ impl Counting {
 /// The engine of one device, as one capture recorded it.
 #[derive(Debug, Default)]
 struct Engine {
-    states: BTreeMap<u64, State>,
+    states: PerContext<u64, State>,
     resident: Option<u64>,
     first_ns: Option<i64>,
     last_ns: i64,
@@ -368,22 +503,26 @@ impl Engine {
         let now = event.time_ns;
         let first_ns = *self.first_ns.get_or_insert(now);
         self.last_ns = if self.records == 1 { now } else { self.last_ns.max(now) };
-        let state = self.states.get(&event.hw).copied();
+        let state = self.states.get(event.hw);
         match event.tag {
             0 | 1 => {}
             2..=6 => {
-                let slot = self.states.entry(event.hw).or_insert(State::Unknown(Ack::default()));
-                if let State::Unknown(ack) | State::Resident { ack, .. } = slot {
+                let slot = self.states.of(event.hw);
+                if let Some(slot @ State::Unseen) = slot {
+                    let mut ack = Ack::default();
+                    ack.see(event.tag, now);
+                    *slot = State::Unknown(ack);
+                } else if let Some(State::Unknown(ack) | State::Resident { ack, .. }) = slot {
                     ack.see(event.tag, now);
                 }
             }
             9 => {
-                if let Some(State::Resident { running_start_ns, .. }) = self.states.get_mut(&event.hw) {
+                if let Some(State::Resident { running_start_ns, .. }) = self.states.of(event.hw) {
                     running_start_ns.get_or_insert(now);
                 }
             }
             8 => {
-                if let Some(State::Resident { .. }) = state {
+                if let State::Resident { .. } = state {
                     // Its end is not known and neither is who ran since: the slice is dropped.
                     count(quality::SWITCH_REPEATED_START);
                     self.broken_ns.push(now);
@@ -391,7 +530,7 @@ impl Engine {
                     count(quality::SWITCH_OVERLAP);
                     self.broken_ns.push(now);
                     self.close(event, other, now, None, false, false);
-                    self.states.insert(other, State::Cut);
+                    self.states.set(other, State::Cut);
                 }
                 let start = State::Resident {
                     start_ns: now,
@@ -399,21 +538,21 @@ impl Engine {
                     running_start_ns: None,
                     ack: Ack::default(),
                 };
-                self.states.insert(event.hw, start);
+                self.states.set(event.hw, start);
                 self.resident = Some(event.hw);
             }
             7 => match state {
-                Some(State::Resident { .. }) => {
+                State::Resident { .. } => {
                     self.close(event, event.hw, now, None, true, true);
-                    self.states.insert(event.hw, State::Out);
+                    self.states.set(event.hw, State::Out);
                 }
-                Some(State::Cut) => {
+                State::Cut => {
                     // The late end of a slice that was already cut and counted.
-                    self.states.insert(event.hw, State::Out);
+                    self.states.set(event.hw, State::Out);
                 }
-                None | Some(State::Unknown(_)) => {
+                State::Unseen | State::Unknown(_) => {
                     count(quality::SWITCH_END_WITHOUT_START);
-                    let ack = if let Some(State::Unknown(ack)) = state { ack } else { Ack::default() };
+                    let ack = if let State::Unknown(ack) = state { ack } else { Ack::default() };
                     let since = self.free_since_ns.unwrap_or(first_ns);
                     // Resident when recording began, unless another context held the engine meanwhile.
                     if self.resident.is_none() && since < now {
@@ -438,9 +577,9 @@ impl Engine {
                     if self.resident.is_none() {
                         self.free_since_ns = Some(now);
                     }
-                    self.states.insert(event.hw, State::Out);
+                    self.states.set(event.hw, State::Out);
                 }
-                Some(State::Out) => {
+                State::Out => {
                     count(quality::SWITCH_END_WITHOUT_START);
                     self.broken_ns.push(now);
                 }
@@ -448,10 +587,10 @@ impl Engine {
             11 => {
                 count(quality::SWITCH_RESET);
                 if let Some(hw) = self.resident {
-                    self.close(event, hw, now, Some("reset"), false, true);
+                    self.close(event, hw, now, Some(Ending::Reset), false, true);
                 }
                 self.broken_ns.push(now);
-                for state in self.states.values_mut() {
+                for state in self.states.values.iter_mut().filter(|state| !matches!(state, State::Unseen)) {
                     *state = State::Out;
                 }
                 self.free_since_ns = Some(now);
@@ -466,12 +605,11 @@ impl Engine {
         event: &Event,
         hw: u64,
         end_ns: i64,
-        ending: Option<&'static str>,
+        ending: Option<Ending>,
         complete: bool,
         observed: bool,
     ) {
-        if let Some(State::Resident { start_ns, pid, running_start_ns, ack }) = self.states.get(&hw).copied()
-        {
+        if let State::Resident { start_ns, pid, running_start_ns, ack } = self.states.get(hw) {
             self.slices.push(Slice {
                 capture: event.capture,
                 device: event.device,
@@ -635,7 +773,7 @@ impl Fold for Residency {
                     hw,
                     sequence: 0,
                 };
-                engine.close(&end, hw, last_ns, Some("open"), false, false);
+                engine.close(&end, hw, last_ns, Some(Ending::Open), false, false);
             }
             let key = (*capture, *device);
             let gaps = gaps.get(&key).map_or(&[][..], Vec::as_slice);
@@ -665,30 +803,26 @@ impl Fold for Residency {
         }
         let mut slices: Vec<Slice> = Vec::new();
         let mut switches: Vec<Switch> = Vec::new();
-        let single = self.engines.len() == 1;
-        for (key, engine) in &mut self.engines {
-            watch.progress("residency", self.done, 0)?;
-            let gaps = gaps.get(key).map_or(&[][..], Vec::as_slice);
-            switches.extend(between(&engine.slices, slices.len(), gaps, &engine.broken_ns));
-            let own = std::mem::take(&mut engine.slices);
-            // Of one engine nothing is copied.
-            if slices.is_empty() {
-                slices = own;
-            } else {
-                slices.extend(own);
-            }
-        }
-        if single {
+        if let (Some((key, engine)), 1) = (self.engines.first_key_value(), self.engines.len()) {
             // Both are as long as there are slices: one is written beside the other.
+            let gaps = gaps.get(key).map_or(&[][..], Vec::as_slice);
             let (residency, switches) = std::thread::scope(|scope| {
-                let beside = scope.spawn(|| write_switches(&slices, &switches));
-                (Slice::write(&slices), beside.join())
+                let slices = &engine.slices;
+                let beside =
+                    scope.spawn(|| write_switches(slices, &between(slices, 0, gaps, &engine.broken_ns)));
+                (Slice::write(slices), beside.join())
             });
             let stopped = || Error::schema(&schema::SWITCHES.id(), "was not written: its thread ended early");
             let switches = switches.map_err(|_| stopped())??;
             return Ok(Output { residency: residency?, switches, quality: self.quality });
         }
-        let key = |s: &Switch| slices.get(s.first).map(|a| (a.end_ns, a.device, a.hw_context));
+        for (key, engine) in &mut self.engines {
+            watch.progress("residency", self.done, 0)?;
+            let gaps = gaps.get(key).map_or(&[][..], Vec::as_slice);
+            switches.extend(between(&engine.slices, slices.len(), gaps, &engine.broken_ns));
+            slices.append(&mut engine.slices);
+        }
+        let key = |s: &Switch| ends(&slices, s).map(|(a, _)| (a.end_ns, a.device, a.hw_context));
         switches.sort_by_key(key);
         let switches = write_switches(&slices, &switches)?;
         slices.sort_by_key(|s| (s.start_ns, s.device, s.end_ns, s.hw_context));
@@ -739,8 +873,30 @@ fn holds_gap(gaps: &[Gap], device: u32, from_ns: i64, to_ns: i64) -> bool {
 /// the slices, of which there may be millions.
 #[derive(Debug, Clone, Copy)]
 struct Switch {
-    first: usize,
-    kind: &'static str,
+    first: u32,
+    kind: Kind,
+}
+
+/// What happened there.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Switch,
+    Creation,
+    Idle,
+    SameContext,
+    LostRecords,
+}
+
+impl Kind {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Switch => "switch",
+            Self::Creation => "creation",
+            Self::Idle => "idle",
+            Self::SameContext => "same-context",
+            Self::LostRecords => "lost-records",
+        }
+    }
 }
 
 /// The switches between consecutive slices of one engine, which stand from `offset` on in a longer list.
@@ -751,9 +907,9 @@ fn between(slices: &[Slice], offset: usize, gaps: &[Gap], broken_ns: &[i64]) -> 
         .filter(|(a, b)| a.hw_context != b.hw_context && gap(a, b) <= IDLE_GAP_NS)
         .map(|(a, b)| gap(a, b))
         .collect();
-    let idle_ns = median(&close).map_or(IDLE_GAP_NS, |m| (10.0 * m) as i64).max(IDLE_GAP_NS);
+    let idle_ns = median_of(close).map_or(IDLE_GAP_NS, |m| (10.0 * m) as i64).max(IDLE_GAP_NS);
     let creation = creation_contexts(slices);
-    let mut seen: PerContext<(u64, Option<i64>)> = PerContext::default();
+    let mut seen: PerContext<HwContext, (u64, Option<i64>)> = PerContext::default();
     for s in slices {
         if let Some(entry) = seen.of((s.device, s.hw_context, s.pid)) {
             entry.0 = entry.0.saturating_add(1);
@@ -776,43 +932,63 @@ fn between(slices: &[Slice], offset: usize, gaps: &[Gap], broken_ns: &[i64]) -> 
             let broken = broken_ns.get(first).is_some_and(|t| *t <= b.start_ns);
             let a_young = std::mem::replace(&mut before_young, young(b));
             let kind = if broken || holds_gap(gaps, a.device, a.end_ns, b.start_ns) {
-                "lost-records"
+                Kind::LostRecords
             } else if (a.hw_context, a.pid) == (b.hw_context, b.pid) {
-                "same-context"
+                Kind::SameContext
             } else if a_young || before_young {
-                "creation"
+                Kind::Creation
             } else if gap(a, b) > idle_ns {
-                "idle"
+                Kind::Idle
             } else {
-                "switch"
+                Kind::Switch
             };
-            Switch { first: offset.saturating_add(place), kind }
+            Switch { first: u32::try_from(offset.saturating_add(place)).unwrap_or(u32::MAX), kind }
         })
         .collect()
 }
 
+/// The slices before and after a switch.
+fn ends<'a>(slices: &'a [Slice], switch: &Switch) -> Option<(&'a Slice, &'a Slice)> {
+    let first = switch.first as usize;
+    slices.get(first).zip(slices.get(first.saturating_add(1)))
+}
+
 fn write_switches(slices: &[Slice], switches: &[Switch]) -> Result<RecordBatch> {
-    let rows = || {
-        switches.iter().filter_map(|s| {
-            slices.get(s.first).zip(slices.get(s.first.saturating_add(1))).map(|(a, b)| (a, b, s.kind))
-        })
-    };
-    let ints = |f: &dyn Fn(&Slice, &Slice) -> i64| rows().map(|(a, b, _)| f(a, b)).collect::<Vec<i64>>();
-    let parts = |f: &dyn Fn(&Slice, &Slice) -> Option<i64>| -> Int64Array {
-        rows().map(|(a, b, _)| f(a, b)).collect()
-    };
+    let rows = switches.len();
+    let (mut device, mut time) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+    let (mut from, mut to) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+    let mut gap = Vec::with_capacity(rows);
+    let [mut full, mut save, mut restore] = [(); 3].map(|()| Optional::<Int64Type>::of(rows));
+    let (mut ending, mut kind) = (Words::of(rows), Words::of(rows));
+    let mut near: Vec<(&Slice, &Slice)> = Vec::with_capacity(CACHED_ROWS);
+    for part in switches.chunks(CACHED_ROWS) {
+        let pair = |s: &Switch| ends(slices, s);
+        near.clear();
+        near.extend(part.iter().filter_map(pair));
+        let near = || near.iter();
+        device.extend(near().map(|(a, _)| a.device));
+        time.extend(near().map(|(a, _)| a.end_ns));
+        from.extend(near().map(|(a, _)| a.hw_context));
+        to.extend(near().map(|(_, b)| b.hw_context));
+        gap.extend(near().map(|(a, b)| b.start_ns.saturating_sub(a.end_ns)));
+        full.extend(near().map(|(a, b)| Some(b.running_start_ns?.saturating_sub(a.running_end_ns?))));
+        save.extend(near().map(|(a, _)| Some(a.end_ns.saturating_sub(a.running_end_ns?))));
+        restore.extend(near().map(|(_, b)| Some(b.running_start_ns?.saturating_sub(b.start_ns))));
+        ending.extend(near().map(|(a, _)| a.ending.word()));
+        kind.extend(part.iter().map(|s| s.kind.word()));
+    }
     Builder::new(&schema::SWITCHES)
-        .put("device_id", UInt32Array::from(rows().map(|(a, ..)| a.device).collect::<Vec<u32>>()))
-        .put("time_ns", Int64Array::from(ints(&|a, _| a.end_ns)))
-        .put("from_hw_context", UInt64Array::from(rows().map(|(a, ..)| a.hw_context).collect::<Vec<u64>>()))
-        .put("to_hw_context", UInt64Array::from(rows().map(|(_, b, _)| b.hw_context).collect::<Vec<u64>>()))
-        .put("gap_ns", Int64Array::from(ints(&|a, b| b.start_ns.saturating_sub(a.end_ns))))
-        .put("full_ns", parts(&|a, b| Some(b.running_start_ns?.saturating_sub(a.running_end_ns?))))
-        .put("save_ns", parts(&|a, _| Some(a.end_ns.saturating_sub(a.running_end_ns?))))
-        .put("restore_ns", parts(&|_, b| Some(b.running_start_ns?.saturating_sub(b.start_ns))))
-        .put_words("ending", rows().map(|(a, ..)| a.ending))
-        .put_words("kind", rows().map(|(.., kind)| kind))
-        .finish(switches.len())
+        .put("device_id", UInt32Array::from(device))
+        .put("time_ns", Int64Array::from(time))
+        .put("from_hw_context", UInt64Array::from(from))
+        .put("to_hw_context", UInt64Array::from(to))
+        .put("gap_ns", Int64Array::from(gap))
+        .put("full_ns", full.finish())
+        .put("save_ns", save.finish())
+        .put("restore_ns", restore.finish())
+        .put_column_of_words("ending", ending)
+        .put_column_of_words("kind", kind)
+        .finish(rows)
 }
 
 #[cfg(test)]
@@ -869,7 +1045,7 @@ mod tests {
             slices.iter().map(us).collect::<Vec<_>>(),
             [(A, 0, 2000), (B, 2040, 4060), (A, 4100, 6100)]
         );
-        assert!(slices.iter().all(|s| s.complete && s.observed && s.ending == "unknown"));
+        assert!(slices.iter().all(|s| s.complete && s.observed && s.ending == Ending::Unknown));
         let columns = Columns::new(&schema::SWITCHES, &switches);
         assert_eq!(columns.i64("gap_ns").unwrap().values(), &[40_000, 40_000]);
         assert_eq!(columns.i64("full_ns").unwrap().null_count(), 2);
@@ -892,7 +1068,7 @@ mod tests {
             (1250, 9, B),
             (3000, 7, B),
         ]));
-        assert_eq!(slices[0].ending, "CILP");
+        assert_eq!(slices[0].ending.word(), "CILP");
         assert_eq!((slices[0].running_start_ns, slices[0].running_end_ns), (Some(30_000), Some(1_100_000)));
         let columns = Columns::new(&schema::SWITCHES, &switches);
         assert_eq!(columns.i64("full_ns").unwrap().value(0), 150_000);
@@ -910,9 +1086,9 @@ mod tests {
             slices.iter().map(us).collect::<Vec<_>>(),
             [(A, 100, 500), (B, 540, 1560), (A, 1600, 1600)]
         );
-        assert_eq!(slices[0].ending, "WFI");
+        assert_eq!(slices[0].ending.word(), "WFI");
         assert!(!slices[0].complete && !slices[0].observed);
-        assert_eq!(slices[2].ending, "open");
+        assert_eq!(slices[2].ending.word(), "open");
         assert_eq!(quality.count(quality::SWITCH_END_WITHOUT_START), 1);
         assert_eq!(quality.count(quality::SWITCH_START_WITHOUT_END), 1);
         // A kernel that ends later shows that the device was in use until then.
@@ -957,7 +1133,7 @@ mod tests {
         let (slices, _, quality) =
             run(&dense(&[(0, 8, A), (500, 255, A), (700, 11, 0), (800, 7, A), (99_999, 10, A)]));
         assert_eq!(slices.iter().map(us).collect::<Vec<_>>(), [(A, 0, 700)]);
-        assert_eq!(slices[0].ending, "reset");
+        assert_eq!(slices[0].ending.word(), "reset");
         assert!(!slices[0].complete);
         assert_eq!(quality.count(quality::SWITCH_RESET), 1);
         assert_eq!(quality.count(quality::SWITCH_INVALID), 1);

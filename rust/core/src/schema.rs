@@ -220,7 +220,7 @@ pub const SOURCES: Table = Table {
     doc: "What was looked for in each capture and what was there: the difference between zero and could-not-look.",
     columns: &[
         CAPTURE_ID,
-        col("source", Name, "`kernels`, `copies`, `graph_launches`, `switch_events`, `gpu_metrics`, `api_calls`, `profiler_overhead`, `thread_runs`, `nvtx`, `memory_usage`, `target_gpu`, `processes`, `diagnostics`, `cuda_devices` (with the SMs that each process sees)."),
+        col("source", Name, "`kernels`, `copies`, `graph_launches`, `switch_events`, `gpu_metrics`, `api_calls`, `profiler_overhead`, `thread_runs`, `nvtx`, `allocations`, `target_gpu`, `processes`, `diagnostics`, `cuda_devices` (with the SMs that each process sees)."),
         col("state", Name, "`present`: rows were read. `empty`: the table is there without rows. `absent`: no such table. `unread`: there, but not asked for."),
         col("rows", U64, "Rows in the file."),
         opt("physical_table", Text, "no such table", "The table of the export it came from."),
@@ -500,6 +500,22 @@ pub const NVTX: Table = Table {
     ],
 };
 
+/// Device memory that processes asked for and gave back.
+pub const ALLOCATIONS: Table = Table {
+    name: "allocations",
+    version: 1,
+    doc: "Memory that traced processes allocated and freed, recorded with --cuda-memory-usage=true, sorted by time. What a context, its modules and rounding take beside it is not in here.",
+    columns: &[
+        CAPTURE_ID,
+        PID,
+        DEVICE_ID,
+        col("time_ns", I64, "Time of the call."),
+        col("operation", Name, "`allocated` or `freed`."),
+        opt("memory_kind", U8, "not in the file", "nsys' number: 0 pageable, 1 pinned, 2 device, 3 array, 4 managed, 5 device static, 6 managed static."),
+        col("bytes", I64, "Bytes asked for or given back."),
+    ],
+};
+
 /// GPU context-switch records.
 pub const SWITCH_EVENTS: Table = Table {
     name: "switch_events",
@@ -596,7 +612,7 @@ pub const RESIDENCY: Table = Table {
 pub const INFERRED_RESIDENCY: Table = Table {
     name: "inferred_residency",
     version: 1,
-    doc: "Turns on the compute engine where the verdict is time-slicing and no switch records were captured: a kernel starts and ends only while its context is resident, and between such moments slices are dealt in turn. For devices with at least two traced tenants; what tenants that were not traced held is in nobody's turns. Sorted by start.",
+    doc: "Turns on the compute engine where the verdict is time-slicing and no switch records were captured: a kernel starts and ends only while its context is resident, and between such moments slices are dealt in turn. Of a device's only traced tenant: when its kernels were stretched, and paused, by as much as others' turns take; nothing where that cannot be told. What tenants that were not traced held is in nobody's turns. Sorted by start.",
     columns: &[
         DEVICE_ID,
         TENANT_ID,
@@ -606,7 +622,7 @@ pub const INFERRED_RESIDENCY: Table = Table {
         col("latest_start_ns", I64, "And before this. From here to earliest_end_ns the tenant held the engine, if the tenants take turns; a turn with earliest_end_ns before it is one of which no kernel tells."),
         col("earliest_end_ns", I64, "It ended after this: its tenant's last sign."),
         col("latest_end_ns", I64, "And before this."),
-        opt("time_slice_ns", I64, "nobody ever contended", "Length of a slice that agrees best with all kernels of the device."),
+        opt("time_slice_ns", I64, "kernels agree on none", "Length of a slice that agrees best with all kernels of the device."),
         BASIS,
     ],
 };
@@ -627,7 +643,7 @@ pub const LEDGER: Table = Table {
             "Slices that the recording or lost records cut: in resident_ns, not among the lengths.",
         ),
         col("resident_ns", I64, "Its contexts held the engine, creation included."),
-        opt("resident_share", F64, "nobody held the engine", "Of the time in which anybody did."),
+        opt("resident_share", F64, "nobody held the engine", "Of the time in which anybody did; where only one tenant was traced and nothing recorded, of the window."),
         opt("idle_ns", I64, "its kernels were not traced", "Resident with none of its kernels in flight."),
         opt("idle_share", F64, "its kernels were not traced", "Of its residency."),
         opt("min_slice_ns", I64, NO_SLICE, "Shortest."),
@@ -677,7 +693,7 @@ pub const ENGINE: Table = Table {
         DEVICE_ID,
         opt("start_ns", I64, "no activity recorded", "First activity of any tenant."),
         opt("end_ns", I64, "no activity recorded", "Last activity of any tenant."),
-        opt("held_ns", I64, "no activity recorded", "In this window, somebody held it."),
+        opt("held_ns", I64, "no activity recorded", "In this window, somebody held it; all of it where only one tenant was traced and nothing recorded."),
         opt("idle_ns", I64, NO_RECORDS, "In this window, nobody held it and it was not being handed over."),
         opt("switches", U64, NO_RECORDS, "Back to back from one context to another that both had work."),
         opt("creations", U64, NO_RECORDS, "To or from a context that ran nothing yet."),
@@ -690,7 +706,7 @@ pub const ENGINE: Table = Table {
         opt("median_restore_ns", I64, "no CONTEXT_START record", "RESTORE_START to CONTEXT_START."),
         opt("time_slice_ns", I64, "too few slices agree", "Length at which most of the time in slices that another tenant ended agrees; for inferred slices the fitted one."),
         opt("policy", Name, "no time slice could be estimated", "`short` (below 0.9 ms), `default` (to 2.7 ms), `medium` (to 20 ms), `long`: as of nvidia-smi compute-policy, for which NVIDIA publishes no lengths."),
-        opt("jain", F64, "nobody held the engine", "Jain's index of residency over tenants with two slices or a hundredth of it: 1 is equal, 1/n is one for all."),
+        opt("jain", F64, "nobody held the engine, or only one tenant was seen", "Jain's index of residency over tenants with two slices or a hundredth of it: 1 is equal, 1/n is one for all."),
         BASIS,
     ],
 };
@@ -1196,6 +1212,7 @@ pub const TABLES: &[&Table] = &[
     &PROFILER_OVERHEAD,
     &THREAD_RUNS,
     &NVTX,
+    &ALLOCATIONS,
     &SWITCH_EVENTS,
     &GPU_METRICS,
     &NVML_SAMPLES,
@@ -1278,20 +1295,16 @@ impl Builder {
     /// Sets a dictionary column of a handful of fixed words: many rows, little to compare.
     #[must_use]
     pub fn put_words(self, name: &str, values: impl IntoIterator<Item = &'static str>) -> Self {
-        let mut words: Vec<&'static str> = Vec::new();
-        let keys: Vec<u32> = values
-            .into_iter()
-            .map(|value| {
-                let same = |word: &&'static str| std::ptr::eq(*word, value) || *word == value;
-                let known = words.iter().position(same).unwrap_or_else(|| {
-                    words.push(value);
-                    words.len() - 1
-                });
-                // A handful, as said.
-                known as u32
-            })
-            .collect();
-        match DictionaryArray::try_new(UInt32Array::from(keys), Arc::new(StringArray::from(words))) {
+        let mut words = Words::default();
+        words.extend(values);
+        self.put_column_of_words(name, words)
+    }
+
+    /// The same, of words that were gathered before.
+    #[must_use]
+    pub fn put_column_of_words(self, name: &str, column: Words) -> Self {
+        let words = Arc::new(StringArray::from(column.words));
+        match DictionaryArray::try_new(UInt32Array::from(column.keys), words) {
             Ok(array) => self.put(name, array),
             Err(error) => Self {
                 error: self.error.or(Some(Error::schema(&self.table.id(), error.to_string()))),
@@ -1327,6 +1340,36 @@ impl Builder {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(self.table.schema(), arrays, &options)
             .map_err(|e| Error::schema(&id, e.to_string()))
+    }
+}
+
+/// A dictionary column of a handful of fixed words.
+#[derive(Debug, Default)]
+pub struct Words {
+    words: Vec<&'static str>,
+    keys: Vec<u32>,
+}
+
+impl Words {
+    /// With room for so many rows.
+    #[must_use]
+    pub fn of(rows: usize) -> Self {
+        Self { words: Vec::new(), keys: Vec::with_capacity(rows) }
+    }
+}
+
+impl Extend<&'static str> for Words {
+    fn extend<I: IntoIterator<Item = &'static str>>(&mut self, values: I) {
+        let words = &mut self.words;
+        self.keys.extend(values.into_iter().map(|value| {
+            let same = |word: &&'static str| std::ptr::eq(*word, value) || *word == value;
+            let known = words.iter().position(same).unwrap_or_else(|| {
+                words.push(value);
+                words.len() - 1
+            });
+            // A handful, as said.
+            known as u32
+        }));
     }
 }
 
@@ -1487,7 +1530,7 @@ mod tests {
 
     #[test]
     fn every_table_is_declared_soundly() {
-        assert_eq!(TABLES.len(), 41);
+        assert_eq!(TABLES.len(), 42);
         for table in TABLES {
             let mut seen = std::collections::BTreeSet::new();
             for column in table.columns {

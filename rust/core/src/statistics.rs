@@ -9,11 +9,16 @@
 /// The median; `None` of nothing.
 #[must_use]
 pub fn median(values: &[i64]) -> Option<f64> {
-    if values.is_empty() {
+    median_of(values.to_vec())
+}
+
+/// The same of values that nobody needs any longer.
+#[must_use]
+pub fn median_of(mut scratch: Vec<i64>) -> Option<f64> {
+    if scratch.is_empty() {
         return None;
     }
     // Only the middle is put in its place: sorting millions of slices takes many times as long.
-    let mut scratch = values.to_vec();
     let middle = scratch.len() / 2;
     let odd = scratch.len() % 2 == 1;
     let (below, upper, _) = scratch.select_nth_unstable(middle);

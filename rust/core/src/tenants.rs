@@ -18,6 +18,7 @@ use arrow_array::{Array, BooleanArray, Float64Array, Int64Array, RecordBatch, St
 
 use crate::error::Result;
 use crate::fold::{Chunk, Fold, Tables};
+use crate::memory::{Memory, Steps};
 use crate::quality::{self, Quality};
 use crate::residency::{at, Slice};
 use crate::schema::{self, Builder, Columns};
@@ -388,25 +389,21 @@ struct Identity {
     devices: BTreeSet<u32>,
 }
 
-/// How well a traced process and one of the host go together, apart from time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Fit {
-    /// Another pid in its namespace: somebody else.
-    Other,
-    Unknown,
-    SameName,
-    SamePid,
-    SamePidAndName,
+/// How well a traced process and one of the host go together, apart from time: what tells more stands first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Fit {
+    /// Not another pid in its namespace: that would be somebody else.
+    possible: bool,
+    same_pid: bool,
+    /// It takes and gives back memory whenever the other allocates and frees.
+    same_memory: bool,
+    same_program: bool,
 }
 
 impl Fit {
-    fn words(self) -> &'static str {
-        match self {
-            Self::Other | Self::Unknown => "",
-            Self::SameName => ", same program",
-            Self::SamePid => ", same pid in its namespace",
-            Self::SamePidAndName => ", same pid in its namespace and same program",
-        }
+    /// Anything speaks for it.
+    fn any(self) -> bool {
+        self.possible && (self.same_pid || self.same_memory || self.same_program)
     }
 }
 
@@ -438,6 +435,9 @@ pub struct Tenants {
     names: BTreeMap<(u32, u32), String>,
     traced: BTreeSet<(u32, u32)>,
     identities: BTreeMap<u32, Identity>,
+    memory: Memory,
+    /// How far each capture's clock may be off, where that is more than the guard; `None`: it is tied to no other.
+    clocks: BTreeMap<u32, Option<i64>>,
     done: u64,
 }
 
@@ -499,21 +499,68 @@ impl Tenants {
             }
         }
         let seen = BTreeMap::new();
-        Ok(Self { slices, switches, resident, seen, contexts, names, traced, identities, done: 0 })
+        let memory = Memory::read(session)?;
+        let mut clocks = BTreeMap::new();
+        if let Some(batch) = session.get(schema::CAPTURE.name) {
+            let columns = Columns::new(&schema::CAPTURE, batch);
+            let (capture, off) = (columns.u32("capture")?, columns.i64("clock_uncertainty_ns")?);
+            let off = |row| at(off, row).map_or(Some(None), |ns| (ns > GUARD_NS).then_some(Some(ns)));
+            clocks.extend((0..columns.rows()).filter_map(|row| Some((capture.value(row), off(row)?))));
+        }
+        Ok(Self {
+            slices,
+            switches,
+            resident,
+            seen,
+            contexts,
+            names,
+            traced,
+            identities,
+            memory,
+            clocks,
+            done: 0,
+        })
     }
 
     /// How well a traced process and one of the host go together, apart from time.
-    fn fit(&self, (_, capture, pid): &Process, host: u32) -> Fit {
-        let Some(known) = self.identities.get(&host) else { return Fit::Unknown };
+    fn fit(&self, process: &Process, host: u32) -> Fit {
+        let (_, capture, pid) = process;
+        let same_memory = self.memory.steps(process, host).is_some_and(Steps::agree);
+        let Some(known) = self.identities.get(&host) else {
+            return Fit { possible: true, same_memory, ..Fit::default() };
+        };
         let own = pid.and_then(|pid| self.names.get(&(*capture, pid)));
-        let named = own.is_some_and(|own| known.names.iter().any(|name| same_program(own, name)));
-        match (known.inner, pid) {
-            (Some(inner), Some(pid)) if inner != *pid => Fit::Other,
-            (Some(_), Some(_)) if named => Fit::SamePidAndName,
-            (Some(_), Some(_)) => Fit::SamePid,
-            _ if named => Fit::SameName,
-            _ => Fit::Unknown,
+        let same_program = own.is_some_and(|own| known.names.iter().any(|name| same_program(own, name)));
+        match known.inner.zip(*pid) {
+            Some((inner, pid)) if inner != pid => Fit::default(),
+            written => Fit { possible: true, same_pid: written.is_some(), same_memory, same_program },
         }
+    }
+
+    /// How far times of a capture may be trusted when they are compared with another's.
+    fn clock_words(&self, capture: u32) -> String {
+        match self.clocks.get(&capture) {
+            None => String::new(),
+            Some(Some(ns)) => format!("; its clock may be off by {:.1} ms", *ns as f64 / 1e6),
+            Some(None) => "; its clock is tied to no other".to_owned(),
+        }
+    }
+
+    /// What speaks for a process of the host, apart from time.
+    fn words(&self, process: &Process, host: u32) -> String {
+        let fit = self.fit(process, host);
+        let mut words = String::new();
+        if fit.same_pid {
+            words.push_str(", same pid in its namespace");
+        }
+        if let Some(steps) = self.memory.steps(process, host).filter(|_| fit.same_memory) {
+            let (matched, seen) = (steps.matched, steps.seen);
+            words.push_str(&format!(", {matched} of {seen} steps of its memory at the same times"));
+        }
+        if fit.same_program {
+            words.push_str(", same program");
+        }
+        words
     }
 
     /// Of several that time does not tell apart, those that fit best otherwise.
@@ -524,20 +571,23 @@ impl Tenants {
 
     /// The process of the host that fits one of which no residency tells: NVML lists it on the device, and nobody else
     /// that fits as well.
-    fn listed(&self, process: &Process) -> Option<u32> {
+    /// Where several fit equally, all of them.
+    fn listed(&self, process: &Process) -> Vec<u32> {
         let listed: Vec<u32> = self
             .identities
             .iter()
             .filter(|(_, known)| known.devices.contains(&process.0))
             .map(|(host, _)| *host)
-            .filter(|host| self.fit(process, *host) > Fit::Unknown)
+            .filter(|host| self.fit(process, *host).any())
             .collect();
-        let best = Self::best(&listed, |host| self.fit(process, host));
-        let [host] = best.as_slice() else { return None };
-        // A name alone must be that of one traced process only.
-        let rivals = self.seen.keys().filter(|other| other.0 == process.0 && *other != process);
-        let fit = self.fit(process, *host);
-        (fit > Fit::SameName || rivals.into_iter().all(|other| self.fit(other, *host) < fit)).then_some(*host)
+        Self::best(&listed, |host| self.fit(process, host))
+    }
+
+    /// Whether no other traced process fits that one of the host as well; a pid that was written down is enough.
+    fn only(&self, process: &Process, host: u32) -> bool {
+        let mut rivals = self.seen.keys().filter(|other| other.0 == process.0 && *other != process);
+        let fit = self.fit(process, host);
+        fit.same_pid || rivals.all(|other| self.fit(other, host) < fit)
     }
 
     /// Ties every traced process to a host pid: (device, capture, pid) -> (host pid, bridged); and the clients of an MPS
@@ -559,21 +609,35 @@ impl Tenants {
             self.seen.iter().filter(|(key, _)| !ties.contains_key(*key)).collect();
         for (key, seen) in loose {
             let Some(pids) = self.resident.get(&key.0) else {
-                if let Some(host) = self.listed(key).filter(|host| !taken.contains(&(key.0, *host))) {
-                    let detail = format!(
-                        "device {}: {} is host pid {host} (NVML lists it on the device{})",
-                        key.0,
-                        pid_text(key.2),
-                        self.fit(key, host).words(),
-                    );
-                    quality.add(Some(key.1), quality::PID_BRIDGED, 1, detail);
-                    ties.insert(*key, (host, true));
-                    taken.insert((key.0, host));
+                let free = |host: &u32| !taken.contains(&(key.0, *host));
+                match self.listed(key).as_slice() {
+                    [] => {}
+                    [host] if self.only(key, *host) && free(host) => {
+                        let detail = format!(
+                            "device {}: {} is host pid {host} (NVML lists it on the device{})",
+                            key.0,
+                            pid_text(key.2),
+                            self.words(key, *host),
+                        );
+                        quality.add(Some(key.1), quality::PID_BRIDGED, 1, detail);
+                        ties.insert(*key, (*host, true));
+                        taken.insert((key.0, *host));
+                    }
+                    hosts => {
+                        let detail = format!(
+                            "device {}: {} may be host pid {}: nothing tells {} apart",
+                            key.0,
+                            pid_text(key.2),
+                            hosts.iter().map(u32::to_string).collect::<Vec<_>>().join(" or "),
+                            if hosts.len() > 1 { "them" } else { "it and other traced processes" },
+                        );
+                        quality.add(Some(key.1), quality::PID_UNMATCHED, 1, detail);
+                    }
                 }
                 continue;
             };
             let rate = |pid: &u32| seen.inside.get(pid).map_or(0.0, |n| *n as f64 / seen.kernels as f64);
-            let fits = |p: &u32| rate(p) >= 0.5 && self.fit(key, *p) > Fit::Other;
+            let fits = |p: &u32| rate(p) >= 0.5 && self.fit(key, *p).possible;
             let close: Vec<u32> = pids.keys().copied().filter(fits).collect();
             match Self::best(&close, |host| self.fit(key, host)).as_slice() {
                 [one] if seen.kernels >= 3 && rate(one) >= 0.95 && !taken.contains(&(key.0, *one)) => {
@@ -584,9 +648,10 @@ impl Tenants {
                     quality::PID_UNMATCHED,
                     1,
                     format!(
-                        "device {}: no single process of the switch records fits {}",
+                        "device {}: no single process of the switch records fits {}{}",
                         key.0,
-                        pid_text(key.2)
+                        pid_text(key.2),
+                        self.clock_words(key.1)
                     ),
                 ),
             }
@@ -617,11 +682,12 @@ impl Tenants {
                 let next = others.map(|p| share(*p)).fold(0.0, f64::max);
                 let detail = format!(
                     "device {device}: {} is host pid {host} ({:.0} % of {} kernel starts inside its residency, at most \
-                     {next:.0} % inside that of any other{})",
+                     {next:.0} % inside that of any other{}{})",
                     pid_text(*pid),
                     share(host),
                     seen.map_or(0, |s| s.kernels),
-                    self.fit(&(device, *capture, *pid), host).words(),
+                    self.words(&(device, *capture, *pid), host),
+                    self.clock_words(*capture),
                 );
                 quality.add(Some(*capture), quality::PID_BRIDGED, 1, detail);
                 ties.insert((device, *capture, *pid), (host, true));
@@ -934,7 +1000,7 @@ pub(crate) mod hand {
             end_ns: row.5 * 1000,
             running_start_ns: None,
             running_end_ns: None,
-            ending: "unknown",
+            ending: crate::residency::Ending::Unknown,
             complete: true,
             observed: true,
         }

@@ -14,17 +14,24 @@
 //! it. The length of a slice is the one that agrees best with all that is nailed down. Every boundary
 //! keeps the moments between which it must lie: what lies inside them all is certain, if the tenants
 //! really take turns. Whether they do is a verdict, so this room comes after it.
+//!
+//! Where only one tenant was traced its own kernels say when it was gone: see [`stretched`].
 
-use std::collections::{BTreeMap, BTreeSet};
+mod stretched;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use arrow_array::{Int64Array, RecordBatch, UInt32Array};
 
 use crate::error::Result;
 use crate::fold::{Chunk, Fold, Tables};
 use crate::overlap::DEFAULT_SLICE_NS;
+use crate::residency::at;
 use crate::schema::{self, Builder, Columns};
 use crate::tenants::{work, Who, WorkKind};
 use crate::watch::Watch;
+
+use stretched::Kernel;
 
 /// From the last kernel of one tenant to the first of the next, where the capture does not show it: 67 us on an Ada
 /// (20 to SAVE_END, 43 to RESTORE_START, 4 to the kernel), up to 145 us on an RTX 3090.
@@ -80,7 +87,11 @@ impl Handover {
             .collect();
         waits.sort_unstable();
         let short = waits.get(waits.len() / 10).copied().filter(|_| waits.len() >= 5);
-        let whole = short.unwrap_or(HANDOVER_NS) as f64;
+        Self::whole(short.unwrap_or(HANDOVER_NS) as f64)
+    }
+
+    /// One that takes so long in all.
+    fn whole(whole: f64) -> Self {
         let (leaving_ns, coming_ns) = (LEAVING * whole, COMING * whole);
         Self { leaving_ns, gap_ns: whole - leaving_ns - coming_ns, coming_ns }
     }
@@ -313,6 +324,8 @@ struct Device {
     /// Tenants in the order of their ids, at the end in that of their turns; `Seen.tenant` counts in it.
     tenants: Vec<u32>,
     seen: Vec<Seen>,
+    /// Of the only tenant that was traced.
+    kernels: Vec<Kernel>,
 }
 
 impl Device {
@@ -344,12 +357,46 @@ impl Device {
 pub struct Turns {
     who: Who,
     devices: BTreeMap<u32, Device>,
+    signatures: Signatures,
     done: u64,
+}
+
+/// Kernels with one name and launch configuration are the same work again.
+#[derive(Debug, Default)]
+struct Signatures {
+    names: HashMap<String, u32>,
+    known: HashMap<(u32, [Option<u32>; 6]), u32>,
+}
+
+impl Signatures {
+    /// One for each kernel of a chunk.
+    fn of(&mut self, kernels: &Columns<'_>) -> Result<Vec<Option<u32>>> {
+        let name = kernels.names("name")?;
+        let shape = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"];
+        let [a, b, c, d, e, f] = shape.map(|column| kernels.u32(column));
+        let shape = [a?, b?, c?, d?, e?, f?];
+        let mut keys: HashMap<u32, u32> = HashMap::new();
+        let mut signature = |row: usize| {
+            let key = name.key(row)?;
+            let name = match keys.get(&key) {
+                Some(number) => *number,
+                None => {
+                    let next = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+                    let number = *self.names.entry(name.get(row)?.to_owned()).or_insert(next);
+                    keys.insert(key, number);
+                    number
+                }
+            };
+            let next = u32::try_from(self.known.len()).unwrap_or(u32::MAX);
+            Some(*self.known.entry((name, shape.map(|column| at(column, row)))).or_insert(next))
+        };
+        Ok((0..kernels.rows()).map(&mut signature).collect())
+    }
 }
 
 impl Turns {
     /// Reads what stands left of this room. `time_sliced` names the devices whose tenants take turns, by the verdict;
-    /// those with observed residency, or with fewer than two traced tenants, are left out.
+    /// those with observed residency are left out.
     ///
     /// # Errors
     /// [`crate::Error::Schema`] for tables that are not what they are declared to be.
@@ -365,8 +412,7 @@ impl Turns {
                 devices.entry(t.device).or_default().tenants.push(t.id);
             }
         }
-        devices.retain(|_, device| device.tenants.len() > 1);
-        Ok(Self { who, devices, done: 0 })
+        Ok(Self { who, devices, signatures: Signatures::default(), done: 0 })
     }
 }
 
@@ -375,6 +421,9 @@ impl Fold for Turns {
 
     fn push(&mut self, chunk: &Chunk, watch: &dyn Watch) -> Result<()> {
         watch.progress("turns", self.done, 0)?;
+        let alone = self.devices.values().any(|device| device.tenants.len() == 1);
+        let kernels = chunk.get(&schema::KERNELS).filter(|_| alone);
+        let signatures = kernels.map_or(Ok(Vec::new()), |kernels| self.signatures.of(&kernels))?;
         for w in work(chunk)? {
             if self.done.is_multiple_of(4096) {
                 watch.progress("turns", self.done, 0)?;
@@ -385,7 +434,13 @@ impl Fold for Turns {
                 continue;
             };
             let id = self.who.of(w.capture, w.pid, w.device);
-            if let Some(tenant) = id.and_then(|id| device.tenants.binary_search(&id).ok()) {
+            if let ([only], true) = (device.tenants.as_slice(), id.is_some()) {
+                if id == Some(*only) {
+                    let of_kernel = || signatures.get(w.row).copied().flatten();
+                    let signature = if w.kind == WorkKind::Kernel { of_kernel() } else { None };
+                    device.kernels.push(Kernel { start_ns: w.start_ns, end_ns: w.end_ns, signature });
+                }
+            } else if let Some(tenant) = id.and_then(|id| device.tenants.binary_search(&id).ok()) {
                 device.seen.push(Seen { time_ns: w.start_ns, start: true, tenant });
                 // At equal times ends come first: a kernel of no length would end before it starts.
                 let time_ns = w.end_ns.max(w.start_ns.saturating_add(1));
@@ -399,6 +454,13 @@ impl Fold for Turns {
         let mut rows: Vec<(u32, u32, Turn, Option<i64>)> = Vec::new();
         for (id, mut device) in self.devices {
             watch.progress("turns", self.done, 0)?;
+            if let [only] = device.tenants.as_slice() {
+                if let Some((turns, slice_ns)) = stretched::turns(&device.kernels) {
+                    let slice_ns = slice_ns.map(|ns| ns.round() as i64);
+                    rows.extend(turns.into_iter().map(|turn| (id, *only, turn, slice_ns)));
+                }
+                continue;
+            }
             device.seen.sort_unstable();
             device.take_turns();
             let handover = Handover::of(&device.seen);

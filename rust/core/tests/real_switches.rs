@@ -150,7 +150,7 @@ fn page_faulting_victims_beside_an_untraced_process() {
         let slices = Slice::read(&made["residency"]).unwrap();
         assert_eq!(facts(&made)["switch_records"], Some(records), "{name}");
         assert_eq!(slices.iter().filter(|s| s.complete).count(), complete, "{name}");
-        let open: Vec<_> = slices.iter().filter(|s| s.ending == "open").collect();
+        let open: Vec<_> = slices.iter().filter(|s| s.ending.word() == "open").collect();
         assert_eq!(open.len(), 1, "{name}");
         assert!(!open[0].complete && open[0].start_ns == slices.last().unwrap().start_ns);
         let mut expected = vec![("switch_start_without_end".to_owned(), 1)];

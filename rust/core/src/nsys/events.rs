@@ -586,6 +586,42 @@ pub(super) fn nvtx(reader: &mut Reader<'_>) -> Result<Option<Found>> {
     Ok(Some(Found { staged, rows, tables: vec![plan.table] }))
 }
 
+/// Memory that processes allocated and freed.
+pub(super) fn allocations(reader: &mut Reader<'_>, devices: &mut Devices) -> Result<Option<Found>> {
+    let Some(plan) = layout::find(reader.database, &layout::MEMORY_USAGE)? else { return Ok(None) };
+    let mut staged = Staged::new(&schema::ALLOCATIONS);
+    let (pid, device, time) = (staged.column("pid")?, staged.column("device_id")?, staged.column("time_ns")?);
+    let (operation, bytes) = (staged.column("operation")?, staged.column("bytes")?);
+    let plain = Plain::new(&mut staged, &plan, &["memory_kind"], &[])?;
+    let at = |name| plan.at(name);
+    let (time_at, global_at, device_at) = (at("time_ns"), at("global_pid"), at("device"));
+    let (bytes_at, operation_at) = (at("bytes"), at("operation"));
+    let mut odd = Odd::default();
+    let rows = reader.scan(&plan, |row| {
+        let number = |place| integer(cell(row, place)).ok().flatten();
+        let name: &[u8] = match number(operation_at) {
+            Some(0) => b"allocated",
+            Some(1) => b"freed",
+            _ => return Ok(()),
+        };
+        let Some((when, size)) = number(time_at).zip(number(bytes_at).filter(|size| *size >= 0)) else {
+            odd.bad_interval += 1;
+            return Ok(());
+        };
+        let owner = odd.pid(cell(row, global_at));
+        staged.put(pid, owner.map(i64::from));
+        staged.put(device, Some(i64::from(devices.cuda(owner, number(device_at)))));
+        staged.put(time, Some(when));
+        staged.put_name(operation, Value::Text(name));
+        staged.put(bytes, Some(size));
+        plain.copy(&mut staged, row);
+        staged.end_row();
+        Ok(())
+    })?;
+    odd.report(reader, "allocations", quality::BAD_INTERVAL);
+    Ok(Some(Found { staged, rows, tables: vec![plan.table] }))
+}
+
 fn put_thread(
     staged: &mut Staged,
     (pid, tid): (Slot, Slot),

@@ -169,7 +169,10 @@ sources! {
     /// Who writes generic events.
     GENERIC_SOURCE = ["GENERIC_EVENT_SOURCES"] { source_id: "sourceId", data: "data" }
     /// Device memory allocations.
-    MEMORY_USAGE = ["CUDA_GPU_MEMORY_USAGE_EVENTS"] { time_ns: "start" }
+    MEMORY_USAGE = ["CUDA_GPU_MEMORY_USAGE_EVENTS"] {
+        time_ns: "start", global_pid: "globalPid", device: "deviceId", bytes: "bytes",
+        memory_kind: "memKind", operation: "memoryOperationType",
+    }
 }
 
 /// A logical table as one export has it.
@@ -249,8 +252,7 @@ pub fn physical_tables(want: &super::Want) -> Vec<&'static str> {
         "OVERHEAD" | "OVERHEAD_KIND" => !want.profiler_overhead,
         "SCHEDULE" => !want.thread_runs,
         "NVTX" => !want.nvtx,
-        // Only counted, never read.
-        "MEMORY_USAGE" => true,
+        "MEMORY_USAGE" => !want.allocations,
         _ => false,
     };
     ALL.iter().filter(|(name, _)| !unwanted(name)).flat_map(|(_, source)| source.tables).copied().collect()

@@ -50,6 +50,8 @@ pub struct Want {
     pub thread_runs: bool,
     /// `nvtx`.
     pub nvtx: bool,
+    /// `allocations`.
+    pub allocations: bool,
 }
 
 impl Want {
@@ -68,6 +70,7 @@ impl Want {
             memops: true,
             switch_events: true,
             gpu_metrics: true,
+            allocations: true,
             ..Self::none()
         }
     }
@@ -95,10 +98,11 @@ impl Want {
                 "profiler_overhead" => want.profiler_overhead = true,
                 "thread_runs" => want.thread_runs = true,
                 "nvtx" => want.nvtx = true,
+                "allocations" => want.allocations = true,
                 _ => {
                     return Err(Error::Argument(format!(
                         "{name} is no event table; choose from kernels, graph_launches, memops, \
-                         switch_events, gpu_metrics, api_calls, profiler_overhead, thread_runs, nvtx"
+                         switch_events, gpu_metrics, api_calls, profiler_overhead, thread_runs, nvtx, allocations"
                     )))
                 }
             }
@@ -318,8 +322,15 @@ impl Reader<'_> {
             events::thread_runs(self)
         );
         table!(want.nvtx, "nvtx", "-t nvtx", schema::NVTX, ORDER_NVTX, &[&layout::NVTX], events::nvtx(self));
-        let memory = events::unread(self, &[&layout::MEMORY_USAGE])?;
-        sources.push(SourceRow::unread("memory_usage", "--cuda-memory-usage=true", memory));
+        table!(
+            want.allocations,
+            "allocations",
+            "--cuda-memory-usage=true",
+            schema::ALLOCATIONS,
+            ORDER_ALLOCATIONS,
+            &[&layout::MEMORY_USAGE],
+            events::allocations(self, &mut devices)
+        );
         let gpus = events::unread(self, &[&layout::GPU])?;
         sources.push(SourceRow::known("target_gpu", "-t cuda, and export all tables", gpus));
         let processes = self.processes(&mut metadata, &seen)?;
@@ -526,6 +537,7 @@ const ORDER_METRICS: &[&str] = &["time_ns", "device_id", "metric", "unit", "valu
 const ORDER_CALLS: &[&str] = &["start_ns", "pid", "tid", "correlation_id", "end_ns", "name", "return_value"];
 const ORDER_OVERHEAD: &[&str] = &["start_ns", "pid", "tid", "end_ns", "kind"];
 const ORDER_RUNS: &[&str] = &["start_ns", "pid", "tid", "end_ns", "cpu"];
+const ORDER_ALLOCATIONS: &[&str] = &["time_ns", "pid", "device_id", "operation", "memory_kind", "bytes"];
 const ORDER_NVTX: &[&str] = &["start_ns", "pid", "tid", "end_ns", "kind", "text", "domain_id"];
 
 #[derive(Debug, Default)]

@@ -51,6 +51,31 @@ fn a_database_of_something_else_is_refused() {
 }
 
 #[test]
+fn memory_that_was_allocated_and_freed() {
+    // As nsys 2021 declares it. The third row is of an operation that there is not, the fourth has no process.
+    let sql = format!(
+        "CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start, globalPid, deviceId, contextId, address, pc, bytes, memKind,
+            memoryOperationType, name, correlationId);
+        INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES
+            (90, {mine}, 0, 1, 7, 0, 4096, 2, 1, NULL, 9), (50, {mine}, 0, 1, 7, 0, 4096, 2, 0, NULL, 5),
+            (60, {mine}, 0, 1, 7, 0, 4096, 2, 7, NULL, 6), (70, NULL, 0, 1, 7, 0, 64, 1, 0, NULL, 7)",
+        mine = global(77)
+    );
+    let tables = load(&sql, &Want::analysis());
+    assert_eq!(source(&tables, "allocations"), ("present".to_owned(), 4, false));
+    let found = table(&tables, "allocations");
+    assert_eq!(found.i64("time_ns").unwrap().values(), &[50, 70, 90]);
+    let operation = found.names("operation").unwrap();
+    let said: Vec<_> = (0..3).map(|row| operation.get(row).unwrap()).collect();
+    assert_eq!(said, ["allocated", "allocated", "freed"]);
+    assert_eq!(found.i64("bytes").unwrap().values(), &[4096, 64, 4096]);
+    assert_eq!(found.u8("memory_kind").unwrap().values(), &[2, 1, 2]);
+    assert_eq!(found.u32("pid").unwrap().iter().collect::<Vec<_>>(), [Some(77), None, Some(77)]);
+    assert_eq!(count(&tables, quality::NO_PIDS), 1);
+    assert!(!load(&sql, &Want::parse(["kernels"]).unwrap()).contains_key("allocations"));
+}
+
+#[test]
 fn absent_empty_unread_and_present_are_told_apart() {
     let sql = "CREATE TABLE StringIds (id, value); CREATE TABLE FECS_EVENTS (tag, timestamp);
         CREATE TABLE NVTX_EVENTS (start); INSERT INTO NVTX_EVENTS VALUES (1), (2);
