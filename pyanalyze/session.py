@@ -741,7 +741,7 @@ class Session:
         --------
         >>> import pyanalyze
         >>> pyanalyze.load(capture).latencies(0, bins=1)["kernels"].to_list()
-        [452, 339]
+        [452, 424]
         """
         from pyanalyze import _core
         from pyanalyze.tables import to_frame

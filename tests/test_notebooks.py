@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import json
 import os
@@ -127,11 +128,11 @@ def test_marimo_runs_it(path: Path, tmp_path: Path) -> None:
 @needs["nbclient"]
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_jupyter_runs_it(path: Path) -> None:
-    import nbformat
-    from nbclient import NotebookClient
-
+    nbformat, nbclient = importlib.import_module("nbformat"), importlib.import_module("nbclient")
     notebook = nbformat.read(path, 4)
     place = {"metadata": {"path": str(HERE)}}
-    NotebookClient(notebook, timeout=600, kernel_name="python3", resources=place).execute()
+    nbclient.NotebookClient(
+        notebook, timeout=600, startup_timeout=600, kernel_name="python3", resources=place
+    ).execute()
     shown = {kind for cell in notebook.cells for output in cell.get("outputs", []) for kind in output.get("data", {})}
     assert "text/html" in shown
