@@ -15,6 +15,7 @@ __all__ = [
     "cut",
     "infer_residency",
     "join_captures",
+    "latencies",
     "ledger",
     "memory_account",
     "occupancy",
@@ -103,6 +104,11 @@ def ledger(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
 
 def timeline(session: Mapping[str, Any], start_ns: int, end_ns: int, marks: int, progress: _Progress = None) -> Table:
     """Merge intervals to what a picture can show."""
+
+def latencies(
+    session: Mapping[str, Any], device: int, start_ns: int, end_ns: int, bins: int, progress: _Progress = None
+) -> Table:
+    """Bin how long kernels of each tenant took from launch to end."""
 
 def write_perfetto(session: Mapping[str, Any], path: str, progress: _Progress = None) -> int:
     """Write a Perfetto protobuf trace over `path`; the number of events. No table but those given is in it."""

@@ -298,7 +298,7 @@ def read_reports(path: str | os.PathLike[str]) -> list[ReportTable]:
 
 
 def load_reports(
-    paths: Iterable[str | os.PathLike[str]],
+    paths: Iterable[str | os.PathLike[str] | ReportTable],
     database: str | Path | None = None,
     *,
     nsys_version: str | Mapping[str, str] = UNKNOWN_VERSION,
@@ -308,7 +308,7 @@ def load_reports(
     Parameters
     ----------
     paths
-        Files as for `read_report`; one that holds several reports gives them all.
+        Files as for `read_report`; one that holds several reports gives them all. Or what was read of them already.
     database
         A SQLite file to add to, made where it is missing; in memory without it.
     nsys_version
@@ -348,7 +348,7 @@ def load_reports(
     """
     tables: dict[tuple[str, str], ReportTable] = {}
     for path in paths:
-        for table in _read(Path(path)):
+        for table in [path] if isinstance(path, ReportTable) else read_reports(path):
             other = tables.setdefault((table.report, table.source), table)
             if other is not table:
                 raise SamplesUnreadable(

@@ -20,7 +20,7 @@ from pyanalyze.exceptions import UsageError
 from pyanalyze.nsys_recipes import REPORTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyanalyze.session import Session
 
@@ -205,28 +205,34 @@ def _of(session: Session, frame: pl.DataFrame, tenant: int | None) -> pl.DataFra
     return frame.join(mine.select(keys).unique(), on=keys, how="semi", nulls_equal=True)
 
 
+def _spread(column: str, name: str) -> dict[str, pl.Expr]:
+    """How values scatter, each quantity under `name` with its word in it, such as ``{}_ns``."""
+    one = pl.col(column)
+    # Of a single value, and of none, nsys says 0; the sample deviation would be undefined.
+    quantities = {"avg": one.mean(), "med": one.median(), "min": one.min(), "max": one.max()}
+    return {name.format(word): of for word, of in {**quantities, "stddev": one.std().fill_null(0.0)}.items()}
+
+
+def _done_until(intervals: pl.DataFrame, edges: Sequence[int]) -> list[int]:
+    """Time of the intervals `start_ns` to `end_ns` that has passed at each edge; those side by side add up."""
+    return [
+        int(intervals.select((pl.min_horizontal("end_ns", edge) - pl.col("start_ns")).clip(0).sum()).item())
+        for edge in edges
+    ]
+
+
 def _summary(
     rows: pl.DataFrame, by: list[str], count: str, *, value: str = "duration", share: bool = True
 ) -> pl.DataFrame:
     """Sum, count and distribution, rounded as nsys does, largest first."""
-    one = pl.col(value)
-    made = rows.group_by(by).agg(
-        total=one.sum(),
-        count=pl.len(),
-        avg=one.mean(),
-        med=one.median(),
-        min=one.min(),
-        max=one.max(),
-        # Of a single value nsys says 0, the sample deviation would be undefined.
-        stddev=one.std().fill_null(0.0),
-    )
+    spread = _spread(value, "{}_ns")
+    made = rows.group_by(by).agg(total=pl.col(value).sum(), count=pl.len(), **spread)
     made = made.with_columns(pl.col(by).cast(pl.String)).sort("total", *by, descending=[True, *[False] * len(by)])
     whole = pl.col("total").sum()
-    named = {"total": "total_time_ns", "count": count, "avg": "avg_ns", "med": "med_ns", "min": "min_ns"}
-    named |= {"max": "max_ns", "stddev": "stddev_ns"}
     if share:
         made = made.with_columns(time_percent=(pl.col("total") * 100.0 / whole).round(1, mode="half_away_from_zero"))
-    return made.with_columns(pl.col("avg", "med", "stddev").round(1, mode="half_away_from_zero")).rename(named)
+    rounded = pl.col("avg_ns", "med_ns", "stddev_ns").round(1, mode="half_away_from_zero")
+    return made.with_columns(rounded).rename({"total": "total_time_ns", "count": count})
 
 
 def _kernels(session: Session, tenant: int | None) -> pl.DataFrame:
@@ -267,18 +273,10 @@ def _mem_time_sum(session: Session, tenant: int | None) -> pl.DataFrame:
 
 
 def _mem_size_sum(session: Session, tenant: int | None) -> pl.DataFrame:
-    made = _memops(session, tenant).group_by("operation")
-    one = pl.col("mb")
     return (
-        made.agg(
-            total_mb=one.sum(),
-            count=pl.len(),
-            avg_mb=one.mean(),
-            med_mb=one.median(),
-            min_mb=one.min(),
-            max_mb=one.max(),
-            stddev_mb=one.std().fill_null(0.0),
-        )
+        _memops(session, tenant)
+        .group_by("operation")
+        .agg(total_mb=pl.col("mb").sum(), count=pl.len(), **_spread("mb", "{}_mb"))
         .sort("total_mb", "operation", descending=[True, False])
         .with_columns(pl.col("^.*_mb$").round(3, mode="half_away_from_zero"))
     )
@@ -335,19 +333,7 @@ def _kern_exec_sum(session: Session, tenant: int | None) -> pl.DataFrame:
     made = launches.group_by("pid", "tid", "dev_id", "api_name", "kernel_name").agg(
         pl.len().alias("count"),
         pl.col("queue_dur_ns").count().alias("queue_count"),
-        *(
-            quantity
-            for part, column in parts.items()
-            for one in [pl.col(column)]
-            for quantity in (
-                one.mean().alias(f"{part}_avg_ns"),
-                one.median().alias(f"{part}_med_ns"),
-                one.min().alias(f"{part}_min_ns"),
-                one.max().alias(f"{part}_max_ns"),
-                # Of a single value, and of none, nsys says 0.
-                one.std().fill_null(0.0).alias(f"{part}_stddev_ns"),
-            )
-        ),
+        **{name: of for part, column in parts.items() for name, of in _spread(column, f"{part}_{{}}_ns").items()},
     )
     names = ["pid", "tid", "dev_id", "api_name", "kernel_name"]
     return made.with_columns(pl.col("^.*_(avg|med|stddev)_ns$").round(1, mode="half_away_from_zero")).sort(
@@ -390,11 +376,8 @@ def _gpu_time_util(
         first, last = int(mine["start_ns"].min()), int(mine["end_ns"].max())  # type: ignore[arg-type]
         size = math.ceil((last - first) / chunks)
         edges = [min(first + number * size, last) for number in range(chunks + 1)]
-        # Time in operations until each edge; what runs side by side adds up, so that a chunk may exceed 100 %.
-        done = [
-            int(mine.select((pl.min_horizontal(pl.col("end_ns"), edge) - pl.col("start_ns")).clip(0).sum()).item())
-            for edge in edges
-        ]
+        # Of operations side by side each counts, so that a chunk may exceed 100 %.
+        done = _done_until(mine, edges)
         low: dict[str, Any] | None = None
         for (begin, end), (before, after) in zip(pairwise(edges), pairwise(done), strict=True):
             used = after - before
@@ -434,14 +417,11 @@ def _time_util_map(session: Session, tenant: int | None, bins: int = 30) -> pl.D
         until = int(session.frame("capture").filter(pl.col("capture") == capture)["end_ns"].item())
         # Kernels side by side count once.
         latest = mine["end_ns"].cum_max().shift(1, fill_value=mine["start_ns"][0])
-        alone = mine.with_columns(begin=pl.max_horizontal(pl.col("start_ns"), latest)).filter(
-            pl.col("end_ns") > pl.col("begin")
+        alone = mine.with_columns(start_ns=pl.max_horizontal("start_ns", latest)).filter(
+            pl.col("end_ns") > pl.col("start_ns")
         )
         edges = [number * size for number in range(bins + 1)]
-        done = [
-            int(alone.select((pl.min_horizontal(pl.col("end_ns"), edge) - pl.col("begin")).clip(0).sum()).item())
-            for edge in edges
-        ]
+        done = _done_until(alone, edges)
         parts += [
             {
                 "bin_start_ns": float(begin),

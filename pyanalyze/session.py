@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyanalyze.ledger import Ledger
     from pyanalyze.loading import Failure
     from pyanalyze.occupancy import CounterCheck, Occupancy, PlacementPolicy
-    from pyanalyze.report.model import Report
+    from pyanalyze.report.model import Report, Work
     from pyanalyze.sharing.properties import Requirement
     from pyanalyze.times import Moment
 
@@ -318,6 +318,13 @@ class Session:
     @cached_property
     def _verdicts(self) -> tuple[Verdict, ...]:
         return tuple(judge(case) for case in self.cases())
+
+    @cached_property
+    def work_of_tenants(self) -> dict[tuple[int, int], Work]:
+        """What every traced tenant did on every device, see :func:`pyanalyze.comparison.work.work_of`."""
+        from pyanalyze.comparison.work import work_of
+
+        return work_of(self)
 
     def against_saved(self, device_id: int, tenant_id: int, name: str) -> Summary:
         """What reports of tenants alone, saved as JSON, say of a tenant.
@@ -726,6 +733,41 @@ class Session:
         first, last = self.span_ns
         window = (first if start_ns is None else start_ns, last if end_ns is None else end_ns)
         return to_frame(_core.timeline({**self.tables, **self._inferred}, *window, marks, None))
+
+    def latencies(
+        self, device_id: int, start_ns: int | None = None, end_ns: int | None = None, bins: int = 150
+    ) -> pl.DataFrame:
+        """Bin how long each tenant's kernels took from launch to end, and how much they were at work.
+
+        Parameters
+        ----------
+        device_id
+            The device.
+        start_ns, end_ns
+            Window on the session clock, in nanoseconds; the whole session by default.
+        bins
+            Equal parts of the window.
+
+        Returns
+        -------
+        polars.DataFrame
+            The `latencies` table; of kernels whose launch calls were not captured from their start.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).latencies(0, bins=1)["kernels"].to_list()
+        [452, 424]
+        """
+        from pyanalyze import _core
+        from pyanalyze.tables import to_frame
+
+        first, last = self.span_ns
+        window = (first if start_ns is None else start_ns, last if end_ns is None else end_ns)
+        read = self.with_calls()
+        names: tuple[str, ...] = ("kernels", "tenants", "api_calls")
+        tables = {name: read[name] for name in names if name in read}
+        return to_frame(_core.latencies(tables, device_id, *window, bins, None))
 
     def chart(self, name: str, device_id: int | None = None) -> alt.TopLevelMixin:
         """Draw one of the report's charts.

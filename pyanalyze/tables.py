@@ -37,6 +37,7 @@ KNOWN_VERSIONS: dict[str, int] = {
     "kernel_occupancy": 1,
     "kernel_placement": 1,
     "kernels": 1,
+    "latencies": 1,
     "ledger": 1,
     "memops": 1,
     "nvml_samples": 1,

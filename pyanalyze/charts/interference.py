@@ -29,10 +29,6 @@ _PARTS = {
     "unexplained": "#8C8C8C",
 }
 _ALONE, _COMPANY = "alone", "in company"
-_BINS = 150
-#: Kernels that are joined with their calls at a time: some hundred megabytes.
-_PIECE_ROWS = 2_000_000
-_PROCESS = ("capture", "pid")
 _TOP = 15
 
 
@@ -261,113 +257,17 @@ def alone_against_contended(
     return done
 
 
-def _latencies(
-    kernels: pl.DataFrame, calls: pl.DataFrame | None, who: pl.DataFrame, origin_ns: int, step: int
-) -> pl.DataFrame:
-    """Per tenant and bin: n, p50 and p95 of latencies in ns that began in it; time of kernels that started in it.
-
-    Joined kernels take many times what the columns of the capture do, so they are looked at in pieces. A bin needs all
-    of its latencies at once: bins are done some at a time, each time from the pieces that hold any of them.
-    """
-    import polars as pl
-
-    began = pl.coalesce("launch_ns", "start_ns")
-    number = ((began - origin_ns) // step).clip(0, _BINS - 1).alias("bin")
-    columns = kernels.select(*_PROCESS, "correlation_id", "start_ns", "end_ns")
-
-    def joined(piece: pl.DataFrame) -> pl.DataFrame:
-        return _launched(piece, calls, who).with_columns(number)
-
-    few = joined(columns) if kernels.height <= _PIECE_ROWS else None
-    pieces: list[tuple[pl.DataFrame, int, int]] = []
-    busy: list[pl.DataFrame] = []
-    for piece in columns.iter_slices(_PIECE_ROWS):
-        mine = joined(piece) if few is None else few
-        if mine.is_empty():
-            continue
-        low, high = int(mine["bin"].min()), int(mine["bin"].max())  # type: ignore[arg-type]
-        pieces.append((piece, low, high))
-        busy.append(
-            mine.group_by("tenant_id", ((pl.col("start_ns") - origin_ns) // step).clip(0, _BINS - 1).alias("bin")).agg(
-                (pl.col("end_ns") - pl.col("start_ns")).sum().alias("busy_ns")
-            )
-        )
-    if not pieces:
-        return pl.DataFrame(schema={"tenant_id": pl.UInt32, "bin": pl.Int64})
-    done: list[pl.DataFrame] = []
-    width = -(-_BINS // len(pieces))
-    for first in range(0, _BINS, width):
-        some = pl.col("bin").is_between(first, first + width - 1)
-        found = [
-            (joined(piece) if few is None else few)
-            .filter(some)
-            .select("tenant_id", "bin", (pl.col("end_ns") - began).alias("ns"))
-            for piece, low, high in pieces
-            if low < first + width and first <= high
-        ]
-        if found:
-            done.append(
-                pl.concat(found)
-                .group_by("tenant_id", "bin")
-                .agg(
-                    pl.col("ns").median().alias("p50"),
-                    pl.col("ns").quantile(0.95, "nearest").alias("p95"),
-                    pl.len().alias("n"),
-                )
-            )
-    at_work = pl.concat(busy).group_by("tenant_id", "bin").agg(pl.col("busy_ns").sum())
-    return pl.concat(done).join(at_work, on=["tenant_id", "bin"], how="full", coalesce=True)
-
-
-def _launched(kernels: pl.DataFrame, calls: pl.DataFrame | None, who: pl.DataFrame) -> pl.DataFrame:
-    """Kernels with their tenant and the begin of the call that launched them."""
-    import polars as pl
-
-    keys = list(_PROCESS)
-    # One number instead of three columns: joins of millions of rows take a third of the time.
-    key = ((pl.col("process").cast(pl.UInt64) * 2**32) + pl.col("correlation_id")).alias("key")
-    mine = kernels.join(who, on=keys, nulls_equal=True)
-    if calls is None or calls.is_empty() or mine.is_empty():
-        return mine.select("tenant_id", "start_ns", "end_ns", pl.lit(None, dtype=pl.Int64).alias("launch_ns"))
-    ids = mine["correlation_id"]
-    # No more of the calls than may belong to them.
-    near = pl.col("correlation_id").is_between(ids.min(), ids.max())
-    # A driver call inside a runtime call has the same id: the outer one came first.
-    launched = (
-        calls.lazy()
-        .filter(near)
-        .select(*keys, "correlation_id", "start_ns")
-        .join(who.lazy().select(*keys, "process").unique(), on=keys, nulls_equal=True)
-        .select(key, "start_ns")
-        .group_by("key")
-        .agg(pl.col("start_ns").min().alias("launch_ns"))
-        .collect()
-    )
-    return mine.with_columns(key).join(launched, on="key", how="left")
-
-
 def latency_over_time(
-    kernels: pl.DataFrame,
-    calls: pl.DataFrame | None,
-    tenants: pl.DataFrame,
-    labels: Mapping[int, str],
-    *,
-    device_id: int = 0,
-    window: tuple[int, int],
-    width: int = 720,
+    latencies: pl.DataFrame, labels: Mapping[int, str], *, window: tuple[int, int], width: int = 720
 ) -> alt.TopLevelMixin:
     """Latency of each tenant's kernels over time, and under it how much of the time each had work on the GPU.
 
     Parameters
     ----------
-    kernels, tenants
-        Tables of the session.
-    calls
-        The `api_calls` table: latency then counts from the begin of the launch call; None: from the kernel's start.
+    latencies
+        The table :meth:`pyanalyze.session.Session.latencies` of one device.
     labels
         Shown name per tenant id.
-    device_id
-        The device.
     window
         First and last time, ns.
     width
@@ -377,41 +277,37 @@ def latency_over_time(
     --------
     >>> import pyanalyze
     >>> s = pyanalyze.load(capture)
-    >>> chart = latency_over_time(s.kernels, s.calls(), s.tenants, {0: "app_a", 1: "app_b"}, window=s.span_ns)
+    >>> chart = latency_over_time(s.latencies(0), {0: "app_a", 1: "app_b"}, window=s.span_ns)
     >>> "app_b" in str(chart.to_dict())
     True
     """
-    import polars as pl
-
-    keys = list(_PROCESS)
-    who = tenants.filter((pl.col("device_id") == device_id) & pl.col("traced")).select(*keys, "tenant_id")
-    who = who.join(who.select(keys).unique(maintain_order=True).with_row_index("process"), on=keys, nulls_equal=True)
-    step = max((window[1] - window[0]) // _BINS, 1)
-    binned = _latencies(only_device(kernels, device_id), calls, who, window[0], step)
-    if binned.is_empty():
+    if latencies.is_empty():
         return empty("No kernel was traced on this device.")
-    ids = sorted(binned["tenant_id"].unique().to_list())[: MAX_MARKS // (2 * _BINS)]
-    shown = binned.filter(pl.col("tenant_id").is_in(ids)).sort("tenant_id", "bin")
+    bins = latencies["start_ns"].n_unique()
+    ids = sorted(latencies["tenant_id"].unique().to_list())[: MAX_MARKS // (2 * bins)]
+    shown = latencies.filter(latencies["tenant_id"].is_in(ids)).sort("tenant_id", "start_ns").to_dicts()
     scale = tenant_scale(labels, ids)
     marks = [
         {
             "t": label_of(r["tenant_id"], labels),
-            "x": (r["bin"] + 0.5) * step / 1e6,
-            "p50": r["p50"] / 1e6,
-            "p95": r["p95"] / 1e6,
-            "n": r["n"],
+            "x": (r["start_ns"] + r["end_ns"] - 2 * window[0]) / 2e6,
+            "p50": r["p50_ns"] / 1e6,
+            "p95": r["p95_ns"] / 1e6,
+            "n": r["kernels"],
         }
-        for r in shown.filter(pl.col("n").is_not_null()).iter_rows(named=True)
+        for r in shown
+        if r["kernels"]
     ]
     bars = [
         {
             "t": label_of(r["tenant_id"], labels),
-            "x": r["bin"] * step / 1e6,
-            "x2": (r["bin"] + 1) * step / 1e6,
+            "x": (r["start_ns"] - window[0]) / 1e6,
+            "x2": (r["end_ns"] - window[0]) / 1e6,
             # A tenant can be on the device no longer than time passes, however many of its kernels overlap.
-            "b": min(r["busy_ns"] / step, 1),
+            "b": min(r["busy_ns"] / (r["end_ns"] - r["start_ns"]), 1),
         }
-        for r in shown.filter(pl.col("busy_ns").is_not_null()).iter_rows(named=True)
+        for r in shown
+        if r["busy_ns"]
     ]
     domain = alt.Scale(domain=[0, (window[1] - window[0]) / 1e6], nice=False)
     color = alt.Color("t:N", scale=scale, legend=alt.Legend(title=None, orient="bottom"))

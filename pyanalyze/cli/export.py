@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from pyanalyze.nsys_recipes import ReportTable
     from pyanalyze.session import Session
 
 #: Formats that make a directory with one file per table.
@@ -153,15 +154,16 @@ def write(
     if fmt == "sqlite":
         from pyanalyze import store
         from pyanalyze._files import replacing
-        from pyanalyze.nsys_recipes import load_reports
+        from pyanalyze.nsys_recipes import load_reports, read_reports
 
         report = session.report().model_dump(mode="json", by_alias=True)
         if not nsys_reports:
             return store.save(frames, report, output, force=force)
-        frames["nsys_disagreements"], versions = _beside(session, nsys_reports)
+        read = [table for path in nsys_reports for table in read_reports(path)]
+        frames["nsys_disagreements"], versions = _beside(session, read)
         with replacing(output, force=force) as temporary:
             store.save(frames, report, temporary, force=True)
-            load_reports(nsys_reports, temporary, nsys_version=versions).close()
+            load_reports(read, temporary, nsys_version=versions).close()
         return output
     with naming(output), replacing_folder(output, force=force) as folder:
         for name, frame in frames.items():
@@ -169,18 +171,17 @@ def write(
     return output
 
 
-def _beside(session: Session, paths: Sequence[Path]) -> tuple[pl.DataFrame, dict[str, str]]:
+def _beside(session: Session, read: Sequence[ReportTable]) -> tuple[pl.DataFrame, dict[str, str]]:
     """Where NVIDIA's kernel summaries say other than we do, and which nsys made each source."""
     import polars as pl
 
-    from pyanalyze.nsys_recipes import read_reports
     from pyanalyze.nsys_stats import disagreements
 
     # `nsys stats` calls its tables after the export, so that the export's version is theirs.
     made = session.capture.select("path", "nsys_version").drop_nulls().iter_rows()
     versions = {Path(path).stem: version for path, version in made}
     found = []
-    for table in (table for path in paths for table in read_reports(path) if table.report == "cuda_gpu_kern_sum"):
+    for table in (table for table in read if table.report == "cuda_gpu_kern_sum"):
         found.append(disagreements(table.rows, session).insert_column(0, pl.lit(table.source).alias("source")))
     kinds = {"source": pl.String, "name": pl.String, "quantity": pl.String, "nsys": pl.Float64, "ours": pl.Float64}
     return pl.concat([pl.DataFrame(schema={**kinds, "reason": pl.String}), *found]), versions

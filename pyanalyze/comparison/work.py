@@ -36,8 +36,8 @@ def work_of(session: Session) -> dict[tuple[int, int], m.Work]:
     Returns
     -------
     dict
-        (device id, tenant id) -> the work; computed once for a session. Tenants of which nothing was traced are not
-        in it.
+        (device id, tenant id) -> the work. Tenants of which nothing was traced are not in it. A session keeps it as
+        ``session.work_of_tenants``.
 
     Examples
     --------
@@ -122,9 +122,11 @@ def _merged(rows: pl.DataFrame) -> pl.DataFrame:
     """The union of intervals, as disjoint ones."""
     import polars as pl
 
-    rows = rows.select("start_ns", "end_ns").sort("start_ns")
-    fresh = (pl.col("start_ns") > pl.col("end_ns").cum_max().shift(1)).fill_null(value=True).cum_sum()
-    return rows.group_by(fresh.alias("run"), maintain_order=True).agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    # A run begins where everything before has ended, and ends with the last of what began in it.
+    rows = rows.select("start_ns", "end_ns").sort("start_ns").with_columns(until=pl.col("end_ns").cum_max())
+    fresh = (rows["start_ns"] > rows["until"].shift(1)).fill_null(value=True)
+    last = fresh.shift(-1, fill_value=True)
+    return pl.DataFrame({"start_ns": rows["start_ns"].filter(fresh), "end_ns": rows["until"].filter(last)})
 
 
 def _timed(rows: pl.DataFrame, absent: pl.DataFrame, beside: pl.DataFrame) -> pl.DataFrame:

@@ -106,10 +106,9 @@ def against_saved(
     1.0
     """
     from pyanalyze.comparison.split import change_of, likeness, units_of
-    from pyanalyze.comparison.work import work_of
     from pyanalyze.interference.lost_time import Estimate
 
-    mine = work_of(session).get((device_id, tenant_id)) if saved else None
+    mine = session.work_of_tenants.get((device_id, tenant_id)) if saved else None
     if mine is None:
         return Summary()
     alike = [

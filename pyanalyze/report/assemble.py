@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze import _core
 from pyanalyze.advice import advise_device
-from pyanalyze.comparison.work import work_of
 from pyanalyze.interference.execution import PARTS
 from pyanalyze.occupancy import model_in_passing
 from pyanalyze.report import model as m
@@ -399,7 +398,6 @@ def _tenants(
     sm_time = {row[0]: row[1:] for row in per_tenant.iter_rows()}
     all_sm_time = sum(times[0] for times in sm_time.values())
     memory = _process_memory(session)
-    work = work_of(session)
     tenants = []
     for row in usage.sort("tenant_id").iter_rows(named=True):
         own = sm_time.get(row["tenant_id"])
@@ -429,7 +427,7 @@ def _tenants(
                     resident=None if found is None else _estimate(found.slowdown.resident),
                 ),
                 causes=_causes(found),
-                work=work.get((row["device_id"], row["tenant_id"])),
+                work=session.work_of_tenants.get((row["device_id"], row["tenant_id"])),
                 baseline=None if found is None else found.baseline,
                 tails=_tails(() if found is None else found.tails),
                 units=[

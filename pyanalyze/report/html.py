@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -19,6 +18,7 @@ import jinja2
 import vl_convert
 
 from pyanalyze.report import format as fmt
+from pyanalyze.report.bundle import script_bundle
 from pyanalyze.report.escape import visible
 from pyanalyze.report.page import Block, Fold, Page, Section, Table, build
 
@@ -87,7 +87,7 @@ def html_page(page: Page, charts: Mapping[str, alt.TopLevelMixin], generated_wit
     """A laid-out page as one HTML document, with its charts by key."""
     drawn = {key: _draw(chart) for key, chart in charts.items()}
     sections = [_view(section) for section in page.sections]
-    bundle, script = _bundle(), _asset("report.js")
+    bundle, script = script_bundle(), _asset("report.js")
     hashes = " ".join(f"'sha256-{_sha256(text)}'" for text in (bundle, script))
     policy = (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
@@ -189,15 +189,6 @@ def _sha256(text: str) -> str:
 @cache
 def _asset(name: str) -> str:
     return files("pyanalyze.report").joinpath("assets", name).read_text(encoding="utf-8")
-
-
-@cache
-def _bundle() -> str:
-    """Vega, vega-lite and vega-embed, once per report."""
-    # HTML parsers turn CR into LF before hashing and would end the script at a closing tag.
-    text = str(vl_convert.javascript_bundle())  # type: ignore[call-arg]  # optional, its stub says not
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return re.sub(r"<(?=/script|!--|script)", r"\\x3c", text, flags=re.IGNORECASE)
 
 
 @cache

@@ -181,10 +181,8 @@ def draw(session: Session, report: Report) -> Mapping[str, alt.TopLevelMixin]:
         if any(tenant.causes is not None for tenant in device.tenants):
             drawn[chart_key("causes", number)] = charts.cause_bars(found.tenants, labels)
         if len(device.tenants) > 1 and any(tenant.busy_ns for tenant in device.tenants):
-            launched = session.part("kernels", "device_id", "capture", "pid", "correlation_id", "start_ns", "end_ns")
-            drawn[chart_key("latency", number)] = charts.latency_over_time(
-                launched, session.calls(), session.tenants, labels, device_id=number, window=window
-            )
+            latencies = session.latencies(number, *window)
+            drawn[chart_key("latency", number)] = charts.latency_over_time(latencies, labels, window=window)
         if not session.slowdowns.filter(here & pl.col("ratio_low").is_not_null()).is_empty():
             drawn[chart_key("alone", number)] = charts.alone_against_contended(
                 session.slowdowns, labels, device_id=number

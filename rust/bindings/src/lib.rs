@@ -20,7 +20,9 @@ use pyanalyze_core::replay::{self as layouts, Recorded};
 use pyanalyze_core::slowdown::{self, Baseline};
 use pyanalyze_core::whatif::TimeSlicing;
 use pyanalyze_core::window::{self, Selection};
-use pyanalyze_core::{nsys, perfetto, pipeline, quality, samples, schema, timeline as lanes};
+use pyanalyze_core::{
+    latencies as over_time, nsys, perfetto, pipeline, quality, samples, schema, timeline as lanes,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -217,6 +219,24 @@ fn timeline(
     one(py, schema::TIMELINE.name, drawn.map_err(|e| watch.raise(e))?)
 }
 
+/// How long kernels of each tenant took from launch to end, in bins of time.
+#[pyfunction]
+#[pyo3(signature = (session, device, start_ns, end_ns, bins, progress=None))]
+fn latencies(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    device: u32,
+    start_ns: i64,
+    end_ns: i64,
+    bins: u32,
+    progress: Callback,
+) -> PyResult<Py<Table>> {
+    let session = from_python(session)?;
+    let watch = PyWatch::new(progress);
+    let made = py.detach(|| over_time::latencies(&session, device, start_ns, end_ns, bins, &watch));
+    one(py, schema::LATENCIES.name, made.map_err(|e| watch.raise(e))?)
+}
+
 /// The rows of a table inside of a window of time and of one device; what stays together is not copied.
 #[pyfunction]
 #[pyo3(signature = (table, window=None, device=None))]
@@ -398,6 +418,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(infer_residency, module)?)?;
     module.add_function(wrap_pyfunction!(ledger, module)?)?;
     module.add_function(wrap_pyfunction!(timeline, module)?)?;
+    module.add_function(wrap_pyfunction!(latencies, module)?)?;
     module.add_function(wrap_pyfunction!(cut, module)?)?;
     module.add_function(wrap_pyfunction!(write_perfetto, module)?)?;
     module.add_function(wrap_pyfunction!(whatif, module)?)?;

@@ -7,7 +7,7 @@
 //!
 //! Samples may come without captures; they then make the session by themselves.
 //!
-//! Each room sees the tables of those before it and nothing else.
+//! Each room sees the tables of those before it and nothing else; rooms that do not see each other's run at once.
 
 use arrow_array::RecordBatch;
 
@@ -109,25 +109,41 @@ pub fn occupancy(
     let mut events = session.clone();
     events.remove(schema::RESIDENCY.name);
     let mut made = Tables::new();
-    let configurations = KernelOccupancy::new(&devices, tenants.clone())?.run(&events, 0, watch)?;
-    made.insert(schema::KERNEL_OCCUPANCY.name, configurations);
     let window = window.map_or_else(|| active_ns(&table(&schema::TENANT_USAGE)), |w| Ok(Some(w)))?;
-    let (over_time, per_sm, per_kernel) = match window {
-        Some(window) => {
-            let turns = turns_without_records(session, &policy, &residency, watch)?;
-            let mut placement = Placement::new(&devices, tenants, Some(&residency), policy, window, n_bins)?;
-            if let Some(turns) = turns {
-                placement = placement.with_inferred(&turns)?;
-            }
-            let placed = placement.with_model(model).run(&events, 0, watch)?;
-            (placed.sm_occupancy, placed.sm_warps, placed.kernel_placement)
+    let named = tenants.clone();
+    let placed = || {
+        let Some(window) = window else { return Ok(None) };
+        let turns = turns_without_records(session, &policy, &residency, watch)?;
+        let mut placement = Placement::new(&devices, named, Some(&residency), policy, window, n_bins)?;
+        if let Some(turns) = turns {
+            placement = placement.with_inferred(&turns)?;
         }
+        placement.with_model(model).run(&events, 0, watch).map(Some)
+    };
+    let configurations = || KernelOccupancy::new(&devices, tenants)?.run(&events, 0, watch);
+    let (configurations, placed) = both(configurations, placed)?;
+    made.insert(schema::KERNEL_OCCUPANCY.name, configurations);
+    let (over_time, per_sm, per_kernel) = match placed {
+        Some(placed) => (placed.sm_occupancy, placed.sm_warps, placed.kernel_placement),
         None => (schema::SM_OCCUPANCY.empty(), schema::SM_WARPS.empty(), schema::KERNEL_PLACEMENT.empty()),
     };
     made.insert(schema::SM_OCCUPANCY.name, over_time);
     made.insert(schema::SM_WARPS.name, per_sm);
     made.insert(schema::KERNEL_PLACEMENT.name, per_kernel);
     Ok(made)
+}
+
+/// Runs two rooms that do not see each other's tables at once; of two errors the first room's counts.
+fn both<A: Send, B>(
+    one: impl FnOnce() -> Result<A> + Send,
+    other: impl FnOnce() -> Result<B>,
+) -> Result<(A, B)> {
+    std::thread::scope(|scope| {
+        let one = scope.spawn(one);
+        let other = other();
+        let one = one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        Ok((one, other?))
+    })
 }
 
 /// The turns of time-sliced devices of which nobody recorded any; `None` where there is no such device.
@@ -243,13 +259,19 @@ pub fn reconstruct(session: &Tables, chunk_rows: usize, watch: &dyn Watch) -> Re
         made.insert(table.name, batch);
     }
 
-    let overlap = Overlap::new(&seen)?.run(&seen, chunk_rows, watch)?;
-    seen.insert(schema::OVERLAPS.name, overlap.overlaps.clone());
+    let (charged, (overlap, facts)) = both(
+        || Charged::new(&seen)?.run(&seen, chunk_rows, watch),
+        || {
+            let overlap = Overlap::new(&seen)?.run(&seen, chunk_rows, watch)?;
+            let mut seen = seen.clone();
+            seen.insert(schema::OVERLAPS.name, overlap.overlaps.clone());
+            let facts = Facts::new(&seen)?.run(&seen, chunk_rows, watch)?;
+            Ok((overlap, facts))
+        },
+    )?;
     made.insert(schema::OVERLAPS.name, overlap.overlaps);
-    made.insert(schema::CHARGED.name, Charged::new(&seen)?.run(&seen, chunk_rows, watch)?);
+    made.insert(schema::CHARGED.name, charged);
     made.insert(schema::TENANT_USAGE.name, overlap.tenant_usage);
-
-    let facts = Facts::new(&seen)?.run(&seen, chunk_rows, watch)?;
     made.insert(schema::FACTS.name, facts.facts);
     made.insert(schema::FACT_EXAMPLES.name, facts.fact_examples);
     add_quality(&mut seen, &quality)?;

@@ -1062,6 +1062,23 @@ pub const TIMELINE: Table = Table {
     ],
 };
 
+/// Latency over time, for a chart.
+pub const LATENCIES: Table = Table {
+    name: "latencies",
+    version: 1,
+    doc: "Kernels of each tenant in equal bins of time: how long they took from launch to end, and how much they were at work. What lies outside of the window counts to the outermost bins.",
+    columns: &[
+        DEVICE_ID,
+        TENANT_ID,
+        START,
+        END,
+        col("kernels", U64, "Kernels whose launch call began in the bin; where no call is known, that started in it."),
+        opt("p50_ns", F64, "no kernel was launched in the bin", "Median of the times from begin of launch call to end of kernel."),
+        opt("p95_ns", I64, "no kernel was launched in the bin", "95th percentile of the same, the nearest value."),
+        col("busy_ns", I64, "Sum of the lengths of kernels that started in the bin; more than the bin where kernels overlap."),
+    ],
+};
+
 const AGAINST_RUN: Column = col(
     "against",
     Name,
@@ -1235,6 +1252,7 @@ pub const TABLES: &[&Table] = &[
     &WHATIF,
     &REPLAY,
     &TIMELINE,
+    &LATENCIES,
     &SLOWDOWNS,
     &TENANT_SLOWDOWNS,
     &CAUSES,
@@ -1530,7 +1548,7 @@ mod tests {
 
     #[test]
     fn every_table_is_declared_soundly() {
-        assert_eq!(TABLES.len(), 42);
+        assert_eq!(TABLES.len(), 43);
         for table in TABLES {
             let mut seen = std::collections::BTreeSet::new();
             for column in table.columns {
