@@ -11,13 +11,13 @@
 
 use std::collections::BTreeMap;
 
-use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt32Array, UInt64Array};
+use arrow_array::{Int64Array, RecordBatch, UInt32Array, UInt64Array};
 
 use crate::error::{Error, Result};
 use crate::fold::Tables;
 use crate::residency::at;
 use crate::schema::{self, Builder, Columns};
-use crate::statistics::median;
+use crate::statistics::median_ns;
 use crate::tenants::Who;
 use crate::watch::Watch;
 
@@ -184,7 +184,7 @@ fn table(
     step_ns: i64,
 ) -> Result<RecordBatch> {
     let from = |bin: i64| start_ns.saturating_add(bin.saturating_mul(step_ns));
-    let middle: Vec<Option<f64>> = bins.values().map(|bin| median(&bin.latencies)).collect();
+    let middle: Vec<Option<i64>> = bins.values().map(|bin| median_ns(&bin.latencies)).collect();
     let high: Vec<Option<i64>> = bins.values_mut().map(|bin| nearest_p95(&mut bin.latencies)).collect();
     Builder::new(&schema::LATENCIES)
         .put("device_id", bins.iter().map(|_| Some(device)).collect::<UInt32Array>())
@@ -192,7 +192,7 @@ fn table(
         .put("start_ns", bins.keys().map(|(_, bin)| Some(from(*bin))).collect::<Int64Array>())
         .put("end_ns", bins.keys().map(|(_, bin)| Some(from(bin.saturating_add(1)))).collect::<Int64Array>())
         .put("kernels", bins.values().map(|bin| Some(bin.latencies.len() as u64)).collect::<UInt64Array>())
-        .put("p50_ns", middle.into_iter().collect::<Float64Array>())
+        .put("p50_ns", middle.into_iter().collect::<Int64Array>())
         .put("p95_ns", high.into_iter().collect::<Int64Array>())
         .put("busy_ns", bins.values().map(|bin| Some(bin.busy_ns)).collect::<Int64Array>())
         .finish(bins.len())
@@ -230,7 +230,7 @@ mod tests {
         named(Tables::from([("kernels", made), ("api_calls", called)])).0
     }
 
-    fn shown(batch: &RecordBatch) -> Vec<(u32, i64, u64, Option<f64>, Option<i64>, i64)> {
+    fn shown(batch: &RecordBatch) -> Vec<(u32, i64, u64, Option<i64>, Option<i64>, i64)> {
         let c = Columns::new(&schema::LATENCIES, batch);
         (0..batch.num_rows())
             .map(|row| {
@@ -238,7 +238,7 @@ mod tests {
                     c.u32("tenant_id").unwrap().value(row),
                     c.i64("start_ns").unwrap().value(row) / 1000,
                     c.u64("kernels").unwrap().value(row),
-                    at(c.f64("p50_ns").unwrap(), row).map(|ns| ns / 1000.0),
+                    at(c.i64("p50_ns").unwrap(), row).map(|ns| ns / 1000),
                     at(c.i64("p95_ns").unwrap(), row).map(|ns| ns / 1000),
                     c.i64("busy_ns").unwrap().value(row) / 1000,
                 )
@@ -267,9 +267,9 @@ mod tests {
             shown(&made),
             [
                 // latencies 40 and 40: both launched before 100 us; only the first was at work there
-                (0, 0, 2, Some(40.0), Some(40), 30),
-                (0, 100, 1, Some(20.0), Some(20), 30),
-                (1, 100, 1, Some(10.0), Some(10), 10),
+                (0, 0, 2, Some(40), Some(40), 30),
+                (0, 100, 1, Some(20), Some(20), 30),
+                (1, 100, 1, Some(10), Some(10), 10),
             ]
         );
         assert_eq!(latencies(&tables, 1, 0, 200_000, 2, &Unwatched).unwrap().num_rows(), 0);
@@ -279,17 +279,14 @@ mod tests {
     fn a_bin_in_which_nothing_was_launched_has_no_latency() {
         let tables = session(&[(0, 7, 0, 1, 7, 150, 160)], &[(7, 1, 20)]);
         let made = latencies(&tables, 0, 0, 200_000, 2, &Unwatched).unwrap();
-        assert_eq!(shown(&made), [(0, 0, 1, Some(140.0), Some(140), 0), (0, 100, 0, None, None, 10)]);
+        assert_eq!(shown(&made), [(0, 0, 1, Some(140), Some(140), 0), (0, 100, 0, None, None, 10)]);
     }
 
     #[test]
     fn what_lies_outside_counts_to_the_outermost_bins() {
         let tables = session(&[(0, 7, 0, 1, 7, -50, -40), (0, 7, 0, 1, 7, 900, 930)], &[]);
         let made = latencies(&tables, 0, 0, 200_000, 2, &Unwatched).unwrap();
-        assert_eq!(
-            shown(&made),
-            [(0, 0, 1, Some(10.0), Some(10), 10), (0, 100, 1, Some(30.0), Some(30), 30)]
-        );
+        assert_eq!(shown(&made), [(0, 0, 1, Some(10), Some(10), 10), (0, 100, 1, Some(30), Some(30), 30)]);
     }
 
     #[test]

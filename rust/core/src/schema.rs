@@ -1073,7 +1073,7 @@ pub const LATENCIES: Table = Table {
         START,
         END,
         col("kernels", U64, "Kernels whose launch call began in the bin; where no call is known, that started in it."),
-        opt("p50_ns", F64, "no kernel was launched in the bin", "Median of the times from begin of launch call to end of kernel."),
+        opt("p50_ns", I64, "no kernel was launched in the bin", "Median of the times from begin of launch call to end of kernel."),
         opt("p95_ns", I64, "no kernel was launched in the bin", "95th percentile of the same, the nearest value."),
         col("busy_ns", I64, "Sum of the lengths of kernels that started in the bin; more than the bin where kernels overlap."),
     ],
