@@ -230,7 +230,16 @@ def test_interrupted_system_calls_change_nothing(capture: Path, tmp_path: Path) 
     assert (tmp_path / "a.sqlite").stat().st_size == (tmp_path / "b.sqlite").stat().st_size
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """As in a terminal: other libraries in this process may have their own answer."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("name", ["report.html", "parquet", "run.pack"])
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_at_any_time(name: str, capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At 10 moments from the first call to the last: nothing, or the whole output; 0 or 130, never a traceback."""
 

@@ -49,6 +49,7 @@ ALONE = {
     "stream_overlap_share": 0.0,
     "streams_used": 1,
     "preemption_exposure": 470.0,
+    "unbroken_exposure": 470.0,
     "stretched_share": 0.0,
 }
 
@@ -120,7 +121,7 @@ def test_a_few_switches_are_no_alternation(switches: float, seen: bool) -> None:
             t.MIN_EXPECTED_OVERLAP_SHARE,
             "short_kernels_exclude",
         ),
-        ("preemption_exposure", t.MIN_EXPOSURE - 0.1, t.MIN_EXPOSURE, "steady_kernels"),
+        ("unbroken_exposure", t.MIN_EXPOSURE - 0.1, t.MIN_EXPOSURE, "steady_kernels"),
         ("stretched_share", t.MIN_STRETCH_SHARE - 0.001, t.MIN_STRETCH_SHARE, "stretched_kernels"),
         ("stretch_excess_spread", t.MAX_SLICE_SPREAD + 0.001, t.MAX_SLICE_SPREAD, "stretched_by_slices"),
         ("crowded_start_share", t.MIN_CROWDED_SHARE - 0.001, t.MIN_CROWDED_SHARE, "no_room_for_both"),
@@ -238,8 +239,8 @@ SIDES: list[tuple[str, dict[str, float | tuple[float, int]], dict[str, float | t
     ),
     (
         "MIN_REPEATS",
-        {"stretched_share": (0.0, int(t.MIN_REPEATS) - 1), "preemption_exposure": 100.0},
-        {"stretched_share": (0.0, int(t.MIN_REPEATS)), "preemption_exposure": 100.0},
+        {"stretched_share": (0.0, int(t.MIN_REPEATS) - 1), "preemption_exposure": 100.0, "unbroken_exposure": 100.0},
+        {"stretched_share": (0.0, int(t.MIN_REPEATS)), "preemption_exposure": 100.0, "unbroken_exposure": 100.0},
         "steady_kernels",
     ),
     (
@@ -250,8 +251,12 @@ SIDES: list[tuple[str, dict[str, float | tuple[float, int]], dict[str, float | t
     ),
     (
         "MAX_QUIET_STRETCH_SHARE",
-        {"stretched_share": t.MAX_QUIET_STRETCH_SHARE + 0.0001, "preemption_exposure": 100.0},
-        {"stretched_share": t.MAX_QUIET_STRETCH_SHARE, "preemption_exposure": 100.0},
+        {
+            "stretched_share": t.MAX_QUIET_STRETCH_SHARE + 0.0001,
+            "preemption_exposure": 100.0,
+            "unbroken_exposure": 100.0,
+        },
+        {"stretched_share": t.MAX_QUIET_STRETCH_SHARE, "preemption_exposure": 100.0, "unbroken_exposure": 100.0},
         "steady_kernels",
     ),
     (
@@ -595,7 +600,7 @@ def test_every_observed_evidence_can_be_checked_by_hand(scenario: str) -> None:
                     assert scenario in ("lost-records", "containers-same-pid"), (path.stem, seen.name)
                     continue
                 assert yielded(path, seen.sql) == pytest.approx(seen.value), (path.stem, seen.name)
-    assert looked_at or scenario in ("containers-same-pid", "node-switches-only"), scenario
+    assert looked_at or scenario in ("containers-memory", "containers-same-pid", "node-switches-only"), scenario
 
 
 def yielded(path: Path, sql: str) -> float:

@@ -140,8 +140,8 @@ def _interrupts() -> Iterator[None]:
     import signal
 
     before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler:
-        # Somebody decided otherwise: nohup, a shell without job control.
+    if before is None or isinstance(before, (int, signal.Handlers)):
+        # Ignored, or the system's: somebody decided so (a shell without job control).
         yield
         return
     unraisable = sys.unraisablehook
@@ -150,7 +150,7 @@ def _interrupts() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal pressed
         pressed = True
-        signal.default_int_handler(number, frame)
+        before(number, frame)
 
     def swallowed(what: sys.UnraisableHookArgs) -> None:
         if not issubclass(what.exc_type, KeyboardInterrupt):

@@ -478,12 +478,14 @@ def _solitude(case: Case) -> Iterable[Observation]:
     interrupted = case.facts.get("stretch_excess_ns")
     visited = interrupted is not None and interrupted.n >= t.MIN_STRETCHED
     quiet = stretched.n >= t.MIN_REPEATS and stretched.value <= t.MAX_QUIET_STRETCH_SHARE and not visited
-    if alone and exposure >= t.MIN_EXPOSURE and quiet:
+    # Who pauses before the slice is over gives the engine up: of such work nothing is stretched, whoever else is there.
+    unbroken = case.fact("unbroken_exposure")
+    if alone and unbroken is not None and unbroken >= t.MIN_EXPOSURE and quiet:
         yield _from_fact(
             case,
             "stretched_share",
             "steady_kernels",
-            f"in {exposure:.0f} slices' worth of busy time {100 * stretched.value:.2f} % of {stretched.n} "
+            f"in {unbroken:.0f} slices' worth of work without a pause {100 * stretched.value:.2f} % of {stretched.n} "
             "repeated kernels are longer by a slice than their kind: a busy rival under "
             "time-slicing would have stretched many",
         )

@@ -23,6 +23,8 @@ use crate::watch::Watch;
 const TURN_NS: i64 = 10_000_000;
 /// Metric samples are timed by another clock than kernels: near an edge nothing can be said.
 const METRIC_GUARD_NS: i64 = 200_000;
+/// Work that follows work after no more than this was waiting for it: that is no pause.
+const PAUSE_NS: i64 = 10_000;
 /// How much longer than its like a kernel must be to have been switched out in between.
 const STRETCH_NS: f64 = 800_000.0;
 /// From how many equal launches on a group has a median that means something.
@@ -77,6 +79,7 @@ pub const FACTS: &[(&str, &str, &str)] = &[
     ("short_overlap_share", "1", "Of these, the share that overlaps a short kernel of the other tenant."),
     ("short_overlap_expected", "1", "The same share, if neither tenant ever waited for the other."),
     ("preemption_exposure", "1", "Busy time over a default slice of 2.13 ms: how often another busy tenant would have preempted."),
+    ("unbroken_exposure", "1", "Of that, in stretches of work that last a slice and more without a pause of 10 us: who pauses gives the engine up before it is taken away."),
     ("repeats", "1", "Kernels whose name, grid and block occur at least five times for their tenant."),
     ("stretched_share", "1", "Of repeats, those longer than 1.5 times and 0.8 ms more than the median of their like."),
     ("stretch_excess_ns", "ns", "Of those, by how much they are longer than that median: median."),
@@ -619,6 +622,8 @@ impl Facts {
             "inferred",
             NO_KERNELS,
         );
+        let unbroken = unbroken_ns(d.busy.spans()) as f64 / DEFAULT_SLICE_NS as f64;
+        sheet.put(id, "unbroken_exposure", known(unbroken), n, "inferred", NO_KERNELS);
         let streams = d.tenants.values().flat_map(|t| &t.contexts).map(|c| c.streams.len()).max();
         let streams = streams.unwrap_or(0);
         let kernels = (self.work_known && d.kernels > 0).then_some(());
@@ -833,6 +838,27 @@ impl Facts {
     }
 }
 
+/// Work in stretches of a default slice and more that no pause parts.
+fn unbroken_ns(busy: &[(i64, i64)]) -> i64 {
+    let mut total = 0_i64;
+    let mut stretch: Option<(i64, i64)> = None;
+    let mut end = |stretch: Option<(i64, i64)>| {
+        let length = stretch.map_or(0, |(from, to)| to.saturating_sub(from));
+        total = total.saturating_add(if length >= DEFAULT_SLICE_NS { length } else { 0 });
+    };
+    for (from, to) in busy {
+        stretch = match stretch {
+            Some((first, last)) if from.saturating_sub(last) <= PAUSE_NS => Some((first, *to)),
+            other => {
+                end(other);
+                Some((*from, *to))
+            }
+        };
+    }
+    end(stretch);
+    total
+}
+
 fn slice_example(s: &Slice) -> Example {
     Example { capture: s.capture, start_ns: s.start_ns, end_ns: s.end_ns, pid: s.pid, correlation: None }
 }
@@ -1001,6 +1027,8 @@ mod tests {
         let facts = of(&work(&rows));
         assert_eq!(facts["repeats"].0, Some(10.0));
         assert_eq!(facts["stretched_share"].0, Some(0.1));
+        // Of 12.5 ms only the longest kernel lasts a slice of 2.13 ms without a pause.
+        assert_eq!(facts["unbroken_exposure"].0, Some(3_500_000.0 / DEFAULT_SLICE_NS as f64));
         assert_eq!(facts["repeat_spread"].0, Some(0.0));
         assert_eq!(facts["busy_ns"].0, Some(12_500_000.0));
         assert_eq!(facts["window_ns"].0, Some(48_500_000.0));

@@ -495,7 +495,7 @@ fn enter_overhead(tables: &Tables, calls: &mut CallsByProcess) -> Result<()> {
     let columns = Columns::new(&schema::PROFILER_OVERHEAD, batch);
     let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
     let (start, end, kind) = (columns.i64("start_ns")?, columns.i64("end_ns")?, columns.names("kind")?);
-    let mut spans: BTreeMap<((u32, Option<u32>), u32), Vec<(i64, i64)>> = BTreeMap::new();
+    let mut spans: BTreeMap<_, Vec<(i64, i64)>> = BTreeMap::new();
     for row in 0..columns.rows() {
         if kind.get(row).is_some_and(|k| k.to_lowercase().starts_with(COMMAND_BUFFER_FULL)) {
             continue;
