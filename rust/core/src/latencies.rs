@@ -230,7 +230,10 @@ mod tests {
         named(Tables::from([("kernels", made), ("api_calls", called)])).0
     }
 
-    fn shown(batch: &RecordBatch) -> Vec<(u32, i64, u64, Option<i64>, Option<i64>, i64)> {
+    /// Tenant, begin, kernels, median, 95th percentile, at work.
+    type Shown = (u32, i64, u64, Option<i64>, Option<i64>, i64);
+
+    fn shown(batch: &RecordBatch) -> Vec<Shown> {
         let c = Columns::new(&schema::LATENCIES, batch);
         (0..batch.num_rows())
             .map(|row| {

@@ -883,7 +883,7 @@ mod tests {
                 .put("tid", UInt32Array::from(vec![7]))
                 .put("start_ns", Int64Array::from(vec![12_001_000]))
                 .put("end_ns", Int64Array::from(vec![12_299_000]))
-                .put_names("kind", [Some(kind)].into_iter())
+                .put_names("kind", [Some(kind)])
                 .finish(1)
                 .unwrap()
         };
