@@ -23,8 +23,8 @@ use crate::watch::Watch;
 const TURN_NS: i64 = 10_000_000;
 /// Metric samples are timed by another clock than kernels: near an edge nothing can be said.
 const METRIC_GUARD_NS: i64 = 200_000;
-/// Work that follows work after no more than this was waiting for it: that is no pause.
-const PAUSE_NS: i64 = 10_000;
+/// No pause: whoever took a turn in it would have made it longer.
+const PAUSE_NS: i64 = 50_000;
 /// How much longer than its like a kernel must be to have been switched out in between.
 const STRETCH_NS: f64 = 800_000.0;
 /// From how many equal launches on a group has a median that means something.
@@ -79,7 +79,7 @@ pub const FACTS: &[(&str, &str, &str)] = &[
     ("short_overlap_share", "1", "Of these, the share that overlaps a short kernel of the other tenant."),
     ("short_overlap_expected", "1", "The same share, if neither tenant ever waited for the other."),
     ("preemption_exposure", "1", "Busy time over a default slice of 2.13 ms: how often another busy tenant would have preempted."),
-    ("unbroken_exposure", "1", "Of that, in stretches of work that last a slice and more without a pause of 10 us: who pauses gives the engine up before it is taken away."),
+    ("unbroken_exposure", "1", "Of that, in stretches of work that last a slice and more without a pause of 50 us: who pauses gives the engine up before it is taken away."),
     ("repeats", "1", "Kernels whose name, grid and block occur at least five times for their tenant."),
     ("stretched_share", "1", "Of repeats, those longer than 1.5 times and 0.8 ms more than the median of their like."),
     ("stretch_excess_ns", "ns", "Of those, by how much they are longer than that median: median."),

@@ -54,7 +54,8 @@ fn a_database_of_something_else_is_refused() {
 fn memory_that_was_allocated_and_freed() {
     // As nsys 2021 declares it. The third row is of an operation that there is not, the fourth has no process.
     let sql = format!(
-        "CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start, globalPid, deviceId, contextId, address, pc, bytes, memKind,
+        "CREATE TABLE StringIds (id, value);
+        CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start, globalPid, deviceId, contextId, address, pc, bytes, memKind,
             memoryOperationType, name, correlationId);
         INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES
             (90, {mine}, 0, 1, 7, 0, 4096, 2, 1, NULL, 9), (50, {mine}, 0, 1, 7, 0, 4096, 2, 0, NULL, 5),

@@ -253,9 +253,9 @@ mod tests {
         assert!((slice_ns.unwrap() - 2_000_000.0).abs() < 30_000.0, "{slice_ns:?}");
         assert_eq!(found.len(), truth.len());
         for (turn, (start, end)) in found.iter().zip(&truth).skip(1).rev().skip(1).rev() {
-            // Within a third of a kernel: of that, 30 and 10 us are what saving and restoring would have taken.
-            assert!((turn.start_ns - *start as f64).abs() < 100_000.0, "{turn:?} for {start}");
-            assert!((turn.end_ns - *end as f64).abs() < 100_000.0, "{turn:?} for {end}");
+            // Where inside of a kernel it was cut, nobody knows: half a kernel to either side, and 30 us of saving.
+            assert!((turn.start_ns - *start as f64).abs() <= 180_000.0, "{turn:?} for {start}");
+            assert!((turn.end_ns - *end as f64).abs() <= 180_000.0, "{turn:?} for {end}");
             assert!(turn.start_within.0 <= *start && *start <= turn.start_within.1);
             assert!(turn.end_within.0 <= *end && *end <= turn.end_within.1);
         }
@@ -274,7 +274,8 @@ mod tests {
             now += if round % 2 == 1 { 2_200_000 } else { 0 };
         }
         let (found, _) = turns(&kernels).unwrap();
-        assert_eq!(found.len(), 20 + 1 - usize::from(found.len() == 20), "{:?}", us(&found));
+        // Whether the end of the recording ends a turn is not known.
+        assert!(matches!(found.len(), 20 | 21), "{:?}", us(&found));
     }
 
     #[test]
