@@ -61,8 +61,9 @@ def replacing(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[
     mode = target.stat().st_mode & 0o7777 if target.exists() else None
     # 50 characters are at most 200 bytes: a file name may have 255.
     temporary = target.parent / f".{target.name[:50]}.{secrets.token_hex(6)}.part"
-    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
+        # Inside: Ctrl-C may come between the making of the file and whatever follows.
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         yield temporary
         if mode is not None:
             temporary.chmod(mode)

@@ -240,6 +240,8 @@ def ctrl_c() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", ["report.html", "parquet", "run.pack"])
 @pytest.mark.usefixtures("ctrl_c")
+# A file that was just opened when the interrupt came is closed by the interpreter, which says so.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_ctrl_c_at_any_time(name: str, capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At 10 moments from the first call to the last: nothing, or the whole output; 0 or 130, never a traceback."""
 
