@@ -11,6 +11,7 @@ from pyanalyze.exceptions import CaptureUnreadable, NotACapture, SamplesUnreadab
 from pyanalyze.memory import hold
 from pyanalyze.pack import Unpacked, is_pack, unpack
 from pyanalyze.session import Session
+from pyanalyze.tables import ANALYSIS_TABLES, EVENT_TABLES, ON_REQUEST
 
 if TYPE_CHECKING:
     import os
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
 
     PathLike = str | os.PathLike[str]
     Progress = Callable[[str, int, int], object]
-
-#: Event tables that the analysis reads; the others are read only when asked for.
-ANALYSIS_TABLES = ("kernels", "graph_launches", "memops", "switch_events", "gpu_metrics", "allocations")
-ON_REQUEST = ("api_calls", "profiler_overhead", "thread_runs", "nvtx")
-#: What `tables=` may name.
-EVENT_TABLES = (*ANALYSIS_TABLES, *ON_REQUEST)
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,8 @@ def pack(
     'time-slicing'
     """
     from pyanalyze.context import read_context
-    from pyanalyze.loading import ANALYSIS_TABLES, EVENT_TABLES, read_recordings
+    from pyanalyze.loading import read_recordings
+    from pyanalyze.tables import ANALYSIS_TABLES, EVENT_TABLES
 
     wanted = tuple(ANALYSIS_TABLES if tables is None else tables)
     unknown = sorted(set(wanted) - set(EVENT_TABLES))

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
     from pyanalyze import _core
 
+#: Event tables that the analysis reads; the others are read only when asked for.
+ANALYSIS_TABLES = ("kernels", "graph_launches", "memops", "switch_events", "gpu_metrics", "allocations")
+ON_REQUEST = ("api_calls", "profiler_overhead", "thread_runs", "nvtx")
+#: What `tables=` may name.
+EVENT_TABLES = (*ANALYSIS_TABLES, *ON_REQUEST)
 #: Versions of the tables that this package understands (name -> version).
 KNOWN_VERSIONS: dict[str, int] = {
     "aggressors": 1,

@@ -15,9 +15,9 @@ import pyanalyze
 from pyanalyze.advice import Layout, Options, Seat, bandwidth, host_side, mps, options, replay
 from pyanalyze.advice.replay import alone, in_turns, side_by_side
 from pyanalyze.exceptions import UsageError
-from pyanalyze.loading import ANALYSIS_TABLES
 from pyanalyze.sharing.properties import PROPERTIES, REQUIREMENTS
 from pyanalyze.sharing.rules import MODES
+from pyanalyze.tables import ANALYSIS_TABLES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,9 +16,9 @@ from pydantic import BaseModel
 
 import pyanalyze
 from pyanalyze import _core, exceptions, tables
-from pyanalyze.loading import ON_REQUEST
 from pyanalyze.report import model
 from pyanalyze.sharing.rules import base
+from pyanalyze.tables import ON_REQUEST
 
 ROOT = Path(__file__).parent.parent
 

@@ -15,9 +15,9 @@ from test_cli import run
 
 import pyanalyze
 from pyanalyze.exceptions import SamplesUnreadable, UsageError
-from pyanalyze.loading import EVENT_TABLES
 from pyanalyze.nsys_recipes import REPORTS, read_report
 from pyanalyze.nsys_stats import NEED_OPTIONS, PRODUCED, WHOLE_GPU, disagreements, produce, to_csv
+from pyanalyze.tables import EVENT_TABLES
 
 DEMO = "demo-time-slicing.sqlite"
 RECIPES = ("cuda_gpu_time_util_map", "gpu_metric_util_map", "cuda_gpu_kern_pace")

@@ -16,6 +16,7 @@ import pyanalyze
 from pyanalyze.exceptions import CaptureDamaged, CaptureUnreadable, SamplesUnreadable, TableMismatch, UsageError
 from pyanalyze.pack import is_pack, new_key, pack, read_key
 from pyanalyze.session import Session
+from pyanalyze.tables import ANALYSIS_TABLES
 
 KEY = bytes(range(32))
 DEMO = "demo-time-slicing.sqlite"
@@ -72,7 +73,7 @@ def test_it_does_for_real_captures(corpus: Path, name: str, tmp_path: Path) -> N
 
 
 def test_no_name_is_in_the_file(fixtures: Path, tmp_path: Path) -> None:
-    session = pyanalyze.load(fixtures / "hostile-names.sqlite", tables=(*pyanalyze.loading.ANALYSIS_TABLES, "nvtx"))
+    session = pyanalyze.load(fixtures / "hostile-names.sqlite", tables=(*ANALYSIS_TABLES, "nvtx"))
     texts = {
         text
         for frame in (session.kernels["name"], session.kernels["short_name"], session.processes["name"], session.nvtx["text"])
@@ -84,7 +85,7 @@ def test_no_name_is_in_the_file(fixtures: Path, tmp_path: Path) -> None:
         fixtures / "hostile-names.sqlite",
         tmp_path / "run.pack",
         key=KEY,
-        tables=(*pyanalyze.loading.ANALYSIS_TABLES, "nvtx"),
+        tables=(*ANALYSIS_TABLES, "nvtx"),
     )
     data = made.path.read_bytes()
     assert [text for text in texts if text.encode("utf-8", "surrogatepass") in data] == []

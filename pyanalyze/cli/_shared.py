@@ -185,7 +185,8 @@ def open_session(
         raise click.UsageError("--around chooses both ends: give it alone, or --start and --end")
     from dataclasses import replace
 
-    from pyanalyze.loading import ANALYSIS_TABLES, load
+    from pyanalyze.loading import load
+    from pyanalyze.tables import ANALYSIS_TABLES
 
     with ProgressBar(quiet=quiet) as report:
         session = load(

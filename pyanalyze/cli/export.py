@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyanalyze.cli._shared import capture_options, expect_option, open_session, require_mode
+from pyanalyze.tables import ON_REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,9 +25,6 @@ FOLDERS = ("parquet", "arrow", "csv")
 #: The reports of `nsys stats`, pooled and per tenant: a directory too, but not of our tables.
 STATS = "nsys-stats"
 FORMATS = (*FOLDERS, "sqlite", "perfetto", STATS)
-
-# Read only when asked for by name; `timeline` is a picture's, not a table of the session.
-_ON_REQUEST = ("api_calls", "profiler_overhead", "thread_runs", "nvtx")
 
 
 @click.command("export")
@@ -76,7 +74,7 @@ def command(
         raise click.UsageError("--tables chooses our tables; nsys-stats writes the reports that can be made")
     _check_names(wanted)
     refuse(output, folder=fmt in (*FOLDERS, STATS), force=force)
-    extra = ("api_calls",) if fmt == STATS else tuple(name for name in _ON_REQUEST if name in (wanted or ()))
+    extra = ("api_calls",) if fmt == STATS else tuple(name for name in ON_REQUEST if name in (wanted or ()))
     session = open_session(**options, extra_tables=extra)
     write(session, fmt, output, tables=wanted, force=force, pace=paced, nsys_reports=nsys_reports)
     click.echo(f"wrote {output}", err=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from pyanalyze.cli._shared import ProgressBar, refuse_existing
+from pyanalyze.tables import ANALYSIS_TABLES, ON_REQUEST
 
 
 @click.command("pack")
@@ -24,7 +25,7 @@ from pyanalyze.cli._shared import ProgressBar, refuse_existing
 @click.option(
     "--also",
     multiple=True,
-    type=click.Choice(("api_calls", "profiler_overhead", "thread_runs", "nvtx")),
+    type=click.Choice(ON_REQUEST),
     help="Event tables besides.",
 )
 @click.option("--force", is_flag=True, help="Replace an existing output.")
@@ -47,7 +48,6 @@ def command(
     environment and command lines, is not in it. Names lead back only with the key, which stays with you.
     """
     from pyanalyze.cli._shared import csv_of, emit
-    from pyanalyze.loading import ANALYSIS_TABLES
     from pyanalyze.pack import pack, read_key
 
     for file in (output, names):

@@ -237,7 +237,7 @@ def look(path: str) -> Look:
     >>> look(capture).gpus
     ('GPU-5c3f2a10-7be4-4d0a-9d26-1f0a5e8b7c41',)
     """
-    from pyanalyze.loading import EVENT_TABLES
+    from pyanalyze.tables import EVENT_TABLES
 
     before = stamp(path)
     tables = _read(path, ())
@@ -522,7 +522,7 @@ def _safe(name: str) -> str:
 
 def _read(path: str, tables: Sequence[str]) -> Mapping[str, _core.Table]:
     from pyanalyze import _core
-    from pyanalyze.loading import ANALYSIS_TABLES
+    from pyanalyze.tables import ANALYSIS_TABLES
 
     export = path
     if Path(path).suffix in (".nsys-rep", ".qdrep"):

@@ -17,7 +17,7 @@ from pyanalyze import _core
 from pyanalyze.exceptions import CaptureChanged, CaptureUnreadable, PyanalyzeError, UsageError
 from pyanalyze.fleet.crew import WorkerDied
 from pyanalyze.fleet.plan import NODE, SAMPLES, Look, Span, look, span, stamp
-from pyanalyze.loading import ANALYSIS_TABLES
+from pyanalyze.tables import ANALYSIS_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

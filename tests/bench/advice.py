@@ -28,7 +28,7 @@ import polars as pl  # noqa: E402
 import pyanalyze  # noqa: E402
 from pyanalyze.advice.options import Forecast, options  # noqa: E402
 from pyanalyze.advice.replay import Layout  # noqa: E402
-from pyanalyze.loading import ANALYSIS_TABLES  # noqa: E402
+from pyanalyze.tables import ANALYSIS_TABLES  # noqa: E402
 
 LOG = ROOT / "docs" / "measurements.jsonl"
 #: Whole GPUs that several traced processes share, without caps: what alone takes is then the whole GPU.

@@ -15,7 +15,7 @@ import polars as pl
 
 import pyanalyze
 from pyanalyze.advice.replay import Layout, alone, in_turns, replay, side_by_side
-from pyanalyze.loading import ANALYSIS_TABLES
+from pyanalyze.tables import ANALYSIS_TABLES
 
 LOG = Path(__file__).resolve().parents[2] / "docs" / "measurements.jsonl"
 
