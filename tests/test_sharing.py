@@ -244,6 +244,18 @@ SIDES: list[tuple[str, dict[str, float | tuple[float, int]], dict[str, float | t
         "steady_kernels",
     ),
     (
+        "MIN_PROMPT_START_SHARE",
+        {"prompt_start_share": t.MIN_PROMPT_START_SHARE - 0.001},
+        {"prompt_start_share": t.MIN_PROMPT_START_SHARE},
+        "prompt_starts",
+    ),
+    (
+        "MIN_PROMPT_STARTS",
+        {"prompt_start_share": (1.0, int(t.MIN_PROMPT_STARTS) - 1)},
+        {"prompt_start_share": (1.0, int(t.MIN_PROMPT_STARTS))},
+        "prompt_starts",
+    ),
+    (
         "MIN_REPEATS",
         {"stretched_share": (0.5, int(t.MIN_REPEATS) - 1), "preemption_exposure": 100.0},
         {"stretched_share": (0.5, int(t.MIN_REPEATS)), "preemption_exposure": 100.0},

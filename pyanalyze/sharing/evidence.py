@@ -468,12 +468,26 @@ def _solitude(case: Case) -> Iterable[Observation]:
             "several_traced_tenants",
             f"nsys traced CUDA work of {traced.value:.0f} processes",
         )
+    # When a traced rival had work is known, and seldom was it a whole slice: what it left undisturbed proves nothing.
+    alone = traced is not None and (traced.value or 0) < MANY
+    prompt = case.facts.get("prompt_start_share")
+    if (
+        alone
+        and prompt is not None
+        and prompt.n >= t.MIN_PROMPT_STARTS
+        and (prompt.value or 0) >= t.MIN_PROMPT_START_SHARE
+    ):
+        yield _from_fact(
+            case,
+            "prompt_start_share",
+            "prompt_starts",
+            f"of {prompt.n} kernels behind a copy of their own stream, when anybody else could have taken the SMs, "
+            f"{100 * (prompt.value or 0):.0f} % started within 0.1 ms",
+        )
     exposure = case.fact("preemption_exposure")
     stretched = case.facts.get("stretched_share")
     if exposure is None or stretched is None or stretched.value is None:
         return
-    # When a traced rival had work is known, and seldom was it a whole slice: what it left unstretched proves nothing.
-    alone = traced is not None and (traced.value or 0) < MANY
     # Of many kernels few are in the way of a rare visitor: so many at all are no accident.
     interrupted = case.facts.get("stretch_excess_ns")
     visited = interrupted is not None and interrupted.n >= t.MIN_STRETCHED

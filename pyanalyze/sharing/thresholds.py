@@ -53,6 +53,10 @@ MIN_SHORT_OVERLAP_SHARE = 0.10
 MIN_EXPOSURE = 8.0
 #: Repeated kernels needed beside it.
 MIN_REPEATS = 100.0
+#: Kernels behind copies of their own stream needed to say that nobody kept the SMs from them meanwhile, and the share
+#: that must have started at once: 50 starts would show a rival who is busy an eighth of the time at odds of 200:1.
+MIN_PROMPT_STARTS = 50.0
+MIN_PROMPT_START_SHARE = 0.97
 #: Share of repeated kernels stretched by most of a slice: none with nobody there, ~ d / slice with a busy rival.
 MAX_QUIET_STRETCH_SHARE = 0.005
 MIN_STRETCH_SHARE = 0.05

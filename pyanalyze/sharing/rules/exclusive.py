@@ -18,6 +18,7 @@ RULE = Rule(
         "sole_resident": (t.STRONG, "nobody else held the engine"),
         "counters_quiet": (t.STRONG, "a second tenant would have kept SMs active outside these kernels"),
         "steady_kernels": (t.MODERATE, "a busy rival would have stretched repeated kernels"),
+        "prompt_starts": (t.MODERATE, "a busy rival would have kept the SMs for the rest of its slice"),
         "nvml_one_process": (t.MODERATE, "the driver lists no other process"),
         "nvml_several_processes": (-t.MODERATE, "the driver lists other processes, busy or not"),
         "no_process_ids": (-t.STRONG, "that it was one process cannot be seen"),

@@ -17,6 +17,7 @@ RULE = Rule(
         "nvml_one_process": (t.MODERATE, "the driver lists one process"),
         "sole_resident": (t.MODERATE, "nobody else held the engine"),
         "steady_kernels": (t.WEAK, "no rival stretched its kernels"),
+        "prompt_starts": (t.WEAK, "no rival kept the SMs from its kernels"),
         "several_traced_tenants": (-t.DECISIVE, "several processes ran in the instance"),
         "no_process_ids": (-t.STRONG, "that it was one process cannot be seen"),
         "interrupted_kernels": (-t.STRONG, "something interrupted repeated kernels now and then"),

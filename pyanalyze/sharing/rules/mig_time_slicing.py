@@ -25,6 +25,7 @@ RULE = Rule(
         "short_kernels_overlap": (-t.DECISIVE, "short kernels of different tenants ran together"),
         "one_traced_tenant": (-t.WEAK, "one process was seen"),
         "steady_kernels": (-t.STRONG, "turns would have stretched repeated kernels"),
+        "prompt_starts": (-t.STRONG, "a rival would have finished its slice first"),
         "mps_daemon": (-t.MODERATE, "an MPS server was running"),
         "nvml_one_process": (-t.MODERATE, "the driver lists one process"),
     },

@@ -27,6 +27,7 @@ CLIENTS: dict[str, tuple[float, str]] = {
     "one_traced_tenant": (-t.WEAK, "no second client was seen"),
     "sole_resident": (-t.WEAK, "nobody else held the engine, which MPS clients would not show either"),
     "steady_kernels": (-t.WEAK, "no rival disturbed repeated kernels"),
+    "prompt_starts": (-t.WEAK, "no rival's blocks kept the SMs from its kernels"),
     "counters_quiet": (-t.STRONG, "nobody else kept SMs active"),
     "alternation": (-t.DECISIVE, "clients of one daemon are not switched against each other"),
     "short_kernels_exclude": (-t.STRONG, "short kernels of different tenants never ran together"),

@@ -23,6 +23,7 @@ RULE = Rule(
         "sole_resident": (t.STRONG, "nobody else held the engine"),
         "counters_quiet": (t.STRONG, "nobody else kept SMs active"),
         "steady_kernels": (t.WEAK, "no rival stretched its kernels"),
+        "prompt_starts": (t.WEAK, "no rival kept the SMs from its kernels"),
         "nvml_one_process": (t.MODERATE, "the driver lists no other process"),
         "no_process_ids": (-t.STRONG, "that it was one process cannot be seen"),
         "interrupted_kernels": (-t.STRONG, "something interrupted repeated kernels now and then"),

@@ -35,6 +35,7 @@ RULE = Rule(
         "busy_without_switches": (-t.DECISIVE, "tenants were busy together without switches"),
         "short_kernels_overlap": (-t.DECISIVE, "short kernels of different tenants ran together"),
         "steady_kernels": (-t.STRONG, "turns would have stretched repeated kernels"),
+        "prompt_starts": (-t.STRONG, "a rival would have finished its slice first"),
         "counters_quiet": (-t.STRONG, "nobody else kept SMs active"),
         "sms_hidden": (-t.STRONG, "a process saw fewer SMs than there are, which takes a cap"),
         "mps_daemon": (-t.MODERATE, "an MPS server was running"),

@@ -38,6 +38,10 @@ const PLACING_NS: i64 = 20_000;
 /// A kernel that waits in a queue of the device starts this soon after what it waited for; later the device had nothing to
 /// do until the program launched more.
 const QUEUED_NS: i64 = 4_000;
+/// A small part of any slice.
+const PROMPT_NS: i64 = 100_000;
+/// CUPTI's kinds of copies that copy engines make: host to device, device to host.
+const HOST_COPIES: [u8; 2] = [1, 2];
 /// A kernel of nearly as many blocks as fit at once leaves no room for those of another stream.
 const FULL_WAVES: f64 = 0.95;
 /// Kernels of many waves that are remembered as being in flight; more never are, but in damaged captures.
@@ -80,6 +84,7 @@ pub const FACTS: &[(&str, &str, &str)] = &[
     ("short_overlap_expected", "1", "The same share, if neither tenant ever waited for the other."),
     ("preemption_exposure", "1", "Busy time over a default slice of 2.13 ms: how often another busy tenant would have preempted."),
     ("unbroken_exposure", "1", "Of that, in stretches of work that last a slice and more without a pause of 50 us: who pauses gives the engine up before it is taken away."),
+    ("prompt_start_share", "1", "Kernels whose stream copied from or to the host for 50 us and more while their tenant had none in flight: the share before which the stream stood still for at most 100 us since. Copy engines leave the SMs to whoever has work; a rival would have kept them for the rest of a slice."),
     ("repeats", "1", "Kernels whose name, grid and block occur at least five times for their tenant."),
     ("stretched_share", "1", "Of repeats, those longer than 1.5 times and 0.8 ms more than the median of their like."),
     ("stretch_excess_ns", "ns", "Of those, by how much they are longer than that median: median."),
@@ -173,6 +178,16 @@ struct OfContext {
     /// Latest end of all, with the stream, whether that is the legacy default stream, and whether it filled the device.
     last: Option<Ended>,
     null_stream: Option<u32>,
+    /// The latest copy that gave others time to take the SMs, and what its stream did since.
+    copied: Option<Copied>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Copied {
+    stream: Option<u32>,
+    end_ns: i64,
+    /// What its stream stood still since.
+    waited_ns: i64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -206,6 +221,34 @@ struct OfTenant {
     same: Growing,
 }
 
+impl OfContext {
+    /// The context that launched this, new if need be.
+    fn of<'a>(all: &'a mut Vec<Self>, w: &Work, null_streams: &NullStreams) -> Option<&'a mut Self> {
+        let at = all.iter().position(|c| c.id == w.context).unwrap_or(all.len());
+        if at == all.len() {
+            let key = w.context.map(|context| (w.capture, w.pid, context));
+            let null_stream = key.and_then(|key| null_streams.get(&key)).copied();
+            all.push(Self { id: w.context, null_stream, ..Self::default() });
+        }
+        all.get_mut(at)
+    }
+
+    fn copy(&mut self, w: &Work, host_copy: bool) {
+        let length_ns = w.end_ns.saturating_sub(w.start_ns);
+        if host_copy && length_ns >= PAUSE_NS {
+            self.copied = Some(Copied { stream: w.stream, end_ns: w.end_ns, waited_ns: 0 });
+        } else if let Some(copied) = self.copied.as_mut().filter(|c| c.stream == w.stream) {
+            copied.waited_ns =
+                copied.waited_ns.saturating_add(w.start_ns.saturating_sub(copied.end_ns).max(0));
+            copied.end_ns = w.end_ns;
+            // The SMs make some copies: such a long one may itself have waited for its turn.
+            if length_ns as f64 > STRETCH_NS {
+                self.copied = None;
+            }
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct OfDevice {
     kernels: u64,
@@ -232,6 +275,9 @@ struct OfDevice {
     starts_beside: u64,
     starts_crowded: u64,
     top_crowded: Top,
+    starts_behind_copies: u64,
+    starts_prompt: u64,
+    top_prompt: Top,
 }
 
 impl OfDevice {
@@ -289,6 +335,9 @@ impl Handovers {
     }
 }
 
+/// Legacy default stream by capture, pid and context.
+type NullStreams = BTreeMap<(u32, Option<u32>, u32), u32>;
+
 /// Name, grid and block.
 type Signature = (u32, [Option<u32>; 6]);
 
@@ -307,8 +356,7 @@ pub struct Facts {
     limits: BTreeMap<u32, Limits>,
     /// By device and signature, from the first launch of it that was seen.
     shapes: NumberMap<(u32, u32), Option<Shape>>,
-    /// Legacy default stream by capture, pid and context.
-    null_streams: BTreeMap<(u32, Option<u32>, u32), u32>,
+    null_streams: NullStreams,
     /// Up to which length kernels are short, by device, where slices say so.
     short: BTreeMap<u32, i64>,
     work_known: bool,
@@ -369,13 +417,17 @@ impl Facts {
         })
     }
 
-    fn take(&mut self, w: &Work, signature: Option<u32>, shape: Option<Shape>) {
+    fn take(&mut self, w: &Work, signature: Option<u32>, shape: Option<Shape>, host_copy: bool) {
         let tenant = self.who.of(w.capture, w.pid, w.device);
         let short = self.short.get(&w.device).copied();
         let d = self.devices.entry(w.device).or_default();
         d.first_ns = Some(d.first_ns.map_or(w.start_ns, |t| t.min(w.start_ns)));
         d.last_ns = Some(d.last_ns.map_or(w.end_ns, |t| t.max(w.end_ns)));
         if w.kind == WorkKind::Copy {
+            let Some(t) = tenant.map(|me| d.tenants.entry(me).or_default()) else { return };
+            if let Some(context) = OfContext::of(&mut t.contexts, w, &self.null_streams) {
+                context.copy(w, host_copy);
+            }
             return;
         }
         let example = |(start_ns, end_ns): (i64, i64)| Example {
@@ -412,6 +464,7 @@ impl Facts {
         }
         d.crowd(me, w, shape, example);
         let t = d.tenants.entry(me).or_default();
+        let idle_from = t.busy.end_ns().unwrap_or(i64::MIN);
         t.busy.add(w.start_ns, w.end_ns);
         t.longest.see(dur_ns, || example(all));
         if w.kind == WorkKind::Graph {
@@ -420,13 +473,18 @@ impl Facts {
         if is_short {
             t.short_end_ns = t.short_end_ns.max(Some(w.end_ns));
         }
-        let at = t.contexts.iter().position(|c| c.id == w.context).unwrap_or(t.contexts.len());
-        if at == t.contexts.len() {
-            let key = w.context.map(|context| (w.capture, w.pid, context));
-            let null_stream = key.and_then(|key| self.null_streams.get(&key)).copied();
-            t.contexts.push(OfContext { id: w.context, null_stream, ..OfContext::default() });
+        let Some(context) = OfContext::of(&mut t.contexts, w, &self.null_streams) else { return };
+        if let Some(copied) = context.copied.take() {
+            let still_ns = w.start_ns.saturating_sub(copied.end_ns);
+            let own_pause_ns = copied.end_ns.saturating_sub(idle_from);
+            if copied.stream == w.stream && still_ns >= 0 && own_pause_ns >= PAUSE_NS {
+                d.starts_behind_copies = d.starts_behind_copies.saturating_add(1);
+                if copied.waited_ns.saturating_add(still_ns) <= PROMPT_NS {
+                    d.starts_prompt = d.starts_prompt.saturating_add(1);
+                    d.top_prompt.see(own_pause_ns, || example(all));
+                }
+            }
         }
-        let Some(context) = t.contexts.get_mut(at) else { return };
         let (mut several_until, mut own_until) = (i64::MIN, i64::MIN);
         let (mut own_at, mut at_once) = (None, 1);
         for (at, (stream, end_ns)) in context.streams.iter().enumerate() {
@@ -531,6 +589,8 @@ impl Fold for Facts {
         self.work_known |= [&schema::KERNELS, &schema::GRAPH_LAUNCHES].iter().any(|t| chunk.get(t).is_some());
         let signatures = self.signatures(chunk)?;
         let launches = chunk.get(&schema::KERNELS).map(|c| LaunchColumns::new(&c)).transpose()?;
+        let copies = chunk.get(&schema::MEMOPS);
+        let copy_kinds = copies.as_ref().map(|c| c.u8("copy_kind")).transpose()?;
         for w in work(chunk)? {
             if self.done.is_multiple_of(4096) {
                 watch.progress("facts", self.done, 0)?;
@@ -540,7 +600,10 @@ impl Fold for Facts {
             let signature = signatures.get(w.row).copied().flatten().filter(|_| kernel);
             let shape =
                 signature.zip(launches.as_ref()).and_then(|(id, launches)| self.shape(&w, id, launches));
-            self.take(&w, signature, shape);
+            let copy = w.kind == WorkKind::Copy;
+            let copy_kind = copy_kinds.filter(|_| copy).and_then(|kinds| at(kinds, w.row));
+            let host_copy = copy_kind.is_some_and(|kind| HOST_COPIES.contains(&kind));
+            self.take(&w, signature, shape, host_copy);
         }
         if let Some(columns) = chunk.get(&schema::SWITCH_EVENTS) {
             for device in columns.u32("device_id")?.values() {
@@ -624,6 +687,17 @@ impl Facts {
         );
         let unbroken = unbroken_ns(d.busy.spans()) as f64 / DEFAULT_SLICE_NS as f64;
         sheet.put(id, "unbroken_exposure", known(unbroken), n, "inferred", NO_KERNELS);
+        let n = d.starts_behind_copies;
+        let prompt = (n > 0).then(|| d.starts_prompt as f64 / n as f64);
+        sheet.put(
+            id,
+            "prompt_start_share",
+            prompt,
+            n,
+            "observed",
+            "no kernel started behind a copy of 50 us",
+        );
+        sheet.examples(id, "prompt_start_share", &d.top_prompt);
         let streams = d.tenants.values().flat_map(|t| &t.contexts).map(|c| c.streams.len()).max();
         let streams = streams.unwrap_or(0);
         let kernels = (self.work_known && d.kernels > 0).then_some(());
@@ -998,6 +1072,8 @@ impl Sheet {
 
 #[cfg(test)]
 mod tests {
+    use arrow_array::UInt8Array;
+
     use super::*;
     use crate::pipeline::reconstruct;
     use crate::tenants::hand::{kernels, K};
@@ -1039,6 +1115,52 @@ mod tests {
         assert_eq!(e.i64("start_ns").unwrap().value(row), 45_000_000);
         // Four launches have no like.
         assert_eq!(of(&work(&rows[..4]))["stretched_share"].0, None);
+    }
+
+    #[test]
+    fn starts_behind_copies_are_prompt_or_not() {
+        // Stream 7: the kernel behind a copy of 60 us starts 2 us later, that behind the next 2 ms later; behind one of
+        // 60 us, a fill and a copy on the device another starts after 90 us of standing still. Not counted: those behind
+        // a copy of 40 us, behind a copy on the device of 0.9 ms, and behind a copy beside which the tenant had a
+        // kernel in flight until 10 us before its end.
+        let copies = [
+            (Some(1_u8), 100_i64, 160_i64),
+            (Some(2), 300, 400),
+            (Some(1), 2600, 2640),
+            (Some(1), 2800, 2860),
+            (None, 2900, 2910),
+            (Some(8), 2940, 3100),
+            (Some(1), 3200, 3300),
+            (Some(8), 3310, 4210),
+            (Some(1), 4500, 4600),
+        ];
+        let starts = [(0, 10), (162, 200), (2400, 2500), (2641, 2700), (3120, 3150), (4211, 4300)];
+        let mut rows: Vec<K> = starts.iter().map(|(a, b)| (0, 7, 0, 1, 7, *a, *b)).collect();
+        rows.extend([(0, 7, 0, 1, 8, 4450, 4590), (0, 7, 0, 1, 7, 4601, 4700)]);
+        let mut tables = work(&rows);
+        let n = copies.len();
+        let same = |v: u32| UInt32Array::from(vec![v; n]);
+        let made = Builder::new(&schema::MEMOPS)
+            .put("capture", same(0))
+            .put("pid", same(7))
+            .put("device_id", same(0))
+            .put("context_id", same(1))
+            .put("stream_id", same(7))
+            .put("start_ns", copies.iter().map(|c| Some(1000 * c.1)).collect::<Int64Array>())
+            .put("end_ns", copies.iter().map(|c| Some(1000 * c.2)).collect::<Int64Array>())
+            .put_names("operation", copies.iter().map(|_| Some("[CUDA memcpy]")))
+            .put("copy_kind", copies.iter().map(|c| c.0).collect::<UInt8Array>())
+            .put("bytes", Int64Array::from(vec![1; n]))
+            .finish(n)
+            .unwrap();
+        tables.insert("memops", made);
+        let made = reconstruct(&tables, 0, &Unwatched).unwrap();
+        let c = Columns::new(&schema::FACTS, &made["facts"]);
+        let row = (0..c.rows()).find(|r| c.names("name").unwrap().get(*r) == Some("prompt_start_share"));
+        let row = row.unwrap();
+        assert_eq!(c.u64("n").unwrap().value(row), 3);
+        assert_eq!(at(c.f64("value").unwrap(), row), Some(2.0 / 3.0));
+        assert_eq!(of(&work(&rows))["prompt_start_share"].0, None);
     }
 
     #[test]
