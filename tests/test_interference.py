@@ -411,9 +411,21 @@ def test_recordings_of_one_program_at_several_loads_are_nobodys_until_they_are_n
     pids = {tenant["name"]: tenant["pid"] for tenant in truth}
     files = {name: folder / f"uneven-four-equal-kernels.alone.{name}.sqlite" for name in pids}
     loose = pyanalyze.load(shared, baselines=list(files.values()))
+    elapsed = {tenant["pid"]: tenant["slowdown"]["elapsed"]["ratio"] for tenant in truth}
+    pid_of = dict(loose.tenants.select("tenant_id", "pid").iter_rows())
     for tenant in loose.interference()[0].tenants:
         assert tenant.baseline is None
         assert any("fit as well" in note for note in tenant.notes)
+        # Also of the one that has seven requests only: its waits for them are no phases of its work.
+        assert tenant.slowdown.elapsed is not None
+        assert tenant.slowdown.elapsed.value == pytest.approx(elapsed[pid_of[tenant.tenant_id]], rel=0.02)
+    # One recording that fits all of them tells how long their kernels take, not how long they wait for work.
+    double = pyanalyze.load(shared, baselines=files["half"])
+    for tenant in double.interference()[0].tenants:
+        assert tenant.baseline == files["half"].name
+        assert any("who launched at another pace" in note for note in tenant.notes)
+        assert tenant.slowdown.elapsed is not None
+        assert tenant.slowdown.elapsed.value == pytest.approx(elapsed[pid_of[tenant.tenant_id]], rel=0.02)
     named = pyanalyze.load(shared, tenants=pids, baselines=[f"{name}={file}" for name, file in files.items()])
     found = {tenant.name: tenant for tenant in named.interference()[0].tenants}
     for tenant in truth:

@@ -311,13 +311,7 @@ def _rivals(session: Session, match: dict[str, Any]) -> list[str]:
 
     if match["named"]:
         return []
-
-    def pace(number: int, tenant: int) -> float:
-        usage = session.baselines[number].session.tenant_usage.filter(tenant_id=tenant)
-        row = usage.select(pl.col("kernels").sum(), span=pl.col("last_ns").max() - pl.col("first_ns").min()).row(0)
-        return float(row[0] / max(1, row[1] or 0))
-
-    used = pace(match["baseline"], match["baseline_tenant_id"])
+    used = _pace(session.baselines[match["baseline"]].session, match["baseline_tenant_id"])
     others = session.baseline_matches.filter(
         (pl.col("tenant_id") == match["tenant_id"])
         & (pl.col("baseline") != match["baseline"])
@@ -327,8 +321,38 @@ def _rivals(session: Session, match: dict[str, Any]) -> list[str]:
     return [
         session.baselines[row["baseline"]].path.name
         for row in others.iter_rows(named=True)
-        if abs(pace(row["baseline"], row["baseline_tenant_id"]) / used - 1) > OTHER_PACE
+        if abs(_pace(session.baselines[row["baseline"]].session, row["baseline_tenant_id"]) / used - 1) > OTHER_PACE
     ]
+
+
+def _doubles(session: Session, tenant_id: int) -> list[str]:
+    """Others held against the recording of this tenant that launched at another pace, where nobody said whose it is.
+
+    Its kernels are those of each of them; how long its program waits for work is that of one at most.
+    """
+    import polars as pl
+
+    used = session.baseline_matches.filter("used")
+    match = used.row(by_predicate=pl.col("tenant_id") == tenant_id, named=True)
+    if match["named"]:
+        return []
+    others = used.filter(
+        pl.col("baseline") == match["baseline"],
+        pl.col("baseline_tenant_id") == match["baseline_tenant_id"],
+        pl.col("tenant_id") != tenant_id,
+    )["tenant_id"]
+    own = _pace(session, tenant_id)
+    apart = [other for other in others if abs(_pace(session, other) / own - 1) > OTHER_PACE]
+    return session.tenants.filter(pl.col("tenant_id").is_in(apart))["name"].cast(pl.String).to_list()
+
+
+def _pace(session: Session, tenant_id: int) -> float:
+    """Kernels per nanosecond, from its first to its last."""
+    import polars as pl
+
+    usage = session.tenant_usage.filter(tenant_id=tenant_id)
+    row = usage.select(pl.col("kernels").sum(), span=pl.col("last_ns").max() - pl.col("first_ns").min()).row(0)
+    return float(row[0] / max(1, row[1] or 0))
 
 
 def _tenant(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bool) -> TenantInterference:
@@ -372,11 +396,18 @@ def _from_recordings(session: Session, verdict: Verdict, row: dict[str, Any], *,
     estimates = {measure: _estimate(found.get(measure)) for measure in ("elapsed", "latency", "resident")}
     other = _estimate(again.get("elapsed"))
     wide = _width(estimates["elapsed"]) > MUCH_WIDER * _width(other) + 0.1
-    if against == "baseline" and other is not None and wide and _waits_for_work(session, row):
-        estimates["elapsed"] = other
+    elapsed_row = found.get("elapsed")
+    # Played again beside nobody a run is as it was: that tells nothing of whom nobody saw.
+    played = other is not None and many
+    if against == "baseline" and (doubles := _doubles(session, number)):
+        estimates["elapsed"], elapsed_row = (other, again["elapsed"]) if played else (None, None)
+        notes.append(
+            f"elapsed: not from {baseline}, which fits {', '.join(doubles)} as well, who launched at another pace; "
+            "say whose it is: --baseline NAME=FILE"
+        )
+    elif against == "baseline" and wide and played and _waits_for_work(session, row):
+        estimates["elapsed"], elapsed_row = other, again["elapsed"]
         notes.append(ELAPSED_IS_ARRIVALS)
-    elif other is not None:
-        other = None
     if lost is not None:
         estimates["resident"] = None
         notes.append(f"resident: not known, {lost}")
@@ -386,7 +417,6 @@ def _from_recordings(session: Session, verdict: Verdict, row: dict[str, Any], *,
         # Nothing tells a kernel that was switched out from one that ran slowly.
         estimates["resident"] = None
         notes.append("resident: not known without switch records, kernels include time switched out")
-    elapsed_row = again["elapsed"] if estimates["elapsed"] is other and other is not None else found.get("elapsed")
     pace = None
     if elapsed_row is not None and elapsed_row["alone_ns"] and elapsed_row["n"] >= ENOUGH:
         pace = (1e9 * elapsed_row["n"] / elapsed_row["shared_ns"], 1e9 * elapsed_row["n"] / elapsed_row["alone_ns"])
@@ -450,12 +480,13 @@ def _waits_for_work(session: Session, row: dict[str, Any]) -> bool:
     if calls is None or row["busy_ns"] > span_ns / 2:
         return False
     length = pl.col("end_ns") - pl.col("start_ns")
-    own = calls.filter(
-        (pl.col("capture") == row["capture"])
-        & pl.col("pid").eq_missing(row["pid"])
-        & pl.col("name").cast(pl.String).str.contains("Launch")
+    # Few calls are long: the others need no look at their names.
+    held = calls.filter(length > HELD_NS).filter(
+        pl.col("capture") == row["capture"],
+        pl.col("pid").eq_missing(row["pid"]),
+        pl.col("name").cast(pl.String).str.contains("Launch"),
     )
-    return bool(int(own.filter(length > HELD_NS).select(length.sum()).item()) < 0.05 * span_ns)
+    return bool(int(held.select(length.sum()).item()) < 0.05 * span_ns)
 
 
 def _lost_records(session: Session) -> str | None:

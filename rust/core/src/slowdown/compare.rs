@@ -112,8 +112,13 @@ fn advances(
         end_alone = end_alone.max(launch.saturating_add(a.latency_ns));
     }
     pauses.sort_by(f64::total_cmp);
-    // A handful of pauses is no habit.
-    let usual = quantile(&pauses, 0.9).filter(|_| pauses.len() >= 10).unwrap_or(0.0);
+    // Few pauses are phases of the work; five of a kind are how it waits, and of ten the odd ones are left aside.
+    let usual = match pauses.len() {
+        ..5 => None,
+        5..10 => quantile(&pauses, 0.5),
+        10.. => quantile(&pauses, 0.9),
+    }
+    .unwrap_or(0.0);
     let phase_ns = (PHASE_NS as f64).max(PHASE_TIMES * usual);
     let (mut end_shared, mut end_alone) = (i64::MIN, i64::MIN);
     let mut last: Option<(usize, i64, i64)> = None;
