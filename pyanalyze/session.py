@@ -326,6 +326,32 @@ class Session:
 
         return work_of(self)
 
+    def look_ahead(self) -> None:
+        """Reconstruct now what a report asks for: parts of it that do not need each other side by side.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> session = pyanalyze.load(capture)
+        >>> session.look_ahead()
+        >>> session.sm_occupancy.is_empty()
+        False
+        """
+        from concurrent.futures import ThreadPoolExecutor
+
+        from pyanalyze import memory
+
+        self.classify()
+        if memory.account().spilled_most_bytes:
+            return  # two at a time would want what there is not
+        for shared in ("kernels", "charged"):
+            self.frame(shared)
+        # The core lets go of the interpreter while it works.
+        with ThreadPoolExecutor(1) as pool:
+            beside = pool.submit(lambda: (self._compared, self._added_up))
+            _ = self._modelled, self.work_of_tenants
+            beside.result()
+
     def against_saved(self, device_id: int, tenant_id: int, name: str) -> Summary:
         """What reports of tenants alone, saved as JSON, say of a tenant.
 

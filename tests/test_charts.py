@@ -14,6 +14,7 @@ import vl_convert
 
 import pyanalyze
 from pyanalyze import charts
+from pyanalyze.charts.style import unfolded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +35,7 @@ def _values(spec: Any) -> list[dict[str, Any]]:
 
 
 def _spec(chart: alt.TopLevelMixin) -> dict[str, Any]:
-    spec: dict[str, Any] = chart.to_dict()
+    spec: dict[str, Any] = unfolded(chart.to_dict())
     return spec
 
 

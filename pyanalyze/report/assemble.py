@@ -49,6 +49,7 @@ def assemble(session: Session, advice: Sequence[Advice] | None = None) -> m.Repo
     >>> assemble(pyanalyze.load(capture)).synthetic
     True
     """
+    session.look_ahead()
     captures = session.capture.to_dicts()
     origin = captures[0]["utc_origin_ns"]
     by_device = {one.device_id: one for one in advice or ()}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 import vl_convert
 
+from pyanalyze.charts.style import unfolded
 from pyanalyze.report import format as fmt
 from pyanalyze.report.bundle import script_bundle
 from pyanalyze.report.escape import visible
@@ -150,7 +151,7 @@ def _view(item: Section | Block) -> dict[str, Any]:
 
 def _draw(chart: alt.TopLevelMixin) -> _Drawn:
     # What vega-lite allows was checked when each chart was made; once more takes seconds.
-    spec: dict[str, Any] = chart.to_dict(validate=False)
+    spec: dict[str, Any] = unfolded(chart.to_dict(validate=False))
     summary = str((spec.get("usermeta") or {}).get("summary", "Chart."))
     ink = "currentColor"
     config = {
