@@ -93,9 +93,9 @@ fn main() {
     let (began, cpu) = (Instant::now(), cpu_seconds());
     let overlap = Overlap::new(&tables).unwrap().run(&tables, 0, &Unwatched).unwrap();
     let (overlap_s, overlap_cpu_s) = (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
-    tables.insert("overlaps", overlap.overlaps);
     let (began, cpu) = (Instant::now(), cpu_seconds());
-    let facts = Facts::new(&tables).unwrap().run(&tables, 0, &Unwatched).unwrap();
+    let facts = Facts::new(&tables).unwrap().beside(overlap.overlaps);
+    let facts = facts.run(&tables, 0, &Unwatched).unwrap();
     let (facts_s, facts_cpu_s) = (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
     assert_eq!(facts.facts.num_rows(), pyanalyze_core::facts::FACTS.len());
     println!(

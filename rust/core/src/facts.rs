@@ -387,7 +387,7 @@ impl Facts {
             who,
             slices,
             switches: table(&schema::SWITCHES),
-            overlaps: table(&schema::OVERLAPS),
+            overlaps: schema::OVERLAPS.empty(),
             listed,
             devices: BTreeMap::new(),
             names: HashMap::new(),
@@ -399,6 +399,12 @@ impl Facts {
             work_known: false,
             done: 0,
         })
+    }
+
+    /// Takes who ran beside whom, the `overlaps` table, which only the end needs.
+    #[must_use]
+    pub fn beside(self, overlaps: RecordBatch) -> Self {
+        Self { overlaps, ..self }
     }
 
     /// What a launch takes of its device; `None` where that cannot be known.

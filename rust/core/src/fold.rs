@@ -68,11 +68,19 @@ pub trait Fold: Sized {
     ///
     /// # Errors
     /// As [`Fold::push`].
-    fn run(mut self, tables: &Tables, rows: usize, watch: &dyn Watch) -> Result<Self::Output> {
+    fn run(self, tables: &Tables, rows: usize, watch: &dyn Watch) -> Result<Self::Output> {
+        self.fold(tables, rows, watch)?.finish(watch)
+    }
+
+    /// As [`Fold::run`], without the end.
+    ///
+    /// # Errors
+    /// As [`Fold::push`].
+    fn fold(mut self, tables: &Tables, rows: usize, watch: &dyn Watch) -> Result<Self> {
         for chunk in chunks(tables, rows)? {
             self.push(&chunk, watch)?;
         }
-        self.finish(watch)
+        Ok(self)
     }
 }
 

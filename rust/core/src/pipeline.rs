@@ -259,16 +259,14 @@ pub fn reconstruct(session: &Tables, chunk_rows: usize, watch: &dyn Watch) -> Re
         made.insert(table.name, batch);
     }
 
-    let (charged, (overlap, facts)) = both(
-        || Charged::new(&seen)?.run(&seen, chunk_rows, watch),
+    let ((charged, overlap), facts) = both(
         || {
-            let overlap = Overlap::new(&seen)?.run(&seen, chunk_rows, watch)?;
-            let mut seen = seen.clone();
-            seen.insert(schema::OVERLAPS.name, overlap.overlaps.clone());
-            let facts = Facts::new(&seen)?.run(&seen, chunk_rows, watch)?;
-            Ok((overlap, facts))
+            let charged = Charged::new(&seen)?.run(&seen, chunk_rows, watch)?;
+            Ok((charged, Overlap::new(&seen)?.run(&seen, chunk_rows, watch)?))
         },
+        || Facts::new(&seen)?.fold(&seen, chunk_rows, watch),
     )?;
+    let facts = facts.beside(overlap.overlaps.clone()).finish(watch)?;
     made.insert(schema::OVERLAPS.name, overlap.overlaps);
     made.insert(schema::CHARGED.name, charged);
     made.insert(schema::TENANT_USAGE.name, overlap.tenant_usage);

@@ -106,14 +106,24 @@ impl Stream<'_> {
 /// Rows of GPU work by start, without a copy of the tables: a capture may have tens of millions.
 pub(crate) struct Merged<'a> {
     streams: Vec<Stream<'a>>,
+    /// The stream that goes on, until the first row of the others.
+    now: usize,
+    until: Option<(i64, WorkKind)>,
 }
 
 impl Iterator for Merged<'_> {
     type Item = Work;
 
     fn next(&mut self) -> Option<Work> {
-        let next = self.streams.iter_mut().filter_map(|s| s.peek().map(|key| (key, s)));
-        next.min_by_key(|(key, _)| *key).and_then(|(_, stream)| stream.take())
+        let stream = self.streams.get_mut(self.now)?;
+        if stream.peek().is_some_and(|key| self.until.is_none_or(|until| key < until)) {
+            return stream.take();
+        }
+        let firsts = || self.streams.iter().enumerate().filter_map(|(n, s)| Some((s.peek()?, n)));
+        let (_, now) = firsts().min()?;
+        self.until = firsts().filter(|(_, n)| *n != now).map(|(key, _)| key).min();
+        self.now = now;
+        self.streams.get_mut(now)?.take()
     }
 }
 
@@ -149,7 +159,7 @@ pub(crate) fn work(chunk: &Chunk) -> Result<Merged<'_>> {
             next: 0,
         });
     }
-    Ok(Merged { streams })
+    Ok(Merged { streams, now: 0, until: Some((i64::MIN, WorkKind::Kernel)) })
 }
 
 /// Disjoint, sorted intervals with the time covered before each: "how much of this is inside" in O(log n).

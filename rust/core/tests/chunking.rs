@@ -167,8 +167,9 @@ fn rooms(tables: &Tables, chunk: usize) -> Vec<RecordBatch> {
     let cut = Overlap::new(&seen).unwrap().run(&seen, chunk, &Unwatched).unwrap();
     all.extend([cut.tenant_usage, cut.overlaps]);
     all.push(Charged::new(&seen).unwrap().run(&seen, chunk, &Unwatched).unwrap());
-    seen.insert("overlaps", whole.overlaps);
-    let cut = Facts::new(&seen).unwrap().run(&seen, chunk, &Unwatched).unwrap();
+    seen.insert("overlaps", whole.overlaps.clone());
+    let facts = Facts::new(&seen).unwrap().beside(whole.overlaps);
+    let cut = facts.run(&seen, chunk, &Unwatched).unwrap();
     all.extend([cut.facts, cut.fact_examples]);
     all.push(WhatIf::new(&seen, SLICING).unwrap().run(&seen, chunk, &Unwatched).unwrap());
     all
