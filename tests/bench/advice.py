@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "fixtures"))
 
 import generate  # noqa: E402
+import measurements  # noqa: E402
 import polars as pl  # noqa: E402
 
 import pyanalyze  # noqa: E402
@@ -30,7 +31,6 @@ from pyanalyze.advice.options import Forecast, options  # noqa: E402
 from pyanalyze.advice.replay import Layout  # noqa: E402
 from pyanalyze.tables import ANALYSIS_TABLES  # noqa: E402
 
-LOG = ROOT / "docs" / "measurements.jsonl"
 #: Whole GPUs that several traced processes share, without caps: what alone takes is then the whole GPU.
 BASES = (
     "mps",
@@ -249,8 +249,7 @@ def main() -> int:
         "by_option": table,
         "version": pyanalyze.__version__,
     }
-    with LOG.open("a", encoding="utf-8") as log:
-        log.write(json.dumps(entry) + "\n")
+    measurements.append(entry)
     return 0
 
 

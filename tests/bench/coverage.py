@@ -23,11 +23,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "fixtures"))
 
 import generate
+import measurements
 
 import pyanalyze
 
 HERE = Path(__file__).resolve().parent / "scatter"
-LOG = Path(__file__).resolve().parents[2] / "docs" / "measurements.jsonl"
 MEASURES = {"elapsed": "elapsed", "latency": "kernel_latency", "resident": "resident"}
 COLUMNS = ("scenario", "seed", "tenant", "how", "measure", "true", "value", "low", "high")
 Row = tuple[str, int, str, str, str, float, float, float, float]
@@ -108,8 +108,7 @@ def main() -> int:
             f"{scenario:15} {how:9}  {measure:9} {len(mine):6}  {held / len(mine):6.1%}  {cell['median_error']:10.3%}"
             f"  {cell['median_half_width']:14.3%}"
         )
-    with LOG.open("a", encoding="utf-8") as log:
-        log.write(json.dumps(entry) + "\n")
+    measurements.append(entry)
     return 0
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
 import platform
 import resource
@@ -27,8 +26,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LOG = ROOT / "docs" / "measurements.jsonl"
 sys.path.insert(0, str(ROOT / "fixtures"))
+
+import measurements  # noqa: E402
 
 import pyanalyze  # noqa: E402
 from pyanalyze.fleet import analyse  # noqa: E402
@@ -224,8 +224,7 @@ def main() -> int:
     command = ["git", "rev-parse", "--short=12", "HEAD:fixtures/generator"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     entry["generator"] = done.stdout.strip()
-    with LOG.open("a", encoding="utf-8") as log:
-        log.write(json.dumps(entry) + "\n")
+    measurements.append(entry)
     return 0 if entry.get("equal", True) else 1
 
 

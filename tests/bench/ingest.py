@@ -23,12 +23,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import measurements
 from big_export import export, export_path
 
 from pyanalyze import _core
 
 ROOT = Path(__file__).parent.parent.parent
-LOG = ROOT / "docs" / "measurements.jsonl"
 TEN = 'start, "end", deviceId, contextId, streamId, correlationId, globalPid, demangledName, gridX, blockX'
 QUERY = f"SELECT {TEN} FROM CUPTI_ACTIVITY_KIND_KERNEL"
 
@@ -323,8 +323,7 @@ def main() -> int:
         f"({figures['cold_file_s'] / figures['cold_s']:.0%} of the disk's rate)"
     )
     figures["load_after"] = round(os.getloadavg()[0], 1)
-    with LOG.open("a", encoding="utf-8") as log:
-        log.write(json.dumps(figures) + "\n")
+    measurements.append(figures)
     return 0
 
 

@@ -24,11 +24,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "fixtures"))
 
 import generate
+import measurements
 
 import pyanalyze
 from pyanalyze import _core
 
-LOG = Path(__file__).resolve().parents[2] / "docs" / "measurements.jsonl"
 MEASURES = {"elapsed": "elapsed", "latency": "kernel_latency", "resident": "resident"}
 #: Closer than this to 1 in every measure, a tenant was not slowed.
 CALM = 1.01
@@ -250,8 +250,7 @@ def main() -> int:
     if arguments.kernels:
         entry["speed"] = {**speed(arguments.kernels), "cpus": os.cpu_count(), "machine": platform.machine()}
         print(f"\n{entry['speed']}")
-    with LOG.open("a", encoding="utf-8") as log:
-        log.write(json.dumps(entry) + "\n")
+    measurements.append(entry)
     return 0
 
 

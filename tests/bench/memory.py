@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import big_export
+import measurements
 
 from pyanalyze import _core, memory
 
 ROOT = Path(__file__).parent.parent.parent
-LOG = ROOT / "docs" / "measurements.jsonl"
 
 #: Says what was spilled when the command has done its work.
 OURS = """
@@ -104,7 +104,7 @@ def main() -> int:
     print(
         f"{'kernels':>10} {'what':<22} {'budget MiB':>10} {'peak MiB':>9} {'spilled MiB':>11} {'seconds':>8} {'cpu s':>6}"
     )
-    with tempfile.TemporaryDirectory() as folder, LOG.open("a", encoding="utf-8") as log:
+    with tempfile.TemporaryDirectory() as folder:
         for kernels in options.kernels:
             capture = big_export.export(kernels, kernels // 10 if options.calls is None else options.calls)
 
@@ -131,8 +131,7 @@ def main() -> int:
                     "budget_bytes": given,
                     "spilled_bytes": spilled,
                 }
-                log.write(json.dumps({**common, **row}) + "\n")
-                log.flush()
+                measurements.append({**common, **row})
 
             for what in options.outputs:
                 out = Path(folder) / f"{kernels}.{what}"

@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LOG = ROOT / "docs" / "measurements.jsonl"
 sys.path.insert(0, str(ROOT / "fixtures"))
 
 import generate  # noqa: E402
+import measurements  # noqa: E402
 import polars as pl  # noqa: E402
 
 import pyanalyze  # noqa: E402
@@ -214,8 +214,7 @@ def speed() -> list[dict[str, Any]]:
 
 def append(figures: list[dict[str, Any]]) -> int:
     """Append to the log."""
-    with LOG.open("a", encoding="utf-8") as log:
-        log.writelines(json.dumps(row) + "\n" for row in figures)
+    measurements.append(*figures)
     return 0
 
 

@@ -17,8 +17,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import measurements
+
 ROOT = Path(__file__).parent.parent.parent
-LOG = ROOT / "docs" / "measurements.jsonl"
 MAIN = [sys.executable, "-c", "from pyanalyze.cli import main; main()"]
 
 
@@ -77,8 +78,7 @@ def main() -> int:
         "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
         "version": __version__,
     }
-    with LOG.open("a", encoding="utf-8") as log:
-        log.write(json.dumps(entry) + "\n")
+    measurements.append(entry)
     return 0
 
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import sys
 import time
-from pathlib import Path
 
 import big_export
+import measurements
 import polars as pl
 
 import pyanalyze
 from pyanalyze.advice.replay import Layout, alone, in_turns, replay, side_by_side
 from pyanalyze.tables import ANALYSIS_TABLES
-
-LOG = Path(__file__).resolve().parents[2] / "docs" / "measurements.jsonl"
 
 
 def layouts(sms: int, tenants: list[int]) -> list[Layout]:
@@ -70,8 +67,7 @@ def main() -> int:
         "cpus": os.cpu_count(),
         "machine": platform.machine(),
     }
-    with LOG.open("a", encoding="utf-8") as log:
-        log.write(json.dumps(entry) + "\n")
+    measurements.append(entry)
     return 0
 
 

@@ -6,7 +6,6 @@ Each run is a process of its own: its peak memory is that of the whole command.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import subprocess
@@ -16,11 +15,11 @@ import time
 from pathlib import Path
 
 import big_export
+import measurements
 
 from pyanalyze import _core
 
 ROOT = Path(__file__).parent.parent.parent
-LOG = ROOT / "docs" / "measurements.jsonl"
 
 
 def measured(arguments: list[str]) -> tuple[float, float, int]:
@@ -51,7 +50,7 @@ def main() -> int:
         "processors": os.cpu_count(),
     }
     print(f"{'output':>9} {'seconds':>8} {'cpu s':>6} {'peak MiB':>9} {'MB written':>11}")
-    with tempfile.TemporaryDirectory() as folder, LOG.open("a", encoding="utf-8") as log:
+    with tempfile.TemporaryDirectory() as folder:
         for kind in (kind for kind in options.outputs if kind != "writer"):
             out = Path(folder) / f"out.{kind}"
             arguments = {
@@ -65,10 +64,10 @@ def main() -> int:
             print(f"{kind:>9} {seconds:>8.1f} {cpu:>6.1f} {peak / 2**20:>9.0f} {size / 1e6:>11.2f}")
             figures = {"seconds": round(seconds, 2), "cpu_s": round(cpu, 2), "peak_bytes": peak, "size_bytes": size}
             row = {**common, "output": kind, **figures}
-            log.write(json.dumps(row) + "\n")
+            measurements.append(row)
             out.unlink()
         if "writer" in options.outputs:
-            log.write(json.dumps({**common, **perfetto(capture, Path(folder) / "trace")}) + "\n")
+            measurements.append({**common, **perfetto(capture, Path(folder) / "trace")})
     return 0
 
 

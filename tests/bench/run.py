@@ -7,7 +7,6 @@ export is generated: two processes that take turns, one kernel table of `--rows`
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import sqlite3
 import statistics
@@ -17,13 +16,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import measurements
+
 from pyanalyze import _core
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).parent.parent.parent
-LOG = ROOT / "docs" / "measurements.jsonl"
 #: The columns that the analysis reads of every kernel.
 COLUMNS = (
     "start, end, deviceId, contextId, streamId, correlationId, globalPid, demangledName, shortName, gridX, gridY, gridZ, "
@@ -103,8 +103,7 @@ def main() -> int:
             "python": platform.python_version(),
             "machine": platform.machine(),
         }
-        with LOG.open("a", encoding="utf-8") as log:
-            log.write(json.dumps(figures) + "\n")
+        measurements.append(figures)
     return 0
 
 

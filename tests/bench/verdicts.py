@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LOG = ROOT / "docs" / "measurements.jsonl"
 sys.path.insert(0, str(ROOT / "fixtures"))
 
 import generate  # noqa: E402
+import measurements  # noqa: E402
 
 import pyanalyze  # noqa: E402
 from pyanalyze import _core  # noqa: E402
@@ -345,8 +345,7 @@ def main() -> int:
     if arguments.unseen:
         abstained = Counter(row.capture for row in answerable if row.outcome == "abstained")
         entry |= {"families": sorted({row.family for row in rows}), "abstained": dict(abstained.most_common())}
-    with LOG.open("a", encoding="utf-8") as log:
-        log.write(json.dumps(entry) + "\n")
+    measurements.append(entry)
     return 0
 
 
