@@ -1070,6 +1070,84 @@ mod tests {
         assert_eq!(u.common_ns(&Union::of([(8, 22)])), 4);
     }
 
+    /// Numbers below `below`, drawn one after the other.
+    fn draws(mut seed: u64) -> impl FnMut(u64) -> i64 {
+        move |below| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            i64::try_from((seed >> 33) % below).unwrap()
+        }
+    }
+
+    /// A table of work by start: of each row the start and how long it takes.
+    fn work_table(table: &'static schema::Table, rows: &[(i64, i64)]) -> RecordBatch {
+        let same = |v: u32| UInt32Array::from(vec![v; rows.len()]);
+        let names = match table.name {
+            "kernels" => Some("name"),
+            "memops" => Some("operation"),
+            _ => None,
+        };
+        let mut builder = Builder::new(table)
+            .put("capture", same(0))
+            .put("pid", same(7))
+            .put("device_id", same(0))
+            .put("context_id", same(1))
+            .put("stream_id", same(7))
+            .put("start_ns", rows.iter().map(|r| Some(r.0)).collect::<Int64Array>())
+            .put("end_ns", rows.iter().map(|r| Some(r.0 + r.1)).collect::<Int64Array>());
+        if let Some(column) = names {
+            builder = builder.put_names(column, rows.iter().map(|_| Some("n")));
+        }
+        if table.name == "memops" {
+            builder = builder.put("bytes", Int64Array::from(vec![1; rows.len()]));
+        }
+        builder.finish(rows.len()).unwrap()
+    }
+
+    #[test]
+    fn merged_work_is_in_the_order_of_a_sort() {
+        for seed in 0..200 {
+            let mut draw = draws(seed);
+            let mut expected = Vec::new();
+            let mut chunk = Chunk { tables: Tables::new(), until_ns: i64::MAX };
+            let kinds = [
+                (&schema::KERNELS, WorkKind::Kernel),
+                (&schema::GRAPH_LAUNCHES, WorkKind::Graph),
+                (&schema::MEMOPS, WorkKind::Copy),
+            ];
+            for (table, kind) in kinds {
+                // Few instants, so that rows of several tables start together; now and then no table, or an empty one.
+                let mut rows: Vec<(i64, i64)> = (0..draw(30)).map(|_| (draw(20), draw(5))).collect();
+                if draw(3) > 0 {
+                    rows.sort_by_key(|r| r.0);
+                }
+                expected.extend(rows.iter().enumerate().map(|(row, r)| (r.0, kind, row)));
+                if draw(4) > 0 || !rows.is_empty() {
+                    chunk.tables.insert(table.name, work_table(table, &rows));
+                }
+            }
+            expected.sort_unstable();
+            let got: Vec<_> = work(&chunk).unwrap().map(|w| (w.start_ns, w.kind, w.row)).collect();
+            assert_eq!(got, expected, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_walk_covers_what_counting_covers() {
+        for seed in 0..200 {
+            let mut draw = draws(seed);
+            let spans: Vec<(i64, i64)> = (0..draw(12)).map(|_| (draw(60), draw(60))).collect();
+            let union = Union::of(spans.clone());
+            let inside = |t: i64| spans.iter().any(|s| s.0 <= t && t < s.1);
+            let mut walk = Walk::default();
+            for _ in 0..40 {
+                let (from, to) = (draw(70) - 5, draw(70) - 5);
+                let counted = (from..to).filter(|t| inside(*t)).count();
+                assert_eq!(walk.covered_ns(&union, from, to), counted as i64, "seed {seed}, {from} to {to}");
+                assert_eq!(union.covered_ns(from, to), counted as i64, "seed {seed}, {from} to {to}");
+            }
+        }
+    }
+
     #[test]
     fn equal_pids_are_one_tenant_and_checked_by_time() {
         // pid 7 resident |0==1000|      |2000==3000|   kernels at 10, 500, 2100, 2200, 1500 (outside)
