@@ -346,11 +346,12 @@ class Session:
             return  # two at a time would want what there is not
         for shared in ("kernels", "charged"):
             self.frame(shared)
-        # The core lets go of the interpreter while it works.
+        # The core lets go of the interpreter while it works. The comparison takes most memory, so it is left to the end.
         with ThreadPoolExecutor(1) as pool:
-            beside = pool.submit(lambda: (self._compared, self._added_up))
-            _ = self._modelled, self.work_of_tenants
+            beside = pool.submit(lambda: self._modelled)
+            _ = self.work_of_tenants, self._added_up
             beside.result()
+        _ = self._compared
 
     def against_saved(self, device_id: int, tenant_id: int, name: str) -> Summary:
         """What reports of tenants alone, saved as JSON, say of a tenant.
