@@ -346,7 +346,7 @@ class Session:
             return  # two at a time would want what there is not
         for shared in ("kernels", "charged"):
             self.frame(shared)
-        # The core lets go of the interpreter while it works. The comparison takes most memory, so it is left to the end.
+        # The core lets go of the interpreter while it works. The comparison takes most memory: it comes last.
         with ThreadPoolExecutor(1) as pool:
             beside = pool.submit(lambda: self._modelled)
             _ = self.work_of_tenants, self._added_up
