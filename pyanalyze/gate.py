@@ -434,6 +434,20 @@ def _judged(low: float | None, high: float | None, most: float) -> Status:
     return "failed" if low is not None and low > most else "inconclusive"
 
 
+def _decimals(value: float, other: float, least: int) -> str:
+    """A number with as many decimals as tell it from the other: 10.0 below a limit of 10.0 would be no answer."""
+    places = next((n for n in range(least, 12) if value == other or f"{value:.{n}f}" != f"{other:.{n}f}"), 12)
+    return f"{value:.{places}f}"
+
+
+def _percents(value: float, limit: float) -> tuple[str, str]:
+    """What was found and its limit, as percentages that look different where they are."""
+    told = fmt.percent(value), fmt.percent(limit)
+    if value == limit or told[0] != told[1]:
+        return told
+    return f"{_decimals(100 * value, 100 * limit, 2)} %", f"{_decimals(100 * limit, 100 * value, 2)} %"
+
+
 def _overhead(device: Device, limits: Limits) -> Iterator[Outcome]:
     most = limits.max_switch_overhead or 0.0
     switches = device.context_switches
@@ -449,8 +463,8 @@ def _overhead(device: Device, limits: Limits) -> Iterator[Outcome]:
         yield Outcome("max_switch_overhead", device_title(device), "inconclusive", detail, limit=most)
         return
     kind = f" ({switches.cost_kind})" if switches.cost_kind else ""
-    detail = f"{fmt.percent(value)} of the window in {fmt.count(switches.count)} switches{kind}, observed"
-    detail += f"; limit {fmt.percent(most)}"
+    found, limit = _percents(value, most)
+    detail = f"{found} of the window in {fmt.count(switches.count)} switches{kind}, observed; limit {limit}"
     status: Status = "passed" if value <= most else "failed"
     if switches.dropped and status == "passed":
         # Lost records hide switches: what was counted is a lower bound.
@@ -467,7 +481,7 @@ def _fairness(device: Device, limits: Limits) -> Iterator[Outcome]:
         how = reasons[0].how if reasons else ""
         yield Outcome("min_jain", device_title(device), "inconclusive", detail, limit=least, how=how)
         return
-    detail = f"Jain's index {value:.3f}, inferred; limit {least:.3f}"
+    detail = f"Jain's index {_decimals(value, least, 3)}, inferred; limit {_decimals(least, value, 3)}"
     yield Outcome(
         "min_jain", device_title(device), "passed" if value >= least else "failed", detail, value, limit=least
     )
@@ -482,9 +496,8 @@ def _sm_active(device: Device, limits: Limits) -> Iterator[Outcome]:
         yield Outcome("min_sm_active", device_title(device), "inconclusive", detail, limit=least, how=how)
         return
     value = device.occupancy.sm_active
-    detail = (
-        f"{fmt.percent(value)} of the SMs, mean over the window, {device.occupancy.basis}; limit {fmt.percent(least)}"
-    )
+    found, limit = _percents(value, least)
+    detail = f"{found} of the SMs, mean over the window, {device.occupancy.basis}; limit {limit}"
     status: Status = "passed" if value >= least else "failed"
     yield Outcome("min_sm_active", device_title(device), status, detail, value, limit=least)
 
@@ -498,10 +511,9 @@ def _memory(device: Device, limits: Limits) -> Iterator[Outcome]:
         yield Outcome("max_memory", device_title(device), "inconclusive", detail, limit=most, how=how)
         return
     value = memory.peak_bytes / memory.total_bytes
-    detail = (
-        f"peak {fmt.bytes_(memory.peak_bytes)} of {fmt.bytes_(memory.total_bytes)} ({fmt.percent(value)}), sampled; "
-        f"limit {fmt.percent(most)}"
-    )
+    found, limit = _percents(value, most)
+    peak = f"peak {fmt.bytes_(memory.peak_bytes)} of {fmt.bytes_(memory.total_bytes)}"
+    detail = f"{peak} ({found}), sampled; limit {limit}"
     yield Outcome(
         "max_memory", device_title(device), "passed" if value <= most else "failed", detail, value, limit=most
     )

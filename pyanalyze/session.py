@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from pyanalyze.exceptions import UsageError
 from pyanalyze.sharing import Case, Configured, Example, Fact, Verdict, judge
 from pyanalyze.sharing.evidence import pairs_of
-from pyanalyze.view import Selection, narrowed, redacted
+from pyanalyze.view import Names, Selection, narrowed, redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -673,10 +673,11 @@ class Session:
         """
         return narrowed(self, None, device_id)
 
-    def redacted(self) -> Session:
+    def redacted(self, names: Names | None = None) -> Session:
         """The session with numbered names in place of those of processes, kernels, ranges, containers and hosts.
 
-        Consistent, and irreversible. Names given with ``load(tenants=...)``, GPU names and UUIDs stay.
+        Consistent, and irreversible. Names given with ``load(tenants=...)``, GPU names and UUIDs stay. Sessions that
+        are to be compared need their numbers in common: give all of them one `pyanalyze.view.numbered()`.
 
         Examples
         --------
@@ -684,7 +685,7 @@ class Session:
         >>> pyanalyze.load(capture).redacted().kernels["name"].cast(str).first()
         'kernel-1'
         """
-        return redacted(self)
+        return redacted(self, names)
 
     def advise(
         self,

@@ -109,7 +109,9 @@ def narrowed(session: Session, window: tuple[int, int] | None, gpu: int | None) 
         have = ", ".join(map(str, session.devices["device_id"].sort()))
         raise UsageError(f"there is no GPU {gpu}; `pyanalyze info` lists them: {have or 'none is named'}")
     if window is not None and window[0] >= window[1]:
-        raise UsageError(f"a window must end after it starts, not from {window[0]} ns to {window[1]} ns")
+        raise UsageError(
+            f"a window must end after it starts, not from {window[0]} ns to {window[1]} ns{_activity(session)}"
+        )
     # Events of the core are cut there: a part of a large capture is then mostly the memory of the whole.
     events = (*_INTERVALS, *_POINTS, "switch_events")
     ours = {
@@ -125,10 +127,7 @@ def narrowed(session: Session, window: tuple[int, int] | None, gpu: int | None) 
         frames = {name: _within(name, frame, *window) for name, frame in frames.items()}
         left = [table.num_rows for table in ours.values()]
         if had and not any([*left, *(frames[name].height for name in events if name in frames)]):
-            first, last = session.span_ns
-            raise UsageError(
-                f"nothing was recorded from {window[0]} ns to {window[1]} ns; activity is from {first} ns to {last} ns"
-            )
+            raise UsageError(f"nothing was recorded from {window[0]} ns to {window[1]} ns{_activity(session)}")
     # What was read from context files and counted in Python is added again by the session itself.
     for name in ("configured", "quality"):
         frames[name] = _raw(session, name)
@@ -149,6 +148,14 @@ def narrowed(session: Session, window: tuple[int, int] | None, gpu: int | None) 
         return frame if window is None else _within(name, frame, *window)
 
     return replace(session, tables=tables, selection=selection, lenses=(*session.lenses, lens))
+
+
+def _activity(session: Session) -> str:
+    """Where there is something to see, for a window that missed it."""
+    first, last = session.span_ns
+    if first == last:
+        return "; no kernel, graph or slice was recorded at all"
+    return f"; activity is from {first} ns to {last} ns ({first / 1e9:.3f} s to {last / 1e9:.3f} s)"
 
 
 def _raw(session: Session, name: str) -> pl.DataFrame:
@@ -369,13 +376,20 @@ def _renamed_summary(summary: Summary, names: Names) -> Summary:
     )
 
 
-def redacted(session: Session) -> Session:
+def numbered() -> Names:
+    """Names whose pseudonyms are numbers in the order of first appearance."""
+    return Names(lambda kind, _, before: f"{kind}-{before + 1}")
+
+
+def redacted(session: Session, names: Names | None = None) -> Session:
     """Replace the names of processes, kernels, ranges, containers, pods, hosts and files by numbered ones.
 
     Parameters
     ----------
     session
         A session.
+    names
+        The pseudonyms given so far, where several sessions shall have them in common; new ones are added.
 
     Returns
     -------
@@ -392,12 +406,15 @@ def redacted(session: Session) -> Session:
     # What is read and compared only when asked for could not be found under its new name.
     session = session.complete()
     # Kernels of a saved report are digests of their names: they must be compared before the names are gone.
-    summaries = {
-        (row["device_id"], row["tenant_id"]): session.against_saved(row["device_id"], row["tenant_id"], row["name"])
-        for row in session.tenants.filter("traced").iter_rows(named=True)
+    summaries: Mapping[tuple[int, int], Summary] = (
+        {
+            (row["device_id"], row["tenant_id"]): session.against_saved(row["device_id"], row["tenant_id"], row["name"])
+            for row in session.tenants.filter("traced").iter_rows(named=True)
+        }
         if session.saved_baselines
-    }
-    names = Names(lambda kind, _, before: f"{kind}-{before + 1}")
+        else {}
+    )
+    names = numbered() if names is None else names
     # Tenants first, so that their numbers are those of their order on the page.
     order = sorted(session.tables, key=lambda name: (name not in NAMED, name != "tenants", name))
     frames = {name: renamed(name, _raw(session, name), names) for name in order}

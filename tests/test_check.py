@@ -89,6 +89,26 @@ def test_every_threshold_against_figures_known_beforehand(limits: Limits, expect
 
 
 @pytest.mark.parametrize(
+    ("found", "limit", "said"),
+    [
+        (0.09986, 0.1, "9.99 % of the SMs, mean over the window, modelled; limit 10.00 %"),
+        (0.4999999, 0.5, "49.99999 % of the SMs, mean over the window, modelled; limit 50.00000 %"),
+        (0.49, 0.5, "49.0 % of the SMs, mean over the window, modelled; limit 50.0 %"),
+        (0.5, 0.5, "50.0 % of the SMs, mean over the window, modelled; limit 50.0 %"),
+    ],
+)
+def test_a_value_that_misses_its_limit_does_not_look_like_it(found: float, limit: float, said: str) -> None:
+    report = examples.time_sliced()
+    (device,) = report.devices
+    assert device.occupancy is not None
+    occupancy = device.occupancy.model_copy(update={"sm_active": found})
+    report = report.model_copy(update={"devices": [device.model_copy(update={"occupancy": occupancy})]})
+    (outcome,) = check(report, Limits(min_sm_active=limit)).outcomes
+    assert outcome.detail == said
+    assert outcome.status == ("passed" if found >= limit else "failed")
+
+
+@pytest.mark.parametrize(
     "limits",
     [
         Limits(expect_mode=("exclusive",)),

@@ -199,6 +199,62 @@ def test_nothing_in_common_is_inconclusive() -> None:
         compare_reports(a_run(ALONE), a_run(ALONE), noise_floor=2)
 
 
+def packed(report: Report, *names: str) -> Report:
+    """Its tenants under these names, and its kernels as a pack names them."""
+    (device,) = report.devices
+    (tenant,) = device.tenants
+    assert tenant.work is not None
+    rows = [
+        c.model_copy(update={"kernel": "kernel-0123456789ab", "key": f"{c.key}?"}) for c in tenant.work.configurations
+    ]
+    work = tenant.work.model_copy(update={"configurations": rows})
+    tenants = [tenant.model_copy(update={"tenant_id": at, "name": name, "work": work}) for at, name in enumerate(names)]
+    return report.model_copy(update={"devices": [device.model_copy(update={"tenants": tenants})]})
+
+
+def test_pseudonyms_are_no_other_work() -> None:
+    """A pack beside its own capture has no name in common with it: that is no answer to whether the work was equal."""
+    one = compare_reports(a_run(ALONE), packed(a_run(ALONE), "process-649ec554efee"))
+    assert (one.equal_work, one.tenants[0].equal_work, one.tenants[0].change, one.conclusive) == (
+        None,
+        None,
+        None,
+        False,
+    )
+    assert "pseudonyms" in (one.tenants[0].why or "")
+    assert [gap.how for gap in one.left_out if gap.what == "names"] == [
+        "pack both with one key, or compare both as recorded"
+    ]
+    two = compare_reports(a_run(ALONE), packed(a_run(ALONE), "process-649ec554efee", "process-c283d5d1cc15"))
+    assert (two.tenants, two.equal_work) == ([], None)
+    assert "pack both with one key" in two.summary
+    # Two packs of one key: names are as good as any.
+    same = packed(a_run(ALONE), "process-649ec554efee")
+    assert compare_reports(same, same).equal_work is True
+    other = compare_reports(a_run(ALONE), a_run(ALONE, kernels=(("conv", 80, MS),)))
+    assert (other.equal_work, other.left_out) == (False, []), "names as recorded: nothing in common is an answer"
+
+
+def test_names_numbered_apart_are_not_compared(fixtures: Path, tmp_path: Path) -> None:
+    """`kernel-1` is the first kernel of each: in two reports that were redacted apart it may be any two kernels."""
+    saved = [tmp_path / "a.json", tmp_path / "b.json"]
+    for path in saved:
+        assert run("report", fixtures / DEMO, "--redact", "-f", "json", "-o", path).returncode == 0
+    found = run("compare", *saved, "-f", "json")
+    assert found.returncode == 4
+    comparison = json.loads(found.stdout)
+    assert comparison["equal_work"] is None
+    assert {pair["change"] for pair in comparison["tenants"]} == {None}
+    assert any("numbered in each report on its own" in gap["why"] for gap in comparison["left_out"])
+    together = run("compare", fixtures / DEMO, fixtures / "switches-lost.sqlite", "--redact", "-f", "json")
+    plain = run("compare", fixtures / DEMO, fixtures / "switches-lost.sqlite", "-f", "json")
+    assert (together.returncode, plain.returncode) == (0, 0), together.stderr
+    told, known = json.loads(together.stdout), json.loads(plain.stdout)
+    assert told["equal_work"] == known["equal_work"]
+    assert [pair["changed_work"] for pair in told["tenants"]] == [pair["changed_work"] for pair in known["tenants"]]
+    assert [pair["change"] for pair in told["tenants"]] == [pair["change"] for pair in known["tenants"]]
+
+
 def test_the_gate_takes_a_comparison() -> None:
     slower = a_run(ALONE | {"busy_ns": 15 * MS, "charged_ns": 15 * MS})
     comparison = compare_reports(a_run(ALONE), slower)

@@ -20,7 +20,7 @@ from pyanalyze import charts
 from pyanalyze.report.format import duration
 from pyanalyze.report.html import MAX_BYTES, render_html
 from pyanalyze.report.model import Estimate, Memory, Slowdown
-from pyanalyze.report.page import build, chart_key, tenant_labels
+from pyanalyze.report.page import build, capital, chart_key, tenant_labels
 from pyanalyze.report.render import draw
 from pyanalyze.report.text import render_text
 
@@ -347,3 +347,24 @@ def test_markdown_shows_pictures_beside_it(fixtures: Path, tmp_path: Path) -> No
     assert embedded.stdout.count("](data:image/png;base64,") == len(shown)
     assert "![" not in run("report", demo, "-f", "md").stdout
     assert run("report", demo, "--pictures", "embed").returncode == 2
+
+
+def test_a_name_at_the_start_of_a_sentence_keeps_its_letters() -> None:
+    """A person looks for it: `program1` is a process, `Program1` is none."""
+    said = {
+        "program1: its kernels were never seen alone": "program1: its kernels were never seen alone",
+        "solo.nsys2025.sqlite is of nobody here": "solo.nsys2025.sqlite is of nobody here",
+        "nsys traced CUDA work of 2 processes": "nsys traced CUDA work of 2 processes",
+        "bin/spin was switched out": "bin/spin was switched out",
+        "yes: it was switched out": "Yes: it was switched out",
+        "no context-switch table in the capture": "No context-switch table in the capture",
+        "context-switch records show it": "Context-switch records show it",
+        "slower while resident is left out: the GPUs differ": "Slower while resident is left out: the GPUs differ",
+        "": "",
+    }
+    assert {text: capital(text) for text in said} == said
+
+
+def test_a_table_of_properties_is_read_line_by_line() -> None:
+    """Its second column has no title: nothing to repeat before each value."""
+    assert "- Memory of a tenant is protected: " in render_text(examples.time_sliced())

@@ -116,6 +116,9 @@ def test_a_window_without_anything_is_refused(fixtures: Path) -> None:
         session.window("1h", "2h")
     with pytest.raises(UsageError, match="must end after"):
         session.window(5, 5)
+    first, last = session.span_ns
+    with pytest.raises(UsageError, match=f"activity is from {first} ns to {last} ns"):
+        session.window("9999s")
     with pytest.raises(UsageError, match="no GPU 7"):
         session.only_gpu(7)
 
@@ -155,6 +158,18 @@ def test_no_name_survives_redaction(fixtures: Path, tmp_path: Path) -> None:
     pairs = pl.DataFrame({"old": plain.kernels["name"].cast(str), "new": redacted.kernels["name"].cast(str)}).unique()
     assert pairs["old"].n_unique() == pairs["new"].n_unique() == pairs.height
     assert redacted.classify()[0].mode == plain.classify()[0].mode
+
+
+def test_info_hides_names_as_well(fixtures: Path) -> None:
+    """`info` reads a session in which nothing was reconstructed: it has no tenants to rename."""
+    plain, hidden = (run("info", fixtures / DEMO, "-f", "json", *more) for more in ((), ("--redact",)))
+    assert (plain.returncode, hidden.returncode) == (0, 0), hidden.stderr
+    names = [process["name"] for process in json.loads(plain.stdout)["processes"]]
+    assert names
+    assert not any(name in hidden.stdout for name in names)
+    assert [p["pid"] for p in json.loads(hidden.stdout)["processes"]] == [
+        p["pid"] for p in json.loads(plain.stdout)["processes"]
+    ]
 
 
 def test_the_mps_server_keeps_its_name_and_its_mode(fixtures: Path) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.advice import Advice
     from pyanalyze.session import Session
+    from pyanalyze.view import Names
 
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
@@ -174,7 +175,7 @@ def open_session(
     end: str | None = None,
     around: str | None = None,
     detail: bool = False,
-    redact: bool = False,
+    redact: bool | Names = False,
     threads: int | None = None,
     memory: str | None = None,
     reconstruct: bool = True,
@@ -214,7 +215,7 @@ def open_session(
     elif start is not None or end is not None:
         session = session.window(start, end)
     if redact:
-        session = session.redacted()
+        session = session.redacted(None if redact is True else redact)
     return replace(session, detail=True) if detail else session
 
 

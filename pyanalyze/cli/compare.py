@@ -40,7 +40,13 @@ def command(
     if len(captures) != 2:
         raise click.UsageError(f"compare takes two runs, A and B, not {len(captures)}; a directory counts as one")
     refuse_existing(output, force=force)
+    if options["redact"]:
+        from pyanalyze.view import numbered
+
+        # One numbering for both: kernel-1 of A is kernel-1 of B.
+        options["redact"] = numbered()
     a, b = (read((path,), **options) for path in captures)
-    found = compare_reports(a, b, noise_floor=NOISE_FLOOR if noise_floor is None else noise_floor)
+    floor = NOISE_FLOOR if noise_floor is None else noise_floor
+    found = compare_reports(a, b, noise_floor=floor, one_numbering=bool(options["redact"]))
     emit(render_comparison(found, fmt), output, force=force)
     return 0 if found.conclusive or inconclusive == "warn" else 4

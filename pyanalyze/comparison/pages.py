@@ -8,7 +8,7 @@ from pyanalyze.comparison.split import part_words
 from pyanalyze.exceptions import UsageError
 from pyanalyze.report import format as fmt
 from pyanalyze.report.escape import visible
-from pyanalyze.report.page import Block, Cell, Chart, Column, Fold, Note, Page, Para, Section, Table
+from pyanalyze.report.page import Block, Cell, Chart, Column, Fold, Note, Page, Para, Section, Table, capital
 
 if TYPE_CHECKING:
     from pyanalyze.comparison.model import Comparison, Run, TenantChange
@@ -205,7 +205,7 @@ def _changes(comparison: Comparison) -> Section:
         )
         blocks.append(Table(columns, rows, f"Where the change of {pair.label} came from (inferred)."))
         if pair.why:
-            blocks.append(Para(pair.why.capitalize() + ".", "muted"))
+            blocks.append(Para(capital(pair.why) + ".", "muted"))
     if comparison.conclusive:
         words = (
             "Other work: launched otherwise. The host: nothing was in flight although nobody was in the way. Not "

@@ -8,6 +8,7 @@ work is not called slower; what other work took is taken out of the third first.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from pyanalyze.exceptions import UsageError
 from pyanalyze.report import format as fmt
 from pyanalyze.report.escape import visible
 from pyanalyze.report.model import Device, Missing, Report
-from pyanalyze.report.page import main_device, tenant_labels
+from pyanalyze.report.page import capital, main_device, tenant_labels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,8 +49,10 @@ class _Side:
     label: str
 
 
-def compare_reports(a: Report, b: Report, *, noise_floor: float = NOISE_FLOOR) -> Comparison:
-    """Compare two reports, see :func:`pyanalyze.compare`.
+def compare_reports(
+    a: Report, b: Report, *, noise_floor: float = NOISE_FLOOR, one_numbering: bool = False
+) -> Comparison:
+    """Compare two reports, see :func:`pyanalyze.compare`; `one_numbering`: redacted names of both are the same.
 
     Examples
     --------
@@ -64,8 +67,11 @@ def compare_reports(a: Report, b: Report, *, noise_floor: float = NOISE_FLOOR) -
     pairs = _pairs(sides_a, sides_b)
     run_a, run_b = _run("A", a), _run("B", b)
     left_out = _left_out(run_a, run_b, a, b, pairs)
+    nameless = _nameless(sides_a, sides_b, a, b, one_numbering=one_numbering)
+    if nameless is not None:
+        left_out.append(nameless)
     other_gpu = any(gap.what == "slower while resident" for gap in left_out)
-    tenants = [_tenant(x, y, noise_floor, other_gpu=other_gpu) for x, y in pairs]
+    tenants = [_tenant(x, y, noise_floor, other_gpu=other_gpu, nameless=nameless) for x, y in pairs]
     paired_a, paired_b = {id(x) for x, _ in pairs}, {id(y) for _, y in pairs}
     known = [pair.equal_work for pair in tenants]
     return Comparison(
@@ -73,12 +79,35 @@ def compare_reports(a: Report, b: Report, *, noise_floor: float = NOISE_FLOOR) -
         b=run_b,
         noise_floor=noise_floor,
         equal_work=None if not known or None in known else all(known),
-        summary=_summary(run_a, run_b, tenants),
+        summary=_summary(run_a, run_b, tenants, nameless),
         tenants=tenants,
         only_a=[side.label for side in sides_a if id(side) not in paired_a],
         only_b=[side.label for side in sides_b if id(side) not in paired_b],
         left_out=left_out,
     )
+
+
+#: A process, and a kernel, as a pack names them.
+_PACKED = re.compile(r"(?:process|kernel)-[0-9a-f]{12}")
+
+
+def _nameless(
+    sides_a: list[_Side], sides_b: list[_Side], a: Report, b: Report, *, one_numbering: bool
+) -> Missing | None:
+    """Why names of one run say nothing about the other's; None: they do."""
+    numbered = [report.view is not None and report.view.redacted for report in (a, b)]
+    digests = [{c.key for side in sides for c in side.work.configurations} for sides in (sides_a, sides_b)]
+    if all(numbered) and not one_numbering:
+        why = "names were numbered in each report on its own: kernel-1 of one need not be kernel-1 of the other"
+        return Missing(what="names", why=why, how="compare --redact the captures themselves")
+    packed = [
+        any(_PACKED.fullmatch(c.kernel) for side in sides for c in side.work.configurations)
+        for sides in (sides_a, sides_b)
+    ]
+    if numbered[0] != numbered[1] or (any(packed) and not digests[0] & digests[1]):
+        why = "names are pseudonyms in one of the two, or of two keys"
+        return Missing(what="names", why=why, how="pack both with one key, or compare both as recorded")
+    return None
 
 
 def _run(label: str, report: Report) -> Run:
@@ -140,7 +169,7 @@ def _left_out(a: Run, b: Run, report_a: Report, report_b: Report, pairs: list[tu
         gaps.append(
             Missing(
                 what="raw kernel durations",
-                why=f"A was {a.mode}, B was {b.mode}: a recorded duration holds the time its context was switched out",
+                why=f"A was {a.mode}, B was {b.mode}: a recorded duration may hold what a neighbour took meanwhile",
                 how="compare the time while resident, which is here",
             )
         )
@@ -263,18 +292,20 @@ def _equal_bytes(a: Work, b: Work, units: float) -> bool | None:
     return abs(b.copy_bytes - expected) <= _EQUAL_BYTES * max(expected, 1)
 
 
-def _tenant(a: _Side, b: _Side, floor: float, *, other_gpu: bool) -> TenantChange:
+def _tenant(a: _Side, b: _Side, floor: float, *, other_gpu: bool, nameless: Missing | None) -> TenantChange:
     label = a.label if a.label == b.label else f"{a.label} → {b.label}"
     units = units_of(a.work, b.work)
     why: str | None
     time_a, time_b = _time(a.work), _time(b.work)
-    if units is None or not time_a:
+    if units is None or not time_a or nameless is not None:
         kernels = a.work.graph_launches != a.work.launches and b.work.graph_launches != b.work.launches
         why = (
             "the two launched nothing in common"
             if kernels
             else "graphs were traced as a whole: what they did is unseen"
         )
+        if kernels and nameless is not None:
+            why, kernels = f"{nameless.why}: no launch of one is known to be one of the other", False
         mix, equal, change = _Mix([], 1.0, 0.0, None), (False if kernels else None), None
         parts: list[Part] = []
     else:
@@ -446,9 +477,10 @@ def part_words(name: str) -> str:
     return _WORDS[name]
 
 
-def _summary(a: Run, b: Run, tenants: list[TenantChange]) -> str:
+def _summary(a: Run, b: Run, tenants: list[TenantChange], nameless: Missing | None) -> str:
     if not tenants:
-        return "No traced tenant of one run has a counterpart in the other: nothing can be compared."
+        text = "No traced tenant of one run has a counterpart in the other: nothing can be compared."
+        return text if nameless is None else f"{text} {capital(nameless.why)}: {nameless.how}."
     known = [pair.equal_work for pair in tenants]
     if None in known:
         work = "Whether the work was equal cannot be told for every tenant"

@@ -6,6 +6,7 @@ visible here (:func:`pyanalyze.report.escape.visible`); the renderers escape for
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -45,6 +46,7 @@ __all__ = [
     "Section",
     "Table",
     "build",
+    "capital",
     "cause_sentence",
     "chart_key",
     "held_sentence",
@@ -252,7 +254,7 @@ def _why(device: Device, *keys: str) -> str:
     for key in keys:
         for entry in device.missing_for(key):
             how = f" To capture it: {visible(entry.how, _LONG)}" if entry.how else ""
-            return f"{_sentence(_capital(visible(entry.why, _LONG)))}{how}"
+            return f"{_sentence(capital(visible(entry.why, _LONG)))}{how}"
     return "The report does not say why; see what is missing."
 
 
@@ -564,7 +566,7 @@ def _view_text(report: Report) -> str:
         parts.append(f"device {view.gpu} only")
     if view.redacted:
         parts.append("names of processes, kernels, containers, hosts and files are replaced by numbers")
-    return f"{_capital('; '.join(parts))}."
+    return f"{capital('; '.join(parts))}."
 
 
 def _device_sections(report: Report, device: Device, kernels: pl.DataFrame | None) -> list[Section]:
@@ -600,7 +602,7 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
     parts.append(_lower(victim_sentence(device).rstrip(".")))
     if device.advice:
         parts.append(f"first to do: {_lower(visible(device.advice[0].action, 200))}")
-    return verdict, held_sentence(device), f"{_capital('; '.join(parts))}."
+    return verdict, held_sentence(device), f"{capital('; '.join(parts))}."
 
 
 def _lower(text: str) -> str:
@@ -746,7 +748,7 @@ def _modes(modes: Sequence[str]) -> str:
 
 def _evidence_row(item: Evidence) -> tuple[Cell, ...]:
     return (
-        Cell(_capital(visible(item.detail, _LONG))),
+        Cell(capital(visible(item.detail, _LONG))),
         Cell(_modes(item.supports)),
         Cell(_modes(item.against)),
         Cell(f"{item.weight:+.1f}"),
@@ -767,7 +769,7 @@ def _verdict(device: Device) -> Section:
         blocks.append(Para(f"Configured: {agreement_text(device)}.", "muted"))
     if sharing.details:
         rows: tuple[tuple[Cell, ...], ...] = tuple(
-            (Cell(d.topic), Cell(_capital(visible(d.detail, _LONG))), Cell("", basis=d.basis)) for d in sharing.details
+            (Cell(d.topic), Cell(capital(visible(d.detail, _LONG))), Cell("", basis=d.basis)) for d in sharing.details
         )
         heads: tuple[Column, ...] = (Column("About"), Column("Seen or set up"), Column("Basis"))
         blocks.append(Table(heads, rows, "Details of the mode, and the limits that apply."))
@@ -1204,12 +1206,12 @@ def _kernel_row(row: Mapping[str, object], labels: Mapping[int, str]) -> tuple[C
 def _interference(device: Device) -> Section:
     labels = tenant_labels(device.tenants)
     # Whoever reads only the first line must not blame the GPU for what its host did.
-    blocks: list[Block] = [Note("Look at the host first", _sentence(_capital(h.detail))) for h in device.host]
+    blocks: list[Block] = [Note("Look at the host first", _sentence(capital(h.detail))) for h in device.host]
     blocks.append(Para(victim_sentence(device)))
     if any(t.slowdown.elapsed or t.slowdown.latency or t.slowdown.resident for t in device.tenants):
         blocks.append(_slowdown_table(device, labels))
     for t in device.tenants:
-        blocks += [Note(labels[t.tenant_id], _sentence(_capital(visible(text, _LONG)))) for text in t.slowdown_notes]
+        blocks += [Note(labels[t.tenant_id], _sentence(capital(visible(text, _LONG)))) for text in t.slowdown_notes]
     blocks += _tail_blocks(device, labels)
     figures = device.interference
     if figures is None:
@@ -1330,7 +1332,7 @@ def _tail_blocks(device: Device, labels: Mapping[int, str]) -> list[Block]:
 
 def _cause_blocks(device: Device) -> list[Block]:
     known = [t for t in device.tenants if t.causes is not None]
-    answer: list[Block] = [Para(f"Is sharing this GPU the cause? {_sentence(_capital(cause_sentence(device)))}")]
+    answer: list[Block] = [Para(f"Is sharing this GPU the cause? {_sentence(capital(cause_sentence(device)))}")]
     if not known:
         return answer
     labels = tenant_labels(device.tenants)
@@ -1372,8 +1374,19 @@ def _part(value: float | None) -> str:
     return fmt.percent(value)
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+#: A word that may begin a sentence with a capital; a name (`trainer: ...`, `solo_1.sqlite is ...`, `nsys ...`) may not.
+_WORD = re.compile(r"(?!nsys\b)(?:(?:yes|no)(?=:)|[a-z][a-z-]*(?=[\s,;]|[.!?]?$))")
+
+
+def capital(text: str) -> str:
+    """A sentence from its words; a name at its start stays as it is.
+
+    Examples
+    --------
+    >>> capital("its kernels waited"), capital("trainer: its kernels waited")
+    ('Its kernels waited', 'trainer: its kernels waited')
+    """
+    return text[:1].upper() + text[1:] if _WORD.match(text) else text
 
 
 def _advice(device: Device) -> Section:
@@ -1382,7 +1395,7 @@ def _advice(device: Device) -> Section:
         return Section("advice", "What to change", (Para(text.strip()),))
     blocks: list[Block] = []
     for number, item in enumerate(device.advice, 1):
-        blocks.append(Note(f"{number}. {visible(item.action, 200)}", _sentence(_capital(visible(item.why, _LONG)))))
+        blocks.append(Note(f"{number}. {visible(item.action, 200)}", _sentence(capital(visible(item.why, _LONG)))))
         if item.commands:
             blocks.append(Commands(tuple(visible(line, None) for line in item.commands)))
         parts = [

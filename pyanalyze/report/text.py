@@ -217,6 +217,9 @@ def _table(table: Table) -> list[str]:
         lines = []
         for row in rows:
             first, *rest = row
+            if heads[1:] == [""]:
+                lines += textwrap.wrap(f"{first}: {rest[0]}", _WIDTH, initial_indent="- ", subsequent_indent="    ")
+                continue
             lines.append(f"- {heads[0]}: {first}")
             for head, text in zip(heads[1:], rest, strict=True):
                 lines += textwrap.wrap(f"{head}: {text}", _WIDTH - 4, initial_indent="    ", subsequent_indent="      ")
