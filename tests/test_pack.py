@@ -160,6 +160,21 @@ def test_keys_are_secrets(fixtures: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "x.pack").exists()
 
 
+def test_a_pack_that_fails_leaves_no_key_behind(fixtures: Path, tmp_path: Path) -> None:
+    """It would be a key to nothing; one that was there before stays."""
+    broken, key = tmp_path / "broken.sqlite", tmp_path / "key"
+    broken.write_bytes((fixtures / DEMO).read_bytes()[:20_000])
+    failed = run("pack", broken, "-o", tmp_path / "run.pack", "--key", key)
+    assert failed.returncode == 3
+    assert "keep it" not in failed.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["broken.sqlite"]
+    key.write_text(KEY.hex(), encoding="ascii")
+    assert run("pack", broken, "-o", tmp_path / "run.pack", "--key", key).returncode == 3
+    assert key.read_text(encoding="ascii") == KEY.hex()
+    assert run("pack", fixtures / DEMO, "-o", tmp_path / "run.pack", "--key", tmp_path / "new").returncode == 0
+    assert read_key(tmp_path / "new")
+
+
 def test_what_is_no_whole_pack_is_refused(fixtures: Path, tmp_path: Path) -> None:
     good = pack(fixtures / DEMO, tmp_path / "good.pack", key=KEY).path
     assert is_pack(good)

@@ -54,19 +54,25 @@ def command(
         refuse_existing(file, force=force)
     fresh = not key.exists()
     secret = read_key(key, create=True)
+    try:
+        with ProgressBar(quiet=quiet) as report:
+            made = pack(
+                captures,
+                output,
+                key=secret,
+                samples=samples,
+                context=context,
+                tables=(*ANALYSIS_TABLES, *also),
+                force=force,
+                progress=report,
+            )
+    except BaseException:
+        # A key to nothing is not left behind.
+        if fresh:
+            key.unlink(missing_ok=True)
+        raise
     if fresh:
         click.echo(f"pyanalyze: made the key {key}; keep it, and give it to nobody who gets the pack", err=True)
-    with ProgressBar(quiet=quiet) as report:
-        made = pack(
-            captures,
-            output,
-            key=secret,
-            samples=samples,
-            context=context,
-            tables=(*ANALYSIS_TABLES, *also),
-            force=force,
-            progress=report,
-        )
     if names is not None:
         rows = [{"kind": kind, "name": name, "pseudonym": given} for kind, name, given in made.names]
         emit(csv_of(rows), names, force=force)
