@@ -22,7 +22,7 @@ from pyanalyze.report.html import MAX_BYTES, render_html
 from pyanalyze.report.model import Estimate, Memory, Slowdown
 from pyanalyze.report.page import build, capital, chart_key, tenant_labels
 from pyanalyze.report.render import draw
-from pyanalyze.report.text import render_text
+from pyanalyze.report.text import first_screen, render_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -368,3 +368,31 @@ def test_a_name_at_the_start_of_a_sentence_keeps_its_letters() -> None:
 def test_a_table_of_properties_is_read_line_by_line() -> None:
     """Its second column has no title: nothing to repeat before each value."""
     assert "- Memory of a tenant is protected: " in render_text(examples.time_sliced())
+
+
+def test_charged_is_a_bound_where_nobody_knows_who_else_ran() -> None:
+    """Busy time is charged in full only because nothing shows that a neighbour was switched in."""
+
+    def charged(report: Report) -> str:
+        (device,) = report.devices
+        tenant = examples.tenant(0, "python", 77, busy_ns=10_000_000, charged_ns=10_000_000)
+        device = device.model_copy(update={"tenants": [tenant]})
+        text = render_text(report.model_copy(update={"devices": [device]}), sections=("tenants",))
+        (line,) = [line for line in text.splitlines() if line.strip().startswith("Charged")]
+        return line.partition(": ")[2]
+
+    assert charged(examples.undetermined()).startswith("at most 10.00 ms")
+    assert charged(examples.time_sliced()).startswith("10.00 ms")
+
+
+def test_lost_data_is_named() -> None:
+    """A row of the quality list may be a message about many records: a sum of them counts nothing."""
+    report = examples.time_sliced()
+    lost = [
+        examples_row.model_copy(update={"name": name, "severity": "data-loss", "count": count})
+        for examples_row, name, count in zip(
+            [report.quality[0]] * 2, ("diagnostic_loss", "dropped_switch_records"), (1, 20), strict=True
+        )
+    ]
+    screen = first_screen(report.model_copy(update={"quality": lost}))
+    assert "sums may be too small: diagnostic_loss (1), dropped_switch_records (20)" in screen

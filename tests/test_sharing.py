@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -424,8 +425,23 @@ def test_tenants_never_busy_together_prove_nothing() -> None:
 def test_an_idle_gpu_has_no_mode() -> None:
     verdict = judge(case({}, tenants=()))
     assert verdict.mode == "undetermined"
-    assert "Nothing ran" in verdict.summary
+    assert "no sharing mode can be named" in verdict.summary
     assert (verdict.confidence, verdict.rivals) == (0.0, ())
+
+
+def test_a_capture_without_cuda_does_not_say_that_nothing_ran(fixtures: Path, tmp_path: Path) -> None:
+    """Its tables of GPU work are not there: who looks only at counters or at the host has not looked at kernels."""
+    bare = tmp_path / "bare.sqlite"
+    shutil.copyfile(fixtures / "exclusive.sqlite", bare)
+    with sqlite3.connect(bare) as database:
+        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for name in tables:
+            if name.startswith("CUPTI_") or name == "GPU_CONTEXT_SWITCH_EVENTS":
+                database.execute(f"DROP TABLE {name}")
+    (verdict,) = pyanalyze.load(bare).classify()
+    assert verdict.mode == "undetermined"
+    assert verdict.summary == "No work on this GPU stands in the capture, so no sharing mode can be named."
+    assert {gap.what for gap in verdict.missing} >= {"kernels", "context_switches"}
 
 
 def test_a_percentage_of_100_is_no_cap() -> None:

@@ -384,7 +384,7 @@ def _host_side(session: Session, device_id: int, names: Mapping[int, str]) -> It
     for cause in host_side.causes(session, device_id):
         who = "the board" if cause.tenant_id is None else names.get(cause.tenant_id, f"tenant {cause.tenant_id}")
         yield Action(
-            f"Not the neighbour, {who}: {titles[cause.kind]}",
+            f"Look at {who}, not at a neighbour: {titles[cause.kind]}",
             (),
             None,
             "another way of sharing removes none of it",

@@ -969,10 +969,16 @@ def _lost(dropped: int | None) -> str:
     return "cannot be told" if dropped is None else fmt.count(dropped)
 
 
-def _with_share(ns: int | None, device: Device) -> Cell:
+def _with_share(ns: int | None, device: Device, bound: str = "") -> Cell:
     if ns is None:
         return Cell(fmt.UNKNOWN, tone="muted")
-    return Cell(f"{fmt.duration(ns)} ({fmt.percent(_share(ns, device))})")
+    return Cell(f"{bound}{fmt.duration(ns)} ({fmt.percent(_share(ns, device))})")
+
+
+def _charged(tenant: Tenant, device: Device) -> Cell:
+    # Where it is not known whether others were switched in, all of busy is only a bound.
+    open_ = tenant.resident_ns is None and device.sharing.mode == "undetermined" and bool(tenant.charged_ns)
+    return _with_share(tenant.charged_ns, device, "at most " if open_ else "")
 
 
 def _known(text: str) -> Cell:
@@ -991,7 +997,7 @@ def _tenants(device: Device) -> Section:
                 _known(_id(t.pid)),
                 _with_share(t.busy_ns, device),
                 _with_share(t.resident_ns, device),
-                _with_share(t.charged_ns, device),
+                _charged(t, device),
                 _known(
                     fmt.UNKNOWN if t.slices is None else f"{fmt.count(t.slices)} of {fmt.duration(t.median_slice_ns)}"
                 ),

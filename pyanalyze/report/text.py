@@ -75,7 +75,7 @@ def first_screen(report: Report) -> str:
 
 def _device_lines(report: Report, device: Device) -> list[str]:
     advice = visible(device.advice[0].action, None) if device.advice else "nothing can be advised on this evidence"
-    lost = sum(row.count for row in report.quality if row.severity in ("data-loss", "error"))
+    lost = [row for row in report.quality if row.severity in ("data-loss", "error") and row.count]
     lines = [
         *_lines("Verdict", _verdict(device), 2),
         _line("Configured", agreement_text(device)),
@@ -88,7 +88,9 @@ def _device_lines(report: Report, device: Device) -> list[str]:
         _line("Window", window_text(report, device)),
     ]
     if lost:
-        lines.append(_line("Data lost", f"{fmt.count(lost)} rows or records; sums may be too small"))
+        # By name: what one of it stands for (a record, a row, a message of the profiler) is not the same for all.
+        names = ", ".join(f"{visible(row.name, 40)} ({fmt.count(row.count)})" for row in lost)
+        lines.append(_line("Data lost", f"sums may be too small: {names}"))
     others = [d for d in report.devices if d is not device]
     if others:
         names = "; ".join(f"{device_title(d)}: {d.sharing.mode} {d.sharing.confidence:.2f}" for d in others)
