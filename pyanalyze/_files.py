@@ -23,6 +23,23 @@ if TYPE_CHECKING:
 _COMPANIONS = ("", "-journal", "-wal", "-shm")
 
 
+def head_of(path: str | os.PathLike[str], count: int) -> bytes:
+    """The first bytes of a file; an error of reading names the file, which that of Python does not.
+
+    Raises
+    ------
+    OSError
+        The file cannot be opened or read.
+    """
+    try:
+        with Path(path).open("rb") as stream:
+            return stream.read(count)
+    except OSError as error:
+        if error.filename is None:
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+        raise
+
+
 @contextmanager
 def replacing(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
     """Give a temporary file that becomes `path` when the block ends without an exception.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze import _core
+from pyanalyze._files import head_of
 from pyanalyze.exceptions import CaptureUnreadable, NotACapture, SamplesUnreadable, UsageError
 from pyanalyze.memory import hold
 from pyanalyze.pack import Unpacked, is_pack, unpack
@@ -251,7 +252,11 @@ def _read_captures(
                 packs.append(packed)
                 continue
             export = _exported(path, tables)
-            found = _core.read_capture(export, len(read), list(tables), progress)
+            try:
+                found = _core.read_capture(export, len(read), list(tables), progress)
+            except NotACapture:
+                _refuse_other_formats(path)
+                raise
             recording = _Recording.of(found)
             known = next((n for n, other in enumerate(recordings) if recording.is_same(other)), None)
             if known is not None:
@@ -267,6 +272,28 @@ def _read_captures(
     if not read:
         raise failures[0].error
     return read
+
+
+#: How files begin that were made smaller for the journey -> what unpacks them.
+_COMPRESSED = {
+    b"\x1f\x8b": "gunzip",
+    b"PK\x03\x04": "unzip",
+    b"\x28\xb5\x2f\xfd": "unzstd",
+    b"\xfd7zXZ": "unxz",
+    b"BZh": "bunzip2",
+}
+
+
+def _refuse_other_formats(path: Path) -> None:
+    """Say what to do with a file that is a capture or an answer in another form; regular files only: others block."""
+    head = head_of(path, 8) if path.is_file() else b""
+    tool = next((tool for magic, tool in _COMPRESSED.items() if head.startswith(magic)), None)
+    if tool is not None:
+        raise NotACapture(f"{path} is compressed, not a SQLite file; unpack it first ({tool}) and pass what was in it")
+    if head.startswith(b"{"):
+        raise NotACapture(
+            f"{path} is JSON; a saved report goes to compare, check and --baseline, others need a capture"
+        )
 
 
 def _read_samples(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze import _core
-from pyanalyze._files import replacing
+from pyanalyze._files import head_of, replacing
 from pyanalyze.exceptions import CaptureDamaged, NotACapture, TableMismatch, UsageError
 from pyanalyze.tables import KNOWN_VERSIONS
 from pyanalyze.view import FrameTable, Names, freed, renamed
@@ -299,8 +299,7 @@ def is_pack(path: PathLike) -> bool:
     file = Path(path)
     if not file.is_file():
         return False
-    with file.open("rb") as stream:
-        head = stream.read(72)
+    head = head_of(file, 72)
     if len(head) < 72 or not head.startswith(b"SQLite format 3\0"):
         return False
     (application,) = struct.unpack(">I", head[68:72])

@@ -3,9 +3,13 @@ whole or absent, and one line says what happened."""
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import hashlib
+import lzma
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -13,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +26,7 @@ import pytest
 
 import pyanalyze
 from pyanalyze.cli import cli, main
-from pyanalyze.exceptions import CaptureUnreadable, PyanalyzeError
+from pyanalyze.exceptions import CaptureUnreadable, NotACapture, PyanalyzeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -354,3 +359,43 @@ def test_errors_are_of_our_kind(fixtures: Path, tmp_path: Path) -> None:
         path.write_bytes(data[: numbers.randrange(len(data))])
         with pytest.raises(PyanalyzeError, match=r"cut\.sqlite"):
             pyanalyze.load(path)
+
+
+def test_a_compressed_capture_is_told_from_a_broken_one(fixtures: Path, tmp_path: Path) -> None:
+    """It came as an artifact of CI: whoever passes it needs to hear what unpacks it."""
+    plain = (fixtures / "exclusive.sqlite").read_bytes()
+    packed = {
+        "run.sqlite.gz": gzip.compress(plain),
+        "renamed.sqlite": gzip.compress(plain),
+        "run.sqlite.bz2": bz2.compress(plain),
+        "run.sqlite.xz": lzma.compress(plain),
+    }
+    tools = {".gz": "gunzip", ".sqlite": "gunzip", ".bz2": "bunzip2", ".xz": "unxz", ".zip": "unzip"}
+    for name, content in packed.items():
+        (tmp_path / name).write_bytes(content)
+    with zipfile.ZipFile(tmp_path / "run.zip", "w") as archive:
+        archive.writestr("run.sqlite", plain)
+    for path in sorted(tmp_path.iterdir()):
+        with pytest.raises(NotACapture, match=rf"{re.escape(path.name)} is compressed.*\({tools[path.suffix]}\)"):
+            pyanalyze.load(path)
+    (tmp_path / "report.json").write_text('{"schema": "pyanalyze.report/1"}', encoding="utf-8")
+    with pytest.raises(NotACapture, match="a saved report goes to compare, check"):
+        pyanalyze.load(tmp_path / "report.json")
+
+
+def test_an_empty_argument_is_not_the_working_directory(fixtures: Path, tmp_path: Path) -> None:
+    """`pyanalyze report "$CAPTURE"` with CAPTURE not set would look at every capture that lies here."""
+    shutil.copyfile(fixtures / "exclusive.sqlite", tmp_path / "other.sqlite")
+    for words in (("",), ("info", ""), ("classify", "other.sqlite", "--samples", "")):
+        done = _run(*words, cwd=tmp_path)
+        assert done.returncode == 2, words
+        assert "is a variable of the shell not set?" in done.stderr
+    done = _run("record", "--duration", "", cwd=tmp_path)
+    assert "variable of the shell" not in done.stderr, "a recorded command may have empty words"
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file of which no first byte can be read")
+def test_an_error_of_reading_names_the_file() -> None:
+    done = _run("info", "/proc/self/mem")
+    assert done.returncode == 3
+    assert done.stderr.startswith("pyanalyze: /proc/self/mem: Input/output error; ")

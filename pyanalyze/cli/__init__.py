@@ -66,6 +66,9 @@ class _Verbs(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # `pyanalyze --samples x.csv run.sqlite`: options before the capture belong to the first screen.
+        # Not the words of a recorded command: they are its own.
+        if "" in args and args[0] != "record":
+            raise click.UsageError("an argument is empty: is a variable of the shell not set?", ctx)
         if args and args[0].startswith("-") and args[0] not in ("--help", "-h", "--version"):
             args = ["screen", *args]
         return super().parse_args(ctx, args)
@@ -126,7 +129,8 @@ def main() -> None:
         hint = "check the path, its permissions and the room on its disk"
         if isinstance(error, FileNotFoundError) and name.isidentifier():
             hint = f"it is neither a file nor a verb; verbs are {', '.join(v for v in VERBS if v != 'screen')}"
-        click.echo(f"pyanalyze: {shown(name)}: {error.strerror or error}; {hint}", err=True)
+        where = f"{shown(name)}: " if name else ""
+        click.echo(f"pyanalyze: {where}{error.strerror or error}; {hint}", err=True)
         sys.exit(3)
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyanalyze._files import head_of
 from pyanalyze.exceptions import NotACapture
 
 if TYPE_CHECKING:
@@ -28,8 +29,7 @@ def is_saved(path: str | os.PathLike[str]) -> bool:
         return False
     if file.suffix == ".json":
         return True
-    with file.open("rb") as stream:
-        return stream.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+    return head_of(file, 64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
 
 
 def read_saved(path: str | os.PathLike[str]) -> Report:
