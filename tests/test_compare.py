@@ -174,6 +174,31 @@ def test_a_change_within_the_noise_is_not_called_one() -> None:
     assert pair.change.high - pair.change.value == pytest.approx(half, rel=1e-6)
 
 
+def test_a_certain_change_is_not_hidden_by_an_uncertain_one() -> None:
+    """One tenant's single batch says little; what is certain of the other is the summary."""
+
+    def two(quick_ns: int, slow_ns: int) -> Report:
+        report = a_run(ALONE)
+        first = a_run(ALONE | {"busy_ns": quick_ns, "charged_ns": quick_ns}, name="steady").devices[0].tenants[0]
+        second = (
+            a_run(ALONE | {"busy_ns": slow_ns, "charged_ns": slow_ns}, name="rare", batches=1).devices[0].tenants[0]
+        )
+        tenants = [first, second.model_copy(update={"tenant_id": 1})]
+        return report.model_copy(update={"devices": [report.devices[0].model_copy(update={"tenants": tenants})]})
+
+    before, after = two(10 * MS, 10 * MS), two(12 * MS, 2 * MS)
+    comparison = compare_reports(before, after)
+    steady, rare = (next(p for p in comparison.tenants if p.label == name) for name in ("steady", "rare"))
+    assert steady.change is not None
+    assert rare.change is not None
+    # By hand: 11 ms became 13 ms in each of ten batches; the one of 11 ms became one of 3 ms.
+    assert steady.change.value == pytest.approx(2 / 11)
+    assert rare.change.value == pytest.approx(-8 / 11)
+    assert (steady.change.significant, rare.change.significant) == (True, False)
+    assert rare.change.low == -1, "a time is not shorter than none"
+    assert "steady took 18.2% longer" in comparison.summary
+
+
 def test_what_does_not_carry_over_is_named() -> None:
     def left_out(report: Report) -> set[str]:
         return {gap.what for gap in compare_reports(a_run(ALONE), report).left_out}

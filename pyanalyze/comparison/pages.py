@@ -131,7 +131,7 @@ def _work(comparison: Comparison) -> Section:
         Column("Copied", "A", True),
         Column("Copied", "B", True),
     )
-    caption = "Equal: every kernel, grid and block was launched the same number of times per unit of work (observed)."
+    caption = "Equal work: the same launches of every kernel, grid and block per unit of work (observed)."
     blocks: list[Block] = [Table(columns, rows, caption)]
     for pair in comparison.tenants:
         if pair.changed:

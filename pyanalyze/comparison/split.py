@@ -170,7 +170,7 @@ def _left_out(a: Run, b: Run, report_a: Report, report_b: Report, pairs: list[tu
             Missing(
                 what="raw kernel durations",
                 why=f"A was {a.mode}, B was {b.mode}: a recorded duration may hold what a neighbour took meanwhile",
-                how="compare the time while resident, which is here",
+                how="compare the time while resident; switch records (nsys profile --gpuctxsw=true) tell it",
             )
         )
     boards_a, boards_b = ({(x.device.name, x.device.sm_count) for x, _ in pairs}, {_board(y) for _, y in pairs})
@@ -381,7 +381,8 @@ def change_of(a: Work, b: Work, units: float, floor: float) -> Change:
     half = max(spread if math.isfinite(spread) else 1.0, floor)
     return Change(
         value=value,
-        low=value - half,
+        # No time is shorter than none.
+        low=max(value - half, -1.0),
         high=value + half,
         n=len(a.batches) + len(b.batches),
         significant=abs(value) > half,
@@ -493,13 +494,17 @@ def _summary(a: Run, b: Run, tenants: list[TenantChange], nameless: Missing | No
     )
     text = f"{work}; {modes}."
     changed = [pair for pair in tenants if pair.change is not None]
-    worst = max(changed, key=lambda pair: abs(pair.change.value) if pair.change is not None else 0.0, default=None)
+    # A small change that is certain goes before a large one that is not.
+    certain = [pair for pair in changed if pair.change is not None and pair.change.significant]
+    worst = max(
+        certain or changed, key=lambda pair: abs(pair.change.value) if pair.change is not None else 0.0, default=None
+    )
     if worst is None or worst.change is None:
         return f"{text} No change of time can be given: {tenants[0].why}."
     how = "longer" if worst.change.value > 0 else "shorter"
     if not worst.change.significant:
-        most = f"{worst.change.value:+.1%}"
-        return f"{text} No tenant's time per unit of work changed by more than the noise ({most} at most)."
+        most = f"{worst.change.value:+.1%}, of which {worst.change.low:+.1%} to {worst.change.high:+.1%} may be true"
+        return f"{text} No tenant's time per unit of work changed by more than the noise (the most: {most})."
     text += f" {worst.label} took {abs(worst.change.value):.1%} {how} per unit of work"
     causes = [p for p in worst.parts if p.significant and p.value_ns * worst.change.value > 0]
     if not causes:
