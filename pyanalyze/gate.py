@@ -19,7 +19,7 @@ from xml.etree import ElementTree as ET
 from pyanalyze.exceptions import UsageError
 from pyanalyze.report import format as fmt
 from pyanalyze.report.escape import visible
-from pyanalyze.report.page import device_title, tenant_labels
+from pyanalyze.report.page import UNTRACED, device_title, tenant_labels, untraced_share
 from pyanalyze.sharing.rules.base import MODES
 
 if TYPE_CHECKING:
@@ -499,7 +499,12 @@ def _sm_active(device: Device, limits: Limits) -> Iterator[Outcome]:
     found, limit = _percents(value, least)
     detail = f"{found} of the SMs, mean over the window, {device.occupancy.basis}; limit {limit}"
     status: Status = "passed" if value >= least else "failed"
-    yield Outcome("min_sm_active", device_title(device), status, detail, value, limit=least)
+    untraced, how = untraced_share(device), ""
+    if status == "failed" and value + untraced >= least and untraced > UNTRACED:
+        # Only traced kernels are replayed: what was found is a lower bound.
+        status, how = "inconclusive", "nsys profile -t cuda around every process that uses the GPU"
+        detail += f"; untraced processes held the GPU for {fmt.percent(untraced)}, and what they did is not known"
+    yield Outcome("min_sm_active", device_title(device), status, detail, value, limit=least, how=how)
 
 
 def _memory(device: Device, limits: Limits) -> Iterator[Outcome]:

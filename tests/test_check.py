@@ -77,7 +77,10 @@ def test_one_kind_of_slowdown_can_be_looked_at() -> None:
         (Limits(max_switch_overhead=0.05), "passed"),
         (Limits(max_switch_overhead=0.02), "failed"),
         (Limits(min_jain=0.9), "passed"),
-        (Limits(min_sm_active=0.5), "failed"),  # 0.49
+        # 0.49 by traced kernels; the neighbour that nobody traced held the engine for 1233.6 of 2511.7 ms, 0.491.
+        (Limits(min_sm_active=0.5), "inconclusive"),
+        (Limits(min_sm_active=0.99), "failed"),
+        (Limits(min_sm_active=0.4), "passed"),
         (Limits(max_memory=0.2), "passed"),  # 6 of 48 GiB
         (Limits(max_memory=0.1), "failed"),
         (Limits(no_data_loss=True), "passed"),
@@ -102,10 +105,34 @@ def test_a_value_that_misses_its_limit_does_not_look_like_it(found: float, limit
     (device,) = report.devices
     assert device.occupancy is not None
     occupancy = device.occupancy.model_copy(update={"sm_active": found})
-    report = report.model_copy(update={"devices": [device.model_copy(update={"occupancy": occupancy})]})
+    traced = [tenant for tenant in device.tenants if tenant.busy_ns is not None]
+    device = device.model_copy(update={"occupancy": occupancy, "tenants": traced})
+    report = report.model_copy(update={"devices": [device]})
     (outcome,) = check(report, Limits(min_sm_active=limit)).outcomes
     assert outcome.detail == said
     assert outcome.status == ("passed" if found >= limit else "failed")
+
+
+def test_sms_that_an_untraced_neighbour_may_have_filled_fail_nobody() -> None:
+    """Occupancy is replayed from traced kernels: while somebody else held the engine it is a lower bound."""
+    report = examples.time_sliced()
+    (device,) = report.devices
+
+    def status(found: float, held_ns: int) -> tuple[str, str]:
+        assert device.occupancy is not None
+        occupancy = device.occupancy.model_copy(update={"sm_active": found})
+        tenants = [
+            t if t.busy_ns is not None else t.model_copy(update={"resident_ns": held_ns}) for t in device.tenants
+        ]
+        assert {t.busy_ns is None for t in tenants} == {True, False}
+        changed = device.model_copy(update={"occupancy": occupancy, "tenants": tenants})
+        (outcome,) = check(report.model_copy(update={"devices": [changed]}), Limits(min_sm_active=0.5)).outcomes
+        return outcome.status, outcome.how
+
+    half = examples.LENGTH // 2
+    assert status(0.1, half) == ("inconclusive", "nsys profile -t cuda around every process that uses the GPU")
+    assert status(0.1, half // 2) == ("failed", ""), "0.1 and a quarter are not half, whatever it did"
+    assert status(0.6, half) == ("passed", "")
 
 
 @pytest.mark.parametrize(

@@ -396,3 +396,14 @@ def test_lost_data_is_named() -> None:
     ]
     screen = first_screen(report.model_copy(update={"quality": lost}))
     assert "sums may be too small: diagnostic_loss (1), dropped_switch_records (20)" in screen
+
+
+def test_sms_of_an_untraced_neighbour_are_not_called_idle() -> None:
+    """Its kernels are not replayed: the modelled share is that of traced ones, and says so."""
+    report = examples.time_sliced()
+    (device,) = report.devices
+    assert {t.busy_ns is None for t in device.tenants} == {True, False}
+    assert "of the window by traced kernels alone (modelled)" in " ".join(render_text(report).split())
+    traced = [t for t in device.tenants if t.busy_ns is not None]
+    alone = report.model_copy(update={"devices": [device.model_copy(update={"tenants": traced})]})
+    assert "by traced kernels alone" not in render_text(alone)

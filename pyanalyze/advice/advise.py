@@ -404,9 +404,11 @@ def _time_slices(
         return
     slice_ns, switch_ns = seen
     cost, wait_ns = slicing.overhead(slice_ns, switch_ns), slicing.longest_wait_ns(slice_ns, switch_ns, tenants)
+    everyone = "both" if tenants == 2 else f"all {tenants}"
     now = (
-        f"slices execute for {slice_ns / 1e6:.2f} ms, a switch takes {switch_ns / 1e3:.0f} us: "
-        f"{100 * cost:.1f} % while all {tenants} are busy, and a kernel waits up to {wait_ns / 1e6:.1f} ms"
+        f"slices execute for {slice_ns / 1e6:.2f} ms, and {switch_ns / 1e3:.0f} us pass from the work of one to that "
+        f"of the next, the gap between residencies included: {100 * cost:.1f} % while {everyone} are busy, and a "
+        f"kernel waits up to {wait_ns / 1e6:.1f} ms"
     )
     undo = "nvidia-smi compute-policy --set-timeslice=0"
     unknown = "NVIDIA publishes no lengths for the policies: set one, record again, read it in `pyanalyze residency`"

@@ -58,6 +58,8 @@ __all__ = [
     "worst_victim",
 ]
 
+#: Holding the engine untraced for a smaller part of the window changes no figure that is printed.
+UNTRACED = 0.001
 #: Kernel configurations in the occupancy table: the ones with most time.
 TOP_KERNELS = 20
 #: Longest text taken over from a detail or a summary, in characters.
@@ -583,6 +585,23 @@ def _device_sections(report: Report, device: Device, kernels: pl.DataFrame | Non
     ]
 
 
+def untraced_share(device: Device) -> float:
+    """Part of the window in which tenants held the engine whose kernels were not traced: what they did there is unseen.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> untraced_share(pyanalyze.load(capture).report().devices[0])
+    0.0
+    """
+    return sum(_share(t.resident_ns, device) or 0.0 for t in device.tenants if t.busy_ns is None)
+
+
+def _by_traced(device: Device) -> str:
+    """Occupancy is replayed from traced kernels: said where somebody else held the engine as well."""
+    return " by traced kernels alone" if untraced_share(device) > UNTRACED else ""
+
+
 def lead_sentences(device: Device) -> tuple[str, str, str]:
     """The five questions in three sentences: how shared and to blame, who held it, how full and who lost what.
 
@@ -595,7 +614,8 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
     parts = []
     if device.occupancy is not None:
         parts.append(
-            f"SMs were active {fmt.percent(device.occupancy.sm_active)} of the window ({device.occupancy.basis})"
+            f"SMs were active {fmt.percent(device.occupancy.sm_active)} of the window{_by_traced(device)} "
+            f"({device.occupancy.basis})"
         )
     else:
         parts.append("how full the SMs were is not known")
@@ -707,7 +727,7 @@ def _key_facts(report: Report, device: Device) -> tuple[Fact, ...]:
             Fact(
                 "SMs active",
                 fmt.percent(device.occupancy.sm_active),
-                "mean over the window",
+                f"mean over the window{_by_traced(device)}",
                 device.occupancy.basis,
             )
         )
@@ -1085,9 +1105,10 @@ def _occupancy(device: Device, kernels: pl.DataFrame | None) -> Section:
         blocks.append(Note("Occupancy could not be modelled", _why(device, "occupancy")))
     else:
         check = occupancy.check_against_counters
+        over = f"mean over the window{_by_traced(device)}"
         facts = [
-            Fact("SMs active", fmt.percent(occupancy.sm_active), "mean over the window", occupancy.basis),
-            Fact("Warp slots in use", fmt.percent(occupancy.warps), "mean over the window", occupancy.basis),
+            Fact("SMs active", fmt.percent(occupancy.sm_active), over, occupancy.basis),
+            Fact("Warp slots in use", fmt.percent(occupancy.warps), over, occupancy.basis),
         ]
         if check is not None:
             facts.append(Fact("SMs active by counter", fmt.percent(check.sm_active), f"n = {check.n}", "sampled"))
