@@ -23,7 +23,7 @@ import jsonschema
 import polars as pl
 import pytest
 
-from pyanalyze.cli.fleet import Pace, pace
+from pyanalyze.cli.fleet import Pace, pace, worst_words
 from pyanalyze.exceptions import OutputExists, UsageError
 from pyanalyze.fleet import analyse, arrange, find
 from pyanalyze.fleet.check import check_fleet
@@ -633,3 +633,15 @@ def test_real_recordings_of_one_gpu_at_several_times_stay_apart(corpus: Path) ->
     assert len(shared_gpus(looks)) == 4, "one GPU"
     plan = arrange(looks, {one.path: span(one.path) for one in looks})
     assert [len(group.captures) for group in plan.groups] == [1, 1, 1, 1]
+
+
+def test_a_bound_is_not_printed_as_what_was_measured() -> None:
+    said = {
+        (None, None, None, None): "slowdown not known",
+        (1.9, 1.0, 1.9, 1): "worst slowdown at most 1.90 (n=1)",
+        (1.1, 1.1, None, 10): "worst slowdown at least 1.10 (n=10)",
+        (2.04, None, None, 1): "worst slowdown 2.04 (n=1)",
+        (2.0, 1.9, 2.1, 30): "worst slowdown 2.00 (n=30)",
+        (2.0, 2.0, 2.0, 30): "worst slowdown 2.00 (n=30)",
+    }
+    assert {row: worst_words(*row) for row in said} == said

@@ -125,6 +125,20 @@ def pace(done: int, total: int, seconds: float) -> str:
     return f" ({rate:.1f}/s, {words} left)" if rate >= 1 else f" ({1 / rate:.1f} s each, {words} left)"
 
 
+def worst_words(value: float | None, low: float | None, high: float | None, n: int | None) -> str:
+    """The worst slowdown of a GPU in words; a value that is its own bound says so.
+
+    Examples
+    --------
+    >>> worst_words(1.9, 1.0, 1.9, 1), worst_words(1.1, 1.1, None, 10)
+    ('worst slowdown at most 1.90 (n=1)', 'worst slowdown at least 1.10 (n=10)')
+    """
+    if value is None:
+        return "slowdown not known"
+    bound = "at least " if low == value and high is None else "at most " if high == value and low != value else ""
+    return f"worst slowdown {bound}{value:.2f} (n={n})"
+
+
 def _table(fleet: Fleet) -> str:
     from pyanalyze.report.escape import visible
 
@@ -132,10 +146,7 @@ def _table(fleet: Fleet) -> str:
     attention = {(one.group, one.device_id): one.detail for one in fleet.summary.attention}
     shown = sorted(fleet.rows, key=lambda row: (row.group, row.device_id) not in attention)
     for row in shown[:_MOST_LINES]:
-        slowdown = row.worst_slowdown
-        worst = (
-            "slowdown not known" if slowdown is None else f"worst slowdown {slowdown:.2f} (n={row.worst_slowdown_n})"
-        )
+        worst = worst_words(row.worst_slowdown, row.worst_slowdown_low, row.worst_slowdown_high, row.worst_slowdown_n)
         detail = attention.get((row.group, row.device_id))
         lines.append(
             f"{visible(row.group, limit=None)}, GPU {row.device_id}: {row.mode} ({row.confidence:.2f}, {row.basis}), "
