@@ -143,6 +143,21 @@ def test_nothing_at_all_is_wrong_usage_and_unknown_files_are_unreadable(tmp_path
         pyanalyze.load(samples=tmp_path / "no.csv")
 
 
+def test_samples_that_name_no_gpu_are_not_silence(tmp_path: Path) -> None:
+    """DCGM numbers its entities, and of a MIG instance nothing ties the number to a board."""
+    file = tmp_path / "dcgm.csv"
+    file.write_text(
+        "EntityId,GRACT,FBUSD,TimeStamp\n" + "".join(f"0,0.5,9,{1_700_000_000 + i}\n" for i in range(4)),
+        encoding="utf-8",
+    )
+    session = pyanalyze.load(samples=file)
+    assert session.devices.is_empty()
+    assert session.nvml_samples.height == 8
+    screen = " ".join(str(session).split())
+    assert "no GPU was found in what was read" in screen
+    assert "none of 8 rows names its GPU" in screen
+
+
 def test_parquet_by_conversion_gives_the_same_rows(tmp_path: Path) -> None:
     session = pyanalyze.load(samples=SAMPLES / "recording.jsonl")
     file = tmp_path / "recording.parquet"

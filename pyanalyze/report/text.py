@@ -66,6 +66,9 @@ def first_screen(report: Report) -> str:
     """
     device = main_device(report)
     nothing = [_line("Verdict", "no GPU was found in what was read")]
+    for row in report.quality if device is None else ():
+        if row.name.startswith("samples_") and row.severity != "info":
+            nothing += _lines("Samples", visible(row.detail or row.name, None), 3)
     lines = nothing if device is None else _device_lines(report, device)
     lines.append(_line("Versions", versions_text(report)))
     if report.synthetic:
