@@ -139,7 +139,7 @@ def load(
         if not joined["devices"].num_rows and joined["nvml_samples"].num_rows:
             detail = (
                 f"none of {joined['nvml_samples'].num_rows} rows names its GPU (numbers of DCGM entities do not); "
-                "`pyanalyze export` has them; to judge them sample with nvidia-smi --query-gpu=timestamp,uuid,... beside it"
+                "`pyanalyze export` has them; to judge them sample with nvidia-smi --query-gpu=timestamp,uuid,... too"
             )
             quality.append(("samples_other_gpu", detail))
     configured: list[pl.DataFrame] = [frame for pack in packs for frame in pack.context]
