@@ -265,6 +265,8 @@ class Names:
         self._invent = invent
         self._known: dict[tuple[str, str], str] = {}
         self._counts: dict[str, int] = {}
+        # The pattern of all names seen, kept until there are more: thousands of them take seconds to compile.
+        self._compiled: tuple[re.Pattern[str] | None, Mapping[str, str]] | None = None
 
     def of(self, kind: str, name: str) -> str:
         """The pseudonym of a name; programs of the driver keep theirs."""
@@ -275,6 +277,8 @@ class Names:
             before = self._counts.get(kind, 0)
             found = self._known[kind, name] = self._invent(kind, name, before)
             self._counts[kind] = before + 1
+            if kind != "path":
+                self._compiled = None
         return found
 
     def items(self) -> Iterator[tuple[str, str, str]]:
@@ -296,12 +300,14 @@ class Names:
         return _PATH.sub(lambda match: self.of("path", match.group()), text)
 
     def _pattern(self) -> tuple[re.Pattern[str] | None, Mapping[str, str]]:
+        if self._compiled is not None:
+            return self._compiled
         # Paths come after: they may hold names. One or two characters are no name that could be told from a word.
         lookup = {name: given for (kind, name), given in self._known.items() if kind != "path" and len(name) > 2}
-        if not lookup:
-            return None, lookup
         words = sorted(lookup, key=len, reverse=True)
-        return re.compile("|".join(rf"(?<!\w){re.escape(word)}(?!\w)" for word in words)), lookup
+        pattern = re.compile("|".join(rf"(?<!\w){re.escape(word)}(?!\w)" for word in words)) if words else None
+        self._compiled = pattern, lookup
+        return self._compiled
 
 
 #: table -> column -> kind of name. Device names and UUIDs stay: they say which hardware, not whose.

@@ -15,6 +15,7 @@ import pyanalyze
 from pyanalyze.exceptions import UsageError
 from pyanalyze.tables import to_frame
 from pyanalyze.times import around_ns, duration_ns, position_ns
+from pyanalyze.view import numbered
 
 DEMO = "demo-time-slicing.sqlite"
 ORIGIN = 1_763_728_991_123_456_789
@@ -227,3 +228,13 @@ def test_what_is_read_late_is_cut_and_renamed_as_well(fixtures: Path) -> None:
     assert not plain & hidden
     assert len(plain) == len(hidden)
     assert session.redacted().report().devices[0].tenants[0].name == "process-1"
+
+
+def test_names_that_come_later_are_replaced_in_text_as_well() -> None:
+    """The pattern of all names is kept between texts, but not beyond the next name."""
+    names = numbered()
+    assert names.of("process", "trainer") == "process-1"
+    assert names.in_text("trainer beside server, see /tmp/run") == "process-1 beside server, see path-1"
+    assert names.of("process", "server") == "process-2"
+    assert names.in_text("trainer beside server, see /tmp/run") == "process-1 beside process-2, see path-1"
+    assert numbered().in_text("nothing named") == "nothing named"
