@@ -17,12 +17,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import polars as pl
 import pytest
 
 import pyanalyze
 from pyanalyze import _core
 from pyanalyze.context import read_context
+from pyanalyze.contracts import schema_of
 from pyanalyze.exceptions import GpuUnavailable
 from pyanalyze.nsys_rep import find_nsys
 from pyanalyze.record import diagnose, doctor, pod_manifest, setup
@@ -59,6 +61,17 @@ def run(library: Path, machine: str, *arguments: str | Path, **more: Any) -> sub
 
 def lines(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("machine", ["a100-mig", "h100-mps", "vgpu-guest"])
+@pytest.mark.parametrize("verb", ["now", "doctor"])
+def test_what_is_asked_of_a_machine_fits_its_schema(library: Path, machine: str, verb: str) -> None:
+    result = run(library, machine, verb, "-f", "json")
+    assert result.returncode == 0, result.stderr
+    body = json.loads(result.stdout)
+    jsonschema.validate(body, schema_of(verb))
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**body, "more": 1}, schema_of(verb))
 
 
 def test_now_shows_an_a100_with_mig(library: Path) -> None:

@@ -256,20 +256,18 @@ class ProgressBar:
 
 
 def answer(
-    session: Session, sections: tuple[str, ...], keys: set[str], fmt: str, advice: Sequence[Advice] | None = None
+    session: Session, verb: str, sections: tuple[str, ...], fmt: str, advice: Sequence[Advice] | None = None
 ) -> str:
-    """Show some sections of the report as text, or some keys of its devices as JSON."""
+    """Show some sections of the report as text, or the verb's part of it as JSON."""
     from pyanalyze.report.assemble import assemble
 
     report = session.report() if advice is None else assemble(session, advice)
     if fmt == "json":
         import json
 
-        whole = report.to_dict()
-        # The arrays of --detail are there only where they were asked for.
-        keys = keys | {"residency", "sm_warps"}
-        devices = [{key: value for key, value in device.items() if key in keys} for device in whole["devices"]]
-        return json.dumps({"schema": whole["schema"], "clock": whole["clock"], "devices": devices}, indent=2)
+        from pyanalyze.contracts import part_of
+
+        return json.dumps(part_of(report, verb), indent=2)
     from pyanalyze.report.text import render_text
 
     return render_text(report, session.kernel_occupancy, sections=sections)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SECTIONS = ("advice",)
-KEYS = {"advice", "options", "device_id", "name", "uuid"}
 
 
 class Requirements(click.ParamType[tuple[str, ...]]):
@@ -59,4 +58,4 @@ def command(
     session = open_session(extra_tables=("api_calls",), **options)
     latency_ns = None if latency_ms is None else round(latency_ms * 1e6)
     advice = session.advise(require=require, latency_ns=latency_ns, kubernetes=kubernetes)
-    emit(answer(session, SECTIONS, KEYS, fmt, advice), output, force=force)
+    emit(answer(session, "advise", SECTIONS, fmt, advice), output, force=force)

@@ -17,9 +17,9 @@ def command(session: Session, fmt: str) -> str:
     """Name the observed sharing mode of every GPU, with evidence, rivals and what is missing."""
     report = session.report()
     if fmt == "json":
-        keys = {"device_id", "uuid", "gpu_uuid", "name", "sharing", "relations", "segments"}
-        devices = [device.model_dump(mode="json", include=keys) for device in report.devices]
-        return json.dumps({"schema": "pyanalyze.classify/1", "devices": devices}, indent=2)
+        from pyanalyze.contracts import part_of
+
+        return json.dumps(part_of(report, "classify"), indent=2)
     if fmt == "csv":
         return csv_of([_row(device) for device in report.devices])
     return "\n\n".join(_block(device) for device in report.devices) or "no GPU did anything in the capture"

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 SECTIONS = ("interference",)
 #: Launch configurations shown.
 TOP = 12
-KEYS = {"device_id", "host", "interference", "name", "tenants", "uuid", "window"}
 
 
 @verb("interference", ("table", "json", "csv"), slowdowns=True)
@@ -21,7 +20,7 @@ def command(session: Session, fmt: str) -> str:
     """Say who was slowed, by how much, through what and by whom; --baseline measures it against recordings alone."""
     if fmt == "csv":
         return csv_of(rows(session))
-    text = answer(session, SECTIONS, KEYS, fmt)
+    text = answer(session, "interference", SECTIONS, fmt)
     return text if fmt == "json" else text + _kernels(session)
 
 

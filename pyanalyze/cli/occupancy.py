@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from pyanalyze.session import Session
 
 SECTIONS = ("occupancy", "tenants")
-KEYS = {"device_id", "name", "occupancy", "tenants", "uuid", "window"}
 
 
 @verb("occupancy", ("table", "json", "csv"))
@@ -29,4 +28,4 @@ def command(session: Session, fmt: str) -> str:
         rows = session.sm_occupancy.with_columns(pl.col("basis").cast(pl.String)).iter_rows(named=True)
         named = ((who.get(row["tenant_id"], (None, None)), row) for row in rows)
         return csv_of([{"tenant": name, "pid": pid, **row} for (name, pid), row in named])
-    return answer(session, SECTIONS, KEYS, fmt)
+    return answer(session, "occupancy", SECTIONS, fmt)

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from pyanalyze.session import Session
 
 SECTIONS = ("held", "tenants")
-KEYS = {"context_switches", "device_id", "ledger", "name", "tenants", "uuid", "window"}
 
 
 @verb("residency", ("table", "json", "csv"))
@@ -20,4 +19,4 @@ def command(session: Session, fmt: str) -> str:
         names = dict(session.tenants.select("tenant_id", "name").iter_rows())
         rows = session.ledger.iter_rows(named=True)
         return csv_of([{"tenant": names.get(row["tenant_id"]), **row} for row in rows])
-    return answer(session, SECTIONS, KEYS, fmt)
+    return answer(session, "residency", SECTIONS, fmt)

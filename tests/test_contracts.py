@@ -1,0 +1,106 @@
+"""What programs read: the JSON of every verb fits the schema that is published for it, and nothing else does."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+import jsonschema
+import pytest
+
+from pyanalyze.cli import VERBS as COMMANDS
+from pyanalyze.cli import cli
+from pyanalyze.cli.schema import VERBS as NAMED
+from pyanalyze.contracts import PARTS, VERBS, schema_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: Kernels and switches of three tenants; switches alone: most of what can be null is.
+CAPTURES = ("demo-time-slicing.sqlite", "node-switches-only.sqlite")
+
+
+def run(*arguments: str | Path, status: int = 0) -> str:
+    """In this process: what the process around it does has tests of its own."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert (cli.main(list(map(str, arguments)), standalone_mode=False) or 0) == status
+    return out.getvalue()
+
+
+def fits(body: Any, verb: str) -> bool:
+    return bool(validator(verb).is_valid(body))
+
+
+@functools.cache
+def validator(verb: str) -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(schema_of(verb))
+
+
+def test_every_verb_that_writes_json_has_a_schema() -> None:
+    assert tuple(VERBS) == NAMED
+    # `fleet` writes its summary into the folder; the JSON of the first screen is the whole report.
+    written = {name for name in COMMANDS if "|json" in run(name, "--help")}
+    assert written - {"screen"} == set(VERBS) - {"fleet"}
+    for verb in VERBS:
+        jsonschema.Draft202012Validator.check_schema(schema_of(verb))
+        assert schema_of(verb)["properties"]["schema"]["const"] == f"pyanalyze.{verb}/1"
+
+
+@pytest.mark.parametrize("verb", [*PARTS, "report", "info"])
+def test_what_a_verb_writes_fits(fixtures: Path, verb: str) -> None:
+    for name in CAPTURES:
+        body = json.loads(run(verb, fixtures / name, "-f", "json"))
+        validator(verb).validate(body)
+        assert not fits({**body, "schema": "pyanalyze.other/1"}, verb)
+        assert not fits({**body, "more": 1}, verb)
+        if verb == "report":
+            # Saved ones of older versions must fit as well: they did not have all keys.
+            assert json.loads(run("screen", fixtures / name, "-f", "json")) == body
+            continue
+        for key in body:
+            assert not fits({k: v for k, v in body.items() if k != key}, verb), key
+        for key in body["devices"][0]:
+            less = copy.deepcopy(body)
+            del less["devices"][0][key]
+            assert not fits(less, verb), key
+
+
+@pytest.mark.parametrize("verb", ["residency", "occupancy"])
+def test_arrays_of_detail_fit(fixtures: Path, verb: str) -> None:
+    body = json.loads(run(verb, fixtures / CAPTURES[0], "-f", "json", "--detail"))
+    validator(verb).validate(body)
+    assert body["devices"][0]["residency"]
+
+
+def test_a_part_says_why_something_is_null(fixtures: Path) -> None:
+    """Without CUDA tables nothing is known of occupancy: null, and the reason beside it."""
+    body = json.loads(run("occupancy", fixtures / CAPTURES[1], "-f", "json"))
+    (device,) = body["devices"]
+    assert device["occupancy"] is None
+    assert "occupancy" in {entry["what"] for entry in device["missing"]}
+
+
+def test_gates_and_comparisons_fit(fixtures: Path) -> None:
+    demo = fixtures / CAPTURES[0]
+    for limits, status in (
+        (("--max-memory", "9%"), 4),
+        (("--max-slowdown", "9"), 0),
+        (("--max-switch-overhead", "1%"), 1),
+    ):
+        body = json.loads(run("check", demo, *limits, "-f", "json", status=status))
+        validator("check").validate(body)
+        assert not fits({**body, "exit_code": 7}, "check")
+    jsonschema.validate(json.loads(run("compare", demo, demo, "-f", "json")), schema_of("compare"))
+
+
+def test_the_verb_prints_them() -> None:
+    for verb in ("residency", "now"):
+        assert json.loads(run("schema", verb)) == schema_of(verb)
+    assert json.loads(run("schema", "--compare")) == schema_of("compare")
+    with pytest.raises(click.UsageError, match="one of"):
+        run("schema", "residency", "--tables")
