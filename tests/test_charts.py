@@ -7,6 +7,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
+import altair as alt
 import polars as pl
 import pytest
 import report_examples as examples
@@ -14,12 +15,11 @@ import vl_convert
 
 import pyanalyze
 from pyanalyze import charts
+from pyanalyze.charts.interference import _PARTS
 from pyanalyze.charts.style import unfolded
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import altair as alt
 
 LABELS = {0: "compute_victim", 1: "pid 30398 (not traced)"}
 WINDOW = (examples.START, examples.START + examples.LENGTH)
@@ -83,6 +83,54 @@ def test_timeline_takes_device_wide_samples_only() -> None:
     assert values.count(100.0) == 26
     assert max(values) == 2505.0
     assert len(_spec(charts.timeline(examples.timeline(), LABELS))["vconcat"]) == 1
+
+
+def test_a_notebook_shows_a_chart_without_a_network() -> None:
+    """As Jupyter asks: a specification for what it brings itself and a picture, not a page that loads scripts."""
+    chart = charts.slice_lengths(examples.residency(), LABELS)
+    shown: Any = chart._repr_mimebundle_(include=None, exclude=None)
+    assert set(shown) == {"application/vnd.vegalite.v5+json", "image/png", "text/plain"}
+    assert shown["image/png"].startswith(b"\x89PNG")
+    json.dumps(shown["application/vnd.vegalite.v5+json"])
+    # Whoever chose a renderer gets it.
+    with alt.renderers.enable("mimetype"):
+        chosen = chart._repr_mimebundle_()
+    assert "application/vnd.vegalite.v6.json" in str(chosen)
+
+
+def test_switches_have_a_row_of_their_own_on_the_same_axis() -> None:
+    """Three switches by hand: each is a tick; a thousand are counted, none of them is lost."""
+    few = pl.DataFrame(
+        {
+            "device_id": [0, 0, 0, 1],
+            "time_ns": [WINDOW[0] + 1_000_000, WINDOW[0] + 2_500_000, WINDOW[0] + 3_000_000, WINDOW[0]],
+            "from_tenant_id": [0, 1, None, 0],
+            "to_tenant_id": [1, 0, 1, 1],
+            "gap_ns": [40_000, None, 50_000, 1],
+            "full_ns": [None, 120_000, None, 1],
+            "kind": ["switch", "switch", "creation", "switch"],
+        }
+    )
+    table = examples.timeline()
+    spec = _spec(charts.timeline(table, LABELS, window=WINDOW, switches=few, samples=examples.nvml_samples()))
+    assert spec["resolve"]["scale"]["x"] == "shared"
+    row = spec["vconcat"][1]
+    ticks = [(r["a"], r["f"], r["t"], r["d"]) for r in row["data"]["values"]]
+    assert ticks == [(1.0, LABELS[0], LABELS[1], "40.0 µs"), (2.5, LABELS[1], LABELS[0], "120 µs")]
+    many = pl.concat(
+        [few.head(1).with_columns(time_ns=pl.lit(WINDOW[0] + i * 1_000_000, dtype=pl.Int64)) for i in range(1000)]
+    )
+    row = _spec(charts.timeline(table, LABELS, window=WINDOW, switches=many))["vconcat"][1]
+    counted = row["data"]["values"]
+    assert len(counted) <= 600
+    assert sum(r["n"] for r in counted) == 1000
+    assert all(0 < r["o"] <= 1 for r in counted)
+    assert len(_spec(charts.timeline(table, LABELS, window=WINDOW, switches=few.clear()))["vconcat"]) == 1
+
+
+def test_parts_of_latency_have_colours_that_no_tenant_has() -> None:
+    tenants = set(charts.tenant_colors(range(12)).values())
+    assert not tenants & {color for name, color in _PARTS.items() if name != "unexplained"}
 
 
 def test_timeline_keeps_what_has_no_tenant() -> None:

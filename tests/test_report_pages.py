@@ -17,19 +17,32 @@ from test_cli import run
 
 import pyanalyze
 from pyanalyze import charts
-from pyanalyze.report.format import duration
+from pyanalyze.report.format import UNKNOWN, duration
 from pyanalyze.report.html import MAX_BYTES, render_html
-from pyanalyze.report.model import Estimate, Memory, Slowdown
-from pyanalyze.report.page import build, capital, chart_key, tenant_labels
+from pyanalyze.report.model import BASIS_TEXT, Estimate, HostFinding, Memory, Slowdown
+from pyanalyze.report.page import (
+    Facts,
+    Fold,
+    Note,
+    Para,
+    Table,
+    build,
+    capital,
+    cause_sentence,
+    chart_key,
+    tenant_labels,
+)
 from pyanalyze.report.render import draw
 from pyanalyze.report.text import first_screen, render_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     import altair as alt
 
     from pyanalyze.report.model import Report
+    from pyanalyze.report.page import Block
 
 WINDOW = (examples.START, examples.START + examples.LENGTH)
 
@@ -254,6 +267,124 @@ def test_it_fits_three_sizes_and_reads_without_javascript(page: str, tmp_path: P
         browser.close()
 
 
+@pytest.mark.parametrize("which", ["demo", "made", "mps", "samples"])
+def test_every_number_names_its_basis(which: str, fixtures: Path) -> None:
+    """In a cell of its row, in its column's head or in the caption; identities and counts of samples need none."""
+    if which == "made":
+        page = build(examples.time_sliced(), examples.kernel_occupancy())
+    else:
+        demo = fixtures / "demo-time-slicing.sqlite"
+        samples = [demo.with_suffix(f".{name}.csv") for name in ("query-gpu", "compute-apps")]
+        session = (
+            pyanalyze.load(fixtures / "mps.sqlite")
+            if which == "mps"
+            else pyanalyze.load(demo, samples=samples if which == "samples" else [])
+        )
+        page = build(session.report(), session.kernel_occupancy)
+    words = set(BASIS_TEXT) | {"documented"}
+    free = {"n", "#", "pid", "Host pid", "Correlation id", "Capture", "Confidence", "Weight"}
+    tables, facts = 0, 0
+    for section in page.sections:
+        for block in _flat(section.blocks):
+            if isinstance(block, Facts):
+                known = [f for f in block.facts if f.value != UNKNOWN and f.label != "Configured"]
+                assert all(f.basis is not None for f in known), (section.id, known)
+                assert all(f.note for f in block.facts), "of what"
+                facts += len(known)
+            if not isinstance(block, Table):
+                continue
+            tables += 1
+            for number, column in enumerate(block.columns):
+                if not column.numeric or column.title in free:
+                    continue
+                said = any(word in f"{block.caption} {column.unit}".lower() for word in words)
+                rows = all(any(cell.basis for cell in row) or row[number].text == UNKNOWN for row in block.rows)
+                assert said or rows, (section.id, block.caption, column.title)
+    assert tables > 8
+    assert facts >= 5
+
+
+def _flat(blocks: Iterable[Block]) -> Iterator[Block]:
+    for block in blocks:
+        yield block
+        if isinstance(block, Fold):
+            yield from _flat(block.blocks)
+
+
+def test_every_section_says_that_it_could_not_look() -> None:
+    page = build(examples.undetermined())
+    said = re.compile(
+        r"not known|could not|cannot|[Nn]o(thing| kernel| evidence| device| configuration)|not handed|\bNo\b"
+    )
+    for section in page.sections:
+        if section.id in ("provenance", "glossary"):
+            continue
+        text = " ".join(_texts(section.blocks))
+        assert said.search(text), (section.id, text)
+        assert "0.0 %" not in text
+
+
+def _texts(blocks: Iterable[Block]) -> Iterator[str]:
+    for block in _flat(blocks):
+        if isinstance(block, Para | Note):
+            yield block.text
+            yield getattr(block, "title", "")
+        elif isinstance(block, Facts):
+            yield from (f"{f.value} {f.note}" for f in block.facts)
+        elif isinstance(block, Table):
+            yield from (cell.text for row in block.rows for cell in row)
+
+
+def test_the_map_of_sms_is_folded_under_the_occupancy(fixtures: Path) -> None:
+    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    report = session.report()
+    drawn = {key: chart for key, chart in draw(session, report).items() if key in ("sm_heatmap-0", "occupancy-0")}
+    page = render_html(report, drawn, "pyanalyze")
+    assert re.search(r"<details><summary>[^<]*\(modelled\)</summary>\s*<figure>\s*<h3>Modelled warps by SM", page)
+    # Without the chart there is no fold that holds nothing.
+    less = render_html(report, {"occupancy-0": drawn["occupancy-0"]}, "pyanalyze")
+    assert "The same by SM and time" not in less + render_text(report)
+
+
+def test_the_timeline_is_steered_by_keyboard(page: str, tmp_path: Path) -> None:
+    """Tab reaches it; + halves the span, the arrow moves it by a quarter of that, 0 is the whole again."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = tmp_path / "report.html"
+    path.write_text(page, encoding="utf-8")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 1280, "height": 900})
+        tab.goto(path.as_uri())
+        drawn = "[...document.querySelectorAll('[data-chart]')].every(box => box.dataset.drawn)"
+        tab.wait_for_function(drawn, timeout=20_000)
+        here = "document.activeElement.dataset.chart"
+        for _ in range(80):
+            tab.keyboard.press("Tab")
+            if tab.evaluate(here) == "timeline-0":
+                break
+        assert tab.evaluate(here) == "timeline-0"
+        shown = "document.activeElement.view.scale('x').domain()"
+
+        def press(key: str) -> list[float]:
+            tab.keyboard.press(key)
+            tab.wait_for_timeout(300)
+            return [round(x, 3) for x in tab.evaluate(shown)]
+
+        whole = examples.LENGTH / 1e6
+        assert press("ArrowLeft") == [0, whole]
+        assert press("+") == pytest.approx([whole / 4, 3 * whole / 4], abs=0.01)
+        assert press("ArrowRight") == pytest.approx([3 * whole / 8, 7 * whole / 8], abs=0.01)
+        assert press("-") == pytest.approx([0, whole], abs=0.01)
+        press("+")
+        assert press("0") == [0, whole]
+        # A fold opens by keyboard.
+        fold = tab.locator("details summary").first
+        fold.focus()
+        tab.keyboard.press("Enter")
+        assert tab.locator("details").first.get_attribute("open") is not None
+        browser.close()
+
+
 def test_sections_stand_in_the_order_of_the_questions(page: str) -> None:
     headings = re.findall(r'<section id="([a-z]+)', page)
     assert headings == [
@@ -284,6 +415,85 @@ def test_an_innocent_gpu_is_line_one() -> None:
     lead = build(report).lead
     assert lead[0].startswith("Sharing this GPU is not what makes it slow (no: the worst slowdown is 1.01×).")
     assert not build(examples.time_sliced()).lead[0].startswith("Sharing")
+
+
+def test_the_host_is_line_one_where_it_is_to_blame() -> None:
+    report = examples.time_sliced()
+    (device,) = report.devices
+    found = HostFinding(tenant_id=0, what="slow launches", detail="compute_victim waits; a third of it", share=0.3)
+    alone = device.model_copy(
+        update={
+            "tenants": [device.tenants[0].model_copy(update={"slowdown": examples.NO_SLOWDOWN})],
+            "sharing": device.sharing.model_copy(update={"mode": "exclusive"}),
+            "host": [found],
+        }
+    )
+    said = "no: look at the host first: compute_victim waits"
+    report = report.model_copy(update={"devices": [alone]})
+    assert build(report).lead[0].startswith(f"Sharing this GPU is not what makes it slow ({said}).")
+    # The terminal and the ticket begin with it as well.
+    assert first_screen(report).startswith(f"GPU to blame {said}")
+    # Two tenants and no measured slowdown: the host is looked at first, but nothing clears the GPU.
+    unknown = alone.model_copy(update={"tenants": [*alone.tenants, device.tenants[1]]})
+    lead = build(report.model_copy(update={"devices": [unknown]})).lead[0]
+    assert not lead.startswith("Sharing")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (0.99, 1.02, "no: the worst slowdown is at most 1.02×"),
+        (0.80, 1.40, "not shown: the interval of the worst slowdown (1.01×) includes 1"),
+    ],
+)
+def test_only_a_narrow_interval_around_one_clears_the_gpu(low: float, high: float, said: str) -> None:
+    report = examples.time_sliced()
+    (device,) = report.devices
+    same = Estimate(value=1.01, low=low, high=high, n=50, basis="observed")
+    tenants = [device.tenants[0].model_copy(update={"slowdown": Slowdown(elapsed=same, latency=None, resident=None)})]
+    assert cause_sentence(device.model_copy(update={"tenants": tenants})) == said
+
+
+def test_three_sentences_answer_the_five_questions() -> None:
+    """Against the made report: how shared and as configured; who held it; how full; who lost what by whom; what to do."""
+    (shared, held, rest) = build(examples.time_sliced()).lead
+    assert "was shared by time-slicing (confidence 0.97, observed), although mps was configured" in shared
+    assert "Held by pid 30398 (not traced) 49.1 %, compute_victim 49.0 % (606 slices) of 2.512 s" in held
+    for part in (
+        "SMs were active 49.0 % of the window (modelled)",
+        "worst victim: compute_victim, latency slowdown 2.05× (n = 1, inferred)",
+        "most by pid 30398 (not traced) (elapsed 2.04× if only that one were there, inferred)",
+        "through waiting for its slice (95.5 % of the added latency)",
+        "first to do: share through MPS instead of time slices",
+    ):
+        assert part in rest, part
+
+
+def test_what_is_not_known_keeps_three_sentences() -> None:
+    """No remedy inside of a sentence: what is missing stands in a section of its own."""
+    lead = build(examples.undetermined()).lead
+    assert lead[1] == "Who held the GPU is not known (no context-switch records)."
+    assert lead[2].startswith("How full the SMs were is not known (the SM count is not known);")
+    assert "whether anyone was slowed is not known (no context-switch records)" in lead[2]
+    assert all("To capture it" not in line for line in lead)
+    assert "what was configured is not known" in lead[0]
+
+
+def test_an_open_end_is_the_end() -> None:
+    report = examples.time_sliced()
+    assert report.view is not None
+    text = build(report).notes[0].text
+    assert text.endswith("UTC to the end, all shares are of it.")
+    late = report.model_copy(update={"view": report.view.model_copy(update={"start_ns": None, "end_ns": 5})})
+    assert build(late).notes[0].text.startswith("From the start to ")
+
+
+def test_names_keep_their_first_letter(fixtures: Path) -> None:
+    """Sentences begin with a capital; a process is still called `python`."""
+    report = pyanalyze.load(fixtures / "node-switches-only.sqlite").report()
+    text = render_text(report)
+    assert "Kernels were not traced of python, spark-gpu" in text
+    assert "Python" not in text
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from pyanalyze.charts.style import MAX_MARKS, decorate, empty, inline, label_of, only_device, tenant_scale
+from pyanalyze.charts.style import MAX_MARKS, OTHER, decorate, empty, inline, label_of, only_device, tenant_scale
 from pyanalyze.report.escape import visible
 from pyanalyze.report.format import duration, percent, ratio
 
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 __all__ = ["alone_against_contended", "cause_bars", "latency_over_time", "victim_by_aggressor"]
 
-#: Parts of added latency in the order in which they happen, with a colour each (Okabe and Ito).
+#: Parts of added latency in the order in which they happen, with a colour each: those of Paul Tol's "muted", told
+#: apart with any colour vision, that no tenant has.
 _PARTS = {
-    "launch": "#56B4E9",
-    "queue": "#E69F00",
-    "not_resident": "#0072B2",
-    "switch": "#CC79A7",
-    "execution": "#D55E00",
+    "launch": "#DDCC77",
+    "queue": "#999933",
+    "not_resident": "#882255",
+    "switch": "#CC6677",
+    "execution": "#AA4499",
     "unexplained": "#8C8C8C",
 }
 _ALONE, _COMPANY = "alone", "in company"
@@ -70,9 +71,11 @@ def victim_by_aggressor(matrix: Sequence[Blame], labels: Mapping[int, str], *, w
     if not rows:
         return empty("Nobody was beside anybody.")
     top = max([1.5, *(float(row["x"]) for row in rows)])
+    # Tenants in the order of every other chart and table.
+    order = [label_of(tenant, labels) for tenant in sorted(labels)]
     base = alt.Chart(inline(rows)).encode(
-        x=alt.X("a:N", title="Beside", sort=None, axis=alt.Axis(orient="top", labelAngle=0, labelLimit=120)),
-        y=alt.Y("v:N", title="Victim", sort=None, axis=alt.Axis(minExtent=150, maxExtent=150, labelLimit=120)),
+        x=alt.X("a:N", title="Beside", sort=order, axis=alt.Axis(orient="top", labelAngle=0, labelLimit=120)),
+        y=alt.Y("v:N", title="Victim", sort=order, axis=alt.Axis(minExtent=150, maxExtent=150, labelLimit=120)),
         tooltip=[
             alt.Tooltip("v:N", title="Victim"),
             alt.Tooltip("a:N", title="Beside"),
@@ -127,7 +130,7 @@ def cause_bars(
     names = [name.replace("_", " ") for name in _PARTS]
     chart = (
         alt.Chart(inline(rows))
-        .mark_bar()
+        .mark_bar(stroke=OTHER, strokeWidth=0.5)
         .encode(
             y=alt.Y(
                 "t:N", title=None, sort=None, axis=alt.Axis(minExtent=150, maxExtent=150, labelLimit=142, ticks=False)
@@ -218,7 +221,7 @@ def alone_against_contended(
         max([1.05, *(r["high"] for r in rows), *(r["p95"] for r in spread)]),
     ]
     scale = alt.Scale(domain=span, zero=False)
-    title = "Time at work over the median alone: above alone, below in company"
+    title = ["Time at work over the median alone:", "above alone, below in company"]
     lengths_of = alt.Chart(inline(spread)).encode(
         y=y,
         yOffset=offset,
@@ -310,7 +313,8 @@ def latency_over_time(
         if r["busy_ns"]
     ]
     domain = alt.Scale(domain=[0, (window[1] - window[0]) / 1e6], nice=False)
-    color = alt.Color("t:N", scale=scale, legend=alt.Legend(title=None, orient="bottom"))
+    legend = alt.Legend(title=None, orient="bottom", symbolOpacity=1)
+    color = alt.Color("t:N", scale=scale, legend=legend)
     tips = [
         alt.Tooltip("t:N", title="Tenant"),
         alt.Tooltip("p50:Q", title="p50 (ms)", format=".3f"),
@@ -318,7 +322,10 @@ def latency_over_time(
         alt.Tooltip("n:Q", title="kernels"),
     ]
     y = alt.Y("p50:Q", title="Latency (ms)", scale=alt.Scale(zero=True), axis=alt.Axis(minExtent=40, maxExtent=40))
-    above = alt.Chart(inline(marks)).encode(x=alt.X("x:Q", title=None, scale=domain), color=color, tooltip=tips)
+    bare = alt.Axis(labels=False, ticks=False)
+    above = alt.Chart(inline(marks)).encode(
+        x=alt.X("x:Q", title=None, scale=domain, axis=bare), color=color, tooltip=tips
+    )
     upper = alt.layer(
         above.mark_rule(opacity=0.35).encode(y=y, y2="p95:Q"), above.mark_point(filled=True, size=18).encode(y=y)
     ).properties(width=width, height=180)
@@ -326,7 +333,7 @@ def latency_over_time(
         alt.Chart(inline(bars))
         .mark_rect()
         .encode(
-            x=alt.X("x:Q", title="Time (ms)", scale=domain),
+            x=alt.X("x:Q", title="Time (ms from the start of the window)", scale=domain),
             x2="x2:Q",
             y=alt.Y("t:N", title=None, sort=None, axis=alt.Axis(minExtent=40, maxExtent=40, labels=False, ticks=False)),
             color=color,

@@ -1,4 +1,4 @@
-"""Who ran when: a lane per tenant, with samples of the whole GPU below on the same axis."""
+"""Who ran when: a lane per tenant, with switches and samples of the whole GPU below on the same axis."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ def timeline(
     device_id: int = 0,
     window: tuple[int, int] | None = None,
     samples: pl.DataFrame | None = None,
+    switches: pl.DataFrame | None = None,
     width: int = 720,
 ) -> alt.TopLevelMixin:
     """Timeline of one device.
@@ -67,6 +68,9 @@ def timeline(
         Start and end in ns; by default from the rows.
     samples
         The ``nvml_samples`` table: ``time_ns, device_id, pid, metric, value``. Device-wide rows are drawn.
+    switches
+        The ``switches`` table: ``time_ns, device_id, from_tenant_id, to_tenant_id, gap_ns, full_ns, kind``. A tick
+        each; very many are counted per time bin.
     width
         Width of the plotting area in pixels.
 
@@ -93,6 +97,9 @@ def timeline(
     used = list(dict.fromkeys(marks["tenant_id"].to_list()))
     scale = tenant_scale(labels, used)
     strips = [] if samples is None else _strips(samples, device_id, start, end, span, width)
+    turns = None if switches is None else _switches(switches, labels, device_id, start, end)
+    if turns is not None:
+        strips.insert(0, _switch_strip(*turns, _time_axis(span, last=not strips), width))
     lanes = _lanes(data, _time_axis(span, last=not strips), scale, width).add_params(pan_and_zoom())
     # The x scale is shared: moving the lanes moves the strips below as well.
     chart: Any = alt.vconcat(lanes, *strips, spacing=6).resolve_scale(x="shared", color="independent")
@@ -177,9 +184,9 @@ def _lanes(data: alt.SchemaBase, x: alt.X, scale: alt.Scale, width: int) -> alt.
     )
     # Short intervals must not vanish: every mark gets a hairline of its own colour.
     layers = [
-        base.transform_filter("datum.l === 'residency'").mark_bar(height=38, opacity=0.28),
+        base.transform_filter("datum.l === 'residency'").mark_bar(height=38, opacity=0.4),
         base.transform_filter("datum.l === 'inferred residency'").mark_bar(
-            height=38, opacity=0.14, strokeDash=[3, 3], strokeOpacity=1, strokeWidth=1
+            height=38, opacity=0.22, strokeDash=[3, 3], strokeOpacity=1, strokeWidth=1
         ),
         base.transform_filter("datum.l === 'graphs'").mark_bar(height=12, yOffset=-4, opacity=0.65, cornerRadius=3),
         base.transform_filter("datum.l === 'kernels'").mark_bar(height=18, yOffset=-4, strokeWidth=0.5),
@@ -187,6 +194,80 @@ def _lanes(data: alt.SchemaBase, x: alt.X, scale: alt.Scale, width: int) -> alt.
     ]
     lanes: alt.LayerChart = alt.LayerChart(layer=layers).properties(width=width, height=alt.Step(48))
     return lanes
+
+
+#: Ticks in the row of switches; more are counted per bin.
+_TICKS = 600
+
+
+def _switches(
+    switches: pl.DataFrame, labels: Mapping[int, str], device_id: int, start: int, end: int
+) -> tuple[list[dict[str, Any]], bool] | None:
+    """Marks of the switches, and whether each is one switch; None: there were none."""
+    mine = only_device(switches, device_id).filter(
+        (pl.col("kind").cast(pl.String) == "switch") & pl.col("time_ns").is_between(start, end)
+    )
+    if mine.is_empty():
+        return None
+    mine = mine.with_columns(cost_ns=pl.coalesce("full_ns", "gap_ns")).sort("time_ns")
+    if mine.height <= _TICKS:
+        columns = ("time_ns", "from_tenant_id", "to_tenant_id", "cost_ns")
+        return [
+            {
+                "a": (at - start) / 1e6,
+                "f": label_of(gone, labels),
+                "t": label_of(come, labels),
+                "d": duration(cost),
+                "s": str(at),
+            }
+            for at, gone, come, cost in mine.select(columns).iter_rows()
+        ], True
+    width = max((end - start) // _TICKS, 1)
+    bins = (
+        mine.group_by(bin=(pl.col("time_ns") - start) // width)
+        .agg(n=pl.len(), cost=pl.col("cost_ns").sum(), known=pl.col("cost_ns").count())
+        .sort("bin")
+    )
+    most = int(bins["n"].max() or 1)  # type: ignore[arg-type]
+    return [
+        {
+            "a": at * width / 1e6,
+            "b": (at + 1) * width / 1e6,
+            "n": n,
+            "o": 0.2 + 0.8 * n / most,
+            "d": duration(cost if known else None),
+            "s": str(start + at * width),
+        }
+        for at, n, cost, known in bins.iter_rows()
+    ], False
+
+
+def _switch_strip(rows: list[dict[str, Any]], each: bool, x: alt.X, width: int) -> Any:  # noqa: FBT001
+    axis = alt.Axis(minExtent=_LABELS, maxExtent=_LABELS, labelLimit=_LABELS - 8, ticks=False, domain=False)
+    name = "switches" if each else "switches (darker: more)"
+    base = alt.Chart(inline(rows)).encode(y=alt.YDatum(name, type="nominal", title=None, axis=axis))
+    if each:
+        strip = base.mark_tick(color=OTHER, thickness=1, size=14, orient="vertical").encode(
+            x=x,
+            tooltip=[
+                alt.Tooltip("f:N", title="Switch from"),
+                alt.Tooltip("t:N", title="to"),
+                alt.Tooltip("d:N", title="Cost"),
+                alt.Tooltip("s:N", title="Time (ns, capture clock)"),
+            ],
+        )
+    else:
+        strip = base.mark_bar(color=OTHER, height=14).encode(
+            x=x,
+            x2="b:Q",
+            opacity=alt.Opacity("o:Q", scale=None, legend=None),
+            tooltip=[
+                alt.Tooltip("n:Q", title="Switches", format=","),
+                alt.Tooltip("d:N", title="Cost of them"),
+                alt.Tooltip("s:N", title="From (ns, capture clock)"),
+            ],
+        )
+    return strip.properties(width=width, height=16)
 
 
 def _strips(samples: pl.DataFrame, device_id: int, start: int, end: int, span: int, width: int) -> list[Any]:

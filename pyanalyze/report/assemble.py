@@ -523,10 +523,11 @@ def _interference(found: DeviceInterference, usage: pl.DataFrame, missing: list[
             missing.append(m.Missing(what=what, why=why, how=solo if tenants.height else ""))
         return None
     names = dict(tenants.select("tenant_id", "name").iter_rows())
-    why = "; ".join(
-        [f"{t.name}: {t.missing or 'not known'}" for t in silent]
-        + [f"{names[number]}: its kernels were not traced" for number in blind]
-    )
+    # No name stands first: sentences begin with a capital, names stay as they are.
+    why = "; ".join(f"tenant {t.name}: {t.missing or 'not known'}" for t in silent)
+    if blind:
+        untraced = ", ".join(dict.fromkeys(str(names[number]) for number in blind))
+        why += f"{'; ' if why else ''}kernels were not traced of {untraced}"
     if silent or blind:
         missing.append(m.Missing(what="slowdown", why=why, how=solo))
     if not known or tenants.height < 2:

@@ -21,7 +21,7 @@ from pyanalyze.charts.style import unfolded
 from pyanalyze.report import format as fmt
 from pyanalyze.report.bundle import script_bundle
 from pyanalyze.report.escape import visible
-from pyanalyze.report.page import Block, Fold, Page, Section, Table, build
+from pyanalyze.report.page import Block, Fold, Page, Section, Table, build, is_empty
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,7 +87,7 @@ def render_html(
 def html_page(page: Page, charts: Mapping[str, alt.TopLevelMixin], generated_with: str) -> str:
     """A laid-out page as one HTML document, with its charts by key."""
     drawn = {key: _draw(chart) for key, chart in charts.items()}
-    sections = [_view(section) for section in page.sections]
+    sections = [_view(section, drawn) for section in page.sections]
     bundle, script = script_bundle(), _asset("report.js")
     hashes = " ".join(f"'sha256-{_sha256(text)}'" for text in (bundle, script))
     policy = (
@@ -120,11 +120,11 @@ def _shrink(drawn: dict[str, _Drawn]) -> bool:
     return False
 
 
-def _view(item: Section | Block) -> dict[str, Any]:
+def _view(item: Section | Block, drawn: Mapping[str, _Drawn]) -> dict[str, Any]:
     """What the template needs to know: the kind of a block, and how wide its columns want to be."""
     view: dict[str, Any] = {"kind": type(item).__name__, "value": item}
     if isinstance(item, Section | Fold):
-        view["inner"] = [_view(block) for block in item.blocks]
+        view["inner"] = [_view(block, drawn) for block in item.blocks if not is_empty(block, drawn)]
     elif isinstance(item, Table):
         classes = []
         for i, column in enumerate(item.columns):

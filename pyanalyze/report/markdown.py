@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from pyanalyze.report.escape import markdown as esc
-from pyanalyze.report.page import Block, Cell, Chart, Commands, Facts, Fold, Note, Page, Para, Table, build
+from pyanalyze.report.page import Block, Cell, Chart, Commands, Facts, Fold, Note, Page, Para, Table, build, is_empty
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,6 +93,8 @@ def _block(block: Block, links: Mapping[str, str]) -> list[str]:
             body = [[_cell(cell) for cell in row] for row in cells]
             table = _table(heads, [c.numeric for c in columns], body)
             return [_line(esc(caption)), "", *table] if caption else table
+        case Fold() if is_empty(block, links):
+            return []
         case Fold(title=title, blocks=blocks):
             inner = [line for item in blocks for line in _block(item, links)]
             return [f"<details><summary>{esc(title)}</summary>", "", *inner, "</details>", ""]

@@ -7,7 +7,7 @@ visible here (:func:`pyanalyze.report.escape.visible`); the renderers escape for
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from pyanalyze.report import format as fmt
@@ -28,7 +28,7 @@ from pyanalyze.report.model import (
 from pyanalyze.sharing.properties import PROPERTIES, Properties
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     import polars as pl
 
@@ -50,6 +50,8 @@ __all__ = [
     "cause_sentence",
     "chart_key",
     "held_sentence",
+    "innocent",
+    "is_empty",
     "lead_sentences",
     "main_device",
     "tenant_labels",
@@ -62,6 +64,8 @@ __all__ = [
 UNTRACED = 0.001
 #: Kernel configurations in the occupancy table: the ones with most time.
 TOP_KERNELS = 20
+#: A slowdown below it is none.
+NO_SLOWDOWN = 1.05
 #: Longest text taken over from a detail or a summary, in characters.
 _LONG = 600
 
@@ -159,6 +163,13 @@ class Fold:
 Block = Para | Note | Facts | Table | Commands | Chart | Fold
 
 
+def is_empty(block: Block, drawn: Container[str]) -> bool:
+    """Whether nothing of a block can be shown by a format that has only these charts."""
+    if isinstance(block, Fold):
+        return all(is_empty(inner, drawn) for inner in block.blocks)
+    return isinstance(block, Chart) and block.key not in drawn
+
+
 @dataclass(frozen=True)
 class Section:
     """A heading with what stands under it."""
@@ -249,6 +260,12 @@ def _window_ns(device: Device) -> int | None:
 def _share(part_ns: int | None, device: Device) -> float | None:
     whole = _window_ns(device)
     return None if part_ns is None or not whole else part_ns / whole
+
+
+def _short_why(device: Device, *keys: str) -> str:
+    """The reason without the remedy, to stand inside a sentence."""
+    why = next((entry.why for key in keys for entry in device.missing_for(key)), "see what could not be seen")
+    return visible(why, 160).strip().rstrip(".")
 
 
 def _why(device: Device, *keys: str) -> str:
@@ -403,19 +420,35 @@ _CAUSE_WORDS = {
 }
 
 
+#: The same where a sentence must fit a phone.
+_CAUSE_SHORT = {
+    "launch": "the API call",
+    "queue": "its queue",
+    "not_resident": "waiting for its slice",
+    "switch": "the switches",
+    "execution": "slower execution",
+    "unexplained": "what is unexplained",
+}
+
+
 def cause_sentence(device: Device) -> str:
     """Whether sharing the GPU is the cause at all, as far as the numbers carry."""
     worst = worst_victim(device)
-    if device.host and (worst is None or worst[2].value < 1.05 or _alone(device)):
-        return f"look at the host first: {visible(device.host[0].detail, _LONG)}"
+    if device.host and (_alone(device) or (worst is not None and worst[2].value < NO_SLOWDOWN)):
+        return f"no: look at the host first: {visible(device.host[0].detail, _LONG)}"
+    if device.host and worst is None:
+        return f"not known, look at the host first: {visible(device.host[0].detail, _LONG)}"
     if worst is None and _alone(device):
         return "no neighbour is: one tenant was on the device"
     if worst is None:
         return "not known: no slowdown could be measured"
     tenant, _, estimate = worst
     if estimate.low is not None and estimate.high is not None and estimate.low <= 1.0 <= estimate.high:
+        # An interval around 1 that excludes what one would feel is an answer; a wide one is none.
+        if estimate.high < NO_SLOWDOWN:
+            return f"no: the worst slowdown is at most {fmt.ratio(estimate.high)}"
         return f"not shown: the interval of the worst slowdown ({fmt.ratio(estimate.value)}) includes 1"
-    if estimate.value < 1.05:
+    if estimate.value < NO_SLOWDOWN:
         return f"no: the worst slowdown is {fmt.ratio(estimate.value)}"
     switched_out = _switched_out(tenant)
     if tenant.causes is None and switched_out is not None:
@@ -563,7 +596,9 @@ def _view_text(report: Report) -> str:
         return ""
     if view.start_ns is not None or view.end_ns is not None:
         origin = report.clock.origin_utc_ns
-        parts.append(f"from {fmt.utc(origin, view.start_ns)} to {fmt.utc(origin, view.end_ns)}, all shares are of it")
+        start = "the start" if view.start_ns is None else fmt.utc(origin, view.start_ns)
+        end = "the end" if view.end_ns is None else fmt.utc(origin, view.end_ns)
+        parts.append(f"from {start} to {end}, all shares are of it")
     if view.gpu is not None:
         parts.append(f"device {view.gpu} only")
     if view.redacted:
@@ -608,8 +643,10 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
     Where sharing the GPU is not the cause, that is said first.
     """
     blame = cause_sentence(device)
-    verdict = verdict_sentence(device)
-    if blame.startswith(("no:", "no ", "mostly not")):
+    verdict = f"{verdict_sentence(device).removesuffix('.')}{_configured(device)}."
+    if innocent(device):
+        # The first clause is the finding, the others qualify it.
+        blame = blame.partition(";")[0]
         verdict = f"Sharing this GPU is not what makes it slow ({blame}). {verdict}"
     parts = []
     if device.occupancy is not None:
@@ -618,11 +655,65 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
             f"({device.occupancy.basis})"
         )
     else:
-        parts.append("how full the SMs were is not known")
-    parts.append(_lower(victim_sentence(device).rstrip(".")))
+        parts.append(f"how full the SMs were is not known ({_short_why(device, 'occupancy')})")
+    parts += _slowed(device)
     if device.advice:
         parts.append(f"first to do: {_lower(visible(device.advice[0].action, 200))}")
-    return verdict, held_sentence(device), f"{capital('; '.join(parts))}."
+    return verdict, _held_lead(device), f"{capital('; '.join(parts))}."
+
+
+def innocent(device: Device) -> bool:
+    """Whether what is known clears the GPU: said in line one then, wherever a report begins."""
+    return cause_sentence(device).startswith(("no:", "no ", "mostly not"))
+
+
+def _configured(device: Device) -> str:
+    """Configured against observed, as the end of a sentence."""
+    sharing = device.sharing
+    if sharing.configured is None:
+        return "; what was configured is not known"
+    if sharing.agrees is None:
+        return f"; {sharing.configured} was configured, whether it took effect is not known"
+    return ", as configured" if sharing.agrees else f", although {sharing.configured} was configured"
+
+
+def _held_lead(device: Device) -> str:
+    """Who held it, in one sentence: how to capture what is missing stands further down."""
+    if any(t.resident_ns is not None or t.busy_ns is not None for t in device.tenants):
+        return held_sentence(device)
+    return f"Who held the GPU is not known ({_short_why(device, 'context_switches', 'residency', 'window')})."
+
+
+def _slowed(device: Device) -> list[str]:
+    """Who was slowed, by how much, by whom, through what: parts of a sentence."""
+    worst = worst_victim(device)
+    if worst is None:
+        if _alone(device):
+            return [_lower(victim_sentence(device).rstrip("."))]
+        return [f"whether anyone was slowed is not known ({_short_why(device, 'slowdown', 'interference')})"]
+    tenant, _, estimate = worst
+    parts = [_lower(victim_sentence(device).rstrip("."))]
+    if estimate.value < NO_SLOWDOWN:
+        return parts
+    labels = tenant_labels(device.tenants)
+    cells = [] if device.interference is None else device.interference.matrix or []
+    beside = [c for c in cells if c.victim == tenant.tenant_id and c.slowdown is not None]
+    if beside:
+        most = max(beside, key=lambda c: c.slowdown or 0.0)
+        who = labels.get(most.aggressor, f"#{most.aggressor}")
+        parts.append(f"most by {who} (elapsed {fmt.ratio(most.slowdown)} if only that one were there, inferred)")
+    else:
+        parts.append("by whom is not known")
+    top = None if tenant.causes is None else _top_cause(tenant.causes)
+    if tenant.causes is None or top is None:
+        parts.append("through what is not known")
+        return parts
+    through = f"through {_CAUSE_SHORT[top[0]]} ({fmt.percent(top[1])} of the added latency)"
+    first = _first_cause(tenant.causes)
+    if top[0] == "queue" and first is not None:
+        through += f" behind {_CAUSE_SHORT[first]}"
+    parts.append(through)
+    return parts
 
 
 def _lower(text: str) -> str:
@@ -681,7 +772,7 @@ def _memory(device: Device) -> Section:
             for t in device.tenants
         )
         columns = (Column("Tenant"), Column("Peak", "sampled", True), Column("Of the device", numeric=True))
-        blocks.append(Table(columns, rows, "Device memory per tenant."))
+        blocks.append(Table(columns, rows, "Device memory per tenant (sampled)."))
     return Section("memory", "Device memory", tuple(blocks))
 
 
@@ -822,7 +913,8 @@ def _verdict(device: Device) -> Section:
     if found:
         titles = ("Evidence", "Capture", "Start", "End", "pid", "Correlation id")
         columns = tuple(Column(h, "ns" if h in ("Start", "End") else "", h != "Evidence") for h in titles)
-        blocks.append(Fold("Intervals behind the evidence", (Table(columns, tuple(found)),)))
+        caption = "On the clock of the capture, as nsys shows it (observed)."
+        blocks.append(Fold("Intervals behind the evidence", (Table(columns, tuple(found), caption),)))
     queries = tuple(visible(item.sql, None) for item in sharing.evidence if item.sql)
     if queries:
         blocks.append(Fold("Queries that show the same in the export", (Commands(queries),)))
@@ -851,7 +943,7 @@ def _verdict(device: Device) -> Section:
             Column("Mode"),
             Column("Confidence", numeric=True),
         )
-        blocks.append(Table(columns, rows, "The mode over time."))
+        blocks.append(Table(columns, rows, "The mode over time (inferred)."))
     if device.relations:
         labels = tenant_labels(device.tenants)
         rows = tuple(
@@ -869,7 +961,7 @@ def _verdict(device: Device) -> Section:
             Column("Tenant"),
             Column("Relation"),
             Column("Confidence", numeric=True),
-            Column("Both busy", numeric=True),
+            Column("Both busy", "by their records, observed", True),
         )
         blocks.append(Table(columns, rows, "What each pair of tenants was to each other."))
     return Section("verdict", "How it was shared", tuple(blocks))
@@ -901,8 +993,8 @@ def _held(device: Device) -> Section:
             chart_key("timeline", device.device_id),
             "Timeline",
             "One lane per tenant: kernels as solid bars, whole graph launches as rounded bars, copies as "
-            "thin bars, shading where its context held the engine. Drag to move, Ctrl + scroll or pinch to "
-            "zoom, double-click to reset.",
+            "thin bars, shading where its context held the engine; below, a tick for every switch. Drag to move, "
+            "Ctrl + scroll or pinch to zoom, double-click to reset; with the keyboard the arrows, + and -, and 0.",
         )
     )
     switches = device.context_switches
@@ -982,7 +1074,7 @@ def _slice_tables(device: Device) -> list[Block]:
         f"restore {fmt.duration(ledger.median_restore_ns)}" if ledger.median_restore_ns is not None else "",
     ]
     said = "; ".join(part for part in parts if part)
-    return [Table(columns, rows, f"Slices per tenant{f': {said}' if said else ''}.")]
+    return [Table(columns, rows, f"Slices per tenant ({ledger.basis}){f': {said}' if said else ''}.")]
 
 
 def _lost(dropped: int | None) -> str:
@@ -1028,12 +1120,12 @@ def _tenants(device: Device) -> Section:
     columns = (
         Column("Tenant"),
         Column("pid", numeric=True),
-        Column("Busy", "of the window, as recorded", True),
-        Column("Resident", "held the engine", True),
-        Column("Charged", "busy and resident", True),
-        Column("Slices", "complete; median length", True),
+        Column("Busy", "of the window, observed", True),
+        Column("Resident", "of the window, observed", True),
+        Column("Charged", "busy and resident, inferred", True),
+        Column("Slices", "complete; median, observed", True),
         Column("SM share", "of used SM time, modelled", True),
-        Column("Memory", "peak seen", True),
+        Column("Memory", "peak seen, sampled", True),
     )
     blocks: list[Block] = [
         Chart(
@@ -1068,7 +1160,7 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
             _estimate_cell(t.slowdown.elapsed),
             _estimate_cell(t.slowdown.latency),
             _estimate_cell(t.slowdown.resident),
-            _known(fmt.UNKNOWN if t.pace is None else f"{t.pace.alone_per_s:,.0f} → {t.pace.shared_per_s:,.0f}"),
+            _pace_cell(t),
         )
         for t in device.tenants
         if t.slowdown.elapsed or t.slowdown.latency or t.slowdown.resident
@@ -1087,6 +1179,15 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
         else "estimated: this run, played again without what others took from it"
     )
     return Table(columns, rows, f"Slowdown, shared over alone, with bounds of 95 %; {against}.")
+
+
+def _pace_cell(tenant: Tenant) -> Cell:
+    pace, known = tenant.pace, tenant.slowdown.elapsed or tenant.slowdown.latency or tenant.slowdown.resident
+    if pace is None:
+        return Cell(fmt.UNKNOWN, tone="muted")
+    # Known as well as the slowdown is: alone was recorded, or played again.
+    text = f"{fmt.count(round(pace.alone_per_s))} → {fmt.count(round(pace.shared_per_s))}"
+    return Cell(text, basis=None if known is None else known.basis)
 
 
 def _estimate_cell(estimate: Estimate | None) -> Cell:
@@ -1140,11 +1241,16 @@ def _occupancy(device: Device, kernels: pl.DataFrame | None) -> Section:
             )
         )
         blocks.append(
-            Chart(
-                chart_key("sm_heatmap", device.device_id),
-                "Modelled warps by SM and time",
-                "Blocks replayed SM by SM as the block scheduler would place them, held to the recorded starts and "
-                "ends of the kernels. Hatched, because it is a model: which SM is which is not recorded.",
+            Fold(
+                "The same by SM and time (modelled)",
+                (
+                    Chart(
+                        chart_key("sm_heatmap", device.device_id),
+                        "Modelled warps by SM and time",
+                        "Blocks replayed SM by SM as the block scheduler would place them, held to the recorded starts "
+                        "and ends of the kernels. Hatched, because it is a model: which SM is which is not recorded.",
+                    ),
+                ),
             )
         )
         if occupancy.limiters:
@@ -1193,7 +1299,12 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
             "What limits each kernel",
             "Theoretical occupancy of the kernels with most time, coloured by the limiting resource.",
         ),
-        Table(columns, rows, f"Launch configurations with most time: {len(rows)}{more}. Occupancy is modelled."),
+        Table(
+            columns,
+            rows,
+            f"Launch configurations with most time: {len(rows)}{more}. "
+            "Times and launches are observed, occupancy and waves modelled.",
+        ),
     ]
 
 
@@ -1318,7 +1429,7 @@ def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, s
             "Who slowed whom",
             "Elapsed slowdown of the victim (row) if only that neighbour (column) had been there.",
         ),
-        Table(columns, rows, "Who slowed whom: the slowdown if only that neighbour had been there."),
+        Table(columns, rows, "Who slowed whom: the slowdown if only that neighbour had been there (inferred)."),
     ]
     if together:
         text = (
@@ -1342,6 +1453,7 @@ def _tail_blocks(device: Device, labels: Mapping[int, str]) -> list[Block]:
             if not tails or latency is None:
                 continue
             cells = [Cell(f"{fmt.duration(x.alone_ns)} → {fmt.duration(x.shared_ns)} ({x.ratio:.2f}×)") for x in tails]
+            cells[0] = replace(cells[0], basis=latency.basis)
             rows.append((Cell(labels[t.tenant_id], tone="code"), Cell(name), Cell(fmt.count(latency.n)), *cells))
     if not rows:
         return []
@@ -1378,7 +1490,7 @@ def _cause_blocks(device: Device) -> list[Block]:
         "Parts of the latency that was added to its kernels, summing to 100 %.",
     )
     words = Para("Parts: " + "; ".join(_CAUSE_WORDS.values()) + ".")
-    table = Table(columns, rows, "Where the added latency of its kernels went.")
+    table = Table(columns, rows, "Where the added latency of its kernels went (inferred).")
     return [*answer, chart, table, *_execution_blocks(known, labels), words]
 
 
@@ -1394,7 +1506,7 @@ def _execution_blocks(tenants: Sequence[Tenant], labels: Mapping[int, str]) -> l
         return []
     heads = ("SM slots", "Memory", "Copies", "Clock", "Migrations", "Unexplained")
     columns = (Column("Tenant"), *(Column(head, numeric=True) for head in heads))
-    return [Table(columns, rows, "Of the added latency, what its kernels took longer at work, by evidence.")]
+    return [Table(columns, rows, "Of the added latency, what its kernels took longer at work, by evidence (inferred).")]
 
 
 def _part(value: float | None) -> str:
@@ -1495,7 +1607,9 @@ def _quality(report: Report) -> Section:
         for row in sorted(report.quality, key=lambda r: (order[r.severity], r.name))
     )
     columns = (Column("Severity"), Column("Counter"), Column("Count", numeric=True), Column("Detail"))
-    return Section("quality", "Data quality", (Table(columns, rows),))
+    return Section(
+        "quality", "Data quality", (Table(columns, rows, "Rows and records, counted while reading (observed)."),)
+    )
 
 
 def _provenance(report: Report, main: Device | None, command: str, generated_with: str) -> Section:
@@ -1554,7 +1668,11 @@ def _provenance(report: Report, main: Device | None, command: str, generated_wit
         Column("Clock offset", numeric=True),
         Column("Uncertainty", numeric=True),
     )
-    read: Block = Table(columns, captures, "Captures.") if captures else Para("No capture was read.", "muted")
+    read: Block = (
+        Table(columns, captures, "Captures, as they say of themselves (observed).")
+        if captures
+        else Para("No capture was read.", "muted")
+    )
     return Section("provenance", "Where this comes from", (about, read))
 
 

@@ -148,7 +148,12 @@ def draw(session: Session, report: Report) -> Mapping[str, alt.TopLevelMixin]:
         lanes = _lanes(session, window, here)
         if not lanes.is_empty():
             drawn[chart_key("timeline", number)] = charts.timeline(
-                lanes, labels, device_id=number, window=window, samples=session.nvml_samples
+                lanes,
+                labels,
+                device_id=number,
+                window=window,
+                samples=session.nvml_samples,
+                switches=session.switches,
             )
         if not session.residency.filter(here & pl.col("complete")).is_empty():
             drawn[chart_key("slices", number)] = charts.slice_lengths(session.residency, labels, device_id=number)

@@ -26,6 +26,8 @@ from pyanalyze.report.page import (
     cause_sentence,
     device_title,
     held_sentence,
+    innocent,
+    is_empty,
     main_device,
     sampled_sentence,
     verdict_sentence,
@@ -77,15 +79,19 @@ def first_screen(report: Report) -> str:
 
 
 def _device_lines(report: Report, device: Device) -> list[str]:
+    blame = _lines("GPU to blame", cause_sentence(device), 2)
+    clear = innocent(device)
     advice = visible(device.advice[0].action, None) if device.advice else "nothing can be advised on this evidence"
     lost = [row for row in report.quality if row.severity in ("data-loss", "error") and row.count]
     lines = [
+        # Where the GPU is innocent, nobody has to read on.
+        *(blame if clear else ()),
         *_lines("Verdict", _verdict(device), 2),
         _line("Configured", agreement_text(device)),
         *_sampled(device),
         *_lines("Held by", held_sentence(device).removeprefix("Held by "), 2),
         *_lines("Slowed", victim_sentence(device).removeprefix("Worst victim: "), 2),
-        *_lines("GPU to blame", cause_sentence(device), 2),
+        *(() if clear else blame),
         _line("Do", advice),
         _line("Not seen", _not_seen(device.sharing.missing)),
         _line("Window", window_text(report, device)),
@@ -97,7 +103,7 @@ def _device_lines(report: Report, device: Device) -> list[str]:
     others = [d for d in report.devices if d is not device]
     if others:
         names = "; ".join(f"{device_title(d)}: {d.sharing.mode} {d.sharing.confidence:.2f}" for d in others)
-        lines.insert(2, _line("Also", names))
+        lines.insert(lines.index(_line("Configured", agreement_text(device))), _line("Also", names))
     return lines
 
 
@@ -193,6 +199,8 @@ def _block(block: Block) -> list[str]:
             return [f"    {line}" for line in lines]
         case Table():
             return _table(block)
+        case Fold() if is_empty(block, ()):
+            return []
         case Fold(title=title, blocks=blocks):
             return [f"{title}:", *(line for inner in blocks for line in _block(inner))]
         case Chart():

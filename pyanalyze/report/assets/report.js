@@ -33,12 +33,49 @@
     });
     return saved;
   }
+  // Names of tenants are long: legends break into as many columns as there is room for.
+  function legends(part, columns) {
+    if (!part || typeof part !== "object") return;
+    if (part.legend && part.type !== "quantitative") part.legend.columns = columns;
+    Object.keys(part).forEach(function (key) {
+      if (key !== "values" && key !== "datasets") legends(part[key], columns);
+    });
+  }
+  // What dragging and scrolling do, by keyboard: every step keeps inside of what was captured.
+  function steer(box, view) {
+    var zoom = Object.keys(view.getState({
+      data: function () { return false; },
+      signals: function (name) { return /^zoom_[a-z0-9]$/.test(name); }
+    }).signals || {})[0];
+    if (!zoom) return;
+    var whole = view.scale("x").domain().slice();
+    box.tabIndex = 0;
+    box.setAttribute("aria-keyshortcuts", "ArrowLeft ArrowRight + - 0");
+    box.onkeydown = function (event) {
+      if (event.ctrlKey || event.altKey || event.metaKey) return;
+      var now = view.scale("x").domain(), span = now[1] - now[0], most = whole[1] - whole[0];
+      var middle = (now[0] + now[1]) / 2;
+      if (event.key === "ArrowLeft") middle -= span / 4;
+      else if (event.key === "ArrowRight") middle += span / 4;
+      else if (event.key === "+" || event.key === "=") span /= 2;
+      else if (event.key === "-") span *= 2;
+      else if (event.key === "0") span = most;
+      else return;
+      event.preventDefault();
+      span = Math.min(span, most);
+      var low = Math.min(Math.max(middle - span / 2, whole[0]), whole[1] - span);
+      view.signal(zoom, [low, low + span]).runAsync();
+    };
+  }
   function draw(box) {
+    // Folded away: drawn when it is opened.
+    if (!box.clientWidth) return Promise.resolve();
     var spec = JSON.parse(document.getElementById("spec-" + box.dataset.chart).textContent);
     var available = box.clientWidth;
     box.dataset.width = String(available);
     var gutter = (spec.usermeta || {}).gutter || 80;
     if (available < 520) gutter -= narrow(spec);
+    legends(spec, Math.max(Math.floor(available / 140), 1));
     fit(spec, Math.max(available - gutter, 120));
     var target = document.createElement("div");
     return window.vegaEmbed(target, spec, {
@@ -48,6 +85,7 @@
       if (box.view) box.view.finalize();
       box.view = result.view;
       box.replaceChildren(target);
+      steer(box, result.view);
       box.dataset.drawn = "yes";
     }).catch(function (error) {
       box.dataset.drawn = "no";
@@ -56,12 +94,18 @@
   }
   var boxes = Array.prototype.slice.call(document.querySelectorAll("[data-chart]"));
   boxes.reduce(function (before, box) { return before.then(function () { return draw(box); }); }, Promise.resolve());
+  boxes.forEach(function (box) {
+    var fold = box.closest("details");
+    if (fold) fold.addEventListener("toggle", function () {
+      if (fold.open && !box.dataset.drawn) draw(box);
+    });
+  });
   var timer = 0;
   window.addEventListener("resize", function () {
     clearTimeout(timer);
     timer = setTimeout(function () {
       boxes.forEach(function (box) {
-        if (Math.abs(box.clientWidth - Number(box.dataset.width)) > 20) draw(box);
+        if (box.clientWidth && Math.abs(box.clientWidth - Number(box.dataset.width)) > 20) draw(box);
       });
     }, 200);
   });
