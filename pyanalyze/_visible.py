@@ -8,10 +8,12 @@ on top, in the renderer.
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
+from typing import Any
 
-__all__ = ["markdown", "visible"]
+__all__ = ["json_text", "markdown", "visible"]
 
 #: Longest name that is shown whole, in characters.
 NAME_LIMIT = 60
@@ -29,6 +31,23 @@ def _unit(char: str) -> str:
     if char in _SHORT:
         return _SHORT[char]
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def json_text(value: Any) -> str:
+    r"""JSON with names as they are, but nothing in it that a terminal would hide, move or turn around.
+
+    Examples
+    --------
+    >>> print(json_text({"name": "grün \u202egnp.exe"}))
+    {
+      "name": "grün \u202egnp.exe"
+    }
+    """
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    # Outside of strings there is nothing but ASCII: an escape means the same text to every reader.
+    return re.sub(
+        r"[^\n -~]", lambda m: json.dumps(m[0])[1:-1] if unicodedata.category(m[0]) in _UNSEEN else m[0], text
+    )
 
 
 def visible(text: str | None, limit: int | None = NAME_LIMIT) -> str:

@@ -7,7 +7,6 @@ passes.
 
 from __future__ import annotations
 
-import json
 import tomllib
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree as ET
 
+from pyanalyze._visible import json_text
 from pyanalyze.exceptions import UsageError
 from pyanalyze.report import format as fmt
 from pyanalyze.report.escape import visible
@@ -176,7 +176,7 @@ class Checked:
         >>> Checked(()).to_json().splitlines()[2]
         '  "status": "passed",'
         """
-        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return json_text(self.to_dict()) + "\n"
 
     def to_junit(self) -> str:
         """JUnit XML: a test case for every outcome; what could not look is an error (with ``warn``: skipped)."""

@@ -7,6 +7,8 @@ import copy
 import functools
 import io
 import json
+import re
+import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +23,7 @@ from pyanalyze.contracts import PARTS, VERBS, schema_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+FORMS = ("table", "csv")
 #: Kernels and switches of three tenants; switches alone: most of what can be null is.
 CAPTURES = ("demo-time-slicing.sqlite", "node-switches-only.sqlite")
 
@@ -104,3 +107,43 @@ def test_the_verb_prints_them() -> None:
     assert json.loads(run("schema", "--compare")) == schema_of("compare")
     with pytest.raises(click.UsageError, match="one of"):
         run("schema", "residency", "--tables")
+
+
+#: What moves a cursor, hides or turns text around, or ends a line: never raw in anything that is shown.
+NEVER = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("screen",),
+        *((verb, "-f", form) for verb in ("classify", "residency", "occupancy", "interference") for form in FORMS),
+        ("advise",),
+        ("info",),
+        ("check", "--max-memory", "90%", "--inconclusive", "warn"),
+        *(("report", "-f", form) for form in ("html", "md", "txt", "json")),
+        *(("compare", "-f", form) for form in ("table", "md", "html", "json")),
+    ],
+    ids=" ".join,
+)
+def test_hostile_names_are_harmless_wherever_they_are_shown(
+    fixtures: Path, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """A capture with script, quotes, marks that turn text around, ten kilobytes and broken UTF-8 as names."""
+    hostile = fixtures / "hostile-names.sqlite"
+    captures = [hostile, hostile] if arguments[0] == "compare" else [hostile]
+    shown = run(*arguments[:1], *captures, *arguments[1:])
+    assert shown.strip()
+    assert NEVER.search(shown.replace("\n", "").replace("\t", "")) is None
+    shown.encode("utf-8")
+    if "html" in arguments:
+        assert "<script>alert" not in shown
+        assert "onerror=alert" not in shown.replace("&gt;", "")[: shown.index("<style>")]
+    if "json" not in arguments:
+        assert "n" * 2000 not in shown
+    if arguments[0] == "check":
+        junit = tmp_path / "junit.xml"
+        run(*arguments[:1], hostile, *arguments[1:], "--junit", junit)
+        text = junit.read_text(encoding="utf-8")
+        assert NEVER.search(text.replace("\n", "")) is None
+        ET.fromstring(text)

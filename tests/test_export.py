@@ -56,6 +56,30 @@ def test_sqlite_holds_the_rows_and_the_report(fixtures: Path, tmp_path: Path) ->
     assert report == [("pyanalyze.report/1",)]
 
 
+def test_the_results_join_with_the_export(fixtures: Path, tmp_path: Path) -> None:
+    """Process and correlation id name one launch in both: every kernel of nsys meets its row of ours, at its time."""
+    run(fixtures / DEMO, "--to", "sqlite", "-o", tmp_path / "out.sqlite", "--tables", "kernels,charged,capture")
+    export = f"{(fixtures / DEMO).resolve().as_uri()}?immutable=1"
+    connection = sqlite3.connect(f"{(tmp_path / 'out.sqlite').as_uri()}?mode=ro", uri=True)
+    try:
+        connection.execute("ATTACH ? AS nsys", [export])
+        # A global pid of nsys holds the pid above 24 bits for the thread; our times have the capture's offset.
+        (found,) = connection.execute(
+            """
+            SELECT count(*), sum(ours.start_ns = theirs.start + capture.clock_offset_ns), sum(charged.charged_ns > 0)
+            FROM nsys.CUPTI_ACTIVITY_KIND_KERNEL AS theirs
+            JOIN kernels AS ours ON ours.correlation_id = theirs.correlationId
+                AND ours.pid = (theirs.globalPid >> 24 & 0xFFFFFF)
+            JOIN charged USING (capture, pid, correlation_id)
+            JOIN capture USING (capture)
+            """
+        ).fetchall()
+        (recorded,) = connection.execute("SELECT count(*) FROM nsys.CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
+    finally:
+        connection.close()
+    assert found == (recorded, recorded, recorded)
+
+
 @pytest.mark.parametrize("fmt", [fmt for fmt in export.FORMATS if fmt != export.STATS])
 def test_what_exists_is_kept_unless_forced(fixtures: Path, tmp_path: Path, fmt: str) -> None:
     out = tmp_path / "out"

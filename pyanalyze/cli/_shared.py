@@ -299,14 +299,16 @@ def refuse_existing(output: Path | None, *, force: bool) -> None:
 
 
 def csv_of(rows: list[dict[str, Any]]) -> str:
-    """Rows as CSV with a header; text that a spreadsheet would execute is made plain."""
+    """Rows as CSV with a header; text that a spreadsheet would execute or a terminal hide is made plain."""
     import csv
     import io
 
-    from pyanalyze.report.escape import spreadsheet
+    from pyanalyze.report.escape import spreadsheet, visible
 
     out = io.StringIO()
     writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else ["nothing"], lineterminator="\n")
     writer.writeheader()
-    writer.writerows({k: spreadsheet(v) if isinstance(v, str) else v for k, v in row.items()} for row in rows)
+    writer.writerows(
+        {k: spreadsheet(visible(v, limit=None)) if isinstance(v, str) else v for k, v in row.items()} for row in rows
+    )
     return out.getvalue()

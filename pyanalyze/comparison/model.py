@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from html import escape
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pyanalyze._visible import json_text
 from pyanalyze.report.model import Finite, Fraction, Missing, Mode, Number, Text, rounded
 
 __all__ = ["Change", "Comparison", "Configured", "Part", "Run", "Split", "TenantChange", "comparison_schema"]
@@ -143,7 +143,7 @@ class Comparison(_Part):
         >>> pyanalyze.compare(capture, capture).to_json().splitlines()[1]
         '  "schema": "pyanalyze.compare/1",'
         """
-        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return json_text(self.to_dict()) + "\n"
 
     def __str__(self) -> str:
         """As text for a terminal."""

@@ -7,12 +7,12 @@ never zero.
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from pyanalyze._visible import json_text
 from pyanalyze.sharing.classify import RelationKind
 from pyanalyze.sharing.evidence import Basis
 from pyanalyze.sharing.rules.base import MODES, Mode
@@ -724,7 +724,7 @@ class Report(_Part):
         >>> Report.from_json(report.to_json()).devices[0].sharing.mode
         'time-slicing'
         """
-        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return json_text(self.to_dict()) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Report:
