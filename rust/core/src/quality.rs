@@ -75,7 +75,7 @@ counters! {
     SENTINEL_PID = "sentinel_pid", Info, "capture", "Rows whose process id is a sentinel (negative or all ones): they belong to no process.";
     NAME_MISSING = "name_missing", Notice, "capture", "Names that point to no string.";
     VALUE_OUT_OF_RANGE = "value_out_of_range", Notice, "import", "Values outside the range of their column became null.";
-    BAD_INTERVAL = "bad_interval", DataLoss, "capture", "Rows whose end is missing or before their start were left out.";
+    BAD_INTERVAL = "bad_interval", DataLoss, "capture", "Rows whose end is missing, before their start or more than a year after it, and times that no clock says (146 years from zero), were left out.";
     GRAPH_INCOMPLETE = "graph_incomplete", DataLoss, "capture", "Graph launches whose end is missing or before their start were left out.";
     GRAPHS_TRACED_WHOLE = "graphs_traced_whole", Notice, "capture", "CUDA graphs were traced as a whole: they count as busy time, their kernels cannot be seen. Record with --cuda-graph-trace=node to see them (at more overhead).";
     METRIC_WRAPPED = "metric_wrapped", Info, "import", "Metric values that the export stored as negative 32-bit numbers were read as unsigned.";

@@ -12,6 +12,20 @@ use crate::quality::{self, Counter};
 use crate::schema;
 use crate::sqlite::{As, Column, Distinct, Numbers, Owned, Row, Value};
 
+/// No clock of a capture says a time further from zero: 146 years.
+const FARTHEST_NS: i64 = 1 << 62;
+/// Nothing on a GPU takes longer: a year.
+const LONGEST_NS: i64 = 366 * 86_400 * 1_000_000_000;
+
+fn plausible(time_ns: i64) -> bool {
+    (-FARTHEST_NS..=FARTHEST_NS).contains(&time_ns)
+}
+
+/// Whether something can have lasted from the one time to the other.
+fn is_interval(start_ns: i64, end_ns: i64) -> bool {
+    plausible(start_ns) && plausible(end_ns) && (0..=LONGEST_NS).contains(&end_ns.saturating_sub(start_ns))
+}
+
 /// A read event table: staged rows, rows in the file, and the tables they came from.
 #[derive(Debug)]
 pub(super) struct Found {
@@ -79,7 +93,7 @@ impl Odd {
     fn interval(&mut self, row: &Row<'_>, start: Place, end: Place) -> Option<(i64, i64)> {
         let start = integer(cell(row, start)).ok().flatten();
         let end = integer(cell(row, end)).ok().flatten();
-        let interval = start.zip(end).filter(|(start, end)| end >= start);
+        let interval = start.zip(end).filter(|(start, end)| is_interval(*start, *end));
         self.bad_interval += u64::from(interval.is_none());
         interval
     }
@@ -139,13 +153,15 @@ impl Raw {
         };
         let plain = start.nulls.is_none() && end.nulls.is_none();
         let mut pairs = start.values.iter().zip(&end.values);
-        if plain && pairs.all(|(start, end)| end >= start) {
+        if plain && pairs.all(|(start, end)| is_interval(*start, *end)) {
             return 0;
         }
         let kept: Vec<u32> = (0_u32..)
             .zip(start.values.iter().zip(&end.values))
             .enumerate()
-            .filter(|(at, (_, (from, to)))| to >= from && start.is_valid(*at) && end.is_valid(*at))
+            .filter(|(at, (_, (from, to)))| {
+                is_interval(**from, **to) && start.is_valid(*at) && end.is_valid(*at)
+            })
             .map(|(_, (row, _))| row)
             .collect();
         self.columns.values_mut().for_each(|column| column.keep(&kept));
@@ -677,7 +693,7 @@ pub(super) fn switch_events(reader: &mut Reader<'_>, devices: &mut Devices) -> R
     let (mut kernel_client, mut sentinel, mut no_pid, mut unlisted) = (0, 0, 0, 0);
     let rows = reader.scan(&plan, |row| {
         let number = |place| integer(cell(row, place)).ok().flatten();
-        let Some(when) = number(time_at) else {
+        let Some(when) = number(time_at).filter(|when| plausible(*when)) else {
             no_time += 1;
             return Ok(());
         };
@@ -846,7 +862,7 @@ fn metric_rows(reader: &mut Reader<'_>, devices: &mut Devices, plan: Plan) -> Re
     let (mut unnamed, mut untimed, mut wrapped) = (0, 0, 0);
     let rows = reader.scan(&plan, |row| {
         let number = |place| integer(cell(row, place)).ok().flatten();
-        let Some(time) = number(time_at).or_else(|| number(raw_at)) else {
+        let Some(time) = number(time_at).or_else(|| number(raw_at)).filter(|time| plausible(*time)) else {
             untimed += 1;
             return Ok(());
         };
@@ -916,7 +932,7 @@ fn generic_rows(reader: &mut Reader<'_>, devices: &mut Devices, plan: Plan, type
         let number = |place| integer(cell(row, place)).ok().flatten();
         let Some(type_id) = number(type_at).filter(|t| types.contains(t)) else { return Ok(()) };
         // Real 2022 exports leave `timestamp` NULL: the raw time already is session time.
-        let Some(time) = number(time_at).or_else(|| number(raw_at)) else {
+        let Some(time) = number(time_at).or_else(|| number(raw_at)).filter(|time| plausible(*time)) else {
             untimed += 1;
             return Ok(());
         };

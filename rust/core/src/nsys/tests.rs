@@ -428,6 +428,19 @@ fn runs_of_threads_go_from_in_to_out() {
 }
 
 #[test]
+fn times_that_no_clock_says_are_left_out_and_counted() {
+    // A kernel of 10 ns; one that ends 292 years later; one of 2 years; one that starts before all time.
+    let sql = format!(
+        "{KERNELS} INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (10, 20, 0, {0}), (30, 9223372036854775800, 0, {0}),
+            (40, 63072000000000000, 0, {0}), (-9223372036854775808, 50, 0, {0})",
+        global(11)
+    );
+    let tables = load(&sql, &Want::analysis());
+    assert_eq!(table(&tables, "kernels").i64("start_ns").unwrap().values(), &[10]);
+    assert_eq!(count(&tables, quality::BAD_INTERVAL), 3);
+}
+
+#[test]
 fn overhead_has_its_kind_where_the_export_names_it() {
     let thread = global(11) | 12;
     let sql = format!(
