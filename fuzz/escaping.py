@@ -77,7 +77,7 @@ def _html(name: str) -> _Tags:
     made = _page(name)
     source = html._template().render(  # noqa: SLF001  # the template as it is, without a megabyte of vega
         page=made,
-        sections=[html._view(section) for section in made.sections],  # noqa: SLF001
+        sections=[html._view(section, {}) for section in made.sections],  # noqa: SLF001
         charts={},
         policy="",
         style="",

@@ -460,7 +460,7 @@ def test_three_sentences_answer_the_five_questions() -> None:
     assert "was shared by time-slicing (confidence 0.97, observed), although mps was configured" in shared
     assert "Held by pid 30398 (not traced) 49.1 %, compute_victim 49.0 % (606 slices) of 2.512 s" in held
     for part in (
-        "SMs were active 49.0 % of the window (modelled)",
+        "SMs were active 49.0 % of the window by traced kernels alone (modelled)",
         "worst victim: compute_victim, latency slowdown 2.05× (n = 1, inferred)",
         "most by pid 30398 (not traced) (elapsed 2.04× if only that one were there, inferred)",
         "through waiting for its slice (95.5 % of the added latency)",

@@ -626,8 +626,8 @@ def untraced_share(device: Device) -> float:
     Examples
     --------
     >>> import pyanalyze
-    >>> untraced_share(pyanalyze.load(capture).report().devices[0])
-    0.0
+    >>> round(untraced_share(pyanalyze.load(capture).report().devices[0]), 3)
+    0.225
     """
     return sum(_share(t.resident_ns, device) or 0.0 for t in device.tenants if t.busy_ns is None)
 
