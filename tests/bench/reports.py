@@ -37,13 +37,15 @@ def main() -> int:
     """Print one line for each kind of output, and append them to the measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kernels", type=int, default=5_000_000)
+    parser.add_argument("--calls", type=int, default=0, help="API calls beside them")
     kinds = ("html", "json", "pack", "perfetto", "writer")
     parser.add_argument("--outputs", nargs="+", choices=kinds, default=kinds, help="only these")
     options = parser.parse_args()
-    capture = big_export.export(options.kernels, 0)
+    capture = big_export.export(options.kernels, options.calls)
     common = {
         "bench": "reports",
         "kernels": options.kernels,
+        "calls": options.calls,
         "version": _core.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
