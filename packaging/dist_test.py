@@ -65,7 +65,7 @@ def _use(python: Path, work: Path) -> None:
     said = _run(program, CAPTURE, cwd=work, env=bare).stdout
     if "time-slicing" not in said:
         sys.exit(f"the first screen of the demo does not say time-slicing:\n{said}")
-    _run(program, "report", CAPTURE, "-o", work / "report.html", cwd=work, env=bare)
+    _run(program, "report", CAPTURE, "-o", work / f"{python.parent.parent.name}.html", cwd=work, env=bare)
     where = _run(python, "-c", "import pyanalyze; print(pyanalyze.__file__)", cwd=work, env=bare).stdout
     if str(ROOT) in where and str(python.parent.parent) not in where:
         sys.exit(f"it is the source that was imported: {where}")
