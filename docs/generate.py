@@ -211,14 +211,16 @@ def reports(rows: list[dict[str, Any]]) -> list[str]:
     """What a report of a large capture takes."""
     out = ["\n## Reports, packs and traces of large captures\n"]
     out.append(
-        "`tests/bench/reports.py --kernels N --calls N`: each output by a command of its own, reading included. `cpu s` is the "
-        "time of all processors together, at most what the clock shows where nothing else runs; `seconds` were taken "
-        "as they came, also beside other work. Aims: HTML of 5 million kernels in 15 s on two processors within 3 GB, "
+        "`tests/bench/reports.py --kernels N --calls N`: each output by a command of its own, reading included. "
+        "`cpu s` is the time of all processors together, at most what the clock shows where nothing else runs; "
+        "`seconds` were taken as they came, also beside other work. "
+        "Aims: HTML of 5 million kernels in 15 s on two processors within 3 GB, "
         "a Perfetto writer of 2 million events a second and 60 bytes an event.\n"
     )
     out.append(
         heads(
-            "version | output | kernels | API calls | seconds | cpu s | peak MiB | MB written | events a second | bytes an event"
+            "version | output | kernels | API calls | seconds | cpu s | peak MiB | MB written | events a second | "
+            "bytes an event"
         )
     )
     for row in rows:
