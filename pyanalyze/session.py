@@ -346,12 +346,11 @@ class Session:
             return  # two at a time would want what there is not
         for shared in ("kernels", "charged"):
             self.frame(shared)
-        # The core lets go of the interpreter while it works. The comparison takes most memory: it comes last.
+        # The core lets go of the interpreter while it works. The comparison takes most memory: it is left for later.
         with ThreadPoolExecutor(1) as pool:
             beside = pool.submit(lambda: self._modelled)
             _ = self.work_of_tenants, self._added_up
             beside.result()
-        _ = self._compared
 
     def against_saved(self, device_id: int, tenant_id: int, name: str) -> Summary:
         """What reports of tenants alone, saved as JSON, say of a tenant.

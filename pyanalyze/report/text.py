@@ -83,10 +83,13 @@ def _device_lines(report: Report, device: Device) -> list[str]:
     clear = innocent(device)
     advice = visible(device.advice[0].action, None) if device.advice else "nothing can be advised on this evidence"
     lost = [row for row in report.quality if row.severity in ("data-loss", "error") and row.count]
+    others = (d for d in report.devices if d is not device)
+    also = "; ".join(f"{device_title(d)}: {d.sharing.mode} {d.sharing.confidence:.2f}" for d in others)
     lines = [
         # Where the GPU is innocent, nobody has to read on.
         *(blame if clear else ()),
         *_lines("Verdict", _verdict(device), 2),
+        *([_line("Also", also)] if also else ()),
         _line("Configured", agreement_text(device)),
         *_sampled(device),
         *_lines("Held by", held_sentence(device).removeprefix("Held by "), 2),
@@ -100,10 +103,6 @@ def _device_lines(report: Report, device: Device) -> list[str]:
         # By name: what one of it stands for (a record, a row, a message of the profiler) is not the same for all.
         names = ", ".join(f"{visible(row.name, 40)} ({fmt.count(row.count)})" for row in lost)
         lines.append(_line("Data lost", f"sums may be too small: {names}"))
-    others = [d for d in report.devices if d is not device]
-    if others:
-        names = "; ".join(f"{device_title(d)}: {d.sharing.mode} {d.sharing.confidence:.2f}" for d in others)
-        lines.insert(lines.index(_line("Configured", agreement_text(device))), _line("Also", names))
     return lines
 
 

@@ -474,15 +474,16 @@ def _solitude(case: Case) -> Iterable[Observation]:
     if (
         alone
         and prompt is not None
+        and prompt.value is not None
         and prompt.n >= t.MIN_PROMPT_STARTS
-        and (prompt.value or 0) >= t.MIN_PROMPT_START_SHARE
+        and prompt.value >= t.MIN_PROMPT_START_SHARE
     ):
         yield _from_fact(
             case,
             "prompt_start_share",
             "prompt_starts",
             f"of {prompt.n} kernels behind a copy of their own stream, when anybody else could have taken the SMs, "
-            f"{100 * (prompt.value or 0):.0f} % started within 0.1 ms",
+            f"{100 * prompt.value:.0f} % started within 0.1 ms",
         )
     exposure = case.fact("preemption_exposure")
     stretched = case.facts.get("stretched_share")

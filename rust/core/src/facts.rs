@@ -1082,7 +1082,7 @@ mod tests {
 
     use super::*;
     use crate::pipeline::reconstruct;
-    use crate::tenants::hand::{kernels, K};
+    use crate::tenants::hand::{kernels, of_one_stream, K};
     use crate::watch::Unwatched;
 
     fn of(tables: &Tables) -> BTreeMap<String, (Option<f64>, String)> {
@@ -1144,21 +1144,10 @@ mod tests {
         let mut rows: Vec<K> = starts.iter().map(|(a, b)| (0, 7, 0, 1, 7, *a, *b)).collect();
         rows.extend([(0, 7, 0, 1, 8, 4450, 4590), (0, 7, 0, 1, 7, 4601, 4700)]);
         let mut tables = work(&rows);
-        let n = copies.len();
-        let same = |v: u32| UInt32Array::from(vec![v; n]);
-        let made = Builder::new(&schema::MEMOPS)
-            .put("capture", same(0))
-            .put("pid", same(7))
-            .put("device_id", same(0))
-            .put("context_id", same(1))
-            .put("stream_id", same(7))
-            .put("start_ns", copies.iter().map(|c| Some(1000 * c.1)).collect::<Int64Array>())
-            .put("end_ns", copies.iter().map(|c| Some(1000 * c.2)).collect::<Int64Array>())
-            .put_names("operation", copies.iter().map(|_| Some("[CUDA memcpy]")))
-            .put("copy_kind", copies.iter().map(|c| c.0).collect::<UInt8Array>())
-            .put("bytes", Int64Array::from(vec![1; n]))
-            .finish(n)
-            .unwrap();
+        let times: Vec<_> = copies.iter().map(|c| (1000 * c.1, 1000 * c.2)).collect();
+        let kinds = copies.iter().map(|c| c.0).collect::<UInt8Array>();
+        let made =
+            of_one_stream(&schema::MEMOPS, &times).put("copy_kind", kinds).finish(copies.len()).unwrap();
         tables.insert("memops", made);
         let made = reconstruct(&tables, 0, &Unwatched).unwrap();
         let c = Columns::new(&schema::FACTS, &made["facts"]);

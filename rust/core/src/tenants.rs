@@ -998,6 +998,29 @@ pub(crate) mod hand {
             .unwrap()
     }
 
+    /// A table of GPU work of one stream (capture 0, pid 7, device 0, context 1, stream 7), from when to when in ns:
+    /// what it needs. To be finished.
+    pub fn of_one_stream(table: &'static schema::Table, rows: &[(i64, i64)]) -> Builder {
+        let same = |v: u32| UInt32Array::from(vec![v; rows.len()]);
+        let builder = Builder::new(table)
+            .put("capture", same(0))
+            .put("pid", same(7))
+            .put("device_id", same(0))
+            .put("context_id", same(1))
+            .put("stream_id", same(7))
+            .put("start_ns", rows.iter().map(|r| Some(r.0)).collect::<Int64Array>())
+            .put("end_ns", rows.iter().map(|r| Some(r.1)).collect::<Int64Array>());
+        let names = rows.iter().map(|_| Some("n"));
+        match table.name {
+            "kernels" => builder.put_names("name", names),
+            "memops" => {
+                let bytes = Int64Array::from(vec![1; rows.len()]);
+                builder.put_names("operation", names).put("bytes", bytes)
+            }
+            _ => builder,
+        }
+    }
+
     /// One complete slice: capture, device, pid, context, start, end in us. Pid 0: not known.
     pub fn slice(row: (u32, u32, u32, u64, i64, i64)) -> Slice {
         Slice {
@@ -1035,7 +1058,7 @@ pub(crate) mod hand {
 
 #[cfg(test)]
 mod tests {
-    use super::hand::{kernels, named, residency};
+    use super::hand::{kernels, named, of_one_stream, residency};
     use super::*;
     use crate::watch::{StopAfter, Unwatched};
 
@@ -1078,31 +1101,6 @@ mod tests {
         }
     }
 
-    /// A table of work by start: of each row the start and how long it takes.
-    fn work_table(table: &'static schema::Table, rows: &[(i64, i64)]) -> RecordBatch {
-        let same = |v: u32| UInt32Array::from(vec![v; rows.len()]);
-        let names = match table.name {
-            "kernels" => Some("name"),
-            "memops" => Some("operation"),
-            _ => None,
-        };
-        let mut builder = Builder::new(table)
-            .put("capture", same(0))
-            .put("pid", same(7))
-            .put("device_id", same(0))
-            .put("context_id", same(1))
-            .put("stream_id", same(7))
-            .put("start_ns", rows.iter().map(|r| Some(r.0)).collect::<Int64Array>())
-            .put("end_ns", rows.iter().map(|r| Some(r.0 + r.1)).collect::<Int64Array>());
-        if let Some(column) = names {
-            builder = builder.put_names(column, rows.iter().map(|_| Some("n")));
-        }
-        if table.name == "memops" {
-            builder = builder.put("bytes", Int64Array::from(vec![1; rows.len()]));
-        }
-        builder.finish(rows.len()).unwrap()
-    }
-
     #[test]
     fn merged_work_is_in_the_order_of_a_sort() {
         for seed in 0..200 {
@@ -1122,7 +1120,8 @@ mod tests {
                 }
                 expected.extend(rows.iter().enumerate().map(|(row, r)| (r.0, kind, row)));
                 if draw(4) > 0 || !rows.is_empty() {
-                    chunk.tables.insert(table.name, work_table(table, &rows));
+                    let rows: Vec<_> = rows.iter().map(|r| (r.0, r.0 + r.1)).collect();
+                    chunk.tables.insert(table.name, of_one_stream(table, &rows).finish(rows.len()).unwrap());
                 }
             }
             expected.sort_unstable();
