@@ -7,6 +7,7 @@ import bz2
 import gzip
 import hashlib
 import lzma
+import math
 import os
 import random
 import re
@@ -18,14 +19,15 @@ import sys
 import threading
 import time
 import zipfile
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pytest
 
 import pyanalyze
-from pyanalyze.cli import cli, main
+from pyanalyze.cli import _interrupts, cli, main
 from pyanalyze.exceptions import CaptureUnreadable, NotACapture, PyanalyzeError
 
 if TYPE_CHECKING:
@@ -264,18 +266,47 @@ def test_ctrl_c_at_any_time(name: str, capture: Path, tmp_path: Path, monkeypatc
         return int(str(ended.value.code)), set(_content(out))
 
     assert run(tmp_path / "whole")[0] == 0
-    began = time.monotonic()  # once everything is imported, as it is when the alarms ring
-    _, whole = run(tmp_path / "again")
-    lasts = time.monotonic() - began
+    lasts, whole = math.inf, set()
     numbers = random.Random(name)
-    codes = []
-    for attempt in range(10):
-        with _alarm(interrupt, 0.002 + numbers.random() * lasts):
+    codes: list[int] = []
+    # The first, without an alarm, is what a run takes once everything is imported; a run on a busy machine may take twice
+    # that, so who comes too late is told by the shortest run.
+    for attempt in range(41):
+        began = time.monotonic()
+        with _alarm(interrupt, 0.002 + numbers.random() * lasts) if attempt else nullcontext():
             code, left = run(tmp_path / f"out{attempt}")
+        if code == 0:
+            lasts = min(lasts, time.monotonic() - began)
+        if not attempt:
+            whole = left
+            continue
         codes.append(code)
         assert left in (whole, set()), (attempt, left)
+        if attempt >= 10 and codes.count(130) >= 3:
+            break
     assert set(codes) <= {0, 130}
     assert codes.count(130) >= 3
+
+
+def test_ctrl_c_waits_until_polars_has_returned(capfd: pytest.CaptureFixture[str]) -> None:
+    """An interrupt raised in what polars calls makes its Rust panic, with a stack trace on the error output."""
+    stopped_in = []
+
+    def called(value: int) -> int:
+        signal.raise_signal(signal.SIGINT)
+        stopped_in.append(value)
+        return value
+
+    with pytest.raises(KeyboardInterrupt), _interrupts():
+        pl.Series([7]).map_elements(called, return_dtype=pl.Int64)
+        time.sleep(30)
+    assert stopped_in == [7]
+    assert capfd.readouterr().err == ""
+    # Nothing comes later, from the thread that waited, to what follows.
+    with _interrupts():
+        pl.Series([8]).map_elements(called, return_dtype=pl.Int64)
+    time.sleep(0.02)
+    assert stopped_in == [7, 8]
 
 
 def test_ctrl_c_of_the_program_itself(capture: Path, tmp_path: Path) -> None:

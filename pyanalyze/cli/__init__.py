@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -135,11 +137,16 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
+#: Packages whose native code panics, aloud, when an interrupt is raised in the Python that it calls.
+_PANICS_ALOUD = frozenset({"polars"})
+
+
 @contextmanager
 def _interrupts() -> Iterator[None]:
     """Let whatever ends the verb after Ctrl-C be a KeyboardInterrupt.
 
-    Native code that Ctrl-C meets in a callback panics, raises an error of its own, or swallows the interrupt.
+    Native code that Ctrl-C meets in a callback panics, raises an error of its own, or swallows the interrupt. So it
+    waits until polars has returned, and what comes of it elsewhere is called what it is.
     """
     import signal
 
@@ -149,12 +156,25 @@ def _interrupts() -> Iterator[None]:
         yield
         return
     unraisable = sys.unraisablehook
-    pressed = False
+    pressed = over = False
+    #: So that no interrupt comes from here when the handler is the old one again.
+    ending = threading.Lock()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal pressed
         pressed = True
-        before(number, frame)
+        if over:
+            return
+        if _inside(_PANICS_ALOUD, frame):
+            threading.Thread(target=again, daemon=True).start()
+        else:
+            before(number, frame)
+
+    def again() -> None:
+        time.sleep(0.002)
+        with ending:
+            if not over:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     def swallowed(what: sys.UnraisableHookArgs) -> None:
         if not issubclass(what.exc_type, KeyboardInterrupt):
@@ -169,8 +189,19 @@ def _interrupts() -> Iterator[None]:
             raise KeyboardInterrupt from error
         raise
     finally:
+        with ending:
+            over = True
         sys.unraisablehook = unraisable
         signal.signal(signal.SIGINT, before)
+
+
+def _inside(packages: frozenset[str], frame: FrameType | None) -> bool:
+    """Tell whether one of these packages is among the callers of a frame, the frame itself included."""
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in packages:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def shown(text: str) -> str:
