@@ -9,14 +9,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jinja2
-import vl_convert
 
+from pyanalyze import _pictures
 from pyanalyze.charts.style import unfolded
 from pyanalyze.report import format as fmt
 from pyanalyze.report.bundle import script_bundle
@@ -24,17 +25,22 @@ from pyanalyze.report.escape import visible
 from pyanalyze.report.page import Block, Fold, Page, Section, Table, build, is_empty
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
     import altair as alt
     import polars as pl
 
+    from pyanalyze._pictures import Painter
     from pyanalyze.report.model import Report
 
 __all__ = ["MAX_BYTES", "html_page", "render_html"]
 
 #: Largest file that tickets and mail take without complaint.
 MAX_BYTES = 2_000_000
+
+
+#: Charts by key, or pairs of both as they are made.
+Charts: TypeAlias = "Mapping[str, alt.TopLevelMixin] | Iterable[tuple[str, alt.TopLevelMixin]]"
 
 
 @dataclass
@@ -46,11 +52,12 @@ class _Drawn:
 
 def render_html(
     report: Report,
-    charts: Mapping[str, alt.TopLevelMixin],
+    charts: Charts,
     generated_with: str,
     *,
     kernels: pl.DataFrame | None = None,
     command: str = "",
+    painter: Painter | None = None,
 ) -> str:
     """The whole report as one HTML document.
 
@@ -59,14 +66,16 @@ def render_html(
     report
         The answer.
     charts
-        Charts by key, see :func:`pyanalyze.report.page.chart_key`. A chart that is not given is left out; its
-        figures stand in the tables.
+        Charts by key, see :func:`pyanalyze.report.page.chart_key`, or pairs of both as they are made. A chart that is
+        not given is left out; its figures stand in the tables.
     generated_with
         Versions of what drew it, for the foot of the page.
     kernels
         The ``kernel_occupancy`` table, for the table of kernels.
     command
         How the report was made, for the provenance.
+    painter
+        What draws the static pictures while the next chart is made; without one they are drawn in between.
 
     Returns
     -------
@@ -81,12 +90,13 @@ def render_html(
     >>> render_html(report, {}, "no charts").startswith("<!doctype html>")
     True
     """
-    return html_page(build(report, kernels, command=command, generated_with=generated_with), charts, generated_with)
+    page = build(report, kernels, command=command, generated_with=generated_with)
+    return html_page(page, charts, generated_with, painter)
 
 
-def html_page(page: Page, charts: Mapping[str, alt.TopLevelMixin], generated_with: str) -> str:
+def html_page(page: Page, charts: Charts, generated_with: str, painter: Painter | None = None) -> str:
     """A laid-out page as one HTML document, with its charts by key."""
-    drawn = {key: _draw(chart) for key, chart in charts.items()}
+    drawn = _drawn(charts, painter)
     sections = [_view(section, drawn) for section in page.sections]
     bundle, script = script_bundle(), _asset("report.js")
     hashes = " ".join(f"'sha256-{_sha256(text)}'" for text in (bundle, script))
@@ -149,32 +159,42 @@ def _view(item: Section | Block, drawn: Mapping[str, _Drawn]) -> dict[str, Any]:
     return view
 
 
-def _draw(chart: alt.TopLevelMixin) -> _Drawn:
-    # What vega-lite allows was checked when each chart was made; once more takes seconds.
-    spec: dict[str, Any] = unfolded(chart.to_dict(validate=False))
-    summary = str((spec.get("usermeta") or {}).get("summary", "Chart."))
-    ink = "currentColor"
-    config = {
-        "background": "transparent",
-        "aria": False,
-        "axis": {
-            "labelColor": ink,
-            "titleColor": ink,
-            "domainColor": ink,
-            "tickColor": ink,
-            "gridColor": ink,
-            "gridOpacity": 0.1,
-        },
-        "legend": {"labelColor": ink, "titleColor": ink},
-        "text": {"fill": ink},
-        "title": {"color": ink},
-        "view": {"stroke": None},
-    }
-    # altair's own default configuration would win over the page's colours.
-    spec.pop("config", None)
-    # The picture may load nothing either; data is inline, so an address here could only come from a bug.
-    svg = vl_convert.vegalite_to_svg(spec, config=config, allowed_base_urls=[], show_warnings=False)
-    return _Drawn(_script_json(spec), summary, svg)
+#: For the static pictures: the page's own colours.
+_INK = "currentColor"
+_CONFIG = {
+    "background": "transparent",
+    "aria": False,
+    "axis": {
+        "labelColor": _INK,
+        "titleColor": _INK,
+        "domainColor": _INK,
+        "tickColor": _INK,
+        "gridColor": _INK,
+        "gridOpacity": 0.1,
+    },
+    "legend": {"labelColor": _INK, "titleColor": _INK},
+    "text": {"fill": _INK},
+    "title": {"color": _INK},
+    "view": {"stroke": None},
+}
+
+
+def _drawn(charts: Charts, painter: Painter | None) -> dict[str, _Drawn]:
+    config = json.dumps(_CONFIG)
+    drawn, pictures = {}, {}
+    for key, chart in charts.items() if isinstance(charts, Mapping) else charts:
+        # What vega-lite allows was checked when each chart was made; once more takes seconds.
+        spec: dict[str, Any] = unfolded(chart.to_dict(validate=False))
+        summary = str((spec.get("usermeta") or {}).get("summary", "Chart."))
+        # altair's own default configuration would win over the page's colours.
+        spec.pop("config", None)
+        text = _script_json(spec)
+        drawn[key] = _Drawn(text, summary, "" if painter else _pictures.svg(text, config))
+        if painter:
+            pictures[key] = painter.svg(text, config)
+    for key, picture in pictures.items():
+        drawn[key].svg = picture.result()
+    return drawn
 
 
 def _script_json(value: Any) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pyanalyze.exceptions import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
     import altair as alt
     import polars as pl
@@ -48,6 +48,8 @@ def render(session: Session, fmt: str, *, command: str = "") -> str:
     >>> render(pyanalyze.load(capture), "md").startswith("#")
     True
     """
+    if fmt == "html":
+        return _html(session, command)
     report = session.report()
     if fmt == "json":
         return report.to_json()
@@ -60,12 +62,20 @@ def render(session: Session, fmt: str, *, command: str = "") -> str:
         from pyanalyze.report.text import render_text
 
         return render_text(report, kernels, command=command)
-    if fmt == "html":
+    raise UsageError(f"no format is named {fmt}; choose from html, md, json, txt")
+
+
+def _html(session: Session, command: str) -> str:
+    from pyanalyze._pictures import Painter
+
+    with Painter() as painter:
+        report = session.report()
         from pyanalyze.report.html import render_html
 
         tools = ", ".join(f"{name} {version(name)}" for name in ("polars", "altair", "vl-convert-python"))
-        return render_html(report, draw(session, report), tools, kernels=kernels, command=command)
-    raise UsageError(f"no format is named {fmt}; choose from html, md, json, txt")
+        return render_html(
+            report, _charts(session, report), tools, kernels=session.kernel_occupancy, command=command, painter=painter
+        )
 
 
 def _lanes(session: Session, window: tuple[int, int], here: pl.Expr) -> pl.DataFrame:
@@ -109,7 +119,7 @@ def draw_png(session: Session, report: Report) -> dict[str, bytes]:
     return pictures
 
 
-def draw(session: Session, report: Report) -> Mapping[str, alt.TopLevelMixin]:
+def draw(session: Session, report: Report) -> dict[str, alt.TopLevelMixin]:
     """Draw every chart that a device has data for.
 
     Parameters
@@ -121,7 +131,7 @@ def draw(session: Session, report: Report) -> Mapping[str, alt.TopLevelMixin]:
 
     Returns
     -------
-    mapping
+    dict
         Charts by :func:`pyanalyze.report.page.chart_key`.
 
     Examples
@@ -131,12 +141,15 @@ def draw(session: Session, report: Report) -> Mapping[str, alt.TopLevelMixin]:
     >>> "limiters-0" in draw(session, session.report())
     True
     """
+    return dict(_charts(session, report))
+
+
+def _charts(session: Session, report: Report) -> Iterator[tuple[str, alt.TopLevelMixin]]:
     import polars as pl
 
     from pyanalyze import charts
     from pyanalyze.report.page import chart_key, tenant_labels
 
-    drawn: dict[str, alt.TopLevelMixin] = {}
     compared = {found.device_id: found for found in session.interference()}
     for device in report.devices:
         if device.window is None:
@@ -147,49 +160,54 @@ def draw(session: Session, report: Report) -> Mapping[str, alt.TopLevelMixin]:
         here = pl.col("device_id") == number
         lanes = _lanes(session, window, here)
         if not lanes.is_empty():
-            drawn[chart_key("timeline", number)] = charts.timeline(
-                lanes,
-                labels,
-                device_id=number,
-                window=window,
-                samples=session.nvml_samples,
-                switches=session.switches,
+            yield (
+                chart_key("timeline", number),
+                charts.timeline(
+                    lanes,
+                    labels,
+                    device_id=number,
+                    window=window,
+                    samples=session.nvml_samples,
+                    switches=session.switches,
+                ),
             )
         if not session.residency.filter(here & pl.col("complete")).is_empty():
-            drawn[chart_key("slices", number)] = charts.slice_lengths(session.residency, labels, device_id=number)
+            yield chart_key("slices", number), charts.slice_lengths(session.residency, labels, device_id=number)
         elif not (inferred := session.inferred_residency.filter(here)).is_empty():
             turns = inferred.with_columns(complete=pl.lit(value=True))
-            drawn[chart_key("slices", number)] = charts.slice_lengths(turns, labels, device_id=number)
+            yield chart_key("slices", number), charts.slice_lengths(turns, labels, device_id=number)
         if device.tenants:
             # As in the tables: residency inside the window, not that of a context before its first kernel.
             held = {t.tenant_id: t.resident_ns for t in device.tenants}
             usage = session.tenant_usage.filter(here).with_columns(
                 pl.col("tenant_id").replace_strict(held, default=None, return_dtype=pl.Int64).alias("resident_ns")
             )
-            drawn[chart_key("usage", number)] = charts.usage(
-                usage, labels, device_id=number, window_ns=window[1] - window[0]
+            yield (
+                chart_key("usage", number),
+                charts.usage(usage, labels, device_id=number, window_ns=window[1] - window[0]),
             )
         check = session.check_occupancy(number)
         if check is not None:
-            drawn[chart_key("counters", number)] = charts.counters(check)
+            yield chart_key("counters", number), charts.counters(check)
         if not session.sm_warps.filter(here).is_empty():
-            drawn[chart_key("sm_heatmap", number)] = charts.sm_heatmap(session.sm_warps, device_id=number)
+            yield chart_key("sm_heatmap", number), charts.sm_heatmap(session.sm_warps, device_id=number)
         if not session.sm_occupancy.filter(here).is_empty():
-            drawn[chart_key("occupancy", number)] = charts.occupancy(
-                session.sm_occupancy, labels, device_id=number, window=window
+            yield (
+                chart_key("occupancy", number),
+                charts.occupancy(session.sm_occupancy, labels, device_id=number, window=window),
             )
         if not session.kernel_occupancy.filter(here & pl.col("limiters").is_not_null()).is_empty():
-            drawn[chart_key("limiters", number)] = charts.limiters(session.kernel_occupancy, device_id=number)
+            yield chart_key("limiters", number), charts.limiters(session.kernel_occupancy, device_id=number)
         found = compared[number]
         if found.matrix:
-            drawn[chart_key("matrix", number)] = charts.victim_by_aggressor(found.matrix, labels)
+            yield chart_key("matrix", number), charts.victim_by_aggressor(found.matrix, labels)
         if any(tenant.causes is not None for tenant in device.tenants):
-            drawn[chart_key("causes", number)] = charts.cause_bars(found.tenants, labels)
+            yield chart_key("causes", number), charts.cause_bars(found.tenants, labels)
         if len(device.tenants) > 1 and any(tenant.busy_ns for tenant in device.tenants):
             latencies = session.latencies(number, *window)
-            drawn[chart_key("latency", number)] = charts.latency_over_time(latencies, labels, window=window)
+            yield chart_key("latency", number), charts.latency_over_time(latencies, labels, window=window)
         if not session.slowdowns.filter(here & pl.col("ratio_low").is_not_null()).is_empty():
-            drawn[chart_key("alone", number)] = charts.alone_against_contended(
-                session.slowdowns, labels, device_id=number
+            yield (
+                chart_key("alone", number),
+                charts.alone_against_contended(session.slowdowns, labels, device_id=number),
             )
-    return drawn
