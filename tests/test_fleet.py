@@ -214,6 +214,20 @@ def test_moved_captures_are_known_and_named_by_their_new_place(captures: Path, t
     assert (tmp_path / "out" / "fleet.json").read_bytes() == (tmp_path / "fresh" / "fleet.json").read_bytes()
 
 
+def test_a_path_with_hidden_marks_moves_too_and_shows_them(fixtures: Path, tmp_path: Path) -> None:
+    capture = tmp_path / "gr\u00fcn \u202efed.sqlite"
+    shutil.copy(fixtures / "mig.sqlite", capture)
+    analyse([capture], tmp_path / "out", workers=1)
+    capture = capture.rename(tmp_path / "rot \u202efed.sqlite")
+    moved = analyse([capture], tmp_path / "out", workers=1)
+    assert (moved.analysed, moved.reused) == (0, 1)
+    (report,) = (tmp_path / "out" / "groups").rglob("report.json")
+    said = [path.read_text(encoding="utf-8") for path in (report, tmp_path / "out" / "fleet.json")]
+    assert all("\u202e" not in text and "gr\u00fcn" not in text and "file-" not in text for text in said)
+    assert all("rot \\u202efed.sqlite" in text for text in said)
+    assert json.loads(said[0])["captures"][0]["path"] == str(capture)
+
+
 def test_a_group_that_is_no_more_leaves_no_report_behind(captures: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     analyse([captures / "mig.sqlite", captures / "node-7" / "mps.sqlite"], out, workers=1)

@@ -267,6 +267,33 @@ def test_it_fits_three_sizes_and_reads_without_javascript(page: str, tmp_path: P
         browser.close()
 
 
+def test_nothing_stays_folded_on_paper(page: str, tmp_path: Path) -> None:
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = tmp_path / "report.html"
+    path.write_text(page, encoding="utf-8")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
+        tab = browser.new_page()
+        tab.goto(path.as_uri())
+        closed, opened = tab.locator("details:not([open])"), tab.locator("details[open]")
+        folds = closed.count()
+        assert folds >= 2
+        was_open = opened.count()
+        tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert closed.count() == 0
+        tab.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert (closed.count(), opened.count()) == (folds, was_open)
+        # Readers without JavaScript: the browser prints what is folded, if it is new enough to be told so.
+        still = browser.new_page(java_script_enabled=False)
+        still.goto(path.as_uri())
+        folded = still.locator("details:not([open]) > :not(summary)").first
+        assert not folded.is_visible()
+        still.emulate_media(media="print")
+        if int(browser.version.split(".")[0]) >= 131:
+            assert folded.is_visible()
+        browser.close()
+
+
 @pytest.mark.parametrize("which", ["demo", "made", "mps", "samples"])
 def test_every_number_names_its_basis(which: str, fixtures: Path) -> None:
     """In a cell of its row, in its column's head or in the caption; identities and counts of samples need none."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pyanalyze._visible import json_text
 from pyanalyze.report.format import ratio
 from pyanalyze.report.model import Basis, Fraction, Mode, Number, Text, Tool, rounded
 
@@ -161,7 +161,7 @@ class FleetSummary(_Part):
     def to_json(self) -> str:
         """The JSON text, ending in a newline. Equal fleets give equal bytes."""
         plain = rounded(self.model_dump(mode="json", by_alias=True))
-        return json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return json_text(plain) + "\n"
 
 
 def fleet_schema() -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze import _core
+from pyanalyze._visible import json_text
 from pyanalyze.exceptions import CaptureChanged, CaptureUnreadable, PyanalyzeError, UsageError
 from pyanalyze.fleet.crew import WorkerDied
 from pyanalyze.fleet.plan import NODE, SAMPLES, Look, Span, look, span, stamp
@@ -189,10 +190,10 @@ def named(made: Made, captures: Sequence[Look], options: Options = Options()) ->
     """
     from pyanalyze.report.escape import visible
 
-    report = json.dumps(made.report, indent=2, ensure_ascii=False) + "\n"
+    report = json_text(made.report) + "\n"
     page = made.page
     for path, token in _tokens(captures, options):
-        report = report.replace(token, json.dumps(text(path), ensure_ascii=False)[1:-1])
+        report = report.replace(token, json_text(text(path))[1:-1])
         page = page.replace(token, escape(visible(text(path), limit=None)))
     return report, page
 
@@ -229,7 +230,7 @@ def _made(
         # With one capture its error; with several all failed, and each is as unread as the first.
         return Made(None, "", (), (*failed, *(Failed.of(one.path, error) for one in whole)))
     for path, token in _tokens(captures, options):
-        report = report.replace(json.dumps(text(path), ensure_ascii=False)[1:-1], token)
+        report = report.replace(json_text(text(path))[1:-1], token)
     drawn: dict[str, Any] = {}
     if options.pictures:
         from pyanalyze.report.render import draw

@@ -100,6 +100,15 @@
       if (fold.open && !box.dataset.drawn) draw(box);
     });
   });
+  // Nothing can be unfolded on paper.
+  var unfolded = [];
+  window.addEventListener("beforeprint", function () {
+    unfolded = Array.prototype.slice.call(document.querySelectorAll("details:not([open])"));
+    unfolded.forEach(function (fold) { fold.open = true; });
+  });
+  window.addEventListener("afterprint", function () {
+    unfolded.forEach(function (fold) { fold.open = false; });
+  });
   var timer = 0;
   window.addEventListener("resize", function () {
     clearTimeout(timer);
