@@ -98,10 +98,16 @@ impl Odd {
         interval
     }
 
-    fn report(self, reader: &mut Reader<'_>, table: &str, intervals: Counter) {
+    fn report(self, reader: &mut Reader<'_>, plan: &Plan, table: &str, intervals: Counter) {
         reader.count(quality::SENTINEL_PID, self.sentinel, table);
         reader.count(quality::NO_PIDS, self.no_pid, table);
-        reader.count(intervals, self.bad_interval, table);
+        let mut times = ["start_ns", "end_ns"].into_iter();
+        let untimed = times.find(|column| plan.at(column).is_none()).filter(|_| plan.at("time_ns").is_none());
+        let detail = match untimed {
+            Some(column) => format!("{table}: {} has no column that is known to hold {column}", plan.table),
+            None => table.to_owned(),
+        };
+        reader.count(intervals, self.bad_interval, &detail);
     }
 }
 
@@ -359,7 +365,7 @@ pub(super) fn kernels(
     let mut staged = Staged::new(&schema::KERNELS);
     raw.put_activity(&mut staged, devices, seen, &mut odd);
     raw.put_plain(&mut staged, &columns, &zero_is_none);
-    odd.report(reader, "kernels", quality::BAD_INTERVAL);
+    odd.report(reader, &plan, "kernels", quality::BAD_INTERVAL);
     Ok(Some(Found { staged, rows: wide(rows), tables: vec![plan.table] }))
 }
 
@@ -376,7 +382,7 @@ pub(super) fn graph_launches(
     let mut staged = Staged::new(&schema::GRAPH_LAUNCHES);
     raw.put_activity(&mut staged, devices, seen, &mut odd);
     raw.put_plain(&mut staged, &columns, &[]);
-    odd.report(reader, "graph_launches", quality::GRAPH_INCOMPLETE);
+    odd.report(reader, &plan, "graph_launches", quality::GRAPH_INCOMPLETE);
     reader.count(quality::GRAPHS_TRACED_WHOLE, wide(raw.rows), "");
     Ok(Some(Found { staged, rows: wide(rows), tables: vec![plan.table] }))
 }
@@ -398,6 +404,9 @@ const COPY_KINDS: [&str; 14] = [
     "Unified Device-to-Host",
     "Unified Device-to-Device",
 ];
+
+/// More than any memory that a copy could fill.
+const MOST_BYTES: i64 = 1 << 48;
 
 /// Copies and sets.
 pub(super) fn memops(
@@ -439,7 +448,7 @@ pub(super) fn memops(
                 return Ok(());
             }
             plain.copy(&mut staged, row);
-            let moved = integer(cell(row, bytes_at)).ok().flatten();
+            let moved = integer(cell(row, bytes_at)).ok().flatten().filter(|n| (0..=MOST_BYTES).contains(n));
             if moved.is_none() {
                 staged.refuse("bytes");
             }
@@ -468,7 +477,7 @@ pub(super) fn memops(
             staged.end_row();
             Ok(())
         })?;
-        odd.report(reader, "memops", quality::BAD_INTERVAL);
+        odd.report(reader, &plan, "memops", quality::BAD_INTERVAL);
         tables.push(plan.table);
     }
     Ok(Some(Found { staged, rows, tables }))
@@ -497,7 +506,7 @@ pub(super) fn api_calls(reader: &mut Reader<'_>, seen: &mut Seen) -> Result<Opti
     staged.put_array("pid", threads.map(&owners));
     staged.put_array("tid", threads.map(&numbers));
     raw.put_plain(&mut staged, &columns, &[]);
-    odd.report(reader, "api_calls", quality::BAD_INTERVAL);
+    odd.report(reader, &plan, "api_calls", quality::BAD_INTERVAL);
     Ok(Some(Found { staged, rows: wide(rows), tables: vec![plan.table] }))
 }
 
@@ -521,7 +530,7 @@ pub(super) fn profiler_overhead(reader: &mut Reader<'_>) -> Result<Option<Found>
         staged.end_row();
         Ok(())
     })?;
-    odd.report(reader, "profiler_overhead", quality::BAD_INTERVAL);
+    odd.report(reader, &plan, "profiler_overhead", quality::BAD_INTERVAL);
     Ok(Some(Found { staged, rows, tables: vec![plan.table] }))
 }
 
@@ -556,7 +565,7 @@ pub(super) fn thread_runs(reader: &mut Reader<'_>) -> Result<Option<Found>> {
         staged.put(cpu, *on);
         staged.end_row();
     }
-    odd.report(reader, "thread_runs", quality::BAD_INTERVAL);
+    odd.report(reader, &plan, "thread_runs", quality::BAD_INTERVAL);
     Ok(Some(Found { staged, rows, tables: vec![plan.table] }))
 }
 
@@ -598,7 +607,7 @@ pub(super) fn nvtx(reader: &mut Reader<'_>) -> Result<Option<Found>> {
         staged.end_row();
         Ok(())
     })?;
-    odd.report(reader, "nvtx", quality::BAD_INTERVAL);
+    odd.report(reader, &plan, "nvtx", quality::BAD_INTERVAL);
     Ok(Some(Found { staged, rows, tables: vec![plan.table] }))
 }
 
@@ -634,7 +643,7 @@ pub(super) fn allocations(reader: &mut Reader<'_>, devices: &mut Devices) -> Res
         staged.end_row();
         Ok(())
     })?;
-    odd.report(reader, "allocations", quality::BAD_INTERVAL);
+    odd.report(reader, &plan, "allocations", quality::BAD_INTERVAL);
     Ok(Some(Found { staged, rows, tables: vec![plan.table] }))
 }
 

@@ -441,6 +441,38 @@ fn times_that_no_clock_says_are_left_out_and_counted() {
 }
 
 #[test]
+fn a_column_that_is_called_otherwise_is_named() {
+    let sql = "CREATE TABLE StringIds (id, value);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (started, end, deviceId, globalPid);
+        INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (10, 20, 0, 1), (30, 40, 0, 1);
+        CREATE TABLE SCHED_EVENTS (start, cpu, isSchedIn, globalTid);
+        INSERT INTO SCHED_EVENTS VALUES (10, 1, 1, NULL)";
+    let tables = load(sql, &Want::all());
+    assert_eq!(table(&tables, "kernels").rows(), 0);
+    assert_eq!(count(&tables, quality::BAD_INTERVAL), 3);
+    let quality = table(&tables, "quality");
+    let detail = quality.text("detail").unwrap();
+    let said: String = (0..quality.rows()).map(|r| detail.value(r)).collect::<Vec<_>>().join("|");
+    assert!(said.contains("kernels: CUPTI_ACTIVITY_KIND_KERNEL has no column that is known to hold start_ns"));
+    // Rows of a table that has moments instead of intervals miss nothing.
+    assert!(!said.contains("SCHED_EVENTS has no column"));
+}
+
+#[test]
+fn copies_of_more_bytes_than_there_are_count_none() {
+    let a = global(11);
+    let sql = format!(
+        "CREATE TABLE StringIds (id, value);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start, end, deviceId, globalPid, bytes, copyKind);
+        INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES
+            (10, 20, 0, {a}, 4096, 1), (30, 40, 0, {a}, -1000, 1), (50, 60, 0, {a}, 9223372036854775807, 1)"
+    );
+    let tables = load(&sql, &Want::all());
+    assert_eq!(table(&tables, "memops").i64("bytes").unwrap().values(), &[4096, 0, 0]);
+    assert_eq!(count(&tables, quality::VALUE_OUT_OF_RANGE), 2);
+}
+
+#[test]
 fn overhead_has_its_kind_where_the_export_names_it() {
     let thread = global(11) | 12;
     let sql = format!(

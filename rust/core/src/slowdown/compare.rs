@@ -7,6 +7,7 @@
 //! again, how well the lengths of its kernels alone are known, and how far the model was off on generated captures.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::slowdown::operations::{Op, Quick, Tenancy};
 use crate::slowdown::replay::Alone;
@@ -16,6 +17,9 @@ use crate::tenants::{Union, Walk, WorkKind};
 /// Fewer operations than this bear no interval.
 pub(crate) const ENOUGH: usize = 20;
 const MOST_BLOCKS: usize = 40;
+const LEAST_IN_BLOCK: usize = 5;
+/// So many operations make as many blocks as there ever are.
+const FILLED: usize = MOST_BLOCKS * LEAST_IN_BLOCK;
 /// Idle for so long in the reference, and much longer than its usual pauses: another phase of the work begins.
 const PHASE_NS: i64 = 20_000_000;
 const PHASE_TIMES: f64 = 3.0;
@@ -75,7 +79,7 @@ impl Blocks {
     pub fn of(ops: &[Op], kept: usize) -> Self {
         let from_ns = ops.first().map_or(0, |op| op.launch_ns);
         let to_ns = ops.last().map_or(0, |op| op.launch_ns);
-        let count = (kept / 5).clamp(2, MOST_BLOCKS);
+        let count = (kept / LEAST_IN_BLOCK).clamp(2, MOST_BLOCKS);
         let length_ns = to_ns.saturating_sub(from_ns).saturating_add(1) / count as i64;
         Self { from_ns, length_ns: length_ns.max(1), count }
     }
@@ -86,8 +90,8 @@ impl Blocks {
     }
 }
 
-/// Hands out the time from each launch to the next, by operation, with and without company; phases of the work that the
-/// reference waited for are left out of both. Operations without a launch of the reference are passed over.
+/// Hands out the time from each launch to the next, by operation, with and without company; what the reference waited for
+/// another phase of the work is taken back from both after. Operations without a launch of the reference are passed over.
 fn advances(
     ops: &[Op],
     alone: &[Option<Alone>],
@@ -101,15 +105,25 @@ fn advances(
         })
     };
     let mut pauses: Vec<f64> = Vec::new();
-    let mut end_alone = i64::MIN;
-    for (_, _, a, launch) in both() {
-        if end_alone != i64::MIN {
+    // What is a phase is known when all pauses are: operation before it, and how long either side was idle.
+    let mut phases: Vec<(usize, f64, f64)> = Vec::new();
+    let (mut end_shared, mut end_alone) = (i64::MIN, i64::MIN);
+    let mut last: Option<(usize, i64, i64)> = None;
+    for (n, op, a, launch) in both() {
+        if let Some((before, shared_launch, alone_launch)) = last {
             let pause = launch.saturating_sub(end_alone) as f64;
             if pause > PAUSE_NS {
                 pauses.push(pause);
             }
+            if pause > PHASE_NS as f64 {
+                phases.push((before, op.launch_ns.saturating_sub(end_shared).max(0) as f64, pause));
+            }
+            let shared = op.launch_ns.saturating_sub(shared_launch) as f64;
+            out(before, shared, launch.saturating_sub(alone_launch) as f64);
         }
+        end_shared = end_shared.max(op.end_ns);
         end_alone = end_alone.max(launch.saturating_add(a.latency_ns));
+        last = Some((n, op.launch_ns, launch));
     }
     pauses.sort_by(f64::total_cmp);
     // Few pauses are phases of the work; five of a kind are how it waits, and of ten the odd ones are left aside.
@@ -119,25 +133,10 @@ fn advances(
         10.. => quantile(&pauses, 0.9),
     }
     .unwrap_or(0.0);
-    let phase_ns = (PHASE_NS as f64).max(PHASE_TIMES * usual);
-    let (mut end_shared, mut end_alone) = (i64::MIN, i64::MIN);
-    let mut last: Option<(usize, i64, i64)> = None;
-    for (n, op, a, launch) in both() {
-        if let Some((before, shared_launch, alone_launch)) = last {
-            let (mut shared, mut without) = (
-                op.launch_ns.saturating_sub(shared_launch) as f64,
-                launch.saturating_sub(alone_launch) as f64,
-            );
-            let pause = launch.saturating_sub(end_alone);
-            if pause as f64 > phase_ns {
-                without -= pause as f64;
-                shared -= op.launch_ns.saturating_sub(end_shared).max(0) as f64;
-            }
-            out(before, shared, without);
+    for (before, shared, pause) in phases {
+        if pause > PHASE_TIMES * usual {
+            out(before, -shared, -pause);
         }
-        end_shared = end_shared.max(op.end_ns);
-        end_alone = end_alone.max(launch.saturating_add(a.latency_ns));
-        last = Some((n, op.launch_ns, launch));
     }
     if let Some((n, shared_launch, alone_launch)) = last {
         out(
@@ -200,7 +199,7 @@ pub(crate) fn scatter(base: &Tenancy, alone: &[Option<Alone>]) -> Doubt {
         |_, a| a.launch_ns,
         |n, _, without| {
             if let Some(slot) = passed.get_mut(n) {
-                *slot = without;
+                *slot += without;
             }
         },
     );
@@ -282,17 +281,19 @@ pub(crate) fn compare(
 ) -> Compared {
     let ops = &tenant.ops;
     let work = |op: &Op| op.kind != WorkKind::Copy;
-    let kept = ops.iter().zip(alone).filter(|(op, a)| work(op) && a.is_some()).count();
     let mut out = Compared::default();
-    if kept == 0 {
+    // More than fill all blocks need not be counted twice.
+    let some = ops.iter().zip(alone).filter(|(op, a)| work(op) && a.is_some()).take(FILLED).count();
+    if some == 0 {
         return out;
     }
-    let blocks = Blocks::of(ops, kept);
+    let blocks = Blocks::of(ops, some);
     out.blocks = blocks.count;
     let draws = Resamples::new(blocks.count);
     let mut sums = vec![vec![0.0_f64; blocks.count]; 6];
     let mut parts = [[0.0_f64; 2]; 6];
-    let mut tails = [Vec::with_capacity(kept), Vec::with_capacity(kept)];
+    let mut tails = [Vec::with_capacity(ops.len()), Vec::with_capacity(ops.len())];
+    let mut kept = 0;
     let mut add = |column: usize, block: usize, value: f64| {
         if let Some(slot) = sums.get_mut(column).and_then(|c| c.get_mut(block)) {
             *slot += value;
@@ -300,6 +301,7 @@ pub(crate) fn compare(
     };
     for (op, a) in ops.iter().zip(alone) {
         let Some(a) = a.as_ref().filter(|_| work(op)) else { continue };
+        kept += 1;
         let block = blocks.at(op.launch_ns);
         add(2, block, op.ran_ns as f64);
         add(3, block, a.ran_ns as f64);
@@ -492,17 +494,19 @@ fn solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Option<Vec<f64>> {
 /// Added latency of each operation by the time in which each other's work could run between its launch and its end.
 /// No constant: without others nothing is added.
 fn blame(tenant: &Tenancy, alone: &[Option<Alone>], blocks: &Blocks, draws: &Resamples) -> Vec<Blame> {
-    let mut exposed: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
-    let rows: Vec<(&Op, f64)> = tenant
-        .ops
-        .iter()
-        .zip(alone)
-        .filter(|(op, _)| op.kind != WorkKind::Copy)
-        .filter_map(|(op, a)| Some((op, op.latency_ns().saturating_sub(a.as_ref()?.latency_ns) as f64)))
-        .collect();
-    if rows.len() < ENOUGH {
+    let rows = || {
+        let work = tenant.ops.iter().zip(alone).filter(|(op, _)| op.kind != WorkKind::Copy);
+        work.filter_map(|(op, a)| Some((op, op.latency_ns().saturating_sub(a.as_ref()?.latency_ns) as f64)))
+    };
+    if rows().take(ENOUGH).count() < ENOUGH {
         return Vec::new();
     }
+    // Whoever takes turns takes them one at a time: whose turn it was is a matter of record, not of regression.
+    if tenant.ran.is_some() && tenant.beside.total_ns() == 0 {
+        return turns(rows(), &tenant.each, blocks, draws);
+    }
+    let rows: Vec<(&Op, f64)> = rows().collect();
+    let mut exposed: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for (other, union) in &tenant.each {
         let mut walk = Walk::default();
         let times: Vec<f64> =
@@ -510,10 +514,6 @@ fn blame(tenant: &Tenancy, alone: &[Option<Alone>], blocks: &Blocks, draws: &Res
         if times.iter().any(|t| *t > 0.0) {
             exposed.insert(*other, times);
         }
-    }
-    // Whoever takes turns takes them one at a time: whose turn it was is a matter of record, not of regression.
-    if tenant.ran.is_some() && tenant.beside.total_ns() == 0 {
-        return turns(&rows, &exposed, blocks, draws);
     }
     let ids: Vec<u32> = exposed.keys().copied().collect();
     let columns: Vec<&Vec<f64>> = exposed.values().collect();
@@ -601,23 +601,27 @@ fn blame(tenant: &Tenancy, alone: &[Option<Alone>], blocks: &Blocks, draws: &Res
 }
 
 /// Added latency by whose turn it was; what the turns do not explain is nobody's.
-fn turns(
-    rows: &[(&Op, f64)],
-    exposed: &BTreeMap<u32, Vec<f64>>,
+fn turns<'a>(
+    rows: impl Iterator<Item = (&'a Op, f64)>,
+    each: &BTreeMap<u32, Arc<Union>>,
     blocks: &Blocks,
     draws: &Resamples,
 ) -> Vec<Blame> {
-    let mut columns = vec![vec![0.0; blocks.count]; exposed.len() + 2];
+    // Per block: what was added, all turns, the turns of each other.
+    let mut columns = vec![vec![0.0; blocks.count]; each.len() + 2];
     let mut enter = |column: usize, block: usize, value: f64| {
         if let Some(slot) = columns.get_mut(column).and_then(|c| c.get_mut(block)) {
             *slot += value;
         }
     };
-    for (row, (op, added)) in rows.iter().enumerate() {
+    let mut walks = vec![Walk::default(); each.len()];
+    let mut count = 0;
+    for (op, added) in rows {
+        count += 1;
         let block = blocks.at(op.launch_ns);
-        enter(0, block, *added);
-        for (n, times) in exposed.values().enumerate() {
-            let time = times.get(row).copied().unwrap_or(0.0);
+        enter(0, block, added);
+        for (n, (union, walk)) in each.values().zip(&mut walks).enumerate() {
+            let time = walk.covered_ns(union, op.launch_ns, op.end_ns) as f64;
             enter(1, block, time);
             enter(n + 2, block, time);
         }
@@ -633,15 +637,17 @@ fn turns(
         }
     };
     let total = |c: &Vec<f64>| c.iter().sum::<f64>();
-    exposed
-        .keys()
+    each.keys()
         .enumerate()
         .filter_map(|(n, id)| {
             let (added, all, own) = (columns.first()?, columns.get(1)?, columns.get(n + 2)?);
+            if total(own) <= 0.0 {
+                return None;
+            }
             let value = share(&[total(added), total(all), total(own)]);
             let drawn = draws.replicates(&[added, all, own], share);
             let share = value.is_finite().then(|| (value, draws.interval(value, drawn, filled)));
-            Some(Blame { aggressor: *id, exposure_ns: total(own), share, with: None, n: rows.len() })
+            Some(Blame { aggressor: *id, exposure_ns: total(own), share, with: None, n: count })
         })
         .collect()
 }

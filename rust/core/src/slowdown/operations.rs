@@ -132,6 +132,15 @@ impl Hasher for Mixer {
 /// A map whose keys are a few small numbers.
 pub(crate) type Quick<K, V> = HashMap<K, V, BuildHasherDefault<Mixer>>;
 
+/// The entry of a signature in a list by number; none for what has no number.
+pub(crate) fn entry<T: Default>(list: &mut Vec<T>, signature: u32) -> Option<&mut T> {
+    let place = signature as usize;
+    if place >= list.len() && signature < u32::MAX {
+        list.resize_with(place.saturating_add(1), T::default);
+    }
+    list.get_mut(place)
+}
+
 /// Who else was there while an operation was in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Company {
@@ -803,31 +812,29 @@ impl Tenancy {
         let mut sum = CutCost::default();
         let Some(ran) = self.ran.as_ref() else { return sum };
         let spans = ran.spans();
-        let mut lengths: Quick<u32, (f64, f64)> = Quick::default();
+        let mut lengths: Vec<(f64, f64)> = Vec::new();
         for op in self.ops.iter().filter(|op| op.kind == WorkKind::Kernel) {
-            let (length, n) = lengths.entry(op.signature).or_default();
-            *length += op.ran_ns as f64;
-            *n += 1.0;
+            if let Some((length, n)) = entry(&mut lengths, op.signature) {
+                *length += op.ran_ns as f64;
+                *n += 1.0;
+            }
         }
         // Per signature: n, and sums of time left, cuts, length, and of their products.
-        let mut by_signature: Quick<u32, [f64; 10]> = Quick::default();
+        let mut by_signature: Vec<[f64; 10]> = Vec::new();
         for op in self.ops.iter().filter(|op| op.kind == WorkKind::Kernel) {
             let next = spans.partition_point(|s| s.0 <= op.start_ns);
             let slice = next.checked_sub(1).and_then(|n| spans.get(n));
             let left = slice.map_or(0, |s| s.1.saturating_sub(op.start_ns).max(0));
             let (x, y) = (op.cuts(ran) as f64, op.ran_ns as f64);
             // More than the kernel usually takes is as good as for ever.
-            let usual = lengths.get(&op.signature).map_or(1.0, |(length, n)| (length / n).max(1.0));
+            let usual = lengths.get(op.signature as usize).map_or(1.0, |(length, n)| (length / n).max(1.0));
             let z = -(left as f64 / usual).min(1.0);
             let values = [1.0, z, x, y, z * z, z * x, z * y, x * x, x * y, y * y];
-            for (slot, value) in by_signature.entry(op.signature).or_default().iter_mut().zip(values) {
+            for (slot, value) in entry(&mut by_signature, op.signature).into_iter().flatten().zip(values) {
                 *slot += value;
             }
         }
-        let mut numbers: Vec<_> = by_signature.into_iter().collect();
-        // Sums of floats depend on their order.
-        numbers.sort_unstable_by_key(|(signature, _)| *signature);
-        for (_, [n, z, x, y, zz, zx, zy, xx, xy, yy]) in numbers {
+        for [n, z, x, y, zz, zx, zy, xx, xy, yy] in by_signature.into_iter().filter(|sums| sums[0] > 0.0) {
             sum.n += n;
             sum.zz += zz - z * z / n;
             sum.zx += zx - z * x / n;

@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::slowdown::operations::{Call, Calls, Company, Op, Quick, Scene, Tenancy};
+use crate::slowdown::operations::{entry, Call, Calls, Company, Op, Scene, Tenancy};
 use crate::statistics::{median, quantiles};
 use crate::tenants::WorkKind;
 
@@ -140,9 +140,9 @@ fn cut_ns(tenant: &Tenancy) -> Option<(f64, f64)> {
 
 /// Lengths of a tenant's operations without the others; `None` where nobody knows.
 fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64, f64), Refused> {
-    let mut stretch: Quick<u32, Stretch> = Quick::default();
+    let mut stretch: Vec<Stretch> = Vec::new();
     for op in tenant.ops.iter().filter(|op| op.unusual.is_none()) {
-        let s = stretch.entry(op.signature).or_default();
+        let Some(s) = entry(&mut stretch, op.signature) else { continue };
         let slot = if disturbed(op) {
             &mut s.beside
         } else if op.company == Company::Alone || tenant.ran.is_some() {
@@ -152,8 +152,7 @@ fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64, f64), Refused> {
         };
         slot.add(op.ran_ns as f64);
     }
-    let factors: Quick<u32, f64> =
-        stretch.iter().filter_map(|(number, s)| s.factor().map(|f| (*number, f))).collect();
+    let factors: Vec<Option<f64>> = stretch.iter().map(Stretch::factor).collect();
     let (mut blind, mut whole, mut cuts) = (0.0, 0.0, 0.0);
     let each_cut = cut_ns(tenant);
     let mut stretched: BTreeMap<u32, f64> = BTreeMap::new();
@@ -162,7 +161,7 @@ fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64, f64), Refused> {
         let mut length = op.ran_ns as f64;
         whole += length;
         if disturbed(op) {
-            match factors.get(&op.signature) {
+            match factors.get(op.signature as usize).copied().flatten() {
                 Some(factor) => {
                     length *= factor.min(1.0);
                     *stretched.entry(op.signature).or_default() += length;
@@ -184,7 +183,7 @@ fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64, f64), Refused> {
     let error: f64 = stretched
         .iter()
         .filter_map(|(signature, length)| {
-            let s = stretch.get(signature)?;
+            let s = stretch.get(*signature as usize)?;
             Some((length / alone.max(1.0)).powi(2) * (s.alone.error() + s.beside.error()))
         })
         .sum();
