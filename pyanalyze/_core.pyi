@@ -16,6 +16,7 @@ __all__ = [
     "infer_residency",
     "join_captures",
     "latencies",
+    "launches",
     "ledger",
     "memory_account",
     "occupancy",
@@ -101,6 +102,14 @@ def infer_residency(
 
 def ledger(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
     """What slices add up to: `ledger` and `engine`, of `residency`, else of `inferred_residency`."""
+
+def launches(session: Mapping[str, Any], progress: _Progress = None) -> list[dict[str, Any]]:
+    """What each tenant launched and where its time went.
+
+    By device and tenant: `residency_known`; `configurations` with most time (name, short name, blocks, threads,
+    launches, their time, what of it was charged), `other_launches` and `other_ns` of the rest; `batches` of
+    consecutive launches (how many; time idle, idle and absent, idle beside others, busy; what of the last was charged).
+    """
 
 def timeline(session: Mapping[str, Any], start_ns: int, end_ns: int, marks: int, progress: _Progress = None) -> Table:
     """Merge intervals to what a picture can show."""

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 from test_fleet import alive, command, vary, written
 
-from pyanalyze.fleet import analyse
+from pyanalyze import memory
+from pyanalyze.exceptions import UsageError
+from pyanalyze.fleet import analyse, crew
 from pyanalyze.fleet.crew import Cluster, Processes, WorkerDied, hire
 
 HAS_DASK = importlib.util.find_spec("distributed") is not None
@@ -90,6 +92,7 @@ def test_an_existing_cluster_gives_the_same_bytes(many: Path, serial: dict[str, 
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     scheduler = [*dask, "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
     worker = [*dask, "worker", "--nthreads", "1", "--nworkers", "2", "--no-dashboard", "--scheduler-file", str(note)]
+    worker += ["--memory-limit", "2GB"]
     started = [subprocess.Popen([*scheduler, "--scheduler-file", str(note)], cwd=tmp_path, **quiet)]
     try:
         end = time.monotonic() + 120
@@ -99,12 +102,15 @@ def test_an_existing_cluster_gives_the_same_bytes(many: Path, serial: dict[str, 
         started.append(subprocess.Popen(worker, cwd=tmp_path, **quiet))
         process = command(many, "-o", tmp_path / "out", "--scheduler", note, strict=False)
         stdout, stderr = process.communicate(timeout=240)
+        with hire(str(note), None) as theirs:
+            shares = {found for _, found in theirs.outcomes(os.getenv, [("PYANALYZE_MEMORY",)] * 4)}
     finally:
         for one in reversed(started):
             one.terminate()
             one.wait(timeout=60)
     assert "12 group(s), 12 analysed" in stdout, stderr
     assert written(tmp_path / "out") == serial
+    assert shares == {"1500000000"}, "three quarters of what Dask lets each have"
 
 
 @needs_dask
@@ -140,8 +146,6 @@ def test_processors_and_memory_are_divided(scheduler: str | None) -> None:
 
 def test_without_dask_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    from pyanalyze.exceptions import UsageError
-
     with pytest.raises(UsageError, match=r"pyanalyze-gpu\[fleet\]"):
         analyse(tmp_path / "a.sqlite", tmp_path / "out", scheduler="local")
     with pytest.raises(UsageError, match="workers of its own"):
@@ -149,6 +153,22 @@ def test_without_dask_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     with pytest.raises(UsageError, match="--workers 3 or fewer"):
         hire(None, 4, memory="2GB")
     assert isinstance(hire(None, 1), Processes)
+
+
+def test_workers_never_have_more_memory_together_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1200 MiB are enough for two workers of 512 MiB; whoever asks for more is told."""
+    monkeypatch.delenv("PYANALYZE_MEMORY", raising=False)
+    monkeypatch.setattr(memory, "_cgroup_limits", lambda _: iter([]))
+    monkeypatch.setattr(memory, "_machine_bytes", lambda: 1500 << 20)
+    monkeypatch.setattr(crew, "available", lambda: 8)
+    for workers in (None, 1, 2):
+        hired = hire(None, workers)
+        assert isinstance(hired, Processes)
+        assert hired._share is not None
+        assert hired._count == (workers or 2)
+        assert hired._count * hired._share.memory_bytes <= 1200 << 20
+    with pytest.raises(UsageError, match=r"1200 MiB \(machine\) are too little memory for 3 workers.* --workers 2 or"):
+        hire(None, 3)
 
 
 def test_shares_are_other_processors_for_other_workers() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -137,15 +139,39 @@ def test_a_budget_in_force_stays() -> None:
     assert memory.account().budget_bytes == 2_000_000_000
 
 
-@LINUX
-@pytest.mark.usefixtures("unbounded")
-def test_results_do_not_depend_on_where_blocks_are(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export of 600,000 kernels."""
     sys.path.insert(0, str(ROOT / "tests" / "bench"))
     try:
         import big_export
     finally:
         sys.path.pop(0)
-    capture = big_export.export(600_000, 60_000, tmp_path)
+    return big_export.export(600_000, 60_000, tmp_path_factory.mktemp("large"))
+
+
+def _resident_bytes(which: str) -> int:
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines())
+    return 1024 * int(lines[which].split()[0])
+
+
+@LINUX
+@pytest.mark.usefixtures("unbounded")
+def test_what_was_launched_is_added_up_without_holding_the_launches(large: Path) -> None:
+    session = pyanalyze.load(large)
+    # All that is imported at first use is there.
+    assert session.tenant_usage["kernels"].sum() == 600_000
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    before = _resident_bytes("VmRSS")
+    work = session.work_of_tenants
+    assert _resident_bytes("VmHWM") - before < 600_000 * 16, "not even start and end of every launch"
+    assert sum(batch.launches for one in work.values() for batch in one.batches) == 600_000
+
+
+@LINUX
+@pytest.mark.usefixtures("unbounded")
+def test_results_do_not_depend_on_where_blocks_are(large: Path, tmp_path: Path) -> None:
+    capture = large
     whole = pyanalyze.load(capture)
     wanted = whole.report().model_dump_json()
     assert memory.account().spilled_most_bytes == 0
@@ -156,7 +182,7 @@ def test_results_do_not_depend_on_where_blocks_are(tmp_path: Path) -> None:
     assert memory.account().spilled_most_bytes > 20 << 20
     assert spilled.kernels.equals(whole.kernels)
     # They have no names.
-    assert [path for path in tmp_path.iterdir() if path != capture] == []
+    assert list(tmp_path.iterdir()) == []
     del spilled
 
 
@@ -202,7 +228,7 @@ def test_pieces_of_any_size_give_the_same(fixtures: Path, monkeypatch: pytest.Mo
 
     session = pyanalyze.load(fixtures / DEMO)
 
-    def found() -> tuple[object, ...]:
+    def found() -> tuple[dict[tuple[int, int | None], Any], list[float | None]]:
         launched = host_side._launched(session, 0)
         return launched, [host_side._median_ns(session, 0, process) for process in launched]
 
@@ -210,10 +236,36 @@ def test_pieces_of_any_size_give_the_same(fixtures: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(host_side, "PIECE_ROWS", 7)
     assert found() == whole
     # By hand: the kernels of the first process, in order.
-    (process, first), *_ = whole[0].items()  # type: ignore[attr-defined]
+    (process, first), *_ = whole[0].items()
     rows = session.kernels.filter(capture=process[0], pid=process[1]).select("start_ns", "end_ns").rows()
     until, short = rows[0][1], 0
     for start, end in rows[1:]:
         short += start - until if 0 < start - until <= host_side.LAUNCH_GAP_NS else 0
         until = max(until, end)
     assert (first.kernels, first.short_gaps_ns, first.busy_until_ns) == (len(rows), short, until)
+    assert whole[1][0] == statistics.median(end - start for start, end in rows)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "median"),
+    [([], None), ([5], 5.0), ([9000, 1], 4500.5), ([1, 2, 4095, 4096], 2048.5), ([7, 7, 7, 10**9], 7.0)],
+)
+def test_medians_are_those_of_all_lengths(lengths: list[int], median: float | None) -> None:
+    """Also where the two in the middle are counted in different steps."""
+    import polars as pl
+
+    from pyanalyze.advice import host_side
+
+    kernels = pl.DataFrame(
+        [(0, 0, 7, 50, 50 + length) for length in lengths] + [(0, 0, 8, 0, 3)],
+        schema={
+            "device_id": pl.UInt32,
+            "capture": pl.UInt32,
+            "pid": pl.UInt32,
+            "start_ns": pl.Int64,
+            "end_ns": pl.Int64,
+        },
+        orient="row",
+    )
+    session = SimpleNamespace(part=lambda _, *columns: kernels.select(columns))
+    assert host_side._median_ns(session, 0, (0, 7)) == median  # type: ignore[arg-type]

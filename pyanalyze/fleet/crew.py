@@ -82,7 +82,7 @@ def hire(
         How many at once; None: the processors at hand. An existing cluster has its own number.
     threads, memory
         Of all workers together; each gets its part. None: all at hand (:func:`pyanalyze.memory.budget`). The workers of
-        an existing cluster have what its operator gave them.
+        an existing cluster have what its operator gave them (`dask worker --memory-limit`).
 
     Raises
     ------
@@ -105,21 +105,25 @@ def hire(
         return Cluster(str(scheduler), 0, None)
     count = workers or available()
     whole = budget(memory)
-    if whole.bytes // count < LEAST_BYTES and (memory is not None or workers is None):
-        most = max(1, whole.bytes // LEAST_BYTES)
-        if memory is not None:
-            raise UsageError(
-                f"{memory} is too little memory for {count} workers, each needs {LEAST_BYTES >> 20} MiB: "
-                f"give --workers {most} or fewer, or more memory"
-            )
-        count = min(count, most)
-    each = Share(max(1, (threads or available()) // count), max(LEAST_BYTES, whole.bytes // count))
+    most = whole.bytes // LEAST_BYTES
+    if count > most and (memory is not None or workers is not None):
+        there = f"{memory} is" if memory is not None else f"{whole.bytes >> 20} MiB ({whole.source}) are"
+        raise UsageError(
+            f"{there} too little memory for {count} workers, each needs {LEAST_BYTES >> 20} MiB: "
+            f"give --workers {most} or fewer{', or more memory' if memory is not None else ''}"
+        )
+    count = min(count, most)
+    each = Share(max(1, (threads or available()) // count), whole.bytes // count)
     return Processes(count, each) if scheduler is None else Cluster(LOCAL, count, each)
 
 
 def available() -> int:
     """Processors that this process may use."""
     return max(1, len(os.sched_getaffinity(0)))
+
+
+#: Part of its limit that a worker of a cluster may use: from 80 % on Dask gives it no more work, at 95 % it ends it.
+_OF_LIMIT = 0.75
 
 
 def _settle(number: int, share: Share | None) -> None:
@@ -348,6 +352,10 @@ def _settling(share: Share | None) -> Any:
             if "polars" not in sys.modules:
                 name = str(worker.name)
                 _settle(int(name) if name.isdigit() else 0, share)
+                limit = worker.memory_manager.memory_limit
+                if share is None and limit:
+                    # Of several workers of one machine nobody may take all of it.
+                    os.environ.setdefault(VARIABLE, str(max(LEAST_BYTES, int(limit * _OF_LIMIT))))
 
     return Settling()
 

@@ -202,6 +202,52 @@ fn ledger(py: Python<'_>, session: &Bound<'_, PyDict>, progress: Callback) -> Py
     to_python(py, made)
 }
 
+/// A configuration: name, short name, blocks, threads, launches, their time, what of it was charged.
+type Configuration = (Option<String>, Option<String>, Option<u64>, Option<u32>, u64, i64, i64);
+/// A batch: launches; time idle, absent, beside others, busy; what of the last was charged.
+type Batch = (u64, i64, i64, i64, i64, i64);
+
+/// What a tenant launched, as a dictionary.
+#[derive(IntoPyObject)]
+struct Launched {
+    device_id: u32,
+    tenant_id: u32,
+    residency_known: bool,
+    configurations: Vec<Configuration>,
+    other_launches: u64,
+    other_ns: i64,
+    batches: Vec<Batch>,
+}
+
+/// What each tenant launched, and where its time went.
+#[pyfunction]
+#[pyo3(signature = (session, progress=None))]
+fn launches(py: Python<'_>, session: &Bound<'_, PyDict>, progress: Callback) -> PyResult<Vec<Launched>> {
+    let session = from_python(session)?;
+    let watch = PyWatch::new(progress);
+    let found = py.detach(|| pipeline::launches(&session, &watch)).map_err(|e| watch.raise(e))?;
+    let found = found.into_iter().map(|one| Launched {
+        device_id: one.device,
+        tenant_id: one.tenant,
+        residency_known: one.residency_known,
+        configurations: one
+            .configurations
+            .into_iter()
+            .map(|c| {
+                (c.name, c.short_name, c.grid_blocks, c.block_threads, c.launches, c.total_ns, c.charged_ns)
+            })
+            .collect(),
+        other_launches: one.other_launches,
+        other_ns: one.other_ns,
+        batches: one
+            .batches
+            .into_iter()
+            .map(|b| (b.launches, b.idle_ns, b.absent_ns, b.beside_ns, b.busy_ns, b.charged_ns))
+            .collect(),
+    });
+    Ok(found.collect())
+}
+
 /// Merges intervals to what a picture can show.
 #[pyfunction]
 #[pyo3(signature = (session, start_ns, end_ns, marks, progress=None))]
@@ -416,6 +462,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(reconstruct, module)?)?;
     module.add_function(wrap_pyfunction!(occupancy, module)?)?;
     module.add_function(wrap_pyfunction!(infer_residency, module)?)?;
+    module.add_function(wrap_pyfunction!(launches, module)?)?;
     module.add_function(wrap_pyfunction!(ledger, module)?)?;
     module.add_function(wrap_pyfunction!(timeline, module)?)?;
     module.add_function(wrap_pyfunction!(latencies, module)?)?;

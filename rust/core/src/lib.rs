@@ -8,6 +8,7 @@ pub mod error;
 pub mod facts;
 pub mod fold;
 pub mod latencies;
+pub mod launches;
 pub mod ledger;
 mod memory;
 pub mod nsys;

@@ -459,7 +459,8 @@ pub(crate) struct LaunchColumns<'a> {
     max_active_clusters: &'a UInt32Array,
 }
 
-fn product(columns: &[&UInt32Array; 3], row: usize) -> Option<u64> {
+/// Of the three sides of a grid or block; `None` where one is not known.
+pub(crate) fn product(columns: &[&UInt32Array; 3], row: usize) -> Option<u64> {
     columns.iter().try_fold(1_u64, |all, column| all.checked_mul(u64::from(at(column, row)?)))
 }
 
@@ -590,13 +591,13 @@ impl Recorded {
 
 /// Text by number, so that names of different chunks can be compared cheaply.
 #[derive(Debug, Default)]
-struct Interner {
+pub(crate) struct Interner {
     ids: HashMap<String, u32>,
     texts: Vec<String>,
 }
 
 impl Interner {
-    fn id(&mut self, text: &str) -> u32 {
+    pub(crate) fn id(&mut self, text: &str) -> u32 {
         if let Some(id) = self.ids.get(text) {
             return *id;
         }
@@ -606,7 +607,7 @@ impl Interner {
         id
     }
 
-    fn text(&self, id: Option<u32>) -> Option<&str> {
+    pub(crate) fn text(&self, id: Option<u32>) -> Option<&str> {
         self.texts.get(usize::try_from(id?).ok()?).map(String::as_str)
     }
 }

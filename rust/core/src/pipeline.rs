@@ -15,6 +15,7 @@ use crate::charged::Charged;
 use crate::error::Result;
 use crate::facts::Facts;
 use crate::fold::{concat, Fold, Tables};
+use crate::launches::{Launched, Launches};
 use crate::ledger::Ledger;
 use crate::occupancy::{tenant_map, KernelOccupancy};
 use crate::overlap::Overlap;
@@ -183,6 +184,16 @@ pub fn ledger(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
     events.remove(schema::RESIDENCY.name);
     let made = Ledger::new(session)?.run(&events, 0, watch)?;
     Ok([(schema::LEDGER.name, made.ledger), (schema::ENGINE.name, made.engine)].into())
+}
+
+/// Says what each tenant launched, and where its time went.
+///
+/// # Errors
+/// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
+pub fn launches(session: &Tables, watch: &dyn Watch) -> Result<Vec<Launched>> {
+    let mut events = session.clone();
+    events.remove(schema::RESIDENCY.name);
+    Launches::new(session)?.run(&events, 0, watch)
 }
 
 /// Says what each tenant would have taken alone, side by side with the others, or in turns: `whatif`.

@@ -1498,7 +1498,13 @@ impl<'a> NameColumn<'a> {
     /// The text of a row; `None` for null.
     #[must_use]
     pub fn get(&self, row: usize) -> Option<&'a str> {
-        let key = self.dictionary.key(row)?;
+        self.text(self.key(row)?)
+    }
+
+    /// The text of a dictionary key.
+    #[must_use]
+    pub fn text(&self, key: u32) -> Option<&'a str> {
+        let key = usize::try_from(key).ok()?;
         (key < self.values.len()).then(|| self.values.value(key))
     }
 

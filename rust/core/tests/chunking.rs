@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use pyanalyze_core::charged::Charged;
 use pyanalyze_core::facts::{Facts, FACTS};
 use pyanalyze_core::fold::{Fold, Tables};
+use pyanalyze_core::launches::{Batch, Launches};
 use pyanalyze_core::overlap::Overlap;
 use pyanalyze_core::pipeline::reconstruct;
 use pyanalyze_core::residency::{Residency, Slice};
@@ -184,6 +185,13 @@ fn opt(array: &Int64Array, row: usize) -> Option<i64> {
     array.iter().nth(row).flatten()
 }
 
+/// Everything that was made of the capture, beside its events.
+fn session_of(tables: &Tables) -> Tables {
+    let mut seen = tables.clone();
+    seen.extend(reconstruct(tables, 0, &Unwatched).unwrap());
+    seen
+}
+
 /// (tenant, start, end, context, stream) of kernels and graphs of a device.
 type Busy = (u32, i64, i64, u32, Option<u32>);
 
@@ -233,6 +241,9 @@ proptest! {
     fn any_chunking_gives_equal_tables(tables in session(), chunk in 1_usize..70) {
         prop_assert_eq!(rooms(&tables, 0), rooms(&tables, chunk));
         prop_assert_eq!(reconstruct(&tables, 0, &Unwatched).unwrap(), reconstruct(&tables, chunk, &Unwatched).unwrap());
+        let seen = session_of(&tables);
+        let launched = |rows| Launches::new(&seen).unwrap().run(&seen, rows, &Unwatched).unwrap();
+        prop_assert_eq!(launched(0), launched(chunk));
     }
 
     #[test]
@@ -288,6 +299,52 @@ proptest! {
                 let expected = resident.map_or(ran.len(), |h| h.intersection(&ran).count()) as i64;
                 prop_assert_eq!(opt(u.i64("charged_ns").unwrap(), row), Some(expected));
             }
+        }
+    }
+
+    #[test]
+    fn time_between_launches_holds_against_counting(tables in session()) {
+        let seen = session_of(&tables);
+        let slices = Slice::read(&seen["residency"]).unwrap();
+        for found in Launches::new(&seen).unwrap().run(&seen, 0, &Unwatched).unwrap() {
+            let all = busy(&tables, &seen, found.device);
+            let mut mine: Vec<_> = all.iter().filter(|b| b.0 == found.tenant).map(|b| (b.1, b.2)).collect();
+            mine.sort_by_key(|b| b.0);
+            let here = slices.iter().filter(|s| s.device == found.device);
+            let (own, away): (Vec<&Slice>, Vec<&Slice>) = here.partition(|s| s.tenant == Some(found.tenant));
+            prop_assert_eq!(found.residency_known, !own.is_empty());
+            // Nobody is served by another here: fellows are all others where nothing says who held the engine.
+            let away = naive(away.iter().filter(|_| found.residency_known).map(|s| (s.start_ns, s.end_ns)));
+            let near = all.iter().filter(|b| b.0 != found.tenant && !found.residency_known);
+            let near = naive(near.map(|b| (b.1, b.2)));
+            let (mut free, mut expected) = (mine[0].0, [0_i64; 4]);
+            for (start, end) in &mine {
+                let inside = |of: &BTreeSet<i64>| of.range(free.min(*start)..*start).count() as i64;
+                let gap = (start - free).max(0);
+                let beside = inside(&near).min(gap - inside(&away));
+                for (sum, ns) in expected.iter_mut().zip([
+                    gap - inside(&away) - beside,
+                    inside(&away),
+                    beside,
+                    (end - free.max(*start)).max(0),
+                ]) {
+                    *sum += ns;
+                }
+                free = free.max(*end);
+            }
+            let sum = |of: fn(&Batch) -> i64| found.batches.iter().map(of).sum::<i64>();
+            prop_assert_eq!(
+                [sum(|b| b.idle_ns), sum(|b| b.absent_ns), sum(|b| b.beside_ns), sum(|b| b.busy_ns)],
+                expected
+            );
+            // n launches in batches of at least two, as equal as they can be.
+            let (n, count) = (mine.len(), (mine.len() / 2).clamp(1, 20));
+            let sizes: Vec<usize> = found.batches.iter().map(|b| b.launches as usize).collect();
+            prop_assert_eq!((sizes.len(), sizes.iter().sum::<usize>()), (count, n));
+            prop_assert!(sizes.iter().all(|size| *size == n / count || *size == n.div_ceil(count)));
+            prop_assert_eq!(found.configurations.iter().map(|c| c.launches).sum::<u64>(), n as u64);
+            let total = mine.iter().map(|(start, end)| end - start).sum::<i64>();
+            prop_assert_eq!(found.configurations.iter().map(|c| c.total_ns).sum::<i64>(), total);
         }
     }
 
@@ -390,6 +447,7 @@ proptest! {
                 Charged::new(&seen).unwrap().run(&seen, 1, &stop).map(drop),
                 Facts::new(&seen).unwrap().run(&seen, 1, &stop).map(drop),
                 WhatIf::new(&seen, SLICING).unwrap().run(&seen, 1, &stop).map(drop),
+                Launches::new(&seen).unwrap().run(&seen, 1, &stop).map(drop),
                 timeline(&seen, 0, RANGE, 5, &stop).map(drop),
                 reconstruct(&tables, 1, &stop).map(drop),
             ];
