@@ -164,4 +164,5 @@ def comparison_schema() -> dict[str, Any]:
     'pyanalyze.compare/1'
     """
     schema = Comparison.model_json_schema(by_alias=True, mode="serialization")
+    schema["required"].insert(0, "schema")  # it has a default, and is what a reader asks for first
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "pyanalyze.compare/1", **schema}

@@ -173,6 +173,7 @@ def fleet_schema() -> dict[str, Any]:
     'pyanalyze.fleet/1'
     """
     schema = FleetSummary.model_json_schema(by_alias=True, mode="serialization")
+    schema["required"].insert(0, "schema")  # it has a default, and is what a reader asks for first
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "pyanalyze.fleet/1", **schema}
 
 

@@ -764,6 +764,7 @@ def json_schema() -> dict[str, Any]:
     'pyanalyze.report/1'
     """
     schema = Report.model_json_schema(by_alias=True, mode="serialization")
+    schema["required"].insert(0, "schema")  # it has a default, and is what a reader asks for first
     # Written by --detail only, so readers must not require them although pydantic always has them.
     required = schema["$defs"]["Device"]["required"]
     schema["$defs"]["Device"]["required"] = [k for k in required if k not in ("residency", "sm_warps")]
