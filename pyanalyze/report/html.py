@@ -15,9 +15,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import jinja2
-import vl_convert
 
-from pyanalyze.charts.style import unfolded
 from pyanalyze.report import format as fmt
 from pyanalyze.report.bundle import script_bundle
 from pyanalyze.report.escape import visible
@@ -150,6 +148,11 @@ def _view(item: Section | Block, drawn: Mapping[str, _Drawn]) -> dict[str, Any]:
 
 
 def _draw(chart: alt.TopLevelMixin) -> _Drawn:
+    # Slow to load, and pages without pictures need neither.
+    import vl_convert
+
+    from pyanalyze.charts.style import unfolded
+
     # What vega-lite allows was checked when each chart was made; once more takes seconds.
     spec: dict[str, Any] = unfolded(chart.to_dict(validate=False))
     summary = str((spec.get("usermeta") or {}).get("summary", "Chart."))
