@@ -480,12 +480,11 @@ def _counter(session: Session, device_id: int, names: tuple[str, ...]) -> pl.Dat
     """Samples of a counter in percent of its maximum, by time."""
     import polars as pl
 
-    samples = session.gpu_metrics
+    samples = session.counters(lambda name: name.str.to_lowercase().is_in(list(names)))
     if session.devices.height > 1:
         samples = samples.filter(pl.col("device_id") == device_id)
-    percent = pl.col("unit").is_null() | pl.col("unit").cast(pl.String).is_in(["Throughput %", "%"])
-    named = pl.col("metric").cast(pl.String).str.to_lowercase().is_in(list(names))
-    return samples.filter(percent & named).select("time_ns", "value").unique("time_ns").sort("time_ns")
+    percent = pl.col("unit").is_null() | pl.col("unit").is_in(["Throughput %", "%"])
+    return samples.filter(percent).select("time_ns", "value").unique("time_ns").sort("time_ns")
 
 
 def _over(samples: pl.DataFrame, period: int, bins: pl.DataFrame) -> pl.Series:

@@ -12,7 +12,7 @@ from pyanalyze.sharing.evidence import pairs_of
 from pyanalyze.view import Names, Selection, narrowed, redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import altair as alt
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from pyanalyze.times import Moment
 
 
+#: Rows of a table that are looked at together: copies of their columns are some tens of megabytes.
+PIECE_ROWS = 1 << 20
 #: Tables that are made at first use, by the property that makes them.
 DERIVED = {
     "aggressors": "_compared",
@@ -239,6 +241,55 @@ class Session:
         import polars as pl
 
         return pl.DataFrame(table.part(columns))
+
+    def pieces(self, name: str, *columns: str) -> Iterator[pl.DataFrame]:
+        """Yield some columns of a table in pieces of its rows, in order: copies of one take no notable memory.
+
+        Parameters
+        ----------
+        name
+            Name of the table.
+        columns
+            Its columns.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> session = pyanalyze.load(capture)
+        >>> sum(piece.height for piece in session.pieces("kernels", "start_ns")) == session.rows("kernels")
+        True
+        """
+        yield from self.part(name, *columns).iter_slices(PIECE_ROWS)
+
+    def counters(self, named: Callable[[pl.Expr], pl.Expr]) -> pl.DataFrame:
+        """Return samples of some hardware counters: of a recording of hours, no more than those.
+
+        Parameters
+        ----------
+        named
+            Says of names of counters (an expression of text) which to take.
+
+        Returns
+        -------
+        polars.DataFrame
+            Columns ``device_id``, ``time_ns``, ``unit`` and ``value`` of `gpu_metrics`.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).counters(lambda name: name.str.contains("DRAM")).height
+        0
+        """
+        import polars as pl
+
+        columns = ("device_id", "time_ns", "unit", "value", "metric")
+        parts = [self.part("gpu_metrics", *columns).clear().drop("metric")]
+        for piece in self.pieces("gpu_metrics", *columns):
+            names = piece.select(pl.col("metric").unique())
+            wanted = names.filter(named(pl.col("metric").cast(pl.String)))
+            if wanted.height:
+                parts.append(piece.join(wanted, on="metric", how="semi", maintain_order="left").drop("metric"))
+        return pl.concat(parts)
 
     def rows(self, name: str) -> int:
         """Return how many rows a table has, without converting it.

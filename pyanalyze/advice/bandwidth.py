@@ -44,9 +44,9 @@ def demands(session: Session, device_id: int, tenants: Sequence[int], *, in_turn
     """
     import polars as pl
 
-    metric = pl.col("metric").cast(pl.String)
     samples = (
-        session.gpu_metrics.filter((pl.col("device_id") == device_id) & metric.str.contains(r"^DRAM (Read|Write) "))
+        session.counters(lambda name: name.str.contains(r"^DRAM (Read|Write) "))
+        .filter(pl.col("device_id") == device_id)
         .group_by("time_ns")
         .agg(pl.col("value").sum() / 100)
         .sort("time_ns")

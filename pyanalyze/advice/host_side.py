@@ -25,8 +25,6 @@ THROTTLED = 0.85
 FULL_GRIDS = 0.8
 #: Part of the kernels in the legacy default stream, from which it serialises the others.
 NOTABLE_DEFAULT_STREAM = 0.05
-#: Kernels that are looked at together: copies of their columns are some tens of megabytes.
-PIECE_ROWS = 1 << 20
 #: Lengths of kernels are counted in such steps, of which a recording has far fewer than lengths.
 STEP_NS = 4096
 #: nsys numbers the legacy default stream so.
@@ -113,8 +111,7 @@ def _pieces(session: Session, device_id: int, *columns: str) -> Iterator[pl.Data
     """Kernels of a device in order, so many at a time that copies of them take no notable memory."""
     import polars as pl
 
-    kernels = session.part("kernels", "device_id", "capture", "pid", "start_ns", "end_ns", *columns)
-    for piece in kernels.iter_slices(PIECE_ROWS):
+    for piece in session.pieces("kernels", "device_id", "capture", "pid", "start_ns", "end_ns", *columns):
         yield piece.filter(pl.col("device_id") == device_id)
 
 

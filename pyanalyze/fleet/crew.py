@@ -170,10 +170,13 @@ class Processes:
     def _until_death(
         self, work: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], waiting: deque[int], at_once: int
     ) -> Generator[tuple[int, Any], None, list[int]]:
-        """Work until all is done or a process dies; returns what was running then."""
+        """Work until all is done or a process dies; returns what was running or next in line then."""
         running: dict[Future[Any], int] = {}
+        # One in line: no worker waits until the caller has written what it made. Of a single worker and its caller one
+        # works at a time, on one processor.
+        most = at_once + 1 if at_once > 1 else 1
         while waiting or running:
-            while waiting and len(running) < at_once:
+            while waiting and len(running) < most:
                 try:
                     running[self._submit(work, *tasks[waiting[0]])] = waiting[0]
                 except BrokenProcessPool:

@@ -269,7 +269,7 @@ class Workbench:
         finished: dict[str, _T] = {}
         todo: dict[str, Group] = {}
         for group in groups:
-            body = self._cache.get(_key("report", group.captures, options(group)))
+            body = self._cache.get(_key("report text", group.captures, options(group)))
             if body is None or len(body.get("read", ())) != len(group.captures):
                 todo[group.name] = group
             else:
@@ -293,7 +293,7 @@ class Workbench:
             if not made.failed:
                 # A failure may have been the moment's (permissions, a full disk): it is tried again next time.
                 body = {"report": made.report, "page": made.page, "read": made.read}
-                self._cache.put(_key("report", group.captures, options(group)), body)
+                self._cache.put(_key("report text", group.captures, options(group)), body)
             finished[name] = keep(group, *self._write_report(group, made, options(group)))
         return finished
 

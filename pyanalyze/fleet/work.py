@@ -107,7 +107,7 @@ class Made:
     Attributes
     ----------
     report
-        The report, tokens in the place of paths; None: none of the captures could be read.
+        The report as JSON text, tokens in the place of paths; None: none of the captures could be read.
     page
         The same as an HTML page.
     read
@@ -116,7 +116,7 @@ class Made:
         Which are not, and why.
     """
 
-    report: dict[str, Any] | None
+    report: str | None
     page: str
     read: tuple[int, ...]
     failed: tuple[Failed, ...]
@@ -149,7 +149,7 @@ def analyse_group(version: str, captures: Sequence[Look], options: Options) -> b
     Examples
     --------
     >>> made = unpacked(analyse_group(_core.__version__, [look(capture)], Options()))
-    >>> made.report["devices"][0]["sharing"]["mode"], made.read, made.failed
+    >>> json.loads(made.report)["devices"][0]["sharing"]["mode"], made.read, made.failed
     ('time-slicing', (0,), ())
     """
     _same_version(version)
@@ -190,8 +190,7 @@ def named(made: Made, captures: Sequence[Look], options: Options = Options()) ->
     """
     from pyanalyze.report.escape import visible
 
-    report = json_text(made.report) + "\n"
-    page = made.page
+    report, page = made.report or "", made.page
     for path, token in _tokens(captures, options):
         report = report.replace(token, json_text(text(path))[1:-1])
         page = page.replace(token, escape(visible(text(path), limit=None)))
@@ -241,7 +240,7 @@ def _made(
     page = render_html(
         Report.from_json(report), drawn, f"pyanalyze {_core.__version__}", kernels=session.kernel_occupancy
     )
-    return Made(json.loads(report), page, tuple(by_path[str(path)] for path in session.paths), tuple(failed))
+    return Made(report, page, tuple(by_path[str(path)] for path in session.paths), tuple(failed))
 
 
 def _tokens(captures: Sequence[Look], options: Options) -> list[tuple[str, str]]:

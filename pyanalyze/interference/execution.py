@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from pyanalyze.session import Session
 
 #: DRAM reads and writes above this part of the peak, while several are at work: near the ceiling that streaming kernels
@@ -197,10 +199,8 @@ def _mean_clock(session: Session, device: int) -> tuple[float, float] | None:
     ].drop_nulls()
     scale = 1.0
     if values.is_empty():
-        named = pl.col("metric").cast(pl.String)
-        values = session.gpu_metrics.filter(
-            here & named.str.contains("GPC Clock") & (pl.col("unit").cast(pl.String) == "MHz") & (pl.col("value") > 0)
-        )["value"]
+        clocks = session.counters(lambda name: name.str.contains("GPC Clock"))
+        values = clocks.filter(here & (pl.col("unit") == "MHz") & (pl.col("value") > 0))["value"]
         scale = 1e6
     if values.is_empty():
         return None
@@ -232,20 +232,39 @@ def _clock(
     return clock_part_ns(shared_ns, here[0], there[0])
 
 
+def _last_begun(session: Session, who: pl.DataFrame, times: pl.Series) -> pl.DataFrame:
+    """Of the kernels of some processes that began by each of these times (in order): last begin, latest end."""
+    import polars as pl
+
+    begun, latest = pl.lit(None, dtype=pl.Int64), pl.lit(None, dtype=pl.Int64)
+    found = []
+    for piece in session.pieces("kernels", "capture", "pid", "start_ns", "end_ns"):
+        # Kernels are in order of their start: all that began before that of the last one are here.
+        answered = int(times.search_sorted(piece["start_ns"][-1], side="left"))
+        mine = piece.join(who, on=["capture", "pid"], how="semi", nulls_equal=True).sort("start_ns")
+        spans = mine.select(from_ns="start_ns", until_ns=pl.col("end_ns").cum_max())
+        asked = times[:answered].to_frame("time_ns")
+        here = asked.join_asof(spans, left_on="time_ns", right_on="from_ns", strategy="backward", coalesce=False)
+        found.append(here.select(pl.max_horizontal("from_ns", begun), pl.max_horizontal("until_ns", latest)))
+        times = times[answered:]
+        begun = pl.lit(spans.select(pl.max_horizontal(pl.col("from_ns").max(), begun)).item(), dtype=pl.Int64)
+        latest = pl.lit(spans.select(pl.max_horizontal(pl.col("until_ns").max(), latest)).item(), dtype=pl.Int64)
+    rest = times.to_frame("time_ns").with_columns(from_ns=begun, until_ns=latest)
+    return pl.concat([*found, rest.select("from_ns", "until_ns")])
+
+
 def _inside_ns(session: Session, tenant_id: int) -> tuple[float, int]:
     """Time of migrations inside the tenant's kernels, and how many migrations there were."""
     import polars as pl
 
     tenant = session.tenants.row(tenant_id, named=True)
+    who = session.tenants.filter(pl.col("tenant_id") == tenant_id)
     mine = (pl.col("capture") == tenant["capture"]) & pl.col("pid").eq_missing(tenant["pid"])
     moved = pl.col("migration_cause").is_not_null() | pl.col("copy_kind").is_between(11, 13)
-    moves = session.memops.filter(mine & moved.fill_null(value=False)).select("start_ns", "end_ns").sort("start_ns")
+    moves = session.memops.filter(mine & moved.fill_null(value=False)).select("start_ns", "end_ns").sort("end_ns")
     if moves.is_empty():
         return 0.0, 0
-    kernels = session.kernels.filter(mine).select(
-        pl.col("start_ns").alias("from_ns"), pl.col("end_ns").cum_max().alias("until_ns")
-    )
-    both = moves.join_asof(kernels, left_on="end_ns", right_on="from_ns", strategy="backward")
+    both = pl.concat([moves, _last_begun(session, who, moves["end_ns"])], how="horizontal")
     inside = pl.min_horizontal("end_ns", "until_ns") - pl.max_horizontal("start_ns", "from_ns")
     return float(both.select(inside.clip(0).sum()).item() or 0), moves.height
 
@@ -318,24 +337,19 @@ def _bandwidth(session: Session, tenant_id: int, device: int, reasons: dict[str,
     """Whether DRAM was near its ceiling while the tenant's kernels were in flight beside those of others."""
     import polars as pl
 
-    named = pl.col("metric").cast(pl.String)
-    dram = session.gpu_metrics.filter(
-        ((pl.col("device_id") == device) | pl.col("device_id").is_null())
-        & named.str.contains(r"^DRAM (Read|Write) Bandwidth")
-    ).select("time_ns", "value")
+    here = (pl.col("device_id") == device) | pl.col("device_id").is_null()
+    dram = session.counters(lambda name: name.str.contains(r"^DRAM (Read|Write) Bandwidth")).filter(here)
     if dram.is_empty():
         reasons["memory"] = f"DRAM bandwidth was not counted: {COUNTERS}"
         return None
     who = session.tenants.filter((pl.col("device_id") == device) & pl.col("traced")).select(
         "capture", "pid", "tenant_id"
     )
-    work = session.kernels.join(who, on=["capture", "pid"], nulls_equal=True)
     samples = dram.group_by("time_ns").agg(pl.col("value").sum()).sort("time_ns")
     at_work = []
     for mine in (pl.col("tenant_id") == tenant_id, pl.col("tenant_id") != tenant_id):
-        spans = work.filter(mine).sort("start_ns").select("start_ns", pl.col("end_ns").cum_max().alias("until_ns"))
-        inside = samples.join_asof(spans, left_on="time_ns", right_on="start_ns", strategy="backward")
-        at_work.append((inside["until_ns"] >= inside["time_ns"]).fill_null(value=False))
+        until = _last_begun(session, who.filter(mine), samples["time_ns"])["until_ns"]
+        at_work.append((until >= samples["time_ns"]).fill_null(value=False))
     both = samples.filter(at_work[0] & at_work[1])["value"]
     mean = both.mean()
     if not isinstance(mean, float):

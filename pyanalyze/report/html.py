@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import jinja2
 
 from pyanalyze import _pictures
-from pyanalyze.charts.style import unfolded
 from pyanalyze.report import format as fmt
 from pyanalyze.report.bundle import script_bundle
 from pyanalyze.report.escape import visible
@@ -180,6 +179,10 @@ _CONFIG = {
 
 
 def _drawn(charts: Charts, painter: Painter | None) -> dict[str, _Drawn]:
+    if not charts:
+        return {}
+    from pyanalyze.charts.style import unfolded  # altair is slow to load, and pages without charts need none of it
+
     config = json.dumps(_CONFIG)
     drawn, pictures = {}, {}
     for key, chart in charts.items() if isinstance(charts, Mapping) else charts:

@@ -45,13 +45,15 @@ PEERS = {
 QUERY = "SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL"
 
 
-def measured(code: str, *arguments: str, limit_s: float) -> dict[str, Any]:
+def measured(code: str, *arguments: str, limit_s: float, limit_bytes: int | None = None) -> dict[str, Any]:
     """Run Python code as a process of its own; what it wrote to descriptor 3, seconds, and its peak."""
     read, write = os.pipe()
     began = time.perf_counter()
-    child = subprocess.Popen(
-        [sys.executable, "-c", f"import os; os.dup2({write}, 3)\n{code}", *arguments], pass_fds=[write]
-    )
+    ready = f"import os, resource; os.dup2({write}, 3)\n"
+    if limit_bytes is not None:
+        # Else the system ends what it likes when a table does not fit.
+        ready += f"resource.setrlimit(resource.RLIMIT_AS, ({limit_bytes}, {limit_bytes}))\n"
+    child = subprocess.Popen([sys.executable, "-c", f"{ready}{code}", *arguments], pass_fds=[write])
     os.close(write)
     try:
         child_done = _wait(child, limit_s)
@@ -87,8 +89,10 @@ def main() -> int:
     parser.add_argument("--kernels", type=int, nargs="+", default=[1_000_000, 5_000_000])
     parser.add_argument("--calls", type=int, help="API calls of each export; else a tenth of its kernels")
     parser.add_argument("--budget", default="2GB")
-    parser.add_argument("--outputs", nargs="+", choices=("screen", "json", "html"), default=("screen", "json", "html"))
-    parser.add_argument("--peers", action="store_true", help="whole-table loads of others as well")
+    verbs = ("screen", "json", "html", "info", "classify")
+    parser.add_argument("--outputs", nargs="*", choices=verbs, default=verbs[:3])
+    parser.add_argument("--peers", nargs="*", choices=PEERS, help="whole-table loads of others as well; else all")
+    parser.add_argument("--peer-limit", type=memory.parse, help="address space that a peer may have, such as 12GB")
     parser.add_argument("--compare", action="store_true", help="compare the JSON report with that without a budget")
     parser.add_argument("--limit", type=float, default=1800, help="seconds after which a command is ended")
     options = parser.parse_args()
@@ -135,7 +139,7 @@ def main() -> int:
 
             for what in options.outputs:
                 out = Path(folder) / f"{kernels}.{what}"
-                verb = ["screen"] if what == "screen" else ["report", "-f", what]
+                verb = ["report", "-f", what] if what in ("json", "html") else [what]
                 row = measured(
                     OURS, *verb, str(capture), "-q", "-o", str(out), "--memory", options.budget, limit_s=options.limit
                 )
@@ -161,10 +165,12 @@ def main() -> int:
                 same = json.loads(bounded.read_bytes()) == json.loads(whole.read_bytes())
                 print(f"{kernels:>10} the JSON reports are {'equal' if same else 'NOT EQUAL'}")
                 held &= same
-            for name, (imports, load, version) in PEERS.items() if options.peers else ():
+            for name in () if options.peers is None else options.peers or PEERS:
+                imports, load, version = PEERS[name]
                 code = f"{imports}\nframe = {load.format(QUERY, str(capture))}\nos.write(3, {version}.encode())"
-                row = measured(code, limit_s=options.limit)
+                row = measured(code, limit_s=options.limit, limit_bytes=options.peer_limit)
                 row["peer_version"] = row["said"]
+                row["peer_limit_bytes"] = options.peer_limit
                 line(name, None, row)
     return 0 if held else 1
 
