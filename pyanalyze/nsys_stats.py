@@ -253,8 +253,9 @@ def _xyz(what: str) -> pl.Expr:
 
 
 def _kern_sum(session: Session, tenant: int | None) -> pl.DataFrame:
+    kernels = _of(session, session.part("kernels", "capture", "pid", "device_id", "name", "start_ns", "end_ns"), tenant)
     # Names as they are kept, each once: a string for every kernel takes longer than everything else here.
-    kernels = _of(session, session.kernels, tenant).select("name", duration=pl.col("end_ns") - pl.col("start_ns"))
+    kernels = kernels.select("name", duration=pl.col("end_ns") - pl.col("start_ns"))
     return _summary(kernels, ["name"], "instances")
 
 
