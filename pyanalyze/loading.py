@@ -16,7 +16,7 @@ from pyanalyze.tables import ANALYSIS_TABLES, EVENT_TABLES, ON_REQUEST
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import polars as pl
 
@@ -155,7 +155,7 @@ def load(
         from pyanalyze.tables import to_frame
 
         configured = place_context(configured, to_frame(joined["devices"]))
-    joined = {**joined, **_identified(configured)}
+        joined = {**joined, **_identified(configured)}
     reconstructed = _core.reconstruct(joined, progress) if reconstruct else {}
     alone, summaries = _read_baselines(_listed(baselines), tables, progress)
     session = Session(
@@ -218,8 +218,10 @@ def _identified(configured: Sequence[pl.DataFrame]) -> dict[str, Any]:
 
 
 def _read_baselines(
-    files: Iterable[PathLike], tables: Sequence[str], progress: Progress | None
+    files: Sequence[PathLike], tables: Sequence[str], progress: Progress | None
 ) -> tuple[tuple[Baseline, ...], tuple[SavedBaseline, ...]]:
+    if not files:
+        return (), ()
     from pyanalyze.interference.baselines import Baseline, SavedBaseline, split_name
     from pyanalyze.report.saved import is_saved, read_saved
 

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-import sqlite_utils
 
 from pyanalyze.exceptions import OutputExists, SamplesUnreadable
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator, Mapping
+
+    import sqlite_utils
 
 _Kind = type[int] | type[float] | type[str]
 
@@ -346,6 +347,8 @@ def load_reports(
     [{'source': 'run', 'total_time_ns': 960}]
     >>> database.close()
     """
+    import sqlite_utils
+
     tables: dict[tuple[str, str], ReportTable] = {}
     for path in paths:
         for table in [path] if isinstance(path, ReportTable) else read_reports(path):

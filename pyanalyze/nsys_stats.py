@@ -22,6 +22,8 @@ from pyanalyze.nsys_recipes import REPORTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from polars.expr.list import ExprListNameSpace
+
     from pyanalyze.session import Session
 
 __all__ = ["NEED_API_CALLS", "NEED_OPTIONS", "PRODUCED", "WHOLE_GPU", "disagreements", "produce", "to_csv"]
@@ -205,9 +207,8 @@ def _of(session: Session, frame: pl.DataFrame, tenant: int | None) -> pl.DataFra
     return frame.join(mine.select(keys).unique(), on=keys, how="semi", nulls_equal=True)
 
 
-def _spread(column: str, name: str) -> dict[str, pl.Expr]:
+def _spread(one: pl.Expr | ExprListNameSpace, name: str) -> dict[str, pl.Expr]:
     """How values scatter, each quantity under `name` with its word in it, such as ``{}_ns``."""
-    one = pl.col(column)
     # Of a single value, and of none, nsys says 0; the sample deviation would be undefined.
     quantities = {"avg": one.mean(), "med": one.median(), "min": one.min(), "max": one.max()}
     return {name.format(word): of for word, of in {**quantities, "stddev": one.std().fill_null(0.0)}.items()}
@@ -225,8 +226,9 @@ def _summary(
     rows: pl.DataFrame, by: list[str], count: str, *, value: str = "duration", share: bool = True
 ) -> pl.DataFrame:
     """Sum, count and distribution, rounded as nsys does, largest first."""
-    spread = _spread(value, "{}_ns")
-    made = rows.group_by(by).agg(total=pl.col(value).sum(), count=pl.len(), **spread)
+    # The values of each group are gathered once, not once for every quantity: a third of the time.
+    values = pl.col(value).list
+    made = rows.group_by(by).agg(value).select(*by, total=values.sum(), count=values.len(), **_spread(values, "{}_ns"))
     made = made.with_columns(pl.col(by).cast(pl.String)).sort("total", *by, descending=[True, *[False] * len(by)])
     whole = pl.col("total").sum()
     if share:
@@ -251,8 +253,9 @@ def _xyz(what: str) -> pl.Expr:
 
 
 def _kern_sum(session: Session, tenant: int | None) -> pl.DataFrame:
+    kernels = _of(session, session.part("kernels", "capture", "pid", "device_id", "name", "start_ns", "end_ns"), tenant)
     # Names as they are kept, each once: a string for every kernel takes longer than everything else here.
-    kernels = _of(session, session.kernels, tenant).select("name", duration=pl.col("end_ns") - pl.col("start_ns"))
+    kernels = kernels.select("name", duration=pl.col("end_ns") - pl.col("start_ns"))
     return _summary(kernels, ["name"], "instances")
 
 
@@ -276,7 +279,7 @@ def _mem_size_sum(session: Session, tenant: int | None) -> pl.DataFrame:
     return (
         _memops(session, tenant)
         .group_by("operation")
-        .agg(total_mb=pl.col("mb").sum(), count=pl.len(), **_spread("mb", "{}_mb"))
+        .agg(total_mb=pl.col("mb").sum(), count=pl.len(), **_spread(pl.col("mb"), "{}_mb"))
         .sort("total_mb", "operation", descending=[True, False])
         .with_columns(pl.col("^.*_mb$").round(3, mode="half_away_from_zero"))
     )
@@ -333,7 +336,11 @@ def _kern_exec_sum(session: Session, tenant: int | None) -> pl.DataFrame:
     made = launches.group_by("pid", "tid", "dev_id", "api_name", "kernel_name").agg(
         pl.len().alias("count"),
         pl.col("queue_dur_ns").count().alias("queue_count"),
-        **{name: of for part, column in parts.items() for name, of in _spread(column, f"{part}_{{}}_ns").items()},
+        **{
+            name: of
+            for part, column in parts.items()
+            for name, of in _spread(pl.col(column), f"{part}_{{}}_ns").items()
+        },
     )
     names = ["pid", "tid", "dev_id", "api_name", "kernel_name"]
     return made.with_columns(pl.col("^.*_(avg|med|stddev)_ns$").round(1, mode="half_away_from_zero")).sort(

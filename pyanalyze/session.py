@@ -7,8 +7,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from pyanalyze.exceptions import UsageError
-from pyanalyze.sharing import Case, Configured, Example, Fact, Verdict, judge
-from pyanalyze.sharing.evidence import pairs_of
 from pyanalyze.view import Names, Selection, narrowed, redacted
 
 if TYPE_CHECKING:
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from pyanalyze.loading import Failure
     from pyanalyze.occupancy import CounterCheck, Occupancy, PlacementPolicy
     from pyanalyze.report.model import Report, Work
+    from pyanalyze.sharing import Case, Fact, Verdict
     from pyanalyze.sharing.properties import Requirement
     from pyanalyze.times import Moment
 
@@ -368,6 +367,8 @@ class Session:
 
     @cached_property
     def _verdicts(self) -> tuple[Verdict, ...]:
+        from pyanalyze.sharing import judge
+
         return tuple(judge(case) for case in self.cases())
 
     @cached_property
@@ -874,7 +875,7 @@ class Session:
         True
         """
         from pyanalyze.report.page import chart_key, main_device
-        from pyanalyze.report.render import draw
+        from pyanalyze.report.rendering import draw
 
         report = self.report()
         main = main_device(report)
@@ -1027,6 +1028,8 @@ class Session:
         import polars as pl
 
         from pyanalyze.context import names_gpu
+        from pyanalyze.sharing import Case, Configured
+        from pyanalyze.sharing.evidence import pairs_of
 
         facts = self.facts
         examples = self.fact_examples
@@ -1191,6 +1194,8 @@ def _capability(device: Mapping[str, Any]) -> tuple[int, int] | None:
 
 def _facts(facts: pl.DataFrame, examples: pl.DataFrame) -> dict[str, Fact]:
     import polars as pl
+
+    from pyanalyze.sharing import Example, Fact
 
     found = {}
     for row in facts.iter_rows(named=True):

@@ -83,6 +83,18 @@ def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
         assert verb == "screen" or text in " ".join(result.stdout.split())
 
 
+def test_info_imports_nothing_that_it_does_not_need(fixtures: Path) -> None:
+    code = (
+        f"import sys; sys.argv = ['pyanalyze', 'info', {str(fixtures / DEMO)!r}]\n"
+        "from pyanalyze.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "rooms = {'pyanalyze.sharing', 'pyanalyze.interference', 'pyanalyze.context', 'pyanalyze.report.model'}\n"
+        "print('HEAVY', sorted(({'altair', 'pydantic', 'sqlite_utils', 'jinja2', 'rich'} | rooms) & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "HEAVY []" in result.stdout
+
+
 @pytest.mark.parametrize("format_", ["html", "md", "json", "txt"])
 def test_a_report_is_written_whole_and_never_replaces_silently(fixtures: Path, tmp_path: Path, format_: str) -> None:
     out = tmp_path / f"report.{format_}"

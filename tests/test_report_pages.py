@@ -32,7 +32,7 @@ from pyanalyze.report.page import (
     chart_key,
     tenant_labels,
 )
-from pyanalyze.report.render import draw
+from pyanalyze.report.rendering import draw
 from pyanalyze.report.text import first_screen, render_text
 
 if TYPE_CHECKING:

@@ -70,7 +70,7 @@ def _with_pictures(session: Session, output: Path | None, line: str, *, embed: b
 
     from pyanalyze._files import write_whole
     from pyanalyze.report.markdown import render_markdown
-    from pyanalyze.report.render import draw_png
+    from pyanalyze.report.rendering import draw_png
 
     report = session.report()
     drawn = draw_png(session, report)

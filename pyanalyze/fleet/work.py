@@ -232,7 +232,7 @@ def _made(
         report = report.replace(json_text(text(path))[1:-1], token)
     drawn: dict[str, Any] = {}
     if options.pictures:
-        from pyanalyze.report.render import draw
+        from pyanalyze.report.rendering import draw
 
         drawn = dict(draw(session, session.report()))
     from pyanalyze.report.html import render_html
