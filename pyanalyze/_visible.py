@@ -97,9 +97,10 @@ def _fill(chars: str, room: int) -> list[str]:
     return units
 
 
-# What CommonMark or a forge gives a meaning inside a line. Underscores inside words mean nothing and stay
-# readable; `://`, `www.` and `:name:` would become links and emoji.
-_MARKDOWN = re.compile(r"[\\`*\[\]<>|~&$]|(?<!\w)_|_(?!\w)|:(?=[A-Za-z+/_-])|(?<=w)w(?=w\.)", re.IGNORECASE)
+# What CommonMark or a forge gives a meaning inside a line. An underscore between two letters means nothing and stays
+# readable, one in a row of them may not: to the next one it is punctuation. `://`, `www.` and `:name:` would become
+# links and emoji.
+_MARKDOWN = re.compile(r"[\\`*\[\]<>|~&$]|(?<![^\W_])_|_(?![^\W_])|:(?=[A-Za-z+/_-])|(?<=w)w(?=w\.)", re.IGNORECASE)
 # Forges look for mentions and issue numbers in the rendered text, where an entity is a plain character again:
 # only something between the sign and the word keeps people from being notified.
 _MENTION = re.compile(r"[@#!](?=\w)")
