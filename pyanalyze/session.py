@@ -396,8 +396,6 @@ class Session:
         self.classify()
         if memory.account().spilled_most_bytes:
             return  # two at a time would want what there is not
-        for shared in ("kernels", "charged"):
-            self.frame(shared)
         # The core lets go of the interpreter while it works. The comparison takes most memory: it is left for later.
         with ThreadPoolExecutor(1) as pool:
             beside = pool.submit(lambda: self._modelled)
