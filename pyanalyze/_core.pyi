@@ -46,12 +46,12 @@ class Table:
     @property
     def num_rows(self) -> int: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
-    def part(self, columns: Sequence[str]) -> Part:
-        """Some of the columns."""
+    def part(self, columns: Sequence[str], start: int = 0, rows: int = ...) -> Part:
+        """Some of the columns, of some of the rows."""
 
 @final
 class Part:
-    """Some columns of a table."""
+    """Some columns and rows of a table."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 

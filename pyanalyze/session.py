@@ -258,7 +258,14 @@ class Session:
         >>> sum(piece.height for piece in session.pieces("kernels", "start_ns")) == session.rows("kernels")
         True
         """
-        yield from self.part(name, *columns).iter_slices(PIECE_ROWS)
+        table = self.tables.get(name)
+        if table is None or name in self._frames or not hasattr(table, "part"):
+            yield from self.frame(name).select(columns).iter_slices(PIECE_ROWS)
+            return
+        import polars as pl
+
+        for start in range(0, table.num_rows, PIECE_ROWS):
+            yield pl.DataFrame(table.part(columns, start, PIECE_ROWS))
 
     def counters(self, named: Callable[[pl.Expr], pl.Expr]) -> pl.DataFrame:
         """Return samples of some hardware counters: of a recording of hours, no more than those.

@@ -52,13 +52,16 @@ impl Table {
         stream(py, &self.batch, requested_schema)
     }
 
-    /// Some of the columns: each one that another library takes may cost it memory.
-    fn part(&self, columns: Vec<String>) -> PyResult<Part> {
+    /// Some of the columns, of at most `rows` rows from `start` on: what another library takes may cost it memory.
+    #[pyo3(signature = (columns, start=0, rows=usize::MAX))]
+    fn part(&self, columns: Vec<String>, start: usize, rows: usize) -> PyResult<Part> {
         let schema = self.batch.schema();
         let place = |name: &String| schema.index_of(name).map_err(|_| PyKeyError::new_err(name.clone()));
         let places = columns.iter().map(place).collect::<PyResult<Vec<usize>>>()?;
-        let batch = self.batch.project(&places);
-        Ok(Part { batch: batch.map_err(|e| PyKeyError::new_err(e.to_string()))? })
+        let batch = self.batch.project(&places).map_err(|e| PyKeyError::new_err(e.to_string()))?;
+        let start = start.min(batch.num_rows());
+        let rows = rows.min(batch.num_rows().saturating_sub(start));
+        Ok(Part { batch: batch.slice(start, rows) })
     }
 }
 
@@ -69,7 +72,7 @@ impl Table {
     }
 }
 
-/// Some columns of a table.
+/// Some columns and rows of a table.
 #[pyclass(frozen, module = "pyanalyze._core")]
 pub struct Part {
     batch: RecordBatch,
