@@ -186,7 +186,8 @@ def occupancy(rows: list[dict[str, Any]]) -> list[str]:
         "for all "
         "of its time, spread evenly. `true, even`: the true warps of each bin spread evenly, which no model can know. "
         "Met: the replay's error is at most half of the null model's with even blocks, at most 0.8 of it with random "
-        "blocks.\n"
+        "blocks. `of equals`: the random scenarios once more with blocks that take equally long, all else equal: what "
+        "is wrong there is the model's fault, the rest no row of a trace tells.\n"
     )
     out.append(
         heads(
@@ -202,6 +203,13 @@ def occupancy(rows: list[dict[str, Any]]) -> list[str]:
                 one["median_error"], one["median_null"], one["median_true_even"],
                 f"{one['device_within_3_percent']} ({one['null_device_within_3_percent']})",
                 one["share_within_5_percent"], ", ".join(row["worse_than_null"]) or "none",
+            )  # fmt: skip
+            out.append(line(cells))
+        if twins := row.get("of_equals"):
+            beyond = f"device: {', '.join(twins['device_beyond']) or 'none'}"
+            cells = (
+                row["version"], row["seeds"], "of equals", twins["devices"], "", beyond, twins["median_error"], "", "",
+                twins["device_within_3_percent"], twins["share_within_5_percent"], "",
             )  # fmt: skip
             out.append(line(cells))
     return out

@@ -11,17 +11,23 @@ compared with the simulation's books over the bins with anything resident:
 Beside the replay stand the null model (each kernel at its most for all of its time, warps spread evenly over the SMs
 that its tenant may use) and ``true, even``: the true warps of each bin spread evenly over the device, which no model
 that starts from a trace can know.  Devices with a tenant whose kernels were not traced are left out.
+
+Where blocks take unequally long, a twin is simulated in which they do not, all else equal (``of equals``): what the replay
+gets wrong there is the model's fault, the rest is what no row of a trace tells (docs/occupancy.md says why).
 ``--speed`` measures how fast the replay and the calculator are.  Appends to docs/measurements.jsonl.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import re
 import sqlite3
 import statistics
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +61,7 @@ class Row:
     null: dict[str, float]
     replay: dict[str, float]
     share: float
+    of_equals: Row | None = None
 
     @property
     def ratio(self) -> float:
@@ -106,11 +113,38 @@ def errors(modelled: Grid, truth: Grid) -> dict[str, float]:
     }
 
 
+def with_equal_blocks(scenario: str, seed: int) -> Path:
+    """The folder of the same scenario and seed in which all blocks of a kernel take equally long."""
+    texts = {}
+    for path in (generate.SCENARIOS / f"{scenario}.toml", *generate.SCENARIOS.glob("*.part")):
+        text = re.sub(r",\s*tail = \{[^}]*\}", "", path.read_text(encoding="utf-8"))
+        texts[path.name] = re.sub(r"^tail = \{[^}]*\}\n", "", text, flags=re.MULTILINE)
+    digest = hashlib.sha256("".join(texts.values()).encode()).hexdigest()[:16]
+    folder = generate.folder_of(scenario, seed).with_name(f"{scenario}-equal-blocks-{digest}-{seed}")
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            for name, text in texts.items():
+                (Path(scratch) / name).write_text(text, encoding="utf-8")
+            generate.generate([Path(scratch) / f"{scenario}.toml"], Path(scratch) / "new", seed, tables=True)
+            (Path(scratch) / "new").rename(folder)
+    return folder
+
+
 def measured(scenario: str, seed: int) -> list[Row]:
-    """Every device of a scenario that can be compared."""
-    folder = generate.built(scenario, seed)
-    truth = json.loads((folder / f"{scenario}.truth.json").read_text(encoding="utf-8"))
+    """Every device of a scenario that can be compared, with its twin of equal blocks where they are not."""
     random = "tail" in json.dumps(generate.scenario(scenario).get("kernel", {}))
+    rows = measured_in(generate.built(scenario, seed), scenario, seed, random=random)
+    if random:
+        twins = measured_in(with_equal_blocks(scenario, seed), scenario, seed, random=False)
+        for row, twin in zip(rows, twins, strict=True):
+            row.of_equals = twin
+    return rows
+
+
+def measured_in(folder: Path, scenario: str, seed: int, *, random: bool) -> list[Row]:
+    """Every device of a folder that can be compared."""
+    truth = json.loads((folder / f"{scenario}.truth.json").read_text(encoding="utf-8"))
     found = []
     capture = truth["captures"][0]
     session = pyanalyze.load(folder / f"{capture['name']}.sqlite")
@@ -177,7 +211,7 @@ def main() -> int:
     seeds = range(options.first, options.first + options.seeds)
     print(
         f"{'scenario':32} {'seed':>4} {'mode':18} {'blocks':6} | {'true,even':>9} {'null':>6} {'replay':>6} {'ratio':>6} "
-        f"| {'null':>6} {'by SM':>6} | {'null':>6} {'device':>6} | {'share':>6}"
+        f"| {'null':>6} {'by SM':>6} | {'null':>6} {'device':>6} | {'share':>6} | of equals: replay, device, share"
     )
     rows = []
     for scenario in options.scenario:
@@ -186,6 +220,8 @@ def main() -> int:
                 rows.append(r)
                 met = "" if r.met else " above 1" if r.ratio > 1 else " above target"
                 met += "" if r.verdict_right else " (verdict: not what it was)"
+                if twin := r.of_equals:
+                    met = f" | {twin.replay['sorted']:.3f} {twin.replay['device']:+.3f} {twin.share:.3f}{met}"
                 print(
                     f"{r.scenario:32} {r.seed:>4} {r.mode:18} {'random' if r.random else 'even':6} | {r.truly_even:>9.3f} "
                     f"{r.null['sorted']:>6.3f} {r.replay['sorted']:>6.3f} {r.ratio:>6.2f} | {r.null['by_sm']:>6.3f} "
@@ -235,6 +271,14 @@ def summarised(rows: list[Row]) -> dict[str, Any]:
             "null_device_within_3_percent": sum(abs(r.null["device"]) <= 0.03 for r in mine),
             "share_within_5_percent": sum(r.share <= 0.05 for r in mine),
         }
+    twins = [r.of_equals for r in rows if r.of_equals]
+    found["of_equals"] = {
+        "devices": len(twins),
+        "median_error": round(statistics.median([r.replay["sorted"] for r in twins] or [0]), 4),
+        "device_within_3_percent": sum(abs(r.replay["device"]) <= 0.03 for r in twins),
+        "device_beyond": sorted({r.scenario for r in twins if abs(r.replay["device"]) > 0.03}),
+        "share_within_5_percent": sum(r.share <= 0.05 for r in twins),
+    }
     wrong = {True: "", False: ", wrong verdict"}
     worse = [r for r in rows if r.ratio > 1 and not r.met]
     found["worse_than_null"] = [f"{r.scenario} {r.seed}{wrong[r.verdict_right]}" for r in worse]

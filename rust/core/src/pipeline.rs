@@ -122,6 +122,9 @@ pub fn occupancy(
         if let Some(turns) = turns {
             placement = placement.with_inferred(&turns)?;
         }
+        if let Some(kernels) = session.get(schema::KERNELS.name) {
+            placement = placement.with_kernels(kernels)?;
+        }
         placement.with_model(model).run(&events, 0, watch).map(Some)
     };
     let configurations = || KernelOccupancy::new(&devices, tenants)?.run(&events, 0, watch);

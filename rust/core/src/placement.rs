@@ -17,7 +17,9 @@
 //! Who may be on the SMs together is the [`PlacementPolicy`]'s to say. Groups of tenants that take turns each have
 //! the device to themselves, and their blocks stand still while others hold it: they are replayed on a clock of their
 //! own, which runs while the group was resident: by switch records, or by the turns that starts and ends of kernels imply
-//! (`turns.rs`). Where nothing says when that was, all groups with kernels in flight hold the engine in equal shares.
+//! (`turns.rs`). Records that include the restoring and saving of the state are shortened by what no kernel ever starts
+//! or ends in ([`Placement::with_kernels`]). Where nothing says when that was, all groups with kernels in flight hold the
+//! engine in equal shares.
 //!
 //! Not in it: whole-graph launches (their kernels are not recorded), copies, kernels whose occupancy or
 //! tenant is not known; they are counted in [`Placed`].
@@ -161,6 +163,8 @@ pub struct Placement {
     next_slice: Option<(i64, i64, u32, u32)>,
     /// Slices by the tenant whose they are.
     held: BTreeMap<(u32, u32), Vec<(i64, i64)>>,
+    /// Of whose slices records say when running began, and when it ended.
+    exact: [BTreeSet<(u32, u32)>; 2],
     /// Devices whose slices are inferred: bounds do not rest on them.
     inferred: BTreeSet<u32>,
     devices: BTreeMap<u32, Device>,
@@ -231,6 +235,33 @@ impl Bins {
                 *cursor += 1;
             }
         }
+    }
+}
+
+/// The least of some times, which begin somewhere above zero: where?
+#[derive(Debug, Default)]
+struct Nearest(Vec<i64>);
+
+impl Nearest {
+    /// How many are kept.
+    const KEPT: usize = 8;
+    /// The edge must be known to one part of a slice in this many.
+    const EXACT: i64 = 50;
+
+    fn see(&mut self, ns: i64) {
+        if self.0.len() < Self::KEPT || self.0.last().is_some_and(|last| ns < *last) {
+            let at = self.0.partition_point(|kept| *kept <= ns);
+            self.0.insert(at, ns);
+            self.0.truncate(Self::KEPT);
+        }
+    }
+
+    /// As far below the least as they lie apart; `None` where they are too few, too far apart, or half a slice away.
+    fn edge(&self, slice_ns: i64) -> Option<i64> {
+        let (first, last) = (*self.0.first()?, *self.0.get(Self::KEPT - 1)?);
+        let apart = last.saturating_sub(first) / (Self::KEPT as i64 - 1);
+        let edge = (first - apart).max(0);
+        (apart <= slice_ns / Self::EXACT && edge < slice_ns / 2).then_some(edge)
     }
 }
 
@@ -626,11 +657,22 @@ impl Placement {
             )));
         }
         let mut slices = Vec::new();
+        let mut exact = [BTreeSet::new(), BTreeSet::new()];
         if let Some(residency) = residency {
             let c = Columns::new(&RESIDENCY, residency);
             let (device, tenant) = (c.u32("device_id")?, c.u32("tenant_id")?);
             let (start, end) = (c.i64("start_ns")?, c.i64("end_ns")?);
             let (first, last) = (c.i64("running_start_ns")?, c.i64("running_end_ns")?);
+            for row in 0..c.rows() {
+                let Some(holder) = at(tenant, row).map(|tenant| (device.value(row), tenant)) else {
+                    continue;
+                };
+                for (exact, known) in exact.iter_mut().zip([at(first, row), at(last, row)]) {
+                    if known.is_some() {
+                        exact.insert(holder);
+                    }
+                }
+            }
             slices = (0..c.rows())
                 .filter_map(|row| {
                     // Blocks run only after the state is restored and before it is saved, where records say when.
@@ -665,6 +707,7 @@ impl Placement {
             slices,
             next_slice,
             held,
+            exact,
             inferred: BTreeSet::new(),
             devices: BTreeMap::new(),
             stages: BTreeMap::new(),
@@ -699,6 +742,61 @@ impl Placement {
         slices.sort_unstable();
         self.slices = slices.into_iter();
         self.next_slice = self.slices.next();
+        Ok(self)
+    }
+
+    /// The same with slices that begin and end when blocks ran, where records only say when the state began to be
+    /// restored and when it was saved: no kernel starts while it is restored, none ends while it is saved. Where starts
+    /// (and ends) lie close enough together to tell, each slice is shorter by what none of them is in. Only the
+    /// replay's clock is: bounds hold without it.
+    ///
+    /// # Errors
+    /// [`Error::Schema`] for a wrong table.
+    pub fn with_kernels(mut self, kernels: &RecordBatch) -> Result<Self> {
+        let vague =
+            |key: &(u32, u32)| !self.inferred.contains(&key.0) && self.exact.iter().any(|e| !e.contains(key));
+        let mut seen: BTreeMap<(u32, u32), [Nearest; 2]> =
+            self.held.keys().filter(|key| vague(key)).map(|key| (*key, Default::default())).collect();
+        if seen.is_empty() {
+            return Ok(self);
+        }
+        for slices in self.held.values_mut() {
+            slices.sort_unstable();
+        }
+        let c = Columns::new(&KERNELS, kernels);
+        let (capture, pid, device) = (c.u32("capture")?, c.u32("pid")?, c.u32("device_id")?);
+        let (start, end) = (c.i64("start_ns")?, c.i64("end_ns")?);
+        for row in 0..c.rows() {
+            let gpu = device.value(row);
+            let Some(tenant) = self.tenants.get(&(capture.value(row), at(pid, row), gpu)) else { continue };
+            let key = (gpu, self.holder(*tenant));
+            let (Some(slices), Some([starts, ends])) = (self.held.get(&key), seen.get_mut(&key)) else {
+                continue;
+            };
+            let slice = |time: i64| {
+                let next = slices.partition_point(|s| s.0 <= time);
+                slices.get(next.checked_sub(1)?).copied().filter(|s| time <= s.1)
+            };
+            if let Some(slice) = slice(start.value(row)) {
+                starts.see(start.value(row).saturating_sub(slice.0));
+            }
+            if let Some(slice) = slice(end.value(row)) {
+                ends.see(slice.1.saturating_sub(end.value(row)));
+            }
+        }
+        for (key, [starts, ends]) in seen {
+            let Some(slices) = self.held.get_mut(&key).filter(|slices| !slices.is_empty()) else { continue };
+            let mut lengths: Vec<i64> = slices.iter().map(|s| s.1.saturating_sub(s.0)).collect();
+            let middle = lengths.len() / 2;
+            let usual = *lengths.select_nth_unstable(middle).1;
+            let [restore, save] = [starts, ends].map(|nearest| nearest.edge(usual).unwrap_or(0));
+            let restore = if self.exact.first().is_some_and(|e| e.contains(&key)) { 0 } else { restore };
+            let save = if self.exact.last().is_some_and(|e| e.contains(&key)) { 0 } else { save };
+            for slice in slices.iter_mut() {
+                *slice = (slice.0.saturating_add(restore), slice.1.saturating_sub(save));
+            }
+            slices.retain(|slice| slice.0 < slice.1);
+        }
         Ok(self)
     }
 
@@ -1474,6 +1572,39 @@ mod tests {
         let of = |tenant: u32| ours.iter().filter(|r| r.0 == tenant).map(|r| r.2).collect::<Vec<_>>();
         assert!(of(1).windows(2).all(|w| w[0] >= w[1]) && of(1)[4] > 0.0, "{:?}", of(1));
         assert!(of(2)[1] > 0.0, "{:?}", of(2));
+    }
+
+    #[test]
+    fn where_the_least_of_many_begin() {
+        let edge = |seen: &[i64]| {
+            let mut nearest = Nearest::default();
+            seen.iter().for_each(|ns| nearest.see(*ns));
+            nearest.edge(1000)
+        };
+        // Every 2 ns from 12 on: they begin at 10.
+        assert_eq!(edge(&[40, 26, 24, 12, 14, 16, 18, 22, 20, 28]), Some(10));
+        assert_eq!(edge(&[7; 9]), Some(7));
+        // Too few; too far apart for slices of a microsecond; not at the edge at all.
+        assert_eq!(edge(&[7; 7]), None);
+        assert_eq!(edge(&[10, 31, 52, 73, 94, 115, 136, 160]), None);
+        assert_eq!(edge(&[600; 9]), None);
+    }
+
+    #[test]
+    fn saving_and_restoring_is_not_running() {
+        // Slices of 1000 ns every 2000. Each kernel fills the device, starts 100 ns into one slice and ends 100 ns before
+        // the end of the next: 800 + 800 ns in 4000.
+        let held = slices(&(0..20).map(|n| (1, 2000 * n, 2000 * n + 1000)).collect::<Vec<_>>());
+        let ran: Vec<_> = (0..10).map(|n| (1, 4000 * n + 100, 4000 * n + 2900, 80)).collect();
+        let tables = kernels(&ran);
+        let tenants: TenantMap = [((0, Some(1), 0), 1)].into();
+        let policy = policy(Sharing::TimeSliced, &[]);
+        let placement = Placement::new(&devices(), tenants, Some(&held), policy, (0, 40_000), 1).unwrap();
+        let out = placement.with_kernels(&tables["kernels"]).unwrap().run(&tables, 0, &Unwatched).unwrap();
+        assert!((rows(&out)[0].2 - 0.4).abs() < 1e-9, "{:?}", rows(&out));
+        // Bounds do not rest on it: 900 + 900 ns.
+        let bounds = Columns::new(&SM_OCCUPANCY, &out.sm_occupancy);
+        assert!((bounds.f64("warps_high").unwrap().value(0) - 0.45).abs() < 1e-9);
     }
 
     proptest! {
