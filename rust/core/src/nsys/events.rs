@@ -10,7 +10,7 @@ use super::{pid_of, Owner, Reader};
 use crate::error::Result;
 use crate::quality::{self, Counter};
 use crate::schema;
-use crate::sqlite::{As, Column, Distinct, Numbers, Owned, Row, Value};
+use crate::sqlite::{replaced, As, Column, Distinct, Numbers, Owned, Row, Value};
 
 /// No clock of a capture says a time further from zero: 146 years.
 const FARTHEST_NS: i64 = 1 << 62;
@@ -222,7 +222,7 @@ impl Raw {
                 }
             }
         }
-        staged.put_array("pid", processes.map(&owners));
+        staged.put_array("pid", replaced(processes.codes, &owners));
         staged.put_devices(slots);
     }
 
@@ -494,8 +494,8 @@ pub(super) fn api_calls(reader: &mut Reader<'_>, seen: &mut Seen) -> Result<Opti
         .zip(threads.integers())
         .map(|(owner, global)| owner.and(global).and_then(|g| u32::try_from(g & 0xFF_FFFF).ok()))
         .collect();
-    staged.put_array("pid", threads.map(&owners));
-    staged.put_array("tid", threads.map(&numbers));
+    staged.put_array("pid", replaced(threads.codes.clone(), &owners));
+    staged.put_array("tid", replaced(threads.codes, &numbers));
     raw.put_plain(&mut staged, &columns, &[]);
     odd.report(reader, "api_calls", quality::BAD_INTERVAL);
     Ok(Some(Found { staged, rows: wide(rows), tables: vec![plan.table] }))
