@@ -319,14 +319,15 @@ impl Activity {
     }
 }
 
-/// Kernels.
+/// Kernels; of the columns that may be null only those of `wanted`.
 pub(super) fn kernels(
     reader: &mut Reader<'_>,
+    wanted: Option<&[String]>,
     devices: &mut Devices,
     seen: &mut Seen,
 ) -> Result<Option<Found>> {
     let Some(plan) = layout::find(reader.database, &layout::KERNEL)? else { return Ok(None) };
-    let columns = [
+    let mut columns = vec![
         "context_id",
         "green_context_id",
         "stream_id",
@@ -353,6 +354,9 @@ pub(super) fn kernels(
         "name",
         "short_name",
     ];
+    // The list of contexts is made of it.
+    let needed = |name: &str| name == "context_id";
+    columns.retain(|column| wanted.is_none_or(|names| needed(column) || names.iter().any(|n| n == column)));
     let zero_is_none = ["green_context_id", "graph_node_id"];
     let mut raw = Raw::read(reader, &plan, &schema::KERNELS, &["global_pid", "device"], &columns)?;
     let (rows, mut odd) = (raw.rows, Odd { bad_interval: raw.keep_intervals(), ..Odd::default() });
