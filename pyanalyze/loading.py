@@ -43,6 +43,7 @@ def load(
     work: PathLike | None = None,
     tenants: Mapping[str, int | PathLike] | None = None,
     tables: Sequence[str] = ANALYSIS_TABLES,
+    kernel_columns: Sequence[str] | None = None,
     reconstruct: bool = True,
     keep_going: bool = False,
     memory: str | int | None = None,
@@ -77,6 +78,9 @@ def load(
         host's; or the capture in which it alone was traced, which is loaded if it is not among `captures`.
     tables
         Event tables to read; the default is all that the analysis needs. Add `"api_calls"` or `"nvtx"` for those.
+    kernel_columns
+        Of `kernels` only these columns beside times, process, device and context, with ``reconstruct=False``: less
+        time and memory. The others are null, and `quality` says nothing of them. None reads all.
     reconstruct
         False: only what the files hold. The session then has no residency, tenants, facts or anything made of them,
         and `quality` counts only what is odd in the files themselves.
@@ -116,6 +120,8 @@ def load(
     unknown = sorted(set(tables) - set(EVENT_TABLES))
     if unknown:
         raise UsageError(f"no event table is named {', '.join(unknown)}; choose from {', '.join(EVENT_TABLES)}")
+    if kernel_columns is not None and reconstruct:
+        raise UsageError("who held the GPU needs all columns of kernels: give reconstruct=False with kernel_columns")
     hold(memory)
     paths, files, context, raw = _with_recordings(_listed(captures), _listed(samples), _listed(context))
     names = {name: who if isinstance(who, int) else Path(who) for name, who in (tenants or {}).items()}
@@ -127,7 +133,7 @@ def load(
     packs: list[Unpacked] = []
     if paths or not files:
         named = find_captures(paths)
-        read = _read_captures(named, tables, kept, failures, quality, progress, keep_going, packs)
+        read = _read_captures(named, tables, kernel_columns, kept, failures, quality, progress, keep_going, packs)
         joined = _core.join_captures(read, progress)
         brought: list[Mapping[str, object]] = [batch for pack in packs for batch in pack.samples]
         joined = _core.place_samples(joined, [*brought, *_read_samples(files, quality, progress)])
@@ -203,7 +209,8 @@ def read_recordings(
     1
     """
     packs: list[Unpacked] = []
-    read = _read_captures(find_captures(_listed(captures)), tables, [], [], [], progress, keep_going=False, packs=packs)
+    named = find_captures(_listed(captures))
+    read = _read_captures(named, tables, None, [], [], [], progress, keep_going=False, packs=packs)
     return Recordings(
         read, [batch for pack in packs for batch in pack.samples], [frame for pack in packs for frame in pack.context]
     )
@@ -240,6 +247,7 @@ def _read_baselines(
 def _read_captures(
     paths: Sequence[Path],
     tables: Sequence[str],
+    kernel_columns: Sequence[str] | None,
     kept: list[Path],
     failures: list[Failure],
     quality: list[tuple[str, str]],
@@ -261,7 +269,7 @@ def _read_captures(
                 continue
             export = _exported(path, tables)
             try:
-                found = _core.read_capture(export, len(read), list(tables), progress)
+                found = _core.read_capture(export, len(read), list(tables), progress, kernel_columns)
             except NotACapture:
                 _refuse_other_formats(path)
                 raise

@@ -63,6 +63,19 @@ def test_nsys_says_the_same_of_the_demo(fixtures: Path, tmp_path: Path) -> None:
         assert to_csv(ours, report).splitlines()[0] == file.read_text(encoding="utf-8").splitlines()[0]
 
 
+def test_a_kernel_summary_needs_few_columns(fixtures: Path) -> None:
+    whole = pyanalyze.load(fixtures / DEMO, reconstruct=False)
+    few = pyanalyze.load(fixtures / DEMO, tables=["kernels"], kernel_columns=["name"], reconstruct=False)
+    assert produce(few, "cuda_gpu_kern_sum").equals(produce(whole, "cuda_gpu_kern_sum"))
+    have = {name for name, count in few.kernels.null_count().row(0, named=True).items() if count == 0}
+    assert have == {"capture", "pid", "device_id", "context_id", "start_ns", "end_ns", "name"}
+    assert few.processes.equals(whole.processes) and few.contexts.equals(whole.contexts)
+    with pytest.raises(UsageError, match="nam is no column of the table kernels"):
+        pyanalyze.load(fixtures / DEMO, kernel_columns=["nam"], reconstruct=False)
+    with pytest.raises(UsageError, match="reconstruct=False"):
+        pyanalyze.load(fixtures / DEMO, kernel_columns=["name"])
+
+
 def test_tenants_add_up_to_the_whole(fixtures: Path) -> None:
     session = pyanalyze.load(fixtures / DEMO, tables=EVENT_TABLES)
     count = {"cuda_gpu_kern_sum": "instances", "cuda_api_sum": "num_calls", "cuda_gpu_mem_size_sum": "count"}

@@ -95,7 +95,7 @@ SUMMARIES = {
 import json, sys
 import pyanalyze
 from pyanalyze.nsys_stats import produce
-session = pyanalyze.load(sys.argv[1], tables=["kernels"], reconstruct=False)
+session = pyanalyze.load(sys.argv[1], tables=["kernels"], kernel_columns=["name"], reconstruct=False)
 rows = produce(session, "cuda_gpu_kern_sum").drop("time_percent")
 print(json.dumps({row.pop("name"): row for row in rows.to_dicts()}))
 """,

@@ -40,17 +40,22 @@ fn wanted(tables: &[String]) -> PyResult<nsys::Want> {
     nsys::Want::parse(tables.iter().map(String::as_str)).map_err(raise)
 }
 
-/// Reads one nsys export on its own clock.
+/// Reads one nsys export on its own clock; of kernels all columns, or some.
 #[pyfunction]
-#[pyo3(signature = (path, capture, tables, progress=None))]
+#[pyo3(signature = (path, capture, tables, progress=None, kernel_columns=None))]
 fn read_capture(
     py: Python<'_>,
     path: PathBuf,
     capture: u32,
     tables: Vec<String>,
     progress: Callback,
+    kernel_columns: Option<Vec<String>>,
 ) -> PyResult<Py<PyDict>> {
     let want = wanted(&tables)?;
+    let want = match kernel_columns {
+        Some(names) => want.with_kernel_columns(names).map_err(raise)?,
+        None => want,
+    };
     let watch = PyWatch::new(progress);
     let read = py.detach(|| nsys::read(&path, capture, &want, &watch)).map_err(|e| watch.raise(e))?;
     to_python(py, read)

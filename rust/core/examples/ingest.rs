@@ -12,8 +12,13 @@ use std::time::Instant;
 
 use pyanalyze_core::sqlite::{As, Database};
 use pyanalyze_core::watch::Unwatched;
+use pyanalyze_spill::Spilling;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags};
+
+/// As in the extension: blocks of columns are large.
+#[global_allocator]
+static ALLOCATOR: Spilling = Spilling;
 
 /// What the analysis reads of every kernel, each as narrow as its column in the `kernels` table.
 const TEN: [(&str, As); 10] = [

@@ -12,11 +12,14 @@ use std::sync::Arc;
 
 use arrow_array::builder::StringDictionaryBuilder;
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Float64Type, Int32Type, Int64Type, UInt16Type, UInt32Type, UInt64Type, UInt8Type};
+use arrow_array::types::{
+    ArrowPrimitiveType, Float64Type, Int32Type, Int64Type, UInt16Type, UInt32Type, UInt64Type, UInt8Type,
+};
 use arrow_array::{
     Array, ArrayRef, BooleanArray, DictionaryArray, PrimitiveArray, RecordBatch, RecordBatchOptions,
     StringArray, UInt32Array,
 };
+use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Field, Schema};
 
 use crate::error::{Error, Result};
@@ -1344,9 +1347,7 @@ impl Builder {
         for (slot, column) in self.columns.into_iter().zip(self.table.columns) {
             let array = match slot {
                 Some(array) => array,
-                None if column.null.is_some() || rows == 0 => {
-                    arrow_array::new_null_array(&column.kind.data_type(), rows)
-                }
+                None if column.null.is_some() || rows == 0 => nothing(column.kind, rows),
                 None => return Err(Error::schema(&id, format!("column {} was not set", column.name))),
             };
             if array.len() != rows {
@@ -1358,6 +1359,24 @@ impl Builder {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(self.table.schema(), arrays, &options)
             .map_err(|e| Error::schema(&id, e.to_string()))
+    }
+}
+
+/// A column without any value. Its numbers are zeroes of the system's, which take no memory until somebody writes to
+/// them; Arrow's own column of nulls is written to as it is made.
+fn nothing(kind: Kind, rows: usize) -> ArrayRef {
+    fn none<T: ArrowPrimitiveType>(zeroes: Vec<T::Native>) -> ArrayRef {
+        let nulls = NullBuffer::new_null(zeroes.len());
+        Arc::new(PrimitiveArray::<T>::new(zeroes.into(), Some(nulls)))
+    }
+    match kind {
+        Kind::U8 => none::<UInt8Type>(vec![0; rows]),
+        Kind::U16 => none::<UInt16Type>(vec![0; rows]),
+        Kind::U32 => none::<UInt32Type>(vec![0; rows]),
+        Kind::U64 => none::<UInt64Type>(vec![0; rows]),
+        Kind::I32 => none::<Int32Type>(vec![0; rows]),
+        Kind::I64 => none::<Int64Type>(vec![0; rows]),
+        other => arrow_array::new_null_array(&other.data_type(), rows),
     }
 }
 

@@ -185,6 +185,8 @@ fn should_spill(bytes: usize) -> bool {
 fn hold(block: *mut u8, bytes: usize) -> *mut u8 {
     if !block.is_null() {
         HELD.fetch_add(bytes, Ordering::Relaxed);
+        #[cfg(target_os = "linux")]
+        blocks::in_huge_pages(block, bytes);
     }
     block
 }
@@ -263,7 +265,7 @@ unsafe impl GlobalAlloc for Spilling {
                 let_go(layout.size());
             }
             if bytes >= LARGE_BYTES {
-                HELD.fetch_add(bytes, Ordering::Relaxed);
+                hold(moved, bytes);
             }
         }
         moved

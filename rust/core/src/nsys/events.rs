@@ -10,7 +10,7 @@ use super::{pid_of, Owner, Reader};
 use crate::error::Result;
 use crate::quality::{self, Counter};
 use crate::schema;
-use crate::sqlite::{As, Column, Distinct, Numbers, Owned, Row, Value};
+use crate::sqlite::{replaced, As, Column, Distinct, Numbers, Owned, Row, Value};
 
 /// No clock of a capture says a time further from zero: 146 years.
 const FARTHEST_NS: i64 = 1 << 62;
@@ -228,7 +228,7 @@ impl Raw {
                 }
             }
         }
-        staged.put_array("pid", processes.map(&owners));
+        staged.put_array("pid", replaced(processes.codes, &owners));
         staged.put_devices(slots);
     }
 
@@ -325,14 +325,15 @@ impl Activity {
     }
 }
 
-/// Kernels.
+/// Kernels; of the columns that may be null only those of `wanted`.
 pub(super) fn kernels(
     reader: &mut Reader<'_>,
+    wanted: Option<&[String]>,
     devices: &mut Devices,
     seen: &mut Seen,
 ) -> Result<Option<Found>> {
     let Some(plan) = layout::find(reader.database, &layout::KERNEL)? else { return Ok(None) };
-    let columns = [
+    let mut columns = vec![
         "context_id",
         "green_context_id",
         "stream_id",
@@ -359,6 +360,9 @@ pub(super) fn kernels(
         "name",
         "short_name",
     ];
+    // The list of contexts is made of it.
+    let needed = |name: &str| name == "context_id";
+    columns.retain(|column| wanted.is_none_or(|names| needed(column) || names.iter().any(|n| n == column)));
     let zero_is_none = ["green_context_id", "graph_node_id"];
     let mut raw = Raw::read(reader, &plan, &schema::KERNELS, &["global_pid", "device"], &columns)?;
     let (rows, mut odd) = (raw.rows, Odd { bad_interval: raw.keep_intervals(), ..Odd::default() });
@@ -503,8 +507,8 @@ pub(super) fn api_calls(reader: &mut Reader<'_>, seen: &mut Seen) -> Result<Opti
         .zip(threads.integers())
         .map(|(owner, global)| owner.and(global).and_then(|g| u32::try_from(g & 0xFF_FFFF).ok()))
         .collect();
-    staged.put_array("pid", threads.map(&owners));
-    staged.put_array("tid", threads.map(&numbers));
+    staged.put_array("pid", replaced(threads.codes.clone(), &owners));
+    staged.put_array("tid", replaced(threads.codes, &numbers));
     raw.put_plain(&mut staged, &columns, &[]);
     odd.report(reader, &plan, "api_calls", quality::BAD_INTERVAL);
     Ok(Some(Found { staged, rows: wide(rows), tables: vec![plan.table] }))

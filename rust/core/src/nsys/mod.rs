@@ -30,10 +30,12 @@ use metadata::Metadata;
 use staged::{cell, integer, text};
 
 /// Which event tables to read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Want {
     /// `kernels`.
     pub kernels: bool,
+    /// Of `kernels` only these columns, beside times, process, device and context; `None`: all.
+    pub kernel_columns: Option<Vec<String>>,
     /// `graph_launches`.
     pub graph_launches: bool,
     /// `memops`.
@@ -55,6 +57,19 @@ pub struct Want {
 }
 
 impl Want {
+    /// Of `kernels` only the columns `names`, beside times, process, device and context. The others are null, and
+    /// nothing is said of what is odd in them.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a name that is no column of kernels.
+    pub fn with_kernel_columns(self, names: Vec<String>) -> Result<Self> {
+        let known = |name: &str| schema::KERNELS.columns.iter().any(|column| column.name == name);
+        match names.iter().find(|name| !known(name)) {
+            Some(name) => Err(Error::Argument(format!("{name} is no column of the table kernels"))),
+            None => Ok(Self { kernel_columns: Some(names), ..self }),
+        }
+    }
+
     /// Everything.
     #[must_use]
     pub fn all() -> Self {
@@ -256,7 +271,7 @@ impl Reader<'_> {
             schema::KERNELS,
             ORDER_KERNELS,
             &[&layout::KERNEL],
-            events::kernels(self, &mut devices, &mut seen)
+            events::kernels(self, want.kernel_columns.as_deref(), &mut devices, &mut seen)
         );
         table!(
             want.memops,

@@ -18,13 +18,14 @@ use arrow_array::{
     Array, ArrayRef, DictionaryArray, PrimitiveArray, RecordBatch, RecordBatchOptions, StringArray,
     UInt32Array,
 };
+use arrow_buffer::{BooleanBuffer, NullBuffer};
 use arrow_select::take::take;
 
 use super::layout::Place;
 use crate::error::{Error, Result};
 use crate::quality::{self, Quality};
 use crate::schema::{Builder, Kind, Table};
-use crate::sqlite::{As, Column, Distinct, Row, Value};
+use crate::sqlite::{replaced, As, Column, Distinct, Row, Value};
 
 /// The cell at `place`, [`Value::Null`] where the export has no such column.
 pub(super) fn cell<'r>(row: &'r Row<'_>, place: Place) -> Value<'r> {
@@ -273,7 +274,9 @@ impl Staged {
                 }
                 // Nulls have the value 0 too.
                 if zero_is_none && numbers.values.contains(&0) {
-                    numbers.nulls = Some(numbers.values.iter().map(|value| *value != 0).collect());
+                    let there = |row| numbers.values.get(row).is_some_and(|value| *value != 0);
+                    numbers.nulls =
+                        Some(NullBuffer::new(BooleanBuffer::collect_bool(numbers.values.len(), there)));
                 }
                 self.put_array(name, PrimitiveArray::<$type>::new(numbers.values.into(), numbers.nulls));
             }};
@@ -328,6 +331,7 @@ impl Staged {
         }
         let mut builder =
             Builder::new(self.table).put("capture", UInt32Array::from(vec![capture; self.rows]));
+        let device_of: Vec<Option<u32>> = devices.iter().copied().map(Some).collect();
         for (column, sink) in self.columns {
             builder = match sink {
                 Sink::U8(mut sink) => builder.put(column, sink.finish()),
@@ -337,13 +341,10 @@ impl Staged {
                 Sink::I32(mut sink) => builder.put(column, sink.finish()),
                 Sink::I64(mut sink) => builder.put(column, sink.finish()),
                 Sink::F64(mut sink) => builder.put(column, sink.finish()),
-                Sink::Device(slots) => {
-                    let ids = slots.iter().map(|slot| devices.get(*slot as usize).copied());
-                    builder.put(column, ids.collect::<UInt32Array>())
-                }
+                Sink::Device(slots) => builder.put(column, replaced(slots, &device_of)),
                 Sink::Whole(array) => builder.put(column, array),
                 Sink::Name(names) => {
-                    let (array, missing) = resolve(&names, strings)?;
+                    let (array, missing) = resolve(names, strings)?;
                     quality.add(Some(capture), quality::NAME_MISSING, missing, format!("{name}.{column}"));
                     builder.put(column, array)
                 }
@@ -354,7 +355,7 @@ impl Staged {
 }
 
 /// Names as a dictionary; different ids may stand for one text. Also: how many rows point nowhere.
-fn resolve(names: &Names, strings: &HashMap<i64, String>) -> Result<(DictionaryArray<UInt32Type>, u64)> {
+fn resolve(names: Names, strings: &HashMap<i64, String>) -> Result<(DictionaryArray<UInt32Type>, u64)> {
     let mut keys: Vec<Option<u32>> = Vec::with_capacity(names.entries.len());
     let mut values: Vec<&str> = Vec::new();
     let mut known: HashMap<&str, u32> = HashMap::new();
@@ -371,17 +372,13 @@ fn resolve(names: &Names, strings: &HashMap<i64, String>) -> Result<(DictionaryA
             })
         }));
     }
-    let key = |code: &u32| keys.get(*code as usize).copied().flatten();
-    let rows: UInt32Array = if keys.iter().all(Option::is_some) {
-        names.codes.iter().map(|code| key(code).unwrap_or(0)).collect::<Vec<u32>>().into()
-    } else {
-        names.codes.iter().map(key).collect()
-    };
     let nowhere = |code: &&u32| {
-        let entry = names.entries.get(**code as usize);
-        key(code).is_none() && !matches!(entry, Some(Name::Nothing))
+        let at = **code as usize;
+        keys.get(at).copied().flatten().is_none() && !matches!(names.entries.get(at), Some(Name::Nothing))
     };
-    let missing = if rows.null_count() == 0 { 0 } else { names.codes.iter().filter(nowhere).count() };
+    let whole = keys.iter().all(Option::is_some);
+    let missing = if whole { 0 } else { names.codes.iter().filter(nowhere).count() };
+    let rows = replaced(names.codes, &keys);
     let values = StringArray::from(values);
     let array = DictionaryArray::try_new(rows, std::sync::Arc::new(values))
         .map_err(|e| Error::schema("names", e.to_string()))?;

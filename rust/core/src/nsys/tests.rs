@@ -99,6 +99,33 @@ fn absent_empty_unread_and_present_are_told_apart() {
     assert!(matches!(Want::parse(["kernel"]), Err(Error::Argument(_))));
 }
 
+#[test]
+fn of_kernels_only_some_columns_are_read() {
+    let (a, b) = (global(11), global(12));
+    let sql = format!(
+        "CREATE TABLE StringIds (id INTEGER, value TEXT);
+        INSERT INTO StringIds VALUES (1, 'first'), (2, 'second');
+        CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL
+            (start, end, deviceId, contextId, globalPid, demangledName, shortName, gridX);
+        INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES
+            (10, 20, 0, 3, {a}, 2, 99, 'many'), (30, 40, 0, 4, {b}, 1, 1, 8)"
+    );
+    let few = Want::analysis().with_kernel_columns(vec!["name".to_owned()]).unwrap();
+    let tables = load(&sql, &few);
+    let kernels = table(&tables, "kernels");
+    let names = kernels.names("name").unwrap();
+    assert_eq!((names.get(0), names.get(1)), (Some("second"), Some("first")));
+    assert_eq!(kernels.u32("grid_x").unwrap().null_count(), 2);
+    assert_eq!(kernels.u32("context_id").unwrap().values(), &[3, 4]);
+    assert_eq!(tables["contexts"].num_rows(), 2);
+    for counter in [quality::VALUE_OUT_OF_RANGE, quality::NAME_MISSING] {
+        assert_eq!(count(&tables, counter), 0);
+        assert_eq!(count(&load(&sql, &Want::analysis()), counter), 1);
+    }
+    let wrong = Want::analysis().with_kernel_columns(vec!["gridX".to_owned()]);
+    assert!(matches!(wrong, Err(Error::Argument(_))));
+}
+
 /// Columns in another order and case, rows unsorted, words and huge numbers where integers belong.
 #[test]
 fn odd_kernels_are_survived_and_counted() {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Mutex;
 
 use arrow_array::UInt32Array;
-use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer};
 
 use super::cursor::{cut, Cursor};
 use super::pages::{wide, Fault, Leaf, Pages, Visited};
@@ -116,16 +116,6 @@ impl Distinct {
         self.entries.iter().map(|entry| entry.value().integer().ok().flatten())
     }
 
-    /// A column with `values[code]` in every row; null where that is none.
-    #[must_use]
-    pub fn map(&self, values: &[Option<u32>]) -> UInt32Array {
-        let of = |code: &u32| values.get(*code as usize).copied().flatten();
-        if values.iter().all(Option::is_some) {
-            return self.codes.iter().map(|code| of(code).unwrap_or(0)).collect::<Vec<u32>>().into();
-        }
-        self.codes.iter().map(of).collect()
-    }
-
     fn keep(&mut self, rows: &[u32]) {
         let mut places = vec![NO_CODE; self.entries.len()];
         let mut entries = Vec::new();
@@ -142,6 +132,22 @@ impl Distinct {
             .collect();
         self.entries = entries;
     }
+}
+
+/// A column with `values[code]` in every row; null where that is none, or there is no such place. The codes make room
+/// for it.
+#[must_use]
+pub fn replaced(mut codes: Vec<u32>, values: &[Option<u32>]) -> UInt32Array {
+    let of = |code: u32| values.get(code as usize).copied().flatten();
+    let there = |row| codes.get(row).copied().is_some_and(|code| of(code).is_some());
+    // Most columns are whole: that is known without a bit for every row.
+    let whole =
+        values.iter().all(Option::is_some) && codes.iter().all(|code| (*code as usize) < values.len());
+    let nulls = (!whole).then(|| NullBuffer::new(BooleanBuffer::collect_bool(codes.len(), there)));
+    for code in &mut codes {
+        *code = of(*code).unwrap_or(0);
+    }
+    UInt32Array::new(codes.into(), nulls)
 }
 
 /// A cell that outlives its row.
@@ -780,7 +786,7 @@ pub(super) fn read(
     threads: usize,
     watch: &dyn Watch,
 ) -> Result<(usize, Vec<Column>)> {
-    let leaves = bounded_leaves(pages, table, root)?;
+    let leaves = bounded_leaves(pages, table, root, threads)?;
     let total = wide(rooms(&leaves));
     watch.progress(table, 0, total)?;
     let threads = threads.clamp(1, leaves.len().div_ceil(LEAVES_PER_TASK).max(1));
@@ -864,7 +870,7 @@ pub(super) fn read(
 ///
 /// Row ids with large gaps (rows were deleted, or somebody chose them) would make room for rows that never
 /// come; then the leaves are counted first.
-fn bounded_leaves(pages: &Pages, table: &str, root: u32) -> Result<Vec<Leaf>> {
+fn bounded_leaves(pages: &Pages, table: &str, root: u32, threads: usize) -> Result<Vec<Leaf>> {
     const SAMPLES: usize = 16;
     let mut leaves = pages.leaves(table, root, &pages.unvisited())?;
     let step = (leaves.len() / SAMPLES).max(1);
@@ -874,7 +880,7 @@ fn bounded_leaves(pages: &Pages, table: &str, root: u32) -> Result<Vec<Leaf>> {
         rows += usize::from(pages.head(table, leaf.page)?.cells);
     }
     if rooms(&leaves) > 2 * (rows.div_ceil(sampled.max(1)) * leaves.len()) {
-        pages.count_rows(table, &mut leaves)?;
+        pages.count_rows(table, &mut leaves, threads)?;
     }
     Ok(leaves)
 }

@@ -39,7 +39,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::error::{Error, Result};
 use crate::watch::Watch;
 
-pub use columns::{As, Column, Distinct, Numbers, Owned};
+pub use columns::{replaced, As, Column, Distinct, Numbers, Owned};
 use cursor::Cursor;
 use file::Fingerprint;
 use pages::Pages;
@@ -266,7 +266,7 @@ impl Database {
     pub fn count(&self, table: &str) -> Result<u64> {
         if let (Ok(pages), Ok(stand)) = (&self.pages, self.route(table)?) {
             let mut leaves = pages.leaves(table, stand.root, &pages.unvisited())?;
-            return pages.count_rows(table, &mut leaves);
+            return pages.count_rows(table, &mut leaves, self.threads);
         }
         let sql = format!("SELECT count(*) FROM {}", quote(table));
         let rows: i64 = self
