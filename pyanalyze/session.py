@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -234,12 +235,16 @@ class Session:
         >>> pyanalyze.load(capture).part("kernels", "start_ns", "end_ns").columns
         ['start_ns', 'end_ns']
         """
+        return self._part(name, columns, 0, sys.maxsize)
+
+    def _part(self, name: str, columns: Sequence[str], start: int, rows: int) -> pl.DataFrame:
+        """Return some columns of at most `rows` rows of a table, from `start` on."""
         table = self.tables.get(name)
         if table is None or name in self._frames or not hasattr(table, "part"):
-            return self.frame(name).select(columns)
+            return self.frame(name).select(columns).slice(start, rows)
         import polars as pl
 
-        return pl.DataFrame(table.part(columns))
+        return pl.DataFrame(table.part(columns, start, rows))
 
     def pieces(self, name: str, *columns: str) -> Iterator[pl.DataFrame]:
         """Yield some columns of a table in pieces of its rows, in order: copies of one take no notable memory.
@@ -258,14 +263,10 @@ class Session:
         >>> sum(piece.height for piece in session.pieces("kernels", "start_ns")) == session.rows("kernels")
         True
         """
-        table = self.tables.get(name)
-        if table is None or name in self._frames or not hasattr(table, "part"):
-            yield from self.frame(name).select(columns).iter_slices(PIECE_ROWS)
-            return
-        import polars as pl
-
-        for start in range(0, table.num_rows, PIECE_ROWS):
-            yield pl.DataFrame(table.part(columns, start, PIECE_ROWS))
+        start = 0
+        while (piece := self._part(name, columns, start, PIECE_ROWS)).height:
+            yield piece
+            start += PIECE_ROWS
 
     def counters(self, named: Callable[[pl.Expr], pl.Expr]) -> pl.DataFrame:
         """Return samples of some hardware counters: of a recording of hours, no more than those.
@@ -289,7 +290,7 @@ class Session:
         import polars as pl
 
         columns = ("device_id", "time_ns", "unit", "value", "metric")
-        parts = [self.part("gpu_metrics", *columns).clear().drop("metric")]
+        parts = [self._part("gpu_metrics", columns, 0, 0).drop("metric")]
         for piece in self.pieces("gpu_metrics", *columns):
             names = piece.select(pl.col("metric").unique())
             wanted = names.filter(named(pl.col("metric").cast(pl.String)))
