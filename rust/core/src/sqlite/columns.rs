@@ -255,7 +255,13 @@ narrow! {
 
 /// Puts the whole numbers of a block of one column into `out`, as if all fit; returns whether they do.
 #[inline]
-fn decode<T: Narrow>(out: &mut [T], window: &Window, block: &Block, cells: &[Cell], sort: Sort) -> bool {
+fn decode<T: Narrow>(
+    out: &mut [T],
+    window: &Window,
+    block: &Block,
+    (cells, finds): (&[Cell], &mut Finds),
+    sort: Sort,
+) -> bool {
     let mut seen = 0;
     match sort {
         Sort::Same(cell) => {
@@ -266,7 +272,7 @@ fn decode<T: Narrow>(out: &mut [T], window: &Window, block: &Block, cells: &[Cel
             }
         }
         _ => {
-            let finds = Finds::new(block, cells);
+            finds.set(block, cells);
             for ((slot, row), place) in out.iter_mut().zip(&block.starts).zip(&block.places) {
                 let value = finds.int(window, *row, *place);
                 seen = T::see(seen, value);
@@ -332,7 +338,7 @@ impl<'a, T: Narrow> Part<'a, T> {
     }
 
     /// Puts the cells of a block behind the last ones.
-    fn take(&mut self, cursor: &Cursor<'_>, cells: &[Cell]) {
+    fn take(&mut self, cursor: &Cursor<'_>, cells: &[Cell], finds: &mut Finds) {
         let block = &cursor.block;
         let from = self.rows;
         self.rows += block.len();
@@ -357,9 +363,9 @@ impl<'a, T: Narrow> Part<'a, T> {
                 }
                 T::fit(seen)
             }
-            Sort::Same(_) | Sort::Ints => decode(out, window, block, cells, sort),
+            Sort::Same(_) | Sort::Ints => decode(out, window, block, (cells, finds), sort),
             Sort::IntsAndNulls => {
-                let fit = decode(out, window, block, cells, sort);
+                let fit = decode(out, window, block, (cells, finds), sort);
                 if fit {
                     self.mark_nulls(from, block, cells);
                 }
@@ -488,7 +494,7 @@ impl<'a> Dictionary<'a> {
         self.rows += 1;
     }
 
-    fn take(&mut self, cursor: &Cursor<'_>, cells: &[Cell]) {
+    fn take(&mut self, cursor: &Cursor<'_>, cells: &[Cell], finds: &mut Finds) {
         let block = &cursor.block;
         let from = self.rows;
         self.rows += block.len();
@@ -508,12 +514,18 @@ impl<'a> Dictionary<'a> {
         if let (Sort::Same(_) | Sort::Ints, Some(window)) = (sort, cursor.window()) {
             let mut numbers = std::mem::take(&mut self.numbers);
             numbers.resize(block.len(), 0);
-            decode(&mut numbers, window, block, cells, sort);
+            decode(&mut numbers, window, block, (cells, finds), sort);
             // Out of reach of `self`, so that finding a code may add one.
             let codes = std::mem::take(&mut self.codes);
-            for (slot, number) in codes.get_mut(from..self.rows).unwrap_or_default().iter_mut().zip(&numbers)
-            {
-                *slot = self.code_of_int(*number);
+            let out = codes.get_mut(from..self.rows).unwrap_or_default();
+            // Processes and threads often have blocks to themselves.
+            let first = numbers.first().copied().unwrap_or(0);
+            if numbers.iter().fold(0, |differ, number| differ | (number ^ first)) == 0 {
+                out.fill(self.code_of_int(first));
+            } else {
+                for (slot, number) in out.iter_mut().zip(&numbers) {
+                    *slot = self.code_of_int(*number);
+                }
             }
             (self.codes, self.numbers) = (codes, numbers);
             return;
@@ -549,8 +561,8 @@ enum AnyPart<'a> {
 }
 
 impl AnyPart<'_> {
-    fn take(&mut self, cursor: &Cursor<'_>, cells: &[Cell]) {
-        every!(AnyPart, self, part => part.take(cursor, cells), names => names.take(cursor, cells));
+    fn take(&mut self, cursor: &Cursor<'_>, cells: &[Cell], finds: &mut Finds) {
+        every!(AnyPart, self, part => part.take(cursor, cells, finds), names => names.take(cursor, cells, finds));
     }
 
     fn push(&mut self, value: Value<'_>) {
@@ -695,8 +707,11 @@ fn merge(mut codes: Vec<u32>, rows: &[usize], told: Vec<Told>) -> Distinct {
                 }
             })
             .collect();
-        for code in codes.get_mut(from..from + rows).unwrap_or_default() {
-            *code = places.get(*code as usize).copied().unwrap_or(0);
+        // Most parts of a table find the same cells in the same order.
+        if !places.iter().zip(0..).all(|(place, code)| *place == code) {
+            for code in codes.get_mut(from..from + rows).unwrap_or_default() {
+                *code = places.get(*code as usize).copied().unwrap_or(0);
+            }
         }
         from += rows;
     }
@@ -751,6 +766,7 @@ impl Common<'_> {
         let Task { number, leaves, mut parts } = task;
         let room = rooms(leaves);
         let mut cursor = Cursor::new(self.pages, self.table, leaves, self.overflow_seen, self.asked);
+        let mut finds = Finds::default();
         let mut rows = 0;
         while cursor.advance()? {
             let block = cursor.block.len();
@@ -762,7 +778,7 @@ impl Common<'_> {
                 return Err(self.pages.damaged(self.table, page, fault));
             }
             for (column, part) in parts.iter_mut().enumerate() {
-                part.take(&cursor, cursor.shapes.cells(column));
+                part.take(&cursor, cursor.shapes.cells(column), &mut finds);
             }
             let done = self.done.fetch_add(wide(block), Ordering::Relaxed) + wide(block);
             report(done)?;

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::pages::{be32, wide, Fault, Leaf, Pages, Visited};
-use super::record::{cell_head, Block, Shapes, Stored, Window, SLACK, WINDOW};
+use super::record::{cell_head, short_heads, Block, Shapes, Stored, Usual, Window, SLACK, WINDOW};
 use crate::error::Result;
 
 /// A run that takes longer than this came from a disk, not from the memory of the system.
@@ -185,9 +185,25 @@ impl<'a> Cursor<'a> {
         self.totals.resize(pointers.len(), 0);
         let starts = block.starts.get_mut(had..).unwrap_or_default();
         let local = self.pages.usable - 35;
+        let rows_from = 8 + 2 * usize::from(head.cells);
         let mut found = 0;
+        let mut usual = None;
         let mut stop = Ok(Stop::End);
-        for (((cell, from), start), total) in (self.cell..).zip(pointers).zip(starts).zip(&mut self.totals) {
+        while let (Some(left), Some(starts), Some(totals)) =
+            (pointers.get(found..), starts.get_mut(found..), self.totals.get_mut(found..))
+        {
+            let short = match usual.filter(|_| !block.with_ids) {
+                Some(usual) => short_heads(bytes, (rows_from, local), usual, left, starts, totals),
+                None => 0,
+            };
+            found += short;
+            // The one that is not as those before it.
+            let (Some(from), Some(start), Some(total)) =
+                (left.get(short), starts.get_mut(short), totals.get_mut(short))
+            else {
+                break;
+            };
+            let cell = self.cell + found;
             let head = match cell_head(bytes, 8 + 2 * cell, usize::from(u16::from_be_bytes(*from))) {
                 Ok(head) => head,
                 Err(fault) => {
@@ -206,12 +222,16 @@ impl<'a> Cursor<'a> {
                 break;
             }
             // What stands in a page is shorter than 65536.
-            *start = (at + head.start) as u32;
+            *start = head.start as u32;
             *total = head.payload as u16;
             if block.with_ids {
                 block.row_ids.push(head.row_id(bytes));
             }
+            usual = Usual::of(&head);
             found += 1;
+        }
+        for start in block.starts.get_mut(had..had + found).unwrap_or_default() {
+            *start += at as u32;
         }
         block.starts.truncate(had + found);
         self.totals.truncate(found);

@@ -135,15 +135,25 @@ impl Cell {
 struct Shape {
     /// Bytes of the whole row.
     total: u64,
-    /// Bytes up to the end of the last asked column.
-    needed: u64,
-    /// The last block that has a row of it, and its place in [`Block::shapes`] there.
-    block: u32,
-    place: u8,
-    /// The header, zeroes behind it, and which of those bytes count; longer ones stand in `long`.
+    /// The header, zeroes behind it, and which of those bytes count; longer ones stand in [`Rare::long`].
     wide: [u8; WIDE],
     mask: [u8; WIDE],
+}
+
+/// What is not looked at for every row of a shape.
+#[derive(Debug, Clone)]
+struct Rare {
+    /// Bytes up to the end of the last asked column.
+    needed: u64,
+    /// A header that is longer than [`WIDE`].
     long: Vec<u8>,
+}
+
+/// The last block that has a row of a shape, and the place of the shape in [`Block::shapes`] there.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    block: u32,
+    place: u8,
 }
 
 /// The shapes seen so far.
@@ -151,13 +161,16 @@ struct Shape {
 pub(super) struct Shapes {
     asked: Vec<Stored>,
     shapes: Vec<Shape>,
+    /// As `shapes`.
+    rare: Vec<Rare>,
+    marks: Vec<Mark>,
     /// For every asked column its cell in every shape.
     cells: Vec<Vec<Cell>>,
     slots: Vec<u16>,
     /// Bytes of the longest header.
     longest: usize,
     /// What came after the last few shapes when they were last seen: loops launch the same kernels again.
-    guesses: Vec<u16>,
+    guesses: Box<[u16; HISTORY]>,
     history: usize,
 }
 
@@ -166,10 +179,12 @@ impl Shapes {
         Self {
             asked: asked.to_vec(),
             shapes: Vec::new(),
+            rare: Vec::new(),
+            marks: Vec::new(),
             cells: vec![Vec::new(); asked.len()],
             slots: vec![NO_SHAPE; SLOTS],
             longest: 0,
-            guesses: vec![0; HISTORY],
+            guesses: Box::new([0; HISTORY]),
             history: 0,
         }
     }
@@ -181,7 +196,7 @@ impl Shapes {
 
     /// Bytes of a row of `shape` up to the end of the last asked column.
     pub(super) fn needed(&self, shape: u16) -> u64 {
-        self.shapes.get(usize::from(shape)).map_or(u64::MAX, |s| s.needed)
+        self.rare.get(usize::from(shape)).map_or(u64::MAX, |s| s.needed)
     }
 
     /// Forgets shapes when there are too many; called between blocks, because blocks hold numbers of shapes.
@@ -223,53 +238,79 @@ impl Shapes {
         let first = block.starts.len() - totals.len();
         let starts = block.starts.get(first..).unwrap_or_default();
         block.shape_of.resize(first + totals.len(), 0);
-        block.places.resize(first + totals.len(), 0);
         let shapes = block.shape_of.get_mut(first..).unwrap_or_default();
-        let places = block.places.get_mut(first..).unwrap_or_default();
-        for (done, (((start, total), shape), at)) in
-            starts.iter().zip(totals).zip(shapes).zip(places).enumerate()
+        let mut done = 0;
+        let mut fits = true;
+        while let (Some(starts), Some(totals), Some(shapes)) =
+            (starts.get(done..), totals.get(done..), shapes.get_mut(done..))
         {
-            let guess = self.guesses.get(self.history & (HISTORY - 1)).copied().unwrap_or(0);
-            let seen = window.get(*start as usize & (WINDOW - 1)..).and_then(<[u8]>::first_chunk::<N>);
-            let found = match (seen, self.shapes.get_mut(usize::from(guess))) {
-                (Some(seen), Some(shape)) if shape.total == u64::from(*total) && shape.is_short(seen) => {
-                    if shape.block != block.number {
-                        shape.block = block.number;
-                        // Blocks with more shapes than that do not use it.
-                        shape.place = block.shapes.len() as u8;
-                        block.shapes.push(guess);
-                    }
-                    *at = shape.place;
-                    guess
-                }
-                _ => {
-                    let place = (*start as usize, usize::from(*total));
-                    let found =
-                        self.shape(window, place, u64::from(*total)).map_err(|what| (*start, what))?;
-                    if self.longest > N && N < WIDE {
-                        block.shape_of.truncate(first + done);
-                        block.places.truncate(first + done);
-                        return Ok(done);
-                    }
-                    *at = self.used(block.number, &mut block.shapes, found);
-                    found
-                }
+            let guessed = self.guessed::<N>(window, starts, totals, shapes);
+            done += guessed;
+            let (Some(start), Some(total), Some(shape)) =
+                (starts.get(guessed), totals.get(guessed), shapes.get_mut(guessed))
+            else {
+                break;
             };
-            self.history = self.history << 3 ^ usize::from(found);
-            *shape = found;
+            let place = (*start as usize, usize::from(*total));
+            *shape = self.shape(window, place, u64::from(*total)).map_err(|what| (*start, what))?;
+            if self.longest > N && N < WIDE {
+                fits = false;
+                break;
+            }
+            self.history = after(self.history, *shape);
+            done += 1;
         }
-        Ok(totals.len())
+        if !fits {
+            block.shape_of.truncate(first + done);
+        }
+        block.places.resize(first + done, 0);
+        let places = block.places.get_mut(first..).unwrap_or_default();
+        for (place, shape) in places.iter_mut().zip(block.shape_of.get(first..).unwrap_or_default()) {
+            *place = self.used(block.number, &mut block.shapes, *shape);
+        }
+        Ok(done)
+    }
+
+    /// The shapes of rows from the first on, as long as each is the one that came after the same shapes before;
+    /// returns how many rows that were.
+    ///
+    /// This and [`short_heads`] are where a scan of few columns spends its time.
+    #[inline(never)]
+    fn guessed<const N: usize>(
+        &mut self,
+        window: &Window,
+        starts: &[u32],
+        totals: &[u16],
+        shapes: &mut [u16],
+    ) -> usize {
+        let mut history = self.history;
+        let mut done = 0;
+        for ((start, total), slot) in starts.iter().zip(totals).zip(shapes) {
+            let guess = self.guesses.get(history & (HISTORY - 1)).copied().unwrap_or(0);
+            let Some(shape) = self.shapes.get(usize::from(guess)) else { break };
+            let from = *start as usize & (WINDOW - 1);
+            let Some(seen) = window.get(from..from + N).and_then(<[u8]>::first_chunk::<N>) else { break };
+            if shape.total != u64::from(*total) || !shape.is_short(seen) {
+                break;
+            }
+            *slot = guess;
+            history = after(history, guess);
+            done += 1;
+        }
+        self.history = history;
+        done
     }
 
     /// Notes that `block` has a row of `shape`; returns its place among the shapes of that block.
+    #[inline(always)]
     pub(super) fn used(&mut self, block: u32, shapes: &mut Vec<u16>, shape: u16) -> u8 {
-        let Some(known) = self.shapes.get_mut(usize::from(shape)) else { return 0 };
-        if known.block != block {
-            known.block = block;
-            known.place = shapes.len() as u8;
+        let Some(mark) = self.marks.get_mut(usize::from(shape)) else { return 0 };
+        if mark.block != block {
+            // Blocks with more shapes than that do not use it.
+            *mark = Mark { block, place: shapes.len() as u8 };
             shapes.push(shape);
         }
-        known.place
+        mark.place
     }
 
     /// The shape of a row of `total` bytes that begins at `start` of `buffer`, where `there` of them stand.
@@ -299,7 +340,7 @@ impl Shapes {
         loop {
             match self.slots.get(at).copied() {
                 Some(NO_SHAPE) | None => break,
-                Some(shape) if self.shapes.get(usize::from(shape)).is_some_and(|s| s.is(header)) => {
+                Some(shape) if self.is(shape, header) => {
                     return Ok(shape);
                 }
                 Some(_) => at = (at + 1) & (SLOTS - 1),
@@ -310,6 +351,20 @@ impl Shapes {
             *slot = made;
         }
         Ok(made)
+    }
+
+    /// Whether a known shape has this header.
+    fn is(&self, shape: u16, header: &[u8]) -> bool {
+        let (Some(shape), Some(rare)) =
+            (self.shapes.get(usize::from(shape)), self.rare.get(usize::from(shape)))
+        else {
+            return false;
+        };
+        if rare.long.is_empty() {
+            shape.wide.get(..header.len()) == Some(header)
+        } else {
+            rare.long == header
+        }
     }
 
     /// Works a header out: a length of itself, then one number per column for type and width.
@@ -366,7 +421,10 @@ impl Shapes {
                 *cell = Cell { meaning: Meaning::RowId, ..Cell::NULL };
             }
         }
-        self.shapes.push(Shape::new(header, total, needed));
+        let long = if header.len() > WIDE { header.to_vec() } else { Vec::new() };
+        self.shapes.push(Shape::new(header, total));
+        self.rare.push(Rare { needed, long });
+        self.marks.push(Mark { block: u32::MAX, place: 0 });
         self.longest = self.longest.max(header.len());
         for (cells, cell) in self.cells.iter_mut().zip(found) {
             cells.push(cell);
@@ -376,19 +434,17 @@ impl Shapes {
 }
 
 impl Shape {
-    fn new(header: &[u8], total: u64, needed: u64) -> Self {
+    fn new(header: &[u8], total: u64) -> Self {
         let (mut wide, mut mask) = ([0; WIDE], [0; WIDE]);
-        let fits = header.len() <= WIDE;
-        for ((wide, mask), byte) in wide.iter_mut().zip(&mut mask).zip(header) {
-            *wide = *byte;
-            *mask = 0xff;
+        // A header that does not fit is taken for none at a glance: no header begins with 0.
+        mask[0] = 0xff;
+        if header.len() <= WIDE {
+            for ((wide, mask), byte) in wide.iter_mut().zip(&mut mask).zip(header) {
+                *wide = *byte;
+                *mask = 0xff;
+            }
         }
-        let long = if fits { Vec::new() } else { header.to_vec() };
-        if !fits {
-            // No header begins with 0, so none is taken for this one at a glance.
-            wide = [0; WIDE];
-        }
-        Self { total, needed, block: u32::MAX, place: 0, wide, mask, long }
+        Self { total, wide, mask }
     }
 
     /// Whether `window` begins with this header. The header says how long it is, so equal bytes are enough.
@@ -400,14 +456,12 @@ impl Shape {
         }
         differ == 0
     }
+}
 
-    fn is(&self, header: &[u8]) -> bool {
-        if self.long.is_empty() {
-            self.wide.get(..header.len()) == Some(header)
-        } else {
-            self.long == header
-        }
-    }
+/// What came last, with one more shape.
+#[inline(always)]
+fn after(history: usize, shape: u16) -> usize {
+    history << 3 ^ usize::from(shape)
 }
 
 /// Spreads headers over the slots; rows that are made to collide only make their own file slow, and
@@ -431,7 +485,15 @@ const FEW: usize = 1 << u8::BITS;
 
 /// How the whole numbers of one column are found, by the place of a shape in [`Block::shapes`]: as small as it can
 /// be, and a place needs no check.
+///
+/// Behind those of the block at hand stand those of blocks before it, which no place of its rows points to.
 pub(super) struct Finds([Find; FEW]);
+
+impl Default for Finds {
+    fn default() -> Self {
+        Self([Find { at: 0, shift: 0, keep: 0, constant: 0 }; FEW])
+    }
+}
 
 #[derive(Clone, Copy)]
 struct Find {
@@ -442,15 +504,13 @@ struct Find {
 }
 
 impl Finds {
-    /// Of a column with these `cells`.
-    pub(super) fn new(block: &Block, cells: &[Cell]) -> Self {
-        let mut finds = [Find { at: 0, shift: 0, keep: 0, constant: 0 }; FEW];
-        for (find, shape) in finds.iter_mut().zip(&block.shapes) {
+    /// Makes it that of a column with these `cells`.
+    pub(super) fn set(&mut self, block: &Block, cells: &[Cell]) {
+        for (find, shape) in self.0.iter_mut().zip(&block.shapes) {
             let Cell { at, shift, keep, constant, .. } =
                 *cells.get(usize::from(*shape)).unwrap_or(&Cell::NULL);
             *find = Find { at, shift, keep, constant };
         }
-        Self(finds)
     }
 
     /// The whole number of a row in a page; 0 for what is none.
@@ -595,6 +655,66 @@ impl Head {
     pub(super) fn row_id(&self, page: &[u8]) -> i64 {
         page.get(self.id..self.start).and_then(varint).map_or(0, |(id, _)| id.cast_signed())
     }
+}
+
+/// How the cells of a page begin, mostly: with a length of one or two bytes and a row id of as many as the cell before.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Usual {
+    /// Bytes of the row id.
+    id_bytes: u32,
+    /// Of the 8 bytes after the length, the bits that say which byte is the last one of the row id, and what they are.
+    mask: u64,
+    bits: u64,
+}
+
+impl Usual {
+    /// As the cell `head` of `page` begins.
+    pub(super) fn of(head: &Head) -> Option<Self> {
+        // With a length of two bytes, these are all in 8 bytes.
+        let id_bytes =
+            u32::try_from(head.start.checked_sub(head.id)?).ok().filter(|n| (1..=6).contains(n))?;
+        let mask = 0x8080_8080_8080_8080 >> (64 - 8 * id_bytes);
+        Some(Self { id_bytes, mask, bits: mask ^ (0x80 << (8 * (id_bytes - 1))) })
+    }
+}
+
+/// Where the rows of the cells at `pointers` of the leaf `page` begin and how long they are, from the first on, as long
+/// as they are `usual`, stand behind `low`, and in their page as a whole; returns how many that were.
+#[inline(never)]
+pub(super) fn short_heads(
+    page: &[u8],
+    (low, most): (usize, usize),
+    usual: Usual,
+    pointers: &[[u8; 2]],
+    starts: &mut [u32],
+    totals: &mut [u16],
+) -> usize {
+    let mut done = 0;
+    for ((from, start), total) in pointers.iter().zip(starts).zip(totals) {
+        let from = usize::from(u16::from_be_bytes(*from));
+        let Some(bytes) = page.get(from..from + 8).and_then(<[u8]>::first_chunk) else { break };
+        let bytes = u64::from_le_bytes(*bytes);
+        let longer = bytes >> 7 & 1;
+        let length = if longer == 0 { bytes & 0x7f } else { (bytes & 0x7f) << 7 | bytes >> 8 & 0x7f };
+        // The length has ended after one byte or two, and the row id where it did before.
+        let open = longer & bytes >> 15;
+        let id = bytes >> (8 + 8 * longer);
+        let begins = from + 1 + longer as usize + usual.id_bytes as usize;
+        let length = length as usize;
+        if open != 0
+            || id & usual.mask != usual.bits
+            || from < low
+            || length > most
+            || begins + length > page.len()
+        {
+            break;
+        }
+        // What stands in a page is shorter than 65536.
+        *start = begins as u32;
+        *total = length as u16;
+        done += 1;
+    }
+    done
 }
 
 /// The cell that starts at `from` of the leaf `page`; its number is that of the pointer at `pointer`.
