@@ -29,7 +29,7 @@ use crate::schema::{self, Builder, Columns};
 use crate::slowdown::baseline::{likeness, matched};
 use crate::slowdown::compare::{compare, scatter, units, Blocks, Clock, Compared, Doubt, Figure, Unit};
 use crate::slowdown::lanes::Lanes;
-use crate::slowdown::operations::{signatures_of, Company, Op, Scene, Signatures, Tenancy, Unusual};
+use crate::slowdown::operations::{Company, Gathered, Op, Scene, Signatures, Tenancy, Unusual};
 use crate::slowdown::replay::{replay, Alone, Refused, Replayed};
 use crate::statistics::{cliffs_delta, quantile, Resamples};
 use crate::tenants::WorkKind;
@@ -102,14 +102,13 @@ pub fn slowdowns(
 ) -> Result<Tables> {
     let lanes = Lanes::new(threads);
     let all: Vec<&Tables> = std::iter::once(session).chain(baselines.iter().map(|b| &b.tables)).collect();
-    let mut found = lanes.each(all.clone(), signatures_of).into_iter().collect::<Result<Vec<_>>>()?;
-    let signatures = Signatures::of(&mut found);
-    let mut scenes = Vec::with_capacity(all.len());
-    for (tables, found) in all.iter().zip(&found) {
-        scenes.push((Scene::read(tables, found, &signatures, lanes, watch)?, names(tables)?));
+    let mut gathered = Vec::with_capacity(all.len());
+    for tables in all {
+        gathered.push((Gathered::read(tables, lanes, watch)?, names(tables)?));
     }
-    drop(found);
-    let mut scenes = scenes.into_iter();
+    let signatures = Signatures::of(gathered.iter_mut().map(|(session, _)| &mut session.found));
+    let mut scenes =
+        gathered.into_iter().map(|(session, names)| (Scene::of(session, &signatures, lanes), names));
     let Some((scene, names_here)) = scenes.next() else { return Ok(Tables::new()) };
     let others: Vec<(Scene, Vec<String>)> = scenes.collect();
     let mut matches = Vec::new();
@@ -1006,9 +1005,9 @@ mod tests {
             held.push((0, 0, 8, 2, n * 400 + 200, n * 400 + 400));
         }
         let session = session(&rows, &[], &held);
-        let mut signatures = [signatures_of(&session).unwrap()];
-        let all = Signatures::of(&mut signatures);
-        let scene = Scene::read(&session, &signatures[0], &all, Lanes::new(1), &Unwatched).unwrap();
+        let mut gathered = Gathered::read(&session, Lanes::new(1), &Unwatched).unwrap();
+        let all = Signatures::of([&mut gathered.found]);
+        let scene = Scene::of(gathered, &all, Lanes::new(1));
         let tenant = scene.tenants.iter().find(|t| t.ops.len() == 400).unwrap();
         // What its kernels were at work is what they are known to take: no saving of state was invented.
         let ran: i64 = tenant.ops.iter().map(|op| op.ran_ns).sum();

@@ -57,11 +57,12 @@ pub(crate) struct Signatures {
 
 impl Signatures {
     /// Numbers what several sessions found.
-    pub fn of(found: &mut [Found]) -> Self {
+    pub fn of<'a>(found: impl IntoIterator<Item = &'a mut Found>) -> Self {
+        let mut found: Vec<&mut Found> = found.into_iter().collect();
         let mut list: Vec<Signature> = found.iter().flat_map(|f| f.list.iter().cloned()).collect();
         list.sort_unstable();
         list.dedup();
-        for one in found {
+        for one in &mut found {
             one.numbers = one
                 .list
                 .iter()
@@ -540,7 +541,7 @@ impl Calls {
 }
 
 /// Signatures of the three tables of work.
-pub(crate) fn signatures_of(tables: &Tables) -> Result<Found> {
+fn signatures_of(tables: &Tables) -> Result<Found> {
     let mut found = Found::default();
     let Found { list, rows: [kernels_out, graphs_out, copies_out], .. } = &mut found;
     let mut enter = |signature: Signature| {
@@ -653,15 +654,19 @@ fn held(tables: &Tables) -> Result<Held> {
     Ok((ran, switching))
 }
 
-impl Scene {
+/// A reconstructed session, with what each tenant did, before equal work has numbers.
+pub(crate) struct Gathered {
+    who: Who,
+    tenants: Vec<Tenancy>,
+    calls: CallsByProcess,
+    switching: BTreeMap<u32, Union>,
+    /// Signatures of its work; numbered by [`Signatures::of`].
+    pub found: Found,
+}
+
+impl Gathered {
     /// Reads a reconstructed session.
-    pub fn read(
-        tables: &Tables,
-        found: &Found,
-        signatures: &Signatures,
-        lanes: Lanes,
-        watch: &dyn Watch,
-    ) -> Result<Self> {
+    pub fn read(tables: &Tables, lanes: Lanes, watch: &dyn Watch) -> Result<Self> {
         let who = Who::read(tables)?;
         let (held, switching) = held(tables)?;
         let mut tenants: Vec<Tenancy> = who
@@ -682,17 +687,29 @@ impl Scene {
             })
             .collect();
         let whole = Chunk { tables: tables.clone(), until_ns: i64::MAX };
-        // What each tenant did is dealt out while the calls are read; then each tenant looks its own up.
-        let (calls, dealt) = lanes.both(|| calls(tables), || deal(&whole, &who, &mut tenants, watch));
+        // What each tenant did is dealt out while calls and signatures are read; then each tenant looks its own up.
+        let (read, dealt) = lanes.both(
+            || Ok((signatures_of(tables)?, calls(tables)?)),
+            || deal(&whole, &who, &mut tenants, watch),
+        );
         dealt?;
-        let calls = calls?;
-        lanes.each(tenants.iter_mut().collect(), |tenant| tenant.enter(found, calls.get(&tenant.process)));
+        let (found, calls) = read?;
+        Ok(Self { who, tenants, calls, switching, found })
+    }
+}
+
+impl Scene {
+    /// Puts together what was gathered.
+    pub fn of(gathered: Gathered, signatures: &Signatures, lanes: Lanes) -> Self {
+        let Gathered { who, mut tenants, calls, switching, found } = gathered;
+        lanes.each(tenants.iter_mut().collect(), |tenant| tenant.enter(&found, calls.get(&tenant.process)));
+        drop(found);
         let mut scene = Self { tenants, calls, switching };
         scene.without_state();
         scene.see_others(&who);
         let many = signatures.list.len();
         lanes.each(scene.tenants.iter_mut().collect(), |tenant| tenant.finish(many));
-        Ok(scene)
+        scene
     }
 
     /// Takes the saving and restoring of state out of residency where records do not say how long they took: kernels of
@@ -787,7 +804,36 @@ fn together<'a>(of: impl Iterator<Item = &'a Arc<Union>>) -> Arc<Union> {
 }
 
 /// Deals rows of work out to their tenants, by start; each holds its row, correlation id and stream until it is looked up.
+/// How many operations each tenant has at most, by tenant id.
+fn counts(tables: &Tables, who: &Who, tenants: usize) -> Result<Vec<usize>> {
+    let mut counts = vec![0; tenants];
+    for table in [&schema::KERNELS, &schema::GRAPH_LAUNCHES, &schema::MEMOPS] {
+        let Some(batch) = tables.get(table.name) else { continue };
+        let columns = Columns::new(table, batch);
+        let (capture, pid) = (columns.u32("capture")?, columns.u32("pid")?);
+        let device = columns.u32("device_id")?;
+        let mut last = None;
+        for row in 0..columns.rows() {
+            let key = (capture.value(row), at(pid, row), device.value(row));
+            let id = match last {
+                Some((same, id)) if same == key => id,
+                _ => who.of(key.0, key.1, key.2),
+            };
+            last = Some((key, id));
+            if let Some(count) = id.and_then(|id| counts.get_mut(id as usize)) {
+                *count += 1;
+            }
+        }
+    }
+    Ok(counts)
+}
+
 fn deal(whole: &Chunk, who: &Who, tenants: &mut [Tenancy], watch: &dyn Watch) -> Result<()> {
+    // Room that grows is asked of the system piece by piece, and a large one is faster had at once.
+    let counts = counts(&whole.tables, who, tenants.len())?;
+    for (tenant, count) in tenants.iter_mut().zip(counts) {
+        tenant.ops.reserve_exact(count);
+    }
     let mut last = None;
     for (n, w) in work(whole)?.enumerate() {
         if n.is_multiple_of(65_536) {
