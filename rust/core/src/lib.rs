@@ -7,6 +7,7 @@ pub mod device;
 pub mod error;
 pub mod facts;
 pub mod fold;
+mod lanes;
 pub mod latencies;
 pub mod launches;
 pub mod ledger;

@@ -12,7 +12,6 @@
 
 mod baseline;
 mod compare;
-mod lanes;
 mod operations;
 mod replay;
 
@@ -24,11 +23,11 @@ use arrow_array::{
 
 use crate::error::Result;
 use crate::fold::Tables;
+use crate::lanes::Lanes;
 use crate::residency::at;
 use crate::schema::{self, Builder, Columns};
 use crate::slowdown::baseline::{likeness, matched};
 use crate::slowdown::compare::{compare, scatter, units, Blocks, Clock, Compared, Doubt, Figure, Unit};
-use crate::slowdown::lanes::Lanes;
 use crate::slowdown::operations::{Company, Gathered, Op, Scene, Signatures, Tenancy, Unusual};
 use crate::slowdown::replay::{replay, Alone, Refused, Replayed};
 use crate::statistics::{cliffs_delta, quantile, Resamples};

@@ -8,6 +8,7 @@ use super::shape;
 use super::staged::{self, cell, integer, text, Slot, Staged};
 use super::{pid_of, Owner, Reader};
 use crate::error::Result;
+use crate::lanes::Lanes;
 use crate::quality::{self, Counter};
 use crate::schema;
 use crate::sqlite::{replaced, As, Column, Distinct, Numbers, Owned, Row, Value};
@@ -68,25 +69,21 @@ impl Odd {
 
     /// The process of every distinct cell; rows that belong to none are counted.
     fn owners(&mut self, cells: &Distinct) -> Vec<Option<u32>> {
-        let mut uses = vec![0_u64; cells.entries.len()];
-        for code in &cells.codes {
-            if let Some(uses) = uses.get_mut(*code as usize) {
-                *uses += 1;
+        let owners: Vec<Owner> = cells.integers().map(pid_of).collect();
+        if !owners.iter().all(|owner| matches!(owner, Owner::Process(_))) {
+            for code in &cells.codes {
+                match owners.get(*code as usize) {
+                    Some(Owner::Nobody) => self.sentinel += 1,
+                    Some(Owner::Unknown) => self.no_pid += 1,
+                    Some(Owner::Process(_)) | None => {}
+                }
             }
         }
-        let each = cells.integers().zip(uses);
-        each.map(|(global, rows)| match pid_of(global) {
+        let process = |owner| match owner {
             Owner::Process(pid) => Some(pid),
-            Owner::Nobody => {
-                self.sentinel += rows;
-                None
-            }
-            Owner::Unknown => {
-                self.no_pid += rows;
-                None
-            }
-        })
-        .collect()
+            Owner::Nobody | Owner::Unknown => None,
+        };
+        owners.into_iter().map(process).collect()
     }
 
     /// `[start, end]`, if it is an interval.
@@ -157,10 +154,16 @@ impl Raw {
             self.rows = 0;
             return wide(rows);
         };
-        let plain = start.nulls.is_none() && end.nulls.is_none();
-        let mut pairs = start.values.iter().zip(&end.values);
-        if plain && pairs.all(|(start, end)| is_interval(*start, *end)) {
-            return 0;
+        if start.nulls.is_none() && end.nulls.is_none() {
+            let lanes = Lanes::new(0);
+            let part = lanes.rows(rows);
+            let parts = start.values.chunks(part).zip(end.values.chunks(part)).collect();
+            let all = lanes.each(parts, |(start, end)| {
+                start.iter().zip(end).all(|(start, end)| is_interval(*start, *end))
+            });
+            if all.into_iter().all(|all| all) {
+                return 0;
+            }
         }
         let kept: Vec<u32> = (0_u32..)
             .zip(start.values.iter().zip(&end.values))

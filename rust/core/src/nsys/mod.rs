@@ -14,10 +14,13 @@ mod staged;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-use arrow_array::{BooleanArray, Int32Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
+use arrow_array::{
+    Array, BooleanArray, Int32Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array,
+};
 
 use crate::error::{Error, Result};
 use crate::fold::Tables;
+use crate::lanes::Lanes;
 use crate::quality::{self, Counter, Quality};
 use crate::schema::{self, Builder, Columns, Table};
 use crate::sqlite::{Database, Row};
@@ -628,13 +631,27 @@ fn window(tables: &Tables) -> Result<Option<(i64, i64)>> {
     for (name, batch) in tables {
         let Some(table) = schema::table(name) else { continue };
         for column in table.columns.iter().filter(|c| ["start_ns", "end_ns", "time_ns"].contains(&c.name)) {
-            let times = Columns::new(table, batch).i64(column.name)?;
-            for time in times.iter().flatten() {
-                window = Some(window.map_or((time, time), |(low, high)| (low.min(time), high.max(time))));
+            if let Some((from, to)) = bounds(Columns::new(table, batch).i64(column.name)?) {
+                window = Some(window.map_or((from, to), |known| wider(known, (from, to))));
             }
         }
     }
     Ok(window)
+}
+
+/// Least and most of a column.
+fn bounds(times: &Int64Array) -> Option<(i64, i64)> {
+    if times.null_count() > 0 {
+        return times.iter().flatten().map(|time| (time, time)).reduce(wider);
+    }
+    let lanes = Lanes::new(0);
+    let parts = times.values().chunks(lanes.rows(times.len())).collect();
+    let each = lanes.each(parts, |part: &[i64]| part.iter().map(|time| (*time, *time)).reduce(wider));
+    each.into_iter().flatten().reduce(wider)
+}
+
+fn wider(a: (i64, i64), b: (i64, i64)) -> (i64, i64) {
+    (a.0.min(b.0), a.1.max(b.1))
 }
 
 #[cfg(test)]

@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::fold::{Chunk, Tables};
+use crate::lanes::Lanes;
 use crate::residency::{at, Slice};
 use crate::schema::{self, Columns};
-use crate::slowdown::lanes::Lanes;
 use crate::statistics::median;
 use crate::tenants::{work, Union, Walk, Who, Work, WorkKind};
 use crate::watch::Watch;

@@ -17,6 +17,7 @@ use super::pages::{wide, Fault, Leaf, Pages, Visited};
 use super::record::{Block, Cell, Finds, Meaning, Sort, Stored, Window};
 use super::Value;
 use crate::error::{Error, Result};
+use crate::lanes::Lanes;
 use crate::watch::Watch;
 
 /// Fewer leaves are not worth a task of their own.
@@ -138,14 +139,23 @@ impl Distinct {
 /// for it.
 #[must_use]
 pub fn replaced(mut codes: Vec<u32>, values: &[Option<u32>]) -> UInt32Array {
-    let of = |code: u32| values.get(code as usize).copied().flatten();
-    let there = |row| codes.get(row).copied().is_some_and(|code| of(code).is_some());
+    let lanes = Lanes::new(0);
+    let rows = lanes.rows(codes.len());
+    let there =
+        |row| codes.get(row).is_some_and(|code| values.get(*code as usize).is_some_and(Option::is_some));
     // Most columns are whole: that is known without a bit for every row.
-    let whole =
-        values.iter().all(Option::is_some) && codes.iter().all(|code| (*code as usize) < values.len());
+    let highest = lanes.each(codes.chunks(rows).collect(), |codes| codes.iter().copied().max());
+    let places = highest.into_iter().flatten().max().map_or(0, |code| code as usize + 1);
+    let whole = places <= values.len() && values.iter().all(Option::is_some);
     let nulls = (!whole).then(|| NullBuffer::new(BooleanBuffer::collect_bool(codes.len(), there)));
-    for code in &mut codes {
-        *code = of(*code).unwrap_or(0);
+    let values: Vec<u32> = values.iter().map(|value| value.unwrap_or(0)).collect();
+    // Names are mostly numbered in the order in which they come.
+    if !(whole && values.iter().zip(0..).all(|(value, code)| *value == code)) {
+        lanes.each(codes.chunks_mut(rows).collect(), |codes| {
+            for code in codes {
+                *code = values.get(*code as usize).copied().unwrap_or(0);
+            }
+        });
     }
     UInt32Array::new(codes.into(), nulls)
 }
@@ -878,7 +888,9 @@ pub(super) fn read(
             column.push(told_of);
         }
     }
-    let columns = values.into_iter().zip(told).map(|(v, told)| v.finish(&lengths, &rows, told)).collect();
+    let columns = values.into_iter().zip(told).collect();
+    let columns = Lanes::new(threads)
+        .each(columns, |(values, told): (Values, Vec<Told>)| values.finish(&lengths, &rows, told));
     Ok((rows.iter().sum(), columns))
 }
 

@@ -6,6 +6,9 @@ use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+/// Fewer rows are done before another thread has started.
+const FEW_ROWS: usize = 1 << 18;
+
 /// How many threads work at once.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lanes(usize);
@@ -42,6 +45,11 @@ impl Lanes {
         });
         done.sort_unstable_by_key(|(n, _)| *n);
         done.into_iter().map(|(_, result)| result).collect()
+    }
+
+    /// Rows for each thread, of so many that are all the same work; at least one.
+    pub fn rows(self, all: usize) -> usize {
+        all.div_ceil(self.0.max(1)).max(FEW_ROWS)
     }
 
     /// Both at once; `here` stays on the calling thread.
