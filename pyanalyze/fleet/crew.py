@@ -337,15 +337,18 @@ class Cluster:
             ) from error
 
     def __exit__(self, kind: object, *_: object) -> None:
+        client, cluster, self._client, self._cluster = self._client, self._cluster, None, None
+        # The scheduler ends before its workers: it would speak of connections that break.
         if self._team is not None:
-            self._team.stop()
-        for part in (self._client, self._cluster):
-            if part is not None:
-                with suppress(TimeoutError, OSError):
-                    part.close()
-        self._client = self._cluster = None
-        if self._team is not None and self._team.scratch:
-            shutil.rmtree(self._team.scratch, ignore_errors=True)
+            self._team.retire()
+        try:
+            for part in (client, cluster):
+                if part is not None:
+                    with suppress(TimeoutError, OSError):
+                        part.close()
+        finally:
+            if self._team is not None:
+                self._team.stop()
 
     def outcomes(self, work: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
         """Yield the index of every task with its result or its exception, in the order in which they end."""
@@ -493,13 +496,13 @@ class _Team:
         self._context = multiprocessing.get_context("spawn")
         self._members: list[tuple[BaseProcess, Connection]] = []
         self._address: str | None = None
-        self._stopped = False
+        self._stopped = threading.Event()
         self._changing = threading.Lock()
         self.scratch = ""
 
     def start(self) -> None:
         """Start them; they get ready without a scheduler."""
-        self._stopped = False
+        self._stopped.clear()
         self.scratch = tempfile.mkdtemp(prefix="pyanalyze-")
         for number in range(self.count):
             self._members.append(self._started(number))
@@ -513,16 +516,22 @@ class _Team:
                     pipe.send(address)
         threading.Thread(target=self._replace, args=(give_up,), daemon=True).start()
 
+    def retire(self) -> None:
+        """Replace nobody from here on."""
+        with self._changing:
+            self._stopped.set()
+
     def stop(self) -> None:
         """End them at once: they write nothing, and what they gave back is here."""
-        with self._changing:
-            self._stopped = True
-            members, self._members = self._members, []
+        self.retire()
+        members, self._members = self._members, []
         for process, _ in members:
             process.kill()
         for process, pipe in members:
             process.join()
             pipe.close()
+        if self.scratch:
+            shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _started(self, number: int) -> tuple[BaseProcess, Connection]:
         ours, theirs = self._context.Pipe()
@@ -537,15 +546,17 @@ class _Team:
         from multiprocessing.connection import wait as wait_for
 
         stillborn = 0
-        while not self._stopped:
+        while not self._stopped.is_set():
             wait_for([process.sentinel for process, _ in self._members])
             with self._changing:
+                if self._stopped.is_set():
+                    return
                 for number, (process, pipe) in enumerate(self._members):
                     if process.exitcode is None:
                         continue
                     stillborn = 0 if _reached(pipe) else stillborn + 1
                     if stillborn > _STILLBORN:
-                        self._stopped = True
+                        self._stopped.set()
                         break
                     process.join()
                     pipe.close()
