@@ -169,6 +169,15 @@ def test_what_died_in_one_piece_with_others_is_tried_again_alone(tmp_path: Path)
 
 
 @needs_dask
+@pytest.mark.parametrize("content", [b'{"a": 1}', b"[]", b"no JSON", b"\xff\x99"])
+def test_a_file_that_no_scheduler_wrote_is_said(content: bytes, tmp_path: Path) -> None:
+    note = tmp_path / "scheduler.json"
+    note.write_bytes(content)
+    with pytest.raises(UsageError, match="no Dask scheduler answers there"), hire(str(note), None):
+        pass
+
+
+@needs_dask
 def test_workers_that_cannot_begin_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crew, "_work_for_dask", _no_worker)
     with hire("local", 2) as nobody, pytest.raises(ConnectionError, match="before they have begun"):

@@ -6,6 +6,7 @@ write no files, so that one that is killed half-way leaves nothing behind.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import pickle
@@ -328,6 +329,8 @@ class Cluster:
                 self._team.serve(self._cluster.scheduler_address, self._give_up)
             else:
                 is_file = Path(self._scheduler).is_file()
+                if is_file:
+                    _check_note(Path(self._scheduler))
                 self._client = distributed.Client(**{"scheduler_file" if is_file else "address": self._scheduler})
                 self._client.register_plugin(_settling())
         except (OSError, ValueError) as error:
@@ -423,6 +426,13 @@ class Cluster:
                 ask([rest[first : first + len(done)] for first in range(0, len(rest), len(done))])
             yield from zip(piece, done, strict=False)
         return died
+
+
+def _check_note(file: Path) -> None:
+    """Dask fails an assertion on a file that no scheduler wrote, after a second of trying."""
+    plain = json.loads(file.read_text(encoding="utf-8"))
+    if not (isinstance(plain, dict) and plain.get("address")):
+        raise ValueError("the file names no address")
 
 
 def _pieces(indices: Sequence[int], at_once: int) -> list[Sequence[int]]:
