@@ -133,7 +133,7 @@ def read_study(path: str | os.PathLike[str]) -> StudyFile:
         try:
             table["date"] = dt.date.fromisoformat(str(day)[:10]).isoformat()
         except ValueError as error:
-            raise UsageError(f"{file}: date: {str(day)} is no day; write it as 2026-11-21") from error
+            raise UsageError(f"{file}: date: {day!s} is no day; write it as 2026-11-21") from error
     try:
         study = StudyFile.model_validate(table)
     except ValidationError as error:
