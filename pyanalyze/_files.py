@@ -87,9 +87,9 @@ def replacing(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[
         _flush(temporary)
         _publish(temporary, target, path, force=force)
     except OSError as error:
-        if error.filename is not None:
+        if error.filename is not None and os.fspath(error.filename) != os.fspath(temporary):
             raise
-        # A full disk is told by a write, which knows no name.
+        # A full disk is told by a write, which knows no name; and nobody knows the temporary one.
         raise OSError(error.errno or errno.EIO, error.strerror or str(error), os.fspath(path)) from error
     except sqlite3.OperationalError as error:
         raise OSError(errno.EIO, f"cannot be written ({error})", os.fspath(path)) from error

@@ -250,3 +250,42 @@ def test_info_says_which_tables_sqlite_had_to_step_through(fixtures: Path, tmp_p
     said = run("info", changed).stdout
     assert "read 1 tables by stepping through SQLite, see below" in said
     assert "read_by_sqlite x1: it has columns with a default (CUPTI_ACTIVITY_KIND_KERNEL)" in said
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("report", "a.sqlite", "-o", "a.sqlite"),
+        ("report", ".", "-o", "a.sqlite"),
+        ("report", "b.sqlite", "--baseline", "a.sqlite", "-o", "link.sqlite"),
+        ("interference", "b.sqlite", "--baseline", "who=a.sqlite", "-o", "a.sqlite"),
+        ("export", "a.sqlite", "--to", "sqlite", "-o", "a.sqlite"),
+        ("pack", "a.sqlite", "--key", "key", "-o", "a.sqlite"),
+        ("check", "a.sqlite", "--expect-mode", "mps", "--junit", "a.sqlite"),
+        ("compare", "b.sqlite", "a.sqlite", "-o", "a.sqlite"),
+    ],
+)
+def test_a_capture_is_never_written_over(fixtures: Path, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    for name in ("a", "b"):
+        shutil.copy(fixtures / DEMO, tmp_path / f"{name}.sqlite")
+    (tmp_path / "link.sqlite").symlink_to("a.sqlite")
+    result = run(*arguments, "--force", cwd=tmp_path)
+    assert result.returncode == 2, result.stderr
+    assert "is read here; writing there would destroy it" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert (tmp_path / "a.sqlite").read_bytes() == (fixtures / DEMO).read_bytes()
+
+
+def test_what_is_named_like_an_option_may_be_replaced(fixtures: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        result = run("report", fixtures / DEMO, "-f", "json", "-o", "json", "--force", cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+    assert json.loads((tmp_path / "json").read_text())["devices"]
+
+
+def test_a_missing_file_is_no_misspelt_verb(fixtures: Path, tmp_path: Path) -> None:
+    result = run("fleet", fixtures / DEMO, "-o", tmp_path / "out", "--context", "nosuch", cwd=tmp_path)
+    assert result.returncode == 3
+    assert "nosuch: No such file or directory; check the path" in result.stderr
+    assert "verb" not in result.stderr
+    assert "neither a file nor a verb" in run("nosuch", cwd=tmp_path).stderr

@@ -116,6 +116,14 @@ def test_places_that_cannot_be_written_are_named(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="there is no /proc")
+def test_where_nobody_may_write_the_output_is_named() -> None:
+    """In /proc nobody makes a file, not even root; the name of the temporary file helps nobody."""
+    with pytest.raises(OSError, match="No such file") as refused:
+        write_whole("/proc/report.html", "text")
+    assert refused.value.filename == "/proc/report.html"
+
+
 @pytest.mark.skipif(not Path("/dev/null").is_char_device(), reason="there is no /dev/null")
 def test_a_device_is_written_to_and_never_replaced() -> None:
     write_whole("/dev/null", "x")

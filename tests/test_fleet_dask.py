@@ -124,6 +124,111 @@ def test_what_kills_every_worker_costs_only_itself() -> None:
     assert isinstance(outcomes[2], ValueError)
 
 
+@needs_dask
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_run_leaves_no_worker_of_its_cluster(
+    how: signal.Signals, many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    out = tmp_path / "out"
+    process = command(many, "-o", out, "--workers", "2", "--scheduler", "local", strict=False, start_new_session=True)
+    end = time.monotonic() + 120
+    while not list(out.glob("groups/*/report.json")) and time.monotonic() < end:
+        time.sleep(0.005)
+    assert len(workers_of(process)) == 2
+    assert list(scratch.iterdir()), "workers have a folder"
+    if how == signal.SIGINT:
+        os.killpg(process.pid, how)  # as a terminal does: to the workers too
+    else:
+        process.kill()
+    _, stderr = process.communicate(timeout=60)
+    assert len(list(out.glob("groups/*/report.json"))) < 12, "it was stopped half-way"
+    if how == signal.SIGINT:
+        assert (process.returncode, stderr.strip()) == (130, "pyanalyze: stopped")
+        assert list(scratch.iterdir()) == []
+    end = time.monotonic() + 20
+    while alive(process.pid) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert alive(process.pid) == [], "no process works on for nobody"
+
+
+@needs_dask
+def test_what_died_in_one_piece_with_others_is_tried_again_alone(tmp_path: Path) -> None:
+    """Of 40 pieces of work that travel together one kills its worker, once; one does so always."""
+    flag = tmp_path / "died once"
+    once = f"import os\nif not os.path.exists({str(flag)!r}):\n    open({str(flag)!r}, 'w').close()\n    os._exit(137)"
+    tasks = [("pass",)] * 40
+    tasks[1], tasks[30] = (once,), ("import os; os._exit(9)",)
+    with hire("local", 1) as crew:
+        outcomes = dict(crew.outcomes(exec, tasks))
+    assert flag.exists(), "it did die"
+    assert isinstance(outcomes.pop(30), WorkerDied)
+    assert outcomes == dict.fromkeys({*range(40)} - {30})
+
+
+@needs_dask
+@pytest.mark.parametrize("content", [b'{"a": 1}', b"[]", b"no JSON", b"\xff\x99"])
+def test_a_file_that_no_scheduler_wrote_is_said(content: bytes, tmp_path: Path) -> None:
+    note = tmp_path / "scheduler.json"
+    note.write_bytes(content)
+    with pytest.raises(UsageError, match="no Dask scheduler answers there"), hire(str(note), None):
+        pass
+
+
+@needs_dask
+def test_workers_that_cannot_begin_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "_work_for_dask", _no_worker)
+    with hire("local", 2) as nobody, pytest.raises(ConnectionError, match="before they have begun"):
+        list(nobody.outcomes(abs, [(-1,)]))
+
+
+def _no_worker(*_: object) -> None:
+    sys.exit(1)
+
+
+def test_work_is_divided_so_that_nobody_waits_at_the_end() -> None:
+    for count, at_once in [(0, 2), (1, 2), (7, 2), (200, 2), (10_000, 1000), (30, 0)]:
+        pieces = crew._pieces(range(count), at_once)
+        assert [index for piece in pieces for index in piece] == list(range(count))
+        sizes = [len(piece) for piece in pieces]
+        assert sizes == sorted(sizes, reverse=True)
+        assert max(sizes, default=1) <= 16
+        # In the end everybody does one at a time, and all do where there are few or nobody knows how many work.
+        assert sizes[-4 * at_once :] == [1] * min(count, 4 * at_once or count)
+    assert len(crew._pieces(range(200), 2)) < 50, "short work is not handed out one by one"
+
+
+def test_long_work_is_handed_back_after_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert crew._call(abs, [(-1,), (-2,)]) == [1, 2]
+    monkeypatch.setattr(crew, "_PIECE_S", -1.0)
+    assert crew._call(abs, [(-1,), (-2,)]) == [1]
+
+    class Unsent(Exception):
+        """Of a class that no other process knows."""
+
+    def raising(message: str) -> None:
+        raise Unsent(message)
+
+    (error,) = crew._call(raising, [("why",)])
+    assert isinstance(error, RuntimeError)
+    assert str(error) == "Unsent: why"
+
+
+@needs_dask
+def test_what_was_handed_back_is_done_by_somebody() -> None:
+    """Each takes longer than a piece may: all pieces but those of one come back with a rest."""
+    with hire("local", 1) as crew:
+        outcomes = dict(crew.outcomes(_slowly, [(number, 0.6 if number < 4 else 0.0) for number in range(16)]))
+    assert outcomes == {number: number for number in range(16)}
+
+
+def _slowly(number: int, seconds: float) -> int:
+    time.sleep(seconds)
+    return number
+
+
 def _place(variable: str) -> tuple[str | None, str | None, int]:
     return os.environ.get(variable), os.environ.get("POLARS_MAX_THREADS"), len(os.sched_getaffinity(0))
 

@@ -173,6 +173,8 @@ def test_only_the_same_workload_and_tenant_is_compared() -> None:
         ('title = "t"\n[[run]]\ncaptures = "a"\nworkload = "w"\nrole = "solo"\nrepaet = 2', "run.1.repaet"),
         ('title = "t"\n[[run]]\ncaptures = []\nworkload = "w"\nrole = "solo"', "run.1.captures"),
         ("title = ", "not TOML"),
+        ('title = "t"\ndate = "tomorrow"', "date: tomorrow is no day"),
+        ('title = "t"\ndate = 2026', "date: 2026 is no day"),
     ],
 )
 def test_a_study_that_makes_no_sense_is_refused(text: str, says: str, tmp_path: Path) -> None:

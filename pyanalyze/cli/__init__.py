@@ -129,7 +129,9 @@ def main() -> None:
     except OSError as error:
         name = str(error.filename or "")
         hint = "check the path, its permissions and the room on its disk"
-        if isinstance(error, FileNotFoundError) and name.isidentifier():
+        # Only what stands in the place of a verb can have been meant as one.
+        unnamed = not any(argument in VERBS for argument in sys.argv[1:])
+        if isinstance(error, FileNotFoundError) and name.isidentifier() and unnamed:
             hint = f"it is neither a file nor a verb; verbs are {', '.join(v for v in VERBS if v != 'screen')}"
         where = f"{shown(name)}: " if name else ""
         click.echo(f"pyanalyze: {where}{error.strerror or error}; {hint}", err=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyanalyze.advice import Advice
     from pyanalyze.session import Session
@@ -17,6 +19,11 @@ if TYPE_CHECKING:
 
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
+
+#: What a folder of captures holds.
+_CAPTURES = (".sqlite", ".nsys-rep", ".qdrep")
+#: Options that name files to write.
+_WRITTEN = ("output", "junit", "names")
 
 
 class TenantName(click.ParamType["tuple[str, int | Path]"]):
@@ -291,11 +298,37 @@ def emit(text: str, output: Path | None, *, force: bool) -> None:
 
 
 def refuse_existing(output: Path | None, *, force: bool) -> None:
-    """Refuse before the work, not after it."""
-    if output is not None and output.exists() and not force:
+    """Refuse before the work, not after it; what the call reads, also with --force."""
+    if output is None or not output.exists():
+        return
+    refuse_read(output)
+    if not force:
         from pyanalyze.exceptions import OutputExists
 
         raise OutputExists(f"{output} exists; give --force to replace it, or another -o")
+
+
+def refuse_read(output: Path) -> None:
+    """Refuse to write over a file that the running verb was given to read: a capture is not made twice."""
+    from pyanalyze.exceptions import UsageError
+
+    context = click.get_current_context(silent=True)
+    options = {} if context is None else context.params
+    given = [value for name, value in options.items() if name not in _WRITTEN]
+    for path in itertools.chain.from_iterable(map(_paths, given)):
+        with suppress(OSError):
+            inside = path.is_dir() and output.suffix in _CAPTURES and output.parent.samefile(path)
+            if inside or (output.is_file() and path.samefile(output)):
+                raise UsageError(f"{output} is read here; writing there would destroy it: name another output")
+
+
+def _paths(value: Any) -> Iterator[Path]:
+    """Paths among the values of options, in lists too, and as `NAME=PATH`."""
+    if isinstance(value, Path):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for one in value:
+            yield from [Path(one.partition("=")[2] or one)] if isinstance(one, str) else _paths(one)
 
 
 def csv_of(rows: list[dict[str, Any]]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyanalyze.cli._shared import capture_options, expect_option, open_session, require_mode
+from pyanalyze.cli._shared import capture_options, expect_option, open_session, refuse_read, require_mode
 from pyanalyze.tables import ON_REQUEST
 
 if TYPE_CHECKING:
@@ -232,6 +232,8 @@ def refuse(output: Path, *, folder: bool, force: bool) -> None:
         )
     if not folder and output.is_dir():
         raise UsageError(f"{output} is a directory, but this format writes one file; name a file with -o")
+    if output.exists():
+        refuse_read(output)
     occupied = output.exists() and (not folder or any(output.iterdir()))
     if occupied and not force:
         what = "is a directory with files" if folder else "exists"

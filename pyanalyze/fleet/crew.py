@@ -6,16 +6,22 @@ write no files, so that one that is killed half-way leaves nothing behind.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
+import pickle
+import shutil
 import signal
 import sys
+import tempfile
 import threading
+import time
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -24,6 +30,8 @@ from pyanalyze.memory import LEAST_BYTES, VARIABLE, budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
 
     from distributed import Client
 
@@ -231,10 +239,14 @@ def _without_interrupts() -> Iterator[None]:
 
 
 def _start_process(started: Any, share: Share | None) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with started.get_lock():
         number = started.value
         started.value += 1
+    _begin(number, share)
+
+
+def _begin(number: int, share: Share | None) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     _settle(number, share)
     parent = multiprocessing.parent_process()
     if parent is not None:
@@ -251,101 +263,221 @@ def _end_with(sentinel: int) -> None:
 
 # Dask ----------------------------------------------------------------------------------------------------------------
 
+#: Dask takes some 5 ms of processors to hand out a piece of work and to bring back what came of it. So short tasks
+#: travel together: so many at most, and what is not begun after so many seconds is handed out anew.
+_PIECE_TASKS = 16
+_PIECE_S = 0.5
+#: Workers that end before they have reached the scheduler, one after the other, until somebody must look at it.
+_STILLBORN = 3
+#: For a cluster of this machine that lives as long as a run, and that nobody watches.
+_LOCAL_RULES: dict[str, Any] = {
+    # One piece of work at a time for each worker: nobody waits behind one that is about to die. Who was in a piece that
+    # killed a worker is tried again by us.
+    "distributed.scheduler.worker-saturation": 1.0,
+    "distributed.scheduler.allowed-failures": 0,
+    # Not needed for that, and a tenth of a processor: samples of the stacks of every process 100 times a second, disks
+    # and GPUs for the dashboard, copies of results.
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.tick.cycle": "10s",
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.admin.system-monitor.disk": False,
+    "distributed.admin.system-monitor.gil.enabled": False,
+    "distributed.diagnostics.nvml": False,
+    "distributed.scheduler.active-memory-manager.start": False,
+}
+
 
 class Cluster:
     """Workers of a Dask cluster: an existing one, or one of this machine that lives as long as the run."""
 
     def __init__(self, scheduler: str, count: int, share: Share | None) -> None:
         self._scheduler = scheduler
-        self._count = count
-        self._share = share
         self._client: Client | None = None
         self._cluster: Any = None
+        self._team = _Team(count, share) if scheduler == LOCAL else None
+        self._lost: ConnectionError | None = None
 
     def __enter__(self) -> Self:
+        try:
+            self._open()
+        except BaseException as error:
+            self.__exit__(error)
+            raise
+        return self
+
+    def _open(self) -> None:
+        needed = UsageError("--scheduler needs Dask: pip install 'pyanalyze-gpu[fleet]'")
+        if find_spec("distributed") is None:
+            raise needed
+        if self._team is not None:
+            # They import Dask, and what their work needs, while we import Dask.
+            self._team.start()
         try:
             import dask
             import distributed
         except ImportError as error:
-            raise UsageError("--scheduler needs Dask: pip install 'pyanalyze-gpu[fleet]'") from error
+            raise needed from error
         try:
-            if self._scheduler == LOCAL:
-                # One piece of work at a time for each worker: nobody waits behind one that is about to die.
-                rules = {"distributed.scheduler.worker-saturation": 1.0, "distributed.scheduler.allowed-failures": 1}
-                with _without_interrupts(), dask.config.set(rules):
-                    # No dashboard, no port for other machines; a worker that dies is started again.
+            if self._team is not None:
+                with dask.config.set({**_LOCAL_RULES, "temporary-directory": self._team.scratch}):
+                    # No dashboard, no port for other machines.
                     self._cluster = distributed.LocalCluster(
-                        n_workers=self._count, threads_per_worker=1, processes=True, host="127.0.0.1",
-                        memory_limit=0, dashboard_address=None, silence_logs=50,
-                    )  # fmt: skip
-                self._client = distributed.Client(self._cluster)
-            elif Path(self._scheduler).is_file():
-                self._client = distributed.Client(scheduler_file=self._scheduler)
+                        n_workers=0, host="127.0.0.1", dashboard_address=None, silence_logs=50
+                    )
+                    self._client = distributed.Client(self._cluster)
+                self._team.serve(self._cluster.scheduler_address, self._give_up)
             else:
-                self._client = distributed.Client(self._scheduler)
-            self._client.register_plugin(_settling(self._share))
+                is_file = Path(self._scheduler).is_file()
+                if is_file:
+                    _check_note(Path(self._scheduler))
+                self._client = distributed.Client(**{"scheduler_file" if is_file else "address": self._scheduler})
+                self._client.register_plugin(_settling())
         except (OSError, ValueError) as error:
-            self.__exit__(error)
             raise UsageError(
                 f"{self._scheduler}: no Dask scheduler answers there ({error}); give tcp://HOST:PORT, the file that "
                 f"`dask scheduler --scheduler-file` wrote, or `{LOCAL}`"
             ) from error
-        return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        for part in (self._client, self._cluster):
-            if part is not None:
-                # Dask asserts that a worker runs which it is just starting again; what was asked for is here already.
-                with suppress(TimeoutError, OSError, AssertionError):
-                    part.close()
-        self._client = self._cluster = None
+        client, cluster, self._client, self._cluster = self._client, self._cluster, None, None
+        # The scheduler ends before its workers: it would speak of connections that break.
+        if self._team is not None:
+            self._team.retire()
+        try:
+            for part in (client, cluster):
+                if part is not None:
+                    with suppress(TimeoutError, OSError):
+                        part.close()
+        finally:
+            if self._team is not None:
+                self._team.stop()
 
     def outcomes(self, work: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
         """Yield the index of every task with its result or its exception, in the order in which they end."""
-        suspects = []
-        for index, found in self._ended(work, tasks, range(len(tasks))):
-            if isinstance(found, WorkerDied):
-                suspects.append(index)
-            else:
-                yield index, found
-        # Who was in line behind the work that killed a worker looks just as guilty: each once more, by itself.
+        suspects = yield from self._until_done(work, tasks, _pieces(range(len(tasks)), self._at_once()))
+        # Who was in one piece with the work that killed a worker, or beside it, looks just as guilty: each once more,
+        # and then by itself.
+        suspects = yield from self._until_done(work, tasks, [[index] for index in sorted(suspects)])
         for index in sorted(suspects):
-            yield from self._ended(work, tasks, [index])
+            died = yield from self._until_done(work, tasks, [[index]])
+            for _ in died:
+                yield index, WorkerDied()
 
-    def _ended(
-        self, work: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], indices: Sequence[int]
-    ) -> Iterator[tuple[int, Any]]:
+    def _give_up(self) -> None:
+        """Nobody works any more; called in another thread."""
+        from distributed import Future
+
+        self._lost = ConnectionError(
+            f"{self._scheduler}: workers end before they have begun; see what they say above, or leave out --scheduler"
+        )
+        if (client := self._client) is not None:
+            client.cancel([Future(key, client) for key in list(client.futures)])
+
+    def _at_once(self) -> int:
+        if self._team is not None:
+            return self._team.count
+        return 0 if self._client is None else sum(self._client.nthreads().values())
+
+    def _until_done(
+        self, work: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], pieces: Sequence[Sequence[int]]
+    ) -> Generator[tuple[int, Any], None, list[int]]:
+        """Work on pieces, which are indices of tasks; returns those that were in a piece whose workers died."""
+        died: list[int] = []
+        client = self._client
+        if client is None or not pieces:
+            return died
         from concurrent.futures import CancelledError
 
         from distributed import as_completed
         from distributed.scheduler import KilledWorker
 
-        if self._client is None or not indices:
-            return
-        asked = [tasks[index] for index in indices]
-        # Not `pure`: what is known already, and whether it may be trusted, is for our cache to say.
-        futures = self._client.map(_call, [work] * len(asked), asked, pure=False, batch_size=1000)
-        index_of = {future.key: index for future, index in zip(futures, indices, strict=True)}
-        pending = as_completed(futures)
-        # Only what has not ended is held on to: results of a hundred thousand captures are not kept in the workers.
-        del futures
+        # Futures are held on to by this only, until they have ended: results of a hundred thousand captures are not
+        # kept in the workers.
+        pending = as_completed()
+        asked: dict[str, Sequence[int]] = {}
+
+        def ask(pieces: Sequence[Sequence[int]]) -> None:
+            arguments = [[tasks[index] for index in piece] for piece in pieces]
+            # Not `pure`: what is known already, and whether it may be trusted, is for our cache to say.
+            futures = client.map(_call, [work] * len(pieces), arguments, pure=False, batch_size=100)
+            asked.update((str(future.key), piece) for future, piece in zip(futures, pieces, strict=True))
+            pending.update(futures)
+            if self._lost is not None:
+                raise self._lost
+
+        ask(pieces)
         for future in pending:
-            found: Any
+            piece = asked.pop(str(future.key))
             try:
-                found = future.result()
+                done = future.result()
             except CancelledError as error:
-                raise ConnectionError(
+                raise self._lost or ConnectionError(
                     f"{self._scheduler}: the Dask scheduler went away; what is finished is kept, run it again to go on"
                 ) from error
             except KilledWorker:
-                found = WorkerDied()
+                died += piece
+                continue
             except Exception as error:  # noqa: BLE001  # whatever the work raised is its result
-                found = error
-            yield index_of.pop(future.key), found
+                done = [error] * len(piece)
+            del future
+            if rest := piece[len(done) :]:
+                # As many as there was time for: tasks that take long travel alone.
+                ask([rest[first : first + len(done)] for first in range(0, len(rest), len(done))])
+            yield from zip(piece, done, strict=False)
+        return died
 
 
-def _settling(share: Share | None) -> Any:
-    """What tells every worker of a cluster, also one that comes later, which processors are its own."""
+def _check_note(file: Path) -> None:
+    """Dask fails an assertion on a file that no scheduler wrote, after a second of trying."""
+    plain = json.loads(file.read_text(encoding="utf-8"))
+    if not (isinstance(plain, dict) and plain.get("address")):
+        raise ValueError("the file names no address")
+
+
+def _pieces(indices: Sequence[int], at_once: int) -> list[Sequence[int]]:
+    """Divide work among so many; towards the end, and where there is little, one at a time.
+
+    Examples
+    --------
+    >>> _pieces(range(18), 1)
+    [range(0, 4), range(4, 7), range(7, 9), range(9, 11), range(11, 12), range(12, 13), range(13, 14), range(14, 15), \
+range(15, 16), range(16, 17), range(17, 18)]
+    """
+    pieces = []
+    first = 0
+    while first < len(indices):
+        # Nobody has come yet who works: they may be many.
+        share = (len(indices) - first) // (4 * at_once) if at_once else 1
+        pieces.append(indices[first : first + max(1, min(_PIECE_TASKS, share))])
+        first += len(pieces[-1])
+    return pieces
+
+
+def _call(work: Callable[..., Any], piece: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """In a worker: results and exceptions of the first tasks of a piece, at least of one; the rest was not begun."""
+    end = time.monotonic() + _PIECE_S
+    done: list[Any] = []
+    for arguments in piece:
+        try:
+            done.append(work(*arguments))
+        except Exception as error:  # noqa: BLE001  # whatever the work raises is its result
+            done.append(_sendable(error))
+        if time.monotonic() > end:
+            break
+    return done
+
+
+def _sendable(error: Exception) -> Exception:
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301  # made here
+    except Exception:  # noqa: BLE001  # of an exception that cannot travel, its words do
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+def _settling() -> Any:
+    """What tells every worker of an existing cluster, also one that comes later, what is its own."""
     from distributed import WorkerPlugin
 
     class Settling(WorkerPlugin):
@@ -354,15 +486,124 @@ def _settling(share: Share | None) -> Any:
         def setup(self, worker: Any) -> None:
             # Later it would have no effect: polars has made its threads.
             if "polars" not in sys.modules:
-                name = str(worker.name)
-                _settle(int(name) if name.isdigit() else 0, share)
-                limit = worker.memory_manager.memory_limit
-                if share is None and limit:
+                _settle(0, None)
+                if limit := worker.memory_manager.memory_limit:
                     # Of several workers of one machine nobody may take all of it.
                     os.environ.setdefault(VARIABLE, str(max(LEAST_BYTES, int(limit * _OF_LIMIT))))
 
     return Settling()
 
 
-def _call(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    return work(*arguments)
+class _Team:
+    """Processes of this machine that work for a scheduler in this one; who dies is replaced.
+
+    Dask's own (`Nanny`) would begin only when Dask is imported here, and import it one after the other with us.
+    """
+
+    def __init__(self, count: int, share: Share | None) -> None:
+        self.count = count
+        self._share = share
+        self._context = multiprocessing.get_context("spawn")
+        self._members: list[tuple[BaseProcess, Connection]] = []
+        self._address: str | None = None
+        self._stopped = threading.Event()
+        self._changing = threading.Lock()
+        self.scratch = ""
+
+    def start(self) -> None:
+        """Start them; they get ready without a scheduler."""
+        self._stopped.clear()
+        self.scratch = tempfile.mkdtemp(prefix="pyanalyze-")
+        for number in range(self.count):
+            self._members.append(self._started(number))
+
+    def serve(self, address: str, give_up: Callable[[], None]) -> None:
+        """Have them work for a scheduler; `give_up` is called if they end again and again before they reached it."""
+        with self._changing:
+            self._address = address
+            for _, pipe in self._members:
+                with suppress(OSError):
+                    pipe.send(address)
+        threading.Thread(target=self._replace, args=(give_up,), daemon=True).start()
+
+    def retire(self) -> None:
+        """Replace nobody from here on."""
+        with self._changing:
+            self._stopped.set()
+
+    def stop(self) -> None:
+        """End them at once: they write nothing, and what they gave back is here."""
+        self.retire()
+        members, self._members = self._members, []
+        for process, _ in members:
+            process.kill()
+        for process, pipe in members:
+            process.join()
+            pipe.close()
+        if self.scratch:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def _started(self, number: int) -> tuple[BaseProcess, Connection]:
+        ours, theirs = self._context.Pipe()
+        arguments = (number, self._share, theirs, self.scratch)
+        process = self._context.Process(target=_work_for_dask, args=arguments, daemon=True)
+        with _without_interrupts():
+            process.start()
+        theirs.close()
+        return process, ours
+
+    def _replace(self, give_up: Callable[[], None]) -> None:
+        from multiprocessing.connection import wait as wait_for
+
+        stillborn = 0
+        while not self._stopped.is_set():
+            wait_for([process.sentinel for process, _ in self._members])
+            with self._changing:
+                if self._stopped.is_set():
+                    return
+                for number, (process, pipe) in enumerate(self._members):
+                    if process.exitcode is None:
+                        continue
+                    stillborn = 0 if _reached(pipe) else stillborn + 1
+                    if stillborn > _STILLBORN:
+                        self._stopped.set()
+                        break
+                    process.join()
+                    pipe.close()
+                    self._members[number] = self._started(number)
+                    with suppress(OSError):
+                        self._members[number][1].send(self._address)
+        if stillborn > _STILLBORN:
+            give_up()
+
+
+def _reached(pipe: Connection) -> bool:
+    """Whether the worker at the other end said that it had reached the scheduler, before it died."""
+    try:
+        return pipe.poll() and bool(pipe.recv())
+    except (EOFError, OSError):
+        return False
+
+
+def _work_for_dask(number: int, share: Share | None, pipe: Connection, scratch: str) -> None:
+    """In a process of a team: work until somebody ends it."""
+    _begin(number, share)
+    import asyncio
+    import logging
+
+    import dask
+    import distributed
+
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    from pyanalyze.fleet import work  # noqa: F401  # before the first work comes, and while the scheduler is started
+
+    async def serve(address: str) -> None:
+        # Those who have the processors decide about memory (`Share`); Dask watches none.
+        async with distributed.Worker(
+            address, nthreads=1, memory_limit=0, local_directory=scratch, host="127.0.0.1"
+        ) as worker:
+            pipe.send(True)
+            await worker.finished()
+
+    with dask.config.set(_LOCAL_RULES):
+        asyncio.run(serve(pipe.recv()))

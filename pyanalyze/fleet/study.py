@@ -7,6 +7,7 @@ first everywhere and are left out of every estimate.
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import re
 import tomllib
@@ -29,7 +30,6 @@ from pyanalyze.fleet.work import Failed, Options
 from pyanalyze.sharing.rules.base import MODES
 
 if TYPE_CHECKING:
-    import datetime as dt
     import os
     from collections.abc import Mapping, Sequence
 
@@ -130,7 +130,10 @@ def read_study(path: str | os.PathLike[str]) -> StudyFile:
             run["captures"] = [run["captures"]]
     if "date" in table:
         day: dt.date | str = table["date"]
-        table["date"] = str(day)[:10]
+        try:
+            table["date"] = dt.date.fromisoformat(str(day)[:10]).isoformat()
+        except ValueError as error:
+            raise UsageError(f"{file}: date: {day!s} is no day; write it as 2026-11-21") from error
     try:
         study = StudyFile.model_validate(table)
     except ValidationError as error:
