@@ -28,6 +28,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,9 @@ def errors(modelled: Grid, truth: Grid) -> dict[str, float]:
 def with_equal_blocks(scenario: str, seed: int) -> Path:
     """The folder of the same scenario and seed in which all blocks of a kernel take equally long."""
     texts = {}
-    for path in (generate.SCENARIOS / f"{scenario}.toml", *generate.SCENARIOS.glob("*.part")):
+    base = tomllib.loads((generate.SCENARIOS / f"{scenario}.toml").read_text(encoding="utf-8")).get("base")
+    names = [f"{scenario}.toml", *([base] if base else [])]
+    for path in (*(generate.SCENARIOS / name for name in names), *generate.SCENARIOS.glob("*.part")):
         text = re.sub(r",\s*tail = \{[^}]*\}", "", path.read_text(encoding="utf-8"))
         texts[path.name] = re.sub(r"^tail = \{[^}]*\}\n", "", text, flags=re.MULTILINE)
     digest = hashlib.sha256("".join(texts.values()).encode()).hexdigest()[:16]
@@ -127,7 +130,11 @@ def with_equal_blocks(scenario: str, seed: int) -> Path:
             for name, text in texts.items():
                 (Path(scratch) / name).write_text(text, encoding="utf-8")
             generate.generate([Path(scratch) / f"{scenario}.toml"], Path(scratch) / "new", seed, tables=True)
-            (Path(scratch) / "new").rename(folder)
+            try:
+                (Path(scratch) / "new").rename(folder)
+            except OSError:
+                if not folder.is_dir():  # else somebody else was quicker: the same files
+                    raise
     return folder
 
 

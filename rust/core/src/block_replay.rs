@@ -13,19 +13,22 @@
 //! - All blocks of a kernel take equally long: as long as makes the last one end when the kernel did, given the room
 //!   that kernels with known ends leave it. A kernel's last blocks are held to its observed end.
 //! - A start is a fact. Where by the model blocks of the kernels before it in its queue have not been placed, they
-//!   have been; where it has no room, the blocks that would end next end one by one around their time. Kernels whose
-//!   blocks cannot be equal because of that are marked uneven.
+//!   have been. Older kernels of other queues would have taken its room: what the model still has of their blocks comes
+//!   after it. Where it has no room, an eighth of the blocks that would end next ends at once, and, where they are their
+//!   kernel's last, the others one by one around their time. Kernels whose blocks cannot be equal because of that are
+//!   marked uneven.
 //!
 //! Cost follows kernels and waves: blocks placed together are one cohort, equal waves are taken in one step, and every
-//! step is a sweep over the SMs.
+//! step is a sweep over the SMs. Waves of a kernel that began where nothing fits, or beside one that did, and that is much
+//! shorter than what is asked for ([`Machine::new`]), are not followed: what it takes it holds until it ends.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::scheduler::{Ask, Floor, Ps};
 
-/// Into how many parts the blocks of a kernel are cut that must have ended one by one.
-const THINNED: usize = 8;
+/// One in so many blocks makes room for what started although there was none.
+const THINNED: i32 = 8;
 /// Times of kernels are no more exact than this, a microsecond.
 const NOISE: Ps = 1_000_000;
 /// Cohorts of a kernel that may end at times of their own before further ones are joined to them.
@@ -101,6 +104,8 @@ struct Live {
     most: u64,
     reached: Vec<i32>,
     uneven: bool,
+    /// Its waves are not followed.
+    holds: bool,
 }
 
 /// Blocks of a kernel that end together, by SM.
@@ -137,12 +142,16 @@ pub(crate) struct Machine {
     done: Vec<Reached>,
     /// Buffers of kernels that have ended.
     spare: Vec<Vec<i32>>,
+    short: Ps,
 }
 
 impl Machine {
-    pub(crate) fn new(floor: Floor) -> Self {
+    /// SMs with `floor` to give. Waves of kernels that take less than `short` are not followed where equal blocks contradict
+    /// the starts.
+    pub(crate) fn new(floor: Floor, short: Ps) -> Self {
         let n = floor.sms();
         Self {
+            short,
             floor,
             sets: vec![None],
             lives: Vec::new(),
@@ -235,27 +244,46 @@ impl Machine {
     /// A kernel starts.
     pub(crate) fn start(&mut self, kernel: Forced, meter: &mut dyn Meter) {
         let now = kernel.start;
-        self.advance(now, meter);
+        // Blocks that end at this instant make room for it, too: who gets that is decided below.
+        self.advance(now.saturating_sub(1), meter);
+        let mut freed = self.clear(now, meter);
         self.settle(now, meter);
-        // A kernel begins when all blocks of those before it in its queue have been placed, and there is room.
-        if self.before(&kernel).next().is_some() || self.room(&kernel) == 0 {
-            self.hasten(now, meter);
-            let before: Vec<usize> = self.before(&kernel).collect();
-            for id in before {
-                self.placed_all(id, now);
-            }
-            while self.room(&kernel) == 0 && self.thin_next(now) {
-                self.advance(now, meter);
+        let behind = self.waiting.iter().any(|id| self.goes_before(*id, &kernel));
+        let mut room = if behind { 0 } else { self.room(&kernel) };
+        if room == 0 || (freed && !self.waiting.is_empty()) {
+            freed |= room == 0 && self.hasten(now, meter);
+            self.make_way(&kernel, now, freed);
+            room = self.room(&kernel);
+        }
+        let holds = kernel.end - now < self.short && (room == 0 || self.contradicted());
+        while room == 0 && self.thin_next(now, &kernel.ask) {
+            self.clear(now, meter);
+            room = self.room(&kernel);
+        }
+        let placed = room.min(kernel.blocks);
+        // Those that are still there although they should not be come after it: what is left of them fills what it leaves.
+        let turn = self.waiting.iter().position(|id| self.goes_before(*id, &kernel));
+        let turn = turn.unwrap_or(self.waiting.len());
+        for id in self.waiting.iter().skip(turn) {
+            if let Some(Some(live)) = self.lives.get_mut(*id) {
+                live.uneven = true;
             }
         }
-        let room = self.room(&kernel);
-        let placed = room.min(kernel.blocks);
-        let block = self.block_time(&kernel, placed);
+        let block = if holds { kernel.end - now } else { self.block_time(&kernel, placed) };
         let (unplaced, end) = (kernel.blocks, kernel.end);
         let mut reached = self.spare.pop().unwrap_or_else(|| vec![0; self.warps.len()]);
         reached.fill(0);
-        let live =
-            Live { kernel, unplaced, in_flight: 0, cohorts: 0, block, most: 0, reached, uneven: false };
+        let live = Live {
+            kernel,
+            unplaced,
+            in_flight: 0,
+            cohorts: 0,
+            block,
+            most: 0,
+            reached,
+            uneven: false,
+            holds,
+        };
         let id = match self.idle_lives.pop() {
             Some(id) => id,
             None => {
@@ -274,8 +302,15 @@ impl Machine {
             self.force(id, now, end);
         }
         if self.live(id).is_some_and(|l| l.unplaced > 0) {
-            self.waiting.push(id);
+            self.waiting.insert(turn, id);
         }
+        // What it left comes to those behind it.
+        self.dispatch(now);
+    }
+
+    /// What is in flight is not as equal blocks would be.
+    fn contradicted(&self) -> bool {
+        self.flying.iter().any(|id| self.live(*id).is_some_and(|live| live.uneven || live.holds))
     }
 
     fn live(&self, id: usize) -> Option<&Live> {
@@ -340,15 +375,11 @@ impl Machine {
 
     /// Starts `count` blocks of a kernel in the room that was last looked at for it.
     fn put(&mut self, id: usize, count: u64, now: Ps) {
-        let slot = self.idle_cohorts.pop().unwrap_or_else(|| {
-            self.cohorts.push(Cohort { on: vec![0; self.warps.len()], ..Cohort::default() });
-            self.cohorts.len() - 1
-        });
+        let slot = self.spare_slot();
         let (Some(cohort), Some(Some(live))) = (self.cohorts.get_mut(slot), self.lives.get_mut(id)) else {
             return;
         };
-        self.floor.choose(count, &mut cohort.on);
-        self.floor.take(&live.kernel.ask, &cohort.on);
+        self.floor.place(&live.kernel.ask, count, &mut cohort.on);
         live.unplaced -= count.min(live.unplaced);
         live.in_flight += count;
         live.cohorts += 1;
@@ -361,9 +392,10 @@ impl Machine {
         cohort.count = count;
         cohort.cut = false;
         cohort.end = if last { live.kernel.end } else { now.saturating_add(live.block).min(live.kernel.end) };
-        let (end, crowded) = (cohort.end, live.cohorts > PHASES && !last);
+        let crowded = if live.holds { live.cohorts > 1 } else { live.cohorts > PHASES && !last };
+        let end = cohort.end;
         let (warps, tenant) = (live.kernel.ask.warps, live.kernel.tenant);
-        stand(&mut self.warps, self.tenants.get_mut(tenant), &cohort.on, count, warps);
+        stand(&mut self.warps, self.tenants.get_mut(tenant), &cohort.on, count, warps, 1);
         if !(crowded && self.merge(slot, id, end)) {
             self.events.push(Reverse((end, slot)));
         }
@@ -380,8 +412,9 @@ impl Machine {
         cohort.live = usize::MAX;
         if let Some(target) = self.cohorts.get_mut(into) {
             target.count += count;
+            target.cut = false;
             for (there, more) in target.on.iter_mut().zip(&on) {
-                *there += more;
+                *there = there.wrapping_add(*more);
             }
         }
         if let Some(cohort) = self.cohorts.get_mut(slot) {
@@ -414,7 +447,7 @@ impl Machine {
         live.in_flight -= cohort.count.min(live.in_flight);
         live.cohorts -= 1;
         let (warps, tenant) = (live.kernel.ask.warps, live.kernel.tenant);
-        unstand(&mut self.warps, self.tenants.get_mut(tenant), &cohort.on, cohort.count, warps);
+        stand(&mut self.warps, self.tenants.get_mut(tenant), &cohort.on, cohort.count, warps, -1);
         let id = cohort.live;
         cohort.live = usize::MAX;
         self.idle_cohorts.push(slot);
@@ -429,7 +462,7 @@ impl Machine {
         let Some(live) = self.lives.get_mut(id).and_then(Option::take) else { return };
         self.done.push(Reached {
             row: live.kernel.row,
-            sms: u32::try_from(live.reached.iter().filter(|r| **r > 0).count()).unwrap_or(u32::MAX),
+            sms: occupied(&live.reached),
             waves: live.kernel.blocks as f64 / live.most.max(1) as f64,
             uneven: live.uneven || live.unplaced > 0,
         });
@@ -454,7 +487,7 @@ impl Machine {
         let Some(Some(live)) = self.lives.get_mut(id) else { return true };
         // Equal waves change nothing until something else happens: all of them at once.
         let quiet = u64::try_from(until.saturating_sub(now).max(0) / live.block).unwrap_or(0);
-        let waves = (live.unplaced / cohort.count).min(quiet + 1);
+        let waves = (live.unplaced / cohort.count.max(1)).min(quiet + 1);
         live.unplaced -= waves * cohort.count;
         let length = live.block.saturating_mul(Ps::try_from(waves).unwrap_or(Ps::MAX));
         cohort.end = now.saturating_add(length).min(live.kernel.end);
@@ -508,19 +541,11 @@ impl Machine {
         self.blocked.clear();
         let mut at = 0;
         while let Some(id) = self.waiting.get(at).copied() {
-            let Some(Some(live)) = self.lives.get(id) else {
-                self.waiting.remove(at);
+            let Some(live) = self.lives.get(id).and_then(Option::as_ref).filter(|l| l.kernel.end > now)
+            else {
+                self.too_late(at, id);
                 continue;
             };
-            if live.kernel.end <= now {
-                // Blocks that the model could not place in time.
-                let idle = live.in_flight == 0;
-                self.waiting.remove(at);
-                if idle {
-                    self.end(id);
-                }
-                continue;
-            }
             if self.blocked.contains(&live.kernel.queue) {
                 at += 1;
                 continue;
@@ -541,24 +566,87 @@ impl Machine {
         }
     }
 
-    /// Kernels of the same queue that have blocks to place.
-    fn before<'a>(&'a self, kernel: &Forced) -> impl Iterator<Item = usize> + 'a {
-        let queue = kernel.queue;
-        self.waiting.iter().copied().filter(move |id| self.live(*id).is_some_and(|l| l.kernel.queue == queue))
+    /// Takes away what ends until `now`; nothing is put in its place. True if there was anything.
+    fn clear(&mut self, now: Ps, meter: &mut dyn Meter) -> bool {
+        let mut any = false;
+        while let Some(Reverse((time, slot))) = self.events.peek().copied().filter(|e| e.0 .0 <= now) {
+            self.events.pop();
+            if self.cohorts.get(slot).is_some_and(|c| c.end == time && c.live != usize::MAX) {
+                self.settle(now, meter);
+                self.remove(slot, now);
+                any = true;
+            }
+        }
+        any
     }
 
     /// Something begins now that by the model cannot before others end. If they would within what times are exact to,
-    /// they end now.
-    fn hasten(&mut self, now: Ps, meter: &mut dyn Meter) {
-        for slot in 0..self.cohorts.len() {
-            let Some(cohort) = self.cohorts.get_mut(slot) else { continue };
+    /// they end now. True if any did.
+    fn hasten(&mut self, now: Ps, meter: &mut dyn Meter) -> bool {
+        for (slot, cohort) in self.cohorts.iter_mut().enumerate() {
             let Some(Some(live)) = self.lives.get(cohort.live) else { continue };
             if cohort.end > now && cohort.end - now <= inexact(live.block) {
                 cohort.end = now;
                 self.events.push(Reverse((now, slot)));
             }
         }
-        self.advance(now, meter);
+        self.clear(now, meter)
+    }
+
+    /// Whether this one's blocks should all have been placed when a kernel begins: it is before it in its queue, or is
+    /// older and fits wherever the other does.
+    fn goes_before(&self, id: usize, kernel: &Forced) -> bool {
+        self.live(id).is_some_and(|live| {
+            let own = &live.kernel;
+            let reaches = own.set == 0 || own.set == kernel.set;
+            own.queue == kernel.queue || (reaches && own.ask.fits_where(&kernel.ask))
+        })
+    }
+
+    /// Places what comes before a kernel that begins now. How many blocks came last of those that by the model would
+    /// take all the room, or more, nobody knows: between none and that. Half of it is taken. `freed`: there may be room.
+    fn make_way(&mut self, kernel: &Forced, now: Ps, freed: bool) {
+        self.blocked.clear();
+        let mut at = 0;
+        while let Some(id) = self.waiting.get(at).copied() {
+            let before = self.goes_before(id, kernel);
+            let Some(live) = self.lives.get(id).and_then(Option::as_ref).filter(|l| l.kernel.end > now)
+            else {
+                self.too_late(at, id);
+                continue;
+            };
+            let (queue, unplaced, idle) = (live.kernel.queue, live.unplaced, live.in_flight == 0);
+            if queue != kernel.queue && (!freed || self.blocked.contains(&queue)) {
+                at += 1;
+                continue;
+            }
+            let set = self.sets.get(live.kernel.set).and_then(|s| s.as_deref());
+            let room = if freed { self.floor.room(&live.kernel.ask, set) } else { 0 };
+            let count = match () {
+                () if unplaced < room || !before => unplaced.min(room),
+                () if idle => room.div_ceil(2),
+                () => room / 2,
+            };
+            if count > 0 {
+                self.put(id, count, now);
+            }
+            if count == unplaced {
+                self.waiting.remove(at);
+            } else if queue == kernel.queue {
+                self.placed_all(id, now);
+            } else {
+                self.blocked.push(queue);
+                at += 1;
+            }
+        }
+    }
+
+    /// A kernel that waits has ended: there are blocks that the model could not place in time.
+    fn too_late(&mut self, at: usize, id: usize) {
+        self.waiting.remove(at);
+        if self.live(id).is_some_and(|live| live.in_flight == 0) {
+            self.end(id);
+        }
     }
 
     /// All blocks of this kernel have been placed, although by the model they have not: those that are on the SMs now
@@ -571,7 +659,8 @@ impl Machine {
         let idle = live.in_flight == 0;
         self.waiting.retain(|w| *w != id);
         if idle {
-            self.end(id);
+            // It has not ended: one is there.
+            self.force(id, now, end);
             return;
         }
         let own = |c: &&mut Cohort| c.live == id;
@@ -582,64 +671,99 @@ impl Machine {
         }
     }
 
-    /// There must be room now: the blocks that would end next end one by one from now on, later ones as much after
-    /// their time as the first are before it. False when there are none left.
-    fn thin_next(&mut self, now: Ps) -> bool {
+    /// There must be room now: of the blocks that would end next every n-th ends, or, where one of them makes no room
+    /// for a block that asks for more, all on every n-th SM. If those are their kernel's last, the others end one by one
+    /// from now on, the later ones as much after their time as the first are before it. False when there are none left.
+    fn thin_next(&mut self, now: Ps, ask: &Ask) -> bool {
         let uncut = |c: &&(usize, &Cohort)| c.1.live != usize::MAX && c.1.end > now && !c.1.cut;
         let next =
             self.cohorts.iter().enumerate().filter(|c| uncut(&c)).min_by_key(|(slot, c)| (c.end, *slot));
         let Some(slot) = next.map(|n| n.0) else { return false };
         let Some(cohort) = self.cohorts.get_mut(slot) else { return false };
-        let (id, total, end) = (cohort.live, cohort.count, cohort.end);
+        let id = cohort.live;
         let Some(Some(live)) = self.lives.get_mut(id) else { return false };
-        live.uneven = true;
-        // Out of step in too many ways to follow each: all of them make room.
-        if live.cohorts >= 2 * PHASES {
-            cohort.end = now;
-            cohort.cut = true;
-            self.events.push(Reverse((now, slot)));
+        cohort.cut = true;
+        let one_is_enough = ask.fits_where(&live.kernel.ask);
+        let parts = if one_is_enough { cohort.count } else { u64::from(occupied(&cohort.on)) };
+        if parts <= 1 {
+            // It ends when its kernel does.
             return true;
         }
-        // While blocks wait to take these places the kernel goes on as it is: one part makes room.
-        let few = live.unplaced > 0 || live.cohorts >= PHASES;
-        let last = if few { end } else { end.saturating_add(end - now).min(live.kernel.end).max(end) };
-        let on = std::mem::take(&mut cohort.on);
-        // Every n-th block goes to the n-th part.
-        let mut parts: Vec<(u64, Vec<i32>)> =
-            (0..if few { 2 } else { THINNED }).map(|_| (0, vec![0; on.len()])).collect();
-        let mut part = 0_usize;
-        for (sm, blocks) in on.iter().enumerate() {
-            for _ in 0..*blocks {
-                if let Some((count, there)) = parts.get_mut(if few { part.min(1) } else { part }) {
-                    *count += 1;
-                    if let Some(n) = there.get_mut(sm) {
-                        *n += 1;
-                    }
-                }
-                part = (part + 1) % THINNED;
-            }
+        live.uneven = true;
+        let end = cohort.end;
+        // Where blocks wait to take these places the kernel goes on as it is: one part makes room.
+        let spread = !live.holds && live.unplaced == 0 && live.cohorts < PHASES;
+        let made = if spread { i32::try_from(parts).unwrap_or(THINNED).min(THINNED) } else { 2 };
+        let last = if spread { end.saturating_add(end - now).min(live.kernel.end).max(end) } else { end };
+        let step = (last - now) / Ps::from(made - 1);
+        live.cohorts += u32::try_from(made - 1).unwrap_or(0);
+        // Out of step in too many ways to follow each: all of them make room.
+        let all = live.cohorts > 2 * PHASES;
+        let mut on = std::mem::take(&mut cohort.on);
+        for part in 0..made - 1 {
+            let target = self.spare_slot();
+            let Some(cohort) = self.cohorts.get_mut(target) else { continue };
+            cohort.on.copy_from_slice(&on);
+            let count = keep_every_nth(&mut cohort.on, part, one_is_enough);
+            let end = now + step * Ps::from(part);
+            (cohort.live, cohort.count, cohort.end, cohort.cut) = (id, count, end, true);
+            self.events.push(Reverse((end, target)));
         }
-        let made = parts.iter().filter(|p| p.0 > 0).count();
-        live.cohorts += u32::try_from(made.saturating_sub(1)).unwrap_or(0);
-        let mut first = Some(slot);
-        let steps = Ps::try_from(made.max(2) - 1).unwrap_or(1);
-        for (index, (count, there)) in (0_i64..).zip(parts) {
-            if count == 0 {
-                continue;
-            }
-            let when = if total == 1 { end } else { now + (last - now) / steps * index };
-            let when = if index == steps { last } else { when };
-            let target = first.take().or_else(|| self.idle_cohorts.pop()).unwrap_or_else(|| {
-                self.cohorts.push(Cohort::default());
-                self.cohorts.len() - 1
-            });
-            if let Some(cohort) = self.cohorts.get_mut(target) {
-                *cohort = Cohort { live: id, count, end: when, on: there, cut: true };
-                self.events.push(Reverse((when, target)));
-            }
-        }
+        let Some(cohort) = self.cohorts.get_mut(slot) else { return false };
+        cohort.count = if spread {
+            keep_every_nth(&mut on, made - 1, one_is_enough)
+        } else {
+            leave_every_nth(&mut on, one_is_enough)
+        };
+        cohort.on = on;
+        cohort.end = if all { now } else { last };
+        self.events.push(Reverse((cohort.end, slot)));
         true
     }
+
+    /// A cohort that nobody uses.
+    fn spare_slot(&mut self) -> usize {
+        self.idle_cohorts.pop().unwrap_or_else(|| {
+            self.cohorts.push(Cohort {
+                on: vec![0; self.warps.len()],
+                live: usize::MAX,
+                ..Cohort::default()
+            });
+            self.cohorts.len() - 1
+        })
+    }
+}
+
+/// How many of `blocks` blocks behind `sooner` ones are every n-th, from the first on.
+fn every_nth(sooner: i32, blocks: i32) -> i32 {
+    let until = |n: i32| n.wrapping_add(THINNED - 1) / THINNED;
+    until(sooner.wrapping_add(blocks)).wrapping_sub(until(sooner))
+}
+
+/// Leaves every n-th block, or all on every n-th SM, from the one at `first` on; how many those are.
+fn keep_every_nth(on: &mut [i32], first: i32, by_block: bool) -> u64 {
+    let (mut sooner, mut count) = (0_i32, 0_i32);
+    for on in on {
+        let step = if by_block { *on } else { (*on).min(1) };
+        let nth = every_nth(sooner.wrapping_sub(first), step);
+        *on = if by_block { nth } else { nth.wrapping_mul(*on) };
+        sooner = sooner.wrapping_add(step);
+        count = count.wrapping_add(*on);
+    }
+    u64::try_from(count).unwrap_or(0)
+}
+
+/// Takes away what [`keep_every_nth`] leaves from the first on; how many are left.
+fn leave_every_nth(on: &mut [i32], by_block: bool) -> u64 {
+    let (mut sooner, mut count) = (0_i32, 0_i32);
+    for on in on {
+        let step = if by_block { *on } else { (*on).min(1) };
+        let nth = every_nth(sooner, step);
+        *on = on.wrapping_sub(if by_block { nth } else { nth.wrapping_mul(*on) });
+        sooner = sooner.wrapping_add(step);
+        count = count.wrapping_add(*on);
+    }
+    u64::try_from(count).unwrap_or(0)
 }
 
 /// How far the end of a block may be from where its kernel's other blocks put it: as far as times are exact, but never
@@ -648,34 +772,76 @@ fn inexact(block: Ps) -> Ps {
     (block / 10).min(NOISE).max(block / INEXACT)
 }
 
-/// Blocks begin on SMs.
-fn stand(warps: &mut [i32], tenant: Option<&mut Held>, on: &[i32], count: u64, each: i32) {
+/// How many SMs there are blocks on.
+fn occupied(blocks: &[i32]) -> u32 {
+    blocks.iter().fold(0, |sms: u32, blocks| sms.wrapping_add(u32::from(*blocks > 0)))
+}
+
+/// Blocks of `each` warps begin on SMs; -1 times that where they end. Sums wrap, as in [`Floor`].
+fn stand(warps: &mut [i32], tenant: Option<&mut Held>, on: &[i32], count: u64, each: i32, sign: i32) {
+    let by = each.wrapping_mul(sign);
     for (warps, on) in warps.iter_mut().zip(on) {
-        *warps += on * each;
+        *warps = warps.wrapping_add(on.wrapping_mul(by));
     }
     if let Some(held) = tenant {
-        held.warps += i64::try_from(count).unwrap_or(0) * i64::from(each);
-        let mut sms = 0;
+        held.warps += i64::try_from(count).unwrap_or(0) * i64::from(by);
         for (blocks, on) in held.blocks.iter_mut().zip(on) {
-            *blocks += on;
-            sms += u32::from(*blocks > 0);
+            *blocks = blocks.wrapping_add(on.wrapping_mul(sign));
         }
-        held.sms = sms;
+        held.sms = occupied(&held.blocks);
     }
 }
 
-/// Blocks end on SMs.
-fn unstand(warps: &mut [i32], tenant: Option<&mut Held>, on: &[i32], count: u64, each: i32) {
-    for (warps, on) in warps.iter_mut().zip(on) {
-        *warps -= on * each;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_eighth_block() {
+        // Blocks 6, 7, 8 and 9; 0 to 16; 1 to 7.
+        assert_eq!([every_nth(6, 4), every_nth(0, 17), every_nth(1, 7), every_nth(8, 0)], [1, 3, 0, 0]);
+        // Blocks 0 and 8 of 3 + 7; 1 and 9; all but 0 and 8. The first SM that has any.
+        let parts = |first| {
+            let mut on = [3, 0, 7];
+            (keep_every_nth(&mut on, first, true), on)
+        };
+        assert_eq!([parts(0), parts(1), parts(2)], [(2, [1, 0, 1]), (2, [1, 0, 1]), (1, [1, 0, 0])]);
+        let mut on = [3, 0, 7];
+        assert_eq!((leave_every_nth(&mut on, true), on), (8, [2, 0, 6]));
+        let mut on = [0, 3, 7];
+        assert_eq!((leave_every_nth(&mut on, false), on), (7, [0, 0, 7]));
     }
-    if let Some(held) = tenant {
-        held.warps -= i64::try_from(count).unwrap_or(0) * i64::from(each);
-        let mut sms = 0;
-        for (blocks, on) in held.blocks.iter_mut().zip(on) {
-            *blocks -= on;
-            sms += u32::from(*blocks > 0);
+
+    /// Stretches: from, until, warps of each tenant.
+    struct Seen(Vec<(Ps, Ps, Vec<i64>)>);
+
+    impl Meter for Seen {
+        fn stretch(&mut self, from: Ps, to: Ps, sms: &Standing<'_>) {
+            self.0.push((from, to, sms.tenants.iter().map(|held| held.warps).collect()));
         }
-        held.sms = sms;
+    }
+
+    #[test]
+    fn a_kernel_is_not_ended_to_make_room() {
+        // One SM of 64 warps. 8 blocks of 8 fill it until 100; a block of 16 of another client begins at 50 all the same,
+        // which one block less makes no room for. That the first kernel ends at 100 is a fact, too: both are there until
+        // then. What comes later finds an empty SM.
+        let has = [64, 0, 0, 0];
+        let mut machine = Machine::new(Floor::new(has, 1), 0);
+        for _ in 0..2 {
+            machine.add_tenant();
+        }
+        let mut seen = Seen(Vec::new());
+        for (tenant, start, end, blocks, warps) in
+            [(0, 0, 100, 8, 8), (1, 50, 200, 1, 16), (0, 300, 400, 4, 8)]
+        {
+            let per_sm = u32::try_from(64 / warps).unwrap_or(0);
+            let ask = Ask::new([warps, 0, 0, 0], has, per_sm, None);
+            let queue = u32::from(tenant > 0);
+            machine.start(Forced { row: 0, start, end, blocks, ask, tenant, queue, set: 0 }, &mut seen);
+        }
+        machine.advance(Ps::MAX, &mut seen);
+        let expected = [(0, 50, 64, 0), (50, 100, 64, 16), (100, 200, 0, 16), (300, 400, 32, 0)];
+        assert_eq!(seen.0, expected.map(|(from, to, a, b)| (from, to, vec![a, b])));
     }
 }

@@ -379,7 +379,16 @@ struct Sums {
     tenants: Vec<(u32, Vec<f64>, Vec<f64>)>,
 }
 
+/// A kernel is short where so many of its length make a bin.
+const SHORT: Ps = 8;
+
 impl Sums {
+    /// Kernels that take less are short beside a bin.
+    fn short(&self) -> Ps {
+        let ends = self.edges.first().zip(self.edges.get(1));
+        ends.map_or(0, |(from, to)| to.saturating_sub(*from) / SHORT)
+    }
+
     #[allow(clippy::cast_precision_loss)] // a bin is shorter than 2^53 ps (2 hours): beyond, a bit is lost
     fn add(
         &mut self,
@@ -983,7 +992,7 @@ impl Placement {
             let holder = self.policy.held_by.get(&tenant).copied().unwrap_or(tenant);
             let slices = self.held.get(&(device, holder)).filter(|_| turns);
             stage.crews.push(Crew {
-                machine: Machine::new(stage.floor.clone()),
+                machine: Machine::new(stage.floor.clone(), stage.sums.short()),
                 clock: slices.map_or(Clock::Real, |slices| Clock::of(slices.clone())),
                 cursor: 0,
                 members: Vec::new(),
@@ -1575,6 +1584,20 @@ mod tests {
     }
 
     #[test]
+    fn a_kernel_that_started_comes_before_what_should_have_been_placed() {
+        // A: 200 blocks, equal ones stand in waves of 80, 80 and 40, the second until 66.7. B began at 50 all the same:
+        // an eighth of A's wave, 10 blocks, ends then, and B has their places: two rounds of blocks of 25 ns. At 66.7 the
+        // other 70 end: first come B's other 10 blocks, which end with it, at 100, then A's 40.
+        let out = replayed(&kernels(&[(1, 0, 100, 200), (2, 50, 100, 20)]), PlacementPolicy::default(), 2);
+        let found = rows(&out);
+        let near = |row: &(u32, i64, f64, f64), blocks: f64| (row.2 * 80.0 - blocks).abs() < 0.01;
+        let (a, b) = ((70.0 * 16.667 + 40.0 * 33.333) / 50.0, (10.0 * 25.0 + 10.0 * 33.333) / 50.0);
+        assert!(near(&found[0], 80.0) && near(&found[1], a) && near(&found[3], b), "{found:?}");
+        let caveats: Vec<_> = reached(&out).into_iter().map(|r| r.2).collect();
+        assert_eq!(caveats, [Some("uneven".to_owned()), None]);
+    }
+
+    #[test]
     fn where_the_least_of_many_begin() {
         let edge = |seen: &[i64]| {
             let mut nearest = Nearest::default();
@@ -1605,6 +1628,20 @@ mod tests {
         // Bounds do not rest on it: 900 + 900 ns.
         let bounds = Columns::new(&SM_OCCUPANCY, &out.sm_occupancy);
         assert!((bounds.f64("warps_high").unwrap().value(0) - 0.45).abs() < 1e-9);
+    }
+
+    #[test]
+    fn waves_of_a_short_kernel_where_nothing_fits_are_not_followed() {
+        // As above, in bins of 500 ns: B holds the 10 places that it got until it ends. A's 70 others end at 66.7, B takes
+        // its other 10 places then, A its last 40.
+        let tables = kernels(&[(1, 0, 100, 200), (2, 50, 100, 20)]);
+        let tenants: TenantMap = [((0, Some(1), 0), 1), ((0, Some(2), 0), 2)].into();
+        let placement =
+            Placement::new(&devices(), tenants, None, PlacementPolicy::default(), (0, 500), 1).unwrap();
+        let found = rows(&placement.run(&tables, 0, &Unwatched).unwrap());
+        let near = |row: &(u32, i64, f64, f64), blocks: f64| (row.2 * 80.0 * 500.0 - blocks).abs() < 0.1;
+        assert!(near(&found[0], 80.0 * 50.0 + 70.0 * 16.6667 + 40.0 * 33.3333), "{found:?}");
+        assert!(near(&found[1], 10.0 * 50.0 + 10.0 * 33.3333), "{found:?}");
     }
 
     proptest! {

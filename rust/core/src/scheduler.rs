@@ -399,9 +399,16 @@ impl Ask {
         let warps = ask.first().copied().and_then(|w| i32::try_from(w).ok()).unwrap_or(0);
         Self { warps, per_sm, take, part }
     }
+
+    /// A block of this fits on every SM on which one of the other does.
+    pub(crate) fn fits_where(&self, other: &Self) -> bool {
+        self.take.iter().zip(&other.take).all(|(own, other)| own <= other)
+    }
 }
 
 /// What the SMs of a device have left, SM by SM, in the order in which the block scheduler prefers equals.
+///
+/// Sums over SMs wrap: an SM holds a few dozen blocks. Where overflow is looked for, compilers take numbers one by one.
 #[derive(Debug, Clone)]
 pub(crate) struct Floor {
     /// By resource, then by SM.
@@ -411,7 +418,14 @@ pub(crate) struct Floor {
     total: u64,
     /// The room of every SM, where all have the same.
     alike: Option<i32>,
+    /// All SMs were looked at, none left out.
+    everywhere: bool,
+    /// Blocks that no SM has room for, nor for any that takes no less: since then nothing has been given back.
+    too_big: Vec<Ask>,
 }
+
+/// More kinds of blocks than this are not remembered as too big: they are looked for.
+const REMEMBERED: usize = 8;
 
 /// Added to a number below 2^22, leaves no bit for what comes after the point.
 const ROUNDING: f32 = 12_582_912.0;
@@ -420,7 +434,14 @@ impl Floor {
     /// Empty SMs of `per_sm` each.
     #[allow(clippy::cast_precision_loss)] // see `Ask::new`
     pub(crate) fn new(per_sm: Resources, sms: usize) -> Self {
-        Self { free: per_sm.map(|has| vec![has as f32; sms]), room: vec![0; sms], total: 0, alike: None }
+        Self {
+            free: per_sm.map(|has| vec![has as f32; sms]),
+            room: vec![0; sms],
+            total: 0,
+            alike: None,
+            everywhere: false,
+            too_big: Vec::new(),
+        }
     }
 
     pub(crate) fn sms(&self) -> usize {
@@ -429,6 +450,11 @@ impl Floor {
 
     /// How many blocks would fit, on the SMs of `set` (1: may be used) or all.
     pub(crate) fn room(&mut self, ask: &Ask, set: Option<&[i32]>) -> u64 {
+        if self.too_big.iter().any(|big| big.fits_where(ask)) {
+            self.room.fill(0);
+            (self.total, self.alike, self.everywhere) = (0, None, false);
+            return 0;
+        }
         let [a, b, c, d] = &self.free;
         let [pa, pb, pc, pd] = ask.part;
         // Compilers make wide instructions of these comparisons, not of `min` and `max`, which ask for NaN.
@@ -443,7 +469,7 @@ impl Floor {
             // Rounded down; no value is a whole number. Casting would do, but not many at once.
             let whole = (least - 0.5 + ROUNDING).to_bits().wrapping_sub(ROUNDING.to_bits());
             *room = whole.cast_signed();
-            total += *room;
+            total = total.wrapping_add(*room);
             top = if *room > top { *room } else { top };
         }
         let all = i32::try_from(self.room.len()).unwrap_or(i32::MAX);
@@ -451,12 +477,24 @@ impl Floor {
         if let Some(set) = set {
             total = 0;
             for (room, may) in self.room.iter_mut().zip(set) {
-                *room *= may;
-                total += *room;
+                *room &= may.wrapping_neg();
+                total = total.wrapping_add(*room);
             }
         }
         self.total = u64::try_from(total).unwrap_or(0);
+        self.everywhere = set.is_none();
+        if self.total == 0 && self.everywhere {
+            self.full_for(ask);
+        }
         self.total
+    }
+
+    /// No SM has room for such a block.
+    fn full_for(&mut self, ask: &Ask) {
+        self.too_big.retain(|big| !ask.fits_where(big));
+        if self.too_big.len() < REMEMBERED {
+            self.too_big.push(*ask);
+        }
     }
 
     /// Makes room for one block where most warps are free, whatever the limits say.
@@ -473,13 +511,20 @@ impl Floor {
         if let Some(room) = best.and_then(|(_, sm)| self.room.get_mut(sm)) {
             *room = 1;
         }
-        self.total = 1;
-        self.alike = None;
+        (self.total, self.alike, self.everywhere) = (1, None, false);
     }
 
-    /// Puts `count` blocks, one by one, where most further ones have room, the first of equals first. Not more than
-    /// the room that was last looked at.
-    pub(crate) fn choose(&self, count: u64, on: &mut [i32]) {
+    /// Puts `count` blocks of the kernel last asked for, one by one, where most further ones have room, the first of
+    /// equals first. Not more than the room that was looked at.
+    pub(crate) fn place(&mut self, ask: &Ask, count: u64, on: &mut [i32]) {
+        self.choose(count, on);
+        self.take(ask, on);
+        if count >= self.total && self.everywhere {
+            self.full_for(ask);
+        }
+    }
+
+    fn choose(&self, count: u64, on: &mut [i32]) {
         if count >= self.total {
             on.copy_from_slice(&self.room);
             return;
@@ -515,7 +560,7 @@ impl Floor {
         }
         let floor = i32::try_from(level).unwrap_or(0);
         for (on, room) in on.iter_mut().zip(&self.room) {
-            *on = (*room - floor).max(0);
+            *on = room.wrapping_sub(floor).max(0);
         }
         if left > 0 {
             for (on, _) in on.iter_mut().zip(&self.room).filter(|(_, room)| **room >= floor) {
@@ -529,7 +574,7 @@ impl Floor {
     }
 
     #[allow(clippy::cast_precision_loss)] // a few blocks
-    pub(crate) fn take(&mut self, ask: &Ask, on: &[i32]) {
+    fn take(&mut self, ask: &Ask, on: &[i32]) {
         for (free, take) in self.free.iter_mut().zip(ask.take) {
             for (free, on) in free.iter_mut().zip(on) {
                 *free -= *on as f32 * take;
@@ -539,6 +584,7 @@ impl Floor {
 
     #[allow(clippy::cast_precision_loss)] // a few blocks
     pub(crate) fn give(&mut self, ask: &Ask, on: &[i32]) {
+        self.too_big.clear();
         for (free, take) in self.free.iter_mut().zip(ask.take) {
             for (free, on) in free.iter_mut().zip(on) {
                 *free += *on as f32 * take;
@@ -696,6 +742,29 @@ mod tests {
 
     fn span(stream: usize, kernel: usize, start_ns: i64, end_ns: i64, blocks: u64) -> Span {
         Span { stream, kernel, start_ns, end_ns, blocks }
+    }
+
+    #[test]
+    fn what_found_no_room_finds_it_again() {
+        // Two SMs of 4 slots, blocks of one and of three slots.
+        let has = [0, 0, 0, 4];
+        let (small, big) = (Ask::new([0, 0, 0, 1], has, 4, None), Ask::new([0, 0, 0, 3], has, 1, None));
+        let mut floor = Floor::new(has, 2);
+        // None on no SM at all says nothing of the others.
+        assert_eq!([floor.room(&big, Some(&[0, 0])), floor.room(&big, None)], [0, 2]);
+        let mut on = [0, 0];
+        floor.place(&big, 2, &mut on);
+        assert_eq!(
+            [floor.room(&big, None), floor.room(&small, Some(&[0, 1])), floor.room(&small, None)],
+            [0, 1, 2]
+        );
+        floor.place(&small, 2, &mut on);
+        assert_eq!([floor.room(&small, None), floor.room(&big, None)], [0, 0]);
+        floor.give(&big, &[1, 0]);
+        assert_eq!(
+            [floor.room(&small, None), floor.room(&big, None), floor.room(&big, Some(&[0, 1]))],
+            [3, 1, 0]
+        );
     }
 
     #[test]
