@@ -283,13 +283,18 @@ def interference(rows: list[dict[str, Any]]) -> list[str]:
         "allowance was set on these scenarios: it is no held-out figure.\n"
     )
     out.append(
-        heads("baselines | measure | answered | median error | 95 % below | within | always 1.0 within | interval held")
+        heads(
+            "baselines | measure | answered | median error | 95 % below | within | of those with bounds within 5 % | "
+            "always 1.0 within | interval held"
+        )
     )
     for m in row["measures"]:
+        sure = f"{m['sure_within']:.1%} of {m['sure']}" if m.get("sure") else ""
         covered = "" if m["covered"] is None else f"{m['covered']:.1%} of {m['intervals']}"
         cells = (
             m["how"], m["measure"], f"{m['answered']} of {m['n']}", f"{m['median']:.2%}", f"{m['p95']:.2%}",
-            f"{m['within']:.1%} within {m['limit']:.0%}", f"{m['always_one_within']:.1%}", covered,
+            f"{m['within']:.1%} within {m['limit']:.0%}", sure,
+            f"{m['always_one_within']:.1%}", covered,
         )  # fmt: skip
         out.append(line(cells))
     out.append("\n" + heads("baselines | cause | n | mean error, points | within 10 points"))
