@@ -24,7 +24,7 @@ import polars as pl
 import pytest
 
 from pyanalyze.cli.fleet import Pace, pace, worst_words
-from pyanalyze.exceptions import OutputExists, UsageError
+from pyanalyze.exceptions import NotACapture, OutputExists, UsageError
 from pyanalyze.fleet import analyse, arrange, find
 from pyanalyze.fleet.check import check_fleet
 from pyanalyze.fleet.crew import Processes, WorkerDied
@@ -238,6 +238,15 @@ def test_a_group_that_is_no_more_leaves_no_report_behind(captures: Path, tmp_pat
         "groups/mps/report.html",
         "groups/mps/report.json",
     ]
+
+
+def test_a_mistyped_pattern_leaves_an_earlier_run_alone(fixtures: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    analyse(fixtures / "exclusive.sqlite", out, workers=1)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(NotACapture, match=r"typo.*there is no such capture"):
+        analyse([tmp_path / "typo*.sqlite"], out, workers=1)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
 def test_one_capture_of_a_group_may_break(captures: Path, tmp_path: Path) -> None:

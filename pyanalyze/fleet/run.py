@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyanalyze import _core
 from pyanalyze._files import write_whole
-from pyanalyze.exceptions import CaptureUnreadable, OutputExists
+from pyanalyze.exceptions import CaptureUnreadable, NotACapture, OutputExists
 from pyanalyze.fleet import outputs
 from pyanalyze.fleet.crew import Crew, hire
 from pyanalyze.fleet.plan import (
@@ -143,6 +143,8 @@ def analyse(
     ------
     pyanalyze.exceptions.OutputExists
         `output` holds things that no fleet wrote, and `force` is false.
+    pyanalyze.exceptions.NotACapture
+        None of `captures` is there; `output` is left as it is.
     pyanalyze.exceptions.UsageError
         No capture was named, `workers` is below 1, their memory is too little, or Dask is asked for and not there.
     OSError
@@ -158,6 +160,10 @@ def analyse(
     """
     crew = hire(scheduler, workers, threads=threads, memory=memory)
     paths, without = find(_listed(captures))
+    if not paths:
+        # A mistyped pattern must not bring a folder of an earlier run up to date: nothing would be left in it.
+        names = ", ".join(without)
+        raise NotACapture(f"{names}: there is no such capture; check the path ({output} was left as it is)")
     failures = [
         Failed(name, "FileNotFoundError", f"{name}: there is no such capture; check the path") for name in without
     ]
