@@ -47,7 +47,7 @@ impl Lanes {
         done.into_iter().map(|(_, result)| result).collect()
     }
 
-    /// Rows for each thread, of so many that are all the same work; at least one.
+    /// Rows for each thread, of so many that are all the same work; all for one where they are few.
     pub fn rows(self, all: usize) -> usize {
         all.div_ceil(self.0.max(1)).max(FEW_ROWS)
     }

@@ -803,7 +803,6 @@ fn together<'a>(of: impl Iterator<Item = &'a Arc<Union>>) -> Arc<Union> {
     Arc::new(all)
 }
 
-/// Deals rows of work out to their tenants, by start; each holds its row, correlation id and stream until it is looked up.
 /// How many operations each tenant has at most, by tenant id.
 fn counts(tables: &Tables, who: &Who, tenants: usize) -> Result<Vec<usize>> {
     let mut counts = vec![0; tenants];
@@ -828,6 +827,7 @@ fn counts(tables: &Tables, who: &Who, tenants: usize) -> Result<Vec<usize>> {
     Ok(counts)
 }
 
+/// Deals rows of work out to their tenants, by start; each holds its row, correlation id and stream until it is looked up.
 fn deal(whole: &Chunk, who: &Who, tenants: &mut [Tenancy], watch: &dyn Watch) -> Result<()> {
     // Room that grows is asked of the system piece by piece, and a large one is faster had at once.
     let counts = counts(&whole.tables, who, tenants.len())?;

@@ -240,7 +240,6 @@ impl Shapes {
         block.shape_of.resize(first + totals.len(), 0);
         let shapes = block.shape_of.get_mut(first..).unwrap_or_default();
         let mut done = 0;
-        let mut fits = true;
         while let (Some(starts), Some(totals), Some(shapes)) =
             (starts.get(done..), totals.get(done..), shapes.get_mut(done..))
         {
@@ -254,15 +253,12 @@ impl Shapes {
             let place = (*start as usize, usize::from(*total));
             *shape = self.shape(window, place, u64::from(*total)).map_err(|what| (*start, what))?;
             if self.longest > N && N < WIDE {
-                fits = false;
                 break;
             }
             self.history = after(self.history, *shape);
             done += 1;
         }
-        if !fits {
-            block.shape_of.truncate(first + done);
-        }
+        block.shape_of.truncate(first + done);
         block.places.resize(first + done, 0);
         let places = block.places.get_mut(first..).unwrap_or_default();
         for (place, shape) in places.iter_mut().zip(block.shape_of.get(first..).unwrap_or_default()) {
