@@ -95,7 +95,7 @@ def hire(
     Raises
     ------
     pyanalyze.exceptions.UsageError
-        No workers, too little memory for so many, or workers for a cluster that has its own.
+        No workers, too little memory for so many, Dask is not installed, or workers for a cluster that has its own.
 
     Examples
     --------
@@ -288,10 +288,16 @@ _LOCAL_RULES: dict[str, Any] = {
 }
 
 
+_NEEDS_DASK = "--scheduler needs Dask: pip install 'pyanalyze-gpu[fleet]'"
+
+
 class Cluster:
     """Workers of a Dask cluster: an existing one, or one of this machine that lives as long as the run."""
 
     def __init__(self, scheduler: str, count: int, share: Share | None) -> None:
+        # Said before anything is looked for or written. Its import is left until the workers are under way.
+        if find_spec("distributed") is None:
+            raise UsageError(_NEEDS_DASK)
         self._scheduler = scheduler
         self._client: Client | None = None
         self._cluster: Any = None
@@ -307,9 +313,6 @@ class Cluster:
         return self
 
     def _open(self) -> None:
-        needed = UsageError("--scheduler needs Dask: pip install 'pyanalyze-gpu[fleet]'")
-        if find_spec("distributed") is None:
-            raise needed
         if self._team is not None:
             # They import Dask, and what their work needs, while we import Dask.
             self._team.start()
@@ -317,7 +320,7 @@ class Cluster:
             import dask
             import distributed
         except ImportError as error:
-            raise needed from error
+            raise UsageError(_NEEDS_DASK) from error
         try:
             if self._team is not None:
                 with dask.config.set({**_LOCAL_RULES, "temporary-directory": self._team.scratch}):
