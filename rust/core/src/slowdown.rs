@@ -29,7 +29,7 @@ use crate::schema::{self, Builder, Columns};
 use crate::slowdown::baseline::{likeness, matched};
 use crate::slowdown::compare::{compare, scatter, units, Blocks, Clock, Compared, Doubt, Figure, Unit};
 use crate::slowdown::operations::{Company, Gathered, Op, Scene, Signatures, Tenancy, Unusual};
-use crate::slowdown::replay::{replay, Alone, Refused, Replayed};
+use crate::slowdown::replay::{replay, Alone, Reference, Refused};
 use crate::statistics::{cliffs_delta, quantile, Resamples};
 use crate::tenants::WorkKind;
 use crate::watch::Watch;
@@ -210,7 +210,7 @@ fn units_of_work(tables: &Tables) -> Result<BTreeMap<(u32, Option<u32>), UnitsOf
 fn of_units(
     scene: &Scene,
     tenant: &Tenancy,
-    alone: &[Option<Alone>],
+    alone: &impl Reference,
     work: &UnitsOfProcess,
     doubt: &Doubt,
 ) -> Vec<(String, Vec<Figure>)> {
@@ -279,19 +279,15 @@ fn of_process<'a>(
             reason: Some(r.reason()),
         };
         let row = match replays.remove(&tenant.id) {
-            Some(Ok(Replayed { ops, launches_anchored, error, cuts })) => Row {
-                compared: compare(
-                    tenant,
-                    &ops,
-                    &Clock::Anchored(&launches_anchored),
-                    switching,
-                    latencies,
-                    &Doubt::Model(error, cuts),
-                ),
-                units: of_units(scene, tenant, &ops, work, &Doubt::Model(error, cuts)),
-                reason: None,
-                ..refused(Refused::Nothing)
-            },
+            Some(Ok(run)) => {
+                let (clock, doubt) = (Clock::Anchored(&run.anchored), Doubt::Model(run.error, run.cuts));
+                Row {
+                    compared: compare(tenant, &run, &clock, switching, latencies, &doubt),
+                    units: of_units(scene, tenant, &run, work, &doubt),
+                    reason: None,
+                    ..refused(Refused::Nothing)
+                }
+            }
             Some(Err(why)) => refused(why),
             None => refused(Refused::Nothing),
         };
@@ -344,8 +340,8 @@ struct Side {
 }
 
 impl Side {
-    fn new(blocks: usize) -> Self {
-        Self { lengths: Vec::new(), logs: vec![0.0; blocks], counts: vec![0.0; blocks] }
+    fn new(blocks: usize, room: usize) -> Self {
+        Self { lengths: Vec::with_capacity(room), logs: vec![0.0; blocks], counts: vec![0.0; blocks] }
     }
 
     fn add(&mut self, op: &Op, block: usize) {
@@ -392,6 +388,7 @@ fn by_signature(tenant: &Tenancy, base: Option<(u32, &Tenancy)>, lanes: Lanes) -
     let work = |op: &&Op| op.kind != WorkKind::Copy;
     let blocks = Blocks::of(&tenant.ops, tenant.ops.len());
     let base_blocks = base.map(|(_, b)| Blocks::of(&b.ops, b.ops.len()));
+    let usual_of = |of: &Tenancy, signature: u32| of.usual.get(signature as usize).copied().unwrap_or([0; 3]);
     let count_alone = base_blocks.as_ref().map_or(blocks.count, |b| b.count);
     let mut places: Vec<u32> = Vec::new();
     let mut sides: Vec<Both> = Vec::new();
@@ -403,7 +400,12 @@ fn by_signature(tenant: &Tenancy, base: Option<(u32, &Tenancy)>, lanes: Lanes) -
         let Some(place) = places.get_mut(signature) else { continue };
         if *place == u32::MAX {
             *place = u32::try_from(sides.len()).unwrap_or(u32::MAX);
-            let (company, alone) = (Side::new(blocks.count), Side::new(count_alone));
+            let [lone, waited, contended] = usual_of(tenant, op.signature);
+            let (there, here) = match base {
+                Some((_, base)) => (usual_of(base, op.signature).iter().sum(), lone + waited + contended),
+                None => (lone, contended),
+            };
+            let (company, alone) = (Side::new(blocks.count, here), Side::new(count_alone, there));
             sides.push(Both {
                 signature: op.signature,
                 company,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::slowdown::operations::{Op, Quick, Tenancy};
-use crate::slowdown::replay::Alone;
+use crate::slowdown::replay::{Alone, Anchored, Reference};
 use crate::statistics::{quantile, quantiles, student, Resamples};
 use crate::tenants::{Union, Walk, WorkKind};
 
@@ -94,14 +94,14 @@ impl Blocks {
 /// another phase of the work is taken back from both after. Operations without a launch of the reference are passed over.
 fn advances(
     ops: &[Op],
-    alone: &[Option<Alone>],
+    alone: &impl Reference,
     launch_of: impl Fn(usize, &Alone) -> Option<i64>,
     mut out: impl FnMut(usize, f64, f64),
 ) {
     let both = || {
-        ops.iter().zip(alone).enumerate().filter_map(|(n, (op, a))| {
-            let a = a.as_ref()?;
-            Some((n, op, a, launch_of(n, a)?))
+        ops.iter().enumerate().filter_map(|(n, op)| {
+            let a = alone.of(n)?;
+            Some((n, op, a.latency_ns, launch_of(n, &a)?))
         })
     };
     let mut pauses: Vec<f64> = Vec::new();
@@ -109,7 +109,7 @@ fn advances(
     let mut phases: Vec<(usize, f64, f64)> = Vec::new();
     let (mut end_shared, mut end_alone) = (i64::MIN, i64::MIN);
     let mut last: Option<(usize, i64, i64)> = None;
-    for (n, op, a, launch) in both() {
+    for (n, op, latency_ns, launch) in both() {
         if let Some((before, shared_launch, alone_launch)) = last {
             let pause = launch.saturating_sub(end_alone) as f64;
             if pause > PAUSE_NS {
@@ -122,7 +122,7 @@ fn advances(
             out(before, shared, launch.saturating_sub(alone_launch) as f64);
         }
         end_shared = end_shared.max(op.end_ns);
-        end_alone = end_alone.max(launch.saturating_add(a.latency_ns));
+        end_alone = end_alone.max(launch.saturating_add(latency_ns));
         last = Some((n, op.launch_ns, launch));
     }
     pauses.sort_by(f64::total_cmp);
@@ -185,7 +185,7 @@ impl Doubt {
 }
 
 /// How far sums over a run alone scatter around what its mix of operations takes on average.
-pub(crate) fn scatter(base: &Tenancy, alone: &[Option<Alone>]) -> Doubt {
+pub(crate) fn scatter(base: &Tenancy, alone: &impl Reference) -> Doubt {
     let work = |op: &Op| op.kind != WorkKind::Copy;
     let kept = base.ops.iter().filter(|op| work(op)).count();
     if kept < ENOUGH {
@@ -265,7 +265,7 @@ pub(crate) enum Clock<'a> {
     /// The reference has its own clock.
     Own,
     /// As `Own`, and the other reading of the host's pauses.
-    Anchored(&'a [i64]),
+    Anchored(&'a [Anchored]),
     /// Only the pace: elapsed over time at work.
     Pace(f64),
 }
@@ -273,7 +273,7 @@ pub(crate) enum Clock<'a> {
 /// Holds a tenant's operations against the same ones alone.
 pub(crate) fn compare(
     tenant: &Tenancy,
-    alone: &[Option<Alone>],
+    alone: &impl Reference,
     clock: &Clock<'_>,
     switching: Option<&Union>,
     latencies: bool,
@@ -283,7 +283,8 @@ pub(crate) fn compare(
     let work = |op: &Op| op.kind != WorkKind::Copy;
     let mut out = Compared::default();
     // More than fill all blocks need not be counted twice.
-    let some = ops.iter().zip(alone).filter(|(op, a)| work(op) && a.is_some()).take(FILLED).count();
+    let some =
+        ops.iter().enumerate().filter(|(n, op)| work(op) && alone.of(*n).is_some()).take(FILLED).count();
     if some == 0 {
         return out;
     }
@@ -299,8 +300,8 @@ pub(crate) fn compare(
             *slot += value;
         }
     };
-    for (op, a) in ops.iter().zip(alone) {
-        let Some(a) = a.as_ref().filter(|_| work(op)) else { continue };
+    for (n, op) in ops.iter().enumerate() {
+        let Some(a) = alone.of(n).filter(|_| work(op)) else { continue };
         kept += 1;
         let block = blocks.at(op.launch_ns);
         add(2, block, op.ran_ns as f64);
@@ -338,7 +339,7 @@ pub(crate) fn compare(
                 advances(
                     ops,
                     alone,
-                    |n, _| launches.get(n).copied(),
+                    |n, _| launches.get(n).map(|a| a.launch_ns),
                     |_, shared, without| {
                         a += shared;
                         b += without;
@@ -350,8 +351,8 @@ pub(crate) fn compare(
         Clock::Pace(pace) => {
             // No counterpart in time: its end minus begin, and as long as the baseline took for as much work.
             let mut last = None;
-            for (op, a) in ops.iter().zip(alone) {
-                let Some(a) = a else { continue };
+            for (n, op) in ops.iter().enumerate() {
+                let Some(a) = alone.of(n) else { continue };
                 let block = blocks.at(op.launch_ns);
                 if let Some((launch, block)) = last.replace((op.launch_ns, block)) {
                     add(4, block, op.launch_ns.saturating_sub(launch) as f64);
@@ -413,7 +414,7 @@ pub(crate) struct Unit {
 /// Latency of units of work, from their begin to the end of the last operation launched inside them (or their own end).
 pub(crate) fn units(
     tenant: &Tenancy,
-    alone: &[Option<Alone>],
+    alone: &impl Reference,
     thread_of: &dyn Fn(&Op) -> Option<u32>,
     units: &[Unit],
     doubt: &Doubt,
@@ -422,14 +423,14 @@ pub(crate) fn units(
     for unit in units {
         let from = tenant.ops.partition_point(|op| op.launch_ns < unit.start_ns);
         let inside =
-            tenant.ops.iter().zip(alone).skip(from).take_while(|(op, _)| op.launch_ns <= unit.end_ns);
+            tenant.ops.iter().enumerate().skip(from).take_while(|(_, op)| op.launch_ns <= unit.end_ns);
         let (mut last, mut last_alone) = (i64::MIN, i64::MIN);
         let mut begin_alone = None;
-        for (op, a) in inside {
+        for (n, op) in inside {
             if unit.thread.is_some() && thread_of(op) != unit.thread {
                 continue;
             }
-            let Some((a, launch)) = a.as_ref().and_then(|a| Some((a, a.launch_ns?))) else {
+            let Some((a, launch)) = alone.of(n).and_then(|a| Some((a, a.launch_ns?))) else {
                 begin_alone = None;
                 break;
             };
@@ -493,10 +494,10 @@ fn solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Option<Vec<f64>> {
 
 /// Added latency of each operation by the time in which each other's work could run between its launch and its end.
 /// No constant: without others nothing is added.
-fn blame(tenant: &Tenancy, alone: &[Option<Alone>], blocks: &Blocks, draws: &Resamples) -> Vec<Blame> {
+fn blame(tenant: &Tenancy, alone: &impl Reference, blocks: &Blocks, draws: &Resamples) -> Vec<Blame> {
     let rows = || {
-        let work = tenant.ops.iter().zip(alone).filter(|(op, _)| op.kind != WorkKind::Copy);
-        work.filter_map(|(op, a)| Some((op, op.latency_ns().saturating_sub(a.as_ref()?.latency_ns) as f64)))
+        let work = tenant.ops.iter().enumerate().filter(|(_, op)| op.kind != WorkKind::Copy);
+        work.filter_map(|(n, op)| Some((op, op.latency_ns().saturating_sub(alone.of(n)?.latency_ns) as f64)))
     };
     if rows().take(ENOUGH).count() < ENOUGH {
         return Vec::new();

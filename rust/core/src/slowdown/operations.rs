@@ -300,6 +300,8 @@ pub(crate) struct Tenancy {
     pub each: BTreeMap<u32, Arc<Union>>,
     /// Somebody else with work on the device was not traced and has no residency of its own.
     pub strangers: bool,
+    /// By signature: kernels and graphs that are usual, alone, waiting and contended (as `Company` counts).
+    pub usual: Vec<[usize; 3]>,
     /// Context and stream, by the number that operations have of it.
     streams: Quick<StreamKey, u32>,
     last_stream: Option<(StreamKey, u32)>,
@@ -435,6 +437,8 @@ fn waits(name: &str) -> bool {
 type StreamKey = (Option<u32>, Option<u32>);
 /// Dictionary key of the name, grid and block, dynamic shared memory.
 type Configuration = (Option<u32>, [Option<u32>; 6], Option<i64>);
+/// Slots for configurations met last; a power of two.
+const SLOTS: usize = 4096;
 type CallsByProcess = BTreeMap<(u32, Option<u32>), Calls>;
 
 fn calls(tables: &Tables) -> Result<CallsByProcess> {
@@ -556,6 +560,8 @@ fn signatures_of(tables: &Tables) -> Result<Found> {
         let shared = c.i64("dynamic_shared_bytes")?;
         // By dictionary key: text is looked at once per configuration, not once per row.
         let mut seen: Quick<Configuration, u32> = Quick::default();
+        // The configurations met last, each in the one slot that it may stand in: most rows need no map.
+        let mut last: Vec<Option<(Configuration, u32)>> = vec![None; SLOTS];
         kernels_out.reserve_exact(c.rows());
         for row in 0..c.rows() {
             let shape = [
@@ -567,15 +573,25 @@ fn signatures_of(tables: &Tables) -> Result<Found> {
                 at(block[2], row),
             ];
             let key = (name.key(row), shape, at(shared, row));
-            let place = *seen.entry(key).or_insert_with(|| {
-                enter(Signature {
-                    kind: WorkKind::Kernel,
-                    name: name.get(row).map(str::to_owned),
-                    grid: [shape[0], shape[1], shape[2]],
-                    block: [shape[3], shape[4], shape[5]],
-                    bytes: key.2,
-                })
-            });
+            let mixed = [key.0, shape[0], shape[1], shape[3]].map(|n| n.unwrap_or(0) as usize);
+            let slot = mixed.iter().fold(0_usize, |sum, n| sum.wrapping_mul(31).wrapping_add(*n)) % SLOTS;
+            let Some(slot) = last.get_mut(slot) else { continue };
+            let place = match slot {
+                Some((same, place)) if *same == key => *place,
+                _ => {
+                    let place = *seen.entry(key).or_insert_with(|| {
+                        enter(Signature {
+                            kind: WorkKind::Kernel,
+                            name: name.get(row).map(str::to_owned),
+                            grid: [shape[0], shape[1], shape[2]],
+                            block: [shape[3], shape[4], shape[5]],
+                            bytes: key.2,
+                        })
+                    });
+                    *slot = Some((key, place));
+                    place
+                }
+            };
             kernels_out.push(place);
         }
     }
@@ -776,10 +792,12 @@ impl Scene {
         for tenant in &mut self.tenants {
             let mine: Vec<_> = active.iter().filter(|a| a.1 == tenant.device && a.0 != tenant.id).collect();
             tenant.others = together(mine.iter().map(|a| &a.2));
-            let present = together(mine.iter().map(|a| &a.3));
+            let present = || together(mine.iter().map(|a| &a.3));
             tenant.beside = match &tenant.ran {
-                Some(ran) => Arc::new(common(&present, ran)),
-                None => present,
+                Some(ran) => Arc::new(common(&present(), ran)),
+                // The same in one place is looked at once.
+                None if mine.iter().all(|a| Arc::ptr_eq(&a.2, &a.3)) => Arc::clone(&tenant.others),
+                None => present(),
             };
             tenant.each = mine.iter().map(|a| (a.0, Arc::clone(&a.3))).collect();
             tenant.strangers = blind.iter().any(|b| b.1 == tenant.device && b.0 != tenant.id);
@@ -985,7 +1003,9 @@ impl Tenancy {
 
     fn finish(&mut self, signatures: usize) {
         let mut seen = vec![false; signatures];
+        let mut usual = vec![[0; 3]; signatures];
         let (ran, busy, others, beside) = (&self.ran, &*self.busy, &*self.others, &*self.beside);
+        let same = Arc::ptr_eq(&self.others, &self.beside);
         let mut walks = [Walk::default(); 6];
         let [inside, before, at_work, there, own, near] = &mut walks;
         for op in &mut self.ops {
@@ -993,7 +1013,8 @@ impl Tenancy {
                 let first = !std::mem::replace(seen, true);
                 op.unusual = op.unusual.or(first.then_some(Unusual::First));
             }
-            let contended = inside.covered_ns(others, op.start_ns, op.end_ns) > 0;
+            let others_inside_ns = inside.covered_ns(others, op.start_ns, op.end_ns);
+            let contended = others_inside_ns > 0;
             op.company = if contended {
                 Company::Contended
             } else if before.covered_ns(others, op.launch_ns, op.start_ns) > 0 {
@@ -1002,7 +1023,15 @@ impl Tenancy {
                 Company::Alone
             };
             if contended {
-                op.beside_ns = at_work.covered_ns(beside, op.start_ns, op.end_ns).min(op.ran_ns);
+                let with_ns =
+                    if same { others_inside_ns } else { at_work.covered_ns(beside, op.start_ns, op.end_ns) };
+                op.beside_ns = with_ns.min(op.ran_ns);
+            }
+            if op.unusual.is_none() && op.kind != WorkKind::Copy {
+                let counts = usual.get_mut(op.signature as usize);
+                if let Some(count) = counts.and_then(|counts| counts.get_mut(op.company as usize)) {
+                    *count += 1;
+                }
             }
             let (from, to) = (op.free_ns(), op.start_ns);
             if from >= to {
@@ -1010,13 +1039,17 @@ impl Tenancy {
             }
             // Copies need no turn on the compute engine.
             let ran = ran.as_ref().filter(|_| op.kind != WorkKind::Copy);
+            // Where nobody was there between launch and start, nobody was in a part of that; who is beside is there.
+            let others_ns =
+                if op.company == Company::Alone { 0 } else { before.covered_ns(others, from, to) };
             op.waited = Waited {
                 resident_ns: ran.map_or(to.saturating_sub(from), |r| there.covered_ns(r, from, to)),
                 busy_ns: own.covered_ns(busy, from, to),
-                beside_ns: near.covered_ns(beside, from, to),
-                others_ns: before.covered_ns(others, from, to),
+                beside_ns: if same || others_ns == 0 { others_ns } else { near.covered_ns(beside, from, to) },
+                others_ns,
             };
         }
+        self.usual = usual;
         let place = |op: &Op| (op.launch_ns, op.start_ns, op.end_ns, op.stream, op.signature);
         if !self.ops.is_sorted_by_key(place) {
             self.ops.sort_by_key(place);

@@ -48,16 +48,64 @@ pub(crate) struct Alone {
     pub held_up: bool,
 }
 
+/// What a tenant's operations are held against: the same ones without company, by the place of each.
+pub(crate) trait Reference {
+    /// `None` for an operation without a counterpart.
+    fn of(&self, place: usize) -> Option<Alone>;
+}
+
+impl Reference for Vec<Option<Alone>> {
+    fn of(&self, place: usize) -> Option<Alone> {
+        self.get(place).copied().flatten()
+    }
+}
+
+/// An operation that was played again. There are as many as kernels in a capture, so only moments are kept.
+#[derive(Debug, Clone, Copy)]
+struct Again {
+    /// `NOT_PLAYED` for none.
+    launch_ns: i64,
+    called_ns: i64,
+    begin_ns: i64,
+    end_ns: i64,
+}
+
+const NOT_PLAYED: Again = Again { launch_ns: i64::MIN, called_ns: 0, begin_ns: 0, end_ns: 0 };
+
+/// The same, with a host that sleeps until moments instead of for times.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Anchored {
+    pub launch_ns: i64,
+    end_ns: i64,
+}
+
 /// A tenant's run without the others.
 #[derive(Debug)]
-pub(crate) struct Replayed {
-    pub ops: Vec<Option<Alone>>,
-    /// As `ops`, with a host that sleeps until moments instead of for times.
-    pub launches_anchored: Vec<i64>,
+pub(crate) struct Replayed<'a> {
+    tenant: &'a Tenancy,
+    again: Vec<Again>,
+    pub anchored: Vec<Anchored>,
     /// Standard error of all lengths together, on the logarithm.
     pub error: f64,
     /// How much shorter they may have been for all that is known of what each cut inside a kernel costs.
     pub cuts: f64,
+}
+
+impl Reference for Replayed<'_> {
+    fn of(&self, place: usize) -> Option<Alone> {
+        let Again { launch_ns, called_ns, begin_ns, end_ns } = *self.again.get(place)?;
+        if launch_ns == NOT_PLAYED.launch_ns {
+            return None;
+        }
+        let ran_ns = end_ns.saturating_sub(begin_ns);
+        Some(Alone {
+            latency_ns: end_ns.saturating_sub(launch_ns),
+            ran_ns,
+            parts: [called_ns.saturating_sub(launch_ns), begin_ns.saturating_sub(called_ns), 0, 0, 0, ran_ns],
+            launch_ns: Some(launch_ns),
+            held_up: self.tenant.ops.get(place)?.held_up(),
+        })
+    }
 }
 
 /// Why a tenant's run cannot be played again.
@@ -216,7 +264,10 @@ fn wait(tenant: &Tenancy, op: &Op) -> Wait {
 }
 
 /// Plays a process again; gives its tenants' runs by tenant id.
-pub(crate) fn replay(scene: &Scene, process: (u32, Option<u32>)) -> BTreeMap<u32, Result<Replayed, Refused>> {
+pub(crate) fn replay(
+    scene: &Scene,
+    process: (u32, Option<u32>),
+) -> BTreeMap<u32, Result<Replayed<'_>, Refused>> {
     let mut out = BTreeMap::new();
     let mut lengths_of: BTreeMap<u32, (Vec<i64>, f64, f64)> = BTreeMap::new();
     let tenants: Vec<&Tenancy> = scene.tenants.iter().filter(|t| t.traced && t.process == process).collect();
@@ -245,24 +296,11 @@ pub(crate) fn replay(scene: &Scene, process: (u32, Option<u32>)) -> BTreeMap<u32
     if lengths_of.is_empty() {
         return out;
     }
-    let play = Play::new(&tenants, &lengths_of);
-    // Of the other reading only the launches are wanted.
-    let mut launches: Vec<Vec<i64>> = tenants.iter().map(|t| vec![0; t.ops.len()]).collect();
-    play.run(calls, true, &mut |t, n, alone| {
-        if let (Some(slot), Some(launch)) = (launches.get_mut(t).and_then(|l| l.get_mut(n)), alone.launch_ns)
-        {
-            *slot = launch;
-        }
-    });
-    let mut played: Vec<Vec<Option<Alone>>> = tenants.iter().map(|t| vec![None; t.ops.len()]).collect();
-    play.run(calls, false, &mut |t, n, alone| {
-        if let Some(slot) = played.get_mut(t).and_then(|p| p.get_mut(n)) {
-            *slot = Some(alone);
-        }
-    });
-    for ((t, launches_anchored), ops) in tenants.iter().zip(launches).zip(played) {
-        if let Some((_, error, cuts)) = lengths_of.get(&t.id) {
-            out.insert(t.id, Ok(Replayed { ops, launches_anchored, error: *error, cuts: *cuts }));
+    let played = Play::new(&tenants, &lengths_of).run(calls);
+    for (tenant, (again, anchored)) in tenants.iter().zip(played) {
+        if let Some((_, error, cuts)) = lengths_of.get(&tenant.id) {
+            let (error, cuts) = (*error, *cuts);
+            out.insert(tenant.id, Ok(Replayed { tenant, again, anchored, error, cuts }));
         }
     }
     out
@@ -343,86 +381,99 @@ impl<'a> Play<'a> {
         }
     }
 
+    /// An operation that is launched at `start`, and when its stream is done with it.
     fn launch(
         &self,
         (t, n): (usize, usize),
         start: i64,
         held_ns: i64,
         stream_end: &mut [Vec<i64>],
-    ) -> Option<Alone> {
+    ) -> Option<Again> {
         let tenant = self.tenants.get(t)?;
         let op = tenant.ops.get(n)?;
         let length = self.lengths.get(t).copied().flatten().and_then(|l| l.get(n)).copied();
         let length = length.unwrap_or(op.ran_ns);
         let called = start.saturating_add(op.called_ns.saturating_sub(op.launch_ns)).saturating_sub(held_ns);
         // A kernel may start before its launch call returns.
-        let called = called.min(start.saturating_add(op.start_ns.saturating_sub(op.launch_ns))).max(start);
+        let called_ns = called.min(start.saturating_add(op.start_ns.saturating_sub(op.launch_ns))).max(start);
         let free = stream_end.get_mut(t)?.get_mut(op.stream as usize)?;
-        let ready = called.max(*free);
+        let ready = called_ns.max(*free);
         let wait = wait(tenant, op);
         let usual = self.usual_ns.get(t).copied().unwrap_or(0);
         // Nobody but others keeps a lone operation from starting for longer than usual.
         let undisturbed = op.company == Company::Alone && wait.resident;
         let rest = if undisturbed { wait.rest_ns } else { wait.rest_ns.min(usual) };
-        let begin = ready.saturating_add(wait.own_ns).saturating_add(rest);
-        let end = begin.saturating_add(length);
-        *free = end;
-        Some(Alone {
-            latency_ns: end.saturating_sub(start),
-            ran_ns: length,
-            parts: [called.saturating_sub(start), begin.saturating_sub(called), 0, 0, 0, length],
-            launch_ns: Some(start),
-            held_up: op.held_up(),
-        })
+        let begin_ns = ready.saturating_add(wait.own_ns).saturating_add(rest);
+        let end_ns = begin_ns.saturating_add(length);
+        *free = end_ns;
+        Some(Again { launch_ns: start, called_ns, begin_ns, end_ns })
     }
 
-    /// Plays once; every operation is handed out as it would have been.
-    fn run(&self, calls: &Calls, anchored: bool, done: &mut dyn FnMut(usize, usize, Alone)) {
-        let mut threads = vec![(0_i64, i64::MIN); calls.threads.len()];
-        let mut stream_end: Vec<Vec<i64>> =
-            self.tenants.iter().map(|t| vec![i64::MIN; t.streams()]).collect();
-        let mut ends: Vec<Vec<i64>> = self.tenants.iter().map(|t| vec![0; t.ops.len()]).collect();
+    /// Plays both readings of the host's pauses side by side; gives every tenant's operations as they would have been.
+    fn run(&self, calls: &Calls) -> Vec<(Vec<Again>, Vec<Anchored>)> {
+        let mut out: Vec<(Vec<Again>, Vec<Anchored>)> = self
+            .tenants
+            .iter()
+            .map(|t| (vec![NOT_PLAYED; t.ops.len()], vec![Anchored::default(); t.ops.len()]))
+            .collect();
+        // Of each thread how much earlier it is than recorded, by reading, and the end of its last call.
+        let mut threads = vec![([0_i64; 2], i64::MIN); calls.threads.len()];
+        let streams: Vec<Vec<i64>> = self.tenants.iter().map(|t| vec![i64::MIN; t.streams()]).collect();
+        let mut stream_ends = [streams.clone(), streams];
         let (mut next_op, mut next_end) = (0_usize, 0_usize);
-        let (mut last_end, mut last_end_again) = (i64::MIN, i64::MIN);
+        let (mut last_end, mut last_end_again) = (i64::MIN, [i64::MIN; 2]);
         for (number, call) in calls.list.iter().enumerate() {
-            let Some(thread) = threads.get_mut(call.thread as usize) else { continue };
-            let (shift, before) = *thread;
-            let idle = if before == i64::MIN { 0 } else { call.start_ns.saturating_sub(before) };
-            let shift = if anchored && idle > SLEEP_NS { shift.min(0) } else { shift };
-            let start = call.start_ns.saturating_sub(shift);
+            let Some((shifts, before)) = threads.get_mut(call.thread as usize) else { continue };
+            let idle = if *before == i64::MIN { 0 } else { call.start_ns.saturating_sub(*before) };
+            if idle > SLEEP_NS {
+                shifts[1] = shifts[1].min(0);
+            }
+            let starts = shifts.map(|shift| call.start_ns.saturating_sub(shift));
             let mut held_ns = 0;
             while let Some((of, t, n)) = self.by_call.get(next_op).copied().filter(|o| o.0 as usize <= number)
             {
-                if of as usize == number {
-                    let place = (t as usize, n as usize);
-                    held_ns = self.held_ns(place.0, place.1, call);
-                    if let Some(alone) = self.launch(place, start, held_ns, &mut stream_end) {
-                        if let Some(end) = ends.get_mut(place.0).and_then(|e| e.get_mut(place.1)) {
-                            *end = start.saturating_add(alone.latency_ns);
-                        }
-                        done(place.0, place.1, alone);
-                    }
-                }
                 next_op += 1;
+                if of as usize != number {
+                    continue;
+                }
+                let place = (t as usize, n as usize);
+                held_ns = self.held_ns(place.0, place.1, call);
+                let Some((again, anchored)) = out.get_mut(place.0) else { continue };
+                let [of_times, of_moments] = &mut stream_ends;
+                if let (Some(slot), Some(played)) =
+                    (again.get_mut(place.1), self.launch(place, starts[0], held_ns, of_times))
+                {
+                    *slot = played;
+                }
+                if let (Some(slot), Some(Again { launch_ns, end_ns, .. })) =
+                    (anchored.get_mut(place.1), self.launch(place, starts[1], held_ns, of_moments))
+                {
+                    *slot = Anchored { launch_ns, end_ns };
+                }
             }
             let length = call.end_ns.saturating_sub(call.start_ns).saturating_sub(held_ns);
-            let mut end = start.saturating_add(length);
+            let mut ends = starts.map(|start| start.saturating_add(length));
             if call.waits {
                 while let Some((done, t, n)) =
                     self.by_end.get(next_end).copied().filter(|e| e.0 <= call.end_ns.saturating_add(1_000))
                 {
                     last_end = last_end.max(done);
-                    let again = ends.get(t as usize).and_then(|d| d.get(n as usize)).copied().unwrap_or(0);
-                    last_end_again = last_end_again.max(again);
+                    let played = out.get(t as usize);
+                    let again = played.and_then(|p| p.0.get(n as usize)).map_or(0, |a| a.end_ns);
+                    let anchored = played.and_then(|p| p.1.get(n as usize)).map_or(0, |a| a.end_ns);
+                    last_end_again = [last_end_again[0].max(again), last_end_again[1].max(anchored)];
                     next_end += 1;
                 }
                 let after = call.end_ns.saturating_sub(last_end);
                 if last_end > call.start_ns && after <= WAKE_NS.max(length / 10) {
-                    let woken = last_end_again.saturating_add(after.max(0));
-                    end = woken.max(start.saturating_add(length.min(1_000)));
+                    for ((end, start), last) in ends.iter_mut().zip(starts).zip(last_end_again) {
+                        *end = last.saturating_add(after.max(0)).max(start.saturating_add(length.min(1_000)));
+                    }
                 }
             }
-            *thread = (call.end_ns.saturating_sub(end), call.end_ns);
+            *shifts = ends.map(|end| call.end_ns.saturating_sub(end));
+            *before = call.end_ns;
         }
+        out
     }
 }
