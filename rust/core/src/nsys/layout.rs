@@ -258,6 +258,11 @@ pub fn physical_tables(want: &super::Want) -> Vec<&'static str> {
     ALL.iter().filter(|(name, _)| !unwanted(name)).flat_map(|(_, source)| source.tables).copied().collect()
 }
 
+/// Whether a reader of these event tables looks for a table of this name.
+pub(super) fn is_wanted(name: &str, want: &super::Want) -> bool {
+    physical_tables(want).into_iter().any(|table| is_called(name, table))
+}
+
 /// Whether `database` has any table of an nsys export.
 #[must_use]
 pub fn is_export(database: &Database) -> bool {

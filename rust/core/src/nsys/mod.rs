@@ -400,6 +400,9 @@ impl Reader<'_> {
             let detail = format!("{why} ({})", names.join(", "));
             self.count(quality::READ_BY_SQLITE, u64::try_from(names.len()).unwrap_or(0), detail);
         }
+        let mut hidden = self.database.not_stored()?;
+        hidden.retain(|name| layout::is_wanted(name, want));
+        self.count(quality::TABLE_NOT_STORED, u64::try_from(hidden.len()).unwrap_or(0), hidden.join(", "));
         tables.insert("quality", self.quality.table()?);
         Ok(tables)
     }

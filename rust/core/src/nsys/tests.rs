@@ -184,6 +184,20 @@ fn of_several_layouts_the_one_with_rows_is_read() {
     assert_eq!(tables["kernels"].num_rows(), 1);
 }
 
+#[test]
+fn a_view_in_place_of_a_table_is_counted() {
+    let tables = load(
+        "CREATE TABLE StringIds (id, value);
+        CREATE TABLE every (start, end);
+        INSERT INTO every VALUES (1, 2);
+        CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS SELECT * FROM every;
+        CREATE VIEW mine AS SELECT * FROM every",
+        &Want::analysis(),
+    );
+    assert_eq!(tables["kernels"].num_rows(), 0);
+    assert_eq!(count(&tables, quality::TABLE_NOT_STORED), 1);
+}
+
 const GPUS: &str = "CREATE TABLE TARGET_INFO_GPU (id, cuDevice, name, uuid, smCount, maxBlocksPerSm);";
 
 fn kernel_on(pid: i64, device: i64, start: i64) -> String {

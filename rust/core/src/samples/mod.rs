@@ -122,6 +122,9 @@ pub fn read(path: &Path, watch: &dyn Watch, quality: &mut Quality) -> Result<Rec
     quality.add(None, quality::ROWS_SKIPPED, skipped, format!("{source}{first}"));
     quality.add(None, quality::SAMPLES_PER_POD, samples.per_pod, source.as_str());
     samples.count_odd(&source, quality);
+    if samples.rows.is_empty() {
+        quality.add(None, quality::SAMPLES_EMPTY, 1, format!("{source}: there is no sample in it"));
+    }
     samples.table(&source, reader.name)
 }
 
@@ -463,6 +466,16 @@ mod tests {
         }
         let missing = read(Path::new("no/such/file.csv"), &Unwatched, &mut Quality::default());
         assert!(matches!(missing, Err(Error::Io { .. })));
+    }
+
+    #[test]
+    fn a_file_without_a_sample_is_counted() {
+        for text in ["index, utilization.gpu [%]\n", "pid, process_name, used_memory [MiB]\n"] {
+            let (table, quality) = read_text(text.as_bytes());
+            assert_eq!((table.unwrap().num_rows(), quality.count(quality::SAMPLES_EMPTY)), (0, 1), "{text}");
+        }
+        let (_, quality) = read_text(b"index, utilization.gpu [%]\n0, 1 %\n");
+        assert_eq!(quality.count(quality::SAMPLES_EMPTY), 0);
     }
 
     #[test]

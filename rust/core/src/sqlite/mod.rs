@@ -259,6 +259,22 @@ impl Database {
         &self.tables
     }
 
+    /// Names of views and virtual tables, which are not looked at.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] or [`Error::Io`].
+    pub fn not_stored(&self) -> Result<Vec<String>> {
+        let sql = "SELECT CAST(name AS TEXT) FROM sqlite_master
+            WHERE type = 'view' OR type = 'table' AND sql LIKE 'CREATE VIRTUAL%' ORDER BY name";
+        let names = || -> rusqlite::Result<Vec<String>> {
+            let mut statement = self.connection.prepare(sql)?;
+            let names = statement
+                .query_map([], |row| Ok(String::from_utf8_lossy(row.get_ref(0)?.as_bytes()?).into_owned()))?;
+            names.collect()
+        };
+        names().map_err(|e| explain(&self.path, "table list", &e))
+    }
+
     /// How many rows `table` has.
     ///
     /// # Errors

@@ -280,6 +280,7 @@ fn views_and_virtual_tables_are_not_looked_at() {
     drop(connection);
     let database = Database::open(&path).unwrap();
     assert!(!database.tables().contains_key("V") && !database.tables().contains_key("F"));
+    assert_eq!(database.not_stored().unwrap(), ["F", "V"]);
 }
 
 /// One byte string of the file replaced, and what is then said of which page.
