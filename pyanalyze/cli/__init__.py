@@ -131,7 +131,7 @@ def main() -> None:
         hint = "check the path, its permissions and the room on its disk"
         # Only what stands in the place of a verb can have been meant as one.
         unnamed = not any(argument in VERBS for argument in sys.argv[1:])
-        if isinstance(error, FileNotFoundError) and name.isidentifier() and unnamed:
+        if isinstance(error, FileNotFoundError) and name.replace("-", "_").isidentifier() and unnamed:
             hint = f"it is neither a file nor a verb; verbs are {', '.join(v for v in VERBS if v != 'screen')}"
         where = f"{shown(name)}: " if name else ""
         click.echo(f"pyanalyze: {where}{error.strerror or error}; {hint}", err=True)

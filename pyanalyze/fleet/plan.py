@@ -173,6 +173,19 @@ def find(patterns: Sequence[str | os.PathLike[str]]) -> tuple[list[Path], list[s
     return sorted(found), without
 
 
+def nothing_at(pattern: str) -> str:
+    """Say that a pattern of :func:`find` names nothing.
+
+    Examples
+    --------
+    >>> nothing_at("runs/*.sqlite")
+    'runs/*.sqlite: there is no such capture; check the path'
+    """
+    if Path(pattern).is_dir():
+        return f"{pattern}: there is no capture in this folder; those of folders inside are named by '{pattern}/**/*'"
+    return f"{pattern}: there is no such capture; check the path"
+
+
 def content_hash(path: str | os.PathLike[str]) -> str:
     """Hash what a capture holds.
 

@@ -23,6 +23,7 @@ from pyanalyze.fleet.plan import (
     arrange,
     content_hash,
     find,
+    nothing_at,
     shared_gpus,
     without_duplicates,
 )
@@ -162,11 +163,8 @@ def analyse(
     paths, without = find(_listed(captures))
     if not paths:
         # A mistyped pattern must not bring a folder of an earlier run up to date: nothing would be left in it.
-        names = ", ".join(without)
-        raise NotACapture(f"{names}: there is no such capture; check the path ({output} was left as it is)")
-    failures = [
-        Failed(name, "FileNotFoundError", f"{name}: there is no such capture; check the path") for name in without
-    ]
+        raise NotACapture(f"{'; '.join(map(nothing_at, without))} ({output} was left as it is)")
+    failures = [Failed(name, "FileNotFoundError", nothing_at(name)) for name in without]
     options = Options(context=digests(_listed(context)), pictures=pictures)
     bench = Workbench(Path(output), crew, force=force, progress=progress)
     with crew:

@@ -24,7 +24,7 @@ from pyanalyze.fleet import outputs
 from pyanalyze.fleet.crew import hire
 from pyanalyze.fleet.estimates import Estimate, Observation, estimates
 from pyanalyze.fleet.paper import citation, latex, latex_table, methods
-from pyanalyze.fleet.plan import Group, Look, find, without_duplicates
+from pyanalyze.fleet.plan import Group, Look, find, nothing_at, without_duplicates
 from pyanalyze.fleet.run import Workbench, digests
 from pyanalyze.fleet.work import Failed, Options
 from pyanalyze.sharing.rules.base import MODES
@@ -262,9 +262,7 @@ def _runs(
     for run in study.run:
         found, without = find([folder / pattern for pattern in run.captures])
         paths.append([str(path) for path in found])
-        failures += [
-            Failed(name, "FileNotFoundError", f"{name}: there is no such capture; check the path") for name in without
-        ]
+        failures += [Failed(name, "FileNotFoundError", nothing_at(name)) for name in without]
     twice = [path for path, n in Counter(path for here in paths for path in here).items() if n > 1]
     if twice:
         raise UsageError(f"{twice[0]} is named by two runs; each capture belongs to one")
