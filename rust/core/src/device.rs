@@ -532,6 +532,9 @@ impl Basis {
     }
 }
 
+/// More SMs than any GPU has by far: a damaged value, not a limit to reserve room by.
+const MOST_SMS: u32 = 4096;
+
 /// Fills what the capture leaves open in the `devices` table from the tables of this room.
 ///
 /// Zero counts as not recorded: old exports write 0 for limits they did not know. Counts
@@ -570,7 +573,7 @@ pub fn complete(devices: &RecordBatch, quality: &mut Quality) -> Result<RecordBa
         let captured = at(major, row).filter(|m| *m > 0).and_then(|m| Some((m, at(minor, row)?)));
         capabilities.push(basis.take(captured, known));
 
-        let captured = at(sms, row).filter(|n| *n > 0);
+        let captured = at(sms, row).filter(|n| (1..=MOST_SMS).contains(n));
         let known = if mig_name.is_some() { mig_sm_count(name) } else { product.and_then(|p| p.sm_count) };
         if captured.is_none() {
             let outcome =
@@ -769,6 +772,12 @@ mod tests {
         );
         assert_eq!(c.text("mig_profile").unwrap().value(0), "2g.12gb");
         assert_eq!(quality.count(quality::SM_COUNT_MISSING), 1);
+
+        let done =
+            complete(&device("Tesla V100-SXM2-16GB", Some(2_000_000_000), None), &mut quality).unwrap();
+        let c = Columns::new(&DEVICES, &done);
+        assert_eq!(c.u32("sm_count").unwrap().value(0), 80, "no GPU has so many");
+        assert_eq!(quality.count(quality::SM_COUNT_MISSING), 2);
 
         let done = complete(&device("Prototype", None, None), &mut quality).unwrap();
         let c = Columns::new(&DEVICES, &done);

@@ -378,6 +378,13 @@ struct Event {
     sequence: u16,
 }
 
+impl Event {
+    /// How far its number is ahead of another of its device, across a wrap.
+    fn after(&self, first: u16) -> i16 {
+        self.sequence.wrapping_sub(first) as i16
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default)]
 struct Ack {
     first_ns: Option<i64>,
@@ -710,12 +717,16 @@ impl Fold for Residency {
             sequence: sequence.value(row),
         };
         // Nearly always the rows already stand as they must be followed: then nothing is copied.
+        let mut first = None;
         let follows = |row: usize| {
             let (a, b) = (event(row), event(row.saturating_add(1)));
-            let ties = (a.device, 0) < (b.device, 1)
-                && (a.device != b.device || b.sequence.wrapping_sub(a.sequence) as i16 > 0);
-            (a.capture, a.time_ns) < (b.capture, b.time_ns)
-                || ((a.capture, a.time_ns) == (b.capture, b.time_ns) && ties)
+            let (same_time, same) = ((a.capture, a.time_ns) == (b.capture, b.time_ns), a.device == b.device);
+            if !(same_time && same) {
+                first = None;
+                return (a.capture, a.time_ns) < (b.capture, b.time_ns) || (same_time && a.device < b.device);
+            }
+            let first = *first.get_or_insert(a.sequence);
+            a.after(first) < b.after(first)
         };
         let rows = columns.rows();
         let rising = |times: &[i64]| times.iter().zip(times.iter().skip(1)).all(|(a, b)| a < b);
@@ -725,11 +736,14 @@ impl Fold for Residency {
             return self.follow((0..rows).map(event), watch);
         }
         let mut events: Vec<Event> = (0..rows).map(event).collect();
-        events.sort_by_key(|e| (e.capture, e.time_ns));
-        // Equal times: the sequence decides, which may wrap from 65535 to 0 among them.
-        for ties in events.chunk_by_mut(|a, b| (a.capture, a.time_ns) == (b.capture, b.time_ns)) {
+        events.sort_by_key(|e| (e.capture, e.time_ns, e.device));
+        // Equal times: the sequence decides, which may wrap from 65535 to 0 among them. Counted from the first of
+        // them, not from one to the next: what of several is ahead must not depend on the others of a chunk.
+        for ties in
+            events.chunk_by_mut(|a, b| (a.capture, a.time_ns, a.device) == (b.capture, b.time_ns, b.device))
+        {
             if let (true, Some(first)) = (ties.len() > 1, ties.first().map(|e| e.sequence)) {
-                ties.sort_by_key(|e| (e.device, e.sequence.wrapping_sub(first) as i16));
+                ties.sort_by_key(|e| e.after(first));
             }
         }
         self.follow(events.into_iter(), watch)
@@ -1208,6 +1222,20 @@ mod tests {
         assert_eq!(slices.iter().map(us).collect::<Vec<_>>(), [(A, 0, 1000), (B, 1000, 2000)]);
         assert!(slices.iter().all(|s| s.complete));
         assert_eq!(quality.count(quality::SWITCH_OVERLAP), 0);
+    }
+
+    #[test]
+    fn equal_times_are_ordered_alike_in_chunks() {
+        // Each number is ahead of the one before it, the third is behind the first; later records of one time are in
+        // disorder, so that those of the whole are sorted and those of the first chunks need not be.
+        let rows = [(1, 8, A, 0), (1, 7, A, 30_000), (1, 8, B, 60_000), (9, 7, B, 60_002), (9, 8, A, 60_001)];
+        let table = |chunk_rows| {
+            let out = Residency::default().run(&events(&rows), chunk_rows, &Unwatched).unwrap();
+            (out.residency, out.switches, out.quality.table().unwrap())
+        };
+        for chunk_rows in 1..5 {
+            assert_eq!(table(chunk_rows), table(0), "{chunk_rows} rows a chunk");
+        }
     }
 
     #[test]
