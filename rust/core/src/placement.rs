@@ -34,7 +34,7 @@ use crate::device::at;
 use crate::error::{Error, Result};
 use crate::fold::{Chunk, Fold};
 use crate::occupancy::{LaunchColumns, Limiter, Limits, NumberMap, Recorded, TenantMap};
-use crate::scheduler::{ps, Ask, Floor, Ps};
+use crate::scheduler::{ps, Ask, Floor, PerSm, Ps};
 use crate::schema::{
     Builder, Columns, INFERRED_RESIDENCY, KERNELS, KERNEL_PLACEMENT, RESIDENCY, SM_OCCUPANCY, SM_WARPS,
 };
@@ -375,6 +375,8 @@ struct Sums {
     /// By bin, then by place in the tie order.
     warps: Vec<f64>,
     active: Vec<f64>,
+    /// By bin, to be added to what is active: when all SMs are.
+    everywhere: Vec<f64>,
     /// Tenant, warps, SMs.
     tenants: Vec<(u32, Vec<f64>, Vec<f64>)>,
 }
@@ -409,10 +411,17 @@ impl Sums {
             let until = to.min(*end);
             let length = (until - at) as f64 * weight / 1000.0;
             let row = *cursor * self.sms..(*cursor + 1) * self.sms;
-            if let Some((warps, active)) = self.warps.get_mut(row.clone()).zip(self.active.get_mut(row)) {
-                for ((sum, active), n) in warps.iter_mut().zip(active).zip(standing.warps) {
-                    *sum += f64::from(*n) * length;
-                    *active += f64::from(i32::from(*n > 0)) * length;
+            for (sum, n) in self.warps.get_mut(row.clone()).unwrap_or_default().iter_mut().zip(standing.warps)
+            {
+                *sum += f64::from(*n) * length;
+            }
+            if standing.everywhere {
+                if let Some(sum) = self.everywhere.get_mut(*cursor) {
+                    *sum += length;
+                }
+            } else {
+                for (sum, n) in self.active.get_mut(row).unwrap_or_default().iter_mut().zip(standing.warps) {
+                    *sum += if *n > 0 { length } else { 0.0 };
                 }
             }
             for (held, member) in standing.tenants.iter().zip(members).filter(|(held, _)| held.warps > 0) {
@@ -473,6 +482,7 @@ impl Stage {
                 sms: n,
                 warps: vec![0.0; n * bins.n],
                 active: vec![0.0; n * bins.n],
+                everywhere: vec![0.0; bins.n],
                 tenants: Vec::new(),
             },
             crews: Vec::new(),
@@ -485,7 +495,7 @@ impl Stage {
     }
 
     /// A set in tie order, and how many SMs it has.
-    fn mask(&mut self, set: &SmSet) -> (Vec<i32>, u32) {
+    fn mask(&mut self, set: &SmSet) -> (Vec<PerSm>, u32) {
         let all = u32::try_from(self.order.len()).unwrap_or(u32::MAX);
         let mut chosen = vec![false; self.order.len()];
         match set {
@@ -514,7 +524,7 @@ impl Stage {
             *users += u32::from(tpc.contains(&true));
         }
         let of = |sm: &u32| usize::try_from(*sm).ok().and_then(|sm| chosen.get(sm)).is_some_and(|c| *c);
-        let mask: Vec<i32> = self.order.iter().map(|sm| i32::from(of(sm))).collect();
+        let mask: Vec<PerSm> = self.order.iter().map(|sm| PerSm::from(of(sm))).collect();
         let n = mask.iter().filter(|m| **m > 0).count();
         (mask, u32::try_from(n).unwrap_or(u32::MAX))
     }
@@ -619,6 +629,37 @@ impl Entry {
             () if persistent => Some("persistent"),
             () => None,
         });
+    }
+}
+
+/// What is read of a kernel.
+struct KernelRows<'a> {
+    rows: usize,
+    launches: LaunchColumns<'a>,
+    capture: &'a UInt32Array,
+    pid: &'a UInt32Array,
+    device: &'a UInt32Array,
+    context: &'a UInt32Array,
+    green: &'a UInt32Array,
+    correlation: &'a UInt32Array,
+    start: &'a Int64Array,
+    end: &'a Int64Array,
+}
+
+impl<'a> KernelRows<'a> {
+    fn new(c: &Columns<'a>) -> Result<Self> {
+        Ok(Self {
+            rows: c.rows(),
+            launches: LaunchColumns::new(c)?,
+            capture: c.u32("capture")?,
+            pid: c.u32("pid")?,
+            device: c.u32("device_id")?,
+            context: c.u32("context_id")?,
+            green: c.u32("green_context_id")?,
+            correlation: c.u32("correlation_id")?,
+            start: c.i64("start_ns")?,
+            end: c.i64("end_ns")?,
+        })
     }
 }
 
@@ -1044,7 +1085,8 @@ impl Placement {
             let mut places: Vec<(u32, usize)> = stage.order.iter().copied().zip(0..).collect();
             places.sort_unstable();
             let rows = stage.sums.warps.chunks(stage.sums.sms.max(1));
-            for (bin, (w, a)) in rows.zip(stage.sums.active.chunks(stage.sums.sms.max(1))).enumerate() {
+            let rows = rows.zip(stage.sums.active.chunks(stage.sums.sms.max(1)));
+            for (bin, ((w, a), everywhere)) in rows.zip(&stage.sums.everywhere).enumerate() {
                 let (from, to) = (self.bins.edge(bin), self.bins.edge(bin + 1));
                 let length = (to - from).max(1) as f64;
                 for (sm, place) in &places {
@@ -1053,7 +1095,7 @@ impl Placement {
                     ends.push(to);
                     sms.push(*sm);
                     warps.push(w.get(*place).copied().unwrap_or(0.0) / length);
-                    active.push(a.get(*place).copied().unwrap_or(0.0) / length);
+                    active.push((a.get(*place).copied().unwrap_or(0.0) + everywhere) / length);
                 }
             }
         }
@@ -1141,6 +1183,43 @@ impl Placement {
         self.ends.push(Reverse((to, gpu, seat.tenant, End::Kernel { warps, sms, least })));
     }
 
+    /// Reads a batch of kernels from `first` on; the row behind them. Unless it `may_seat` new contexts among those that
+    /// are replayed, it ends before one.
+    fn read(&mut self, c: &KernelRows<'_>, first: usize, batch: &mut Vec<Entry>, may_seat: bool) -> usize {
+        for row in first..c.rows {
+            if batch.len() >= BATCH {
+                return row;
+            }
+            let (from, to, gpu) = (c.start.value(row), c.end.value(row), c.device.value(row));
+            if from >= self.bins.end_ns || to <= self.bins.start_ns || from >= to {
+                continue;
+            }
+            let (capture, pid) = (c.capture.value(row), at(c.pid, row));
+            let context = at(c.green, row).or_else(|| at(c.context, row));
+            let who = (capture, pid, gpu, context);
+            let seat = match self.seats.get(&who) {
+                Some(seat) => *seat,
+                None if !may_seat => return row,
+                None => {
+                    let tenant = self.tenants.get(&(capture, pid, gpu)).copied();
+                    let seat = tenant.and_then(|tenant| self.seat(gpu, tenant, context));
+                    self.seats.insert(who, seat);
+                    seat
+                }
+            };
+            let launch = c.launches.read(row);
+            let fit = seat.and_then(|_| self.fit(gpu, launch));
+            let (Some(seat), Some(fit), Some(blocks)) = (seat, fit, launch.grid_blocks) else {
+                self.unmodelled_kernels += 1;
+                self.unmodelled_ns = self.unmodelled_ns.saturating_add(to.saturating_sub(from));
+                continue;
+            };
+            let correlation = at(c.correlation, row);
+            batch.push(Entry { capture, pid, correlation, gpu, from, to, blocks, seat, fit });
+        }
+        c.rows
+    }
+
     /// Takes over what the replay says of kernels that have ended.
     fn collect(&mut self) {
         for crew in self.stages.values_mut().flat_map(|s| &mut s.crews) {
@@ -1165,53 +1244,27 @@ impl Fold for Placement {
 
     fn push(&mut self, chunk: &Chunk, watch: &dyn Watch) -> Result<()> {
         let Some(c) = chunk.get(&KERNELS) else { return Ok(()) };
-        let launches = LaunchColumns::new(&c)?;
-        let (capture, pid, device) = (c.u32("capture")?, c.u32("pid")?, c.u32("device_id")?);
-        let (context, green) = (c.u32("context_id")?, c.u32("green_context_id")?);
-        let correlation = c.u32("correlation_id")?;
-        let (start, end) = (c.i64("start_ns")?, c.i64("end_ns")?);
-        let total = c.rows() as u64;
-        let mut batch: Vec<Entry> = Vec::new();
-        for first in (0..c.rows()).step_by(BATCH) {
-            watch.progress("placement", first as u64, total)?;
-            batch.clear();
-            for row in first..(first + BATCH).min(c.rows()) {
-                let (from, to, gpu) = (start.value(row), end.value(row), device.value(row));
-                if from >= self.bins.end_ns || to <= self.bins.start_ns || from >= to {
-                    continue;
-                }
-                let (capture, pid) = (capture.value(row), at(pid, row));
-                let context = at(green, row).or_else(|| at(context, row));
-                let who = (capture, pid, gpu, context);
-                let seat = if let Some(seat) = self.seats.get(&who) {
-                    *seat
-                } else {
-                    let tenant = self.tenants.get(&(capture, pid, gpu)).copied();
-                    let seat = tenant.and_then(|tenant| self.seat(gpu, tenant, context));
-                    self.seats.insert(who, seat);
-                    seat
-                };
-                let launch = launches.read(row);
-                let fit = seat.and_then(|_| self.fit(gpu, launch));
-                let (Some(seat), Some(fit), Some(blocks)) = (seat, fit, launch.grid_blocks) else {
-                    self.unmodelled_kernels += 1;
-                    self.unmodelled_ns = self.unmodelled_ns.saturating_add(to.saturating_sub(from));
-                    continue;
-                };
-                let correlation = at(correlation, row);
-                batch.push(Entry { capture, pid, correlation, gpu, from, to, blocks, seat, fit });
-            }
-            // The two models share nothing but what they read.
+        let kernels = KernelRows::new(&c)?;
+        let total = kernels.rows as u64;
+        let (mut batch, mut next) = (Vec::new(), Vec::new());
+        let mut row = self.read(&kernels, 0, &mut batch, true);
+        while !batch.is_empty() {
+            watch.progress("placement", (row - batch.len()) as u64, total)?;
+            // The two models share nothing but what they read. The replay takes longest: what comes next is read meanwhile.
             let (mut stages, mut rows) = (std::mem::take(&mut self.stages), std::mem::take(&mut self.rows));
             std::thread::scope(|scope| {
                 if self.model == Model::Replay {
                     let (stages, rows, batch) = (&mut stages, &mut rows, &batch);
                     scope.spawn(move || batch.iter().for_each(|entry| entry.replay(stages, rows)));
                 }
+                row = self.read(&kernels, row, &mut next, false);
                 batch.iter().for_each(|entry| self.count(entry));
             });
             (self.stages, self.rows) = (stages, rows);
             self.collect();
+            row = self.read(&kernels, row, &mut next, true);
+            std::mem::swap(&mut batch, &mut next);
+            next.clear();
         }
         watch.progress("placement", total, total)
     }
