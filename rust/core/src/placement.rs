@@ -38,6 +38,7 @@ use crate::scheduler::{ps, Ask, Floor, PerSm, Ps};
 use crate::schema::{
     Builder, Columns, INFERRED_RESIDENCY, KERNELS, KERNEL_PLACEMENT, RESIDENCY, SM_OCCUPANCY, SM_WARPS,
 };
+use crate::turns;
 use crate::watch::Watch;
 
 /// Whether the tenants of a device can be on its SMs at the same time.
@@ -770,7 +771,9 @@ impl Placement {
         })
     }
 
-    /// The same with the turns of devices of which no slice was observed (`inferred_residency`).
+    /// The same with the turns of devices of which no slice was observed (`inferred_residency`). Blocks do not run while the
+    /// state is saved and restored, which is in the turns. The replay's clock stands still meanwhile, but not between a
+    /// start and an end that was seen.
     ///
     /// # Errors
     /// [`Error::Schema`] for a wrong table.
@@ -778,6 +781,26 @@ impl Placement {
         let c = Columns::new(&INFERRED_RESIDENCY, turns);
         let (device, tenant) = (c.u32("device_id")?, c.u32("tenant_id")?);
         let (start, end) = (c.i64("start_ns")?, c.i64("end_ns")?);
+        let (first, last) = (c.i64("latest_start_ns")?, c.i64("earliest_end_ns")?);
+        // Turns of tenants that a device has several of lie apart; those of an only one are when it ran.
+        let mut gaps: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
+        let mut left: BTreeMap<u32, (u32, i64)> = BTreeMap::new();
+        for row in 0..c.rows() {
+            let before = left.insert(device.value(row), (tenant.value(row), end.value(row)));
+            let gap =
+                before.filter(|b| b.0 != tenant.value(row)).map(|b| start.value(row).saturating_sub(b.1));
+            gaps.entry(device.value(row)).or_default().extend(gap.filter(|gap| *gap > 0));
+        }
+        let usual = |gaps: &mut Vec<i64>| {
+            let middle = gaps.len() / 2;
+            if gaps.is_empty() {
+                0
+            } else {
+                *gaps.select_nth_unstable(middle).1
+            }
+        };
+        let handovers: BTreeMap<u32, (i64, i64)> =
+            gaps.iter_mut().map(|(device, gaps)| (*device, turns::not_running(usual(gaps)))).collect();
         let observed: BTreeSet<u32> = self.held.keys().map(|key| key.0).collect();
         let mut slices: Vec<_> = self.next_slice.take().into_iter().chain(self.slices).collect();
         for row in 0..c.rows() {
@@ -785,8 +808,14 @@ impl Placement {
             let (from, to) = (start.value(row), end.value(row));
             if !observed.contains(&device) && from < to {
                 self.inferred.insert(device);
-                self.held.entry((device, tenant)).or_default().push((from, to));
                 slices.push((from, to, device, tenant));
+                let (leaving, coming) = handovers.get(&device).copied().unwrap_or_default();
+                let running = (
+                    from.saturating_add(coming).min(first.value(row).max(from)),
+                    to.saturating_sub(leaving).max(last.value(row).min(to)),
+                );
+                let held = self.held.entry((device, tenant)).or_default();
+                held.extend(Some(running).filter(|(from, to)| from < to));
             }
         }
         slices.sort_unstable();
@@ -1482,25 +1511,46 @@ mod tests {
         assert_eq!(rows(&out), [(1, 0, 0.5, 0.5), (2, 0, 0.03125, 0.25)]);
     }
 
+    /// Turns of (tenant, start, end, latest start, earliest end).
+    fn inferred(turns: &[(u32, i64, i64, i64, i64)]) -> RecordBatch {
+        let n = turns.len();
+        let of = |f: fn(&(u32, i64, i64, i64, i64)) -> i64| turns.iter().map(f).collect::<Int64Array>();
+        Builder::new(&INFERRED_RESIDENCY)
+            .put("device_id", UInt32Array::from(vec![0; n]))
+            .put("tenant_id", turns.iter().map(|t| Some(t.0)).collect::<UInt32Array>())
+            .put("start_ns", of(|t| t.1))
+            .put("end_ns", of(|t| t.2))
+            .put("earliest_start_ns", of(|t| t.1))
+            .put("latest_start_ns", of(|t| t.3))
+            .put("earliest_end_ns", of(|t| t.4))
+            .put("latest_end_ns", of(|t| t.2))
+            .put_names("basis", turns.iter().map(|_| Some("inferred")))
+            .finish(n)
+            .unwrap()
+    }
+
+    #[test]
+    fn blocks_stand_still_while_turns_change() {
+        // 520 ns between turns are 0.52 of a handover: 360 ns of it before the end of a turn, 120 after the start of one.
+        // 1 |0=======640|~~1000                          3040~~|3160==========4040|   a kernel that is still there at 4040
+        // 2                    1520~~|1640==2160|~~2520                               a start and an end
+        let turns = inferred(&[(1, 0, 1000, 0, 0), (2, 1520, 2520, 1640, 2160), (1, 3040, 4040, 4040, 4040)]);
+        let tables = kernels(&[(1, 0, 4040, 80), (2, 1640, 2160, 5)]);
+        let tenants: TenantMap = [((0, Some(1), 0), 1), ((0, Some(2), 0), 2)].into();
+        let placement =
+            Placement::new(&devices(), tenants, None, policy(Sharing::TimeSliced, &[]), (0, 4040), 1)
+                .unwrap();
+        let out = placement.with_inferred(&turns).unwrap().run(&tables, 0, &Unwatched).unwrap();
+        let found = rows(&out);
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        assert!(near(found[0].2, (640.0 + 880.0) / 4040.0), "{found:?}");
+        assert!(near(found[1].2, 520.0 / 4040.0 * 40.0 / 640.0), "{found:?}");
+    }
+
     #[test]
     fn inferred_turns_place_blocks_but_bound_nothing() {
         // As above, from turns that nobody recorded: where tenants were is the same, bounds hold for any turns.
-        let turns = [(1, 0, 20), (2, 20, 60), (1, 60, 80)];
-        let n = turns.len();
-        let of = |f: fn(&(u32, i64, i64)) -> i64| turns.iter().map(f).collect::<Int64Array>();
-        let (start, end) = (|t: &(u32, i64, i64)| t.1, |t: &(u32, i64, i64)| t.2);
-        let inferred = Builder::new(&INFERRED_RESIDENCY)
-            .put("device_id", UInt32Array::from(vec![0; n]))
-            .put("tenant_id", turns.iter().map(|t| Some(t.0)).collect::<UInt32Array>())
-            .put("start_ns", of(start))
-            .put("end_ns", of(end))
-            .put("earliest_start_ns", of(start))
-            .put("latest_start_ns", of(start))
-            .put("earliest_end_ns", of(end))
-            .put("latest_end_ns", of(end))
-            .put_names("basis", turns.iter().map(|_| Some("inferred")))
-            .finish(n)
-            .unwrap();
+        let inferred = inferred(&[(1, 0, 20, 0, 0), (2, 20, 60, 20, 20), (1, 60, 80, 60, 60)]);
         let tables = kernels(&[(1, 0, 100, 1000), (2, 0, 100, 5)]);
         let tenants: TenantMap = [((0, Some(1), 0), 1), ((0, Some(2), 0), 2)].into();
         let with = |observed: Option<&RecordBatch>| {
