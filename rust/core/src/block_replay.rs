@@ -25,10 +25,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::scheduler::{Ask, Floor, Ps};
+use crate::scheduler::{Ask, Floor, PerSm, Ps};
 
 /// One in so many blocks makes room for what started although there was none.
-const THINNED: i32 = 8;
+const THINNED: u32 = 8;
 /// Times of kernels are no more exact than this, a microsecond.
 const NOISE: Ps = 1_000_000;
 /// Cohorts of a kernel that may end at times of their own before further ones are joined to them.
@@ -77,7 +77,9 @@ pub(crate) trait Meter {
 #[derive(Debug)]
 pub(crate) struct Standing<'a> {
     /// Resident warps of each SM.
-    pub warps: &'a [i32],
+    pub warps: &'a [PerSm],
+    /// There are some on every SM.
+    pub everywhere: bool,
     /// Of each tenant of the machine.
     pub tenants: &'a [Held],
 }
@@ -88,7 +90,9 @@ pub(crate) struct Held {
     pub warps: i64,
     /// SMs with a block of it.
     pub sms: u32,
-    blocks: Vec<i32>,
+    blocks: Vec<PerSm>,
+    /// `sms` is not that of these blocks any more.
+    changed: bool,
 }
 
 #[derive(Debug)]
@@ -102,7 +106,7 @@ struct Live {
     block: Ps,
     /// Blocks at once, as first placed or, where it found room later, at most.
     most: u64,
-    reached: Vec<i32>,
+    reached: Vec<PerSm>,
     uneven: bool,
     /// Its waves are not followed.
     holds: bool,
@@ -114,7 +118,7 @@ struct Cohort {
     live: usize,
     count: u64,
     end: Ps,
-    on: Vec<i32>,
+    on: Vec<PerSm>,
     /// Has been cut into parts.
     cut: bool,
 }
@@ -124,7 +128,7 @@ struct Cohort {
 pub(crate) struct Machine {
     floor: Floor,
     /// SMs that a kernel may use, in tie order: 1 or 0; `None` for all.
-    sets: Vec<Option<Vec<i32>>>,
+    sets: Vec<Option<Vec<PerSm>>>,
     lives: Vec<Option<Live>>,
     idle_lives: Vec<usize>,
     cohorts: Vec<Cohort>,
@@ -135,13 +139,16 @@ pub(crate) struct Machine {
     waiting: Vec<usize>,
     /// Kernels in flight.
     flying: Vec<usize>,
-    warps: Vec<i32>,
+    /// Where there is no block.
+    nowhere: Vec<PerSm>,
+    /// When last settled.
+    warps: Vec<PerSm>,
     tenants: Vec<Held>,
     since: Ps,
     blocked: Vec<u32>,
     done: Vec<Reached>,
     /// Buffers of kernels that have ended.
-    spare: Vec<Vec<i32>>,
+    spare: Vec<Vec<PerSm>>,
     short: Ps,
 }
 
@@ -149,9 +156,10 @@ impl Machine {
     /// SMs with `floor` to give. Waves of kernels that take less than `short` are not followed where equal blocks contradict
     /// the starts.
     pub(crate) fn new(floor: Floor, short: Ps) -> Self {
-        let n = floor.sms();
         Self {
             short,
+            nowhere: floor.nowhere(),
+            warps: floor.nowhere(),
             floor,
             sets: vec![None],
             lives: Vec::new(),
@@ -161,7 +169,6 @@ impl Machine {
             events: BinaryHeap::new(),
             waiting: Vec::new(),
             flying: Vec::new(),
-            warps: vec![0; n],
             tenants: Vec::new(),
             since: Ps::MIN,
             blocked: Vec::new(),
@@ -172,18 +179,19 @@ impl Machine {
 
     /// A further tenant; its index.
     pub(crate) fn add_tenant(&mut self) -> usize {
-        self.tenants.push(Held { blocks: vec![0; self.floor.sms()], ..Held::default() });
+        self.tenants.push(Held { blocks: self.nowhere.clone(), ..Held::default() });
         self.tenants.len() - 1
     }
 
     /// A further set of SMs (1 or 0 in tie order); its index. 0 is all SMs.
-    pub(crate) fn add_set(&mut self, set: Vec<i32>) -> usize {
+    pub(crate) fn add_set(&mut self, mut set: Vec<PerSm>) -> usize {
+        set.resize(self.nowhere.len(), 0);
         self.sets.push(Some(set));
         self.sets.len() - 1
     }
 
     /// SMs of a set, in tie order; `None` for all.
-    pub(crate) fn set(&self, set: usize) -> Option<&[i32]> {
+    pub(crate) fn set(&self, set: usize) -> Option<&[PerSm]> {
         self.sets.get(set).and_then(|s| s.as_deref())
     }
 
@@ -206,7 +214,13 @@ impl Machine {
     pub(crate) fn settle(&mut self, now: Ps, meter: &mut dyn Meter) {
         if self.since < now {
             if !self.flying.is_empty() {
-                meter.stretch(self.since, now, &Standing { warps: &self.warps, tenants: &self.tenants });
+                let everywhere = self.floor.warps(&mut self.warps);
+                for held in self.tenants.iter_mut().filter(|held| held.changed) {
+                    held.sms = occupied(&held.blocks);
+                    held.changed = false;
+                }
+                let (warps, tenants) = (&self.warps, &self.tenants);
+                meter.stretch(self.since, now, &Standing { warps, everywhere, tenants });
             }
             self.since = now;
         }
@@ -271,7 +285,7 @@ impl Machine {
         }
         let block = if holds { kernel.end - now } else { self.block_time(&kernel, placed) };
         let (unplaced, end) = (kernel.blocks, kernel.end);
-        let mut reached = self.spare.pop().unwrap_or_else(|| vec![0; self.warps.len()]);
+        let mut reached = self.spare.pop().unwrap_or_else(|| self.nowhere.clone());
         reached.fill(0);
         let live = Live {
             kernel,
@@ -395,7 +409,7 @@ impl Machine {
         let crowded = if live.holds { live.cohorts > 1 } else { live.cohorts > PHASES && !last };
         let end = cohort.end;
         let (warps, tenant) = (live.kernel.ask.warps, live.kernel.tenant);
-        stand(&mut self.warps, self.tenants.get_mut(tenant), &cohort.on, count, warps, 1);
+        stand(self.tenants.get_mut(tenant), &cohort.on, count, warps, 1);
         if !(crowded && self.merge(slot, id, end)) {
             self.events.push(Reverse((end, slot)));
         }
@@ -427,16 +441,19 @@ impl Machine {
         true
     }
 
-    /// One block of a kernel that must have begun although nothing has room.
-    fn force(&mut self, id: usize, now: Ps, end: Ps) {
-        let Some(Some(live)) = self.lives.get_mut(id) else { return };
+    /// One block of a kernel that must have begun although nothing has room. False where so many have that no more can.
+    fn force(&mut self, id: usize, now: Ps, end: Ps) -> bool {
+        let Some(Some(live)) = self.lives.get_mut(id) else { return false };
         live.uneven = true;
         if live.block >= end.saturating_sub(now) {
             live.block = (end.saturating_sub(now) / 2).max(1);
         }
         let set = self.sets.get(live.kernel.set).and_then(|s| s.as_deref());
-        self.floor.least_full(set);
+        if !self.floor.least_full(&live.kernel.ask, set) {
+            return false;
+        }
         self.put(id, 1, now);
+        true
     }
 
     /// Takes a cohort's blocks away.
@@ -447,7 +464,7 @@ impl Machine {
         live.in_flight -= cohort.count.min(live.in_flight);
         live.cohorts -= 1;
         let (warps, tenant) = (live.kernel.ask.warps, live.kernel.tenant);
-        stand(&mut self.warps, self.tenants.get_mut(tenant), &cohort.on, cohort.count, warps, -1);
+        stand(self.tenants.get_mut(tenant), &cohort.on, cohort.count, warps, -1);
         let id = cohort.live;
         cohort.live = usize::MAX;
         self.idle_cohorts.push(slot);
@@ -660,7 +677,9 @@ impl Machine {
         self.waiting.retain(|w| *w != id);
         if idle {
             // It has not ended: one is there.
-            self.force(id, now, end);
+            if !self.force(id, now, end) {
+                self.end(id);
+            }
             return;
         }
         let own = |c: &&mut Cohort| c.live == id;
@@ -693,28 +712,31 @@ impl Machine {
         let end = cohort.end;
         // Where blocks wait to take these places the kernel goes on as it is: one part makes room.
         let spread = !live.holds && live.unplaced == 0 && live.cohorts < PHASES;
-        let made = if spread { i32::try_from(parts).unwrap_or(THINNED).min(THINNED) } else { 2 };
+        let made = if spread { u32::try_from(parts).unwrap_or(THINNED).min(THINNED) } else { 2 };
         let last = if spread { end.saturating_add(end - now).min(live.kernel.end).max(end) } else { end };
         let step = (last - now) / Ps::from(made - 1);
-        live.cohorts += u32::try_from(made - 1).unwrap_or(0);
+        live.cohorts += made - 1;
         // Out of step in too many ways to follow each: all of them make room.
         let all = live.cohorts > 2 * PHASES;
-        let mut on = std::mem::take(&mut cohort.on);
+        // Blocks of the last part are what the others leave.
+        let (mut on, mut gone) = (std::mem::take(&mut cohort.on), 0);
+        let mut whole = self.spare.pop().unwrap_or_else(|| self.nowhere.clone());
+        whole.copy_from_slice(&on);
         for part in 0..made - 1 {
             let target = self.spare_slot();
             let Some(cohort) = self.cohorts.get_mut(target) else { continue };
-            cohort.on.copy_from_slice(&on);
-            let count = keep_every_nth(&mut cohort.on, part, one_is_enough);
+            let count = every_nth(&whole, &mut cohort.on, part, one_is_enough);
+            for (left, taken) in on.iter_mut().zip(&cohort.on) {
+                *left = left.wrapping_sub(*taken);
+            }
+            gone += count;
             let end = now + step * Ps::from(part);
             (cohort.live, cohort.count, cohort.end, cohort.cut) = (id, count, end, true);
             self.events.push(Reverse((end, target)));
         }
+        self.spare.push(whole);
         let Some(cohort) = self.cohorts.get_mut(slot) else { return false };
-        cohort.count = if spread {
-            keep_every_nth(&mut on, made - 1, one_is_enough)
-        } else {
-            leave_every_nth(&mut on, one_is_enough)
-        };
+        cohort.count -= gone.min(cohort.count);
         cohort.on = on;
         cohort.end = if all { now } else { last };
         self.events.push(Reverse((cohort.end, slot)));
@@ -724,46 +746,37 @@ impl Machine {
     /// A cohort that nobody uses.
     fn spare_slot(&mut self) -> usize {
         self.idle_cohorts.pop().unwrap_or_else(|| {
-            self.cohorts.push(Cohort {
-                on: vec![0; self.warps.len()],
-                live: usize::MAX,
-                ..Cohort::default()
-            });
+            self.cohorts.push(Cohort { on: self.nowhere.clone(), live: usize::MAX, ..Cohort::default() });
             self.cohorts.len() - 1
         })
     }
 }
 
-/// How many of `blocks` blocks behind `sooner` ones are every n-th, from the first on.
-fn every_nth(sooner: i32, blocks: i32) -> i32 {
-    let until = |n: i32| n.wrapping_add(THINNED - 1) / THINNED;
-    until(sooner.wrapping_add(blocks)).wrapping_sub(until(sooner))
+/// Of `all` blocks every n-th, or those of every n-th SM that has any, from the one at `first` on; how many those are.
+fn every_nth(all: &[PerSm], on: &mut [PerSm], first: u32, by_block: bool) -> u64 {
+    const ONES: u64 = 0x0001_0001_0001_0001;
+    // Four SMs at once, one in each 16 bits of a number: times four ones in a row is the sum of all up to each. Where it
+    // gets over a multiple of n, one is taken.
+    let (mut sum, mut count) = (u64::from(THINNED - 1 - first), 0_u64);
+    for (on, all) in on.as_chunks_mut::<4>().0.iter_mut().zip(all.as_chunks::<4>().0) {
+        let [a, b, c, d] = all.map(|blocks| u64::from(blocks.cast_unsigned()));
+        let blocks = a | b << 16 | c << 32 | d << 48;
+        let any = (blocks.wrapping_add(ONES * 0x7fff) >> 15) & ONES;
+        let sums = if by_block { blocks } else { any }.wrapping_add(sum).wrapping_mul(ONES);
+        let until = (sums >> THINNED.ilog2()) & (ONES * (0xffff >> THINNED.ilog2()));
+        let nth = until.wrapping_sub(until << 16);
+        let taken = if by_block { nth } else { blocks & nth.wrapping_mul(0xffff) };
+        *on = [taken, taken >> 16, taken >> 32, taken >> 48].map(lowest);
+        sum = (sums >> 48) % u64::from(THINNED);
+        count = count.wrapping_add(taken.wrapping_mul(ONES) >> 48);
+    }
+    count
 }
 
-/// Leaves every n-th block, or all on every n-th SM, from the one at `first` on; how many those are.
-fn keep_every_nth(on: &mut [i32], first: i32, by_block: bool) -> u64 {
-    let (mut sooner, mut count) = (0_i32, 0_i32);
-    for on in on {
-        let step = if by_block { *on } else { (*on).min(1) };
-        let nth = every_nth(sooner.wrapping_sub(first), step);
-        *on = if by_block { nth } else { nth.wrapping_mul(*on) };
-        sooner = sooner.wrapping_add(step);
-        count = count.wrapping_add(*on);
-    }
-    u64::try_from(count).unwrap_or(0)
-}
-
-/// Takes away what [`keep_every_nth`] leaves from the first on; how many are left.
-fn leave_every_nth(on: &mut [i32], by_block: bool) -> u64 {
-    let (mut sooner, mut count) = (0_i32, 0_i32);
-    for on in on {
-        let step = if by_block { *on } else { (*on).min(1) };
-        let nth = every_nth(sooner, step);
-        *on = on.wrapping_sub(if by_block { nth } else { nth.wrapping_mul(*on) });
-        sooner = sooner.wrapping_add(step);
-        count = count.wrapping_add(*on);
-    }
-    u64::try_from(count).unwrap_or(0)
+/// Blocks on one SM: the last 16 bits.
+#[allow(clippy::cast_possible_truncation)]
+fn lowest(blocks: u64) -> PerSm {
+    (blocks as u16).cast_signed()
 }
 
 /// How far the end of a block may be from where its kernel's other blocks put it: as far as times are exact, but never
@@ -773,22 +786,19 @@ fn inexact(block: Ps) -> Ps {
 }
 
 /// How many SMs there are blocks on.
-fn occupied(blocks: &[i32]) -> u32 {
-    blocks.iter().fold(0, |sms: u32, blocks| sms.wrapping_add(u32::from(*blocks > 0)))
+fn occupied(blocks: &[PerSm]) -> u32 {
+    // As many SMs at once as 16 bits count.
+    let some = |sms: &[PerSm]| sms.iter().fold(0_u16, |sum, on| sum.wrapping_add(u16::from(*on > 0)));
+    blocks.chunks(1 << 15).map(|sms| u32::from(some(sms))).sum()
 }
 
 /// Blocks of `each` warps begin on SMs; -1 times that where they end. Sums wrap, as in [`Floor`].
-fn stand(warps: &mut [i32], tenant: Option<&mut Held>, on: &[i32], count: u64, each: i32, sign: i32) {
-    let by = each.wrapping_mul(sign);
-    for (warps, on) in warps.iter_mut().zip(on) {
-        *warps = warps.wrapping_add(on.wrapping_mul(by));
-    }
-    if let Some(held) = tenant {
-        held.warps += i64::try_from(count).unwrap_or(0) * i64::from(by);
-        for (blocks, on) in held.blocks.iter_mut().zip(on) {
-            *blocks = blocks.wrapping_add(on.wrapping_mul(sign));
-        }
-        held.sms = occupied(&held.blocks);
+fn stand(tenant: Option<&mut Held>, on: &[PerSm], count: u64, each: i32, sign: PerSm) {
+    let Some(held) = tenant else { return };
+    held.warps += i64::try_from(count).unwrap_or(0) * i64::from(each) * i64::from(sign);
+    held.changed = true;
+    for (blocks, on) in held.blocks.iter_mut().zip(on) {
+        *blocks = blocks.wrapping_add(on.wrapping_mul(sign));
     }
 }
 
@@ -798,18 +808,25 @@ mod tests {
 
     #[test]
     fn every_eighth_block() {
-        // Blocks 6, 7, 8 and 9; 0 to 16; 1 to 7.
-        assert_eq!([every_nth(6, 4), every_nth(0, 17), every_nth(1, 7), every_nth(8, 0)], [1, 3, 0, 0]);
-        // Blocks 0 and 8 of 3 + 7; 1 and 9; all but 0 and 8. The first SM that has any.
-        let parts = |first| {
-            let mut on = [3, 0, 7];
-            (keep_every_nth(&mut on, first, true), on)
+        // Of SMs 3 to 5, behind an empty one and before another.
+        let part = |[a, b, c]: [PerSm; 3], first, by_block| {
+            let mut on = [9; 8];
+            let n = every_nth(&[0, 0, 0, a, b, c, 0, 0], &mut on, first, by_block);
+            assert_eq!([on[0], on[1], on[2], on[6], on[7]], [0; 5]);
+            (n, [on[3], on[4], on[5]])
         };
-        assert_eq!([parts(0), parts(1), parts(2)], [(2, [1, 0, 1]), (2, [1, 0, 1]), (1, [1, 0, 0])]);
-        let mut on = [3, 0, 7];
-        assert_eq!((leave_every_nth(&mut on, true), on), (8, [2, 0, 6]));
-        let mut on = [0, 3, 7];
-        assert_eq!((leave_every_nth(&mut on, false), on), (7, [0, 0, 7]));
+        // Blocks 0 and 8 of 3 + 7; 1 and 9; 2.
+        assert_eq!(
+            [0, 1, 2].map(|first| part([3, 0, 7], first, true)),
+            [(2, [1, 0, 1]), (2, [1, 0, 1]), (1, [1, 0, 0])]
+        );
+        // 0, 8 and 16 of 17; 7 and 15.
+        assert_eq!([0, 7].map(|first| part([17, 0, 0], first, true)), [(3, [3, 0, 0]), (2, [2, 0, 0])]);
+        // The first SM that has any; the second; there is no third.
+        assert_eq!(
+            [0, 1, 2].map(|first| part([0, 3, 7], first, false)),
+            [(3, [0, 3, 0]), (7, [0, 0, 7]), (0, [0, 0, 0])]
+        );
     }
 
     /// Stretches: from, until, warps of each tenant.

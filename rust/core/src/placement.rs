@@ -34,10 +34,11 @@ use crate::device::at;
 use crate::error::{Error, Result};
 use crate::fold::{Chunk, Fold};
 use crate::occupancy::{LaunchColumns, Limiter, Limits, NumberMap, Recorded, TenantMap};
-use crate::scheduler::{ps, Ask, Floor, Ps};
+use crate::scheduler::{ps, Ask, Floor, PerSm, Ps};
 use crate::schema::{
     Builder, Columns, INFERRED_RESIDENCY, KERNELS, KERNEL_PLACEMENT, RESIDENCY, SM_OCCUPANCY, SM_WARPS,
 };
+use crate::turns;
 use crate::watch::Watch;
 
 /// Whether the tenants of a device can be on its SMs at the same time.
@@ -375,6 +376,8 @@ struct Sums {
     /// By bin, then by place in the tie order.
     warps: Vec<f64>,
     active: Vec<f64>,
+    /// By bin, to be added to what is active: when all SMs are.
+    everywhere: Vec<f64>,
     /// Tenant, warps, SMs.
     tenants: Vec<(u32, Vec<f64>, Vec<f64>)>,
 }
@@ -409,10 +412,17 @@ impl Sums {
             let until = to.min(*end);
             let length = (until - at) as f64 * weight / 1000.0;
             let row = *cursor * self.sms..(*cursor + 1) * self.sms;
-            if let Some((warps, active)) = self.warps.get_mut(row.clone()).zip(self.active.get_mut(row)) {
-                for ((sum, active), n) in warps.iter_mut().zip(active).zip(standing.warps) {
-                    *sum += f64::from(*n) * length;
-                    *active += f64::from(i32::from(*n > 0)) * length;
+            for (sum, n) in self.warps.get_mut(row.clone()).unwrap_or_default().iter_mut().zip(standing.warps)
+            {
+                *sum += f64::from(*n) * length;
+            }
+            if standing.everywhere {
+                if let Some(sum) = self.everywhere.get_mut(*cursor) {
+                    *sum += length;
+                }
+            } else {
+                for (sum, n) in self.active.get_mut(row).unwrap_or_default().iter_mut().zip(standing.warps) {
+                    *sum += if *n > 0 { length } else { 0.0 };
                 }
             }
             for (held, member) in standing.tenants.iter().zip(members).filter(|(held, _)| held.warps > 0) {
@@ -473,6 +483,7 @@ impl Stage {
                 sms: n,
                 warps: vec![0.0; n * bins.n],
                 active: vec![0.0; n * bins.n],
+                everywhere: vec![0.0; bins.n],
                 tenants: Vec::new(),
             },
             crews: Vec::new(),
@@ -485,7 +496,7 @@ impl Stage {
     }
 
     /// A set in tie order, and how many SMs it has.
-    fn mask(&mut self, set: &SmSet) -> (Vec<i32>, u32) {
+    fn mask(&mut self, set: &SmSet) -> (Vec<PerSm>, u32) {
         let all = u32::try_from(self.order.len()).unwrap_or(u32::MAX);
         let mut chosen = vec![false; self.order.len()];
         match set {
@@ -514,7 +525,7 @@ impl Stage {
             *users += u32::from(tpc.contains(&true));
         }
         let of = |sm: &u32| usize::try_from(*sm).ok().and_then(|sm| chosen.get(sm)).is_some_and(|c| *c);
-        let mask: Vec<i32> = self.order.iter().map(|sm| i32::from(of(sm))).collect();
+        let mask: Vec<PerSm> = self.order.iter().map(|sm| PerSm::from(of(sm))).collect();
         let n = mask.iter().filter(|m| **m > 0).count();
         (mask, u32::try_from(n).unwrap_or(u32::MAX))
     }
@@ -619,6 +630,37 @@ impl Entry {
             () if persistent => Some("persistent"),
             () => None,
         });
+    }
+}
+
+/// What is read of a kernel.
+struct KernelRows<'a> {
+    rows: usize,
+    launches: LaunchColumns<'a>,
+    capture: &'a UInt32Array,
+    pid: &'a UInt32Array,
+    device: &'a UInt32Array,
+    context: &'a UInt32Array,
+    green: &'a UInt32Array,
+    correlation: &'a UInt32Array,
+    start: &'a Int64Array,
+    end: &'a Int64Array,
+}
+
+impl<'a> KernelRows<'a> {
+    fn new(c: &Columns<'a>) -> Result<Self> {
+        Ok(Self {
+            rows: c.rows(),
+            launches: LaunchColumns::new(c)?,
+            capture: c.u32("capture")?,
+            pid: c.u32("pid")?,
+            device: c.u32("device_id")?,
+            context: c.u32("context_id")?,
+            green: c.u32("green_context_id")?,
+            correlation: c.u32("correlation_id")?,
+            start: c.i64("start_ns")?,
+            end: c.i64("end_ns")?,
+        })
     }
 }
 
@@ -729,7 +771,9 @@ impl Placement {
         })
     }
 
-    /// The same with the turns of devices of which no slice was observed (`inferred_residency`).
+    /// The same with the turns of devices of which no slice was observed (`inferred_residency`). Blocks do not run while the
+    /// state is saved and restored, which is in the turns. The replay's clock stands still meanwhile, but not between a
+    /// start and an end that was seen.
     ///
     /// # Errors
     /// [`Error::Schema`] for a wrong table.
@@ -737,6 +781,26 @@ impl Placement {
         let c = Columns::new(&INFERRED_RESIDENCY, turns);
         let (device, tenant) = (c.u32("device_id")?, c.u32("tenant_id")?);
         let (start, end) = (c.i64("start_ns")?, c.i64("end_ns")?);
+        let (first, last) = (c.i64("latest_start_ns")?, c.i64("earliest_end_ns")?);
+        // Turns of tenants that a device has several of lie apart; those of an only one are when it ran.
+        let mut gaps: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
+        let mut left: BTreeMap<u32, (u32, i64)> = BTreeMap::new();
+        for row in 0..c.rows() {
+            let before = left.insert(device.value(row), (tenant.value(row), end.value(row)));
+            let gap =
+                before.filter(|b| b.0 != tenant.value(row)).map(|b| start.value(row).saturating_sub(b.1));
+            gaps.entry(device.value(row)).or_default().extend(gap.filter(|gap| *gap > 0));
+        }
+        let usual = |gaps: &mut Vec<i64>| {
+            let middle = gaps.len() / 2;
+            if gaps.is_empty() {
+                0
+            } else {
+                *gaps.select_nth_unstable(middle).1
+            }
+        };
+        let handovers: BTreeMap<u32, (i64, i64)> =
+            gaps.iter_mut().map(|(device, gaps)| (*device, turns::not_running(usual(gaps)))).collect();
         let observed: BTreeSet<u32> = self.held.keys().map(|key| key.0).collect();
         let mut slices: Vec<_> = self.next_slice.take().into_iter().chain(self.slices).collect();
         for row in 0..c.rows() {
@@ -744,8 +808,14 @@ impl Placement {
             let (from, to) = (start.value(row), end.value(row));
             if !observed.contains(&device) && from < to {
                 self.inferred.insert(device);
-                self.held.entry((device, tenant)).or_default().push((from, to));
                 slices.push((from, to, device, tenant));
+                let (leaving, coming) = handovers.get(&device).copied().unwrap_or_default();
+                let running = (
+                    from.saturating_add(coming).min(first.value(row).max(from)),
+                    to.saturating_sub(leaving).max(last.value(row).min(to)),
+                );
+                let held = self.held.entry((device, tenant)).or_default();
+                held.extend(Some(running).filter(|(from, to)| from < to));
             }
         }
         slices.sort_unstable();
@@ -1044,7 +1114,8 @@ impl Placement {
             let mut places: Vec<(u32, usize)> = stage.order.iter().copied().zip(0..).collect();
             places.sort_unstable();
             let rows = stage.sums.warps.chunks(stage.sums.sms.max(1));
-            for (bin, (w, a)) in rows.zip(stage.sums.active.chunks(stage.sums.sms.max(1))).enumerate() {
+            let rows = rows.zip(stage.sums.active.chunks(stage.sums.sms.max(1)));
+            for (bin, ((w, a), everywhere)) in rows.zip(&stage.sums.everywhere).enumerate() {
                 let (from, to) = (self.bins.edge(bin), self.bins.edge(bin + 1));
                 let length = (to - from).max(1) as f64;
                 for (sm, place) in &places {
@@ -1053,7 +1124,7 @@ impl Placement {
                     ends.push(to);
                     sms.push(*sm);
                     warps.push(w.get(*place).copied().unwrap_or(0.0) / length);
-                    active.push(a.get(*place).copied().unwrap_or(0.0) / length);
+                    active.push((a.get(*place).copied().unwrap_or(0.0) + everywhere) / length);
                 }
             }
         }
@@ -1141,6 +1212,43 @@ impl Placement {
         self.ends.push(Reverse((to, gpu, seat.tenant, End::Kernel { warps, sms, least })));
     }
 
+    /// Reads a batch of kernels from `first` on; the row behind them. Unless it `may_seat` new contexts among those that
+    /// are replayed, it ends before one.
+    fn read(&mut self, c: &KernelRows<'_>, first: usize, batch: &mut Vec<Entry>, may_seat: bool) -> usize {
+        for row in first..c.rows {
+            if batch.len() >= BATCH {
+                return row;
+            }
+            let (from, to, gpu) = (c.start.value(row), c.end.value(row), c.device.value(row));
+            if from >= self.bins.end_ns || to <= self.bins.start_ns || from >= to {
+                continue;
+            }
+            let (capture, pid) = (c.capture.value(row), at(c.pid, row));
+            let context = at(c.green, row).or_else(|| at(c.context, row));
+            let who = (capture, pid, gpu, context);
+            let seat = match self.seats.get(&who) {
+                Some(seat) => *seat,
+                None if !may_seat => return row,
+                None => {
+                    let tenant = self.tenants.get(&(capture, pid, gpu)).copied();
+                    let seat = tenant.and_then(|tenant| self.seat(gpu, tenant, context));
+                    self.seats.insert(who, seat);
+                    seat
+                }
+            };
+            let launch = c.launches.read(row);
+            let fit = seat.and_then(|_| self.fit(gpu, launch));
+            let (Some(seat), Some(fit), Some(blocks)) = (seat, fit, launch.grid_blocks) else {
+                self.unmodelled_kernels += 1;
+                self.unmodelled_ns = self.unmodelled_ns.saturating_add(to.saturating_sub(from));
+                continue;
+            };
+            let correlation = at(c.correlation, row);
+            batch.push(Entry { capture, pid, correlation, gpu, from, to, blocks, seat, fit });
+        }
+        c.rows
+    }
+
     /// Takes over what the replay says of kernels that have ended.
     fn collect(&mut self) {
         for crew in self.stages.values_mut().flat_map(|s| &mut s.crews) {
@@ -1165,53 +1273,27 @@ impl Fold for Placement {
 
     fn push(&mut self, chunk: &Chunk, watch: &dyn Watch) -> Result<()> {
         let Some(c) = chunk.get(&KERNELS) else { return Ok(()) };
-        let launches = LaunchColumns::new(&c)?;
-        let (capture, pid, device) = (c.u32("capture")?, c.u32("pid")?, c.u32("device_id")?);
-        let (context, green) = (c.u32("context_id")?, c.u32("green_context_id")?);
-        let correlation = c.u32("correlation_id")?;
-        let (start, end) = (c.i64("start_ns")?, c.i64("end_ns")?);
-        let total = c.rows() as u64;
-        let mut batch: Vec<Entry> = Vec::new();
-        for first in (0..c.rows()).step_by(BATCH) {
-            watch.progress("placement", first as u64, total)?;
-            batch.clear();
-            for row in first..(first + BATCH).min(c.rows()) {
-                let (from, to, gpu) = (start.value(row), end.value(row), device.value(row));
-                if from >= self.bins.end_ns || to <= self.bins.start_ns || from >= to {
-                    continue;
-                }
-                let (capture, pid) = (capture.value(row), at(pid, row));
-                let context = at(green, row).or_else(|| at(context, row));
-                let who = (capture, pid, gpu, context);
-                let seat = if let Some(seat) = self.seats.get(&who) {
-                    *seat
-                } else {
-                    let tenant = self.tenants.get(&(capture, pid, gpu)).copied();
-                    let seat = tenant.and_then(|tenant| self.seat(gpu, tenant, context));
-                    self.seats.insert(who, seat);
-                    seat
-                };
-                let launch = launches.read(row);
-                let fit = seat.and_then(|_| self.fit(gpu, launch));
-                let (Some(seat), Some(fit), Some(blocks)) = (seat, fit, launch.grid_blocks) else {
-                    self.unmodelled_kernels += 1;
-                    self.unmodelled_ns = self.unmodelled_ns.saturating_add(to.saturating_sub(from));
-                    continue;
-                };
-                let correlation = at(correlation, row);
-                batch.push(Entry { capture, pid, correlation, gpu, from, to, blocks, seat, fit });
-            }
-            // The two models share nothing but what they read.
+        let kernels = KernelRows::new(&c)?;
+        let total = kernels.rows as u64;
+        let (mut batch, mut next) = (Vec::new(), Vec::new());
+        let mut row = self.read(&kernels, 0, &mut batch, true);
+        while !batch.is_empty() {
+            watch.progress("placement", (row - batch.len()) as u64, total)?;
+            // The two models share nothing but what they read. The replay takes longest: what comes next is read meanwhile.
             let (mut stages, mut rows) = (std::mem::take(&mut self.stages), std::mem::take(&mut self.rows));
             std::thread::scope(|scope| {
                 if self.model == Model::Replay {
                     let (stages, rows, batch) = (&mut stages, &mut rows, &batch);
                     scope.spawn(move || batch.iter().for_each(|entry| entry.replay(stages, rows)));
                 }
+                row = self.read(&kernels, row, &mut next, false);
                 batch.iter().for_each(|entry| self.count(entry));
             });
             (self.stages, self.rows) = (stages, rows);
             self.collect();
+            row = self.read(&kernels, row, &mut next, true);
+            std::mem::swap(&mut batch, &mut next);
+            next.clear();
         }
         watch.progress("placement", total, total)
     }
@@ -1429,25 +1511,46 @@ mod tests {
         assert_eq!(rows(&out), [(1, 0, 0.5, 0.5), (2, 0, 0.03125, 0.25)]);
     }
 
+    /// Turns of (tenant, start, end, latest start, earliest end).
+    fn inferred(turns: &[(u32, i64, i64, i64, i64)]) -> RecordBatch {
+        let n = turns.len();
+        let of = |f: fn(&(u32, i64, i64, i64, i64)) -> i64| turns.iter().map(f).collect::<Int64Array>();
+        Builder::new(&INFERRED_RESIDENCY)
+            .put("device_id", UInt32Array::from(vec![0; n]))
+            .put("tenant_id", turns.iter().map(|t| Some(t.0)).collect::<UInt32Array>())
+            .put("start_ns", of(|t| t.1))
+            .put("end_ns", of(|t| t.2))
+            .put("earliest_start_ns", of(|t| t.1))
+            .put("latest_start_ns", of(|t| t.3))
+            .put("earliest_end_ns", of(|t| t.4))
+            .put("latest_end_ns", of(|t| t.2))
+            .put_names("basis", turns.iter().map(|_| Some("inferred")))
+            .finish(n)
+            .unwrap()
+    }
+
+    #[test]
+    fn blocks_stand_still_while_turns_change() {
+        // 520 ns between turns are 0.52 of a handover: 360 ns of it before the end of a turn, 120 after the start of one.
+        // 1 |0=======640|~~1000                          3040~~|3160==========4040|   a kernel that is still there at 4040
+        // 2                    1520~~|1640==2160|~~2520                               a start and an end
+        let turns = inferred(&[(1, 0, 1000, 0, 0), (2, 1520, 2520, 1640, 2160), (1, 3040, 4040, 4040, 4040)]);
+        let tables = kernels(&[(1, 0, 4040, 80), (2, 1640, 2160, 5)]);
+        let tenants: TenantMap = [((0, Some(1), 0), 1), ((0, Some(2), 0), 2)].into();
+        let placement =
+            Placement::new(&devices(), tenants, None, policy(Sharing::TimeSliced, &[]), (0, 4040), 1)
+                .unwrap();
+        let out = placement.with_inferred(&turns).unwrap().run(&tables, 0, &Unwatched).unwrap();
+        let found = rows(&out);
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        assert!(near(found[0].2, (640.0 + 880.0) / 4040.0), "{found:?}");
+        assert!(near(found[1].2, 520.0 / 4040.0 * 40.0 / 640.0), "{found:?}");
+    }
+
     #[test]
     fn inferred_turns_place_blocks_but_bound_nothing() {
         // As above, from turns that nobody recorded: where tenants were is the same, bounds hold for any turns.
-        let turns = [(1, 0, 20), (2, 20, 60), (1, 60, 80)];
-        let n = turns.len();
-        let of = |f: fn(&(u32, i64, i64)) -> i64| turns.iter().map(f).collect::<Int64Array>();
-        let (start, end) = (|t: &(u32, i64, i64)| t.1, |t: &(u32, i64, i64)| t.2);
-        let inferred = Builder::new(&INFERRED_RESIDENCY)
-            .put("device_id", UInt32Array::from(vec![0; n]))
-            .put("tenant_id", turns.iter().map(|t| Some(t.0)).collect::<UInt32Array>())
-            .put("start_ns", of(start))
-            .put("end_ns", of(end))
-            .put("earliest_start_ns", of(start))
-            .put("latest_start_ns", of(start))
-            .put("earliest_end_ns", of(end))
-            .put("latest_end_ns", of(end))
-            .put_names("basis", turns.iter().map(|_| Some("inferred")))
-            .finish(n)
-            .unwrap();
+        let inferred = inferred(&[(1, 0, 20, 0, 0), (2, 20, 60, 20, 20), (1, 60, 80, 60, 60)]);
         let tables = kernels(&[(1, 0, 100, 1000), (2, 0, 100, 5)]);
         let tenants: TenantMap = [((0, Some(1), 0), 1), ((0, Some(2), 0), 2)].into();
         let with = |observed: Option<&RecordBatch>| {

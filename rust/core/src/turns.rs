@@ -97,6 +97,13 @@ impl Handover {
     }
 }
 
+/// Of turns that lie `gap_ns` apart: how long before its end a turn has no block running any more, because the state is
+/// saved, and how long after its start none yet.
+pub(crate) fn not_running(gap_ns: i64) -> (i64, i64) {
+    let handover = Handover::whole(gap_ns as f64 / (1.0 - LEAVING - COMING));
+    (handover.leaving_ns.round() as i64, handover.coming_ns.round() as i64)
+}
+
 /// How the engine went from one tenant to the next between two moments.
 #[derive(Debug, Clone, Copy)]
 struct Way {
