@@ -400,12 +400,16 @@ def values(folder: Path, metric: str, uuid: str) -> list[Any]:
     return [e["metrics"][metric] for e in lines(folder) if e.get("gpu_uuid") == uuid and metric in e.get("metrics", {})]
 
 
+#: Of the seven that there is time for; a busy machine comes late.
+MEANS = 2
+
+
 def test_counters_of_hopper_are_means_between_two_samples(library: Path, tmp_path: Path) -> None:
     """The stand-in was active 10 n % of the time between its n-th and its next sample."""
     out = tmp_path / "r"
     assert run(library, "h100-mps", "record", "-o", out, "--rate", "8", "--", "sleep", "1").returncode == 0
     active = values(out, "sm_active_ratio", "GPU-h100")
-    assert len(active) >= 4
+    assert len(active) >= MEANS
     assert active == pytest.approx([0.1 * (n + 1) for n in range(len(active))])
     assert set(values(out, "pcie_tx_bytes_per_s", "GPU-h100")) == {3 * 2**20}
     last = next(e for e in reversed(lines(out)) if "sm_active_ratio" in e.get("metrics", {}))
@@ -425,7 +429,7 @@ def test_counters_of_instances(library: Path, tmp_path: Path) -> None:
     assert values(tmp_path / "r", "sm_active_ratio", "GPU-h100") == []
     for uuid, gi in (("MIG-a", 1), ("MIG-b", 2)):
         active = values(tmp_path / "r", "sm_active_ratio", uuid)
-        assert len(active) >= 4
+        assert len(active) >= MEANS
         assert active == pytest.approx([0.1 * (n + 1) + 0.1 * gi for n in range(len(active))])
     # Two compute instances in one GPU instance: NVML counts the latter, which is neither of them.
     shared = run(
@@ -434,7 +438,7 @@ def test_counters_of_instances(library: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert shared.returncode == 0
     assert values(tmp_path / "s", "sm_active_ratio", "MIG-a") == []
-    assert len(values(tmp_path / "s", "mig_gi_sm_active_ratio", "MIG-a")) >= 4
+    assert len(values(tmp_path / "s", "mig_gi_sm_active_ratio", "MIG-a")) >= MEANS
     assert values(tmp_path / "s", "mig_gi_sm_active_ratio", "MIG-b") == []
 
 
