@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -97,8 +98,9 @@ class Painter:
     def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
-            process.communicate()
+            # What was not taken any more stands in the buffer of its input, and cannot be written now.
+            with suppress(BrokenPipeError), process:
+                process.kill()
 
     def __enter__(self) -> Self:
         return self
@@ -108,8 +110,10 @@ class Painter:
     ) -> None:
         if self._process is not None:
             self._process.kill()
-        self._waiting.shutdown(cancel_futures=True)
-        self._end()
+        try:
+            self._waiting.shutdown(cancel_futures=True)
+        finally:  # an interrupt may come while this waits
+            self._end()
 
 
 def _serve() -> None:

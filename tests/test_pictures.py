@@ -67,6 +67,22 @@ def test_a_killed_process_costs_no_picture() -> None:
         assert painter.svg(_bars(2), CONFIG).result() == svg(_bars(2), CONFIG)
 
 
+def test_an_interrupt_while_it_ends_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    painter = Painter()
+    process = _process(painter)
+
+    def interrupted(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), painter:
+        monkeypatch.setattr(painter._waiting, "shutdown", interrupted)
+    assert process.returncode == -signal.SIGKILL
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdin.closed
+    assert process.stdout.closed
+
+
 def test_where_no_process_can_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for command in ((str(tmp_path / "absent"),), (sys.executable, "-c", "raise SystemExit(1)")):
         monkeypatch.setattr(_pictures, "_CHILD", command)
