@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shutil
@@ -177,6 +178,30 @@ def test_wrong_usage_is_exit_2(fixtures: Path) -> None:
         result = run(*arguments)
         assert result.returncode == 2, arguments
         assert "Traceback" not in result.stderr
+
+
+def test_the_ending_of_the_output_says_its_format(fixtures: Path, tmp_path: Path) -> None:
+    begins = {"r.html": "<!doctype html>", "r.htm": "<!doctype html>", "r.MD": "# ", "r.json": "{", "r.txt": ""}
+    for name, begin in begins.items():
+        assert run("report", fixtures / DEMO, "-o", tmp_path / name, "--force").returncode == 0
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert text.lower().startswith(begin), (name, text[:80])
+    assert "<" not in (tmp_path / "r.txt").read_text(encoding="utf-8")[:200]
+    # What is said by name wins; an ending that says nothing changes nothing.
+    for arguments in (("-f", "json", "-o", "named.txt"), ("-o", "table.json"), ("-o", "rows.csv"), ("-o", "plain.out")):
+        assert run("classify", fixtures / DEMO, *arguments, cwd=tmp_path).returncode == 0
+    assert json.loads((tmp_path / "named.txt").read_text())
+    assert json.loads((tmp_path / "table.json").read_text())
+    header, *rows = csv.reader((tmp_path / "rows.csv").read_text().splitlines())
+    assert rows
+    assert {len(row) for row in rows} == {len(header)}
+    table = run("classify", fixtures / DEMO, "-f", "table").stdout
+    assert (tmp_path / "plain.out").read_text() == table
+    refused = run("classify", fixtures / DEMO, "-o", tmp_path / "x.html")
+    assert refused.returncode == 2
+    assert "x.html" in refused.stderr
+    assert "-f" in refused.stderr
+    assert not (tmp_path / "x.html").exists()
 
 
 def test_keep_going_reads_the_others(fixtures: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import sqlite3
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 from verdicts import judged
 
 import pyanalyze
+from pyanalyze.report import render
 from pyanalyze.report.text import first_screen
 from pyanalyze.sharing import MODES, RULES, Case, Configured, Fact, judge, observe
 from pyanalyze.sharing import thresholds as t
@@ -629,6 +631,24 @@ def test_every_observed_evidence_can_be_checked_by_hand(scenario: str) -> None:
                     continue
                 assert yielded(path, seen.sql) == pytest.approx(seen.value), (path.stem, seen.name)
     assert looked_at or scenario in ("containers-memory", "containers-same-pid", "node-switches-only"), scenario
+
+
+def test_the_queries_of_a_report_run_when_pasted_together() -> None:
+    path = generate.built("time-slicing-pair") / "time-slicing-pair.sqlite"
+    session = pyanalyze.load(path)
+    (verdict,) = session.classify()
+    asked = [seen for seen in (w.observation for w in verdict.evidence) if seen.sql is not None]
+    assert len(asked) > 1
+    (block,) = re.findall(r"^```sql\n(.*?)^```$", render(session, "md"), re.MULTILINE | re.DOTALL)
+    assert re.findall(r"^-- (\w+)$", block, re.MULTILINE) == [seen.name for seen in asked]
+    statements, pending = [], ""
+    for line in block.splitlines(keepends=True):  # as the shell of SQLite takes them in
+        pending += line
+        if sqlite3.complete_statement(pending):
+            statements.append(pending)
+            pending = ""
+    assert pending == ""
+    assert [yielded(path, one) for one in statements] == pytest.approx([seen.value for seen in asked])
 
 
 def yielded(path: Path, sql: str) -> float:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -45,16 +46,41 @@ class TenantName(click.ParamType["tuple[str, int | Path]"]):
         return name, Path(who)
 
 
-def output_options(formats: tuple[str, ...], default: str = "table") -> Callable[[_F], _F]:
-    """Add -f, -o and --force to a verb."""
+#: What endings of files say of their format; a table is plain text.
+_ENDINGS = {
+    ".html": "html", ".htm": "html", ".md": "md", ".markdown": "md", ".json": "json", ".csv": "csv", ".txt": "txt",
+}  # fmt: skip
 
-    def add(function: _F) -> _F:
+
+def _format_of(output: Path | None, formats: tuple[str, ...], default: str) -> str:
+    """The format that was not asked for by name: as the output ends, else the usual one of the verb."""
+    said = _ENDINGS.get(output.suffix.lower()) if output is not None else None
+    if said == "txt" and said not in formats:
+        said = "table"
+    if said is None or said in formats:
+        return said or default
+    has = ", ".join(formats)
+    raise click.UsageError(f"{output} ends like {said}, which this verb does not write: name one of {has} with -f")
+
+
+def output_options(formats: tuple[str, ...], default: str = "table") -> Callable[[_F], _F]:
+    """Add -f, -o and --force to a verb; it is given `fmt`, `output` and `force`."""
+
+    def add(verb: _F) -> _F:
+        @functools.wraps(verb)
+        def run(*arguments: Any, fmt: str | None, output: Path | None, **options: Any) -> Any:
+            fmt = fmt or _format_of(output, formats, default)
+            return verb(*arguments, fmt=fmt, output=output, **options)
+
+        function = cast("_F", run)
         for option in (
             click.option("--force", is_flag=True, help="Replace an existing output."),
             click.option(
                 "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Else standard output."
             ),
-            click.option("-f", "--format", "fmt", type=click.Choice(formats), default=default, show_default=True),
+            click.option(
+                "-f", "--format", "fmt", type=click.Choice(formats), help=f"[default: {default}, or as FILE ends]"
+            ),
         ):
             function = option(function)
         return function

@@ -86,8 +86,8 @@ def _block(block: Block, links: Mapping[str, str]) -> list[str]:
         case Facts(facts=facts):
             rows = [[esc(f.label), esc(f.value), esc(f.note), f.basis or ""] for f in facts]
             return _table(["Quantity", "Value", "Of what", "Basis"], [False, True, False, False], rows)
-        case Commands(lines=lines):
-            return _code(lines)
+        case Commands(lines=lines, language=language):
+            return _code(lines, language)
         case Table(columns=columns, rows=cells, caption=caption):
             heads = [esc(f"{c.title} ({c.unit})" if c.unit else c.title) for c in columns]
             body = [[_cell(cell) for cell in row] for row in cells]
@@ -116,8 +116,8 @@ def _table(heads: list[str], numeric: list[bool], rows: list[list[str]]) -> list
     return [*("| " + " | ".join(row) + " |" for row in (heads, rule, *rows)), ""]
 
 
-def _code(lines: tuple[str, ...]) -> list[str]:
+def _code(lines: tuple[str, ...], language: str) -> list[str]:
     # A fence longer than any run of backticks inside cannot be closed from inside.
     longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
-    return [f"{fence}sh", *lines, fence, ""]
+    return [f"{fence}{language}", *lines, fence, ""]

@@ -138,9 +138,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Commands:
-    """Commands to copy."""
+    """Commands to copy; `language` is what Markdown calls theirs."""
 
     lines: tuple[str, ...]
+    language: str = "sh"
 
 
 @dataclass(frozen=True)
@@ -915,9 +916,11 @@ def _verdict(device: Device) -> Section:
         columns = tuple(Column(h, "ns" if h in ("Start", "End") else "", h != "Evidence") for h in titles)
         caption = "On the clock of the capture, as nsys shows it (observed)."
         blocks.append(Fold("Intervals behind the evidence", (Table(columns, tuple(found), caption),)))
-    queries = tuple(visible(item.sql, None) for item in sharing.evidence if item.sql)
+    # A comment and a semicolon each: pasted into sqlite3 all at once, they run one after the other.
+    queries = [(f"-- {visible(e.name)}", f"{visible(e.sql, None).rstrip('; ')};") for e in sharing.evidence if e.sql]
     if queries:
-        blocks.append(Fold("Queries that show the same in the export", (Commands(queries),)))
+        lines = tuple(line for query in queries for line in query)
+        blocks.append(Fold("Queries that show the same in the export", (Commands(lines, "sql"),)))
     if sharing.rivals:
         rows = tuple(
             (Cell(r.mode), Cell(f"{r.confidence:.2f}"), Cell(visible(r.why_not, _LONG))) for r in sharing.rivals

@@ -156,7 +156,7 @@ impl Metadata {
     fn read_system(&mut self, reader: &Reader<'_>) -> Result<()> {
         for (name, value) in reader.pairs(&layout::SYSTEM_ENV)? {
             match name.as_str() {
-                "NvDriverVersion" => self.driver_version = shape::version(&value),
+                "NvDriverVersion" => self.driver_version = shape::driver_version(&value),
                 // 12060 is CUDA 12.6.
                 "CudaDriverVersion" => {
                     self.cuda_driver_version = value

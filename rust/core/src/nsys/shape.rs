@@ -12,6 +12,22 @@ pub(super) fn version(text: &str) -> Option<String> {
         .then(|| word.to_owned())
 }
 
+/// The version of the driver. Older releases of nsys write it without its dots, `5358605` for 535.86.05: three digits
+/// of the branch, two or three of the release and, if any are left, two of its update.
+pub(super) fn driver_version(text: &str) -> Option<String> {
+    let word = version(text)?;
+    let at = |from: usize, to: usize| word.get(from..to).unwrap_or_default();
+    let digits = word.bytes().all(|b| b.is_ascii_digit());
+    Some(match word.len() {
+        5 | 6 if digits => format!("{}.{}", at(0, 3), at(3, word.len())),
+        7 | 8 if digits => {
+            let update = word.len() - 2;
+            format!("{}.{}.{}", at(0, 3), at(3, update), at(update, word.len()))
+        }
+        _ => word,
+    })
+}
+
 /// The name of what wrote the export, if it is one that writes exports.
 pub(super) fn product(text: &str) -> Option<String> {
     const KNOWN: &[&str] = &["NVIDIA Nsight Systems", "Nsight Systems", "pyanalyze fixture", "pyanalyze"];
@@ -55,6 +71,20 @@ mod tests {
         assert_eq!(version("550.90.07 my password").as_deref(), Some("550.90.07"));
         assert_eq!(version("hunter2"), None);
         assert_eq!(version(""), None);
+        // Releases of the driver, as nsys of 2022 and of today wrote them, and as they are called.
+        for (written, called) in [
+            ("41867", "418.67"),
+            ("4505105", "450.51.05"),
+            ("52510517", "525.105.17"),
+            ("5358605", "535.86.05"),
+            ("550120", "550.120"),
+            ("550.120", "550.120"),
+            ("560.35.03", "560.35.03"),
+            ("4711", "4711"),
+        ] {
+            assert_eq!(driver_version(written).as_deref(), Some(called));
+        }
+        assert_eq!(driver_version("hunter2"), None);
         assert_eq!(product("NVIDIA Nsight Systems 2024 of Ada").as_deref(), Some("NVIDIA Nsight Systems"));
         assert_eq!(product("Ada's own"), None);
         assert!(is_uuid("MIG-GPU-07999adc-5805-6db9-75df-d464bd44bf29/1/0") && !is_uuid("GPU-hunter2"));
