@@ -377,7 +377,27 @@ class Session:
     def _verdicts(self) -> tuple[Verdict, ...]:
         from pyanalyze.sharing import judge
 
+        self._refuse_captures_apart()
         return tuple(judge(case) for case in self.cases())
+
+    def _refuse_captures_apart(self) -> None:
+        """Recordings of one GPU at different times are no single run: a verdict about both would be about neither."""
+        import polars as pl
+
+        apart = self.quality.filter(pl.col("name").cast(pl.String) == "captures_apart")["capture"].unique()
+        active = self.tenant_usage.filter(pl.col("first_ns").is_not_null()).select("tenant_id", "device_id")
+        seen = active.join(self.tenants.select("tenant_id", "capture"), on="tenant_id").unique(["device_id", "capture"])
+        both = seen.filter(pl.col("capture").n_unique().over("device_id") > 1, pl.col("capture").is_in(apart.implode()))
+        if both.is_empty():
+            return
+        here = both.sort("device_id", "capture").row(0, named=True)
+        there = seen.filter(pl.col("device_id") == here["device_id"], pl.col("capture") != here["capture"])
+        paths = dict(self.capture.select("capture", "path").iter_rows())
+        raise UsageError(
+            f"{paths[here['capture']]} and {paths[there['capture'].min()]} are of one GPU but not of one time: what they "
+            "say together holds for neither. Give each by itself, or all to `pyanalyze fleet`; a recording of one tenant "
+            "alone goes to --baseline"
+        )
 
     @cached_property
     def work_of_tenants(self) -> dict[tuple[int, int], Work]:

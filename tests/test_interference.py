@@ -82,6 +82,28 @@ def test_without_baselines_slowdowns_are_within_ten_percent(name: str) -> None:
         assert slow.elapsed.basis == "inferred"
 
 
+@pytest.mark.parametrize("name", ["running-example-time-slicing", "time-slicing-copies", *ALONE])
+def test_without_launch_calls_no_bound_is_crossed_by_the_truth(name: str, tmp_path: Path) -> None:
+    """What stands in a pack: kernels and switch records. Then waiting before a kernel's start cannot be seen."""
+    built = generate.built(name)
+    path = tmp_path / f"{name}.sqlite"
+    shutil.copyfile(built / path.name, path)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME")
+    truth = {t["name"]: t["slowdown"] for t in json.loads((built / f"{name}.truth.json").read_text())["tenants"]}
+    (device,) = pyanalyze.load(path).interference()
+    assert device.tenants
+    for tenant in device.tenants:
+        true = truth.get(tenant.name) or truth[tenant.name.removeprefix("app_").upper()]
+        latency = tenant.slowdown.latency
+        assert tenant.slowdown.elapsed is None
+        assert latency is not None
+        assert latency.low is not None
+        # Where in the first and last of a hundred slices a run begins and ends is chance.
+        assert latency.low <= 1.01 * true["kernel_latency"]["ratio"]
+        assert latency.high is None
+
+
 @pytest.mark.parametrize("name", [*ALONE, "mps-memory-bound", "mps-four-nbody"])
 def test_causes_are_within_ten_points(name: str) -> None:
     checked = 0

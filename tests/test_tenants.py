@@ -168,6 +168,18 @@ def test_two_recordings_of_one_gpu_are_placed_by_the_records_both_saw() -> None:
     assert session.residency.height == alone.residency.height
 
 
+def test_runs_of_one_gpu_at_different_times_get_no_common_verdict() -> None:
+    folder = generate.built("running-example-time-slicing", alone=True)
+    run, alone = (folder / f"running-example-time-slicing{end}.sqlite" for end in ("", ".alone.A"))
+    together = pyanalyze.load([run, alone])
+    with pytest.raises(UsageError, match=r"alone\.A\.sqlite and .*slicing\.sqlite are of one GPU but not of one time"):
+        together.classify()
+    # Tables and exports of both are what they are, and a part of one run is one run.
+    assert together.kernels.height > pyanalyze.load(run).kernels.height
+    part = together.window("0ms", "200ms")
+    assert [verdict.mode for verdict in part.classify()] == ["time-slicing"]
+
+
 def test_captures_that_do_not_overlap_in_time_are_said_so(fixtures: Path) -> None:
     captures = [fixtures / "exclusive.sqlite", fixtures / "demo-time-slicing.sqlite"]
     said = pyanalyze.load(captures).quality.filter(pl.col("name").cast(pl.String) == "captures_apart")

@@ -27,7 +27,7 @@ class Slowdown:
 
 
 def slowdown_from_lost_time(
-    *, busy_ns: int | None, charged_ns: int | None, resident_ns: int | None, window_ns: int, kernels: int
+    *, busy_ns: int | None, charged_ns: int | None, resident_ns: int | None, kernels: int
 ) -> Slowdown:
     """Bound the slowdown of a time-sliced tenant by the time it was switched out.
 
@@ -39,32 +39,30 @@ def slowdown_from_lost_time(
         The part of it in which its context held the engine, nanoseconds.
     resident_ns
         Residency of its contexts, nanoseconds; None without switch records: then nothing is known to be lost.
-    window_ns
-        From its first launch to its last end, nanoseconds.
     kernels
         Kernels behind the figures.
 
     Returns
     -------
     Slowdown
-        ``elapsed``: at most as if every switched-out nanosecond had lengthened the run, at least 1 (a host-bound
-        run hides the loss). ``latency``: at least the stretch inside the kernels; waiting before a kernel's start comes
-        on top. ``resident``: never known without a baseline.
+        ``latency``: at least what its kernels lost while others held the engine, against all the time in which it held
+        the engine itself: waiting before a kernel's start comes on top. ``elapsed``: not known. Its time without the
+        engine is no upper bound of what it lost: a part of its residency goes into restoring its state as well, which
+        release drivers do not record. ``resident``: never known without a baseline.
 
     Examples
     --------
-    >>> slow = slowdown_from_lost_time(busy_ns=200, charged_ns=100, resident_ns=110, window_ns=300, kernels=7)
-    >>> slow.elapsed.value, slow.elapsed.low, slow.latency.value
-    (1.5, 1.0, 2.0)
+    >>> slow = slowdown_from_lost_time(busy_ns=200, charged_ns=100, resident_ns=125, kernels=7)
+    >>> slow.elapsed, slow.latency.value, slow.latency.high
+    (None, 1.8, None)
     """
     if busy_ns is None or charged_ns is None or resident_ns is None or kernels == 0:
         return Slowdown(None, None, None)
-    lost_ns = busy_ns - charged_ns
-    if lost_ns < 0 or charged_ns <= 0 or window_ns <= lost_ns:
+    if busy_ns < charged_ns or charged_ns <= 0 or resident_ns <= 0:
         return Slowdown(None, None, None)
-    most = window_ns / (window_ns - lost_ns)
-    stretch = busy_ns / charged_ns
-    return Slowdown(Estimate(most, 1.0, most, kernels), Estimate(stretch, stretch, None, kernels), None)
+    # As if it had waited, unstretched, whenever it held the engine and ran nothing.
+    least = 1 + (busy_ns - charged_ns) / max(resident_ns, charged_ns)
+    return Slowdown(None, Estimate(least, least, None, kernels), None)
 
 
 def device_figures(elapsed: list[float]) -> tuple[float, float, float]:

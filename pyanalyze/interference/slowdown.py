@@ -535,11 +535,10 @@ def _from_lost_time(
             busy_ns=row["busy_ns"],
             charged_ns=row["charged_ns"],
             resident_ns=row["resident_ns"],
-            window_ns=row["last_ns"] - row["first_ns"],
             kernels=row["kernels"] + row["graph_launches"],
         )
-        if slowdown.elapsed is not None:
-            notes = (*refused, f"bounds from the time it was switched out: {reason}")
+        if slowdown.latency is not None:
+            notes = (*refused, f"at least the time it was switched out: {reason}")
             return TenantInterference(row["tenant_id"], row["name"], slowdown, notes=notes)
     nothing = Slowdown(None, None, None)
     return TenantInterference(row["tenant_id"], row["name"], nothing, missing=reason, notes=tuple(refused))

@@ -390,7 +390,9 @@ def victim_sentence(device: Device) -> str:
     """The worst victim with n, or why it is not known."""
     worst = worst_victim(device)
     if worst is None and _alone(device):
-        return "Nobody was slowed by a neighbour: one tenant was on the device."
+        if device.sharing.basis == "observed":
+            return "Nobody was slowed by a neighbour: one tenant was on the device."
+        return "No neighbour was seen that could have slowed it: one tenant was."
     if worst is None:
         return "Whether anyone was slowed is not known. " + _why(device, "slowdown", "interference")
     tenant, which, estimate = worst
@@ -472,7 +474,20 @@ def cause_sentence(device: Device) -> str:
 
 def _alone(device: Device) -> bool:
     """Whether the verdict says that one tenant had the device to itself."""
-    return len(device.tenants) == 1 and device.sharing.mode in ("exclusive", "streams", "mig", "green-contexts")
+    if len(device.tenants) != 1:
+        return False
+    if device.sharing.mode == "mig":
+        # The verdict says that it is an instance, not who else was in it.
+        return not device.missing_for("process_list")
+    return device.sharing.mode in ("exclusive", "streams", "green-contexts")
+
+
+def _turned_with(device: Device, victim: Tenant) -> str | None:
+    """Who had the engine while the victim was switched out, where that can only have been one."""
+    others = [t for t in device.tenants if t.tenant_id != victim.tenant_id and t.resident_ns]
+    if len(others) != 1 or _switched_out(victim) is None:
+        return None
+    return f"by {tenant_labels(device.tenants)[others[0].tenant_id]}, the only other that held the engine"
 
 
 def _switched_out(tenant: Tenant) -> float | None:
@@ -704,8 +719,12 @@ def _slowed(device: Device) -> list[str]:
         who = labels.get(most.aggressor, f"#{most.aggressor}")
         parts.append(f"most by {who} (elapsed {fmt.ratio(most.slowdown)} if only that one were there, inferred)")
     else:
-        parts.append("by whom is not known")
+        parts.append(_turned_with(device, tenant) or "by whom is not known")
     top = None if tenant.causes is None else _top_cause(tenant.causes)
+    switched_out = _switched_out(tenant)
+    if tenant.causes is None and switched_out is not None:
+        parts.append(f"through being switched out ({fmt.percent(switched_out)} of the time its kernels were in flight)")
+        return parts
     if tenant.causes is None or top is None:
         parts.append("through what is not known")
         return parts
@@ -1176,11 +1195,13 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
         Column("Kernels/s", "alone → in company", True),
     )
     measured = sorted({visible(t.baseline) for t in device.tenants if t.baseline is not None})
-    against = (
-        f"measured against {', '.join(measured)}"
-        if measured
-        else "estimated: this run, played again without what others took from it"
-    )
+    known = [e for t in device.tenants for e in (t.slowdown.elapsed, t.slowdown.latency, t.slowdown.resident) if e]
+    if measured:
+        against = f"measured against {', '.join(measured)}"
+    elif known and all(e.high is None for e in known):
+        against = "bounded by the time in which others held the engine"
+    else:
+        against = "estimated: this run, played again without what others took from it"
     return Table(columns, rows, f"Slowdown, shared over alone, with bounds of 95 %; {against}.")
 
 
