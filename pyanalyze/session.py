@@ -394,9 +394,9 @@ class Session:
         there = seen.filter(pl.col("device_id") == here["device_id"], pl.col("capture") != here["capture"])
         paths = dict(self.capture.select("capture", "path").iter_rows())
         raise UsageError(
-            f"{paths[here['capture']]} and {paths[there['capture'].min()]} are of one GPU but not of one time: what they "
-            "say together holds for neither. Give each by itself, or all to `pyanalyze fleet`; a recording of one tenant "
-            "alone goes to --baseline"
+            f"{paths[here['capture']]} and {paths[there['capture'].min()]} are of one GPU but not of one time: what "
+            "they say together holds for neither. Give each by itself, or all to `pyanalyze fleet`; a recording of one "
+            "tenant alone goes to --baseline"
         )
 
     @cached_property
@@ -785,8 +785,7 @@ class Session:
         Returns
         -------
         tuple of Advice
-            One per device with activity, by device id. Load `api_calls` too
-            (``load(tables=(*ANALYSIS_TABLES, "api_calls"))``) for narrower bounds and latencies.
+            One per device with activity, by device id.
 
         Raises
         ------

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import generate
@@ -102,11 +105,14 @@ def test_turns_again_take_as_long_as_recorded() -> None:
         assert forecast.p99_ns is not None
 
 
-def test_without_api_calls_bounds_are_wider() -> None:
-    folder = generate.built("time-slicing-pair", 1)
-    path = folder / "time-slicing-pair.sqlite"
-    wide = options(pyanalyze.load(path), 0).options[0]
-    narrow = options(pyanalyze.load(path, tables=WITH_CALLS), 0).options[0]
+def test_without_api_calls_bounds_are_wider(tmp_path: Path) -> None:
+    path = generate.built("time-slicing-pair", 1) / "time-slicing-pair.sqlite"
+    bare = tmp_path / "bare.sqlite"
+    shutil.copyfile(path, bare)
+    with closing(sqlite3.connect(bare)) as db, db:
+        db.execute("DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME")
+    wide = options(pyanalyze.load(bare), 0).options[0]
+    narrow = options(pyanalyze.load(path), 0).options[0]
     assert wide.name == narrow.name
     for a, b in zip(wide.forecasts, narrow.forecasts, strict=True):
         assert a.high - a.low > b.high - b.low
@@ -225,3 +231,12 @@ def test_counters_tell_what_bandwidth_tenants_want(tmp_path: Path) -> None:
     # Together they want 1.2: side by side the model lets them take about that long.
     mps = next(option for option in options(session, 0).options if option.name == "MPS")
     assert all(1.1 < forecast.slowdown < 1.35 for forecast in mps.forecasts)
+
+
+def test_a_report_forecasts_what_advise_does() -> None:
+    """Whatever tables a session was loaded with: API calls are read when they are needed."""
+    path = generate.built("running-example-time-slicing") / "running-example-time-slicing.sqlite"
+    read_first = pyanalyze.load(path, tables=WITH_CALLS).advise()[0]
+    reported = pyanalyze.load(path).report().devices[0]
+    assert [a.expected for a in reported.advice] == [a.expected for a in read_first.actions]
+    assert any("mean" in (a.expected or "") for a in reported.advice)

@@ -337,7 +337,7 @@ def options(session: Session, device_id: int, require: Iterable[Requirement] = (
     Parameters
     ----------
     session
-        A session; load `api_calls` too where they are there.
+        A session.
     device_id
         Device.
     require

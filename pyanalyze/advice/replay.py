@@ -185,8 +185,8 @@ def replay(
     Parameters
     ----------
     session
-        A session; with its API calls (``load(tables=(*ANALYSIS_TABLES, "api_calls"))``) think time and waiting can be
-        told apart, without them every gap of a stream counts as think time.
+        A session; its API calls, read now if they were not, tell think time and waiting apart. Where none were recorded
+        every gap of a stream counts as think time.
     device_id
         Device.
     layouts
@@ -229,7 +229,7 @@ def replay(
         modes = [verdict.mode for verdict in session.classify() if verdict.device_id == device_id]
         time_sliced = any("time-slic" in mode for mode in modes)
     made = _core.replay(
-        dict(session.tables),
+        session.with_calls(),
         device_id,
         list((visible_sms or {}).items()),
         time_sliced,

@@ -45,7 +45,8 @@ def command(
     """Write only the tables and columns that the analysis reads, names under pseudonyms, as one small file.
 
     Every verb takes a pack in the place of its captures and answers the same, except how long launches waited: that
-    needs --also api_calls. What nsys recorded besides, such as the environment and command lines, is not in it. Names lead back only with the key, which stays with you.
+    needs --also api_calls. What nsys recorded besides, such as the environment and command lines, is not in it. Names
+    lead back only with the key, which stays with you.
     """
     from pyanalyze.cli._shared import csv_of, emit
     from pyanalyze.pack import pack, read_key
