@@ -300,10 +300,16 @@ def check(
     found: list[Outcome] = []
     active = [device for device in report.devices if device.tenants]
     if not active:
-        # Samples alone, or a capture in which nothing ran: every threshold is asked of nobody.
+        # Samples alone, or a capture in which nothing ran: but for memory, every threshold is asked of nobody.
         why = "no activity of any tenant was recorded"
         how = "nsys profile -t cuda --gpuctxsw=true"
-        return Checked(tuple(Outcome(g, "no GPU", "inconclusive", why, how=how) for g in limits.asked()), inconclusive)
+        sampled = [d for d in report.devices if d.memory is not None and d.memory.peak_bytes is not None]
+        for gate in limits.asked():
+            if gate == "max_memory" and sampled:
+                found += [outcome for device in sampled for outcome in _memory(device, limits)]
+            else:
+                found.append(Outcome(gate, "no GPU", "inconclusive", why, how=how))
+        return Checked(tuple(found), inconclusive)
     for device in active:
         for gate, look in _GATES.items():
             if gate in limits.asked():

@@ -107,7 +107,8 @@ def position_ns(moment: Moment, origin_utc_ns: int | None) -> int:
         raise UsageError(f"{given!r} has no time zone; end it with Z or an offset such as +09:00")
     if origin_utc_ns is None:
         raise UsageError(
-            f"{given!r} cannot be found: the capture does not say when it was made. Use its own time, such as 1s200ms"
+            f"{given!r} cannot be found: what was given does not say when it was recorded (tables of nvidia-smi have "
+            "no time zone). Use the time since its beginning, such as 1s200ms"
         )
     since = (moment - _EPOCH) // timedelta(microseconds=1)
     return since * 1000 + below_ns - origin_utc_ns

@@ -197,3 +197,16 @@ def test_real_samples_make_a_first_screen() -> None:
     # Two instances of an A100 beside the board.
     mig = pyanalyze.load(samples=files[8])
     assert mig.devices["sm_count"].to_list()[1:] == [42, 42]
+
+
+def test_memory_is_held_against_a_threshold_and_listed_processes_are_somebody() -> None:
+    given = [word for name in ("query-gpu.csv", "compute-apps.csv") for word in ("--samples", str(SAMPLES / name))]
+    # 24,000 of 81,559 MiB, by the table: 29.4 %.
+    for limit, said, status in (("30%", "PASSED", "inconclusive"), ("29%", "FAILED", "failed")):
+        checked = CliRunner().invoke(cli, ["check", *given, "--max-memory", limit, "--max-slowdown", "2"])
+        assert checked.output.startswith(f"check: {status}\n")
+        assert said in checked.output
+        assert "no activity of any tenant" in checked.output
+    shown = CliRunner().invoke(cli, ["residency", *given]).output
+    assert "The samples list 1 compute process; what it did was not traced." in shown
+    assert "No process was seen" not in shown

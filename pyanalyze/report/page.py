@@ -1121,7 +1121,16 @@ def _known(text: str) -> Cell:
 
 def _tenants(device: Device) -> Section:
     if not device.tenants:
-        return Section("tenants", "Tenants", (Note("No tenants", "No process was seen on this device."),))
+        listed = None if device.sampled is None else device.sampled.processes
+        seen = "No process was seen on this device."
+        if listed:
+            many = (
+                "1 compute process; what it did"
+                if listed == 1
+                else f"{fmt.count(listed)} compute processes; what they did"
+            )
+            seen = f"The samples list {many} was not traced."
+        return Section("tenants", "Tenants", (Note("No tenants", seen),))
     labels = tenant_labels(device.tenants)
     rows = []
     for t in device.tenants:
