@@ -394,7 +394,8 @@ pub fn join(captures: Vec<Tables>, watch: &dyn Watch) -> Result<Tables> {
             let here = (start.saturating_add(clock.offset_ns), end.saturating_add(clock.offset_ns));
             if !spans.is_empty() && spans.iter().all(|(_, s)| s.1 < here.0 || here.1 < s.0) {
                 let away_ns = spans.iter().map(|(_, s)| (here.0 - s.1).max(s.0 - here.1)).min().unwrap_or(0);
-                let detail = format!("it was recorded {away_ns} ns away from all captures before it");
+                let away_s = away_ns / 1_000_000_000;
+                let detail = format!("it was recorded {away_s} s away from all captures before it");
                 quality.add(Some(face.capture), quality::CAPTURES_APART, 1, detail);
             }
             spans.push((face.capture, here));

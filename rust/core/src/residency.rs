@@ -858,7 +858,8 @@ fn cut_torn_slices(
     let whole = slices.iter().filter(|s| s.complete && s.dur_ns() > CREATION_SLICE_NS).map(Slice::dur_ns);
     let Some(usual_ns) = crate::statistics::median_ns(&whole.collect::<Vec<_>>()) else { return slices };
     let mut cut = |slice: Slice| {
-        if slice.complete || !torn(&slice) || slice.dur_ns() < usual_ns.saturating_mul(2) {
+        // Halved, as twice the usual may be more than a number can hold.
+        if slice.complete || !torn(&slice) || slice.dur_ns() / 2 < usual_ns {
             return [Some(slice), None];
         }
         let first = Slice { end_ns: slice.start_ns.saturating_add(usual_ns), running_end_ns: None, ..slice };
@@ -1189,6 +1190,14 @@ mod tests {
         let a: Vec<_> = slices.iter().filter(|s| s.hw_context == A).map(|s| (us(s), s.complete)).collect();
         assert_eq!(a, [((A, 0, 2000), true), ((A, 4080, 6080), false), ((A, 8400, 10400), false)]);
         assert_eq!(kinds(&switches), ["switch", "switch", "lost-records", "switch"]);
+    }
+
+    #[test]
+    fn what_is_kept_of_a_torn_slice_of_three_hundred_years_does_not_overlap() {
+        let far = i64::MAX / 1000;
+        let rows = [(-far, 8, A, 0), (1000, 7, A, 5), (1010, 8, B, 6), (far, 7, B, 7)];
+        let (slices, _, _) = run(&events(&rows));
+        assert_eq!(slices.iter().map(us).collect::<Vec<_>>(), [(A, -far, 1000), (B, 1010, far)]);
     }
 
     #[test]
