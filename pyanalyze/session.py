@@ -337,19 +337,48 @@ class Session:
         name = pl.col("name")
         for given, who in self.names.items():
             new: pl.Expr = pl.lit(given)
-            if isinstance(who, int):
-                named = (pl.col("pid") == who) | (pl.col("host_pid") == who)
-                if tenants.filter(named).is_empty():
-                    raise UsageError(f"--tenant {given}={who}: no tenant has that pid")
-            else:
-                own = [index for index, path in enumerate(self.paths) if path == who]
-                named = pl.col("capture").is_in(own) & pl.col("traced")
-                if (found := tenants.filter(named).height) == 0:
-                    raise UsageError(f"--tenant {given}={who}: that capture shows no process that was traced")
-                if found > 1:
-                    new = pl.format(f"{given.replace('{', '').replace('}', '')} (pid {{}})", pl.col("pid"))
+            named = self._meant(who)
+            found = tenants.filter(named).height
+            # Who did nothing in a part of the time, or on one of the GPUs, is not there to be named.
+            if found == 0 and not self.selection.narrowed:
+                lacks = (
+                    "no tenant has that pid"
+                    if isinstance(who, int)
+                    else "that capture shows no process that was traced"
+                )
+                raise UsageError(f"--tenant {given}={who}: {lacks}")
+            if found > 1 and not isinstance(who, int):
+                new = pl.format(f"{given.replace('{', '').replace('}', '')} (pid {{}})", pl.col("pid"))
             name = pl.when(named).then(new).otherwise(name)
         return tenants.with_columns(name.alias("name"))
+
+    def _meant(self, who: int | Path) -> pl.Expr:
+        """Which rows of `tenants` a name was given to."""
+        import polars as pl
+
+        if isinstance(who, int):
+            return (pl.col("pid") == who) | (pl.col("host_pid") == who)
+        own = [index for index, path in enumerate(self.paths) if path == who]
+        return pl.col("capture").is_in(own) & pl.col("traced")
+
+    def absent(self) -> tuple[str, ...]:
+        """Names that were given to processes which this part of the session does not show.
+
+        Returns
+        -------
+        tuple of str
+            Empty in a session that was not cut: there a name that fits nobody is an error.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> session = pyanalyze.load(capture, tenants={"service": 41305})
+        >>> session.absent(), session.window(end="200ms").absent()
+        ((), ('service',))
+        """
+        if not self.names:
+            return ()
+        return tuple(given for given, who in self.names.items() if self.tenants.filter(self._meant(who)).is_empty())
 
     @cached_property
     def _modelled(self) -> dict[str, _core.Table]:
