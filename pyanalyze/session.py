@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from pyanalyze._visible import told_apart
 from pyanalyze.exceptions import UsageError
 from pyanalyze.view import Names, Selection, narrowed, redacted
 
@@ -1097,7 +1098,7 @@ class Session:
                         if r["device_id"] is not None or not names_gpu(r["value"])
                     ],
                     sources=self._source_states(),
-                    tenants=tenants["name"].to_list(),
+                    tenants=list(told_apart(tenants.select("tenant_id", "name", "pid", "host_pid").rows()).values()),
                     green_contexts=self.contexts.filter(here & pl.col("is_green").fill_null(value=False)).height,
                     pairs=pairs_of(self.overlaps.filter(here), usage),
                     visible_sms=_visible_sms(self.contexts.filter(here)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyanalyze._visible import told_apart
 from pyanalyze.advice import host_side, kubernetes, mps, slicing
 from pyanalyze.advice.mig import Placement
 from pyanalyze.advice.options import Option, Options, observed_slicing, options
@@ -134,7 +135,7 @@ def _actions(
     else:
         yield from unknown_tenants(held)
     yield from _memory(compared, device)
-    host = list(_host_side(session, verdict.device_id, {t.tenant_id: t.name for t in held}))
+    host = list(_host_side(session, verdict.device_id))
     if compared.options:
         gain = _gain(compared, verdict.mode)
         if gain is None or gain < WORTH_IT:
@@ -373,7 +374,9 @@ def _memory(compared: Options, device: Mapping[str, object]) -> Iterator[Action]
         )
 
 
-def _host_side(session: Session, device_id: int, names: Mapping[int, str]) -> Iterator[Action]:
+def _host_side(session: Session, device_id: int) -> Iterator[Action]:
+    tenants = session.tenants.filter(session.tenants["device_id"] == device_id).sort("tenant_id")
+    names = told_apart(tenants.select("tenant_id", "name", "pid", "host_pid").iter_rows())
     titles = {
         "launch-bound": "launches are what takes time, not the GPU",
         "copy-bound": "copies are what takes time, not the SMs",
