@@ -21,6 +21,7 @@ from pyanalyze.cli import cli
 from pyanalyze.exceptions import UsageError
 from pyanalyze.interference import TenantInterference
 from pyanalyze.interference.scheduling import on_cpu_ns
+from pyanalyze.interference.slowdown import standing
 
 #: Equal kernels, every way of sharing that has an answer with baselines.
 SCENARIOS = (
@@ -113,6 +114,29 @@ def test_two_equal_processes_by_turns_run_at_half_speed() -> None:
     for tenant in device.tenants:
         if tenant.slowdown.elapsed is not None:
             assert tenant.slowdown.elapsed.value == pytest.approx(2.0, rel=0.15)
+
+
+def test_turns_of_tenants_that_partly_overlap_gain_nothing(fixtures: Path) -> None:
+    """STP is above 1 because one of them was alone for half of the time: nothing was gained by company."""
+    truth = json.loads((fixtures / "containers-same-pid.truth.json").read_text(encoding="utf-8"))
+    (device,) = pyanalyze.load(fixtures / "containers-same-pid").interference()
+    assert device.figures is not None
+    assert device.figures.stp > 1.1
+    # By the books: what they were charged for, one after the other, fills the time that the busier was there.
+    charged = sum(tenant["charged_ns"] for tenant in truth["tenants"])
+    assert 0.9 < charged / max(tenant["busy_ns"] for tenant in truth["tenants"]) < 1.1
+    assert device.figures.standing == "as good as one after the other"
+
+
+def test_standing_is_by_time_not_by_throughput() -> None:
+    # Alone 800 and 200: 1000 one after the other, 1000 together; 1/1.25 + 1/2.5 is 1.2.
+    assert standing([(1.25, 0, 1000), (2.5, 500, 1000)]) == "as good as one after the other"
+    # Alone 800 and 800 in 1000.
+    assert standing([(1.25, 0, 1000), (1.25, 0, 1000)]) == "better than one after the other"
+    # Alone 250 and 250 in 1000; the pause between 2000 and 5000, and a third alone after it, are nobody's doing.
+    assert standing([(4.0, 0, 1000), (4.0, 0, 1000)]).startswith("destructive")
+    assert standing([(2.0, 0, 2000), (2.0, 0, 2000), (1.0, 5000, 5100)]) == "as good as one after the other"
+    assert standing([(1.0, 0, 10), (1.01, 5, 10)]) == "no interference"
 
 
 def test_four_nbody_processes_get_further_under_mps_than_by_turns() -> None:

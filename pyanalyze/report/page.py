@@ -1374,9 +1374,16 @@ def _figure_blocks(device: Device, figures: Interference) -> list[Block]:
     bases = {t.slowdown.elapsed.basis for t in device.tenants if t.slowdown.elapsed is not None}
     basis: Basis = "inferred" if "inferred" in bases else "observed"
     facts = (
-        Fact("The co-run is", figures.standing or fmt.UNKNOWN, "by throughput against one after the other", basis),
+        Fact(
+            "The co-run is", figures.standing or fmt.UNKNOWN, "by the time all took, against one after the other", basis
+        ),
         Fact("ANTT", fmt.number(figures.antt), "mean elapsed slowdown; 1 is none", basis),
-        Fact("STP", fmt.number(figures.stp), "sum of 1/slowdown; most is the number of tenants", basis),
+        Fact(
+            "STP",
+            fmt.number(figures.stp),
+            "sum of 1/slowdown, most the number of tenants; as if all ran all the time",
+            basis,
+        ),
         Fact("Harmonic speedup", fmt.number(figures.harmonic), "1/ANTT; 1 is no interference", basis),
         Fact("Jain", fmt.number(figures.jain), "fairness; 1 is fair", basis),
         Fact("Unfairness", fmt.number(figures.unfairness), "largest slowdown over the smallest", basis),
