@@ -113,6 +113,7 @@ class Session:
     saved_baselines: tuple[SavedBaseline, ...] = ()
     _summaries: Mapping[tuple[int, int], Summary] = field(default_factory=dict, compare=False)
     work: pl.DataFrame | None = None
+    _work_placed: bool = field(default=False, compare=False)
     _frames: dict[str, pl.DataFrame] = field(default_factory=dict, init=False, compare=False)
     _late_tables: dict[str, _core.Table] = field(default_factory=dict, init=False, compare=False)
     _checks: dict[int, CounterCheck | None] = field(default_factory=dict, init=False, compare=False)
@@ -549,17 +550,14 @@ class Session:
         >>> sorted(set(pyanalyze.load(capture).with_calls()) & {"api_calls", "nvtx"})
         ['api_calls', 'nvtx']
         """
-        import polars as pl
-
         if not self.paths:
             return dict(self.tables)
         calls: Any = self.tables.get("api_calls")
         ranges: Any = self.tables.get("nvtx")
         overhead: Any = self.tables.get("profiler_overhead")
         calls = self._late_for_core("api_calls") if calls is None else calls
-        if self.work is not None:
-            named = self._late("nvtx").with_columns(pl.col("kind", "text").cast(pl.String))
-            ranges = pl.concat([named, self.work.select(named.columns)]).sort("start_ns", maintain_order=True)
+        if self.work is not None and not self._work_placed:
+            ranges = self.ranges()
         ranges = self._late_for_core("nvtx") if ranges is None else ranges
         overhead = self._late_for_core("profiler_overhead") if overhead is None else overhead
         return {**self.tables, "api_calls": calls, "nvtx": ranges, "profiler_overhead": overhead}
@@ -582,7 +580,24 @@ class Session:
         held: dict[str, Any] = {
             name: value if hasattr(value, "schema_id") else FrameTable(name, value) for name, value in late.items()
         }
-        return replace(self, tables={**self.tables, **held, **self._compared}, work=None)
+        return replace(self, tables={**self.tables, **held, **self._compared}, _work_placed=True)
+
+    def ranges(self) -> pl.DataFrame:
+        """NVTX ranges, read from the captures if they were not, and the given units of work among them.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).ranges().columns[:3]
+        ['capture', 'pid', 'tid']
+        """
+        import polars as pl
+
+        ranges = self._late("nvtx")
+        if self.work is None or self._work_placed:
+            return ranges
+        named = ranges.with_columns(pl.col("kind", "text").cast(pl.String))
+        return pl.concat([named, self.work.select(named.columns)]).sort("start_ns", maintain_order=True)
 
     def interference(self) -> tuple[DeviceInterference, ...]:
         """Say who was slowed, by how much, through what and by whom; and what lies with the host.

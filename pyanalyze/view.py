@@ -440,6 +440,7 @@ def redacted(session: Session, names: Names | None = None) -> Session:
         extra_quality=tuple((counter, names.in_text(detail)) for counter, detail in session.extra_quality),
         baselines=tuple(replace(one, path=Path(names.of("capture", str(one.path)))) for one in session.baselines),
         saved_baselines=(),
+        work=None if session.work is None else renamed("nvtx", session.work, names),
         _summaries={key: _renamed_summary(one, names) for key, one in summaries.items()},
         selection=replace(session.selection, redacted=True),
         lenses=(*session.lenses, lambda name, frame: renamed(name, frame, names)),

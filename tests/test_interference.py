@@ -22,6 +22,7 @@ from pyanalyze.exceptions import UsageError
 from pyanalyze.interference import TenantInterference
 from pyanalyze.interference.scheduling import on_cpu_ns
 from pyanalyze.interference.slowdown import standing
+from pyanalyze.interference.work import read_work
 
 #: Equal kernels, every way of sharing that has an answer with baselines.
 SCENARIOS = (
@@ -305,6 +306,52 @@ def test_units_of_work_are_those_of_the_books(tmp_path: Path) -> None:
     assert {units.name for units in service.units} == {"request", "given units"}
     values = {units.latency.value for units in service.units}
     assert max(values) == pytest.approx(min(values), rel=0.01)
+
+
+def test_given_units_are_counted_or_said_to_be_left_out(fixtures: Path, tmp_path: Path) -> None:
+    """Launches in each unit by SQL; times as nsys writes them."""
+    capture = fixtures / "demo-time-slicing.sqlite"
+    pid = 41201
+    launches = (
+        "SELECT min(r.start, k.start) FROM (SELECT correlationId, start, globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL "
+        "UNION ALL SELECT correlationId, start, globalPid FROM CUPTI_ACTIVITY_KIND_MEMCPY) k JOIN "
+        "CUPTI_ACTIVITY_KIND_RUNTIME r ON r.correlationId = k.correlationId AND r.globalTid / 16777216 = "
+        f"k.globalPid / 16777216 WHERE k.globalPid / 16777216 % 16777216 = {pid}"
+    )
+    with closing(sqlite3.connect(capture)) as database:
+        launched = [row[0] for row in database.execute(launches)]
+    starts = range(400, 1200, 20)
+    empty = sum(not any(s * 10**6 <= at <= (s + 15) * 10**6 for at in launched) for s in starts)
+    assert 0 < empty < 20
+
+    def told(rows: str, *, redact: bool = False) -> tuple[str, ...]:
+        file = tmp_path / "requests.csv"
+        file.write_text("tenant,start,end,name\n" + rows)
+        session = pyanalyze.load(capture, work=file)
+        session = session.redacted() if redact else session
+        own = session.interference()[0].tenants[0]
+        return tuple(note for note in own.notes if "counted" in note)
+
+    forty = "".join(f"{pid},{s}ms,{s + 15}ms,\n" for s in starts)
+    assert told(forty) == (f"given units: {40 - empty} of 40 counted: nothing was launched in {empty}",)
+    assert told(forty, redact=True)[0].endswith(f"{40 - empty} of 40 counted: nothing was launched in {empty}")
+    three = "".join(f"app_a,{s * 10**6},{(s + 15) * 10**6},step\n" for s in (400, 440, 480))
+    assert told(three) == ("step: none of 3 counted: fewer than 5 of one name are not compared",)
+    several = "".join(f"app_a,{s}ms,{s + 15}ms,{s}\n" for s in (400, 440, 480))
+    assert told(several) == ("of 3 names: none of 3 counted: fewer than 5 of one name are not compared",)
+    ten = "".join(f"app_a,{s}ms,{s + 30}ms,step\n" for s in range(400, 800, 40))
+    (note,) = told(ten)
+    assert note.startswith("step: 10 of 10 counted; their latency slowdown is ")
+    assert note.endswith("percentiles need 20")
+
+
+def test_times_of_units_are_as_elsewhere(fixtures: Path, tmp_path: Path) -> None:
+    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    origin = 1_700_000_000_000_000_000
+    file = tmp_path / "requests.csv"
+    file.write_text("tenant,start,end\napp_a,400000000,0.415s\napp_a,1s200ms,2023-11-14T22:13:21.5Z\n")
+    made = read_work(file, session.tenants, origin)
+    assert made.select("start_ns", "end_ns").rows() == [(400_000_000, 415_000_000), (1_200_000_000, 1_500_000_000)]
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,9 @@ def baseline_options(function: _F) -> _F:
     """Add --baseline and --work to a verb that speaks of slowdowns."""
     for option in (
         click.option(
-            "--work", type=click.Path(path_type=Path, readable=False), help="Units of work: CSV of tenant,start,end."
+            "--work",
+            type=click.Path(path_type=Path, readable=False),
+            help="Units of work: CSV of tenant,start,end and perhaps name; times as for --start.",
         ),
         click.option(
             "--baseline",

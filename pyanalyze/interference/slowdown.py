@@ -10,6 +10,7 @@ from pyanalyze.interference.baselines import flags
 from pyanalyze.interference.execution import ExecutionSplit, split_execution
 from pyanalyze.interference.lost_time import Estimate, Slowdown, device_figures, slowdown_from_lost_time
 from pyanalyze.interference.scheduling import on_cpu_ns
+from pyanalyze.interference.work import how_many_counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -402,6 +403,12 @@ def _tenant(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bo
 
 
 def _from_recordings(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bool) -> TenantInterference:
+    found = _slowed(session, verdict, row, many=many)
+    units = how_many_counted(session, row, found.units)
+    return replace(found, notes=(*found.notes, *units)) if units else found
+
+
+def _slowed(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bool) -> TenantInterference:
     import polars as pl
 
     number, name = row["tenant_id"], row["name"]
