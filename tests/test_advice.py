@@ -181,6 +181,15 @@ def test_tenants_of_one_name_and_one_pid_are_two_tenants(fixtures: Path) -> None
     assert all(name in turns for name in names)
 
 
+def test_who_is_advised_to_stay_is_advised_no_other_way(corpus: Path) -> None:
+    """The recorded caps are none of the ways compared, and none of these is worth a change."""
+    session = pyanalyze.load(corpus / "exports" / "concurrent-examples" / "mps_profile.nsys2025.sqlite")
+    report = session.report().devices[0]
+    assert report.advice[0].action == "Nothing to gain from sharing differently"
+    assert report.options
+    assert not any(option.recommended for option in report.options)
+
+
 def test_layouts_are_checked() -> None:
     session, _ = truth_of("time-slicing-pair")
     with pytest.raises(UsageError, match="names of their own"):
