@@ -11,9 +11,12 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["json_text", "markdown", "visible"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["json_text", "markdown", "told_apart", "visible"]
 
 #: Longest name that is shown whole, in characters.
 NAME_LIMIT = 60
@@ -48,6 +51,36 @@ def json_text(value: Any) -> str:
     return re.sub(
         r"[^\n -~]", lambda m: json.dumps(m[0])[1:-1] if unicodedata.category(m[0]) in _UNSEEN else m[0], text
     )
+
+
+def told_apart(tenants: Iterable[tuple[int, str, int | None, int | None]]) -> dict[int, str]:
+    """Names that tell the tenants of a device apart, the same wherever they are spoken of.
+
+    Parameters
+    ----------
+    tenants
+        Id, name, pid and pid on the host of all of them, in order.
+
+    Examples
+    --------
+    >>> told_apart([(0, "python3", 1, 4711), (1, "python3", 1, 815), (2, "app", 7, None)])
+    {0: 'python3 (host pid 4711)', 1: 'python3 (host pid 815)', 2: 'app'}
+    """
+    tenants = list(tenants)
+    labels: dict[int, str] = {}
+    for tenant_id, name, pid, host_pid in tenants:
+        label = name
+        # In containers every tenant may be pid 1 of the same program: then only the host's pid tells them apart.
+        same = [other_pid for _, other, other_pid, _ in tenants if other == name]
+        if len(same) > 1 and host_pid is not None and same.count(pid) > 1:
+            label = f"{label} (host pid {host_pid})"
+        elif len(same) > 1 and pid is not None:
+            label = f"{label} (pid {pid})"
+        # Names are foreign text: two tenants must never merge into one because of them.
+        while label in labels.values():
+            label = f"{label} #{tenant_id}"
+        labels[tenant_id] = label
+    return labels
 
 
 def visible(text: str | None, limit: int | None = NAME_LIMIT) -> str:

@@ -71,8 +71,8 @@ def load(
         otherwise that is found by kernels in common and process name. A report of one, saved as JSON, gives its
         elapsed slowdown only.
     work
-        Units of work, such as requests: a CSV file with the columns tenant, start, end and, if wanted, name; times in
-        nanoseconds on the clock of the first capture, or RFC 3339.
+        Units of work, such as requests: a CSV file with the columns tenant, start, end and, if wanted, name; times on
+        the clock of the first capture (``1s200ms``; a number alone is nanoseconds), or RFC 3339.
     tenants
         Names for processes: ``{"service": 4711, "training": "rank0.sqlite"}``: the pid as the capture has it, or the
         host's; or the capture in which it alone was traced, which is loaded if it is not among `captures`.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from pyanalyze._visible import told_apart
 from pyanalyze.exceptions import UsageError
 from pyanalyze.view import Names, Selection, narrowed, redacted
 
@@ -112,6 +113,7 @@ class Session:
     saved_baselines: tuple[SavedBaseline, ...] = ()
     _summaries: Mapping[tuple[int, int], Summary] = field(default_factory=dict, compare=False)
     work: pl.DataFrame | None = None
+    _work_placed: bool = field(default=False, compare=False)
     _frames: dict[str, pl.DataFrame] = field(default_factory=dict, init=False, compare=False)
     _late_tables: dict[str, _core.Table] = field(default_factory=dict, init=False, compare=False)
     _checks: dict[int, CounterCheck | None] = field(default_factory=dict, init=False, compare=False)
@@ -337,19 +339,48 @@ class Session:
         name = pl.col("name")
         for given, who in self.names.items():
             new: pl.Expr = pl.lit(given)
-            if isinstance(who, int):
-                named = (pl.col("pid") == who) | (pl.col("host_pid") == who)
-                if tenants.filter(named).is_empty():
-                    raise UsageError(f"--tenant {given}={who}: no tenant has that pid")
-            else:
-                own = [index for index, path in enumerate(self.paths) if path == who]
-                named = pl.col("capture").is_in(own) & pl.col("traced")
-                if (found := tenants.filter(named).height) == 0:
-                    raise UsageError(f"--tenant {given}={who}: that capture shows no process that was traced")
-                if found > 1:
-                    new = pl.format(f"{given.replace('{', '').replace('}', '')} (pid {{}})", pl.col("pid"))
+            named = self._meant(who)
+            found = tenants.filter(named).height
+            # Who did nothing in a part of the time, or on one of the GPUs, is not there to be named.
+            if found == 0 and not self.selection.narrowed:
+                lacks = (
+                    "no tenant has that pid"
+                    if isinstance(who, int)
+                    else "that capture shows no process that was traced"
+                )
+                raise UsageError(f"--tenant {given}={who}: {lacks}")
+            if found > 1 and not isinstance(who, int):
+                new = pl.format(f"{given.replace('{', '').replace('}', '')} (pid {{}})", pl.col("pid"))
             name = pl.when(named).then(new).otherwise(name)
         return tenants.with_columns(name.alias("name"))
+
+    def _meant(self, who: int | Path) -> pl.Expr:
+        """Which rows of `tenants` a name was given to."""
+        import polars as pl
+
+        if isinstance(who, int):
+            return (pl.col("pid") == who) | (pl.col("host_pid") == who)
+        own = [index for index, path in enumerate(self.paths) if path == who]
+        return pl.col("capture").is_in(own) & pl.col("traced")
+
+    def absent(self) -> tuple[str, ...]:
+        """Names that were given to processes which this part of the session does not show.
+
+        Returns
+        -------
+        tuple of str
+            Empty in a session that was not cut: there a name that fits nobody is an error.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> session = pyanalyze.load(capture, tenants={"service": 41305})
+        >>> session.absent(), session.window(end="200ms").absent()
+        ((), ('service',))
+        """
+        if not self.names:
+            return ()
+        return tuple(given for given, who in self.names.items() if self.tenants.filter(self._meant(who)).is_empty())
 
     @cached_property
     def _modelled(self) -> dict[str, _core.Table]:
@@ -539,17 +570,14 @@ class Session:
         >>> sorted(set(pyanalyze.load(capture).with_calls()) & {"api_calls", "nvtx"})
         ['api_calls', 'nvtx']
         """
-        import polars as pl
-
         if not self.paths:
             return dict(self.tables)
         calls: Any = self.tables.get("api_calls")
         ranges: Any = self.tables.get("nvtx")
         overhead: Any = self.tables.get("profiler_overhead")
         calls = self._late_for_core("api_calls") if calls is None else calls
-        if self.work is not None:
-            named = self._late("nvtx").with_columns(pl.col("kind", "text").cast(pl.String))
-            ranges = pl.concat([named, self.work.select(named.columns)]).sort("start_ns", maintain_order=True)
+        if self.work is not None and not self._work_placed:
+            ranges = self.ranges()
         ranges = self._late_for_core("nvtx") if ranges is None else ranges
         overhead = self._late_for_core("profiler_overhead") if overhead is None else overhead
         return {**self.tables, "api_calls": calls, "nvtx": ranges, "profiler_overhead": overhead}
@@ -572,7 +600,24 @@ class Session:
         held: dict[str, Any] = {
             name: value if hasattr(value, "schema_id") else FrameTable(name, value) for name, value in late.items()
         }
-        return replace(self, tables={**self.tables, **held, **self._compared}, work=None)
+        return replace(self, tables={**self.tables, **held, **self._compared}, _work_placed=True)
+
+    def ranges(self) -> pl.DataFrame:
+        """NVTX ranges, read from the captures if they were not, and the given units of work among them.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).ranges().columns[:3]
+        ['capture', 'pid', 'tid']
+        """
+        import polars as pl
+
+        ranges = self._late("nvtx")
+        if self.work is None or self._work_placed:
+            return ranges
+        named = ranges.with_columns(pl.col("kind", "text").cast(pl.String))
+        return pl.concat([named, self.work.select(named.columns)]).sort("start_ns", maintain_order=True)
 
     def interference(self) -> tuple[DeviceInterference, ...]:
         """Say who was slowed, by how much, through what and by whom; and what lies with the host.
@@ -1087,7 +1132,7 @@ class Session:
                         if r["device_id"] is not None or not names_gpu(r["value"])
                     ],
                     sources=self._source_states(),
-                    tenants=tenants["name"].to_list(),
+                    tenants=list(told_apart(tenants.select("tenant_id", "name", "pid", "host_pid").rows()).values()),
                     green_contexts=self.contexts.filter(here & pl.col("is_green").fill_null(value=False)).height,
                     pairs=pairs_of(self.overlaps.filter(here), usage),
                     visible_sms=_visible_sms(self.contexts.filter(here)),

@@ -52,6 +52,11 @@ class Selection:
     gpu: int | None = None
     redacted: bool = False
 
+    @property
+    def narrowed(self) -> bool:
+        """Whether there may be tenants in the captures that are not in the session."""
+        return (self.start_ns, self.end_ns, self.gpu) != (None, None, None)
+
 
 @dataclass(frozen=True)
 class FrameTable:
@@ -128,6 +133,9 @@ def narrowed(session: Session, window: tuple[int, int] | None, gpu: int | None) 
         left = [table.num_rows for table in ours.values()]
         if had and not any([*left, *(frames[name].height for name in events if name in frames)]):
             raise UsageError(f"nothing was recorded from {window[0]} ns to {window[1]} ns{_activity(session)}")
+    if session.names and "tenants" in session.tables:
+        # A name that fits nobody is told by all of the tenants: in a part of them anybody may be missing.
+        _ = session.tenants
     # What was read from context files and counted in Python is added again by the session itself.
     for name in ("configured", "quality"):
         frames[name] = _raw(session, name)
@@ -432,6 +440,7 @@ def redacted(session: Session, names: Names | None = None) -> Session:
         extra_quality=tuple((counter, names.in_text(detail)) for counter, detail in session.extra_quality),
         baselines=tuple(replace(one, path=Path(names.of("capture", str(one.path)))) for one in session.baselines),
         saved_baselines=(),
+        work=None if session.work is None else renamed("nvtx", session.work, names),
         _summaries={key: _renamed_summary(one, names) for key, one in summaries.items()},
         selection=replace(session.selection, redacted=True),
         lenses=(*session.lenses, lambda name, frame: renamed(name, frame, names)),

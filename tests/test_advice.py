@@ -164,6 +164,38 @@ def test_it_is_not_the_neighbour(scenario: str, seed: int, kind: str | None) -> 
     assert [cause.kind for cause in host_side.causes(session, 0)] == ([kind] if kind else [])
 
 
+def test_tenants_of_one_name_and_one_pid_are_two_tenants(fixtures: Path) -> None:
+    """Both pods run python3 as pid 1: the host's pids of the books tell them apart, and each gets an instance."""
+    folder = fixtures / "containers-same-pid"
+    truth = json.loads((fixtures / "containers-same-pid.truth.json").read_text(encoding="utf-8"))
+    pids = [tenant["host_pid"] for tenant in truth["tenants"]]
+    names = {f"python3 (host pid {pid})" for pid in pids}
+    advice = pyanalyze.load(folder).advise(require=["fault-isolation"])[0]
+    (option,) = (option for option in advice.options.options if option.placement is not None)
+    assert option.placement is not None
+    assert set(option.placement.placed) == names
+    assert {forecast.name for forecast in option.forecasts} == names
+    # Two tenants on 7 compute slices: nothing forbids 4 and 3, and no pair of instances has more.
+    assert sum(one.profile.slices for one in option.placement.placed.values()) == 7
+    assert all(name in advice.actions[0].action for name in names)
+    # A name given to one of them changes words only.
+    named = pyanalyze.load(folder, tenants={"a": pids[0]}).advise(require=["fault-isolation"])[0]
+    plan = next(one.placement for one in named.options.options if one.placement is not None)
+    assert sorted(one.profile.name for one in plan.placed.values()) == ["3g.20gb", "4g.20gb"]
+    assert plan.commands() == option.placement.commands()
+    turns = next(d.detail for d in pyanalyze.load(folder).report().devices[0].sharing.details if "turns:" in d.detail)
+    assert all(name in turns for name in names)
+
+
+def test_who_is_advised_to_stay_is_advised_no_other_way(corpus: Path) -> None:
+    """The recorded caps are none of the ways compared, and none of these is worth a change."""
+    session = pyanalyze.load(corpus / "exports" / "concurrent-examples" / "mps_profile.nsys2025.sqlite")
+    report = session.report().devices[0]
+    assert report.advice[0].action == "Nothing to gain from sharing differently"
+    assert report.options
+    assert not any(option.recommended for option in report.options)
+
+
 def test_layouts_are_checked() -> None:
     session, _ = truth_of("time-slicing-pair")
     with pytest.raises(UsageError, match="names of their own"):

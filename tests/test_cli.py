@@ -44,6 +44,14 @@ def test_the_first_screen_needs_no_verb(fixtures: Path) -> None:
     assert result.stderr == "", "no progress when nobody watches"
 
 
+def test_what_a_usage_error_refers_to_is_listed() -> None:
+    result = run("--no-such-option")
+    assert result.returncode == 2
+    verb = result.stderr.split("Try '", 1)[1].split(" --help", 1)[0].split()[-1]
+    listed = [line.split()[0] for line in run("--help").stdout.split("Verbs:\n")[1].splitlines() if line[2:3].strip()]
+    assert verb in listed
+
+
 #: Verbs that take captures and the shared options.
 ANSWERS = ("screen", "info", "classify", "residency", "occupancy", "interference", "advise", "report")
 

@@ -21,6 +21,8 @@ from pyanalyze.cli import cli
 from pyanalyze.exceptions import UsageError
 from pyanalyze.interference import TenantInterference
 from pyanalyze.interference.scheduling import on_cpu_ns
+from pyanalyze.interference.slowdown import standing
+from pyanalyze.interference.work import read_work
 
 #: Equal kernels, every way of sharing that has an answer with baselines.
 SCENARIOS = (
@@ -135,6 +137,29 @@ def test_two_equal_processes_by_turns_run_at_half_speed() -> None:
     for tenant in device.tenants:
         if tenant.slowdown.elapsed is not None:
             assert tenant.slowdown.elapsed.value == pytest.approx(2.0, rel=0.15)
+
+
+def test_turns_of_tenants_that_partly_overlap_gain_nothing(fixtures: Path) -> None:
+    """STP is above 1 because one of them was alone for half of the time: nothing was gained by company."""
+    truth = json.loads((fixtures / "containers-same-pid.truth.json").read_text(encoding="utf-8"))
+    (device,) = pyanalyze.load(fixtures / "containers-same-pid").interference()
+    assert device.figures is not None
+    assert device.figures.stp > 1.1
+    # By the books: what they were charged for, one after the other, fills the time that the busier was there.
+    charged = sum(tenant["charged_ns"] for tenant in truth["tenants"])
+    assert 0.9 < charged / max(tenant["busy_ns"] for tenant in truth["tenants"]) < 1.1
+    assert device.figures.standing == "as good as one after the other"
+
+
+def test_standing_is_by_time_not_by_throughput() -> None:
+    # Alone 800 and 200: 1000 one after the other, 1000 together; 1/1.25 + 1/2.5 is 1.2.
+    assert standing([(1.25, 0, 1000), (2.5, 500, 1000)]) == "as good as one after the other"
+    # Alone 800 and 800 in 1000.
+    assert standing([(1.25, 0, 1000), (1.25, 0, 1000)]) == "better than one after the other"
+    # Alone 250 and 250 in 1000; the pause between 2000 and 5000, and a third alone after it, are nobody's doing.
+    assert standing([(4.0, 0, 1000), (4.0, 0, 1000)]).startswith("destructive")
+    assert standing([(2.0, 0, 2000), (2.0, 0, 2000), (1.0, 5000, 5100)]) == "as good as one after the other"
+    assert standing([(1.0, 0, 10), (1.01, 5, 10)]) == "no interference"
 
 
 def test_four_nbody_processes_get_further_under_mps_than_by_turns() -> None:
@@ -303,6 +328,52 @@ def test_units_of_work_are_those_of_the_books(tmp_path: Path) -> None:
     assert {units.name for units in service.units} == {"request", "given units"}
     values = {units.latency.value for units in service.units}
     assert max(values) == pytest.approx(min(values), rel=0.01)
+
+
+def test_given_units_are_counted_or_said_to_be_left_out(fixtures: Path, tmp_path: Path) -> None:
+    """Launches in each unit by SQL; times as nsys writes them."""
+    capture = fixtures / "demo-time-slicing.sqlite"
+    pid = 41201
+    launches = (
+        "SELECT min(r.start, k.start) FROM (SELECT correlationId, start, globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL "
+        "UNION ALL SELECT correlationId, start, globalPid FROM CUPTI_ACTIVITY_KIND_MEMCPY) k JOIN "
+        "CUPTI_ACTIVITY_KIND_RUNTIME r ON r.correlationId = k.correlationId AND r.globalTid / 16777216 = "
+        f"k.globalPid / 16777216 WHERE k.globalPid / 16777216 % 16777216 = {pid}"
+    )
+    with closing(sqlite3.connect(capture)) as database:
+        launched = [row[0] for row in database.execute(launches)]
+    starts = range(400, 1200, 20)
+    empty = sum(not any(s * 10**6 <= at <= (s + 15) * 10**6 for at in launched) for s in starts)
+    assert 0 < empty < 20
+
+    def told(rows: str, *, redact: bool = False) -> tuple[str, ...]:
+        file = tmp_path / "requests.csv"
+        file.write_text("tenant,start,end,name\n" + rows)
+        session = pyanalyze.load(capture, work=file)
+        session = session.redacted() if redact else session
+        own = session.interference()[0].tenants[0]
+        return tuple(note for note in own.notes if "counted" in note)
+
+    forty = "".join(f"{pid},{s}ms,{s + 15}ms,\n" for s in starts)
+    assert told(forty) == (f"given units: {40 - empty} of 40 counted: nothing was launched in {empty}",)
+    assert told(forty, redact=True)[0].endswith(f"{40 - empty} of 40 counted: nothing was launched in {empty}")
+    three = "".join(f"app_a,{s * 10**6},{(s + 15) * 10**6},step\n" for s in (400, 440, 480))
+    assert told(three) == ("step: none of 3 counted: fewer than 5 of one name are not compared",)
+    several = "".join(f"app_a,{s}ms,{s + 15}ms,{s}\n" for s in (400, 440, 480))
+    assert told(several) == ("of 3 names: none of 3 counted: fewer than 5 of one name are not compared",)
+    ten = "".join(f"app_a,{s}ms,{s + 30}ms,step\n" for s in range(400, 800, 40))
+    (note,) = told(ten)
+    assert note.startswith("step: 10 of 10 counted; their latency slowdown is ")
+    assert note.endswith("percentiles need 20")
+
+
+def test_times_of_units_are_as_elsewhere(fixtures: Path, tmp_path: Path) -> None:
+    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    origin = 1_700_000_000_000_000_000
+    file = tmp_path / "requests.csv"
+    file.write_text("tenant,start,end\napp_a,400000000,0.415s\napp_a,1s200ms,2023-11-14T22:13:21.5Z\n")
+    made = read_work(file, session.tenants, origin)
+    assert made.select("start_ns", "end_ns").rows() == [(400_000_000, 415_000_000), (1_200_000_000, 1_500_000_000)]
 
 
 @pytest.mark.parametrize(

@@ -123,3 +123,9 @@ def test_tenants_that_fit_nowhere_are_named() -> None:
 def test_the_family_is_known_by_name_and_memory(name: str | None, gib: int | None, family: str | None) -> None:
     found = family_of(name, None if gib is None else gib * 2**30)
     assert (found.name if found else None) == family
+
+
+def test_two_tenants_of_one_name_are_refused() -> None:
+    """By name, one would be placed over the other."""
+    with pytest.raises(ValueError, match="same name"):
+        place(FAMILIES["A30"], [Need("a", None, lambda _: 1.0), Need("a", None, lambda _: 1.0)])

@@ -84,6 +84,7 @@ def test_a_study_from_labels_to_paper(study_file: Path, fixtures: Path, tmp_path
     assert cost.value == cost.low == cost.high == pytest.approx(100 / 90)
 
     table = (out / "table.tex").read_text()
+    assert "Slowdowns: speed alone over speed shared" in table
     assert r"w\_1 & mps & " in table
     assert "4.00 [" in table
     paragraph = (out / "methods.md").read_text()

@@ -152,6 +152,34 @@ def test_names_that_fit_nobody_are_refused(fixtures: Path) -> None:
     assert "service" in named.output
 
 
+def test_a_named_tenant_may_be_missing_in_a_part_of_the_time(fixtures: Path) -> None:
+    """The page judges parts of the time by themselves, and one of the demo's tenants comes late: no error, no guess."""
+    demo = fixtures / "demo-time-slicing.sqlite"
+    plain = pyanalyze.load(demo)
+    for who in plain.tenants.filter(pl.col("pid").is_not_null()).iter_rows(named=True):
+        session = pyanalyze.load(demo, tenants={"named": who["pid"]})
+        found = {t.tenant_id: t.name for t in session.report().devices[0].tenants}
+        assert found == {
+            row["tenant_id"]: "named" if row["tenant_id"] == who["tenant_id"] else row["name"]
+            for row in plain.tenants.iter_rows(named=True)
+        }
+        assert session.report().devices[0].segments == plain.report().devices[0].segments
+        # app_b begins after 225 ms, app_c after 365 ms (the books); a pid that nobody ever has stays an error.
+        part = session.window(end="200ms")
+        assert part.absent() == (() if who["name"] == "app_a" else ("named",))
+        assert part.report().devices[0].sharing.mode
+    with pytest.raises(UsageError, match="--tenant named=999999: no tenant has that pid"):
+        pyanalyze.load(demo, tenants={"named": 999_999}).window(end="200ms")
+
+    folder, _ = pods(fixtures)
+    for verb in ("screen", "classify"):
+        result = CliRunner().invoke(cli, [verb, str(folder), "--tenant", f"b={folder / 'pod-b.sqlite'}"])
+        assert result.exit_code == 0, result.output
+    result = CliRunner().invoke(cli, ["classify", str(demo), "--tenant", "late=41305", "--end", "200ms"])
+    assert result.exit_code == 0
+    assert "--tenant late: not seen in the chosen time or on the chosen GPU" in result.output
+
+
 def test_two_recordings_of_one_gpu_are_placed_by_the_records_both_saw() -> None:
     folder = generate.built("time-slicing-pair")
     truth = json.loads((folder / "time-slicing-pair.truth.json").read_text(encoding="utf-8"))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pyanalyze._visible import told_apart
 from pyanalyze.advice import host_side, kubernetes, mps, slicing
 from pyanalyze.advice.mig import Placement
 from pyanalyze.advice.options import Option, Options, observed_slicing, options
@@ -115,6 +116,9 @@ def advise_device(
     kube = pods if for_kubernetes is None else for_kubernetes
     device = session.devices.filter(here).row(0, named=True)
     actions = list(_actions(session, verdict, compared, required, latency_ns, device, kube=kube))
+    if compared.recommended is not None and _stays(compared, verdict.mode):
+        # Where nothing is worth a change, no other way is the one advised.
+        compared = replace(compared, recommended=compared.current)
     return Advice(verdict.device_id, tuple(actions), compared)
 
 
@@ -134,10 +138,9 @@ def _actions(
     else:
         yield from unknown_tenants(held)
     yield from _memory(compared, device)
-    host = list(_host_side(session, verdict.device_id, {t.tenant_id: t.name for t in held}))
+    host = list(_host_side(session, verdict.device_id))
     if compared.options:
-        gain = _gain(compared, verdict.mode)
-        if gain is None or gain < WORTH_IT:
+        if _stays(compared, verdict.mode):
             yield from host
             yield _stay(compared, required, verdict)
         else:
@@ -187,14 +190,25 @@ def _gain(compared: Options, mode: Mode) -> float | None:
     All of it where the present way does not meet the requirements, or is none of those compared. Caps of other sizes
     than those recorded stand for these.
     """
-    best, now = compared.recommended, compared.current
-    if now is None and mode == "mps-partitioned":
-        now = min((option for option in compared.options if option.mode == mode), key=lambda o: o.antt, default=None)
+    best, now = compared.recommended, _now(compared, mode)
     if best is None or best is now:
         return None
     if now is None or any(option is now for option, _ in compared.refused):
         return 1.0
     return 1 - best.antt / now.antt
+
+
+def _now(compared: Options, mode: Mode) -> Option | None:
+    """The present way among those compared, or what stands for it."""
+    if compared.current is None and mode == "mps-partitioned":
+        return min((option for option in compared.options if option.mode == mode), key=lambda o: o.antt, default=None)
+    return compared.current
+
+
+def _stays(compared: Options, mode: Mode) -> bool:
+    """Whether no other way is worth a change."""
+    gain = _gain(compared, mode)
+    return gain is None or gain < WORTH_IT
 
 
 def _each(option: Option) -> str:
@@ -289,10 +303,10 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
             None,
             "a tenant's memory need is smaller than what was seen, so that it fits a smaller MIG instance",
         )
-    others = [option for option in compared.options if option is not compared.current]
+    now = _now(compared, verdict.mode) or best
+    others = [option for option in compared.options if option is not now]
     next_best = f"; the next best, {others[0].name}: {_each(others[0])}" if others else ""
     low = min((option.antt_bounds[0] for option in others), default=None)
-    now = compared.current or best
     bound = None if low is None else f"no other way compared has a mean slowdown below {low:.2f}x by its bound"
     return Action(
         "Nothing to gain from sharing differently",
@@ -373,7 +387,9 @@ def _memory(compared: Options, device: Mapping[str, object]) -> Iterator[Action]
         )
 
 
-def _host_side(session: Session, device_id: int, names: Mapping[int, str]) -> Iterator[Action]:
+def _host_side(session: Session, device_id: int) -> Iterator[Action]:
+    tenants = session.tenants.filter(session.tenants["device_id"] == device_id).sort("tenant_id")
+    names = told_apart(tenants.select("tenant_id", "name", "pid", "host_pid").iter_rows())
     titles = {
         "launch-bound": "launches are what takes time, not the GPU",
         "copy-bound": "copies are what takes time, not the SMs",

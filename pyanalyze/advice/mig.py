@@ -420,6 +420,8 @@ def place(family: Family, needs: Sequence[Need]) -> Placement:
     >>> {name: (one.profile.name, one.start) for name, one in made.placed.items()}
     {'train': ('4g.20gb', 0), 'serve': ('1g.5gb', 6)}
     """
+    if len({need.tenant for need in needs}) < len(needs):
+        raise ValueError("two tenants have the same name: each would be told the other's instance")
     fits = [holds(family, need) for need in needs]
     best: tuple[tuple[float, ...], list[Placed | None]] | None = None
     chosen: list[Placed | None] = []

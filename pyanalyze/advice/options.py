@@ -7,6 +7,7 @@ import statistics
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyanalyze._visible import told_apart
 from pyanalyze.advice import bandwidth, mps
 from pyanalyze.advice import mig as mig_
 from pyanalyze.advice.replay import (
@@ -364,8 +365,8 @@ def options(session: Session, device_id: int, require: Iterable[Requirement] = (
     traced = here.filter("traced")
     usage = session.tenant_usage.filter(pl.col("device_id") == device_id)
     working = set(usage.filter(pl.col("kernels") + pl.col("graph_launches") > 0)["tenant_id"])
-    names = {row["tenant_id"]: row["name"] for row in traced.iter_rows(named=True) if row["tenant_id"] in working}
-    names = _distinct(names, traced)
+    labels = told_apart(here.select("tenant_id", "name", "pid", "host_pid").iter_rows())
+    names = {tenant: labels[tenant] for tenant in traced["tenant_id"] if tenant in working}
     why_not = _why_not(session, verdict, device, here, usage, names)
     if why_not is not None or verdict is None:
         return Options(device_id, why_not=why_not or "no activity was recorded")
@@ -393,13 +394,6 @@ def _effort(option: Option) -> int:
     if option.provision is not None:
         return 2
     return 1 if option.layout.together else 0
-
-
-def _distinct(names: Mapping[int, str], tenants: pl.DataFrame) -> dict[int, str]:
-    """Names that tell tenants apart: two processes of one program get their pid."""
-    pids = dict(tenants.select("tenant_id", "pid").iter_rows())
-    several = {name for name in names.values() if list(names.values()).count(name) > 1}
-    return {t: f"{name} ({pids[t]})" if name in several else name for t, name in names.items()}
 
 
 def _why_not(

@@ -51,7 +51,7 @@ class _Verbs(click.Group):
     """Loads a verb when it is called; takes a first argument that is no verb as a capture."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [verb for verb in VERBS if verb != "screen"]
+        return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
@@ -77,7 +77,7 @@ class _Verbs(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):
-            formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items() if verb != "screen"])
+            formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items()])
 
 
 def _say_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:  # noqa: FBT001  # click calls it so
@@ -132,7 +132,7 @@ def main() -> None:
         # Only what stands in the place of a verb can have been meant as one.
         unnamed = not any(argument in VERBS for argument in sys.argv[1:])
         if isinstance(error, FileNotFoundError) and name.replace("-", "_").isidentifier() and unnamed:
-            hint = f"it is neither a file nor a verb; verbs are {', '.join(v for v in VERBS if v != 'screen')}"
+            hint = f"it is neither a file nor a verb; verbs are {', '.join(VERBS)}"
         where = f"{shown(name)}: " if name else ""
         click.echo(f"pyanalyze: {where}{error.strerror or error}; {hint}", err=True)
         sys.exit(3)

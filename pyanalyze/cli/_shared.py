@@ -123,7 +123,9 @@ def baseline_options(function: _F) -> _F:
     """Add --baseline and --work to a verb that speaks of slowdowns."""
     for option in (
         click.option(
-            "--work", type=click.Path(path_type=Path, readable=False), help="Units of work: CSV of tenant,start,end."
+            "--work",
+            type=click.Path(path_type=Path, readable=False),
+            help="Units of work: CSV of tenant,start,end and perhaps name; times as for --start.",
         ),
         click.option(
             "--baseline",
@@ -247,6 +249,9 @@ def open_session(
         session = session.window(*around_ns(around, session.capture["utc_origin_ns"][0]))
     elif start is not None or end is not None:
         session = session.window(start, end)
+    if session.selection.narrowed:
+        for name in session.absent():
+            click.echo(f"pyanalyze: --tenant {name}: not seen in the chosen time or on the chosen GPU", err=True)
     if redact:
         session = session.redacted(None if redact is True else redact)
     return replace(session, detail=True) if detail else session

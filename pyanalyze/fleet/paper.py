@@ -98,7 +98,7 @@ def latex_table(study: StudyFile, done: Study) -> str:
     heads = ["Workload", "Mode", "Tenant", "Runs", *(f"by {_TITLES[m]}" for m in shown)]
     heads += ["Profiler"] if profiler else []
     lines = [
-        "% Needs \\usepackage{booktabs}. Slowdowns: alone over shared, 95 % intervals over runs.",
+        "% Needs \\usepackage{booktabs}. Slowdowns: speed alone over speed shared, 95 % intervals over runs.",
         f"\\begin{{tabular}}{{lllr{'r' * (len(heads) - 4)}}}",
         "\\toprule",
         " & ".join(latex(head) for head in heads) + " \\\\",

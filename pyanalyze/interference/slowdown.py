@@ -10,8 +10,11 @@ from pyanalyze.interference.baselines import flags
 from pyanalyze.interference.execution import ExecutionSplit, split_execution
 from pyanalyze.interference.lost_time import Estimate, Slowdown, device_figures, slowdown_from_lost_time
 from pyanalyze.interference.scheduling import on_cpu_ns
+from pyanalyze.interference.work import how_many_counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import polars as pl
 
     from pyanalyze.session import Session
@@ -26,7 +29,7 @@ NOTABLE_INFERRED = 1.03
 MUCH_WIDER = 3.0
 #: Fewer operations than this have neither percentiles nor a pace.
 ENOUGH = 20
-#: Throughput that is as good as one after the other: within this of 1.
+#: As good as one after the other: the times are within this of each other.
 SEQUENTIAL = 0.1
 #: Of the calls' or idle time, the part from which the host is worth naming.
 NOTABLE_HOST = 0.2
@@ -221,21 +224,40 @@ def analyse(session: Session) -> tuple[DeviceInterference, ...]:
     return tuple(_device(session, verdict) for verdict in session.classify())
 
 
-def standing(elapsed: list[float], *, stp: float) -> str:
+def standing(ran: Sequence[tuple[float, int, int]]) -> str:
     """Where a co-run stands between no interference and destruction.
+
+    What all would have taken alone, one after the other, is held against the time in which any of them ran. Throughput
+    (STP) says the same only of tenants that ran all the time: one that was alone for long has little slowdown, and
+    nobody's company to thank for it.
+
+    Parameters
+    ----------
+    ran
+        Elapsed slowdown, first and last time in nanoseconds of every tenant; at least one.
 
     Examples
     --------
-    >>> standing([2.0, 2.0], stp=1.0)
+    >>> standing([(2.0, 0, 1000), (2.0, 0, 1000)])
     'as good as one after the other'
-    >>> standing([1.0, 1.01], stp=1.99)
+    >>> standing([(1.0, 0, 1000), (1.01, 0, 1000)])
     'no interference'
+    >>> standing([(1.25, 0, 1000), (2.5, 500, 1000)])  # 800 and 200 ns alone
+    'as good as one after the other'
     """
-    if max(elapsed) < NOTABLE_SLOWDOWN:
+    if max(slowdown for slowdown, _, _ in ran) < NOTABLE_SLOWDOWN:
         return "no interference"
-    if stp > 1 + SEQUENTIAL:
+    in_sequence = sum((last - first) / slowdown for slowdown, first, last in ran)
+    # Time in which nobody was there is no part of the co-run.
+    together, until = 0, min(first for _, first, _ in ran)
+    for _, first, last in sorted(ran, key=lambda one: one[1]):
+        together += max(last - max(first, until), 0)
+        until = max(until, last)
+    gained = in_sequence / max(together, 1)
+    if gained > 1 + SEQUENTIAL:
         return "better than one after the other"
-    return "as good as one after the other" if stp >= 1 - SEQUENTIAL else "destructive: worse than one after the other"
+    same = gained >= 1 - SEQUENTIAL
+    return "as good as one after the other" if same else "destructive: worse than one after the other"
 
 
 def _device(session: Session, verdict: Verdict) -> DeviceInterference:
@@ -262,7 +284,9 @@ def _device(session: Session, verdict: Verdict) -> DeviceInterference:
     )
     if many and others.is_empty() and len(elapsed) == len(tenants) > 1:
         antt, stp, jain = device_figures(elapsed)
-        figures = Figures(antt, stp, 1 / antt, jain, max(elapsed) / min(elapsed), standing(elapsed, stp=stp))
+        spans = {row["tenant_id"]: (row["first_ns"], row["last_ns"]) for row in rows.iter_rows(named=True)}
+        ran = [(t.slowdown.elapsed.value, *spans[t.tenant_id]) for t in tenants if t.slowdown.elapsed is not None]
+        figures = Figures(antt, stp, 1 / antt, jain, max(elapsed) / min(elapsed), standing(ran))
     known = {t.tenant_id: t for t in tenants if t.slowdown.elapsed is not None or t.slowdown.latency is not None}
     return DeviceInterference(
         verdict.device_id,
@@ -379,6 +403,12 @@ def _tenant(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bo
 
 
 def _from_recordings(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bool) -> TenantInterference:
+    found = _slowed(session, verdict, row, many=many)
+    units = how_many_counted(session, row, found.units)
+    return replace(found, notes=(*found.notes, *units)) if units else found
+
+
+def _slowed(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bool) -> TenantInterference:
     import polars as pl
 
     number, name = row["tenant_id"], row["name"]

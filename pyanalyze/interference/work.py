@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import csv
-from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyanalyze.exceptions import UsageError
+from pyanalyze.times import position_ns
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import polars as pl
 
+    from pyanalyze.interference.slowdown import UnitsOfWork
+    from pyanalyze.session import Session
+
 #: What the rows of a file are called beside NVTX ranges.
 GIVEN = "given units"
+#: Units of one name below which the core compares none, and below which there are no percentiles of them.
+ENOUGH_UNITS, ENOUGH_TAILS = 5, 20
+#: Most sentences about units of one tenant.
+MOST_SAID = 6
 
 
 def read_work(path: Path, tenants: pl.DataFrame, origin_ns: int | None) -> pl.DataFrame:
@@ -23,7 +31,9 @@ def read_work(path: Path, tenants: pl.DataFrame, origin_ns: int | None) -> pl.Da
     Parameters
     ----------
     path
-        The file. Times are whole nanoseconds on the clock of the first capture (as nsys shows them), or RFC 3339.
+        The file. Times are as :func:`pyanalyze.times.position_ns` takes them: on the clock of the first capture in
+        nsys syntax (``1s200ms``; a number alone is nanoseconds), or RFC 3339. What was launched in a unit belongs to
+        it: it lasts to the end of the last of those operations, or to its own end where that is later.
     tenants
         The session's tenants: `tenant` is a name among them, or a pid.
     origin_ns
@@ -81,21 +91,88 @@ def read_work(path: Path, tenants: pl.DataFrame, origin_ns: int | None) -> pl.Da
     )
 
 
-def _time(text: str | None, path: Path, number: int, origin_ns: int | None) -> int:
-    text = (text or "").strip()
-    if text.lstrip("-").isdigit():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(
-            f"{path}, line {number}: {text!r} is no time; give whole nanoseconds on the capture's clock, or RFC 3339"
-        ) from None
-    if moment.tzinfo is None or origin_ns is None:
-        why = (
-            "has no time zone" if moment.tzinfo is None else "cannot be placed: the capture does not say when it began"
+def how_many_counted(session: Session, tenant: Mapping[str, Any], units: Sequence[UnitsOfWork]) -> tuple[str, ...]:
+    """Say of the given units of a tenant how many were compared, and why the others were not.
+
+    Parameters
+    ----------
+    session
+        A session, with or without given units.
+    tenant
+        Its row of `tenants`.
+    units
+        What was compared.
+
+    Returns
+    -------
+    tuple of str
+        Nothing where all of them were, and are enough for percentiles.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> how_many_counted(session, session.tenants.row(0, named=True), [])
+    ()
+    """
+    import polars as pl
+
+    if session.work is None:
+        return ()
+    process = (pl.col("capture") == tenant["capture"]) & pl.col("pid").eq_missing(tenant["pid"])
+    names = set(session.work.filter(process)["text"])
+    if not names:
+        return ()
+    # NVTX ranges of the same name are units beside them.
+    ranges = session.ranges().select("capture", "pid", "start_ns", "end_ns", pl.col("text").cast(pl.String))
+    ranges = ranges.filter(process & pl.col("end_ns").is_not_null() & pl.col("text").is_in(names))
+    launched = _launches(session, process & (pl.col("device_id") == tenant["device_id"]))
+    first = launched.search_sorted(ranges["start_ns"], side="left")
+    behind = launched.search_sorted(ranges["end_ns"], side="right")
+    empty = (behind == first).alias("empty")
+    sums = ranges.with_columns(empty).group_by("text").agg(pl.len(), pl.col("empty").sum()).sort("text")
+    found = {one.name: one.latency for one in units}
+    few = sums.filter(pl.col("len") < ENOUGH_UNITS)
+    said = []
+    if few.height:
+        which = f"{few['text'][0]}: " if few.height == 1 else f"of {few.height} names: "
+        said.append(
+            f"{which}none of {few['len'].sum()} counted: fewer than {ENOUGH_UNITS} of one name are not compared"
         )
-        raise UsageError(f"{path}, line {number}: {text} {why}")
-    # In whole microseconds: a double does not hold nanoseconds since 1970.
-    seconds = int(moment.timestamp())
-    return seconds * 1_000_000_000 + moment.microsecond * 1000 - origin_ns
+    for name, whole, nothing in sums.filter(pl.col("len") >= ENOUGH_UNITS).iter_rows():
+        latency = found.get(name)
+        counted = 0 if latency is None else latency.n
+        others = []
+        if nothing := min(nothing, whole - counted):
+            others.append(f"nothing was launched in {nothing}")
+        if unknown := whole - counted - nothing:
+            others.append(f"the time alone is not known of what was launched in {unknown}")
+        why = f": {', '.join(others)}" if others else ""
+        if latency is not None and counted < ENOUGH_TAILS:
+            why += f"; their latency slowdown is {latency.value:.2f}, percentiles need {ENOUGH_TAILS}"
+        if why:
+            said.append(f"{name}: {counted or 'none'} of {whole} counted{why}")
+    return tuple(said[:MOST_SAID])
+
+
+def _launches(session: Session, own: pl.Expr) -> pl.Series:
+    """When what a tenant did on a device was launched, in order: by the call, else by its own begin."""
+    import polars as pl
+
+    columns = ("capture", "pid", "device_id", "correlation_id", "start_ns")
+    work = pl.concat([session.part(name, *columns).filter(own) for name in ("kernels", "memops", "graph_launches")])
+    calls = session.calls()
+    if calls is not None:
+        key = ["capture", "pid", "correlation_id"]
+        begun = calls.filter(pl.col("correlation_id").is_not_null()).group_by(key).agg(pl.col("start_ns").min())
+        work = work.join(begun.rename({"start_ns": "called_ns"}), on=key, how="left", nulls_equal=True)
+        early = pl.col("called_ns") <= pl.col("start_ns")
+        work = work.with_columns(pl.when(early).then("called_ns").otherwise("start_ns").alias("start_ns"))
+    return work["start_ns"].sort()
+
+
+def _time(text: str | None, path: Path, number: int, origin_ns: int | None) -> int:
+    try:
+        return position_ns((text or "").strip(), origin_ns)
+    except UsageError as error:
+        raise UsageError(f"{path}, line {number}: {error}") from None

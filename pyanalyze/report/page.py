@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from pyanalyze._visible import told_apart
 from pyanalyze.report import format as fmt
 from pyanalyze.report.escape import visible
 from pyanalyze.report.model import (
@@ -220,21 +221,7 @@ def tenant_labels(tenants: Iterable[Tenant]) -> dict[int, str]:
     >>> tenant_labels(report.devices[0].tenants)
     {0: 'app_a', 1: 'app_b', 2: 'app_c'}
     """
-    tenants = list(tenants)
-    plain = [visible(t.name, 40) or "unnamed" for t in tenants]
-    labels: dict[int, str] = {}
-    for tenant, label in zip(tenants, plain, strict=True):
-        # In containers every tenant may be pid 1 of the same program: then only the host's pid tells them apart.
-        same = [t.pid for t, name in zip(tenants, plain, strict=True) if name == label]
-        if len(same) > 1 and tenant.host_pid is not None and same.count(tenant.pid) > 1:
-            label = f"{label} (host pid {tenant.host_pid})"
-        elif len(same) > 1 and tenant.pid is not None:
-            label = f"{label} (pid {tenant.pid})"
-        # Names are foreign text: two tenants must never merge into one lane because of them.
-        if label in labels.values():
-            label = f"{label} #{tenant.tenant_id}"
-        labels[tenant.tenant_id] = label
-    return labels
+    return told_apart((t.tenant_id, visible(t.name, 40) or "unnamed", t.pid, t.host_pid) for t in tenants)
 
 
 def device_title(device: Device) -> str:
@@ -1417,9 +1404,16 @@ def _figure_blocks(device: Device, figures: Interference) -> list[Block]:
     bases = {t.slowdown.elapsed.basis for t in device.tenants if t.slowdown.elapsed is not None}
     basis: Basis = "inferred" if "inferred" in bases else "observed"
     facts = (
-        Fact("The co-run is", figures.standing or fmt.UNKNOWN, "by throughput against one after the other", basis),
+        Fact(
+            "The co-run is", figures.standing or fmt.UNKNOWN, "by the time all took, against one after the other", basis
+        ),
         Fact("ANTT", fmt.number(figures.antt), "mean elapsed slowdown; 1 is none", basis),
-        Fact("STP", fmt.number(figures.stp), "sum of 1/slowdown; most is the number of tenants", basis),
+        Fact(
+            "STP",
+            fmt.number(figures.stp),
+            "sum of 1/slowdown, most the number of tenants; as if all ran all the time",
+            basis,
+        ),
         Fact("Harmonic speedup", fmt.number(figures.harmonic), "1/ANTT; 1 is no interference", basis),
         Fact("Jain", fmt.number(figures.jain), "fairness; 1 is fair", basis),
         Fact("Unfairness", fmt.number(figures.unfairness), "largest slowdown over the smallest", basis),
