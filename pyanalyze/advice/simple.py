@@ -119,7 +119,8 @@ def simple_bounds(
         None,
         None
         if worst is None
-        else f"at most the {worst:.2f}x of switching out comes back; contention may take part of it",
+        else f"at most what switching out took comes back: kernels stretched {worst:.2f}x, and waits before they "
+        "started; contention may take part of it",
         f"they took turns on the engine; side by side they share the SMs.{because} A fault of one MPS client reaches "
         "the others",
         "echo quit | nvidia-cuda-mps-control",

@@ -96,7 +96,11 @@ def capture_options(function: _F) -> _F:
         click.option("-q", "--quiet", is_flag=True, help="No progress."),
         click.option("--threads", type=click.IntRange(min=1), help="Processors to use; else all at hand."),
         click.option("--memory", metavar="SIZE", help="Memory to use, such as 2GB; else most of what there is."),
-        click.option("--redact", is_flag=True, help="Number names of processes, kernels, containers, hosts, files."),
+        click.option(
+            "--redact",
+            is_flag=True,
+            help="Number names of processes, kernels, containers, hosts, files; those of --tenant stay.",
+        ),
         click.option("--detail", is_flag=True, help="JSON holds arrays of intervals as well."),
         click.option("--around", metavar="TIME[/LENGTH]", help="Only LENGTH (else 1s) with TIME in its middle."),
         click.option("--end", metavar="TIME", help="Only up to TIME."),
