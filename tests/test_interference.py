@@ -19,7 +19,7 @@ from click.testing import CliRunner
 import pyanalyze
 from pyanalyze.cli import cli
 from pyanalyze.exceptions import UsageError
-from pyanalyze.interference import TenantInterference
+from pyanalyze.interference import TenantInterference, kernels_alone
 from pyanalyze.interference.scheduling import on_cpu_ns
 from pyanalyze.interference.slowdown import standing
 from pyanalyze.interference.work import read_work
@@ -279,7 +279,10 @@ def test_a_baseline_that_was_shared_is_refused(fixtures: Path, tmp_path: Path) -
         assert tenant.slowdown.elapsed == alone
         reason = f"{baseline.name} is not compared: others had up to {part} of its time there"
         assert any(note.startswith(reason) for note in tenant.notes), tenant.notes
-    checked = pyanalyze.load(capture, baselines=f"app_a={capture}").check(max_slowdown=1.5, slowdown="elapsed")
+    session = pyanalyze.load(capture, baselines=f"app_a={capture}")
+    assert "baseline" in session.slowdowns["against"].cast(str).to_list()
+    assert "baseline" not in kernels_alone(session)["against"].cast(str).to_list()
+    checked = session.check(max_slowdown=1.5, slowdown="elapsed")
     assert checked.status == "failed", "the baseline says 1.00"
 
 
