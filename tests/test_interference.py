@@ -19,7 +19,7 @@ from click.testing import CliRunner
 import pyanalyze
 from pyanalyze.cli import cli
 from pyanalyze.exceptions import UsageError
-from pyanalyze.interference import TenantInterference
+from pyanalyze.interference import TenantInterference, kernels_alone
 from pyanalyze.interference.scheduling import on_cpu_ns
 from pyanalyze.interference.slowdown import standing
 from pyanalyze.interference.work import read_work
@@ -286,6 +286,36 @@ def test_the_caller_may_say_whose_a_baseline_is() -> None:
     assert used["named"].to_list() == [True]
     with pytest.raises(UsageError, match="no traced tenant has that name"):
         _ = pyanalyze.load(capture, baselines=f"nobody={solo}").baseline_matches
+
+
+def test_a_baseline_that_was_shared_is_refused(fixtures: Path, tmp_path: Path) -> None:
+    """By the books app_b and app_c had 326.9 and 253.6 ms of the 1129 ms in which app_a ran: half of it."""
+    capture = fixtures / "demo-time-slicing.sqlite"
+    saved = tmp_path / "shared.json"
+    saved.write_text(pyanalyze.load(capture).report().to_json())
+    alone = pyanalyze.load(capture).interference()[0].tenants[0].slowdown.elapsed
+    assert alone is not None
+    for baseline, part in ((capture, "51%"), (saved, "29%")):  # a saved report knows of no time that was not traced
+        tenant = pyanalyze.load(capture, baselines=f"app_a={baseline}").interference()[0].tenants[0]
+        assert tenant.baseline is None
+        assert tenant.slowdown.elapsed == alone
+        reason = f"{baseline.name} is not compared: others had up to {part} of its time there"
+        assert any(note.startswith(reason) for note in tenant.notes), tenant.notes
+    session = pyanalyze.load(capture, baselines=f"app_a={capture}")
+    assert "baseline" in session.slowdowns["against"].cast(str).to_list()
+    assert "baseline" not in kernels_alone(session)["against"].cast(str).to_list()
+    checked = session.check(max_slowdown=1.5, slowdown="elapsed")
+    assert checked.status == "failed", "the baseline says 1.00"
+
+
+def test_tenants_recorded_apart_in_one_capture_are_alone() -> None:
+    folder = generate.built("apart", alone=True)
+    capture = folder / "apart.sqlite"
+    session = pyanalyze.load(capture, baselines=capture)
+    for tenant in session.interference()[0].tenants:
+        assert tenant.baseline == capture.name
+        assert tenant.slowdown.elapsed is not None
+        assert tenant.slowdown.elapsed.basis == "observed"
 
 
 def test_a_baseline_of_another_gpu_model_is_refused() -> None:

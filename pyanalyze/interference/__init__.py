@@ -18,6 +18,7 @@ from pyanalyze.interference.slowdown import (
     TenantInterference,
     UnitsOfWork,
     analyse,
+    kernels_alone,
 )
 
 __all__ = [
@@ -34,5 +35,6 @@ __all__ = [
     "UnitsOfWork",
     "analyse",
     "device_figures",
+    "kernels_alone",
     "slowdown_from_lost_time",
 ]

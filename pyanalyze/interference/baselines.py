@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
     from pyanalyze import _core
     from pyanalyze.interference.lost_time import Estimate
-    from pyanalyze.report.model import Report
+    from pyanalyze.report.model import Device, Report, Work
     from pyanalyze.session import Session
 
 #: Mean SM clocks that differ by more than this make durations differ as well.
 CLOCK_TOLERANCE = 0.03
 #: A summary is of a tenant if this part of the kernel time of both is in kernels that both have.
 _ALIKE = 0.5
+#: Where others had more than this part of a tenant's time, it was not recorded alone.
+COMPANY = 0.05
 #: MPS variables that cap what a client may use.
 CAPS = ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT")
 
@@ -100,9 +102,9 @@ def against_saved(
     Examples
     --------
     >>> import pyanalyze
-    >>> session = pyanalyze.load(capture)
+    >>> session = pyanalyze.load(Path(capture).with_name("exclusive.sqlite"))
     >>> solo = SavedBaseline(Path("solo.json"), session.report())
-    >>> against_saved([solo], session, 0, 1, "app_b").elapsed.value
+    >>> against_saved([solo], session, 0, 0, session.tenants["name"][0]).elapsed.value
     1.0
     """
     from pyanalyze.comparison.split import change_of, likeness, units_of
@@ -133,11 +135,33 @@ def against_saved(
     change = change_of(work, mine, units, NOISE_FLOOR)
     whose = "as the caller said" if named else f"{share:.0%} of the time in kernels that both have"
     notes = [f"elapsed against {file} ({whose}), a saved report: latency and causes need the capture or a pack of it"]
-    company = sum(tenant.work is not None for tenant in device.tenants) - 1
+    company = _company_saved(device, work)
+    if company > COMPANY:
+        return Summary(file, None, (f"{file} is not compared: {_not_alone(company)}",))
     if company:
-        notes.append(f"the baseline shows {company} other traced tenant(s) on the device: it is not a recording alone")
+        notes.append(f"others had up to {company:.1%} of its time in the baseline")
     bounds = (max(0.0, 1 + change.low), 1 + change.high)
     return Summary(file, Estimate(1 + change.value, *bounds, mine.launches, "observed"), tuple(notes))
+
+
+def _company_saved(device: Device, own: Work) -> float:
+    """As of a recording; a summary says how long each tenant was there and not when, only the least they overlapped."""
+    if device.window is None:
+        return 0.0
+    whole = device.window.end_ns - device.window.start_ns
+    mine = _there_ns(own)
+    taken = 0
+    for tenant in device.tenants:
+        if tenant.work is not None and tenant.work is not own:
+            batches = tenant.work.batches
+            had = sum(batch.charged_ns if tenant.work.residency_known else batch.busy_ns for batch in batches)
+            taken += min(had, max(mine + _there_ns(tenant.work) - whole, 0))
+    return min(taken / max(mine, 1), 1.0)
+
+
+def _there_ns(work: Work) -> int:
+    """From a tenant's first to its last work."""
+    return sum(b.idle_ns + b.idle_absent_ns + b.idle_beside_ns + b.busy_ns for b in work.batches)
 
 
 def split_name(text: str) -> tuple[str | None, Path]:
@@ -203,11 +227,9 @@ def flags(session: Session, tenant_id: int, baseline: Session, baseline_tenant_i
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> flags(session, 0, session, 0)[0]
-    []
+    >>> [reason.rpartition(": ")[2] for reason in flags(session, 0, session, 0)[0]]
+    ['it is not a recording alone']
     """
-    import polars as pl
-
     refuse, care = [], []
     here, there = _place(session, tenant_id), _place(baseline, baseline_tenant_id)
     if None not in (here["gpu"], there["gpu"]) and here["gpu"] != there["gpu"]:
@@ -228,14 +250,48 @@ def flags(session: Session, tenant_id: int, baseline: Session, baseline_tenant_i
             f"SM clocks: mean {clocks[1] / 1e6:.0f} MHz in the baseline, {clocks[0] / 1e6:.0f} MHz here: durations "
             "differ by that alone"
         )
-    company = baseline.tenants.filter(
-        (pl.col("device_id") == there["device_id"]) & (pl.col("tenant_id") != baseline_tenant_id) & pl.col("traced")
-    )
-    if not company.is_empty():
-        care.append(
-            f"the baseline shows {company.height} other traced tenant(s) on the device: it is not a recording alone"
-        )
+    company = _company(baseline, baseline_tenant_id, there["device_id"])
+    if company > COMPANY:
+        refuse.append(_not_alone(company))
+    elif company:
+        care.append(f"others had up to {company:.1%} of its time in the baseline")
     return refuse, care
+
+
+def _not_alone(company: float) -> str:
+    return f"others had up to {company:.0%} of its time there: it is not a recording alone"
+
+
+def _company(session: Session, tenant_id: int, device_id: int) -> float:
+    """Part of a tenant's time, from its first to its last work, that others on the device may have taken.
+
+    Who was there before or after it is no company. Of each other it is what it was charged for, at most the time in
+    which both were there; of those that were not traced what they held, where it is known what the tenant held.
+    """
+    import polars as pl
+
+    usage = session.tenants.filter(pl.col("device_id") == device_id).join(
+        session.tenant_usage, on=["tenant_id", "device_id"]
+    )
+    own = usage.row(by_predicate=pl.col("tenant_id") == tenant_id, named=True)
+    if own["first_ns"] is None or own["last_ns"] <= own["first_ns"]:
+        return 0.0
+    serving = set(usage["served_by"].drop_nulls().to_list())
+    taken = 0
+    for other in usage.iter_rows(named=True):
+        if other["tenant_id"] in {tenant_id, *serving}:
+            continue
+        if other["traced"]:
+            had = other["busy_ns"] if other["charged_ns"] is None else other["charged_ns"]
+            spans = [(other["first_ns"], other["last_ns"])] if other["first_ns"] is not None else []
+        else:
+            # An engine that is held for the tenant itself, by its server or under a pid on the host, is no company.
+            held = (pl.col("device_id") == device_id) & (pl.col("tenant_id") == other["tenant_id"])
+            spans = session.residency.filter(held).select("start_ns", "end_ns").rows() if own["resident_ns"] else []
+            had = sum(end - start for start, end in spans)
+        both = sum(max(min(end, own["last_ns"]) - max(start, own["first_ns"]), 0) for start, end in spans)
+        taken += min(had or 0, both)
+    return min(float(taken / (own["last_ns"] - own["first_ns"])), 1.0)
 
 
 def _shown(value: object) -> str:

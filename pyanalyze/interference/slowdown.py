@@ -224,6 +224,24 @@ def analyse(session: Session) -> tuple[DeviceInterference, ...]:
     return tuple(_device(session, verdict) for verdict in session.classify())
 
 
+def kernels_alone(session: Session) -> pl.DataFrame:
+    """The table `slowdowns` without what was measured in recordings that were refused as baselines.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> kernels_alone(session).height == session.slowdowns.height
+    True
+    """
+    import polars as pl
+
+    tenants = [tenant for device in session.interference() for tenant in device.tenants]
+    refused = [tenant.tenant_id for tenant in tenants if tenant.baseline is None]
+    measured = pl.col("against").cast(pl.String) == "baseline"
+    return session.slowdowns.filter(~(measured & pl.col("tenant_id").is_in(refused)))
+
+
 def standing(ran: Sequence[tuple[float, int, int]]) -> str:
     """Where a co-run stands between no interference and destruction.
 

@@ -148,6 +148,7 @@ def _charts(session: Session, report: Report) -> Iterator[tuple[str, alt.TopLeve
     import polars as pl
 
     from pyanalyze import charts
+    from pyanalyze.interference import kernels_alone
     from pyanalyze.report.page import chart_key, tenant_labels
 
     compared = {found.device_id: found for found in session.interference()}
@@ -206,8 +207,9 @@ def _charts(session: Session, report: Report) -> Iterator[tuple[str, alt.TopLeve
         if len(device.tenants) > 1 and any(tenant.busy_ns for tenant in device.tenants):
             latencies = session.latencies(number, *window)
             yield chart_key("latency", number), charts.latency_over_time(latencies, labels, window=window)
-        if not session.slowdowns.filter(here & pl.col("ratio_low").is_not_null()).is_empty():
+        kernels = kernels_alone(session)
+        if not kernels.filter(here & pl.col("ratio_low").is_not_null()).is_empty():
             yield (
                 chart_key("alone", number),
-                charts.alone_against_contended(session.slowdowns, labels, device_id=number),
+                charts.alone_against_contended(kernels, labels, device_id=number),
             )
