@@ -162,7 +162,7 @@ class Options:
         The option that the capture shows, if it is among them.
     recommended
         The best that meets the requirements; None where nothing could be compared or nothing meets them. Not changing
-        anything is preferred where that is as good.
+        anything is preferred where that is as good; in an `Advice` also where no other way is worth a change.
     refused
         Options that do not meet the requirements, with what they lack.
     why_not

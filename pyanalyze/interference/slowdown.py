@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from pyanalyze._visible import told_apart
 from pyanalyze.interference.baselines import flags
 from pyanalyze.interference.execution import ExecutionSplit, split_execution
 from pyanalyze.interference.lost_time import Estimate, Slowdown, device_figures, slowdown_from_lost_time
@@ -691,13 +692,14 @@ def _host(session: Session, rows: pl.DataFrame, slowed: set[int]) -> tuple[HostF
     runs = session.cpu_runs()
     if runs is not None:
         launches = launches.with_columns(on_cpu_ns(runs, launches))
+    labels = told_apart(rows.select("tenant_id", "name", "pid", "host_pid").iter_rows())
     found = []
     for row in rows.filter("traced").iter_rows(named=True):
         mine = (pl.col("capture") == row["capture"]) & pl.col("pid").eq_missing(row["pid"])
         own = launches.filter(mine)
         if own.height < 20 or not row["busy_ns"]:
             continue
-        who, span_ns = row["name"], max(row["last_ns"] - row["first_ns"], 1)
+        who, span_ns = labels[row["tenant_id"]], max(row["last_ns"] - row["first_ns"], 1)
         usual_ns, longest_ns = _number(own["dur_ns"].median()), _number(own["dur_ns"].max())
         most = max(HELD_NS, HELD_TIMES * usual_ns)
         held = own.filter(pl.col("dur_ns") > most)
