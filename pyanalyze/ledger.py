@@ -18,11 +18,12 @@ class TenantSlices:
     Attributes
     ----------
     slices, cut_slices
-        Complete slices, and those that the recording or lost records cut.
-    resident_share
-        Of the time in which anybody held the engine.
-    idle_share
-        Of its residency, the part with none of its kernels in flight; None: its kernels were not traced.
+        Complete slices, and those that the recording or lost records cut. Lengths are of whole slices, though one may
+        begin before the window.
+    resident_ns, resident_share
+        In the window, and as a part of the time in which anybody held the engine there.
+    idle_ns, idle_share
+        Of that residency, with none of its kernels in flight; None: its kernels were not traced.
     expired, yielded
         Slices that lasted their time, and shorter ones, that another tenant followed; None: no time slice is known.
     """
@@ -59,7 +60,7 @@ class Ledger:
     time_slice_ns, policy
         Estimated time slice, and the policy of `nvidia-smi compute-policy` that it looks like.
     jain
-        Jain's index of residency: 1 is equal.
+        Jain's index of residency in the window: 1 is equal.
     dropped
         Switch records that were lost, by their sequence numbers; None without switch records.
     """

@@ -57,6 +57,18 @@ def length(spans: Spans) -> int:
     return sum(b - a for a, b in spans)
 
 
+def recorded_window(session: Session, truth: dict[str, Any], capture: str) -> tuple[int, int]:
+    """First to last activity on the clock of the truth: recorded work, and slices of whoever was not traced."""
+    recording = next(c for c in truth["captures"] if c["name"] == capture)
+    traced = {row["tenant"] for row in recording["traced"]}
+    strangers = {tenant["group"] for tenant in truth["tenants"] if tenant["name"] not in traced}
+    spans = [(a, b) for group, a, b in truth["devices"][0]["residency"] if group in strangers]
+    origin = recording["origin_ns"]
+    for frame in (session.kernels, session.graph_launches, session.memops):
+        spans += [(a + origin, b + origin) for a, b in frame.select("start_ns", "end_ns").iter_rows()]
+    return min(a for a, _ in spans), max(b for _, b in spans)
+
+
 def common(one: Spans, other: Spans) -> int:
     """Of two lists of disjoint, sorted intervals."""
     sum_ns = at = 0
@@ -251,6 +263,7 @@ def test_without_calls_waits_are_not_known() -> None:
 def test_the_ledger_is_the_books(name: str) -> None:
     session, truth, books = opened(name, name)
     (held,) = session.who_held()
+    window = recorded_window(session, truth, name)
     with sqlite3.connect(books) as db:
         slices = db.execute('SELECT "group", restore_start_ns, save_end_ns, ending, creation FROM slices').fetchall()
     ours = {t.tenant_id: t for t in held.tenants}
@@ -260,9 +273,10 @@ def test_the_ledger_is_the_books(name: str) -> None:
         found = ours[ids[tenant["record_pid"]]]
         # Contexts that are created take the engine now and then before their first kernel: those are slices, too.
         assert found.slices + found.cut_slices == len(mine)
-        assert abs(found.resident_ns - tenant["resident_ns"]) <= 0.001 * tenant["resident_ns"]
+        true = length(clipped([row[1:3] for row in mine], *window))
+        assert abs(found.resident_ns - true) <= 0.001 * tenant["resident_ns"]
         if found.idle_ns is not None:
-            assert abs(found.idle_ns - (tenant["resident_ns"] - tenant["charged_ns"])) <= 0.002 * tenant["resident_ns"]
+            assert abs(found.idle_ns - (true - tenant["charged_ns"])) <= 0.002 * tenant["resident_ns"]
     expired = [end - start for _, start, end, ending, _ in slices if ending == "expired"]
     # A training job that mostly is alone loses the engine whenever a request comes: those ends measure no time slice.
     if name == "time-slicing-open-loop":
@@ -284,9 +298,48 @@ def test_the_ledger_is_the_books(name: str) -> None:
 def test_fairness_is_jains_index_of_residency() -> None:
     session, truth, _ = opened("time-slicing-pair", "time-slicing-pair")
     (held,) = session.who_held()
-    times = [tenant["resident_ns"] for tenant in truth["tenants"] if tenant["busy_ns"]]
+    window = recorded_window(session, truth, "time-slicing-pair")
+    spans = truth["devices"][0]["residency"]
+    times = [
+        length(clipped([(a, b) for group, a, b in spans if group == tenant["group"]], *window))
+        for tenant in truth["tenants"]
+        if tenant["busy_ns"]
+    ]
     jain = sum(times) ** 2 / (len(times) * sum(x * x for x in times))
     assert held.jain == pytest.approx(jain, abs=1e-3)
+
+
+def test_shares_on_one_page_are_of_one_window(fixtures: Path) -> None:
+    """Context app_a is resident 19 ms before anybody's first kernel: that is in no share and in no idle time."""
+    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    truth = json.loads((fixtures / "demo-time-slicing.truth.json").read_text(encoding="utf-8"))
+    window = recorded_window(session, truth, "demo-time-slicing")
+    spans = truth["devices"][0]["residency"]
+    true = {
+        tenant["pid"]: length(clipped([(a, b) for group, a, b in spans if group == tenant["group"]], *window))
+        for tenant in truth["tenants"]
+    }
+    charged = {tenant["pid"]: tenant["charged_ns"] for tenant in truth["tenants"]}
+    report = session.report()
+    (device,) = report.devices
+    assert device.ledger is not None
+    held_ns = sum(true.values())
+    assert device.ledger.held_ns == held_ns
+    assert device.ledger.jain == pytest.approx(held_ns**2 / (3 * sum(ns * ns for ns in true.values())))
+    by_id = {t.tenant_id: t for t in device.tenants}
+    for mine in device.ledger.tenants:
+        tenant = by_id[mine.tenant_id]
+        assert tenant.host_pid is not None
+        assert tenant.resident_ns == true[tenant.host_pid]
+        assert mine.resident_share == pytest.approx(true[tenant.host_pid] / held_ns)
+        if tenant.charged_ns is not None:
+            idle_ns = true[tenant.host_pid] - charged[tenant.host_pid]
+            assert mine.idle_ns == idle_ns == tenant.resident_ns - tenant.charged_ns
+            assert mine.idle_share == pytest.approx(idle_ns / true[tenant.host_pid])
+    # 254.4 ms of 1114.1: 22.8 %.
+    share = f"{100 * true[41377] / held_ns:.0f} %"
+    assert share == "23 %"
+    assert any(f"it held the engine for {share} of the time" in (advice.bound or "") for advice in device.advice)
 
 
 def test_the_ledger_of_a_real_capture(corpus: Path) -> None:

@@ -171,7 +171,8 @@ def _held(session: Session, device_id: int) -> Iterator[Held]:
 
     here = pl.col("device_id") == device_id
     usage = session.tenants.filter(here).join(session.tenant_usage.filter(here), on=["tenant_id", "device_id"])
-    whole = int(usage["resident_ns"].sum())
+    # Of the window, as the ledger has it: a context is resident before anybody works, too, while it is created.
+    shares = dict(session.ledger.filter(here).select("tenant_id", "resident_share").iter_rows())
     for row in usage.sort("tenant_id").iter_rows(named=True):
         resident, busy, charged = row["resident_ns"], row["busy_ns"], row["charged_ns"]
         yield Held(
@@ -179,7 +180,7 @@ def _held(session: Session, device_id: int) -> Iterator[Held]:
             row["name"],
             row["host_pid"] or row["pid"],
             bool(row["traced"]),
-            resident / whole if resident is not None and whole else None,
+            None if resident is None else shares.get(row["tenant_id"]),
             busy / charged if busy and charged else None,
         )
 

@@ -320,13 +320,17 @@ class HeldSlices(_Part):
     tenant_id: int = Field(ge=0, description="The tenant.")
     slices: int = Field(ge=0, description="Complete slices.")
     cut_slices: int = Field(ge=0, description="Slices that the recording or lost records cut.")
-    resident_share: Number = Field(description="Of the time in which anybody held the engine.")
-    idle_ns: int | None = Field(description="Resident with none of its kernels in flight, ns; null: not traced.")
-    idle_share: Number = Field(description="Of its residency; null: not traced.")
+    resident_share: Number = Field(description="Of the time in the window in which anybody held the engine.")
+    idle_ns: int | None = Field(
+        description="In the window, resident with none of its kernels in flight, ns; null: not traced."
+    )
+    idle_share: Number = Field(description="Of its residency in the window; null: not traced.")
     p10_slice_ns: int | None = Field(description="A tenth of its slices is not longer, ns.")
     median_slice_ns: int | None = Field(description="Median length of its complete slices, ns.")
     p90_slice_ns: int | None = Field(description="Nine tenths are not longer, ns.")
-    max_slice_ns: int | None = Field(description="Longest, ns.")
+    max_slice_ns: int | None = Field(
+        description="Longest, ns; slices are whole, though one may begin before the window."
+    )
     expired: int | None = Field(
         description="Slices that lasted their time and that another tenant followed; null: no time slice is known."
     )
@@ -345,7 +349,7 @@ class Ledger(_Part):
     policy: Text | None = Field(
         description="short, default, medium or long, as of nvidia-smi compute-policy; NVIDIA publishes no lengths."
     )
-    jain: Number = Field(description="Jain's index of residency over tenants; 1 is equal.")
+    jain: Number = Field(description="Jain's index of residency in the window over tenants; 1 is equal.")
     tenants: list[HeldSlices] = Field(description="Per tenant, most residency first.")
 
 
@@ -487,7 +491,9 @@ class Tenant(_Part):
     busy_ns: int | None = Field(
         description="Union of its kernel and copy-free graph intervals as recorded, ns; null: not traced."
     )
-    resident_ns: int | None = Field(description="Its context held the compute engine, ns; null: no switch records.")
+    resident_ns: int | None = Field(
+        description="In the window, its context held the compute engine, ns; null: no switch records."
+    )
     charged_ns: int | None = Field(
         description="Busy intersected with resident, ns; equals busy_ns where nothing is switched out."
     )

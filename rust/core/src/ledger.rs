@@ -6,7 +6,9 @@
 //!   engine         gap        gap                   one that others took over was yielded
 //! ```
 //!
-//! The slices are the observed ones; on devices without any, those that were inferred.
+//! The slices are the observed ones; on devices without any, those that were inferred. Times and shares are of the
+//! window, from the first to the last activity of anybody: a context holds the engine before that, too, while it is
+//! created. Lengths are of whole slices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -182,6 +184,34 @@ fn policy(time_slice_ns: i64) -> &'static str {
     POLICIES.iter().find(|(below_ns, _)| time_slice_ns < *below_ns).map_or("long", |(_, name)| name)
 }
 
+impl Engine {
+    /// First to last activity of anybody; none where nobody's was recorded.
+    fn window(&self) -> Option<(i64, i64)> {
+        self.first_ns.zip(self.last_ns).filter(|(first, last)| first < last)
+    }
+
+    fn window_ns(&self) -> Option<i64> {
+        self.window().map(|(first, last)| last.saturating_sub(first))
+    }
+
+    /// What of that time lies in the window; all of it where there is none.
+    fn within_ns(&self, held: &Union) -> i64 {
+        self.window().map_or_else(|| held.total_ns(), |(first, last)| held.covered_ns(first, last))
+    }
+
+    /// In the window, somebody held it.
+    fn held_ns(&self) -> i64 {
+        match (self.alone, self.window_ns()) {
+            (true, Some(window_ns)) => window_ns,
+            (true, None) => {
+                let ends = self.held.spans().first().zip(self.held.spans().last());
+                ends.map_or(0, |(first, last)| last.1.saturating_sub(first.0))
+            }
+            (false, _) => self.within_ns(&self.held),
+        }
+    }
+}
+
 impl Ledger {
     /// Reads what stands left of this room.
     ///
@@ -267,17 +297,8 @@ impl Ledger {
     fn ledger(&self) -> Result<RecordBatch> {
         let all: Vec<(&crate::tenants::Tenant, &Held)> =
             self.who.tenants.iter().filter_map(|t| self.held.get(&t.id).map(|h| (t, h))).collect();
-        let engine_held = |device: &u32| {
-            self.engines.get(device).map_or(0, |e| {
-                let whole = e.held.spans().first().zip(e.held.spans().last());
-                let whole_ns = whole.map_or(0, |(first, last)| last.1.saturating_sub(first.0));
-                if e.alone {
-                    whole_ns
-                } else {
-                    e.held.total_ns()
-                }
-            })
-        };
+        let engine_held = |device: &u32| self.engines.get(device).map_or(0, Engine::held_ns);
+        let resident: Vec<i64> = all.iter().map(|(t, h)| self.resident_ns(t.device, h)).collect();
         let share = |part: i64, whole: i64| (whole > 0).then(|| part as f64 / whole as f64);
         let quantile = |h: &Held, q: f64| {
             let mut sorted = h.lengths.clone();
@@ -288,9 +309,12 @@ impl Ledger {
         let ints = |f: &dyn Fn(&Held) -> Option<i64>| all.iter().map(|(_, h)| f(h)).collect::<Int64Array>();
         let counts =
             |f: &dyn Fn(&Held) -> Option<u64>| all.iter().map(|(_, h)| f(h)).collect::<UInt64Array>();
-        let idle = |t: &crate::tenants::Tenant, h: &Held| {
-            t.traced.then(|| h.union.total_ns().saturating_sub(h.busy_held_ns))
-        };
+        // Work lies in the window: what it covers of the slices does, too.
+        let idle: Vec<Option<i64>> = all
+            .iter()
+            .zip(&resident)
+            .map(|((t, h), resident_ns)| t.traced.then(|| resident_ns.saturating_sub(h.busy_held_ns)))
+            .collect();
         let due = |t: &crate::tenants::Tenant| {
             self.engines.get(&t.device).is_some_and(|e| e.time_slice_ns.is_some())
         };
@@ -299,18 +323,20 @@ impl Ledger {
             .put("tenant_id", all.iter().map(|(t, _)| Some(t.id)).collect::<UInt32Array>())
             .put("slices", counts(&|h| Some(h.lengths.len() as u64)))
             .put("cut_slices", counts(&|h| Some(h.cut)))
-            .put("resident_ns", ints(&|h| Some(h.union.total_ns())))
+            .put("resident_ns", resident.iter().map(|ns| Some(*ns)).collect::<Int64Array>())
             .put(
                 "resident_share",
                 all.iter()
-                    .map(|(t, h)| share(h.union.total_ns(), engine_held(&t.device)))
+                    .zip(&resident)
+                    .map(|((t, _), ns)| share(*ns, engine_held(&t.device)))
                     .collect::<Float64Array>(),
             )
-            .put("idle_ns", all.iter().map(|(t, h)| idle(t, h)).collect::<Int64Array>())
+            .put("idle_ns", idle.iter().copied().collect::<Int64Array>())
             .put(
                 "idle_share",
-                all.iter()
-                    .map(|(t, h)| idle(t, h).and_then(|ns| share(ns, h.union.total_ns())))
+                idle.iter()
+                    .zip(&resident)
+                    .map(|(idle, resident_ns)| idle.and_then(|ns| share(ns, *resident_ns)))
                     .collect::<Float64Array>(),
             )
             .put("min_slice_ns", ints(&|h| h.lengths.iter().min().copied()))
@@ -333,12 +359,7 @@ impl Ledger {
         let all: Vec<(u32, &Engine)> =
             self.engines.iter().filter(|(_, e)| e.held.total_ns() > 0).map(|(id, e)| (*id, e)).collect();
         let ints = |f: &dyn Fn(&Engine) -> Option<i64>| all.iter().map(|(_, e)| f(e)).collect::<Int64Array>();
-        let window = |e: &Engine| e.first_ns.zip(e.last_ns).filter(|(first, last)| first < last);
-        let length = |e: &Engine| window(e).map(|(first, last)| last.saturating_sub(first));
-        let held = |e: &Engine| match window(e) {
-            Some((first, last)) if !e.alone => Some(e.held.covered_ns(first, last)),
-            _ => length(e),
-        };
+        let held = |e: &Engine| e.window().map(|_| e.held_ns());
         // The full cost needs tags that most drivers do not give; a mixture would compare with neither kind.
         let full = |e: &Engine| !e.fulls.is_empty() && e.fulls.len() == e.gaps.len();
         let costs = |e: &Engine| if full(e) { e.fulls.clone() } else { e.gaps.clone() };
@@ -349,14 +370,14 @@ impl Ledger {
             |kind: &str| all.iter().map(|(_, e)| known(e).then(|| count(e, kind))).collect::<UInt64Array>();
         Builder::new(&schema::ENGINE)
             .put("device_id", all.iter().map(|(id, _)| Some(*id)).collect::<UInt32Array>())
-            .put("start_ns", ints(&|e| window(e).map(|w| w.0)))
-            .put("end_ns", ints(&|e| window(e).map(|w| w.1)))
+            .put("start_ns", ints(&|e| e.window().map(|w| w.0)))
+            .put("end_ns", ints(&|e| e.window().map(|w| w.1)))
             .put("held_ns", ints(&held))
             .put(
                 "idle_ns",
                 ints(&|e| {
                     let gaps = e.gaps.iter().fold(0_i64, |sum, ns| sum.saturating_add(*ns));
-                    let free = length(e)?.saturating_sub(held(e)?);
+                    let free = e.window_ns()?.saturating_sub(e.held_ns());
                     known(e).then(|| free.saturating_sub(gaps).max(0))
                 }),
             )
@@ -377,7 +398,7 @@ impl Ledger {
                 "overhead_share",
                 all.iter()
                     .map(|(_, e)| {
-                        let length = length(e).filter(|_| known(e) && !e.gaps.is_empty())?;
+                        let length = e.window_ns().filter(|_| known(e) && !e.gaps.is_empty())?;
                         Some(total(e) as f64 / length as f64)
                     })
                     .collect::<Float64Array>(),
@@ -394,11 +415,17 @@ impl Ledger {
             .finish(all.len())
     }
 
+    /// Time in the window in which a tenant of a device held its engine.
+    fn resident_ns(&self, device: u32, held: &Held) -> i64 {
+        self.engines.get(&device).map_or_else(|| held.union.total_ns(), |e| e.within_ns(&held.union))
+    }
+
     /// Jain's index of residency, over tenants that did more than come into being.
     fn jain(&self, device: u32) -> Option<f64> {
         let of_device = |t: &&crate::tenants::Tenant| t.device == device;
         let held = self.who.tenants.iter().filter(of_device).filter_map(|t| self.held.get(&t.id));
-        let times: Vec<(f64, usize)> = held.map(|h| (h.union.total_ns() as f64, h.lengths.len())).collect();
+        let times: Vec<(f64, usize)> =
+            held.map(|h| (self.resident_ns(device, h) as f64, h.lengths.len())).collect();
         let all: f64 = times.iter().map(|t| t.0).sum();
         let notable: Vec<f64> = times.iter().filter(|t| t.1 >= 2 || t.0 >= 0.01 * all).map(|t| t.0).collect();
         let (sum, squares) = notable.iter().fold((0.0, 0.0), |(s, q), x| (s + x, q + x * x));
@@ -516,6 +543,37 @@ mod tests {
         assert_eq!(e.i64("held_ns").unwrap().values(), &[41_200_000]);
         // (24 + 17.2)^2 / (2 (24^2 + 17.2^2)) = 1697.44 / 1743.68
         assert!((e.f64("jain").unwrap().value(0) - 0.973_481).abs() < 1e-5);
+    }
+
+    #[test]
+    fn times_and_shares_are_of_the_window() {
+        // 7 holds the engine from 300 us before its kernel and 100 us beyond the last, 8 from 1200 to 1500.
+        //   7 |==.....k.....==|          |..k==|        k: 0 to 1000 and 1600 to 2000
+        //   8                  |..k..|                  k: 1200 to 1400
+        let rows = [(0, 0, 7, 7, -300, 1100), (0, 0, 8, 8, 1150, 1500), (0, 0, 7, 7, 1550, 2100)];
+        let work = [(0, 7, 0, 1, 7, 0, 1000), (0, 8, 0, 1, 7, 1200, 1400), (0, 7, 0, 1, 7, 1600, 2000)];
+        let (mut tables, _) =
+            named(Tables::from([("residency", residency(&rows)), ("kernels", kernels(&work))]));
+        let usage = crate::overlap::Overlap::new(&tables).unwrap().run(&tables, 0, &Unwatched).unwrap();
+        tables.insert("tenant_usage", usage.tenant_usage);
+        let out = run(&tables);
+        let l = Columns::new(&schema::LEDGER, &out.ledger);
+        // 0 to 1100 and 1550 to 2000; 1150 to 1500.
+        assert_eq!(l.i64("resident_ns").unwrap().values(), &[1_550_000, 350_000]);
+        assert_eq!(l.i64("idle_ns").unwrap().values(), &[150_000, 150_000]);
+        let near = |name: &str, row: usize, value: f64| {
+            assert!((l.f64(name).unwrap().value(row) - value).abs() < 1e-12, "{name} {row}");
+        };
+        near("resident_share", 0, 1550.0 / 1900.0);
+        near("resident_share", 1, 350.0 / 1900.0);
+        near("idle_share", 0, 150.0 / 1550.0);
+        near("idle_share", 1, 150.0 / 350.0);
+        // A slice is as long as it is.
+        assert_eq!(l.i64("max_slice_ns").unwrap().values(), &[1_400_000, 350_000]);
+        let e = Columns::new(&schema::ENGINE, &out.engine);
+        assert_eq!(e.i64("held_ns").unwrap().values(), &[1_900_000]);
+        // 1900^2 / (2 (1550^2 + 350^2))
+        assert!((e.f64("jain").unwrap().value(0) - 0.714_851).abs() < 1e-6);
     }
 
     #[test]
