@@ -35,6 +35,7 @@ def _kernels(session: Session) -> str:
     known = table.filter(pl.col("ratio").is_not_null()).sort("total_ns", descending=True)
     few, excluded = table.height - known.height, int(table["excluded"].sum())
     overhead = int(table["excluded_overhead"].sum())
+    cut = " or that the window cuts" if session.selection.start_ns is not None else ""
     names = dict(session.tenants.select("tenant_id", "name").iter_rows())
     lines = ["", "The same kernels alone and in company (time at work)", "-" * 52]
     for row in known.head(TOP).iter_rows(named=True):
@@ -51,7 +52,7 @@ def _kernels(session: Session) -> str:
     lines.append(
         f"{few} launch configurations ran too rarely alone or in company for a ratio; {excluded} launches are left "
         f"out: the first of their kind, {overhead} that the profiler or the loading of code held up, and those that "
-        "only waited for others."
+        f"only waited for others{cut}."
     )
     return "\n".join(lines) + "\n"
 
