@@ -152,8 +152,12 @@ def slowdowns(
     baselines: Sequence[tuple[Mapping[str, Any], int | None]],
     progress: _Progress = None,
     threads: int = 0,
+    window: tuple[int, int] | None = None,
 ) -> _Tables:
-    """Every tenant beside itself alone; each baseline with the tenant that it is of, if that is known."""
+    """Every tenant beside itself alone; each baseline with the tenant that it is of, if that is known.
+
+    `window`: first and last time that the session was cut down to. What it cuts is no measure of anything.
+    """
 
 def table_declarations() -> list[dict[str, Any]]:
     """Every table: name, version, doc, columns (name, type, null, doc)."""

@@ -481,7 +481,10 @@ class Session:
         from pyanalyze import _core
         from pyanalyze.interference.baselines import as_arguments
 
-        return _core.slowdowns(self.with_calls(), as_arguments(self.baselines, self.tenants), None)
+        start_ns, end_ns = self.selection.start_ns, self.selection.end_ns
+        window = None if start_ns is None or end_ns is None else (start_ns, end_ns)
+        baselines = as_arguments(self.baselines, self.tenants)
+        return _core.slowdowns(self.with_calls(), baselines, None, window=window)
 
     def calls(self) -> pl.DataFrame | None:
         """CUDA API calls on the session clock, read from the captures if they were not; None: there is no capture.

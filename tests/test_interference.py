@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import generate
+import polars as pl
 import pytest
 from click.testing import CliRunner
 
@@ -69,6 +70,25 @@ def test_with_baselines_slowdowns_are_within_two_percent(name: str) -> None:
         if slow.resident is not None:
             assert slow.resident.value == pytest.approx(true["resident"]["ratio"], rel=0.02)
         assert slow.elapsed.basis == "observed"
+
+
+@pytest.mark.parametrize(("start_ms", "end_ms"), [(100, 150), (100, 200), (50, 100)])
+def test_kernels_that_a_window_cuts_make_nobody_faster(start_ms: int, end_ms: int) -> None:
+    """Turns slow no kernel while its context runs; a kernel of which the window shows a part counts as none."""
+    folder, name = generate.built("running-example-time-slicing", alone=True), "running-example-time-slicing"
+    truth = json.loads((folder / f"{name}.truth.json").read_text(encoding="utf-8"))
+    whole = pyanalyze.load(folder / f"{name}.sqlite", baselines=sorted(folder.glob(f"{name}.alone.*.sqlite")))
+    start, end = start_ms * 1_000_000, end_ms * 1_000_000
+    part = whole.window(start, end)
+    names = {traced["pid"]: traced["tenant"] for traced in truth["captures"][0]["traced"]}
+    true = {tenant["name"]: tenant["slowdown"]["resident"]["ratio"] for tenant in truth["tenants"]}
+    found = part.tenant_slowdowns.filter(pl.col("work").is_null(), against="baseline", measure="resident")
+    assert found.height == 3
+    for row in found.iter_rows(named=True):
+        pid = part.tenants.filter(tenant_id=row["tenant_id"])["pid"].item()
+        assert row["value"] == pytest.approx(true[names[pid]], abs=0.02)
+        mine = whole.kernels.filter(pl.col("pid") == pid)
+        assert row["n"] == mine.filter(pl.col("start_ns") > start, pl.col("end_ns") < end).height
 
 
 @pytest.mark.parametrize("name", ALONE)

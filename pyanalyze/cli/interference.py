@@ -39,6 +39,7 @@ def _kernels(session: Session) -> str:
     overhead = int(table["excluded_overhead"].sum())
     devices = session.tenants.select("tenant_id", "name", "pid", "host_pid", "device_id").partition_by("device_id")
     names = {number: name for one in devices for number, name in told_apart(one.drop("device_id").rows()).items()}
+    cut = " or that the window cuts" if session.selection.start_ns is not None else ""
     lines = ["", "The same kernels alone and in company (time at work)", "-" * 52]
     for row in known.head(TOP).iter_rows(named=True):
         low, high = row["ratio_low"], row["ratio_high"]
@@ -54,7 +55,7 @@ def _kernels(session: Session) -> str:
     lines.append(
         f"{few} launch configurations ran too rarely alone or in company for a ratio; {excluded} launches are left "
         f"out: the first of their kind, {overhead} that the profiler or the loading of code held up, and those that "
-        "only waited for others."
+        f"only waited for others{cut}."
     )
     return "\n".join(lines) + "\n"
 

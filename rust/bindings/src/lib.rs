@@ -388,13 +388,14 @@ fn replay(
 
 /// Every tenant beside itself alone: in baselines, and in this run played again.
 #[pyfunction]
-#[pyo3(signature = (session, baselines, progress=None, threads=0))]
+#[pyo3(signature = (session, baselines, progress=None, threads=0, window=None))]
 fn slowdowns(
     py: Python<'_>,
     session: &Bound<'_, PyDict>,
     baselines: Vec<(Bound<'_, PyDict>, Option<u32>)>,
     progress: Callback,
     threads: usize,
+    window: Option<(i64, i64)>,
 ) -> PyResult<Py<PyDict>> {
     let session = from_python(session)?;
     let baselines = baselines
@@ -402,7 +403,7 @@ fn slowdowns(
         .map(|(tables, tenant)| Ok(Baseline { tables: from_python(tables)?, tenant: *tenant }))
         .collect::<PyResult<Vec<Baseline>>>()?;
     let watch = PyWatch::new(progress);
-    let made = py.detach(|| slowdown::slowdowns(&session, &baselines, threads, &watch));
+    let made = py.detach(|| slowdown::slowdowns(&session, &baselines, window, threads, &watch));
     to_python(py, made.map_err(|e| watch.raise(e))?)
 }
 

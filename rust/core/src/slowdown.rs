@@ -89,13 +89,15 @@ fn names(tables: &Tables) -> Result<Vec<String>> {
 
 /// Compares every tenant of a reconstructed session with itself alone: `slowdowns`, `tenant_slowdowns`, `causes`,
 /// `aggressors` and `baseline_matches`. On `threads` threads (0: as many as there are processors), whose number changes
-/// nothing in the tables.
+/// nothing in the tables. Where the session was cut down to a `window` of time, what was cut there counts as nothing:
+/// how long it took is not known.
 ///
 /// # Errors
 /// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
 pub fn slowdowns(
     session: &Tables,
     baselines: &[Baseline],
+    window: Option<(i64, i64)>,
     threads: usize,
     watch: &dyn Watch,
 ) -> Result<Tables> {
@@ -104,6 +106,9 @@ pub fn slowdowns(
     let mut gathered = Vec::with_capacity(all.len());
     for tables in all {
         gathered.push((Gathered::read(tables, lanes, watch)?, names(tables)?));
+    }
+    if let Some((session, _)) = gathered.first_mut() {
+        session.window = window;
     }
     let signatures = Signatures::of(gathered.iter_mut().map(|(session, _)| &mut session.found));
     let mut scenes =
@@ -121,7 +126,7 @@ pub fn slowdowns(
         all.dedup();
         all
     };
-    let work = units_of_work(session)?;
+    let work = units_of_work(session, window)?;
     let none = UnitsOfProcess::new();
     watch.progress("slowdowns", 0, processes.len() as u64)?;
     // Each process is looked at by itself.
@@ -186,8 +191,11 @@ fn choose(
 /// Units of work of a process by name.
 type UnitsOfProcess = BTreeMap<String, Vec<Unit>>;
 
-/// NVTX ranges, and what a caller put among them.
-fn units_of_work(tables: &Tables) -> Result<BTreeMap<(u32, Option<u32>), UnitsOfProcess>> {
+/// NVTX ranges, and what a caller put among them, without those that a window cuts.
+fn units_of_work(
+    tables: &Tables,
+    window: Option<(i64, i64)>,
+) -> Result<BTreeMap<(u32, Option<u32>), UnitsOfProcess>> {
     let mut out: BTreeMap<(u32, Option<u32>), UnitsOfProcess> = BTreeMap::new();
     let Some(batch) = tables.get(schema::NVTX.name) else { return Ok(out) };
     let columns = Columns::new(&schema::NVTX, batch);
@@ -197,6 +205,9 @@ fn units_of_work(tables: &Tables) -> Result<BTreeMap<(u32, Option<u32>), UnitsOf
     for row in 0..columns.rows() {
         let (Some(end_ns), Some(name)) = (at(end, row), text.get(row)) else { continue };
         let unit = Unit { start_ns: start.value(row), end_ns, thread: at(tid, row) };
+        if window.is_some_and(|(first, last)| unit.start_ns <= first || unit.end_ns >= last) {
+            continue;
+        }
         let of = out.entry((capture.value(row), at(pid, row))).or_default();
         if let Some(known) = of.get_mut(name) {
             known.push(unit);
@@ -250,7 +261,11 @@ fn of_process<'a>(
                 };
                 let base_called = base.ops.iter().filter(|op| op.call.is_some()).count();
                 let both = latencies && base_called * 10 >= base.ops.len() * 9;
-                let doubt = scatter(base, &as_recorded(base));
+                let mut doubt = scatter(base, &as_recorded(base));
+                if scene.window.is_some() {
+                    let held_against = found.ops.iter().flatten().count();
+                    doubt = doubt.of_part(held_against as f64 / base.ops.len() as f64);
+                }
                 let compared = compare(tenant, &found.ops, &clock, switching, both, &doubt);
                 let units = if both { of_units(scene, tenant, &found.ops, work, &doubt) } else { Vec::new() };
                 let reason = (!found.aligned).then_some(
@@ -605,7 +620,7 @@ fn figure_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
         .put(
             "excluded",
             all.iter()
-                .map(|(r, _, work)| work.is_none().then_some(r.compared.held_up as u64))
+                .map(|(r, _, work)| work.is_none().then_some(r.compared.left_out as u64))
                 .collect::<UInt64Array>(),
         )
         .put("blocks", all.iter().map(|(r, ..)| Some(r.compared.blocks as u64)).collect::<UInt64Array>())
@@ -780,7 +795,7 @@ mod tests {
     #[test]
     fn a_run_played_again_leaves_out_the_turns_of_others() {
         let session = turns();
-        let made = slowdowns(&session, &[], 0, &Unwatched).unwrap();
+        let made = slowdowns(&session, &[], None, 0, &Unwatched).unwrap();
         // Again: 10..60, the host wakes 5 us later, thinks 5 us, launches at 70: 80..130.
         let (value, shared, alone) = figure(&made, &session, 7, "elapsed", "replay").unwrap();
         assert_eq!((shared, alone), (180_000, 130_000));
@@ -807,7 +822,7 @@ mod tests {
         let shared = session(&rows, &[], &[]);
         let rows: Vec<K> = (0..30).map(|n| (3, "a", n * 15, n * 15 + 2, n * 15 + 2, n * 15 + 12)).collect();
         let alone = Baseline { tables: session(&rows, &[], &[]), tenant: None };
-        let made = slowdowns(&shared, &[alone], 0, &Unwatched).unwrap();
+        let made = slowdowns(&shared, &[alone], None, 0, &Unwatched).unwrap();
         let m = Columns::new(&schema::BASELINE_MATCHES, &made["baseline_matches"]);
         let used: Vec<(f64, bool)> = (0..m.rows())
             .map(|r| (m.f64("likeness").unwrap().value(r), m.bool("used").unwrap().value(r)))
@@ -825,6 +840,73 @@ mod tests {
     }
 
     #[test]
+    fn what_a_window_cuts_is_no_measure() {
+        // From 1000 to 2000 us, of a run whose kernels take 20 us, 25 from launch to end, beside nobody. The first began
+        // before, the second was launched before, the last ends after.
+        let mut rows: Vec<K> = vec![(7, "a", 1000, 1000, 1000, 1008), (7, "a", 1000, 1001, 1010, 1030)];
+        rows.extend((0..30).map(|n| {
+            let launch = 1030 + n * 30;
+            (7, "a", launch, launch + 2, launch + 5, launch + 25)
+        }));
+        rows.push((7, "a", 1980, 1982, 1985, 2000));
+        let mut part = session(&rows, &[], &[]);
+        // A step per kernel; those that cross the edges are cut there: the first holds a whole kernel.
+        let mut steps: Vec<(i64, i64)> = (0..30).map(|n| (1030 + n * 30, 1055 + n * 30)).collect();
+        steps.splice(0..1, [(1000, 1056)]);
+        steps.push((1980, 2000));
+        let nvtx = Builder::new(&schema::NVTX)
+            .put("capture", steps.iter().map(|_| Some(0)).collect::<UInt32Array>())
+            .put("pid", steps.iter().map(|_| Some(7)).collect::<UInt32Array>())
+            .put("tid", steps.iter().map(|_| Some(7)).collect::<UInt32Array>())
+            .put("start_ns", steps.iter().map(|s| Some(s.0 * 1000)).collect::<Int64Array>())
+            .put("end_ns", steps.iter().map(|s| Some(s.1 * 1000)).collect::<Int64Array>())
+            .put_names("kind", steps.iter().map(|_| Some("push-pop")))
+            .put_names("text", steps.iter().map(|_| Some("step")))
+            .finish(steps.len())
+            .unwrap();
+        part.insert("nvtx", nvtx);
+        let rows: Vec<K> = (0..40).map(|n| (3, "a", n * 30, n * 30 + 2, n * 30 + 5, n * 30 + 25)).collect();
+        let alone = [Baseline { tables: session(&rows, &[], &[]), tenant: None }];
+        let window = Some((1_000_000, 2_000_000));
+        let made = slowdowns(&part, &alone, window, 0, &Unwatched).unwrap();
+        let c = Columns::new(&schema::TENANT_SLOWDOWNS, &made["tenant_slowdowns"]);
+        let of = |measure: &str, work: Option<&str>| {
+            let row = (0..c.rows()).find(|r| {
+                c.names("measure").unwrap().get(*r) == Some(measure)
+                    && c.names("work").unwrap().get(*r) == work
+                    && c.names("against").unwrap().get(*r) == Some("baseline")
+            });
+            let row = row.unwrap();
+            let ns = |name: &str| c.i64(name).unwrap().value(row);
+            (
+                c.u64("n").unwrap().value(row),
+                ns("shared_ns"),
+                ns("alone_ns"),
+                at(c.u64("excluded").unwrap(), row),
+            )
+        };
+        assert_eq!(of("resident", None), (31, 31 * 20_000, 31 * 20_000, Some(3)));
+        assert_eq!(of("latency", None), (30, 30 * 25_000, 30 * 25_000, Some(3)));
+        assert_eq!(of("latency", Some("step")), (29, 29 * 25_000, 29 * 25_000, None));
+        let c = Columns::new(&schema::SLOWDOWNS, &made["slowdowns"]);
+        let row = (0..c.rows()).find(|r| c.names("against").unwrap().get(*r) == Some("baseline")).unwrap();
+        // Two that were cut; of the recording alone its first.
+        let counts = ["n", "n_alone", "excluded"].map(|name| c.u64(name).unwrap().value(row));
+        assert_eq!(counts, [31, 39, 3]);
+        // A recording of another length, 295 us for 200 at work: parts count in what was done in the window's time.
+        let rows: Vec<K> = (0..10).map(|n| (3, "a", n * 30, n * 30 + 2, n * 30 + 5, n * 30 + 25)).collect();
+        let short = [Baseline { tables: session(&rows, &[], &[]), tenant: None }];
+        let made = slowdowns(&part, &short, window, 0, &Unwatched).unwrap();
+        let (_, shared, expected) = figure(&made, &part, 7, "elapsed", "baseline").unwrap();
+        assert_eq!((shared, expected), (1_000_000, (31 * 20 + 8 + 15) * 1475));
+        // Of a whole capture every kernel counts.
+        let (_, shared, alone) =
+            figure(&slowdowns(&part, &alone, None, 0, &Unwatched).unwrap(), &part, 7, "resident", "baseline")
+                .unwrap();
+        assert_eq!((shared, alone), (31 * 20_000 + 8_000 + 15_000, 33 * 20_000));
+    }
+
+    #[test]
     fn equal_kernels_alone_and_contended() {
         // 7: 40 kernels of 100 us; 8 works beside every second ten of them, and those take 150 us.
         let mut rows: Vec<K> = Vec::new();
@@ -836,7 +918,7 @@ mod tests {
             }
         }
         let session = session(&rows, &[], &[]);
-        let made = slowdowns(&session, &[], 0, &Unwatched).unwrap();
+        let made = slowdowns(&session, &[], None, 0, &Unwatched).unwrap();
         let c = Columns::new(&schema::SLOWDOWNS, &made["slowdowns"]);
         let row = (0..c.rows()).find(|r| c.names("name").unwrap().get(*r) == Some("a")).unwrap();
         // The first of all is left out.
@@ -893,7 +975,7 @@ mod tests {
             ["n", "n_alone", "excluded", "excluded_overhead"].map(|name| c.u64(name).unwrap().value(row))
         };
         session.insert("profiler_overhead", overhead("Buffer flush (Profiler)"));
-        let made = slowdowns(&session, &[], 0, &Unwatched).unwrap();
+        let made = slowdowns(&session, &[], None, 0, &Unwatched).unwrap();
         assert_eq!(counts(&made), [19, 19, 2, 1]);
         // Launch calls of 2 us and latencies of 155 and 105 us: 19 and 20 of them, alone 39 of 105.
         let (_, shared, alone) = figure(&made, &session, 7, "latency", "replay").unwrap();
@@ -906,7 +988,7 @@ mod tests {
         assert_eq!((c.u64("n").unwrap().value(row), c.u64("excluded").unwrap().value(row)), (39, 1));
         // A program that launches faster than the GPU works is the program's own doing.
         session.insert("profiler_overhead", overhead("Command buffer full (CUDA)"));
-        assert_eq!(counts(&slowdowns(&session, &[], 0, &Unwatched).unwrap()), [20, 19, 1, 0]);
+        assert_eq!(counts(&slowdowns(&session, &[], None, 0, &Unwatched).unwrap()), [20, 19, 1, 0]);
     }
 
     #[test]
@@ -927,7 +1009,7 @@ mod tests {
             rows.push((9, "c", t + 2, t + 3, t + 52, t + 58));
         }
         let session = session(&rows, &[], &held);
-        let made = slowdowns(&session, &[], 0, &Unwatched).unwrap();
+        let made = slowdowns(&session, &[], None, 0, &Unwatched).unwrap();
         let tenants = Columns::new(&schema::TENANTS, &session["tenants"]);
         let id = |pid: u32| {
             let row = (0..tenants.rows()).find(|r| tenants.u32("pid").unwrap().value(*r) == pid).unwrap();
@@ -971,18 +1053,18 @@ mod tests {
             }
         }
         let session = session(&rows, &[(7, 1000, 1100)], &[]);
-        let one = slowdowns(&session, &[], 1, &Unwatched).unwrap();
+        let one = slowdowns(&session, &[], None, 1, &Unwatched).unwrap();
         assert!(one["slowdowns"].num_rows() == 5 && one["aggressors"].num_rows() > 0);
         for threads in [2, 5] {
-            assert_eq!(slowdowns(&session, &[], threads, &Unwatched).unwrap(), one);
+            assert_eq!(slowdowns(&session, &[], None, threads, &Unwatched).unwrap(), one);
         }
         // Ids of tenants are the order of their table.
         let turned = turned(&session, &["tenants"]);
-        assert_eq!(slowdowns(&turned, &[], 0, &Unwatched).unwrap(), one);
+        assert_eq!(slowdowns(&turned, &[], None, 0, &Unwatched).unwrap(), one);
         let baseline = |tables: &Tables| [Baseline { tables: tables.clone(), tenant: None }];
         assert_eq!(
-            slowdowns(&session, &baseline(&turned), 3, &Unwatched).unwrap(),
-            slowdowns(&turned, &baseline(&session), 1, &Unwatched).unwrap()
+            slowdowns(&session, &baseline(&turned), None, 3, &Unwatched).unwrap(),
+            slowdowns(&turned, &baseline(&session), None, 1, &Unwatched).unwrap()
         );
     }
 
@@ -1017,14 +1099,17 @@ mod tests {
 
     #[test]
     fn nothing_equal_tables_and_cancellation() {
-        let empty = slowdowns(&Tables::new(), &[], 0, &Unwatched).unwrap();
+        let empty = slowdowns(&Tables::new(), &[], None, 0, &Unwatched).unwrap();
         assert_eq!(empty.len(), 5);
         assert!(empty.values().all(|batch| batch.num_rows() == 0));
         let session = turns();
         assert_eq!(
-            slowdowns(&session, &[], 0, &Unwatched).unwrap(),
-            slowdowns(&session, &[], 0, &Unwatched).unwrap()
+            slowdowns(&session, &[], None, 0, &Unwatched).unwrap(),
+            slowdowns(&session, &[], None, 0, &Unwatched).unwrap()
         );
-        assert!(matches!(slowdowns(&session, &[], 0, &StopAfter::new(1)), Err(crate::Error::Cancelled)));
+        assert!(matches!(
+            slowdowns(&session, &[], None, 0, &StopAfter::new(1)),
+            Err(crate::Error::Cancelled)
+        ));
     }
 }

@@ -64,8 +64,9 @@ pub(crate) struct Compared {
     pub parts: Vec<Part>,
     pub blames: Vec<Blame>,
     pub blocks: usize,
-    /// Operations left out of latencies and their parts: what is not the program's own held a launch up, here or there.
-    pub held_up: usize,
+    /// Operations left out of latencies and their parts: what is not the program's own held a launch up, here or there,
+    /// or the window of the session shows only a part of them or not their launch.
+    pub left_out: usize,
 }
 
 /// Which block of time an operation falls into.
@@ -165,6 +166,17 @@ const MODEL_PART: f64 = 0.04;
 const MODEL_LEAST: f64 = 0.004;
 
 impl Doubt {
+    /// Where only this part of the operations of the baseline is held against a tenant: fewer scatter more.
+    pub fn of_part(self, part: f64) -> Self {
+        match self {
+            Self::Scatter(all) if part > 0.0 && part < 1.0 => {
+                let wider = part.sqrt().recip();
+                Self::Scatter(all.map(|ends| ends.map(|(low, high)| (low * wider, high * wider))))
+            }
+            same => same,
+        }
+    }
+
     fn bounds(&self, measure: &str, value: f64) -> Option<(f64, f64)> {
         let log = value.ln();
         let (down, up) = match self {
@@ -294,20 +306,27 @@ pub(crate) fn compare(
     let mut sums = vec![vec![0.0_f64; blocks.count]; 6];
     let mut parts = [[0.0_f64; 2]; 6];
     let mut tails = [Vec::with_capacity(ops.len()), Vec::with_capacity(ops.len())];
-    let mut kept = 0;
+    let (mut kept, mut cut, mut no_latency) = (0, 0, 0);
+    let mut ran = [0.0_f64; 2];
     let mut add = |column: usize, block: usize, value: f64| {
         if let Some(slot) = sums.get_mut(column).and_then(|c| c.get_mut(block)) {
             *slot += value;
         }
     };
-    for (n, op) in ops.iter().enumerate() {
-        let Some(a) = alone.of(n).filter(|_| work(op)) else { continue };
+    for (n, op) in ops.iter().enumerate().filter(|(_, op)| work(op)) {
+        if op.cut() {
+            cut += 1;
+            continue;
+        }
+        let Some(a) = alone.of(n) else { continue };
         kept += 1;
         let block = blocks.at(op.launch_ns);
         add(2, block, op.ran_ns as f64);
         add(3, block, a.ran_ns as f64);
-        if op.held_up() || a.held_up {
-            out.held_up += 1;
+        ran[0] += op.ran_ns as f64;
+        ran[1] += a.ran_ns as f64;
+        if op.held_up() || a.held_up || op.early {
+            no_latency += 1;
             continue;
         }
         add(0, block, op.latency_ns() as f64);
@@ -320,6 +339,7 @@ pub(crate) fn compare(
         tails[0].push(op.latency_ns() as f64);
         tails[1].push(a.latency_ns as f64);
     }
+    out.left_out = cut + no_latency;
     let mut other_reading = None;
     match clock {
         Clock::Own | Clock::Anchored(_) => {
@@ -350,14 +370,20 @@ pub(crate) fn compare(
         }
         Clock::Pace(pace) => {
             // No counterpart in time: its end minus begin, and as long as the baseline took for as much work.
+            // Of what a window cuts, the part in it is work as well: alone it is as much shorter as the rest was.
+            let slower = if ran[1] > 0.0 { ran[0] / ran[1] } else { 1.0 };
             let mut last = None;
             for (n, op) in ops.iter().enumerate() {
-                let Some(a) = alone.of(n) else { continue };
+                let without = match alone.of(n) {
+                    Some(a) => a.ran_ns as f64,
+                    None if op.cut() => op.ran_ns as f64 / slower,
+                    None => continue,
+                };
                 let block = blocks.at(op.launch_ns);
                 if let Some((launch, block)) = last.replace((op.launch_ns, block)) {
                     add(4, block, op.launch_ns.saturating_sub(launch) as f64);
                 }
-                add(5, block, pace * a.ran_ns as f64);
+                add(5, block, pace * without);
             }
             if let (Some((launch, block)), Some(end)) = (last, ops.iter().map(|op| op.end_ns).max()) {
                 add(4, block, end.saturating_sub(launch) as f64);
@@ -380,7 +406,7 @@ pub(crate) fn compare(
         if let (Some((low, high)), Some(other), "elapsed") = (bounds, other_reading, measure) {
             bounds = Some((low.min(other), high.max(other)));
         }
-        let n = if measure == "latency" { kept - out.held_up } else { kept };
+        let n = if measure == "latency" { kept - no_latency } else { kept };
         out.figures.push(Figure { measure, value, bounds, n, shared_ns, alone_ns });
     }
     if latencies {
@@ -391,7 +417,7 @@ pub(crate) fn compare(
             let (Some(shared_ns), Some(alone_ns)) = pair else { continue };
             if alone_ns > 0.0 {
                 let value = shared_ns / alone_ns;
-                let n = kept - out.held_up;
+                let n = kept - no_latency;
                 out.figures.push(Figure { measure, value, bounds: None, n, shared_ns, alone_ns });
             }
         }
@@ -430,7 +456,12 @@ pub(crate) fn units(
             if unit.thread.is_some() && thread_of(op) != unit.thread {
                 continue;
             }
-            let Some((a, launch)) = alone.of(n).and_then(|a| Some((a, a.launch_ns?))) else {
+            // It was launched before any unit that lies in the window.
+            if op.early {
+                continue;
+            }
+            let known = alone.of(n).filter(|_| !op.cut());
+            let Some((a, launch)) = known.and_then(|a| Some((a, a.launch_ns?))) else {
                 begin_alone = None;
                 break;
             };
@@ -496,7 +527,8 @@ fn solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Option<Vec<f64>> {
 /// No constant: without others nothing is added.
 fn blame(tenant: &Tenancy, alone: &impl Reference, blocks: &Blocks, draws: &Resamples) -> Vec<Blame> {
     let rows = || {
-        let work = tenant.ops.iter().enumerate().filter(|(_, op)| op.kind != WorkKind::Copy);
+        let whole = |op: &Op| op.kind != WorkKind::Copy && !op.cut() && !op.early;
+        let work = tenant.ops.iter().enumerate().filter(move |(_, op)| whole(op));
         work.filter_map(|(n, op)| Some((op, op.latency_ns().saturating_sub(alone.of(n)?.latency_ns) as f64)))
     };
     if rows().take(ENOUGH).count() < ENOUGH {

@@ -160,6 +160,8 @@ pub(crate) enum Unusual {
     First,
     /// The profiler, or the loading or compiling of code, was at work in its launch call.
     Overhead,
+    /// The window that its session was cut down to shows a part of it: how long it took is not known.
+    Cut,
 }
 
 /// One operation.
@@ -169,6 +171,8 @@ pub(crate) struct Op {
     pub company: Company,
     /// Not the program's usual work.
     pub unusual: Option<Unusual>,
+    /// Launched before the window that its session was cut down to: how long it waited is not known.
+    pub early: bool,
     pub signature: u32,
     pub stream: u32,
     /// Index into the calls of its process.
@@ -212,6 +216,11 @@ impl Op {
     /// Whether what is not the program's own held its launch up.
     pub fn held_up(&self) -> bool {
         self.unusual == Some(Unusual::Overhead)
+    }
+
+    /// Whether the window that its session was cut down to shows only a part of it.
+    pub fn cut(&self) -> bool {
+        self.unusual == Some(Unusual::Cut)
     }
 
     /// How often its context was switched out inside.
@@ -315,6 +324,8 @@ pub(crate) struct Scene {
     pub calls: BTreeMap<(u32, Option<u32>), Calls>,
     /// Switches on a device, from the last moment of one context to the first of the next.
     pub switching: BTreeMap<u32, Union>,
+    /// First and last time, where the session is a part of a capture: what crosses them was cut there.
+    pub window: Option<(i64, i64)>,
 }
 
 /// Sums over kernels, each signature around its own mean: of time at work (y) over times switched out inside (x), by how
@@ -678,6 +689,8 @@ pub(crate) struct Gathered {
     switching: BTreeMap<u32, Union>,
     /// Signatures of its work; numbered by [`Signatures::of`].
     pub found: Found,
+    /// First and last time, where the session was cut down to a window.
+    pub window: Option<(i64, i64)>,
 }
 
 impl Gathered {
@@ -710,17 +723,19 @@ impl Gathered {
         );
         dealt?;
         let (found, calls) = read?;
-        Ok(Self { who, tenants, calls, switching, found })
+        Ok(Self { who, tenants, calls, switching, found, window: None })
     }
 }
 
 impl Scene {
     /// Puts together what was gathered.
     pub fn of(gathered: Gathered, signatures: &Signatures, lanes: Lanes) -> Self {
-        let Gathered { who, mut tenants, calls, switching, found } = gathered;
-        lanes.each(tenants.iter_mut().collect(), |tenant| tenant.enter(&found, calls.get(&tenant.process)));
+        let Gathered { who, mut tenants, calls, switching, found, window } = gathered;
+        lanes.each(tenants.iter_mut().collect(), |tenant| {
+            tenant.enter(&found, calls.get(&tenant.process), window);
+        });
         drop(found);
-        let mut scene = Self { tenants, calls, switching };
+        let mut scene = Self { tenants, calls, switching, window };
         scene.without_state();
         scene.see_others(&who);
         let many = signatures.list.len();
@@ -954,6 +969,7 @@ impl Tenancy {
             kind: w.kind,
             company: Company::Alone,
             unusual: None,
+            early: false,
             signature: u32::try_from(w.row).unwrap_or(u32::MAX),
             stream,
             call: w.correlation,
@@ -969,7 +985,7 @@ impl Tenancy {
     }
 
     /// Looks up signature, call and residency of every row.
-    fn enter(&mut self, found: &Found, calls: Option<&Calls>) {
+    fn enter(&mut self, found: &Found, calls: Option<&Calls>, window: Option<(i64, i64)>) {
         let mut ends = vec![i64::MIN; self.streams.len()];
         let (mut hint, mut walk, mut busy) = (usize::MAX, Walk::default(), Union::default());
         for op in &mut self.ops {
@@ -982,6 +998,14 @@ impl Tenancy {
                 op.called_ns = call.end_ns;
                 if calls.is_some_and(|calls| calls.held_up(call)) {
                     op.unusual = Some(Unusual::Overhead);
+                }
+            }
+            if let Some((first, last)) = window {
+                if op.start_ns <= first || op.end_ns >= last {
+                    op.unusual = Some(Unusual::Cut);
+                } else {
+                    // Calls that ended before the window are not in it, those that crossed its begin were cut there.
+                    op.early = calls.is_some() && (op.call.is_none() || op.launch_ns <= first);
                 }
             }
             op.ran_ns = match (&self.ran, op.kind) {
