@@ -382,6 +382,18 @@ class Session:
             return ()
         return tuple(given for given, who in self.names.items() if self.tenants.filter(self._meant(who)).is_empty())
 
+    def labels(self, device_id: int) -> dict[int, str]:
+        """Names that tell the tenants of a device apart, by tenant id; as reports and advice call them.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).labels(0)
+        {0: 'app_a', 1: 'app_b', 2: 'app_c'}
+        """
+        here = self.tenants.filter(self.tenants["device_id"] == device_id).sort("tenant_id")
+        return told_apart(here.select("tenant_id", "name", "pid", "host_pid").iter_rows())
+
     @cached_property
     def _modelled(self) -> dict[str, _core.Table]:
         """Tables that need a verdict: which tenants may share SMs is its business."""
@@ -1135,7 +1147,7 @@ class Session:
                         if r["device_id"] is not None or not names_gpu(r["value"])
                     ],
                     sources=self._source_states(),
-                    tenants=list(told_apart(tenants.select("tenant_id", "name", "pid", "host_pid").rows()).values()),
+                    tenants=list(self.labels(device["device_id"]).values()),
                     green_contexts=self.contexts.filter(here & pl.col("is_green").fill_null(value=False)).height,
                     pairs=pairs_of(self.overlaps.filter(here), usage),
                     visible_sms=_visible_sms(self.contexts.filter(here)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyanalyze._visible import told_apart
 from pyanalyze.advice import host_side, kubernetes, mps, slicing
 from pyanalyze.advice.mig import Placement
 from pyanalyze.advice.options import Option, Options, observed_slicing, options
@@ -389,8 +388,7 @@ def _memory(compared: Options, device: Mapping[str, object]) -> Iterator[Action]
 
 
 def _host_side(session: Session, device_id: int) -> Iterator[Action]:
-    tenants = session.tenants.filter(session.tenants["device_id"] == device_id).sort("tenant_id")
-    names = told_apart(tenants.select("tenant_id", "name", "pid", "host_pid").iter_rows())
+    names = session.labels(device_id)
     titles = {
         "launch-bound": "launches are what takes time, not the GPU",
         "copy-bound": "copies are what takes time, not the SMs",

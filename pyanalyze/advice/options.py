@@ -7,7 +7,6 @@ import statistics
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pyanalyze._visible import told_apart
 from pyanalyze.advice import bandwidth, mps
 from pyanalyze.advice import mig as mig_
 from pyanalyze.advice.replay import (
@@ -365,7 +364,7 @@ def options(session: Session, device_id: int, require: Iterable[Requirement] = (
     traced = here.filter("traced")
     usage = session.tenant_usage.filter(pl.col("device_id") == device_id)
     working = set(usage.filter(pl.col("kernels") + pl.col("graph_launches") > 0)["tenant_id"])
-    labels = told_apart(here.select("tenant_id", "name", "pid", "host_pid").iter_rows())
+    labels = session.labels(device_id)
     names = {tenant: labels[tenant] for tenant in traced["tenant_id"] if tenant in working}
     why_not = _why_not(session, verdict, device, here, usage, names)
     if why_not is not None or verdict is None:

@@ -55,7 +55,7 @@ def command(
 ) -> None:
     """Say what to change, what it gives at most, and how to take it back."""
     refuse_existing(output, force=force)
-    session = open_session(extra_tables=("api_calls",), **options)
+    session = open_session(**options)
     latency_ns = None if latency_ms is None else round(latency_ms * 1e6)
     advice = session.advise(require=require, latency_ns=latency_ns, kubernetes=kubernetes)
     emit(answer(session, "advise", SECTIONS, fmt, advice), output, force=force)

@@ -28,7 +28,6 @@ def _kernels(session: Session) -> str:
     """The same kernels alone and in company: those with most time, as lines."""
     import polars as pl
 
-    from pyanalyze._visible import told_apart
     from pyanalyze.interference import kernels_alone
     from pyanalyze.report.escape import visible
     from pyanalyze.report.format import duration
@@ -37,8 +36,8 @@ def _kernels(session: Session) -> str:
     known = table.filter(pl.col("ratio").is_not_null()).sort("total_ns", descending=True)
     few, excluded = table.height - known.height, int(table["excluded"].sum())
     overhead = int(table["excluded_overhead"].sum())
-    devices = session.tenants.select("tenant_id", "name", "pid", "host_pid", "device_id").partition_by("device_id")
-    names = {number: name for one in devices for number, name in told_apart(one.drop("device_id").rows()).items()}
+    devices = session.tenants["device_id"].unique()
+    names = {number: name for device_id in devices for number, name in session.labels(device_id).items()}
     cut = " or that the window cuts" if session.selection.start_ns is not None else ""
     lines = ["", "The same kernels alone and in company (time at work)", "-" * 52]
     for row in known.head(TOP).iter_rows(named=True):

@@ -6,15 +6,14 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from pyanalyze._visible import told_apart
 from pyanalyze.interference.baselines import flags
 from pyanalyze.interference.execution import ExecutionSplit, split_execution
 from pyanalyze.interference.lost_time import Estimate, Slowdown, device_figures, slowdown_from_lost_time
 from pyanalyze.interference.scheduling import on_cpu_ns
-from pyanalyze.interference.work import how_many_counted
+from pyanalyze.interference.work import ENOUGH, how_many_counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import polars as pl
 
@@ -28,8 +27,6 @@ NOTABLE_INFERRED = 1.03
 #: A baseline's interval of elapsed time this much wider than that of the run played again (log scale) is mostly about
 #: arrivals that differ from day to day.
 MUCH_WIDER = 3.0
-#: Fewer operations than this have neither percentiles nor a pace.
-ENOUGH = 20
 #: As good as one after the other: the times are within this of each other.
 SEQUENTIAL = 0.1
 #: Of the calls' or idle time, the part from which the host is worth naming.
@@ -312,7 +309,9 @@ def _device(session: Session, verdict: Verdict) -> DeviceInterference:
         tuple(tenants),
         figures,
         _matrix(session, known) if many and known else None,
-        _host(session, rows, {tenant.tenant_id for tenant in tenants if tenant.slowed}),
+        _host(
+            session, rows, {tenant.tenant_id for tenant in tenants if tenant.slowed}, session.labels(verdict.device_id)
+        ),
     )
 
 
@@ -675,7 +674,7 @@ def _mean_launch_ns(session: Session, tenant_id: int) -> float | None:
     return _number((launches["end_ns"] - launches["start_ns"]).mean())
 
 
-def _host(session: Session, rows: pl.DataFrame, slowed: set[int]) -> tuple[HostFinding, ...]:
+def _host(session: Session, rows: pl.DataFrame, slowed: set[int], labels: Mapping[int, str]) -> tuple[HostFinding, ...]:
     """What lies with the host: launches that take long or are held back, a GPU that waits for work.
 
     Idleness of a tenant that others did slow says nothing: a service waits for requests. Where nsys recorded when
@@ -692,7 +691,6 @@ def _host(session: Session, rows: pl.DataFrame, slowed: set[int]) -> tuple[HostF
     runs = session.cpu_runs()
     if runs is not None:
         launches = launches.with_columns(on_cpu_ns(runs, launches))
-    labels = told_apart(rows.select("tenant_id", "name", "pid", "host_pid").iter_rows())
     found = []
     for row in rows.filter("traced").iter_rows(named=True):
         mine = (pl.col("capture") == row["capture"]) & pl.col("pid").eq_missing(row["pid"])

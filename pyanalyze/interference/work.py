@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 #: What the rows of a file are called beside NVTX ranges.
 GIVEN = "given units"
-#: Units of one name below which the core compares none, and below which there are no percentiles of them.
-ENOUGH_UNITS, ENOUGH_TAILS = 5, 20
+#: Fewer operations than this, or units of one name, have neither percentiles nor a pace.
+ENOUGH = 20
+#: Of fewer units of one name the core compares none.
+ENOUGH_UNITS = 5
 #: Most sentences about units of one tenant.
 MOST_SAID = 6
 
@@ -148,8 +150,8 @@ def how_many_counted(session: Session, tenant: Mapping[str, Any], units: Sequenc
         if unknown := whole - counted - nothing:
             others.append(f"the time alone is not known of what was launched in {unknown}")
         why = f": {', '.join(others)}" if others else ""
-        if latency is not None and counted < ENOUGH_TAILS:
-            why += f"; their latency slowdown is {latency.value:.2f}, percentiles need {ENOUGH_TAILS}"
+        if latency is not None and counted < ENOUGH:
+            why += f"; their latency slowdown is {latency.value:.2f}, percentiles need {ENOUGH}"
         if why:
             said.append(f"{name}: {counted or 'none'} of {whole} counted{why}")
     return tuple(said[:MOST_SAID])

@@ -469,14 +469,6 @@ def _alone(device: Device) -> bool:
     return device.sharing.mode in ("exclusive", "streams", "green-contexts")
 
 
-def _turned_with(device: Device, victim: Tenant) -> str | None:
-    """Who had the engine while the victim was switched out, where that can only have been one."""
-    others = [t for t in device.tenants if t.tenant_id != victim.tenant_id and t.resident_ns]
-    if len(others) != 1 or _switched_out(victim) is None:
-        return None
-    return f"by {tenant_labels(device.tenants)[others[0].tenant_id]}, the only other that held the engine"
-
-
 def _switched_out(tenant: Tenant) -> float | None:
     """Share of its busy time in which another context held the engine; None: not known, or none of it."""
     if tenant.resident_ns is None or not tenant.busy_ns or tenant.charged_ns is None:
@@ -513,6 +505,10 @@ def window_text(report: Report, device: Device | None) -> str:
     return f"{start} to {end} on the first capture's clock; UTC not known"
 
 
+def _compute_processes(count: int) -> str:
+    return f"{fmt.count(count)} compute process{'' if count == 1 else 'es'}"
+
+
 def sampled_sentence(device: Device) -> str | None:
     """What samples say of the whole device; a share of time is never a degree of filling."""
     sampled = device.sampled
@@ -528,7 +524,7 @@ def sampled_sentence(device: Device) -> str | None:
     if sampled.power_w is not None:
         parts.append(f"{sampled.power_w:.0f} W")
     if sampled.processes is not None:
-        parts.append(f"{fmt.count(sampled.processes)} compute process{'' if sampled.processes == 1 else 'es'}")
+        parts.append(_compute_processes(sampled.processes))
     samples = f"{fmt.count(sampled.n)} sample{'' if sampled.n == 1 else 's'}"
     return "; ".join([*parts, samples])
 
@@ -701,14 +697,18 @@ def _slowed(device: Device) -> list[str]:
     labels = tenant_labels(device.tenants)
     cells = [] if device.interference is None else device.interference.matrix or []
     beside = [c for c in cells if c.victim == tenant.tenant_id and c.slowdown is not None]
+    switched_out = _switched_out(tenant)
     if beside:
         most = max(beside, key=lambda c: c.slowdown or 0.0)
         who = labels.get(most.aggressor, f"#{most.aggressor}")
         parts.append(f"most by {who} (elapsed {fmt.ratio(most.slowdown)} if only that one were there, inferred)")
     else:
-        parts.append(_turned_with(device, tenant) or "by whom is not known")
+        # Who had the engine while it was switched out can only have been one where there is but one other.
+        others = [t for t in device.tenants if t.tenant_id != tenant.tenant_id and t.resident_ns]
+        known = switched_out is not None and len(others) == 1
+        one = f"by {labels[others[0].tenant_id]}, the only other that held the engine" if known else ""
+        parts.append(one or "by whom is not known")
     top = None if tenant.causes is None else _top_cause(tenant.causes)
-    switched_out = _switched_out(tenant)
     if tenant.causes is None and switched_out is not None:
         parts.append(f"through being switched out ({fmt.percent(switched_out)} of the time its kernels were in flight)")
         return parts
@@ -1111,12 +1111,8 @@ def _tenants(device: Device) -> Section:
         listed = None if device.sampled is None else device.sampled.processes
         seen = "No process was seen on this device."
         if listed:
-            many = (
-                "1 compute process; what it did"
-                if listed == 1
-                else f"{fmt.count(listed)} compute processes; what they did"
-            )
-            seen = f"The samples list {many} was not traced."
+            they = "it" if listed == 1 else "they"
+            seen = f"The samples list {_compute_processes(listed)}; what {they} did was not traced."
         return Section("tenants", "Tenants", (Note("No tenants", seen),))
     labels = tenant_labels(device.tenants)
     rows = []
