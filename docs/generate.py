@@ -187,7 +187,9 @@ def occupancy(rows: list[dict[str, Any]]) -> list[str]:
         "of its time, spread evenly. `true, even`: the true warps of each bin spread evenly, which no model can know. "
         "Met: the replay's error is at most half of the null model's with even blocks, at most 0.8 of it with random "
         "blocks. `of equals`: the random scenarios once more with blocks that take equally long, all else equal: what "
-        "is wrong there is the model's fault, the rest no row of a trace tells.\n"
+        "is wrong there is the model's fault, the rest no row of a trace tells. `counted`: the random scenarios "
+        "recorded with GPU metrics at 10 kHz and scaled to them (MIG instances as they are: counters tell nothing of "
+        "them), held against the null model of the trace; beside it the null model scaled to the same counters.\n"
     )
     out.append(
         heads(
@@ -210,6 +212,14 @@ def occupancy(rows: list[dict[str, Any]]) -> list[str]:
             cells = (
                 row["version"], row["seeds"], "of equals", twins["devices"], "", beyond, twins["median_error"], "", "",
                 twins["device_within_3_percent"], twins["share_within_5_percent"], "",
+            )  # fmt: skip
+            out.append(line(cells))
+        if told := row.get("counted"):
+            beyond = f"device: {', '.join(told['device_beyond']) or 'none'}"
+            cells = (
+                row["version"], row["seeds"], "counted", f"{told['devices']} ({told['with_counters']} with counters)",
+                told["ratio_met"], beyond, told["median_error"], told["median_null"], "",
+                told["device_within_3_percent"], told["share_within_5_percent"], "",
             )  # fmt: skip
             out.append(line(cells))
     return out

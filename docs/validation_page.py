@@ -43,6 +43,7 @@ def validation() -> str:
         ("causes of lost time", "the simulator's books", f"within 10 points in {min(c['within'] for c in slow['causes']):.0%} or more, by cause"),
         ("SM occupancy, even blocks (modelled)", "warps on each SM in the simulator", f"median {sms['even']['median_error']:.1%} of the warps; spread evenly it would be {sms['even']['median_null']:.1%}"),
         ("SM occupancy, uneven blocks (modelled)", "the same", f"median {sms['random']['median_error']:.1%}; spread evenly {sms['random']['median_null']:.1%}"),
+        ("the same, scaled to counters", "the same", f"median {sms['counted']['median_error']:.1%}; the device's warps within 3 % on {sms['counted']['device_within_3_percent']} of {sms['counted']['devices']} devices ({sms['random']['device_within_3_percent']} without)"),
         ("theoretical occupancy", "NVIDIA's own calculator header of CUDA 13.5", "none (`rust/core/src/occupancy.rs`)"),
         ("advice: slowdown in another mode (modelled)", "that mode simulated with the same work", f"the interval held {held:.1%} of {advice['predictions']} predictions"),
     ]  # fmt: skip

@@ -30,6 +30,8 @@ MPS_FLOOR_SMS = 8
 _FLOORED_FROM_SMS = 100
 #: The model and the counters agree when their means over the window differ by no more (fractions of the device).
 COUNTER_TOLERANCE = 0.1
+#: Counters come in whole percents of the device: a 0 of theirs may be as much as this.
+COUNTER_STEP = 0.005
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,10 @@ class Occupancy:
     calibration: str | None = None
 
     def calibrated(self, device_id: int, check: CounterCheck) -> Occupancy:
-        """Scale the warps of a device by what the counters say, within their bounds; says so in `calibration`.
+        """Scale a device to what the counters say of each time bin; says so in `calibration`.
+
+        Counters have no process and no SM: what the device sums up to is then counted, how it is shared out among
+        tenants and SMs stays modelled. This is what tells how uneven the blocks of a kernel are, which no trace does.
 
         Parameters
         ----------
@@ -224,12 +229,13 @@ class Occupancy:
         Returns
         -------
         Occupancy
-            The same with other warps. Nothing is calibrated unless this is called.
+            The same with other warps and active SMs, within what an SM holds and a tenant's bounds. Bins shorter than
+            the time between two samples are scaled together. Nothing is calibrated unless this is called.
 
         Raises
         ------
         pyanalyze.exceptions.UsageError
-            If warps were not counted, or none were modelled.
+            If warps were not counted, or none were modelled where they were.
 
         Examples
         --------
@@ -237,24 +243,41 @@ class Occupancy:
         >>> import pyanalyze
         >>> session = pyanalyze.load(Path(capture).with_name("exclusive.sqlite"))
         >>> session.occupancy().calibrated(0, session.check_occupancy(0)).calibration[:40]
-        'device 0: warps times 0.981, by 2476 sam'
+        'device 0: warps times 0.981 over all bin'
         """
         import polars as pl
 
         if check.factor is None:
             raise UsageError("nothing to calibrate by: the capture has no samples of Compute Warps in Flight")
         here = pl.col("device_id") == device_id
-        scaled = pl.when(here).then(pl.col("warps") * check.factor).otherwise(pl.col("warps"))
-        over_time = self.over_time.with_columns(
-            warps=pl.min_horizontal(pl.max_horizontal(scaled, "warps_low"), "warps_high")
+        device = self.per_sm.filter(here).group_by("start_ns", "end_ns")
+        scales = check.scales(
+            device.agg(warps=pl.col("warps").mean() / check.max_warps_per_sm, sm_active=pl.col("active").mean())
         )
-        said = (
-            f"device {device_id}: warps times {check.factor:.3f}, by {check.samples} samples of Compute Warps in Flight"
+        said = _said_of_scales(device_id, scales, check)
+        scales = scales.select("start_ns", "end_ns", "warps_scale", "sm_active_scale", device_id=pl.lit(device_id))
+        scales = scales.with_columns(pl.col("device_id").cast(self.per_sm.schema["device_id"]))
+
+        def scaled(table: pl.DataFrame) -> pl.DataFrame:
+            # Another device keeps its rows as they are.
+            return table.join(scales, on=["device_id", "start_ns", "end_ns"], how="left", maintain_order="left")
+
+        def by(value: str, scale: str, most: pl.Expr | float) -> pl.Expr:
+            times = pl.col(value) * pl.col(scale)
+            return pl.when(pl.col(scale).is_null()).then(value).otherwise(pl.min_horizontal(times, most)).alias(value)
+
+        within = pl.when(pl.col("warps_scale").is_null()).then("warps")
+        over_time = scaled(self.over_time).with_columns(
+            by("warps", "warps_scale", pl.col("warps_high")), by("sm_active", "sm_active_scale", 1.0)
+        )
+        over_time = over_time.with_columns(warps=within.otherwise(pl.max_horizontal("warps", "warps_low")))
+        per_sm = scaled(self.per_sm).with_columns(
+            by("warps", "warps_scale", float(check.max_warps_per_sm)), by("active", "sm_active_scale", 1.0)
         )
         return replace(
             self,
-            over_time=over_time,
-            per_sm=self.per_sm.with_columns(warps=scaled),
+            over_time=over_time.select(self.over_time.columns),
+            per_sm=per_sm.select(self.per_sm.columns),
             calibration=said if self.calibration is None else f"{self.calibration}; {said}",
         )
 
@@ -348,8 +371,15 @@ class CounterCheck:
         the device. Counters are averages since the sample before; each bin gets what falls into it.
     samples
         Samples of the counter of active SMs that were used.
-    warps_counter
-        Whether warps were counted; without, only active SMs are compared.
+    period_ns
+        The usual time between two samples.
+    max_warps_per_sm
+        Warp slots of an SM.
+    active_counted
+        All samples of the counter of active SMs: `time_ns`, and `value` in percent of the device, the mean since the
+        sample before.
+    warps_counted
+        The same of warps; None: they were not counted, only active SMs are compared.
     caveats
         What the counters see and the model does not, or the other way round.
 
@@ -362,8 +392,16 @@ class CounterCheck:
 
     bins: pl.DataFrame
     samples: int
-    warps_counter: bool
+    period_ns: int
+    max_warps_per_sm: int
+    active_counted: pl.DataFrame
+    warps_counted: pl.DataFrame | None
     caveats: tuple[str, ...]
+
+    @property
+    def warps_counter(self) -> bool:
+        """Whether warps were counted."""
+        return self.warps_counted is not None
 
     def mean(self, column: str) -> float:
         """Mean of a column of `bins` over time."""
@@ -386,9 +424,49 @@ class CounterCheck:
 
     @property
     def factor(self) -> float | None:
-        """Counted over modelled warps: what :meth:`Occupancy.calibrated` multiplies by; None without either."""
+        """Counted over modelled warps, means of all bins; None without either. See :meth:`Occupancy.calibrated`."""
         modelled = self.mean("warps_modelled")
         return self.mean("warps_counted") / modelled if self.warps_counter and modelled > 0 else None
+
+    def scales(self, modelled: pl.DataFrame) -> pl.DataFrame:
+        """Counted over modelled by bins of any model of the device.
+
+        Parameters
+        ----------
+        modelled
+            A row per bin: `start_ns`, `end_ns`, `warps` and `sm_active` as fractions of the device.
+
+        Returns
+        -------
+        polars.DataFrame
+            The same by time, with `warps_counted` and `sm_active_counted`, and `warps_scale` and `sm_active_scale`:
+            null where nothing was sampled, nothing is modelled, or the counter's whole percents cannot tell it from 0.
+        """
+        import polars as pl
+
+        found = modelled.sort("start_ns").with_columns(length=pl.col("end_ns") - pl.col("start_ns"))
+        for what, samples in (("warps", self.warps_counted), ("sm_active", self.active_counted)):
+            if samples is None:
+                nothing = pl.lit(None, pl.Float64)
+                found = found.with_columns(nothing.alias(f"{what}_counted"), nothing.alias(f"{what}_scale"))
+                continue
+            counted = _over(samples, self.period_ns, found)
+            found = found.with_columns(counted.alias(f"{what}_counted"))
+            sampled = pl.col(f"{what}_counted").is_not_null()
+            # A bin shorter than a sample has no mean of its own.
+            together = -(-self.period_ns // max(int(found["length"].min() or 1), 1))  # type: ignore[arg-type]
+            group = pl.int_range(pl.len()) // together
+            weighted = {
+                side: (pl.col(name) * pl.col("length")).sum().over(group) / pl.col("length").sum().over(group)
+                for side, name in (("counted", f"{what}_counted"), ("modelled", what))
+            }
+            untold = (weighted["counted"] == 0) & (weighted["modelled"] < COUNTER_STEP)
+            found = found.with_columns(
+                pl.when(sampled.all().over(group) & (weighted["modelled"] > 0) & ~untold)
+                .then(weighted["counted"] / weighted["modelled"])
+                .alias(f"{what}_scale")
+            )
+        return found.drop("length")
 
     @property
     def agrees(self) -> bool:
@@ -466,14 +544,50 @@ def check_against_counters(session: Session, device_id: int, *, bins: int = 200)
     )
     table = table.with_columns(sm_active_counted=_over(active, period, table))
     warps = _counter(session, device_id, _WARPS)
-    if warps.height >= _FEWEST_BINS:
-        table = table.with_columns(warps_counted=_over(warps, period, table))
+    counted = warps if warps.height >= _FEWEST_BINS else None
+    if counted is not None:
+        table = table.with_columns(warps_counted=_over(counted, period, table))
+    table = table.drop_nulls()
+    if table.height < _FEWEST_BINS:
+        return None
     caveats = _caveats(session, device_id, (start, end))
     unexplained = float((table["sm_active_counted"] - table["sm_active_modelled"]).mean() or 0.0)  # type: ignore[arg-type]
     if unexplained > COUNTER_TOLERANCE:
         seen = f"{unexplained:.0%} of SM time was counted as active and no traced kernel explains it"
         caveats = (*caveats, f"{seen}: another process, rendering, or work that CUPTI does not record")
-    return CounterCheck(table, inside, warps.height >= _FEWEST_BINS, caveats)
+    return CounterCheck(table, inside, period, slots, active, counted, caveats)
+
+
+def _said_of_scales(device_id: int, scales: pl.DataFrame, check: CounterCheck) -> str:
+    """One line on what was scaled, by what, and what was not."""
+    import polars as pl
+
+    there = pl.col("warps_scale").is_not_null()
+    length = pl.col("end_ns") - pl.col("start_ns")
+    busy = pl.col("warps") > 0
+    sums = scales.select(
+        counted=(pl.col("warps_counted") * length).filter(there).sum(),
+        modelled=(pl.col("warps") * length).filter(there).sum(),
+        unexplained=(pl.col("warps_counted") * length).filter(~busy).sum(),
+        all=(pl.col("warps_counted") * length).sum(),
+        bins=(busy & there).sum(),
+        busy=busy.sum(),
+    ).row(0, named=True)
+    if sums["modelled"] <= 0:
+        raise UsageError("nothing to calibrate: nothing is modelled where Compute Warps in Flight was sampled")
+    samples = 0
+    if check.warps_counted is not None:
+        here = pl.col("time_ns").is_between(scales["start_ns"].min(), scales["end_ns"].max(), closed="right")
+        samples = check.warps_counted.filter(here).height
+    text = (
+        f"device {device_id}: warps times {sums['counted'] / sums['modelled']:.3f} over all bins, each by its own of "
+        f"{samples} samples of Compute Warps in Flight"
+    )
+    if sums["bins"] < sums["busy"]:
+        text += f"; {sums['busy'] - sums['bins']} of {sums['busy']} bins with work were not sampled and are as modelled"
+    if sums["unexplained"] > COUNTER_STEP * sums["all"]:
+        text += f"; {sums['unexplained'] / sums['all']:.1%} of the counted warps lie where nothing is modelled"
+    return text + "".join(f"; {caveat}" for caveat in check.caveats)
 
 
 def _counter(session: Session, device_id: int, names: tuple[str, ...]) -> pl.DataFrame:
@@ -488,33 +602,42 @@ def _counter(session: Session, device_id: int, names: tuple[str, ...]) -> pl.Dat
 
 
 def _over(samples: pl.DataFrame, period: int, bins: pl.DataFrame) -> pl.Series:
-    """Mean of a counter over each bin, as a fraction: every sample is the mean since the one before."""
+    """Mean of a counter over each bin, as a fraction: every sample is the mean since the one before.
+
+    Null where samples cover less than half of the bin: a pause in the sampling is no time of the sample after it.
+    """
     import polars as pl
 
     since = pl.col("time_ns").shift(1).fill_null(pl.col("time_ns") - period)
-    # A pause in the sampling is no time of the sample after it.
     length = pl.min_horizontal(pl.col("time_ns") - since, pl.lit(2 * period))
-    sums = samples.with_columns(until=(pl.col("value") * length).cum_sum()).with_columns(
-        next_ns=pl.col("time_ns").shift(-1), slope=pl.col("value").shift(-1).fill_null(0.0)
-    )
-    head = pl.DataFrame(
-        {
-            "time_ns": [int(samples["time_ns"][0]) - period],
-            "value": [0.0],
-            "until": [0.0],
-            "next_ns": [int(samples["time_ns"][0])],
-            "slope": [float(samples["value"][0])],
-        }
-    )
-    sums = pl.concat([head, sums]).with_columns(pl.col("time_ns").set_sorted())
+    steps = samples.select(begins=pl.col("time_ns") - length, ends="time_ns", value="value")
 
-    def at(edge: str) -> pl.Series:
-        joined = bins.select(pl.col(edge).alias("time_ns").set_sorted()).join_asof(sums, on="time_ns", coalesce=False)
-        passed = pl.col("time_ns") - pl.col("time_ns_right")
-        return joined.select((pl.col("until") + pl.col("slope") * passed).fill_null(0.0).alias("sum"))["sum"]
+    def until(edge: str) -> pl.DataFrame:
+        """Sum of the counter, and of the time that was sampled, up to an edge of every bin."""
+        before = steps.select(
+            "begins", "ends", "value",
+            sum=(pl.col("value") * (pl.col("ends") - pl.col("begins"))).cum_sum().shift(1).fill_null(0.0),
+            time=(pl.col("ends") - pl.col("begins")).cum_sum().shift(1).fill_null(0),
+        ).with_columns(pl.col("begins").set_sorted())  # fmt: skip
+        at = bins.select(pl.col(edge).alias("at").set_sorted())
+        joined = at.join_asof(before, left_on="at", right_on="begins", coalesce=False)
+        inside = pl.min_horizontal("at", "ends") - pl.col("begins")
+        return joined.select(
+            sum=(pl.col("sum") + pl.col("value") * inside).fill_null(0.0), time=(pl.col("time") + inside).fill_null(0)
+        )
 
-    lengths = bins["end_ns"] - bins["start_ns"]
-    return (at("end_ns") - at("start_ns")) / lengths / 100
+    both = pl.concat(
+        [
+            until("start_ns").rename({"sum": "sum_0", "time": "time_0"}),
+            until("end_ns"),
+            bins.select("start_ns", "end_ns"),
+        ],
+        how="horizontal",
+    )
+    time = pl.col("time") - pl.col("time_0")
+    enough = 2 * time >= pl.col("end_ns") - pl.col("start_ns")
+    mean = (pl.col("sum") - pl.col("sum_0")) / time / 100
+    return both.select(pl.when(enough & (time > 0)).then(mean).alias("mean"))["mean"]
 
 
 def _caveats(session: Session, device_id: int, window: tuple[int, int]) -> tuple[str, ...]:

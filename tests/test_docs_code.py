@@ -17,7 +17,11 @@ import generate
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "docs" / "tutorial.md", *sorted((ROOT / "docs" / "questions").glob("*.md"))]
+PAGES = [
+    ROOT / "docs" / "tutorial.md",
+    ROOT / "docs" / "occupancy.md",
+    *sorted((ROOT / "docs" / "questions").glob("*.md")),
+]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -57,6 +61,7 @@ def test_the_code_of_a_page_does_what_the_page_shows(page: Path, captures: Path,
     if not blocks:
         pytest.skip("a page without code")
     (tmp_path / "tutorial").symlink_to(captures)
+    (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
     tools = tmp_path.with_name(f"{tmp_path.name}-bin")
     tools.mkdir()
     program = tools / "pyanalyze"

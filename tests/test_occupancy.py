@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import generate
@@ -181,9 +183,88 @@ def test_calibration_is_never_silent(fixtures: Path) -> None:
     scaled = plain.calibrated(0, check)
     assert plain.calibration is None
     assert scaled.calibration is not None
-    assert f"{check.factor:.3f}" in repr(scaled)
-    ours, theirs = (float(made.per_sm["warps"].sum()) for made in (scaled, plain))
-    assert ours / theirs == pytest.approx(check.factor)
+    assert f"{check.factor:.2f}" in repr(scaled)
+    assert plain.per_sm.equals(session.occupancy().per_sm)
+    assert scaled.calibrated(0, check).calibration.count("device 0") == 2  # type: ignore[union-attr]
+
+
+def test_what_is_calibrated_sums_up_to_the_counters(fixtures: Path) -> None:
+    with closing(sqlite3.connect(f"file:{fixtures / 'exclusive.sqlite'}?mode=ro", uri=True)) as db:
+        query = (
+            "SELECT timestamp, value FROM GPU_METRICS m JOIN TARGET_INFO_GPU_METRICS t USING (typeId, metricId) "
+            "WHERE metricName LIKE 'Compute Warps in Flight%' ORDER BY 1"
+        )
+        samples = db.execute(query).fetchall()
+    session = pyanalyze.load(fixtures / "exclusive.sqlite")
+    check = session.check_occupancy(0)
+    assert check is not None
+    # Ten samples to a bin, each the mean of the time since the one before: a bin's mean is theirs.
+    window = samples[99][0], samples[1099][0]
+    made = session.occupancy(bins=100, window=window).calibrated(0, check)
+    slots = session.devices["max_warps_per_sm"][0]
+    ours = made.per_sm.group_by("start_ns").agg(warps=pl.col("warps").mean() / slots).sort("start_ns")["warps"]
+    counted = [sum(value for _, value in samples[100 + 10 * n : 110 + 10 * n]) / 1000 for n in range(100)]
+    alike = [abs(a - b) < 1e-6 for a, b in zip(ours, counted, strict=True)]
+    modelled = session.occupancy(bins=100, window=window).per_sm.group_by("start_ns").agg(pl.col("warps").sum())
+    busy = (modelled.sort("start_ns")["warps"] > 0).to_list()
+    assert sum(busy) > 50
+    assert all(same for same, some in zip(alike, busy, strict=True) if some)
+    tenants = made.over_time.sort("start_ns")["warps"]
+    assert all(abs(a - b) < 0.01 for a, b, some in zip(tenants, counted, busy, strict=True) if some)
+    # Bins shorter than a sample are scaled together: the sum over ten samples stays theirs.
+    fine = session.occupancy(bins=4000, window=window).calibrated(0, check).per_sm["warps"].mean()
+    assert fine / slots == pytest.approx(made.per_sm["warps"].mean() / slots, rel=0.02)
+
+
+def test_a_pause_of_the_counters_counts_nothing(fixtures: Path, tmp_path: Path) -> None:
+    paused = tmp_path / "paused.sqlite"
+    shutil.copy(fixtures / "exclusive.sqlite", paused)
+    with closing(sqlite3.connect(paused)) as db:
+        first, last = db.execute("SELECT min(timestamp), max(timestamp) FROM GPU_METRICS").fetchone()
+        third = (last - first) // 3
+        pause = first + third, last - third
+        db.execute("DELETE FROM GPU_METRICS WHERE timestamp > ? AND timestamp <= ?", pause)
+        db.commit()
+    whole, check = (pyanalyze.load(path).check_occupancy(0) for path in (fixtures / "exclusive.sqlite", paused))
+    assert whole is not None
+    assert check is not None
+    # What nobody counted is not 0: those bins are left out, the others are what they were.
+    outside = (pl.col("end_ns") <= pause[0]) | (pl.col("start_ns") >= pause[1])
+    assert check.bins.height == pytest.approx(whole.bins.filter(outside).height, abs=2)
+    assert check.mean("warps_counted") == pytest.approx(whole.bins.filter(outside)["warps_counted"].mean(), rel=0.03)
+    assert check.factor == pytest.approx(1, abs=0.03)
+    plain = pyanalyze.load(paused).occupancy()
+    scaled = plain.calibrated(0, check)
+    assert "bins with work were not sampled and are as modelled" in (scaled.calibration or "")
+    inside = (pl.col("start_ns") > pause[0]) & (pl.col("end_ns") < pause[1] - 200_000)
+    assert scaled.per_sm.filter(inside).height > 0
+    assert scaled.per_sm.filter(inside).equals(plain.per_sm.filter(inside))
+
+
+def test_counters_tell_how_uneven_blocks_are(tmp_path: Path) -> None:
+    """No trace tells that: log-normal blocks in one wave have far fewer warps than the slowest of them implies."""
+    text = (generate.SCENARIOS / "streams-twelve.toml").read_text(encoding="utf-8")
+    (tmp_path / "streams-twelve.toml").write_text(
+        text.replace("[[capture]]\n", "[[capture]]\nmetrics_hz = 10000\n", 1), encoding="utf-8"
+    )
+    generate.generate([tmp_path / "streams-twelve.toml"], tmp_path / "made", 1, tables=True)
+    truth = json.loads((tmp_path / "made" / "streams-twelve.truth.json").read_text(encoding="utf-8"))
+    (device,), capture = truth["devices"], truth["captures"][0]
+    with closing(sqlite3.connect(tmp_path / "made" / "streams-twelve.truth.sqlite")) as db:
+        rows = db.execute("SELECT start_ns, end_ns, sum(warps) FROM sm_warps GROUP BY 1 ORDER BY 1").fetchall()
+    length = rows[0][1] - rows[0][0]
+    bins = rows[-1][0] // length + 1
+    window = (-capture["origin_ns"], bins * length - capture["origin_ns"])
+    session = pyanalyze.load(tmp_path / "made" / f"{capture['name']}.sqlite")
+    plain = session.occupancy(bins=bins, window=window)
+    check = session.check_occupancy(0)
+    assert check is not None
+    assert not check.agrees
+    true = sum(warps for *_, warps in rows)
+    off = [float(made.per_sm["warps"].sum()) / true - 1 for made in (plain, plain.calibrated(0, check))]
+    assert off[0] > 0.5
+    assert abs(off[1]) < 0.03
+    assert device["sm_count"] == plain.per_sm["sm"].n_unique()
 
 
 def test_nothing_to_compare_is_none(fixtures: Path) -> None:

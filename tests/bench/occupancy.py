@@ -14,6 +14,8 @@ that starts from a trace can know.  Devices with a tenant whose kernels were not
 
 Where blocks take unequally long, a twin is simulated in which they do not, all else equal (``of equals``): what the replay
 gets wrong there is the model's fault, the rest is what no row of a trace tells (docs/occupancy.md says why).
+Another twin is recorded with counters (GPU metrics at 10 kHz) where the scenario has none, and the replay scaled to them
+(`Occupancy.calibrated`): ``counted``. Counters tell nothing of a MIG instance.
 ``--speed`` measures how fast the replay and the calculator are.  Appends to docs/measurements.jsonl.
 """
 
@@ -29,6 +31,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,9 +45,12 @@ import polars as pl  # noqa: E402
 
 import pyanalyze  # noqa: E402
 from pyanalyze import _core  # noqa: E402
+from pyanalyze.occupancy import Occupancy  # noqa: E402
 
 #: Scenarios whose blocks do not all take equally long: the target is another one.
 EVEN, RANDOM = 0.5, 0.8
+#: Samples a second: what nsys takes unless told otherwise.
+COUNTER_HZ = 10_000
 #: An error below this is rounding.
 NEGLIGIBLE = 0.002
 
@@ -63,6 +69,8 @@ class Row:
     replay: dict[str, float]
     share: float
     of_equals: Row | None = None
+    #: Scaled to counters: the replay, the null model, and the largest difference of a tenant's share.
+    counted: tuple[dict[str, float], dict[str, float], float] | None = None
 
     @property
     def ratio(self) -> float:
@@ -114,16 +122,40 @@ def errors(modelled: Grid, truth: Grid) -> dict[str, float]:
     }
 
 
-def with_equal_blocks(scenario: str, seed: int) -> Path:
-    """The folder of the same scenario and seed in which all blocks of a kernel take equally long."""
-    texts = {}
+def against(made: Occupancy, device_id: int, truth: tuple[Grid, dict[int, float]]) -> tuple[dict[str, float], float]:
+    """Errors of a model of a device, and the largest difference of a tenant's share of the SM time."""
+    warps, true_shares = truth
+    n_sms = len(warps[0])
+    values = made.per_sm.filter(device_id=device_id).sort("start_ns", "sm")["warps"].to_list()
+    rows = [values[n * n_sms : (n + 1) * n_sms] for n in range(len(warps))]
+    sums = made.over_time.filter(device_id=device_id).group_by("tenant_id").agg(pl.col("sm_active").sum())
+    shares = dict(zip(sums["tenant_id"], sums["sm_active"], strict=True))
+    own = sum(shares.values())
+    apart = [abs(shares.get(tenant, 0.0) / own - true) for tenant, true in true_shares.items()]
+    return errors(rows, warps), max(apart, default=0.0)
+
+
+def equal_blocks(text: str) -> str:
+    """A scenario in which all blocks of a kernel take equally long."""
+    text = re.sub(r",\s*tail = \{[^}]*\}", "", text)
+    return re.sub(r"^tail = \{[^}]*\}\n", "", text, flags=re.MULTILINE)
+
+
+def counters(text: str) -> str:
+    """A scenario whose first recording has GPU metrics."""
+    first, found, rest = text.partition("[[capture]]\n")
+    own = rest.partition("[[")[0]
+    return first + found + ("" if "metrics_hz" in own or not found else f"metrics_hz = {COUNTER_HZ}\n") + rest
+
+
+def twin(scenario: str, seed: int, change: Callable[[str], str]) -> Path:
+    """The folder of the same scenario and seed, changed."""
     base = tomllib.loads((generate.SCENARIOS / f"{scenario}.toml").read_text(encoding="utf-8")).get("base")
     names = [f"{scenario}.toml", *([base] if base else [])]
-    for path in (*(generate.SCENARIOS / name for name in names), *generate.SCENARIOS.glob("*.part")):
-        text = re.sub(r",\s*tail = \{[^}]*\}", "", path.read_text(encoding="utf-8"))
-        texts[path.name] = re.sub(r"^tail = \{[^}]*\}\n", "", text, flags=re.MULTILINE)
+    paths = (*(generate.SCENARIOS / name for name in names), *generate.SCENARIOS.glob("*.part"))
+    texts = {path.name: change(path.read_text(encoding="utf-8")) for path in paths}
     digest = hashlib.sha256("".join(texts.values()).encode()).hexdigest()[:16]
-    folder = generate.folder_of(scenario, seed).with_name(f"{scenario}-equal-blocks-{digest}-{seed}")
+    folder = generate.folder_of(scenario, seed).with_name(f"{scenario}-{change.__name__}-{digest}-{seed}")
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
@@ -143,14 +175,15 @@ def measured(scenario: str, seed: int) -> list[Row]:
     random = "tail" in json.dumps(generate.scenario(scenario).get("kernel", {}))
     rows = measured_in(generate.built(scenario, seed), scenario, seed, random=random)
     if random:
-        twins = measured_in(with_equal_blocks(scenario, seed), scenario, seed, random=False)
-        for row, twin in zip(rows, twins, strict=True):
-            row.of_equals = twin
+        equals = measured_in(twin(scenario, seed, equal_blocks), scenario, seed, random=False)
+        sampled = measured_in(twin(scenario, seed, counters), scenario, seed, random=True, scaled=True)
+        for row, equal, count in zip(rows, equals, sampled, strict=True):
+            row.of_equals, row.counted = equal, count.counted
     return rows
 
 
-def measured_in(folder: Path, scenario: str, seed: int, *, random: bool) -> list[Row]:
-    """Every device of a folder that can be compared."""
+def measured_in(folder: Path, scenario: str, seed: int, *, random: bool, scaled: bool = False) -> list[Row]:
+    """Every device of a folder that can be compared; also `scaled` to its counters."""
     truth = json.loads((folder / f"{scenario}.truth.json").read_text(encoding="utf-8"))
     found = []
     capture = truth["captures"][0]
@@ -168,31 +201,26 @@ def measured_in(folder: Path, scenario: str, seed: int, *, random: bool) -> list
         if not warps:
             continue
         window = (-capture["origin_ns"], len(warps) * length - capture["origin_ns"])
-        models = {}
-        shares: dict[int, float] = {}
-        for model in ("even", "replay"):
-            made = session.occupancy(bins=len(warps), window=window, model=model)
-            values = made.per_sm.filter(device_id=device_id).sort("start_ns", "sm")["warps"].to_list()
-            if len(values) != len(warps) * n_sms:
-                break
-            models[model] = errors([values[n * n_sms : (n + 1) * n_sms] for n in range(len(warps))], warps)
-            sums = made.over_time.filter(device_id=device_id).group_by("tenant_id").agg(pl.col("sm_active").sum())
-            shares = dict(zip(sums["tenant_id"], sums["sm_active"], strict=True))
-        if len(models) < 2:
-            continue
-        total, own = sum(tenants.values()), sum(shares.values())
         pids = {t["tenant"]: t["pid"] for t in capture["traced"]}
         ids = {row["pid"]: row["tenant_id"] for row in session.tenants.iter_rows(named=True)}
-        share = max(
-            (abs(shares.get(ids.get(pids[name], -1), 0.0) / own - sms / total) for name, sms in tenants.items()),
-            default=0.0,
-        )
+        true_shares = {ids.get(pids[name], -1): sms / sum(tenants.values()) for name, sms in tenants.items()}
+
+        truly = warps, true_shares
+        null, replay = (session.occupancy(bins=len(warps), window=window, model=m) for m in ("even", "replay"))
+        if null.per_sm.filter(device_id=device_id).height != len(warps) * n_sms:
+            continue
+        errors_of_replay, share = against(replay, device_id, truly)
+        check = session.check_occupancy(device_id) if scaled else None
+        counted = None
+        if check is not None:
+            own, own_share = against(replay.calibrated(device_id, check), device_id, truly)
+            counted = own, against(null.calibrated(device_id, check), device_id, truly)[0], own_share
         even = [[sum(row) / n_sms] * n_sms for row in warps]
         found.append(
             Row(
                 scenario, seed, verdicts[device_id], verdicts[device_id] in {mode for _, mode in device["modes"]}, random,
                 errors(even, warps)["sorted"],
-                models["even"], models["replay"], share,
+                against(null, device_id, truly)[0], errors_of_replay, share, counted=counted,
             )
         )  # fmt: skip
     return found
@@ -218,7 +246,7 @@ def main() -> int:
     seeds = range(options.first, options.first + options.seeds)
     print(
         f"{'scenario':32} {'seed':>4} {'mode':18} {'blocks':6} | {'true,even':>9} {'null':>6} {'replay':>6} {'ratio':>6} "
-        f"| {'null':>6} {'by SM':>6} | {'null':>6} {'device':>6} | {'share':>6} | of equals: replay, device, share"
+        f"| {'null':>6} {'by SM':>6} | {'null':>6} {'device':>6} | {'share':>6} | of equals: replay, device, share | counted: replay (null), device, share"
     )
     rows = []
     for scenario in options.scenario:
@@ -227,8 +255,13 @@ def main() -> int:
                 rows.append(r)
                 met = "" if r.met else " above 1" if r.ratio > 1 else " above target"
                 met += "" if r.verdict_right else " (verdict: not what it was)"
-                if twin := r.of_equals:
-                    met = f" | {twin.replay['sorted']:.3f} {twin.replay['device']:+.3f} {twin.share:.3f}{met}"
+                if equal := r.of_equals:
+                    met = f" | {equal.replay['sorted']:.3f} {equal.replay['device']:+.3f} {equal.share:.3f}{met}"
+                    sampled = "no counters"
+                    if r.counted:
+                        own, null, share = r.counted
+                        sampled = f"{own['sorted']:.3f} ({null['sorted']:.3f}) {own['device']:+.3f} {share:.3f}"
+                    met += f" | {sampled}"
                 print(
                     f"{r.scenario:32} {r.seed:>4} {r.mode:18} {'random' if r.random else 'even':6} | {r.truly_even:>9.3f} "
                     f"{r.null['sorted']:>6.3f} {r.replay['sorted']:>6.3f} {r.ratio:>6.2f} | {r.null['by_sm']:>6.3f} "
@@ -285,6 +318,18 @@ def summarised(rows: list[Row]) -> dict[str, Any]:
         "device_within_3_percent": sum(abs(r.replay["device"]) <= 0.03 for r in twins),
         "device_beyond": sorted({r.scenario for r in twins if abs(r.replay["device"]) > 0.03}),
         "share_within_5_percent": sum(r.share <= 0.05 for r in twins),
+    }
+    # The random ones as a recording with counters tells them: scaled where counters say something, as they are on MIG.
+    told = [(r, *(r.counted or (r.replay, r.null, r.share))) for r in rows if r.random]
+    found["counted"] = {
+        "devices": len(told),
+        "with_counters": sum(r.counted is not None for r, *_ in told),
+        "ratio_met": sum(own["sorted"] <= max(RANDOM * r.null["sorted"], NEGLIGIBLE) for r, own, _, _ in told),
+        "median_error": round(statistics.median([own["sorted"] for _, own, _, _ in told] or [0]), 4),
+        "median_null": round(statistics.median([null["sorted"] for _, _, null, _ in told] or [0]), 4),
+        "device_within_3_percent": sum(abs(own["device"]) <= 0.03 for _, own, _, _ in told),
+        "device_beyond": sorted({r.scenario for r, own, _, _ in told if abs(own["device"]) > 0.03}),
+        "share_within_5_percent": sum(share <= 0.05 for _, _, _, share in told),
     }
     wrong = {True: "", False: ", wrong verdict"}
     worse = [r for r in rows if r.ratio > 1 and not r.met]
