@@ -288,8 +288,35 @@ SIDES: list[tuple[str, dict[str, float | tuple[float, int]], dict[str, float | t
     ),
     (
         "MIN_CO_BUSY_SHARE",
-        {"co_busy_share": t.MIN_CO_BUSY_SHARE - 0.001, "switches_between_tenants": 0, "switch_records": 10},
-        {"co_busy_share": t.MIN_CO_BUSY_SHARE, "switches_between_tenants": 0, "switch_records": 10},
+        {
+            "co_busy_share": t.MIN_CO_BUSY_SHARE - 0.001,
+            "co_busy_ns": 1e9,
+            "switches_between_tenants": 0,
+            "switch_records": 10,
+        },
+        {
+            "co_busy_share": t.MIN_CO_BUSY_SHARE,
+            "co_busy_ns": 1e9,
+            "switches_between_tenants": 0,
+            "switch_records": 10,
+        },
+        "busy_without_switches",
+    ),
+    (
+        # Two switches: three slices, which may be as long as slices are.
+        "LONGEST_SLICE_NS",
+        {
+            "co_busy_share": 0.5,
+            "co_busy_ns": 3 * t.LONGEST_SLICE_NS,
+            "switches_between_tenants": 2,
+            "switch_records": 10,
+        },
+        {
+            "co_busy_share": 0.5,
+            "co_busy_ns": 3 * t.LONGEST_SLICE_NS + 1,
+            "switches_between_tenants": 2,
+            "switch_records": 10,
+        },
         "busy_without_switches",
     ),
     (
@@ -601,6 +628,16 @@ def test_contexts_that_follow_each_other_are_no_turns() -> None:
     assert judge(case({**met, "co_busy_share": 0.001})).mode == "time-slicing"
     pauses = {"co_busy_share": 0.001, "window_ns": 1213 * t.LONGEST_SLICE_NS + 1}
     assert judge(case({**met, **pauses})).mode == "undetermined"
+
+
+@pytest.mark.parametrize("length_ms", [5, 10, 20])
+def test_a_short_part_of_time_slicing_is_no_mps(length_ms: int) -> None:
+    """A few slices of 2 ms hold fewer switches than an alternation takes: that is no sign of running together."""
+    session = pyanalyze.load(generate.built("running-example-time-slicing") / "running-example-time-slicing.sqlite")
+    for begin in range(100, 200, 25):
+        window = (begin * 1_000_000, (begin + length_ms) * 1_000_000)
+        (verdict,) = session.window(*window).classify()
+        assert verdict.mode in ("time-slicing", "undetermined"), window
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -366,6 +366,8 @@ def _residency(case: Case) -> Iterable[Observation]:
         and switches is not None
         and switches < t.MIN_ALTERNATIONS
         and (case.fact("switch_records") or 0) > 0
+        # In a short window there are few switches of whoever takes turns, too.
+        and (case.fact("co_busy_ns") or 0) > (switches + 1) * t.LONGEST_SLICE_NS
     ):
         yield _from_fact(
             case,
