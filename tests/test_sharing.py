@@ -630,9 +630,9 @@ def test_contexts_that_follow_each_other_are_no_turns() -> None:
     assert judge(case({**met, **pauses})).mode == "undetermined"
 
 
-@pytest.mark.parametrize("length_ms", [5, 10, 20])
-def test_a_short_part_of_time_slicing_is_no_mps(length_ms: int) -> None:
-    """A few slices of 2 ms hold fewer switches than an alternation takes: that is no sign of running together."""
+@pytest.mark.parametrize("length_ms", [1, 5, 10, 20])
+def test_a_short_part_of_time_slicing_is_nothing_else(length_ms: int) -> None:
+    """Slices of 2 ms: few switches are no sign of running together, nor is one tenant in its slice of being alone."""
     session = pyanalyze.load(generate.built("running-example-time-slicing") / "running-example-time-slicing.sqlite")
     for begin in range(100, 200, 25):
         window = (begin * 1_000_000, (begin + length_ms) * 1_000_000)

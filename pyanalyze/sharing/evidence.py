@@ -344,12 +344,15 @@ def _residency(case: Case) -> Iterable[Observation]:
             f"contexts of different tenants took turns on the engine: {switches:.0f} switches between them{length}",
         )
     top = case.facts.get("resident_share_top")
-    if top and top.value is not None and top.value >= t.SOLE_RESIDENT_SHARE and top.n >= t.MIN_SLICES and not turns:
+    # While one of several has its slice, it is alone.
+    could_turn = not case.fact("co_busy_ns") or (case.fact("window_ns") or 0) > t.LONGEST_SLICE_NS
+    held = None if top is None or top.n < t.MIN_SLICES else top.value
+    if held is not None and held >= t.SOLE_RESIDENT_SHARE and could_turn and not turns:
         yield _from_fact(
             case,
             "resident_share_top",
             "sole_resident",
-            f"one tenant held the engine for {100 * top.value:.1f} % of all recorded residency",
+            f"one tenant held the engine for {100 * held:.1f} % of all recorded residency",
         )
     untraced = case.fact("resident_share_untraced")
     if untraced is not None and untraced >= 1 - t.SOLE_RESIDENT_SHARE:
