@@ -42,8 +42,11 @@ def man_page() -> str:
         command: click.Command = importlib.import_module(module).command
         out += [f".SS pyanalyze {verb}", _escaped(line), ".PP"]
         for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
-            text = " ".join(paragraph.replace("\b", "").split())
-            out += [_escaped(text), ".PP"]
+            kept = paragraph.removeprefix("\b\n")
+            if kept != paragraph:  # as it stands, line by line
+                out += [".nf", *map(_escaped, kept.splitlines()), ".fi", ".PP"]
+            else:
+                out += [_escaped(" ".join(paragraph.split())), ".PP"]
         out += _options(command)
     out += [".SH EXIT STATUS", _escaped(EPILOG.removeprefix("Exit codes: ")), ".SH SEE ALSO"]
     out.append(_escaped("nsys, nvidia-smi, and the pages in docs/ of the source"))

@@ -14,7 +14,7 @@ from test_cli import run
 import pyanalyze
 from pyanalyze.exceptions import UsageError
 from pyanalyze.gate import Checked, Limits, Outcome, check, read_limits
-from pyanalyze.report.model import Estimate, Report, Slowdown
+from pyanalyze.report.model import Estimate, Missing, Report, Slowdown
 
 DEMO = "demo-time-slicing.sqlite"
 
@@ -332,3 +332,28 @@ def test_a_gate_measures_slowdowns_against_runs_alone(fixtures: Path, tmp_path: 
     refused = run("check", saved[0], "--baseline", saved[1], "--max-slowdown", "2", cwd=tmp_path)
     assert refused.returncode == 2
     assert "--baseline" in refused.stderr
+
+
+def test_who_was_alone_is_held_to_what_was_measured_all_the_same() -> None:
+    """At a third of its clock a process alone takes three times as long as its baseline: no neighbour, but no pass."""
+    report = examples.time_sliced()
+    (device,) = report.devices
+    sharing = device.sharing.model_copy(update={"mode": "exclusive"})
+
+    def judged(estimate: Estimate | None, mode: str = "exclusive", missing: tuple[Missing, ...] = ()) -> str:
+        slowdown = Slowdown(elapsed=estimate, latency=estimate, resident=None)
+        alone = device.model_copy(
+            update={
+                "tenants": [device.tenants[0].model_copy(update={"slowdown": slowdown})],
+                "sharing": sharing.model_copy(update={"mode": mode, "missing": [*sharing.missing, *missing]}),
+            }
+        )
+        return check(report.model_copy(update={"devices": [alone]}), Limits(max_slowdown=1.2)).outcomes[0].status
+
+    assert judged(None) == "passed"
+    assert judged(Estimate(value=3.27, low=3.01, high=3.54, n=148, basis="observed")) == "failed"
+    assert judged(Estimate(value=1.1, low=0.9, high=1.3, n=148, basis="observed")) == "inconclusive"
+    assert judged(Estimate(value=1.0, low=1.0, high=1.1, n=148, basis="observed")) == "passed"
+    # Who else was in the instance of a MIG board no verdict says, only a list of its processes.
+    assert judged(None, "mig") == "passed"
+    assert judged(None, "mig", (Missing(what="process_list", why="none beside it", how=""),)) == "inconclusive"

@@ -644,3 +644,35 @@ def test_sms_of_an_untraced_neighbour_are_not_called_idle() -> None:
     traced = [t for t in device.tenants if t.busy_ns is not None]
     alone = report.model_copy(update={"devices": [device.model_copy(update={"tenants": traced})]})
     assert "by traced kernels alone" not in render_text(alone)
+
+
+def test_a_baseline_that_was_faster_is_not_the_neighbours_fault() -> None:
+    report = examples.time_sliced()
+    (device,) = report.devices
+    slowed = Slowdown(
+        elapsed=None, latency=Estimate(value=3.27, low=3.22, high=3.38, n=148, basis="observed"), resident=None
+    )
+    alone = device.model_copy(
+        update={
+            "tenants": [device.tenants[0].model_copy(update={"slowdown": slowed})],
+            "sharing": device.sharing.model_copy(update={"mode": "exclusive"}),
+            "host": [],
+        }
+    )
+    lead = build(report.model_copy(update={"devices": [alone]})).lead[0]
+    assert lead.startswith("Sharing this GPU is not what makes it slow (no: one tenant was on the device")
+
+
+def test_one_tenant_that_was_not_slowed_clears_the_gpu_for_no_other() -> None:
+    report = examples.time_sliced()
+    (device,) = report.devices
+    good = Slowdown(
+        elapsed=Estimate(value=1.01, low=1.0, high=1.02, n=500, basis="inferred"), latency=None, resident=None
+    )
+    first = device.tenants[0].model_copy(update={"slowdown": good})
+    second = first.model_copy(update={"tenant_id": 7, "name": "other", "pid": 7, "slowdown": examples.NO_SLOWDOWN})
+    one, both = (device.model_copy(update={"tenants": tenants, "host": []}) for tenants in ([first], [first, second]))
+    assert build(report.model_copy(update={"devices": [one]})).lead[0].startswith("Sharing this GPU is not")
+    page = build(report.model_copy(update={"devices": [both]}))
+    assert not page.lead[0].startswith("Sharing")
+    assert "that of other is not" in first_screen(report.model_copy(update={"devices": [both]}))

@@ -66,7 +66,7 @@ def command(
     force: bool,
     **options: Any,
 ) -> int:
-    r"""Hold captures, a pack, a saved report or a fleet's folder against thresholds: 0 passed, 1 failed, 4 no look.
+    """Hold captures, a pack, a saved report or a fleet's folder against thresholds: 0 passed, 1 failed, 4 no look.
 
     A gate that could not look never passes: where a slowdown was not measured, or no switch records were captured,
     it ends with 4 and says how to capture them. Thresholds may stand in pyanalyze.toml:
@@ -76,7 +76,7 @@ def command(
     expect_mode = "mps"
     max_slowdown = 1.2
     max_switch_overhead = "5%"
-    """
+    """  # noqa: D301
     import os
 
     for file in (output, junit):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.argument("file", metavar="STUDY.toml", type=click.Path(path_type=Path, dir_okay=False, readable=False))
 @worker_options
 def command(file: Path, output: Path, *, memory: str | None, quiet: bool, **options: Any) -> int:
-    r"""Analyse the runs of a labelled experiment; runs whose observed mode contradicts their label come first.
+    """Analyse the runs of a labelled experiment; runs whose observed mode contradicts their label come first.
 
     Intervals are over runs, not kernels. Writes runs and estimates as CSV and Parquet, table.tex, methods.md,
     CITATION.cff and groups/RUN/report.html. The file:
@@ -31,7 +31,7 @@ def command(file: Path, output: Path, *, memory: str | None, quiet: bool, **opti
     mode = "mps"
     repeat = 1
     throughput.train = { profiled = 812.0, unprofiled = 840.0 }
-    """
+    """  # noqa: D301
     from pyanalyze.fleet.study import conduct
     from pyanalyze.report.escape import visible
 

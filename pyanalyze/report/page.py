@@ -376,7 +376,7 @@ def estimate_text(estimate: Estimate | None, *, basis: bool = True) -> str:
 def victim_sentence(device: Device) -> str:
     """The worst victim with n, or why it is not known."""
     worst = worst_victim(device)
-    if worst is None and _alone(device):
+    if worst is None and alone_on(device):
         if device.sharing.basis == "observed":
             return "Nobody was slowed by a neighbour: one tenant was on the device."
         return "No neighbour was seen that could have slowed it: one tenant was."
@@ -424,15 +424,23 @@ _CAUSE_SHORT = {
 def cause_sentence(device: Device) -> str:
     """Whether sharing the GPU is the cause at all, as far as the numbers carry."""
     worst = worst_victim(device)
-    if device.host and (_alone(device) or (worst is not None and worst[2].value < NO_SLOWDOWN)):
+    if device.host and (alone_on(device) or (worst is not None and worst[2].value < NO_SLOWDOWN)):
         return f"no: look at the host first: {visible(device.host[0].detail, _LONG)}"
     if device.host and worst is None:
         return f"not known, look at the host first: {visible(device.host[0].detail, _LONG)}"
-    if worst is None and _alone(device):
+    if worst is None and alone_on(device):
         return "no neighbour is: one tenant was on the device"
     if worst is None:
         return "not known: no slowdown could be measured"
     tenant, _, estimate = worst
+    if alone_on(device) and estimate.value >= NO_SLOWDOWN:
+        return (
+            f"no: one tenant was on the device; what makes it {fmt.ratio(estimate.value)} its baseline lies elsewhere"
+        )
+    if estimate.value < NO_SLOWDOWN and (rest := _not_known_of(device)):
+        # One that was not slowed says nothing of another that could not be looked at.
+        found = f"nobody whose slowdown is known was slowed ({fmt.ratio(estimate.value)})"
+        return f"not known: {found}, that of {rest} is not"
     if estimate.low is not None and estimate.high is not None and estimate.low <= 1.0 <= estimate.high:
         # An interval around 1 that excludes what one would feel is an answer; a wide one is none.
         if estimate.high < NO_SLOWDOWN:
@@ -459,7 +467,14 @@ def cause_sentence(device: Device) -> str:
     return f"not known: {words}" if name == "unexplained" else f"yes: {words}"
 
 
-def _alone(device: Device) -> bool:
+def _not_known_of(device: Device) -> str:
+    """Traced tenants whose slowdown is not known, beside some of whom it is."""
+    labels = tenant_labels(device.tenants)
+    unknown = [labels[t.tenant_id] for t in device.tenants if t.busy_ns is not None and _worst_of(t) is None]
+    return " and ".join(filter(None, (", ".join(unknown[:-1]), *unknown[-1:])))
+
+
+def alone_on(device: Device) -> bool:
     """Whether the verdict says that one tenant had the device to itself."""
     if len(device.tenants) != 1:
         return False
@@ -687,7 +702,7 @@ def _slowed(device: Device) -> list[str]:
     """Who was slowed, by how much, by whom, through what: parts of a sentence."""
     worst = worst_victim(device)
     if worst is None:
-        if _alone(device):
+        if alone_on(device):
             return [_lower(victim_sentence(device).rstrip("."))]
         return [f"whether anyone was slowed is not known ({_short_why(device, 'slowdown', 'interference')})"]
     tenant, _, estimate = worst
