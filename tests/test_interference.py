@@ -24,6 +24,7 @@ from pyanalyze.interference import TenantInterference, kernels_alone
 from pyanalyze.interference.scheduling import on_cpu_ns
 from pyanalyze.interference.slowdown import standing
 from pyanalyze.interference.work import read_work
+from pyanalyze.report.page import cause_sentence
 
 #: Equal kernels, every way of sharing that has an answer with baselines.
 SCENARIOS = (
@@ -577,3 +578,49 @@ def test_recordings_of_one_program_at_several_loads_are_nobodys_until_they_are_n
         resident = found[tenant["name"]].slowdown.resident
         assert resident is not None
         assert resident.value == pytest.approx(true, rel=0.1)
+
+
+def test_a_launched_kernel_that_waits_for_a_neighbour_is_no_idleness(tmp_path: Path) -> None:
+    """Under MPS a service that asks and polls: its small kernels queue behind another client's large ones."""
+    scenario = tmp_path / "queued.toml"
+    scenario.write_text(
+        """
+description = "MPS: a big one, and a small one that is never alone."
+family = "mps"
+duration_ms = 200
+[[board]]
+model = "NVIDIA A100-SXM4-40GB"
+mode = "mps"
+[kernel]
+big = { us = 900, fill = 2.5, block = 256, registers = 64 }
+tiny = { us = 20, fill = 0.02, block = 128 }
+[[tenant]]
+name = "big"
+mps = true
+[[tenant.work]]
+from_ms = 15
+until_ms = 170
+ahead = 2
+steps = ["13 big x4"]
+[[tenant]]
+name = "small"
+mps = true
+[[tenant.work]]
+from_ms = 40
+until_ms = 160
+think_us = [500, 900]
+steps = ["13 tiny x2"]
+[[capture]]
+name = "queued"
+switches = true
+""",
+        encoding="utf-8",
+    )
+    generate.generate([scenario], tmp_path / "made")
+    truth = json.loads((tmp_path / "made" / "queued.truth.json").read_text(encoding="utf-8"))
+    small = next(t for t in truth["tenants"] if t["name"] == "small")["slowdown"]
+    assert small["kernel_latency"]["ratio"] > 5, "the small one's kernels wait several times their own length"
+    report = pyanalyze.load(tmp_path / "made" / "queued.sqlite").report()
+    (device,) = report.devices
+    assert [finding for finding in device.host if finding.what == "idle between launches"] == []
+    assert cause_sentence(device).startswith("not known")

@@ -736,6 +736,9 @@ def _host(session: Session, rows: pl.DataFrame, slowed: set[int], labels: Mappin
         waited = int((waits["end_ns"] - waits["start_ns"]).sum()) / span_ns
         idle = 1 - row["busy_ns"] / span_ns
         if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
+            # A launched kernel that waits for a neighbour is no idleness, whether or not the host waits for it.
+            idle = 1 - _pending_ns(session, row, own) / span_ns
+        if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
             text = (
                 f"{who} had nothing on the GPU for {idle:.0%} of its time and waited for it in {waited:.0%} of it: "
                 "if it is slow, that happens on the host (or nobody asked it for more)"
@@ -743,6 +746,23 @@ def _host(session: Session, rows: pl.DataFrame, slowed: set[int], labels: Mappin
             )
             found.append(HostFinding(row["tenant_id"], "idle between launches", text, idle))
     return tuple(sorted(found, key=lambda finding: -finding.share))
+
+
+def _pending_ns(session: Session, tenant: Mapping[str, Any], launches: pl.DataFrame) -> int:
+    """How long any kernel of a tenant was under way: from its launch call to its end."""
+    import polars as pl
+
+    kernels = session.kernels.filter(
+        (pl.col("capture") == tenant["capture"])
+        & pl.col("pid").eq_missing(tenant["pid"])
+        & (pl.col("device_id") == tenant["device_id"])
+    )
+    begun = launches.group_by("correlation_id").agg(pl.col("start_ns").min())
+    spans = kernels.select("correlation_id", "end_ns").join(begun, on="correlation_id").sort("start_ns")
+    # The union: of each only what lies behind the latest end before it.
+    before = pl.col("end_ns").cum_max().shift(1).fill_null(pl.col("start_ns"))
+    added = (pl.col("end_ns") - pl.max_horizontal("start_ns", before)).clip(0)
+    return int(spans.select(added.sum()).item() or 0)
 
 
 def _between(launches: pl.DataFrame, runs: pl.DataFrame | None) -> pl.DataFrame:

@@ -384,7 +384,10 @@ def victim_sentence(device: Device) -> str:
         return "Whether anyone was slowed is not known. " + _why(device, "slowdown", "interference")
     tenant, which, estimate = worst
     label = tenant_labels(device.tenants)[tenant.tenant_id]
-    return f"Worst victim: {label}, {which} slowdown {estimate_text(estimate)}."
+    found = f"Worst victim: {label}, {which} slowdown {estimate_text(estimate)}"
+    if estimate.value < NO_SLOWDOWN and (rest := _not_known_of(device)):
+        return f"{found}; of {rest} it is not known."
+    return found + "."
 
 
 def _top_cause(causes: Causes) -> tuple[str, float] | None:
