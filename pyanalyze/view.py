@@ -142,6 +142,7 @@ def narrowed(session: Session, window: tuple[int, int] | None, gpu: int | None) 
     made: dict[str, Any] = dict(_core.reconstruct({**frames, **ours}, None))
     if window is not None:
         made["residency"] = FrameTable("residency", _open_at_edges(made["residency"], *window))
+        made["tenant_usage"] = FrameTable("tenant_usage", _out_of_turn(made, _raw(session, "tenants")))
     tables = {name: FrameTable(name, frame) for name, frame in frames.items()} | ours | made
     was = session.selection
     selection = Selection(
@@ -245,6 +246,27 @@ def _open_at_edges(residency: Any, start_ns: int, end_ns: int) -> pl.DataFrame:
     frame = to_frame(residency)
     cut = (pl.col("start_ns") <= start_ns) | (pl.col("end_ns") >= end_ns)
     return frame.with_columns(pl.col("complete") & ~cut)
+
+
+def _out_of_turn(made: dict[str, Any], all_tenants: pl.DataFrame) -> pl.DataFrame:
+    """The usage of tenants of a part: whose switches are on record elsewhere, but not here, did not hold the engine.
+
+    That somebody else did must be on record here: switch records may end before the trace does.
+    """
+    import polars as pl
+
+    from pyanalyze.tables import to_frame
+
+    who = ("device_id", "capture", "pid")
+    recorded = all_tenants.filter(pl.col("hw_contexts").str.len_chars() > 0).select(*who).drop_nulls("pid").unique()
+    here = to_frame(made["tenants"]).join(recorded, on=list(who), how="semi", nulls_equal=True)
+    usage = to_frame(made["tenant_usage"])
+    never = pl.col("tenant_id").is_in(here["tenant_id"].to_list()) & pl.col("resident_ns").is_null()
+    never &= pl.col("device_id").is_in(to_frame(made["residency"])["device_id"].unique().to_list())
+    nothing = {
+        name: pl.when(never).then(0).otherwise(name) for name in ("resident_ns", "charged_ns", "resident_idle_ns")
+    }
+    return usage.with_columns(**nothing)
 
 
 #: Names that say what a program is and not whose: verdicts and readers look for them.

@@ -19,7 +19,7 @@ import pyanalyze
 from pyanalyze import charts
 from pyanalyze.report.format import UNKNOWN, duration
 from pyanalyze.report.html import MAX_BYTES, render_html
-from pyanalyze.report.model import BASIS_TEXT, Estimate, HostFinding, Memory, Slowdown
+from pyanalyze.report.model import BASIS_TEXT, Causes, Estimate, HostFinding, Memory, Missing, Slowdown
 from pyanalyze.report.page import (
     Facts,
     Fold,
@@ -676,3 +676,35 @@ def test_one_tenant_that_was_not_slowed_clears_the_gpu_for_no_other() -> None:
     page = build(report.model_copy(update={"devices": [both]}))
     assert not page.lead[0].startswith("Sharing")
     assert "that of other is not" in first_screen(report.model_copy(update={"devices": [both]}))
+
+
+def test_a_trace_of_a_cause_does_not_hold_up_a_queue() -> None:
+    """Others' blocks make the queue: a launch call of a third of a percent is not what stands at its head."""
+    report = examples.time_sliced()
+    (device,) = report.devices
+    (victim, *others) = device.tenants
+
+    def said(launch: float) -> str:
+        causes = Causes(
+            launch=launch, queue=1 - launch, not_resident=0, switch=0, execution=0, unexplained=0, execution_split=None
+        )
+        tenants = [victim.model_copy(update={"causes": causes}), *others]
+        return cause_sentence(device.model_copy(update={"tenants": tenants, "host": []}))
+
+    assert "what holds up the first in line" not in said(0.003)
+    assert "what holds up the first in line is launch" in said(0.1)
+
+
+def test_a_long_reason_ends_between_words() -> None:
+    report = examples.time_sliced()
+    (device,) = report.devices
+    why = "; ".join(f"tenant app_{letter}: waiting before a start cannot be seen" for letter in "abcdef")
+    missing = [m.model_copy(update={"why": why}) if m.what == "slowdown" else m for m in device.sharing.missing]
+    missing.append(Missing(what="interference", why=why, how=""))
+    tenants = [t.model_copy(update={"slowdown": examples.NO_SLOWDOWN}) for t in device.tenants]
+    sharing = device.sharing.model_copy(update={"missing": missing})
+    device = device.model_copy(update={"tenants": tenants, "sharing": sharing, "host": []})
+    lead = " ".join(build(report.model_copy(update={"devices": [device]})).lead)
+    told = lead.partition("whether anyone was slowed is not known (")[2].partition(")")[0]
+    assert told.endswith(" …")
+    assert why.startswith(told.removesuffix(" …") + " ")

@@ -111,6 +111,18 @@ def test_who_holds_the_gpu_all_through_a_window_holds_it_in_it() -> None:
     assert part.residency.select("tenant_id", "start_ns", "end_ns").rows() == [(long["tenant_id"].item(), start, end)]
 
 
+def test_who_has_no_slice_in_a_window_is_charged_nothing(fixtures: Path) -> None:
+    """A millisecond inside one slice: the kernels of the others are in flight all through it, and stand still."""
+    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    window = (500_000_000, 501_000_000)
+    slices = session.residency.filter((pl.col("start_ns") < window[1]) & (pl.col("end_ns") > window[0]))
+    assert slices.height == 1, "the window is inside one slice"
+    usage = session.window(*window).tenant_usage.join(session.tenants.select("tenant_id", "name"), on="tenant_id")
+    found = {row["name"]: (row["resident_ns"], row["charged_ns"]) for row in usage.iter_rows(named=True)}
+    assert found["app_a"] == found["app_b"] == (0, 0)
+    assert found["app_c"][0] == 1_000_000
+
+
 def test_a_window_without_anything_is_refused(fixtures: Path) -> None:
     session = pyanalyze.load(fixtures / DEMO)
     with pytest.raises(UsageError, match="nothing was recorded"):

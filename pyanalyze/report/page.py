@@ -67,6 +67,8 @@ UNTRACED = 0.001
 TOP_KERNELS = 20
 #: A slowdown below it is none.
 NO_SLOWDOWN = 1.05
+#: Characters of a reason inside a sentence.
+_SHORT = 160
 #: Longest text taken over from a detail or a summary, in characters.
 _LONG = 600
 
@@ -253,7 +255,9 @@ def _share(part_ns: int | None, device: Device) -> float | None:
 def _short_why(device: Device, *keys: str) -> str:
     """The reason without the remedy, to stand inside a sentence."""
     why = next((entry.why for key in keys for entry in device.missing_for(key)), "see what could not be seen")
-    return visible(why, 160).strip().rstrip(".")
+    words = visible(why, _LONG).strip().rstrip(".")
+    # The end of a reason says least.
+    return words if len(words) <= _SHORT else words[:_SHORT].rpartition(" ")[0].rstrip(",;:") + " …"
 
 
 def _why(device: Device, *keys: str) -> str:
@@ -396,10 +400,14 @@ def _top_cause(causes: Causes) -> tuple[str, float] | None:
     return max(pairs, key=lambda pair: pair[1], default=None)
 
 
+#: A smaller part of the added latency is noise, not what holds up the head of a queue.
+_NOTABLE = 0.01
+
+
 def _first_cause(causes: Causes) -> str | None:
     """The largest part that is no queue: a queue is long because something else holds up its head."""
     named = ("launch", "not_resident", "switch", "execution")
-    pairs = [(name, value) for name in named if (value := getattr(causes, name)) is not None and value > 0]
+    pairs = [(name, value) for name in named if (value := getattr(causes, name)) is not None and value >= _NOTABLE]
     return max(pairs, key=lambda pair: pair[1], default=(None, 0.0))[0]
 
 

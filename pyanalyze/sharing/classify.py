@@ -243,7 +243,11 @@ def _basis(evidence: Sequence[Weighed], mode: Mode) -> Basis:
 
     Who else was there is a deduction for one-tenant modes unless a record would have shown them.
     """
-    strong = [w for w in evidence if mode in w.supports and w.weight >= t.STRONG]
+    # That the device is an instance says nothing of how it is shared inside.
+    telling = [w for w in evidence if mode in w.supports and not (mode.startswith("mig+") and "mig" in w.supports)]
+    strong = [w for w in telling if w.weight >= t.STRONG]
+    if mode.startswith("mig+"):
+        strong = strong or telling[:1]
     kinds = {w.observation.basis for w in strong}
     settled = {"sole_resident", "alternation", "short_kernels_overlap", "busy_without_switches"}
     if mode in ("exclusive", "mig") and not any(w.observation.name in settled for w in evidence):

@@ -55,9 +55,41 @@ struct Held {
     busy: Growing,
     busy_held_ns: i64,
     endings: BTreeMap<&'static str, u64>,
+    handed: Vec<Handed>,
+    /// Work of it was recorded.
+    worked: bool,
     expired: u64,
     yielded: u64,
     inferred: bool,
+}
+
+/// A slice that another tenant ended, back to back.
+#[derive(Debug, Clone, Copy)]
+struct Handed {
+    end_ns: i64,
+    length_ns: i64,
+    /// Work of the tenant was in flight when it ended.
+    cut_work: bool,
+}
+
+impl Held {
+    /// Takes in that the tenant had work in flight from `from` up to `to`.
+    fn in_flight(&mut self, from: i64, to: i64) {
+        let inside_ns = self.walk.covered_ns(&self.union, from, to);
+        self.busy_held_ns = self.busy_held_ns.saturating_add(inside_ns);
+        let first = self.handed.partition_point(|slice| slice.end_ns < from);
+        let later = self.handed.get_mut(first..).unwrap_or_default();
+        for slice in later.iter_mut().take_while(|slice| slice.end_ns < to) {
+            slice.cut_work = true;
+        }
+    }
+
+    /// Lengths of the slices that may have ended because they were due. Who has no work left gives the engine up: where
+    /// the work was recorded, that is none of them, however alike they are.
+    fn maybe_due(&self) -> impl Iterator<Item = i64> + '_ {
+        let any = self.inferred || !self.worked;
+        self.handed.iter().filter(move |slice| any || slice.cut_work).map(|slice| slice.length_ns)
+    }
 }
 
 const ENDINGS: &[(&str, &str)] = &[
@@ -236,7 +268,6 @@ impl Ledger {
                 engine.last_ns = engine.last_ns.into_iter().chain(at(last, row)).max();
             }
         }
-        let mut handed: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
         read_switches(session, &mut engines)?;
         // Slices that another tenant ended, back to back.
         let followed = |a: &Row, b: Option<&Row>| {
@@ -250,16 +281,12 @@ impl Ledger {
             })
         };
         let next = || rows.iter().skip(1).map(Some).chain([None]);
-        for (a, b) in rows.iter().zip(next()) {
-            engines.entry(a.device).or_default();
-            if followed(a, b) {
-                handed.entry(a.device).or_default().push(a.end_ns.saturating_sub(a.start_ns));
-            }
+        for row in &rows {
+            engines.entry(row.device).or_default();
         }
         for (device, engine) in &mut engines {
             engine.inferred = !known.contains(device) && turned.contains(device);
-            let fit = fitted.get(device).copied().filter(|_| engine.inferred);
-            engine.time_slice_ns = fit.or_else(|| handed.remove(device).and_then(time_slice_ns));
+            engine.time_slice_ns = fitted.get(device).copied().filter(|_| engine.inferred);
         }
         let mut held: BTreeMap<u32, Held> = BTreeMap::new();
         for (a, b) in rows.iter().zip(next()) {
@@ -279,12 +306,8 @@ impl Ledger {
             let length_ns = a.end_ns.saturating_sub(a.start_ns);
             of.lengths.push(length_ns);
             *of.endings.entry(a.ending).or_default() += 1;
-            if let (true, Some(due_ns)) = (followed(a, b), engine.time_slice_ns) {
-                if (length_ns as f64) < EARLY * due_ns as f64 {
-                    of.yielded = of.yielded.saturating_add(1);
-                } else {
-                    of.expired = of.expired.saturating_add(1);
-                }
+            if followed(a, b) {
+                of.handed.push(Handed { end_ns: a.end_ns, length_ns, cut_work: false });
             }
         }
         for (device, engine) in &mut engines {
@@ -292,6 +315,27 @@ impl Ledger {
             engine.alone = engine.inferred && seen.count() == 1;
         }
         Ok(Self { who, held, engines, done: 0 })
+    }
+
+    /// How long a time slice is, and which slices ended with theirs; once all work is known.
+    fn tell_endings(&mut self) {
+        let mut lengths: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
+        for tenant in &self.who.tenants {
+            if let Some(held) = self.held.get(&tenant.id) {
+                lengths.entry(tenant.device).or_default().extend(held.maybe_due());
+            }
+        }
+        for (device, engine) in &mut self.engines {
+            let fitted = engine.time_slice_ns.take();
+            engine.time_slice_ns = fitted.or_else(|| lengths.remove(device).and_then(time_slice_ns));
+        }
+        for tenant in &self.who.tenants {
+            let due_ns = self.engines.get(&tenant.device).and_then(|engine| engine.time_slice_ns);
+            let (Some(due_ns), Some(held)) = (due_ns, self.held.get_mut(&tenant.id)) else { continue };
+            let early = |slice: &&Handed| (slice.length_ns as f64) < EARLY * due_ns as f64;
+            held.yielded = held.handed.iter().filter(early).count() as u64;
+            held.expired = held.handed.len() as u64 - held.yielded;
+        }
     }
 
     fn ledger(&self) -> Result<RecordBatch> {
@@ -474,17 +518,18 @@ impl Fold for Ledger {
             }
             let tenant = self.who.of(w.capture, w.pid, w.device);
             if let Some(held) = tenant.and_then(|t| self.held.get_mut(&t)) {
+                held.worked = true;
                 if let Some((from, to)) = held.busy.add(w.start_ns, w.end_ns) {
-                    let inside_ns = held.walk.covered_ns(&held.union, from, to);
-                    held.busy_held_ns = held.busy_held_ns.saturating_add(inside_ns);
+                    held.in_flight(from, to);
                 }
             }
         }
         Ok(())
     }
 
-    fn finish(self, watch: &dyn Watch) -> Result<Output> {
+    fn finish(mut self, watch: &dyn Watch) -> Result<Output> {
         watch.progress("ledger", self.done, self.done)?;
+        self.tell_endings();
         Ok(Output { ledger: self.ledger()?, engine: self.engine()? })
     }
 }
@@ -543,6 +588,31 @@ mod tests {
         assert_eq!(e.i64("held_ns").unwrap().values(), &[41_200_000]);
         // (24 + 17.2)^2 / (2 (24^2 + 17.2^2)) = 1697.44 / 1743.68
         assert!((e.f64("jain").unwrap().value(0) - 0.973_481).abs() < 1e-5);
+    }
+
+    #[test]
+    fn slices_that_end_for_want_of_work_are_no_time_slice() {
+        // 7 and 8 by turns of 330 us; the kernel of each turn ends 10 us before it does, or 10 us after.
+        let told = |after_us: i64| {
+            let (mut slices, mut work) = (Vec::new(), Vec::new());
+            for turn in 0..40 {
+                let (pid, start) = (7 + turn % 2, i64::from(turn) * 370);
+                slices.push((0, 0, pid, u64::from(pid), start, start + 330));
+                work.push((0, pid, 0, u64::from(pid), 7, start + 10, start + 330 + after_us));
+            }
+            let (mut tables, _) =
+                named(Tables::from([("residency", residency(&slices)), ("kernels", kernels(&work))]));
+            let usage = crate::overlap::Overlap::new(&tables).unwrap().run(&tables, 0, &Unwatched).unwrap();
+            tables.insert("tenant_usage", usage.tenant_usage);
+            let out = run(&tables);
+            let e = Columns::new(&schema::ENGINE, &out.engine);
+            let l = Columns::new(&schema::LEDGER, &out.ledger);
+            let expired = l.u64("expired").unwrap();
+            (at(e.i64("time_slice_ns").unwrap(), 0), expired.iter().flatten().sum::<u64>())
+        };
+        assert_eq!(told(-10), (None, 0));
+        // The last turn was ended by nobody.
+        assert_eq!(told(10), (Some(330_000), 39));
     }
 
     #[test]

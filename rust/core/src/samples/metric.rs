@@ -381,8 +381,10 @@ pub(super) fn field(header: &str) -> Field {
         let unit = if matches!(reason, "active" | "supported") { Unit::Words } else { Unit::Flag };
         return Field::Metric(format!("clocks_event_reasons.{}", tidy(reason)), unit);
     }
-    if let Some((_, metric, unit)) = CSV.iter().find(|m| m.0 == name) {
-        return Field::Metric((*metric).to_owned(), *unit);
+    if let Some((_, metric, usual)) = CSV.iter().find(|m| m.0 == name) {
+        if unit.as_deref().is_none_or(|unit| is_usual(metric, unit)) {
+            return Field::Metric((*metric).to_owned(), *usual);
+        }
     }
     let name = tidy(&name);
     match unit.as_deref() {
@@ -392,6 +394,14 @@ pub(super) fn field(header: &str) -> Field {
         Some(unit) => Field::Metric(format!("{name}_{}", tidy(&unit.to_ascii_lowercase())), Unit::Plain),
         None => Field::Metric(name, Unit::Plain),
     }
+}
+
+/// Whether a known metric comes in this unit, as nvidia-smi writes it. In another it is a metric of its own: read as
+/// the usual one, GiB would be a thousandth of what was used.
+fn is_usual(metric: &str, unit: &str) -> bool {
+    const USUAL: [(&str, &str); 5] =
+        [("_bytes", "MiB"), ("_hz", "MHz"), ("_pct", "%"), ("_w", "W"), ("_c", "C")];
+    USUAL.iter().find(|(ending, _)| metric.ends_with(ending)).is_none_or(|(_, usual)| *usual == unit)
 }
 
 pub(super) fn is_known_metric(header: &str) -> bool {

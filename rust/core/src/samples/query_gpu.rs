@@ -107,6 +107,22 @@ mod tests {
     }
 
     #[test]
+    fn another_unit_is_not_taken_for_the_usual_one() {
+        let text =
+            "index, memory.used [GiB], power.draw [mW], clocks.sm [GHz], temperature.gpu, utilization.gpu [%]
+0, 20.5, 250100, 1.41, 61, 37
+";
+        let expected = [
+            "0|||||memory.used_gib|20.5",
+            "0|||||power.draw_mw|250100",
+            "0|||||clocks.sm_ghz|1.41",
+            "0|||||temperature_c|61",
+            "0|||||gpu_utilization_pct|37",
+        ];
+        assert_eq!(shown(&read_text(text.as_bytes()).0.unwrap()), expected);
+    }
+
+    #[test]
     fn what_is_not_available_is_never_zero() {
         let text = "index, utilization.gpu [%], clocks.sm [MHz], temperature.gpu, memory.free [MiB]
 0, [N/A], [Not Supported], [Unknown Error], [Requested functionality has been deprecated]

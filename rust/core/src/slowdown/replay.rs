@@ -120,7 +120,9 @@ pub(crate) enum Refused {
 impl Refused {
     pub fn reason(self) -> &'static str {
         match self {
-            Self::NoCalls => "its launch calls were not captured: waiting before a start cannot be seen",
+            Self::NoCalls => {
+                "its launch calls are not in the capture, or not in this part of it: waiting cannot be seen"
+            }
             Self::NeverAlone => {
                 "its kernels ran beside those of others and were never seen alone: a capture of it alone is needed"
             }
