@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze import _core
 from pyanalyze._files import head_of
+from pyanalyze.beside import answering, of_another_time
 from pyanalyze.exceptions import CaptureUnreadable, NotACapture, SamplesUnreadable, UsageError
 from pyanalyze.memory import hold
 from pyanalyze.pack import Unpacked, is_pack, unpack
 from pyanalyze.session import Session
-from pyanalyze.tables import ANALYSIS_TABLES, EVENT_TABLES, ON_REQUEST
+from pyanalyze.tables import ANALYSIS_TABLES, EVENT_TABLES, ON_REQUEST, to_frame
 
 if TYPE_CHECKING:
     import os
@@ -137,6 +138,9 @@ def load(
         joined = _core.join_captures(read, progress)
         brought: list[Mapping[str, object]] = [batch for pack in packs for batch in pack.samples]
         joined = _core.place_samples(joined, [*brought, *_read_samples(files, quality, progress)])
+        if joined["nvml_samples"].num_rows:
+            beside = to_frame(joined["nvml_samples"]), to_frame(joined["capture"])
+            quality.extend(("samples_not_aligned", detail) for detail in of_another_time(*beside))
     else:
         sampled = _read_samples(files, quality, progress)
         if not sampled:
@@ -158,11 +162,10 @@ def load(
             quality.append(("samples_unread", str(error)))
     if configured:
         from pyanalyze.context import place_context
-        from pyanalyze.tables import to_frame
 
         configured = place_context(configured, to_frame(joined["devices"]))
         joined = {**joined, **_identified(configured)}
-    reconstructed = _core.reconstruct(joined, progress) if reconstruct else {}
+    reconstructed = _core.reconstruct({**joined, **answering(joined)}, progress) if reconstruct else {}
     alone, summaries = _read_baselines(_listed(baselines), tables, progress)
     session = Session(
         paths=tuple(kept),

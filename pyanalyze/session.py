@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from pyanalyze._visible import told_apart
+from pyanalyze.beside import of_its_time
 from pyanalyze.exceptions import UsageError
 from pyanalyze.view import Names, Selection, narrowed, redacted
 
@@ -299,6 +300,53 @@ class Session:
             if wanted.height:
                 parts.append(piece.join(wanted, on="metric", how="semi", maintain_order="left").drop("metric"))
         return pl.concat(parts)
+
+    @cached_property
+    def samples(self) -> pl.DataFrame:
+        """The rows of `nvml_samples` that answer for the captures: those of their time; all, where there is no capture.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).samples.height
+        0
+        """
+        return of_its_time(self.nvml_samples, self.capture) if self.paths else self.nvml_samples
+
+    def process_memory(self, device_id: int) -> dict[int, int]:
+        """Most memory that samples show of each process on a device.
+
+        Parameters
+        ----------
+        device_id
+            The device. Samples that name no GPU are taken where there is no other; those of a board may be of each of
+            its MIG instances, as a process runs in one of them.
+
+        Returns
+        -------
+        dict of int to int
+            Bytes by pid, as the samples have it.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).process_memory(0)
+        {}
+        """
+        import polars as pl
+
+        here = pl.col("device_id") == device_id
+        device = self.devices.filter(here).row(0, named=True)
+        if device["mig_profile"] is not None and device["gpu_uuid"] is not None:
+            here = here | ((pl.col("gpu_uuid") == device["gpu_uuid"]) & pl.col("mig_gi").is_null())
+        if self.devices.height == 1:
+            named = ("device_id", "gpu_index", "gpu_uuid", "gpu_name", "mig_gi")
+            here = here | pl.all_horizontal(pl.col(name).is_null() for name in named)
+        rows = self.samples.filter(
+            here & pl.col("pid").is_not_null() & (pl.col("metric").cast(pl.String) == "process_memory_bytes")
+        )
+        peaks = rows.group_by("pid").agg(pl.col("value").max())
+        return {pid: int(value) for pid, value in peaks.iter_rows() if value is not None}
 
     def rows(self, name: str) -> int:
         """Return how many rows a table has, without converting it.
@@ -1154,6 +1202,8 @@ class Session:
                     instances_unassigned=_unassigned(self.devices, self.contexts),
                     pids_known=tenants.filter("traced")["pid"].null_count() == 0,
                     nvml_processes=self.nvml_processes(device["device_id"]),
+                    nvml_together=self._listed_together(device["device_id"]),
+                    unlisted=self._unlisted(device["device_id"]),
                     captured=bool(self.paths),
                     driver=_driver(self.capture),
                     untraced=_untraced(usage),
@@ -1214,16 +1264,51 @@ class Session:
         >>> pyanalyze.load(capture).nvml_processes(0) is None
         True
         """
+        listed = self._listed(device_id)
+        if listed is None:
+            return None
+        rows = listed.unique(subset=["pid"], keep="first", maintain_order=True).sort("pid")
+        return [(row["pid"], row["process_name"] or "", row["process_type"]) for row in rows.iter_rows(named=True)]
+
+    def _listed(self, device_id: int) -> pl.DataFrame | None:
         import polars as pl
 
-        samples = self.nvml_samples
-        listed = samples.filter(pl.col("pid").is_not_null() & (pl.col("device_id") == device_id))
+        listed = self.samples.filter(pl.col("pid").is_not_null() & (pl.col("device_id") == device_id))
         if listed.is_empty():
             return None
         # A window system holds no compute context; the type is the same in every row of a process.
-        listed = listed.filter(pl.col("process_type").cast(pl.String).fill_null("") != "G")
-        rows = listed.unique(subset=["pid"], keep="first", maintain_order=True).sort("pid")
-        return [(row["pid"], row["process_name"] or "", row["process_type"]) for row in rows.iter_rows(named=True)]
+        return listed.filter(pl.col("process_type").cast(pl.String).fill_null("") != "G")
+
+    def _unlisted(self, device_id: int) -> tuple[str, ...]:
+        """Traced tenants of a device that its process list lacks: by host pid where it is known, else by pid."""
+        import polars as pl
+
+        listed = self.nvml_processes(device_id)
+        if listed is None:
+            return ()
+        pids = [pid for pid, _, _ in listed]
+        traced = self.tenants.filter((pl.col("device_id") == device_id) & pl.col("traced"))
+        known = pl.coalesce("host_pid", "pid").is_in(pids).fill_null(value=False)
+        labels = self.labels(device_id)
+        return tuple(labels[number] for number in traced.filter(~known)["tenant_id"].sort())
+
+    def _listed_together(self, device_id: int) -> int | None:
+        """Most processes, MPS servers aside, that lists show on a device at one time; without times: all of them."""
+        import polars as pl
+
+        listed = self._listed(device_id)
+        if listed is None:
+            return None
+        server = pl.col("process_name").cast(pl.String).fill_null("").str.contains("nvidia-cuda-mps-server")
+        time = pl.col("time_ns")
+        held = listed.filter(~server).group_by("pid").agg(first=time.min(), last=time.max())
+        held = held.with_columns(
+            pl.col("first").fill_null(pl.col("first").min()), pl.col("last").fill_null(pl.col("last").max())
+        )
+        if held["first"].null_count():
+            return held.height
+        moments = held["first"].unique().to_list()
+        return max((held.filter(pl.col("first") <= at, pl.col("last") >= at).height for at in moments), default=0)
 
     def __repr__(self) -> str:
         """Say what was loaded."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze import _core
+from pyanalyze.beside import answering
 from pyanalyze.exceptions import UsageError
 from pyanalyze.tables import KNOWN_VERSIONS
 
@@ -139,11 +140,12 @@ def narrowed(session: Session, window: tuple[int, int] | None, gpu: int | None) 
     # What was read from context files and counted in Python is added again by the session itself.
     for name in ("configured", "quality"):
         frames[name] = _raw(session, name)
-    made: dict[str, Any] = dict(_core.reconstruct({**frames, **ours}, None))
+    tables: dict[str, Any] = {name: FrameTable(name, frame) for name, frame in frames.items()} | ours
+    made: dict[str, Any] = dict(_core.reconstruct(tables | answering(tables), None))
     if window is not None:
         made["residency"] = FrameTable("residency", _open_at_edges(made["residency"], *window))
         made["tenant_usage"] = FrameTable("tenant_usage", _out_of_turn(made, _raw(session, "tenants")))
-    tables = {name: FrameTable(name, frame) for name, frame in frames.items()} | ours | made
+    tables |= made
     was = session.selection
     selection = Selection(
         start_ns=was.start_ns if window is None else window[0],

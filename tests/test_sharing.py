@@ -419,6 +419,32 @@ def test_one_kernel_alone_proves_nothing() -> None:
     assert verdict.missing
 
 
+def test_counters_that_show_work_are_not_denied() -> None:
+    nothing = judge(case({}, tenants=()))
+    assert nothing.summary.startswith("No work on this GPU stands in the capture")
+    seen = judge(case({"metric_outside_pct": 75.6}, tenants=()))
+    assert (seen.mode, seen.confidence) == ("undetermined", 0.0)
+    assert seen.summary.startswith("Nothing that ran on this GPU was traced")
+    assert "75.6 % active" in seen.summary
+
+
+def test_a_list_that_lacks_who_was_traced_does_not_show_that_nobody_else_was_there() -> None:
+    alone = {"busy_ns": 1e6, "traced_tenants": 1}
+    listed: dict[str, object] = {"tenants": ("a",), "nvml_processes": [(7, "a", "C")]}
+    assert "nvml_one_process" in observe(case(alone, **listed))
+    strange = judge(case(alone, **listed, unlisted=("a",)))
+    assert "nvml_one_process" not in {weighed.observation.name for weighed in strange.evidence}
+    assert strange.mode == "undetermined"
+    assert "lacks what was traced (a)" in next(gap.why for gap in strange.missing if gap.what == "process_list")
+
+
+def test_processes_listed_one_after_the_other_are_not_several() -> None:
+    three = [(7, "a", "C"), (8, "b", "C"), (9, "c", "C")]
+    for together, several in ((None, 3.0), (2, 2.0), (1, None)):
+        seen = observe(case({}, nvml_processes=three, nvml_together=together)).get("nvml_several_processes")
+        assert (None if seen is None else seen.value) == several
+
+
 @pytest.mark.parametrize("state", ["absent", "empty"])
 def test_no_switch_table_never_proves_exclusive_or_mig(state: str) -> None:
     verdict = judge(case({"busy_ns": 1e6, "traced_tenants": 1}, sources={"switch_events": state}, tenants=("a",)))

@@ -84,7 +84,7 @@ def test_without_switch_records_nvml_and_the_node_tell_the_pid_on_the_host(fixtu
     ours, theirs = (tenant["host_pid"] for tenant in truth["tenants"])
     uuid = truth["devices"][0]["gpu_uuid"]
     listed = tmp_path / "apps.csv"
-    rows = [f"2026/03/14 14:26:53.{n}34, {uuid}, {pid}, python3, 500 MiB" for n in (6, 7) for pid in (ours, theirs)]
+    rows = [f"2026/02/15 02:19:04.{n}34, {uuid}, {pid}, python3, 500 MiB" for n in (1, 2) for pid in (ours, theirs)]
     header = "timestamp, gpu_uuid, pid, process_name, used_gpu_memory [MiB]"
     listed.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
 

@@ -224,10 +224,13 @@ def _of_tenant(
     return found
 
 
+_REASON = "clocks_event_reasons."
+
+
 def _throttled(session: Session, device_id: int) -> Cause | None:
     import polars as pl
 
-    samples = session.nvml_samples.filter((pl.col("device_id") == device_id) & pl.col("pid").is_null()).with_columns(
+    samples = session.samples.filter((pl.col("device_id") == device_id) & pl.col("pid").is_null()).with_columns(
         pl.col("metric").cast(pl.String)
     )
     clock = samples.filter(pl.col("metric") == "clock_sm_hz").select("time_ns", "value")
@@ -242,8 +245,11 @@ def _throttled(session: Session, device_id: int) -> Cause | None:
     slow = clock.filter(pl.col("value") < THROTTLED * float(str(top)))
     if slow.height * 5 < clock.height:
         return None
-    reasons = samples.filter(pl.col("metric").str.contains("reason") & pl.col("text").is_not_null())["text"]
-    named = f"; reasons given: {', '.join(sorted(set(reasons))[:3])}" if len(reasons) else ""
+    # Flags are 1 or 0; the mask of all of them is text, as is what the driver does not answer.
+    then = pl.col("time_ns").is_null() | pl.col("time_ns").is_in(slow["time_ns"].to_list())
+    flags = samples.filter(then & pl.col("metric").str.starts_with(_REASON) & (pl.col("value") == 1))["metric"]
+    reasons = sorted({flag.removeprefix(_REASON) for flag in flags})
+    named = f"; reasons given: {', '.join(reasons)}" if reasons else ""
     median = slow["value"].median()
     return Cause(
         "throttled", None,

@@ -316,10 +316,7 @@ def memory_peaks(session: Session, device_id: int) -> dict[int, int]:
     """
     import polars as pl
 
-    sampled = session.nvml_samples.filter(
-        pl.col("pid").is_not_null() & (pl.col("metric").cast(pl.String) == "process_memory_bytes")
-    )
-    by_pid = dict(sampled.group_by("pid").agg(pl.col("value").max()).iter_rows())
+    by_pid = session.process_memory(device_id)
     here = session.tenants.filter(pl.col("device_id") == device_id).join(
         session.tenant_usage.select("tenant_id", "device_id", "memory_peak_bytes"), on=["tenant_id", "device_id"]
     )

@@ -337,7 +337,7 @@ def _method(session: Session) -> dict[str, str]:
 def _clock(session: Session, device_id: int) -> float | None:
     import polars as pl
 
-    rows = session.nvml_samples.filter(
+    rows = session.samples.filter(
         (pl.col("device_id") == device_id) & (pl.col("metric").cast(pl.String) == "clock_sm_hz")
     )
     mean = rows["value"].mean()

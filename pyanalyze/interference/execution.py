@@ -194,9 +194,7 @@ def _mean_clock(session: Session, device: int) -> tuple[float, float] | None:
     import polars as pl
 
     here = pl.col("device_id") == device
-    values = session.nvml_samples.filter(here & (pl.col("metric").cast(pl.String) == "clock_sm_hz"))[
-        "value"
-    ].drop_nulls()
+    values = session.samples.filter(here & (pl.col("metric").cast(pl.String) == "clock_sm_hz"))["value"].drop_nulls()
     scale = 1.0
     if values.is_empty():
         clocks = session.counters(lambda name: name.str.contains("GPC Clock"))

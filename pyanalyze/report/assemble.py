@@ -132,7 +132,7 @@ def _device(session: Session, verdict: Verdict, advice: Advice | None, found: De
     modelled = session.sm_occupancy.filter(here)
     occupancy = _occupancy(session, verdict, modelled, window, device, missing)
     compared = {tenant.tenant_id: tenant for tenant in found.tenants}
-    tenants = _tenants(session, usage, modelled, span_ns, compared)
+    tenants = _tenants(session, device["device_id"], usage, modelled, span_ns, compared)
     interference = _interference(found, usage, missing)
     missing += _unsplit(found)
     capability = (device["compute_major"], device["compute_minor"])
@@ -259,7 +259,7 @@ def _options(advice: Advice) -> list[m.SharingOption] | None:
 def _sampled(session: Session, device_id: int) -> m.Sampled | None:
     import polars as pl
 
-    here = session.nvml_samples.filter(pl.col("device_id") == device_id)
+    here = session.samples.filter(pl.col("device_id") == device_id)
     whole = here.filter(pl.col("pid").is_null()).with_columns(pl.col("metric").cast(pl.String))
     if here.is_empty():
         return None
@@ -290,7 +290,7 @@ def _unavailable(session: Session, device_id: int) -> list[m.Missing]:
     """Sampled quantities of the whole device that never had a value: under MIG the driver has no utilisation."""
     import polars as pl
 
-    rows = session.nvml_samples.filter(
+    rows = session.samples.filter(
         (pl.col("device_id") == device_id)
         & pl.col("pid").is_null()
         & (pl.col("metric").cast(pl.String) == "gpu_utilization_pct")
@@ -329,7 +329,7 @@ def _resident_within(usage: pl.DataFrame, session: Session, device_id: int, wind
 def _memory(session: Session, device: dict[str, Any]) -> m.Memory | None:
     import polars as pl
 
-    used = session.nvml_samples.filter(
+    used = session.samples.filter(
         (pl.col("device_id") == device["device_id"]) & (pl.col("metric") == "memory_used_bytes")
     )["value"].max()
     peak = int(used) if isinstance(used, float) else None
@@ -384,6 +384,7 @@ def _median(values: pl.Series) -> int | None:
 
 def _tenants(
     session: Session,
+    device_id: int,
     usage: pl.DataFrame,
     modelled: pl.DataFrame,
     span_ns: int,
@@ -398,7 +399,7 @@ def _tenants(
     )
     sm_time = {row[0]: row[1:] for row in per_tenant.iter_rows()}
     all_sm_time = sum(times[0] for times in sm_time.values())
-    memory = _process_memory(session)
+    memory = session.process_memory(device_id)
     tenants = []
     for row in usage.sort("tenant_id").iter_rows(named=True):
         own = sm_time.get(row["tenant_id"])
@@ -497,14 +498,6 @@ def _estimate(estimate: Estimate | None) -> m.Estimate | None:
 
 def _measured(estimate: Estimate) -> m.Estimate:
     return m.Estimate(value=estimate.value, low=estimate.low, high=estimate.high, n=estimate.n, basis=estimate.basis)
-
-
-def _process_memory(session: Session) -> dict[int, int]:
-    import polars as pl
-
-    rows = session.nvml_samples.filter(pl.col("pid").is_not_null() & (pl.col("metric") == "process_memory_bytes"))
-    peaks = rows.group_by("pid").agg(pl.col("value").max())
-    return {pid: int(value) for pid, value in peaks.iter_rows() if value is not None}
 
 
 def _interference(found: DeviceInterference, usage: pl.DataFrame, missing: list[m.Missing]) -> m.Interference | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from pyanalyze._visible import told_apart
+from pyanalyze.beside import NOT_USED
 from pyanalyze.report import format as fmt
 from pyanalyze.report.escape import visible
 from pyanalyze.report.model import (
@@ -535,6 +536,12 @@ def _compute_processes(count: int) -> str:
     return f"{fmt.count(count)} compute process{'' if count == 1 else 'es'}"
 
 
+def samples_not_used(report: Report) -> list[str]:
+    """What is said of files of samples that are of another time than the captures."""
+    said = [row.detail for row in report.quality if row.name == "samples_not_aligned" and row.detail]
+    return [visible(detail, None) for detail in said if NOT_USED in detail]
+
+
 def sampled_sentence(device: Device) -> str | None:
     """What samples say of the whole device; a share of time is never a degree of filling."""
     sampled = device.sampled
@@ -592,6 +599,7 @@ def build(report: Report, kernels: pl.DataFrame | None = None, *, command: str =
     if lost:
         names = ", ".join(sorted({visible(row.name) for row in lost})[:6])
         notes.append(Note("Records are missing", f"Sums may be too small: {names}. See data quality.", "warning"))
+    notes += [Note("Samples are not used", f"{text}.", "warning") for text in samples_not_used(report)]
     if main is None:
         lead: tuple[str, ...] = ("No GPU was found in what was read.",)
         title, subtitle = "GPU sharing report", "no device"

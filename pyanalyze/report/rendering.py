@@ -168,7 +168,7 @@ def _charts(session: Session, report: Report) -> Iterator[tuple[str, alt.TopLeve
                     labels,
                     device_id=number,
                     window=window,
-                    samples=session.nvml_samples,
+                    samples=session.samples,
                     switches=session.switches,
                 ),
             )

@@ -317,6 +317,9 @@ def _summary(
             lead = "No capture: samples cannot show who held the GPU or who ran beside whom."
             return f"{lead} Nearest is {best} at {posterior:.2f}." if evidence else lead
         if not _active(case):
+            if case.has("counters_loud"):
+                loud = case.observations["counters_loud"].detail
+                return f"Nothing that ran on this GPU was traced, so no sharing mode can be named; {loud}."
             return "No work on this GPU stands in the capture, so no sharing mode can be named."
         lead = f"The evidence does not decide; nearest is {best} at {posterior:.2f}."
         need = f" To decide: {missing[0].why}; {missing[0].how}." if missing else ""

@@ -212,6 +212,10 @@ class Case:
     pids_known: bool = True
     #: processes that NVML samples list on this device: (pid, name, type); None without such samples
     nvml_processes: Sequence[tuple[int, str, str | None]] | None = None
+    #: most of them without MPS servers that were listed at one time; None: all
+    nvml_together: int | None = None
+    #: traced tenants that are not among them: the list is of another pid namespace, or was taken beside their time
+    unlisted: Sequence[str] = ()
     #: whether there was a capture; samples alone observe nothing, and no activity in them is no idle GPU
     captured: bool = True
     #: version of the driver, where the capture says so
@@ -797,18 +801,20 @@ def _nvml(case: Case) -> Iterable[Observation]:
             "sampled",
             "NVML lists processes of type M+C: MPS clients",
         )
-    if len(clients) == 1:
+    together = len(clients) if case.nvml_together is None else case.nvml_together
+    # A list that lacks who was traced shows somebody, not that there was nobody else.
+    if len(clients) == 1 and not case.unlisted:
         yield Observation(
             "nvml_one_process", 1.0, "processes", 1, "sampled", "NVML lists one compute process on the GPU"
         )
-    elif len(clients) > 1:
+    elif together > 1:
         yield Observation(
             "nvml_several_processes",
-            float(len(clients)),
+            float(together),
             "processes",
-            len(clients),
+            together,
             "sampled",
-            f"NVML lists {len(clients)} compute processes on the GPU",
+            f"NVML lists {together} compute processes on the GPU" + (" at a time" if together < len(clients) else ""),
         )
 
 
@@ -850,6 +856,16 @@ def gaps(case: Case) -> list[Gap]:
             Gap(
                 "process_list",
                 "no process list beside the capture: processes nsys did not trace cannot be seen",
+                HOW["nvml"],
+            )
+        )
+    elif case.unlisted:
+        lacks = f"{', '.join(case.unlisted[:3])}{' and others' if len(case.unlisted) > 3 else ''}"
+        found.append(
+            Gap(
+                "process_list",
+                f"the process list beside the capture lacks what was traced ({lacks}): its pids are of another "
+                "container or it was not taken while these ran, so it does not show that nobody else was there",
                 HOW["nvml"],
             )
         )
