@@ -7,6 +7,7 @@ passes.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
@@ -33,6 +34,8 @@ __all__ = ["Checked", "Limits", "Outcome", "check", "read_limits"]
 
 Status = Literal["passed", "failed", "inconclusive"]
 SlowdownKind = Literal["elapsed", "latency", "resident"]
+#: Notes of a tenant on a baseline that was not used.
+_UNUSED = re.compile(" is (?:not compared|of nobody here): ")
 
 #: Where :func:`read_limits` looks when a directory is given.
 CONFIG_FILES = ("pyanalyze.toml", "pyproject.toml")
@@ -294,6 +297,7 @@ def check(
     >>> checked.status, checked.outcomes[0].detail.partition(" (")[0]
     ('failed', 'time-slicing was observed')
     """
+    limits = _plain(limits)
     _sensible(limits)
     if limits.max_change is not None and comparison is None:
         raise UsageError("max_change needs another run to compare with: give --against (a capture, a pack or JSON)")
@@ -321,6 +325,22 @@ def check(
     if comparison is not None and limits.max_change is not None:
         found += _changes(comparison, limits.max_change)
     return Checked(tuple(found), inconclusive)
+
+
+def _plain(limits: Limits) -> Limits:
+    """Thresholds as numbers: a caller may write fractions and one mode as the command line takes them."""
+    given: dict[str, Any] = {}
+    modes: Any = limits.expect_mode
+    if isinstance(modes, str):
+        given["expect_mode"] = (modes,)
+    for name in _FRACTIONS:
+        if (value := getattr(limits, name)) is not None:
+            given[name] = fraction(value, name)
+    if limits.max_slowdown is not None:
+        given["max_slowdown"] = _number(limits.max_slowdown, "max_slowdown", "check")
+    if limits.tenants:
+        given["tenants"] = {k: _number(most, f"tenants.{k}", "check") for k, most in limits.tenants.items()}
+    return replace(limits, **given)
 
 
 def _sensible(limits: Limits) -> None:
@@ -394,9 +414,14 @@ def _slowdown(device: Device, tenant: Tenant, most: float, kind: SlowdownKind | 
     subject = tenant_labels(device.tenants)[tenant.tenant_id]
     kinds: tuple[SlowdownKind, ...] = ("elapsed", "latency") if kind is None else (kind,)
     known: dict[str, Estimate | None] = {name: getattr(tenant.slowdown, name) for name in kinds}
+    # A baseline that was given and is not what the figures come from: the notes say why.
+    unused = [] if tenant.baseline is not None else [n for n in tenant.slowdown_notes if _UNUSED.search(n)]
+    left = "".join(f"; {visible(note, limit=None)}" for note in unused)
     # What was measured against a recording alone counts whoever was there.
     if alone_on(device) and not any(e is not None and e.basis == "observed" for e in known.values()):
-        detail = f"one tenant was on the device ({device.sharing.mode}, confidence {device.sharing.confidence:.2f})"
+        detail = (
+            f"one tenant was on the device ({device.sharing.mode}, confidence {device.sharing.confidence:.2f}){left}"
+        )
         return Outcome("max_slowdown", subject, "passed", detail, limit=most)
     worst = max((e for e in known.values() if e is not None), key=lambda e: e.value, default=None)
     words = "; ".join(f"{name} {_range(estimate)}" for name, estimate in known.items())
@@ -411,7 +436,7 @@ def _slowdown(device: Device, tenant: Tenant, most: float, kind: SlowdownKind | 
         "max_slowdown",
         subject,
         status,
-        f"{words}; limit {fmt.ratio(most)}",
+        f"{words}; limit {fmt.ratio(most)}{left}",
         value=None if worst is None else worst.value,
         low=low,
         high=high,

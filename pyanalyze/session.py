@@ -772,7 +772,7 @@ class Session:
         inconclusive
             Whether a threshold that could not be looked at fails the check or warns.
         **more
-            Thresholds by name, over those of `limits`; ``expect_mode`` may be one mode.
+            Thresholds by name, over those of `limits`; ``expect_mode`` may be one mode, fractions may be ``"5%"``.
 
         Returns
         -------
@@ -793,8 +793,6 @@ class Session:
         """
         from pyanalyze.gate import Limits, check
 
-        if isinstance(more.get("expect_mode"), str):
-            more["expect_mode"] = (more["expect_mode"],)
         try:
             asked = replace(limits or Limits(), **more)
         except TypeError as error:
@@ -910,10 +908,13 @@ class Session:
         from pyanalyze.advice import advise_device
         from pyanalyze.sharing.properties import REQUIREMENTS
 
-        if unknown := sorted(set(require) - set(REQUIREMENTS)):
+        words: Any = require
+        if isinstance(words, str):
+            words = [part.strip() for part in words.split(",") if part.strip()]  # as the command line does
+        if unknown := sorted(set(words) - set(REQUIREMENTS)):
             raise UsageError(f"nothing is known of {', '.join(unknown)}; require {', '.join(REQUIREMENTS)}")
         return tuple(
-            advise_device(self, verdict, require=require, latency_ns=latency_ns, for_kubernetes=kubernetes)
+            advise_device(self, verdict, require=words, latency_ns=latency_ns, for_kubernetes=kubernetes)
             for verdict in self.classify()
         )
 

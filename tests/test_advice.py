@@ -15,7 +15,22 @@ import polars as pl
 import pytest
 
 import pyanalyze
-from pyanalyze.advice import Layout, Options, Seat, bandwidth, host_side, mps, options, replay
+from pyanalyze.advice import (
+    Forecast,
+    Layout,
+    Option,
+    Options,
+    Seat,
+    advise,
+    bandwidth,
+    host_side,
+    kubernetes,
+    mig,
+    mps,
+    options,
+    replay,
+)
+from pyanalyze.advice.options import observed_slicing
 from pyanalyze.advice.replay import alone, in_turns, side_by_side
 from pyanalyze.exceptions import UsageError
 from pyanalyze.sharing.properties import PROPERTIES, REQUIREMENTS
@@ -272,3 +287,104 @@ def test_a_report_forecasts_what_advise_does() -> None:
     reported = pyanalyze.load(path).report().devices[0]
     assert [a.expected for a in reported.advice] == [a.expected for a in read_first.actions]
     assert any("mean" in (a.expected or "") for a in reported.advice)
+
+
+def forecast(tenant_id: int, slowdown: float, elapsed_ms: int = 100) -> Forecast:
+    return Forecast(tenant_id, f"t{tenant_id}", slowdown, slowdown, slowdown, None, None, elapsed_ms * 1_000_000)
+
+
+def compared(*means: tuple[str, float], best: str, now: str, elapsed_ms: tuple[int, int] = (100, 100)) -> Options:
+    """Two tenants, ways to share with a mean slowdown each."""
+    provision = mps.provisions([mps.Client(n, f"t{n}", None, None, None) for n in (0, 1)], 108, 8)[0]
+    made = []
+    for name, mean in means:
+        layout = in_turns(108, [0, 1]) if name == "time-slicing" else side_by_side(108, [0, 1])
+        both = forecast(0, mean, elapsed_ms[0]), forecast(1, mean, elapsed_ms[1])
+        capped = name == "MPS, equal caps"
+        mode: Any = "time-slicing" if name == "time-slicing" else "mps-partitioned" if capped else "mps"
+        made.append(Option(name, mode, layout, both, provision if capped else None))
+    by_name = {option.name: option for option in made}
+    return Options(0, tuple(made), by_name[now], by_name[best])
+
+
+def test_the_least_mean_slowdown_is_said_of_the_least() -> None:
+    two = ("MPS, equal caps", 1.61), ("MPS", 1.63), ("time-slicing", 3.0)
+    (simpler,) = advise._change(compared(*two, best="MPS", now="time-slicing"), "time-slicing", kube=False)
+    assert "within 3 % of the least of 3 ways compared, and it is simpler" in simpler.why
+    assert "has the least" not in simpler.why
+    (least,) = advise._change(compared(*two, best="MPS, equal caps", now="time-slicing"), "time-slicing", kube=False)
+    assert "it has the least mean slowdown of 3 ways compared" in least.why
+
+
+def test_what_holds_for_this_much_work_says_so() -> None:
+    """Whoever is done leaves the GPU to the others; a program in a closed loop never is."""
+    two = ("MPS", 1.5), ("time-slicing", 3.0)
+    for elapsed_ms, said in (((60, 100), True), ((80, 100), False)):
+        ways = compared(*two, best="MPS", now="time-slicing", elapsed_ms=elapsed_ms)
+        (action,) = advise._change(ways, "time-slicing", kube=False)
+        assert ("not for programs that go on" in (action.bound or "")) == said
+    assert "t0 is done after 60 ms, t1 after 100 ms" in str(
+        list(advise._change(compared(*two, best="MPS", now="time-slicing", elapsed_ms=(60, 100)), "mps", kube=False))
+    )
+
+
+def test_caps_under_a_daemon_that_runs_are_set_and_undone_there() -> None:
+    ways = compared(("MPS, equal caps", 1.5), ("MPS", 3.0), best="MPS, equal caps", now="MPS")
+    (running,) = advise._change(ways, "mps", kube=False)
+    assert not any("-control -d" in command for command in running.commands)
+    # set_default is for servers to come; the one that runs has a command of its own (NVIDIA's MPS documentation).
+    assert any("set_active_thread_percentage $server 50" in command for command in running.commands)
+    assert "set_active_thread_percentage $server 100" in (running.undo or "")
+    assert "quit" not in (running.undo or "")
+    (fresh,) = advise._change(ways, "time-slicing", kube=False)
+    assert fresh.commands[0].startswith("nvidia-cuda-mps-control -d")
+    assert "quit" in (fresh.undo or "")
+
+
+def test_mig_after_mps_stops_the_daemon_first() -> None:
+    placement = mig.place(mig.FAMILIES["A30"], [mig.Need(name, None, lambda sms: 28 / sms) for name in "ab"])
+    option = Option("MIG", "mig", Layout("mig", (28, 28), (Seat(0), Seat(1, 1))), (), None, placement)
+    commands, undo = advise._commands(option, Options(0), "mps", kube=False)
+    assert commands[0].startswith("echo quit | nvidia-cuda-mps-control")
+    assert "-mig 1" in commands[1]
+    assert "-mig 0; nvidia-cuda-mps-control -d " in undo
+    commands, undo = advise._commands(option, Options(0), "time-slicing", kube=False)
+    assert "mps" not in f"{commands} {undo}"
+
+
+def test_kubernetes_is_advised_what_its_device_plugin_makes() -> None:
+    session, _ = truth_of("running-example-time-slicing")
+    advice = session.advise(kubernetes=True)[0]
+    best = advice.options.recommended
+    assert best is not None
+    # replicas: 3 is a third of the SMs each: uncapped MPS, though its forecast is better, cannot be had so.
+    assert best.name in ("time-slicing", "MPS, equal caps", "MIG")
+    first = next(a for a in advice.actions if a.expected)
+    assert all(f"{f.name} {f.slowdown:.2f}x" in (first.expected or "") for f in best.forecasts)
+    lines = kubernetes.mig(["3g.20gb", "3g.20gb"])
+    order = [n for word in ("config.yaml: ", "create configmap", "migManager", "label node") for n, line in
+             enumerate(lines) if word in line and not (word == "config.yaml: " and n)]  # fmt: skip
+    assert order == sorted(order)
+    # The label that takes it back names a layout of the same file.
+    assert "all-disabled: [{devices: all, mig-enabled: false}]" in lines[0]
+
+
+def test_an_instance_is_not_the_device() -> None:
+    session, _ = truth_of("mig-two-instances")
+    for advice in session.advise():
+        (own,) = [a for a in advice.actions if "MIG instance" in a.action]
+        assert "not known" in own.action
+        assert "--baseline" in own.why
+        assert not any("Nothing to gain" in a.action for a in advice.actions)
+        assert not any(a.bound == "another way of sharing removes none of it" for a in advice.actions)
+
+
+def test_a_slice_that_nobody_measured_is_no_reading() -> None:
+    session, _ = truth_of("time-slicing-low-duty")
+    seen = observed_slicing(session, 0)
+    assert seen is not None
+    assert seen[0] is None
+    assert not any("slices execute" in a.why or "timeslice" in str(a.commands) for a in session.advise()[0].actions)
+    (asked,) = [a for a in session.advise(latency_ns=3_000_000)[0].actions if "3.00 ms" in a.action]
+    assert "not known" in asked.action
+    assert asked.commands == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import generate
@@ -357,3 +358,48 @@ def test_who_was_alone_is_held_to_what_was_measured_all_the_same() -> None:
     # Who else was in the instance of a MIG board no verdict says, only a list of its processes.
     assert judged(None, "mig") == "passed"
     assert judged(None, "mig", (Missing(what="process_list", why="none beside it", how=""),)) == "inconclusive"
+
+
+def test_python_takes_the_words_of_the_command_line(fixtures: Path) -> None:
+    report = examples.time_sliced()
+    words: Any = {"max_switch_overhead": "100%", "expect_mode": "time-slicing"}
+    assert (
+        check(report, Limits(**words)).outcomes
+        == check(report, Limits(max_switch_overhead=1.0, expect_mode=("time-slicing",))).outcomes
+    )
+    wrong: Any = {"max_switch_overhead": "some"}
+    with pytest.raises(UsageError, match="neither a fraction"):
+        check(report, Limits(**wrong))
+    wrong = {"max_slowdown": "5%"}
+    with pytest.raises(UsageError, match="max_slowdown = '5%' is no number"):
+        check(report, Limits(**wrong))
+    session = pyanalyze.load(fixtures / DEMO)
+    word: Any = "memory-protection, bandwidth-qos"
+    assert session.advise(require=word) == session.advise(require=("memory-protection", "bandwidth-qos"))
+
+
+def test_a_baseline_that_was_not_used_is_not_dropped_silently() -> None:
+    report = slowed((1.0, 1.3), (1.0, 1.1))
+    (device,) = report.devices
+    why = "solo.sqlite is of nobody here: it shares no kernel with any tenant"
+    victim = device.tenants[0].model_copy(update={"slowdown_notes": [why, "another note"], "baseline": None})
+    device = device.model_copy(update={"tenants": [victim, *device.tenants[1:]]})
+    (outcome,) = check(report.model_copy(update={"devices": [device]}), Limits(max_slowdown=1.2)).outcomes
+    assert why in outcome.detail
+    assert "another note" not in outcome.detail
+
+
+def test_what_a_fleet_cannot_follow_is_refused(fixtures: Path, tmp_path: Path) -> None:
+    from pyanalyze.fleet import analyse
+
+    analyse(str(fixtures / DEMO), tmp_path / "out", workers=1)
+    for option in (("--redact",), ("--gpu", "0"), ("--tenant", "a=1"), ("--start", "1ms"), ("--baseline", "x.sqlite")):
+        refused = run("check", tmp_path / "out", "--expect-mode", "mps", *option, cwd=tmp_path)
+        assert refused.returncode == 2
+        assert option[0] in refused.stderr
+
+
+def test_redacted_runs_are_compared_with_one_numbering(fixtures: Path, tmp_path: Path) -> None:
+    same = run("check", fixtures / DEMO, "--redact", "--against", fixtures / DEMO, "--max-change", "50%", cwd=tmp_path)
+    assert same.returncode == 0, same.stdout
+    assert "numbered in each" not in same.stdout

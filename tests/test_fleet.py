@@ -28,9 +28,9 @@ from pyanalyze.exceptions import NotACapture, OutputExists, UsageError
 from pyanalyze.fleet import analyse, arrange, find
 from pyanalyze.fleet.check import check_fleet
 from pyanalyze.fleet.crew import Processes, WorkerDied
-from pyanalyze.fleet.outputs import DEVICE_COLUMNS, fleet_csv
+from pyanalyze.fleet.outputs import DEVICE_COLUMNS, fleet_csv, openmetrics
 from pyanalyze.fleet.plan import Look, Span, look, shared_gpus, span
-from pyanalyze.fleet.summary import DeviceRow, FleetSummary, GroupPart, fleet_schema, summarise
+from pyanalyze.fleet.summary import DeviceRow, FleetSummary, GroupPart, _counted, _worst, fleet_schema, summarise
 from pyanalyze.gate import Limits, check
 from pyanalyze.report.model import Report
 
@@ -671,3 +671,38 @@ def test_a_bound_is_not_printed_as_what_was_measured() -> None:
         (2.0, 2.0, 2.0, 30): "worst slowdown 2.00 (n=30)",
     }
     assert {row: worst_words(*row) for row in said} == said
+
+
+def test_who_is_not_known_may_be_the_worst() -> None:
+    def tenant(
+        number: int, slowdown: float | None, server: int | None = None, *, traced: bool = True
+    ) -> dict[str, Any]:
+        estimate = (
+            None if slowdown is None else {"value": slowdown, "low": 1.0, "high": 9.0, "n": 3, "basis": "inferred"}
+        )
+        kinds = {"elapsed": estimate, "latency": estimate}
+        busy = 5 if traced else None
+        return {"tenant_id": number, "name": f"t{number}", "served_by": server, "busy_ns": busy, "slowdown": kinds}
+
+    server = tenant(0, None, traced=False)
+    assert _worst([server, tenant(1, 1.0, 0), tenant(2, None, 0)]) == {}, "at least 1.00 is no figure"
+    at_least = _worst([tenant(1, 2.0), tenant(2, None)])
+    assert (at_least["worst_slowdown"], at_least["worst_slowdown_high"]) == (2.0, None)
+    whole = _worst([server, tenant(1, 1.0, 0), tenant(2, 1.02, 0)])
+    assert (whole["worst_slowdown"], whole["worst_slowdown_high"]) == (1.02, 9.0)
+    # Two clients and their server are two.
+    assert _counted([server, tenant(1, 1.0, 0), tenant(2, None, 0)]) == 2
+
+
+def test_the_middle_of_two_lies_between_them() -> None:
+    groups = [
+        GroupPart(name=row.group, job=row.group, report="r", page="p", captures=[], shared_gpus=[], devices=[row])
+        for row in (
+            made_row(group="a", worst_slowdown=1.0, end_utc_ns="1777676911123456789"),
+            made_row(group="b", worst_slowdown=2.12),
+        )
+    ]
+    summary = summarise("0", groups, [], [])
+    assert summary.slowdown.median == pytest.approx(1.56)
+    assert 'uuid=""' not in openmetrics(summary)
+    assert "} 1777676911\n" in openmetrics(summary), "not rounded to ten seconds"

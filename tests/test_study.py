@@ -80,6 +80,9 @@ def test_a_study_from_labels_to_paper(study_file: Path, fixtures: Path, tmp_path
     half = 4.302653 * math.sqrt(2 * (math.log(2) ** 2 / 2) / 2)
     assert own.low == pytest.approx(4 * math.exp(-half), rel=1e-5)
     assert own.high == pytest.approx(4 * math.exp(half), rel=1e-5)
+    # Slowdowns of the runs are measured against the solo recordings, or are not there.
+    alone = {row["tenant"] for row in rows if row["role"] == "solo"}
+    assert all(one.tenant in alone for one in study.estimates if one.measure in ("elapsed", "latency", "resident"))
     cost = found[name, "profiler"]
     assert cost.value == cost.low == cost.high == pytest.approx(100 / 90)
 

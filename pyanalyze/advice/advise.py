@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.advice import host_side, kubernetes, mps, slicing
 from pyanalyze.advice.mig import Placement
-from pyanalyze.advice.options import Option, Options, observed_slicing, options
+from pyanalyze.advice.options import AS_GOOD, Option, Options, best_of, observed_slicing, options
 from pyanalyze.advice.simple import Action, Held, record_first, simple_bounds, unknown_tenants
 from pyanalyze.sharing.properties import PROPERTIES, Requirement
 
@@ -25,6 +25,8 @@ WORTH_IT = 0.05
 NOTABLE_OVERHEAD = 0.01
 #: Device memory that contexts, libraries and fragmentation may want beside what was seen.
 MEMORY_RESERVE = 0.1
+#: A tenant whose replay takes less than this part of the longest one's leaves the GPU to the others for a good while.
+EARLY = 0.7
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,10 @@ def advise_device(
         compared = options(session, verdict.device_id, required)
     pods = session.tenants.filter(here)["pod"].drop_nulls().len() > 0
     kube = pods if for_kubernetes is None else for_kubernetes
+    if kube and compared.options:
+        refused = [option for option, _ in compared.refused]
+        made = [o for o in compared.options if kubernetes.makes(o) or o is compared.current]
+        compared = replace(compared, recommended=best_of([o for o in made if o not in refused], compared.current))
     device = session.devices.filter(here).row(0, named=True)
     actions = list(_actions(session, verdict, compared, required, latency_ns, device, kube=kube))
     if compared.recommended is not None and _stays(compared, verdict.mode):
@@ -137,20 +143,22 @@ def _actions(
     else:
         yield from unknown_tenants(held)
     yield from _memory(compared, device)
-    host = list(_host_side(session, verdict.device_id))
+    host = list(_host_side(session, verdict))
     if compared.options:
         if _stays(compared, verdict.mode):
             yield from host
             yield _stay(compared, required, verdict)
         else:
-            yield from _change(compared, kube=kube)
+            yield from _change(compared, verdict.mode, kube=kube)
             yield from host
-        yield from _stricter(compared, required, kube=kube)
+        yield from _stricter(compared, verdict.mode, kube=kube)
         yield from _no_instance(compared)
         yield from _left_out(compared, required)
     else:
         yield from host
-        if verdict.mode in ("exclusive", "streams", "mig"):
+        if verdict.mode == "mig":
+            yield _alone_in_instance()
+        elif verdict.mode in ("exclusive", "streams"):
             yield Action(
                 "Nothing to gain from sharing differently",
                 (),
@@ -163,6 +171,20 @@ def _actions(
         elif verdict.mode != "undetermined":
             yield from simple_bounds(verdict, held, device, compared.why_not)
     yield from _time_slices(session, verdict, compared, latency_ns, len(held))
+
+
+def _alone_in_instance() -> Action:
+    """An instance is a part of the device: nobody else in it does not mean that nothing is lost to the others."""
+    return Action(
+        "Nobody else was seen in this MIG instance; what a larger one would gain is not known",
+        (),
+        None,
+        "a capture of one instance says nothing of another size, nor of the whole GPU",
+        "to know it, record the workload in a larger profile or on the whole GPU and give that as --baseline; if it is "
+        "slow, look at the host side, the kernels and the clocks, too",
+        None,
+        "samples of the same time show another process in the instance",
+    )
 
 
 def _held(session: Session, device_id: int) -> Iterator[Held]:
@@ -221,6 +243,20 @@ def _bounds(option: Option) -> str:
     return f"modelled: {each}; mean (ANTT) {low:.2f}x to {high:.2f}x"
 
 
+def _ends_early(option: Option) -> str:
+    """What is left once the first is done: programs in a closed loop would never leave the GPU to the others."""
+    if option.placement is not None:
+        return ""
+    first, last = (f(option.forecasts, key=lambda one: one.elapsed_ns) for f in (min, max))
+    if first.elapsed_ns >= EARLY * last.elapsed_ns:
+        return ""
+    return (
+        f"; in the replay {first.name} is done after {first.elapsed_ns / 1e6:.0f} ms, {last.name} after "
+        f"{last.elapsed_ns / 1e6:.0f} ms, and who is done slows nobody: this holds for as much work as was recorded, "
+        "not for programs that go on, which may be slower than these bounds"
+    )
+
+
 def _tails(option: Option) -> str:
     each = [f"{f.name} {f.p99_ns / 1e6:.2f} ms" for f in option.forecasts if f.p99_ns is not None]
     return f"; p99 of kernel latency {', '.join(each)}" if each else ""
@@ -232,31 +268,39 @@ def _trust(compared: Options) -> str:
     return f" The replay of the recorded mode is within {100 * compared.check:.1f} % of the record."
 
 
-def _change(compared: Options, *, kube: bool) -> Iterator[Action]:
+def _change(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Action]:
     best, now = compared.recommended, compared.current
     if best is None:
         return
     before = "" if now is None else f"; now, by the same model, {_each(now)}"
-    met = len(compared.options) - len(compared.refused)
-    ways = (
-        f"{len(compared.options)} ways compared" if not compared.refused else f"{met} ways that meet the requirements"
-    )
-    yield _make(best, compared, f"it has the least mean slowdown of {ways}{before}", kube=kube)
+    refused = [option for option, _ in compared.refused]
+    met = [option for option in compared.options if option not in refused]
+    ways = f"{len(met)} ways compared" if not refused else f"{len(met)} ways that meet the requirements"
+    if kube:
+        met = [option for option in met if kubernetes.makes(option) or option is now]
+        ways = f"the {len(met)} of {ways} that are there now or that Kubernetes' device plugin or MIG manager makes"
+    least = min(option.antt for option in met)
+    first = f"it has the least mean slowdown of {ways}"
+    if best.antt > least:
+        first = f"its mean slowdown is within {100 * AS_GOOD:.0f} % of the least of {ways}, and it is simpler to set up"
+    yield _make(best, compared, f"{first}{before}", mode, kube=kube)
 
 
-def _make(option: Option, compared: Options, why: str, *, kube: bool) -> Action:
+def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool) -> Action:
     expected = (
         f"modelled, against each alone on the whole GPU: {_each(option)} "
         f"(mean {option.antt:.2f}x, STP {option.stp:.2f}){_tails(option)}"
     )
     wrong = f"a capture in that mode shows a tenant outside its bounds; compare {option.worst.name} first"
-    commands, undo = _commands(option, compared, kube=kube)
+    commands, undo = _commands(option, compared, mode, kube=kube)
     titles = {0: f"Let the tenants take turns ({option.name})", 1: "Let the tenants run side by side under MPS"}
     title = titles[1] if option.layout.together else titles[0]
     if option.provision is not None:
         shares = ", ".join(f"{f.name} {option.provision.percentages[f.tenant_id]} %" for f in option.forecasts)
         title = f"Run the tenants under MPS with {option.provision.strategy} caps: {shares}"
         why = f"{why}; {option.provision.why}"
+        if kube:
+            why = f"{why}; the device plugin divides the memory equally, too"
     if option.placement is not None:
         parts = ", ".join(f"{name} {one.profile.name}" for name, one in option.placement.placed.items())
         title = f"Give each tenant a MIG instance of its own: {parts}"
@@ -270,23 +314,35 @@ def _make(option: Option, compared: Options, why: str, *, kube: bool) -> Action:
             why = f"{why}; what memory they use is not known (nvidia-smi beside the capture shows it), they get {sizes}"
     shares = PROPERTIES[option.mode].not_isolated
     return Action(
-        title, commands, expected, _bounds(option), f"{why}.{_trust(compared)} Not isolated: {shares}", undo, wrong
+        title,
+        commands,
+        expected,
+        _bounds(option) + _ends_early(option),
+        f"{why}.{_trust(compared)} Not isolated: {shares}",
+        undo,
+        wrong,
     )
 
 
-def _commands(option: Option, compared: Options, *, kube: bool) -> tuple[tuple[str, ...], str]:
+def _commands(option: Option, compared: Options, mode: Mode, *, kube: bool) -> tuple[tuple[str, ...], str]:
+    """Commands from the mode of now to the option, and those back."""
     n = len(option.forecasts)
+    runs, static = "mps" in mode, mode == "mps-static-partition"
+    start = f"nvidia-cuda-mps-control -d{' -S' if static else ''}"
     if option.placement is not None:
-        lines = option.placement.commands()
-        return (*lines, *(kubernetes.mig(option.profiles) if kube else ())), (
-            kubernetes.UNDO_MIG if kube else Placement.undo()
-        )
+        lines = ((mps.STOP,) if runs else ()) + option.placement.commands()
+        back = Placement.undo() + (f"; {start}   # before the workloads start" if runs else "")
+        return (*lines, *(kubernetes.mig(option.profiles) if kube else ())), kubernetes.UNDO_MIG if kube else back
     if option.layout.together:
-        lines = mps.settings(option.provision, compared.clients)
-        return (*lines, *(kubernetes.mps(n) if kube else ())), (kubernetes.UNDO if kube else mps.UNDO)
+        # A daemon with static partitions takes no percentages: it has to start again.
+        lines = ((mps.STOP,) if static else ()) + mps.settings(
+            option.provision, compared.clients, running=runs and not static
+        )
+        back = mps.UNDO if not runs else f"{mps.STOP.partition(' #')[0].rstrip()}; {start}" if static else mps.UNDO_CAPS
+        return (*lines, *(kubernetes.mps(n) if kube else ())), kubernetes.UNDO if kube else back
     lines = ("echo quit | nvidia-cuda-mps-control   # where an MPS daemon runs: without it processes take turns",)
     return (*lines, *(kubernetes.time_slicing(n) if kube else ())), (
-        kubernetes.UNDO if kube else "nvidia-cuda-mps-control -d   # before the workloads start"
+        kubernetes.UNDO if kube else f"{start}   # before the workloads start"
     )
 
 
@@ -308,8 +364,9 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
     next_best = f"; the next best, {others[0].name}: {_each(others[0])}" if others else ""
     low = min((option.antt_bounds[0] for option in others), default=None)
     bound = None if low is None else f"no other way compared has a mean slowdown below {low:.2f}x by its bound"
+    inside = verdict.mode.startswith("mig+")
     return Action(
-        "Nothing to gain from sharing differently",
+        f"Nothing to gain from sharing {'this instance ' if inside else ''}differently",
         (),
         f"modelled: as it is ({verdict.mode}), {_each(now)}{next_best}{_tails(now)}",
         bound,
@@ -320,7 +377,7 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
     )
 
 
-def _stricter(compared: Options, required: tuple[Requirement, ...], *, kube: bool) -> Iterator[Action]:
+def _stricter(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Action]:
     """MIG, where it is not what was recommended: it isolates more and costs a known amount."""
     best = compared.recommended
     if best is None or best.placement is not None:
@@ -332,7 +389,7 @@ def _stricter(compared: Options, required: tuple[Requirement, ...], *, kube: boo
                 "it is the only way here that keeps faults, memory and bandwidth apart; the mean slowdown is "
                 f"{price:.2f} times that of {best.name}"
             )
-            yield _make(option, compared, why, kube=kube)
+            yield _make(option, compared, why, mode, kube=kube)
 
 
 def _no_instance(compared: Options) -> Iterator[Action]:
@@ -387,22 +444,28 @@ def _memory(compared: Options, device: Mapping[str, object]) -> Iterator[Action]
         )
 
 
-def _host_side(session: Session, device_id: int) -> Iterator[Action]:
-    names = session.labels(device_id)
+def _host_side(session: Session, verdict: Verdict) -> Iterator[Action]:
+    names = session.labels(verdict.device_id)
+    instance = verdict.mode.startswith("mig")
+    where = "instance" if instance else "GPU"
+    bound = "another way of sharing removes none of it"
+    if instance:
+        bound = "another way of sharing this instance removes none of it; what a larger one would is not known"
     titles = {
         "launch-bound": "launches are what takes time, not the GPU",
         "copy-bound": "copies are what takes time, not the SMs",
         "throttled": "the clocks are down",
         "default-stream": "the legacy default stream serialises its own streams",
-        "full-grids": "its streams cannot overlap: each grid fills the GPU",
+        "full-grids": f"its streams cannot overlap: each grid fills the {where}",
     }
-    for cause in host_side.causes(session, device_id):
+    for cause in host_side.causes(session, verdict.device_id):
         who = "the board" if cause.tenant_id is None else names.get(cause.tenant_id, f"tenant {cause.tenant_id}")
         yield Action(
             f"Look at {who}, not at a neighbour: {titles[cause.kind]}",
             (),
             None,
-            "another way of sharing removes none of it",
+            # Clocks are the board's.
+            bound if cause.tenant_id is not None else "another way of sharing removes none of it",
             f"{cause.what}. To do: {cause.do}",
             None,
             "the same measure alone on the GPU is different",
@@ -418,6 +481,16 @@ def _time_slices(
     if seen is None:
         return
     slice_ns, switch_ns = seen
+    if slice_ns is None:
+        if latency_ns is not None:
+            yield Action(
+                f"Whether nobody waits longer than {latency_ns / 1e6:.2f} ms is not known: no full time slice was seen",
+                (), None, None,
+                "too few slices ended while somebody else waited from their begin to their end, so how long one may be "
+                "does not show here; record while all tenants are busy",
+                None,
+            )  # fmt: skip
+        return
     cost, wait_ns = slicing.overhead(slice_ns, switch_ns), slicing.longest_wait_ns(slice_ns, switch_ns, tenants)
     everyone = "both" if tenants == 2 else f"all {tenants}"
     now = (

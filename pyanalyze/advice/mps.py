@@ -211,8 +211,10 @@ def provisions(clients: Sequence[Client], sm_count: int, compute_major: int | No
     return found
 
 
-def settings(provision: Provision | None, clients: Sequence[Client], gpu: int = 0) -> tuple[str, ...]:
-    """Commands and environment that set it up.
+def settings(
+    provision: Provision | None, clients: Sequence[Client], gpu: int = 0, *, running: bool = False
+) -> tuple[str, ...]:
+    """Commands and environment that set it up, where a daemon is `running` or is not.
 
     Examples
     --------
@@ -220,7 +222,9 @@ def settings(provision: Provision | None, clients: Sequence[Client], gpu: int = 
     >>> settings(provisions(one, 108)[0], one)[1]
     'serve: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100 CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=2253M"'
     """
-    lines = ["nvidia-cuda-mps-control -d   # as the user that runs the workloads, before they start"]
+    lines = [] if running else ["nvidia-cuda-mps-control -d   # as the user that runs the workloads, before they start"]
+    if running and provision is None:
+        lines += ["unset CUDA_MPS_ACTIVE_THREAD_PERCENTAGE   # for each client, before it starts again", *_caps(100)]
     for client in clients:
         parts = []
         if provision is not None:
@@ -229,14 +233,32 @@ def settings(provision: Provision | None, clients: Sequence[Client], gpu: int = 
             mib = math.ceil(client.memory_bytes * MEMORY_HEADROOM / 2**20)
             parts.append(f'CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="{gpu}={mib}M"')
         if parts:
-            lines.append(f"{client.name}: {' '.join(parts)}")
+            lines.append(f"{client.name}: {' '.join(parts)}" + ("   # when it starts again" if running else ""))
     if provision is not None and len(set(provision.percentages.values())) == 1:
         percentage = next(iter(provision.percentages.values()))
-        lines.append(
-            f"echo set_default_active_thread_percentage {percentage} | nvidia-cuda-mps-control   # or so, for all"
-        )
+        default, servers = _caps(percentage)
+        lines.append(f"{default}   # or so, for all")
+        if running:
+            lines.append(f"{servers}   # and for the server that runs: holds for clients that start afterwards")
     return tuple(lines)
 
 
+def _caps(percentage: int) -> tuple[str, str]:
+    """The cap of clients that start afterwards: of servers to come, and of those that run, which keep their default."""
+    control = "nvidia-cuda-mps-control"
+    set_one = f"echo set_active_thread_percentage $server {percentage} | {control}"
+    return (
+        f"echo set_default_active_thread_percentage {percentage} | {control}",
+        f"for server in $(echo get_server_list | {control}); do {set_one}; done",
+    )
+
+
+#: Ends a daemon, so that the GPU can be shared in another way.
+STOP = "echo quit | nvidia-cuda-mps-control   # clients must have ended: the MPS daemon that runs holds the GPU"
+#: Takes caps away again from a daemon that goes on.
+UNDO_CAPS = (
+    f"{'; '.join(_caps(100))}   # 100, or what it was; unset CUDA_MPS_* for each client; holds for clients that start "
+    "afterwards"
+)
 #: Takes MPS away again.
 UNDO = "echo quit | nvidia-cuda-mps-control   # clients must have ended; unset CUDA_MPS_* in their environment"

@@ -81,6 +81,8 @@ class Forecast:
         Kernel latency (launch to end) over that alone; None without API calls.
     p99_ns
         99th percentile of kernel latency; None without API calls.
+    elapsed_ns
+        Elapsed time of its launches in the replay.
     """
 
     tenant_id: int
@@ -90,6 +92,7 @@ class Forecast:
     high: float
     latency: float | None
     p99_ns: int | None
+    elapsed_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -187,7 +190,7 @@ class Options:
     unplaced: Mapping[str, str] = field(default_factory=dict)
 
 
-def observed_slicing(session: Session, device_id: int) -> tuple[int, int] | None:
+def observed_slicing(session: Session, device_id: int) -> tuple[int | None, int] | None:
     """Return execution time of a slice and time between two, as switch records show them.
 
     Parameters
@@ -197,8 +200,9 @@ def observed_slicing(session: Session, device_id: int) -> tuple[int, int] | None
 
     Returns
     -------
-    (int, int) or None
-        Nanoseconds; the usual ones where no slice shows it; None without switches to measure.
+    (int or None, int) or None
+        Nanoseconds; None for a slice whose length does not show: too few were waited for from begin to end, or they
+        have no length in common; None for both without switches to measure.
 
     Examples
     --------
@@ -207,6 +211,21 @@ def observed_slicing(session: Session, device_id: int) -> tuple[int, int] | None
     >>> 1_500_000 < slice_ns < 2_500_000, 30_000 < switch_ns < 200_000
     (True, True)
     """
+    seen = _seen_slicing(session, device_id)
+    return None if seen is None else seen[:2]
+
+
+def _slicing(session: Session, device_id: int) -> tuple[int, int]:
+    """What to replay turns with: as observed, and the usual where nothing shows it."""
+    seen = _seen_slicing(session, device_id)
+    if seen is None:
+        return _DEFAULT_SLICING
+    slice_ns, switch_ns, state_ns = seen
+    return max(DEFAULT_SLICE_NS - state_ns, 1000) if slice_ns is None else slice_ns, switch_ns
+
+
+def _seen_slicing(session: Session, device_id: int) -> tuple[int | None, int, int] | None:
+    """As `observed_slicing`, and the part of what lies between two slices that counts as residency."""
     import polars as pl
 
     switches = session.switches.filter((pl.col("device_id") == device_id) & (pl.col("kind") == "switch"))
@@ -220,15 +239,15 @@ def observed_slicing(session: Session, device_id: int) -> tuple[int, int] | None
     lengths = _contended(session, device_id)
     state = int(full) - int(gap) if isinstance(full, (int, float)) else STATE_NS
     if len(lengths) < ENOUGH_SLICES:
-        return DEFAULT_SLICE_NS - state, int(gap) + state
+        return None, int(gap) + state, state
     bins = (lengths.log() / math.log(1.08)).round().cast(int)
     counts = bins.value_counts().sort("count", bins.name)
     near = (bins - counts[bins.name][-1]).abs() <= 1
     usual = lengths.filter(near).median()
     common = near.mean()
     known = isinstance(usual, (int, float)) and isinstance(common, float) and common >= IN_COMMON
-    slice_ns = int(usual) if known and isinstance(usual, (int, float)) else DEFAULT_SLICE_NS
-    return max(slice_ns - state, 1000), int(gap) + state
+    slice_ns = max(int(usual) - state, 1000) if known and isinstance(usual, (int, float)) else None
+    return slice_ns, int(gap) + state, state
 
 
 def _contended(session: Session, device_id: int) -> pl.Series:
@@ -375,12 +394,18 @@ def options(session: Session, device_id: int, require: Iterable[Requirement] = (
     current = next((option for option in made if option.mode == verdict.mode and option.provision is None), None)
     refused = tuple((option, lacks) for option in ranked if (lacks := PROPERTIES[option.mode].lacks(required)))
     allowed = [option for option in ranked if not PROPERTIES[option.mode].lacks(required)]
-    recommended = min(
-        (option for option in allowed if option.antt <= allowed[0].antt * (1 + AS_GOOD)),
+    recommended = best_of(allowed, current)
+    return Options(device_id, tuple(ranked), current, recommended, refused, None, check, tuple(clients), unplaced)
+
+
+def best_of(allowed: Sequence[Option], current: Option | None) -> Option | None:
+    """Of those as good as the best, the present one, else the one that is least to set up; None of none."""
+    least = min((option.antt for option in allowed), default=0.0)
+    return min(
+        (option for option in allowed if option.antt <= least * (1 + AS_GOOD)),
         key=lambda option: (option is not current, _effort(option), option.antt),
         default=None,
     )
-    return Options(device_id, tuple(ranked), current, recommended, refused, None, check, tuple(clients), unplaced)
 
 
 def _effort(option: Option) -> int:
@@ -432,8 +457,8 @@ def _candidates(
     """Options without forecasts, and tenants that MIG cannot hold."""
     inside = verdict.mode in ("mig", "mig+time-slicing", "mig+mps", "mig-shared-ci")
     tenants = [client.tenant_id for client in clients]
-    slicing = observed_slicing(session, verdict.device_id) if "time-slic" in verdict.mode else None
-    turns = in_turns(sm_count, tenants, *(slicing or _DEFAULT_SLICING))
+    slicing = _slicing(session, verdict.device_id) if "time-slic" in verdict.mode else _DEFAULT_SLICING
+    turns = in_turns(sm_count, tenants, *slicing)
     found = [Option("time-slicing", "mig+time-slicing" if inside else "time-slicing", turns, ())]
     capability = device["compute_major"], device["compute_minor"]
     major = int(str(capability[0])) if capability[0] is not None else None
@@ -583,6 +608,7 @@ def _forecast(
                     max(elapsed) * slower[2] * (1 + margin),
                     latency,
                     max(row["latency_p99_ns"] for row in counted) if from_calls else None,
+                    round(statistics.fmean(row["elapsed_ns"] for row in counted)),
                 )
             )
         made.append(replace(option, forecasts=tuple(forecasts)))
@@ -635,7 +661,7 @@ def recorded_layout(session: Session, verdict: Verdict, tenants: Sequence[int], 
     False
     """
     if verdict.mode in ("time-slicing", "mig+time-slicing"):
-        return in_turns(sm_count, tenants, *(observed_slicing(session, verdict.device_id) or _DEFAULT_SLICING))
+        return in_turns(sm_count, tenants, *_slicing(session, verdict.device_id))
     if verdict.mode in ("mps", "mps-pre-volta", "mig+mps"):
         return side_by_side(sm_count, tenants)
     if verdict.mode in ("mps-partitioned", "mps-static-partition"):

@@ -100,13 +100,20 @@ def _checked(limits: Limits, mode: Any, against: Path | None, options: dict[str,
 
     captures = options["captures"]
     if len(captures) == 1 and is_fleet(captures[0]):
+        _refuse(f"{captures[0]} is what `pyanalyze fleet` wrote", {**options, "against": against})
         return check_fleet(captures[0], limits, inconclusive=mode)
+    if against is not None and options["redact"]:
+        from pyanalyze.view import numbered
+
+        # One numbering for both, as in `compare`.
+        options = {**options, "redact": numbered()}
     report = read(**options)
     comparison = None
     if against is not None:
         from pyanalyze.comparison.split import compare_reports
 
-        comparison = compare_reports(read(**{**options, "captures": (against,), "baselines": (), "work": None}), report)
+        other = read(**{**options, "captures": (against,), "baselines": (), "work": None})
+        comparison = compare_reports(other, report, one_numbering=bool(options["redact"]))
     return gate.check(report, limits, inconclusive=mode, comparison=comparison)
 
 
@@ -137,17 +144,23 @@ def _limits(config: Path | None, line: dict[str, Any]) -> tuple[Limits, str | No
     return gate.merged(file, given), policy
 
 
+def _refuse(what: str, options: dict[str, Any]) -> None:
+    """An option that what was saved cannot follow must not look as if it had been followed."""
+    alone = ("gpu", "start", "end", "around", "redact", "detail", "samples", "context", "tenant")
+    narrowing = (*alone, "baseline", "work", "against")
+    # The repeatable ones are kept under their plural.
+    values = {name: options.get({"baseline": "baselines", "tenant": "tenants"}.get(name, name)) for name in narrowing}
+    # A GPU number may be 0.
+    given = [f"--{name}" for name, value in values.items() if not (value is None or value is False or value == ())]
+    if given:
+        raise click.UsageError(f"{what}: {', '.join(given)} needs the capture or a pack")
+
+
 def read(captures: tuple[Path, ...], **options: Any) -> Report:
     """The report of captures or a pack, or one that was saved as JSON."""
     from pyanalyze.report.saved import is_saved, read_saved
 
     if len(captures) == 1 and is_saved(captures[0]):
-        alone = ("gpu", "start", "end", "around", "redact", "detail", "samples", "context", "tenants")
-        narrowing = (*alone, "baseline", "work")
-        values = {name: options.get("baselines" if name == "baseline" else name) for name in narrowing}
-        # A GPU number may be 0.
-        given = [f"--{name}" for name, value in values.items() if not (value is None or value is False or value == ())]
-        if given:
-            raise click.UsageError(f"{captures[0]} is a saved report: {', '.join(given)} needs the capture or a pack")
+        _refuse(f"{captures[0]} is a saved report", options)
         return read_saved(captures[0])
     return open_session(captures, **options).report()

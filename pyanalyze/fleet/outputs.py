@@ -201,7 +201,9 @@ def openmetrics(summary: FleetSummary) -> str:
 
     def add(name: str, labels: Mapping[str, str | None], value: float) -> None:
         inside = ",".join(f'{key}="{_label(text)}"' for key, text in labels.items() if text is not None)
-        samples[name].append(f"{name}{{{inside}}} {value:.9g}" if inside else f"{name} {value:.9g}")
+        # Seconds since 1970 have more digits than a measurement.
+        text = str(value) if isinstance(value, int) else f"{value:.9g}"
+        samples[name].append(f"{name}{{{inside}}} {text}" if inside else f"{name} {text}")
 
     for row in summary.rows():
         labels = {"group": row.group, "device": str(row.device_id), "host": row.host, "uuid": row.uuid}

@@ -344,7 +344,12 @@ def observations(name: str, run: LabelledRun, report: Mapping[str, Any]) -> list
             who = f"{who} (pid {tenant['pid']})"
         own = said.pop(who, Throughput())
         launches, elapsed = _launched(tenant["work"])
-        slowdown = {kind: tenant["slowdown"][kind] for kind in ("elapsed", "latency", "resident")}
+        # Against its solo recording only: what is inferred from the shared run alone is no measurement of a study.
+        slowdown = {
+            kind: one
+            for kind in ("elapsed", "latency", "resident")
+            if (one := tenant["slowdown"][kind]) is not None and one["basis"] == "observed"
+        }
         rows.append(
             {
                 **every,
@@ -353,7 +358,7 @@ def observations(name: str, run: LabelledRun, report: Mapping[str, Any]) -> list
                 "elapsed_ns": elapsed,
                 "launches_per_s": None if not launches or not elapsed else launches * 1e9 / elapsed,
                 "work": _work(tenant["work"]),
-                **{f"slowdown_{kind}": None if one is None else one["value"] for kind, one in slowdown.items()},
+                **{f"slowdown_{kind}": one["value"] for kind, one in slowdown.items()},
                 "throughput_profiled": own.profiled,
                 "throughput_unprofiled": own.unprofiled,
             }

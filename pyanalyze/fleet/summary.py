@@ -34,6 +34,8 @@ __all__ = [
 HIGH_OVERHEAD = 0.05
 #: A slowdown below it is nobody's outlier, however equal all others are.
 LEAST_OUTLIER = 1.5
+#: The worst of the known ones is worth a word above this where another is not known.
+AT_LEAST = 1.05
 #: Fewer slowdowns than this have no distribution to stand out of; above it, this many (scaled) median deviations do.
 _ENOUGH, _DEVIATIONS = 8, 3.0
 
@@ -200,7 +202,7 @@ def device_rows(group: str, report: Mapping[str, Any], host: str | None) -> list
             row["start_utc_ns"] = str(int(origin) + window["start_ns"])
             row["end_utc_ns"] = str(int(origin) + window["end_ns"])
         row.update(
-            tenants=len(device["tenants"]),
+            tenants=_counted(device["tenants"]),
             switches=switches.get("count"),
             switch_overhead_fraction=switches.get("overhead_fraction"),
             sm_active=(device["occupancy"] or {}).get("sm_active"),
@@ -210,6 +212,12 @@ def device_rows(group: str, report: Mapping[str, Any], host: str | None) -> list
         row.update(_worst(device["tenants"]))
         rows.append(DeviceRow(**row))
     return rows
+
+
+def _counted(tenants: Sequence[Mapping[str, Any]]) -> int:
+    """An MPS server is nobody beside its clients."""
+    serving = {tenant["served_by"] for tenant in tenants}
+    return sum(tenant["tenant_id"] not in serving for tenant in tenants)
 
 
 def _worst(tenants: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -224,6 +232,11 @@ def _worst(tenants: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return {}
     estimate, tenant = max(found, key=lambda pair: pair[0]["value"])
     parts = {f"worst_slowdown_{key}": estimate[key] for key in ("low", "high", "n", "basis")}
+    if any(t["busy_ns"] is not None and t["slowdown"]["elapsed"] is t["slowdown"]["latency"] is None for t in tenants):
+        # The one that is not known may be the worst: what is known is a lower bound, and near 1 it says nothing.
+        if estimate["value"] <= AT_LEAST:
+            return {}
+        parts["worst_slowdown_high"] = None
     return {"worst_slowdown": estimate["value"], **parts, "worst_slowdown_tenant": tenant}
 
 
@@ -338,7 +351,7 @@ def _distribution(rows: Iterable[DeviceRow]) -> Distribution:
     return Distribution(
         n=len(known),
         unknown=len(shared) - len(known),
-        median=quantile(known, 0.5),
+        median=statistics.median(known) if known else None,
         p90=quantile(known, 0.9),
         p99=quantile(known, 0.99),
         max=known[-1] if known else None,
