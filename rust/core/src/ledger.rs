@@ -598,7 +598,7 @@ mod tests {
             for turn in 0..40 {
                 let (pid, start) = (7 + turn % 2, i64::from(turn) * 370);
                 slices.push((0, 0, pid, u64::from(pid), start, start + 330));
-                work.push((0, pid, 0, u64::from(pid), 7, start + 10, start + 330 + after_us));
+                work.push((0, pid, 0, pid, 7, start + 10, start + 330 + after_us));
             }
             let (mut tables, _) =
                 named(Tables::from([("residency", residency(&slices)), ("kernels", kernels(&work))]));
