@@ -127,9 +127,10 @@ def test_one_job_is_one_group_and_a_failure_stays_alone(captures: Path, fixtures
     process = command(captures / "**" / "*.sqlite", "-o", out)
     stdout, stderr = process.communicate(timeout=120)
     assert process.returncode == 3, "one capture could not be read"
-    assert stderr.count("\n") == 1
-    assert "bad.sqlite" in stderr
-    assert "not a SQLite file" in stderr
+    # On a slow machine it says how far it is, too.
+    (said,) = [line for line in stderr.splitlines() if not line.startswith("pyanalyze: analysing")]
+    assert "bad.sqlite" in said
+    assert "not a SQLite file" in said
     assert "3 group(s), 3 analysed, 0 known already, 1 failed" in stdout
     summary = json.loads((out / "fleet.json").read_text())
     assert summary["schema"] == "pyanalyze.fleet/1"

@@ -734,7 +734,8 @@ def test_the_switches_are_those_of_nsys_itself() -> None:
 def test_a_node_is_described_at_the_start_and_at_the_end(library: Path, tmp_path: Path) -> None:
     out = tmp_path / "r"
     env = {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/pipe", "SECRET_TOKEN": "hunter2"}
-    assert run(library, "a100-mig", "record", "-o", out, "--", "sleep", "0.3", env=env).returncode == 0
+    # Long enough to be looked at on a slow machine: who has ended has no environment.
+    assert run(library, "a100-mig", "record", "-o", out, "--", "sleep", "2", env=env).returncode == 0
     text = (out / "node.json").read_text()
     node = json.loads(text)
     assert "hunter2" not in text
