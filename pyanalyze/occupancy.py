@@ -32,6 +32,8 @@ _FLOORED_FROM_SMS = 100
 COUNTER_TOLERANCE = 0.1
 #: Counters come in whole percents of the device: a 0 of theirs may be as much as this.
 COUNTER_STEP = 0.005
+#: A smaller part of the counted warps where nothing is modelled is not worth a word.
+UNEXPLAINED = 0.005
 
 
 @dataclass(frozen=True)
@@ -247,14 +249,15 @@ class Occupancy:
         """
         import polars as pl
 
-        if check.factor is None:
+        counted = check.warps_counted
+        if counted is None or check.factor is None:
             raise UsageError("nothing to calibrate by: the capture has no samples of Compute Warps in Flight")
         here = pl.col("device_id") == device_id
         device = self.per_sm.filter(here).group_by("start_ns", "end_ns")
         scales = check.scales(
             device.agg(warps=pl.col("warps").mean() / check.max_warps_per_sm, sm_active=pl.col("active").mean())
         )
-        said = _said_of_scales(device_id, scales, check)
+        said = _said_of_scales(device_id, scales, counted) + "".join(f"; {caveat}" for caveat in check.caveats)
         scales = scales.select("start_ns", "end_ns", "warps_scale", "sm_active_scale", device_id=pl.lit(device_id))
         scales = scales.with_columns(pl.col("device_id").cast(self.per_sm.schema["device_id"]))
 
@@ -262,17 +265,17 @@ class Occupancy:
             # Another device keeps its rows as they are.
             return table.join(scales, on=["device_id", "start_ns", "end_ns"], how="left", maintain_order="left")
 
-        def by(value: str, scale: str, most: pl.Expr | float) -> pl.Expr:
-            times = pl.col(value) * pl.col(scale)
-            return pl.when(pl.col(scale).is_null()).then(value).otherwise(pl.min_horizontal(times, most)).alias(value)
+        def by(value: str, scale: str, least: pl.Expr | float, most: pl.Expr | float) -> pl.Expr:
+            times = pl.max_horizontal(pl.min_horizontal(pl.col(value) * pl.col(scale), most), least)
+            return pl.when(pl.col(scale).is_null()).then(value).otherwise(times).alias(value)
 
-        within = pl.when(pl.col("warps_scale").is_null()).then("warps")
         over_time = scaled(self.over_time).with_columns(
-            by("warps", "warps_scale", pl.col("warps_high")), by("sm_active", "sm_active_scale", 1.0)
+            by("warps", "warps_scale", pl.col("warps_low"), pl.col("warps_high")),
+            by("sm_active", "sm_active_scale", 0.0, 1.0),
         )
-        over_time = over_time.with_columns(warps=within.otherwise(pl.max_horizontal("warps", "warps_low")))
         per_sm = scaled(self.per_sm).with_columns(
-            by("warps", "warps_scale", float(check.max_warps_per_sm)), by("active", "sm_active_scale", 1.0)
+            by("warps", "warps_scale", 0.0, float(check.max_warps_per_sm)),
+            by("active", "sm_active_scale", 0.0, 1.0),
         )
         return replace(
             self,
@@ -558,7 +561,7 @@ def check_against_counters(session: Session, device_id: int, *, bins: int = 200)
     return CounterCheck(table, inside, period, slots, active, counted, caveats)
 
 
-def _said_of_scales(device_id: int, scales: pl.DataFrame, check: CounterCheck) -> str:
+def _said_of_scales(device_id: int, scales: pl.DataFrame, samples: pl.DataFrame) -> str:
     """One line on what was scaled, by what, and what was not."""
     import polars as pl
 
@@ -575,19 +578,16 @@ def _said_of_scales(device_id: int, scales: pl.DataFrame, check: CounterCheck) -
     ).row(0, named=True)
     if sums["modelled"] <= 0:
         raise UsageError("nothing to calibrate: nothing is modelled where Compute Warps in Flight was sampled")
-    samples = 0
-    if check.warps_counted is not None:
-        here = pl.col("time_ns").is_between(scales["start_ns"].min(), scales["end_ns"].max(), closed="right")
-        samples = check.warps_counted.filter(here).height
+    here = pl.col("time_ns").is_between(scales["start_ns"].min(), scales["end_ns"].max(), closed="right")
     text = (
         f"device {device_id}: warps times {sums['counted'] / sums['modelled']:.3f} over all bins, each by its own of "
-        f"{samples} samples of Compute Warps in Flight"
+        f"{samples.filter(here).height} samples of Compute Warps in Flight"
     )
     if sums["bins"] < sums["busy"]:
         text += f"; {sums['busy'] - sums['bins']} of {sums['busy']} bins with work were not sampled and are as modelled"
-    if sums["unexplained"] > COUNTER_STEP * sums["all"]:
+    if sums["unexplained"] > UNEXPLAINED * sums["all"]:
         text += f"; {sums['unexplained'] / sums['all']:.1%} of the counted warps lie where nothing is modelled"
-    return text + "".join(f"; {caveat}" for caveat in check.caveats)
+    return text
 
 
 def _counter(session: Session, device_id: int, names: tuple[str, ...]) -> pl.DataFrame:
@@ -610,17 +610,16 @@ def _over(samples: pl.DataFrame, period: int, bins: pl.DataFrame) -> pl.Series:
 
     since = pl.col("time_ns").shift(1).fill_null(pl.col("time_ns") - period)
     length = pl.min_horizontal(pl.col("time_ns") - since, pl.lit(2 * period))
-    steps = samples.select(begins=pl.col("time_ns") - length, ends="time_ns", value="value")
+    steps = samples.select(
+        (pl.col("time_ns") - length).alias("begins").set_sorted(), "value", ends="time_ns",
+        sum=(pl.col("value") * length).cum_sum().shift(1).fill_null(0.0),
+        time=length.cum_sum().shift(1).fill_null(0),
+    )  # fmt: skip
 
     def until(edge: str) -> pl.DataFrame:
         """Sum of the counter, and of the time that was sampled, up to an edge of every bin."""
-        before = steps.select(
-            "begins", "ends", "value",
-            sum=(pl.col("value") * (pl.col("ends") - pl.col("begins"))).cum_sum().shift(1).fill_null(0.0),
-            time=(pl.col("ends") - pl.col("begins")).cum_sum().shift(1).fill_null(0),
-        ).with_columns(pl.col("begins").set_sorted())  # fmt: skip
         at = bins.select(pl.col(edge).alias("at").set_sorted())
-        joined = at.join_asof(before, left_on="at", right_on="begins", coalesce=False)
+        joined = at.join_asof(steps, left_on="at", right_on="begins", coalesce=False)
         inside = pl.min_horizontal("at", "ends") - pl.col("begins")
         return joined.select(
             sum=(pl.col("sum") + pl.col("value") * inside).fill_null(0.0), time=(pl.col("time") + inside).fill_null(0)
