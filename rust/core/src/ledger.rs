@@ -548,6 +548,14 @@ mod tests {
     /// Capture, device, pid, context, start, end in us.
     type Drawn = (u32, u32, u32, u64, i64, i64);
 
+    /// Slices and kernels through the room, with the window that the kernels make.
+    fn drawn(slices: &[Drawn], kernels: RecordBatch) -> Output {
+        let (mut tables, _) = named(Tables::from([("residency", residency(slices)), ("kernels", kernels)]));
+        let usage = crate::overlap::Overlap::new(&tables).unwrap().run(&tables, 0, &Unwatched).unwrap();
+        tables.insert("tenant_usage", usage.tenant_usage);
+        run(&tables)
+    }
+
     /// 7 and 8 take turns of 2000 us, 40 us apart; every third turn of 8 is given up after 300 us.
     fn turns() -> (Vec<Drawn>, i64) {
         let (mut rows, mut now) = (Vec::new(), 0);
@@ -565,13 +573,7 @@ mod tests {
         let (rows, end) = turns();
         // One kernel of 7 over all of it, one of 8 in the first 1000 us of its first turn. The window is that of kernels:
         // the last turn of 8 lies in it.
-        let (mut tables, _) = named(Tables::from([
-            ("residency", residency(&rows)),
-            ("kernels", kernels(&[(0, 7, 0, 1, 7, 0, end), (0, 8, 0, 1, 7, 2040, 3040)])),
-        ]));
-        let usage = crate::overlap::Overlap::new(&tables).unwrap().run(&tables, 0, &Unwatched).unwrap();
-        tables.insert("tenant_usage", usage.tenant_usage);
-        let out = run(&tables);
+        let out = drawn(&rows, kernels(&[(0, 7, 0, 1, 7, 0, end), (0, 8, 0, 1, 7, 2040, 3040)]));
         let l = Columns::new(&schema::LEDGER, &out.ledger);
         assert_eq!(l.u64("slices").unwrap().values(), &[12, 12]);
         assert_eq!(l.i64("resident_ns").unwrap().values(), &[24_000_000, 8 * 2_000_000 + 4 * 300_000]);
@@ -600,11 +602,7 @@ mod tests {
                 slices.push((0, 0, pid, u64::from(pid), start, start + 330));
                 work.push((0, pid, 0, pid, 7, start + 10, start + 330 + after_us));
             }
-            let (mut tables, _) =
-                named(Tables::from([("residency", residency(&slices)), ("kernels", kernels(&work))]));
-            let usage = crate::overlap::Overlap::new(&tables).unwrap().run(&tables, 0, &Unwatched).unwrap();
-            tables.insert("tenant_usage", usage.tenant_usage);
-            let out = run(&tables);
+            let out = drawn(&slices, kernels(&work));
             let e = Columns::new(&schema::ENGINE, &out.engine);
             let l = Columns::new(&schema::LEDGER, &out.ledger);
             let expired = l.u64("expired").unwrap();
@@ -622,11 +620,7 @@ mod tests {
         //   8                  |..k..|                  k: 1200 to 1400
         let rows = [(0, 0, 7, 7, -300, 1100), (0, 0, 8, 8, 1150, 1500), (0, 0, 7, 7, 1550, 2100)];
         let work = [(0, 7, 0, 1, 7, 0, 1000), (0, 8, 0, 1, 7, 1200, 1400), (0, 7, 0, 1, 7, 1600, 2000)];
-        let (mut tables, _) =
-            named(Tables::from([("residency", residency(&rows)), ("kernels", kernels(&work))]));
-        let usage = crate::overlap::Overlap::new(&tables).unwrap().run(&tables, 0, &Unwatched).unwrap();
-        tables.insert("tenant_usage", usage.tenant_usage);
-        let out = run(&tables);
+        let out = drawn(&rows, kernels(&work));
         let l = Columns::new(&schema::LEDGER, &out.ledger);
         // 0 to 1100 and 1550 to 2000; 1150 to 1500.
         assert_eq!(l.i64("resident_ns").unwrap().values(), &[1_550_000, 350_000]);
