@@ -125,15 +125,6 @@ fn count(bytes: usize) {
     SPILLED_MOST.fetch_max(now, Ordering::Relaxed);
 }
 
-/// Asks for a block in memory to be made of huge pages: handing out pages of 4 KiB one by one takes a third of the
-/// time that reading a capture takes. The system may have none, or be told to have none.
-pub(crate) fn in_huge_pages(block: *mut u8, bytes: usize) {
-    let from = (block as usize).next_multiple_of(PAGE_BYTES);
-    let to = (block as usize).saturating_add(bytes) / PAGE_BYTES * PAGE_BYTES;
-    // SAFETY: whole pages of a block that was just handed out; the advice changes nothing of what is in them.
-    unsafe { libc::madvise(from as *mut libc::c_void, to.saturating_sub(from), libc::MADV_HUGEPAGE) };
-}
-
 /// Whether a block of so many bytes is a file.
 pub(crate) fn is_ours(block: *mut u8, bytes: usize) -> bool {
     bytes >= LARGE_BYTES

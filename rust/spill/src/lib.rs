@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!   block < 4 MiB ------------------------------------> memory
-//!   block >= 4 MiB, held + block <= half the budget --> memory
+//!   block >= 4 MiB, held + block <= half the budget --> memory, in huge pages
 //!   else  file without a name, its space reserved ----> mapped; let go of near the budget, read again at next use
 //! ```
 //!
@@ -19,8 +19,8 @@
 //! space is reserved before it is mapped, so that a full disk is known when a block is asked for and not when it is
 //! written to; the block is then ordinary memory, and [`check`] says why the budget could not be held.
 //!
-//! This is the one place with `unsafe`: an allocator has no other form. It hands out memory of the system's allocator
-//! or of `mmap`, and keeps a list of the latter.
+//! An allocator has no other form than `unsafe`. It hands out memory of the system's allocator
+//! or of `mmap`, and keeps a list of the files.
 
 #![allow(unsafe_code)]
 
@@ -33,6 +33,8 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 mod blocks;
 #[cfg(target_os = "linux")]
 mod governor;
+#[cfg(target_os = "linux")]
+mod huge;
 
 /// Smaller blocks are never spilled: there are many of them, and a file each.
 pub const LARGE_BYTES: usize = 4 << 20;
@@ -185,8 +187,6 @@ fn should_spill(bytes: usize) -> bool {
 fn hold(block: *mut u8, bytes: usize) -> *mut u8 {
     if !block.is_null() {
         HELD.fetch_add(bytes, Ordering::Relaxed);
-        #[cfg(target_os = "linux")]
-        blocks::in_huge_pages(block, bytes);
     }
     block
 }
@@ -195,77 +195,96 @@ fn let_go(bytes: usize) {
     HELD.fetch_sub(bytes, Ordering::Relaxed);
 }
 
-// SAFETY: every block comes from `System` or from `blocks`, which keeps a list of what it gave out; a block that is
-// in the list goes back there, any other one to `System`, with the layout it was asked for with. Only blocks of
-// `LARGE_BYTES` and more are ever in the list, so that smaller ones need not be looked up.
+/// Whether a block is mapped by `huge` where it is in memory; every other one is that of the system's allocator.
+fn is_mapped(bytes: usize, align: usize) -> bool {
+    #[cfg(target_os = "linux")]
+    return bytes >= LARGE_BYTES && align <= huge::HUGE_BYTES;
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (bytes, align);
+        false
+    }
+}
+
+// SAFETY: every block comes from `System`, from `huge`, or from `blocks`, which keeps a list of what it gave out. A block
+// that is in the list goes back there; of the others `is_mapped` says where they came from, by the layout that they were
+// asked for with and that they come back with. Only blocks of `LARGE_BYTES` and more are ever in the list, so that
+// smaller ones need not be looked up.
 unsafe impl GlobalAlloc for Spilling {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.size() < LARGE_BYTES {
             return unsafe { System.alloc(layout) };
         }
         #[cfg(target_os = "linux")]
-        if let Some(block) = blocks::take(layout) {
-            return block;
+        {
+            if let Some(block) = blocks::take(layout) {
+                return block;
+            }
+            if is_mapped(layout.size(), layout.align()) {
+                return hold(huge::take(layout.size()), layout.size());
+            }
         }
         hold(unsafe { System.alloc(layout) }, layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if layout.size() < LARGE_BYTES {
-            return unsafe { System.alloc_zeroed(layout) };
+        if is_mapped(layout.size(), layout.align()) {
+            // A fresh file and fresh memory hold zeroes.
+            return unsafe { self.alloc(layout) };
         }
-        // A fresh file holds zeroes.
-        #[cfg(target_os = "linux")]
-        if let Some(block) = blocks::take(layout) {
+        let block = unsafe { System.alloc_zeroed(layout) };
+        if layout.size() < LARGE_BYTES {
             return block;
         }
-        hold(unsafe { System.alloc_zeroed(layout) }, layout.size())
+        hold(block, layout.size())
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if layout.size() >= LARGE_BYTES {
-            #[cfg(target_os = "linux")]
-            if blocks::give_back(block) {
-                return;
-            }
-            let_go(layout.size());
+        if layout.size() < LARGE_BYTES {
+            return unsafe { System.dealloc(block, layout) };
+        }
+        #[cfg(target_os = "linux")]
+        if blocks::give_back(block) {
+            return;
+        }
+        let_go(layout.size());
+        #[cfg(target_os = "linux")]
+        if is_mapped(layout.size(), layout.align()) {
+            return huge::give_back(block, layout.size());
         }
         unsafe { System.dealloc(block, layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        if layout.size() < LARGE_BYTES && bytes < LARGE_BYTES {
+        let old = layout.size();
+        if old < LARGE_BYTES && bytes < LARGE_BYTES {
             return unsafe { System.realloc(block, layout, bytes) };
         }
         #[cfg(target_os = "linux")]
         {
             if bytes >= LARGE_BYTES {
-                if let Some(moved) = blocks::resize(block, layout.size(), bytes) {
+                if let Some(moved) = blocks::resize(block, old, bytes) {
                     return moved;
                 }
             }
-            // What becomes a file, or ceases to be one, moves.
-            let grows = bytes > layout.size();
-            if blocks::is_ours(block, layout.size()) || (bytes >= LARGE_BYTES && grows && should_spill(bytes))
-            {
-                // SAFETY: the alignment is that of a valid layout, and the caller keeps sizes in range.
-                let moved = unsafe { self.alloc(Layout::from_size_align_unchecked(bytes, layout.align())) };
-                if !moved.is_null() {
-                    unsafe {
-                        std::ptr::copy_nonoverlapping(block, moved, layout.size().min(bytes));
-                        self.dealloc(block, layout);
-                    }
+            let stays_mapped = is_mapped(old, layout.align()) && is_mapped(bytes, layout.align());
+            let becomes_file = bytes >= LARGE_BYTES && bytes > old && should_spill(bytes);
+            if stays_mapped && !becomes_file && !blocks::is_ours(block, old) {
+                let resized = huge::resize(block, old, bytes);
+                if !resized.is_null() {
+                    let_go(old);
+                    hold(resized, bytes);
                 }
-                return moved;
+                return resized;
             }
         }
-        let moved = unsafe { System.realloc(block, layout, bytes) };
+        // What goes from one of the three to another moves.
+        // SAFETY: the alignment is that of a valid layout, and the caller keeps sizes in range.
+        let moved = unsafe { self.alloc(Layout::from_size_align_unchecked(bytes, layout.align())) };
         if !moved.is_null() {
-            if layout.size() >= LARGE_BYTES {
-                let_go(layout.size());
-            }
-            if bytes >= LARGE_BYTES {
-                hold(moved, bytes);
+            unsafe {
+                std::ptr::copy_nonoverlapping(block, moved, old.min(bytes));
+                self.dealloc(block, layout);
             }
         }
         moved

@@ -67,6 +67,46 @@ fn without_a_budget_everything_stays_in_memory() {
     assert_eq!(account().held_bytes, before);
 }
 
+/// Address of the first byte.
+fn place<T>(block: &[T]) -> usize {
+    block.as_ptr() as usize
+}
+
+#[test]
+fn blocks_in_memory_begin_with_a_huge_page_whatever_happens_to_them() {
+    const HUGE: usize = 2 << 20;
+    let _alone = alone();
+    let before = account().held_bytes;
+    let mut block: Vec<u64> = Vec::new();
+    // One by one: it becomes large, and then has to move time and again because another block is behind it.
+    let mut others = Vec::new();
+    for number in numbers(4 << 20) {
+        if block.len() == block.capacity() && block.len() * 8 >= LARGE_BYTES {
+            others.push(vec![7_u8; LARGE_BYTES]);
+        }
+        block.push(number);
+    }
+    assert!(others.len() >= 2);
+    assert_eq!(place(&block) % HUGE, 0);
+    assert!(others.iter().all(|other| place(other) % HUGE == 0 && other.iter().all(|v| *v == 7)));
+    assert!(block.iter().copied().eq(numbers(4 << 20)));
+    // Shorter, where it is; what is cut off is memory that others may have.
+    let was = place(&block);
+    block.truncate(3 << 18);
+    block.shrink_to_fit();
+    assert_eq!(place(&block), was);
+    assert_eq!(account().held_bytes - before, 6 * (1 << 20) + others.len() * LARGE_BYTES);
+    let fresh = vec![0_u8; 32 << 20];
+    assert!(fresh.iter().all(|v| *v == 0));
+    assert!(block.iter().copied().eq(numbers(3 << 18)));
+    // No longer large.
+    block.truncate(1000);
+    block.shrink_to_fit();
+    assert!(block.iter().copied().eq(numbers(1000)));
+    drop((others, fresh));
+    assert_eq!(account().held_bytes, before);
+}
+
 #[test]
 fn files_grow_shrink_and_keep_what_they_hold() {
     with_hold(0, || {
