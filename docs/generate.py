@@ -472,11 +472,12 @@ def ingest(row: dict[str, Any]) -> list[str]:
     size = row["file_bytes"] / 1e6
     out = [f"\n## Reading {row['kernels']:,} kernels and {row['calls']:,} API calls ({size:.0f} MB)\n"]
     load = f" (load {row['load']} before, {row['load_after']} after)" if "load" in row else ""
+    warmed = f" (warmed by {row['warmed_by']})" if "warmed_by" in row else ""
     out.append(
         f"`tests/bench/ingest.py --kernels {row['kernels']} --calls {row['calls']}`, version {row['version']}, "
-        f"warm cache, medians of {row['runs']} runs, {row['cpus']} processors{load}, {row['machine']}. `sqlite3_step` "
-        "and the scan read the same columns in one process; the sum adds up the same leaf pages, already in memory; "
-        "reading alone is what the system takes to hand those pages out, on one thread.\n"
+        f"warm cache{warmed}, medians of {row['runs']} runs, {row['cpus']} processors{load}, {row['machine']}. "
+        "`sqlite3_step` and the scan read the same columns in one process; the sum adds up the same leaf pages, "
+        "already in memory; reading alone is what the system takes to hand those pages out, on one thread.\n"
     )
     out.append(
         heads(

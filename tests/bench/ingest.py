@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -218,7 +219,8 @@ def grow(sizes: list[int], runs: int) -> list[dict[str, Any]]:
     for kernels in sizes:
         known = export_path(kernels, 0).exists()
         path = export(kernels, 0)
-        path.read_bytes()
+        forget(path)
+        list(blocks(path))
         row = ours(path, "kernels", runs)
         taken = row["peak_bytes"] - row["idle_bytes"]
         out.append({"kernels": kernels, "seconds": row["seconds"], "bytes": taken, "table_bytes": row["table_bytes"]})
@@ -229,6 +231,18 @@ def grow(sizes: list[int], runs: int) -> list[dict[str, Any]]:
         if not known:
             path.unlink()
     return out
+
+
+def blocks(path: Path) -> Iterator[int]:
+    """Read the plain file from front to back; the bytes of each block.
+
+    Who looks at a capture has copied or read it before. The system then keeps it in larger pieces than those that SQLite
+    has just written, and hands those out in half the time, to SQLite as well as to us.
+    """
+    with path.open("rb", buffering=0) as file:
+        block = bytearray(1 << 20)
+        while read := file.readinto(block):
+            yield read
 
 
 def forget(path: Path) -> None:
@@ -249,10 +263,7 @@ def cold(path: Path, runs: int) -> tuple[float, float]:
         scans.append(time.perf_counter() - began)
         forget(path)
         began = time.perf_counter()
-        with path.open("rb", buffering=0) as file:
-            block = bytearray(1 << 20)
-            while file.readinto(block):
-                pass
+        list(blocks(path))
         plain.append(time.perf_counter() - began)
     return statistics.median(scans), statistics.median(plain)
 
@@ -283,11 +294,13 @@ def main() -> int:
     if options.quick:
         options.kernels, options.calls = 200_000, 400_000
     path = export(options.kernels, options.calls)
-    path.read_bytes()  # warm
+    forget(path)
+    list(blocks(path))  # warm
     figures: dict[str, Any] = {
         "bench": "ingest", "version": _core.__version__, "kernels": options.kernels, "calls": options.calls,
         "file_bytes": path.stat().st_size, "runs": options.runs, "cpus": len(os.sched_getaffinity(0)),
         "python": platform.python_version(), "machine": platform.machine(), "load": round(os.getloadavg()[0], 1),
+        "warmed_by": "reading it from the disk",
     }  # fmt: skip
     figures["core"] = core(path, options.runs)
     for row in figures["core"]:

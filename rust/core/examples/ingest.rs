@@ -36,6 +36,10 @@ const TEN: [(&str, As); 10] = [
 const KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
 const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
 
+/// Median of the seconds that the work takes, and what it says each time.
+///
+/// The same work time and again, not in turn with others: memory that was free for a second or two the host of a virtual
+/// machine may have taken back, and getting it again from there takes longer than the whole scan.
 fn median(runs: usize, mut work: impl FnMut() -> usize) -> (f64, usize) {
     let mut rows = 0;
     let mut seconds: Vec<f64> = (0..runs)

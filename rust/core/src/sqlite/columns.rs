@@ -5,7 +5,8 @@
 //! place in the tree; how many threads there are, and which is faster, does not change the result.
 
 use std::collections::hash_map::Entry as MapEntry;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Mutex;
 
@@ -13,8 +14,9 @@ use arrow_array::UInt32Array;
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer};
 
 use super::cursor::{cut, Cursor};
+use super::fours::{Found, Fours, LANES, ROWS};
 use super::pages::{wide, Fault, Leaf, Pages, Visited};
-use super::record::{Block, Cell, Finds, Meaning, Sort, Stored, Window};
+use super::record::{Block, Cell, Meaning, Shapes, Sort, Stored, Window};
 use super::Value;
 use crate::error::{Error, Result};
 use crate::lanes::Lanes;
@@ -263,32 +265,13 @@ narrow! {
     u64, |seen, _| seen, |_| true;
 }
 
-/// Puts the whole numbers of a block of one column into `out`, as if all fit; returns whether they do.
+/// Puts whole numbers into `out`, as if all fit; returns whether they do.
 #[inline]
-fn decode<T: Narrow>(
-    out: &mut [T],
-    window: &Window,
-    block: &Block,
-    (cells, finds): (&[Cell], &mut Finds),
-    sort: Sort,
-) -> bool {
+fn narrow<T: Narrow>(out: &mut [T], numbers: &[i64]) -> bool {
     let mut seen = 0;
-    match sort {
-        Sort::Same(cell) => {
-            for (slot, row) in out.iter_mut().zip(&block.starts) {
-                let value = cell.stored_in(window, *row);
-                seen = T::see(seen, value);
-                *slot = T::cut(value);
-            }
-        }
-        _ => {
-            finds.set(block, cells);
-            for ((slot, row), place) in out.iter_mut().zip(&block.starts).zip(&block.places) {
-                let value = finds.int(window, *row, *place);
-                seen = T::see(seen, value);
-                *slot = T::cut(value);
-            }
-        }
+    for (slot, number) in out.iter_mut().zip(numbers) {
+        seen = T::see(seen, *number);
+        *slot = T::cut(*number);
     }
     T::fit(seen)
 }
@@ -297,6 +280,8 @@ fn decode<T: Narrow>(
 struct Part<'a, T> {
     out: &'a mut [T],
     rows: usize,
+    /// Whether the numbers of the block at hand fit, so far.
+    fit: bool,
     /// Set bits are null rows; empty as long as there is none.
     nulls: Vec<u64>,
     refused: Vec<u32>,
@@ -304,7 +289,7 @@ struct Part<'a, T> {
 
 impl<'a, T: Narrow> Part<'a, T> {
     fn new(out: &'a mut [T]) -> Self {
-        Self { out, rows: 0, nulls: Vec::new(), refused: Vec::new() }
+        Self { out, rows: 0, fit: true, nulls: Vec::new(), refused: Vec::new() }
     }
 
     fn set_null(&mut self, row: usize) {
@@ -347,13 +332,21 @@ impl<'a, T: Narrow> Part<'a, T> {
         self.rows += 1;
     }
 
-    /// Puts the cells of a block behind the last ones.
-    fn take(&mut self, cursor: &Cursor<'_>, cells: &[Cell], finds: &mut Finds) {
+    /// Puts whole numbers of the block at hand in their rows, the first of which is its `from`-th.
+    fn put_numbers(&mut self, from: usize, numbers: &[i64]) {
+        let from = self.rows + from;
+        if let Some(out) = self.out.get_mut(from..from + numbers.len()) {
+            self.fit &= narrow(out, numbers);
+        }
+    }
+
+    /// Puts the cells of a block behind the last ones, as far as [`Part::put_numbers`] has not.
+    fn take(&mut self, cursor: &Cursor<'_>, cells: &[Cell], sort: Sort) {
         let block = &cursor.block;
         let from = self.rows;
         self.rows += block.len();
-        let (Some(out), Some(window)) = (self.out.get_mut(from..self.rows), cursor.window()) else { return };
-        let sort = block.sort(cells);
+        let Some(out) = self.out.get_mut(from..self.rows) else { return };
+        let fit = std::mem::replace(&mut self.fit, true);
         let done = match sort {
             // Zeroes stand there already, and memory that nobody writes to costs nothing.
             Sort::Nulls => {
@@ -365,17 +358,9 @@ impl<'a, T: Narrow> Part<'a, T> {
                 out.fill(T::cut(value));
                 T::fit(T::see(0, value))
             }
-            Sort::RowIds => {
-                let mut seen = 0;
-                for (slot, id) in out.iter_mut().zip(&block.row_ids) {
-                    seen = T::see(seen, *id);
-                    *slot = T::cut(*id);
-                }
-                T::fit(seen)
-            }
-            Sort::Same(_) | Sort::Ints => decode(out, window, block, (cells, finds), sort),
+            Sort::RowIds => narrow(out, &block.row_ids),
+            Sort::Ints => fit,
             Sort::IntsAndNulls => {
-                let fit = decode(out, window, block, (cells, finds), sort);
                 if fit {
                     self.mark_nulls(from, block, cells);
                 }
@@ -419,8 +404,6 @@ struct Dictionary<'a> {
     recent: Vec<(i64, u32)>,
     /// The last code of a cell that is no number.
     last: u32,
-    /// Room for the numbers of a block.
-    numbers: Vec<i64>,
 }
 
 /// Numbers below it have their code in a plain list.
@@ -438,7 +421,6 @@ impl<'a> Dictionary<'a> {
             small: Vec::new(),
             recent: vec![(0, NO_CODE); RECENT],
             last: NO_CODE,
-            numbers: Vec::new(),
         }
     }
 
@@ -504,40 +486,40 @@ impl<'a> Dictionary<'a> {
         self.rows += 1;
     }
 
-    fn take(&mut self, cursor: &Cursor<'_>, cells: &[Cell], finds: &mut Finds) {
+    /// Puts whole numbers of the block at hand in their rows, the first of which is its `from`-th.
+    fn put_numbers(&mut self, from: usize, numbers: &[i64]) {
+        let from = self.rows + from;
+        // Out of reach of `self`, so that finding a code may add one.
+        let codes = std::mem::take(&mut self.codes);
+        let out = codes.get_mut(from..from + numbers.len()).unwrap_or_default();
+        // Processes and threads often have many rows to themselves.
+        let first = numbers.first().copied().unwrap_or(0);
+        if numbers.iter().fold(0, |differ, number| differ | (number ^ first)) == 0 {
+            out.fill(self.code_of_int(first));
+        } else {
+            for (slot, number) in out.iter_mut().zip(numbers) {
+                *slot = self.code_of_int(*number);
+            }
+        }
+        self.codes = codes;
+    }
+
+    /// Puts the cells of a block behind the last ones, as far as [`Dictionary::put_numbers`] has not.
+    fn take(&mut self, cursor: &Cursor<'_>, cells: &[Cell], sort: Sort) {
         let block = &cursor.block;
         let from = self.rows;
         self.rows += block.len();
-        let sort = block.sort(cells);
         let one = match sort {
-            Sort::Nulls => Some(self.code_of(Value::Null)),
-            Sort::Fixed(value) => Some(self.code_of_int(value)),
-            _ => None,
+            Sort::Nulls => self.code_of(Value::Null),
+            Sort::Fixed(value) => self.code_of_int(value),
+            Sort::Ints => return,
+            Sort::IntsAndNulls | Sort::RowIds | Sort::Any => NO_CODE,
         };
-        if let Some(code) = one {
+        if one != NO_CODE {
             // Zeroes stand there already, and memory that nobody writes to costs nothing.
-            if let Some(out) = self.codes.get_mut(from..self.rows).filter(|_| code != 0) {
-                out.fill(code);
+            if let Some(out) = self.codes.get_mut(from..self.rows).filter(|_| one != 0) {
+                out.fill(one);
             }
-            return;
-        }
-        if let (Sort::Same(_) | Sort::Ints, Some(window)) = (sort, cursor.window()) {
-            let mut numbers = std::mem::take(&mut self.numbers);
-            numbers.resize(block.len(), 0);
-            decode(&mut numbers, window, block, (cells, finds), sort);
-            // Out of reach of `self`, so that finding a code may add one.
-            let codes = std::mem::take(&mut self.codes);
-            let out = codes.get_mut(from..self.rows).unwrap_or_default();
-            // Processes and threads often have blocks to themselves.
-            let first = numbers.first().copied().unwrap_or(0);
-            if numbers.iter().fold(0, |differ, number| differ | (number ^ first)) == 0 {
-                out.fill(self.code_of_int(first));
-            } else {
-                for (slot, number) in out.iter_mut().zip(&numbers) {
-                    *slot = self.code_of_int(*number);
-                }
-            }
-            (self.codes, self.numbers) = (codes, numbers);
             return;
         }
         for row in 0..block.len() {
@@ -571,8 +553,34 @@ enum AnyPart<'a> {
 }
 
 impl AnyPart<'_> {
-    fn take(&mut self, cursor: &Cursor<'_>, cells: &[Cell], finds: &mut Finds) {
-        every!(AnyPart, self, part => part.take(cursor, cells, finds), names => names.take(cursor, cells, finds));
+    /// Whether whole numbers are put by [`AnyPart::put_numbers`] before [`AnyPart::take`] does the rest.
+    fn takes_numbers(&self, sort: Sort) -> bool {
+        match (self, sort) {
+            (_, Sort::Ints) => true,
+            // A row without a number has a code of its own.
+            (Self::Distinct(_), Sort::IntsAndNulls) => false,
+            (_, sort) => matches!(sort, Sort::IntsAndNulls),
+        }
+    }
+
+    /// Where numbers of the block at hand can be put as they are, so many from its `from`-th row on.
+    fn place(&mut self, from: usize, rows: usize) -> Option<&mut [i64]> {
+        match self {
+            Self::I64(part) => part.out.get_mut(part.rows + from..part.rows + from + rows),
+            _ => None,
+        }
+    }
+
+    /// Puts numbers of the block at hand from its `from`-th row on, if they have no [`AnyPart::place`].
+    fn put_numbers(&mut self, from: usize, numbers: &[i64]) {
+        if let Self::I64(_) = self {
+            return;
+        }
+        every!(AnyPart, self, part => part.put_numbers(from, numbers), names => names.put_numbers(from, numbers));
+    }
+
+    fn take(&mut self, cursor: &Cursor<'_>, cells: &[Cell], sort: Sort) {
+        every!(AnyPart, self, part => part.take(cursor, cells, sort), names => names.take(cursor, cells, sort));
     }
 
     fn push(&mut self, value: Value<'_>) {
@@ -757,6 +765,86 @@ struct Task<'a> {
     parts: Vec<AnyPart<'a>>,
 }
 
+/// Takes blocks into the parts of all columns.
+struct Takes {
+    fours: Fours,
+    found: Box<Found>,
+    /// What the block at hand has in each column.
+    sorts: Vec<Sort>,
+    /// Columns whose numbers are taken.
+    numbers: Vec<usize>,
+}
+
+impl Takes {
+    fn new() -> Self {
+        Self {
+            fours: Fours::new(),
+            found: Box::new([[0; ROWS]; LANES]),
+            sorts: Vec::new(),
+            numbers: Vec::new(),
+        }
+    }
+
+    fn block(&mut self, cursor: &Cursor<'_>, parts: &mut [AnyPart<'_>]) {
+        let (block, shapes) = (&cursor.block, &cursor.shapes);
+        self.sorts.clear();
+        self.sorts.extend((0..parts.len()).map(|column| block.sort(shapes.cells(column))));
+        let takes = |(column, (part, sort)): (usize, (&AnyPart<'_>, &Sort))| {
+            part.takes_numbers(*sort).then_some(column)
+        };
+        self.numbers.clear();
+        self.numbers.extend(parts.iter().zip(&self.sorts).enumerate().filter_map(takes));
+        if let (false, Some(window)) = (self.numbers.is_empty(), cursor.window()) {
+            self.fours.prepare(&self.numbers, shapes);
+            for four in 0..self.fours.len() {
+                self.four(four, window, block, shapes, parts);
+            }
+        }
+        for (column, (part, sort)) in parts.iter_mut().zip(&self.sorts).enumerate() {
+            part.take(cursor, shapes.cells(column), *sort);
+        }
+    }
+
+    /// Puts the numbers of four columns.
+    fn four(
+        &mut self,
+        four: usize,
+        window: &Window,
+        block: &Block,
+        shapes: &Shapes,
+        parts: &mut [AnyPart<'_>],
+    ) {
+        let columns = self.fours.columns(four);
+        let mut lanes = [const { None }; LANES];
+        for (column, part) in parts.iter_mut().enumerate().filter(|(column, _)| self.numbers.contains(column))
+        {
+            let of = columns.iter().position(|c| *c == Some(column));
+            if let Some(lane) = of.and_then(|lane| lanes.get_mut(lane)) {
+                *lane = Some(part);
+            }
+        }
+        if lanes.iter().all(Option::is_none) {
+            return;
+        }
+        let near = self.fours.near(four, block);
+        for from in (0..block.len()).step_by(ROWS) {
+            let rows = ROWS.min(block.len() - from);
+            let mut places = self.found.each_mut().map(|found| found.get_mut(..rows).unwrap_or_default());
+            for (lane, place) in lanes.iter_mut().zip(&mut places) {
+                if let Some(own) = lane.as_mut().and_then(|part| part.place(from, rows)) {
+                    *place = own;
+                }
+            }
+            self.fours.find((four, near), window, block, from, shapes, places);
+            for (lane, found) in lanes.iter_mut().zip(self.found.iter()) {
+                if let (Some(part), Some(found)) = (lane, found.get(..rows)) {
+                    part.put_numbers(from, found);
+                }
+            }
+        }
+    }
+}
+
 /// What all threads know of each other.
 struct Common<'a> {
     pages: &'a Pages,
@@ -772,11 +860,11 @@ struct Common<'a> {
 }
 
 impl Common<'_> {
-    fn run(&self, task: Task<'_>, report: &dyn Fn(u64) -> Result<()>) -> Outcome {
+    fn run(&self, task: Task<'_>, again: Option<&File>, report: &dyn Fn(u64) -> Result<()>) -> Outcome {
         let Task { number, leaves, mut parts } = task;
         let room = rooms(leaves);
-        let mut cursor = Cursor::new(self.pages, self.table, leaves, self.overflow_seen, self.asked);
-        let mut finds = Finds::default();
+        let mut cursor = Cursor::new(self.pages, again, self.table, leaves, self.overflow_seen, self.asked);
+        let mut takes = Takes::new();
         let mut rows = 0;
         while cursor.advance()? {
             let block = cursor.block.len();
@@ -787,9 +875,7 @@ impl Common<'_> {
                     Fault { offset: 0, what: "has more rows, or the pages after it, than row ids are left" };
                 return Err(self.pages.damaged(self.table, page, fault));
             }
-            for (column, part) in parts.iter_mut().enumerate() {
-                part.take(&cursor, cursor.shapes.cells(column), &mut finds);
-            }
+            takes.block(&cursor, &mut parts);
             let done = self.done.fetch_add(wide(block), Ordering::Relaxed) + wide(block);
             report(done)?;
             if self.cancelled.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed) < number {
@@ -846,15 +932,35 @@ pub(super) fn read(
     };
     let mut outcomes: Vec<Option<Outcome>> = tasks.iter().map(|_| None).collect();
     let finished = Mutex::new(&mut outcomes);
-    // Handed out in order, so that the first error is found early.
-    let waiting = Mutex::new(tasks.into_iter());
-    let work = |report: &dyn Fn(u64) -> Result<()>| {
-        while let Some(task) = waiting.lock().ok().and_then(|mut waiting| waiting.next()) {
+    // Every thread has tasks that follow each other in the file, so that the system can read ahead for it; who has done
+    // his takes the last one of another.
+    let count = tasks.len();
+    let mut waiting: Vec<VecDeque<Task<'_>>> = (0..threads).map(|_| VecDeque::new()).collect();
+    for task in tasks {
+        if let Some(own) = waiting.get_mut(task.number * threads / count) {
+            own.push_back(task);
+        }
+    }
+    let waiting: Vec<Mutex<VecDeque<Task<'_>>>> = waiting.into_iter().map(Mutex::new).collect();
+    let next = |thread: usize| {
+        let take = |of: usize| {
+            let mut tasks = waiting.get(of)?.lock().ok()?;
+            if of == thread {
+                tasks.pop_front()
+            } else {
+                tasks.pop_back()
+            }
+        };
+        take(thread).or_else(|| (0..threads).find_map(take))
+    };
+    let work = |thread: usize, report: &dyn Fn(u64) -> Result<()>| {
+        let again = pages.opened_again();
+        while let Some(task) = next(thread) {
             let number = task.number;
             if common.failed.load(Ordering::Relaxed) < number || common.cancelled.load(Ordering::Relaxed) {
-                break;
+                continue;
             }
-            let outcome = common.run(task, report);
+            let outcome = common.run(task, again.as_ref(), report);
             if outcome.is_err() {
                 common.failed.fetch_min(number, Ordering::Relaxed);
             }
@@ -864,11 +970,12 @@ pub(super) fn read(
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(|| work(&|_| Ok(())));
+        for thread in 1..threads {
+            let work = &work;
+            scope.spawn(move || work(thread, &|_| Ok(())));
         }
         // Only the calling thread reports: Python listens for Ctrl-C on its own thread alone.
-        work(&|done| {
+        work(0, &|done| {
             watch.progress(table, done, total.max(done)).inspect_err(|_| {
                 common.cancelled.store(true, Ordering::Relaxed);
             })

@@ -4,17 +4,13 @@
 //! until their rows are decoded. Rows are handed on in blocks of some hundred, so that whoever decodes
 //! them can do so column by column.
 
+use std::fs::File;
 use std::ops::Range;
-use std::time::{Duration, Instant};
 
 use super::pages::{be32, wide, Fault, Leaf, Pages, Visited};
-use super::record::{cell_head, short_heads, Block, Shapes, Stored, Usual, Window, SLACK, WINDOW};
+use super::record::{cell_head, Block, CellHead, Shapes, Stored, Window, SLACK, WINDOW};
 use crate::error::Result;
 
-/// A run that takes longer than this came from a disk, not from the memory of the system.
-const SLOW: Duration = Duration::from_micros(250);
-/// Bytes that are then asked of the disk in advance: it is faster the more it is asked for.
-const AHEAD_BYTES: usize = 4 * 1024 * 1024;
 /// Rows after which a block ends: few enough that they are still in a near cache for every column, many enough that
 /// some have the same shape.
 const BLOCK_ROWS: usize = 2048;
@@ -25,17 +21,13 @@ const SPILL_BYTES: usize = 4 * 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct Cursor<'a> {
     pages: &'a Pages,
+    again: Option<&'a File>,
     table: &'a str,
     leaves: &'a [Leaf],
     overflow_seen: &'a Visited,
     /// Pages of the run; behind their [`Window`] rows that were put together from overflow pages.
     pub(super) buffer: Vec<u8>,
     run: Vec<(Leaf, usize)>,
-    /// Bytes of the rows of the page that is taken in.
-    totals: Vec<u16>,
-    /// Whether the file comes from a disk, so far, and before which page it was asked for already.
-    from_disk: bool,
-    asked_to: u32,
     page: usize,
     cell: usize,
     pub(super) shapes: Shapes,
@@ -43,8 +35,10 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
+    /// A walk over `leaves`, which are read with `again`, what [`Pages::opened_again`] says.
     pub(super) fn new(
         pages: &'a Pages,
+        again: Option<&'a File>,
         table: &'a str,
         leaves: &'a [Leaf],
         overflow_seen: &'a Visited,
@@ -52,14 +46,12 @@ impl<'a> Cursor<'a> {
     ) -> Self {
         Self {
             pages,
+            again,
             table,
             leaves,
             overflow_seen,
             buffer: vec![0; WINDOW + SLACK],
             run: Vec::new(),
-            totals: Vec::new(),
-            from_disk: false,
-            asked_to: 0,
             page: 0,
             cell: 0,
             shapes: Shapes::new(asked),
@@ -76,7 +68,7 @@ impl<'a> Cursor<'a> {
             let Some((leaf, at)) = self.run.get(self.page).copied() else {
                 // What is in the block points into the buffer, so it goes out before the next run comes in.
                 if self.block.len() > 0 {
-                    return Ok(true);
+                    break;
                 }
                 if !self.read_run()? {
                     return Ok(false);
@@ -95,9 +87,11 @@ impl<'a> Cursor<'a> {
                 }
             }
             if self.block.len() >= BLOCK_ROWS || self.buffer.len() > WINDOW + SLACK + SPILL_BYTES {
-                return Ok(true);
+                break;
             }
         }
+        self.shapes.take_marked(&mut self.block.shapes);
+        Ok(true)
     }
 
     /// Reads all leaves and does nothing with them, for measurements only; returns how many bytes that were.
@@ -129,37 +123,16 @@ impl<'a> Cursor<'a> {
         self.leaves = self.leaves.get(self.run.len()..).unwrap_or_default();
         self.page = 0;
         self.cell = 0;
-        let began = Instant::now();
         // A cut-off file has lost its last pages: read one by one, the missing page is named.
         let run_bytes = (end - first.page) as usize * size;
         let into = self.buffer.get_mut(..run_bytes).unwrap_or_default();
-        if self.pages.read(self.table, first.page, into).is_err() {
+        if self.pages.read_with(self.again, self.table, first.page, into).is_err() {
             for (leaf, at) in &self.run {
                 let into = self.buffer.get_mut(*at..at + size).unwrap_or_default();
-                self.pages.read(self.table, leaf.page, into)?;
+                self.pages.read_with(self.again, self.table, leaf.page, into)?;
             }
         }
-        self.from_disk |= began.elapsed() > SLOW;
-        self.ask_ahead(end);
         Ok(true)
-    }
-
-    /// Has the system fetch what comes after page `end` while this run is decoded, if the file is on a disk. The
-    /// system does so by itself only for who reads a file alone and from front to back; here threads share it.
-    fn ask_ahead(&mut self, end: u32) {
-        let size = self.pages.page_bytes;
-        let most = (AHEAD_BYTES / size) as u32;
-        if !self.from_disk || end.saturating_add(most / 2) < self.asked_to {
-            return;
-        }
-        // Not beyond the last leaf of this stretch: another thread has what comes then.
-        let last = self.leaves.last().map_or(end, |leaf| leaf.page.saturating_add(1));
-        let from = self.asked_to.max(end);
-        let to = from.saturating_add(most).min(last);
-        if from < to {
-            self.pages.will_need(from, to);
-            self.asked_to = to;
-        }
     }
 
     /// The pages of the run.
@@ -178,67 +151,58 @@ impl<'a> Cursor<'a> {
         let outside = Fault { offset: 8, what: "points to a row outside of its page" };
         let (pointers, _) = pointers.ok_or(outside)?.as_chunks();
         let pointers = pointers.get(self.cell..).unwrap_or_default();
+        let Some(window) = self.buffer.first_chunk() else { return Ok(Stop::End) };
         let block = &mut self.block;
+        let local = self.pages.usable - 35;
+        // What stands in a page is shorter than 65537.
+        let page = (at as u32, 8 + 2 * u32::from(head.cells), self.pages.usable as u32);
         let had = block.len();
         // Room for all of them at once: what is not used is given back below.
         block.starts.resize(had + pointers.len(), 0);
-        self.totals.resize(pointers.len(), 0);
-        let starts = block.starts.get_mut(had..).unwrap_or_default();
-        let local = self.pages.usable - 35;
-        let rows_from = 8 + 2 * usize::from(head.cells);
+        block.shape_of.resize(had + pointers.len(), 0);
         let mut found = 0;
-        let mut usual = None;
-        let mut stop = Ok(Stop::End);
-        while let (Some(left), Some(starts), Some(totals)) =
-            (pointers.get(found..), starts.get_mut(found..), self.totals.get_mut(found..))
-        {
-            let short = match usual.filter(|_| !block.with_ids) {
-                Some(usual) => short_heads(bytes, (rows_from, local), usual, left, starts, totals),
-                None => 0,
-            };
-            found += short;
-            // The one that is not as those before it.
-            let (Some(from), Some(start), Some(total)) =
-                (left.get(short), starts.get_mut(short), totals.get_mut(short))
+        let stop = loop {
+            let rows = had + found..;
+            let (Some(left), Some(starts), Some(shapes)) =
+                (pointers.get(found..), block.starts.get_mut(rows.clone()), block.shape_of.get_mut(rows))
             else {
-                break;
+                break Ok(Stop::End);
+            };
+            let known = self.shapes.known(window, page, left, starts, shapes);
+            found += known;
+            // The one that is not as was to be expected.
+            let (Some(from), Some(start), Some(shape)) =
+                (left.get(known), starts.get_mut(known), shapes.get_mut(known))
+            else {
+                break Ok(Stop::End);
             };
             let cell = self.cell + found;
-            let head = match cell_head(bytes, 8 + 2 * cell, usize::from(u16::from_be_bytes(*from))) {
+            let from = usize::from(u16::from_be_bytes(*from));
+            let head = match cell_head(bytes, 8 + 2 * cell, from) {
                 Ok(head) => head,
-                Err(fault) => {
-                    stop = Err(fault);
-                    break;
-                }
+                Err(fault) => break Err(fault),
             };
             if head.payload > wide(local) {
-                stop = Ok(Stop::Spilled(head.payload, head.start, head.row_id(bytes)));
                 self.cell = cell;
-                break;
+                break Ok(Stop::Spilled(head.payload, head.start, head.row_id(bytes)));
             }
-            if head.start + head.payload as usize > bytes.len() {
-                let what = "is a row that ends outside of its page";
-                stop = Err(Fault { offset: head.start, what });
-                break;
+            let payload = head.payload as usize;
+            if head.start + payload > bytes.len() {
+                break Err(Fault { offset: head.start, what: "is a row that ends outside of its page" });
             }
-            // What stands in a page is shorter than 65536.
-            *start = head.start as u32;
-            *total = head.payload as u16;
-            if block.with_ids {
-                block.row_ids.push(head.row_id(bytes));
+            let place = (at + head.start, payload);
+            match self.shapes.shape(&self.buffer, head.bytes(from), place, head.payload) {
+                Ok(of) => (*start, *shape) = ((at + head.start) as u32, of),
+                Err(what) => break Err(Fault { offset: head.start, what }),
             }
-            usual = Usual::of(&head);
             found += 1;
-        }
-        for start in block.starts.get_mut(had..had + found).unwrap_or_default() {
-            *start += at as u32;
-        }
+        };
         block.starts.truncate(had + found);
-        self.totals.truncate(found);
-        let Some(window) = self.buffer.first_chunk() else { return Ok(Stop::End) };
-        self.shapes
-            .of_page(window, block, &self.totals)
-            .map_err(|(start, what)| Fault { offset: (start as usize).saturating_sub(at), what })?;
+        block.shape_of.truncate(had + found);
+        if block.with_ids {
+            let rows = block.starts.iter().zip(&block.shape_of).skip(had);
+            block.row_ids.extend(rows.map(|(start, shape)| self.shapes.row_id(window, *start, *shape)));
+        }
         stop
     }
 
@@ -255,7 +219,7 @@ impl<'a> Cursor<'a> {
             return Err(damaged("is a row that ends outside of its page"));
         }
         let mut next = be32(&self.buffer, from + local).unwrap_or(0);
-        let known = self.shapes.shape(&self.buffer, (from, local), payload).ok();
+        let known = self.shapes.shape(&self.buffer, CellHead::default(), (from, local), payload).ok();
         if known.is_some_and(|shape| self.shapes.needed(shape) <= wide(local)) {
             return self.put((from, local), payload, row_id).map_err(damaged);
         }
@@ -300,14 +264,12 @@ impl<'a> Cursor<'a> {
         payload: u64,
         row_id: i64,
     ) -> std::result::Result<(), &'static str> {
-        let shape = self.shapes.shape(&self.buffer, (start, there), payload)?;
+        let shape = self.shapes.shape(&self.buffer, CellHead::default(), (start, there), payload)?;
         let block = &mut self.block;
-        let place = self.shapes.used(block.number, &mut block.shapes, shape);
         block.spilled |= start >= WINDOW;
         // Runs and spilled rows are kept far below 4 GiB.
         block.starts.push(start as u32);
         block.shape_of.push(shape);
-        block.places.push(place);
         if block.with_ids {
             block.row_ids.push(row_id);
         }

@@ -9,7 +9,8 @@
 //!   pages   the tree of a table, down to its leaves
 //!   record  where the asked columns stand in a row
 //!   cursor  leaves to blocks of rows
-//!   columns blocks to typed columns, on several threads
+//!   fours   blocks to whole numbers, four columns at a time
+//!   columns those to typed columns, on several threads
 //! ```
 //!
 //! Stepping through rows with SQLite costs more than everything that is done with them afterwards, so a
@@ -25,6 +26,7 @@
 mod columns;
 mod cursor;
 mod file;
+mod fours;
 mod pages;
 mod record;
 mod route;
@@ -312,7 +314,8 @@ impl Database {
                 let total = leaves.iter().map(|leaf| u64::from(leaf.rows_at_most)).sum();
                 watch.progress(table, 0, total)?;
                 let overflow_seen = pages.unvisited();
-                let mut cursor = Cursor::new(pages, table, &leaves, &overflow_seen, &stored);
+                let again = pages.opened_again();
+                let mut cursor = Cursor::new(pages, again.as_ref(), table, &leaves, &overflow_seen, &stored);
                 let mut done = 0_u64;
                 while cursor.advance()? {
                     for row in 0..cursor.block.len() {
@@ -390,7 +393,8 @@ impl Database {
             return Err(Error::Argument(format!("table {table} is not read from its pages")));
         };
         let leaves = pages.leaves(table, stand.root, &pages.unvisited())?;
-        Cursor::new(pages, table, &leaves, &pages.unvisited(), &[]).read_only()
+        let again = pages.opened_again();
+        Cursor::new(pages, again.as_ref(), table, &leaves, &pages.unvisited(), &[]).read_only()
     }
 
     /// Lets SQLite step through `table`.

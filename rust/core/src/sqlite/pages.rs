@@ -27,6 +27,7 @@ const FILE_HEADER: usize = 100;
 #[derive(Debug)]
 pub(super) struct Pages {
     file: File,
+    real: PathBuf,
     named: PathBuf,
     /// Size of a page.
     pub(super) page_bytes: usize,
@@ -85,6 +86,7 @@ impl Pages {
         let narrow = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         Ok(Ok(Self {
             file,
+            real: real.to_owned(),
             named: named.to_owned(),
             page_bytes: narrow(page_bytes),
             usable: narrow(page_bytes - reserved),
@@ -120,9 +122,20 @@ impl Pages {
 
     /// Fills `into` with the bytes from the start of `page` on.
     pub(super) fn read(&self, table: &str, page: u32, into: &mut [u8]) -> Result<()> {
+        self.read_with(None, table, page, into)
+    }
+
+    /// The same with what [`Pages::opened_again`] says.
+    pub(super) fn read_with(
+        &self,
+        again: Option<&File>,
+        table: &str,
+        page: u32,
+        into: &mut [u8],
+    ) -> Result<()> {
         self.has(table, page)?;
         let at = wide(self.page_bytes) * u64::from(page - 1);
-        read_at(&self.file, into, at).map_err(|e| match e.kind() {
+        read_at(again.unwrap_or(&self.file), into, at).map_err(|e| match e.kind() {
             std::io::ErrorKind::UnexpectedEof => {
                 self.damaged(table, page, Fault { offset: 0, what: "is cut off by the end of the file" })
             }
@@ -130,18 +143,27 @@ impl Pages {
         })
     }
 
-    /// Tells the system that the pages from `from` up to `to` will be read soon. It need not do anything about it.
+    /// Tells the system that a page will be read soon. It need not do anything about it.
     #[cfg(target_os = "linux")]
-    pub(super) fn will_need(&self, from: u32, to: u32) {
-        let place = |page: u32| wide(self.page_bytes) * u64::from(page.saturating_sub(1));
-        let bytes = std::num::NonZeroU64::new(place(to).saturating_sub(place(from)));
+    fn will_need(&self, page: u32) {
+        let at = wide(self.page_bytes) * u64::from(page.saturating_sub(1));
+        let bytes = std::num::NonZeroU64::new(wide(self.page_bytes));
         // Only a wish: what is wrong with the file is told when it is read.
-        let _ = rustix::fs::fadvise(&self.file, place(from), bytes, rustix::fs::Advice::WillNeed);
+        let _ = rustix::fs::fadvise(&self.file, at, bytes, rustix::fs::Advice::WillNeed);
     }
 
     /// Elsewhere there is nobody to tell.
     #[cfg(not(target_os = "linux"))]
-    pub(super) fn will_need(&self, _from: u32, _to: u32) {}
+    fn will_need(&self, _page: u32) {}
+
+    /// The file once more, for who reads a stretch of it from front to back.
+    ///
+    /// The system reads ahead for everyone who has opened a file, by where he has been. Threads that share what was opened
+    /// once are all over the place; asking for pages in advance instead was slower than not asking.
+    /// None where it has another name by now, or another file is in its place.
+    pub(super) fn opened_again(&self) -> Option<File> {
+        File::open(&self.real).ok().filter(|file| same_file(file, &self.file))
+    }
 
     /// The error for `fault` on `page`, with its offset in the file.
     pub(super) fn damaged(&self, table: &str, page: u32, fault: Fault) -> Error {
@@ -181,6 +203,10 @@ impl Pages {
                 return Ok(leaves);
             }
             let mut below = Vec::with_capacity(level.len().saturating_mul(64));
+            // They are far apart: a disk has them sooner when it is asked for all of them at once.
+            for branch in &level {
+                self.will_need(branch.page);
+            }
             for branch in level {
                 self.visit(table, visited, branch.page)?;
                 self.read(table, branch.page, &mut page)?;
@@ -370,6 +396,19 @@ pub(super) fn be32(bytes: &[u8], at: usize) -> Option<u32> {
 #[inline]
 pub(super) fn wide(n: usize) -> u64 {
     n as u64
+}
+
+#[cfg(unix)]
+fn same_file(one: &File, other: &File) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let of = |file: &File| file.metadata().map(|data| (data.dev(), data.ino()));
+    matches!((of(one), of(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+/// Nothing tells for sure.
+#[cfg(not(unix))]
+fn same_file(_one: &File, _other: &File) -> bool {
+    false
 }
 
 #[cfg(unix)]

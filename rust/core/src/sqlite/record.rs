@@ -3,7 +3,8 @@
 //! A row begins with a header that gives the type and width of every column. Consecutive rows mostly have
 //! the same header, byte for byte, so a header is worked out once into a shape: for every asked column
 //! where its value ends and what to do with the bytes. Finding the shape of the next row is one
-//! comparison, and reading a value is one load at a known place.
+//! comparison, in which the length of the row and that of its row id are told along, and reading a value is one
+//! load at a known place.
 
 use super::pages::{varint, wide, Fault};
 use super::Value;
@@ -13,13 +14,13 @@ const MAX_SHAPES: usize = 4096;
 /// At least twice what can be in it: those above, and the rows of one block that all have new ones.
 const SLOTS: usize = 1 << 16;
 const NO_SHAPE: u16 = u16::MAX;
-/// Headers up to here are compared in one go; those of all tables of nsys are shorter.
+/// Cells that are told by so many bytes are compared in one go; those of all tables of nsys are told by fewer.
 const WIDE: usize = 64;
 /// Bytes that must be readable behind any row, whatever they are.
 pub(super) const SLACK: usize = WIDE;
 /// Bytes of pages that are looked at at once. A power of two: a place in it that is masked is within it, and the
 /// compiler knows that, so that reading a value there takes no branch.
-pub(super) const WINDOW: usize = 128 * 1024;
+pub(super) const WINDOW: usize = 512 * 1024;
 /// Those pages, and what may be looked at behind them.
 pub(super) type Window = [u8; WINDOW + SLACK];
 /// Places for what came after the last few shapes.
@@ -85,15 +86,18 @@ impl Cell {
         (number & i64::from(self.keep)) | i64::from(self.constant)
     }
 
-    /// The same for one that has bytes and stands in a page; without a branch.
+    /// The same for a row in a page, without a branch; anything for what is no whole number.
     #[inline(always)]
-    pub(super) fn stored_in(&self, window: &Window, row: u32) -> i64 {
-        stored_in(window, row.wrapping_add(self.at), self.shift)
+    pub(super) fn int_in(&self, window: &Window, row: u32) -> i64 {
+        let at = row.wrapping_add(self.at) as usize & (WINDOW - 1);
+        let bytes = window.get(at..at + 8).and_then(|b| b.try_into().ok()).unwrap_or([0; 8]);
+        let number = i64::from_be_bytes(bytes).wrapping_shr(u32::from(self.shift));
+        (number & i64::from(self.keep)) | i64::from(self.constant)
     }
 
-    /// Whether a whole number of `other` is found as one of this cell is.
-    fn reads_as(&self, other: &Self) -> bool {
-        (self.at, self.shift, self.keep, self.constant) == (other.at, other.shift, other.keep, other.constant)
+    /// Where a whole number that has bytes begins, from the start of the row on, and how many it has.
+    pub(super) fn stored(&self) -> Option<(u32, u32)> {
+        (self.meaning == Meaning::Int && self.keep != 0).then_some((self.at, self.len))
     }
 
     /// The number of every row of this cell, if it is the same whatever the row holds: 0 and 1 stand in the header.
@@ -131,29 +135,40 @@ impl Cell {
     }
 }
 
+/// Rows with the same header, and as many bytes before it.
 #[derive(Debug, Clone)]
 struct Shape {
-    /// Bytes of the whole row.
-    total: u64,
-    /// The header, zeroes behind it, and which of those bytes count; longer ones stand in [`Rare::long`].
-    wide: [u8; WIDE],
+    /// How the cell of such a row begins: with its length, its row id, its header; zeroes are behind.
+    begins: [u8; WIDE],
+    /// Which of those bits count: of the row id only those that say where it ends, and none that are behind.
     mask: [u8; WIDE],
+    /// Bytes before the row.
+    head: u32,
+    /// Bytes of the whole cell; [`NEVER`] for cells that are not told by how they begin.
+    whole: u32,
 }
+
+/// More than a page has.
+const NEVER: u32 = 1 << 20;
 
 /// What is not looked at for every row of a shape.
 #[derive(Debug, Clone)]
 struct Rare {
+    head: CellHead,
+    /// Bytes of the whole row.
+    total: u64,
     /// Bytes up to the end of the last asked column.
     needed: u64,
-    /// A header that is longer than [`WIDE`].
-    long: Vec<u8>,
+    header: Vec<u8>,
 }
 
-/// The last block that has a row of a shape, and the place of the shape in [`Block::shapes`] there.
-#[derive(Debug, Clone, Copy)]
-struct Mark {
-    block: u32,
-    place: u8,
+/// How many bytes the numbers before a row have. None, where the row is no longer in its page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct CellHead {
+    /// Of the length of the row.
+    length: u8,
+    /// Of its row id.
+    id: u8,
 }
 
 /// The shapes seen so far.
@@ -163,15 +178,18 @@ pub(super) struct Shapes {
     shapes: Vec<Shape>,
     /// As `shapes`.
     rare: Vec<Rare>,
-    marks: Vec<Mark>,
+    /// Whether the block at hand has a row of it.
+    marks: Vec<bool>,
     /// For every asked column its cell in every shape.
     cells: Vec<Vec<Cell>>,
     slots: Vec<u16>,
-    /// Bytes of the longest header.
+    /// Most bytes in which a shape is told.
     longest: usize,
     /// What came after the last few shapes when they were last seen: loops launch the same kernels again.
     guesses: Box<[u16; HISTORY]>,
     history: usize,
+    /// How often all were forgotten.
+    forgotten: u64,
 }
 
 impl Shapes {
@@ -186,7 +204,23 @@ impl Shapes {
             longest: 0,
             guesses: Box::new([0; HISTORY]),
             history: 0,
+            forgotten: 0,
         }
+    }
+
+    /// How often all were forgotten: numbers of shapes mean others then.
+    pub(super) fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.shapes.len()
+    }
+
+    /// The place of the `column`-th asked column in a row; none for the row id.
+    pub(super) fn place_of(&self, column: usize) -> Option<usize> {
+        self.asked.get(column).and_then(|asked| asked.place)
     }
 
     /// The cells of the `column`-th asked column, by shape.
@@ -202,93 +236,60 @@ impl Shapes {
     /// Forgets shapes when there are too many; called between blocks, because blocks hold numbers of shapes.
     pub(super) fn forget_too_many(&mut self) {
         if self.shapes.len() > MAX_SHAPES {
-            *self = Self::new(&self.asked);
+            *self = Self { forgotten: self.forgotten + 1, ..Self::new(&self.asked) };
         }
     }
 
-    /// The shapes of the last rows of `block`, which stand in their page as a whole and have `totals` bytes;
-    /// an error comes with the start of its row.
-    pub(super) fn of_page(
-        &mut self,
-        window: &Window,
-        block: &mut Block,
-        totals: &[u16],
-    ) -> std::result::Result<(), (u32, &'static str)> {
-        let mut totals = totals;
-        while !totals.is_empty() {
-            // Most tables have short headers: what no header has is not compared.
-            let done = match self.longest {
-                0..=16 => self.of_rows::<16>(window, block, totals)?,
-                17..=32 => self.of_rows::<32>(window, block, totals)?,
-                33..=48 => self.of_rows::<48>(window, block, totals)?,
-                _ => self.of_rows::<WIDE>(window, block, totals)?,
-            };
-            totals = totals.get(done..).unwrap_or_default();
-        }
-        Ok(())
-    }
-
-    /// The same as long as no header is longer than `N`; returns how many rows that were.
-    fn of_rows<const N: usize>(
-        &mut self,
-        window: &Window,
-        block: &mut Block,
-        totals: &[u16],
-    ) -> std::result::Result<usize, (u32, &'static str)> {
-        let first = block.starts.len() - totals.len();
-        let starts = block.starts.get(first..).unwrap_or_default();
-        block.shape_of.resize(first + totals.len(), 0);
-        let shapes = block.shape_of.get_mut(first..).unwrap_or_default();
-        let mut done = 0;
-        while let (Some(starts), Some(totals), Some(shapes)) =
-            (starts.get(done..), totals.get(done..), shapes.get_mut(done..))
-        {
-            let guessed = self.guessed::<N>(window, starts, totals, shapes);
-            done += guessed;
-            let (Some(start), Some(total), Some(shape)) =
-                (starts.get(guessed), totals.get(guessed), shapes.get_mut(guessed))
-            else {
-                break;
-            };
-            let place = (*start as usize, usize::from(*total));
-            *shape = self.shape(window, place, u64::from(*total)).map_err(|what| (*start, what))?;
-            if self.longest > N && N < WIDE {
-                break;
-            }
-            self.history = after(self.history, *shape);
-            done += 1;
-        }
-        block.shape_of.truncate(first + done);
-        block.places.resize(first + done, 0);
-        let places = block.places.get_mut(first..).unwrap_or_default();
-        for (place, shape) in places.iter_mut().zip(block.shape_of.get(first..).unwrap_or_default()) {
-            *place = self.used(block.number, &mut block.shapes, *shape);
-        }
-        Ok(done)
-    }
-
-    /// The shapes of rows from the first on, as long as each is the one that came after the same shapes before;
-    /// returns how many rows that were.
+    /// Puts the rows of cells of a page, from the first on, into `starts` and `shapes`, as long as each is of the shape
+    /// that came after the same shapes before and stands in the page as a whole; returns how many rows that were.
     ///
-    /// This and [`short_heads`] are where a scan of few columns spends its time.
-    #[inline(never)]
-    fn guessed<const N: usize>(
+    /// The page begins at `at` of the window, its cells `low` bytes and it ends `end` bytes further.
+    pub(super) fn known(
         &mut self,
         window: &Window,
-        starts: &[u32],
-        totals: &[u16],
+        page: (u32, u32, u32),
+        pointers: &[[u8; 2]],
+        starts: &mut [u32],
+        shapes: &mut [u16],
+    ) -> usize {
+        // Most tables have short headers: what no header has is not compared.
+        match self.longest {
+            0..=16 => self.known_within::<16>(window, page, pointers, starts, shapes),
+            17..=32 => self.known_within::<32>(window, page, pointers, starts, shapes),
+            33..=48 => self.known_within::<48>(window, page, pointers, starts, shapes),
+            _ => self.known_within::<WIDE>(window, page, pointers, starts, shapes),
+        }
+    }
+
+    /// The same as no shape is told in more than `N` bytes.
+    ///
+    /// This is where a scan of few columns spends its time.
+    #[inline(never)]
+    fn known_within<const N: usize>(
+        &mut self,
+        window: &Window,
+        (at, low, end): (u32, u32, u32),
+        pointers: &[[u8; 2]],
+        starts: &mut [u32],
         shapes: &mut [u16],
     ) -> usize {
         let mut history = self.history;
         let mut done = 0;
-        for ((start, total), slot) in starts.iter().zip(totals).zip(shapes) {
+        for ((pointer, start), slot) in pointers.iter().zip(starts).zip(shapes) {
             let guess = self.guesses.get(history & (HISTORY - 1)).copied().unwrap_or(0);
-            let Some(shape) = self.shapes.get(usize::from(guess)) else { break };
-            let from = *start as usize & (WINDOW - 1);
-            let Some(seen) = window.get(from..from + N).and_then(<[u8]>::first_chunk::<N>) else { break };
-            if shape.total != u64::from(*total) || !shape.is_short(seen) {
+            let place = usize::from(guess);
+            let (Some(shape), Some(mark)) = (self.shapes.get(place), self.marks.get_mut(place)) else {
+                break;
+            };
+            let cell = u32::from(u16::from_be_bytes(*pointer));
+            let from = at.wrapping_add(cell);
+            let begins = from as usize & (WINDOW - 1);
+            let Some(seen) = window.get(begins..begins + N).and_then(<[u8]>::first_chunk::<N>) else { break };
+            if !shape.is_told_by(seen) || cell < low || cell.wrapping_add(shape.whole) > end {
                 break;
             }
+            *mark = true;
+            *start = from.wrapping_add(shape.head);
             *slot = guess;
             history = after(history, guess);
             done += 1;
@@ -297,23 +298,12 @@ impl Shapes {
         done
     }
 
-    /// Notes that `block` has a row of `shape`; returns its place among the shapes of that block.
-    #[inline(always)]
-    pub(super) fn used(&mut self, block: u32, shapes: &mut Vec<u16>, shape: u16) -> u8 {
-        let Some(mark) = self.marks.get_mut(usize::from(shape)) else { return 0 };
-        if mark.block != block {
-            // Blocks with more shapes than that do not use it.
-            *mark = Mark { block, place: shapes.len() as u8 };
-            shapes.push(shape);
-        }
-        mark.place
-    }
-
     /// The shape of a row of `total` bytes that begins at `start` of `buffer`, where `there` of them stand.
     #[inline(never)]
     pub(super) fn shape(
         &mut self,
         buffer: &[u8],
+        head: CellHead,
         (start, there): (usize, usize),
         total: u64,
     ) -> std::result::Result<u16, &'static str> {
@@ -321,50 +311,74 @@ impl Shapes {
         let record = buffer.get(start..start + there).ok_or(CUT)?;
         let (len, _) = varint(record).ok_or(CUT)?;
         let header = usize::try_from(len).ok().and_then(|len| record.get(..len)).ok_or(CUT)?;
-        let found = self.find(header)?;
-        if self.shapes.get(usize::from(found)).is_none_or(|shape| shape.total != total) {
+        let length = start
+            .checked_sub(head.bytes())
+            .and_then(|from| buffer.get(from..from + usize::from(head.length)));
+        let found = self.find(head, length.unwrap_or_default(), header)?;
+        if self.rare.get(usize::from(found)).is_none_or(|shape| shape.total != total) {
             return Err("is a row whose length is not that of its columns");
         }
         if let Some(guess) = self.guesses.get_mut(self.history & (HISTORY - 1)) {
             *guess = found;
         }
+        self.history = after(self.history, found);
+        if let Some(mark) = self.marks.get_mut(usize::from(found)) {
+            *mark = true;
+        }
         Ok(found)
     }
 
-    fn find(&mut self, header: &[u8]) -> std::result::Result<u16, &'static str> {
-        let mut at = hash(header) & (SLOTS - 1);
+    /// Moves the shapes of which there were rows since it was last asked to `into`.
+    pub(super) fn take_marked(&mut self, into: &mut Vec<u16>) {
+        for (shape, mark) in (0..).zip(&mut self.marks) {
+            if std::mem::take(mark) {
+                into.push(shape);
+            }
+        }
+    }
+
+    /// The row id of a row of `shape` that begins at `start` of `buffer`.
+    pub(super) fn row_id(&self, buffer: &[u8], start: u32, shape: u16) -> i64 {
+        let bytes = self.rare.get(usize::from(shape)).map_or(0, |shape| u32::from(shape.head.id));
+        let id = buffer.get(start.saturating_sub(bytes) as usize..start as usize);
+        id.and_then(varint).map_or(0, |(id, _)| id.cast_signed())
+    }
+
+    fn find(
+        &mut self,
+        head: CellHead,
+        length: &[u8],
+        header: &[u8],
+    ) -> std::result::Result<u16, &'static str> {
+        let mut at = hash(head, header) & (SLOTS - 1);
         loop {
             match self.slots.get(at).copied() {
                 Some(NO_SHAPE) | None => break,
-                Some(shape) if self.is(shape, header) => {
+                Some(shape)
+                    if self
+                        .rare
+                        .get(usize::from(shape))
+                        .is_some_and(|s| s.head == head && s.header == header) =>
+                {
                     return Ok(shape);
                 }
                 Some(_) => at = (at + 1) & (SLOTS - 1),
             }
         }
-        let made = self.work_out(header)?;
+        let made = self.work_out(head, length, header)?;
         if let Some(slot) = self.slots.get_mut(at) {
             *slot = made;
         }
         Ok(made)
     }
 
-    /// Whether a known shape has this header.
-    fn is(&self, shape: u16, header: &[u8]) -> bool {
-        let (Some(shape), Some(rare)) =
-            (self.shapes.get(usize::from(shape)), self.rare.get(usize::from(shape)))
-        else {
-            return false;
-        };
-        if rare.long.is_empty() {
-            shape.wide.get(..header.len()) == Some(header)
-        } else {
-            rare.long == header
-        }
-    }
-
     /// Works a header out: a length of itself, then one number per column for type and width.
-    fn work_out(&mut self, header: &[u8]) -> std::result::Result<u16, &'static str> {
+    fn work_out(
+        &mut self,
+        head: CellHead,
+        length: &[u8],
+        header: &[u8],
+    ) -> std::result::Result<u16, &'static str> {
         const BROKEN: &str = "is a row whose header ends within a number";
         const TOO_LONG: &str = "is a row with a column longer than any file";
         let number = u16::try_from(self.shapes.len()).map_err(|_| "has too many kinds of rows")?;
@@ -417,11 +431,13 @@ impl Shapes {
                 *cell = Cell { meaning: Meaning::RowId, ..Cell::NULL };
             }
         }
-        let long = if header.len() > WIDE { header.to_vec() } else { Vec::new() };
-        self.shapes.push(Shape::new(header, total));
-        self.rare.push(Rare { needed, long });
-        self.marks.push(Mark { block: u32::MAX, place: 0 });
-        self.longest = self.longest.max(header.len());
+        let shape = Shape::new(head, length, header, total);
+        if shape.whole != NEVER {
+            self.longest = self.longest.max(head.bytes() + header.len());
+        }
+        self.shapes.push(shape);
+        self.rare.push(Rare { head, total, needed, header: header.to_vec() });
+        self.marks.push(false);
         for (cells, cell) in self.cells.iter_mut().zip(found) {
             cells.push(cell);
         }
@@ -429,25 +445,43 @@ impl Shapes {
     }
 }
 
+impl CellHead {
+    /// Of both numbers.
+    fn bytes(self) -> usize {
+        usize::from(self.length) + usize::from(self.id)
+    }
+}
+
 impl Shape {
-    fn new(header: &[u8], total: u64) -> Self {
-        let (mut wide, mut mask) = ([0; WIDE], [0; WIDE]);
-        // A header that does not fit is taken for none at a glance: no header begins with 0.
-        mask[0] = 0xff;
-        if header.len() <= WIDE {
-            for ((wide, mask), byte) in wide.iter_mut().zip(&mut mask).zip(header) {
-                *wide = *byte;
-                *mask = 0xff;
-            }
+    /// That of rows with this header and `total` bytes, with a head that has this `length`.
+    fn new(head: CellHead, length: &[u8], header: &[u8], total: u64) -> Self {
+        // The bits that tell where a number ends; of one with nine bytes the last one has none.
+        let id = (1..=head.id).map(|byte| match byte {
+            9 => (0, 0),
+            byte if byte == head.id => (0, 0x80),
+            _ => (0x80, 0x80),
+        });
+        let all = |bytes: &[u8]| bytes.iter().map(|byte| (*byte, 0xff)).collect::<Vec<_>>();
+        let told: Vec<(u8, u8)> = all(length).into_iter().chain(id).chain(all(header)).collect();
+        let whole = u32::try_from(total).ok().and_then(|total| total.checked_add(head.bytes() as u32));
+        let whole =
+            whole.filter(|whole| *whole < NEVER && head.bytes() > 0 && told.len() <= WIDE).unwrap_or(NEVER);
+        let (mut begins, mut mask) = ([0; WIDE], [0; WIDE]);
+        for ((begins, mask), (byte, bits)) in begins.iter_mut().zip(&mut mask).zip(told) {
+            (*begins, *mask) = (byte, bits);
         }
-        Self { total, wide, mask }
+        Self { begins, mask, head: head.bytes() as u32, whole }
     }
 
-    /// Whether `window` begins with this header. The header says how long it is, so equal bytes are enough.
+    /// Whether a cell that begins with `seen` has a row of this shape. The header says how long it is, so equal bytes
+    /// are enough.
     #[inline(always)]
-    fn is_short<const N: usize>(&self, window: &[u8; N]) -> bool {
+    fn is_told_by<const N: usize>(&self, seen: &[u8; N]) -> bool {
+        fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+            bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word))
+        }
         let mut differ = 0;
-        for ((seen, known), mask) in window.iter().zip(&self.wide).zip(&self.mask) {
+        for ((seen, known), mask) in words(seen).zip(words(&self.begins)).zip(words(&self.mask)) {
             differ |= (seen ^ known) & mask;
         }
         differ == 0
@@ -462,9 +496,9 @@ fn after(history: usize, shape: u16) -> usize {
 
 /// Spreads headers over the slots; rows that are made to collide only make their own file slow, and
 /// [`MAX_SHAPES`] bounds that.
-fn hash(header: &[u8]) -> usize {
+fn hash(head: CellHead, header: &[u8]) -> usize {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut mixed = wide(header.len());
+    let mut mixed = wide(header.len()) << 16 | u64::from(head.length) << 8 | u64::from(head.id);
     let mut words = header.chunks_exact(8);
     for word in words.by_ref() {
         let word = word.try_into().map_or(0, u64::from_le_bytes);
@@ -476,56 +510,6 @@ fn hash(header: &[u8]) -> usize {
     (mixed >> 40) as usize
 }
 
-/// How many shapes of a block a column can be decoded of without a branch.
-const FEW: usize = 1 << u8::BITS;
-
-/// How the whole numbers of one column are found, by the place of a shape in [`Block::shapes`]: as small as it can
-/// be, and a place needs no check.
-///
-/// Behind those of the block at hand stand those of blocks before it, which no place of its rows points to.
-pub(super) struct Finds([Find; FEW]);
-
-impl Default for Finds {
-    fn default() -> Self {
-        Self([Find { at: 0, shift: 0, keep: 0, constant: 0 }; FEW])
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Find {
-    at: u32,
-    shift: u8,
-    keep: i8,
-    constant: u8,
-}
-
-impl Finds {
-    /// Makes it that of a column with these `cells`.
-    pub(super) fn set(&mut self, block: &Block, cells: &[Cell]) {
-        for (find, shape) in self.0.iter_mut().zip(&block.shapes) {
-            let Cell { at, shift, keep, constant, .. } =
-                *cells.get(usize::from(*shape)).unwrap_or(&Cell::NULL);
-            *find = Find { at, shift, keep, constant };
-        }
-    }
-
-    /// The whole number of a row in a page; 0 for what is none.
-    #[inline(always)]
-    pub(super) fn int(&self, window: &Window, row: u32, place: u8) -> i64 {
-        let Some(find) = self.0.get(usize::from(place)) else { return 0 };
-        (stored_in(window, row.wrapping_add(find.at), find.shift) & i64::from(find.keep))
-            | i64::from(find.constant)
-    }
-}
-
-/// The number that begins at `at` of the window, and ends where `shift` says.
-#[inline(always)]
-fn stored_in(window: &Window, at: u32, shift: u8) -> i64 {
-    let at = at as usize & (WINDOW - 1);
-    let bytes = window.get(at..at + 8).and_then(|b| b.try_into().ok()).unwrap_or([0; 8]);
-    i64::from_be_bytes(bytes).wrapping_shr(u32::from(shift))
-}
-
 /// What a column of a block holds, from the shapes of its rows alone.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Sort {
@@ -533,15 +517,13 @@ pub(super) enum Sort {
     Nulls,
     /// The same whole number in every row: 0 and 1 stand in the header.
     Fixed(i64),
-    /// Whole numbers that are found in the same way in every row.
-    Same(Cell),
-    /// Whole numbers here and there.
+    /// Whole numbers.
     Ints,
     /// Whole numbers, and rows without any.
     IntsAndNulls,
     /// Row ids.
     RowIds,
-    /// Anything, or rows that do not stand in their page, or of more shapes than any export has in a block.
+    /// Anything, or rows that do not stand in their page.
     Any,
 }
 
@@ -554,13 +536,10 @@ pub(super) struct Block {
     pub(super) shape_of: Vec<u16>,
     /// Row ids, if they were asked for.
     pub(super) row_ids: Vec<i64>,
-    /// Its place in `shapes`, if those are few enough.
-    pub(super) places: Vec<u8>,
     /// Shapes that occur.
     pub(super) shapes: Vec<u16>,
     /// Whether there are rows that were put together behind the pages.
     pub(super) spilled: bool,
-    pub(super) number: u32,
     pub(super) with_ids: bool,
 }
 
@@ -599,7 +578,7 @@ impl Block {
                 Meaning::RowId => ids += 1,
                 _ => return Sort::Any,
             }
-            same &= cell.reads_as(first);
+            same &= cell.fixed() == first.fixed();
         }
         let all = self.shapes.len();
         if nulls == all {
@@ -608,14 +587,11 @@ impl Block {
         if ids == all {
             return Sort::RowIds;
         }
-        if ints == all && same {
-            if let Some(value) = first.fixed() {
-                return Sort::Fixed(value);
-            }
+        if let (true, Some(value)) = (ints == all && same, first.fixed()) {
+            return Sort::Fixed(value);
         }
         match () {
-            () if self.spilled || self.shapes.len() > FEW => Sort::Any,
-            () if ints == all && same => Sort::Same(*first),
+            () if self.spilled => Sort::Any,
             () if ints == all => Sort::Ints,
             () if ints + nulls == all => Sort::IntsAndNulls,
             () => Sort::Any,
@@ -625,12 +601,9 @@ impl Block {
     pub(super) fn clear(&mut self) {
         self.starts.clear();
         self.shape_of.clear();
-        self.places.clear();
         self.row_ids.clear();
         self.shapes.clear();
         self.spilled = false;
-        // u32::MAX is no block: it is what new shapes have.
-        self.number = self.number.wrapping_add(1) % u32::MAX;
     }
 }
 
@@ -646,71 +619,17 @@ pub(super) struct Head {
 }
 
 impl Head {
+    /// How many bytes its numbers have, if its cell begins at `from`.
+    pub(super) fn bytes(&self, from: usize) -> CellHead {
+        // Nine at most.
+        CellHead { length: (self.id - from) as u8, id: (self.start - self.id) as u8 }
+    }
+
     /// The row id.
     #[inline]
     pub(super) fn row_id(&self, page: &[u8]) -> i64 {
         page.get(self.id..self.start).and_then(varint).map_or(0, |(id, _)| id.cast_signed())
     }
-}
-
-/// How the cells of a page begin, mostly: with a length of one or two bytes and a row id of as many as the cell before.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Usual {
-    /// Bytes of the row id.
-    id_bytes: u32,
-    /// Of the 8 bytes after the length, the bits that say which byte is the last one of the row id, and what they are.
-    mask: u64,
-    bits: u64,
-}
-
-impl Usual {
-    /// As the cell `head` of `page` begins.
-    pub(super) fn of(head: &Head) -> Option<Self> {
-        // With a length of two bytes, these are all in 8 bytes.
-        let id_bytes =
-            u32::try_from(head.start.checked_sub(head.id)?).ok().filter(|n| (1..=6).contains(n))?;
-        let mask = 0x8080_8080_8080_8080 >> (64 - 8 * id_bytes);
-        Some(Self { id_bytes, mask, bits: mask ^ (0x80 << (8 * (id_bytes - 1))) })
-    }
-}
-
-/// Where the rows of the cells at `pointers` of the leaf `page` begin and how long they are, from the first on, as long
-/// as they are `usual`, stand behind `low`, and in their page as a whole; returns how many that were.
-#[inline(never)]
-pub(super) fn short_heads(
-    page: &[u8],
-    (low, most): (usize, usize),
-    usual: Usual,
-    pointers: &[[u8; 2]],
-    starts: &mut [u32],
-    totals: &mut [u16],
-) -> usize {
-    let mut done = 0;
-    for ((from, start), total) in pointers.iter().zip(starts).zip(totals) {
-        let from = usize::from(u16::from_be_bytes(*from));
-        let Some(bytes) = page.get(from..from + 8).and_then(<[u8]>::first_chunk) else { break };
-        let bytes = u64::from_le_bytes(*bytes);
-        let longer = bytes >> 7 & 1;
-        let length = if longer == 0 { bytes & 0x7f } else { (bytes & 0x7f) << 7 | bytes >> 8 & 0x7f };
-        // The length has ended after one byte or two, and the row id where it did before.
-        let open = longer & bytes >> 15;
-        let id = bytes >> (8 + 8 * longer);
-        let begins = from + 1 + longer as usize + usual.id_bytes as usize;
-        let length = length as usize;
-        if open != 0
-            || id & usual.mask != usual.bits
-            || from < low
-            || length > most
-            || begins + length > page.len()
-        {
-            break;
-        }
-        // What stands in a page is shorter than 65536.
-        *start = begins as u32;
-        *total = length as u16;
-        done += 1;
-    }
-    done
 }
 
 /// The cell that starts at `from` of the leaf `page`; its number is that of the pointer at `pointer`.
