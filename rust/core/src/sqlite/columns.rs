@@ -816,11 +816,10 @@ impl Takes {
     ) {
         let columns = self.fours.columns(four);
         let mut lanes = [const { None }; LANES];
-        for (column, part) in parts.iter_mut().enumerate().filter(|(column, _)| self.numbers.contains(column))
-        {
+        for (column, part) in parts.iter_mut().enumerate() {
             let of = columns.iter().position(|c| *c == Some(column));
             if let Some(lane) = of.and_then(|lane| lanes.get_mut(lane)) {
-                *lane = Some(part);
+                *lane = Some(part).filter(|_| self.numbers.contains(&column));
             }
         }
         if lanes.iter().all(Option::is_none) {
