@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::{should_spill, LARGE_BYTES, REFUSED, SPILLED, SPILLED_MOST};
 
 /// Alignment of every mapping on all systems that we run on.
-const PAGE_BYTES: usize = 4096;
+pub(crate) const PAGE_BYTES: usize = 4096;
 
 /// A block: how long it is, and its file, which must stay open so that it can grow.
 #[derive(Debug, Clone, Copy)]

@@ -8,9 +8,10 @@ use std::ptr::null_mut;
 
 use libc::c_void;
 
+use crate::blocks::PAGE_BYTES;
+
 /// What a huge page has where pages have 4 KiB; elsewhere a block merely begins at a rounder address than it must.
 pub(crate) const HUGE_BYTES: usize = 2 << 20;
-const PAGE_BYTES: usize = 4096;
 
 /// Bytes that are mapped for a block: with the whole of its last huge page, if most of that is used.
 fn mapped(bytes: usize) -> usize {

@@ -257,8 +257,13 @@ unsafe impl GlobalAlloc for Spilling {
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         let old = layout.size();
-        if old < LARGE_BYTES && bytes < LARGE_BYTES {
-            return unsafe { System.realloc(block, layout, bytes) };
+        let (was_mapped, mapped) = (is_mapped(old, layout.align()), is_mapped(bytes, layout.align()));
+        if !was_mapped && !mapped {
+            let moved = unsafe { System.realloc(block, layout, bytes) };
+            if !moved.is_null() && old >= LARGE_BYTES {
+                let_go(old);
+            }
+            return if bytes >= LARGE_BYTES { hold(moved, bytes) } else { moved };
         }
         #[cfg(target_os = "linux")]
         {
@@ -267,9 +272,8 @@ unsafe impl GlobalAlloc for Spilling {
                     return moved;
                 }
             }
-            let stays_mapped = is_mapped(old, layout.align()) && is_mapped(bytes, layout.align());
-            let becomes_file = bytes >= LARGE_BYTES && bytes > old && should_spill(bytes);
-            if stays_mapped && !becomes_file && !blocks::is_ours(block, old) {
+            let becomes_file = bytes > old && should_spill(bytes);
+            if was_mapped && mapped && !becomes_file && !blocks::is_ours(block, old) {
                 let resized = huge::resize(block, old, bytes);
                 if !resized.is_null() {
                     let_go(old);
