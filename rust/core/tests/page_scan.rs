@@ -243,6 +243,15 @@ fn typed(database: &Database, table: &str) -> Result<(Vec<String>, usize), Error
     Ok((lines, refused))
 }
 
+/// Table `t` is read from its pages, and every value is what SQLite says.
+fn read_alike(path: &Path, threads: usize, what: &str) {
+    let reference = Database::open(path).unwrap().through_sqlite();
+    let database = Database::open(path).unwrap().with_threads(threads);
+    assert_eq!(cells(&database, "t").unwrap(), cells(&reference, "t").unwrap(), "{what}");
+    assert_eq!(typed(&database, "t").unwrap(), typed(&reference, "t").unwrap(), "{what}");
+    assert!(database.by_sqlite().is_empty(), "{what}");
+}
+
 #[test]
 fn every_value_of_every_column_is_what_sqlite_says() {
     let by_pages = Cell::new(0);
@@ -393,11 +402,7 @@ fn headers_of_all_lengths() {
         }
         connection.execute_batch("COMMIT").unwrap();
         drop(connection);
-        let reference = Database::open(&path).unwrap().through_sqlite();
-        let database = Database::open(&path).unwrap().with_threads(2);
-        assert_eq!(cells(&database, "t").unwrap(), cells(&reference, "t").unwrap(), "{columns}");
-        assert_eq!(typed(&database, "t").unwrap(), typed(&reference, "t").unwrap(), "{columns}");
-        assert!(database.by_sqlite().is_empty());
+        read_alike(&path, 2, &format!("{columns} columns"));
     }
 }
 
@@ -417,11 +422,7 @@ fn more_kinds_of_rows_than_a_block_is_made_for() {
         )
         .unwrap();
     drop(connection);
-    let reference = Database::open(&path).unwrap().through_sqlite();
-    let database = Database::open(&path).unwrap().with_threads(2);
-    assert_eq!(cells(&database, "t").unwrap(), cells(&reference, "t").unwrap());
-    assert_eq!(typed(&database, "t").unwrap(), typed(&reference, "t").unwrap());
-    assert!(database.by_sqlite().is_empty());
+    read_alike(&path, 2, "");
 }
 
 /// Rows with a kind of header each, until what is known of them is forgotten; and then in one block more kinds than were
@@ -449,11 +450,7 @@ fn kinds_of_rows_that_were_forgotten() {
         ))
         .unwrap();
     drop(connection);
-    let reference = Database::open(&path).unwrap().through_sqlite();
-    let database = Database::open(&path).unwrap().with_threads(1);
-    assert_eq!(cells(&database, "t").unwrap(), cells(&reference, "t").unwrap());
-    assert_eq!(typed(&database, "t").unwrap(), typed(&reference, "t").unwrap());
-    assert!(database.by_sqlite().is_empty());
+    read_alike(&path, 1, "");
 }
 
 /// The declared tables of real captures and fixtures, by both paths; only the path itself may be told apart.

@@ -510,15 +510,15 @@ impl<'a> Dictionary<'a> {
         let from = self.rows;
         self.rows += block.len();
         let one = match sort {
-            Sort::Nulls => self.code_of(Value::Null),
-            Sort::Fixed(value) => self.code_of_int(value),
+            Sort::Nulls => Some(self.code_of(Value::Null)),
+            Sort::Fixed(value) => Some(self.code_of_int(value)),
             Sort::Ints => return,
-            Sort::IntsAndNulls | Sort::RowIds | Sort::Any => NO_CODE,
+            Sort::IntsAndNulls | Sort::RowIds | Sort::Any => None,
         };
-        if one != NO_CODE {
+        if let Some(code) = one {
             // Zeroes stand there already, and memory that nobody writes to costs nothing.
-            if let Some(out) = self.codes.get_mut(from..self.rows).filter(|_| one != 0) {
-                out.fill(one);
+            if let Some(out) = self.codes.get_mut(from..self.rows).filter(|_| code != 0) {
+                out.fill(code);
             }
             return;
         }
@@ -555,11 +555,11 @@ enum AnyPart<'a> {
 impl AnyPart<'_> {
     /// Whether whole numbers are put by [`AnyPart::put_numbers`] before [`AnyPart::take`] does the rest.
     fn takes_numbers(&self, sort: Sort) -> bool {
-        match (self, sort) {
-            (_, Sort::Ints) => true,
-            // A row without a number has a code of its own.
-            (Self::Distinct(_), Sort::IntsAndNulls) => false,
-            (_, sort) => matches!(sort, Sort::IntsAndNulls),
+        match sort {
+            Sort::Ints => true,
+            // For a name, a row without a number has a code of its own.
+            Sort::IntsAndNulls => !matches!(self, Self::Distinct(_)),
+            _ => false,
         }
     }
 

@@ -82,6 +82,12 @@ impl Cell {
     pub(super) fn int(&self, buffer: &[u8], row: u32) -> i64 {
         let at = row.wrapping_add(self.at) as usize;
         let bytes = buffer.get(at..at.wrapping_add(8)).and_then(|b| b.try_into().ok()).unwrap_or([0; 8]);
+        self.number(bytes)
+    }
+
+    /// That of the 8 bytes from its first on.
+    #[inline(always)]
+    fn number(&self, bytes: [u8; 8]) -> i64 {
         let number = i64::from_be_bytes(bytes).wrapping_shr(u32::from(self.shift));
         (number & i64::from(self.keep)) | i64::from(self.constant)
     }
@@ -91,8 +97,7 @@ impl Cell {
     pub(super) fn int_in(&self, window: &Window, row: u32) -> i64 {
         let at = row.wrapping_add(self.at) as usize & (WINDOW - 1);
         let bytes = window.get(at..at + 8).and_then(|b| b.try_into().ok()).unwrap_or([0; 8]);
-        let number = i64::from_be_bytes(bytes).wrapping_shr(u32::from(self.shift));
-        (number & i64::from(self.keep)) | i64::from(self.constant)
+        self.number(bytes)
     }
 
     /// Where a whole number that has bytes begins, from the start of the row on, and how many it has.
