@@ -1011,7 +1011,7 @@ fn bounded_leaves(pages: &Pages, table: &str, root: u32, threads: usize) -> Resu
     let (mut sampled, mut rows) = (0, 0);
     for leaf in leaves.iter().step_by(step) {
         sampled += 1;
-        rows += usize::from(pages.head(table, leaf.page)?.cells);
+        rows += usize::from(pages.head_alone(table, leaf.page)?.cells);
     }
     if rooms(&leaves) > 2 * (rows.div_ceil(sampled.max(1)) * leaves.len()) {
         pages.count_rows(table, &mut leaves, threads)?;

@@ -386,3 +386,44 @@ fn a_chain_of_overflow_pages_is_read_once() {
     let error = Database::open(&path).unwrap().scan("T", &["b"], &Unwatched, |_| Ok(())).unwrap_err();
     assert!(error.to_string().contains("is an overflow page of two rows"), "{error}");
 }
+
+/// A page in memory cuts what the system reads ahead to pieces; a page that somebody else has read stays where it is.
+#[test]
+#[cfg(target_os = "linux")]
+fn inner_pages_are_left_in_memory_only_where_they_were() {
+    use rustix::fs::{fadvise, Advice};
+    use rustix::io::{preadv2, Errno, ReadWriteFlags};
+    let (_folder, path) = folder(200_000);
+    let bytes = fs::read(&path).unwrap();
+    // The root is next to the header of the file, which SQLite reads.
+    let inner: Vec<u64> =
+        (1 << 20..bytes.len()).step_by(4096).filter(|at| bytes[*at] == 5).map(|at| at as u64).collect();
+    assert!(!inner.is_empty(), "{inner:?}");
+    let file = fs::File::open(&path).unwrap();
+    file.sync_all().unwrap();
+    let in_memory = || {
+        let mut byte = [0];
+        let has = |at: &&u64| {
+            let mut into = [std::io::IoSliceMut::new(&mut byte)];
+            preadv2(&file, &mut into, **at, ReadWriteFlags::NOWAIT) != Err(Errno::AGAIN)
+        };
+        inner.iter().filter(has).count()
+    };
+    let forget = || fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    forget();
+    if in_memory() > 0 {
+        eprintln!("skipped: where temporary files are kept here, the system never forgets any");
+        return;
+    }
+    for read_before in [true, false] {
+        forget();
+        if read_before {
+            fs::read(&path).unwrap();
+        }
+        let database = Database::open(&path).unwrap();
+        let (Ok(pages), Ok(stand)) = (&database.pages, database.route("T").unwrap()) else { unreachable!() };
+        let found = pages.leaves("T", stand.root, &pages.unvisited()).unwrap();
+        assert!(found.len() > 500);
+        assert_eq!(in_memory(), if read_before { inner.len() } else { 0 });
+    }
+}
