@@ -208,26 +208,29 @@ impl Raw {
             }
         }
         let numbers: Vec<Option<i64>> = ordinals.integers().collect();
-        let owner_of = |code: u32| owners.get(code as usize).copied().flatten();
+        // Processes take turns, row by row at worst; what one does mostly stays on one device and in one context.
         let mut slots = Vec::with_capacity(self.rows);
         let mut known: HashMap<(u32, u32), u32> = HashMap::new();
-        let mut last = ((u32::MAX, u32::MAX), 0);
-        for pair in processes.codes.iter().copied().zip(ordinals.codes.iter().copied()) {
-            if last.0 != pair {
-                let slot = *known.entry(pair).or_insert_with(|| {
-                    devices.cuda(owner_of(pair.0), numbers.get(pair.1 as usize).copied().flatten())
-                });
-                last = (pair, slot);
+        let mut last = vec![(None, 0); owners.len()];
+        for (process, ordinal) in processes.codes.iter().zip(&ordinals.codes) {
+            let Some((of, slot)) = last.get_mut(*process as usize) else { continue };
+            if *of != Some(*ordinal) {
+                let owner = owners.get(*process as usize).copied().flatten();
+                let number = numbers.get(*ordinal as usize).copied().flatten();
+                *slot = *known.entry((*process, *ordinal)).or_insert_with(|| devices.cuda(owner, number));
+                *of = Some(*ordinal);
             }
-            slots.push(last.1);
+            slots.push(*slot);
         }
         if let Some(Column::U32(contexts)) = self.columns.get("context_id") {
-            let mut last = None;
-            for (row, (code, context)) in processes.codes.iter().zip(&contexts.values).enumerate() {
-                if last != Some((*code, *context)) && contexts.is_valid(row) {
-                    last = Some((*code, *context));
+            let mut last = vec![None; owners.len()];
+            for (row, (process, context)) in processes.codes.iter().zip(&contexts.values).enumerate() {
+                let Some(last) = last.get_mut(*process as usize) else { continue };
+                if *last != Some(*context) && contexts.is_valid(row) {
+                    *last = Some(*context);
+                    let owner = owners.get(*process as usize).copied().flatten();
                     let slot = slots.get(row).copied().unwrap_or(0);
-                    seen.contexts.entry((owner_of(*code), *context)).or_insert(slot);
+                    seen.contexts.entry((owner, *context)).or_insert(slot);
                 }
             }
         }

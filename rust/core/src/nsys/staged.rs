@@ -23,6 +23,7 @@ use arrow_select::take::take;
 
 use super::layout::Place;
 use crate::error::{Error, Result};
+use crate::lanes::Lanes;
 use crate::quality::{self, Quality};
 use crate::schema::{Builder, Kind, Table};
 use crate::sqlite::{replaced, As, Column, Distinct, Row, Value};
@@ -332,23 +333,29 @@ impl Staged {
         let mut builder =
             Builder::new(self.table).put("capture", UInt32Array::from(vec![capture; self.rows]));
         let device_of: Vec<Option<u32>> = devices.iter().copied().map(Some).collect();
-        for (column, sink) in self.columns {
-            builder = match sink {
-                Sink::U8(mut sink) => builder.put(column, sink.finish()),
-                Sink::U16(mut sink) => builder.put(column, sink.finish()),
-                Sink::U32(mut sink) => builder.put(column, sink.finish()),
-                Sink::U64(mut sink) => builder.put(column, sink.finish()),
-                Sink::I32(mut sink) => builder.put(column, sink.finish()),
-                Sink::I64(mut sink) => builder.put(column, sink.finish()),
-                Sink::F64(mut sink) => builder.put(column, sink.finish()),
-                Sink::Device(slots) => builder.put(column, replaced(slots, &device_of)),
-                Sink::Whole(array) => builder.put(column, array),
+        // What is left to do is the same for every row, so that a thread for a column is enough.
+        let finished = Lanes::new(0).each(self.columns, |(column, sink)| -> Result<_> {
+            let array: ArrayRef = match sink {
+                Sink::U8(mut sink) => Arc::new(sink.finish()),
+                Sink::U16(mut sink) => Arc::new(sink.finish()),
+                Sink::U32(mut sink) => Arc::new(sink.finish()),
+                Sink::U64(mut sink) => Arc::new(sink.finish()),
+                Sink::I32(mut sink) => Arc::new(sink.finish()),
+                Sink::I64(mut sink) => Arc::new(sink.finish()),
+                Sink::F64(mut sink) => Arc::new(sink.finish()),
+                Sink::Device(slots) => Arc::new(replaced(slots, &device_of)),
+                Sink::Whole(array) => array,
                 Sink::Name(names) => {
                     let (array, missing) = resolve(names, strings)?;
-                    quality.add(Some(capture), quality::NAME_MISSING, missing, format!("{name}.{column}"));
-                    builder.put(column, array)
+                    return Ok((column, Arc::new(array) as ArrayRef, missing));
                 }
             };
+            Ok((column, array, 0))
+        });
+        for finished in finished {
+            let (column, array, missing) = finished?;
+            quality.add(Some(capture), quality::NAME_MISSING, missing, format!("{name}.{column}"));
+            builder = builder.put(column, array);
         }
         sort(builder.finish(self.rows)?, order)
     }
@@ -402,12 +409,17 @@ fn sort(batch: RecordBatch, order: &[&str]) -> Result<RecordBatch> {
             .find(|o| *o != Ordering::Equal)
             .unwrap_or(Ordering::Equal)
     };
-    let pairs = first.windows(2).enumerate();
-    let sorted = pairs.into_iter().all(|(row, pair)| match pair {
-        [a, b] => a < b || (a == b && later(row, row + 1) != Ordering::Greater),
-        _ => true,
+    let lanes = Lanes::new(0);
+    // A pair belongs to the part in which its first row is.
+    let part = lanes.rows(first.len());
+    let sorted = lanes.each((0..first.len()).step_by(part).collect(), |from| {
+        let pairs = first.get(from..first.len().min(from + part + 1)).unwrap_or_default().windows(2);
+        (from..).zip(pairs).all(|(row, pair)| match pair {
+            [a, b] => a < b || (a == b && later(row, row + 1) != Ordering::Greater),
+            _ => true,
+        })
     });
-    if sorted {
+    if sorted.into_iter().all(|sorted| sorted) {
         return Ok(batch);
     }
     let mut places: Vec<u32> = (0_u32..).take(batch.num_rows()).collect();
