@@ -516,6 +516,12 @@ def ingest(row: dict[str, Any]) -> list[str]:
     out.append(
         f"- Cold cache: kernels and API calls in {row['cold_s']:.2f} s; the plain file, read from the disk, in "
         f"{row['cold_file_s']:.2f} s ({row['cold_file_s'] / row['cold_s']:.0%} of its rate)."
+        + (
+            f" The fastest of either: {row['cold_fastest_s']:.2f} s and {row['cold_fastest_file_s']:.2f} s "
+            f"({row['cold_fastest_file_s'] / row['cold_fastest_s']:.0%})."
+            if "cold_fastest_s" in row
+            else ""
+        )
     )
     if "summary" in row:
         summary = row["summary"]
@@ -531,6 +537,7 @@ def ingest(row: dict[str, Any]) -> list[str]:
                 f"- The same of a file of {nsys['file_bytes'] / 1e6:.0f} MB: `nsys stats` {nsys['version']} "
                 f"{nsys['seconds']:.1f} s, ours {nsys['ours']:.2f} s ({nsys['seconds'] / nsys['ours']:.0f} times); "
                 f"kernels of which they do not say the same: {len(nsys['apart'])}."
+                + ("" if "durations" in row else " Launches of a kernel all last the same: medians cost nsys little.")
             )
     if row.get("grow"):
         out.append(

@@ -4,7 +4,7 @@
 once and kept in the system's temporary folder. Peers that are not installed are left out, and said: none is a
 dependency of the project; `--peers PYTHON` names an interpreter that has them (`pip install duckdb==1.5.5
 duckdb-extension-sqlite-scanner connectorx adbc-driver-sqlite pandas pyarrow polars`; DuckDB and its extension must be
-of one version). `--nsys NSYS` times NVIDIA's own kernel summary on `--nsys-kernels` kernels: it takes a minute for
+of one version). `--nsys NSYS` times NVIDIA's own kernel summary on `--nsys-kernels` kernels: it takes five seconds for
 each million. `--grow 100000 1000000 10000000` reads exports of those sizes, to see whether time and memory grow in
 proportion. Appends to docs/measurements.jsonl.
 """
@@ -252,8 +252,8 @@ def forget(path: Path) -> None:
     os.close(descriptor)
 
 
-def cold(path: Path, runs: int) -> tuple[float, float]:
-    """Seconds (medians) of reading kernels and API calls, and of reading the plain file, both from the disk, in turn."""
+def cold(path: Path, runs: int) -> tuple[list[float], list[float]]:
+    """Seconds of reading kernels and API calls, and of reading the plain file, both from the disk, in turn."""
     scans, plain = [], []
     for _ in range(runs):
         forget(path)
@@ -264,7 +264,7 @@ def cold(path: Path, runs: int) -> tuple[float, float]:
         began = time.perf_counter()
         read(path)
         plain.append(time.perf_counter() - began)
-    return statistics.median(scans), statistics.median(plain)
+    return scans, plain
 
 
 def info(path: Path, runs: int) -> float:
@@ -299,7 +299,7 @@ def main() -> int:
         "bench": "ingest", "version": _core.__version__, "kernels": options.kernels, "calls": options.calls,
         "file_bytes": path.stat().st_size, "runs": options.runs, "cpus": len(os.sched_getaffinity(0)),
         "python": platform.python_version(), "machine": platform.machine(), "load": round(os.getloadavg()[0], 1),
-        "warmed_by": "reading it from the disk",
+        "warmed_by": "reading it from the disk", "durations": "spread",
     }  # fmt: skip
     figures["core"] = core(path, options.runs)
     for row in figures["core"]:
@@ -329,11 +329,12 @@ def main() -> int:
     figures["summary"] = summaries(path, options.runs, options.peers, options.nsys, nsys_path)
     figures["grow"] = grow(options.grow, options.runs)
     figures["info_s"] = info(path, options.runs)
-    figures["cold_s"], figures["cold_file_s"] = cold(path, options.runs)
-    print(
-        f"info {figures['info_s']:.2f} s; cold {figures['cold_s']:.2f} s, plain file {figures['cold_file_s']:.2f} s "
-        f"({figures['cold_file_s'] / figures['cold_s']:.0%} of the disk's rate)"
-    )
+    print(f"info {figures['info_s']:.2f} s")
+    # Where the host of a virtual machine takes memory back, most runs measure that: the fastest do so least.
+    scans, plain = cold(path, 3 * options.runs)
+    for name, of in (("", statistics.median), ("_fastest", min)):
+        scan_s, file_s = figures[f"cold{name}_s"], figures[f"cold{name}_file_s"] = of(scans), of(plain)
+        print(f"cold{name} {scan_s:.2f} s, plain file {file_s:.2f} s ({file_s / scan_s:.0%} of the disk's rate)")
     figures["load_after"] = round(os.getloadavg()[0], 1)
     measurements.append(figures)
     return 0
