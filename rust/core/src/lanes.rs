@@ -20,6 +20,11 @@ impl Lanes {
         Self(if threads == 0 { all() } else { threads })
     }
 
+    /// All processors for so many rows, one where they are few.
+    pub fn for_rows(rows: usize) -> Self {
+        Self::new(usize::from(rows < FEW_ROWS))
+    }
+
     /// `of` every item, in the order of the items.
     pub fn each<T: Send, R: Send>(self, items: Vec<T>, of: impl Fn(T) -> R + Sync) -> Vec<R> {
         let lanes = self.0.min(items.len());

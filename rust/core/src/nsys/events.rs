@@ -208,6 +208,7 @@ impl Raw {
             }
         }
         let numbers: Vec<Option<i64>> = ordinals.integers().collect();
+        let owner_of = |process: u32| owners.get(process as usize).copied().flatten();
         // Processes take turns, row by row at worst; what one does mostly stays on one device and in one context.
         let mut slots = Vec::with_capacity(self.rows);
         let mut known: HashMap<(u32, u32), u32> = HashMap::new();
@@ -215,9 +216,9 @@ impl Raw {
         for (process, ordinal) in processes.codes.iter().zip(&ordinals.codes) {
             let Some((of, slot)) = last.get_mut(*process as usize) else { continue };
             if *of != Some(*ordinal) {
-                let owner = owners.get(*process as usize).copied().flatten();
-                let number = numbers.get(*ordinal as usize).copied().flatten();
-                *slot = *known.entry((*process, *ordinal)).or_insert_with(|| devices.cuda(owner, number));
+                *slot = *known.entry((*process, *ordinal)).or_insert_with(|| {
+                    devices.cuda(owner_of(*process), numbers.get(*ordinal as usize).copied().flatten())
+                });
                 *of = Some(*ordinal);
             }
             slots.push(*slot);
@@ -228,9 +229,8 @@ impl Raw {
                 let Some(last) = last.get_mut(*process as usize) else { continue };
                 if *last != Some(*context) && contexts.is_valid(row) {
                     *last = Some(*context);
-                    let owner = owners.get(*process as usize).copied().flatten();
                     let slot = slots.get(row).copied().unwrap_or(0);
-                    seen.contexts.entry((owner, *context)).or_insert(slot);
+                    seen.contexts.entry((owner_of(*process), *context)).or_insert(slot);
                 }
             }
         }

@@ -334,7 +334,7 @@ impl Staged {
             Builder::new(self.table).put("capture", UInt32Array::from(vec![capture; self.rows]));
         let device_of: Vec<Option<u32>> = devices.iter().copied().map(Some).collect();
         // What is left to do is the same for every row, so that a thread for a column is enough.
-        let finished = Lanes::new(0).each(self.columns, |(column, sink)| -> Result<_> {
+        let finished = Lanes::for_rows(self.rows).each(self.columns, |(column, sink)| -> Result<_> {
             let array: ArrayRef = match sink {
                 Sink::U8(mut sink) => Arc::new(sink.finish()),
                 Sink::U16(mut sink) => Arc::new(sink.finish()),
@@ -409,7 +409,7 @@ fn sort(batch: RecordBatch, order: &[&str]) -> Result<RecordBatch> {
             .find(|o| *o != Ordering::Equal)
             .unwrap_or(Ordering::Equal)
     };
-    let lanes = Lanes::new(0);
+    let lanes = Lanes::for_rows(first.len());
     // A pair belongs to the part in which its first row is.
     let part = lanes.rows(first.len());
     let sorted = lanes.each((0..first.len()).step_by(part).collect(), |from| {

@@ -134,8 +134,7 @@ impl Pages {
         into: &mut [u8],
     ) -> Result<()> {
         self.has(table, page)?;
-        let at = wide(self.page_bytes) * u64::from(page - 1);
-        read_at(again.unwrap_or(&self.file), into, at).map_err(|e| match e.kind() {
+        read_at(again.unwrap_or(&self.file), into, self.start_of(page)).map_err(|e| match e.kind() {
             std::io::ErrorKind::UnexpectedEof => {
                 self.damaged(table, page, Fault { offset: 0, what: "is cut off by the end of the file" })
             }
@@ -147,9 +146,9 @@ impl Pages {
     #[cfg(target_os = "linux")]
     fn ask_for(&self, page: u32) -> bool {
         use rustix::io::{preadv2, Errno, ReadWriteFlags};
-        let at = wide(self.page_bytes) * u64::from(page.saturating_sub(1));
         let mut byte = [0];
-        let now = preadv2(&self.file, &mut [std::io::IoSliceMut::new(&mut byte)], at, ReadWriteFlags::NOWAIT);
+        let into = &mut [std::io::IoSliceMut::new(&mut byte)];
+        let now = preadv2(&self.file, into, self.start_of(page), ReadWriteFlags::NOWAIT);
         if now.is_ok_and(|read| read > 0) {
             return false;
         }
@@ -160,8 +159,7 @@ impl Pages {
     /// Takes a page that was read alone out of the system's memory again.
     ///
     /// Where it reads ahead, the system fetches large stretches with one request each, and the next while the last is
-    /// worked on. Every page that it has already cuts them to pieces: with the inner pages left there, reading a table
-    /// from a disk takes half as long again.
+    /// worked on. Every page that it has already cuts them to pieces.
     #[cfg(target_os = "linux")]
     fn give_back(&self, page: u32) {
         self.advise(page, rustix::fs::Advice::DontNeed);
@@ -169,10 +167,9 @@ impl Pages {
 
     #[cfg(target_os = "linux")]
     fn advise(&self, page: u32, advice: rustix::fs::Advice) {
-        let at = wide(self.page_bytes) * u64::from(page.saturating_sub(1));
         let bytes = std::num::NonZeroU64::new(wide(self.page_bytes));
         // Only a wish: what is wrong with the file is told when it is read.
-        let _ = rustix::fs::fadvise(&self.file, at, bytes, advice);
+        let _ = rustix::fs::fadvise(&self.file, self.start_of(page), bytes, advice);
     }
 
     /// Elsewhere there is nobody to ask.
@@ -185,6 +182,11 @@ impl Pages {
     #[cfg(not(target_os = "linux"))]
     fn give_back(&self, _page: u32) {}
 
+    /// Where `page` begins in the file. Pages are counted from 1; a damaged file may say 0.
+    fn start_of(&self, page: u32) -> u64 {
+        u64::from(page.saturating_sub(1)) * wide(self.page_bytes)
+    }
+
     /// The file once more, for who reads a stretch of it from front to back.
     ///
     /// The system reads ahead for everyone who has opened a file, by where he has been. Threads that share what was opened
@@ -196,8 +198,7 @@ impl Pages {
 
     /// The error for `fault` on `page`, with its offset in the file.
     pub(super) fn damaged(&self, table: &str, page: u32, fault: Fault) -> Error {
-        let start = u64::from(page.saturating_sub(1)) * wide(self.page_bytes);
-        let offset = start + wide(fault.offset);
+        let offset = self.start_of(page) + wide(fault.offset);
         let detail = format!("table {table}, page {page}, offset {offset}: {}", fault.what);
         Error::Damaged { path: self.named.clone(), detail }
     }
