@@ -207,7 +207,7 @@ impl Plan {
 /// the first with rows is taken.
 ///
 /// # Errors
-/// Those of [`Database::count`].
+/// Those of [`Database::rows_by_ids`].
 pub fn find(database: &Database, source: &Source) -> crate::Result<Option<Plan>> {
     let mut candidates = Vec::new();
     for name in source.tables {
@@ -219,7 +219,7 @@ pub fn find(database: &Database, source: &Source) -> crate::Result<Option<Plan>>
     let mut chosen = candidates.first().copied();
     if candidates.len() > 1 {
         for candidate in &candidates {
-            if database.count(candidate)? > 0 {
+            if database.rows_by_ids(candidate)? > 0 {
                 chosen = Some(candidate);
                 break;
             }

@@ -20,6 +20,11 @@ impl Stand {
     pub(super) fn column(&self, name: &str) -> Option<Stored> {
         self.columns.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, stored)| *stored)
     }
+
+    /// Whether SQLite chooses the row ids, one after the other, and the name `rowid` stands for them.
+    pub(super) fn numbers_its_rows(&self) -> bool {
+        self.columns.iter().all(|(_, stored)| stored.place.is_some()) && self.column("rowid").is_none()
+    }
 }
 
 /// How `table` is stored; the inner error says why it is left to SQLite.

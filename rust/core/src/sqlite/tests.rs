@@ -427,3 +427,35 @@ fn inner_pages_are_left_in_memory_only_where_they_were() {
         assert_eq!(in_memory(), if read_before { inner.len() } else { 0 });
     }
 }
+
+/// A table that nobody asked for may be most of a file: what is between its ends is not looked at.
+#[test]
+fn rows_of_a_table_are_known_without_its_pages() {
+    let (_folder, path) = folder(200_000);
+    let mut bytes = fs::read(&path).unwrap();
+    let middle = bytes.len() / 8192 * 4096;
+    for page in bytes[middle..middle + 100 * 4096].chunks_exact_mut(4096) {
+        assert_eq!(page[0], 0x0d);
+        page.fill(0xff);
+    }
+    fs::write(&path, bytes).unwrap();
+    let database = Database::open(&path).unwrap();
+    assert!(database.count("T").is_err());
+    assert_eq!(database.rows_by_ids("T").unwrap(), 200_000);
+    // Of ids that somebody chose, and of columns with the name of the row id, it says nothing.
+    let (_folder, path) = folder(0);
+    let connection = Connection::open(&path).unwrap();
+    connection
+        .execute_batch(
+            "CREATE TABLE K (k INTEGER PRIMARY KEY); INSERT INTO K VALUES (-7), (9000);
+            CREATE TABLE N (rowid TEXT); INSERT INTO N VALUES ('a'), ('z'), ('b');
+            CREATE TABLE W (w TEXT PRIMARY KEY) WITHOUT ROWID; INSERT INTO W VALUES ('a'), ('b');
+            CREATE TABLE E (e); INSERT INTO E VALUES (1), (2); DELETE FROM E",
+        )
+        .unwrap();
+    drop(connection);
+    let database = Database::open(&path).unwrap();
+    for (table, rows) in [("T", 0), ("K", 2), ("N", 3), ("W", 2), ("E", 0)] {
+        assert_eq!(database.rows_by_ids(table).unwrap(), rows, "{table}");
+    }
+}
