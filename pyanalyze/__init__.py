@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyanalyze._core import __version__
     from pyanalyze.comparison import compare
-    from pyanalyze.loading import load
+    from pyanalyze.loading import kernel_summary, load
     from pyanalyze.session import Session
     from pyanalyze.sharing import Verdict
 
-__all__ = ["Session", "Verdict", "__version__", "compare", "load"]
+__all__ = ["Session", "Verdict", "__version__", "compare", "kernel_summary", "load"]
 
 # Where each public name lives. They are fetched when they are asked for: the recorder must run on a machine that has
 # neither polars nor our compiled core, and importing `pyanalyze.record` imports this file.
@@ -27,6 +27,7 @@ _HOMES = {
     "Verdict": "pyanalyze.sharing",
     "__version__": "pyanalyze._core",
     "compare": "pyanalyze.comparison",
+    "kernel_summary": "pyanalyze.loading",
     "load": "pyanalyze.loading",
 }
 

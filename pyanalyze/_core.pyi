@@ -15,6 +15,7 @@ __all__ = [
     "cut",
     "infer_residency",
     "join_captures",
+    "kernel_summary",
     "latencies",
     "launches",
     "ledger",
@@ -60,14 +61,11 @@ _Seat: TypeAlias = tuple[int, int, int, int | None]
 _Layout: TypeAlias = tuple[str, Sequence[int], Sequence[_Seat], tuple[int, int], tuple[float, float, float], int]
 _Progress: TypeAlias = Callable[[str, int, int], object] | None
 
-def read_capture(
-    path: str,
-    capture: int,
-    tables: Sequence[str],
-    progress: _Progress = None,
-    kernel_columns: Sequence[str] | None = None,
-) -> _Tables:
-    """Read one nsys export on its own clock; `tables` are the event tables wanted, of kernels all columns or some."""
+def read_capture(path: str, capture: int, tables: Sequence[str], progress: _Progress = None) -> _Tables:
+    """Read one nsys export on its own clock; `tables` are the event tables wanted."""
+
+def kernel_summary(path: str, progress: _Progress = None) -> Table:
+    """Say how long the kernels of one nsys export took, by name, without reading anything else of it."""
 
 def physical_tables(tables: Sequence[str]) -> list[str]:
     """The tables of an export that reading these event tables looks for."""

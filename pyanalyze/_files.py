@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
-import sqlite3
+import sys
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,7 +76,7 @@ def replacing(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[
     _check(target, path, force=force)
     mode = target.stat().st_mode & 0o7777 if target.exists() else None
     # 50 characters are at most 200 bytes: a file name may have 255.
-    temporary = target.parent / f".{target.name[:50]}.{secrets.token_hex(6)}.part"
+    temporary = target.parent / f".{target.name[:50]}.{os.urandom(6).hex()}.part"
     try:
         # Inside: Ctrl-C may come between the making of the file and whatever follows.
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
@@ -91,7 +90,11 @@ def replacing(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[
             raise
         # A full disk is told by a write, which knows no name; and nobody knows the temporary one.
         raise OSError(error.errno or errno.EIO, error.strerror or str(error), os.fspath(path)) from error
-    except sqlite3.OperationalError as error:
+    except Exception as error:
+        # Only who wrote with it has imported it.
+        sqlite3 = sys.modules.get("sqlite3")
+        if sqlite3 is None or not isinstance(error, sqlite3.OperationalError):
+            raise
         raise OSError(errno.EIO, f"cannot be written ({error})", os.fspath(path)) from error
     finally:
         # After success the temporary name is gone already; what remains here belongs to a failure.

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+import threading
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +21,7 @@ from pyanalyze.tables import ANALYSIS_TABLES, EVENT_TABLES, ON_REQUEST, to_frame
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import polars as pl
 
@@ -44,7 +48,6 @@ def load(
     work: PathLike | None = None,
     tenants: Mapping[str, int | PathLike] | None = None,
     tables: Sequence[str] = ANALYSIS_TABLES,
-    kernel_columns: Sequence[str] | None = None,
     reconstruct: bool = True,
     keep_going: bool = False,
     memory: str | int | None = None,
@@ -79,9 +82,6 @@ def load(
         host's; or the capture in which it alone was traced, which is loaded if it is not among `captures`.
     tables
         Event tables to read; the default is all that the analysis needs. Add `"api_calls"` or `"nvtx"` for those.
-    kernel_columns
-        Of `kernels` only these columns beside times, process, device and context, with ``reconstruct=False``: less
-        time and memory. The others are null, and `quality` says nothing of them. None reads all.
     reconstruct
         False: only what the files hold. The session then has no residency, tenants, facts or anything made of them,
         and `quality` counts only what is odd in the files themselves.
@@ -121,8 +121,6 @@ def load(
     unknown = sorted(set(tables) - set(EVENT_TABLES))
     if unknown:
         raise UsageError(f"no event table is named {', '.join(unknown)}; choose from {', '.join(EVENT_TABLES)}")
-    if kernel_columns is not None and reconstruct:
-        raise UsageError("who held the GPU needs all columns of kernels: give reconstruct=False with kernel_columns")
     hold(memory)
     paths, files, context, raw = _with_recordings(_listed(captures), _listed(samples), _listed(context))
     names = {name: who if isinstance(who, int) else Path(who) for name, who in (tenants or {}).items()}
@@ -134,7 +132,8 @@ def load(
     packs: list[Unpacked] = []
     if paths or not files:
         named = find_captures(paths)
-        read = _read_captures(named, tables, kernel_columns, kept, failures, quality, progress, keep_going, packs)
+        with _importing("polars"):
+            read = _read_captures(named, tables, kept, failures, quality, progress, keep_going, packs)
         joined = _core.join_captures(read, progress)
         brought: list[Mapping[str, object]] = [batch for pack in packs for batch in pack.samples]
         joined = _core.place_samples(joined, [*brought, *_read_samples(files, quality, progress)])
@@ -187,6 +186,49 @@ def load(
     return replace(session, work=read_work(Path(work), session.tenants, origin_ns))
 
 
+def kernel_summary(capture: PathLike, *, progress: Progress | None = None) -> pl.DataFrame:
+    """Say how long the kernels of each name took, without loading the capture: in a fraction of the time and memory.
+
+    Parameters
+    ----------
+    capture
+        An export, or a report, as :func:`load` takes them.
+    progress
+        As :func:`load` takes it.
+
+    Returns
+    -------
+    polars.DataFrame
+        The table `kernel_summary`, longest in total first: all processes together, lengths as recorded, which hold the
+        time a context was switched out. `cuda_gpu_kern_sum` of `nsys stats` has the same figures, rounded;
+        :func:`pyanalyze.nsys_stats.produce` makes it of each tenant, and `session.charged` has what they really took.
+
+    Raises
+    ------
+    OSError, pyanalyze.exceptions.CaptureUnreadable
+        As :func:`load`.
+    pyanalyze.exceptions.UsageError
+        A pack.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> pyanalyze.kernel_summary(capture).select("name", "kernels", "total_ns").row(0)
+    ('A1(float *, const float *, int)', 113, 441533984)
+    """
+    path = Path(capture)
+    if is_pack(path):
+        made_of_sessions = "produce(session, 'cuda_gpu_kern_sum') of pyanalyze.nsys_stats"
+        raise UsageError(f"{path} is a pack: load it, and use {made_of_sessions}")
+    with _importing("polars"):
+        try:
+            made = _core.kernel_summary(_exported(path, ["kernels"]), progress)
+        except NotACapture:
+            _refuse_other_formats(path)
+            raise
+    return to_frame(made)
+
+
 @dataclass(frozen=True)
 class Recordings:
     """Captures as they were read, before they are joined, and what packs among them brought along."""
@@ -213,7 +255,7 @@ def read_recordings(
     """
     packs: list[Unpacked] = []
     named = find_captures(_listed(captures))
-    read = _read_captures(named, tables, None, [], [], [], progress, keep_going=False, packs=packs)
+    read = _read_captures(named, tables, [], [], [], progress, keep_going=False, packs=packs)
     return Recordings(
         read, [batch for pack in packs for batch in pack.samples], [frame for pack in packs for frame in pack.context]
     )
@@ -247,10 +289,29 @@ def _read_baselines(
     )
 
 
+@contextmanager
+def _importing(module: str) -> Iterator[None]:
+    """Import a module while the core reads: that leaves the interpreter free, and polars takes 0.2 s of it."""
+
+    def run() -> None:
+        # Who needs it imports it too, and is told what is wrong.
+        with suppress(ImportError):
+            importlib.import_module(module)
+
+    thread = threading.Thread(target=run, name=f"import {module}")
+    if module not in sys.modules:
+        thread.start()
+    try:
+        yield
+    finally:
+        # A process that is forked while somebody imports waits forever for what he imports.
+        if thread.ident is not None:
+            thread.join()
+
+
 def _read_captures(
     paths: Sequence[Path],
     tables: Sequence[str],
-    kernel_columns: Sequence[str] | None,
     kept: list[Path],
     failures: list[Failure],
     quality: list[tuple[str, str]],
@@ -272,7 +333,7 @@ def _read_captures(
                 continue
             export = _exported(path, tables)
             try:
-                found = _core.read_capture(export, len(read), list(tables), progress, kernel_columns)
+                found = _core.read_capture(export, len(read), list(tables), progress)
             except NotACapture:
                 _refuse_other_formats(path)
                 raise

@@ -7,11 +7,8 @@ is not in it.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
-import secrets
-import sqlite3
+import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +21,7 @@ from pyanalyze.tables import KNOWN_VERSIONS
 from pyanalyze.view import FrameTable, Names, freed, renamed
 
 if TYPE_CHECKING:
-    import os
+    import sqlite3
     from collections.abc import Callable, Sequence
 
     import polars as pl
@@ -156,7 +153,7 @@ def new_key() -> bytes:
     >>> len(new_key())
     32
     """
-    return secrets.token_bytes(_KEY_BYTES)
+    return os.urandom(_KEY_BYTES)
 
 
 def read_key(path: PathLike, *, create: bool = False) -> bytes:
@@ -177,8 +174,6 @@ def read_key(path: PathLike, *, create: bool = False) -> bytes:
     ...     read_key(file, create=True) == read_key(file)
     True
     """
-    import os
-
     file = Path(path)
     if create and not file.exists():
         descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -198,6 +193,9 @@ def _long_enough(key: bytes) -> None:
 
 
 def _keyed(key: bytes) -> Callable[[str, str, int], str]:
+    import hashlib
+    import hmac
+
     _long_enough(key)
 
     def invent(kind: str, name: str, _: int) -> str:
@@ -240,6 +238,8 @@ def _concatenated(name: str, parts: Sequence[Any]) -> dict[str, pl.DataFrame]:
 
 
 def _write(path: Path, frames: dict[str, pl.DataFrame]) -> None:
+    import sqlite3
+
     import polars as pl
 
     about: dict[str, Any] = {"format": FORMAT, "tool": _core.__version__, "tables": {}}
@@ -335,6 +335,8 @@ def unpack(path: PathLike, first: int = 0) -> Unpacked:
     ...     len(unpack(made.path).captures)
     1
     """
+    import sqlite3
+
     import polars as pl
 
     file = Path(path)

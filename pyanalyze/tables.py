@@ -41,6 +41,7 @@ KNOWN_VERSIONS: dict[str, int] = {
     "inferred_residency": 1,
     "kernel_occupancy": 1,
     "kernel_placement": 1,
+    "kernel_summary": 1,
     "kernels": 1,
     "latencies": 1,
     "ledger": 1,

@@ -14,9 +14,10 @@ import pytest
 from test_cli import run
 
 import pyanalyze
-from pyanalyze.exceptions import SamplesUnreadable, UsageError
+from pyanalyze.exceptions import NotACapture, SamplesUnreadable, UsageError
 from pyanalyze.nsys_recipes import REPORTS, read_report
 from pyanalyze.nsys_stats import NEED_OPTIONS, PRODUCED, WHOLE_GPU, disagreements, produce, to_csv
+from pyanalyze.pack import pack
 from pyanalyze.tables import EVENT_TABLES
 
 DEMO = "demo-time-slicing.sqlite"
@@ -63,17 +64,47 @@ def test_nsys_says_the_same_of_the_demo(fixtures: Path, tmp_path: Path) -> None:
         assert to_csv(ours, report).splitlines()[0] == file.read_text(encoding="utf-8").splitlines()[0]
 
 
-def test_a_kernel_summary_needs_few_columns(fixtures: Path) -> None:
-    whole = pyanalyze.load(fixtures / DEMO, reconstruct=False)
-    few = pyanalyze.load(fixtures / DEMO, tables=["kernels"], kernel_columns=["name"], reconstruct=False)
-    assert produce(few, "cuda_gpu_kern_sum").equals(produce(whole, "cuda_gpu_kern_sum"))
-    have = {name for name, count in few.kernels.null_count().row(0, named=True).items() if count == 0}
-    assert have == {"capture", "pid", "device_id", "context_id", "start_ns", "end_ns", "name"}
-    assert few.processes.equals(whole.processes) and few.contexts.equals(whole.contexts)
-    with pytest.raises(UsageError, match="nam is no column of the table kernels"):
-        pyanalyze.load(fixtures / DEMO, kernel_columns=["nam"], reconstruct=False)
-    with pytest.raises(UsageError, match="reconstruct=False"):
-        pyanalyze.load(fixtures / DEMO, kernel_columns=["name"])
+def summed_up(capture: Path) -> pl.DataFrame:
+    """The kernel summary of a capture that is not loaded, named and rounded as nsys prints it."""
+    return pyanalyze.kernel_summary(capture).select(
+        "name",
+        instances=pl.col("kernels").cast(pl.Int64),
+        total_time_ns="total_ns",
+        avg_ns=pl.col("mean_ns").round(1, mode="half_away_from_zero"),
+        med_ns=pl.col("median_ns").round(1, mode="half_away_from_zero"),
+        min_ns="min_ns",
+        max_ns="max_ns",
+        stddev_ns=pl.col("stddev_ns").fill_null(0.0).round(1, mode="half_away_from_zero"),
+    )
+
+
+def test_a_kernel_summary_needs_no_session(fixtures: Path, corpus: Path) -> None:
+    """Against what nsys printed of every real export; of our own, and in our order, against the one of a session."""
+    compared = 0
+    for export in sorted((corpus / "exports").glob("*/*.sqlite")):
+        mine = summed_up(export)
+        file = corpus / "expected" / f"{export.parent.name}__{export.stem}_cuda_gpu_kern_sum.csv"
+        with contextlib.suppress(FileNotFoundError, SamplesUnreadable):
+            theirs = read_report(file).rows.select(mine.columns)
+            assert mine.sort(mine.columns).equals(theirs.sort(mine.columns)), export
+            compared += 1
+    assert compared == 44
+    captures = [path for path in sorted(fixtures.glob("*.sqlite")) if pyanalyze.kernel_summary(path).height]
+    assert len(captures) > 5
+    for path in captures:
+        of_session = produce(pyanalyze.load(path, reconstruct=False), "cuda_gpu_kern_sum")
+        mine = summed_up(path)
+        assert mine.equals(of_session.select(mine.columns)), path
+
+
+def test_kernels_of_a_pack_are_summed_up_of_a_session_only(fixtures: Path, tmp_path: Path) -> None:
+    packed = pack(fixtures / DEMO, tmp_path / "capture.pack", key=bytes(32)).path
+    with pytest.raises(UsageError, match="is a pack: load it"):
+        pyanalyze.kernel_summary(packed)
+    wrong = tmp_path / "capture.sqlite"
+    wrong.write_bytes(b"\x1f\x8b" + bytes(100))
+    with pytest.raises(NotACapture, match="gunzip"):
+        pyanalyze.kernel_summary(wrong)
 
 
 def test_tenants_add_up_to_the_whole(fixtures: Path) -> None:

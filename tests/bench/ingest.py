@@ -12,6 +12,7 @@ proportion. Appends to docs/measurements.jsonl.
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import platform
@@ -94,10 +95,9 @@ SUMMARIES = {
     "pyanalyze": """
 import json, sys
 import pyanalyze
-from pyanalyze.nsys_stats import produce
-session = pyanalyze.load(sys.argv[1], tables=["kernels"], kernel_columns=["name"], reconstruct=False)
-rows = produce(session, "cuda_gpu_kern_sum").drop("time_percent")
-print(json.dumps({row.pop("name"): row for row in rows.to_dicts()}))
+columns = ["name", "total_time_ns", "instances", "avg_ns", "med_ns", "min_ns", "max_ns", "stddev_ns"]
+rows = pyanalyze.kernel_summary(sys.argv[1]).select("name", "total_ns", "kernels", "^(mean|median|min|max|stddev)_ns$")
+print(json.dumps({row[0]: dict(zip(columns[1:], row[1:])) for row in rows.rows()}))
 """,
     "DuckDB": f"""
 import json, sys
@@ -188,6 +188,8 @@ def apart(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
 
 def summaries(path: Path, runs: int, peers: str, nsys: str | None, nsys_path: Path | None) -> dict[str, Any]:
     """Times of kernel summaries of one file, after a look whether they say the same."""
+    # As in an installed package, like its peers; a checkout may compile them at every start.
+    compileall.compile_dir(ROOT / "pyanalyze", quiet=1)
     ours_of = [sys.executable, "-c", SUMMARIES["pyanalyze"]]
     out: dict[str, Any] = {}
     seconds, mine = summary([*ours_of, str(path)], runs)

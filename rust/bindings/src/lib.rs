@@ -40,25 +40,29 @@ fn wanted(tables: &[String]) -> PyResult<nsys::Want> {
     nsys::Want::parse(tables.iter().map(String::as_str)).map_err(raise)
 }
 
-/// Reads one nsys export on its own clock; of kernels all columns, or some.
+/// Reads one nsys export on its own clock.
 #[pyfunction]
-#[pyo3(signature = (path, capture, tables, progress=None, kernel_columns=None))]
+#[pyo3(signature = (path, capture, tables, progress=None))]
 fn read_capture(
     py: Python<'_>,
     path: PathBuf,
     capture: u32,
     tables: Vec<String>,
     progress: Callback,
-    kernel_columns: Option<Vec<String>>,
 ) -> PyResult<Py<PyDict>> {
     let want = wanted(&tables)?;
-    let want = match kernel_columns {
-        Some(names) => want.with_kernel_columns(names).map_err(raise)?,
-        None => want,
-    };
     let watch = PyWatch::new(progress);
     let read = py.detach(|| nsys::read(&path, capture, &want, &watch)).map_err(|e| watch.raise(e))?;
     to_python(py, read)
+}
+
+/// How long the kernels of one nsys export took, by name, without reading anything else of it.
+#[pyfunction]
+#[pyo3(signature = (path, progress=None))]
+fn kernel_summary(py: Python<'_>, path: PathBuf, progress: Callback) -> PyResult<Py<Table>> {
+    let watch = PyWatch::new(progress);
+    let made = py.detach(|| nsys::kernel_summary(&path, &watch)).map_err(|e| watch.raise(e))?;
+    one(py, schema::KERNEL_SUMMARY.name, made)
 }
 
 /// The physical tables that reading these event tables looks for.
@@ -460,6 +464,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Table>()?;
     module.add_class::<table::Part>()?;
     module.add_function(wrap_pyfunction!(read_capture, module)?)?;
+    module.add_function(wrap_pyfunction!(kernel_summary, module)?)?;
     module.add_function(wrap_pyfunction!(physical_tables, module)?)?;
     module.add_function(wrap_pyfunction!(join_captures, module)?)?;
     module.add_function(wrap_pyfunction!(read_samples, module)?)?;

@@ -225,7 +225,7 @@ pub const SOURCES: Table = Table {
         CAPTURE_ID,
         col("source", Name, "`kernels`, `copies`, `graph_launches`, `switch_events`, `gpu_metrics`, `api_calls`, `profiler_overhead`, `thread_runs`, `nvtx`, `allocations`, `target_gpu`, `processes`, `diagnostics`, `cuda_devices` (with the SMs that each process sees)."),
         col("state", Name, "`present`: rows were read. `empty`: the table is there without rows. `absent`: no such table. `unread`: there, but not asked for."),
-        col("rows", U64, "Rows in the file."),
+        col("rows", U64, "Rows in the file; of a table that was not read those that its row ids stand for, which are all there unless somebody deleted some."),
         opt("physical_table", Text, "no such table", "The table of the export it came from."),
         opt("how", Text, "nothing to do", "The switch that captures it."),
     ],
@@ -1087,6 +1087,23 @@ pub const LATENCIES: Table = Table {
     ],
 };
 
+/// Kernels of an export by name.
+pub const KERNEL_SUMMARY: Table = Table {
+    name: "kernel_summary",
+    version: 1,
+    doc: "How long the kernels of each name took, all processes together and switched out or not: what `nsys stats` says too.",
+    columns: &[
+        opt("name", Text, "its string is not in the export", "Full name."),
+        col("kernels", U64, "How many there are."),
+        col("total_ns", I64, "Sum of their lengths."),
+        col("mean_ns", F64, "Mean length."),
+        col("median_ns", F64, "Median length; of an even number the mean of the two in the middle."),
+        col("min_ns", I64, "Shortest."),
+        col("max_ns", I64, "Longest."),
+        opt("stddev_ns", F64, "a single kernel", "Standard deviation of the lengths, as of a sample."),
+    ],
+};
+
 const AGAINST_RUN: Column = col(
     "against",
     Name,
@@ -1261,6 +1278,7 @@ pub const TABLES: &[&Table] = &[
     &REPLAY,
     &TIMELINE,
     &LATENCIES,
+    &KERNEL_SUMMARY,
     &SLOWDOWNS,
     &TENANT_SLOWDOWNS,
     &CAUSES,
@@ -1578,13 +1596,15 @@ mod tests {
 
     #[test]
     fn every_table_is_declared_soundly() {
-        assert_eq!(TABLES.len(), 43);
+        assert_eq!(TABLES.len(), 44);
         for table in TABLES {
             let mut seen = std::collections::BTreeSet::new();
             for column in table.columns {
                 assert!(seen.insert(column.name), "{} twice in {}", column.name, table.name);
                 assert!(column.doc.ends_with('.'), "{}.{}: {}", table.name, column.name, column.doc);
-                if column.name.ends_with("_ns") {
+                // What is made of many whole numbers is none itself.
+                let made = ["mean_", "median_", "stddev_"].iter().any(|word| column.name.starts_with(word));
+                if column.name.ends_with("_ns") && !(made && column.kind == Kind::F64) {
                     assert_eq!(column.kind, Kind::I64, "{}.{}", table.name, column.name);
                 }
             }

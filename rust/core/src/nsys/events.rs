@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::lanes::Lanes;
 use crate::quality::{self, Counter};
 use crate::schema;
-use crate::sqlite::{replaced, As, Column, Distinct, Numbers, Owned, Row, Value};
+use crate::sqlite::{replaced, As, Column, Database, Distinct, Numbers, Owned, Row, Value};
 
 /// No clock of a capture says a time further from zero: 146 years.
 const FARTHEST_NS: i64 = 1 << 62;
@@ -110,15 +110,15 @@ impl Odd {
 
 /// Rows of an interval table as columns, by logical name. Tables with millions of rows are read this way:
 /// what is to be decided is decided once for each distinct process or device, not once a row.
-struct Raw {
-    rows: usize,
+pub(super) struct Raw {
+    pub(super) rows: usize,
     columns: BTreeMap<&'static str, Column>,
 }
 
 impl Raw {
     /// Reads times, the cells of `named`, and `plain` as `table` declares them; what the export does not
     /// have is missing here too.
-    fn read(
+    pub(super) fn read(
         reader: &Reader<'_>,
         plan: &Plan,
         table: &schema::Table,
@@ -139,7 +139,7 @@ impl Raw {
         Ok(Self { rows, columns })
     }
 
-    fn times(&self, name: &str) -> Option<&Numbers<i64>> {
+    pub(super) fn times(&self, name: &str) -> Option<&Numbers<i64>> {
         match self.columns.get(name) {
             Some(Column::I64(times)) => Some(times),
             _ => None,
@@ -147,7 +147,7 @@ impl Raw {
     }
 
     /// Leaves out the rows that are no interval, and says how many those were.
-    fn keep_intervals(&mut self) -> u64 {
+    pub(super) fn keep_intervals(&mut self) -> u64 {
         let rows = self.rows;
         let (Some(start), Some(end)) = (self.times("start_ns"), self.times("end_ns")) else {
             self.columns.values_mut().for_each(|column| column.keep(&[]));
@@ -188,7 +188,7 @@ impl Raw {
     }
 
     /// The cells of the column `name`; one NULL for all rows if the export does not have it.
-    fn distinct(&mut self, name: &str) -> Distinct {
+    pub(super) fn distinct(&mut self, name: &str) -> Distinct {
         match self.columns.remove(name) {
             Some(Column::Distinct(cells)) => cells,
             _ if self.rows == 0 => Distinct::default(),
@@ -331,15 +331,14 @@ impl Activity {
     }
 }
 
-/// Kernels; of the columns that may be null only those of `wanted`.
+/// Kernels.
 pub(super) fn kernels(
     reader: &mut Reader<'_>,
-    wanted: Option<&[String]>,
     devices: &mut Devices,
     seen: &mut Seen,
 ) -> Result<Option<Found>> {
     let Some(plan) = layout::find(reader.database, &layout::KERNEL)? else { return Ok(None) };
-    let mut columns = vec![
+    let columns = [
         "context_id",
         "green_context_id",
         "stream_id",
@@ -366,9 +365,6 @@ pub(super) fn kernels(
         "name",
         "short_name",
     ];
-    // The list of contexts is made of it.
-    let needed = |name: &str| name == "context_id";
-    columns.retain(|column| wanted.is_none_or(|names| needed(column) || names.iter().any(|n| n == column)));
     let zero_is_none = ["green_context_id", "graph_node_id"];
     let mut raw = Raw::read(reader, &plan, &schema::KERNELS, &["global_pid", "device"], &columns)?;
     let (rows, mut odd) = (raw.rows, Odd { bad_interval: raw.keep_intervals(), ..Odd::default() });
@@ -785,7 +781,7 @@ pub(super) fn gpu_metrics(reader: &mut Reader<'_>, devices: &mut Devices) -> Res
         types => layout::find(reader.database, &layout::GENERIC)?.map(|plan| (plan, types)),
     };
     let filled = match &metrics {
-        Some(plan) => reader.database.count(&plan.table)? > 0,
+        Some(plan) => reader.database.rows_by_ids(&plan.table)? > 0,
         None => false,
     };
     match (metrics, generic) {
@@ -987,12 +983,25 @@ pub(super) fn metric_source(reader: &Reader<'_>) -> Result<&'static Source> {
     Ok(if current || generic_types(reader)?.is_empty() { &layout::METRIC } else { &layout::GENERIC })
 }
 
-/// Rows of the tables of `sources`, without reading them: how many, and in which tables.
+/// Rows of the tables of `sources`, without reading them: how many (nsys never deletes one), and in which tables.
 pub(super) fn unread(reader: &Reader<'_>, sources: &[&Source]) -> Result<Option<(u64, Vec<String>)>> {
+    stored(reader, sources, Database::rows_by_ids)
+}
+
+/// The same of tables that are read for another purpose, counted.
+pub(super) fn known(reader: &Reader<'_>, source: &Source) -> Result<Option<(u64, Vec<String>)>> {
+    stored(reader, &[source], Database::count)
+}
+
+fn stored(
+    reader: &Reader<'_>,
+    sources: &[&Source],
+    rows_of: impl Fn(&Database, &str) -> Result<u64>,
+) -> Result<Option<(u64, Vec<String>)>> {
     let (mut rows, mut tables) = (0, Vec::new());
     for source in sources {
         if let Some(plan) = layout::find(reader.database, source)? {
-            rows += reader.database.count(&plan.table)?;
+            rows += rows_of(reader.database, &plan.table)?;
             tables.push(plan.table);
         }
     }

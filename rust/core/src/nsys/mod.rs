@@ -2,7 +2,7 @@
 //!
 //! [`read`] turns one SQLite export into the declared tables. Physical names stand in [`layout`],
 //! which GPU a row means in `devices`, what was configured in `metadata`, the event tables in
-//! `events`; `staged` turns cells of any type into declared columns.
+//! `events`; `staged` turns cells of any type into declared columns. [`kernel_summary`] reads kernels alone.
 
 mod devices;
 mod events;
@@ -10,6 +10,7 @@ pub mod layout;
 mod metadata;
 mod shape;
 mod staged;
+mod summary;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -37,8 +38,6 @@ use staged::{cell, integer, text};
 pub struct Want {
     /// `kernels`.
     pub kernels: bool,
-    /// Of `kernels` only these columns, beside times, process, device and context; `None`: all.
-    pub kernel_columns: Option<Vec<String>>,
     /// `graph_launches`.
     pub graph_launches: bool,
     /// `memops`.
@@ -60,19 +59,6 @@ pub struct Want {
 }
 
 impl Want {
-    /// Of `kernels` only the columns `names`, beside times, process, device and context. The others are null, and
-    /// nothing is said of what is odd in them.
-    ///
-    /// # Errors
-    /// [`Error::Argument`] for a name that is no column of kernels.
-    pub fn with_kernel_columns(self, names: Vec<String>) -> Result<Self> {
-        let known = |name: &str| schema::KERNELS.columns.iter().any(|column| column.name == name);
-        match names.iter().find(|name| !known(name)) {
-            Some(name) => Err(Error::Argument(format!("{name} is no column of the table kernels"))),
-            None => Ok(Self { kernel_columns: Some(names), ..self }),
-        }
-    }
-
     /// Everything.
     #[must_use]
     pub fn all() -> Self {
@@ -147,6 +133,23 @@ pub fn read(path: &Path, capture: u32, want: &Want, watch: &dyn Watch) -> Result
 /// # Errors
 /// As [`read`].
 pub fn read_database(database: Database, capture: u32, want: &Want, watch: &dyn Watch) -> Result<Tables> {
+    read_with(database, capture, watch, |reader| reader.read(want))
+}
+
+/// How long the kernels of the export at `path` took, by name; nothing else of it is read.
+///
+/// # Errors
+/// As [`read`].
+pub fn kernel_summary(path: &Path, watch: &dyn Watch) -> Result<RecordBatch> {
+    read_with(Database::open(path)?, 0, watch, |reader| summary::kernels(reader))
+}
+
+fn read_with<T>(
+    database: Database,
+    capture: u32,
+    watch: &dyn Watch,
+    read: impl FnOnce(&mut Reader<'_>) -> Result<T>,
+) -> Result<T> {
     let path = database.path();
     if !layout::is_export(&database) {
         return Err(Error::NotAnExport {
@@ -155,11 +158,11 @@ pub fn read_database(database: Database, capture: u32, want: &Want, watch: &dyn 
         });
     }
     let mut reader = Reader { database: &database, capture, watch, quality: Quality::default() };
-    match reader.read(want) {
+    match read(&mut reader) {
         // Damage that a writer causes under our eyes is no damage: say what really happened.
         Err(damage @ Error::Damaged { .. }) => database.close().and(Err(damage)),
         Err(other) => Err(other),
-        Ok(tables) => database.close().map(|()| tables),
+        Ok(found) => database.close().map(|()| found),
     }
 }
 
@@ -274,7 +277,7 @@ impl Reader<'_> {
             schema::KERNELS,
             ORDER_KERNELS,
             &[&layout::KERNEL],
-            events::kernels(self, want.kernel_columns.as_deref(), &mut devices, &mut seen)
+            events::kernels(self, &mut devices, &mut seen)
         );
         table!(
             want.memops,
@@ -349,13 +352,13 @@ impl Reader<'_> {
             &[&layout::MEMORY_USAGE],
             events::allocations(self, &mut devices)
         );
-        let gpus = events::unread(self, &[&layout::GPU])?;
+        let gpus = events::known(self, &layout::GPU)?;
         sources.push(SourceRow::known("target_gpu", "-t cuda, and export all tables", gpus));
         let processes = self.processes(&mut metadata, &seen)?;
-        let listed = events::unread(self, &[&layout::PROCESS])?;
+        let listed = events::known(self, &layout::PROCESS)?;
         sources.push(SourceRow::known("processes", "export the report with a newer nsys", listed));
         metadata::diagnostics(self)?;
-        let listed = events::unread(self, &[&layout::DIAGNOSTIC])?;
+        let listed = events::known(self, &layout::DIAGNOSTIC)?;
         sources.push(SourceRow::known("diagnostics", "export the report with a newer nsys", listed));
         // Where each process' count of visible SMs stands.
         let shown = layout::find(self.database, &layout::CUDA_DEVICE)?.filter(|p| p.at("sm_count").is_some());
@@ -365,7 +368,8 @@ impl Reader<'_> {
         sources.push(SourceRow::known("cuda_devices", "export the report with nsys 2024.6 or newer", shown));
 
         let contexts = self.contexts(&mut devices, &seen)?;
-        let strings = self.strings(&read)?;
+        let found = read.iter().filter_map(|(_, _, found)| found.as_ref());
+        let strings = self.strings(&found.flat_map(|found| found.staged.needed_strings()).collect())?;
         let (slots, device_table) = devices.finish(self)?;
         let mut tables = Tables::new();
         for (table, order, found) in read {
@@ -408,12 +412,7 @@ impl Reader<'_> {
     }
 
     /// The strings that names point to, read in one pass: an export may hold millions of others.
-    fn strings(
-        &self,
-        read: &[(&'static Table, &'static [&'static str], Option<Found>)],
-    ) -> Result<HashMap<i64, String>> {
-        let found = read.iter().filter_map(|(_, _, found)| found.as_ref());
-        let needed: BTreeSet<i64> = found.flat_map(|f| f.staged.needed_strings()).collect();
+    fn strings(&self, needed: &BTreeSet<i64>) -> Result<HashMap<i64, String>> {
         let mut strings = HashMap::with_capacity(needed.len());
         let Some(plan) = layout::find(self.database, &layout::STRINGS)? else { return Ok(strings) };
         if needed.is_empty() {

@@ -86,7 +86,7 @@ enum Name {
 
 /// Names of rows, each distinct one kept once.
 #[derive(Debug, Default)]
-struct Names {
+pub(super) struct Names {
     codes: Vec<u32>,
     entries: Vec<Name>,
     nothing: Option<u32>,
@@ -123,13 +123,21 @@ impl Names {
         })
     }
 
-    fn of(cells: Distinct) -> Self {
+    pub(super) fn of(cells: Distinct) -> Self {
         let names = cells.entries.iter().map(|cell| match cell.value() {
             Value::Int(id) => Name::Id(id),
             Value::Text(bytes) => Name::Text(String::from_utf8_lossy(bytes).into_owned()),
             Value::Null | Value::Real(_) | Value::Blob(_) => Name::Nothing,
         });
         Self { entries: names.collect(), codes: cells.codes, ..Self::default() }
+    }
+
+    /// The string ids that they are.
+    pub(super) fn needed_strings(&self) -> impl Iterator<Item = i64> + '_ {
+        self.entries.iter().filter_map(|name| match name {
+            Name::Id(id) => Some(*id),
+            Name::Text(_) | Name::Nothing => None,
+        })
     }
 }
 
@@ -300,16 +308,11 @@ impl Staged {
 
     /// The string ids that its names point to.
     pub(super) fn needed_strings(&self) -> impl Iterator<Item = i64> + '_ {
-        self.columns
-            .iter()
-            .flat_map(|(_, sink)| match sink {
-                Sink::Name(names) => names.entries.as_slice(),
-                _ => &[],
-            })
-            .filter_map(|name| match name {
-                Name::Id(id) => Some(*id),
-                Name::Text(_) | Name::Nothing => None,
-            })
+        let names = self.columns.iter().filter_map(|(_, sink)| match sink {
+            Sink::Name(names) => Some(names),
+            _ => None,
+        });
+        names.flat_map(Names::needed_strings)
     }
 
     /// The finished table, sorted by `order`.
@@ -362,7 +365,10 @@ impl Staged {
 }
 
 /// Names as a dictionary; different ids may stand for one text. Also: how many rows point nowhere.
-fn resolve(names: Names, strings: &HashMap<i64, String>) -> Result<(DictionaryArray<UInt32Type>, u64)> {
+pub(super) fn resolve(
+    names: Names,
+    strings: &HashMap<i64, String>,
+) -> Result<(DictionaryArray<UInt32Type>, u64)> {
     let mut keys: Vec<Option<u32>> = Vec::with_capacity(names.entries.len());
     let mut values: Vec<&str> = Vec::new();
     let mut known: HashMap<&str, u32> = HashMap::new();

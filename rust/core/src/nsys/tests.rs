@@ -1,5 +1,7 @@
 use std::path::PathBuf;
 
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int64Type, UInt64Type};
 use arrow_array::Array;
 use rusqlite::Connection;
 
@@ -99,31 +101,38 @@ fn absent_empty_unread_and_present_are_told_apart() {
     assert!(matches!(Want::parse(["kernel"]), Err(Error::Argument(_))));
 }
 
+/// Two ids of one name, a name that is nowhere, text instead of an id, a row that is no interval.
 #[test]
-fn of_kernels_only_some_columns_are_read() {
-    let (a, b) = (global(11), global(12));
-    let sql = format!(
-        "CREATE TABLE StringIds (id INTEGER, value TEXT);
-        INSERT INTO StringIds VALUES (1, 'first'), (2, 'second');
-        CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL
-            (start, end, deviceId, contextId, globalPid, demangledName, shortName, gridX);
-        INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES
-            (10, 20, 0, 3, {a}, 2, 99, 'many'), (30, 40, 0, 4, {b}, 1, 1, 8)"
-    );
-    let few = Want::analysis().with_kernel_columns(vec!["name".to_owned()]).unwrap();
-    let tables = load(&sql, &few);
-    let kernels = table(&tables, "kernels");
-    let names = kernels.names("name").unwrap();
-    assert_eq!((names.get(0), names.get(1)), (Some("second"), Some("first")));
-    assert_eq!(kernels.u32("grid_x").unwrap().null_count(), 2);
-    assert_eq!(kernels.u32("context_id").unwrap().values(), &[3, 4]);
-    assert_eq!(tables["contexts"].num_rows(), 2);
-    for counter in [quality::VALUE_OUT_OF_RANGE, quality::NAME_MISSING] {
-        assert_eq!(count(&tables, counter), 0);
-        assert_eq!(count(&load(&sql, &Want::analysis()), counter), 1);
-    }
-    let wrong = Want::analysis().with_kernel_columns(vec!["gridX".to_owned()]);
-    assert!(matches!(wrong, Err(Error::Argument(_))));
+fn kernels_are_summed_up_without_the_rest() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("export.sqlite");
+    let sql = "CREATE TABLE StringIds (id INTEGER, value TEXT);
+        INSERT INTO StringIds VALUES (1, 'first'), (2, 'second'), (3, 'first');
+        CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, demangledName);";
+    Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+    assert_eq!(kernel_summary(&path, &Unwatched).unwrap().num_rows(), 0);
+    let rows = "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES
+            (10, 12, 1), (20, 26, 3), (30, 34, 1), (40, 49, 1),
+            (50, 150, 2), (60, 50, 2), (60, NULL, 2),
+            (70, 75, 9), (80, 88, 'third'), (90, 98, 'third')";
+    Connection::open(&path).unwrap().execute_batch(rows).unwrap();
+    let made = kernel_summary(&path, &Unwatched).unwrap();
+    let column = |name: &str| made.column_by_name(name).unwrap().clone();
+    let names = column("name");
+    let names: Vec<Option<&str>> = names.as_string::<i32>().iter().collect();
+    // 16 and 21 together: of equal totals the smaller name would be first.
+    assert_eq!(names, [Some("second"), Some("first"), Some("third"), None]);
+    assert_eq!(column("kernels").as_primitive::<UInt64Type>().values(), &[1, 4, 2, 1]);
+    assert_eq!(column("total_ns").as_primitive::<Int64Type>().values(), &[100, 21, 16, 5]);
+    assert_eq!(column("mean_ns").as_primitive::<Float64Type>().values(), &[100.0, 5.25, 8.0, 5.0]);
+    assert_eq!(column("median_ns").as_primitive::<Float64Type>().values(), &[100.0, 5.0, 8.0, 5.0]);
+    assert_eq!(column("min_ns").as_primitive::<Int64Type>().values(), &[100, 2, 8, 5]);
+    assert_eq!(column("max_ns").as_primitive::<Int64Type>().values(), &[100, 9, 8, 5]);
+    let deviations = column("stddev_ns");
+    let deviations = deviations.as_primitive::<Float64Type>();
+    // Of 2, 4, 6 and 9 the squares of the distances from 5.25 add up to 26.75.
+    assert_eq!(deviations.value(1), (26.75_f64 / 3.0).sqrt());
+    assert!(deviations.is_null(0) && deviations.value(2) == 0.0 && deviations.is_null(3));
 }
 
 /// Columns in another order and case, rows unsorted, words and huge numbers where integers belong.
