@@ -18,7 +18,7 @@ use arrow_array::{
     Array, ArrayRef, DictionaryArray, PrimitiveArray, RecordBatch, RecordBatchOptions, StringArray,
     UInt32Array,
 };
-use arrow_buffer::{BooleanBuffer, NullBuffer};
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_select::take::take;
 
 use super::layout::Place;
@@ -283,9 +283,14 @@ impl Staged {
                 }
                 // Nulls have the value 0 too.
                 if zero_is_none && numbers.values.contains(&0) {
-                    let there = |row| numbers.values.get(row).is_some_and(|value| *value != 0);
-                    numbers.nulls =
-                        Some(NullBuffer::new(BooleanBuffer::collect_bool(numbers.values.len(), there)));
+                    let bit = |word: u64, (bit, there): (usize, bool)| word | u64::from(there) << bit;
+                    let words = numbers
+                        .values
+                        .chunks(64)
+                        .map(|values| values.iter().map(|value| *value != 0).enumerate().fold(0, bit));
+                    let words = Buffer::from(words.collect::<Vec<u64>>());
+                    let there = BooleanBuffer::new(words, 0, numbers.values.len());
+                    numbers.nulls = Some(NullBuffer::new(there));
                 }
                 self.put_array(name, PrimitiveArray::<$type>::new(numbers.values.into(), numbers.nulls));
             }};

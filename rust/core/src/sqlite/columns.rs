@@ -26,6 +26,8 @@ use crate::watch::Watch;
 const LEAVES_PER_TASK: usize = 64;
 /// Tasks per thread, so that a thread that is slowed down leaves its share to the others.
 const TASKS_PER_THREAD: usize = 8;
+/// Threads per processor: while one of them waits for the disk another has something to do.
+const THREADS_PER_PROCESSOR: usize = 2;
 
 macro_rules! every {
     ($type:ident, $of:expr, $inner:ident => $numbers:expr, $names:ident => $distinct:expr) => {
@@ -889,17 +891,18 @@ fn rooms(leaves: &[Leaf]) -> usize {
     leaves.iter().map(|leaf| leaf.rows_at_most as usize).sum()
 }
 
-/// Reads columns of a table from its pages, with at most `threads` threads.
+/// Reads columns of a table from its pages, for so many processors.
 pub(super) fn read(
     pages: &Pages,
     (table, root): (&str, u32),
     asked: &[(Stored, As)],
-    threads: usize,
+    processors: usize,
     watch: &dyn Watch,
 ) -> Result<(usize, Vec<Column>)> {
-    let leaves = bounded_leaves(pages, table, root, threads)?;
+    let leaves = bounded_leaves(pages, table, root, processors)?;
     let total = wide(rooms(&leaves));
     watch.progress(table, 0, total)?;
+    let threads = if processors > 1 { processors * THREADS_PER_PROCESSOR } else { 1 };
     let threads = threads.clamp(1, leaves.len().div_ceil(LEAVES_PER_TASK).max(1));
     let tasks = (threads * TASKS_PER_THREAD).min(leaves.len() / LEAVES_PER_TASK).max(1);
     let stretches: Vec<&[Leaf]> =
@@ -995,7 +998,7 @@ pub(super) fn read(
         }
     }
     let columns = values.into_iter().zip(told).collect();
-    let columns = Lanes::new(threads)
+    let columns = Lanes::new(processors)
         .each(columns, |(values, told): (Values, Vec<Told>)| values.finish(&lengths, &rows, told));
     Ok((rows.iter().sum(), columns))
 }

@@ -209,7 +209,8 @@ impl Database {
         self
     }
 
-    /// Uses at most so many threads for one table; as many as there are processors if not called.
+    /// Reads a table as for so many processors, with 1 on the calling thread alone; as for those that are there if not
+    /// called.
     #[must_use]
     pub fn with_threads(mut self, threads: usize) -> Self {
         self.threads = threads.max(1);
