@@ -314,6 +314,7 @@ def main() -> int:
         "file_bytes": path.stat().st_size, "runs": options.runs, "cpus": len(os.sched_getaffinity(0)),
         "python": platform.python_version(), "machine": platform.machine(), "load": round(os.getloadavg()[0], 1),
         "warmed_by": "reading it from the disk", "durations": "spread",
+        "cold_after": "touching as much memory",
     }  # fmt: skip
     figures["core"] = core(path, options.runs)
     for row in figures["core"]:
