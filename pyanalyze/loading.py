@@ -220,6 +220,7 @@ def kernel_summary(capture: PathLike, *, progress: Progress | None = None) -> pl
     if is_pack(path):
         made_of_sessions = "produce(session, 'cuda_gpu_kern_sum') of pyanalyze.nsys_stats"
         raise UsageError(f"{path} is a pack: load it, and use {made_of_sessions}")
+    hold(None)
     with _importing("polars"):
         try:
             made = _core.kernel_summary(_exported(path, ["kernels"]), progress)

@@ -1,6 +1,6 @@
 //! How long did the kernels of each name take, of an export that nobody loads?
 //!
-//! Three columns are read and one length a kernel is kept: a tenth of what a session takes.
+//! Three columns are read, and one length a kernel is kept.
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, Float64Array, Int64Array, RecordBatch, StringArray, UInt64Array};
