@@ -221,12 +221,8 @@ def kernel_summary(capture: PathLike, *, progress: Progress | None = None) -> pl
         made_of_sessions = "produce(session, 'cuda_gpu_kern_sum') of pyanalyze.nsys_stats"
         raise UsageError(f"{path} is a pack: load it, and use {made_of_sessions}")
     hold(None)
-    with _importing("polars"):
-        try:
-            made = _core.kernel_summary(_exported(path, ["kernels"]), progress)
-        except NotACapture:
-            _refuse_other_formats(path)
-            raise
+    with _importing("polars"), _told_from_other_formats(path):
+        made = _core.kernel_summary(_exported(path, ["kernels"]), progress)
     return to_frame(made)
 
 
@@ -333,11 +329,8 @@ def _read_captures(
                 packs.append(packed)
                 continue
             export = _exported(path, tables)
-            try:
+            with _told_from_other_formats(path):
                 found = _core.read_capture(export, len(read), list(tables), progress)
-            except NotACapture:
-                _refuse_other_formats(path)
-                raise
             recording = _Recording.of(found)
             known = next((n for n, other in enumerate(recordings) if recording.is_same(other)), None)
             if known is not None:
@@ -365,16 +358,23 @@ _COMPRESSED = {
 }
 
 
-def _refuse_other_formats(path: Path) -> None:
+@contextmanager
+def _told_from_other_formats(path: Path) -> Iterator[None]:
     """Say what to do with a file that is a capture or an answer in another form; regular files only: others block."""
-    head = head_of(path, 8) if path.is_file() else b""
-    tool = next((tool for magic, tool in _COMPRESSED.items() if head.startswith(magic)), None)
-    if tool is not None:
-        raise NotACapture(f"{path} is compressed, not a SQLite file; unpack it first ({tool}) and pass what was in it")
-    if head.startswith(b"{"):
-        raise NotACapture(
-            f"{path} is JSON; a saved report goes to compare, check and --baseline, others need a capture"
-        )
+    try:
+        yield
+    except NotACapture as error:
+        head = head_of(path, 8) if path.is_file() else b""
+        tool = next((tool for magic, tool in _COMPRESSED.items() if head.startswith(magic)), None)
+        if tool is not None:
+            raise NotACapture(
+                f"{path} is compressed, not a SQLite file; unpack it first ({tool}) and pass what was in it"
+            ) from error
+        if head.startswith(b"{"):
+            raise NotACapture(
+                f"{path} is JSON; a saved report goes to compare, check and --baseline, others need a capture"
+            ) from error
+        raise
 
 
 def _read_samples(

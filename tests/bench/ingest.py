@@ -188,8 +188,6 @@ def apart(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
 
 def summaries(path: Path, runs: int, peers: str, nsys: str | None, nsys_path: Path | None) -> dict[str, Any]:
     """Times of kernel summaries of one file, after a look whether they say the same."""
-    # As in an installed package, like its peers; a checkout may compile them at every start.
-    compileall.compile_dir(ROOT / "pyanalyze", quiet=1)
     ours_of = [sys.executable, "-c", SUMMARIES["pyanalyze"]]
     out: dict[str, Any] = {}
     seconds, mine = summary([*ours_of, str(path)], runs)
@@ -255,7 +253,7 @@ def forget(path: Path) -> None:
 
 
 def settle(path: Path) -> None:
-    """Touch and give back as much memory as file and tables take.
+    """Touch and give back at least as much memory as file and tables take.
 
     The host of a virtual machine takes back what nobody uses; who touches it next waits for the host, not for the disk.
     """
@@ -306,6 +304,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.quick:
         options.kernels, options.calls = 200_000, 400_000
+    # As in an installed package, like its peers; a checkout may compile its modules at every start.
+    compileall.compile_dir(ROOT / "pyanalyze", quiet=1)
     path = export(options.kernels, options.calls)
     forget(path)
     read(path)  # warm

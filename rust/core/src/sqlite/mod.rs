@@ -306,15 +306,7 @@ impl Database {
         if !self.route(table)?.is_ok_and(|stand| stand.numbers_its_rows()) {
             return self.count(table);
         }
-        let table_name = quote(table);
-        // In one query SQLite would look at every row for them.
-        let sql =
-            format!("SELECT (SELECT min(rowid) FROM {table_name}), (SELECT max(rowid) FROM {table_name})");
-        let ends: (Option<i64>, Option<i64>) = self
-            .connection
-            .query_row(&sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
-            .map_err(|e| explain(&self.path, &format!("table {table}"), &e))?;
-        Ok(ends.0.zip(ends.1).map_or(0, |(first, last)| last.abs_diff(first).saturating_add(1)))
+        self.row_ids(table).map_err(|e| explain(&self.path, &format!("table {table}"), &e))
     }
 
     /// Hands every row of `table` to `visit`, in no promised order; returns how many there were.
@@ -428,7 +420,8 @@ impl Database {
         watch: &dyn Watch,
         mut visit: impl FnMut(&rusqlite::Row<'_>) -> Result<()>,
     ) -> Result<u64> {
-        let total = self.rows_at_most(table);
+        // For a bar that moves it is enough; a table without row ids has none.
+        let total = self.row_ids(table).unwrap_or(0);
         watch.progress(table, 0, total)?;
         let list: Vec<String> = columns.iter().map(|c| quote(c)).collect();
         // Without a column the rows are still counted.
@@ -461,11 +454,14 @@ impl Database {
         }
     }
 
-    /// The highest row id: exports never delete rows, so it is their number, and costs nothing.
-    fn rows_at_most(&self, table: &str) -> u64 {
-        let sql = format!("SELECT max(rowid) FROM {}", quote(table));
-        let highest = self.connection.query_row(&sql, [], |row| row.get::<_, Option<i64>>(0));
-        highest.ok().flatten().and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
+    /// How many row ids there are from the first to the last: at least as many as rows, and it costs nothing.
+    fn row_ids(&self, table: &str) -> rusqlite::Result<u64> {
+        let table = quote(table);
+        // In one query SQLite would look at every row for them.
+        let sql = format!("SELECT (SELECT min(rowid) FROM {table}), (SELECT max(rowid) FROM {table})");
+        let ends: (Option<i64>, Option<i64>) =
+            self.connection.query_row(&sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(ends.0.zip(ends.1).map_or(0, |(first, last)| last.abs_diff(first).saturating_add(1)))
     }
 }
 
