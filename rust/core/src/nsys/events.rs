@@ -1,6 +1,7 @@
 //! How does each event table of an export become the declared one?
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use super::devices::Devices;
 use super::layout::{self, Place, Plan, Source};
@@ -11,7 +12,7 @@ use crate::error::Result;
 use crate::lanes::Lanes;
 use crate::quality::{self, Counter};
 use crate::schema;
-use crate::sqlite::{replaced, As, Column, Database, Distinct, Numbers, Owned, Row, Value};
+use crate::sqlite::{looked_up, replaced, As, Column, Database, Distinct, Numbers, Owned, Row, Value};
 
 /// No clock of a capture says a time further from zero: 146 years.
 const FARTHEST_NS: i64 = 1 << 62;
@@ -113,6 +114,8 @@ impl Odd {
 pub(super) struct Raw {
     pub(super) rows: usize,
     columns: BTreeMap<&'static str, Column>,
+    /// Every row is known to start after the one before it.
+    ascending: bool,
 }
 
 impl Raw {
@@ -136,7 +139,7 @@ impl Raw {
             asked.iter().filter_map(|(name, kind)| Some((*physical.get(plan.at(name)?)?, *kind))).collect();
         let (rows, columns) = reader.database.columns(&plan.table, &in_file, reader.watch)?;
         let columns = asked.into_iter().map(|(name, _)| name).zip(columns).collect();
-        Ok(Self { rows, columns })
+        Ok(Self { rows, columns, ascending: false })
     }
 
     pub(super) fn times(&self, name: &str) -> Option<&Numbers<i64>> {
@@ -157,11 +160,17 @@ impl Raw {
         if start.nulls.is_none() && end.nulls.is_none() {
             let lanes = Lanes::new(0);
             let part = lanes.rows(rows);
-            let parts = start.values.chunks(part).zip(end.values.chunks(part)).collect();
-            let all = lanes.each(parts, |(start, end)| {
-                start.iter().zip(end).all(|(start, end)| is_interval(*start, *end))
+            // A pair of rows belongs to the part in which its first row is.
+            let parts = (0..rows).step_by(part).zip(start.values.chunks(part).zip(end.values.chunks(part)));
+            let each = lanes.each(parts.collect(), |(from, (starts, ends))| {
+                let next = start.values.get(from + 1..).unwrap_or_default();
+                let ascending = starts.iter().zip(next).fold(true, |all, (one, next)| all & (one < next));
+                let intervals =
+                    starts.iter().zip(ends).fold(true, |all, (from, to)| all & is_interval(*from, *to));
+                (intervals, ascending)
             });
-            if all.into_iter().all(|all| all) {
+            if each.iter().all(|(intervals, _)| *intervals) {
+                self.ascending = each.iter().all(|(_, ascending)| *ascending);
                 return 0;
             }
         }
@@ -179,7 +188,7 @@ impl Raw {
     }
 
     fn put_times(&mut self, staged: &mut Staged) {
-        staged.set_rows(self.rows);
+        staged.set_rows(self.rows, self.ascending);
         for name in ["start_ns", "end_ns"] {
             if let Some(column) = self.columns.remove(name) {
                 staged.put_column(name, column, false);
@@ -209,29 +218,34 @@ impl Raw {
         }
         let numbers: Vec<Option<i64>> = ordinals.integers().collect();
         let owner_of = |process: u32| owners.get(process as usize).copied().flatten();
-        // Processes take turns, row by row at worst; what one does mostly stays on one device and in one context.
-        let mut slots = Vec::with_capacity(self.rows);
-        let mut known: HashMap<(u32, u32), u32> = HashMap::new();
-        let mut last = vec![(None, 0); owners.len()];
-        for (process, ordinal) in processes.codes.iter().zip(&ordinals.codes) {
-            let Some((of, slot)) = last.get_mut(*process as usize) else { continue };
-            if *of != Some(*ordinal) {
-                *slot = *known.entry((*process, *ordinal)).or_insert_with(|| {
-                    devices.cuda(owner_of(*process), numbers.get(*ordinal as usize).copied().flatten())
-                });
-                *of = Some(*ordinal);
+        // Devices are numbered in the order in which rows name them.
+        let mut slots_of: Vec<Vec<(u32, u32)>> = vec![Vec::new(); owners.len()];
+        for (_, (process, ordinal)) in first_rows(&processes.codes, &ordinals.codes, owners.len(), |_| true) {
+            let number = numbers.get(ordinal as usize).copied().flatten();
+            let slot = devices.cuda(owner_of(process), number);
+            if let Some(slots) = slots_of.get_mut(process as usize) {
+                slots.push((ordinal, slot));
             }
-            slots.push(*slot);
         }
+        let slot_of = |process: u32, ordinal: u32| {
+            let slots = slots_of.get(process as usize).map_or(&[] as &[_], Vec::as_slice);
+            slots.iter().find(|(of, _)| *of == ordinal).map_or(0, |(_, slot)| *slot)
+        };
+        let mut slots = vec![0; self.rows];
+        let lanes = Lanes::new(0);
+        let part = lanes.rows(self.rows);
+        let parts = slots.chunks_mut(part).zip(processes.codes.chunks(part).zip(ordinals.codes.chunks(part)));
+        lanes.each(parts.collect(), |(slots, (processes, ordinals))| {
+            for (rows, process, ordinal) in stretches(processes, ordinals) {
+                slots.get_mut(rows).unwrap_or_default().fill(slot_of(process, ordinal));
+            }
+        });
         if let Some(Column::U32(contexts)) = self.columns.get("context_id") {
-            let mut last = vec![None; owners.len()];
-            for (row, (process, context)) in processes.codes.iter().zip(&contexts.values).enumerate() {
-                let Some(last) = last.get_mut(*process as usize) else { continue };
-                if *last != Some(*context) && contexts.is_valid(row) {
-                    *last = Some(*context);
-                    let slot = slots.get(row).copied().unwrap_or(0);
-                    seen.contexts.entry((owner_of(*process), *context)).or_insert(slot);
-                }
+            let is_there = |row| contexts.is_valid(row);
+            let found = first_rows(&processes.codes, &contexts.values, owners.len(), is_there);
+            for (row, (process, context)) in found {
+                let slot = slots.get(row).copied().unwrap_or(0);
+                seen.contexts.entry((owner_of(process), context)).or_insert(slot);
             }
         }
         staged.put_array("pid", replaced(processes.codes, &owners));
@@ -246,6 +260,73 @@ impl Raw {
             }
         }
     }
+}
+
+/// Rows that follow each other and have the same two codes, and these.
+///
+/// Processes take turns, row by row at worst; what one does mostly stays on one device and in one context.
+fn stretches<'a>(
+    codes: &'a [u32],
+    others: &'a [u32],
+) -> impl Iterator<Item = (Range<usize>, u32, u32)> + use<'a> {
+    // So many rows are compared at once, once as many as `FEW` were the same.
+    const BLOCK: usize = 64;
+    const FEW: usize = 8;
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let (code, other) = (*codes.get(from)?, *others.get(from)?);
+        let more = |at: usize, most: usize| {
+            let next = codes.get(at..).unwrap_or_default().iter().zip(others.get(at..).unwrap_or_default());
+            at + next.take(most).take_while(|(a, b)| (**a, **b) == (code, other)).count()
+        };
+        let mut to = more(from + 1, FEW);
+        if to == from + 1 + FEW {
+            let same = |of: &[u32], one: u32| of.iter().fold(0, |differ, code| differ | (code ^ one)) == 0;
+            while let Some((a, b)) = codes.get(to..to + BLOCK).zip(others.get(to..to + BLOCK)) {
+                if !(same(a, code) && same(b, other)) {
+                    break;
+                }
+                to += BLOCK;
+            }
+            to = more(to, BLOCK);
+        }
+        let rows = from..to;
+        from = to;
+        Some((rows, code, other))
+    })
+}
+
+/// Pairs of a code below `below` and another, each with the first row that has it and `is_there`, in the order of these.
+fn first_rows(
+    codes: &[u32],
+    others: &[u32],
+    below: usize,
+    is_there: impl Fn(usize) -> bool + Sync,
+) -> Vec<(usize, (u32, u32))> {
+    let lanes = Lanes::new(0);
+    let part = lanes.rows(codes.len());
+    let parts = (0..codes.len()).step_by(part).zip(codes.chunks(part).zip(others.chunks(part)));
+    let found = lanes.each(parts.collect(), |(from, (codes, others))| {
+        let mut found: BTreeMap<(u32, u32), usize> = BTreeMap::new();
+        let mut last = vec![None; below];
+        for (rows, code, other) in stretches(codes, others) {
+            let Some(last) = last.get_mut(code as usize).filter(|last| **last != Some(other)) else {
+                continue;
+            };
+            if let Some(row) = rows.map(|row| from + row).find(|row| is_there(*row)) {
+                *last = Some(other);
+                found.entry((code, other)).or_insert(row);
+            }
+        }
+        found
+    });
+    let mut first: BTreeMap<(u32, u32), usize> = BTreeMap::new();
+    for (pair, row) in found.into_iter().flatten() {
+        first.entry(pair).or_insert(row);
+    }
+    let mut rows: Vec<_> = first.into_iter().map(|(pair, row)| (row, pair)).collect();
+    rows.sort_unstable();
+    rows
 }
 
 fn wide(n: usize) -> u64 {
@@ -509,7 +590,7 @@ pub(super) fn api_calls(reader: &mut Reader<'_>, seen: &mut Seen) -> Result<Opti
         .zip(threads.integers())
         .map(|(owner, global)| owner.and(global).and_then(|g| u32::try_from(g & 0xFF_FFFF).ok()))
         .collect();
-    staged.put_array("pid", replaced(threads.codes.clone(), &owners));
+    staged.put_array("pid", looked_up(&threads.codes, &owners));
     staged.put_array("tid", replaced(threads.codes, &numbers));
     raw.put_plain(&mut staged, &columns, &[]);
     odd.report(reader, &plan, "api_calls", quality::BAD_INTERVAL);
@@ -1006,4 +1087,47 @@ fn stored(
         }
     }
     Ok((!tables.is_empty()).then_some((rows, tables)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Codes that stay the same for a while and then take turns, of more rows than one thread takes.
+    fn codes(rows: u32, long: u32) -> Vec<u32> {
+        (0..rows).map(|row| if row % 7_000 < 100 { row % 3 } else { row / long % 3 }).collect()
+    }
+
+    #[test]
+    fn stretches_cover_all_rows_and_end_where_a_code_changes() {
+        for long in [1, 2, 9, 10, 64, 73, 74, 137, 5_000] {
+            let (one, other) = (codes(20_000, long), codes(20_000, 2 * long + 1));
+            let mut next = 0;
+            for (rows, a, b) in stretches(&one, &other) {
+                assert_eq!(rows.start, next);
+                assert!(one[rows.clone()].iter().all(|code| *code == a));
+                assert!(other[rows.clone()].iter().all(|code| *code == b));
+                assert!(one.get(rows.end) != Some(&a) || other.get(rows.end) != Some(&b));
+                next = rows.end;
+            }
+            assert_eq!(next, one.len());
+        }
+    }
+
+    #[test]
+    fn the_first_row_of_every_pair_is_found() {
+        let rows = 700_000;
+        for (long, there) in [(1, 2), (50, 3), (10_000, 70_001)] {
+            let (one, other) = (codes(rows, long), codes(rows, 3 * long));
+            let is_there = |row: usize| row % there == there - 1;
+            let mut expected: Vec<(usize, (u32, u32))> = Vec::new();
+            for (row, pair) in one.iter().copied().zip(other.iter().copied()).enumerate() {
+                if is_there(row) && !expected.iter().any(|(_, known)| *known == pair) {
+                    expected.push((row, pair));
+                }
+            }
+            assert!(expected.len() > 1);
+            assert_eq!(first_rows(&one, &other, 3, is_there), expected);
+        }
+    }
 }

@@ -633,7 +633,11 @@ fn window(tables: &Tables) -> Result<Option<(i64, i64)>> {
     for (name, batch) in tables {
         let Some(table) = schema::table(name) else { continue };
         for column in table.columns.iter().filter(|c| ["start_ns", "end_ns", "time_ns"].contains(&c.name)) {
-            if let Some((from, to)) = bounds(Columns::new(table, batch).i64(column.name)?) {
+            let times = Columns::new(table, batch).i64(column.name)?;
+            // Tables are sorted by when something began.
+            let ends = times.values().first().copied().zip(times.values().last().copied());
+            let sorted = column.name != "end_ns" && times.null_count() == 0;
+            if let Some((from, to)) = if sorted { ends } else { bounds(times) } {
                 window = Some(window.map_or((from, to), |known| wider(known, (from, to))));
             }
         }

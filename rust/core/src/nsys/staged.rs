@@ -168,12 +168,13 @@ pub(super) struct Staged {
     table: &'static Table,
     columns: Vec<(&'static str, Sink)>,
     rows: usize,
+    ascending: bool,
     out_of_range: BTreeMap<&'static str, u64>,
 }
 
 impl Staged {
     pub(super) fn new(table: &'static Table) -> Self {
-        Self { table, columns: Vec::new(), rows: 0, out_of_range: BTreeMap::new() }
+        Self { table, columns: Vec::new(), rows: 0, ascending: false, out_of_range: BTreeMap::new() }
     }
 
     /// Opens the column `name`.
@@ -257,9 +258,10 @@ impl Staged {
         names.codes.push(code);
     }
 
-    /// Says how many rows the columns have that come as a whole.
-    pub(super) fn set_rows(&mut self, rows: usize) {
-        self.rows = rows;
+    /// Says how many rows the columns have that come as a whole, and whether it is known that each is later than the one
+    /// before it.
+    pub(super) fn set_rows(&mut self, rows: usize, ascending: bool) {
+        (self.rows, self.ascending) = (rows, ascending);
     }
 
     /// Puts a whole column.
@@ -282,7 +284,8 @@ impl Staged {
                     *self.out_of_range.entry(name).or_default() += refused;
                 }
                 // Nulls have the value 0 too.
-                if zero_is_none && numbers.values.contains(&0) {
+                let no_value = numbers.nulls.as_ref().is_some_and(|nulls| nulls.null_count() == nulls.len());
+                if zero_is_none && !no_value && numbers.values.contains(&0) {
                     let bit = |word: u64, (bit, there): (usize, bool)| word | u64::from(there) << bit;
                     let words = numbers
                         .values
@@ -365,7 +368,11 @@ impl Staged {
             quality.add(Some(capture), quality::NAME_MISSING, missing, format!("{name}.{column}"));
             builder = builder.put(column, array);
         }
-        sort(builder.finish(self.rows)?, order)
+        let batch = builder.finish(self.rows)?;
+        if self.ascending && order.first() == Some(&"start_ns") {
+            return Ok(batch);
+        }
+        sort(batch, order)
     }
 }
 

@@ -144,24 +144,87 @@ impl Distinct {
 #[must_use]
 pub fn replaced(mut codes: Vec<u32>, values: &[Option<u32>]) -> UInt32Array {
     let lanes = Lanes::new(0);
-    let rows = lanes.rows(codes.len());
-    let there =
-        |row| codes.get(row).is_some_and(|code| values.get(*code as usize).is_some_and(Option::is_some));
-    // Most columns are whole: that is known without a bit for every row.
-    let highest = lanes.each(codes.chunks(rows).collect(), |codes| codes.iter().copied().max());
-    let places = highest.into_iter().flatten().max().map_or(0, |code| code as usize + 1);
-    let whole = places <= values.len() && values.iter().all(Option::is_some);
-    let nulls = (!whole).then(|| NullBuffer::new(BooleanBuffer::collect_bool(codes.len(), there)));
-    let values: Vec<u32> = values.iter().map(|value| value.unwrap_or(0)).collect();
-    // Names are mostly numbered in the order in which they come.
-    if !(whole && values.iter().zip(0..).all(|(value, code)| *value == code)) {
-        lanes.each(codes.chunks_mut(rows).collect(), |codes| {
-            for code in codes {
-                *code = values.get(*code as usize).copied().unwrap_or(0);
-            }
-        });
-    }
+    let values = Places::new(values);
+    let rows = lanes.rows(codes.len()).next_multiple_of(64);
+    let valid = lanes.each(codes.chunks_mut(rows).collect(), |codes| values.look_up(codes, None));
+    let nulls = whole_column(valid, rows, codes.len());
     UInt32Array::new(codes.into(), nulls)
+}
+
+/// As [`replaced`], of codes that are needed once more.
+#[must_use]
+pub fn looked_up(codes: &[u32], values: &[Option<u32>]) -> UInt32Array {
+    let lanes = Lanes::new(0);
+    let values = Places::new(values);
+    let rows = lanes.rows(codes.len()).next_multiple_of(64);
+    let mut out = vec![0; codes.len()];
+    let parts = out.chunks_mut(rows).zip(codes.chunks(rows)).collect();
+    let valid = lanes.each(parts, |(out, codes)| values.look_up(out, Some(codes)));
+    let nulls = whole_column(valid, rows, codes.len());
+    UInt32Array::new(out.into(), nulls)
+}
+
+/// Values by their place.
+struct Places {
+    values: Vec<u32>,
+    /// Places without a value, if there are any.
+    empty: Vec<bool>,
+    /// Every value is its own place: names are mostly numbered in the order in which they come.
+    as_they_are: bool,
+}
+
+impl Places {
+    fn new(values: &[Option<u32>]) -> Self {
+        let whole = values.iter().all(Option::is_some);
+        let empty = if whole { Vec::new() } else { values.iter().map(Option::is_none).collect() };
+        let values: Vec<u32> = values.iter().map(|value| value.unwrap_or(0)).collect();
+        let as_they_are = values.iter().zip(0..).all(|(value, place)| *value == place);
+        Self { values, empty, as_they_are }
+    }
+
+    /// Puts values where places stand, those of `rows` or else of `from`; returns a set bit for every row that has one,
+    /// or nothing if all have.
+    fn look_up(&self, rows: &mut [u32], from: Option<&[u32]>) -> Option<Vec<u64>> {
+        // What is looked at again is still in a near cache.
+        const BLOCK: usize = 4096;
+        let words = rows.len().div_ceil(64);
+        let mut valid: Option<Vec<u64>> = None;
+        for (block, rows) in rows.chunks_mut(BLOCK).enumerate() {
+            if let Some(from) = from.and_then(|from| from.get(block * BLOCK..block * BLOCK + rows.len())) {
+                rows.copy_from_slice(from);
+            }
+            let highest = rows.iter().copied().max().unwrap_or(0) as usize;
+            let inside = highest < self.values.len();
+            if !(inside && self.empty.is_empty()) {
+                let valid = valid.get_or_insert_with(|| vec![u64::MAX; words]);
+                let there = |row: &u32| {
+                    (*row as usize) < self.values.len() && self.empty.get(*row as usize) != Some(&true)
+                };
+                for (word, rows) in valid.iter_mut().skip(block * BLOCK / 64).zip(rows.chunks(64)) {
+                    *word = rows
+                        .iter()
+                        .enumerate()
+                        .fold(0, |word, (bit, row)| word | u64::from(there(row)) << bit);
+                }
+            }
+            if !(inside && self.as_they_are) {
+                for row in rows {
+                    *row = self.values.get(*row as usize).copied().unwrap_or(0);
+                }
+            }
+        }
+        valid
+    }
+}
+
+/// Which of `len` rows are null, from what each part of so many rows says.
+fn whole_column(parts: Vec<Option<Vec<u64>>>, rows: usize, len: usize) -> Option<NullBuffer> {
+    if parts.iter().all(Option::is_none) {
+        return None;
+    }
+    let words = parts.into_iter().flat_map(|part| part.unwrap_or_else(|| vec![u64::MAX; rows / 64]));
+    let bits = BooleanBuffer::new(words.collect::<Vec<u64>>().into(), 0, len);
+    Some(NullBuffer::new(bits)).filter(|nulls| nulls.null_count() > 0)
 }
 
 /// A cell that outlives its row.

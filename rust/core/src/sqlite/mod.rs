@@ -41,7 +41,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::error::{Error, Result};
 use crate::watch::Watch;
 
-pub use columns::{replaced, As, Column, Distinct, Numbers, Owned};
+pub use columns::{looked_up, replaced, As, Column, Distinct, Numbers, Owned};
 use cursor::Cursor;
 use file::Fingerprint;
 use pages::Pages;

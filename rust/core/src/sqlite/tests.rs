@@ -459,3 +459,30 @@ fn rows_of_a_table_are_known_without_its_pages() {
         assert_eq!(database.rows_by_ids(table).unwrap(), rows, "{table}");
     }
 }
+
+/// More rows than one thread takes; what is null stands in some of their parts only.
+#[test]
+fn codes_become_values_and_nulls() {
+    use arrow_array::Array;
+    let rows = 600_001;
+    let named = [Some(0), Some(1), Some(2)];
+    let others = [Some(7), None, Some(9)];
+    let codes: [Vec<u32>; 3] = [
+        (0..rows).map(|row| row % 3).collect(),
+        (0..rows).map(|row| if row == 599_990 { 1 } else { 2 }).collect(),
+        // No such place.
+        (0..rows).map(|row| if row == 4_100 { 3 } else { 0 }).collect(),
+    ];
+    for codes in &codes {
+        for values in [named, others] {
+            let expected: Vec<Option<u32>> =
+                codes.iter().map(|code| values.get(*code as usize).copied().flatten()).collect();
+            let nulls = expected.iter().filter(|value| value.is_none()).count();
+            for array in [looked_up(codes, &values), replaced(codes.clone(), &values)] {
+                assert_eq!(array.iter().collect::<Vec<_>>(), expected);
+                assert_eq!((array.null_count(), array.nulls().is_some()), (nulls, nulls > 0));
+            }
+        }
+    }
+    assert_eq!(replaced(Vec::new(), &named).len(), 0);
+}
