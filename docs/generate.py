@@ -516,7 +516,9 @@ def ingest(row: dict[str, Any]) -> list[str]:
     out.append(
         f"- Cold cache: kernels and API calls in {row['cold_s']:.2f} s; the plain file, read from the disk, in "
         f"{row['cold_file_s']:.2f} s ({row['cold_file_s'] / row['cold_s']:.0%} of its rate)."
-        + (f" Each after {row['cold_after']} as they take." if "cold_after" in row else "")
+        + (f" Each after {row['cold_after']} as they take" if "cold_after" in row else "")
+        + (f", the first in {row['cold_in']}" if "cold_in" in row else "")
+        + ("." if "cold_after" in row else "")
         + (
             f" The fastest of either: {row['cold_fastest_s']:.2f} s and {row['cold_fastest_file_s']:.2f} s "
             f"({row['cold_fastest_file_s'] / row['cold_fastest_s']:.0%})."

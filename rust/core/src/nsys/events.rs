@@ -114,8 +114,48 @@ impl Odd {
 pub(super) struct Raw {
     pub(super) rows: usize,
     columns: BTreeMap<&'static str, Column>,
+    /// What is known of its times.
+    known: Times,
+}
+
+/// What was seen of the times of a table on the way.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Times {
     /// Every row is known to start after the one before it.
-    ascending: bool,
+    pub(super) ascending: bool,
+    /// The latest end.
+    pub(super) last_ns: Option<i64>,
+}
+
+impl Times {
+    /// Of rows that are intervals, all of them; `next_ns` are the starts of the rows after each.
+    fn of(starts_ns: &[i64], ends_ns: &[i64], next_ns: &[i64]) -> Option<Self> {
+        // That a bit is set is seen of many rows at once. Hardly a clock says more than 2^62, hardly anything lasts half a
+        // year; where it does, every row is looked at.
+        const LONG_NS: i64 = 1 << 54;
+        let (mut far, mut long, mut before, mut last_ns) = (0, 0, -1, i64::MIN);
+        let mut see = |start: i64, end: i64| {
+            far |= (start ^ (start << 1)) | (end ^ (end << 1));
+            long |= end.wrapping_sub(start);
+            last_ns = last_ns.max(end);
+        };
+        for ((start, end), next) in starts_ns.iter().zip(ends_ns).zip(next_ns) {
+            see(*start, *end);
+            before &= start.wrapping_sub(*next);
+        }
+        // The last row of all has none after it.
+        for (start, end) in starts_ns.iter().zip(ends_ns).skip(next_ns.len()) {
+            see(*start, *end);
+        }
+        let mut ascending = before < 0;
+        if far < 0 || !(0..LONG_NS).contains(&long) {
+            if !starts_ns.iter().zip(ends_ns).all(|(start, end)| is_interval(*start, *end)) {
+                return None;
+            }
+            ascending = starts_ns.iter().zip(next_ns).all(|(start, next)| start < next);
+        }
+        Some(Self { ascending, last_ns: Some(last_ns).filter(|_| !starts_ns.is_empty()) })
+    }
 }
 
 impl Raw {
@@ -139,7 +179,7 @@ impl Raw {
             asked.iter().filter_map(|(name, kind)| Some((*physical.get(plan.at(name)?)?, *kind))).collect();
         let (rows, columns) = reader.database.columns(&plan.table, &in_file, reader.watch)?;
         let columns = asked.into_iter().map(|(name, _)| name).zip(columns).collect();
-        Ok(Self { rows, columns, ascending: false })
+        Ok(Self { rows, columns, known: Times::default() })
     }
 
     pub(super) fn times(&self, name: &str) -> Option<&Numbers<i64>> {
@@ -160,17 +200,13 @@ impl Raw {
         if start.nulls.is_none() && end.nulls.is_none() {
             let lanes = Lanes::new(0);
             let part = lanes.rows(rows);
-            // A pair of rows belongs to the part in which its first row is.
             let parts = (0..rows).step_by(part).zip(start.values.chunks(part).zip(end.values.chunks(part)));
             let each = lanes.each(parts.collect(), |(from, (starts, ends))| {
-                let next = start.values.get(from + 1..).unwrap_or_default();
-                let ascending = starts.iter().zip(next).fold(true, |all, (one, next)| all & (one < next));
-                let intervals =
-                    starts.iter().zip(ends).fold(true, |all, (from, to)| all & is_interval(*from, *to));
-                (intervals, ascending)
+                Times::of(starts, ends, start.values.get(from + 1..).unwrap_or_default())
             });
-            if each.iter().all(|(intervals, _)| *intervals) {
-                self.ascending = each.iter().all(|(_, ascending)| *ascending);
+            if let Some(each) = each.into_iter().collect::<Option<Vec<Times>>>() {
+                self.known.ascending = each.iter().all(|times| times.ascending);
+                self.known.last_ns = each.iter().filter_map(|times| times.last_ns).max();
                 return 0;
             }
         }
@@ -188,7 +224,7 @@ impl Raw {
     }
 
     fn put_times(&mut self, staged: &mut Staged) {
-        staged.set_rows(self.rows, self.ascending);
+        staged.set_rows(self.rows, self.known);
         for name in ["start_ns", "end_ns"] {
             if let Some(column) = self.columns.remove(name) {
                 staged.put_column(name, column, false);
@@ -1096,6 +1132,34 @@ mod tests {
     /// Codes that stay the same for a while and then take turns, of more rows than one thread takes.
     fn codes(rows: u32, long: u32) -> Vec<u32> {
         (0..rows).map(|row| if row % 7_000 < 100 { row % 3 } else { row / long % 3 }).collect()
+    }
+
+    #[test]
+    fn many_times_are_looked_at_as_one_is() {
+        let odd =
+            [0, 1, -1, FARTHEST_NS, FARTHEST_NS + 1, -FARTHEST_NS, -FARTHEST_NS - 1, i64::MAX, i64::MIN];
+        let lengths = [0, 1, -1, 1 << 53, 1 << 54, LONGEST_NS, LONGEST_NS + 1, i64::MAX, i64::MIN];
+        let mut found = [0, 0];
+        for start in odd {
+            for end in odd.into_iter().chain(lengths.map(|length| start.wrapping_add(length))) {
+                for (others, at) in [(0, 0), (40, 17), (40, 40)] {
+                    let (mut starts, mut ends): (Vec<i64>, Vec<i64>) =
+                        (500..500 + others).map(|time| (time, time + 200)).unzip();
+                    starts.insert(at, start);
+                    ends.insert(at, end);
+                    let expected = is_interval(start, end)
+                        .then(|| (starts.is_sorted_by(|one, next| one < next), ends.iter().copied().max()));
+                    let times = Times::of(&starts, &ends, &starts[1..]).map(|t| (t.ascending, t.last_ns));
+                    assert_eq!(times, expected, "{start} {end} {others} {at}");
+                    found[usize::from(times.is_some_and(|(ascending, _)| ascending))] += 1;
+                }
+            }
+        }
+        assert!(found.iter().all(|count| *count > 20), "{found:?}");
+        // A part in the middle, with a row after its last.
+        let times = |next: i64| Times::of(&[5, 6], &[9, 7], &[6, next]).map(|times| times.ascending);
+        assert_eq!((times(7), times(6)), (Some(true), Some(false)));
+        assert_eq!(Times::of(&[], &[], &[]).map(|times| times.last_ns), Some(None));
     }
 
     #[test]

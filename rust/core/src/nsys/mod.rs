@@ -215,6 +215,20 @@ impl Reader<'_> {
         self.database.scan(&plan.table, &plan.columns(), self.watch, visit)
     }
 
+    /// Has the large tables of `want` fetched, in the order in which they are read.
+    fn read_soon(&self, want: &Want) -> Result<()> {
+        let large = [
+            (want.kernels, &layout::KERNEL),
+            (want.graph_launches, &layout::GRAPH),
+            (want.api_calls, &layout::API),
+        ];
+        let mut tables = Vec::new();
+        for (_, source) in large.into_iter().filter(|(wanted, _)| *wanted) {
+            tables.extend(layout::find(self.database, source)?.map(|plan| plan.table));
+        }
+        self.database.read_soon(&tables.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
     /// Names and values of a table of properties.
     fn pairs(&self, source: &Source) -> Result<Vec<(String, String)>> {
         let mut pairs = Vec::new();
@@ -249,6 +263,7 @@ impl Reader<'_> {
         if self.database.recovered() {
             self.count(quality::RECOVERED_COPY, 1, "");
         }
+        self.read_soon(want)?;
         let mut metadata = Metadata::read(self)?;
         let mut devices = Devices::read(self)?;
         let mut seen = Seen::default();
@@ -372,18 +387,23 @@ impl Reader<'_> {
         let strings = self.strings(&found.flat_map(|found| found.staged.needed_strings()).collect())?;
         let (slots, device_table) = devices.finish(self)?;
         let mut tables = Tables::new();
-        for (table, order, found) in read {
-            let batch = match found {
-                None => table.empty(),
-                Some(found) if table.name == schema::API_CALLS.name => {
-                    let functions = strings.iter().filter(|(_, name)| shape::is_function(name));
-                    let functions = functions.map(|(id, name)| (*id, name.clone())).collect();
-                    found.staged.finish(self.capture, &functions, &slots, order, &mut self.quality)?
-                }
-                Some(found) => {
-                    found.staged.finish(self.capture, &strings, &slots, order, &mut self.quality)?
-                }
-            };
+        let last_ns = |(table, _, found): &(&Table, _, Option<Found>)| {
+            Some((table.name, found.as_ref()?.staged.last_ns()?))
+        };
+        let last_ns: BTreeMap<&str, i64> = read.iter().filter_map(last_ns).collect();
+        let functions = strings.iter().filter(|(_, name)| shape::is_function(name));
+        let functions: HashMap<i64, String> = functions.map(|(id, name)| (*id, name.clone())).collect();
+        let capture = self.capture;
+        let finished = Lanes::new(0).each(read, |(table, order, found)| -> Result<_> {
+            let mut quality = Quality::default();
+            let Some(found) = found else { return Ok((table, table.empty(), quality)) };
+            let names = if table.name == schema::API_CALLS.name { &functions } else { &strings };
+            let batch = found.staged.finish(capture, names, &slots, order, &mut quality)?;
+            Ok((table, batch, quality))
+        });
+        for finished in finished {
+            let (table, batch, quality) = finished?;
+            self.quality.absorb(quality);
             tables.insert(table.name, batch);
         }
         if tables.get("kernels").is_some_and(|kernels| kernels.num_rows() == 0) {
@@ -394,7 +414,7 @@ impl Reader<'_> {
         tables.insert("processes", processes);
         tables.insert("configured", metadata.configured(self.capture)?);
         tables.insert("sources", source_table(self.capture, &sources)?);
-        let window = window(&tables)?;
+        let window = window(&tables, &last_ns)?;
         tables.insert("capture", self.capture_table(&metadata, window)?);
         let mut left: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for (table, why) in self.database.by_sqlite() {
@@ -627,17 +647,20 @@ fn source_table(capture: u32, rows: &[SourceRow]) -> Result<RecordBatch> {
         .finish(rows.len())
 }
 
-/// First and last time of the event tables that were read.
-fn window(tables: &Tables) -> Result<Option<(i64, i64)>> {
+/// First and last time of the event tables that were read; `last_ns` are latest ends that are known.
+fn window(tables: &Tables, last_ns: &BTreeMap<&str, i64>) -> Result<Option<(i64, i64)>> {
     let mut window: Option<(i64, i64)> = None;
     for (name, batch) in tables {
         let Some(table) = schema::table(name) else { continue };
         for column in table.columns.iter().filter(|c| ["start_ns", "end_ns", "time_ns"].contains(&c.name)) {
             let times = Columns::new(table, batch).i64(column.name)?;
-            // Tables are sorted by when something began.
-            let ends = times.values().first().copied().zip(times.values().last().copied());
-            let sorted = column.name != "end_ns" && times.null_count() == 0;
-            if let Some((from, to)) = if sorted { ends } else { bounds(times) } {
+            let (first, last) = (times.values().first().copied(), times.values().last().copied());
+            let known = match column.name {
+                "end_ns" => last_ns.get(*name).map(|last| (*last, *last)),
+                // Tables are sorted by when something began.
+                _ => first.zip(last).filter(|_| times.null_count() == 0),
+            };
+            if let Some((from, to)) = known.or_else(|| bounds(times)) {
                 window = Some(window.map_or((from, to), |known| wider(known, (from, to))));
             }
         }

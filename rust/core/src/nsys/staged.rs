@@ -21,6 +21,7 @@ use arrow_array::{
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_select::take::take;
 
+use super::events::Times;
 use super::layout::Place;
 use crate::error::{Error, Result};
 use crate::lanes::Lanes;
@@ -168,13 +169,13 @@ pub(super) struct Staged {
     table: &'static Table,
     columns: Vec<(&'static str, Sink)>,
     rows: usize,
-    ascending: bool,
+    known: Times,
     out_of_range: BTreeMap<&'static str, u64>,
 }
 
 impl Staged {
     pub(super) fn new(table: &'static Table) -> Self {
-        Self { table, columns: Vec::new(), rows: 0, ascending: false, out_of_range: BTreeMap::new() }
+        Self { table, columns: Vec::new(), rows: 0, known: Times::default(), out_of_range: BTreeMap::new() }
     }
 
     /// Opens the column `name`.
@@ -258,10 +259,14 @@ impl Staged {
         names.codes.push(code);
     }
 
-    /// Says how many rows the columns have that come as a whole, and whether it is known that each is later than the one
-    /// before it.
-    pub(super) fn set_rows(&mut self, rows: usize, ascending: bool) {
-        (self.rows, self.ascending) = (rows, ascending);
+    /// Says how many rows the columns have that come as a whole, and what is known of their times.
+    pub(super) fn set_rows(&mut self, rows: usize, known: Times) {
+        (self.rows, self.known) = (rows, known);
+    }
+
+    /// The latest end, if it is known.
+    pub(super) fn last_ns(&self) -> Option<i64> {
+        self.known.last_ns
     }
 
     /// Puts a whole column.
@@ -369,7 +374,7 @@ impl Staged {
             builder = builder.put(column, array);
         }
         let batch = builder.finish(self.rows)?;
-        if self.ascending && order.first() == Some(&"start_ns") {
+        if self.known.ascending && order.first() == Some(&"start_ns") {
             return Ok(batch);
         }
         sort(batch, order)

@@ -19,6 +19,7 @@ pub(super) fn kernels(reader: &Reader<'_>) -> Result<RecordBatch> {
     let Some(plan) = layout::find(reader.database, &layout::KERNEL)? else {
         return Ok(KERNEL_SUMMARY.empty());
     };
+    reader.database.read_soon(&[&plan.table])?;
     let mut raw = Raw::read(reader, &plan, &KERNELS, &["name"], &[])?;
     raw.keep_intervals();
     let names = Names::of(raw.distinct("name"));

@@ -5,7 +5,7 @@
 //! place in the tree; how many threads there are, and which is faster, does not change the result.
 
 use std::collections::hash_map::Entry as MapEntry;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Mutex;
@@ -13,6 +13,7 @@ use std::sync::Mutex;
 use arrow_array::UInt32Array;
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer};
 
+use super::ahead::{Ahead, Following};
 use super::cursor::{cut, Cursor};
 use super::fours::{Found, Fours, LANES, ROWS};
 use super::pages::{wide, Fault, Leaf, Pages, Visited};
@@ -26,8 +27,8 @@ use crate::watch::Watch;
 const LEAVES_PER_TASK: usize = 64;
 /// Tasks per thread, so that a thread that is slowed down leaves its share to the others.
 const TASKS_PER_THREAD: usize = 8;
-/// Threads per processor: while one of them waits for the disk another has something to do.
-const THREADS_PER_PROCESSOR: usize = 2;
+/// Bytes of a task behind a reader.
+const TASK_BYTES: usize = 4 << 20;
 
 macro_rules! every {
     ($type:ident, $of:expr, $inner:ident => $numbers:expr, $names:ident => $distinct:expr) => {
@@ -826,6 +827,8 @@ type Outcome = Result<(usize, Vec<Told>)>;
 /// A stretch of leaves with the parts of all columns that its rows go to.
 struct Task<'a> {
     number: usize,
+    /// How many leaves of the table stand before these.
+    from: usize,
     leaves: &'a [Leaf],
     parts: Vec<AnyPart<'a>>,
 }
@@ -914,6 +917,8 @@ struct Common<'a> {
     pages: &'a Pages,
     table: &'a str,
     asked: &'a [Stored],
+    /// Who reads the leaves, if they come from a disk.
+    following: Option<&'a Following<'a>>,
     overflow_seen: &'a Visited,
     /// Rows done by all threads.
     done: AtomicU64,
@@ -925,9 +930,13 @@ struct Common<'a> {
 
 impl Common<'_> {
     fn run(&self, task: Task<'_>, again: Option<&File>, report: &dyn Fn(u64) -> Result<()>) -> Outcome {
-        let Task { number, leaves, mut parts } = task;
+        let Task { number, from, leaves, mut parts } = task;
         let room = rooms(leaves);
-        let mut cursor = Cursor::new(self.pages, again, self.table, leaves, self.overflow_seen, self.asked);
+        let cursor = Cursor::new(self.pages, again, self.table, leaves, self.overflow_seen, self.asked);
+        if let Some(following) = self.following {
+            following.take(from);
+        }
+        let mut cursor = cursor.behind(self.following, from);
         let mut takes = Takes::new();
         let mut rows = 0;
         while cursor.advance()? {
@@ -954,30 +963,58 @@ fn rooms(leaves: &[Leaf]) -> usize {
     leaves.iter().map(|leaf| leaf.rows_at_most as usize).sum()
 }
 
+/// Threads for so many processors where nobody else reads: while one waits for the disk another has something to do.
+fn threads_without_reader(processors: usize) -> usize {
+    if processors > 1 {
+        2 * processors
+    } else {
+        1
+    }
+}
+
 /// Reads columns of a table from its pages, for so many processors.
 pub(super) fn read(
     pages: &Pages,
     (table, root): (&str, u32),
     asked: &[(Stored, As)],
     processors: usize,
+    ahead: Option<&Ahead>,
     watch: &dyn Watch,
 ) -> Result<(usize, Vec<Column>)> {
-    let leaves = bounded_leaves(pages, table, root, processors)?;
-    let total = wide(rooms(&leaves));
+    let following = ahead.and_then(|ahead| ahead.follow(table));
+    let walked;
+    let leaves = match &following {
+        Some(following) => following.leaves(),
+        None => {
+            walked = pages.bounded_leaves(table, root, processors)?;
+            &walked.leaves
+        }
+    };
+    let following = following.as_ref().filter(|following| following.is_fetched());
+    let total = wide(rooms(leaves));
     watch.progress(table, 0, total)?;
-    let threads = if processors > 1 { processors * THREADS_PER_PROCESSOR } else { 1 };
+    let threads = if following.is_none() { threads_without_reader(processors) } else { processors };
     let threads = threads.clamp(1, leaves.len().div_ceil(LEAVES_PER_TASK).max(1));
-    let tasks = (threads * TASKS_PER_THREAD).min(leaves.len() / LEAVES_PER_TASK).max(1);
-    let stretches: Vec<&[Leaf]> =
-        cut(leaves.len(), tasks).into_iter().filter_map(|range| leaves.get(range)).collect();
-    let lengths: Vec<usize> = stretches.iter().map(|leaves| rooms(leaves)).collect();
+    // Behind a reader all stay close to where it is.
+    let followed = following.map_or(0, |_| leaves.len() * pages.page_bytes / TASK_BYTES);
+    let tasks = (threads * TASKS_PER_THREAD).max(followed).min(leaves.len() / LEAVES_PER_TASK).max(1);
+    let stretches: Vec<(usize, &[Leaf])> = cut(leaves.len(), tasks)
+        .into_iter()
+        .filter_map(|range| Some((range.start, leaves.get(range)?)))
+        .collect();
+    let lengths: Vec<usize> = stretches.iter().map(|(_, leaves)| rooms(leaves)).collect();
     let mut values: Vec<Values> =
         asked.iter().map(|(_, kind)| Values::new(*kind, lengths.iter().sum())).collect();
 
     let mut tasks: Vec<Task<'_>> = stretches
         .iter()
         .enumerate()
-        .map(|(number, leaves)| Task { number, leaves, parts: Vec::with_capacity(asked.len()) })
+        .map(|(number, (from, leaves))| Task {
+            number,
+            from: *from,
+            leaves,
+            parts: Vec::with_capacity(asked.len()),
+        })
         .collect();
     for column in &mut values {
         for (task, part) in tasks.iter_mut().zip(column.parts(&lengths)) {
@@ -990,6 +1027,7 @@ pub(super) fn read(
         pages,
         table,
         asked: &stored,
+        following,
         overflow_seen: &overflow_seen,
         done: AtomicU64::new(0),
         failed: AtomicUsize::new(usize::MAX),
@@ -997,30 +1035,11 @@ pub(super) fn read(
     };
     let mut outcomes: Vec<Option<Outcome>> = tasks.iter().map(|_| None).collect();
     let finished = Mutex::new(&mut outcomes);
-    // Every thread has tasks that follow each other in the file, so that the system can read ahead for it; who has done
-    // his takes the last one of another.
-    let count = tasks.len();
-    let mut waiting: Vec<VecDeque<Task<'_>>> = (0..threads).map(|_| VecDeque::new()).collect();
-    for task in tasks {
-        if let Some(own) = waiting.get_mut(task.number * threads / count) {
-            own.push_back(task);
-        }
-    }
-    let waiting: Vec<Mutex<VecDeque<Task<'_>>>> = waiting.into_iter().map(Mutex::new).collect();
-    let next = |thread: usize| {
-        let take = |of: usize| {
-            let mut tasks = waiting.get(of)?.lock().ok()?;
-            if of == thread {
-                tasks.pop_front()
-            } else {
-                tasks.pop_back()
-            }
-        };
-        take(thread).or_else(|| (0..threads).find_map(take))
-    };
-    let work = |thread: usize, report: &dyn Fn(u64) -> Result<()>| {
+    let waiting = Mutex::new(tasks.into_iter());
+    let next = || waiting.lock().ok()?.next();
+    let work = |report: &dyn Fn(u64) -> Result<()>| {
         let again = pages.opened_again();
-        while let Some(task) = next(thread) {
+        while let Some(task) = next() {
             let number = task.number;
             if common.failed.load(Ordering::Relaxed) < number || common.cancelled.load(Ordering::Relaxed) {
                 continue;
@@ -1035,12 +1054,12 @@ pub(super) fn read(
         }
     };
     std::thread::scope(|scope| {
-        for thread in 1..threads {
+        for _ in 1..threads {
             let work = &work;
-            scope.spawn(move || work(thread, &|_| Ok(())));
+            scope.spawn(move || work(&|_| Ok(())));
         }
         // Only the calling thread reports: Python listens for Ctrl-C on its own thread alone.
-        work(0, &|done| {
+        work(&|done| {
             watch.progress(table, done, total.max(done)).inspect_err(|_| {
                 common.cancelled.store(true, Ordering::Relaxed);
             })
@@ -1064,23 +1083,4 @@ pub(super) fn read(
     let columns = Lanes::new(processors)
         .each(columns, |(values, told): (Values, Vec<Told>)| values.finish(&lengths, &rows, told));
     Ok((rows.iter().sum(), columns))
-}
-
-/// The leaves of a table, with limits of their rows that are worth making room for.
-///
-/// Row ids with large gaps (rows were deleted, or somebody chose them) would make room for rows that never
-/// come; then the leaves are counted first.
-fn bounded_leaves(pages: &Pages, table: &str, root: u32, threads: usize) -> Result<Vec<Leaf>> {
-    const SAMPLES: usize = 16;
-    let mut leaves = pages.leaves(table, root, &pages.unvisited())?;
-    let step = (leaves.len() / SAMPLES).max(1);
-    let (mut sampled, mut rows) = (0, 0);
-    for leaf in leaves.iter().step_by(step) {
-        sampled += 1;
-        rows += usize::from(pages.head_alone(table, leaf.page)?.cells);
-    }
-    if rooms(&leaves) > 2 * (rows.div_ceil(sampled.max(1)) * leaves.len()) {
-        pages.count_rows(table, &mut leaves, threads)?;
-    }
-    Ok(leaves)
 }

@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::ops::Range;
 
+use super::ahead::Following;
 use super::pages::{be32, wide, Fault, Leaf, Pages, Visited};
 use super::record::{cell_head, Block, CellHead, Shapes, Stored, Window, SLACK, WINDOW};
 use crate::error::Result;
@@ -22,6 +23,8 @@ const SPILL_BYTES: usize = 4 * 1024 * 1024;
 pub(super) struct Cursor<'a> {
     pages: &'a Pages,
     again: Option<&'a File>,
+    /// Who reads the leaves before this, and how many of the whole table stand before those that are left.
+    behind: Option<(&'a Following<'a>, usize)>,
     table: &'a str,
     leaves: &'a [Leaf],
     overflow_seen: &'a Visited,
@@ -47,6 +50,7 @@ impl<'a> Cursor<'a> {
         Self {
             pages,
             again,
+            behind: None,
             table,
             leaves,
             overflow_seen,
@@ -57,6 +61,12 @@ impl<'a> Cursor<'a> {
             shapes: Shapes::new(asked),
             block: Block::new(asked),
         }
+    }
+
+    /// Has it wait for who reads the leaves, of which the first is the `from`-th of the table.
+    pub(super) fn behind(mut self, following: Option<&'a Following<'a>>, from: usize) -> Self {
+        self.behind = following.map(|following| (following, from));
+        self
     }
 
     /// Fills the block with the next rows; `false` if there are none.
@@ -123,6 +133,10 @@ impl<'a> Cursor<'a> {
         self.leaves = self.leaves.get(self.run.len()..).unwrap_or_default();
         self.page = 0;
         self.cell = 0;
+        if let Some((following, leaf)) = &mut self.behind {
+            *leaf += self.run.len();
+            following.wait(*leaf);
+        }
         // A cut-off file has lost its last pages: read one by one, the missing page is named.
         let run_bytes = (end - first.page) as usize * size;
         let into = self.buffer.get_mut(..run_bytes).unwrap_or_default();

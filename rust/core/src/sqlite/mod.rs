@@ -23,6 +23,7 @@
 //! immutable; with it, the database and its companions are copied to a private folder and recovered
 //! there ([`Database::recovered`]).
 
+mod ahead;
 mod columns;
 mod cursor;
 mod file;
@@ -34,6 +35,7 @@ mod route;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -41,6 +43,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::error::{Error, Result};
 use crate::watch::Watch;
 
+use ahead::Ahead;
 pub use columns::{looked_up, replaced, As, Column, Distinct, Numbers, Owned};
 use cursor::Cursor;
 use file::Fingerprint;
@@ -128,9 +131,10 @@ pub struct Database {
     tables: BTreeMap<String, Vec<String>>,
     before: Fingerprint,
     /// The inner error says why no table is read from its pages.
-    pages: std::result::Result<Pages, &'static str>,
+    pages: std::result::Result<Arc<Pages>, &'static str>,
     routes: RefCell<BTreeMap<String, Route>>,
     threads: usize,
+    ahead: RefCell<Option<Ahead>>,
     // Dropped after the connection: fields are dropped in order.
     copy: Option<tempfile::TempDir>,
 }
@@ -198,8 +202,8 @@ impl Database {
         copy: Option<tempfile::TempDir>,
     ) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let routes = RefCell::default();
-        Self { path: path.to_owned(), connection, tables, before, pages, routes, threads, copy }
+        let (pages, routes, ahead) = (pages.map(Arc::new), RefCell::default(), RefCell::default());
+        Self { path: path.to_owned(), connection, tables, before, pages, routes, threads, ahead, copy }
     }
 
     /// Leaves every table to SQLite: the reference that the page scan is held against.
@@ -348,6 +352,24 @@ impl Database {
         self.step(table, columns, watch, |row| visit(&Row(Source::Sqlite(row))))
     }
 
+    /// Says that [`Database::columns`] will be asked for these tables, in this order: where they are on a disk they are
+    /// fetched while others are decoded. Whoever asks in another order, or for less, gets the same.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] or [`Error::Io`].
+    pub fn read_soon(&self, tables: &[&str]) -> Result<()> {
+        let mut roots = Vec::new();
+        for table in tables {
+            if let Ok(stand) = self.route(table)? {
+                roots.push(((*table).to_owned(), stand.root));
+            }
+        }
+        let pages = self.pages.as_ref().ok().filter(|_| self.threads > 1 && !roots.is_empty());
+        let start = |pages: &Arc<Pages>| Ahead::start(Arc::clone(pages), roots, self.threads);
+        self.ahead.replace(pages.map(start));
+        Ok(())
+    }
+
     /// Reads columns of `table`, each as the type that is asked for; returns how many rows there are.
     ///
     /// Rows come in the order of the table.
@@ -364,7 +386,8 @@ impl Database {
             let stored: Option<Vec<_>> =
                 asked.iter().map(|(name, kind)| Some((stand.column(name)?, *kind))).collect();
             if let Some(stored) = stored {
-                return columns::read(pages, (table, stand.root), &stored, self.threads, watch);
+                let (table, ahead) = ((table, stand.root), self.ahead.borrow());
+                return columns::read(pages, table, &stored, self.threads, ahead.as_ref(), watch);
             }
         }
         let names: Vec<&str> = asked.iter().map(|(name, _)| *name).collect();

@@ -47,6 +47,14 @@ pub(super) struct Leaf {
     pub(super) rows_at_most: u32,
 }
 
+/// The leaves of a table, in the order of row ids.
+#[derive(Debug)]
+pub(super) struct Walked {
+    pub(super) leaves: Vec<Leaf>,
+    /// Whether the system has them in memory, as far as some were looked at.
+    pub(super) in_memory: bool,
+}
+
 /// What is wrong inside of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fault {
@@ -217,7 +225,8 @@ impl Pages {
         for _ in 0..MAX_DEPTH {
             let Some(first) = level.first() else { break };
             // All leaves are equally deep, so the first page of a level tells what the level is.
-            if self.head_alone(table, first.page)?.kind == LEAF {
+            let (heads, _) = self.heads_alone(table, &[first.page])?;
+            if heads.iter().any(|head| head.is_leaf()) {
                 let mut leaves = Vec::with_capacity(level.len());
                 for branch in level {
                     self.visit(table, visited, branch.page)?;
@@ -225,15 +234,17 @@ impl Pages {
                 }
                 // The first and the last range are open at one end: those two leaves say it themselves.
                 let last = leaves.len().saturating_sub(1);
-                for place in [0, last] {
-                    if let Some(leaf) = leaves.get_mut(place) {
-                        leaf.rows_at_most = u32::from(self.head_alone(table, leaf.page)?.cells);
+                let ends: Vec<u32> = [0, last].iter().filter_map(|at| Some(leaves.get(*at)?.page)).collect();
+                let (heads, _) = self.heads_alone(table, &ends)?;
+                for (at, head) in [0, last].into_iter().zip(heads) {
+                    if let Some(leaf) = leaves.get_mut(at) {
+                        leaf.rows_at_most = u32::from(head.cells);
                     }
                 }
                 return Ok(leaves);
             }
             let mut below = Vec::with_capacity(level.len().saturating_mul(64));
-            // They are far apart: a disk has them sooner when it is asked for all of them at once.
+            // As in `heads_alone`.
             let fetched: Vec<bool> = level.iter().map(|branch| self.ask_for(branch.page)).collect();
             for (branch, fetched) in level.into_iter().zip(fetched) {
                 self.visit(table, visited, branch.page)?;
@@ -248,6 +259,24 @@ impl Pages {
         }
         let fault = Fault { offset: 0, what: "its tree is deeper than any that SQLite writes" };
         Err(self.damaged(table, root, fault))
+    }
+
+    /// The leaves of a table, with limits of their rows that are worth making room for.
+    ///
+    /// Row ids with large gaps (rows were deleted, or somebody chose them) would make room for rows that never
+    /// come; then the leaves are counted first, with so many threads.
+    pub(super) fn bounded_leaves(&self, table: &str, root: u32, threads: usize) -> Result<Walked> {
+        const SAMPLES: usize = 16;
+        let mut leaves = self.leaves(table, root, &self.unvisited())?;
+        let step = (leaves.len() / SAMPLES).max(1);
+        let samples: Vec<u32> = leaves.iter().step_by(step).map(|leaf| leaf.page).collect();
+        let (heads, in_memory) = self.heads_alone(table, &samples)?;
+        let rows: usize = heads.iter().map(|head| usize::from(head.cells)).sum();
+        let room: usize = leaves.iter().map(|leaf| leaf.rows_at_most as usize).sum();
+        if room > 2 * (rows.div_ceil(heads.len().max(1)) * leaves.len()) {
+            self.count_rows(table, &mut leaves, threads)?;
+        }
+        Ok(Walked { leaves, in_memory })
     }
 
     /// Rows on the leaves of a table, with so many threads: what SQLite's `count(*)` does.
@@ -272,14 +301,15 @@ impl Pages {
         })
     }
 
-    /// Kind and number of cells of a page that is far from those read before and after.
-    pub(super) fn head_alone(&self, table: &str, page: u32) -> Result<Head> {
-        let fetched = self.ask_for(page);
-        let head = self.head(table, page);
-        if fetched {
-            self.give_back(page);
+    /// Kinds and numbers of cells of pages that are far from each other, and whether the system had all of them.
+    fn heads_alone(&self, table: &str, pages: &[u32]) -> Result<(Vec<Head>, bool)> {
+        // A disk has them sooner when it is asked for all of them at once.
+        let fetched: Vec<bool> = pages.iter().map(|page| self.ask_for(*page)).collect();
+        let heads: Result<Vec<Head>> = pages.iter().map(|page| self.head(table, *page)).collect();
+        for (page, _) in pages.iter().zip(&fetched).filter(|(_, fetched)| **fetched) {
+            self.give_back(*page);
         }
-        head
+        Ok((heads?, !fetched.contains(&true)))
     }
 
     /// Kind and number of cells of a page, without the page.

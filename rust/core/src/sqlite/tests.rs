@@ -486,3 +486,79 @@ fn codes_become_values_and_nulls() {
     }
     assert_eq!(replaced(Vec::new(), &named).len(), 0);
 }
+
+/// Two tables of some 10 MB, the rows of which were written in turn, many at a time; T is damaged if asked for.
+#[cfg(target_os = "linux")]
+fn two_tables(damaged: bool) -> (tempfile::TempDir, PathBuf) {
+    let (folder, path) = folder(0);
+    let mut connection = Connection::open(&path).unwrap();
+    let transaction = connection.transaction().unwrap();
+    transaction.execute_batch("CREATE TABLE U (a INTEGER, b TEXT)").unwrap();
+    for part in 0..8 {
+        for table in ["T", "U"] {
+            let sql = format!(
+                "WITH RECURSIVE n(i) AS (SELECT {part} * 40000 UNION ALL SELECT i + 1 FROM n LIMIT 40000)
+                INSERT INTO {table} SELECT i, 'the row ' || i || ' of {table}' FROM n"
+            );
+            transaction.execute_batch(&sql).unwrap();
+        }
+    }
+    transaction.commit().unwrap();
+    drop(connection);
+    if damaged {
+        let mut bytes = fs::read(&path).unwrap();
+        let text = b"the row 150000 of T";
+        let at = bytes.windows(text.len()).position(|window| window == text).unwrap();
+        bytes[at / 4096 * 4096] = 7;
+        fs::write(&path, bytes).unwrap();
+    }
+    fs::File::open(&path).unwrap().sync_all().unwrap();
+    (folder, path)
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn from_a_disk_tables_are_fetched_in_the_order_in_which_they_are_asked_for() {
+    use rustix::fs::{fadvise, Advice};
+    let asked = [("a", As::I64), ("b", As::Distinct)];
+    let read = |database: &Database, table: &str| {
+        let (rows, columns) = database.columns(table, &asked, &Unwatched)?;
+        let Column::I64(numbers) = &columns[0] else { unreachable!() };
+        let Column::Distinct(texts) = &columns[1] else { unreachable!() };
+        Ok::<_, Error>((rows, numbers.values.clone(), texts.codes.clone(), texts.entries.clone()))
+    };
+    for damaged in [false, true] {
+        let (_folder, path) = two_tables(damaged);
+        let alone = Database::open(&path).unwrap().with_threads(1);
+        let expected = ["T", "U"].map(|table| read(&alone, table).map_err(|e| e.to_string()));
+        assert_eq!(expected[0].is_err(), damaged, "{:?}", expected[0].as_ref().err());
+        assert_eq!(expected[1].as_ref().unwrap().0, 320_000);
+        // On its list and in its order, in another one, and only the second of them.
+        for order in [vec!["T", "U"], vec!["U", "T"], vec!["U"]] {
+            fadvise(fs::File::open(&path).unwrap(), 0, None, Advice::DontNeed).unwrap();
+            let database = Database::open(&path).unwrap().with_threads(3);
+            database.read_soon(&["T", "U", "nowhere"]).unwrap();
+            if order[0] == "T" {
+                let ahead = database.ahead.borrow();
+                let following = ahead.as_ref().unwrap().follow("T").unwrap();
+                if !following.is_fetched() {
+                    eprintln!("skipped: where temporary files are kept here, the system never forgets any");
+                    return;
+                }
+                assert!(following.leaves().len() > 1000);
+            }
+            for table in order {
+                let found = read(&database, table).map_err(|e| e.to_string());
+                assert_eq!(found, expected[usize::from(table == "U")], "{table}");
+            }
+        }
+        // What is in memory is left to those who decode it, and nobody waits for who is told to stop.
+        fs::read(&path).unwrap();
+        let database = Database::open(&path).unwrap().with_threads(2);
+        database.read_soon(&["U"]).unwrap();
+        assert!(!database.ahead.borrow().as_ref().unwrap().follow("U").unwrap().is_fetched());
+        fadvise(fs::File::open(&path).unwrap(), 0, None, Advice::DontNeed).unwrap();
+        database.read_soon(&["T", "U"]).unwrap();
+        drop(database);
+    }
+}
