@@ -408,7 +408,10 @@ pub(super) fn resolve(
     };
     let whole = keys.iter().all(Option::is_some);
     let missing = if whole { 0 } else { names.codes.iter().filter(nowhere).count() };
-    let rows = replaced(names.codes, &keys);
+    // Whether there is a text for every code is looked at once, by who makes the dictionary.
+    let as_they_are = keys.iter().zip(0..).all(|(key, code)| *key == Some(code));
+    let rows =
+        if as_they_are { UInt32Array::new(names.codes.into(), None) } else { replaced(names.codes, &keys) };
     let values = StringArray::from(values);
     let array = DictionaryArray::try_new(rows, std::sync::Arc::new(values))
         .map_err(|e| Error::schema("names", e.to_string()))?;

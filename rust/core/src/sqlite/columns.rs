@@ -775,7 +775,8 @@ fn merge(mut codes: Vec<u32>, rows: &[usize], told: Vec<Told>) -> Distinct {
     let mut told = told.into_iter();
     let mut entries = told.next().map(|t| t.entries).unwrap_or_default();
     let mut known: HashMap<Owned, u32> = HashMap::new();
-    let mut from = rows.first().copied().unwrap_or(0);
+    let mut rest = codes.get_mut(rows.first().copied().unwrap_or(0)..).unwrap_or_default();
+    let mut moved = Vec::new();
     for (told, rows) in told.zip(rows.iter().skip(1)) {
         if known.is_empty() {
             known.extend(entries.iter().cloned().zip(0..));
@@ -791,14 +792,18 @@ fn merge(mut codes: Vec<u32>, rows: &[usize], told: Vec<Told>) -> Distinct {
                 }
             })
             .collect();
+        let (part, others) = std::mem::take(&mut rest).split_at_mut_checked(*rows).unwrap_or_default();
+        rest = others;
         // Most parts of a table find the same cells in the same order.
         if !places.iter().zip(0..).all(|(place, code)| *place == code) {
-            for code in codes.get_mut(from..from + rows).unwrap_or_default() {
-                *code = places.get(*code as usize).copied().unwrap_or(0);
-            }
+            moved.push((part, places));
         }
-        from += rows;
     }
+    Lanes::for_rows(moved.iter().map(|(part, _)| part.len()).sum()).each(moved, |(part, places)| {
+        for code in part {
+            *code = places.get(*code as usize).copied().unwrap_or(0);
+        }
+    });
     Distinct { codes, entries }
 }
 
