@@ -9,7 +9,7 @@
 
 use std::fs::File;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{mpsc, Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use super::pages::{wide, Leaf, Pages, Walked};
@@ -155,26 +155,40 @@ impl Road {
     }
 
     fn read(&self, pages: &Pages, processors: usize) {
-        let file = pages.opened_again();
-        let mut piece = Vec::new();
-        for (at, (name, root)) in self.tables.iter().enumerate() {
+        let (tell, walked) = mpsc::channel();
+        std::thread::scope(|scope| {
+            // What is fetched leaves the disk some time for a few pages that are far from each other.
+            scope.spawn(move || {
+                for (name, root) in &self.tables {
+                    let leaves = pages.bounded_leaves(name, *root, processors).ok().map(Arc::new);
+                    if self.state().stopped || tell.send(leaves).is_err() {
+                        return;
+                    }
+                }
+            });
+            self.fetch(pages, &walked);
+        });
+    }
+
+    /// Fetches what was `walked`, in this order.
+    fn fetch(&self, pages: &Pages, walked: &mpsc::Receiver<Option<Arc<Walked>>>) {
+        let mut front = Front { file: pages.opened_again(), nowhere: nowhere(), piece: Vec::new() };
+        for (at, walked) in walked.iter().enumerate() {
             if self.state().stopped {
                 return;
             }
-            let walked = pages.bounded_leaves(name, *root, processors).ok().map(Arc::new);
             let leaves = walked.as_ref().filter(|walked| worthwhile(walked, pages.page_bytes));
             self.change(|state| {
                 let (from_byte, leaf_bytes) = (state.read_bytes, wide(pages.page_bytes));
                 let found = |walked| Found { walked, is_fetched: leaves.is_some(), leaf_bytes, from_byte };
                 state.tables.push(walked.clone().map(found));
-                state.place = (at, 0);
             });
             for range in leaves.iter().flat_map(|walked| pieces(&walked.leaves, pages.page_bytes)) {
                 if !self.may_read(at) {
                     break;
                 }
                 let leaves = leaves.and_then(|walked| walked.leaves.get(range.clone())).unwrap_or_default();
-                fetch(pages, file.as_ref(), leaves, &mut piece);
+                front.fetch(pages, leaves);
                 self.change(|state| {
                     state.place = (at, range.end);
                     state.read_bytes += wide(leaves.len() * pages.page_bytes);
@@ -209,12 +223,42 @@ fn worthwhile(walked: &Walked, page_bytes: usize) -> bool {
     !walked.in_memory && bytes >= LEAST_BYTES && bytes / count.max(1) >= WORTHWHILE_BYTES
 }
 
-/// Brings leaves of one piece into the memory of the system.
-fn fetch(pages: &Pages, file: Option<&File>, leaves: &[Leaf], piece: &mut Vec<u8>) {
-    let (Some(first), Some(last)) = (leaves.first(), leaves.last()) else { return };
-    piece.resize((last.page - first.page + 1) as usize * pages.page_bytes, 0);
-    // What goes wrong is told by who decodes the same.
-    let _ = pages.read_with(file, "", first.page, piece);
+/// Brings leaves into the memory of the system.
+struct Front {
+    file: Option<File>,
+    /// Where the system sends what it has read, without a copy; none where that is not known.
+    nowhere: Option<File>,
+    piece: Vec<u8>,
+}
+
+impl Front {
+    /// Those of one piece.
+    fn fetch(&mut self, pages: &Pages, leaves: &[Leaf]) {
+        let (Some(first), Some(last)) = (leaves.first(), leaves.last()) else { return };
+        let bytes = (last.page - first.page + 1) as usize * pages.page_bytes;
+        if let (Some(file), Some(nowhere)) = (&self.file, &self.nowhere) {
+            if pages.send(file, nowhere, first.page, bytes) {
+                return;
+            }
+        }
+        self.piece.resize(bytes, 0);
+        // What goes wrong is told by who decodes the same.
+        let _ = pages.read_with(self.file.as_ref(), "", first.page, &mut self.piece);
+    }
+}
+
+/// What takes everything and keeps nothing. A file in its place, as careless containers have, would keep it.
+#[cfg(target_os = "linux")]
+fn nowhere() -> Option<File> {
+    use std::os::unix::fs::FileTypeExt;
+    let opened = File::options().write(true).open("/dev/null").ok();
+    opened.filter(|file| file.metadata().is_ok_and(|data| data.file_type().is_char_device()))
+}
+
+/// Elsewhere nothing is sent.
+#[cfg(not(target_os = "linux"))]
+fn nowhere() -> Option<File> {
+    None
 }
 
 /// Leaves that are read at once.

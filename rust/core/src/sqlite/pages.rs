@@ -27,6 +27,8 @@ const FILE_HEADER: usize = 100;
 #[derive(Debug)]
 pub(super) struct Pages {
     file: File,
+    /// The same for pages that are far from each other: of them, the system reads no more than it is asked for.
+    apart: Option<File>,
     real: PathBuf,
     named: PathBuf,
     /// Size of a page.
@@ -92,8 +94,11 @@ impl Pages {
         let counted = if number(24, 4) == number(92, 4) { number(28, 4) } else { 0 };
         let count = if counted > 0 { counted } else { size / page_bytes };
         let narrow = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        let apart = opened_again(real, &file);
+        apart.iter().for_each(reads_apart);
         Ok(Ok(Self {
             file,
+            apart,
             real: real.to_owned(),
             named: named.to_owned(),
             page_bytes: narrow(page_bytes),
@@ -156,7 +161,7 @@ impl Pages {
         use rustix::io::{preadv2, Errno, ReadWriteFlags};
         let mut byte = [0];
         let into = &mut [std::io::IoSliceMut::new(&mut byte)];
-        let now = preadv2(&self.file, into, self.start_of(page), ReadWriteFlags::NOWAIT);
+        let now = preadv2(self.apart(), into, self.start_of(page), ReadWriteFlags::NOWAIT);
         if now.is_ok_and(|read| read > 0) {
             return false;
         }
@@ -177,12 +182,32 @@ impl Pages {
     fn advise(&self, page: u32, advice: rustix::fs::Advice) {
         let bytes = std::num::NonZeroU64::new(wide(self.page_bytes));
         // Only a wish: what is wrong with the file is told when it is read.
-        let _ = rustix::fs::fadvise(&self.file, self.start_of(page), bytes, advice);
+        let _ = rustix::fs::fadvise(self.apart(), self.start_of(page), bytes, advice);
+    }
+
+    /// Has the system read so many bytes from `page` on and send them `nowhere`; false if it does not do that.
+    #[cfg(target_os = "linux")]
+    pub(super) fn send(&self, again: &File, nowhere: &File, page: u32, bytes: usize) -> bool {
+        let (mut from, end) = (self.start_of(page), self.start_of(page) + wide(bytes));
+        while from < end {
+            let left = usize::try_from(end - from).unwrap_or(bytes);
+            match rustix::fs::sendfile(nowhere, again, Some(&mut from), left) {
+                Ok(0) | Err(_) => return false,
+                Ok(_) => {}
+            }
+        }
+        true
     }
 
     /// Elsewhere there is nobody to ask.
     #[cfg(not(target_os = "linux"))]
     fn ask_for(&self, _page: u32) -> bool {
+        false
+    }
+
+    /// Nor does it send anything.
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn send(&self, _again: &File, _nowhere: &File, _page: u32, _bytes: usize) -> bool {
         false
     }
 
@@ -201,7 +226,12 @@ impl Pages {
     /// once are all over the place; asking for pages in advance instead was slower than not asking.
     /// None where it has another name by now, or another file is in its place.
     pub(super) fn opened_again(&self) -> Option<File> {
-        File::open(&self.real).ok().filter(|file| same_file(file, &self.file))
+        opened_again(&self.real, &self.file)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn apart(&self) -> &File {
+        self.apart.as_ref().unwrap_or(&self.file)
     }
 
     /// The error for `fault` on `page`, with its offset in the file.
@@ -248,7 +278,7 @@ impl Pages {
             let fetched: Vec<bool> = level.iter().map(|branch| self.ask_for(branch.page)).collect();
             for (branch, fetched) in level.into_iter().zip(fetched) {
                 self.visit(table, visited, branch.page)?;
-                self.read(table, branch.page, &mut page)?;
+                self.read_with(self.apart.as_ref(), table, branch.page, &mut page)?;
                 if fetched {
                     self.give_back(branch.page);
                 }
@@ -284,7 +314,7 @@ impl Pages {
         let count = |leaves: &mut [Leaf]| -> Result<u64> {
             let mut rows = 0;
             for leaf in leaves {
-                leaf.rows_at_most = u32::from(self.head(table, leaf.page)?.cells);
+                leaf.rows_at_most = u32::from(self.head(None, table, leaf.page)?.cells);
                 rows += u64::from(leaf.rows_at_most);
             }
             Ok(rows)
@@ -305,7 +335,8 @@ impl Pages {
     fn heads_alone(&self, table: &str, pages: &[u32]) -> Result<(Vec<Head>, bool)> {
         // A disk has them sooner when it is asked for all of them at once.
         let fetched: Vec<bool> = pages.iter().map(|page| self.ask_for(*page)).collect();
-        let heads: Result<Vec<Head>> = pages.iter().map(|page| self.head(table, *page)).collect();
+        let heads: Result<Vec<Head>> =
+            pages.iter().map(|page| self.head(self.apart.as_ref(), table, *page)).collect();
         for (page, _) in pages.iter().zip(&fetched).filter(|(_, fetched)| **fetched) {
             self.give_back(*page);
         }
@@ -313,9 +344,9 @@ impl Pages {
     }
 
     /// Kind and number of cells of a page, without the page.
-    fn head(&self, table: &str, page: u32) -> Result<Head> {
+    fn head(&self, again: Option<&File>, table: &str, page: u32) -> Result<Head> {
         let mut bytes = [0_u8; 8];
-        self.read(table, page, &mut bytes)?;
+        self.read_with(again, table, page, &mut bytes)?;
         self.head_of(&bytes).map_err(|fault| self.damaged(table, page, fault))
     }
 
@@ -468,6 +499,22 @@ pub(super) fn be32(bytes: &[u8], at: usize) -> Option<u32> {
 pub(super) fn wide(n: usize) -> u64 {
     n as u64
 }
+
+/// What has the name `real`, if it still is `file`.
+fn opened_again(real: &Path, file: &File) -> Option<File> {
+    File::open(real).ok().filter(|again| same_file(again, file))
+}
+
+/// Without this the system takes one page behind others that it has for the next of a long read, and fetches all that
+/// follows it.
+#[cfg(target_os = "linux")]
+fn reads_apart(file: &File) {
+    // Only a wish.
+    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Random);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn reads_apart(_file: &File) {}
 
 #[cfg(unix)]
 fn same_file(one: &File, other: &File) -> bool {
