@@ -918,11 +918,11 @@ impl Kind {
 fn between(slices: &[Slice], offset: usize, gaps: &[Gap], broken_ns: &[i64]) -> Vec<Switch> {
     let pairs = || slices.iter().zip(slices.iter().skip(1));
     let gap = |a: &Slice, b: &Slice| b.start_ns.saturating_sub(a.end_ns);
-    let close: Vec<i64> = pairs()
+    let mut close: Vec<i64> = pairs()
         .filter(|(a, b)| a.hw_context != b.hw_context && gap(a, b) <= IDLE_GAP_NS)
         .map(|(a, b)| gap(a, b))
         .collect();
-    let idle_ns = median_of(close).map_or(IDLE_GAP_NS, |m| (10.0 * m) as i64).max(IDLE_GAP_NS);
+    let idle_ns = median_of(&mut close).map_or(IDLE_GAP_NS, |m| (10.0 * m) as i64).max(IDLE_GAP_NS);
     let creation = creation_contexts(slices);
     let mut seen: PerContext<HwContext, (u64, Option<i64>)> = PerContext::default();
     for s in slices {

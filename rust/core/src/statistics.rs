@@ -9,12 +9,12 @@
 /// The median; `None` of nothing.
 #[must_use]
 pub fn median(values: &[i64]) -> Option<f64> {
-    median_of(values.to_vec())
+    median_of(&mut values.to_vec())
 }
 
-/// The same of values that nobody needs any longer.
+/// The same of values whose order nobody needs any longer.
 #[must_use]
-pub fn median_of(mut scratch: Vec<i64>) -> Option<f64> {
+pub fn median_of(scratch: &mut [i64]) -> Option<f64> {
     if scratch.is_empty() {
         return None;
     }

@@ -2,6 +2,8 @@
 //!
 //! Three columns are read, and one length a kernel is kept.
 
+use std::slice::IterMut;
+
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, Float64Array, Int64Array, RecordBatch, StringArray, UInt64Array};
 
@@ -40,36 +42,43 @@ pub(super) fn kernels(reader: &Reader<'_>) -> Result<RecordBatch> {
     };
     let lanes = Lanes::for_rows(raw.rows);
     let part = lanes.rows(raw.rows);
-    let gathered = lanes.each((0..raw.rows).step_by(part).collect(), |from: usize| {
-        let rows = from..raw.rows.min(from + part);
-        let codes = codes.get(rows.clone()).unwrap_or_default();
+    let parts: Vec<usize> = (0..raw.rows).step_by(part).collect();
+    let rows_of = |from: usize| from..raw.rows.min(from + part);
+    let codes_of = |from: usize| codes.get(rows_of(from)).unwrap_or_default();
+    let sizes: Vec<Vec<usize>> = lanes.each(parts.clone(), |from| {
         let mut sizes = vec![0; unnamed + 1];
-        for (row, code) in rows.clone().zip(codes) {
+        for (row, code) in rows_of(from).zip(codes_of(from)) {
             if let Some(size) = sizes.get_mut(group_of(row, code)) {
                 *size += 1;
             }
         }
-        let mut lengths: Vec<Vec<i64>> = sizes.into_iter().map(Vec::with_capacity).collect();
-        let (start, end) = (start.values.get(rows.clone()), end.values.get(rows.clone()));
-        let times = start.unwrap_or_default().iter().zip(end.unwrap_or_default());
-        for ((row, code), (start, end)) in rows.zip(codes).zip(times) {
-            if let Some(lengths) = lengths.get_mut(group_of(row, code)) {
-                lengths.push(end - start);
-            }
-        }
-        lengths
+        sizes
     });
-    let mut groups: Vec<(Option<&str>, Vec<i64>)> = texts.iter().map(|text| (text, Vec::new())).collect();
-    groups.push((None, Vec::new()));
-    for part in gathered {
-        for ((_, all), lengths) in groups.iter_mut().zip(part) {
-            if all.is_empty() {
-                *all = lengths;
-            } else {
-                all.extend(lengths);
-            }
+    // Every length has its place before one is worked out: those of a name stand together, in the order of the parts.
+    let mut lengths = vec![0; raw.rows];
+    let mut places: Vec<Vec<IterMut<'_, i64>>> =
+        sizes.iter().map(|of| Vec::with_capacity(of.len())).collect();
+    let mut rest = lengths.as_mut_slice();
+    for group in 0..=unnamed {
+        for (places, sizes) in places.iter_mut().zip(&sizes) {
+            places.push(first_of(&mut rest, sizes.get(group)).iter_mut());
         }
     }
+    lanes.each(parts.into_iter().zip(places).collect(), |(from, mut places)| {
+        let (start, end) = (start.values.get(rows_of(from)), end.values.get(rows_of(from)));
+        let times = start.unwrap_or_default().iter().zip(end.unwrap_or_default());
+        for ((row, code), (start, end)) in rows_of(from).zip(codes_of(from)).zip(times) {
+            if let Some(place) = places.get_mut(group_of(row, code)).and_then(Iterator::next) {
+                *place = end - start;
+            }
+        }
+    });
+    let mut rest = lengths.as_mut_slice();
+    let groups = texts.iter().chain([None]).enumerate().map(|(group, name)| {
+        let size = sizes.iter().filter_map(|sizes| sizes.get(group)).sum();
+        (name, first_of(&mut rest, Some(&size)))
+    });
+    let groups: Vec<(Option<&str>, &mut [i64])> = groups.collect();
     let mut rows: Vec<Spread<'_>> =
         lanes.each(groups, |(name, lengths)| Spread::of(name, lengths)).into_iter().flatten().collect();
     rows.sort_by(|a, b| b.total_ns.cmp(&a.total_ns).then_with(|| a.name.cmp(&b.name)));
@@ -85,6 +94,14 @@ pub(super) fn kernels(reader: &Reader<'_>) -> Result<RecordBatch> {
         .finish(rows.len())
 }
 
+/// Takes so many off the front of `rest`.
+fn first_of<'a>(rest: &mut &'a mut [i64], size: Option<&usize>) -> &'a mut [i64] {
+    let size = size.map_or(0, |size| (*size).min(rest.len()));
+    let (first, after) = std::mem::take(rest).split_at_mut(size);
+    *rest = after;
+    first
+}
+
 /// A row of the table.
 struct Spread<'a> {
     name: Option<&'a str>,
@@ -98,13 +115,28 @@ struct Spread<'a> {
 }
 
 impl<'a> Spread<'a> {
-    /// `None` of nothing.
-    fn of(name: Option<&'a str>, lengths: Vec<i64>) -> Option<Self> {
-        let (min_ns, max_ns) = (*lengths.iter().min()?, *lengths.iter().max()?);
-        // A year each: more of them than a file can hold stay within 128 bits.
-        let total: i128 = lengths.iter().map(|length| i128::from(*length)).sum();
+    /// `None` of nothing; brings `lengths` out of their order.
+    fn of(name: Option<&'a str>, lengths: &mut [i64]) -> Option<Self> {
+        let (mut min_ns, mut max_ns, mut total) = (*lengths.first()?, *lengths.first()?, 0_i128);
+        // A year each: a few of them stay within 64 bits, more than a file can hold within 128.
+        for few in lengths.chunks(64) {
+            let mut sum = 0;
+            for length in few {
+                min_ns = min_ns.min(*length);
+                max_ns = max_ns.max(*length);
+                sum += length;
+            }
+            total += i128::from(sum);
+        }
         let mean_ns = total as f64 / lengths.len() as f64;
-        let squares: f64 = lengths.iter().map(|length| (*length as f64 - mean_ns).powi(2)).sum();
+        // Each of several sums waits only for itself.
+        let mut squares = [0.0; 8];
+        for few in lengths.chunks(squares.len()) {
+            for (sum, length) in squares.iter_mut().zip(few) {
+                *sum += (*length as f64 - mean_ns).powi(2);
+            }
+        }
+        let squares: f64 = squares.iter().sum();
         let stddev_ns = (lengths.len() > 1).then(|| (squares / (lengths.len() - 1) as f64).sqrt());
         let kernels = u64::try_from(lengths.len()).unwrap_or(u64::MAX);
         let median_ns = statistics::median_of(lengths)?;

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 use super::{Handover, Turn, HANDOVER_NS, SHORTEST_NS, TRIED, UNUSUAL_NS};
 use crate::overlap::DEFAULT_SLICE_NS;
-use crate::statistics::median_of;
+use crate::statistics::median;
 
 /// Fewer kernels of one signature have no usual length.
 const LEAST_KERNELS: usize = 8;
@@ -74,7 +74,7 @@ pub(super) fn turns(kernels: &[Kernel]) -> Option<(Vec<Turn>, Option<f64>)> {
     if absences.len().saturating_sub(count) > count {
         return None;
     }
-    let away_ns = median_of(stretched.clone()).filter(|_| count >= LEAST_STRETCHED)?;
+    let away_ns = median(&stretched).filter(|_| count >= LEAST_STRETCHED)?;
     let alike = |ns: &&i64| (**ns as f64 - away_ns).abs() <= away_ns / 2.0;
     if (stretched.iter().filter(alike).count() as f64) < ALIKE_SHARE * count as f64 {
         return None;
