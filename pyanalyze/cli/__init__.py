@@ -112,8 +112,8 @@ def main() -> None:
     """Run the command line; never shows a traceback for a bad file."""
     from pyanalyze.exceptions import PyanalyzeError
 
-    # Among the many functions of imported libraries nothing is garbage: to look for it takes a seventh of a short command
-    # or more, much of that at its end, when everything is given back anyway.
+    # Nothing is garbage among the many functions of imported libraries: to look for it takes a seventh of a short
+    # command or more, much of that at its end, when everything is given back anyway.
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
     try:
