@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyanalyze._core import __version__
     from pyanalyze.comparison import compare
-    from pyanalyze.loading import kernel_summary, load
+    from pyanalyze.loading import load
     from pyanalyze.session import Session
     from pyanalyze.sharing import Verdict
+    from pyanalyze.summary import kernel_summary
 
 __all__ = ["Session", "Verdict", "__version__", "compare", "kernel_summary", "load"]
 
@@ -27,7 +28,7 @@ _HOMES = {
     "Verdict": "pyanalyze.sharing",
     "__version__": "pyanalyze._core",
     "compare": "pyanalyze.comparison",
-    "kernel_summary": "pyanalyze.loading",
+    "kernel_summary": "pyanalyze.summary",
     "load": "pyanalyze.loading",
 }
 

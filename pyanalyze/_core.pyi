@@ -47,6 +47,8 @@ class Table:
     @property
     def num_rows(self) -> int: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Its rows, of few of them, without polars."""
     def part(self, columns: Sequence[str], start: int = 0, rows: int = ...) -> Part:
         """Some of the columns, of some of the rows."""
 
@@ -64,8 +66,8 @@ _Progress: TypeAlias = Callable[[str, int, int], object] | None
 def read_capture(path: str, capture: int, tables: Sequence[str], progress: _Progress = None) -> _Tables:
     """Read one nsys export on its own clock; `tables` are the event tables wanted."""
 
-def kernel_summary(path: str, progress: _Progress = None) -> Table:
-    """Say how long the kernels of one nsys export took, by name, without reading anything else of it."""
+def kernel_summary(path: str, progress: _Progress = None) -> _Tables:
+    """Say how long the kernels of one nsys export took, by name: `kernel_summary`, its `sources`, `quality`."""
 
 def physical_tables(tables: Sequence[str]) -> list[str]:
     """The tables of an export that reading these event tables looks for."""

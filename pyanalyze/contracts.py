@@ -150,6 +150,18 @@ def _info() -> dict[str, Any]:
     return _named("info", {**parts, "samples": _list(_object(counted)), "memory": _dataclass(Account)})
 
 
+def _kernels() -> dict[str, Any]:
+    from pyanalyze import _core
+
+    tables = {str(table["name"]): table for table in _core.table_declarations()}
+    path = {"type": "string", "description": "An export that was read."}
+    rows = {**_list(_row(tables["kernel_summary"])), "type": ["array", "null"]}
+    rows["description"] = "Longest in total first; null: no kernels were recorded."
+    parts = {"captures": _list(path), "kernels": rows}
+    parts["missing"] = _list(json_schema()["$defs"]["Missing"])
+    return _named("kernels", {**parts, "quality": _list(_row(tables["quality"]))})
+
+
 def _row(table: dict[str, Any]) -> dict[str, Any]:
     """A row of one of the tables, by its declaration."""
     kinds = {"Boolean": "boolean", "Float64": "number", "Utf8": "string", "Dictionary<UInt32, Utf8>": "string"}
@@ -228,6 +240,7 @@ VERBS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "compare": _compare,
     "check": _check,
     "info": _info,
+    "kernels": _kernels,
     "now": _now,
     "doctor": _doctor,
     "fleet": _fleet,

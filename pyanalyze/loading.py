@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-import threading
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze import _core
-from pyanalyze._files import head_of
 from pyanalyze.beside import answering, of_another_time
 from pyanalyze.exceptions import CaptureUnreadable, NotACapture, SamplesUnreadable, UsageError
+from pyanalyze.exports import exported, importing, is_pack, told_from_other_formats
 from pyanalyze.memory import hold
-from pyanalyze.pack import Unpacked, is_pack, unpack
+from pyanalyze.pack import Unpacked, unpack
 from pyanalyze.session import Session
 from pyanalyze.tables import ANALYSIS_TABLES, EVENT_TABLES, ON_REQUEST, to_frame
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import polars as pl
 
@@ -132,7 +128,7 @@ def load(
     packs: list[Unpacked] = []
     if paths or not files:
         named = find_captures(paths)
-        with _importing("polars"):
+        with importing("polars"):
             read = _read_captures(named, tables, kept, failures, quality, progress, keep_going, packs)
         joined = _core.join_captures(read, progress)
         brought: list[Mapping[str, object]] = [batch for pack in packs for batch in pack.samples]
@@ -184,46 +180,6 @@ def load(
 
     origin_ns = session.capture["utc_origin_ns"][0]
     return replace(session, work=read_work(Path(work), session.tenants, origin_ns))
-
-
-def kernel_summary(capture: PathLike, *, progress: Progress | None = None) -> pl.DataFrame:
-    """Say how long the kernels of each name took, without loading the capture: in a fraction of the time and memory.
-
-    Parameters
-    ----------
-    capture
-        An export, or a report, as :func:`load` takes them.
-    progress
-        As :func:`load` takes it.
-
-    Returns
-    -------
-    polars.DataFrame
-        The table `kernel_summary`, longest in total first: all processes together, lengths as recorded, which hold the
-        time a context was switched out. `cuda_gpu_kern_sum` of `nsys stats` has the same figures, rounded;
-        :func:`pyanalyze.nsys_stats.produce` makes it of each tenant, and `session.charged` has what they really took.
-
-    Raises
-    ------
-    OSError, pyanalyze.exceptions.CaptureUnreadable
-        As :func:`load`.
-    pyanalyze.exceptions.UsageError
-        A pack.
-
-    Examples
-    --------
-    >>> import pyanalyze
-    >>> pyanalyze.kernel_summary(capture).select("name", "kernels", "total_ns").row(0)
-    ('A1(float *, const float *, int)', 113, 441533984)
-    """
-    path = Path(capture)
-    if is_pack(path):
-        made_of_sessions = "produce(session, 'cuda_gpu_kern_sum') of pyanalyze.nsys_stats"
-        raise UsageError(f"{path} is a pack: load it, and use {made_of_sessions}")
-    hold(None)
-    with _importing("polars"), _told_from_other_formats(path):
-        made = _core.kernel_summary(_exported(path, ["kernels"]), progress)
-    return to_frame(made)
 
 
 @dataclass(frozen=True)
@@ -286,26 +242,6 @@ def _read_baselines(
     )
 
 
-@contextmanager
-def _importing(module: str) -> Iterator[None]:
-    """Import a module while the core reads: that leaves the interpreter free, and polars takes 0.2 s of it."""
-
-    def run() -> None:
-        # Who needs it imports it too, and is told what is wrong.
-        with suppress(ImportError):
-            importlib.import_module(module)
-
-    thread = threading.Thread(target=run, name=f"import {module}")
-    if module not in sys.modules:
-        thread.start()
-    try:
-        yield
-    finally:
-        # A process that is forked while somebody imports waits forever for what he imports.
-        if thread.ident is not None:
-            thread.join()
-
-
 def _read_captures(
     paths: Sequence[Path],
     tables: Sequence[str],
@@ -328,8 +264,8 @@ def _read_captures(
                 kept.extend([path] * len(packed.captures))
                 packs.append(packed)
                 continue
-            export = _exported(path, tables)
-            with _told_from_other_formats(path):
+            export = exported(path, tables)
+            with told_from_other_formats(path):
                 found = _core.read_capture(export, len(read), list(tables), progress)
             recording = _Recording.of(found)
             known = next((n for n, other in enumerate(recordings) if recording.is_same(other)), None)
@@ -346,35 +282,6 @@ def _read_captures(
     if not read:
         raise failures[0].error
     return read
-
-
-#: How files begin that were made smaller for the journey -> what unpacks them.
-_COMPRESSED = {
-    b"\x1f\x8b": "gunzip",
-    b"PK\x03\x04": "unzip",
-    b"\x28\xb5\x2f\xfd": "unzstd",
-    b"\xfd7zXZ": "unxz",
-    b"BZh": "bunzip2",
-}
-
-
-@contextmanager
-def _told_from_other_formats(path: Path) -> Iterator[None]:
-    """Say what to do with a file that is a capture or an answer in another form; regular files only: others block."""
-    try:
-        yield
-    except NotACapture as error:
-        head = head_of(path, 8) if path.is_file() else b""
-        tool = next((tool for magic, tool in _COMPRESSED.items() if head.startswith(magic)), None)
-        if tool is not None:
-            raise NotACapture(
-                f"{path} is compressed, not a SQLite file; unpack it first ({tool}) and pass what was in it"
-            ) from error
-        if head.startswith(b"{"):
-            raise NotACapture(
-                f"{path} is JSON; a saved report goes to compare, check and --baseline, others need a capture"
-            ) from error
-        raise
 
 
 def _read_samples(
@@ -536,21 +443,13 @@ def read_late(paths: Sequence[Path], name: str) -> list[tuple[int, _core.Table]]
     for number, path in enumerate(paths):
         if not is_pack(path):
             # Of a report all of them are exported at once: whoever asks for one asks for others.
-            found.append((number, _core.read_capture(_exported(path, ON_REQUEST), number, [name], None)[name]))
+            found.append((number, _core.read_capture(exported(path, ON_REQUEST), number, [name], None)[name]))
             continue
         first = list(paths).index(path)
         table = unpack(path, first).captures[number - first].get(name)
         if table is not None:
             found.append((number, table))
     return found
-
-
-def _exported(path: Path, tables: Sequence[str]) -> str:
-    if path.suffix in (".nsys-rep", ".qdrep") and path.exists():
-        from pyanalyze.nsys_rep import export_report
-
-        return str(export_report(path, _core.physical_tables(list(tables))))
-    return str(path)
 
 
 def _listed(paths: PathLike | Sequence[PathLike]) -> list[PathLike]:

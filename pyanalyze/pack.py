@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import os
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze import _core
-from pyanalyze._files import head_of, replacing
+from pyanalyze._files import replacing
 from pyanalyze.exceptions import CaptureDamaged, NotACapture, TableMismatch, UsageError
+from pyanalyze.exports import PACK_ID, is_pack
 from pyanalyze.tables import KNOWN_VERSIONS
 from pyanalyze.view import FrameTable, Names, freed, renamed
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT", "Packed", "Unpacked", "is_pack", "new_key", "pack", "read_key", "unpack"]
 
 FORMAT = "pyanalyze.pack/1"
-#: `PRAGMA application_id`, which stands in the header of the file: "PyAn".
-_APPLICATION_ID = 0x5079416E
 _SAMPLES, _CONTEXT = "nvml_samples", "context"
 _KEY_BYTES = 32
 
@@ -245,7 +243,7 @@ def _write(path: Path, frames: dict[str, pl.DataFrame]) -> None:
     about: dict[str, Any] = {"format": FORMAT, "tool": _core.__version__, "tables": {}}
     connection = sqlite3.connect(path)
     try:
-        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        connection.execute(f"PRAGMA application_id = {PACK_ID}")
         connection.execute("PRAGMA journal_mode = MEMORY")
         connection.execute("CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT")
         ids: dict[str, int] = {}
@@ -286,24 +284,6 @@ def _write(path: Path, frames: dict[str, pl.DataFrame]) -> None:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def is_pack(path: PathLike) -> bool:
-    """Whether a file is a pack, by its header.
-
-    Examples
-    --------
-    >>> is_pack(capture)
-    False
-    """
-    file = Path(path)
-    if not file.is_file():
-        return False
-    head = head_of(file, 72)
-    if len(head) < 72 or not head.startswith(b"SQLite format 3\0"):
-        return False
-    (application,) = struct.unpack(">I", head[68:72])
-    return bool(application == _APPLICATION_ID)
 
 
 def unpack(path: PathLike, first: int = 0) -> Unpacked:

@@ -53,7 +53,7 @@ def test_what_a_usage_error_refers_to_is_listed() -> None:
 
 
 #: Verbs that take captures and the shared options.
-ANSWERS = ("screen", "info", "classify", "residency", "occupancy", "interference", "advise", "report")
+ANSWERS = ("screen", "info", "kernels", "classify", "residency", "occupancy", "interference", "advise", "report")
 
 
 @pytest.mark.parametrize("verb", ANSWERS)

@@ -89,6 +89,18 @@ def test_a_part_says_why_something_is_null(fixtures: Path) -> None:
     assert "occupancy" in {entry["what"] for entry in device["missing"]}
 
 
+@pytest.mark.parametrize("name", CAPTURES)
+def test_kernels_by_name_fit(fixtures: Path, name: str) -> None:
+    body = json.loads(run("kernels", fixtures / name, "-f", "json"))
+    validator("kernels").validate(body)
+    assert not fits({**body, "more": 1}, "kernels")
+    for key in body:
+        assert not fits({k: v for k, v in body.items() if k != key}, "kernels"), key
+    assert not fits({**body, "kernels": [{"name": "alone"}]}, "kernels")
+    # Where kernels were not recorded nobody says that there were none.
+    assert (body["kernels"] is None) == bool(body["missing"])
+
+
 def test_gates_and_comparisons_fit(fixtures: Path) -> None:
     demo = fixtures / CAPTURES[0]
     for limits, status in (
@@ -121,6 +133,7 @@ NEVER = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066
         *((verb, "-f", form) for verb in ("classify", "residency", "occupancy", "interference") for form in FORMS),
         ("advise",),
         ("info",),
+        *(("kernels", "-f", form) for form in (*FORMS, "json")),
         ("check", "--max-memory", "90%", "--inconclusive", "warn"),
         *(("report", "-f", form) for form in ("html", "md", "txt", "json")),
         *(("compare", "-f", form) for form in ("table", "md", "html", "json")),
@@ -140,7 +153,8 @@ def test_hostile_names_are_harmless_wherever_they_are_shown(
     if "html" in arguments:
         assert "<script>alert" not in shown
         assert "onerror=alert" not in shown.replace("&gt;", "")[: shown.index("<style>")]
-    if "json" not in arguments:
+    # Programs get names as they are.
+    if "json" not in arguments and arguments != ("kernels", "-f", "csv"):
         assert "n" * 2000 not in shown
     if arguments[0] == "check":
         junit = tmp_path / "junit.xml"

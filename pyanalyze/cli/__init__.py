@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 VERBS: dict[str, tuple[str, str]] = {
     "screen": ("pyanalyze.cli.screen", "The first screen: at most 15 lines to paste (also without a verb)."),
     "info": ("pyanalyze.cli.info", "What the capture holds, versions, data quality, what is missing."),
+    "kernels": ("pyanalyze.cli.kernels", "How long the kernels of each name took, without loading the rest."),
     "classify": ("pyanalyze.cli.classify", "How each GPU was shared, with evidence and rivals."),
     "residency": ("pyanalyze.cli.residency", "Who held the GPU: slices, switches, cost."),
     "occupancy": ("pyanalyze.cli.occupancy", "How full the SMs were, per tenant and kernel (modelled)."),

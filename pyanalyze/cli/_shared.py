@@ -366,15 +366,18 @@ def _paths(value: Any) -> Iterator[Path]:
             yield from [Path(one.partition("=")[2] or one)] if isinstance(one, str) else _paths(one)
 
 
-def csv_of(rows: list[dict[str, Any]]) -> str:
-    """Rows as CSV with a header; text that a spreadsheet would execute or a terminal hide is made plain."""
+def csv_of(rows: list[dict[str, Any]], columns: Sequence[str] = ()) -> str:
+    """Rows as CSV with a header; text that a spreadsheet would execute or a terminal hide is made plain.
+
+    Without rows the header is `columns`.
+    """
     import csv
     import io
 
     from pyanalyze.report.escape import spreadsheet, visible
 
     out = io.StringIO()
-    writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else ["nothing"], lineterminator="\n")
+    writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else columns or ["nothing"], lineterminator="\n")
     writer.writeheader()
     writer.writerows(
         {k: spreadsheet(visible(v, limit=None)) if isinstance(v, str) else v for k, v in row.items()} for row in rows

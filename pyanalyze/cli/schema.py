@@ -19,6 +19,7 @@ VERBS = (
     "compare",
     "check",
     "info",
+    "kernels",
     "now",
     "doctor",
     "fleet",

@@ -56,13 +56,13 @@ fn read_capture(
     to_python(py, read)
 }
 
-/// How long the kernels of one nsys export took, by name, without reading anything else of it.
+/// How long the kernels of one nsys export took, by name, without reading other events of it.
 #[pyfunction]
 #[pyo3(signature = (path, progress=None))]
-fn kernel_summary(py: Python<'_>, path: PathBuf, progress: Callback) -> PyResult<Py<Table>> {
+fn kernel_summary(py: Python<'_>, path: PathBuf, progress: Callback) -> PyResult<Py<PyDict>> {
     let watch = PyWatch::new(progress);
     let made = py.detach(|| nsys::kernel_summary(&path, &watch)).map_err(|e| watch.raise(e))?;
-    one(py, schema::KERNEL_SUMMARY.name, made)
+    to_python(py, made)
 }
 
 /// The physical tables that reading these event tables looks for.

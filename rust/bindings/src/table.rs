@@ -6,10 +6,10 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
 use arrow_schema::{DataType, Field};
 use pyanalyze_core::fold::Tables;
-use pyanalyze_core::schema;
+use pyanalyze_core::schema::{self, Columns, Kind};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict};
+use pyo3::types::{PyCapsule, PyDict, PyList};
 use pyo3_arrow::ffi::{to_stream_pycapsule, ArrayIterator};
 use pyo3_arrow::PyTable;
 
@@ -52,6 +52,31 @@ impl Table {
         stream(py, &self.batch, requested_schema)
     }
 
+    /// Its rows as dictionaries: a few of them are here sooner than a library that takes tables is imported.
+    fn to_dicts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let columns = Columns::new(self.declared, &self.batch);
+        let rows: Vec<Bound<'py, PyDict>> = (0..columns.rows()).map(|_| PyDict::new(py)).collect();
+        for column in self.declared.columns {
+            let name = column.name;
+            match column.kind {
+                Kind::U8 => fill(&rows, name, columns.u8(name).map_err(errors::raise)?.iter())?,
+                Kind::U16 => fill(&rows, name, columns.u16(name).map_err(errors::raise)?.iter())?,
+                Kind::U32 => fill(&rows, name, columns.u32(name).map_err(errors::raise)?.iter())?,
+                Kind::U64 => fill(&rows, name, columns.u64(name).map_err(errors::raise)?.iter())?,
+                Kind::I32 => fill(&rows, name, columns.i32(name).map_err(errors::raise)?.iter())?,
+                Kind::I64 => fill(&rows, name, columns.i64(name).map_err(errors::raise)?.iter())?,
+                Kind::F64 => fill(&rows, name, columns.f64(name).map_err(errors::raise)?.iter())?,
+                Kind::Bool => fill(&rows, name, columns.bool(name).map_err(errors::raise)?.iter())?,
+                Kind::Text => fill(&rows, name, columns.text(name).map_err(errors::raise)?.iter())?,
+                Kind::Name => {
+                    let names = columns.names(name).map_err(errors::raise)?;
+                    fill(&rows, name, (0..columns.rows()).map(|row| names.get(row)))?;
+                }
+            }
+        }
+        PyList::new(py, rows)
+    }
+
     /// Some of the columns, of at most `rows` rows from `start` on: what another library takes may cost it memory.
     #[pyo3(signature = (columns, start=0, rows=usize::MAX))]
     fn part(&self, columns: Vec<String>, start: usize, rows: usize) -> PyResult<Part> {
@@ -63,6 +88,15 @@ impl Table {
         let rows = rows.min(batch.num_rows().saturating_sub(start));
         Ok(Part { batch: batch.slice(start, rows) })
     }
+}
+
+/// Puts a value under `name` into each row.
+fn fill<'py, T: IntoPyObject<'py>>(
+    rows: &[Bound<'py, PyDict>],
+    name: &str,
+    values: impl Iterator<Item = Option<T>>,
+) -> PyResult<()> {
+    rows.iter().zip(values).try_for_each(|(row, value)| row.set_item(name, value))
 }
 
 impl Table {

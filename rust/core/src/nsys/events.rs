@@ -223,6 +223,12 @@ impl Raw {
         wide(rows - kept.len())
     }
 
+    /// The same of kernels of which nothing else is asked, counted.
+    pub(super) fn keep_kernels(&mut self, reader: &mut Reader<'_>, plan: &Plan) {
+        let odd = Odd { bad_interval: self.keep_intervals(), ..Odd::default() };
+        odd.report(reader, plan, "kernels", quality::BAD_INTERVAL);
+    }
+
     fn put_times(&mut self, staged: &mut Staged) {
         staged.set_rows(self.rows, self.known);
         for name in ["start_ns", "end_ns"] {
@@ -365,7 +371,7 @@ fn first_rows(
     rows
 }
 
-fn wide(n: usize) -> u64 {
+pub(super) fn wide(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }
 

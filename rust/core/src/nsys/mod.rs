@@ -136,12 +136,14 @@ pub fn read_database(database: Database, capture: u32, want: &Want, watch: &dyn 
     read_with(database, capture, watch, |reader| reader.read(want))
 }
 
-/// How long the kernels of the export at `path` took, by name; nothing else of it is read.
+/// How long the kernels of the export at `path` took, by name; no other events of it are read.
+///
+/// The map holds `kernel_summary`, the `sources` it is made of or lacks, and `quality`.
 ///
 /// # Errors
 /// As [`read`].
-pub fn kernel_summary(path: &Path, watch: &dyn Watch) -> Result<RecordBatch> {
-    read_with(Database::open(path)?, 0, watch, |reader| summary::kernels(reader))
+pub fn kernel_summary(path: &Path, watch: &dyn Watch) -> Result<Tables> {
+    read_with(Database::open(path)?, 0, watch, summary::kernels)
 }
 
 fn read_with<T>(
@@ -196,6 +198,10 @@ struct Reader<'a> {
     watch: &'a dyn Watch,
     quality: Quality,
 }
+
+/// What has nsys record kernels, and graphs as a whole.
+const KERNELS_BY: &str = "-t cuda";
+const GRAPHS_BY: &str = "-t cuda --cuda-graph-trace=graph";
 
 /// One row of `sources`.
 struct SourceRow {
@@ -272,7 +278,7 @@ impl Reader<'_> {
 
         // One call per table, so that what is not asked for is not read.
         macro_rules! table {
-            ($wanted:expr, $source:literal, $how:literal, $table:expr, $order:expr, $physical:expr, $read:expr) => {
+            ($wanted:expr, $source:literal, $how:expr, $table:expr, $order:expr, $physical:expr, $read:expr) => {
                 if $wanted {
                     let found = $read?;
                     sources.push(match &found {
@@ -288,7 +294,7 @@ impl Reader<'_> {
         table!(
             want.kernels,
             "kernels",
-            "-t cuda",
+            KERNELS_BY,
             schema::KERNELS,
             ORDER_KERNELS,
             &[&layout::KERNEL],
@@ -306,7 +312,7 @@ impl Reader<'_> {
         table!(
             want.graph_launches,
             "graph_launches",
-            "-t cuda --cuda-graph-trace=graph",
+            GRAPHS_BY,
             schema::GRAPH_LAUNCHES,
             ORDER_GRAPHS,
             &[&layout::GRAPH],
@@ -416,6 +422,13 @@ impl Reader<'_> {
         tables.insert("sources", source_table(self.capture, &sources)?);
         let window = window(&tables, &last_ns)?;
         tables.insert("capture", self.capture_table(&metadata, window)?);
+        self.count_ways(want)?;
+        tables.insert("quality", self.quality.table()?);
+        Ok(tables)
+    }
+
+    /// Says which tables were not read from the pages of the file, and which of `want` cannot be read at all.
+    fn count_ways(&mut self, want: &Want) -> Result<()> {
         let mut left: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for (table, why) in self.database.by_sqlite() {
             left.entry(why).or_default().push(table);
@@ -427,8 +440,7 @@ impl Reader<'_> {
         let mut hidden = self.database.not_stored()?;
         hidden.retain(|name| layout::is_wanted(name, want));
         self.count(quality::TABLE_NOT_STORED, u64::try_from(hidden.len()).unwrap_or(0), hidden.join(", "));
-        tables.insert("quality", self.quality.table()?);
-        Ok(tables)
+        Ok(())
     }
 
     /// The strings that names point to, read in one pass: an export may hold millions of others.

@@ -7,28 +7,57 @@ use std::slice::IterMut;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, Float64Array, Int64Array, RecordBatch, StringArray, UInt64Array};
 
-use super::events::Raw;
-use super::layout;
+use super::events::{self, wide, Raw};
+use super::layout::{self, Plan};
 use super::staged::{resolve, Names};
-use super::Reader;
+use super::{source_table, Reader, SourceRow, Want, GRAPHS_BY, KERNELS_BY};
 use crate::error::{Error, Result};
+use crate::fold::Tables;
 use crate::lanes::Lanes;
-use crate::schema::{Builder, KERNELS, KERNEL_SUMMARY};
+use crate::quality;
+use crate::schema::{self, Builder, KERNELS, KERNEL_SUMMARY};
 use crate::statistics;
 
-/// The table `kernel_summary`: longest in total first, then by name. Rows that are no interval are left out.
-pub(super) fn kernels(reader: &Reader<'_>) -> Result<RecordBatch> {
-    let Some(plan) = layout::find(reader.database, &layout::KERNEL)? else {
-        return Ok(KERNEL_SUMMARY.empty());
+/// `kernel_summary`, `sources` and `quality` of an export.
+pub(super) fn kernels(reader: &mut Reader<'_>) -> Result<Tables> {
+    if reader.database.recovered() {
+        reader.count(quality::RECOVERED_COPY, 1, "");
+    }
+    let plan = layout::find(reader.database, &layout::KERNEL)?;
+    let (made, kernels) = match plan {
+        None => (KERNEL_SUMMARY.empty(), SourceRow::absent("kernels", KERNELS_BY)),
+        Some(plan) => {
+            let (made, rows) = of(reader, &plan)?;
+            (made, SourceRow::read("kernels", KERNELS_BY, rows, &[plan.table]))
+        }
     };
+    if made.num_rows() == 0 {
+        reader.count(quality::NO_KERNELS, 1, "");
+    }
+    // The kernels of graphs that were traced whole are not among ours; how long those graphs took is not asked.
+    let graphs = events::known(reader, &layout::GRAPH)?;
+    reader.count(quality::GRAPHS_TRACED_WHOLE, graphs.as_ref().map_or(0, |(rows, _)| *rows), "");
+    let graphs = SourceRow::unread("graph_launches", GRAPHS_BY, graphs);
+    reader.count_ways(&Want { kernels: true, graph_launches: true, ..Want::none() })?;
+    Ok(Tables::from([
+        (KERNEL_SUMMARY.name, made),
+        (schema::SOURCES.name, source_table(reader.capture, &[kernels, graphs])?),
+        (schema::QUALITY.name, reader.quality.table()?),
+    ]))
+}
+
+/// The table, longest in total first, then by name, and the rows of the file; those that are no interval are left out.
+fn of(reader: &mut Reader<'_>, plan: &Plan) -> Result<(RecordBatch, u64)> {
     reader.database.read_soon(&[&plan.table])?;
-    let mut raw = Raw::read(reader, &plan, &KERNELS, &["name"], &[])?;
-    raw.keep_intervals();
+    let mut raw = Raw::read(reader, plan, &KERNELS, &["name"], &[])?;
+    let in_file = wide(raw.rows);
+    raw.keep_kernels(reader, plan);
     let names = Names::of(raw.distinct("name"));
     let strings = reader.strings(&names.needed_strings().collect())?;
-    let (names, _) = resolve(names, &strings)?;
+    let (names, missing) = resolve(names, &strings)?;
+    reader.count(quality::NAME_MISSING, missing, "kernels.name");
     let (Some(start), Some(end)) = (raw.times("start_ns"), raw.times("end_ns")) else {
-        return Ok(KERNEL_SUMMARY.empty());
+        return Ok((KERNEL_SUMMARY.empty(), in_file));
     };
     let Some(texts) = names.values().as_string_opt::<i32>() else {
         return Err(Error::schema("names", "are no text".to_owned()));
@@ -82,7 +111,7 @@ pub(super) fn kernels(reader: &Reader<'_>) -> Result<RecordBatch> {
     let mut rows: Vec<Spread<'_>> =
         lanes.each(groups, |(name, lengths)| Spread::of(name, lengths)).into_iter().flatten().collect();
     rows.sort_by(|a, b| b.total_ns.cmp(&a.total_ns).then_with(|| a.name.cmp(&b.name)));
-    Builder::new(&KERNEL_SUMMARY)
+    let made = Builder::new(&KERNEL_SUMMARY)
         .put("name", rows.iter().map(|row| row.name).collect::<StringArray>())
         .put("kernels", rows.iter().map(|row| Some(row.kernels)).collect::<UInt64Array>())
         .put("total_ns", rows.iter().map(|row| Some(row.total_ns)).collect::<Int64Array>())
@@ -91,7 +120,8 @@ pub(super) fn kernels(reader: &Reader<'_>) -> Result<RecordBatch> {
         .put("min_ns", rows.iter().map(|row| Some(row.min_ns)).collect::<Int64Array>())
         .put("max_ns", rows.iter().map(|row| Some(row.max_ns)).collect::<Int64Array>())
         .put("stddev_ns", rows.iter().map(|row| row.stddev_ns).collect::<Float64Array>())
-        .finish(rows.len())
+        .finish(rows.len())?;
+    Ok((made, in_file))
 }
 
 /// Takes so many off the front of `rest`.

@@ -110,14 +110,25 @@ fn kernels_are_summed_up_without_the_rest() {
         INSERT INTO StringIds VALUES (1, 'first'), (2, 'second'), (3, 'first');
         CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, demangledName);";
     Connection::open(&path).unwrap().execute_batch(sql).unwrap();
-    assert_eq!(kernel_summary(&path, &Unwatched).unwrap().num_rows(), 0);
+    let none = kernel_summary(&path, &Unwatched).unwrap();
+    assert_eq!(none["kernel_summary"].num_rows(), 0);
+    assert_eq!(source(&none, "kernels"), ("empty".to_owned(), 0, true));
+    assert_eq!(count(&none, quality::NO_KERNELS), 1);
     let rows = "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES
             (10, 12, 1), (20, 26, 3), (30, 34, 1), (40, 49, 1),
             (50, 150, 2), (60, 50, 2), (60, NULL, 2),
-            (70, 75, 9), (80, 88, 'third'), (90, 98, 'third')";
+            (70, 75, 9), (80, 88, 'third'), (90, 98, 'third');
+        CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start, end, graphId);
+        INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (1, 2, 3), (4, 5, 6)";
     Connection::open(&path).unwrap().execute_batch(rows).unwrap();
     let made = kernel_summary(&path, &Unwatched).unwrap();
-    let column = |name: &str| made.column_by_name(name).unwrap().clone();
+    assert_eq!(source(&made, "kernels"), ("present".to_owned(), 10, false));
+    assert_eq!(source(&made, "graph_launches"), ("unread".to_owned(), 2, false));
+    assert_eq!(count(&made, quality::BAD_INTERVAL), 2);
+    assert_eq!(count(&made, quality::NAME_MISSING), 1);
+    assert_eq!(count(&made, quality::GRAPHS_TRACED_WHOLE), 2);
+    assert_eq!(count(&made, quality::NO_KERNELS), 0);
+    let column = |name: &str| made["kernel_summary"].column_by_name(name).unwrap().clone();
     let names = column("name");
     let names: Vec<Option<&str>> = names.as_string::<i32>().iter().collect();
     // 16 and 21 together: of equal totals the smaller name would be first.
