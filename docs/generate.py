@@ -493,6 +493,13 @@ def ingest(row: dict[str, Any]) -> list[str]:
             f"{core['sum_s'] / core['scan_s']:.1%}", core.get("read_s", ""),
         )  # fmt: skip
         out.append(line(cells))
+    if "scan_fastest_s" in row["core"][0]:
+        undisturbed = (
+            f"{core['columns']} {core['sum_fastest_s'] / core['scan_fastest_s']:.1%}"
+            for core in row["core"]
+            if core["table"].endswith("KERNEL")
+        )
+        out.append(f"\nIn turns since this run. Of a plain sum by the fastest of either: {', '.join(undisturbed)}.")
     ten = next(core for core in row["core"] if core["columns"] == "ten")["scan_threads_s"]
     out.append(
         "\nThe ten columns of all kernels, peers into a frame, against the scan on all threads into Arrow columns (a "

@@ -366,7 +366,8 @@ def main() -> int:
             f"{row['table'][20:]:>8} {row['columns']:>6}: sqlite3_step {row['step_s']:.3f} s, scan {row['scan_s']:.3f} s "
             f"({row['step_s'] / row['scan_s']:.1f} x), {row['threads']} threads {row['scan_threads_s']:.3f} s "
             f"({row['rows'] / row['scan_threads_s'] / 1e6:.1f} M rows/s), {row['sum_s'] / row['scan_s']:.1%} of a plain "
-            f"sum; reading the leaves alone {row['read_s']:.3f} s"
+            f"sum (fastest of each {row['sum_fastest_s'] / row['scan_fastest_s']:.1%}); "
+            f"reading the leaves alone {row['read_s']:.3f} s"
         )
     ten = next(row for row in figures["core"] if row["columns"] == "ten")["scan_threads_s"]
     figures["peers"] = {}
