@@ -1021,44 +1021,6 @@ class Session:
             raise UsageError(f"there is no data for a chart {key}; there is for {known}")
         return drawn[key]
 
-    def whatif(self, *, slice_ns: int = 2_100_000, gap_ns: int = 42_000) -> pl.DataFrame:
-        """Model what each tenant would have taken alone, side by side with the others, or in turns.
-
-        Parameters
-        ----------
-        slice_ns, gap_ns
-            Length of a time slice and cost of a switch in the `time-sliced` scenario, in nanoseconds.
-
-        Returns
-        -------
-        polars.DataFrame
-            The `whatif` table: per device, tenant and scenario (`exclusive`, `side-by-side`, `time-sliced`) the
-            modelled elapsed time and slowdown, each with bounds, and the assumptions they hold under. Null with
-            a reason in `detail` where work of somebody was not traced. Modelled, never a promise: contention for
-            memory and caches is not in it.
-
-        Raises
-        ------
-        pyanalyze.exceptions.UsageError
-            If the slice is shorter than 1000 ns or the cost of a switch is negative.
-
-        Examples
-        --------
-        >>> import polars as pl
-        >>> import pyanalyze
-        >>> rows = pyanalyze.load(capture).whatif()
-        >>> alone = rows.filter(pl.col("scenario") == "exclusive", pl.col("elapsed_ns").is_not_null())
-        >>> alone["slowdown"].to_list()
-        [1.0, 1.0]
-        """
-        from pyanalyze import _core
-        from pyanalyze.tables import to_frame
-
-        key = f"whatif {slice_ns} {gap_ns}"
-        if key not in self._frames:
-            self._frames[key] = to_frame(_core.whatif(dict(self.tables), slice_ns, gap_ns, None)["whatif"])
-        return self._frames[key]
-
     def occupancy(
         self,
         *,

@@ -65,7 +65,6 @@ KNOWN_VERSIONS: dict[str, int] = {
     "tenants": 1,
     "thread_runs": 1,
     "timeline": 1,
-    "whatif": 1,
 }
 
 

@@ -40,7 +40,7 @@ def test_frames_have_the_declared_columns(fixtures: Path) -> None:
     session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
     checked = 0
     for table in _core.table_declarations():
-        if table["name"] in (*ON_REQUEST, "kernel_summary", "latencies", "replay", "timeline", "whatif"):
+        if table["name"] in (*ON_REQUEST, "kernel_summary", "latencies", "replay", "timeline"):
             continue
         frame = session.frame(table["name"])
         assert frame.columns == [column["name"] for column in table["columns"]]

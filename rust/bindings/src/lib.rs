@@ -18,7 +18,6 @@ use pyanalyze_core::placement::{Model, PlacementPolicy, Sharing, SmSet};
 use pyanalyze_core::quality::Quality;
 use pyanalyze_core::replay::{self as layouts, Recorded};
 use pyanalyze_core::slowdown::{self, Baseline};
-use pyanalyze_core::whatif::TimeSlicing;
 use pyanalyze_core::window::{self, Selection};
 use pyanalyze_core::{
     latencies as over_time, nsys, perfetto, pipeline, quality, samples, schema, timeline as lanes,
@@ -326,24 +325,8 @@ fn write_perfetto(
 fn reconstruct(py: Python<'_>, session: &Bound<'_, PyDict>, progress: Callback) -> PyResult<Py<PyDict>> {
     let session = from_python(session)?;
     let watch = PyWatch::new(progress);
-    let made = py.detach(|| pipeline::reconstruct(&session, 0, &watch)).map_err(|e| watch.raise(e))?;
+    let made = py.detach(|| pipeline::reconstruct(&session, &watch)).map_err(|e| watch.raise(e))?;
     to_python(py, made)
-}
-
-/// What each tenant would have taken alone, side by side or in turns.
-#[pyfunction]
-#[pyo3(signature = (session, slice_ns, gap_ns, progress=None))]
-fn whatif(
-    py: Python<'_>,
-    session: &Bound<'_, PyDict>,
-    slice_ns: i64,
-    gap_ns: i64,
-    progress: Callback,
-) -> PyResult<Py<PyDict>> {
-    let session = from_python(session)?;
-    let watch = PyWatch::new(progress);
-    let made = py.detach(|| pipeline::whatif(&session, TimeSlicing { slice_ns, gap_ns }, &watch));
-    to_python(py, made.map_err(|e| watch.raise(e))?)
 }
 
 /// A tenant's place in a layout: tenant, instance, group, SMs.
@@ -479,7 +462,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(latencies, module)?)?;
     module.add_function(wrap_pyfunction!(cut, module)?)?;
     module.add_function(wrap_pyfunction!(write_perfetto, module)?)?;
-    module.add_function(wrap_pyfunction!(whatif, module)?)?;
     module.add_function(wrap_pyfunction!(replay, module)?)?;
     module.add_function(wrap_pyfunction!(slowdowns, module)?)?;
     module.add_function(wrap_pyfunction!(table_declarations, module)?)?;

@@ -33,7 +33,6 @@ pub mod tenants;
 pub mod timeline;
 pub mod turns;
 pub mod watch;
-pub mod whatif;
 pub mod window;
 
 pub use error::{Error, Result};

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt32Array, UInt64Array};
 
 use crate::error::Result;
-use crate::fold::{Chunk, Fold, Tables};
+use crate::fold::{EventPass, Events, Tables};
 use crate::residency::{at, creation_contexts, Slice};
 use crate::schema::{self, Builder};
 use crate::statistics::{median, median_ns};
@@ -448,16 +448,16 @@ impl Overlap {
     }
 }
 
-impl Fold for Overlap {
+impl EventPass for Overlap {
     type Output = Output;
 
-    fn push(&mut self, chunk: &Chunk, watch: &dyn Watch) -> Result<()> {
+    fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
         watch.progress("overlap", self.done, 0)?;
-        let copies = chunk.get(&schema::MEMOPS);
+        let copies = events.get(&schema::MEMOPS);
         self.copies_known |= copies.is_some();
         let copies =
             copies.map(|c| Ok::<_, crate::Error>((c.i64("bytes")?, c.u8("copy_kind")?))).transpose()?;
-        for w in work(chunk)? {
+        for w in work(events)? {
             if self.done.is_multiple_of(4096) {
                 watch.progress("overlap", self.done, 0)?;
             }
@@ -490,7 +490,7 @@ mod tests {
 
     fn run(tables: Tables) -> Output {
         let (tables, _) = named(tables);
-        Overlap::new(&tables).unwrap().run(&tables, 0, &Unwatched).unwrap()
+        Overlap::new(&tables).unwrap().run(&tables, &Unwatched).unwrap()
     }
 
     #[test]
@@ -604,7 +604,7 @@ mod tests {
         let out = run(Tables::new());
         assert_eq!((out.tenant_usage.num_rows(), out.overlaps.num_rows()), (0, 0));
         let (tables, _) = named(Tables::from([("kernels", kernels(&[(0, 7, 0, 1, 7, 0, 1)]))]));
-        let stopped = Overlap::new(&tables).unwrap().run(&tables, 0, &StopAfter::new(1));
+        let stopped = Overlap::new(&tables).unwrap().run(&tables, &StopAfter::new(1));
         assert!(matches!(stopped, Err(crate::Error::Cancelled)));
     }
 }

@@ -21,15 +21,14 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::error::Result;
-use crate::fold::{Chunk, Tables};
+use crate::fold::{Events, Tables};
 use crate::occupancy::{LaunchColumns, Limits, Recorded, Resources};
 use crate::overlap::slice_lengths;
-use crate::residency::Slice;
+use crate::residency::{Slice, IDLE_GAP_NS};
 use crate::schema::{self, Columns};
 use crate::statistics::median_ns;
 use crate::tenants::{work, Union, Who, Work, WorkKind};
 use crate::watch::Watch;
-use crate::whatif::turns_of_others;
 
 /// From the end of an operation until a call that waited for it returns, at most. Wake-ups take some microseconds;
 /// what ends earlier was not what the call waited for.
@@ -156,6 +155,34 @@ struct Held {
     resident: Union,
 }
 
+/// The time before each slice in which its tenant may have waited for the turns of others.
+fn turns_of_others(slices: &[&Slice], slice_ns: i64) -> BTreeMap<u32, Vec<(i64, i64)>> {
+    let mut turns: BTreeMap<u32, Vec<(i64, i64)>> = BTreeMap::new();
+    for (at, own) in slices.iter().enumerate() {
+        let Some(tenant) = own.tenant else { continue };
+        let mut from_ns = own.start_ns;
+        let mut seen = Vec::new();
+        // Round robin: whoever waits sees at most one slice of each of the others.
+        for other in slices.iter().take(at).rev() {
+            let key = (other.hw_context, other.pid);
+            let idle = from_ns.saturating_sub(other.end_ns) > IDLE_GAP_NS;
+            if other.tenant == own.tenant || idle || seen.contains(&key) {
+                break;
+            }
+            seen.push(key);
+            from_ns = other.start_ns.max(other.end_ns.saturating_sub(slice_ns));
+            // It held the engine for longer than a slice: nobody waited when that began.
+            if from_ns > other.start_ns {
+                break;
+            }
+        }
+        if from_ns < own.start_ns {
+            turns.entry(tenant).or_default().push((from_ns, own.start_ns));
+        }
+    }
+    turns
+}
+
 /// Reads the programs of one device.
 ///
 /// `visible` says how many SMs a tenant had where that is not all of them; `time_sliced` that kernels of different
@@ -200,13 +227,13 @@ pub(crate) fn read(
         }
     }
     let mut by_tenant: BTreeMap<u32, Vec<Seen>> = BTreeMap::new();
-    let chunk = Chunk { tables: session.clone(), until_ns: i64::MAX };
-    let kernels = chunk.get(&schema::KERNELS);
+    let events = Events::of(session)?;
+    let kernels = events.get(&schema::KERNELS);
     let launches = kernels.as_ref().map(LaunchColumns::new).transpose()?;
     let names = kernels.as_ref().map(|k| k.names("name")).transpose()?;
-    let memops = chunk.get(&schema::MEMOPS);
+    let memops = events.get(&schema::MEMOPS);
     let kinds = memops.as_ref().map(|m| m.u8("copy_kind")).transpose()?;
-    for (n, w) in work(&chunk)?.enumerate() {
+    for (n, w) in work(&events)?.enumerate() {
         if n.is_multiple_of(65_536) {
             watch.progress("programs", n as u64, 0)?;
         }

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use arrow_array::{Int64Array, RecordBatch, UInt32Array};
 
 use crate::error::Result;
-use crate::fold::{Chunk, Fold, Tables};
+use crate::fold::{EventPass, Events, Tables};
 use crate::overlap::DEFAULT_SLICE_NS;
 use crate::residency::at;
 use crate::schema::{self, Builder, Columns};
@@ -376,7 +376,7 @@ struct Signatures {
 }
 
 impl Signatures {
-    /// One for each kernel of a chunk.
+    /// One for each kernel.
     fn of(&mut self, kernels: &Columns<'_>) -> Result<Vec<Option<u32>>> {
         let name = kernels.names("name")?;
         let shape = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"];
@@ -423,15 +423,15 @@ impl Turns {
     }
 }
 
-impl Fold for Turns {
+impl EventPass for Turns {
     type Output = RecordBatch;
 
-    fn push(&mut self, chunk: &Chunk, watch: &dyn Watch) -> Result<()> {
+    fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
         watch.progress("turns", self.done, 0)?;
         let alone = self.devices.values().any(|device| device.tenants.len() == 1);
-        let kernels = chunk.get(&schema::KERNELS).filter(|_| alone);
+        let kernels = events.get(&schema::KERNELS).filter(|_| alone);
         let signatures = kernels.map_or(Ok(Vec::new()), |kernels| self.signatures.of(&kernels))?;
-        for w in work(chunk)? {
+        for w in work(events)? {
             if self.done.is_multiple_of(4096) {
                 watch.progress("turns", self.done, 0)?;
             }
@@ -517,7 +517,7 @@ mod tests {
     fn held(rows: &[K]) -> Vec<(u32, i64, i64, i64, i64)> {
         let (tables, _) = named(Tables::from([("kernels", kernels(rows))]));
         let room = Turns::new(&tables, &BTreeSet::from([0])).unwrap();
-        let batch = room.run(&tables, 0, &Unwatched).unwrap();
+        let batch = room.run(&tables, &Unwatched).unwrap();
         let c = Columns::new(&schema::INFERRED_RESIDENCY, &batch);
         let us = |name: &str, row| c.i64(name).unwrap().value(row) / 1000;
         (0..c.rows())
@@ -609,7 +609,7 @@ mod tests {
         let run = |tables: Tables, devices: &[u32]| {
             let (tables, _) = named(tables);
             let room = Turns::new(&tables, &devices.iter().copied().collect()).unwrap();
-            room.run(&tables, 0, &Unwatched).unwrap().num_rows()
+            room.run(&tables, &Unwatched).unwrap().num_rows()
         };
         assert_eq!(run(Tables::from([("kernels", rows.clone())]), &[0]), 2);
         assert_eq!(run(Tables::from([("kernels", rows.clone())]), &[]), 0);
@@ -626,7 +626,7 @@ mod tests {
         let (tables, _) = named(Tables::from([("kernels", rows)]));
         for reports in 0..3 {
             let room = Turns::new(&tables, &BTreeSet::from([0])).unwrap();
-            let stopped = room.run(&tables, 0, &StopAfter::new(reports));
+            let stopped = room.run(&tables, &StopAfter::new(reports));
             assert!(matches!(stopped, Err(crate::Error::Cancelled)));
         }
     }

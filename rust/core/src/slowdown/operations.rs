@@ -16,7 +16,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::fold::{Chunk, Tables};
+use crate::fold::{Events, Tables};
 use crate::lanes::Lanes;
 use crate::residency::{at, Slice};
 use crate::schema::{self, Columns};
@@ -715,7 +715,7 @@ impl Gathered {
                 }
             })
             .collect();
-        let whole = Chunk { tables: tables.clone(), until_ns: i64::MAX };
+        let whole = Events::of(tables)?;
         // What each tenant did is dealt out while calls and signatures are read; then each tenant looks its own up.
         let (read, dealt) = lanes.both(
             || Ok((signatures_of(tables)?, calls(tables)?)),
@@ -837,11 +837,10 @@ fn together<'a>(of: impl Iterator<Item = &'a Arc<Union>>) -> Arc<Union> {
 }
 
 /// How many operations each tenant has at most, by tenant id.
-fn counts(tables: &Tables, who: &Who, tenants: usize) -> Result<Vec<usize>> {
+fn counts(events: &Events<'_>, who: &Who, tenants: usize) -> Result<Vec<usize>> {
     let mut counts = vec![0; tenants];
     for table in [&schema::KERNELS, &schema::GRAPH_LAUNCHES, &schema::MEMOPS] {
-        let Some(batch) = tables.get(table.name) else { continue };
-        let columns = Columns::new(table, batch);
+        let Some(columns) = events.get(table) else { continue };
         let (capture, pid) = (columns.u32("capture")?, columns.u32("pid")?);
         let device = columns.u32("device_id")?;
         let mut last = None;
@@ -861,9 +860,9 @@ fn counts(tables: &Tables, who: &Who, tenants: usize) -> Result<Vec<usize>> {
 }
 
 /// Deals rows of work out to their tenants, by start; each holds its row, correlation id and stream until it is looked up.
-fn deal(whole: &Chunk, who: &Who, tenants: &mut [Tenancy], watch: &dyn Watch) -> Result<()> {
+fn deal(whole: &Events<'_>, who: &Who, tenants: &mut [Tenancy], watch: &dyn Watch) -> Result<()> {
     // Room that grows is asked of the system piece by piece, and a large one is faster had at once.
-    let counts = counts(&whole.tables, who, tenants.len())?;
+    let counts = counts(whole, who, tenants.len())?;
     for (tenant, count) in tenants.iter_mut().zip(counts) {
         tenant.ops.reserve_exact(count);
     }
