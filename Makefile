@@ -45,7 +45,7 @@ lint: $(VENV)/.built ## formatting, clippy, ruff, mypy, stub check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m mypy.stubtest pyanalyze._core --ignore-disjoint-bases
+	$(BIN)/python -m mypy.stubtest pyanalyze.core._core --ignore-disjoint-bases
 
 rust-test: ## Rust tests
 	cargo test --workspace --locked --quiet

@@ -15,10 +15,10 @@ from man_page import man_page
 from mode_pages import mode_page, stem_of
 from validation_page import validation
 
-from pyanalyze import _core
-from pyanalyze.report.model import json_schema
-from pyanalyze.sharing import RULES
-from pyanalyze.sharing.calibration import calibration
+from pyanalyze.analysis.sharing import RULES
+from pyanalyze.analysis.sharing.calibration import calibration
+from pyanalyze.core import _core
+from pyanalyze.results.report import json_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -625,7 +625,10 @@ SECTIONS: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {
 def calibration_page() -> str:
     """What verdicts may claim, and how that did on scenarios that had no part in it."""
     made = calibration()
-    out = [NOTE.format(source="pyanalyze/sharing/calibration.json"), "# Calibration: what a confidence means\n"]
+    out = [
+        NOTE.format(source="pyanalyze/analysis/sharing/calibration.json"),
+        "# Calibration: what a confidence means\n",
+    ]
     out.append(
         "A verdict adds stated weights to a posterior. What it *claims* is how often verdicts of its kind, with "
         "such a posterior, were right on simulated recordings whose truth is known. Seeds of one scenario are not "

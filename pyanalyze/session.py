@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from pyanalyze._visible import told_apart
-from pyanalyze.beside import of_its_time
-from pyanalyze.exceptions import UsageError
-from pyanalyze.view import Names, Selection, narrowed, redacted
+from pyanalyze.errors import UsageError
+from pyanalyze.inputs.sample_alignment import of_its_time
+from pyanalyze.tables.window import Names, Selection, narrowed, redacted
+from pyanalyze.text.visible import told_apart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     import altair as alt
     import polars as pl
 
-    from pyanalyze import _core
-    from pyanalyze.advice import Advice
-    from pyanalyze.gate import Checked, Limits
-    from pyanalyze.interference import Baseline, DeviceInterference
-    from pyanalyze.interference.baselines import SavedBaseline, Summary
-    from pyanalyze.ledger import Ledger
-    from pyanalyze.loading import Failure
-    from pyanalyze.occupancy import CounterCheck, Occupancy, PlacementPolicy
-    from pyanalyze.report.model import Report, Work
-    from pyanalyze.sharing import Case, Fact, Verdict
-    from pyanalyze.sharing.properties import Requirement
-    from pyanalyze.times import Moment
+    from pyanalyze.analysis.advice import Advice
+    from pyanalyze.analysis.gate import Checked, Limits
+    from pyanalyze.analysis.interference import Baseline, DeviceInterference
+    from pyanalyze.analysis.interference.baselines import SavedBaseline, Summary
+    from pyanalyze.analysis.occupancy import CounterCheck, Occupancy, PlacementPolicy
+    from pyanalyze.analysis.residency import Ledger
+    from pyanalyze.analysis.sharing import Case, Fact, Verdict
+    from pyanalyze.analysis.sharing.properties import Requirement
+    from pyanalyze.core import _core
+    from pyanalyze.inputs.capture import Failure
+    from pyanalyze.results.report import Report, Work
+    from pyanalyze.text.times import Moment
 
 
 #: Rows of a table that are looked at together: copies of their columns are some tens of megabytes.
@@ -168,7 +168,7 @@ class Session:
 
         Raises
         ------
-        pyanalyze.exceptions.UsageError
+        pyanalyze.errors.UsageError
             If there is no such table, or it was not read (``load(tables=...)``).
 
         Examples
@@ -204,11 +204,11 @@ class Session:
         if name not in self._frames:
             import polars as pl
 
-            from pyanalyze.tables import to_frame
+            from pyanalyze.tables.frames import to_frame
 
             frame = to_frame(self.table(name))
             if name == "tenants":
-                from pyanalyze.context import name_pods
+                from pyanalyze.inputs.context import name_pods
 
                 frame = self._renamed(name_pods(frame, [self.configured]))
             if name == "configured" and self.extra_configured:
@@ -364,7 +364,7 @@ class Session:
         """Add what was counted on the Python side; what each counter means stands in the core's one list."""
         import polars as pl
 
-        from pyanalyze import _core
+        from pyanalyze.core import _core
 
         counters = {counter["name"]: counter for counter in _core.quality_counters()}
         quality = quality.with_columns(pl.col(column).cast(pl.String) for column in ("name", "severity", "source"))
@@ -445,28 +445,28 @@ class Session:
     @cached_property
     def _modelled(self) -> dict[str, _core.Table]:
         """Tables that need a verdict: which tenants may share SMs is its business."""
-        from pyanalyze.occupancy import model_in_passing, model_tables
+        from pyanalyze.analysis.occupancy import model_in_passing, model_tables
 
         return model_tables(self, bins=200, window=None, policies=None, model=model_in_passing(self))[1]
 
     @cached_property
     def _inferred(self) -> dict[str, _core.Table]:
         """Residency without switch records: only a verdict says whether tenants take turns at all."""
-        from pyanalyze import _core
-        from pyanalyze.occupancy import placement_policy
+        from pyanalyze.analysis.occupancy import placement_policy
+        from pyanalyze.core import _core
 
         policies = [(v.device_id, placement_policy(self, v).sharing) for v in self.classify()]
         return _core.infer_residency(dict(self.tables), policies, None)
 
     @cached_property
     def _added_up(self) -> dict[str, _core.Table]:
-        from pyanalyze import _core
+        from pyanalyze.core import _core
 
         return _core.ledger({**self.tables, **self._inferred}, None)
 
     @cached_property
     def _verdicts(self) -> tuple[Verdict, ...]:
-        from pyanalyze.sharing import judge
+        from pyanalyze.analysis.sharing import judge
 
         self._refuse_captures_apart()
         return tuple(judge(case) for case in self.cases())
@@ -492,8 +492,8 @@ class Session:
 
     @cached_property
     def work_of_tenants(self) -> dict[tuple[int, int], Work]:
-        """What every traced tenant did on every device, see :func:`pyanalyze.comparison.work.work_of`."""
-        from pyanalyze.comparison.work import work_of
+        """What every traced tenant did on every device, see :func:`pyanalyze.analysis.comparison.work.work_of`."""
+        from pyanalyze.analysis.comparison.work import work_of
 
         return work_of(self)
 
@@ -510,7 +510,7 @@ class Session:
         """
         from concurrent.futures import ThreadPoolExecutor
 
-        from pyanalyze import memory
+        from pyanalyze.tables import memory
 
         self.classify()
         if memory.account().spilled_most_bytes:
@@ -530,7 +530,7 @@ class Session:
         >>> pyanalyze.load(capture).against_saved(0, 1, "app_b").source is None
         True
         """
-        from pyanalyze.interference.baselines import against_saved
+        from pyanalyze.analysis.interference.baselines import against_saved
 
         known = self._summaries.get((device_id, tenant_id))
         return known or against_saved(self.saved_baselines, self, device_id, tenant_id, name)
@@ -538,8 +538,8 @@ class Session:
     @cached_property
     def _compared(self) -> dict[str, _core.Table]:
         """Every tenant beside itself alone; launch calls are read only now, they are as many as kernels."""
-        from pyanalyze import _core
-        from pyanalyze.interference.baselines import as_arguments
+        from pyanalyze.analysis.interference.baselines import as_arguments
+        from pyanalyze.core import _core
 
         start_ns, end_ns = self.selection.start_ns, self.selection.end_ns
         window = None if start_ns is None or end_ns is None else (start_ns, end_ns)
@@ -577,8 +577,8 @@ class Session:
         if key not in self._frames:
             import polars as pl
 
-            from pyanalyze.loading import read_late
-            from pyanalyze.tables import to_frame
+            from pyanalyze.inputs.capture import read_late
+            from pyanalyze.tables.frames import to_frame
 
             whole = self._late_table(name)
             if whole is not None:
@@ -594,7 +594,7 @@ class Session:
                 for number, table in read_late(self.paths, name)
             ]
             if not parts:
-                from pyanalyze import _core
+                from pyanalyze.core import _core
 
                 declared = next(table for table in _core.table_declarations() if table["name"] == name)
                 kinds = {"UInt32": pl.UInt32, "UInt64": pl.UInt64, "Int32": pl.Int32, "Int64": pl.Int64}
@@ -612,7 +612,7 @@ class Session:
         if len(self.paths) != 1 or self.lenses or self.capture["clock_offset_ns"].to_list() != [0]:
             return None
         if name not in self._late_tables:
-            from pyanalyze.loading import read_late
+            from pyanalyze.inputs.capture import read_late
 
             found = read_late(self.paths, name)
             if len(found) != 1:
@@ -654,7 +654,7 @@ class Session:
         >>> sorted(set(pyanalyze.load(capture).complete().tables) & {"api_calls", "causes", "kernels"})
         ['api_calls', 'causes', 'kernels']
         """
-        from pyanalyze.view import FrameTable
+        from pyanalyze.tables.window import FrameTable
 
         if not self.paths or "tenants" not in self.tables:
             return self
@@ -701,7 +701,7 @@ class Session:
 
     @cached_property
     def _interference(self) -> tuple[DeviceInterference, ...]:
-        from pyanalyze.interference import analyse
+        from pyanalyze.analysis.interference import analyse
 
         return analyse(self)
 
@@ -727,7 +727,7 @@ class Session:
 
         Returns
         -------
-        tuple of pyanalyze.ledger.Ledger
+        tuple of pyanalyze.analysis.residency.Ledger
             One per device of which residency is known; `inferred` where the verdict is time-slicing and there are
             no switch records. The frames behind it are `ledger`, `engine`, `residency` or `inferred_residency`.
 
@@ -738,7 +738,7 @@ class Session:
         >>> held.switches, held.cost_kind
         (365, 'gap')
         """
-        from pyanalyze.ledger import ledgers
+        from pyanalyze.analysis.residency import ledgers
 
         return ledgers(self)
 
@@ -747,7 +747,7 @@ class Session:
 
         Returns
         -------
-        pyanalyze.report.model.Report
+        pyanalyze.results.report.Report
             ``.to_json()`` writes it; :func:`pyanalyze.report.render` makes HTML, Markdown or text of it.
 
         Examples
@@ -756,7 +756,7 @@ class Session:
         >>> pyanalyze.load(capture).report().devices[0].sharing.mode
         'time-slicing'
         """
-        from pyanalyze.report.assemble import assemble
+        from pyanalyze.report.build import assemble
 
         return assemble(self)
 
@@ -768,7 +768,7 @@ class Session:
         Parameters
         ----------
         limits
-            Thresholds, see :class:`pyanalyze.gate.Limits`.
+            Thresholds, see :class:`pyanalyze.analysis.gate.Limits`.
         inconclusive
             Whether a threshold that could not be looked at fails the check or warns.
         **more
@@ -776,12 +776,12 @@ class Session:
 
         Returns
         -------
-        pyanalyze.gate.Checked
+        pyanalyze.analysis.gate.Checked
             ``status``, ``exit_code`` and an outcome for every threshold; ``to_junit()`` writes it for CI.
 
         Raises
         ------
-        pyanalyze.exceptions.UsageError
+        pyanalyze.errors.UsageError
             No threshold, or one that makes no sense.
 
         Examples
@@ -791,7 +791,7 @@ class Session:
         >>> [(outcome.gate, outcome.status) for outcome in checked.outcomes]
         [('expect_mode', 'passed'), ('max_switch_overhead', 'failed')]
         """
-        from pyanalyze.gate import Limits, check
+        from pyanalyze.analysis.gate import Limits, check
 
         try:
             asked = replace(limits or Limits(), **more)
@@ -815,7 +815,7 @@ class Session:
 
         Raises
         ------
-        pyanalyze.exceptions.UsageError
+        pyanalyze.errors.UsageError
             No such syntax, or a window in which nothing was recorded.
 
         Examples
@@ -825,7 +825,7 @@ class Session:
         >>> part.tenant_usage["last_ns"].max()
         300000000
         """
-        from pyanalyze.times import position_ns
+        from pyanalyze.text.times import position_ns
 
         origin = self.capture["utc_origin_ns"][0]
         first, last = self.span_ns
@@ -845,7 +845,7 @@ class Session:
 
         Raises
         ------
-        pyanalyze.exceptions.UsageError
+        pyanalyze.errors.UsageError
             There is no such device.
 
         Examples
@@ -860,7 +860,7 @@ class Session:
         """The session with numbered names in place of those of processes, kernels, ranges, containers and hosts.
 
         Consistent, and irreversible. Names given with ``load(tenants=...)``, GPU names and UUIDs stay. Sessions that
-        are to be compared need their numbers in common: give all of them one `pyanalyze.view.numbered()`.
+        are to be compared need their numbers in common: give all of them one `pyanalyze.tables.window.numbered()`.
 
         Examples
         --------
@@ -895,7 +895,7 @@ class Session:
 
         Raises
         ------
-        pyanalyze.exceptions.UsageError
+        pyanalyze.errors.UsageError
             For a requirement that is not known.
 
         Examples
@@ -905,8 +905,8 @@ class Session:
         >>> [action.action for action in advice.actions][0].startswith("Find out")
         True
         """
-        from pyanalyze.advice import advise_device
-        from pyanalyze.sharing.properties import REQUIREMENTS
+        from pyanalyze.analysis.advice import advise_device
+        from pyanalyze.analysis.sharing.properties import REQUIREMENTS
 
         words: Any = require
         if isinstance(words, str):
@@ -940,8 +940,8 @@ class Session:
         >>> sorted(set(lanes["lane"].cast(str)))
         ['copies', 'kernels', 'residency']
         """
-        from pyanalyze import _core
-        from pyanalyze.tables import to_frame
+        from pyanalyze.core import _core
+        from pyanalyze.tables.frames import to_frame
 
         first, last = self.span_ns
         window = (first if start_ns is None else start_ns, last if end_ns is None else end_ns)
@@ -972,8 +972,8 @@ class Session:
         >>> pyanalyze.load(capture).latencies(0, bins=1)["kernels"].to_list()
         [452, 424]
         """
-        from pyanalyze import _core
-        from pyanalyze.tables import to_frame
+        from pyanalyze.core import _core
+        from pyanalyze.tables.frames import to_frame
 
         first, last = self.span_ns
         window = (first if start_ns is None else start_ns, last if end_ns is None else end_ns)
@@ -999,7 +999,7 @@ class Session:
 
         Raises
         ------
-        pyanalyze.exceptions.UsageError
+        pyanalyze.errors.UsageError
             The device has no data for such a chart.
 
         Examples
@@ -1039,7 +1039,7 @@ class Session:
 
         Raises
         ------
-        pyanalyze.exceptions.UsageError
+        pyanalyze.errors.UsageError
             If the slice is shorter than 1000 ns or the cost of a switch is negative.
 
         Examples
@@ -1051,8 +1051,8 @@ class Session:
         >>> alone["slowdown"].to_list()
         [1.0, 1.0]
         """
-        from pyanalyze import _core
-        from pyanalyze.tables import to_frame
+        from pyanalyze.core import _core
+        from pyanalyze.tables.frames import to_frame
 
         key = f"whatif {slice_ns} {gap_ns}"
         if key not in self._frames:
@@ -1077,19 +1077,19 @@ class Session:
             Start and end on the session clock, in nanoseconds; by default first to last activity.
         policies
             By device, who may be on which SMs; by default what the verdicts imply
-            (:func:`pyanalyze.occupancy.placement_policy`).
+            (:func:`pyanalyze.analysis.occupancy.placement_policy`).
         model
             ``replay``: blocks placed as the block scheduler would. ``even``: the warps of each tenant spread evenly
             over the SMs it may use, each kernel at its most for the whole of its time.
 
         Returns
         -------
-        pyanalyze.occupancy.Occupancy
+        pyanalyze.analysis.occupancy.Occupancy
             Frames by tenant and time, by SM and time, by launch configuration, by kernel. All of it is modelled.
 
         Raises
         ------
-        pyanalyze.exceptions.UsageError
+        pyanalyze.errors.UsageError
             If there is no such model, the window is empty, or there are too many bins.
 
         Examples
@@ -1099,7 +1099,7 @@ class Session:
         >>> occupancy.per_sm.height == 20 * 108
         True
         """
-        from pyanalyze.occupancy import modelled
+        from pyanalyze.analysis.occupancy import modelled
 
         return modelled(self, bins=bins, window=window, policies=policies, model=model)
 
@@ -1113,9 +1113,9 @@ class Session:
 
         Returns
         -------
-        pyanalyze.occupancy.CounterCheck or None
+        pyanalyze.analysis.occupancy.CounterCheck or None
             None where the capture has no GPU metrics of the device; see
-            :func:`pyanalyze.occupancy.check_against_counters`.
+            :func:`pyanalyze.analysis.occupancy.check_against_counters`.
 
         Examples
         --------
@@ -1125,7 +1125,7 @@ class Session:
         >>> check.agrees, round(check.difference("warps"), 2)
         (True, 0.01)
         """
-        from pyanalyze.occupancy import check_against_counters
+        from pyanalyze.analysis.occupancy import check_against_counters
 
         if device_id not in self._checks:
             self._checks[device_id] = check_against_counters(self, device_id)
@@ -1147,7 +1147,7 @@ class Session:
         Returns
         -------
         list of Case
-            Input of :func:`pyanalyze.sharing.judge`.
+            Input of :func:`pyanalyze.analysis.sharing.judge`.
 
         Examples
         --------
@@ -1161,9 +1161,9 @@ class Session:
     def _cases(self) -> tuple[Case, ...]:
         import polars as pl
 
-        from pyanalyze.context import names_gpu
-        from pyanalyze.sharing import Case, Configured
-        from pyanalyze.sharing.evidence import pairs_of
+        from pyanalyze.analysis.sharing import Case, Configured
+        from pyanalyze.analysis.sharing.evidence import pairs_of
+        from pyanalyze.inputs.context import names_gpu
 
         facts = self.facts
         examples = self.fact_examples
@@ -1224,7 +1224,7 @@ class Session:
         """Tables of the only export, or what in them belongs to the device."""
         import polars as pl
 
-        from pyanalyze.sharing.queries import narrowed
+        from pyanalyze.analysis.sharing.queries import narrowed
 
         if alone:
             return tables
@@ -1366,7 +1366,7 @@ def _capability(device: Mapping[str, Any]) -> tuple[int, int] | None:
 def _facts(facts: pl.DataFrame, examples: pl.DataFrame) -> dict[str, Fact]:
     import polars as pl
 
-    from pyanalyze.sharing import Example, Fact
+    from pyanalyze.analysis.sharing import Example, Fact
 
     found = {}
     for row in facts.iter_rows(named=True):

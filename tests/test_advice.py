@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import pyanalyze
-from pyanalyze.advice import (
+from pyanalyze.analysis.advice import (
     Forecast,
     Layout,
     Option,
@@ -30,12 +30,12 @@ from pyanalyze.advice import (
     options,
     replay,
 )
-from pyanalyze.advice.options import observed_slicing
-from pyanalyze.advice.replay import alone, in_turns, side_by_side
-from pyanalyze.exceptions import UsageError
-from pyanalyze.sharing.properties import PROPERTIES, REQUIREMENTS
-from pyanalyze.sharing.rules import MODES
-from pyanalyze.tables import ANALYSIS_TABLES
+from pyanalyze.analysis.advice.options import observed_slicing
+from pyanalyze.analysis.advice.replay import alone, in_turns, side_by_side
+from pyanalyze.analysis.sharing.properties import PROPERTIES, REQUIREMENTS
+from pyanalyze.analysis.sharing.rules import MODES
+from pyanalyze.errors import UsageError
+from pyanalyze.tables.frames import ANALYSIS_TABLES
 
 if TYPE_CHECKING:
     from pathlib import Path

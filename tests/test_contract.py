@@ -15,10 +15,12 @@ import pytest
 from pydantic import BaseModel
 
 import pyanalyze
-from pyanalyze import _core, exceptions, tables
-from pyanalyze.report import model
-from pyanalyze.sharing.rules import base
-from pyanalyze.tables import ON_REQUEST
+from pyanalyze import errors as exceptions
+from pyanalyze.analysis.sharing.rules import base
+from pyanalyze.core import _core
+from pyanalyze.results import report as model
+from pyanalyze.tables import frames as tables
+from pyanalyze.tables.frames import ON_REQUEST
 
 ROOT = Path(__file__).parent.parent
 

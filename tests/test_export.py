@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import pyanalyze
 from pyanalyze.cli import cli, export
-from pyanalyze.exceptions import OutputExists, UsageError
+from pyanalyze.errors import OutputExists, UsageError
 from pyanalyze.session import DERIVED
 
 if TYPE_CHECKING:
@@ -110,7 +110,8 @@ def test_an_empty_directory_is_filled_and_foreign_files_are_never_deleted(fixtur
 def test_a_failure_leaves_what_was_there(
     fixtures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fmt: str, failure: type[BaseException]
 ) -> None:
-    from pyanalyze import _core, store
+    from pyanalyze.core import _core
+    from pyanalyze.export import sqlite as store
 
     session = pyanalyze.load(fixtures / DEMO)
     out = tmp_path / "out"

@@ -18,12 +18,12 @@ import pytest
 from click.testing import CliRunner
 
 import pyanalyze
+from pyanalyze.analysis.interference import TenantInterference, kernels_alone
+from pyanalyze.analysis.interference.scheduling import on_cpu_ns
+from pyanalyze.analysis.interference.slowdown import standing
 from pyanalyze.cli import cli
-from pyanalyze.exceptions import UsageError
-from pyanalyze.interference import TenantInterference, kernels_alone
-from pyanalyze.interference.scheduling import on_cpu_ns
-from pyanalyze.interference.slowdown import standing
-from pyanalyze.interference.work import read_work
+from pyanalyze.errors import UsageError
+from pyanalyze.inputs.work_units import read_work
 from pyanalyze.report.page import cause_sentence
 
 #: Equal kernels, every way of sharing that has an answer with baselines.

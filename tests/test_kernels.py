@@ -15,11 +15,11 @@ import polars as pl
 import pytest
 
 import pyanalyze
+from pyanalyze.analysis.kernel_summary import of_export, of_session
 from pyanalyze.cli import cli
-from pyanalyze.exceptions import OutputExists
-from pyanalyze.pack import pack
-from pyanalyze.summary import of_export, of_session
-from pyanalyze.tables import EVENT_TABLES, to_frame
+from pyanalyze.errors import OutputExists
+from pyanalyze.export.pack import pack
+from pyanalyze.tables.frames import EVENT_TABLES, to_frame
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import pyanalyze
-from pyanalyze import _core
+from pyanalyze.core import _core
 
 if TYPE_CHECKING:
     from pathlib import Path

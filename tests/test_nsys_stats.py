@@ -14,11 +14,11 @@ import pytest
 from test_cli import run
 
 import pyanalyze
-from pyanalyze.exceptions import NotACapture, SamplesUnreadable, UsageError
-from pyanalyze.nsys_recipes import REPORTS, read_report
-from pyanalyze.nsys_stats import NEED_OPTIONS, PRODUCED, WHOLE_GPU, disagreements, produce, to_csv
-from pyanalyze.pack import pack
-from pyanalyze.tables import EVENT_TABLES
+from pyanalyze.errors import NotACapture, SamplesUnreadable, UsageError
+from pyanalyze.export.nsys_stats import NEED_OPTIONS, PRODUCED, WHOLE_GPU, disagreements, produce, to_csv
+from pyanalyze.export.pack import pack
+from pyanalyze.inputs.nsys_recipes import REPORTS, read_report
+from pyanalyze.tables.frames import EVENT_TABLES
 
 DEMO = "demo-time-slicing.sqlite"
 RECIPES = ("cuda_gpu_time_util_map", "gpu_metric_util_map", "cuda_gpu_kern_pace")

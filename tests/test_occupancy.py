@@ -18,8 +18,8 @@ import pytest
 from test_occupancy_corpus import export
 
 import pyanalyze
-from pyanalyze.exceptions import UsageError
-from pyanalyze.occupancy import PlacementPolicy, mps_sms, placement_policy
+from pyanalyze.analysis.occupancy import PlacementPolicy, mps_sms, placement_policy
+from pyanalyze.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -295,9 +295,9 @@ def test_large_captures_are_not_replayed_in_passing(fixtures: Path, monkeypatch:
 
     path = fixtures / "demo-time-slicing.sqlite"
     kernels = pyanalyze.load(path).kernels.height
-    monkeypatch.setattr("pyanalyze.occupancy.REPLAYED_IN_PASSING", kernels)
+    monkeypatch.setattr("pyanalyze.analysis.occupancy.REPLAYED_IN_PASSING", kernels)
     assert models(pyanalyze.load(path)) == {"replay"}
-    monkeypatch.setattr("pyanalyze.occupancy.REPLAYED_IN_PASSING", kernels - 1)
+    monkeypatch.setattr("pyanalyze.analysis.occupancy.REPLAYED_IN_PASSING", kernels - 1)
     session = pyanalyze.load(path)
     assert models(session) == {"even"}
     assert "occupancy.replay" in [gap.what for gap in session.report().devices[0].sharing.missing]

@@ -17,9 +17,7 @@ from test_cli import run
 
 import pyanalyze
 from pyanalyze import charts
-from pyanalyze.report.format import UNKNOWN, duration
 from pyanalyze.report.html import MAX_BYTES, render_html
-from pyanalyze.report.model import BASIS_TEXT, Causes, Estimate, HostFinding, Memory, Missing, Slowdown
 from pyanalyze.report.page import (
     Facts,
     Fold,
@@ -34,6 +32,8 @@ from pyanalyze.report.page import (
 )
 from pyanalyze.report.rendering import draw
 from pyanalyze.report.text import first_screen, render_text
+from pyanalyze.results.report import BASIS_TEXT, Causes, Estimate, HostFinding, Memory, Missing, Slowdown
+from pyanalyze.text.format import UNKNOWN, duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     import altair as alt
 
-    from pyanalyze.report.model import Report
     from pyanalyze.report.page import Block
+    from pyanalyze.results.report import Report
 
 WINDOW = (examples.START, examples.START + examples.LENGTH)
 

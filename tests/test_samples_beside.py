@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 import pyanalyze
-from pyanalyze.advice import host_side
-from pyanalyze.advice.options import memory_peaks
-from pyanalyze.beside import of_its_time
+from pyanalyze.analysis.advice import host_side
+from pyanalyze.analysis.advice.options import memory_peaks
+from pyanalyze.inputs.sample_alignment import of_its_time
 from pyanalyze.report.text import first_screen
 from pyanalyze.session import Session
 
@@ -64,7 +64,7 @@ def test_a_list_of_the_time_without_the_traced_pid_is_no_sole_process(fixtures: 
         listed = written(tmp_path / f"{pid}.csv", APPS, rows[pid])
         case = pyanalyze.load(fixtures / "exclusive.sqlite", samples=listed).cases()[0]
         assert (case.unlisted == ()) is one
-        names = {w.observation.name for w in pyanalyze.sharing.judge(case).evidence}
+        names = {w.observation.name for w in pyanalyze.analysis.sharing.judge(case).evidence}
         assert ("nvml_one_process" in names) is one
 
 

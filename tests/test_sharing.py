@@ -15,13 +15,13 @@ import pytest
 from verdicts import judged
 
 import pyanalyze
-from pyanalyze.report import render
+from pyanalyze.analysis.sharing import MODES, RULES, Case, Configured, Fact, judge, observe
+from pyanalyze.analysis.sharing import thresholds as t
+from pyanalyze.analysis.sharing.details import mps_limit
+from pyanalyze.analysis.sharing.evidence import Pair
+from pyanalyze.analysis.sharing.segments import segments
+from pyanalyze.report.rendering import render
 from pyanalyze.report.text import first_screen
-from pyanalyze.sharing import MODES, RULES, Case, Configured, Fact, judge, observe
-from pyanalyze.sharing import thresholds as t
-from pyanalyze.sharing.details import mps_limit
-from pyanalyze.sharing.evidence import Pair
-from pyanalyze.sharing.segments import segments
 
 
 def fact(value: float, n: int = 1000, unit: str = "1") -> Fact:
@@ -569,7 +569,7 @@ def test_limiter_variables_are_a_configuration_not_an_observation() -> None:
 
 def test_rules_are_complete_and_say_why() -> None:
     assert [rule.mode for rule in RULES] == list(MODES[:-1])
-    files = {p.stem for p in Path(__file__).parent.parent.glob("pyanalyze/sharing/rules/*.py")}
+    files = {p.stem for p in Path(__file__).parent.parent.glob("pyanalyze/analysis/sharing/rules/*.py")}
     assert files - {"__init__", "base"} == {rule.mode.replace("-", "_").replace("+", "_") for rule in RULES}
     for rule in RULES:
         assert rule.shows.endswith(".")
@@ -855,7 +855,7 @@ def test_short_kernels_inside_long_ones_that_are_not_stretched_are_no_exclusion(
     assert "short_kernels_exclude" in observe(case({**facts, "stretched_share": 0.1}, pairs=[inside]))
 
 
-def told(verdict: pyanalyze.sharing.Verdict, topic: str) -> dict[str, str]:
+def told(verdict: pyanalyze.analysis.sharing.Verdict, topic: str) -> dict[str, str]:
     return {detail.name: detail.detail for detail in verdict.details if detail.topic == topic}
 
 
@@ -985,7 +985,7 @@ def test_more_streams_than_queues_are_said() -> None:
 
 def test_details_reach_json_text_and_report() -> None:
     from pyanalyze.cli.classify import _block
-    from pyanalyze.report import render
+    from pyanalyze.report.rendering import render
 
     session = pyanalyze.load(generate.built("mps-outsider") / "mps-outsider.sqlite")
     (device,) = session.report().devices

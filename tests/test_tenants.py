@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import pyanalyze
 from pyanalyze.cli import cli
-from pyanalyze.exceptions import UsageError
+from pyanalyze.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,10 +12,10 @@ import pytest
 from test_cli import run
 
 import pyanalyze
-from pyanalyze.exceptions import UsageError
-from pyanalyze.tables import to_frame
-from pyanalyze.times import around_ns, duration_ns, position_ns
-from pyanalyze.view import numbered
+from pyanalyze.errors import UsageError
+from pyanalyze.tables.frames import to_frame
+from pyanalyze.tables.window import numbered
+from pyanalyze.text.times import around_ns, duration_ns, position_ns
 
 DEMO = "demo-time-slicing.sqlite"
 ORIGIN = 1_763_728_991_123_456_789
@@ -216,7 +216,7 @@ def test_options_of_the_command_line_cut_and_detail(fixtures: Path) -> None:
 
 def test_a_cell_never_starts_a_formula(tmp_path: Path) -> None:
     from pyanalyze.cli.export import _WRITERS
-    from pyanalyze.report.escape import spreadsheet
+    from pyanalyze.text.escape import spreadsheet
 
     odd = ["=1+1", "+x", "-x", "@x", "\t=x", "plain", None]
     frame = pl.DataFrame({"name": pl.Series(odd, dtype=pl.Categorical), "value": [-1, 2, 3, 4, 5, 6, 7]})

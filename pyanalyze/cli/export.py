@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyanalyze.cli._shared import capture_options, expect_option, open_session, refuse_read, require_mode
-from pyanalyze.tables import ON_REQUEST
+from pyanalyze.tables.frames import ON_REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import polars as pl
 
-    from pyanalyze.nsys_recipes import ReportTable
+    from pyanalyze.inputs.nsys_recipes import ReportTable
     from pyanalyze.session import Session
 
 #: Formats that make a directory with one file per table.
@@ -108,8 +108,8 @@ def write(
     pace
         With `nsys-stats`: the short name of the kernel that `cuda_gpu_kern_pace` is made of.
     nsys_reports
-        With `sqlite`: what nsys wrote of these captures, see :func:`pyanalyze.nsys_recipes.load_reports`. The table
-        `nsys_disagreements` holds where its kernel summaries and we differ.
+        With `sqlite`: what nsys wrote of these captures, see :func:`pyanalyze.inputs.nsys_recipes.load_reports`. The
+        table `nsys_disagreements` holds where its kernel summaries and we differ.
 
     Returns
     -------
@@ -118,9 +118,9 @@ def write(
 
     Raises
     ------
-    pyanalyze.exceptions.OutputExists
+    pyanalyze.errors.OutputExists
         `output` is there (for a directory: and not empty) and `force` is false.
-    pyanalyze.exceptions.UsageError
+    pyanalyze.errors.UsageError
         A table that the session does not hold.
     OSError
         It cannot be written.
@@ -140,8 +140,8 @@ def write(
 
     names = [*session.tables, *DERIVED] if tables is None else list(dict.fromkeys(tables))
     if fmt == "perfetto":
-        from pyanalyze import _core
-        from pyanalyze._files import replacing
+        from pyanalyze.core import _core
+        from pyanalyze.files import replacing
 
         # Tenants through the frame: there they have the names that the user gave them.
         handed = {name: session.frame(name) if name == "tenants" else session.table(name) for name in names}
@@ -150,9 +150,9 @@ def write(
         return output
     frames = {name: session.frame(name) for name in names}
     if fmt == "sqlite":
-        from pyanalyze import store
-        from pyanalyze._files import replacing
-        from pyanalyze.nsys_recipes import load_reports, read_reports
+        from pyanalyze.export import sqlite as store
+        from pyanalyze.files import replacing
+        from pyanalyze.inputs.nsys_recipes import load_reports, read_reports
 
         report = session.report().model_dump(mode="json", by_alias=True)
         if not nsys_reports:
@@ -173,7 +173,7 @@ def _beside(session: Session, read: Sequence[ReportTable]) -> tuple[pl.DataFrame
     """Where NVIDIA's kernel summaries say other than we do, and which nsys made each source."""
     import polars as pl
 
-    from pyanalyze.nsys_stats import disagreements
+    from pyanalyze.export.nsys_stats import disagreements
 
     # `nsys stats` calls its tables after the export, so that the export's version is theirs.
     made = session.capture.select("path", "nsys_version").drop_nulls().iter_rows()
@@ -187,7 +187,7 @@ def _beside(session: Session, read: Sequence[ReportTable]) -> tuple[pl.DataFrame
 
 def _write_stats(session: Session, output: Path, pace: str | None, *, force: bool) -> Path:
     """Write what nsys would say, and the same of every traced tenant; a report without rows is left out."""
-    from pyanalyze.nsys_stats import NEED_API_CALLS, NEED_OPTIONS, PRODUCED, WHOLE_GPU, produce, to_csv
+    from pyanalyze.export.nsys_stats import NEED_API_CALLS, NEED_OPTIONS, PRODUCED, WHOLE_GPU, produce, to_csv
 
     traced = session.tenants.filter("traced").sort("tenant_id")["tenant_id"].unique(maintain_order=True).to_list()
     with replacing_folder(output, force=force) as folder:
@@ -224,7 +224,7 @@ def naming(output: Path) -> Iterator[None]:
 
 def refuse(output: Path, *, folder: bool, force: bool) -> None:
     """Refuse before the work, not after it: what exists, and what is of the wrong kind."""
-    from pyanalyze.exceptions import OutputExists, UsageError
+    from pyanalyze.errors import OutputExists, UsageError
 
     if folder and output.exists() and not output.is_dir():
         raise UsageError(
@@ -294,8 +294,8 @@ class replacing_folder:  # noqa: N801  # reads as the function `replacing` of fi
 
 
 def _is_ours(file: Path) -> bool:
-    from pyanalyze.nsys_stats import PRODUCED
-    from pyanalyze.tables import KNOWN_VERSIONS
+    from pyanalyze.export.nsys_stats import PRODUCED
+    from pyanalyze.tables.frames import KNOWN_VERSIONS
 
     if file.suffix == ".csv" and file.name.split(".")[0] in PRODUCED:
         return file.is_file()
@@ -303,8 +303,8 @@ def _is_ours(file: Path) -> bool:
 
 
 def _check_names(wanted: Sequence[str] | None) -> None:
-    from pyanalyze.exceptions import UsageError
-    from pyanalyze.tables import KNOWN_VERSIONS
+    from pyanalyze.errors import UsageError
+    from pyanalyze.tables.frames import KNOWN_VERSIONS
 
     if wanted is None:
         return
@@ -327,7 +327,7 @@ def _arrow(frame: pl.DataFrame, file: Path) -> None:
 def _csv(frame: pl.DataFrame, file: Path) -> None:
     import polars as pl
 
-    from pyanalyze.report.escape import spreadsheet
+    from pyanalyze.text.escape import spreadsheet
 
     # Names are foreign text, and people open CSV in spreadsheets, which run what begins like a formula. Names of
     # kernels and processes do not begin so; the few that do are written with an apostrophe in front.

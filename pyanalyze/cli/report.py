@@ -45,7 +45,7 @@ def command(
     **options: Any,
 ) -> None:
     """Write all that is known: -f html (one self-contained file), md, json (the contract) or txt."""
-    from pyanalyze.report import render
+    from pyanalyze.report.rendering import render
 
     if pictures is not None and fmt != "md":
         raise click.UsageError(f"--pictures is for -f md; {fmt} holds its own, or none")
@@ -68,7 +68,7 @@ def _with_pictures(session: Session, output: Path | None, line: str, *, embed: b
     """Write the pictures, all or none of which may exist, and give the Markdown that shows them."""
     import base64
 
-    from pyanalyze._files import write_whole
+    from pyanalyze.files import write_whole
     from pyanalyze.report.markdown import render_markdown
     from pyanalyze.report.rendering import draw_png
 

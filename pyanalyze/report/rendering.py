@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal
 
-from pyanalyze.exceptions import UsageError
+from pyanalyze.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import altair as alt
     import polars as pl
 
-    from pyanalyze.report.model import Report
+    from pyanalyze.results.report import Report
     from pyanalyze.session import Session
 
 Format = Literal["html", "md", "json", "txt"]
@@ -39,7 +39,7 @@ def render(session: Session, fmt: str, *, command: str = "") -> str:
 
     Raises
     ------
-    pyanalyze.exceptions.UsageError
+    pyanalyze.errors.UsageError
         Another format.
 
     Examples
@@ -66,7 +66,7 @@ def render(session: Session, fmt: str, *, command: str = "") -> str:
 
 
 def _html(session: Session, command: str) -> str:
-    from pyanalyze._pictures import Painter
+    from pyanalyze.report.static_charts import Painter
 
     with Painter() as painter:
         report = session.report()
@@ -148,7 +148,7 @@ def _charts(session: Session, report: Report) -> Iterator[tuple[str, alt.TopLeve
     import polars as pl
 
     from pyanalyze import charts
-    from pyanalyze.interference import kernels_alone
+    from pyanalyze.analysis.interference import kernels_alone
     from pyanalyze.report.page import chart_key, tenant_labels
 
     compared = {found.device_id: found for found in session.interference()}

@@ -27,9 +27,9 @@ import measurements  # noqa: E402
 import polars as pl  # noqa: E402
 
 import pyanalyze  # noqa: E402
-from pyanalyze.advice.options import Forecast, options  # noqa: E402
-from pyanalyze.advice.replay import Layout  # noqa: E402
-from pyanalyze.tables import ANALYSIS_TABLES  # noqa: E402
+from pyanalyze.analysis.advice.options import Forecast, options  # noqa: E402
+from pyanalyze.analysis.advice.replay import Layout  # noqa: E402
+from pyanalyze.tables.frames import ANALYSIS_TABLES  # noqa: E402
 
 #: Whole GPUs that several traced processes share, without caps: what alone takes is then the whole GPU.
 BASES = (

@@ -13,8 +13,8 @@ import measurements
 import polars as pl
 
 import pyanalyze
-from pyanalyze.advice.replay import Layout, alone, in_turns, replay, side_by_side
-from pyanalyze.tables import ANALYSIS_TABLES
+from pyanalyze.analysis.advice.replay import Layout, alone, in_turns, replay, side_by_side
+from pyanalyze.tables.frames import ANALYSIS_TABLES
 
 
 def layouts(sms: int, tenants: list[int]) -> list[Layout]:
