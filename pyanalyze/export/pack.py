@@ -17,8 +17,8 @@ from pyanalyze.core import _core
 from pyanalyze.errors import CaptureDamaged, NotACapture, TableMismatch, UsageError
 from pyanalyze.files import replacing
 from pyanalyze.inputs.nsys_export import PACK_ID, is_pack
-from pyanalyze.tables.frames import KNOWN_VERSIONS
-from pyanalyze.tables.window import FrameTable, Names, freed, renamed
+from pyanalyze.tables.frames import FrameTable, declarations
+from pyanalyze.tables.redact import Names, freed, renamed
 
 if TYPE_CHECKING:
     import sqlite3
@@ -259,7 +259,7 @@ def _write(path: Path, frames: dict[str, pl.DataFrame]) -> None:
             stored = rest.with_columns(
                 rest[c].replace_strict(known["text"], known["id"], default=None, return_dtype=pl.Int64) for c in texts
             ).with_columns(pl.col(pl.UInt64).reinterpret(signed=True), pl.col(pl.Boolean).cast(pl.Int8))
-            version = KNOWN_VERSIONS["configured" if name == _CONTEXT else name]
+            version = declarations()["configured" if name == _CONTEXT else name]["version"]
             about["tables"][name] = {
                 "version": version,
                 "rows": frame.height,
@@ -354,12 +354,13 @@ def _read(connection: sqlite3.Connection, name: str, table: dict[str, Any], name
     import polars as pl
 
     declared = "configured" if name == _CONTEXT else name
-    if KNOWN_VERSIONS.get(declared) != table["version"]:
+    known = declarations().get(declared, {}).get("version")
+    if known != table["version"]:
         raise TableMismatch(
             f"the pack holds {declared}@{table['version']}, this version of pyanalyze knows "
-            f"{declared}@{KNOWN_VERSIONS.get(declared)}; make the pack again from the capture"
+            f"{declared}@{known}; make the pack again from the capture"
         )
-    columns = next(t["columns"] for t in _core.table_declarations() if t["name"] == declared)
+    columns = declarations()[declared]["columns"]
     stored = table["columns"]
     plain = ("UInt8", "UInt16", "UInt32", "UInt64", "Int32", "Int64", "Float64", "Boolean")
     kinds = {kind: getattr(pl, kind)() for kind in plain}
