@@ -141,7 +141,7 @@ def read(
         names=names,
         recorded_tenants=recorded,
         answering=of_its_time,
-        read_late=lambda name: read_late(kept, name),
+        read_late=lambda names: read_late(kept, names),
     )
     if work is not None:
         from pyanalyze.inputs.work_units import read_work
@@ -417,25 +417,25 @@ def find_captures(paths: Sequence[PathLike]) -> list[Path]:
     return found
 
 
-def read_late(paths: Sequence[Path], name: str) -> list[tuple[int, _core.Table]]:
-    """Read an event table that was not asked for at first, by index of the capture; a pack has what it was packed with.
+def read_late(paths: Sequence[Path], names: Sequence[str]) -> list[tuple[int, Mapping[str, AnyTable]]]:
+    """Read event tables that were not asked for at first, by number of the capture; a pack has what was packed.
 
     Examples
     --------
     >>> from pathlib import Path
-    >>> [number for number, _ in read_late([Path(capture)], "api_calls")]
-    [0]
+    >>> [(number, sorted(tables)) for number, tables in read_late([Path(capture)], ["api_calls"])]
+    [(0, ['api_calls'])]
     """
-    found: list[tuple[int, _core.Table]] = []
+    found: list[tuple[int, Mapping[str, AnyTable]]] = []
     for number, path in enumerate(paths):
         if not is_pack(path):
             # Of a report all of them are exported at once: whoever asks for one asks for others.
-            found.append((number, _core.read_capture(exported(path, ON_REQUEST), number, [name], None)[name]))
+            read = _core.read_capture(exported(path, ON_REQUEST), number, list(names), None)
+            found.append((number, {name: read[name] for name in names}))
             continue
         first = list(paths).index(path)
-        table = unpack(path, first).captures[number - first].get(name)
-        if table is not None:
-            found.append((number, table))
+        held = unpack(path, first).captures[number - first]
+        found.append((number, {name: held[name] for name in names if name in held}))
     return found
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
-from pyanalyze.tables.frames import FrameTable, declarations, to_frame
+from pyanalyze.tables.frames import ON_REQUEST, FrameTable, declarations, to_frame
 from pyanalyze.text.visible import told_apart
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     #: A table as the core made it, or a frame in its place.
     AnyTable = _core.Table | FrameTable
-    #: Reads an event table of every capture that was not read at first: (number of the capture, its rows).
-    LateReader = Callable[[str], Sequence[tuple[int, AnyTable]]]
+    #: Reads event tables of every capture that were not read at first: (number of the capture, tables by name).
+    LateReader = Callable[[Sequence[str]], Sequence[tuple[int, Mapping[str, AnyTable]]]]
     #: Makes tables that are computed from the others, by name.
     Producer = Callable[[], Mapping[str, AnyTable]]
 
@@ -104,7 +104,7 @@ class TableSet:
     answering
         Rows of `nvml_samples` that were taken while something was captured; None: all of them.
     read_late
-        Reads an event table that was not asked for at first; None: there is nothing to read from.
+        Reads event tables that were not asked for at first, once; None: there is nothing to read from.
     lenses
         What tables that are read late go through, so that they are narrowed and renamed as the others were.
     work
@@ -135,6 +135,7 @@ class TableSet:
     producers: Mapping[str, Producer] = field(default_factory=dict)
     _frames: dict[str, pl.DataFrame] = field(default_factory=dict)
     _late: dict[str, AnyTable] = field(default_factory=dict)
+    _late_read: list[Sequence[tuple[int, Mapping[str, AnyTable]]]] = field(default_factory=list)
 
     capture = Frame()
     sources = Frame()
@@ -359,7 +360,12 @@ class TableSet:
         """Rows of all captures on the one clock, narrowed and renamed; one capture's own table where that is all."""
         import polars as pl
 
-        read = [] if self.read_late is None else self.read_late(name)
+        # A question that needs one of them needs the others, and a capture is opened once for all of them. Sets that
+        # show a part of the same captures share what was read.
+        if not self._late_read:
+            wanted = [late for late in ON_REQUEST if late not in self.stored]
+            self._late_read.append(() if self.read_late is None else self.read_late(wanted))
+        read = [(number, tables[name]) for number, tables in self._late_read[0] if name in tables]
         if len(read) == 1 == len(self.paths) and not self.lenses and self.capture["clock_offset_ns"].to_list() == [0]:
             return read[0][1]
         offsets = dict(self.capture.select("capture", "clock_offset_ns").iter_rows())
