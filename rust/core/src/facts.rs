@@ -11,8 +11,9 @@ use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray, UInt32Arra
 
 use crate::error::Result;
 use crate::fold::{EventPass, Events, Tables};
+use crate::hardware::DEFAULT_SLICE_NS;
 use crate::occupancy::{LaunchColumns, Limits, NumberMap, Resources};
-use crate::overlap::{short_ns, slice_lengths, Growing, DEFAULT_SLICE_NS};
+use crate::overlap::{short_ns, slice_lengths, Growing};
 use crate::residency::{at, creation_contexts, Slice};
 use crate::schema::{self, Builder, Columns};
 use crate::statistics::{mad, median, weighted_median};

@@ -25,18 +25,24 @@ pub const EVENT_TABLES: &[(&Table, &str)] = &[
     (&schema::GPU_METRICS, "time_ns"),
 ];
 
-/// The event tables of a capture, each sorted by its ordering column.
+/// The event tables of a capture.
 ///
 /// A table that is absent was not captured or not asked for.
 #[derive(Debug, Clone, Copy)]
 pub struct Events<'a>(&'a Tables);
 
 impl<'a> Events<'a> {
-    /// The events among `tables`.
+    /// The events among `tables`, in any order.
+    #[must_use]
+    pub fn of(tables: &'a Tables) -> Self {
+        Self(tables)
+    }
+
+    /// The events among `tables`, each table sorted by its ordering column.
     ///
     /// # Errors
     /// [`Error::Schema`] for a table that is not what it is declared to be, or not sorted.
-    pub fn of(tables: &'a Tables) -> Result<Self> {
+    pub fn sorted(tables: &'a Tables) -> Result<Self> {
         for (table, order) in EVENT_TABLES {
             let Some(batch) = tables.get(table.name) else { continue };
             if !Columns::new(table, batch).i64(order)?.values().is_sorted() {
@@ -89,7 +95,7 @@ pub trait EventPass: Sized {
     /// # Errors
     /// As [`EventPass::run`].
     fn after(mut self, tables: &Tables, watch: &dyn Watch) -> Result<Self> {
-        self.push(&Events::of(tables)?, watch)?;
+        self.push(&Events::sorted(tables)?, watch)?;
         Ok(self)
     }
 }

@@ -16,6 +16,7 @@ use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt32Array, UInt64Arra
 
 use crate::error::Result;
 use crate::fold::{EventPass, Events, Tables};
+use crate::hardware::IDLE_RESIDENCY_NS;
 use crate::overlap::Growing;
 use crate::residency::{at, creation_contexts, Slice};
 use crate::schema::{self, Builder, Columns};
@@ -30,8 +31,6 @@ const CLUSTER: f64 = 0.05;
 /// Fewer slices, or a smaller part of them, are no time slice.
 const CLUSTER_SLICES: usize = 5;
 const CLUSTER_SHARE: f64 = 0.2;
-/// Slices up to this are of contexts that are created or have nothing to do.
-const IDLE_SLICE_NS: i64 = 100_000;
 /// NVIDIA publishes no lengths for its policies. 1.02 ms is the driver's default for a channel group, 2 to 2.3 ms is seen
 /// on boards that nobody configured; for medium and long 10 and 30 ms are told, without a source.
 const POLICIES: &[(i64, &str)] = &[(900_000, "short"), (2_700_000, "default"), (20_000_000, "medium")];
@@ -189,7 +188,7 @@ fn inferred(session: &Tables) -> Result<(Vec<Row>, BTreeMap<u32, i64>)> {
 
 /// The length at which most slices that others ended agree; time decides, not number: visits are short and many.
 fn time_slice_ns(mut lengths: Vec<i64>) -> Option<i64> {
-    lengths.retain(|ns| *ns > IDLE_SLICE_NS);
+    lengths.retain(|ns| *ns > IDLE_RESIDENCY_NS);
     lengths.sort_unstable();
     let (mut from, mut sum_ns) = (0_usize, 0.0);
     let mut best: Option<(f64, usize, usize)> = None;

@@ -7,6 +7,7 @@ pub mod device;
 pub mod error;
 pub mod facts;
 pub mod fold;
+pub mod hardware;
 mod lanes;
 pub mod latencies;
 pub mod launches;

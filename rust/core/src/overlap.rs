@@ -20,16 +20,12 @@ use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt32Array, UInt64Arra
 
 use crate::error::Result;
 use crate::fold::{EventPass, Events, Tables};
+use crate::hardware::{DEFAULT_SLICE_NS, SHORT_KERNEL_NS};
 use crate::residency::{at, creation_contexts, Slice};
 use crate::schema::{self, Builder};
 use crate::statistics::{median, median_ns};
 use crate::tenants::{work, Union, Who, Work, WorkKind};
 use crate::watch::Watch;
-
-/// A kernel up to this length is short where no slice was seen: a tenth of the default slice of about 2 ms.
-const SHORT_NS: i64 = 200_000;
-/// The compute slice seen on GeForce, RTX and data-centre boards alike.
-pub(crate) const DEFAULT_SLICE_NS: i64 = 2_131_500;
 
 /// A union that only grows at its end.
 #[derive(Debug, Clone, Copy, Default)]
@@ -162,7 +158,7 @@ pub struct Overlap {
 /// Up to which length kernels are short beside slices of that length: none was seen, `None`. Who is left alone keeps the
 /// engine for longer than a slice: beside a rare visitor the median says nothing of slices.
 pub(crate) fn short_ns(slice_ns: Option<f64>) -> i64 {
-    slice_ns.map_or(SHORT_NS, |s| (s.min(DEFAULT_SLICE_NS as f64) / 10.0) as i64)
+    slice_ns.map_or(SHORT_KERNEL_NS, |s| (s.min(DEFAULT_SLICE_NS as f64) / 10.0) as i64)
 }
 
 /// Median length of the slices that measure the time slice: complete, and not of a context that was
@@ -283,7 +279,7 @@ impl Overlap {
         let dur_ns = w.end_ns.saturating_sub(w.start_ns);
         let Some(me) = tenant else { return };
         let limits = self.limits.get(&w.device).copied();
-        let limits = limits.unwrap_or(Limits { short_ns: SHORT_NS, bridge_ns: DEFAULT_SLICE_NS });
+        let limits = limits.unwrap_or(Limits { short_ns: SHORT_KERNEL_NS, bridge_ns: DEFAULT_SLICE_NS });
         if w.kind != WorkKind::Copy {
             self.meet(me, w, limits);
         }

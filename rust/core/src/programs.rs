@@ -22,26 +22,15 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::error::Result;
 use crate::fold::{Events, Tables};
+use crate::hardware::{DEFAULT_SLICE_NS, IDLE_GAP_NS, RELEASE_NS, STATE_NS, SUBMIT_NS, WAKE_NS};
 use crate::occupancy::{LaunchColumns, Limits, Recorded, Resources};
 use crate::overlap::slice_lengths;
-use crate::residency::{Slice, IDLE_GAP_NS};
+use crate::residency::Slice;
 use crate::schema::{self, Columns};
 use crate::statistics::median_ns;
 use crate::tenants::{work, Union, Who, Work, WorkKind};
 use crate::watch::Watch;
 
-/// From the end of an operation until a call that waited for it returns, at most. Wake-ups take some microseconds;
-/// what ends earlier was not what the call waited for.
-const WAKE_NS: i64 = 60_000;
-/// From a launch call's begin until the device can start, where it cannot be seen.
-const SUBMIT_NS: i64 = 3_000;
-/// From the end of an operation to the start of the next in its stream, where it cannot be seen.
-const RELEASE_NS: i64 = 1_000;
-/// Operations that the driver queues for a context; a further launch call waits for room.
-pub(crate) const QUEUE_DEPTH: u32 = 1_022;
-/// At most this of a cut is the saving of state, or the restoring: half of the 145 us that a whole switch was measured
-/// to take on an RTX 3090.
-const STATE_NS: f64 = 73_000.0;
 /// A kernel of more waves than this is replayed in so many longer ones: cost follows waves.
 const MOST_WAVES: u64 = 12;
 /// nsys calls the legacy default stream so.
@@ -204,7 +193,7 @@ pub(crate) fn read(
     slices.sort_by_key(|s| s.start_ns);
     made.slice_ns = slice_lengths(&slices).get(&device).and_then(|l| median_ns(l));
     let references: Vec<&Slice> = slices.iter().collect();
-    let turns: BTreeMap<u32, Union> = turns_of_others(&references, made.slice_ns.unwrap_or(2_131_500))
+    let turns: BTreeMap<u32, Union> = turns_of_others(&references, made.slice_ns.unwrap_or(DEFAULT_SLICE_NS))
         .into_iter()
         .map(|(t, spans)| (t, Union::of(spans)))
         .collect();
@@ -227,7 +216,7 @@ pub(crate) fn read(
         }
     }
     let mut by_tenant: BTreeMap<u32, Vec<Seen>> = BTreeMap::new();
-    let events = Events::of(session)?;
+    let events = Events::of(session);
     let kernels = events.get(&schema::KERNELS);
     let launches = kernels.as_ref().map(LaunchColumns::new).transpose()?;
     let names = kernels.as_ref().map(|k| k.names("name")).transpose()?;
@@ -352,9 +341,9 @@ fn state_ns(by_tenant: &BTreeMap<u32, Vec<Seen>>) -> f64 {
         }
     }
     if n < 8 || xx <= 0.0 {
-        return STATE_NS / 2.0;
+        return STATE_NS as f64 / 2.0;
     }
-    (xy / xx).clamp(0.0, STATE_NS)
+    (xy / xx).clamp(0.0, STATE_NS as f64)
 }
 
 fn percentile(values: &mut [i64], part: f64) -> i64 {

@@ -23,16 +23,11 @@ use arrow_buffer::NullBufferBuilder;
 
 use crate::error::{Error, Result};
 use crate::fold::{EventPass, Events};
+use crate::hardware::{IDLE_GAP_NS, IDLE_RESIDENCY_NS};
 use crate::quality::{self, Counter, Quality};
 use crate::schema::{self, Builder, Columns, Words};
 use crate::statistics::median_of;
 use crate::watch::Watch;
-
-/// Slices up to this length are what a context shows while it is created or looked at by the
-/// scheduler without work (23 to 25 us seen on Ada); a kernel that fits is no evidence of sharing.
-const CREATION_SLICE_NS: i64 = 100_000;
-/// A longer gap is an idle engine, not a switch (switches cost 40 to 200 us).
-pub(crate) const IDLE_GAP_NS: i64 = 1_000_000;
 
 /// The value of a row; `None` for null and past the end.
 pub(crate) fn at<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, row: usize) -> Option<T::Native> {
@@ -855,7 +850,7 @@ fn cut_torn_slices(
     if !slices.iter().any(|s| !s.complete && torn(s)) {
         return slices;
     }
-    let whole = slices.iter().filter(|s| s.complete && s.dur_ns() > CREATION_SLICE_NS).map(Slice::dur_ns);
+    let whole = slices.iter().filter(|s| s.complete && s.dur_ns() > IDLE_RESIDENCY_NS).map(Slice::dur_ns);
     let Some(usual_ns) = crate::statistics::median_ns(&whole.collect::<Vec<_>>()) else { return slices };
     let mut cut = |slice: Slice| {
         // Halved, as twice the usual may be more than a number can hold.
@@ -928,7 +923,7 @@ fn between(slices: &[Slice], offset: usize, gaps: &[Gap], broken_ns: &[i64]) -> 
     for s in slices {
         if let Some(entry) = seen.of((s.device, s.hw_context, s.pid)) {
             entry.0 = entry.0.saturating_add(1);
-            if s.dur_ns() > CREATION_SLICE_NS {
+            if s.dur_ns() > IDLE_RESIDENCY_NS {
                 entry.1.get_or_insert(s.start_ns);
             }
         }

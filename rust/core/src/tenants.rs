@@ -1123,7 +1123,7 @@ mod tests {
                 }
             }
             expected.sort_unstable();
-            let events = Events::of(&tables).unwrap();
+            let events = Events::of(&tables);
             let got: Vec<_> = work(&events).unwrap().map(|w| (w.start_ns, w.kind, w.row)).collect();
             assert_eq!(got, expected, "seed {seed}");
         }

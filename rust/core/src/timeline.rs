@@ -54,7 +54,7 @@ pub fn timeline(
         Some(columns) => Some((columns.names("short_name")?, columns.names("name")?)),
         None => None,
     };
-    let whole = Events::of(tables)?;
+    let whole = Events::of(tables);
     let mut lanes: BTreeMap<Lane, Vec<Mark>> = BTreeMap::new();
     // With gaps of at least this between marks, no more than max_marks fit: one that begins the lane needs
     // no gap before it, hence the division by one less.

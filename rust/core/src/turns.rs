@@ -25,7 +25,7 @@ use arrow_array::{Int64Array, RecordBatch, UInt32Array};
 
 use crate::error::Result;
 use crate::fold::{EventPass, Events, Tables};
-use crate::overlap::DEFAULT_SLICE_NS;
+use crate::hardware::{DEFAULT_SLICE_NS, HANDOVER_NS};
 use crate::residency::at;
 use crate::schema::{self, Builder, Columns};
 use crate::tenants::{work, Who, WorkKind};
@@ -33,9 +33,6 @@ use crate::watch::Watch;
 
 use stretched::Kernel;
 
-/// From the last kernel of one tenant to the first of the next, where the capture does not show it: 67 us on an Ada
-/// (20 to SAVE_END, 43 to RESTORE_START, 4 to the kernel), up to 145 us on an RTX 3090.
-const HANDOVER_NS: i64 = 83_000;
 /// Of a handover: still resident after the last kernel, and already resident before the first.
 const LEAVING: f64 = 0.36;
 const COMING: f64 = 0.12;

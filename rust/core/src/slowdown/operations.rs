@@ -17,15 +17,13 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::fold::{Events, Tables};
+use crate::hardware::{IDLE_GAP_NS, MAX_STATE_NS};
 use crate::lanes::Lanes;
 use crate::residency::{at, Slice};
 use crate::schema::{self, Columns};
 use crate::statistics::median;
 use crate::tenants::{work, Union, Walk, Who, Work, WorkKind};
 use crate::watch::Watch;
-
-/// Engine idle for longer between two slices: no switch. As in `residency.rs`.
-const IDLE_GAP_NS: i64 = 1_000_000;
 
 /// Squared differences in times switched out that a slope needs.
 const ENOUGH_CUTS: f64 = 5.0;
@@ -35,8 +33,6 @@ const MOST_ERROR_NS: f64 = 10_000.0;
 const ENOUGH_STARTS: usize = 5;
 /// Restoring's part of saving and restoring; the rest is saving.
 const RESTORE_PART: f64 = 0.4;
-/// More than any board was seen to take for saving and restoring a context's state.
-const MOST_STATE_NS: f64 = 200_000.0;
 
 /// Equal work: what is compared with what.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -715,7 +711,7 @@ impl Gathered {
                 }
             })
             .collect();
-        let whole = Events::of(tables)?;
+        let whole = Events::of(tables);
         // What each tenant did is dealt out while calls and signatures are read; then each tenant looks its own up.
         let (read, dealt) = lanes.both(
             || Ok((signatures_of(tables)?, calls(tables)?)),
@@ -762,7 +758,7 @@ impl Scene {
             } else {
                 continue;
             };
-            let state = state.clamp(0.0, MOST_STATE_NS);
+            let state = state.clamp(0.0, MAX_STATE_NS as f64);
             let restore = (RESTORE_PART * state) as i64;
             let save = (state as i64).saturating_sub(restore);
             for tenant in self.tenants.iter_mut().filter(|t| t.device == device && !t.exact) {
@@ -935,7 +931,7 @@ impl Tenancy {
             let ready = op.ready_ns.max(op.called_ns.min(op.start_ns));
             if ready >= span.0 {
                 usual.push(op.start_ns.saturating_sub(ready));
-            } else if op.start_ns.saturating_sub(span.0) <= MOST_STATE_NS as i64 {
+            } else if op.start_ns.saturating_sub(span.0) <= MAX_STATE_NS {
                 restored.push(op.start_ns.saturating_sub(span.0));
             }
         }
