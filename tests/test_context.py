@@ -427,7 +427,7 @@ def test_pairs_come_apart_whatever_a_product_is_called() -> None:
 
 
 def test_columns_are_those_that_the_core_declares(tmp_path: Path) -> None:
-    rust = (ROOT / "rust" / "core" / "src" / "schema.rs").read_text(encoding="utf-8")
+    rust = (ROOT / "rust" / "core" / "src" / "table" / "schema" / "session.rs").read_text(encoding="utf-8")
     table = re.search(r"pub const CONFIGURED: Table = .*?\n};", rust, re.DOTALL)
     assert table is not None
     declared = re.findall(r'(?:col|opt)\(\s*"(\w+)", (\w+),', table[0])

@@ -89,7 +89,7 @@ MIN_CO_BUSY_SHARE = 0.01
 #: No time slice is longer: the "long" policy of `nvidia-smi compute-policy` is said to be 30 ms (NVIDIA publishes
 #: no figures).
 LONGEST_SLICE_NS = 35e6
-#: The compute slice seen on GeForce, RTX and data-centre boards alike, as in rust/core/src/overlap.rs.
+#: The compute slice seen on GeForce, RTX and data-centre boards alike, as in rust/core/src/base/hardware.rs.
 DEFAULT_SLICE_NS = 2_131_500
 #: Where no slice was seen a kernel up to this is short: a tenth of that slice.
 SHORT_NS = 200_000
