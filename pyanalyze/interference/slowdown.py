@@ -358,7 +358,7 @@ def _rivals(session: Session, match: dict[str, Any]) -> list[str]:
 
     if match["named"]:
         return []
-    used = _pace(session.baselines[match["baseline"]].session, match["baseline_tenant_id"])
+    used = _throughput(session.baselines[match["baseline"]].session, match["baseline_tenant_id"])
     others = session.baseline_matches.filter(
         (pl.col("tenant_id") == match["tenant_id"])
         & (pl.col("baseline") != match["baseline"])
@@ -368,7 +368,7 @@ def _rivals(session: Session, match: dict[str, Any]) -> list[str]:
     return [
         session.baselines[row["baseline"]].path.name
         for row in others.iter_rows(named=True)
-        if abs(_pace(session.baselines[row["baseline"]].session, row["baseline_tenant_id"]) / used - 1) > OTHER_PACE
+        if _differ(_throughput(session.baselines[row["baseline"]].session, row["baseline_tenant_id"]), used)
     ]
 
 
@@ -388,18 +388,27 @@ def _doubles(session: Session, tenant_id: int) -> list[str]:
         pl.col("baseline_tenant_id") == match["baseline_tenant_id"],
         pl.col("tenant_id") != tenant_id,
     )["tenant_id"]
-    own = _pace(session, tenant_id)
-    apart = [other for other in others if abs(_pace(session, other) / own - 1) > OTHER_PACE]
+    own = _throughput(session, tenant_id)
+    apart = [other for other in others if _differ(_throughput(session, other), own)]
     return session.tenants.filter(pl.col("tenant_id").is_in(apart))["name"].cast(pl.String).to_list()
 
 
-def _pace(session: Session, tenant_id: int) -> float:
-    """Kernels per nanosecond, from its first to its last."""
+def _throughput(session: Session, tenant_id: int) -> float | None:
+    """Kernels and whole graphs per nanosecond, from the first to the last; None: nothing that lasted was launched.
+
+    Of a graph that was traced as a whole the kernels are not known: it counts as one launch.
+    """
     import polars as pl
 
-    usage = session.tenant_usage.filter(tenant_id=tenant_id)
-    row = usage.select(pl.col("kernels").sum(), span=pl.col("last_ns").max() - pl.col("first_ns").min()).row(0)
-    return float(row[0] / max(1, row[1] or 0))
+    launches = pl.col("kernels").sum() + pl.col("graph_launches").sum()
+    span = pl.col("last_ns").max() - pl.col("first_ns").min()
+    count, span_ns = session.tenant_usage.filter(tenant_id=tenant_id).select(launches, span=span).row(0)
+    return count / span_ns if count and span_ns else None
+
+
+def _differ(one: float | None, other: float | None) -> bool:
+    """Whether two throughputs differ; one that is not known cannot be said to equal another."""
+    return one is None or other is None or abs(one / other - 1) > OTHER_PACE
 
 
 def _tenant(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bool) -> TenantInterference:
