@@ -41,12 +41,7 @@ def _wheel(folder: Path) -> Path:
     if not re.fullmatch(r"pyanalyze_gpu-[\d.]+-cp311-abi3-(manylinux_\d+_\d+|linux)_\w+\.whl", wheel.name):
         sys.exit(f"{wheel.name} is not one wheel for every Python from 3.11 on")
     names = zipfile.ZipFile(wheel).namelist()
-    needed = (
-        "pyanalyze/core/_core.abi3.so",
-        "pyanalyze/py.typed",
-        "pyanalyze/report/assets/report.js",
-        "entry_points.txt",
-    )
+    needed = ("pyanalyze/_core.abi3.so", "pyanalyze/py.typed", "pyanalyze/report/assets/report.js", "entry_points.txt")
     for part in (
         *needed,
         "pyanalyze/report/templates/report.html.j2",

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.occupancy import CounterCheck, Occupancy, PlacementPolicy
     from pyanalyze.analysis.residency import Ledger
     from pyanalyze.analysis.sharing import Case, Fact, Verdict
-    from pyanalyze.analysis.sharing.properties import Requirement
     from pyanalyze.core import _core
     from pyanalyze.inputs.capture import Failure
     from pyanalyze.results.report import Report, Work
     from pyanalyze.text.times import Moment
+    from pyanalyze.vocabulary import Requirement
 
 
 #: Rows of a table that are looked at together: copies of their columns are some tens of megabytes.
@@ -906,7 +906,7 @@ class Session:
         True
         """
         from pyanalyze.analysis.advice import advise_device
-        from pyanalyze.analysis.sharing.properties import REQUIREMENTS
+        from pyanalyze.vocabulary import REQUIREMENTS
 
         words: Any = require
         if isinstance(words, str):

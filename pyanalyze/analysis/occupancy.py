@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from pyanalyze.errors import UsageError
+from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,9 +93,10 @@ def placement_policy(session: Session, verdict: Verdict) -> PlacementPolicy:
 
     here = pl.col("device_id") == verdict.device_id
     sharing: Sharing = "shared"
-    if verdict.mode in ("time-slicing", "mig+time-slicing", "vgpu-time-sliced"):
+    traits = TRAITS[verdict.mode]
+    if traits.time_sliced:
         sharing = "time-sliced"
-    elif verdict.mode == "mps-static-partition":
+    elif traits.partitioned:
         sharing = "disjoint"
     tenants = session.tenants.filter(here)
     by_pid = {(row["capture"], row["pid"]): row["tenant_id"] for row in tenants.iter_rows(named=True) if row["traced"]}
@@ -119,7 +121,7 @@ def placement_policy(session: Session, verdict: Verdict) -> PlacementPolicy:
             shown.add(tenant)
             if total is not None and row["sm_count"] < total:
                 sms[tenant, None] = row["sm_count"]
-    if "mps" in verdict.mode and total is not None:
+    if traits.mps and total is not None:
         for tenant, percent in _percentages(session, by_pid).items():
             if tenant not in shown and percent < 100:
                 sms[tenant, None] = mps_sms(total, percent)

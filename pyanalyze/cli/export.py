@@ -108,8 +108,8 @@ def write(
     pace
         With `nsys-stats`: the short name of the kernel that `cuda_gpu_kern_pace` is made of.
     nsys_reports
-        With `sqlite`: what nsys wrote of these captures, see :func:`pyanalyze.inputs.nsys_recipes.load_reports`. The
-        table `nsys_disagreements` holds where its kernel summaries and we differ.
+        With `sqlite`: what nsys wrote of these captures, see :func:`pyanalyze.inputs.nsys_recipes.load_reports`. The table
+        `nsys_disagreements` holds where its kernel summaries and we differ.
 
     Returns
     -------

@@ -45,7 +45,7 @@ def command(
     **options: Any,
 ) -> None:
     """Write all that is known: -f html (one self-contained file), md, json (the contract) or txt."""
-    from pyanalyze.report.rendering import render
+    from pyanalyze.report import render
 
     if pictures is not None and fmt != "md":
         raise click.UsageError(f"--pictures is for -f md; {fmt} holds its own, or none")

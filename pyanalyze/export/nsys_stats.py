@@ -60,8 +60,8 @@ def produce(session: Session, report: str, *, tenant: int | None = None, **optio
     Returns
     -------
     polars.DataFrame
-        Columns named and typed as :data:`pyanalyze.inputs.nsys_recipes.REPORTS` reads them, values rounded as nsys
-        prints them, in its order; rows that tie are ordered by name.
+        Columns named and typed as :data:`pyanalyze.inputs.nsys_recipes.REPORTS` reads them, values rounded as nsys prints
+        them, in its order; rows that tie are ordered by name.
 
     Raises
     ------

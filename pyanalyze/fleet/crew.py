@@ -89,8 +89,8 @@ def hire(
     workers
         How many at once; None: the processors at hand. An existing cluster has its own number.
     threads, memory
-        Of all workers together; each gets its part. None: all at hand (:func:`pyanalyze.tables.memory.budget`). The
-        workers of an existing cluster have what its operator gave them (`dask worker --memory-limit`).
+        Of all workers together; each gets its part. None: all at hand (:func:`pyanalyze.tables.memory.budget`). The workers of
+        an existing cluster have what its operator gave them (`dask worker --memory-limit`).
 
     Raises
     ------

@@ -85,8 +85,7 @@ def load(
         With several captures: report one that cannot be read in `session.failures` instead of raising.
     memory
         Budget of this process's resident memory from now on, such as ``"2GB"``; what does not fit is kept in temporary
-        files, see :mod:`pyanalyze.tables.memory`. By default `PYANALYZE_MEMORY`, else most of what machine or container
-        have.
+        files, see :mod:`pyanalyze.tables.memory`. By default `PYANALYZE_MEMORY`, else most of what machine or container have.
     progress
         Called as ``progress(stage, done, total)``, at most 20 times a second; raise from it to stop.
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyanalyze.errors import UsageError
+from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -226,8 +227,8 @@ def replay(
     if len(set(names)) < len(names) or "recorded" in names:
         raise UsageError("layouts need names of their own, other than `recorded`")
     if time_sliced is None:
-        modes = [verdict.mode for verdict in session.classify() if verdict.device_id == device_id]
-        time_sliced = any("time-slic" in mode for mode in modes)
+        verdicts = [verdict for verdict in session.classify() if verdict.device_id == device_id]
+        time_sliced = any(bool(TRAITS[verdict.mode].time_sliced) for verdict in verdicts)
     made = _core.replay(
         session.with_calls(),
         device_id,

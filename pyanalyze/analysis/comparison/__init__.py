@@ -6,16 +6,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyanalyze.vocabulary import NOISE_FLOOR
+
 if TYPE_CHECKING:
     from pyanalyze.results.comparison import Comparison
     from pyanalyze.results.report import Report
     from pyanalyze.session import Session
 
 __all__ = ["NOISE_FLOOR", "compare"]
-
-#: Two runs of one program on one GPU differ by this much for reasons that no capture shows (clocks, temperature,
-#: placement); a single run on each side cannot see below it.
-NOISE_FLOOR = 0.02
 
 
 def compare(
