@@ -26,7 +26,7 @@ from pyanalyze.cli.schemas import schema_of
 from pyanalyze.core import _core
 from pyanalyze.errors import GpuUnavailable
 from pyanalyze.inputs.context import read_context
-from pyanalyze.inputs.nsys_report import find_nsys
+from pyanalyze.nsys_tool import find_nsys
 from pyanalyze.record import diagnose, doctor, pod_manifest, setup
 from pyanalyze.record import node as node_facts
 from pyanalyze.record.launch import Wanted, options_for
