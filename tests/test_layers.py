@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 #: Lower both when there are fewer; never raise them. The goal is 0.
 EXCEPTIONS = 37
-MODULES_IN_CIRCLES = 42
+MODULES_IN_CIRCLES = 36
 
 
 def circles(imports: dict[str, set[str]]) -> list[set[str]]:

@@ -18,7 +18,8 @@ from test_fleet import vary
 
 from pyanalyze.errors import UsageError
 from pyanalyze.fleet.estimates import Observation, estimates, mean_ratio, ratio_of_means, student
-from pyanalyze.fleet.study import conduct, read_study
+from pyanalyze.fleet.study import conduct
+from pyanalyze.fleet.study_file import read_study
 
 
 @pytest.fixture
