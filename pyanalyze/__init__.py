@@ -12,12 +12,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyanalyze.analysis.comparison import compare
     from pyanalyze.analysis.kernel_summary import kernel_summary
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.core._core import __version__
-    from pyanalyze.inputs.capture import load
-    from pyanalyze.session import Session
+    from pyanalyze.session import Session, compare, load
 
 __all__ = ["Session", "Verdict", "__version__", "compare", "kernel_summary", "load"]
 
@@ -27,9 +25,9 @@ _HOMES = {
     "Session": "pyanalyze.session",
     "Verdict": "pyanalyze.analysis.sharing",
     "__version__": "pyanalyze.core._core",
-    "compare": "pyanalyze.analysis.comparison",
+    "compare": "pyanalyze.session",
     "kernel_summary": "pyanalyze.analysis.kernel_summary",
-    "load": "pyanalyze.inputs.capture",
+    "load": "pyanalyze.session",
 }
 
 

@@ -13,11 +13,11 @@ import report_examples as examples
 from test_cli import run
 
 import pyanalyze
-from pyanalyze.analysis.comparison.pages import render_comparison
 from pyanalyze.analysis.comparison.split import compare_reports
 from pyanalyze.analysis.gate import Limits, check
 from pyanalyze.analysis.sharing.rules.base import Mode
 from pyanalyze.errors import UsageError
+from pyanalyze.report.comparison import render_comparison
 from pyanalyze.results.comparison import Comparison, comparison_schema
 from pyanalyze.results.report import Batch, Configuration, Report, Work
 

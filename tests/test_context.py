@@ -13,7 +13,7 @@ import pytest
 
 from pyanalyze.errors import SamplesUnreadable
 from pyanalyze.inputs.context import READERS, place_context, read_context
-from pyanalyze.inputs.context.base import pairs, parse_pairs
+from pyanalyze.text.pairs import pairs, parse_pairs
 
 ROOT = Path(__file__).parents[1]
 CORPUS = Path(os.environ.get("PYANALYZE_CORPUS", ROOT / ".." / "shared" / "corpus"))

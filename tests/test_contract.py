@@ -19,23 +19,25 @@ from pyanalyze import errors as exceptions
 from pyanalyze.analysis.sharing.rules import base
 from pyanalyze.core import _core
 from pyanalyze.results import report as model
+from pyanalyze.session import Session
 from pyanalyze.tables import frames as tables
 from pyanalyze.tables.frames import ON_REQUEST
+from pyanalyze.tables.tableset import Frame
 
 ROOT = Path(__file__).parent.parent
 
 
-def test_python_knows_every_table_of_the_core() -> None:
-    declared = {table["name"]: table["version"] for table in _core.table_declarations()}
-    assert declared == tables.KNOWN_VERSIONS
-    assert len(declared) == 44
+def test_every_declared_table_is_an_attribute_of_a_session() -> None:
+    computed_apart = {"identities", "kernel_summary", "latencies", "replay", "timeline", "whatif"}
+    attributes = {name for name, value in vars(Session).items() if isinstance(value, Frame)}
+    assert attributes == set(tables.declarations()) - computed_apart
 
 
-def test_an_unknown_version_is_refused(monkeypatch: pytest.MonkeyPatch, fixtures: Path) -> None:
-    session = pyanalyze.load(fixtures / "exclusive.sqlite")
-    monkeypatch.setitem(tables.KNOWN_VERSIONS, "kernels", 2)
-    with pytest.raises(exceptions.TableMismatch, match="kernels@1 is not known"):
-        session.frame("kernels")
+def test_a_table_says_what_its_columns_are() -> None:
+    text = Session.kernels.__doc__
+    assert text is not None
+    for column in tables.declarations()["kernels"]["columns"]:
+        assert f"{column['name']} : {column['type']}" in text
 
 
 def test_frames_have_the_declared_columns(fixtures: Path) -> None:
@@ -124,7 +126,16 @@ def test_every_public_function_has_an_example_that_runs() -> None:
     ]
     alone = [
         importlib.import_module(f"pyanalyze.{name}")
-        for name in ("ledger", "nsys_recipes", "nsys_rep", "store", "tables")
+        for name in (
+            "session",
+            "analysis.residency",
+            "export.nsys_stats",
+            "export.sqlite",
+            "inputs.nsys_recipes",
+            "inputs.nsys_report",
+            "report.rendering",
+            "tables.frames",
+        )
     ]
     looked_at = set()
     without = []
@@ -157,7 +168,7 @@ def test_physical_names_stand_in_one_file() -> None:
     """Names of nsys tables belong to the layout; tests, fixtures and SQL for experts may repeat them."""
     sources = [*ROOT.glob("rust/**/src/**/*.rs"), *ROOT.glob("pyanalyze/**/*.py")]
     assert len(sources) > 50
-    allowed = {"layout.rs", "evidence.py", "tests.rs", "nsys_rep.py"}
+    allowed = {"layout.rs", "evidence.py", "tests.rs", "nsys_report.py"}
     guilty = []
     for path in sources:
         code = path.read_text(encoding="utf-8").split("#[cfg(test)]")[0]

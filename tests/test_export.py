@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 import pyanalyze
+from pyanalyze.analysis.analysis import DERIVED_TABLES
 from pyanalyze.cli import cli, export
 from pyanalyze.errors import OutputExists, UsageError
-from pyanalyze.session import DERIVED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +38,7 @@ def test_a_table_comes_back_from_every_folder_format(fixtures: Path, tmp_path: P
 def test_all_tables_are_written_unless_chosen(fixtures: Path, tmp_path: Path) -> None:
     session = pyanalyze.load(fixtures / DEMO)
     run(fixtures / DEMO, "--to", "parquet", "-o", tmp_path / "out")
-    expected = {*session.tables, *DERIVED}
+    expected = {*session.tables, *DERIVED_TABLES}
     assert {file.stem for file in (tmp_path / "out").iterdir()} == expected
     run(fixtures / DEMO, "--to", "csv", "-o", tmp_path / "api", "--tables", "api_calls")
     assert [file.name for file in (tmp_path / "api").iterdir()] == ["api_calls.csv"]

@@ -167,7 +167,7 @@ def test_what_was_launched_is_added_up_without_holding_the_launches(large: Path)
     assert session.tenant_usage["kernels"].sum() == 600_000
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = _resident_bytes("VmRSS")
-    work = session.work_of_tenants
+    work = session.analysis.work
     assert _resident_bytes("VmHWM") - before < 600_000 * 16, "not even start and end of every launch"
     assert sum(batch.launches for one in work.values() for batch in one.batches) == 600_000
 
@@ -264,8 +264,8 @@ def test_pieces_of_any_size_give_the_same(fixtures: Path, monkeypatch: pytest.Mo
     session = pyanalyze.load(fixtures / DEMO)
 
     def found() -> tuple[dict[tuple[int, int | None], Any], list[float | None]]:
-        launched = host_side._launched(session, 0)
-        return launched, [host_side._median_ns(session, 0, process) for process in launched]
+        launched = host_side._launched(session.tables, 0)
+        return launched, [host_side._median_ns(session.tables, 0, process) for process in launched]
 
     whole = found()
     monkeypatch.setattr(pyanalyze.session, "PIECE_ROWS", 7)

@@ -108,7 +108,7 @@ def test_bounds_hold_the_truth_although_blocks_differ() -> None:
 
 def test_policy_of_a_verdict() -> None:
     session, _, _ = _built("mps-capped")
-    policy = placement_policy(session, session.classify()[0])
+    policy = placement_policy(session.tables, session.classify()[0])
     # H200 or whatever the seed drew: what CUDA showed each client.
     shown = {row["pid"]: row["sm_count"] for row in session.contexts.iter_rows(named=True)}
     clients = session.tenants.filter("traced")
@@ -116,7 +116,7 @@ def test_policy_of_a_verdict() -> None:
     assert set(policy.held_by) == set(clients["tenant_id"])
 
     session, _, truth = _built("green-contexts")
-    policy = placement_policy(session, session.classify()[0])
+    policy = placement_policy(session.tables, session.classify()[0])
     total = truth["devices"][0]["sm_count"]  # type: ignore[index]
     first, second = (policy.sms[0, context] for context in (2, 3))
     assert isinstance(first, tuple)
@@ -127,7 +127,7 @@ def test_policy_of_a_verdict() -> None:
 
 def test_clients_of_a_server_take_turns_with_an_outsider() -> None:
     session, _, _ = _built("mps-outsider")
-    policy = placement_policy(session, session.classify()[0])
+    policy = placement_policy(session.tables, session.classify()[0])
     names = dict(session.tenants.select("name", "tenant_id").iter_rows())
     groups = {name: policy.groups[tenant] for name, tenant in names.items() if tenant in policy.groups}
     assert groups["client-1"] == groups["client-2"] != groups["outsider"]

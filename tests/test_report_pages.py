@@ -365,7 +365,9 @@ def _texts(blocks: Iterable[Block]) -> Iterator[str]:
 def test_the_map_of_sms_is_folded_under_the_occupancy(fixtures: Path) -> None:
     session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
     report = session.report()
-    drawn = {key: chart for key, chart in draw(session, report).items() if key in ("sm_heatmap-0", "occupancy-0")}
+    drawn = {
+        key: chart for key, chart in draw(session.analysis, report).items() if key in ("sm_heatmap-0", "occupancy-0")
+    }
     page = render_html(report, drawn, "pyanalyze")
     assert re.search(r"<details><summary>[^<]*\(modelled\)</summary>\s*<figure>\s*<h3>Modelled warps by SM", page)
     # Without the chart there is no fold that holds nothing.
@@ -559,7 +561,7 @@ def test_the_chart_and_the_table_say_the_same(fixtures: Path) -> None:
     report = session.report()
     (device,) = report.devices
     assert session.tenant_usage["resident_ns"][0] > (device.tenants[0].resident_ns or 0)
-    text = json.dumps(draw(session, report)["usage-0"].to_dict(), ensure_ascii=False)
+    text = json.dumps(draw(session.analysis, report)["usage-0"].to_dict(), ensure_ascii=False)
     for tenant in device.tenants:
         assert f"resident {duration(tenant.resident_ns)}" in text
 

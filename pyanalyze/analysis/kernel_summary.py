@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze.session import Session
+    from pyanalyze.tables.tableset import TableSet
 
     PathLike = str | os.PathLike[str]
     Progress = Callable[[str, int, int], object]
 
-__all__ = ["KernelTimes", "kernel_summary", "of_export", "of_session"]
+__all__ = ["KernelTimes", "kernel_summary", "of_export", "of_tables"]
 
 #: What the rows are made of or lack.
 _SOURCES = ("kernels", "graph_launches")
@@ -136,18 +136,18 @@ def of_export(path: Path, *, progress: Progress | None = None) -> KernelTimes:
     return KernelTimes((export,), rows["kernel_summary"], rows["sources"], rows["quality"])
 
 
-def of_session(session: Session) -> KernelTimes:
-    """The same of a session: several captures, a pack, a window of time, one GPU, names replaced.
+def of_tables(tables: TableSet) -> KernelTimes:
+    """The same of tables: several captures, a pack, a window of time, one GPU, names replaced.
 
     Examples
     --------
     >>> import pyanalyze
-    >>> of_session(pyanalyze.load(capture).window("300ms", "500ms")).rows[0]["kernels"]
+    >>> of_tables(pyanalyze.load(capture).window("300ms", "500ms").tables).rows[0]["kernels"]
     17
     """
     import polars as pl
 
-    lengths = session.part("kernels", "name", "start_ns", "end_ns").select(
+    lengths = tables.columns("kernels", "name", "start_ns", "end_ns").select(
         "name", lengths=pl.col("end_ns") - pl.col("start_ns")
     )
     each = pl.col("lengths").list
@@ -163,16 +163,16 @@ def of_session(session: Session) -> KernelTimes:
         stddev_ns=each.std(),
     ).sort("total_ns", "name", descending=[True, False])
     text = [pl.col("source", "state").cast(pl.String)]
-    sources = session.sources.with_columns(text).filter(pl.col("source").is_in(_SOURCES))
-    quality = session.quality.with_columns(pl.col("name", "severity", "source").cast(pl.String))
-    paths = tuple(session.capture["path"])
+    sources = tables.sources.with_columns(text).filter(pl.col("source").is_in(_SOURCES))
+    quality = tables.quality.with_columns(pl.col("name", "severity", "source").cast(pl.String))
+    paths = tuple(tables.capture["path"])
     return KernelTimes(paths, made.to_dicts(), sources.to_dicts(), quality.to_dicts())
 
 
 def _tables(path: Path, progress: Progress | None) -> tuple[str, dict[str, _core.Table]]:
     """The export that was read, and what the core made of it."""
     if is_pack(path):
-        made_of_sessions = "produce(session, 'cuda_gpu_kern_sum') of pyanalyze.export.nsys_stats"
+        made_of_sessions = "produce(session.tables, 'cuda_gpu_kern_sum') of pyanalyze.export.nsys_stats"
         raise UsageError(f"{path} is a pack: load it, and use {made_of_sessions}")
     hold(None)
     with told_from_other_formats(path):

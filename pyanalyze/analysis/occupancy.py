@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
+from pyanalyze.tables.frames import to_frame
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,8 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pyanalyze.analysis.sharing import Verdict
-    from pyanalyze.core import _core
-    from pyanalyze.session import Session
+    from pyanalyze.tables.tableset import TableSet
 
 __all__ = ["CounterCheck", "Occupancy", "PlacementPolicy", "check_against_counters", "mps_sms", "placement_policy"]
 
@@ -65,13 +66,13 @@ class PlacementPolicy:
     held_by: Mapping[int, int] = field(default_factory=dict)
 
 
-def placement_policy(session: Session, verdict: Verdict) -> PlacementPolicy:
+def placement_policy(tables: TableSet, verdict: Verdict) -> PlacementPolicy:
     """Say what a verdict implies for placement: who may be on which SMs, and at once with whom?
 
     Parameters
     ----------
-    session
-        The session of the verdict: SMs that each context was shown, TPC masks of green contexts, MPS percentages.
+    tables
+        The tables: SMs that each context was shown, TPC masks of green contexts, MPS percentages.
     verdict
         Verdict of the device.
 
@@ -85,7 +86,7 @@ def placement_policy(session: Session, verdict: Verdict) -> PlacementPolicy:
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> placement_policy(session, session.classify()[0]).sharing
+    >>> placement_policy(session.tables, session.classify()[0]).sharing
     'time-sliced'
     """
     import polars as pl
@@ -96,19 +97,19 @@ def placement_policy(session: Session, verdict: Verdict) -> PlacementPolicy:
         sharing = "time-sliced"
     elif verdict.mode == "mps-static-partition":
         sharing = "disjoint"
-    tenants = session.tenants.filter(here)
+    tenants = tables.tenants.filter(here)
     by_pid = {(row["capture"], row["pid"]): row["tenant_id"] for row in tenants.iter_rows(named=True) if row["traced"]}
     held_by = {
         row["tenant_id"]: row["served_by"] for row in tenants.iter_rows(named=True) if row["served_by"] is not None
     }
     # Who was resident is a record: where several hold the engine by turns, only those with one holder run together.
-    resident = set(session.residency.filter(here)["tenant_id"].drop_nulls())
+    resident = set(tables.residency.filter(here)["tenant_id"].drop_nulls())
     holders = {tenant: held_by.get(tenant, tenant) for tenant in by_pid.values()}
     by_turns = set(holders.values()) <= resident and len(set(holders.values())) > 1
-    total = session.devices.filter(here)["sm_count"].item()
+    total = tables.devices.filter(here)["sm_count"].item()
     sms: dict[tuple[int, int | None], int | tuple[int, ...]] = {}
     shown = set()
-    for row in session.contexts.filter(here).iter_rows(named=True):
+    for row in tables.contexts.filter(here).iter_rows(named=True):
         tenant = by_pid.get((row["capture"], row["pid"]))
         if tenant is None:
             continue
@@ -120,7 +121,7 @@ def placement_policy(session: Session, verdict: Verdict) -> PlacementPolicy:
             if total is not None and row["sm_count"] < total:
                 sms[tenant, None] = row["sm_count"]
     if "mps" in verdict.mode and total is not None:
-        for tenant, percent in _percentages(session, by_pid).items():
+        for tenant, percent in _percentages(tables, by_pid).items():
             if tenant not in shown and percent < 100:
                 sms[tenant, None] = mps_sms(total, percent)
     return PlacementPolicy(sharing, sms, holders if by_turns else {}, held_by)
@@ -159,11 +160,11 @@ def _sms_of_mask(mask: str | None, sm_count: int | None) -> tuple[int, ...]:
     return tuple(sm for tpc in tpcs for sm in (2 * tpc, 2 * tpc + 1) if sm < sm_count)
 
 
-def _percentages(session: Session, by_pid: Mapping[tuple[int, int], int]) -> dict[int, float]:
+def _percentages(tables: TableSet, by_pid: Mapping[tuple[int, int], int]) -> dict[int, float]:
     """MPS percentages that were set: for a process, or for all of them."""
     import polars as pl
 
-    rows = session.configured.filter(pl.col("key").cast(pl.String) == "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
+    rows = tables.configured.filter(pl.col("key").cast(pl.String) == "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
     found: dict[int, float] = {}
     everybody = {row["value"] for row in rows.iter_rows(named=True) if row["pid"] is None}
     for row in rows.iter_rows(named=True):
@@ -292,68 +293,62 @@ class Occupancy:
 
 
 def modelled(
-    session: Session,
+    tables: TableSet,
+    policies: Mapping[int, PlacementPolicy],
     *,
-    bins: int,
-    window: tuple[int, int] | None,
-    policies: Mapping[int, PlacementPolicy] | None,
-    model: Model,
+    bins: int = 200,
+    window: tuple[int, int] | None = None,
+    model: Model = "replay",
 ) -> Occupancy:
     """Run the model. See :meth:`pyanalyze.session.Session.occupancy`."""
-    from pyanalyze.tables.frames import to_frame
-
-    chosen, made = model_tables(session, bins=bins, window=window, policies=policies, model=model)
+    made = model_tables(tables, policies, bins=bins, window=window, model=model)
     return Occupancy(
         model,
         over_time=to_frame(made["sm_occupancy"]),
         per_sm=to_frame(made["sm_warps"]),
         kernels=to_frame(made["kernel_occupancy"]),
         placements=to_frame(made["kernel_placement"]),
-        policies=chosen,
+        policies=policies,
     )
 
 
-def model_in_passing(session: Session) -> Model:
+def model_in_passing(tables: TableSet) -> Model:
     """The model of the frames and of reports: every SM is replayed where that takes seconds, not minutes.
 
     Examples
     --------
     >>> import pyanalyze
-    >>> model_in_passing(pyanalyze.load(capture))
+    >>> model_in_passing(pyanalyze.load(capture).tables)
     'replay'
     """
-    return "replay" if session.rows("kernels") <= REPLAYED_IN_PASSING else "even"
+    return "replay" if tables.rows("kernels") <= REPLAYED_IN_PASSING else "even"
 
 
 def model_tables(
-    session: Session,
+    tables: TableSet,
+    policies: Mapping[int, PlacementPolicy],
     *,
-    bins: int,
-    window: tuple[int, int] | None,
-    policies: Mapping[int, PlacementPolicy] | None,
-    model: Model,
-) -> tuple[dict[int, PlacementPolicy], dict[str, _core.Table]]:
-    """Run the model, and say with which policies."""
-    from pyanalyze.core import _core
-
+    bins: int = 200,
+    window: tuple[int, int] | None = None,
+    model: Model = "replay",
+) -> dict[str, _core.Table]:
+    """Run the model: the tables `sm_occupancy`, `sm_warps`, `kernel_occupancy` and `kernel_placement`."""
     if model not in ("replay", "even"):
         raise UsageError(f"no placement model is named {model}; choose from replay, even")
-    chosen = {v.device_id: placement_policy(session, v) for v in session.classify()} | dict(policies or {})
-    made = _core.occupancy(
-        dict(session.tables),
-        [(device, policy.sharing) for device, policy in chosen.items()],
+    return _core.occupancy(
+        tables.for_core(),
+        [(device, policy.sharing) for device, policy in policies.items()],
         bins,
         sms=[
             (tenant, context, list(sms) if isinstance(sms, tuple) else sms)
-            for policy in chosen.values()
+            for policy in policies.values()
             for (tenant, context), sms in policy.sms.items()
         ],
-        groups=[pair for policy in chosen.values() for pair in policy.groups.items()],
-        held_by=[pair for policy in chosen.values() for pair in policy.held_by.items()],
+        groups=[pair for policy in policies.values() for pair in policy.groups.items()],
+        held_by=[pair for policy in policies.values() for pair in policy.held_by.items()],
         window=window,
         model=model,
     )
-    return chosen, made
 
 
 #: Names of the counters over nsys versions, in lower case.
@@ -495,13 +490,17 @@ class CounterCheck:
         return f"<CounterCheck {self}>"
 
 
-def check_against_counters(session: Session, device_id: int, *, bins: int = 200) -> CounterCheck | None:
+def check_against_counters(
+    tables: TableSet, policies: Mapping[int, PlacementPolicy], device_id: int, *, bins: int = 200
+) -> CounterCheck | None:
     """Compare the modelled occupancy of a device with its GPU metrics, over the same bins.
 
     Parameters
     ----------
-    session
-        The session.
+    tables
+        The tables.
+    policies
+        Who may be on which SMs, by device.
     device_id
         The device. Counters have no process: with several tenants only the sum is compared.
     bins
@@ -516,16 +515,17 @@ def check_against_counters(session: Session, device_id: int, *, bins: int = 200)
     Examples
     --------
     >>> import pyanalyze
-    >>> check_against_counters(pyanalyze.load(capture), 0) is None
+    >>> analysis = pyanalyze.load(capture).analysis
+    >>> check_against_counters(analysis.tables, analysis.policies, 0) is None
     True
     """
     import polars as pl
 
-    device = session.devices.filter(pl.col("device_id") == device_id)
+    device = tables.devices.filter(pl.col("device_id") == device_id)
     if device.is_empty() or device["mig_profile"][0] is not None:
         return None
-    active = _counter(session, device_id, _ACTIVE)
-    first, last = session.span_ns
+    active = _counter(tables, device_id, _ACTIVE)
+    first, last = tables.span_ns
     if active.height < _FEWEST_BINS or first >= last:
         return None
     period = int(active["time_ns"].diff().median() or 0)  # type: ignore[arg-type]
@@ -534,7 +534,7 @@ def check_against_counters(session: Session, device_id: int, *, bins: int = 200)
     inside = active.filter((pl.col("time_ns") > start) & (pl.col("time_ns") - period < end)).height
     if start >= end or inside < _FEWEST_BINS:
         return None
-    made = session.occupancy(bins=min(bins, inside), window=(start, end))
+    made = modelled(tables, policies, bins=min(bins, inside), window=(start, end))
     here = pl.col("device_id") == device_id
     per_sm = made.per_sm.filter(here)
     if per_sm.is_empty():
@@ -546,14 +546,14 @@ def check_against_counters(session: Session, device_id: int, *, bins: int = 200)
         .sort("start_ns")
     )
     table = table.with_columns(sm_active_counted=_over(active, period, table))
-    warps = _counter(session, device_id, _WARPS)
+    warps = _counter(tables, device_id, _WARPS)
     counted = warps if warps.height >= _FEWEST_BINS else None
     if counted is not None:
         table = table.with_columns(warps_counted=_over(counted, period, table))
     table = table.drop_nulls()
     if table.height < _FEWEST_BINS:
         return None
-    caveats = _caveats(session, device_id, (start, end))
+    caveats = _caveats(tables, device_id, (start, end))
     unexplained = float((table["sm_active_counted"] - table["sm_active_modelled"]).mean() or 0.0)  # type: ignore[arg-type]
     if unexplained > COUNTER_TOLERANCE:
         seen = f"{unexplained:.0%} of SM time was counted as active and no traced kernel explains it"
@@ -590,12 +590,12 @@ def _said_of_scales(device_id: int, scales: pl.DataFrame, samples: pl.DataFrame)
     return text
 
 
-def _counter(session: Session, device_id: int, names: tuple[str, ...]) -> pl.DataFrame:
+def _counter(tables: TableSet, device_id: int, names: tuple[str, ...]) -> pl.DataFrame:
     """Samples of a counter in percent of its maximum, by time."""
     import polars as pl
 
-    samples = session.counters(lambda name: name.str.to_lowercase().is_in(list(names)))
-    if session.devices.height > 1:
+    samples = tables.counters(lambda name: name.str.to_lowercase().is_in(list(names)))
+    if tables.devices.height > 1:
         samples = samples.filter(pl.col("device_id") == device_id)
     percent = pl.col("unit").is_null() | pl.col("unit").is_in(["Throughput %", "%"])
     return samples.filter(percent).select("time_ns", "value").unique("time_ns").sort("time_ns")
@@ -639,25 +639,25 @@ def _over(samples: pl.DataFrame, period: int, bins: pl.DataFrame) -> pl.Series:
     return both.select(pl.when(enough & (time > 0)).then(mean).alias("mean"))["mean"]
 
 
-def _caveats(session: Session, device_id: int, window: tuple[int, int]) -> tuple[str, ...]:
+def _caveats(tables: TableSet, device_id: int, window: tuple[int, int]) -> tuple[str, ...]:
     """What only one of model and counters sees."""
     import polars as pl
 
     here = pl.col("device_id") == device_id
     during = (pl.col("end_ns") > window[0]) & (pl.col("start_ns") < window[1])
     found = []
-    untraced = session.tenants.filter(here & ~pl.col("traced")).height
+    untraced = tables.tenants.filter(here & ~pl.col("traced")).height
     if untraced:
         found.append(f"the counters also see {untraced} tenant(s) whose kernels were not traced")
-    memsets = session.memops.filter(here & during & (pl.col("operation").cast(pl.String) == "[CUDA memset]")).height
+    memsets = tables.memops.filter(here & during & (pl.col("operation").cast(pl.String) == "[CUDA memset]")).height
     if memsets:
         found.append(f"the counters also see {memsets} memset(s), which may run as kernels")
-    graphs = session.graph_launches.filter(here & during).height
+    graphs = tables.graph_launches.filter(here & during).height
     if graphs:
         found.append(f"{graphs} graph launch(es) whose kernels were not recorded are not in the model")
-    unknown = session.kernel_occupancy.filter(here & pl.col("blocks_per_sm").is_null())["launches"].sum()
+    unknown = tables.kernel_occupancy.filter(here & pl.col("blocks_per_sm").is_null())["launches"].sum()
     if unknown:
         found.append(f"{unknown} launch(es) could not be modelled")
-    if session.tenants.filter(here & pl.col("traced")).height > 1:
+    if tables.tenants.filter(here & pl.col("traced")).height > 1:
         found.append("counters have no process: only the sum of the tenants is compared")
     return tuple(found)

@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from pyanalyze.core import _core
+
 if TYPE_CHECKING:
-    from pyanalyze.session import Session
+    from collections.abc import Mapping
+
+    from pyanalyze.analysis.occupancy import PlacementPolicy
+    from pyanalyze.tables.tableset import AnyTable, TableSet
 
 __all__ = ["Ledger", "TenantSlices", "ledgers"]
 
@@ -115,13 +120,13 @@ class Ledger:
         return f"<pre>{escape(str(self))}</pre>"
 
 
-def ledgers(session: Session) -> tuple[Ledger, ...]:
+def ledgers(tables: TableSet) -> tuple[Ledger, ...]:
     """Add up who held the engine, per device.
 
     Parameters
     ----------
-    session
-        The session.
+    tables
+        The tables.
 
     Returns
     -------
@@ -131,19 +136,19 @@ def ledgers(session: Session) -> tuple[Ledger, ...]:
     Examples
     --------
     >>> import pyanalyze
-    >>> found = ledgers(pyanalyze.load(capture))[0]
+    >>> found = ledgers(pyanalyze.load(capture).analysis.tables)[0]
     >>> found.basis, found.policy, [tenant.name for tenant in found.tenants]
     ('observed', 'default', ['app_a', 'app_b', 'app_c'])
     """
     import polars as pl
 
-    names = dict(session.tenants.select("tenant_id", "name").iter_rows())
-    devices = dict(session.devices.select("device_id", "name").iter_rows())
-    lost = session.quality.filter(pl.col("name").cast(pl.String) == "switch_events_lost")["count"].sum()
+    names = dict(tables.tenants.select("tenant_id", "name").iter_rows())
+    devices = dict(tables.devices.select("device_id", "name").iter_rows())
+    lost = tables.quality.filter(pl.col("name").cast(pl.String) == "switch_events_lost")["count"].sum()
     found = []
-    for engine in session.engine.sort("device_id").iter_rows(named=True):
+    for engine in tables.engine.sort("device_id").iter_rows(named=True):
         device_id = engine["device_id"]
-        rows = session.ledger.filter(pl.col("device_id") == device_id).sort("resident_ns", descending=True)
+        rows = tables.ledger.filter(pl.col("device_id") == device_id).sort("resident_ns", descending=True)
         observed = str(engine["basis"]) == "observed"
         found.append(
             Ledger(
@@ -160,3 +165,31 @@ def ledgers(session: Session) -> tuple[Ledger, ...]:
             )
         )
     return tuple(found)
+
+
+def inferred_tables(tables: TableSet, policies: Mapping[int, PlacementPolicy]) -> dict[str, _core.Table]:
+    """Deduce residency from kernels where switch records are missing: the table `inferred_residency`.
+
+    Parameters
+    ----------
+    tables
+        The tables.
+    policies
+        Who shares SMs with whom, by device: only a verdict says whether contexts alternate at all.
+    """
+    return _core.infer_residency(
+        tables.for_core(), [(device, policy.sharing) for device, policy in policies.items()], None
+    )
+
+
+def summary_tables(tables: TableSet, inferred: Mapping[str, AnyTable]) -> dict[str, _core.Table]:
+    """Sum up residency by tenant and by device: the tables `ledger` and `engine`.
+
+    Parameters
+    ----------
+    tables
+        The tables.
+    inferred
+        What :func:`inferred_tables` made.
+    """
+    return _core.ledger({**tables.stored, **inferred}, None)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.analysis.advice import Advice
     from pyanalyze.session import Session
-    from pyanalyze.tables.window import Names
+    from pyanalyze.tables.redact import Names
 
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
@@ -225,7 +225,7 @@ def open_session(
         raise click.UsageError("--around chooses both ends: give it alone, or --start and --end")
     from dataclasses import replace
 
-    from pyanalyze.inputs.capture import load
+    from pyanalyze.session import load
     from pyanalyze.tables.frames import ANALYSIS_TABLES
 
     with ProgressBar(quiet=quiet) as report:
@@ -243,8 +243,12 @@ def open_session(
             memory=memory,
             progress=report,
         )
-    for failure in session.failures:
-        click.echo(f"pyanalyze: left out {failure.path}: {failure.error}", err=True)
+    if session.failures:
+        from pyanalyze.text.visible import visible
+
+        for failure in session.failures:
+            said = visible(f"{failure.path}: {failure.error}", limit=None)
+            click.echo(f"pyanalyze: left out {said}", err=True)
     if gpu is not None:
         session = session.only_gpu(gpu)
     if around is not None:
@@ -303,7 +307,7 @@ def answer(
     """Show some sections of the report as text, or the verb's part of it as JSON."""
     from pyanalyze.report.build import assemble
 
-    report = session.report() if advice is None else assemble(session, advice)
+    report = session.report() if advice is None else assemble(session.analysis, advice, detail=session.detail)
     if fmt == "json":
         import json
 

@@ -103,7 +103,7 @@ def _checked(limits: Limits, mode: Any, against: Path | None, options: dict[str,
         _refuse(f"{captures[0]} is what `pyanalyze fleet` wrote", {**options, "against": against})
         return check_fleet(captures[0], limits, inconclusive=mode)
     if against is not None and options["redact"]:
-        from pyanalyze.tables.window import numbered
+        from pyanalyze.tables.redact import numbered
 
         # One numbering for both, as in `compare`.
         options = {**options, "redact": numbered()}

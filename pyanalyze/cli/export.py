@@ -136,15 +136,14 @@ def write(
     """
     if fmt == STATS:
         return _write_stats(session, output, pace, force=force)
-    from pyanalyze.session import DERIVED
+    from pyanalyze.analysis.analysis import DERIVED_TABLES
 
-    names = [*session.tables, *DERIVED] if tables is None else list(dict.fromkeys(tables))
+    names = [*session.tables.stored, *DERIVED_TABLES] if tables is None else list(dict.fromkeys(tables))
     if fmt == "perfetto":
         from pyanalyze.core import _core
         from pyanalyze.files import replacing
 
-        # Tenants through the frame: there they have the names that the user gave them.
-        handed = {name: session.frame(name) if name == "tenants" else session.table(name) for name in names}
+        handed = {name: session.table(name) for name in names}
         with replacing(output, force=force) as temporary:
             _core.write_perfetto(handed, str(temporary), None)
         return output
@@ -180,7 +179,7 @@ def _beside(session: Session, read: Sequence[ReportTable]) -> tuple[pl.DataFrame
     versions = {Path(path).stem: version for path, version in made}
     found = []
     for table in (table for table in read if table.report == "cuda_gpu_kern_sum"):
-        found.append(disagreements(table.rows, session).insert_column(0, pl.lit(table.source).alias("source")))
+        found.append(disagreements(table.rows, session.tables).insert_column(0, pl.lit(table.source).alias("source")))
     kinds = {"source": pl.String, "name": pl.String, "quantity": pl.String, "nsys": pl.Float64, "ours": pl.Float64}
     return pl.concat([pl.DataFrame(schema={**kinds, "reason": pl.String}), *found]), versions
 
@@ -200,7 +199,7 @@ def _write_stats(session: Session, output: Path, pace: str | None, *, force: boo
                 continue
             options = {} if needed is None else {needed: given[needed]}
             for tenant in (None,) if report in WHOLE_GPU else (None, *traced):
-                rows = produce(session, report, tenant=tenant, **options)
+                rows = produce(session.tables, report, tenant=tenant, **options)
                 if rows.height:
                     suffix = "" if tenant is None else f".tenant-{tenant}"
                     (folder / f"{report}{suffix}.csv").write_text(to_csv(rows, report), encoding="utf-8")
@@ -295,20 +294,20 @@ class replacing_folder:  # noqa: N801  # reads as the function `replacing` of fi
 
 def _is_ours(file: Path) -> bool:
     from pyanalyze.export.nsys_stats import PRODUCED
-    from pyanalyze.tables.frames import KNOWN_VERSIONS
+    from pyanalyze.tables.frames import declarations
 
     if file.suffix == ".csv" and file.name.split(".")[0] in PRODUCED:
         return file.is_file()
-    return file.is_file() and file.stem in KNOWN_VERSIONS and file.suffix[1:] in FOLDERS
+    return file.is_file() and file.stem in declarations() and file.suffix[1:] in FOLDERS
 
 
 def _check_names(wanted: Sequence[str] | None) -> None:
     from pyanalyze.errors import UsageError
-    from pyanalyze.tables.frames import KNOWN_VERSIONS
+    from pyanalyze.tables.frames import declarations
 
     if wanted is None:
         return
-    known = sorted(set(KNOWN_VERSIONS) - {"timeline"})
+    known = sorted(set(declarations()) - {"timeline"})
     unknown = [name for name in wanted if name not in known]
     if unknown or not wanted:
         raise UsageError(

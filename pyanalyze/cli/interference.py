@@ -32,7 +32,9 @@ def _kernels(session: Session) -> str:
     from pyanalyze.text.escape import visible
     from pyanalyze.text.format import duration
 
-    table = kernels_alone(session).with_columns(pl.col("name", "against").cast(pl.String))
+    table = kernels_alone(session.tables, session.interference()).with_columns(
+        pl.col("name", "against").cast(pl.String)
+    )
     known = table.filter(pl.col("ratio").is_not_null()).sort("total_ns", descending=True)
     few, excluded = table.height - known.height, int(table["excluded"].sum())
     overhead = int(table["excluded_overhead"].sum())

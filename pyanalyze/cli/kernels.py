@@ -52,10 +52,10 @@ def command(fmt: str, output: Path | None, *, force: bool, expect_mode: tuple[st
         with ProgressBar(quiet=options["quiet"]) as progress:
             emit(_shown(of_export(path, progress=progress), fmt), output, force=force)
         return
-    from pyanalyze.analysis.kernel_summary import of_session
+    from pyanalyze.analysis.kernel_summary import of_tables
 
     session = open_session(**options, reconstruct=bool(expect_mode))
-    emit(_shown(of_session(session), fmt), output, force=force)
+    emit(_shown(of_tables(session.tables), fmt), output, force=force)
     require_mode(session, expect_mode)
 
 

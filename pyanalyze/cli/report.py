@@ -59,7 +59,7 @@ def command(
     if fmt == "md" and wanted != "none":
         text = _with_pictures(session, output, line, embed=wanted == "embed", force=force)
     else:
-        text = render(session, fmt, command=line)
+        text = render(session.analysis, fmt, command=line, detail=session.detail)
     emit(text, output, force=force)
     require_mode(session, expect_mode)
 
@@ -73,7 +73,7 @@ def _with_pictures(session: Session, output: Path | None, line: str, *, embed: b
     from pyanalyze.report.rendering import draw_png
 
     report = session.report()
-    drawn = draw_png(session, report)
+    drawn = draw_png(session.analysis, report)
     links = {key: f"data:image/png;base64,{base64.b64encode(png).decode()}" for key, png in drawn.items()}
     if not embed and output is not None:
         files = {key: output.with_name(f"{output.stem}-{key}.png") for key in drawn}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from polars.expr.list import ExprListNameSpace
 
-    from pyanalyze.session import Session
+    from pyanalyze.tables.tableset import TableSet
 
 __all__ = ["NEED_API_CALLS", "NEED_OPTIONS", "PRODUCED", "WHOLE_GPU", "disagreements", "produce", "to_csv"]
 
@@ -41,13 +41,13 @@ _MEMORY_KINDS = {
 }
 
 
-def produce(session: Session, report: str, *, tenant: int | None = None, **options: Any) -> pl.DataFrame:
-    """Make a report of `nsys stats`, `nsys analyze` or `nsys recipe` from a session.
+def produce(tables: TableSet, report: str, *, tenant: int | None = None, **options: Any) -> pl.DataFrame:
+    """Make a report of `nsys stats`, `nsys analyze` or `nsys recipe` from a tables.
 
     Parameters
     ----------
-    session
-        A loaded session; those of :data:`NEED_API_CALLS` need ``load(tables=(..., "api_calls"))``.
+    tables
+        The tables; those of :data:`NEED_API_CALLS` need ``load(tables=(..., "api_calls"))``.
     report
         One of :data:`PRODUCED`.
     tenant
@@ -79,17 +79,17 @@ def produce(session: Session, report: str, *, tenant: int | None = None, **optio
     Examples
     --------
     >>> import pyanalyze
-    >>> produce(pyanalyze.load(capture), "cuda_gpu_kern_sum", tenant=1).select("instances", "name").rows()[0]
+    >>> produce(pyanalyze.load(capture).tables, "cuda_gpu_kern_sum", tenant=1).select("instances", "name").rows()[0]
     (106, 'B3(float *, const float *, int)')
     """
     make = PRODUCED.get(report)
     if make is None:
         raise UsageError(f"no report {report} can be made; choose from {', '.join(PRODUCED)}")
-    known = set(inspect.signature(make).parameters) - {"session", "tenant"}
+    known = set(inspect.signature(make).parameters) - {"tables", "tenant"}
     if not options.keys() <= known:
         wrong = ", ".join(sorted(options.keys() - known))
         raise UsageError(f"{report} has no option {wrong}" + (f"; it has {', '.join(sorted(known))}" if known else ""))
-    frame = make(session, tenant, **options)
+    frame = make(tables, tenant, **options)
     wanted = {name: kind for name, kind in REPORTS[report].values() if name in frame.columns}
     types = {int: pl.Int64, float: pl.Float64, str: pl.String}
     return frame.select(pl.col(name).cast(types[kind]) for name, kind in wanted.items())
@@ -108,7 +108,7 @@ def to_csv(frame: pl.DataFrame, report: str) -> str:
     Examples
     --------
     >>> import pyanalyze
-    >>> rows = produce(pyanalyze.load(capture), "cuda_gpu_mem_time_sum")
+    >>> rows = produce(pyanalyze.load(capture).tables, "cuda_gpu_mem_time_sum")
     >>> print(to_csv(rows, "cuda_gpu_mem_time_sum").splitlines()[0])
     Time (%),Total Time (ns),Count,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Operation
     """
@@ -123,15 +123,15 @@ def to_csv(frame: pl.DataFrame, report: str) -> str:
     return out.getvalue()
 
 
-def disagreements(rows: pl.DataFrame, session: Session) -> pl.DataFrame:
+def disagreements(rows: pl.DataFrame, tables: TableSet) -> pl.DataFrame:
     """List where NVIDIA's kernel summary says other than we do, each with its reason.
 
     Parameters
     ----------
     rows
         Rows of `cuda_gpu_kern_sum` with full names, as :func:`pyanalyze.inputs.nsys_recipes.read_report` reads them.
-    session
-        The session of the capture that it was made from.
+    tables
+        Tables of the capture that it was made from.
 
     Returns
     -------
@@ -143,15 +143,15 @@ def disagreements(rows: pl.DataFrame, session: Session) -> pl.DataFrame:
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> found = disagreements(produce(session, "cuda_gpu_kern_sum"), session)
+    >>> found = disagreements(produce(session.tables, "cuda_gpu_kern_sum"), session.tables)
     >>> found.filter(name="A1(float *, const float *, int)").select("quantity", "nsys", "ours").rows()
     [('total_time_ns', 441533984.0, 193928043.0)]
     """
     from pyanalyze.inputs.nsys_recipes import compare_kernel_summary
 
-    unexplained = compare_kernel_summary(rows, session.kernels).select("name", "quantity", "nsys", "ours", "reason")
-    charged = session.charged
-    mine = session.kernels.select(
+    unexplained = compare_kernel_summary(rows, tables.kernels).select("name", "quantity", "nsys", "ours", "reason")
+    charged = tables.charged
+    mine = tables.kernels.select(
         pl.col("name").cast(pl.String), duration=pl.col("end_ns") - pl.col("start_ns")
     ).with_columns(charged["charged_ns"], charged["tenant_id"])
     each = mine.group_by("name").agg(
@@ -196,11 +196,11 @@ def _spaced(header: str) -> str:
     return _WORDS.get(header) or header.replace("(", " (")
 
 
-def _of(session: Session, frame: pl.DataFrame, tenant: int | None) -> pl.DataFrame:
+def _of(tables: TableSet, frame: pl.DataFrame, tenant: int | None) -> pl.DataFrame:
     """The rows of one tenant, or all."""
     if tenant is None:
         return frame
-    mine = session.tenants.filter(pl.col("traced") & (pl.col("tenant_id") == tenant))
+    mine = tables.tenants.filter(pl.col("traced") & (pl.col("tenant_id") == tenant))
     if mine.is_empty():
         raise UsageError(f"no traced tenant has the id {tenant}; `session.tenants` lists them")
     keys = [key for key in ("capture", "pid", "device_id") if key in frame.columns]
@@ -237,8 +237,8 @@ def _summary(
     return made.with_columns(rounded).rename({"total": "total_time_ns", "count": count})
 
 
-def _kernels(session: Session, tenant: int | None) -> pl.DataFrame:
-    return _of(session, session.kernels, tenant).with_columns(
+def _kernels(tables: TableSet, tenant: int | None) -> pl.DataFrame:
+    return _of(tables, tables.kernels, tenant).with_columns(
         duration=pl.col("end_ns") - pl.col("start_ns"),
         name=pl.col("name").cast(pl.String),
         grid_xyz=_xyz("grid"),
@@ -252,32 +252,34 @@ def _xyz(what: str) -> pl.Expr:
     return pl.concat_str(list(parts), separator=" ")
 
 
-def _kern_sum(session: Session, tenant: int | None) -> pl.DataFrame:
-    kernels = _of(session, session.part("kernels", "capture", "pid", "device_id", "name", "start_ns", "end_ns"), tenant)
+def _kern_sum(tables: TableSet, tenant: int | None) -> pl.DataFrame:
+    kernels = _of(
+        tables, tables.columns("kernels", "capture", "pid", "device_id", "name", "start_ns", "end_ns"), tenant
+    )
     # Names as they are kept, each once: a string for every kernel takes longer than everything else here.
     kernels = kernels.select("name", duration=pl.col("end_ns") - pl.col("start_ns"))
     return _summary(kernels, ["name"], "instances")
 
 
-def _kern_gb_sum(session: Session, tenant: int | None) -> pl.DataFrame:
-    return _summary(_kernels(session, tenant), ["name", "grid_xyz", "block_xyz"], "instances")
+def _kern_gb_sum(tables: TableSet, tenant: int | None) -> pl.DataFrame:
+    return _summary(_kernels(tables, tenant), ["name", "grid_xyz", "block_xyz"], "instances")
 
 
-def _memops(session: Session, tenant: int | None) -> pl.DataFrame:
-    return _of(session, session.memops, tenant).with_columns(
+def _memops(tables: TableSet, tenant: int | None) -> pl.DataFrame:
+    return _of(tables, tables.memops, tenant).with_columns(
         duration=pl.col("end_ns") - pl.col("start_ns"),
         operation=pl.col("operation").cast(pl.String),
         mb=pl.col("bytes") / 1e6,
     )
 
 
-def _mem_time_sum(session: Session, tenant: int | None) -> pl.DataFrame:
-    return _summary(_memops(session, tenant), ["operation"], "count")
+def _mem_time_sum(tables: TableSet, tenant: int | None) -> pl.DataFrame:
+    return _summary(_memops(tables, tenant), ["operation"], "count")
 
 
-def _mem_size_sum(session: Session, tenant: int | None) -> pl.DataFrame:
+def _mem_size_sum(tables: TableSet, tenant: int | None) -> pl.DataFrame:
     return (
-        _memops(session, tenant)
+        _memops(tables, tenant)
         .group_by("operation")
         .agg(total_mb=pl.col("mb").sum(), count=pl.len(), **_spread(pl.col("mb"), "{}_mb"))
         .sort("total_mb", "operation", descending=[True, False])
@@ -285,27 +287,27 @@ def _mem_size_sum(session: Session, tenant: int | None) -> pl.DataFrame:
     )
 
 
-def _api_calls(session: Session, tenant: int | None) -> pl.DataFrame:
-    if "api_calls" not in session.tables:
+def _api_calls(tables: TableSet, tenant: int | None) -> pl.DataFrame:
+    if "api_calls" not in tables:
         raise UsageError('the session holds no API calls; load(tables=(..., "api_calls")) reads them')
-    calls = session.api_calls
+    calls = tables.frame("api_calls")
     if tenant is not None:
-        mine = session.tenants.filter(pl.col("traced") & (pl.col("tenant_id") == tenant))
+        mine = tables.tenants.filter(pl.col("traced") & (pl.col("tenant_id") == tenant))
         calls = calls.join(mine.select("capture", "pid").unique(), on=["capture", "pid"], how="semi", nulls_equal=True)
     # nsys drops the version of the API from names, such as cudaLaunchKernel_v7000, where it has four places.
     bare = pl.col("name").cast(pl.String).str.replace(r"_v.{4}$", "")
     return calls.with_columns(name=bare, duration=pl.col("end_ns") - pl.col("start_ns"))
 
 
-def _api_sum(session: Session, tenant: int | None) -> pl.DataFrame:
-    return _summary(_api_calls(session, tenant), ["name"], "num_calls")
+def _api_sum(tables: TableSet, tenant: int | None) -> pl.DataFrame:
+    return _summary(_api_calls(tables, tenant), ["name"], "num_calls")
 
 
-def _kern_exec_trace(session: Session, tenant: int | None) -> pl.DataFrame:
-    calls = _api_calls(session, None).select(
+def _kern_exec_trace(tables: TableSet, tenant: int | None) -> pl.DataFrame:
+    calls = _api_calls(tables, None).select(
         "capture", "pid", "tid", "correlation_id", api_name="name", call_ns="start_ns", back_ns="end_ns"
     )
-    joined = _kernels(session, tenant).join(calls, on=["capture", "pid", "correlation_id"], nulls_equal=False)
+    joined = _kernels(tables, tenant).join(calls, on=["capture", "pid", "correlation_id"], nulls_equal=False)
     # A kernel that starts before its call returned has not waited in a queue.
     queued = pl.when(pl.col("back_ns") <= pl.col("start_ns"))
     return joined.sort("call_ns", "start_ns").select(
@@ -326,8 +328,8 @@ def _kern_exec_trace(session: Session, tenant: int | None) -> pl.DataFrame:
     )
 
 
-def _kern_exec_sum(session: Session, tenant: int | None) -> pl.DataFrame:
-    launches = _kern_exec_trace(session, tenant)
+def _kern_exec_sum(tables: TableSet, tenant: int | None) -> pl.DataFrame:
+    launches = _kern_exec_trace(tables, tenant)
     # T: nsys lets a launch end with its call where the call returned after the kernel's end.
     back = pl.col("api_start_ns") + pl.col("api_dur_ns")
     end = pl.max_horizontal(back, pl.col("kernel_start_ns") + pl.col("kernel_dur_ns"))
@@ -348,20 +350,20 @@ def _kern_exec_sum(session: Session, tenant: int | None) -> pl.DataFrame:
     )
 
 
-def _operations(session: Session, tenant: int | None) -> pl.DataFrame:
+def _operations(tables: TableSet, tenant: int | None) -> pl.DataFrame:
     """What kept a GPU busy, by start: kernels, copies, graphs traced as a whole."""
     columns = ("capture", "pid", "device_id", "context_id", "start_ns", "end_ns")
-    parts = [session.frame(name).select(columns) for name in ("kernels", "memops", "graph_launches")]
-    return _of(session, pl.concat(parts), tenant).sort("start_ns", "end_ns")
+    parts = [tables.frame(name).select(columns) for name in ("kernels", "memops", "graph_launches")]
+    return _of(tables, pl.concat(parts), tenant).sort("start_ns", "end_ns")
 
 
 #: Whose time it is: nsys looks at every process on every GPU by itself.
 _PLACE = ["capture", "pid", "device_id"]
 
 
-def _gpu_gaps(session: Session, tenant: int | None, gap_ns: int = 500_000_000) -> pl.DataFrame:
+def _gpu_gaps(tables: TableSet, tenant: int | None, gap_ns: int = 500_000_000) -> pl.DataFrame:
     latest = pl.col("end_ns").cum_max().over(_PLACE)
-    ended = _operations(session, tenant).with_columns(latest=latest)
+    ended = _operations(tables, tenant).with_columns(latest=latest)
     # The context of a gap is that of the operation that ended before it.
     last = pl.when(pl.col("end_ns") == pl.col("latest")).then("context_id").forward_fill().over(_PLACE)
     gaps = ended.with_columns(context_id=last).with_columns(
@@ -376,10 +378,10 @@ def _gpu_gaps(session: Session, tenant: int | None, gap_ns: int = 500_000_000) -
 
 
 def _gpu_time_util(
-    session: Session, tenant: int | None, threshold_percent: float = 50, chunks: int = 30
+    tables: TableSet, tenant: int | None, threshold_percent: float = 50, chunks: int = 30
 ) -> pl.DataFrame:
     rows: list[dict[str, Any]] = []
-    for (_, pid, device), mine in _operations(session, tenant).group_by(_PLACE, maintain_order=True):
+    for (_, pid, device), mine in _operations(tables, tenant).group_by(_PLACE, maintain_order=True):
         first, last = int(mine["start_ns"].min()), int(mine["end_ns"].max())  # type: ignore[arg-type]
         size = math.ceil((last - first) / chunks)
         edges = [min(first + number * size, last) for number in range(chunks + 1)]
@@ -410,18 +412,18 @@ def _gpu_time_util(
     )
 
 
-def _stems(session: Session) -> dict[int, str]:
+def _stems(tables: TableSet) -> dict[int, str]:
     """What nsys calls a file: its name without the ending."""
-    return {row["capture"]: Path(row["path"]).stem for row in session.frame("capture").iter_rows(named=True)}
+    return {row["capture"]: Path(row["path"]).stem for row in tables.frame("capture").iter_rows(named=True)}
 
 
-def _time_util_map(session: Session, tenant: int | None, bins: int = 30) -> pl.DataFrame:
-    stems = _stems(session)
-    size = math.ceil(max(1, int(session.frame("capture")["end_ns"].max() or 1)) / bins)  # type: ignore[arg-type]
-    kernels = _of(session, session.kernels, tenant).select(*_PLACE, "start_ns", "end_ns").sort("start_ns")
+def _time_util_map(tables: TableSet, tenant: int | None, bins: int = 30) -> pl.DataFrame:
+    stems = _stems(tables)
+    size = math.ceil(max(1, int(tables.frame("capture")["end_ns"].max() or 1)) / bins)  # type: ignore[arg-type]
+    kernels = _of(tables, tables.kernels, tenant).select(*_PLACE, "start_ns", "end_ns").sort("start_ns")
     parts = []
     for (capture, pid, device), mine in kernels.group_by(_PLACE, maintain_order=True):
-        until = int(session.frame("capture").filter(pl.col("capture") == capture)["end_ns"].item())
+        until = int(tables.frame("capture").filter(pl.col("capture") == capture)["end_ns"].item())
         # Kernels side by side count once.
         latest = mine["end_ns"].cum_max().shift(1, fill_value=mine["start_ns"][0])
         alone = mine.with_columns(start_ns=pl.max_horizontal("start_ns", latest)).filter(
@@ -454,17 +456,17 @@ _MAPPED = {
 }
 
 
-def _metric_util_map(session: Session, tenant: int | None, bins: int = 30) -> pl.DataFrame:
+def _metric_util_map(tables: TableSet, tenant: int | None, bins: int = 30) -> pl.DataFrame:
     if tenant is not None:
         raise UsageError(
             "gpu_metric_util_map is of the whole GPU: its counters know no processes; leave out the tenant"
         )
-    stems = _stems(session)
-    size = math.ceil(max(1, int(session.frame("capture")["end_ns"].max() or 1)) / bins)  # type: ignore[arg-type]
+    stems = _stems(tables)
+    size = math.ceil(max(1, int(tables.frame("capture")["end_ns"].max() or 1)) / bins)  # type: ignore[arg-type]
     name = pl.col("metric").cast(pl.String)
     # A bin holds its end and not its start.
     start = ((pl.col("time_ns") - 1) // size) * size
-    samples = session.frame("gpu_metrics").filter(pl.col("time_ns") > 0, pl.col("time_ns") <= size * bins)
+    samples = tables.frame("gpu_metrics").filter(pl.col("time_ns") > 0, pl.col("time_ns") <= size * bins)
     return (
         samples.with_columns(bin_start_ns=start.cast(pl.Float64), gpu="device_id")
         .group_by("capture", "gpu", "bin_start_ns")
@@ -477,16 +479,16 @@ def _metric_util_map(session: Session, tenant: int | None, bins: int = 30) -> pl
     )
 
 
-def _kern_pace(session: Session, tenant: int | None, kernel: str | None = None) -> pl.DataFrame:
+def _kern_pace(tables: TableSet, tenant: int | None, kernel: str | None = None) -> pl.DataFrame:
     if kernel is None:
         raise UsageError("cuda_gpu_kern_pace is of one kernel: give its short name as `kernel`")
-    kernels = _of(session, session.kernels, tenant)
+    kernels = _of(tables, tables.kernels, tenant)
     mine = kernels.filter(pl.col("short_name").cast(pl.String) == kernel).sort("capture", "start_ns")
-    stems = _stems(session)
+    stems = _stems(tables)
     ranks = {capture: rank for rank, (_, capture) in enumerate(sorted((stem, key) for key, stem in stems.items()))}
     # The first delta is since the capture's own beginning.
     begin = pl.col("capture").replace_strict(
-        dict(session.frame("capture").select("capture", "clock_offset_ns").iter_rows()), return_dtype=pl.Int64
+        dict(tables.frame("capture").select("capture", "clock_offset_ns").iter_rows()), return_dtype=pl.Int64
     )
     duration = pl.col("end_ns") - pl.col("start_ns")
     delta = pl.col("start_ns") - pl.coalesce(pl.col("end_ns").shift(1).over("capture"), begin)
@@ -503,8 +505,8 @@ def _kern_pace(session: Session, tenant: int | None, kernel: str | None = None) 
     )
 
 
-def _trace(session: Session, tenant: int | None) -> pl.DataFrame:
-    device = session.devices.select(
+def _trace(tables: TableSet, tenant: int | None) -> pl.DataFrame:
+    device = tables.devices.select(
         "device_id", device=pl.format("{} ({})", pl.col("name"), pl.coalesce("cuda_ordinal", "device_id"))
     )
     kind = {str(k): v for k, v in _MEMORY_KINDS.items()}
@@ -513,7 +515,7 @@ def _trace(session: Session, tenant: int | None) -> pl.DataFrame:
         return pl.col(column).cast(pl.String).replace(kind)
 
     ids = ("device_id", "context_id", "stream_id", "correlation_id", "start_ns", "name", pl.col("duration"))
-    kernels = _kernels(session, tenant).select(
+    kernels = _kernels(tables, tenant).select(
         *ids,
         "green_context_id",
         "registers_per_thread",
@@ -523,7 +525,7 @@ def _trace(session: Session, tenant: int | None) -> pl.DataFrame:
     )
     is_set = pl.col("copy_kind").is_null()
     copies = (
-        _memops(session, tenant)
+        _memops(tables, tenant)
         .rename({"operation": "name"})
         .select(
             *ids,

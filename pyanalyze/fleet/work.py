@@ -164,8 +164,8 @@ def _made(
     failed: list[Failed],
     options: Options,
 ) -> Made:
-    from pyanalyze.inputs.capture import load
     from pyanalyze.results.report import Report
+    from pyanalyze.session import load
 
     by_path = {one.path: number for number, one in enumerate(captures)}
     beside = dict.fromkeys(path for one in whole for path, _ in one.beside)
@@ -190,7 +190,7 @@ def _made(
     if options.pictures:
         from pyanalyze.report.rendering import draw
 
-        drawn = dict(draw(session, session.report()))
+        drawn = dict(draw(session.analysis, session.report()))
     from pyanalyze.report.html import render_html
 
     page = render_html(

@@ -1,19 +1,21 @@
-"""Captures and what lies beside them in, one :class:`~pyanalyze.session.Session` out."""
+"""Read captures, samples, configuration, solo recordings and units of work into one table set."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyanalyze.core import _core
 from pyanalyze.errors import CaptureUnreadable, NotACapture, SamplesUnreadable, UsageError
 from pyanalyze.export.pack import Unpacked, unpack
+from pyanalyze.inputs.baselines import Baseline, SavedBaseline, split_name
 from pyanalyze.inputs.nsys_export import exported, importing, is_pack, told_from_other_formats
 from pyanalyze.inputs.sample_alignment import answering, of_another_time
-from pyanalyze.session import Session
-from pyanalyze.tables.frames import ANALYSIS_TABLES, EVENT_TABLES, ON_REQUEST, to_frame
+from pyanalyze.tables.frames import ANALYSIS_TABLES, EVENT_TABLES, ON_REQUEST, FrameTable, to_frame
 from pyanalyze.tables.memory import hold
+from pyanalyze.tables.names import named
+from pyanalyze.tables.tableset import TableSet, reconstructed
 
 if TYPE_CHECKING:
     import os
@@ -21,10 +23,30 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze.analysis.interference.baselines import Baseline, SavedBaseline
+    from pyanalyze.tables.tableset import AnyTable
 
     PathLike = str | os.PathLike[str]
     Progress = Callable[[str, int, int], object]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Everything that was read.
+
+    Attributes
+    ----------
+    tables
+        Tables of the captures, or of samples without one, with what was reconstructed.
+    failures
+        Captures that could not be read, with ``keep_going``.
+    baselines, saved_baselines
+        Solo recordings: captures, and reports saved as JSON.
+    """
+
+    tables: TableSet
+    failures: tuple[Failure, ...] = ()
+    baselines: tuple[Baseline, ...] = ()
+    saved_baselines: tuple[SavedBaseline, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -35,7 +57,7 @@ class Failure:
     error: Exception
 
 
-def load(
+def read(
     captures: PathLike | Sequence[PathLike] = (),
     *,
     samples: PathLike | Sequence[PathLike] = (),
@@ -48,71 +70,12 @@ def load(
     keep_going: bool = False,
     memory: str | int | None = None,
     progress: Progress | None = None,
-) -> Session:
-    """Load captures and reconstruct who held the GPU.
-
-    Parameters
-    ----------
-    captures
-        One or more nsys SQLite exports (`.sqlite`), directories of them, `.nsys-rep` files (exported through the
-        `nsys` on PATH into a cache), or what `pyanalyze pack` wrote. Several captures are put on one clock, that of
-        the first. What `pyanalyze record` wrote is a directory too: its samples and its description of the node count
-        as given. None with `samples`, or a recording without nsys: the samples answer what they can; nothing is then
-        observed, and the session's zero is the first sample.
-    samples
-        Output of nvidia-smi, DCGM, dcgm-exporter, Prometheus or `pyanalyze record`, taken beside the captures; the
-        format is sniffed; a `.parquet` holds the columns of the table `nvml_samples`. A file that no reader knows
-        becomes a row in `session.quality`.
-    context
-        The configured side: `nvidia-smi -L`, MPS logs and answers, `kubectl -o json`, device-plugin and mig-parted
-        YAML (:data:`pyanalyze.inputs.context.READERS`); the format is sniffed.
-    baselines
-        Recordings of tenants alone, each a capture as above, or ``"NAME=FILE"`` to say which tenant it is of;
-        otherwise that is found by kernels in common and process name. A report of one, saved as JSON, gives its
-        elapsed slowdown only.
-    work
-        Units of work, such as requests: a CSV file with the columns tenant, start, end and, if wanted, name; times on
-        the clock of the first capture (``1s200ms``; a number alone is nanoseconds), or RFC 3339.
-    tenants
-        Names for processes: ``{"service": 4711, "training": "rank0.sqlite"}``: the pid as the capture has it, or the
-        host's; or the capture in which it alone was traced, which is loaded if it is not among `captures`.
-    tables
-        Event tables to read; the default is all that the analysis needs. Add `"api_calls"` or `"nvtx"` for those.
-    reconstruct
-        False: only what the files hold. The session then has no residency, tenants, facts or anything made of them,
-        and `quality` counts only what is odd in the files themselves.
-    keep_going
-        With several captures: report one that cannot be read in `session.failures` instead of raising.
-    memory
-        Budget of this process's resident memory from now on, such as ``"2GB"``; what does not fit is kept in temporary
-        files, see :mod:`pyanalyze.tables.memory`. By default `PYANALYZE_MEMORY`, else most of what machine or container
-        have.
-    progress
-        Called as ``progress(stage, done, total)``, at most 20 times a second; raise from it to stop.
-
-    Returns
-    -------
-    Session
-        Its frames hold times in nanoseconds on the clock of the first capture.
-
-    Raises
-    ------
-    FileNotFoundError, PermissionError
-        As the operating system says.
-    pyanalyze.errors.CaptureUnreadable
-        Not an nsys export, damaged, unfinished, or changed while it was read.
-    pyanalyze.errors.SamplesUnreadable
-        Without captures: no reader knows any of the samples.
-    pyanalyze.errors.UsageError
-        A table or tenant name that makes no sense, or nothing to load.
-    pyanalyze.errors.MemoryExceeded
-        The budget of memory could not be held.
+) -> Inputs:
+    """Read captures and what was given beside them. See :func:`pyanalyze.load`.
 
     Examples
     --------
-    >>> import pyanalyze
-    >>> session = pyanalyze.load(capture)
-    >>> session.kernels.select("name", "start_ns", "end_ns").height > 0
+    >>> read(capture).tables.kernels.height > 0
     True
     """
     unknown = sorted(set(tables) - set(EVENT_TABLES))
@@ -128,26 +91,29 @@ def load(
     failures: list[Failure] = []
     packs: list[Unpacked] = []
     if paths or not files:
-        named = find_captures(paths)
+        found = find_captures(paths)
         with importing("polars"):
-            read = _read_captures(named, tables, kept, failures, quality, progress, keep_going, packs)
-        joined = _core.join_captures(read, progress)
+            read = _read_captures(found, tables, kept, failures, quality, progress, keep_going, packs)
+        joined: dict[str, AnyTable] = dict(_core.join_captures(read, progress))
         brought: list[Mapping[str, object]] = [batch for pack in packs for batch in pack.samples]
-        joined = _core.place_samples(joined, [*brought, *_read_samples(files, quality, progress)])
-        if joined["nvml_samples"].num_rows:
-            beside = to_frame(joined["nvml_samples"]), to_frame(joined["capture"])
-            quality.extend(("samples_not_aligned", detail) for detail in of_another_time(*beside))
+        sampled = [*brought, *_read_samples(files, quality, progress)]
+        joined = dict(_core.place_samples(joined, sampled))
     else:
         sampled = _read_samples(files, quality, progress)
         if not sampled:
             raise SamplesUnreadable("; ".join(detail for _, detail in quality))
-        joined = _core.samples_session(sampled)
+        joined = dict(_core.samples_session(sampled))
         if not joined["devices"].num_rows and joined["nvml_samples"].num_rows:
             detail = (
                 f"none of {joined['nvml_samples'].num_rows} rows names its GPU (numbers of DCGM entities do not); "
                 "`pyanalyze export` has them; to judge them sample with nvidia-smi --query-gpu=timestamp,uuid,... too"
             )
             quality.append(("samples_other_gpu", detail))
+    of_its_time: pl.DataFrame | None = None
+    if kept and joined["nvml_samples"].num_rows:
+        rows = to_frame(joined["nvml_samples"]), to_frame(joined["capture"])
+        quality.extend(("samples_not_aligned", detail) for detail in of_another_time(*rows))
+        of_its_time = answering(*rows)
     configured: list[pl.DataFrame] = [frame for pack in packs for frame in pack.context]
     for file in context:
         from pyanalyze.inputs.context import read_context
@@ -157,30 +123,61 @@ def load(
         except SamplesUnreadable as error:
             quality.append(("samples_unread", str(error)))
     if configured:
-        from pyanalyze.inputs.context import place_context
+        from pyanalyze.inputs.context import identities, place_context
 
         configured = place_context(configured, to_frame(joined["devices"]))
-        joined = {**joined, **_identified(configured)}
-    reconstructed = _core.reconstruct({**joined, **answering(joined)}, progress) if reconstruct else {}
-    alone, summaries = _read_baselines(_listed(baselines), tables, progress)
-    session = Session(
+        joined["identities"] = FrameTable("identities", identities(configured))
+        joined["configured"] = FrameTable("configured", _with_context(to_frame(joined["configured"]), configured))
+    made = reconstructed(joined, of_its_time, progress) if reconstruct else {}
+    stored = {**joined, **made}
+    if quality:
+        stored["quality"] = FrameTable("quality", _with_counted(to_frame(stored["quality"]), quality))
+    recorded = stored.get("tenants")
+    if recorded is not None and (names or configured or to_frame(stored["configured"]).height):
+        stored["tenants"] = named(recorded, to_frame(stored["configured"]), names, kept, narrowed=False)
+    read_set = TableSet(
+        stored=stored,
         paths=tuple(kept),
-        tables={**joined, **reconstructed},
         names=names,
-        extra_configured=tuple(configured),
-        extra_quality=(*quality,),
-        failures=(*failures, *raw),
-        baselines=alone,
-        saved_baselines=summaries,
+        recorded_tenants=recorded,
+        answering=of_its_time,
+        read_late=lambda names: read_late(kept, names),
     )
-    if work is None:
-        return session
-    from dataclasses import replace
+    if work is not None:
+        from pyanalyze.inputs.work_units import read_work
 
-    from pyanalyze.inputs.work_units import read_work
+        origin_ns = read_set.capture["utc_origin_ns"][0]
+        read_set = replace(read_set, work=read_work(Path(work), read_set.tenants, origin_ns))
+    solo, summaries = _read_baselines(_listed(baselines), tables, progress)
+    return Inputs(read_set, (*failures, *raw), solo, summaries)
 
-    origin_ns = session.capture["utc_origin_ns"][0]
-    return replace(session, work=read_work(Path(work), session.tenants, origin_ns))
+
+def _with_context(configured: pl.DataFrame, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Add what was read beside the captures to what they say themselves."""
+    import polars as pl
+
+    text = [pl.col("source").cast(pl.String), pl.col("key").cast(pl.String)]
+    return pl.concat([part.with_columns(text) for part in (configured, *frames)], how="vertical_relaxed")
+
+
+def _with_counted(quality: pl.DataFrame, counted: Sequence[tuple[str, str]]) -> pl.DataFrame:
+    """Add what was counted while reading; what each counter means stands in the core's one list."""
+    import polars as pl
+
+    counters = {counter["name"]: counter for counter in _core.quality_counters()}
+    quality = quality.with_columns(pl.col(column).cast(pl.String) for column in ("name", "severity", "source"))
+    rows = [
+        {
+            "capture": None,
+            "name": name,
+            "severity": counters[name]["severity"],
+            "source": counters[name]["source"],
+            "count": 1,
+            "detail": detail,
+        }
+        for name, detail in counted
+    ]
+    return pl.concat([quality, pl.DataFrame(rows, schema=quality.schema)])
 
 
 @dataclass(frozen=True)
@@ -215,28 +212,17 @@ def read_recordings(
     )
 
 
-def _identified(configured: Sequence[pl.DataFrame]) -> dict[str, Any]:
-    """The table `identities` as the core takes it."""
-    from pyanalyze.inputs.context import identities
-    from pyanalyze.tables.window import FrameTable
-
-    return {"identities": FrameTable("identities", identities(configured))}
-
-
 def _read_baselines(
     files: Sequence[PathLike], tables: Sequence[str], progress: Progress | None
 ) -> tuple[tuple[Baseline, ...], tuple[SavedBaseline, ...]]:
-    if not files:
-        return (), ()
-    from pyanalyze.analysis.interference.baselines import Baseline, SavedBaseline, split_name
     from pyanalyze.inputs.saved_report import is_saved, read_saved
 
-    named = [split_name(str(file)) for file in files]
-    summaries = [(name, path) for name, path in named if is_saved(path)]
+    given = [split_name(str(file)) for file in files]
+    summaries = [(name, path) for name, path in given if is_saved(path)]
     return (
         tuple(
-            Baseline(path, load(path, tables=tables, progress=progress), name)
-            for name, path in named
+            Baseline(path, read(path, tables=tables, progress=progress).tables, name)
+            for name, path in given
             if (name, path) not in summaries
         ),
         tuple(SavedBaseline(path, read_saved(path), name) for name, path in summaries),
@@ -431,25 +417,25 @@ def find_captures(paths: Sequence[PathLike]) -> list[Path]:
     return found
 
 
-def read_late(paths: Sequence[Path], name: str) -> list[tuple[int, _core.Table]]:
-    """Read an event table that was not asked for at first, by index of the capture; a pack has what it was packed with.
+def read_late(paths: Sequence[Path], names: Sequence[str]) -> list[tuple[int, Mapping[str, AnyTable]]]:
+    """Read event tables that were not asked for at first, by number of the capture; a pack has what was packed.
 
     Examples
     --------
     >>> from pathlib import Path
-    >>> [number for number, _ in read_late([Path(capture)], "api_calls")]
-    [0]
+    >>> [(number, sorted(tables)) for number, tables in read_late([Path(capture)], ["api_calls"])]
+    [(0, ['api_calls'])]
     """
-    found: list[tuple[int, _core.Table]] = []
+    found: list[tuple[int, Mapping[str, AnyTable]]] = []
     for number, path in enumerate(paths):
         if not is_pack(path):
             # Of a report all of them are exported at once: whoever asks for one asks for others.
-            found.append((number, _core.read_capture(exported(path, ON_REQUEST), number, [name], None)[name]))
+            read = _core.read_capture(exported(path, ON_REQUEST), number, list(names), None)
+            found.append((number, {name: read[name] for name in names}))
             continue
         first = list(paths).index(path)
-        table = unpack(path, first).captures[number - first].get(name)
-        if table is not None:
-            found.append((number, table))
+        held = unpack(path, first).captures[number - first]
+        found.append((number, {name: held[name] for name in names if name in held}))
     return found
 
 

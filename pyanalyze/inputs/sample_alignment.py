@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import polars as pl
-
-    from pyanalyze.tables.window import FrameTable
 
 #: How far outside the captures a sample still tells of them, beside two of its file's intervals: clocks written in
 #: whole seconds are that much off.
@@ -49,28 +45,27 @@ def of_its_time(samples: pl.DataFrame, captures: pl.DataFrame) -> pl.DataFrame:
     return samples.filter(time.is_null() | time.is_between(span[0] - margin, span[1] + margin))
 
 
-def answering(tables: Mapping[str, Any]) -> dict[str, FrameTable]:
-    """Return `nvml_samples` without rows of another time, to be put in its place; empty where there are none.
+def answering(samples: pl.DataFrame, captures: pl.DataFrame) -> pl.DataFrame | None:
+    """Return the samples that may answer for the captures; None: all of them.
 
     Parameters
     ----------
-    tables
-        Tables of a session.
+    samples
+        Rows of `nvml_samples`, on the session clock.
+    captures
+        Rows of `capture`.
 
     Examples
     --------
     >>> import pyanalyze
-    >>> answering(pyanalyze.load(capture).tables)
-    {}
+    >>> session = pyanalyze.load(capture)
+    >>> answering(session.nvml_samples, session.capture) is None
+    True
     """
-    from pyanalyze.tables.frames import to_frame
-    from pyanalyze.tables.window import FrameTable
-
-    if not tables["nvml_samples"].num_rows:
-        return {}
-    samples = to_frame(tables["nvml_samples"])
-    kept = of_its_time(samples, to_frame(tables["capture"]))
-    return {} if kept.height == samples.height else {"nvml_samples": FrameTable("nvml_samples", kept)}
+    if samples.is_empty():
+        return None
+    kept = of_its_time(samples, captures)
+    return None if kept.height == samples.height else kept
 
 
 def of_another_time(samples: pl.DataFrame, captures: pl.DataFrame) -> list[str]:

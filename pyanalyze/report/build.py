@@ -1,17 +1,16 @@
-"""From a session to the JSON contract: every key is filled from a table, or is null with a reason."""
+"""From an analysis to the JSON contract: every key is filled from a table, or is null with a reason."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyanalyze.analysis.advice import advise_device
 from pyanalyze.analysis.interference.execution import PARTS
 from pyanalyze.analysis.occupancy import model_in_passing
 from pyanalyze.analysis.sharing.evidence import HOW, pairs_of
-from pyanalyze.analysis.sharing.segments import segments
 from pyanalyze.core import _core
 from pyanalyze.results import report as m
-from pyanalyze.tables.window import Selection
+from pyanalyze.tables.process_lists import compute_processes, process_memory
+from pyanalyze.tables.tableset import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,24 +18,28 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pyanalyze.analysis.advice import Advice
+    from pyanalyze.analysis.analysis import Analysis
     from pyanalyze.analysis.interference import DeviceInterference, Estimate, Tail, TenantInterference
+    from pyanalyze.analysis.occupancy import CounterCheck
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.analysis.sharing.evidence import Pair
-    from pyanalyze.session import Session
+    from pyanalyze.tables.tableset import TableSet
 
 #: A residency share below this is a display or a context that is created and closed, not a tenant to relate.
 NOTABLE_RESIDENCY = 0.001
 
 
-def assemble(session: Session, advice: Sequence[Advice] | None = None) -> m.Report:
-    """Fill the report of a session.
+def assemble(analysis: Analysis, advice: Sequence[Advice] | None = None, *, detail: bool = False) -> m.Report:
+    """Fill the report of an analysis.
 
     Parameters
     ----------
-    session
-        A loaded session.
+    analysis
+        The analysis.
     advice
-        What :meth:`Session.advise` said; by default it is asked, without a replay where the capture is large.
+        What is advised, by device; by default it is computed, without a replay where the capture is large.
+    detail
+        With arrays of intervals.
 
     Returns
     -------
@@ -46,13 +49,14 @@ def assemble(session: Session, advice: Sequence[Advice] | None = None) -> m.Repo
     Examples
     --------
     >>> import pyanalyze
-    >>> assemble(pyanalyze.load(capture)).synthetic
+    >>> assemble(pyanalyze.load(capture).analysis).synthetic
     True
     """
-    session.look_ahead()
-    captures = session.capture.to_dicts()
+    analysis.precompute()
+    tables = analysis.tables
+    captures = tables.capture.to_dicts()
     origin = captures[0]["utc_origin_ns"]
-    by_device = {one.device_id: one for one in advice or ()}
+    by_device = {one.device_id: one for one in (analysis.quick_advice if advice is None else advice)}
     known = [c["clock_uncertainty_ns"] for c in captures if c["clock_uncertainty_ns"] is not None]
     return m.Report(
         tool=m.Tool(version=_core.__version__),
@@ -72,85 +76,83 @@ def assemble(session: Session, advice: Sequence[Advice] | None = None) -> m.Repo
                 driver_version=c["driver_version"],
                 cuda_version=c["cuda_driver_version"],
                 # A digest of a host name can be guessed: where names go, it goes.
-                host_hash=None if session.selection.redacted else c["host_hash"],
+                host_hash=None if tables.selection.redacted else c["host_hash"],
             )
             for c in captures
         ],
         quality=[
             m.QualityRow(name=str(q["name"]), severity=q["severity"], count=q["count"], detail=q["detail"])
-            for q in session.quality.iter_rows(named=True)
+            for q in tables.quality.iter_rows(named=True)
         ],
         devices=[
-            _device(session, verdict, by_device.get(verdict.device_id), found)
-            for verdict, found in zip(session.classify(), session.interference(), strict=True)
+            _device(analysis, verdict, by_device[verdict.device_id], found, detail=detail)
+            for verdict, found in zip(analysis.verdicts, analysis.interference, strict=True)
         ],
-        view=_view(session),
+        view=_view(tables),
     )
 
 
-def _view(session: Session) -> m.View | None:
-    chosen = session.selection
+def _view(tables: TableSet) -> m.View | None:
+    chosen = tables.selection
     if chosen == Selection():
         return None
     return m.View(start_ns=chosen.start_ns, end_ns=chosen.end_ns, gpu=chosen.gpu, redacted=chosen.redacted)
 
 
-def _residency(session: Session, device_id: int) -> list[m.ResidencySlice] | None:
-    """Every slice, where that was asked for."""
+def _residency(tables: TableSet, device_id: int) -> list[m.ResidencySlice]:
+    """Every residency interval."""
     import polars as pl
 
-    if not session.detail:
-        return None
-    slices = session.residency.filter(pl.col("device_id") == device_id).sort("start_ns")
+    slices = tables.residency.filter(pl.col("device_id") == device_id).sort("start_ns")
     columns = slices.select("tenant_id", "hw_context", "start_ns", "end_ns", pl.col("basis").cast(pl.String))
     return [m.ResidencySlice(**row) for row in columns.iter_rows(named=True)]
 
 
-def _device(session: Session, verdict: Verdict, advice: Advice | None, found: DeviceInterference) -> m.Device:
+def _device(
+    analysis: Analysis, verdict: Verdict, advice: Advice, found: DeviceInterference, *, detail: bool
+) -> m.Device:
     import polars as pl
 
+    tables = analysis.tables
     here = pl.col("device_id") == verdict.device_id
-    device = session.devices.filter(here).row(0, named=True)
-    usage = session.tenants.filter(here).join(session.tenant_usage.filter(here), on=["tenant_id", "device_id"])
+    device = tables.devices.filter(here).row(0, named=True)
+    usage = tables.tenants.filter(here).join(tables.tenant_usage.filter(here), on=["tenant_id", "device_id"])
     missing = [m.Missing(what=gap.what, why=gap.why, how=gap.how) for gap in verdict.missing]
     window = _window(usage)
-    pairs = pairs_of(session.overlaps.filter(here), usage)
+    pairs = pairs_of(tables.overlaps.filter(here), usage)
     if window is not None:
-        usage = _resident_within(usage, session, verdict.device_id, window)
+        usage = _resident_within(usage, tables, verdict.device_id, window)
     span_ns = 0 if window is None else window.end_ns - window.start_ns
-    switches = _context_switches(session, verdict.device_id, span_ns)
+    switches = _context_switches(tables, verdict.device_id, span_ns)
     if window is None:
         missing.append(m.Missing(what="window", why="no activity of any tenant was recorded", how=HOW["kernels"]))
-    missing += _unavailable(session, verdict.device_id)
-    if model_in_passing(session) != "replay":
+    missing += _unavailable(tables, verdict.device_id)
+    if model_in_passing(tables) != "replay":
         why = (
-            f"{session.rows('kernels')} kernels: here blocks are spread evenly over the SMs instead of replayed on each"
+            f"{tables.rows('kernels')} kernels: here blocks are spread evenly over the SMs instead of replayed on each"
         )
-        missing.append(
-            m.Missing(what="occupancy.replay", why=why, how="session.occupancy() in Python replays every SM")
-        )
-    modelled = session.sm_occupancy.filter(here)
-    occupancy = _occupancy(session, verdict, modelled, window, device, missing)
+        missing.append(m.Missing(what="occupancy.replay", why=why, how="tables.occupancy() in Python replays every SM"))
+    modelled = tables.sm_occupancy.filter(here)
+    occupancy = _occupancy(analysis, verdict, modelled, window, device, missing)
     compared = {tenant.tenant_id: tenant for tenant in found.tenants}
-    tenants = _tenants(session, device["device_id"], usage, modelled, span_ns, compared)
+    tenants = _tenants(analysis, device["device_id"], usage, modelled, span_ns, compared)
     interference = _interference(found, usage, missing)
     missing += _unsplit(found)
     capability = (device["compute_major"], device["compute_minor"])
-    advice = advice or advise_device(session, verdict, quick=True)
     if advice.options.why_not is not None:
         how = "pyanalyze advise CAPTURE" if "replay in passing" in advice.options.why_not else ""
         missing.append(m.Missing(what="options", why=advice.options.why_not, how=how))
     parts = [
         m.Segment(start_ns=part.start_ns, end_ns=part.end_ns, mode=part.mode, confidence=part.confidence)
-        for part in segments(session, verdict)
+        for part in analysis.segments[verdict.device_id]
     ]
     return m.Device(
         device_id=verdict.device_id,
         uuid=device["uuid"],
         gpu_uuid=device["gpu_uuid"],
         window=window,
-        memory=_memory(session, device),
-        sampled=_sampled(session, verdict.device_id),
+        memory=_memory(tables, device),
+        sampled=_sampled(tables, verdict.device_id),
         name=device["name"],
         sm_count=device["sm_count"],
         compute_capability=None if None in capability else f"{capability[0]}.{capability[1]}",
@@ -158,15 +160,15 @@ def _device(session: Session, verdict: Verdict, advice: Advice | None, found: De
         if device["mig_profile"] is None
         else m.Mig(profile=device["mig_profile"], gi=None, ci=None, parent_uuid=device["gpu_uuid"]),
         sharing=_sharing(verdict, missing),
-        relations=_relations(session, usage, pairs, verdict),
+        relations=_relations(tables, usage, pairs, verdict),
         segments=parts,
         context_switches=switches,
-        ledger=_ledger(session, verdict.device_id),
+        ledger=_ledger(analysis, verdict.device_id),
         tenants=tenants,
         occupancy=occupancy,
         interference=interference,
-        residency=_residency(session, verdict.device_id),
-        sm_warps=_sm_warps(session, verdict.device_id),
+        residency=_residency(tables, verdict.device_id) if detail else None,
+        sm_warps=_sm_warps(tables, verdict.device_id) if detail else None,
         host=[m.HostFinding(tenant_id=h.tenant_id, what=h.what, detail=h.detail, share=h.share) for h in found.host],
         advice=[
             m.Advice(
@@ -256,10 +258,10 @@ def _options(advice: Advice) -> list[m.SharingOption] | None:
     ]
 
 
-def _sampled(session: Session, device_id: int) -> m.Sampled | None:
+def _sampled(tables: TableSet, device_id: int) -> m.Sampled | None:
     import polars as pl
 
-    here = session.samples.filter(pl.col("device_id") == device_id)
+    here = tables.samples.filter(pl.col("device_id") == device_id)
     whole = here.filter(pl.col("pid").is_null()).with_columns(pl.col("metric").cast(pl.String))
     if here.is_empty():
         return None
@@ -274,7 +276,7 @@ def _sampled(session: Session, device_id: int) -> m.Sampled | None:
     times = here["time_ns"].drop_nulls()
     start, end = times.min(), times.max()
     busy = mean("gpu_utilization_pct")
-    pids = session.nvml_processes(device_id)
+    pids = compute_processes(tables, device_id)
     return m.Sampled(
         n=max([times.n_unique(), 1] if len(times) else [1, *whole.group_by("metric").len()["len"].to_list()]),
         start_ns=start if isinstance(start, int) else None,
@@ -286,11 +288,11 @@ def _sampled(session: Session, device_id: int) -> m.Sampled | None:
     )
 
 
-def _unavailable(session: Session, device_id: int) -> list[m.Missing]:
+def _unavailable(tables: TableSet, device_id: int) -> list[m.Missing]:
     """Sampled quantities of the whole device that never had a value: under MIG the driver has no utilisation."""
     import polars as pl
 
-    rows = session.samples.filter(
+    rows = tables.samples.filter(
         (pl.col("device_id") == device_id)
         & pl.col("pid").is_null()
         & (pl.col("metric").cast(pl.String) == "gpu_utilization_pct")
@@ -310,12 +312,12 @@ def _window(usage: pl.DataFrame) -> m.Window | None:
     return m.Window(start_ns=first, end_ns=last)
 
 
-def _resident_within(usage: pl.DataFrame, session: Session, device_id: int, window: m.Window) -> pl.DataFrame:
+def _resident_within(usage: pl.DataFrame, tables: TableSet, device_id: int, window: m.Window) -> pl.DataFrame:
     """Residency inside the window: a context is resident before its first kernel, too, while it is created."""
     import polars as pl
 
     inside = (
-        session.residency.filter(pl.col("device_id") == device_id)
+        tables.residency.filter(pl.col("device_id") == device_id)
         .with_columns(pl.col("start_ns").clip(window.start_ns), pl.col("end_ns").clip(upper_bound=window.end_ns))
         .filter(pl.col("end_ns") > pl.col("start_ns"))
         .group_by("tenant_id")
@@ -326,10 +328,10 @@ def _resident_within(usage: pl.DataFrame, session: Session, device_id: int, wind
     return usage.join(inside, on="tenant_id", how="left").with_columns(resident).drop("inside_ns")
 
 
-def _memory(session: Session, device: dict[str, Any]) -> m.Memory | None:
+def _memory(tables: TableSet, device: dict[str, Any]) -> m.Memory | None:
     import polars as pl
 
-    used = session.samples.filter(
+    used = tables.samples.filter(
         (pl.col("device_id") == device["device_id"]) & (pl.col("metric") == "memory_used_bytes")
     )["value"].max()
     peak = int(used) if isinstance(used, float) else None
@@ -338,21 +340,21 @@ def _memory(session: Session, device: dict[str, Any]) -> m.Memory | None:
     return m.Memory(total_bytes=device["memory_bytes"], peak_bytes=peak)
 
 
-def _context_switches(session: Session, device_id: int, span_ns: int) -> m.ContextSwitches | None:
+def _context_switches(tables: TableSet, device_id: int, span_ns: int) -> m.ContextSwitches | None:
     import polars as pl
 
     here = pl.col("device_id") == device_id
-    if session.facts.filter(here & (pl.col("name") == "switch_records") & (pl.col("value") > 0)).is_empty():
+    if tables.facts.filter(here & (pl.col("name") == "switch_records") & (pl.col("value") > 0)).is_empty():
         return None
-    switches = session.switches.filter(here)
+    switches = tables.switches.filter(here)
     counted = switches.filter(pl.col("kind") == "switch")
-    slices = session.residency.filter(here & pl.col("complete"))
+    slices = tables.residency.filter(here & pl.col("complete"))
     full = counted.filter(pl.col("full_ns").is_not_null())
     # The full cost needs tags that most drivers do not give; a mixture of both kinds would compare with neither.
     kind: m.CostKind = "full" if counted.height and full.height == counted.height else "gap"
     cost = counted["full_ns" if kind == "full" else "gap_ns"]
     total = int(cost.sum())
-    lost = session.quality.filter(pl.col("name") == "switch_events_lost")["count"].sum()
+    lost = tables.quality.filter(pl.col("name") == "switch_events_lost")["count"].sum()
     endings = slices.group_by(pl.col("ending").cast(pl.String)).len().sort("ending")
     return m.ContextSwitches(
         count=counted.height,
@@ -368,8 +370,8 @@ def _context_switches(session: Session, device_id: int, span_ns: int) -> m.Conte
     )
 
 
-def _ledger(session: Session, device_id: int) -> m.Ledger | None:
-    found = next((ledger for ledger in session.who_held() if ledger.device_id == device_id), None)
+def _ledger(analysis: Analysis, device_id: int) -> m.Ledger | None:
+    found = next((ledger for ledger in analysis.residency if ledger.device_id == device_id), None)
     if found is None:
         return None
     own = {key: getattr(found, key) for key in m.Ledger.model_fields if key != "tenants"}
@@ -383,7 +385,7 @@ def _median(values: pl.Series) -> int | None:
 
 
 def _tenants(
-    session: Session,
+    analysis: Analysis,
     device_id: int,
     usage: pl.DataFrame,
     modelled: pl.DataFrame,
@@ -399,7 +401,7 @@ def _tenants(
     )
     sm_time = {row[0]: row[1:] for row in per_tenant.iter_rows()}
     all_sm_time = sum(times[0] for times in sm_time.values())
-    memory = session.process_memory(device_id)
+    memory = process_memory(analysis.tables, device_id)
     tenants = []
     for row in usage.sort("tenant_id").iter_rows(named=True):
         own = sm_time.get(row["tenant_id"])
@@ -429,7 +431,7 @@ def _tenants(
                     resident=None if found is None else _estimate(found.slowdown.resident),
                 ),
                 causes=_causes(found),
-                work=session.work_of_tenants.get((row["device_id"], row["tenant_id"])),
+                work=analysis.work.get((row["device_id"], row["tenant_id"])),
                 baseline=None if found is None else found.baseline,
                 tails=_tails(() if found is None else found.tails),
                 units=[
@@ -561,7 +563,7 @@ def _interference(found: DeviceInterference, usage: pl.DataFrame, missing: list[
 
 
 def _occupancy(
-    session: Session,
+    analysis: Analysis,
     verdict: Verdict,
     modelled: pl.DataFrame,
     window: m.Window | None,
@@ -570,7 +572,8 @@ def _occupancy(
 ) -> m.Occupancy | None:
     import polars as pl
 
-    kernels = session.kernel_occupancy.filter(pl.col("device_id") == verdict.device_id)
+    tables = analysis.tables
+    kernels = tables.kernel_occupancy.filter(pl.col("device_id") == verdict.device_id)
     known = kernels.filter(pl.col("limiters").is_not_null())
     if modelled.is_empty() or window is None or known.is_empty():
         reasons = kernels["reason"].drop_nulls().unique().sort().to_list()
@@ -579,7 +582,7 @@ def _occupancy(
         return None
     length = pl.col("end_ns") - pl.col("start_ns")
     # By SM, not summed over tenants: several may be on one.
-    per_sm = session.sm_warps.filter(pl.col("device_id") == verdict.device_id)
+    per_sm = tables.sm_warps.filter(pl.col("device_id") == verdict.device_id)
     slots = device["max_warps_per_sm"] or 1
     # In order: sums of floats should not depend on which thread was first.
     per_bin = per_sm.group_by("start_ns", "end_ns", maintain_order=True).agg(
@@ -613,17 +616,15 @@ def _occupancy(
         warps=means[1],
         limiters={name: value / total for name, value in limited.iter_rows() if total},
         basis="modelled",
-        check_against_counters=_counter_check(session, verdict.device_id),
+        check_against_counters=_counter_check(analysis.counter_check(verdict.device_id)),
     )
 
 
-def _sm_warps(session: Session, device_id: int) -> m.SmWarps | None:
+def _sm_warps(tables: TableSet, device_id: int) -> m.SmWarps | None:
     """Modelled warps of every SM, with --detail."""
     import polars as pl
 
-    if not session.detail:
-        return None
-    table = session.sm_warps.filter(pl.col("device_id") == device_id).sort("start_ns", "sm")
+    table = tables.sm_warps.filter(pl.col("device_id") == device_id).sort("start_ns", "sm")
     if table.is_empty():
         return None
     start, end = table["start_ns"].min(), table["end_ns"].max()
@@ -633,8 +634,7 @@ def _sm_warps(session: Session, device_id: int) -> m.SmWarps | None:
     return m.SmWarps(start_ns=start, end_ns=end, warps=bins["warps"].to_list())
 
 
-def _counter_check(session: Session, device_id: int) -> m.CounterCheck | None:
-    check = session.check_occupancy(device_id)
+def _counter_check(check: CounterCheck | None) -> m.CounterCheck | None:
     if check is None:
         return None
     warps = check.warps_counter
@@ -653,7 +653,7 @@ def _counter_check(session: Session, device_id: int) -> m.CounterCheck | None:
     )
 
 
-def _relations(session: Session, usage: pl.DataFrame, pairs: Sequence[Pair], verdict: Verdict) -> list[m.Relation]:
+def _relations(tables: TableSet, usage: pl.DataFrame, pairs: Sequence[Pair], verdict: Verdict) -> list[m.Relation]:
     import polars as pl
 
     whole = int(usage["resident_ns"].sum())
@@ -663,7 +663,7 @@ def _relations(session: Session, usage: pl.DataFrame, pairs: Sequence[Pair], ver
         if not row["traced"] and (row["resident_ns"] or 0) < NOTABLE_RESIDENCY * whole
     }
     relations = []
-    for row in session.overlaps.filter(pl.col("device_id") == verdict.device_id).iter_rows(named=True):
+    for row in tables.overlaps.filter(pl.col("device_id") == verdict.device_id).iter_rows(named=True):
         pair = (row["tenant_a"], row["tenant_b"])
         if small & set(pair):
             continue

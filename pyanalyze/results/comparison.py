@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pyanalyze.results.report import Finite, Fraction, Missing, Mode, Number, Text, rounded
+from pyanalyze.text.escape import visible
 from pyanalyze.text.visible import json_text
 
 __all__ = ["Change", "Comparison", "Configured", "Part", "Run", "Split", "TenantChange", "comparison_schema"]
@@ -146,10 +147,8 @@ class Comparison(_Part):
         return json_text(self.to_dict()) + "\n"
 
     def __str__(self) -> str:
-        """As text for a terminal."""
-        from pyanalyze.analysis.comparison.pages import render_comparison
-
-        return render_comparison(self, "txt")
+        """The answer in a few sentences; :func:`pyanalyze.report.comparison.render_comparison` writes all of it."""
+        return visible(self.summary, None)
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"

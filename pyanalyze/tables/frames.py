@@ -1,91 +1,70 @@
-"""The only door between Arrow tables of the Rust core and polars.
-
-The core declares every table once, with a version. This module knows which versions the Python side
-understands, checks them before anything is converted, and is the one place to change when they move.
-"""
+"""Arrow tables of the core as polars frames, and which tables there are: names, versions and columns from the core."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from pyanalyze.errors import TableMismatch
+from pyanalyze.core import _core
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from pyanalyze.core import _core
 
 #: Event tables that the analysis reads; the others are read only when asked for.
 ANALYSIS_TABLES = ("kernels", "graph_launches", "memops", "switch_events", "gpu_metrics", "allocations")
 ON_REQUEST = ("api_calls", "profiler_overhead", "thread_runs", "nvtx")
 #: What `tables=` may name.
 EVENT_TABLES = (*ANALYSIS_TABLES, *ON_REQUEST)
-#: Versions of the tables that this package understands (name -> version).
-KNOWN_VERSIONS: dict[str, int] = {
-    "aggressors": 1,
-    "allocations": 1,
-    "api_calls": 1,
-    "baseline_matches": 1,
-    "capture": 1,
-    "causes": 1,
-    "charged": 1,
-    "configured": 1,
-    "contexts": 1,
-    "devices": 1,
-    "engine": 1,
-    "fact_examples": 1,
-    "facts": 1,
-    "gpu_metrics": 1,
-    "graph_launches": 1,
-    "identities": 1,
-    "inferred_residency": 1,
-    "kernel_occupancy": 1,
-    "kernel_placement": 1,
-    "kernel_summary": 1,
-    "kernels": 1,
-    "latencies": 1,
-    "ledger": 1,
-    "memops": 1,
-    "nvml_samples": 1,
-    "nvtx": 1,
-    "overlaps": 1,
-    "processes": 1,
-    "profiler_overhead": 1,
-    "quality": 1,
-    "replay": 1,
-    "residency": 1,
-    "slowdowns": 1,
-    "sm_occupancy": 1,
-    "sm_warps": 1,
-    "sources": 1,
-    "switch_events": 1,
-    "switches": 1,
-    "tenant_slowdowns": 1,
-    "tenant_usage": 1,
-    "tenants": 1,
-    "thread_runs": 1,
-    "timeline": 1,
-    "whatif": 1,
-}
 
 
-def to_frame(table: _core.Table) -> pl.DataFrame:
-    """Convert one table of the core to a polars frame.
+@cache
+def declarations() -> dict[str, dict[str, Any]]:
+    """Return every table that the core declares, by name: `version`, `doc`, `columns`.
+
+    Examples
+    --------
+    >>> declarations()["kernels"]["version"]
+    1
+    """
+    return {table["name"]: table for table in _core.table_declarations()}
+
+
+@dataclass(frozen=True, eq=False)
+class FrameTable:
+    """A polars frame in the place of a table of the core: it says which declared table it is."""
+
+    name: str
+    frame: pl.DataFrame
+
+    @property
+    def schema_id(self) -> str:
+        """``name@version``."""
+        return f"{self.name}@{declarations()[self.name]['version']}"
+
+    @property
+    def num_rows(self) -> int:
+        """Rows."""
+        return self.frame.height
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Hand the rows out as Arrow, as the tables of the core do."""
+        return self.frame.__arrow_c_stream__(requested_schema)
+
+
+def to_frame(table: _core.Table | FrameTable) -> pl.DataFrame:
+    """Convert a table to a polars frame.
 
     Parameters
     ----------
     table
-        A table of the core. Times are ``Int64`` nanoseconds, ids unsigned, repeated names ``Categorical``.
+        A table of the core, or a frame in its place. Times are ``Int64`` nanoseconds, ids unsigned, repeated names
+        ``Categorical``.
 
     Returns
     -------
     polars.DataFrame
         The same rows; numbers are not copied.
-
-    Raises
-    ------
-    pyanalyze.errors.TableMismatch
-        If the table's ``name@version`` is not one this package understands.
 
     Examples
     --------
@@ -96,10 +75,4 @@ def to_frame(table: _core.Table) -> pl.DataFrame:
     """
     import polars as pl
 
-    known = KNOWN_VERSIONS.get(table.name)
-    if table.schema_id != f"{table.name}@{known}":
-        raise TableMismatch(
-            f"table {table.schema_id} is not known to this version of pyanalyze (it knows {table.name}@{known}); "
-            "reinstall pyanalyze so that its compiled part and its Python part are of one version"
-        )
-    return pl.DataFrame(table)
+    return table.frame if isinstance(table, FrameTable) else pl.DataFrame(table)

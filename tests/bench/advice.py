@@ -162,7 +162,7 @@ def compared(base: str, seed: int) -> tuple[list[Compared], str | None]:
     }
     alone = {t["name"]: t["slowdown"]["elapsed"]["alone_ns"] for t in by_pid.values()}
     units = {t["name"]: t["slowdown"]["n_units"] for t in by_pid.values()}
-    found = options(session, verdict.device_id)
+    found = options(session.tables, verdict)
     rows = []
     for option in found.options:
         text = rewritten(base, option.layout, units, names, list(option.profiles))

@@ -1,4 +1,4 @@
-"""From a session to what to change on each device: actions with commands, expected effect, bounds and undo."""
+"""What to change on each device: actions with commands, expected effect, bounds and undo."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from pyanalyze.analysis.sharing import Mode, Verdict
-    from pyanalyze.session import Session
+    from pyanalyze.tables.tableset import TableSet
 
 #: With more operations than this the replay is left to `pyanalyze advise`: a report must not take minutes.
 QUICK_OPERATIONS = 50_000
@@ -67,7 +67,7 @@ class Advice:
 
 
 def advise_device(
-    session: Session,
+    tables: TableSet,
     verdict: Verdict,
     *,
     require: Iterable[Requirement] = (),
@@ -79,8 +79,8 @@ def advise_device(
 
     Parameters
     ----------
-    session, verdict
-        Session, and verdict of the device.
+    tables, verdict
+        The tables, and the verdict of the device.
     require
         What a mode must promise.
     latency_ns
@@ -99,7 +99,8 @@ def advise_device(
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> advise_device(session, session.classify()[0]).actions[0].action.startswith("Find out whose process")
+    >>> advice = advise_device(session.tables, session.classify()[0])
+    >>> advice.actions[0].action.startswith("Find out whose process")
     True
     """
     import polars as pl
@@ -107,20 +108,20 @@ def advise_device(
     here = pl.col("device_id") == verdict.device_id
     required = tuple(require)
     # Only counted: their columns are not looked at.
-    operations = sum(int(session.part(name, "device_id").select(here.sum()).item()) for name in ("kernels", "memops"))
+    operations = sum(int(tables.columns(name, "device_id").select(here.sum()).item()) for name in ("kernels", "memops"))
     if quick and operations > QUICK_OPERATIONS:
         why = f"{operations} operations are too many to replay in passing; `pyanalyze advise` does"
         compared = Options(verdict.device_id, why_not=why)
     else:
-        compared = options(session, verdict.device_id, required)
-    pods = session.tenants.filter(here)["pod"].drop_nulls().len() > 0
+        compared = options(tables, verdict, required)
+    pods = tables.tenants.filter(here)["pod"].drop_nulls().len() > 0
     kube = pods if for_kubernetes is None else for_kubernetes
     if kube and compared.options:
         refused = [option for option, _ in compared.refused]
         made = [o for o in compared.options if kubernetes.makes(o) or o is compared.current]
         compared = replace(compared, recommended=best_of([o for o in made if o not in refused], compared.current))
-    device = session.devices.filter(here).row(0, named=True)
-    actions = list(_actions(session, verdict, compared, required, latency_ns, device, kube=kube))
+    device = tables.devices.filter(here).row(0, named=True)
+    actions = list(_actions(tables, verdict, compared, required, latency_ns, device, kube=kube))
     if compared.recommended is not None and _stays(compared, verdict.mode):
         # Where nothing is worth a change, no other way is the one advised.
         compared = replace(compared, recommended=compared.current)
@@ -128,7 +129,7 @@ def advise_device(
 
 
 def _actions(
-    session: Session,
+    tables: TableSet,
     verdict: Verdict,
     compared: Options,
     required: tuple[Requirement, ...],
@@ -137,13 +138,13 @@ def _actions(
     *,
     kube: bool,
 ) -> Iterator[Action]:
-    held = list(_held(session, verdict.device_id))
+    held = list(_held(tables, verdict.device_id))
     if verdict.mode == "undetermined":
         yield from record_first(verdict)
     else:
         yield from unknown_tenants(held)
     yield from _memory(compared, device)
-    host = list(_host_side(session, verdict))
+    host = list(_host_side(tables, verdict))
     if compared.options:
         if _stays(compared, verdict.mode):
             yield from host
@@ -170,7 +171,7 @@ def _actions(
             )
         elif verdict.mode != "undetermined":
             yield from simple_bounds(verdict, held, device, compared.why_not)
-    yield from _time_slices(session, verdict, compared, latency_ns, len(held))
+    yield from _time_slices(tables, verdict, compared, latency_ns, len(held))
 
 
 def _alone_in_instance() -> Action:
@@ -187,13 +188,13 @@ def _alone_in_instance() -> Action:
     )
 
 
-def _held(session: Session, device_id: int) -> Iterator[Held]:
+def _held(tables: TableSet, device_id: int) -> Iterator[Held]:
     import polars as pl
 
     here = pl.col("device_id") == device_id
-    usage = session.tenants.filter(here).join(session.tenant_usage.filter(here), on=["tenant_id", "device_id"])
+    usage = tables.tenants.filter(here).join(tables.tenant_usage.filter(here), on=["tenant_id", "device_id"])
     # Of the window, as the ledger has it: a context is resident before anybody works, too, while it is created.
-    shares = dict(session.ledger.filter(here).select("tenant_id", "resident_share").iter_rows())
+    shares = dict(tables.ledger.filter(here).select("tenant_id", "resident_share").iter_rows())
     for row in usage.sort("tenant_id").iter_rows(named=True):
         resident, busy, charged = row["resident_ns"], row["busy_ns"], row["charged_ns"]
         yield Held(
@@ -444,8 +445,8 @@ def _memory(compared: Options, device: Mapping[str, object]) -> Iterator[Action]
         )
 
 
-def _host_side(session: Session, verdict: Verdict) -> Iterator[Action]:
-    names = session.labels(verdict.device_id)
+def _host_side(tables: TableSet, verdict: Verdict) -> Iterator[Action]:
+    names = tables.labels(verdict.device_id)
     instance = verdict.mode.startswith("mig")
     where = "instance" if instance else "GPU"
     bound = "another way of sharing removes none of it"
@@ -458,7 +459,7 @@ def _host_side(session: Session, verdict: Verdict) -> Iterator[Action]:
         "default-stream": "the legacy default stream serialises its own streams",
         "full-grids": f"its streams cannot overlap: each grid fills the {where}",
     }
-    for cause in host_side.causes(session, verdict.device_id):
+    for cause in host_side.causes(tables, verdict.device_id):
         who = "the board" if cause.tenant_id is None else names.get(cause.tenant_id, f"tenant {cause.tenant_id}")
         yield Action(
             f"Look at {who}, not at a neighbour: {titles[cause.kind]}",
@@ -473,11 +474,11 @@ def _host_side(session: Session, verdict: Verdict) -> Iterator[Action]:
 
 
 def _time_slices(
-    session: Session, verdict: Verdict, compared: Options, latency_ns: int | None, tenants: int
+    tables: TableSet, verdict: Verdict, compared: Options, latency_ns: int | None, tenants: int
 ) -> Iterator[Action]:
     if "time-slicing" not in verdict.mode or tenants < 2:
         return
-    seen = observed_slicing(session, verdict.device_id)
+    seen = observed_slicing(tables, verdict.device_id)
     if seen is None:
         return
     slice_ns, switch_ns = seen

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze.session import Session
+    from pyanalyze.tables.tableset import TableSet
 
 #: Samples of a tenant alone below which nothing is concluded.
 ENOUGH_SAMPLES = 10
@@ -17,13 +17,13 @@ ENOUGH_SAMPLES = 10
 STRETCH_NS = 20_000
 
 
-def demands(session: Session, device_id: int, tenants: Sequence[int], *, in_turns: bool) -> dict[int, float]:
+def demands(tables: TableSet, device_id: int, tenants: Sequence[int], *, in_turns: bool) -> dict[int, float]:
     """Part of the DRAM bandwidth that each tenant used while it had the device for itself.
 
     Parameters
     ----------
-    session, device_id
-        Session and device.
+    tables, device_id
+        The tables, and the device.
     tenants
         Who.
     in_turns
@@ -39,13 +39,13 @@ def demands(session: Session, device_id: int, tenants: Sequence[int], *, in_turn
     Examples
     --------
     >>> import pyanalyze
-    >>> demands(pyanalyze.load(capture), 0, [0, 1], in_turns=True)
+    >>> demands(pyanalyze.load(capture).tables, 0, [0, 1], in_turns=True)
     {}
     """
     import polars as pl
 
     samples = (
-        session.counters(lambda name: name.str.contains(r"^DRAM (Read|Write) "))
+        tables.counters(lambda name: name.str.contains(r"^DRAM (Read|Write) "))
         .filter(pl.col("device_id") == device_id)
         .group_by("time_ns")
         .agg(pl.col("value").sum() / 100)
@@ -55,7 +55,7 @@ def demands(session: Session, device_id: int, tenants: Sequence[int], *, in_turn
     )
     if len(samples) < ENOUGH_SAMPLES:
         return {}
-    work = {tenant: _stretches(session, device_id, tenant, in_turns=in_turns) for tenant in tenants}
+    work = {tenant: _stretches(tables, device_id, tenant, in_turns=in_turns) for tenant in tenants}
     found = {}
     for tenant in tenants:
         mine = samples.join_asof(work[tenant], left_on="since_ns", right_on="start_ns", strategy="backward")
@@ -72,16 +72,16 @@ def demands(session: Session, device_id: int, tenants: Sequence[int], *, in_turn
     return found
 
 
-def _stretches(session: Session, device_id: int, tenant: int, *, in_turns: bool) -> pl.DataFrame:
+def _stretches(tables: TableSet, device_id: int, tenant: int, *, in_turns: bool) -> pl.DataFrame:
     """Intervals in which the device was a tenant's, or its kernels were in flight, in order."""
     import polars as pl
 
     here = pl.col("device_id") == device_id
     if in_turns:
-        mine = session.residency.filter(here & (pl.col("tenant_id") == tenant))
+        mine = tables.residency.filter(here & (pl.col("tenant_id") == tenant))
         return mine.select("start_ns", "end_ns").sort("start_ns")
-    who = session.tenants.filter(here & (pl.col("tenant_id") == tenant)).select("capture", "pid")
-    times = session.part("kernels", "device_id", "capture", "pid", "start_ns", "end_ns")
+    who = tables.tenants.filter(here & (pl.col("tenant_id") == tenant)).select("capture", "pid")
+    times = tables.columns("kernels", "device_id", "capture", "pid", "start_ns", "end_ns")
     kernels = times.filter(here).join(who, on=["capture", "pid"], how="semi", nulls_equal=True)
     begins = pl.col("start_ns") > pl.col("end_ns").cum_max().shift(1) + STRETCH_NS
     return (

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze.session import Session
+    from pyanalyze.tables.tableset import TableSet
 
 #: Short gaps between kernels for this part of a tenant's time: the GPU waits for launches.
 WAITS_FOR_LAUNCHES = 0.2
@@ -53,13 +53,13 @@ class Cause:
     do: str
 
 
-def causes(session: Session, device_id: int) -> list[Cause]:
+def causes(tables: TableSet, device_id: int) -> list[Cause]:
     """Find what slows tenants down whoever else is there.
 
     Parameters
     ----------
-    session, device_id
-        Session and device.
+    tables, device_id
+        The tables, and the device.
 
     Returns
     -------
@@ -69,29 +69,29 @@ def causes(session: Session, device_id: int) -> list[Cause]:
     Examples
     --------
     >>> import pyanalyze
-    >>> [cause.kind for cause in causes(pyanalyze.load(capture), 0)]
+    >>> [cause.kind for cause in causes(pyanalyze.load(capture).tables, 0)]
     []
     """
     import polars as pl
 
     here = pl.col("device_id") == device_id
-    tenants = session.tenants.filter(here & pl.col("traced"))
-    usage = session.tenant_usage.filter(here)
+    tenants = tables.tenants.filter(here & pl.col("traced"))
+    usage = tables.tenant_usage.filter(here)
     found: list[Cause] = []
-    throttled = _throttled(session, device_id)
+    throttled = _throttled(tables, device_id)
     if throttled:
         found.append(throttled)
-    launched = _launched(session, device_id)
+    launched = _launched(tables, device_id)
     for tenant in tenants.sort("tenant_id").iter_rows(named=True):
         row = usage.filter(pl.col("tenant_id") == tenant["tenant_id"]).row(0, named=True)
         process = (tenant["capture"], tenant["pid"])
         if process not in launched or row["first_ns"] is None:
             continue
         span = max(row["last_ns"] - row["first_ns"], 1)
-        shape = session.kernel_occupancy.filter(here & (pl.col("tenant_id") == tenant["tenant_id"]))
+        shape = tables.kernel_occupancy.filter(here & (pl.col("tenant_id") == tenant["tenant_id"]))
 
         def median(process: tuple[int, int | None] = process) -> float | None:
-            return _median_ns(session, device_id, process)
+            return _median_ns(tables, device_id, process)
 
         found += _of_tenant(tenant["tenant_id"], row, launched[process], median, shape, span)
     return found
@@ -107,19 +107,19 @@ class _Launched:
     streams: Counter[int] = field(default_factory=Counter)
 
 
-def _pieces(session: Session, device_id: int, *columns: str) -> Iterator[pl.DataFrame]:
+def _pieces(tables: TableSet, device_id: int, *columns: str) -> Iterator[pl.DataFrame]:
     """Kernels of a device in order, so many at a time that copies of them take no notable memory."""
     import polars as pl
 
-    for piece in session.pieces("kernels", "device_id", "capture", "pid", "start_ns", "end_ns", *columns):
+    for piece in tables.pieces("kernels", "device_id", "capture", "pid", "start_ns", "end_ns", *columns):
         yield piece.filter(pl.col("device_id") == device_id)
 
 
-def _launched(session: Session, device_id: int) -> dict[tuple[int, int | None], _Launched]:
+def _launched(tables: TableSet, device_id: int) -> dict[tuple[int, int | None], _Launched]:
     import polars as pl
 
     found: dict[tuple[int, int | None], _Launched] = {}
-    for piece in _pieces(session, device_id, "stream_id"):
+    for piece in _pieces(tables, device_id, "stream_id"):
         for (capture, pid), part in piece.partition_by("capture", "pid", maintain_order=True, as_dict=True).items():
             all_ = found.setdefault((capture, pid), _Launched())
             until = pl.lit(all_.busy_until_ns, dtype=pl.Int64)
@@ -134,7 +134,7 @@ def _launched(session: Session, device_id: int) -> dict[tuple[int, int | None], 
     return found
 
 
-def _median_ns(session: Session, device_id: int, process: tuple[int, int | None]) -> float | None:
+def _median_ns(tables: TableSet, device_id: int, process: tuple[int, int | None]) -> float | None:
     """Median time in flight of the kernels of a process: counted by steps, then by nanoseconds around the middle."""
     import polars as pl
 
@@ -145,7 +145,7 @@ def _median_ns(session: Session, device_id: int, process: tuple[int, int | None]
     def counted(key: pl.Expr, steps: set[int] | None = None) -> tuple[pl.Series, pl.Series]:
         """Values in order, and how many kernels have it or less."""
         counts = pl.DataFrame(schema={"key": pl.Int64, "n": pl.Int64})
-        for piece in _pieces(session, device_id):
+        for piece in _pieces(tables, device_id):
             here = mine if steps is None else mine & (ns // STEP_NS).is_in(steps)
             more = piece.filter(here).select(key=key).group_by("key").agg(n=pl.len().cast(pl.Int64))
             counts = pl.concat([counts, more]).group_by("key").agg(pl.col("n").sum())
@@ -227,10 +227,10 @@ def _of_tenant(
 _REASON = "clocks_event_reasons."
 
 
-def _throttled(session: Session, device_id: int) -> Cause | None:
+def _throttled(tables: TableSet, device_id: int) -> Cause | None:
     import polars as pl
 
-    samples = session.samples.filter((pl.col("device_id") == device_id) & pl.col("pid").is_null()).with_columns(
+    samples = tables.samples.filter((pl.col("device_id") == device_id) & pl.col("pid").is_null()).with_columns(
         pl.col("metric").cast(pl.String)
     )
     clock = samples.filter(pl.col("metric") == "clock_sm_hz").select("time_ns", "value")

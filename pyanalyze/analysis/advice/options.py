@@ -20,6 +20,7 @@ from pyanalyze.analysis.advice.replay import (
     side_by_side,
 )
 from pyanalyze.analysis.sharing.properties import PROPERTIES, Requirement
+from pyanalyze.tables.process_lists import process_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.analysis.sharing.rules.base import Mode
-    from pyanalyze.session import Session
+    from pyanalyze.tables.tableset import TableSet
 
 #: Kernels of a client may lose this much to its cap in the strategy `exact`.
 LOSE = 0.05
@@ -190,13 +191,13 @@ class Options:
     unplaced: Mapping[str, str] = field(default_factory=dict)
 
 
-def observed_slicing(session: Session, device_id: int) -> tuple[int | None, int] | None:
+def observed_slicing(tables: TableSet, device_id: int) -> tuple[int | None, int] | None:
     """Return execution time of a slice and time between two, as switch records show them.
 
     Parameters
     ----------
-    session, device_id
-        Session and device.
+    tables, device_id
+        The tables, and the device.
 
     Returns
     -------
@@ -207,28 +208,28 @@ def observed_slicing(session: Session, device_id: int) -> tuple[int | None, int]
     Examples
     --------
     >>> import pyanalyze
-    >>> slice_ns, switch_ns = observed_slicing(pyanalyze.load(capture), 0)
+    >>> slice_ns, switch_ns = observed_slicing(pyanalyze.load(capture).tables, 0)
     >>> 1_500_000 < slice_ns < 2_500_000, 30_000 < switch_ns < 200_000
     (True, True)
     """
-    seen = _seen_slicing(session, device_id)
+    seen = _seen_slicing(tables, device_id)
     return None if seen is None else seen[:2]
 
 
-def _slicing(session: Session, device_id: int) -> tuple[int, int]:
+def _slicing(tables: TableSet, device_id: int) -> tuple[int, int]:
     """What to replay turns with: as observed, and the usual where nothing shows it."""
-    seen = _seen_slicing(session, device_id)
+    seen = _seen_slicing(tables, device_id)
     if seen is None:
         return _DEFAULT_SLICING
     slice_ns, switch_ns, state_ns = seen
     return max(DEFAULT_SLICE_NS - state_ns, 1000) if slice_ns is None else slice_ns, switch_ns
 
 
-def _seen_slicing(session: Session, device_id: int) -> tuple[int | None, int, int] | None:
+def _seen_slicing(tables: TableSet, device_id: int) -> tuple[int | None, int, int] | None:
     """As `observed_slicing`, and the part of what lies between two slices that counts as residency."""
     import polars as pl
 
-    switches = session.switches.filter((pl.col("device_id") == device_id) & (pl.col("kind") == "switch"))
+    switches = tables.switches.filter((pl.col("device_id") == device_id) & (pl.col("kind") == "switch"))
     gap = switches["gap_ns"].median()
     if switches.height < ENOUGH_SLICES or not isinstance(gap, (int, float)):
         return None
@@ -236,7 +237,7 @@ def _seen_slicing(session: Session, device_id: int) -> tuple[int | None, int, in
     # A slice that others waited for from its begin: the one before it was cut (its tenant had a kernel in flight, and
     # waits for its next turn), and so was it itself. A context that runs out of work ends early, a holder that was
     # alone ends late, at any length. Release drivers do not say how a slice ended.
-    lengths = _contended(session, device_id)
+    lengths = _contended(tables, device_id)
     state = int(full) - int(gap) if isinstance(full, (int, float)) else STATE_NS
     if len(lengths) < ENOUGH_SLICES:
         return None, int(gap) + state, state
@@ -250,12 +251,12 @@ def _seen_slicing(session: Session, device_id: int) -> tuple[int | None, int, in
     return slice_ns, int(gap) + state, state
 
 
-def _contended(session: Session, device_id: int) -> pl.Series:
+def _contended(tables: TableSet, device_id: int) -> pl.Series:
     """Lengths of the slices that others waited for from begin to end."""
     import polars as pl
 
     slices = (
-        _cut(session, device_id)
+        _cut(tables, device_id)
         .with_columns((pl.col("start_ns") - pl.col("end_ns").shift(1)).alias("after_ns"))
         .with_columns(pl.col("cut").shift(1).alias("before"))
         .filter(pl.col("complete") & pl.col("cut") & pl.col("before") & (pl.col("after_ns") < 1_000_000))
@@ -264,20 +265,20 @@ def _contended(session: Session, device_id: int) -> pl.Series:
     return slices["ns"].filter(slices["ns"].is_between(200_000, 40_000_000))
 
 
-def _slices_vary(session: Session, device_id: int) -> bool:
-    lengths = _contended(session, device_id)
+def _slices_vary(tables: TableSet, device_id: int) -> bool:
+    lengths = _contended(tables, device_id)
     long, short = lengths.quantile(0.9), lengths.quantile(0.1)
     return len(lengths) >= ENOUGH_SLICES and bool(long and short and long > DRAINING * short)
 
 
-def _cut(session: Session, device_id: int) -> pl.DataFrame:
+def _cut(tables: TableSet, device_id: int) -> pl.DataFrame:
     """Slices of a device in order, with whether a kernel of their tenant was in flight when they ended."""
     import polars as pl
 
     here = pl.col("device_id") == device_id
-    who = session.tenants.filter(here).select("tenant_id", "capture", "pid", "served_by")
+    who = tables.tenants.filter(here).select("tenant_id", "capture", "pid", "served_by")
     columns = ["capture", "pid", "start_ns", "end_ns"]
-    parts = [session.part(name, "device_id", *columns) for name in ("kernels", "graph_launches")]
+    parts = [tables.columns(name, "device_id", *columns) for name in ("kernels", "graph_launches")]
     work = pl.concat([part.filter(here).select(columns) for part in parts])
     work = (
         work.join(who, on=["capture", "pid"], nulls_equal=True)
@@ -286,7 +287,7 @@ def _cut(session: Session, device_id: int) -> pl.DataFrame:
         .sort("start_ns")
         .select("tenant_id", "start_ns", pl.col("end_ns").cum_max().over("tenant_id").alias("busy_until_ns"))
     )
-    slices = session.residency.filter(here & pl.col("tenant_id").is_not_null()).sort("end_ns")
+    slices = tables.residency.filter(here & pl.col("tenant_id").is_not_null()).sort("end_ns")
     marked = slices.join_asof(
         work, left_on="end_ns", right_on="start_ns", by="tenant_id", strategy="backward", check_sortedness=False
     )
@@ -294,24 +295,24 @@ def _cut(session: Session, device_id: int) -> pl.DataFrame:
     return marked.with_columns(cut.alias("cut")).sort("start_ns")
 
 
-def clients_of(session: Session, device_id: int, names: Mapping[int, str], sm_count: int) -> list[mps.Client]:
+def clients_of(tables: TableSet, device_id: int, names: Mapping[int, str], sm_count: int) -> list[mps.Client]:
     """What provisioning needs to know of each tenant, from launch configurations and observed memory.
 
     Examples
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> [client.name for client in clients_of(session, 0, {0: "a"}, 108)]
+    >>> [client.name for client in clients_of(session.tables, 0, {0: "a"}, 108)]
     ['a']
     """
     import polars as pl
 
-    configurations = session.kernel_occupancy.filter(pl.col("device_id") == device_id)
-    modelled = session.sm_occupancy.filter(pl.col("device_id") == device_id)
+    configurations = tables.kernel_occupancy.filter(pl.col("device_id") == device_id)
+    modelled = tables.sm_occupancy.filter(pl.col("device_id") == device_id)
     length = pl.col("end_ns") - pl.col("start_ns")
     used = dict(modelled.group_by("tenant_id").agg((pl.col("sm_active") * length).sum()).iter_rows())
     whole = sum(used.get(tenant, 0) for tenant in names)
-    memory = memory_peaks(session, device_id)
+    memory = memory_peaks(tables, device_id)
     return [
         mps.Client(
             tenant,
@@ -324,20 +325,20 @@ def clients_of(session: Session, device_id: int, names: Mapping[int, str], sm_co
     ]
 
 
-def memory_peaks(session: Session, device_id: int) -> dict[int, int]:
+def memory_peaks(tables: TableSet, device_id: int) -> dict[int, int]:
     """Most device memory that each tenant was seen to use, in bytes; tenants of which nothing is known are left out.
 
     Examples
     --------
     >>> import pyanalyze
-    >>> memory_peaks(pyanalyze.load(capture), 0)
+    >>> memory_peaks(pyanalyze.load(capture).tables, 0)
     {}
     """
     import polars as pl
 
-    by_pid = session.process_memory(device_id)
-    here = session.tenants.filter(pl.col("device_id") == device_id).join(
-        session.tenant_usage.select("tenant_id", "device_id", "memory_peak_bytes"), on=["tenant_id", "device_id"]
+    by_pid = process_memory(tables, device_id)
+    here = tables.tenants.filter(pl.col("device_id") == device_id).join(
+        tables.tenant_usage.select("tenant_id", "device_id", "memory_peak_bytes"), on=["tenant_id", "device_id"]
     )
     found = {}
     for row in here.iter_rows(named=True):
@@ -347,15 +348,13 @@ def memory_peaks(session: Session, device_id: int) -> dict[int, int]:
     return found
 
 
-def options(session: Session, device_id: int, require: Iterable[Requirement] = ()) -> Options:
+def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] = ()) -> Options:
     """Compare ways to share a device, by replaying what was recorded.
 
     Parameters
     ----------
-    session
-        A session.
-    device_id
-        Device.
+    tables, verdict
+        The tables, and the verdict of the device.
     require
         What a mode must promise (:data:`pyanalyze.analysis.sharing.properties.REQUIREMENTS`).
 
@@ -367,29 +366,30 @@ def options(session: Session, device_id: int, require: Iterable[Requirement] = (
     Examples
     --------
     >>> import pyanalyze
-    >>> found = options(pyanalyze.load(capture), 0)
+    >>> analysis = pyanalyze.load(capture).analysis
+    >>> found = options(analysis.tables, analysis.verdicts[0])
     >>> found.why_not
     'tenant app_c held the engine for 254 ms and its work was not traced: nobody knows what it would do elsewhere'
     """
     import polars as pl
 
     required = tuple(require)
-    verdict = next((v for v in session.classify() if v.device_id == device_id), None)
-    device = session.devices.filter(pl.col("device_id") == device_id).row(0, named=True)
-    here = session.tenants.filter(pl.col("device_id") == device_id).sort("tenant_id")
+    device_id = verdict.device_id
+    device = tables.devices.filter(pl.col("device_id") == device_id).row(0, named=True)
+    here = tables.tenants.filter(pl.col("device_id") == device_id).sort("tenant_id")
     traced = here.filter("traced")
-    usage = session.tenant_usage.filter(pl.col("device_id") == device_id)
+    usage = tables.tenant_usage.filter(pl.col("device_id") == device_id)
     working = set(usage.filter(pl.col("kernels") + pl.col("graph_launches") > 0)["tenant_id"])
-    labels = session.labels(device_id)
+    labels = tables.labels(device_id)
     names = {tenant: labels[tenant] for tenant in traced["tenant_id"] if tenant in working}
-    why_not = _why_not(session, verdict, device, here, usage, names)
-    if why_not is not None or verdict is None:
-        return Options(device_id, why_not=why_not or "no activity was recorded")
+    why_not = _why_not(tables, verdict, device, here, usage, names)
+    if why_not is not None:
+        return Options(device_id, why_not=why_not)
     sm_count = int(device["sm_count"])
-    clients = clients_of(session, device_id, names, sm_count)
-    recording = recorded_layout(session, verdict, list(names), sm_count)
-    candidates, unplaced = _candidates(session, verdict, device, clients, sm_count, recording)
-    made, check = _forecast(session, device_id, recording, candidates, names, sm_count)
+    clients = clients_of(tables, device_id, names, sm_count)
+    recording = recorded_layout(tables, verdict, list(names), sm_count)
+    candidates, unplaced = _candidates(tables, verdict, device, clients, sm_count, recording)
+    made, check = _forecast(tables, verdict, recording, candidates, names, sm_count)
     ranked = sorted(made, key=lambda option: option.antt)
     current = next((option for option in made if option.mode == verdict.mode and option.provision is None), None)
     refused = tuple((option, lacks) for option in ranked if (lacks := PROPERTIES[option.mode].lacks(required)))
@@ -418,14 +418,14 @@ def _effort(option: Option) -> int:
 
 
 def _why_not(
-    session: Session,
-    verdict: Verdict | None,
+    tables: TableSet,
+    verdict: Verdict,
     device: Mapping[str, object],
     here: pl.DataFrame,
     usage: pl.DataFrame,
     names: Mapping[int, str],
 ) -> str | None:
-    if verdict is None or not names:
+    if not names:
         return "no kernels were traced"
     if verdict.mode == "undetermined":
         return "the sharing mode is not known, so what ran at once is not either"
@@ -447,7 +447,7 @@ def _why_not(
 
 
 def _candidates(
-    session: Session,
+    tables: TableSet,
     verdict: Verdict,
     device: Mapping[str, object],
     clients: Sequence[mps.Client],
@@ -457,7 +457,7 @@ def _candidates(
     """Options without forecasts, and tenants that MIG cannot hold."""
     inside = verdict.mode in ("mig", "mig+time-slicing", "mig+mps", "mig-shared-ci")
     tenants = [client.tenant_id for client in clients]
-    slicing = _slicing(session, verdict.device_id) if "time-slic" in verdict.mode else _DEFAULT_SLICING
+    slicing = _slicing(tables, verdict.device_id) if "time-slic" in verdict.mode else _DEFAULT_SLICING
     turns = in_turns(sm_count, tenants, *slicing)
     found = [Option("time-slicing", "mig+time-slicing" if inside else "time-slicing", turns, ())]
     capability = device["compute_major"], device["compute_minor"]
@@ -476,14 +476,18 @@ def _candidates(
     family = None if inside else mig_.family_of(str(device["name"]), int(str(memory)) if memory else None)
     if family is None:
         return found, {}
-    option = _mig(session, verdict.device_id, family, clients, sm_count, recording)
+    option = _mig(tables, verdict, family, clients, sm_count, recording)
     unplaced = {} if option.placement is None else option.placement.unplaced
     return (found, unplaced) if unplaced else ([*found, option], {})
 
 
+def _time_sliced(verdict: Verdict) -> bool:
+    return "time-slic" in verdict.mode
+
+
 def _mig(
-    session: Session,
-    device_id: int,
+    tables: TableSet,
+    verdict: Verdict,
     family: mig_.Family,
     clients: Sequence[mps.Client],
     sm_count: int,
@@ -497,7 +501,14 @@ def _mig(
     layouts += [
         Layout(f"{client.tenant_id} on {sms}", (sms,), (Seat(client.tenant_id),)) for client in clients for sms in sizes
     ]
-    rows = replay(session, device_id, layouts, recorded=recording, visible_sms=visible_sms(session, device_id))
+    rows = replay(
+        tables,
+        verdict.device_id,
+        layouts,
+        recorded=recording,
+        visible_sms=visible_sms(tables, verdict.device_id),
+        time_sliced=_time_sliced(verdict),
+    )
     took = dict(rows.select(pl.col("layout").cast(pl.String), "elapsed_ns").iter_rows())
 
     def cost_of(client: mps.Client) -> mig_.Need:
@@ -539,8 +550,8 @@ def _variants(option: Option, contention: tuple[float, float, float]) -> list[_V
 
 
 def _forecast(
-    session: Session,
-    device_id: int,
+    tables: TableSet,
+    verdict: Verdict,
     recording: Layout | None,
     candidates: Sequence[Option],
     names: Mapping[int, str],
@@ -549,9 +560,15 @@ def _forecast(
     """Options with forecasts, and how far the replay of the recorded layout is from the record."""
     from dataclasses import replace
 
-    seen = visible_sms(session, device_id)
+    device_id, time_sliced = verdict.device_id, _time_sliced(verdict)
+    seen = visible_sms(tables, device_id)
     first = replay(
-        session, device_id, [recording or alone(sm_count, next(iter(names)))], recorded=recording, visible_sms=seen
+        tables,
+        device_id,
+        [recording or alone(sm_count, next(iter(names)))],
+        recorded=recording,
+        visible_sms=seen,
+        time_sliced=time_sliced,
     )
     measured = first["contention"].drop_nulls().to_list()
     contention = CONTENTION
@@ -559,7 +576,7 @@ def _forecast(
         low, middle, high = (part * measured[0] for part in MEASURED_CONTENTION)
         contention = (low, middle, high + MORE_CONTENTION)
     elif recording is not None:
-        wanted = bandwidth.demands(session, device_id, list(names), in_turns=not recording.together)
+        wanted = bandwidth.demands(tables, device_id, list(names), in_turns=not recording.together)
         asked = bandwidth.contention(wanted, list(names))
         if asked is not None:
             # Bandwidth is known then; caches and issue slots are not.
@@ -573,8 +590,8 @@ def _forecast(
             layouts.append(
                 option.layout.varied(name, contention=v.contention, ragged=v.ragged, jitter=JITTER, seed=v.seed)
             )
-    draining = recording is not None and not recording.together and _slices_vary(session, device_id)
-    rows = replay(session, device_id, layouts, recorded=recording, visible_sms=seen)
+    draining = recording is not None and not recording.together and _slices_vary(tables, device_id)
+    rows = replay(tables, device_id, layouts, recorded=recording, visible_sms=seen, time_sliced=time_sliced)
     took = {(str(row["layout"]), row["tenant_id"]): row for row in rows.iter_rows(named=True)}
     from_calls = rows["latency_ns"].null_count() == 0
     made = []
@@ -636,13 +653,13 @@ def _memory_part(option: Option, tenant: int, contention: float, tenants: int) -
     return (1.0, max(1.0, wanted / part), max(1.0, (1 + contention) / part))
 
 
-def recorded_layout(session: Session, verdict: Verdict, tenants: Sequence[int], sm_count: int) -> Layout | None:
+def recorded_layout(tables: TableSet, verdict: Verdict, tenants: Sequence[int], sm_count: int) -> Layout | None:
     """The layout that the verdict names, as far as it is known.
 
     Parameters
     ----------
-    session, verdict
-        Session and verdict of the device.
+    tables, verdict
+        The tables, and the verdict of the device.
     tenants
         Ids of the tenants that ran.
     sm_count
@@ -657,15 +674,15 @@ def recorded_layout(session: Session, verdict: Verdict, tenants: Sequence[int], 
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> recorded_layout(session, session.classify()[0], [0, 1], 108).together
+    >>> recorded_layout(session.tables, session.classify()[0], [0, 1], 108).together
     False
     """
     if verdict.mode in ("time-slicing", "mig+time-slicing"):
-        return in_turns(sm_count, tenants, *_slicing(session, verdict.device_id))
+        return in_turns(sm_count, tenants, *_slicing(tables, verdict.device_id))
     if verdict.mode in ("mps", "mps-pre-volta", "mig+mps"):
         return side_by_side(sm_count, tenants)
     if verdict.mode in ("mps-partitioned", "mps-static-partition"):
-        seen = visible_sms(session, verdict.device_id)
+        seen = visible_sms(tables, verdict.device_id)
         caps = {tenant: seen[tenant] for tenant in tenants if tenant in seen}
         return side_by_side(sm_count, tenants, caps) if caps else None
     if verdict.mode in ("exclusive", "streams", "mig") and len(tenants) == 1:
@@ -673,26 +690,26 @@ def recorded_layout(session: Session, verdict: Verdict, tenants: Sequence[int], 
     return None
 
 
-def visible_sms(session: Session, device_id: int) -> dict[int, int]:
+def visible_sms(tables: TableSet, device_id: int) -> dict[int, int]:
     """SMs that CUDA showed a tenant, where those are fewer than the device's: a cap, or a partition.
 
     Examples
     --------
     >>> import pyanalyze
-    >>> visible_sms(pyanalyze.load(capture), 0)
+    >>> visible_sms(pyanalyze.load(capture).tables, 0)
     {}
     """
     import polars as pl
 
     here = pl.col("device_id") == device_id
-    whole = session.devices.filter(here)["sm_count"][0]
-    shown = session.contexts.filter(
+    whole = tables.devices.filter(here)["sm_count"][0]
+    shown = tables.contexts.filter(
         here
         & pl.col("sm_count").is_not_null()
         & ~pl.col("is_green").fill_null(value=False)
         & (pl.col("sm_count") < whole)
     )
-    tenants = session.tenants.filter(here).select("tenant_id", "capture", "pid")
+    tenants = tables.tenants.filter(here).select("tenant_id", "capture", "pid")
     seen = (
         shown.join(tenants, on=["capture", "pid"], nulls_equal=True).group_by("tenant_id").agg(pl.col("sm_count").max())
     )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze.session import Session
+    from pyanalyze.tables.tableset import TableSet
 
 #: Time slice where none was observed: as measured on several GPUs (2.13 ms; GTX 1060 and RTX 3090 about 2 ms).
 DEFAULT_SLICE_NS = 2_131_500
@@ -27,7 +27,7 @@ class Seat:
     Attributes
     ----------
     tenant_id
-        Tenant of the session.
+        Tenant of the tables.
     instance
         Which of the layout's instances (SMs of their own).
     group
@@ -171,12 +171,12 @@ def side_by_side(sm_count: int, tenants: Sequence[int], caps: Mapping[int, int] 
 
 
 def replay(
-    session: Session,
+    tables: TableSet,
     device_id: int,
     layouts: Sequence[Layout],
     *,
     visible_sms: Mapping[int, int] | None = None,
-    time_sliced: bool | None = None,
+    time_sliced: bool,
     recorded: Layout | None = None,
     threads: int = 0,
 ) -> pl.DataFrame:
@@ -184,8 +184,8 @@ def replay(
 
     Parameters
     ----------
-    session
-        A session; its API calls, read now if they were not, tell think time and waiting apart. Where none were recorded
+    tables
+        The tables; API calls, read now if they were not, tell think time and waiting apart. Where none were recorded
         every gap of a stream counts as think time.
     device_id
         Device.
@@ -194,7 +194,7 @@ def replay(
     visible_sms
         SMs that a tenant had while it was recorded, where those were not all (caps).
     time_sliced
-        Whether tenants took turns while it was recorded; by default what the verdict says.
+        Whether tenants were time-sliced while it was recorded.
     recorded
         The layout in which it was recorded: what kernels take alone is fitted to it, and the contention that was
         there is measured. None: kernels that never ran alone are taken for their shortest tenth.
@@ -215,7 +215,7 @@ def replay(
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> rows = replay(session, 0, [alone(108, 0)])
+    >>> rows = replay(session.tables, 0, [alone(108, 0)], time_sliced=True)
     >>> sorted(set(rows["layout"].cast(str)))
     ['alone 0', 'recorded']
     """
@@ -225,11 +225,8 @@ def replay(
     names = [layout.name for layout in layouts]
     if len(set(names)) < len(names) or "recorded" in names:
         raise UsageError("layouts need names of their own, other than `recorded`")
-    if time_sliced is None:
-        modes = [verdict.mode for verdict in session.classify() if verdict.device_id == device_id]
-        time_sliced = any("time-slic" in mode for mode in modes)
     made = _core.replay(
-        session.with_calls(),
+        tables.with_calls(),
         device_id,
         list((visible_sms or {}).items()),
         time_sliced,

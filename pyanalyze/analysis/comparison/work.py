@@ -9,7 +9,7 @@ from pyanalyze.results import report as m
 from pyanalyze.text.escape import visible
 
 if TYPE_CHECKING:
-    from pyanalyze.session import Session
+    from pyanalyze.tables.tableset import TableSet
 
 __all__ = ["work_of"]
 
@@ -19,13 +19,13 @@ _BATCH = ("launches", "idle_ns", "idle_absent_ns", "idle_beside_ns", "busy_ns", 
 _NAME = 120
 
 
-def work_of(session: Session) -> dict[tuple[int, int], m.Work]:
+def work_of(tables: TableSet) -> dict[tuple[int, int], m.Work]:
     """Sum up what every traced tenant did on every device.
 
     Parameters
     ----------
-    session
-        A loaded session.
+    tables
+        A loaded tables.
 
     Returns
     -------
@@ -36,15 +36,15 @@ def work_of(session: Session) -> dict[tuple[int, int], m.Work]:
     Examples
     --------
     >>> import pyanalyze
-    >>> work = work_of(pyanalyze.load(capture))
+    >>> work = work_of(pyanalyze.load(capture).tables)
     >>> work[0, 0].launches, len(work[0, 0].configurations), len(work[0, 0].batches)
     (452, 4, 20)
     """
     from pyanalyze.core import _core
 
-    usage = {(row["device_id"], row["tenant_id"]): row for row in session.tenant_usage.iter_rows(named=True)}
+    usage = {(row["device_id"], row["tenant_id"]): row for row in tables.tenant_usage.iter_rows(named=True)}
     found: dict[tuple[int, int], m.Work] = {}
-    for one in _core.launches(dict(session.tables)):
+    for one in _core.launches(tables.for_core()):
         key = one["device_id"], one["tenant_id"]
         batches = [m.Batch(**dict(zip(_BATCH, batch, strict=True))) for batch in one["batches"]]
         found[key] = m.Work(

@@ -6,7 +6,6 @@ without what others took from it, basis `inferred`; where a tenant ran beside ot
 alone, nothing is said. The core compares (rust/core/src/slowdown.rs); what is made of it is decided here.
 """
 
-from pyanalyze.analysis.interference.baselines import Baseline
 from pyanalyze.analysis.interference.execution import ExecutionSplit
 from pyanalyze.analysis.interference.lost_time import Estimate, Slowdown, device_figures, slowdown_from_lost_time
 from pyanalyze.analysis.interference.slowdown import (
@@ -22,7 +21,6 @@ from pyanalyze.analysis.interference.slowdown import (
 )
 
 __all__ = [
-    "Baseline",
     "Blame",
     "DeviceInterference",
     "Estimate",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.analysis.comparison import NOISE_FLOOR
@@ -16,8 +15,9 @@ if TYPE_CHECKING:
 
     from pyanalyze.analysis.interference.lost_time import Estimate
     from pyanalyze.core import _core
-    from pyanalyze.results.report import Device, Report, Work
-    from pyanalyze.session import Session
+    from pyanalyze.inputs.baselines import Baseline, SavedBaseline
+    from pyanalyze.results.report import Device, Work
+    from pyanalyze.tables.tableset import TableSet
 
 #: Mean SM clocks that differ by more than this make durations differ as well.
 CLOCK_TOLERANCE = 0.03
@@ -27,44 +27,6 @@ _ALIKE = 0.5
 COMPANY = 0.05
 #: MPS variables that cap what a client may use.
 CAPS = ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT")
-
-
-@dataclass(frozen=True)
-class Baseline:
-    """A tenant (or several) recorded alone.
-
-    Attributes
-    ----------
-    path
-        The file, as the caller named it.
-    session
-        What it holds.
-    tenant
-        Name of the tenant that it is of; None: found by its kernels and its process name.
-    """
-
-    path: Path
-    session: Session
-    tenant: str | None = None
-
-
-@dataclass(frozen=True)
-class SavedBaseline:
-    """A tenant alone as `pyanalyze report -f json` summed it up: its work and the time that it took, not its kernels.
-
-    Attributes
-    ----------
-    path
-        The file, as the caller named it.
-    report
-        What it holds.
-    tenant
-        Name of the tenant that it is of; None: found by its kernels.
-    """
-
-    path: Path
-    report: Report
-    tenant: str | None = None
 
 
 @dataclass(frozen=True)
@@ -87,32 +49,31 @@ class Summary:
     notes: tuple[str, ...] = ()
 
 
-def against_saved(
-    saved: Sequence[SavedBaseline], session: Session, device_id: int, tenant_id: int, name: str
-) -> Summary:
+def against_saved(saved: Sequence[SavedBaseline], tables: TableSet, mine: Work, tenant_id: int, name: str) -> Summary:
     """Compare a tenant's time per unit of work with summaries of tenants alone.
 
     Parameters
     ----------
     saved
         The summaries.
-    session, device_id, tenant_id, name
-        The tenant in company.
+    tables, mine, tenant_id, name
+        The tenant while it shared the device: what it did, see
+        :func:`pyanalyze.analysis.comparison.work.work_of`.
 
     Examples
     --------
+    >>> from pathlib import Path
     >>> import pyanalyze
+    >>> from pyanalyze.inputs.baselines import SavedBaseline
     >>> session = pyanalyze.load(Path(capture).with_name("exclusive.sqlite"))
     >>> solo = SavedBaseline(Path("solo.json"), session.report())
-    >>> against_saved([solo], session, 0, 0, session.tenants["name"][0]).elapsed.value
+    >>> work = session.analysis.work[0, 0]
+    >>> against_saved([solo], session.tables, work, 0, session.tenants["name"][0]).elapsed.value
     1.0
     """
     from pyanalyze.analysis.comparison.split import change_of, likeness, units_of
     from pyanalyze.analysis.interference.lost_time import Estimate
 
-    mine = session.work_of_tenants.get((device_id, tenant_id)) if saved else None
-    if mine is None:
-        return Summary()
     alike = [
         (one.tenant is not None, share, one, device, theirs.work)
         for one in saved
@@ -125,7 +86,7 @@ def against_saved(
     if not alike:
         return Summary()
     named, share, one, device, work = max(alike, key=lambda row: row[:2])
-    file, here = one.path.name, _place(session, tenant_id)["gpu"]
+    file, here = one.path.name, _place(tables, tenant_id)["gpu"]
     if None not in (here, device.name) and here != device.name:
         why = f"recorded on another GPU model ({device.name}, here {here})"
         return Summary(file, None, (f"{file} is not compared: {why}",))
@@ -164,22 +125,6 @@ def _there_ns(work: Work) -> int:
     return sum(b.idle_ns + b.idle_absent_ns + b.idle_beside_ns + b.busy_ns for b in work.batches)
 
 
-def split_name(text: str) -> tuple[str | None, Path]:
-    """Take ``NAME=FILE`` apart; a file whose own name holds an equals sign is a file.
-
-    Examples
-    --------
-    >>> split_name("service=solo.sqlite")
-    ('service', PosixPath('solo.sqlite'))
-    >>> split_name("solo.sqlite")
-    (None, PosixPath('solo.sqlite'))
-    """
-    name, equals, file = text.partition("=")
-    if not equals or not name or not file or Path(text).exists():
-        return None, Path(text)
-    return name, Path(file)
-
-
 def tenant_number(baseline: Baseline, tenants: pl.DataFrame) -> int | None:
     """Find the tenant that the caller named.
 
@@ -190,9 +135,11 @@ def tenant_number(baseline: Baseline, tenants: pl.DataFrame) -> int | None:
 
     Examples
     --------
+    >>> from pathlib import Path
     >>> import pyanalyze
+    >>> from pyanalyze.inputs.baselines import Baseline
     >>> session = pyanalyze.load(capture)
-    >>> tenant_number(Baseline(Path("solo.sqlite"), session, "app_b"), session.tenants)
+    >>> tenant_number(Baseline(Path("solo.sqlite"), session.tables, "app_b"), session.tenants)
     1
     """
     if baseline.tenant is None:
@@ -208,12 +155,12 @@ def tenant_number(baseline: Baseline, tenants: pl.DataFrame) -> int | None:
     return int(found[0])
 
 
-def flags(session: Session, tenant_id: int, baseline: Session, baseline_tenant_id: int) -> tuple[list[str], list[str]]:
+def flags(tables: TableSet, tenant_id: int, baseline: TableSet, baseline_tenant_id: int) -> tuple[list[str], list[str]]:
     """What keeps a baseline from being comparable.
 
     Parameters
     ----------
-    session, tenant_id
+    tables, tenant_id
         The tenant in company.
     baseline, baseline_tenant_id
         The same work alone.
@@ -227,11 +174,11 @@ def flags(session: Session, tenant_id: int, baseline: Session, baseline_tenant_i
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> [reason.rpartition(": ")[2] for reason in flags(session, 0, session, 0)[0]]
+    >>> [reason.rpartition(": ")[2] for reason in flags(session.tables, 0, session.tables, 0)[0]]
     ['it is not a recording alone']
     """
     refuse, care = [], []
-    here, there = _place(session, tenant_id), _place(baseline, baseline_tenant_id)
+    here, there = _place(tables, tenant_id), _place(baseline, baseline_tenant_id)
     if None not in (here["gpu"], there["gpu"]) and here["gpu"] != there["gpu"]:
         refuse.append(f"recorded on another GPU model ({there['gpu']}, here {here['gpu']})")
     for key, what in (("sms", "SMs that its process may use"), ("cap", "MPS cap")):
@@ -240,11 +187,11 @@ def flags(session: Session, tenant_id: int, baseline: Session, baseline_tenant_i
                 f"{what}: {_shown(there[key])} in the baseline, {_shown(here[key])} here: the difference of shares "
                 "is in the slowdown as well"
             )
-    ours, theirs = _method(session), _method(baseline)
+    ours, theirs = _method(tables), _method(baseline)
     care += [
         f"{what}: {theirs[what]} in the baseline, {ours[what]} here" for what in ours if ours[what] != theirs[what]
     ]
-    clocks = [_clock(session, here["device_id"]), _clock(baseline, there["device_id"])]
+    clocks = [_clock(tables, here["device_id"]), _clock(baseline, there["device_id"])]
     if clocks[0] is not None and clocks[1] is not None and abs(clocks[0] / clocks[1] - 1) > CLOCK_TOLERANCE:
         care.append(
             f"SM clocks: mean {clocks[1] / 1e6:.0f} MHz in the baseline, {clocks[0] / 1e6:.0f} MHz here: durations "
@@ -262,7 +209,7 @@ def _not_alone(company: float) -> str:
     return f"others had up to {company:.0%} of its time there: it is not a recording alone"
 
 
-def _company(session: Session, tenant_id: int, device_id: int) -> float:
+def _company(tables: TableSet, tenant_id: int, device_id: int) -> float:
     """Part of a tenant's time, from its first to its last work, that others on the device may have taken.
 
     Who was there before or after it is no company. Of each other it is what it was charged for, at most the time in
@@ -270,8 +217,8 @@ def _company(session: Session, tenant_id: int, device_id: int) -> float:
     """
     import polars as pl
 
-    usage = session.tenants.filter(pl.col("device_id") == device_id).join(
-        session.tenant_usage, on=["tenant_id", "device_id"]
+    usage = tables.tenants.filter(pl.col("device_id") == device_id).join(
+        tables.tenant_usage, on=["tenant_id", "device_id"]
     )
     own = usage.row(by_predicate=pl.col("tenant_id") == tenant_id, named=True)
     if own["first_ns"] is None or own["last_ns"] <= own["first_ns"]:
@@ -287,7 +234,7 @@ def _company(session: Session, tenant_id: int, device_id: int) -> float:
         else:
             # An engine that is held for the tenant itself, by its server or under a pid on the host, is no company.
             held = (pl.col("device_id") == device_id) & (pl.col("tenant_id") == other["tenant_id"])
-            spans = session.residency.filter(held).select("start_ns", "end_ns").rows() if own["resident_ns"] else []
+            spans = tables.residency.filter(held).select("start_ns", "end_ns").rows() if own["resident_ns"] else []
             had = sum(end - start for start, end in spans)
         both = sum(max(min(end, own["last_ns"]) - max(start, own["first_ns"]), 0) for start, end in spans)
         taken += min(had or 0, both)
@@ -298,15 +245,15 @@ def _shown(value: object) -> str:
     return "not recorded" if value is None else str(value)
 
 
-def _place(session: Session, tenant_id: int) -> dict[str, Any]:
+def _place(tables: TableSet, tenant_id: int) -> dict[str, Any]:
     """Where a tenant ran, and on how much of it."""
     import polars as pl
 
-    tenant = session.tenants.row(tenant_id, named=True)
-    device = session.devices.filter(pl.col("device_id") == tenant["device_id"]).row(0, named=True)
-    own = session.contexts.filter((pl.col("capture") == tenant["capture"]) & pl.col("pid").eq_missing(tenant["pid"]))
+    tenant = tables.tenants.row(tenant_id, named=True)
+    device = tables.devices.filter(pl.col("device_id") == tenant["device_id"]).row(0, named=True)
+    own = tables.contexts.filter((pl.col("capture") == tenant["capture"]) & pl.col("pid").eq_missing(tenant["pid"]))
     visible = own.filter(~pl.col("is_green").fill_null(value=False))["sm_count"].drop_nulls()
-    caps = session.configured.filter(
+    caps = tables.configured.filter(
         pl.col("key").cast(pl.String).is_in(CAPS) & (pl.col("pid").is_null() | pl.col("pid").eq_missing(tenant["pid"]))
     )
     return {
@@ -320,13 +267,13 @@ def _place(session: Session, tenant_id: int) -> dict[str, Any]:
     }
 
 
-def _method(session: Session) -> dict[str, str]:
+def _method(tables: TableSet) -> dict[str, str]:
     """What tracing does to the times that it takes."""
     present = {
-        str(source) for source, state in session.sources.select("source", "state").iter_rows() if state == "present"
+        str(source) for source, state in tables.sources.select("source", "state").iter_rows() if state == "present"
     }
     graphs = "graphs traced as a whole" if "graph_launches" in present else "no whole graphs"
-    if session.part("kernels", "graph_node_id")["graph_node_id"].count():
+    if tables.columns("kernels", "graph_node_id")["graph_node_id"].count():
         graphs = "graphs traced node by node"
     return {
         "graph tracing": graphs,
@@ -334,10 +281,10 @@ def _method(session: Session) -> dict[str, str]:
     }
 
 
-def _clock(session: Session, device_id: int) -> float | None:
+def _clock(tables: TableSet, device_id: int) -> float | None:
     import polars as pl
 
-    rows = session.samples.filter(
+    rows = tables.samples.filter(
         (pl.col("device_id") == device_id) & (pl.col("metric").cast(pl.String) == "clock_sm_hz")
     )
     mean = rows["value"].mean()
@@ -348,4 +295,4 @@ def as_arguments(
     baselines: Sequence[Baseline], tenants: pl.DataFrame
 ) -> list[tuple[Mapping[str, _core.Table | pl.DataFrame], int | None]]:
     """Tables of baselines as the core takes them."""
-    return [(baseline.session.with_calls(), tenant_number(baseline, tenants)) for baseline in baselines]
+    return [(baseline.tables.with_calls(), tenant_number(baseline, tenants)) for baseline in baselines]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import polars as pl
 
-    from pyanalyze.session import Session
+    from pyanalyze.tables.tableset import TableSet
 
 #: DRAM reads and writes above this part of the peak, while several are at work: near the ceiling that streaming kernels
 #: reach on real boards (65 to 90 %).
@@ -142,13 +142,13 @@ def divide(
 
 
 def split_execution(
-    session: Session, tenant_id: int, against: str, baseline: Session | None, baseline_tenant_id: int | None
+    tables: TableSet, tenant_id: int, against: str, baseline: TableSet | None, baseline_tenant_id: int | None
 ) -> ExecutionSplit | None:
     """Split what a tenant's kernels took longer at work by the evidence there is.
 
     Parameters
     ----------
-    session, tenant_id
+    tables, tenant_id
         The tenant in company.
     against
         `baseline` or `replay`: the row of the `causes` table.
@@ -164,12 +164,12 @@ def split_execution(
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> split_execution(session, 0, "replay", None, None) is None  # by turns: at work as fast as alone
+    >>> split_execution(session.analysis.tables, 0, "replay", None, None) is None  # by turns: at work as fast as alone
     True
     """
     import polars as pl
 
-    rows = session.causes.filter((pl.col("tenant_id") == tenant_id) & (pl.col("against").cast(pl.String) == against))
+    rows = tables.causes.filter((pl.col("tenant_id") == tenant_id) & (pl.col("against").cast(pl.String) == against))
     work = rows.filter(pl.col("cause").cast(pl.String) == "execution")
     latency_ns = float(rows["added_ns"].sum())
     if work.is_empty() or latency_ns <= 0:
@@ -177,27 +177,27 @@ def split_execution(
     shared_ns, alone_ns = float(work["shared_ns"][0]), float(work["alone_ns"][0])
     if abs(shared_ns - alone_ns) < LEAST * max(alone_ns, latency_ns, 1.0):
         return None
-    tenant = session.tenants.row(tenant_id, named=True)
+    tenant = tables.tenants.row(tenant_id, named=True)
     device = int(tenant["device_id"])
     reasons: dict[str, str] = {}
     known: dict[str, float | None] = {}
-    known["clock"] = _clock(session, device, shared_ns, baseline, reasons)
-    known["uvm"] = _migrations(session, tenant_id, baseline, baseline_tenant_id, reasons)
-    known["copy"] = _copies(session, tenant_id, reasons)
-    known["sm_slots"] = _slots(session, tenant_id, alone_ns, reasons)
-    memory = _bandwidth(session, tenant_id, device, reasons)
+    known["clock"] = _clock(tables, device, shared_ns, baseline, reasons)
+    known["uvm"] = _migrations(tables, tenant_id, baseline, baseline_tenant_id, reasons)
+    known["copy"] = _copies(tables, tenant_id, reasons)
+    known["sm_slots"] = _slots(tables, tenant_id, alone_ns, reasons)
+    memory = _bandwidth(tables, tenant_id, device, reasons)
     return divide(shared_ns - alone_ns, latency_ns, known, memory=memory, reasons=reasons)
 
 
-def _mean_clock(session: Session, device: int) -> tuple[float, float] | None:
+def _mean_clock(tables: TableSet, device: int) -> tuple[float, float] | None:
     """Mean SM clock and its spread, from NVML samples, else from GPU metrics; Hz."""
     import polars as pl
 
     here = pl.col("device_id") == device
-    values = session.samples.filter(here & (pl.col("metric").cast(pl.String) == "clock_sm_hz"))["value"].drop_nulls()
+    values = tables.samples.filter(here & (pl.col("metric").cast(pl.String) == "clock_sm_hz"))["value"].drop_nulls()
     scale = 1.0
     if values.is_empty():
-        clocks = session.counters(lambda name: name.str.contains("GPC Clock"))
+        clocks = tables.counters(lambda name: name.str.contains("GPC Clock"))
         values = clocks.filter(here & (pl.col("unit") == "MHz") & (pl.col("value") > 0))["value"]
         scale = 1e6
     if values.is_empty():
@@ -209,9 +209,9 @@ def _mean_clock(session: Session, device: int) -> tuple[float, float] | None:
 
 
 def _clock(
-    session: Session, device: int, shared_ns: float, baseline: Session | None, reasons: dict[str, str]
+    tables: TableSet, device: int, shared_ns: float, baseline: TableSet | None, reasons: dict[str, str]
 ) -> float | None:
-    here = _mean_clock(session, device)
+    here = _mean_clock(tables, device)
     if here is None:
         reasons["clock"] = f"SM clocks were not sampled: {COUNTERS}, or nvidia-smi samples beside it (--samples)"
         return None
@@ -230,13 +230,13 @@ def _clock(
     return clock_part_ns(shared_ns, here[0], there[0])
 
 
-def _last_begun(session: Session, who: pl.DataFrame, times: pl.Series) -> pl.DataFrame:
+def _last_begun(tables: TableSet, who: pl.DataFrame, times: pl.Series) -> pl.DataFrame:
     """Of the kernels of some processes that began by each of these times (in order): last begin, latest end."""
     import polars as pl
 
     begun, latest = pl.lit(None, dtype=pl.Int64), pl.lit(None, dtype=pl.Int64)
     found = []
-    for piece in session.pieces("kernels", "capture", "pid", "start_ns", "end_ns"):
+    for piece in tables.pieces("kernels", "capture", "pid", "start_ns", "end_ns"):
         # Kernels are in order of their start: all that began before that of the last one are here.
         answered = int(times.search_sorted(piece["start_ns"][-1], side="left"))
         mine = piece.join(who, on=["capture", "pid"], how="semi", nulls_equal=True).sort("start_ns")
@@ -251,26 +251,26 @@ def _last_begun(session: Session, who: pl.DataFrame, times: pl.Series) -> pl.Dat
     return pl.concat([*found, rest.select("from_ns", "until_ns")])
 
 
-def _inside_ns(session: Session, tenant_id: int) -> tuple[float, int]:
+def _inside_ns(tables: TableSet, tenant_id: int) -> tuple[float, int]:
     """Time of migrations inside the tenant's kernels, and how many migrations there were."""
     import polars as pl
 
-    tenant = session.tenants.row(tenant_id, named=True)
-    who = session.tenants.filter(pl.col("tenant_id") == tenant_id)
+    tenant = tables.tenants.row(tenant_id, named=True)
+    who = tables.tenants.filter(pl.col("tenant_id") == tenant_id)
     mine = (pl.col("capture") == tenant["capture"]) & pl.col("pid").eq_missing(tenant["pid"])
     moved = pl.col("migration_cause").is_not_null() | pl.col("copy_kind").is_between(11, 13)
-    moves = session.memops.filter(mine & moved.fill_null(value=False)).select("start_ns", "end_ns").sort("end_ns")
+    moves = tables.memops.filter(mine & moved.fill_null(value=False)).select("start_ns", "end_ns").sort("end_ns")
     if moves.is_empty():
         return 0.0, 0
-    both = pl.concat([moves, _last_begun(session, who, moves["end_ns"])], how="horizontal")
+    both = pl.concat([moves, _last_begun(tables, who, moves["end_ns"])], how="horizontal")
     inside = pl.min_horizontal("end_ns", "until_ns") - pl.max_horizontal("start_ns", "from_ns")
     return float(both.select(inside.clip(0).sum()).item() or 0), moves.height
 
 
 def _migrations(
-    session: Session, tenant_id: int, baseline: Session | None, alone_id: int | None, reasons: dict[str, str]
+    tables: TableSet, tenant_id: int, baseline: TableSet | None, alone_id: int | None, reasons: dict[str, str]
 ) -> float | None:
-    inside_ns, count = _inside_ns(session, tenant_id)
+    inside_ns, count = _inside_ns(tables, tenant_id)
     if count == 0:
         reasons["uvm"] = "no unified-memory migration was recorded"
         return 0.0
@@ -282,14 +282,14 @@ def _migrations(
     return max(inside_ns - alone_ns, 0.0)
 
 
-def _copies(session: Session, tenant_id: int, reasons: dict[str, str]) -> float | None:
+def _copies(tables: TableSet, tenant_id: int, reasons: dict[str, str]) -> float | None:
     """Kernels use no copy engine; only those that read host memory share its link."""
     import polars as pl
 
-    tenant = session.tenants.row(tenant_id, named=True)
+    tenant = tables.tenants.row(tenant_id, named=True)
     mine = (pl.col("capture") == tenant["capture"]) & pl.col("pid").eq_missing(tenant["pid"])
     over_link = pl.col("copy_kind").is_in([1, 2, 10]).fill_null(value=False)
-    others = session.memops.filter((pl.col("device_id") == tenant["device_id"]) & ~mine & over_link)
+    others = tables.memops.filter((pl.col("device_id") == tenant["device_id"]) & ~mine & over_link)
     if others.is_empty():
         reasons["copy"] = "nobody else copied between host and device"
         return 0.0
@@ -300,26 +300,26 @@ def _copies(session: Session, tenant_id: int, reasons: dict[str, str]) -> float 
     return None
 
 
-def _waves(session: Session, device: int) -> dict[int, float]:
+def _waves(tables: TableSet, device: int) -> dict[int, float]:
     """Blocks of each tenant's kernels as a part of what the device holds, mean over their time; modelled."""
     import polars as pl
 
-    table = session.kernel_occupancy.filter(
+    table = tables.kernel_occupancy.filter(
         (pl.col("device_id") == device) & pl.col("waves").is_not_null() & pl.col("tenant_id").is_not_null()
     )
     mean = (pl.col("waves") * pl.col("total_ns")).sum() / pl.col("total_ns").sum()
     return {int(number): float(waves) for number, waves in table.group_by("tenant_id").agg(mean).iter_rows()}
 
 
-def _slots(session: Session, tenant_id: int, alone_ns: float, reasons: dict[str, str]) -> float | None:
+def _slots(tables: TableSet, tenant_id: int, alone_ns: float, reasons: dict[str, str]) -> float | None:
     import polars as pl
 
-    device = int(session.tenants.row(tenant_id, named=True)["device_id"])
-    waves = _waves(session, device)
+    device = int(tables.tenants.row(tenant_id, named=True)["device_id"])
+    waves = _waves(tables, device)
     if tenant_id not in waves:
         reasons["sm_slots"] = "occupancy of its kernels cannot be modelled"
         return None
-    exposed = session.aggressors.filter((pl.col("victim") == tenant_id) & (pl.col("exposure_ns") > 0))
+    exposed = tables.aggressors.filter((pl.col("victim") == tenant_id) & (pl.col("exposure_ns") > 0))
     beside = set(exposed["aggressor"].to_list())
     if beside - set(waves):
         reasons["sm_slots"] = "occupancy of the kernels beside its own cannot be modelled"
@@ -331,22 +331,22 @@ def _slots(session: Session, tenant_id: int, alone_ns: float, reasons: dict[str,
     return slots_part_ns(alone_ns, waves[tenant_id], others)
 
 
-def _bandwidth(session: Session, tenant_id: int, device: int, reasons: dict[str, str]) -> bool | None:
+def _bandwidth(tables: TableSet, tenant_id: int, device: int, reasons: dict[str, str]) -> bool | None:
     """Whether DRAM was near its ceiling while the tenant's kernels were in flight beside those of others."""
     import polars as pl
 
     here = (pl.col("device_id") == device) | pl.col("device_id").is_null()
-    dram = session.counters(lambda name: name.str.contains(r"^DRAM (Read|Write) Bandwidth")).filter(here)
+    dram = tables.counters(lambda name: name.str.contains(r"^DRAM (Read|Write) Bandwidth")).filter(here)
     if dram.is_empty():
         reasons["memory"] = f"DRAM bandwidth was not counted: {COUNTERS}"
         return None
-    who = session.tenants.filter((pl.col("device_id") == device) & pl.col("traced")).select(
+    who = tables.tenants.filter((pl.col("device_id") == device) & pl.col("traced")).select(
         "capture", "pid", "tenant_id"
     )
     samples = dram.group_by("time_ns").agg(pl.col("value").sum()).sort("time_ns")
     at_work = []
     for mine in (pl.col("tenant_id") == tenant_id, pl.col("tenant_id") != tenant_id):
-        until = _last_begun(session, who.filter(mine), samples["time_ns"])["until_ns"]
+        until = _last_begun(tables, who.filter(mine), samples["time_ns"])["until_ns"]
         at_work.append((until >= samples["time_ns"]).fill_null(value=False))
     both = samples.filter(at_work[0] & at_work[1])["value"]
     mean = both.mean()

@@ -10,15 +10,17 @@ from pyanalyze.analysis.interference.baselines import flags
 from pyanalyze.analysis.interference.execution import ExecutionSplit, split_execution
 from pyanalyze.analysis.interference.lost_time import Estimate, Slowdown, device_figures, slowdown_from_lost_time
 from pyanalyze.analysis.interference.scheduling import on_cpu_ns
-from pyanalyze.inputs.work_units import ENOUGH, how_many_counted
+from pyanalyze.analysis.interference.units import ENOUGH, how_many_counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import polars as pl
 
+    from pyanalyze.analysis.interference.baselines import Summary
     from pyanalyze.analysis.sharing import Verdict
-    from pyanalyze.session import Session
+    from pyanalyze.inputs.baselines import Baseline
+    from pyanalyze.tables.tableset import TableSet
 
 #: A tenant is called slowed from here on, and only if its interval lies above 1.
 NOTABLE_SLOWDOWN = 1.02
@@ -199,45 +201,60 @@ class DeviceInterference:
         return "\n".join(lines)
 
 
-def analyse(session: Session) -> tuple[DeviceInterference, ...]:
+@dataclass(frozen=True)
+class _Solo:
+    """What tenants are compared with, beside the replay of their own run."""
+
+    baselines: tuple[Baseline, ...]
+    summaries: Mapping[tuple[int, int], Summary]
+
+
+def analyse(
+    tables: TableSet,
+    verdicts: Sequence[Verdict],
+    baselines: Sequence[Baseline],
+    summaries: Mapping[tuple[int, int], Summary],
+) -> tuple[DeviceInterference, ...]:
     """Answer for every device with a verdict.
 
     Parameters
     ----------
-    session
-        A loaded session, with or without baselines.
+    tables
+        A loaded tables, with or without baselines.
 
     Returns
     -------
     tuple of DeviceInterference
-        By device, as :meth:`Session.classify` orders them.
+        By device, in the order of `verdicts`.
 
     Examples
     --------
     >>> import pyanalyze
-    >>> device = analyse(pyanalyze.load(capture))[0]
+    >>> analysis = pyanalyze.load(capture).analysis
+    >>> device = analyse(analysis.tables, analysis.verdicts, (), {})[0]
     >>> [(tenant.name, tenant.slowed) for tenant in device.tenants]
     [('app_a', True), ('app_b', True)]
     """
-    return tuple(_device(session, verdict) for verdict in session.classify())
+    solo = _Solo(tuple(baselines), summaries)
+    return tuple(_device(tables, verdict, solo) for verdict in verdicts)
 
 
-def kernels_alone(session: Session) -> pl.DataFrame:
+def kernels_alone(tables: TableSet, interference: Sequence[DeviceInterference]) -> pl.DataFrame:
     """The table `slowdowns` without what was measured in recordings that were refused as baselines.
 
     Examples
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> kernels_alone(session).height == session.slowdowns.height
+    >>> kernels_alone(session.tables, session.interference()).height == session.slowdowns.height
     True
     """
     import polars as pl
 
-    tenants = [tenant for device in session.interference() for tenant in device.tenants]
+    tenants = [tenant for device in interference for tenant in device.tenants]
     refused = [tenant.tenant_id for tenant in tenants if tenant.baseline is None]
     measured = pl.col("against").cast(pl.String) == "baseline"
-    return session.slowdowns.filter(~(measured & pl.col("tenant_id").is_in(refused)))
+    return tables.slowdowns.filter(~(measured & pl.col("tenant_id").is_in(refused)))
 
 
 def standing(ran: Sequence[tuple[float, int, int]]) -> str:
@@ -276,16 +293,16 @@ def standing(ran: Sequence[tuple[float, int, int]]) -> str:
     return "as good as one after the other" if same else "destructive: worse than one after the other"
 
 
-def _device(session: Session, verdict: Verdict) -> DeviceInterference:
+def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterference:
     import polars as pl
 
     here = pl.col("device_id") == verdict.device_id
-    rows = session.tenants.filter(here).join(session.tenant_usage, on=["tenant_id", "device_id"]).sort("tenant_id")
+    rows = tables.tenants.filter(here).join(tables.tenant_usage, on=["tenant_id", "device_id"]).sort("tenant_id")
     # The server's residency is its clients' own; it does no work that could be slowed.
     serving = set(rows["served_by"].drop_nulls().to_list())
     many = rows.filter(~pl.col("tenant_id").is_in(list(serving))).height > 1
     tenants = [
-        _tenant(session, verdict, row, many=many)
+        _tenant(tables, verdict, solo, row, many=many)
         for row in rows.iter_rows(named=True)
         if row["traced"] and row["busy_ns"]
     ]
@@ -308,22 +325,20 @@ def _device(session: Session, verdict: Verdict) -> DeviceInterference:
         verdict.device_id,
         tuple(tenants),
         figures,
-        _matrix(session, known) if many and known else None,
-        _host(
-            session, rows, {tenant.tenant_id for tenant in tenants if tenant.slowed}, session.labels(verdict.device_id)
-        ),
+        _matrix(tables, known) if many and known else None,
+        _host(tables, rows, {tenant.tenant_id for tenant in tenants if tenant.slowed}, verdict.device_id, solo),
     )
 
 
-def _against(session: Session, tenant_id: int) -> tuple[str, str | None, list[str], list[str]]:
+def _against(tables: TableSet, solo: _Solo, tenant_id: int) -> tuple[str, str | None, list[str], list[str]]:
     """Which comparison counts for a tenant: kind, baseline file, reasons against it, notes."""
     import polars as pl
 
-    matches = session.baseline_matches
+    matches = tables.baseline_matches
     used = matches.filter((pl.col("tenant_id") == tenant_id) & pl.col("used"))
     if used.is_empty():
         matched = set(matches.filter("used")["baseline"])
-        left = [one.path.name for number, one in enumerate(session.baselines) if number not in matched]
+        left = [one.path.name for number, one in enumerate(solo.baselines) if number not in matched]
         # Said of every tenant that has none: it may be the one that was meant.
         unlike = [
             f"{name} is of nobody here: it shares no kernel with any tenant (names in a pack are pseudonyms: pack both "
@@ -332,14 +347,14 @@ def _against(session: Session, tenant_id: int) -> tuple[str, str | None, list[st
         ]
         return "replay", None, unlike, []
     match = used.row(0, named=True)
-    baseline = session.baselines[match["baseline"]]
-    refuse, care = flags(session, tenant_id, baseline.session, match["baseline_tenant_id"])
+    baseline = solo.baselines[match["baseline"]]
+    refuse, care = flags(tables, tenant_id, baseline.tables, match["baseline_tenant_id"])
     whose = "as the caller said" if match["named"] else f"{match['likeness']:.0%} of the time in kernels that both have"
     if match["same_name"] and not match["named"]:
         whose += ", same process name"
     if refuse:
         return "replay", None, [f"{baseline.path.name} is not compared: {'; '.join(refuse)}"], []
-    if rivals := _rivals(session, match):
+    if rivals := _rivals(tables, solo, match):
         why = (
             f"{baseline.path.name} is not compared: {', '.join(rivals)} fit as well, and what they launched in a time "
             "differs; say whose each is: --tenant NAME=PID, --baseline NAME=FILE"
@@ -348,7 +363,7 @@ def _against(session: Session, tenant_id: int) -> tuple[str, str | None, list[st
     return "baseline", baseline.path.name, [], [f"against {baseline.path.name} ({whose})", *care]
 
 
-def _rivals(session: Session, match: dict[str, Any]) -> list[str]:
+def _rivals(tables: TableSet, solo: _Solo, match: dict[str, Any]) -> list[str]:
     """Other baselines that fit a tenant as well as the one that was used, and that launched at another pace.
 
     Processes of one program have kernels and a name in common whatever their load is: which of two such recordings is
@@ -358,28 +373,28 @@ def _rivals(session: Session, match: dict[str, Any]) -> list[str]:
 
     if match["named"]:
         return []
-    used = _pace(session.baselines[match["baseline"]].session, match["baseline_tenant_id"])
-    others = session.baseline_matches.filter(
+    used = _throughput(solo.baselines[match["baseline"]].tables, match["baseline_tenant_id"])
+    others = tables.baseline_matches.filter(
         (pl.col("tenant_id") == match["tenant_id"])
         & (pl.col("baseline") != match["baseline"])
         & (pl.col("likeness") >= match["likeness"] - AS_ALIKE)
         & (pl.col("same_name") == match["same_name"])
     )
     return [
-        session.baselines[row["baseline"]].path.name
+        solo.baselines[row["baseline"]].path.name
         for row in others.iter_rows(named=True)
-        if abs(_pace(session.baselines[row["baseline"]].session, row["baseline_tenant_id"]) / used - 1) > OTHER_PACE
+        if _differ(_throughput(solo.baselines[row["baseline"]].tables, row["baseline_tenant_id"]), used)
     ]
 
 
-def _doubles(session: Session, tenant_id: int) -> list[str]:
+def _doubles(tables: TableSet, tenant_id: int) -> list[str]:
     """Others held against the recording of this tenant that launched at another pace, where nobody said whose it is.
 
     Its kernels are those of each of them; how long its program waits for work is that of one at most.
     """
     import polars as pl
 
-    used = session.baseline_matches.filter("used")
+    used = tables.baseline_matches.filter("used")
     match = used.row(by_predicate=pl.col("tenant_id") == tenant_id, named=True)
     if match["named"]:
         return []
@@ -388,50 +403,59 @@ def _doubles(session: Session, tenant_id: int) -> list[str]:
         pl.col("baseline_tenant_id") == match["baseline_tenant_id"],
         pl.col("tenant_id") != tenant_id,
     )["tenant_id"]
-    own = _pace(session, tenant_id)
-    apart = [other for other in others if abs(_pace(session, other) / own - 1) > OTHER_PACE]
-    return session.tenants.filter(pl.col("tenant_id").is_in(apart))["name"].cast(pl.String).to_list()
+    own = _throughput(tables, tenant_id)
+    apart = [other for other in others if _differ(_throughput(tables, other), own)]
+    return tables.tenants.filter(pl.col("tenant_id").is_in(apart))["name"].cast(pl.String).to_list()
 
 
-def _pace(session: Session, tenant_id: int) -> float:
-    """Kernels per nanosecond, from its first to its last."""
+def _throughput(tables: TableSet, tenant_id: int) -> float | None:
+    """Kernels and whole graphs per nanosecond, from the first to the last; None: nothing that lasted was launched.
+
+    Of a graph that was traced as a whole the kernels are not known: it counts as one launch.
+    """
     import polars as pl
 
-    usage = session.tenant_usage.filter(tenant_id=tenant_id)
-    row = usage.select(pl.col("kernels").sum(), span=pl.col("last_ns").max() - pl.col("first_ns").min()).row(0)
-    return float(row[0] / max(1, row[1] or 0))
+    launches = pl.col("kernels").sum() + pl.col("graph_launches").sum()
+    span = pl.col("last_ns").max() - pl.col("first_ns").min()
+    count, span_ns = tables.tenant_usage.filter(tenant_id=tenant_id).select(launches, span=span).row(0)
+    return count / span_ns if count and span_ns else None
 
 
-def _tenant(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bool) -> TenantInterference:
-    found = _from_recordings(session, verdict, row, many=many)
+def _differ(one: float | None, other: float | None) -> bool:
+    """Whether two throughputs differ; one that is not known cannot be said to equal another."""
+    return one is None or other is None or abs(one / other - 1) > OTHER_PACE
+
+
+def _tenant(tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any], *, many: bool) -> TenantInterference:
+    found = _from_recordings(tables, verdict, solo, row, many=many)
     # A saved report knows the time of the work but no kernel: it is second to any recording.
-    summary = (
-        None if found.baseline is not None else session.against_saved(verdict.device_id, row["tenant_id"], row["name"])
-    )
+    summary = None if found.baseline is not None else solo.summaries.get((verdict.device_id, row["tenant_id"]))
     if summary is None or summary.source is None:
         return found
     notes = (*found.notes, *summary.notes)
     elapsed, again = summary.elapsed, found.slowdown.elapsed
     if elapsed is None:
         return replace(found, notes=notes)
-    if again is not None and _width(elapsed) > MUCH_WIDER * _width(again) + 0.1 and _waits_for_work(session, row):
+    if again is not None and _width(elapsed) > MUCH_WIDER * _width(again) + 0.1 and _waits_for_work(tables, row):
         return replace(found, notes=(*notes, ELAPSED_IS_ARRIVALS))
     slowdown = replace(found.slowdown, elapsed=elapsed)
     return replace(found, slowdown=slowdown, baseline=summary.source, missing=None, notes=notes)
 
 
-def _from_recordings(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bool) -> TenantInterference:
-    found = _slowed(session, verdict, row, many=many)
-    units = how_many_counted(session, row, found.units)
+def _from_recordings(
+    tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any], *, many: bool
+) -> TenantInterference:
+    found = _slowed(tables, verdict, solo, row, many=many)
+    units = how_many_counted(tables, row, found.units)
     return replace(found, notes=(*found.notes, *units)) if units else found
 
 
-def _slowed(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bool) -> TenantInterference:
+def _slowed(tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any], *, many: bool) -> TenantInterference:
     import polars as pl
 
     number, name = row["tenant_id"], row["name"]
-    against, baseline, refused, notes = _against(session, number)
-    mine = session.tenant_slowdowns.filter(pl.col("tenant_id") == number).with_columns(
+    against, baseline, refused, notes = _against(tables, solo, number)
+    mine = tables.tenant_slowdowns.filter(pl.col("tenant_id") == number).with_columns(
         pl.col("measure", "against", "work").cast(pl.String)
     )
     kernels, units = mine.filter(pl.col("work").is_null()), mine.filter(pl.col("work").is_not_null())
@@ -441,10 +465,10 @@ def _slowed(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bo
         why = "nobody else was seen on the device; whether it was slowed by somebody unseen needs a capture of it alone"
         return TenantInterference(number, name, Slowdown(None, None, None), missing=why, notes=tuple(refused))
     if "none" in found:
-        return _from_lost_time(session, verdict, row, found["none"]["reason"], refused)
-    lost = _lost_records(session)
+        return _from_lost_time(tables, verdict, row, found["none"]["reason"], refused)
+    lost = _lost_records(tables)
     if against == "replay" and row["resident_ns"] is not None and lost is not None:
-        return _from_lost_time(session, verdict, row, lost, refused)
+        return _from_lost_time(tables, verdict, row, lost, refused)
     notes += [r["reason"] for r in list(found.values())[:1] if r["reason"]]
     estimates = {measure: _estimate(found.get(measure)) for measure in ("elapsed", "latency", "resident")}
     other = _estimate(again.get("elapsed"))
@@ -452,20 +476,20 @@ def _slowed(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bo
     elapsed_row = found.get("elapsed")
     # Played again beside nobody a run is as it was: that tells nothing of whom nobody saw.
     played = other is not None and many
-    if against == "baseline" and (doubles := _doubles(session, number)):
+    if against == "baseline" and (doubles := _doubles(tables, number)):
         estimates["elapsed"], elapsed_row = (other, again["elapsed"]) if played else (None, None)
         notes.append(
             f"elapsed: not from {baseline}, which fits {', '.join(doubles)} as well, who launched at another pace; "
             "say whose it is: --baseline NAME=FILE"
         )
-    elif against == "baseline" and wide and played and _waits_for_work(session, row):
+    elif against == "baseline" and wide and played and _waits_for_work(tables, row):
         estimates["elapsed"], elapsed_row = other, again["elapsed"]
         notes.append(ELAPSED_IS_ARRIVALS)
     if lost is not None:
         estimates["resident"] = None
         notes.append(f"resident: not known, {lost}")
     turns = "time-slic" in verdict.mode
-    held = row["resident_ns"] is not None or _server_held(session, row)
+    held = row["resident_ns"] is not None or _server_held(tables, row)
     if turns and not held:
         # Nothing tells a kernel that was switched out from one that ran slowly.
         estimates["resident"] = None
@@ -473,11 +497,11 @@ def _slowed(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bo
     pace = None
     if elapsed_row is not None and elapsed_row["alone_ns"] and elapsed_row["n"] >= ENOUGH:
         pace = (1e9 * elapsed_row["n"] / elapsed_row["shared_ns"], 1e9 * elapsed_row["n"] / elapsed_row["alone_ns"])
-    causes, added_ns = _causes(session, number, against, blind=turns and not held)
+    causes, added_ns = _causes(tables, number, against, blind=turns and not held)
     execution = None
     if causes is not None and not (turns and not held):
-        alone, alone_id = _alone(session, number) if against == "baseline" else (None, None)
-        execution = split_execution(session, number, against, alone, alone_id)
+        alone, alone_id = _alone(tables, solo, number) if against == "baseline" else (None, None)
+        execution = split_execution(tables, number, against, alone, alone_id)
     return TenantInterference(
         number,
         name,
@@ -493,15 +517,15 @@ def _slowed(session: Session, verdict: Verdict, row: dict[str, Any], *, many: bo
     )
 
 
-def _alone(session: Session, tenant_id: int) -> tuple[Session | None, int | None]:
+def _alone(tables: TableSet, solo: _Solo, tenant_id: int) -> tuple[TableSet | None, int | None]:
     """The recording alone that a tenant is held against, and its number there."""
     import polars as pl
 
-    used = session.baseline_matches.filter((pl.col("tenant_id") == tenant_id) & pl.col("used"))
+    used = tables.baseline_matches.filter((pl.col("tenant_id") == tenant_id) & pl.col("used"))
     if used.is_empty():
         return None, None
     match = used.row(0, named=True)
-    return session.baselines[match["baseline"]].session, int(match["baseline_tenant_id"])
+    return solo.baselines[match["baseline"]].tables, int(match["baseline_tenant_id"])
 
 
 def _tails(rows: dict[str, dict[str, Any]]) -> tuple[Tail, ...]:
@@ -524,12 +548,12 @@ def _units(rows: pl.DataFrame) -> tuple[UnitsOfWork, ...]:
     return tuple(units for _, units in sorted(found, key=lambda pair: (-pair[0], pair[1].name)))
 
 
-def _waits_for_work(session: Session, row: dict[str, Any]) -> bool:
+def _waits_for_work(tables: TableSet, row: dict[str, Any]) -> bool:
     """Whether a tenant is idle for most of its time, and not because something holds its launches back."""
     import polars as pl
 
     span_ns = max(row["last_ns"] - row["first_ns"], 1)
-    calls = session.calls()
+    calls = tables.calls()
     if calls is None or row["busy_ns"] > span_ns / 2:
         return False
     length = pl.col("end_ns") - pl.col("start_ns")
@@ -542,23 +566,23 @@ def _waits_for_work(session: Session, row: dict[str, Any]) -> bool:
     return bool(int(held.select(length.sum()).item()) < 0.05 * span_ns)
 
 
-def _lost_records(session: Session) -> str | None:
+def _lost_records(tables: TableSet) -> str | None:
     """Say when so many switch records are missing that residency has holes."""
     import polars as pl
 
-    counts = session.quality.filter(pl.col("name").cast(pl.String) == "switch_events_lost")["count"]
-    lost, slices = int(counts.sum()), session.residency.height
+    counts = tables.quality.filter(pl.col("name").cast(pl.String) == "switch_events_lost")["count"]
+    lost, slices = int(counts.sum()), tables.residency.height
     if lost <= 0.02 * slices:
         return None
     return f"{lost} switch records were lost: when its context ran has holes, so this is no more than a bound"
 
 
-def _server_held(session: Session, row: dict[str, Any]) -> bool:
+def _server_held(tables: TableSet, row: dict[str, Any]) -> bool:
     import polars as pl
 
     if row["served_by"] is None:
         return False
-    server = session.tenant_usage.filter(pl.col("tenant_id") == row["served_by"])
+    server = tables.tenant_usage.filter(pl.col("tenant_id") == row["served_by"])
     return bool(server["resident_ns"].is_not_null().any())
 
 
@@ -575,7 +599,7 @@ def _estimate(row: dict[str, Any] | None) -> Estimate | None:
 
 
 def _from_lost_time(
-    session: Session, verdict: Verdict, row: dict[str, Any], reason: str, refused: list[str]
+    tables: TableSet, verdict: Verdict, row: dict[str, Any], reason: str, refused: list[str]
 ) -> TenantInterference:
     """Bounds from residency alone, where tenants take turns; else nothing."""
     if "time-slic" in verdict.mode and row["first_ns"] is not None:
@@ -592,11 +616,11 @@ def _from_lost_time(
     return TenantInterference(row["tenant_id"], row["name"], nothing, missing=reason, notes=tuple(refused))
 
 
-def _causes(session: Session, number: int, against: str, *, blind: bool) -> tuple[dict[str, float] | None, int | None]:
+def _causes(tables: TableSet, number: int, against: str, *, blind: bool) -> tuple[dict[str, float] | None, int | None]:
     """Shares of the added latency, and the added latency; without residency turns hide in the other parts."""
     import polars as pl
 
-    rows = session.causes.filter((pl.col("tenant_id") == number) & (pl.col("against").cast(pl.String) == against))
+    rows = tables.causes.filter((pl.col("tenant_id") == number) & (pl.col("against").cast(pl.String) == against))
     if rows.is_empty():
         return None, None
     added_ns = int(rows["added_ns"].sum())
@@ -618,11 +642,11 @@ def _causes(session: Session, number: int, against: str, *, blind: bool) -> tupl
     return causes, added_ns
 
 
-def _matrix(session: Session, known: dict[int, TenantInterference]) -> tuple[Blame, ...]:
+def _matrix(tables: TableSet, known: dict[int, TenantInterference]) -> tuple[Blame, ...]:
     import polars as pl
 
     cells = []
-    for row in session.aggressors.with_columns(pl.col("against").cast(pl.String)).iter_rows(named=True):
+    for row in tables.aggressors.with_columns(pl.col("against").cast(pl.String)).iter_rows(named=True):
         victim = known.get(row["victim"])
         if victim is None or row["against"] != ("replay" if victim.baseline is None else "baseline"):
             continue
@@ -655,11 +679,11 @@ def _of(whole: Estimate | None, share: float | None) -> float | None:
     return None if whole is None or share is None else 1 + share * (whole.value - 1)
 
 
-def _mean_launch_ns(session: Session, tenant_id: int) -> float | None:
+def _mean_launch_ns(tables: TableSet, solo: _Solo, tenant_id: int) -> float | None:
     """Mean length of a launch call in the recording alone; None: there is none."""
     import polars as pl
 
-    alone, number = _alone(session, tenant_id)
+    alone, number = _alone(tables, solo, tenant_id)
     calls = None if alone is None else alone.calls()
     if alone is None or number is None or calls is None:
         return None
@@ -674,7 +698,9 @@ def _mean_launch_ns(session: Session, tenant_id: int) -> float | None:
     return _number((launches["end_ns"] - launches["start_ns"]).mean())
 
 
-def _host(session: Session, rows: pl.DataFrame, slowed: set[int], labels: Mapping[int, str]) -> tuple[HostFinding, ...]:
+def _host(
+    tables: TableSet, rows: pl.DataFrame, slowed: set[int], device_id: int, solo: _Solo
+) -> tuple[HostFinding, ...]:
     """What lies with the host: launches that take long or are held back, a GPU that waits for work.
 
     Idleness of a tenant that others did slow says nothing: a service waits for requests. Where nsys recorded when
@@ -682,13 +708,14 @@ def _host(session: Session, rows: pl.DataFrame, slowed: set[int], labels: Mappin
     """
     import polars as pl
 
-    calls = session.calls()
+    calls = tables.calls()
     if calls is None or calls.is_empty():
         return ()
+    labels = tables.labels(device_id)
     named = pl.col("name").cast(pl.String)
     launching = named.str.contains("Launch")
     launches = calls.filter(launching).with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("dur_ns"))
-    runs = session.cpu_runs()
+    runs = tables.cpu_runs()
     if runs is not None:
         launches = launches.with_columns(on_cpu_ns(runs, launches))
     found = []
@@ -720,7 +747,7 @@ def _host(session: Session, rows: pl.DataFrame, slowed: set[int], labels: Mappin
                 f"kept the GPU busy for {row['busy_ns'] / span_ns:.0%}: the host is slow, not the GPU{_off_cpu(slow)}"
             )
             found.append(HostFinding(row["tenant_id"], "slow launches", text, slow_ns / span_ns))
-        alone_ns = _mean_launch_ns(session, row["tenant_id"])
+        alone_ns = _mean_launch_ns(tables, solo, row["tenant_id"])
         mean_ns = _number(own["dur_ns"].mean())
         if alone_ns and mean_ns > SLOWER_CALLS * alone_ns:
             lost = (mean_ns - alone_ns) * own.height / span_ns
@@ -737,7 +764,7 @@ def _host(session: Session, rows: pl.DataFrame, slowed: set[int], labels: Mappin
         idle = 1 - row["busy_ns"] / span_ns
         if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
             # A launched kernel that waits for a neighbour is no idleness, whether or not the host waits for it.
-            idle = 1 - _pending_ns(session, row, own) / span_ns
+            idle = 1 - _pending_ns(tables, row, own) / span_ns
         if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
             text = (
                 f"{who} had nothing on the GPU for {idle:.0%} of its time and waited for it in {waited:.0%} of it: "
@@ -748,11 +775,11 @@ def _host(session: Session, rows: pl.DataFrame, slowed: set[int], labels: Mappin
     return tuple(sorted(found, key=lambda finding: -finding.share))
 
 
-def _pending_ns(session: Session, tenant: Mapping[str, Any], launches: pl.DataFrame) -> int:
+def _pending_ns(tables: TableSet, tenant: Mapping[str, Any], launches: pl.DataFrame) -> int:
     """How long any kernel of a tenant was under way: from its launch call to its end."""
     import polars as pl
 
-    kernels = session.kernels.filter(
+    kernels = tables.kernels.filter(
         (pl.col("capture") == tenant["capture"])
         & pl.col("pid").eq_missing(tenant["pid"])
         & (pl.col("device_id") == tenant["device_id"])

@@ -12,14 +12,16 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from pyanalyze.analysis.sharing.case import cases_of, verdicts_of
 from pyanalyze.errors import UsageError
+from pyanalyze.tables.window import narrowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyanalyze.analysis.sharing.classify import Verdict
     from pyanalyze.analysis.sharing.rules.base import Mode
-    from pyanalyze.session import Session
+    from pyanalyze.tables.tableset import TableSet
 
 #: Parts that are judged by themselves.
 PARTS = 8
@@ -41,13 +43,13 @@ class Segment:
     confidence: float
 
 
-def segments(session: Session, verdict: Verdict) -> tuple[Segment, ...]:
+def segments(tables: TableSet, verdict: Verdict) -> tuple[Segment, ...]:
     """Say from when to when a device was shared how.
 
     Parameters
     ----------
-    session
-        The captures.
+    tables
+        The tables.
     verdict
         The verdict on all of the time, of one device.
 
@@ -61,13 +63,13 @@ def segments(session: Session, verdict: Verdict) -> tuple[Segment, ...]:
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> [segment.mode for segment in segments(session, session.classify()[0])]
+    >>> [segment.mode for segment in segments(session.tables, session.classify()[0])]
     ['streams', 'time-slicing']
     """
     import polars as pl
 
     here = pl.col("device_id") == verdict.device_id
-    usage = session.tenant_usage.filter(here)
+    usage = tables.tenant_usage.filter(here)
     first, last = usage["first_ns"].min(), usage["last_ns"].max()
     if not isinstance(first, int) or not isinstance(last, int) or first >= last:
         return ()
@@ -80,11 +82,12 @@ def segments(session: Session, verdict: Verdict) -> tuple[Segment, ...]:
     def judged(start: int, end: int) -> tuple[Mode, float]:
         """Mode and confidence of a stretch; `undetermined` where nothing ran."""
         try:
-            part = session.window(start, end)
+            part = narrowed(tables, (start, end), None)
         except UsageError:
             return "undetermined", 0.0
-        found = next((v for v in part.classify() if v.device_id == verdict.device_id), None)
-        case = next((case for case in part.cases() if case.device_id == verdict.device_id), None)
+        cases = cases_of(part)
+        found = next((v for v in verdicts_of(part, cases) if v.device_id == verdict.device_id), None)
+        case = next((case for case in cases if case.device_id == verdict.device_id), None)
         if found is None or case is None:
             return "undetermined", 0.0
         # Clients of an MPS server beside an outsider: which relation has more of the time is no change of the mode.

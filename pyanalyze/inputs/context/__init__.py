@@ -23,14 +23,15 @@ from pyanalyze.inputs.context import (
     node,
     nvidia_smi_list,
 )
-from pyanalyze.inputs.context.base import INNER_PID, parse_pairs
+from pyanalyze.inputs.context.base import INNER_PID
+from pyanalyze.text.pairs import parse_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyanalyze.inputs.context.base import Reader, Row
 
-__all__ = ["READERS", "identities", "name_pods", "place_context", "read_context"]
+__all__ = ["READERS", "identities", "place_context", "read_context"]
 
 READERS: tuple[Reader, ...] = (
     nvidia_smi_list.READER,
@@ -143,48 +144,6 @@ def place_context(frames: Sequence[pl.DataFrame], devices: pl.DataFrame) -> list
         )
         for frame in frames
     ]
-
-
-def name_pods(tenants: pl.DataFrame, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Give tenants the pod and container that a recording of the node saw their process in.
-
-    Parameters
-    ----------
-    tenants
-        The table `tenants`. Processes are told by `host_pid`, for in containers of their own many have pid 1.
-    frames
-        Tables `configured`, as :func:`read_context` returns them.
-
-    Returns
-    -------
-    polars.DataFrame
-        The same rows; `pod` (`namespace/name`) and `container` (its name, else its id) filled where they were null.
-
-    Examples
-    --------
-    >>> row = {"pid": 4711, "key": "k8s_pod", "value": "pod=team/trainer-0 container=main"}
-    >>> tenants = pl.DataFrame([{"host_pid": 4711, "pod": None, "container": None}])
-    >>> name_pods(tenants, [pl.DataFrame([row])]).select("pod", "container").row(0)
-    ('team/trainer-0', 'main')
-    """
-    pods: dict[int, str] = {}
-    containers: dict[int, str] = {}
-    for frame in frames:
-        for row in frame.filter(pl.col("pid").is_not_null()).iter_rows(named=True):
-            fields = parse_pairs(row["value"]) if row["key"] == "k8s_pod" else {}
-            if "pod" in fields:
-                pods[row["pid"]] = fields["pod"]
-            if "container" in fields:
-                containers[row["pid"]] = fields["container"]
-            elif row["key"] == "container":
-                containers.setdefault(row["pid"], row["value"])
-    found = tenants
-    for column, names in (("pod", pods), ("container", containers)):
-        if names:
-            pids = tenants["host_pid"].to_list()
-            known = pl.Series(column, [names.get(pid) for pid in pids], dtype=pl.String)
-            found = found.with_columns(pl.coalesce(pl.col(column).cast(pl.String), known).alias(column))
-    return found
 
 
 def identities(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:

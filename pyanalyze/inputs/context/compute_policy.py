@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 
-from pyanalyze.inputs.context.base import Reader, Row, once, pairs
+from pyanalyze.inputs.context.base import Reader, Row, once
+from pyanalyze.text.pairs import pairs
 
 # A box with one GPU a line, or plain lines, by driver.
 _POLICY = re.compile(

@@ -18,8 +18,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.inputs.context import device_plugin, mig_parted
-from pyanalyze.inputs.context.base import Reader, Row, documents, mapping, once, pairs, plain
+from pyanalyze.inputs.context.base import Reader, Row, documents, mapping, once, plain
 from pyanalyze.text.allowlist import host_hash, is_allowed
+from pyanalyze.text.pairs import pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

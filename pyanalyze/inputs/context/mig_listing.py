@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 
-from pyanalyze.inputs.context.base import Reader, Row, once, pairs
+from pyanalyze.inputs.context.base import Reader, Row, once
+from pyanalyze.text.pairs import pairs
 
 # The box is drawn wider or narrower by driver; a profile with `+me` or `-me` has the same columns.
 _TITLE = re.compile(r"\|\s*(GPU|Compute) instances:\s*\|")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyanalyze.inputs.context.base import Reader, Row, documents, mapping, once, pairs, plain
+from pyanalyze.inputs.context.base import Reader, Row, documents, mapping, once, plain
+from pyanalyze.text.pairs import pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pyanalyze.inputs.context.base import Reader, Row, once, pairs, program, real_pid
+from pyanalyze.inputs.context.base import Reader, Row, once, program, real_pid
+from pyanalyze.text.pairs import pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pyanalyze.inputs.context.base import Reader, Row, once, pairs, real_pid
+from pyanalyze.inputs.context.base import Reader, Row, once, real_pid
+from pyanalyze.text.pairs import pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

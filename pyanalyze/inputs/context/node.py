@@ -11,8 +11,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from pyanalyze.inputs.context.base import INNER_PID, Reader, Row, mapping, once, pairs, plain
+from pyanalyze.inputs.context.base import INNER_PID, Reader, Row, mapping, once, plain
 from pyanalyze.text.allowlist import is_allowed
+from pyanalyze.text.pairs import pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 
-from pyanalyze.inputs.context.base import Reader, Row, once, pairs
+from pyanalyze.inputs.context.base import Reader, Row, once
+from pyanalyze.text.pairs import pairs
 
 _GPU = re.compile(r"^\s*GPU (\d+): (.+?) \(UUID: (GPU-[0-9A-Fa-f-]+)\)\s*$", re.MULTILINE)
 _LINE = re.compile(
