@@ -18,7 +18,8 @@ from test_fleet import vary
 
 from pyanalyze.errors import UsageError
 from pyanalyze.fleet.estimates import Observation, estimates, mean_ratio, ratio_of_means, student
-from pyanalyze.fleet.study import LabelledRun, _contradicts, conduct, read_study
+from pyanalyze.fleet.study import _contradicts, conduct
+from pyanalyze.fleet.study_file import LabelledRun, read_study
 
 
 @pytest.fixture

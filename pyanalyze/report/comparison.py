@@ -51,11 +51,11 @@ def render_comparison(comparison: Comparison, form: str) -> str:
 
         return markdown_page(page)
     if form == "html":
-        from pyanalyze import __version__
         from pyanalyze.charts import time_split
+        from pyanalyze.core import _core
         from pyanalyze.report.html import html_page
 
-        return html_page(page, {_CHART: time_split(comparison)}, f"pyanalyze {__version__}")
+        return html_page(page, {_CHART: time_split(comparison)}, f"pyanalyze {_core.__version__}")
     raise UsageError(f"no format is named {form}; choose from html, md, txt, json")
 
 

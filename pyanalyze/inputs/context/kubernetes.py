@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze.inputs.context import device_plugin, mig_parted
 from pyanalyze.inputs.context.base import Reader, Row, documents, mapping, once, plain
-from pyanalyze.record.node import host_hash, is_allowed
+from pyanalyze.text.allowlist import host_hash, is_allowed
 from pyanalyze.text.pairs import pairs
 
 if TYPE_CHECKING:
