@@ -45,7 +45,7 @@ lint: $(VENV)/.built ## formatting, clippy, ruff, mypy, stub check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m mypy.stubtest pyanalyze._core --ignore-disjoint-bases
+	$(BIN)/python -m mypy.stubtest pyanalyze.core._core --ignore-disjoint-bases
 
 rust-test: ## Rust tests
 	cargo test --workspace --locked --quiet
@@ -74,6 +74,7 @@ bench: $(VENV)/.built ## measure; appends to docs/measurements.jsonl
 	$(BIN)/python tests/bench/interference.py --seeds 4 --kernels 10000000
 	$(BIN)/python tests/bench/coverage.py --first 1001 --seeds 170
 	$(BIN)/python tests/bench/recorder.py
+	$(BIN)/python tests/bench/first_answer.py
 	$(BIN)/python tests/bench/reports.py
 	$(BIN)/python tests/bench/memory.py --compare --peers
 	$(BIN)/python tests/bench/occupancy.py --seeds 3

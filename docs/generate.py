@@ -15,10 +15,10 @@ from man_page import man_page
 from mode_pages import mode_page, stem_of
 from validation_page import validation
 
-from pyanalyze import _core
-from pyanalyze.report.model import json_schema
-from pyanalyze.sharing import RULES
-from pyanalyze.sharing.calibration import calibration
+from pyanalyze.analysis.sharing import RULES
+from pyanalyze.analysis.sharing.calibration import calibration
+from pyanalyze.core import _core
+from pyanalyze.results.report import json_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -250,6 +250,25 @@ def reports(rows: list[dict[str, Any]]) -> list[str]:
             row.get("events_per_s", "–"), row.get("bytes_per_event", "–"),
         )  # fmt: skip
         out.append(line(cells))
+    return out
+
+
+def first_answers(rows: list[dict[str, Any]]) -> list[str]:
+    """What each command takes, beside the kernel summary of the same file."""
+    out = ["\n## Time to the first answer\n"]
+    out.append(
+        "`tests/bench/first_answer.py --kernels 1000000 5000000`: each command in a process of its own, medians of "
+        "`runs`, two API calls for every kernel; 0 kernels is the committed demo capture. `of kernels` is the time "
+        "over that of `pyanalyze kernels` of the same file in the same run. Goals on two quiet cores: `summary` of 5 "
+        "million kernels 2.0 s and 1.0 GB, of 1 million 0.7 s and 0.4 GB, of the small capture 0.25 s; `classify` of "
+        "5 million 1.5 s; HTML of 5 million 4 s.\n"
+    )
+    out.append(heads("version | kernels | command | runs | s | of kernels | cpu s | peak GB | calls into the core"))
+    for row in rows:
+        said = ", ".join(f"{name} {number}" for name, number in sorted(row["calls"].items()))
+        measured = (row[key] for key in ("seconds", "over_kernels", "cpu_seconds"))
+        peak = f"{row['peak_bytes'] / 1e9:.2f}"
+        out.append(line((row["version"], row["kernels"], row["command"], row["runs"], *measured, peak, said)))
     return out
 
 
@@ -606,6 +625,7 @@ SECTIONS: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {
     "fuzz": fuzzing,
     "distribution": distribution,
     "recorder": each(recorder),
+    "first_answer": first_answers,
     "reports": reports,
     "memory": memory,
     "interference": interference,
@@ -625,7 +645,10 @@ SECTIONS: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {
 def calibration_page() -> str:
     """What verdicts may claim, and how that did on scenarios that had no part in it."""
     made = calibration()
-    out = [NOTE.format(source="pyanalyze/sharing/calibration.json"), "# Calibration: what a confidence means\n"]
+    out = [
+        NOTE.format(source="pyanalyze/analysis/sharing/calibration.json"),
+        "# Calibration: what a confidence means\n",
+    ]
     out.append(
         "A verdict adds stated weights to a posterior. What it *claims* is how often verdicts of its kind, with "
         "such a posterior, were right on simulated recordings whose truth is known. Seeds of one scenario are not "

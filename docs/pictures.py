@@ -11,7 +11,7 @@ import mode_pages
 from playwright.sync_api import sync_playwright
 
 import pyanalyze
-from pyanalyze.report import render
+from pyanalyze.report.rendering import render
 
 ROOT = Path(__file__).parent.parent
 CAPTURES = ROOT / "fixtures" / "captures"

@@ -24,10 +24,10 @@ except ImportError:
 if atheris is not None and __name__ == "__main__":
     with atheris.instrument_imports(include=["pyanalyze", "jinja2", "markupsafe"]):
         from pyanalyze.report import html, markdown, page, text
-        from pyanalyze.report.escape import spreadsheet, visible
+        from pyanalyze.text.escape import spreadsheet, visible
 else:
     from pyanalyze.report import html, markdown, page, text
-    from pyanalyze.report.escape import spreadsheet, visible
+    from pyanalyze.text.escape import spreadsheet, visible
 
 
 class _Tags(HTMLParser):

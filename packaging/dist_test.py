@@ -41,8 +41,18 @@ def _wheel(folder: Path) -> Path:
     if not re.fullmatch(r"pyanalyze_gpu-[\d.]+-cp311-abi3-(manylinux_\d+_\d+|linux)_\w+\.whl", wheel.name):
         sys.exit(f"{wheel.name} is not one wheel for every Python from 3.11 on")
     names = zipfile.ZipFile(wheel).namelist()
-    needed = ("pyanalyze/_core.abi3.so", "pyanalyze/py.typed", "pyanalyze/report/assets/report.js", "entry_points.txt")
-    for part in (*needed, "pyanalyze/report/templates/report.html.j2", "pyanalyze/sharing/calibration.json", "LICENSE"):
+    needed = (
+        "pyanalyze/core/_core.abi3.so",
+        "pyanalyze/py.typed",
+        "pyanalyze/report/assets/report.js",
+        "entry_points.txt",
+    )
+    for part in (
+        *needed,
+        "pyanalyze/report/templates/report.html.j2",
+        "pyanalyze/analysis/sharing/calibration.json",
+        "LICENSE",
+    ):
         if not any(name.endswith(part) for name in names):
             sys.exit(f"{wheel.name} lacks {part}")
     if extra := [name for name in names if name.startswith(("tests", "fixtures", "fuzz", "docs"))]:

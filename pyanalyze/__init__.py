@@ -12,12 +12,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyanalyze._core import __version__
-    from pyanalyze.comparison import compare
-    from pyanalyze.loading import load
-    from pyanalyze.session import Session
-    from pyanalyze.sharing import Verdict
-    from pyanalyze.summary import kernel_summary
+    from pyanalyze.analysis.kernel_summary import kernel_summary
+    from pyanalyze.analysis.sharing import Verdict
+    from pyanalyze.core._core import __version__
+    from pyanalyze.session import Session, compare, load
 
 __all__ = ["Session", "Verdict", "__version__", "compare", "kernel_summary", "load"]
 
@@ -25,11 +23,11 @@ __all__ = ["Session", "Verdict", "__version__", "compare", "kernel_summary", "lo
 # neither polars nor our compiled core, and importing `pyanalyze.record` imports this file.
 _HOMES = {
     "Session": "pyanalyze.session",
-    "Verdict": "pyanalyze.sharing",
-    "__version__": "pyanalyze._core",
-    "compare": "pyanalyze.comparison",
-    "kernel_summary": "pyanalyze.summary",
-    "load": "pyanalyze.loading",
+    "Verdict": "pyanalyze.analysis.sharing",
+    "__version__": "pyanalyze.core._core",
+    "compare": "pyanalyze.session",
+    "kernel_summary": "pyanalyze.analysis.kernel_summary",
+    "load": "pyanalyze.session",
 }
 
 

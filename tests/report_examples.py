@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from pyanalyze.report.model import (
+from pyanalyze.results.report import (
     Advice,
     Batch,
     Capture,

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import pyanalyze
-from pyanalyze.advice import (
+from pyanalyze.analysis.advice import (
     Forecast,
     Layout,
     Option,
@@ -30,17 +30,25 @@ from pyanalyze.advice import (
     options,
     replay,
 )
-from pyanalyze.advice.options import observed_slicing
-from pyanalyze.advice.replay import alone, in_turns, side_by_side
-from pyanalyze.exceptions import UsageError
-from pyanalyze.sharing.properties import PROPERTIES, REQUIREMENTS
-from pyanalyze.sharing.rules import MODES
-from pyanalyze.tables import ANALYSIS_TABLES
+from pyanalyze.analysis.advice.options import observed_slicing
+from pyanalyze.analysis.advice.replay import alone, in_turns, side_by_side
+from pyanalyze.analysis.sharing.properties import PROPERTIES, REQUIREMENTS
+from pyanalyze.analysis.sharing.rules import MODES
+from pyanalyze.errors import UsageError
+from pyanalyze.tables.frames import ANALYSIS_TABLES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 WITH_CALLS = (*ANALYSIS_TABLES, "api_calls")
+
+
+def options_of(session: pyanalyze.Session) -> Options:
+    return options(session.tables, session.classify()[0])
+
+
+def time_sliced(session: pyanalyze.Session) -> bool:
+    return session.classify()[0].mode == "time-slicing"
 
 
 def truth_of(scenario: str, seed: int = 1) -> tuple[pyanalyze.Session, dict[str, Any]]:
@@ -98,7 +106,7 @@ def test_alone_is_what_the_simulation_took_alone(scenario: str) -> None:
     by_pid = {t["pid"]: t for t in truth["tenants"] if t["slowdown"]}
     tenants = dict(session.tenants.filter("traced").select("tenant_id", "pid").iter_rows())
     sms = session.devices["sm_count"][0]
-    rows = replay(session, 0, [alone(sms, tenant) for tenant in tenants])
+    rows = replay(session.tables, 0, [alone(sms, tenant) for tenant in tenants], time_sliced=time_sliced(session))
     for tenant, pid in tenants.items():
         (found,) = rows.filter(pl.col("layout").cast(pl.String) == f"alone {tenant}")["elapsed_ns"]
         elapsed = by_pid[pid]["slowdown"]["elapsed"]
@@ -109,7 +117,7 @@ def test_alone_is_what_the_simulation_took_alone(scenario: str) -> None:
 
 
 def test_turns_again_take_as_long_as_recorded() -> None:
-    found = options(truth_of("time-slicing-pair")[0], 0)
+    found = options_of(truth_of("time-slicing-pair")[0])
     assert found.check is not None
     assert found.check < 0.04
     assert found.current is not None
@@ -126,8 +134,8 @@ def test_without_api_calls_bounds_are_wider(tmp_path: Path) -> None:
     shutil.copyfile(path, bare)
     with closing(sqlite3.connect(bare)) as db, db:
         db.execute("DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME")
-    wide = options(pyanalyze.load(bare), 0).options[0]
-    narrow = options(pyanalyze.load(path), 0).options[0]
+    wide = options_of(pyanalyze.load(bare)).options[0]
+    narrow = options_of(pyanalyze.load(path)).options[0]
     assert wide.name == narrow.name
     for a, b in zip(wide.forecasts, narrow.forecasts, strict=True):
         assert a.high - a.low > b.high - b.low
@@ -151,7 +159,7 @@ def test_requirements_leave_modes_out() -> None:
 def test_a_gpu_without_mig_cannot_promise_bandwidth() -> None:
     session, truth = truth_of("time-slicing-pair", 1)
     assert "A100" not in truth["devices"][0]["model"]
-    assert not [option for option in options(session, 0).options if option.mode == "mig"]
+    assert not [option for option in options_of(session).options if option.mode == "mig"]
     (advice,) = session.advise(require=("bandwidth-qos",))
     assert any(action.action.startswith("No way of sharing this GPU promises") for action in advice.actions)
 
@@ -176,7 +184,7 @@ def test_it_is_not_the_neighbour(scenario: str, seed: int, kind: str | None) -> 
     folder = generate.built(scenario, seed)
     samples = list(folder.glob("*.csv"))
     session = pyanalyze.load(folder / f"{scenario}.sqlite", samples=samples)
-    assert [cause.kind for cause in host_side.causes(session, 0)] == ([kind] if kind else [])
+    assert [cause.kind for cause in host_side.causes(session.tables, 0)] == ([kind] if kind else [])
 
 
 def test_tenants_of_one_name_and_one_pid_are_two_tenants(fixtures: Path) -> None:
@@ -214,11 +222,11 @@ def test_who_is_advised_to_stay_is_advised_no_other_way(corpus: Path) -> None:
 def test_layouts_are_checked() -> None:
     session, _ = truth_of("time-slicing-pair")
     with pytest.raises(UsageError, match="names of their own"):
-        replay(session, 0, [alone(10, 0), alone(10, 0)])
+        replay(session.tables, 0, [alone(10, 0), alone(10, 0)], time_sliced=time_sliced(session))
     with pytest.raises(ValueError, match="slice of 1000 ns or more"):
-        replay(session, 0, [in_turns(10, [0, 1], slice_ns=1)])
+        replay(session.tables, 0, [in_turns(10, [0, 1], slice_ns=1)], time_sliced=time_sliced(session))
     with pytest.raises(ValueError, match="which has no SMs"):
-        replay(session, 0, [Layout("x", (10,), (Seat(0, instance=3),))])
+        replay(session.tables, 0, [Layout("x", (10,), (Seat(0, instance=3),))], time_sliced=time_sliced(session))
     assert side_by_side(10, [0, 1], {0: 4}).seats == (Seat(0, sms=4), Seat(1))
 
 
@@ -270,13 +278,13 @@ def test_counters_tell_what_bandwidth_tenants_want(tmp_path: Path) -> None:
     generate.generate([tmp_path / "bandwidth.toml"], tmp_path, 1)
     session = pyanalyze.load(tmp_path / "bandwidth.sqlite", tables=WITH_CALLS)
     names = dict(session.tenants.filter("traced").select("tenant_id", "name").iter_rows())
-    wanted = bandwidth.demands(session, 0, list(names), in_turns=True)
+    wanted = bandwidth.demands(session.tables, 0, list(names), in_turns=True)
     by_name = {names[tenant]: part for tenant, part in wanted.items()}
     # 0.4 of the blocks that fill the device, times what those would want: 0.7 and 0.5 of the bandwidth.
     assert by_name["a"] == pytest.approx(0.70, abs=0.05)
     assert by_name["b"] == pytest.approx(0.50, abs=0.05)
     # Together they want 1.2: side by side the model lets them take about that long.
-    mps = next(option for option in options(session, 0).options if option.name == "MPS")
+    mps = next(option for option in options_of(session).options if option.name == "MPS")
     assert all(1.1 < forecast.slowdown < 1.35 for forecast in mps.forecasts)
 
 
@@ -381,7 +389,7 @@ def test_an_instance_is_not_the_device() -> None:
 
 def test_a_slice_that_nobody_measured_is_no_reading() -> None:
     session, _ = truth_of("time-slicing-low-duty")
-    seen = observed_slicing(session, 0)
+    seen = observed_slicing(session.tables, 0)
     assert seen is not None
     assert seen[0] is None
     assert not any("slices execute" in a.why or "timeslice" in str(a.commands) for a in session.advise()[0].actions)

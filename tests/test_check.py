@@ -13,9 +13,9 @@ import report_examples as examples
 from test_cli import run
 
 import pyanalyze
-from pyanalyze.exceptions import UsageError
-from pyanalyze.gate import Checked, Limits, Outcome, check, read_limits
-from pyanalyze.report.model import Estimate, Missing, Report, Slowdown
+from pyanalyze.analysis.gate import Checked, Limits, Outcome, check, read_limits
+from pyanalyze.errors import UsageError
+from pyanalyze.results.report import Estimate, Missing, Report, Slowdown
 
 DEMO = "demo-time-slicing.sqlite"
 

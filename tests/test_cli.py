@@ -97,7 +97,7 @@ def test_info_imports_nothing_that_it_does_not_need(fixtures: Path) -> None:
         f"import sys; sys.argv = ['pyanalyze', 'info', {str(fixtures / DEMO)!r}]\n"
         "from pyanalyze.cli import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "rooms = {'pyanalyze.sharing', 'pyanalyze.interference', 'pyanalyze.context', 'pyanalyze.report.model'}\n"
+        "rooms = {'pyanalyze.analysis.sharing', 'pyanalyze.analysis.interference', 'pyanalyze.inputs.context', 'pyanalyze.results.report'}\n"
         "print('HEAVY', sorted(({'altair', 'pydantic', 'sqlite_utils', 'jinja2', 'rich'} | rooms) & set(sys.modules)))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -13,13 +13,13 @@ import report_examples as examples
 from test_cli import run
 
 import pyanalyze
-from pyanalyze.comparison.model import Comparison, comparison_schema
-from pyanalyze.comparison.pages import render_comparison
-from pyanalyze.comparison.split import compare_reports
-from pyanalyze.exceptions import UsageError
-from pyanalyze.gate import Limits, check
-from pyanalyze.report.model import Batch, Configuration, Report, Work
-from pyanalyze.sharing.rules.base import Mode
+from pyanalyze.analysis.comparison.split import compare_reports
+from pyanalyze.analysis.gate import Limits, check
+from pyanalyze.analysis.sharing.rules.base import Mode
+from pyanalyze.errors import UsageError
+from pyanalyze.report.comparison import render_comparison
+from pyanalyze.results.comparison import Comparison, comparison_schema
+from pyanalyze.results.report import Batch, Configuration, Report, Work
 
 MS = 1_000_000
 DEMO = "demo-time-slicing.sqlite"

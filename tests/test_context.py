@@ -11,9 +11,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pyanalyze.context import READERS, place_context, read_context
-from pyanalyze.context.base import pairs, parse_pairs
-from pyanalyze.exceptions import SamplesUnreadable
+from pyanalyze.errors import SamplesUnreadable
+from pyanalyze.inputs.context import READERS, place_context, read_context
+from pyanalyze.text.pairs import pairs, parse_pairs
 
 ROOT = Path(__file__).parents[1]
 CORPUS = Path(os.environ.get("PYANALYZE_CORPUS", ROOT / ".." / "shared" / "corpus"))

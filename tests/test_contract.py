@@ -15,25 +15,29 @@ import pytest
 from pydantic import BaseModel
 
 import pyanalyze
-from pyanalyze import _core, exceptions, tables
-from pyanalyze.report import model
-from pyanalyze.sharing.rules import base
-from pyanalyze.tables import ON_REQUEST
+from pyanalyze import errors as exceptions
+from pyanalyze.analysis.sharing.rules import base
+from pyanalyze.core import _core
+from pyanalyze.results import report as model
+from pyanalyze.session import Session
+from pyanalyze.tables import frames as tables
+from pyanalyze.tables.frames import ON_REQUEST
+from pyanalyze.tables.tableset import Frame
 
 ROOT = Path(__file__).parent.parent
 
 
-def test_python_knows_every_table_of_the_core() -> None:
-    declared = {table["name"]: table["version"] for table in _core.table_declarations()}
-    assert declared == tables.KNOWN_VERSIONS
-    assert len(declared) == 44
+def test_every_declared_table_is_an_attribute_of_a_session() -> None:
+    computed_apart = {"identities", "kernel_summary", "latencies", "replay", "timeline", "whatif"}
+    attributes = {name for name, value in vars(Session).items() if isinstance(value, Frame)}
+    assert attributes == set(tables.declarations()) - computed_apart
 
 
-def test_an_unknown_version_is_refused(monkeypatch: pytest.MonkeyPatch, fixtures: Path) -> None:
-    session = pyanalyze.load(fixtures / "exclusive.sqlite")
-    monkeypatch.setitem(tables.KNOWN_VERSIONS, "kernels", 2)
-    with pytest.raises(exceptions.TableMismatch, match="kernels@1 is not known"):
-        session.frame("kernels")
+def test_a_table_says_what_its_columns_are() -> None:
+    text = Session.kernels.__doc__
+    assert text is not None
+    for column in tables.declarations()["kernels"]["columns"]:
+        assert f"{column['name']} : {column['type']}" in text
 
 
 def test_frames_have_the_declared_columns(fixtures: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from pyanalyze.cli import VERBS as COMMANDS
 from pyanalyze.cli import cli
 from pyanalyze.cli.schema import VERBS as NAMED
-from pyanalyze.contracts import PARTS, VERBS, schema_of
+from pyanalyze.cli.schemas import PARTS, VERBS, schema_of
 
 if TYPE_CHECKING:
     from pathlib import Path

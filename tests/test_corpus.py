@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import pyanalyze
-from pyanalyze.report.model import unexplained_nulls
+from pyanalyze.results.report import unexplained_nulls
 
 if TYPE_CHECKING:
     from pathlib import Path

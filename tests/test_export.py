@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 import pyanalyze
+from pyanalyze.analysis.analysis import DERIVED_TABLES
 from pyanalyze.cli import cli, export
-from pyanalyze.exceptions import OutputExists, UsageError
-from pyanalyze.session import DERIVED
+from pyanalyze.errors import OutputExists, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +38,7 @@ def test_a_table_comes_back_from_every_folder_format(fixtures: Path, tmp_path: P
 def test_all_tables_are_written_unless_chosen(fixtures: Path, tmp_path: Path) -> None:
     session = pyanalyze.load(fixtures / DEMO)
     run(fixtures / DEMO, "--to", "parquet", "-o", tmp_path / "out")
-    expected = {*session.tables, *DERIVED}
+    expected = {*session.tables, *DERIVED_TABLES}
     assert {file.stem for file in (tmp_path / "out").iterdir()} == expected
     run(fixtures / DEMO, "--to", "csv", "-o", tmp_path / "api", "--tables", "api_calls")
     assert [file.name for file in (tmp_path / "api").iterdir()] == ["api_calls.csv"]
@@ -110,7 +110,8 @@ def test_an_empty_directory_is_filled_and_foreign_files_are_never_deleted(fixtur
 def test_a_failure_leaves_what_was_there(
     fixtures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fmt: str, failure: type[BaseException]
 ) -> None:
-    from pyanalyze import _core, store
+    from pyanalyze.core import _core
+    from pyanalyze.export import sqlite as store
 
     session = pyanalyze.load(fixtures / DEMO)
     out = tmp_path / "out"

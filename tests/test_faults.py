@@ -29,7 +29,7 @@ import pytest
 
 import pyanalyze
 from pyanalyze.cli import _interrupts, cli, main
-from pyanalyze.exceptions import CaptureUnreadable, NotACapture, PyanalyzeError
+from pyanalyze.errors import CaptureUnreadable, NotACapture, PyanalyzeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

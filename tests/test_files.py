@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pyanalyze._files import replacing, write_whole
-from pyanalyze.exceptions import OutputExists
+from pyanalyze.errors import OutputExists
+from pyanalyze.files import replacing, write_whole
 
 
 def names(folder: Path) -> list[str]:

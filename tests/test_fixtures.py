@@ -13,7 +13,7 @@ from typing import Any, get_args
 import generate
 import pytest
 
-from pyanalyze.report.model import Mode
+from pyanalyze.results.report import Mode
 
 NAMES = generate.scenario_names()
 

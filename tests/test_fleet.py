@@ -23,16 +23,16 @@ import jsonschema
 import polars as pl
 import pytest
 
+from pyanalyze.analysis.gate import Limits, check
 from pyanalyze.cli.fleet import Pace, pace, worst_words
-from pyanalyze.exceptions import NotACapture, OutputExists, UsageError
+from pyanalyze.errors import NotACapture, OutputExists, UsageError
 from pyanalyze.fleet import analyse, arrange, find
 from pyanalyze.fleet.check import check_fleet
 from pyanalyze.fleet.crew import Processes, WorkerDied
 from pyanalyze.fleet.outputs import DEVICE_COLUMNS, fleet_csv, openmetrics
 from pyanalyze.fleet.plan import Look, Span, look, shared_gpus, span
 from pyanalyze.fleet.summary import DeviceRow, FleetSummary, GroupPart, _counted, _worst, fleet_schema, summarise
-from pyanalyze.gate import Limits, check
-from pyanalyze.report.model import Report
+from pyanalyze.results.report import Report
 
 
 def made_row(**known: Any) -> DeviceRow:

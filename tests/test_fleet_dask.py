@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from test_fleet import alive, command, vary, written
 
-from pyanalyze import memory
-from pyanalyze.exceptions import UsageError
+from pyanalyze.errors import UsageError
 from pyanalyze.fleet import analyse, crew
 from pyanalyze.fleet.crew import Cluster, Processes, WorkerDied, hire
+from pyanalyze.tables import memory
 
 HAS_DASK = importlib.util.find_spec("distributed") is not None
 needs_dask = pytest.mark.skipif(not HAS_DASK, reason="Dask is not installed: pip install 'pyanalyze-gpu[fleet]'")

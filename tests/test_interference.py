@@ -18,12 +18,12 @@ import pytest
 from click.testing import CliRunner
 
 import pyanalyze
+from pyanalyze.analysis.interference import TenantInterference, kernels_alone
+from pyanalyze.analysis.interference.scheduling import on_cpu_ns
+from pyanalyze.analysis.interference.slowdown import standing
 from pyanalyze.cli import cli
-from pyanalyze.exceptions import UsageError
-from pyanalyze.interference import TenantInterference, kernels_alone
-from pyanalyze.interference.scheduling import on_cpu_ns
-from pyanalyze.interference.slowdown import standing
-from pyanalyze.interference.work import read_work
+from pyanalyze.errors import UsageError
+from pyanalyze.inputs.work_units import read_work
 from pyanalyze.report.page import cause_sentence
 
 #: Equal kernels, every way of sharing that has an answer with baselines.
@@ -324,7 +324,7 @@ def test_a_baseline_that_was_shared_is_refused(fixtures: Path, tmp_path: Path) -
         assert any(note.startswith(reason) for note in tenant.notes), tenant.notes
     session = pyanalyze.load(capture, baselines=f"app_a={capture}")
     assert "baseline" in session.slowdowns["against"].cast(str).to_list()
-    assert "baseline" not in kernels_alone(session)["against"].cast(str).to_list()
+    assert "baseline" not in kernels_alone(session.tables, session.interference())["against"].cast(str).to_list()
     checked = session.check(max_slowdown=1.5, slowdown="elapsed")
     assert checked.status == "failed", "the baseline says 1.00"
 

@@ -15,11 +15,11 @@ import polars as pl
 import pytest
 
 import pyanalyze
+from pyanalyze.analysis.kernel_summary import of_export, of_tables
 from pyanalyze.cli import cli
-from pyanalyze.exceptions import OutputExists
-from pyanalyze.pack import pack
-from pyanalyze.summary import of_export, of_session
-from pyanalyze.tables import EVENT_TABLES, to_frame
+from pyanalyze.errors import OutputExists
+from pyanalyze.export.pack import pack
+from pyanalyze.tables.frames import EVENT_TABLES, to_frame
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +51,7 @@ def test_an_export_and_its_session_say_the_same(fixtures: Path, corpus: Path) ->
     captures = [*sorted(fixtures.glob("*.sqlite")), *sorted((corpus / "exports").glob("*/*.sqlite"))]
     with_rows = 0
     for path in captures:
-        alone, loaded = of_export(path), of_session(pyanalyze.load(path, reconstruct=False))
+        alone, loaded = of_export(path), of_tables(pyanalyze.load(path, reconstruct=False).tables)
         assert near(alone.rows) == loaded.rows, path
         assert (alone.missing, alone.known) == (loaded.missing, loaded.known), path
         with_rows += bool(alone.rows)

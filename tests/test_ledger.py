@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import pyanalyze
-from pyanalyze import _core
+from pyanalyze.core import _core
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,7 +84,9 @@ def common(one: Spans, other: Spans) -> int:
 
 def inferred(session: Session) -> pl.DataFrame:
     """As if the verdict were time-slicing, whatever evidence there is for it."""
-    return pl.DataFrame(_core.infer_residency(dict(session.tables), [(0, "time-sliced")], None)["inferred_residency"])
+    return pl.DataFrame(
+        _core.infer_residency(session.tables.for_core(), [(0, "time-sliced")], None)["inferred_residency"]
+    )
 
 
 @pytest.mark.parametrize(("name", "capture"), recordings())

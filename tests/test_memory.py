@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 import pyanalyze
 import pyanalyze.session
-from pyanalyze import _core, memory
-from pyanalyze.exceptions import MemoryExceeded, UsageError
+from pyanalyze.core import _core
+from pyanalyze.errors import MemoryExceeded, UsageError
+from pyanalyze.tables import memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -166,7 +167,7 @@ def test_what_was_launched_is_added_up_without_holding_the_launches(large: Path)
     assert session.tenant_usage["kernels"].sum() == 600_000
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = _resident_bytes("VmRSS")
-    work = session.work_of_tenants
+    work = session.analysis.work
     assert _resident_bytes("VmHWM") - before < 600_000 * 16, "not even start and end of every launch"
     assert sum(batch.launches for one in work.values() for batch in one.batches) == 600_000
 
@@ -240,7 +241,7 @@ def test_what_began_last_is_found_in_pieces(data: st.DataObject) -> None:
     """Against looking at every kernel for every time."""
     import polars as pl
 
-    from pyanalyze.interference.execution import _last_begun
+    from pyanalyze.analysis.interference.execution import _last_begun
 
     rows = data.draw(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9), st.sampled_from([7, 8, None]))))
     times = sorted(data.draw(st.lists(st.integers(-2, 45))))
@@ -258,13 +259,13 @@ def test_what_began_last_is_found_in_pieces(data: st.DataObject) -> None:
 
 
 def test_pieces_of_any_size_give_the_same(fixtures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyanalyze.advice import host_side
+    from pyanalyze.analysis.advice import host_side
 
     session = pyanalyze.load(fixtures / DEMO)
 
     def found() -> tuple[dict[tuple[int, int | None], Any], list[float | None]]:
-        launched = host_side._launched(session, 0)
-        return launched, [host_side._median_ns(session, 0, process) for process in launched]
+        launched = host_side._launched(session.tables, 0)
+        return launched, [host_side._median_ns(session.tables, 0, process) for process in launched]
 
     whole = found()
     monkeypatch.setattr(pyanalyze.session, "PIECE_ROWS", 7)
@@ -288,7 +289,7 @@ def test_medians_are_those_of_all_lengths(lengths: list[int], median: float | No
     """Also where the two in the middle are counted in different steps."""
     import polars as pl
 
-    from pyanalyze.advice import host_side
+    from pyanalyze.analysis.advice import host_side
 
     kernels = pl.DataFrame(
         [(0, 0, 7, 50, 50 + length) for length in lengths] + [(0, 0, 8, 0, 3)],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyanalyze.advice.mig import FAMILIES, Family, Need, Placed, family_of, instance_sets, place, room, valid
+from pyanalyze.analysis.advice.mig import FAMILIES, Family, Need, Placed, family_of, instance_sets, place, room, valid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,8 +10,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pyanalyze.exceptions import OutputExists, SamplesUnreadable
-from pyanalyze.nsys_recipes import REPORTS, compare_kernel_summary, load_reports, read_report
+from pyanalyze.errors import OutputExists, SamplesUnreadable
+from pyanalyze.inputs.nsys_recipes import REPORTS, compare_kernel_summary, load_reports, read_report
 
 CORPUS = Path(os.environ.get("PYANALYZE_CORPUS", Path(__file__).parents[1] / ".." / "shared" / "corpus"))
 needs_corpus = pytest.mark.skipif(not CORPUS.is_dir(), reason=f"no real captures at {CORPUS}: set PYANALYZE_CORPUS")

@@ -15,8 +15,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pyanalyze import nsys_rep
-from pyanalyze.exceptions import CaptureUnreadable, PyanalyzeError
+from pyanalyze.errors import CaptureUnreadable, PyanalyzeError
+from pyanalyze.inputs import nsys_report as nsys_rep
 
 HEADER = b"NVIDIA Tegra Profiler Report %s.\n\x0bLocal (CLI)\x12\n"
 

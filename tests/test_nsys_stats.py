@@ -14,11 +14,11 @@ import pytest
 from test_cli import run
 
 import pyanalyze
-from pyanalyze.exceptions import NotACapture, SamplesUnreadable, UsageError
-from pyanalyze.nsys_recipes import REPORTS, read_report
-from pyanalyze.nsys_stats import NEED_OPTIONS, PRODUCED, WHOLE_GPU, disagreements, produce, to_csv
-from pyanalyze.pack import pack
-from pyanalyze.tables import EVENT_TABLES
+from pyanalyze.errors import NotACapture, SamplesUnreadable, UsageError
+from pyanalyze.export.nsys_stats import NEED_OPTIONS, PRODUCED, WHOLE_GPU, disagreements, produce, to_csv
+from pyanalyze.export.pack import pack
+from pyanalyze.inputs.nsys_recipes import REPORTS, read_report
+from pyanalyze.tables.frames import EVENT_TABLES
 
 DEMO = "demo-time-slicing.sqlite"
 RECIPES = ("cuda_gpu_time_util_map", "gpu_metric_util_map", "cuda_gpu_kern_pace")
@@ -41,7 +41,7 @@ def test_every_summary_of_the_corpus_is_made_again(corpus: Path) -> None:
             except (FileNotFoundError, SamplesUnreadable):
                 # nsys made none: no such records, or a schema that it does not read any more.
                 continue
-            assert_equal(theirs, produce(pyanalyze.load(export, tables=EVENT_TABLES), report))
+            assert_equal(theirs, produce(pyanalyze.load(export, tables=EVENT_TABLES).tables, report))
             compared += 1
     assert compared == 44 + 36 + 43
 
@@ -59,7 +59,7 @@ def test_nsys_says_the_same_of_the_demo(fixtures: Path, tmp_path: Path) -> None:
     session = pyanalyze.load(fixtures / DEMO, tables=EVENT_TABLES)
     for report in stats:
         file = tmp_path / f"run_{report}.csv"
-        ours = produce(session, report)
+        ours = produce(session.tables, report)
         assert_equal(read_report(file).rows, ours)
         assert to_csv(ours, report).splitlines()[0] == file.read_text(encoding="utf-8").splitlines()[0]
 
@@ -92,7 +92,7 @@ def test_a_kernel_summary_needs_no_session(fixtures: Path, corpus: Path) -> None
     captures = [path for path in sorted(fixtures.glob("*.sqlite")) if pyanalyze.kernel_summary(path).height]
     assert len(captures) > 5
     for path in captures:
-        of_session = produce(pyanalyze.load(path, reconstruct=False), "cuda_gpu_kern_sum")
+        of_session = produce(pyanalyze.load(path, reconstruct=False).tables, "cuda_gpu_kern_sum")
         mine = summed_up(path)
         assert mine.equals(of_session.select(mine.columns)), path
 
@@ -111,38 +111,38 @@ def test_tenants_add_up_to_the_whole(fixtures: Path) -> None:
     session = pyanalyze.load(fixtures / DEMO, tables=EVENT_TABLES)
     count = {"cuda_gpu_kern_sum": "instances", "cuda_api_sum": "num_calls", "cuda_gpu_mem_size_sum": "count"}
     for report, column in count.items():
-        parts = [produce(session, report, tenant=tenant)[column].sum() for tenant in (0, 1)]
-        assert sum(parts) == produce(session, report)[column].sum()
+        parts = [produce(session.tables, report, tenant=tenant)[column].sum() for tenant in (0, 1)]
+        assert sum(parts) == produce(session.tables, report)[column].sum()
         assert all(part > 0 for part in parts)
-    kernels = produce(session, "cuda_gpu_kern_sum", tenant=0)
+    kernels = produce(session.tables, "cuda_gpu_kern_sum", tenant=0)
     assert kernels["name"].str.starts_with("A").all()
     assert kernels["time_percent"].sum() == pytest.approx(100, abs=0.3), "shares are of the tenant's own time"
     with pytest.raises(UsageError, match="no traced tenant"):
-        produce(session, "cuda_gpu_kern_sum", tenant=2)
+        produce(session.tables, "cuda_gpu_kern_sum", tenant=2)
     with pytest.raises(UsageError, match="choose from"):
-        produce(session, "osrt_sum")
+        produce(session.tables, "osrt_sum")
     with pytest.raises(UsageError, match="api_calls"):
-        produce(pyanalyze.load(fixtures / DEMO), "cuda_api_sum")
+        produce(pyanalyze.load(fixtures / DEMO).tables, "cuda_api_sum")
 
 
 def test_disagreements_have_reasons(fixtures: Path) -> None:
     session = pyanalyze.load(fixtures / DEMO)
-    theirs = produce(session, "cuda_gpu_kern_sum")
-    found = disagreements(theirs, session)
+    theirs = produce(session.tables, "cuda_gpu_kern_sum")
+    found = disagreements(theirs, session.tables)
     # The demo takes turns: every kernel was switched out at times, and no name is launched by two tenants.
     assert found.height == 8
     assert found["reason"].str.contains("switched out").all()
     assert found["ours"].sum() == session.charged["charged_ns"].sum()
     assert found["nsys"].sum() == theirs["total_time_ns"].sum()
     exclusive = pyanalyze.load(fixtures / "exclusive.sqlite")
-    assert disagreements(produce(exclusive, "cuda_gpu_kern_sum"), exclusive).is_empty()
+    assert disagreements(produce(exclusive.tables, "cuda_gpu_kern_sum"), exclusive.tables).is_empty()
     # Four processes run the same program: nsys has one row for all.
     folder = generate.built("mps-four-nbody")
     four = pyanalyze.load(folder / "mps-four-nbody.sqlite")
-    reasons = disagreements(produce(four, "cuda_gpu_kern_sum"), four)["reason"]
+    reasons = disagreements(produce(four.tables, "cuda_gpu_kern_sum"), four.tables)["reason"]
     assert reasons.str.contains("4 tenants pooled").any()
     other = theirs.with_columns(pl.col("instances") + 1)
-    assert disagreements(other, session).filter(quantity="instances").height == 8
+    assert disagreements(other, session.tables).filter(quantity="instances").height == 8
 
 
 def test_what_is_written_is_read_again(fixtures: Path, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_what_is_written_is_read_again(fixtures: Path, tmp_path: Path) -> None:
     made = [report for report in PRODUCED if report not in empty and report not in NEED_OPTIONS]
     assert files == {f"{report}{part}.csv" for report in made for part in ("", ".tenant-0", ".tenant-1")}
     for report in made:
-        ours = produce(session, report, tenant=1)
+        ours = produce(session.tables, report, tenant=1)
         assert_equal(read_report(tmp_path / "out" / f"{report}.tenant-1.csv").rows, ours)
     assert run("export", fixtures / DEMO, "--to", "nsys-stats", "-o", tmp_path / "out").returncode == 2
     assert run("export", fixtures / DEMO, "--to", "nsys-stats", "-o", tmp_path / "out", "--force").returncode == 0
@@ -207,45 +207,45 @@ def test_gaps_and_use_are_those_of_nvidias_analysis(fixtures: Path) -> None:
     """Rows that `nsys analyze -r gpu_gaps:gap=5,gpu_time_util:threshold=99,gpu_time_util` of 2023.4.4 printed."""
     session = pyanalyze.load(fixtures / DEMO)
     columns = ["number", "duration_ns", "start_ns", "pid", "device_id", "context_id"]
-    assert produce(session, "gpu_gaps").is_empty(), "none of 500 ms"
-    assert produce(session, "gpu_gaps", gap_ns=5_000_000).select(columns).rows() == [
+    assert produce(session.tables, "gpu_gaps").is_empty(), "none of 500 ms"
+    assert produce(session.tables, "gpu_gaps", gap_ns=5_000_000).select(columns).rows() == [
         (1, 128142418, 211866637, 41201, 0, 1),
         (2, 44125929, 315884193, 41305, 0, 1),
         (3, 6192780, 255018671, 41305, 0, 1),
     ]
     columns.insert(1, "in_use_percent")
-    assert produce(session, "gpu_time_util").select(columns).rows() == [
+    assert produce(session.tables, "gpu_time_util").select(columns).rows() == [
         (1, 0.0, 30183168, 330552995, 41305, 0, 1),
         (2, 4.0, 112392357, 207323895, 41201, 0, 1),
     ]
-    wide = produce(session, "gpu_time_util", threshold_percent=99).select(columns).rows()
+    wide = produce(session.tables, "gpu_time_util", threshold_percent=99).select(columns).rows()
     assert wide == [
         (1, 17.7, 149856476, 207323895, 41201, 0, 1),
         (2, 29.8, 60366336, 300369827, 41305, 0, 1),
         (3, 97.7, 30183168, 240003491, 41305, 0, 1),
     ]
-    one = produce(session, "gpu_time_util", tenant=1, threshold_percent=99)
+    one = produce(session.tables, "gpu_time_util", tenant=1, threshold_percent=99)
     assert one["pid"].unique().to_list() == [41305]
     with pytest.raises(UsageError, match=r"gpu_gaps has no option bins; it has gap_ns"):
-        produce(session, "gpu_gaps", bins=3)
+        produce(session.tables, "gpu_gaps", bins=3)
 
 
 def test_maps_are_those_of_nvidias_recipes(fixtures: Path) -> None:
     """Six bins, by nsys_recipe.lib.heatmap of 2023.4.4 on the same kernels; of counters by hand."""
     session = pyanalyze.load(fixtures / DEMO)
-    made = produce(session, "cuda_gpu_time_util_map", bins=6)
+    made = produce(session.tables, "cuda_gpu_time_util_map", bins=6)
     assert made.filter(pid=41201)["kernel_percent"].to_list() == [89.5, 33.0, 100.0, 100.0, 100.0, 97.4]
     assert made.filter(pid=41305)["kernel_percent"].to_list() == [0.0, 46.0, 100.0, 100.0, 100.0, 98.2]
     assert made["bin_start_ns"].to_list()[:6] == [0, 191468018, 382936036, 574404054, 765872072, 957340090]
-    assert produce(session, "gpu_metric_util_map").is_empty(), "the demo has no metrics"
+    assert produce(session.tables, "gpu_metric_util_map").is_empty(), "the demo has no metrics"
     with pytest.raises(UsageError, match="know no processes"):
-        produce(session, WHOLE_GPU[0], tenant=0)
+        produce(session.tables, WHOLE_GPU[0], tenant=0)
 
 
 def test_metrics_fall_into_the_bins_of_the_recipe(corpus: Path) -> None:
     """pandas.cut of the same samples: bins hold their end; mean of whole percents, one decimal."""
     session = pyanalyze.load(corpus / "exports" / "rtx3090-gpumetrics" / "report2.nsys2026.sqlite")
-    made = produce(session, "gpu_metric_util_map", bins=10)
+    made = produce(session.tables, "gpu_metric_util_map", bins=10)
     end = session.capture["end_ns"].item()
     size = -(-end // 10)
     samples = session.gpu_metrics.with_columns(name=pl.col("metric").cast(pl.String))
@@ -261,8 +261,8 @@ def test_the_pace_of_a_kernel_is_that_of_the_recipe(fixtures: Path, tmp_path: Pa
     """Figures of nsys_recipe.lib.pace of 2023.4.4 on the demo's B3; its files written as pandas writes them."""
     session = pyanalyze.load(fixtures / DEMO)
     with pytest.raises(UsageError, match="short name"):
-        produce(session, "cuda_gpu_kern_pace")
-    pace = produce(session, "cuda_gpu_kern_pace", kernel="B3")
+        produce(session.tables, "cuda_gpu_kern_pace")
+    pace = produce(session.tables, "cuda_gpu_kern_pace", kernel="B3")
     assert pace.height == 106
     quantities = ("start_ns", "delta_ns", "duration_accum_ns", "delta_accum_ns")
     assert pace.select(quantities).row(0) == (241806024, 241806024, 1200000, 241806024)
@@ -296,7 +296,7 @@ def test_what_nsys_wrote_lies_beside_our_tables(fixtures: Path, tmp_path: Path) 
     files = [tmp_path / "nsys" / f"{name}.csv" for name in ("run_cuda_gpu_kern_sum", "elsewhere_cuda_api_sum")]
     for file in files:
         report = file.stem.split("_", 1)[1]
-        file.write_text(to_csv(produce(session, report), report), encoding="utf-8")
+        file.write_text(to_csv(produce(session.tables, report), report), encoding="utf-8")
     out = tmp_path / "out.sqlite"
     options = [part for file in files for part in ("--nsys-report", file)]
     result = run("export", capture, "--to", "sqlite", "-o", out, *options)

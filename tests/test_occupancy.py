@@ -18,8 +18,8 @@ import pytest
 from test_occupancy_corpus import export
 
 import pyanalyze
-from pyanalyze.exceptions import UsageError
-from pyanalyze.occupancy import PlacementPolicy, mps_sms, placement_policy
+from pyanalyze.analysis.occupancy import PlacementPolicy, mps_sms, placement_policy
+from pyanalyze.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,7 +108,7 @@ def test_bounds_hold_the_truth_although_blocks_differ() -> None:
 
 def test_policy_of_a_verdict() -> None:
     session, _, _ = _built("mps-capped")
-    policy = placement_policy(session, session.classify()[0])
+    policy = placement_policy(session.tables, session.classify()[0])
     # H200 or whatever the seed drew: what CUDA showed each client.
     shown = {row["pid"]: row["sm_count"] for row in session.contexts.iter_rows(named=True)}
     clients = session.tenants.filter("traced")
@@ -116,7 +116,7 @@ def test_policy_of_a_verdict() -> None:
     assert set(policy.held_by) == set(clients["tenant_id"])
 
     session, _, truth = _built("green-contexts")
-    policy = placement_policy(session, session.classify()[0])
+    policy = placement_policy(session.tables, session.classify()[0])
     total = truth["devices"][0]["sm_count"]  # type: ignore[index]
     first, second = (policy.sms[0, context] for context in (2, 3))
     assert isinstance(first, tuple)
@@ -127,7 +127,7 @@ def test_policy_of_a_verdict() -> None:
 
 def test_clients_of_a_server_take_turns_with_an_outsider() -> None:
     session, _, _ = _built("mps-outsider")
-    policy = placement_policy(session, session.classify()[0])
+    policy = placement_policy(session.tables, session.classify()[0])
     names = dict(session.tenants.select("name", "tenant_id").iter_rows())
     groups = {name: policy.groups[tenant] for name, tenant in names.items() if tenant in policy.groups}
     assert groups["client-1"] == groups["client-2"] != groups["outsider"]
@@ -295,9 +295,9 @@ def test_large_captures_are_not_replayed_in_passing(fixtures: Path, monkeypatch:
 
     path = fixtures / "demo-time-slicing.sqlite"
     kernels = pyanalyze.load(path).kernels.height
-    monkeypatch.setattr("pyanalyze.occupancy.REPLAYED_IN_PASSING", kernels)
+    monkeypatch.setattr("pyanalyze.analysis.occupancy.REPLAYED_IN_PASSING", kernels)
     assert models(pyanalyze.load(path)) == {"replay"}
-    monkeypatch.setattr("pyanalyze.occupancy.REPLAYED_IN_PASSING", kernels - 1)
+    monkeypatch.setattr("pyanalyze.analysis.occupancy.REPLAYED_IN_PASSING", kernels - 1)
     session = pyanalyze.load(path)
     assert models(session) == {"even"}
     assert "occupancy.replay" in [gap.what for gap in session.report().devices[0].sharing.missing]

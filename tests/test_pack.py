@@ -13,10 +13,10 @@ import pytest
 from test_cli import run
 
 import pyanalyze
-from pyanalyze.exceptions import CaptureDamaged, CaptureUnreadable, SamplesUnreadable, TableMismatch, UsageError
-from pyanalyze.pack import is_pack, new_key, pack, read_key
+from pyanalyze.errors import CaptureDamaged, CaptureUnreadable, SamplesUnreadable, TableMismatch, UsageError
+from pyanalyze.export.pack import is_pack, new_key, pack, read_key
 from pyanalyze.session import Session
-from pyanalyze.tables import ANALYSIS_TABLES
+from pyanalyze.tables.frames import ANALYSIS_TABLES
 
 KEY = bytes(range(32))
 DEMO = "demo-time-slicing.sqlite"

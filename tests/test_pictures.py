@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pyanalyze import _pictures
-from pyanalyze._pictures import Painter, svg
+from pyanalyze.report import static_charts as _pictures
+from pyanalyze.report.static_charts import Painter, svg
 
 
 def _bars(height: int) -> str:
@@ -105,7 +105,7 @@ def test_a_chart_that_cannot_be_drawn_is_an_error_here_too() -> None:
 def test_the_process_ends_with_whoever_started_it() -> None:
     """Also if that was killed, and Ctrl-C, which reaches both, does not stop it in the middle of a line."""
     code = (
-        "import sys, time; from pyanalyze._pictures import Painter; p = Painter(); "
+        "import sys, time; from pyanalyze.report.static_charts import Painter; p = Painter(); "
         f"p.svg({_bars(1)!r}, '{{}}').result(); print(p._process.pid, flush=True); time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)

@@ -22,11 +22,11 @@ import polars as pl
 import pytest
 
 import pyanalyze
-from pyanalyze import _core
-from pyanalyze.context import read_context
-from pyanalyze.contracts import schema_of
-from pyanalyze.exceptions import GpuUnavailable
-from pyanalyze.nsys_rep import find_nsys
+from pyanalyze.cli.schemas import schema_of
+from pyanalyze.core import _core
+from pyanalyze.errors import GpuUnavailable
+from pyanalyze.inputs.context import read_context
+from pyanalyze.inputs.nsys_report import find_nsys
 from pyanalyze.record import diagnose, doctor, pod_manifest, setup
 from pyanalyze.record import node as node_facts
 from pyanalyze.record.launch import Wanted, options_for
@@ -849,7 +849,7 @@ COMPILED = (
     "pydantic_core",
     "altair",
     "vl_convert",
-    "pyanalyze._core",
+    "pyanalyze.core._core",
 )
 
 

@@ -10,11 +10,12 @@ import pytest
 import report_examples as examples
 from pydantic import ValidationError
 
-from pyanalyze.report import first_screen, json_schema, render_markdown, render_text
-from pyanalyze.report import format as fmt
-from pyanalyze.report.escape import markdown, visible
-from pyanalyze.report.model import Estimate, Interference, Report, unexplained_nulls
+from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.page import tenant_labels
+from pyanalyze.report.text import first_screen, render_text
+from pyanalyze.results.report import Estimate, Interference, Report, json_schema, unexplained_nulls
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import markdown, visible
 
 REPORTS = {
     "time-sliced": examples.time_sliced(),

@@ -17,9 +17,7 @@ from test_cli import run
 
 import pyanalyze
 from pyanalyze import charts
-from pyanalyze.report.format import UNKNOWN, duration
 from pyanalyze.report.html import MAX_BYTES, render_html
-from pyanalyze.report.model import BASIS_TEXT, Causes, Estimate, HostFinding, Memory, Missing, Slowdown
 from pyanalyze.report.page import (
     Facts,
     Fold,
@@ -34,6 +32,8 @@ from pyanalyze.report.page import (
 )
 from pyanalyze.report.rendering import draw
 from pyanalyze.report.text import first_screen, render_text
+from pyanalyze.results.report import BASIS_TEXT, Causes, Estimate, HostFinding, Memory, Missing, Slowdown
+from pyanalyze.text.format import UNKNOWN, duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     import altair as alt
 
-    from pyanalyze.report.model import Report
     from pyanalyze.report.page import Block
+    from pyanalyze.results.report import Report
 
 WINDOW = (examples.START, examples.START + examples.LENGTH)
 
@@ -365,7 +365,9 @@ def _texts(blocks: Iterable[Block]) -> Iterator[str]:
 def test_the_map_of_sms_is_folded_under_the_occupancy(fixtures: Path) -> None:
     session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
     report = session.report()
-    drawn = {key: chart for key, chart in draw(session, report).items() if key in ("sm_heatmap-0", "occupancy-0")}
+    drawn = {
+        key: chart for key, chart in draw(session.analysis, report).items() if key in ("sm_heatmap-0", "occupancy-0")
+    }
     page = render_html(report, drawn, "pyanalyze")
     assert re.search(r"<details><summary>[^<]*\(modelled\)</summary>\s*<figure>\s*<h3>Modelled warps by SM", page)
     # Without the chart there is no fold that holds nothing.
@@ -559,7 +561,7 @@ def test_the_chart_and_the_table_say_the_same(fixtures: Path) -> None:
     report = session.report()
     (device,) = report.devices
     assert session.tenant_usage["resident_ns"][0] > (device.tenants[0].resident_ns or 0)
-    text = json.dumps(draw(session, report)["usage-0"].to_dict(), ensure_ascii=False)
+    text = json.dumps(draw(session.analysis, report)["usage-0"].to_dict(), ensure_ascii=False)
     for tenant in device.tenants:
         assert f"resident {duration(tenant.resident_ns)}" in text
 

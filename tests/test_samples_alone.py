@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import pyanalyze
 from pyanalyze.cli import cli
-from pyanalyze.exceptions import SamplesUnreadable, UsageError
+from pyanalyze.errors import SamplesUnreadable, UsageError
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "fixtures" / "samples"

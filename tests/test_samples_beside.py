@@ -8,11 +8,13 @@ import polars as pl
 import pytest
 
 import pyanalyze
-from pyanalyze.advice import host_side
-from pyanalyze.advice.options import memory_peaks
-from pyanalyze.beside import of_its_time
+from pyanalyze.analysis.advice import host_side
+from pyanalyze.analysis.advice.options import memory_peaks
+from pyanalyze.inputs.sample_alignment import of_its_time
 from pyanalyze.report.text import first_screen
-from pyanalyze.session import Session
+from pyanalyze.tables.frames import FrameTable
+from pyanalyze.tables.process_lists import process_memory
+from pyanalyze.tables.tableset import TableSet
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +66,7 @@ def test_a_list_of_the_time_without_the_traced_pid_is_no_sole_process(fixtures: 
         listed = written(tmp_path / f"{pid}.csv", APPS, rows[pid])
         case = pyanalyze.load(fixtures / "exclusive.sqlite", samples=listed).cases()[0]
         assert (case.unlisted == ()) is one
-        names = {w.observation.name for w in pyanalyze.sharing.judge(case).evidence}
+        names = {w.observation.name for w in pyanalyze.analysis.sharing.judge(case).evidence}
         assert ("nvml_one_process" in names) is one
 
 
@@ -81,8 +83,8 @@ def test_processes_count_together_only_while_both_are_listed(fixtures: Path, tmp
 
 def test_clocks_of_another_day_are_no_advice_and_flags_are_named(fixtures: Path, tmp_path: Path) -> None:
     capture = fixtures / "exclusive.sqlite"
-    assert host_side.causes(pyanalyze.load(capture, samples=clocks(tmp_path / "a.csv", "2026/04/30")), 0) == []
-    (cause,) = host_side.causes(pyanalyze.load(capture, samples=clocks(tmp_path / "b.csv", "2026/05/01")), 0)
+    assert host_side.causes(pyanalyze.load(capture, samples=clocks(tmp_path / "a.csv", "2026/04/30")).tables, 0) == []
+    (cause,) = host_side.causes(pyanalyze.load(capture, samples=clocks(tmp_path / "b.csv", "2026/05/01")).tables, 0)
     assert cause.kind == "throttled"
     assert cause.what.endswith("reasons given: sw_power_cap")
 
@@ -100,8 +102,8 @@ def test_memory_is_of_the_time_and_the_gpu(
 ) -> None:
     listed = written(tmp_path / "apps.csv", APPS, f"{stamp}, {uuid}, 41201, ./app_a, 6214 MiB")
     session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite", samples=listed)
-    assert session.process_memory(0) == ({41201: 6214 * MIB} if known else {})
-    assert list(memory_peaks(session, 0).values()) == ([6214 * MIB] if known else [])
+    assert process_memory(session.tables, 0) == ({41201: 6214 * MIB} if known else {})
+    assert list(memory_peaks(session.tables, 0).values()) == ([6214 * MIB] if known else [])
 
 
 def test_a_process_on_two_gpus_has_the_memory_of_each() -> None:
@@ -122,10 +124,10 @@ def test_a_process_on_two_gpus_has_the_memory_of_each() -> None:
     devices = pl.DataFrame(
         {"device_id": [0, 1], "gpu_uuid": ["GPU-a", "GPU-b"], "mig_profile": pl.Series([None] * 2, dtype=pl.String)}
     )
-    session = Session(paths=(), tables={})
-    session._frames.update(nvml_samples=samples, devices=devices)
-    assert session.process_memory(0) == {7: 1000}
-    assert session.process_memory(1) == {7: 30_000}
+    stored = {"nvml_samples": FrameTable("nvml_samples", samples), "devices": FrameTable("devices", devices)}
+    tables = TableSet(stored=stored)
+    assert process_memory(tables, 0) == {7: 1000}
+    assert process_memory(tables, 1) == {7: 30_000}
 
 
 def test_the_margin_is_two_intervals_within_bounds() -> None:

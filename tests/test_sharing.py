@@ -15,13 +15,13 @@ import pytest
 from verdicts import judged
 
 import pyanalyze
-from pyanalyze.report import render
+from pyanalyze.analysis.sharing import MODES, RULES, Case, Configured, Fact, judge, observe
+from pyanalyze.analysis.sharing import thresholds as t
+from pyanalyze.analysis.sharing.details import mps_limit
+from pyanalyze.analysis.sharing.evidence import Pair
+from pyanalyze.analysis.sharing.segments import segments
+from pyanalyze.report.rendering import render
 from pyanalyze.report.text import first_screen
-from pyanalyze.sharing import MODES, RULES, Case, Configured, Fact, judge, observe
-from pyanalyze.sharing import thresholds as t
-from pyanalyze.sharing.details import mps_limit
-from pyanalyze.sharing.evidence import Pair
-from pyanalyze.sharing.segments import segments
 
 
 def fact(value: float, n: int = 1000, unit: str = "1") -> Fact:
@@ -569,7 +569,7 @@ def test_limiter_variables_are_a_configuration_not_an_observation() -> None:
 
 def test_rules_are_complete_and_say_why() -> None:
     assert [rule.mode for rule in RULES] == list(MODES[:-1])
-    files = {p.stem for p in Path(__file__).parent.parent.glob("pyanalyze/sharing/rules/*.py")}
+    files = {p.stem for p in Path(__file__).parent.parent.glob("pyanalyze/analysis/sharing/rules/*.py")}
     assert files - {"__init__", "base"} == {rule.mode.replace("-", "_").replace("+", "_") for rule in RULES}
     for rule in RULES:
         assert rule.shows.endswith(".")
@@ -705,7 +705,7 @@ def test_the_queries_of_a_report_run_when_pasted_together() -> None:
     (verdict,) = session.classify()
     asked = [seen for seen in (w.observation for w in verdict.evidence) if seen.sql is not None]
     assert len(asked) > 1
-    (block,) = re.findall(r"^```sql\n(.*?)^```$", render(session, "md"), re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(r"^```sql\n(.*?)^```$", render(session.analysis, "md"), re.MULTILINE | re.DOTALL)
     assert re.findall(r"^-- (\w+)$", block, re.MULTILINE) == [seen.name for seen in asked]
     statements, pending = [], ""
     for line in block.splitlines(keepends=True):  # as the shell of SQLite takes them in
@@ -771,7 +771,7 @@ def test_the_change_from_time_slicing_to_mps_is_found() -> None:
     truth = json.loads((folder / "mps-started-half-way.truth.json").read_text(encoding="utf-8"))
     (before, _), (_, after) = truth["devices"][0]["modes"]
     session = pyanalyze.load(folder / "mps-started-half-way.sqlite")
-    first, second = segments(session, session.classify()[0])
+    first, second = segments(session.tables, session.classify()[0])
     assert [first.mode, second.mode] == [mode for _, mode in truth["devices"][0]["modes"]]
     assert (before, after) == (0, second.mode)
     # The second daemon's clients come at 300 ms and launch from 315 ms on; the old ones have stopped at 285 ms.
@@ -782,7 +782,7 @@ def test_the_change_from_time_slicing_to_mps_is_found() -> None:
 
 def test_a_tenant_that_comes_later_is_a_change(fixtures: Path) -> None:
     session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
-    first, second = segments(session, session.classify()[0])
+    first, second = segments(session.tables, session.classify()[0])
     assert [first.mode, second.mode] == ["streams", "time-slicing"]
     # The context of app_b is made at 225 ms, it launches from 240 ms on, and 8 turns of 2 ms show that they take turns.
     assert 220e6 < first.end_ns < 280e6
@@ -792,7 +792,7 @@ def test_a_tenant_that_comes_later_is_a_change(fixtures: Path) -> None:
 def test_a_mode_that_does_not_change_is_one_segment(scenario: str) -> None:
     session = pyanalyze.load(generate.built(scenario) / f"{scenario}.sqlite")
     (verdict,) = session.classify()
-    assert [part.mode for part in segments(session, verdict)] == [verdict.mode]
+    assert [part.mode for part in segments(session.tables, verdict)] == [verdict.mode]
 
 
 def test_clients_beside_an_outsider_are_judged_pair_by_pair() -> None:
@@ -855,7 +855,7 @@ def test_short_kernels_inside_long_ones_that_are_not_stretched_are_no_exclusion(
     assert "short_kernels_exclude" in observe(case({**facts, "stretched_share": 0.1}, pairs=[inside]))
 
 
-def told(verdict: pyanalyze.sharing.Verdict, topic: str) -> dict[str, str]:
+def told(verdict: pyanalyze.analysis.sharing.Verdict, topic: str) -> dict[str, str]:
     return {detail.name: detail.detail for detail in verdict.details if detail.topic == topic}
 
 
@@ -985,7 +985,7 @@ def test_more_streams_than_queues_are_said() -> None:
 
 def test_details_reach_json_text_and_report() -> None:
     from pyanalyze.cli.classify import _block
-    from pyanalyze.report import render
+    from pyanalyze.report.rendering import render
 
     session = pyanalyze.load(generate.built("mps-outsider") / "mps-outsider.sqlite")
     (device,) = session.report().devices
@@ -993,4 +993,4 @@ def test_details_reach_json_text_and_report() -> None:
     detail = next(detail for detail in device.sharing.details if detail.name == "outsider")
     assert detail.detail in _block(device)
     for fmt in ("html", "md"):
-        assert "no client ran beside the group" in render(session, fmt)
+        assert "no client ran beside the group" in render(session.analysis, fmt)

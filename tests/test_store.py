@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
-from pyanalyze import store
-from pyanalyze.exceptions import OutputExists
+from pyanalyze.errors import OutputExists
+from pyanalyze.export import sqlite as store
 
 if TYPE_CHECKING:
     from pathlib import Path

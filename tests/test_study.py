@@ -16,7 +16,7 @@ import pytest
 import yaml
 from test_fleet import vary
 
-from pyanalyze.exceptions import UsageError
+from pyanalyze.errors import UsageError
 from pyanalyze.fleet.estimates import Observation, estimates, mean_ratio, ratio_of_means, student
 from pyanalyze.fleet.study import conduct, read_study
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import pyanalyze
 from pyanalyze.cli import cli
-from pyanalyze.exceptions import UsageError
+from pyanalyze.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -136,12 +136,10 @@ def test_memory_that_comes_and_goes_together_tells_pods_apart(seed: int) -> None
 
 def test_names_that_fit_nobody_are_refused(fixtures: Path) -> None:
     folder, _ = pods(fixtures)
-    session = pyanalyze.load(folder, tenants={"nobody": 999_999})
     with pytest.raises(UsageError, match="no tenant has that pid"):
-        _ = session.tenants
-    session = pyanalyze.load(folder, tenants={"node": folder / "node.sqlite"})
+        pyanalyze.load(folder, tenants={"nobody": 999_999})
     with pytest.raises(UsageError, match="no process that was traced"):
-        _ = session.tenants
+        pyanalyze.load(folder, tenants={"node": folder / "node.sqlite"})
     result = CliRunner().invoke(cli, ["residency", str(folder), "--tenant", "service=nowhere.sqlite"])
     assert result.exit_code == 2
     assert "neither a pid nor a capture" in result.output

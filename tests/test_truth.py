@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import pyanalyze
-from pyanalyze.nsys_recipes import compare_kernel_summary, read_report
+from pyanalyze.inputs.nsys_recipes import compare_kernel_summary, read_report
 from pyanalyze.session import Session
 
 

@@ -12,10 +12,10 @@ import pytest
 from test_cli import run
 
 import pyanalyze
-from pyanalyze.exceptions import UsageError
-from pyanalyze.tables import to_frame
-from pyanalyze.times import around_ns, duration_ns, position_ns
-from pyanalyze.view import numbered
+from pyanalyze.errors import UsageError
+from pyanalyze.tables.frames import to_frame
+from pyanalyze.tables.redact import numbered
+from pyanalyze.text.times import around_ns, duration_ns, position_ns
 
 DEMO = "demo-time-slicing.sqlite"
 ORIGIN = 1_763_728_991_123_456_789
@@ -216,7 +216,7 @@ def test_options_of_the_command_line_cut_and_detail(fixtures: Path) -> None:
 
 def test_a_cell_never_starts_a_formula(tmp_path: Path) -> None:
     from pyanalyze.cli.export import _WRITERS
-    from pyanalyze.report.escape import spreadsheet
+    from pyanalyze.text.escape import spreadsheet
 
     odd = ["=1+1", "+x", "-x", "@x", "\t=x", "plain", None]
     frame = pl.DataFrame({"name": pl.Series(odd, dtype=pl.Categorical), "value": [-1, 2, 3, 4, 5, 6, 7]})
@@ -230,11 +230,11 @@ def test_a_cell_never_starts_a_formula(tmp_path: Path) -> None:
 def test_what_is_read_late_is_cut_and_renamed_as_well(fixtures: Path) -> None:
     """API calls and ranges are read when a question needs them: long after the window was chosen."""
     session = pyanalyze.load(fixtures / DEMO)
-    calls = session.window("300ms", "400ms").with_calls()["api_calls"]
-    assert 0 < calls.height < session.with_calls()["api_calls"].num_rows
+    calls = session.window("300ms", "400ms").tables.with_calls()["api_calls"].frame
+    assert 0 < calls.height < session.tables.with_calls()["api_calls"].num_rows
     assert calls["start_ns"].min() >= 300_000_000
     assert calls["end_ns"].max() <= 400_000_000
-    plain = set(to_frame(session.with_calls()["nvtx"])["text"].cast(pl.String).drop_nulls())
+    plain = set(to_frame(session.tables.with_calls()["nvtx"])["text"].cast(pl.String).drop_nulls())
     hidden = set(session.redacted().nvtx["text"].cast(pl.String).drop_nulls())
     assert plain
     assert not plain & hidden

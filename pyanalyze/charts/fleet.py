@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from pyanalyze.charts.style import MAX_MARKS, OTHER, decorate, empty, inline, tenant_colors
-from pyanalyze.report.escape import visible
-from pyanalyze.report.format import ratio
+from pyanalyze.text.escape import visible
+from pyanalyze.text.format import ratio
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from pyanalyze.charts.style import MAX_MARKS, OTHER, decorate, empty, inline, label_of, only_device, tenant_scale
-from pyanalyze.report.escape import visible
-from pyanalyze.report.format import duration, percent, ratio
+from pyanalyze.text.escape import visible
+from pyanalyze.text.format import duration, percent, ratio
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import polars as pl
 
-    from pyanalyze.interference import Blame, TenantInterference
+    from pyanalyze.analysis.interference import Blame, TenantInterference
 
 __all__ = ["alone_against_contended", "cause_bars", "latency_over_time", "victim_by_aggressor"]
 
@@ -39,7 +39,7 @@ def victim_by_aggressor(matrix: Sequence[Blame], labels: Mapping[int, str], *, w
     Parameters
     ----------
     matrix
-        Cells of :class:`pyanalyze.interference.DeviceInterference`; without a slowdown: cannot be told apart.
+        Cells of :class:`pyanalyze.analysis.interference.DeviceInterference`; without a slowdown: cannot be told apart.
     labels
         Shown name per tenant id.
     width

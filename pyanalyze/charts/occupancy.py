@@ -18,13 +18,13 @@ from pyanalyze.charts.style import (
     pan_and_zoom,
     tenant_scale,
 )
-from pyanalyze.report.escape import visible
-from pyanalyze.report.format import duration
+from pyanalyze.text.escape import visible
+from pyanalyze.text.format import duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyanalyze.occupancy import CounterCheck
+    from pyanalyze.analysis.occupancy import CounterCheck
 
 __all__ = ["counters", "limiters", "occupancy", "sm_heatmap"]
 

@@ -9,7 +9,7 @@ import altair as alt
 import polars as pl
 
 from pyanalyze.charts.style import decorate, empty, inline, label_of, only_device, tenant_scale
-from pyanalyze.report.format import duration
+from pyanalyze.text.format import duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

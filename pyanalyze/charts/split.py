@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from pyanalyze.charts.style import MAX_MARKS, decorate, empty, inline
-from pyanalyze.report.escape import visible
-from pyanalyze.report.format import duration
+from pyanalyze.text.escape import visible
+from pyanalyze.text.format import duration
 
 if TYPE_CHECKING:
-    from pyanalyze.comparison.model import Comparison
+    from pyanalyze.results.comparison import Comparison
 
 __all__ = ["time_split"]
 

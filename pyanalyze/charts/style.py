@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import polars as pl
 
-from pyanalyze.report.escape import visible
+from pyanalyze.text.escape import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

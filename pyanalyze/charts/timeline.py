@@ -18,8 +18,8 @@ from pyanalyze.charts.style import (
     pan_and_zoom,
     tenant_scale,
 )
-from pyanalyze.report.escape import visible
-from pyanalyze.report.format import duration
+from pyanalyze.text.escape import visible
+from pyanalyze.text.format import duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

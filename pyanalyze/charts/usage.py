@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from pyanalyze.charts.style import MAX_MARKS, decorate, empty, inline, label_of, only_device, tenant_scale
-from pyanalyze.report.format import duration, percent
+from pyanalyze.text.format import duration, percent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

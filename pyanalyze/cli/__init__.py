@@ -111,7 +111,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; never shows a traceback for a bad file."""
-    from pyanalyze.exceptions import PyanalyzeError
+    from pyanalyze.errors import PyanalyzeError
 
     # Nothing is garbage among the many functions of imported libraries: to look for it takes a seventh of a short
     # command or more, much of that at its end, when everything is given back anyway.
@@ -215,6 +215,6 @@ def _inside(packages: frozenset[str], frame: FrameType | None) -> bool:
 
 def shown(text: str) -> str:
     """Make control characters of a file name or message visible; only errors pay for the import."""
-    from pyanalyze._visible import visible
+    from pyanalyze.text.visible import visible
 
     return visible(text, limit=None)

@@ -14,9 +14,9 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pyanalyze.advice import Advice
+    from pyanalyze.analysis.advice import Advice
     from pyanalyze.session import Session
-    from pyanalyze.view import Names
+    from pyanalyze.tables.redact import Names
 
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
@@ -225,8 +225,8 @@ def open_session(
         raise click.UsageError("--around chooses both ends: give it alone, or --start and --end")
     from dataclasses import replace
 
-    from pyanalyze.loading import load
-    from pyanalyze.tables import ANALYSIS_TABLES
+    from pyanalyze.session import load
+    from pyanalyze.tables.frames import ANALYSIS_TABLES
 
     with ProgressBar(quiet=quiet) as report:
         session = load(
@@ -248,7 +248,7 @@ def open_session(
     if gpu is not None:
         session = session.only_gpu(gpu)
     if around is not None:
-        from pyanalyze.times import around_ns
+        from pyanalyze.text.times import around_ns
 
         session = session.window(*around_ns(around, session.capture["utc_origin_ns"][0]))
     elif start is not None or end is not None:
@@ -301,13 +301,13 @@ def answer(
     session: Session, verb: str, sections: tuple[str, ...], fmt: str, advice: Sequence[Advice] | None = None
 ) -> str:
     """Show some sections of the report as text, or the verb's part of it as JSON."""
-    from pyanalyze.report.assemble import assemble
+    from pyanalyze.report.build import assemble
 
-    report = session.report() if advice is None else assemble(session, advice)
+    report = session.report() if advice is None else assemble(session.analysis, advice, detail=session.detail)
     if fmt == "json":
         import json
 
-        from pyanalyze.contracts import part_of
+        from pyanalyze.cli.schemas import part_of
 
         return json.dumps(part_of(report, verb), indent=2)
     from pyanalyze.report.text import render_text
@@ -321,12 +321,12 @@ def emit(text: str, output: Path | None, *, force: bool) -> None:
 
     # What needed more than it was given is not shown as if it had not. `record`, `now` and `doctor` read no capture and
     # do without what is compiled.
-    if "pyanalyze.memory" in sys.modules:
-        sys.modules["pyanalyze.memory"].check()
+    if "pyanalyze.tables.memory" in sys.modules:
+        sys.modules["pyanalyze.tables.memory"].check()
     if output is None:
         click.echo(text, nl=not text.endswith("\n"))
         return
-    from pyanalyze._files import write_whole
+    from pyanalyze.files import write_whole
 
     write_whole(output, text if text.endswith("\n") else text + "\n", force=force)
     click.echo(f"wrote {output}", err=True)
@@ -338,14 +338,14 @@ def refuse_existing(output: Path | None, *, force: bool) -> None:
         return
     refuse_read(output)
     if not force:
-        from pyanalyze.exceptions import OutputExists
+        from pyanalyze.errors import OutputExists
 
         raise OutputExists(f"{output} exists; give --force to replace it, or another -o")
 
 
 def refuse_read(output: Path) -> None:
     """Refuse to write over a file that the running verb was given to read: a capture is not made twice."""
-    from pyanalyze.exceptions import UsageError
+    from pyanalyze.errors import UsageError
 
     context = click.get_current_context(silent=True)
     options = {} if context is None else context.params
@@ -374,7 +374,7 @@ def csv_of(rows: list[dict[str, Any]], columns: Sequence[str] = ()) -> str:
     import csv
     import io
 
-    from pyanalyze.report.escape import spreadsheet, visible
+    from pyanalyze.text.escape import spreadsheet, visible
 
     out = io.StringIO()
     writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else columns or ["nothing"], lineterminator="\n")

@@ -17,8 +17,8 @@ from pyanalyze.cli._shared import (
 )
 
 if TYPE_CHECKING:
-    from pyanalyze.gate import Checked, Limits
-    from pyanalyze.report.model import Report
+    from pyanalyze.analysis.gate import Checked, Limits
+    from pyanalyze.results.report import Report
 
 
 class Fraction(click.ParamType[float]):
@@ -28,8 +28,8 @@ class Fraction(click.ParamType[float]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Read a number or a percentage."""
-        from pyanalyze.exceptions import UsageError
-        from pyanalyze.gate import fraction
+        from pyanalyze.analysis.gate import fraction
+        from pyanalyze.errors import UsageError
 
         try:
             return fraction(value, (param.name if param is not None else None) or "value")
@@ -95,7 +95,7 @@ def command(
 
 
 def _checked(limits: Limits, mode: Any, against: Path | None, options: dict[str, Any]) -> Checked:
-    from pyanalyze import gate
+    from pyanalyze.analysis import gate
     from pyanalyze.fleet.check import check_fleet, is_fleet
 
     captures = options["captures"]
@@ -103,14 +103,14 @@ def _checked(limits: Limits, mode: Any, against: Path | None, options: dict[str,
         _refuse(f"{captures[0]} is what `pyanalyze fleet` wrote", {**options, "against": against})
         return check_fleet(captures[0], limits, inconclusive=mode)
     if against is not None and options["redact"]:
-        from pyanalyze.view import numbered
+        from pyanalyze.tables.redact import numbered
 
         # One numbering for both, as in `compare`.
         options = {**options, "redact": numbered()}
     report = read(**options)
     comparison = None
     if against is not None:
-        from pyanalyze.comparison.split import compare_reports
+        from pyanalyze.analysis.comparison.split import compare_reports
 
         other = read(**{**options, "captures": (against,), "baselines": (), "work": None})
         comparison = compare_reports(other, report, one_numbering=bool(options["redact"]))
@@ -132,7 +132,7 @@ _THRESHOLDS = (
 
 
 def _limits(config: Path | None, line: dict[str, Any]) -> tuple[Limits, str | None]:
-    from pyanalyze import gate
+    from pyanalyze.analysis import gate
 
     given = gate.Limits(**line)
     here = Path("pyanalyze.toml")
@@ -158,7 +158,7 @@ def _refuse(what: str, options: dict[str, Any]) -> None:
 
 def read(captures: tuple[Path, ...], **options: Any) -> Report:
     """The report of captures or a pack, or one that was saved as JSON."""
-    from pyanalyze.report.saved import is_saved, read_saved
+    from pyanalyze.inputs.saved_report import is_saved, read_saved
 
     if len(captures) == 1 and is_saved(captures[0]):
         _refuse(f"{captures[0]} is a saved report", options)

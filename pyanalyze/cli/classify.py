@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.cli._shared import csv_of, verb
 
 if TYPE_CHECKING:
-    from pyanalyze.report.model import Device
+    from pyanalyze.results.report import Device
     from pyanalyze.session import Session
 
 
@@ -17,7 +17,7 @@ def command(session: Session, fmt: str) -> str:
     """Name the observed sharing mode of every GPU, with evidence, rivals and what is missing."""
     report = session.report()
     if fmt == "json":
-        from pyanalyze.contracts import part_of
+        from pyanalyze.cli.schemas import part_of
 
         return json.dumps(part_of(report, "classify"), indent=2)
     if fmt == "csv":
@@ -39,7 +39,7 @@ def _row(device: Device) -> dict[str, object]:
 
 
 def _block(device: Device) -> str:
-    from pyanalyze.report.escape import visible
+    from pyanalyze.text.escape import visible
 
     sharing = device.sharing
     name = visible(device.name or "name not recorded")

@@ -33,15 +33,15 @@ def command(
     Says first whether the work was equal, then where the change of the time per unit of work came from: other work,
     the host, waiting for the engine, or kernels that were slower while resident. Exit 4: nothing could be compared.
     """
-    from pyanalyze.comparison import NOISE_FLOOR
-    from pyanalyze.comparison.pages import render_comparison
-    from pyanalyze.comparison.split import compare_reports
+    from pyanalyze.analysis.comparison import NOISE_FLOOR
+    from pyanalyze.analysis.comparison.split import compare_reports
+    from pyanalyze.report.comparison import render_comparison
 
     if len(captures) != 2:
         raise click.UsageError(f"compare takes two runs, A and B, not {len(captures)}; a directory counts as one")
     refuse_existing(output, force=force)
     if options["redact"]:
-        from pyanalyze.view import numbered
+        from pyanalyze.tables.redact import numbered
 
         # One numbering for both: kernel-1 of A is kernel-1 of B.
         options["redact"] = numbered()

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 @output_options(("table", "json"), "table")
 def command(*, fmt: str, output: Path | None, force: bool) -> None:
     """Say what this machine can capture and what is in the way, each with its remedy."""
-    from pyanalyze._visible import visible
     from pyanalyze.record.doctor import diagnose
+    from pyanalyze.text.visible import visible
 
     refuse_existing(output, force=force)
     found = diagnose()

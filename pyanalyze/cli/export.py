@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyanalyze.cli._shared import capture_options, expect_option, open_session, refuse_read, require_mode
-from pyanalyze.tables import ON_REQUEST
+from pyanalyze.tables.frames import ON_REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import polars as pl
 
-    from pyanalyze.nsys_recipes import ReportTable
+    from pyanalyze.inputs.nsys_recipes import ReportTable
     from pyanalyze.session import Session
 
 #: Formats that make a directory with one file per table.
@@ -108,8 +108,8 @@ def write(
     pace
         With `nsys-stats`: the short name of the kernel that `cuda_gpu_kern_pace` is made of.
     nsys_reports
-        With `sqlite`: what nsys wrote of these captures, see :func:`pyanalyze.nsys_recipes.load_reports`. The table
-        `nsys_disagreements` holds where its kernel summaries and we differ.
+        With `sqlite`: what nsys wrote of these captures, see :func:`pyanalyze.inputs.nsys_recipes.load_reports`. The
+        table `nsys_disagreements` holds where its kernel summaries and we differ.
 
     Returns
     -------
@@ -118,9 +118,9 @@ def write(
 
     Raises
     ------
-    pyanalyze.exceptions.OutputExists
+    pyanalyze.errors.OutputExists
         `output` is there (for a directory: and not empty) and `force` is false.
-    pyanalyze.exceptions.UsageError
+    pyanalyze.errors.UsageError
         A table that the session does not hold.
     OSError
         It cannot be written.
@@ -136,23 +136,22 @@ def write(
     """
     if fmt == STATS:
         return _write_stats(session, output, pace, force=force)
-    from pyanalyze.session import DERIVED
+    from pyanalyze.analysis.analysis import DERIVED_TABLES
 
-    names = [*session.tables, *DERIVED] if tables is None else list(dict.fromkeys(tables))
+    names = [*session.tables.stored, *DERIVED_TABLES] if tables is None else list(dict.fromkeys(tables))
     if fmt == "perfetto":
-        from pyanalyze import _core
-        from pyanalyze._files import replacing
+        from pyanalyze.core import _core
+        from pyanalyze.files import replacing
 
-        # Tenants through the frame: there they have the names that the user gave them.
-        handed = {name: session.frame(name) if name == "tenants" else session.table(name) for name in names}
+        handed = {name: session.table(name) for name in names}
         with replacing(output, force=force) as temporary:
             _core.write_perfetto(handed, str(temporary), None)
         return output
     frames = {name: session.frame(name) for name in names}
     if fmt == "sqlite":
-        from pyanalyze import store
-        from pyanalyze._files import replacing
-        from pyanalyze.nsys_recipes import load_reports, read_reports
+        from pyanalyze.export import sqlite as store
+        from pyanalyze.files import replacing
+        from pyanalyze.inputs.nsys_recipes import load_reports, read_reports
 
         report = session.report().model_dump(mode="json", by_alias=True)
         if not nsys_reports:
@@ -173,21 +172,21 @@ def _beside(session: Session, read: Sequence[ReportTable]) -> tuple[pl.DataFrame
     """Where NVIDIA's kernel summaries say other than we do, and which nsys made each source."""
     import polars as pl
 
-    from pyanalyze.nsys_stats import disagreements
+    from pyanalyze.export.nsys_stats import disagreements
 
     # `nsys stats` calls its tables after the export, so that the export's version is theirs.
     made = session.capture.select("path", "nsys_version").drop_nulls().iter_rows()
     versions = {Path(path).stem: version for path, version in made}
     found = []
     for table in (table for table in read if table.report == "cuda_gpu_kern_sum"):
-        found.append(disagreements(table.rows, session).insert_column(0, pl.lit(table.source).alias("source")))
+        found.append(disagreements(table.rows, session.tables).insert_column(0, pl.lit(table.source).alias("source")))
     kinds = {"source": pl.String, "name": pl.String, "quantity": pl.String, "nsys": pl.Float64, "ours": pl.Float64}
     return pl.concat([pl.DataFrame(schema={**kinds, "reason": pl.String}), *found]), versions
 
 
 def _write_stats(session: Session, output: Path, pace: str | None, *, force: bool) -> Path:
     """Write what nsys would say, and the same of every traced tenant; a report without rows is left out."""
-    from pyanalyze.nsys_stats import NEED_API_CALLS, NEED_OPTIONS, PRODUCED, WHOLE_GPU, produce, to_csv
+    from pyanalyze.export.nsys_stats import NEED_API_CALLS, NEED_OPTIONS, PRODUCED, WHOLE_GPU, produce, to_csv
 
     traced = session.tenants.filter("traced").sort("tenant_id")["tenant_id"].unique(maintain_order=True).to_list()
     with replacing_folder(output, force=force) as folder:
@@ -200,7 +199,7 @@ def _write_stats(session: Session, output: Path, pace: str | None, *, force: boo
                 continue
             options = {} if needed is None else {needed: given[needed]}
             for tenant in (None,) if report in WHOLE_GPU else (None, *traced):
-                rows = produce(session, report, tenant=tenant, **options)
+                rows = produce(session.tables, report, tenant=tenant, **options)
                 if rows.height:
                     suffix = "" if tenant is None else f".tenant-{tenant}"
                     (folder / f"{report}{suffix}.csv").write_text(to_csv(rows, report), encoding="utf-8")
@@ -224,7 +223,7 @@ def naming(output: Path) -> Iterator[None]:
 
 def refuse(output: Path, *, folder: bool, force: bool) -> None:
     """Refuse before the work, not after it: what exists, and what is of the wrong kind."""
-    from pyanalyze.exceptions import OutputExists, UsageError
+    from pyanalyze.errors import OutputExists, UsageError
 
     if folder and output.exists() and not output.is_dir():
         raise UsageError(
@@ -294,21 +293,21 @@ class replacing_folder:  # noqa: N801  # reads as the function `replacing` of fi
 
 
 def _is_ours(file: Path) -> bool:
-    from pyanalyze.nsys_stats import PRODUCED
-    from pyanalyze.tables import KNOWN_VERSIONS
+    from pyanalyze.export.nsys_stats import PRODUCED
+    from pyanalyze.tables.frames import declarations
 
     if file.suffix == ".csv" and file.name.split(".")[0] in PRODUCED:
         return file.is_file()
-    return file.is_file() and file.stem in KNOWN_VERSIONS and file.suffix[1:] in FOLDERS
+    return file.is_file() and file.stem in declarations() and file.suffix[1:] in FOLDERS
 
 
 def _check_names(wanted: Sequence[str] | None) -> None:
-    from pyanalyze.exceptions import UsageError
-    from pyanalyze.tables import KNOWN_VERSIONS
+    from pyanalyze.errors import UsageError
+    from pyanalyze.tables.frames import declarations
 
     if wanted is None:
         return
-    known = sorted(set(KNOWN_VERSIONS) - {"timeline"})
+    known = sorted(set(declarations()) - {"timeline"})
     unknown = [name for name in wanted if name not in known]
     if unknown or not wanted:
         raise UsageError(
@@ -327,7 +326,7 @@ def _arrow(frame: pl.DataFrame, file: Path) -> None:
 def _csv(frame: pl.DataFrame, file: Path) -> None:
     import polars as pl
 
-    from pyanalyze.report.escape import spreadsheet
+    from pyanalyze.text.escape import spreadsheet
 
     # Names are foreign text, and people open CSV in spreadsheets, which run what begins like a formula. Names of
     # kernels and processes do not begin so; the few that do are written with an apostrophe in front.

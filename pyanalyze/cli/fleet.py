@@ -63,7 +63,7 @@ def command(captures: tuple[str, ...], output: Path, *, memory: str | None, quie
     """
     from pyanalyze.cli.export import naming
     from pyanalyze.fleet import analyse
-    from pyanalyze.report.escape import visible
+    from pyanalyze.text.escape import visible
 
     with Pace(quiet=quiet) as report, naming(output):
         fleet = analyse(captures, output, memory=memory, progress=report, **options)
@@ -140,7 +140,7 @@ def worst_words(value: float | None, low: float | None, high: float | None, n: i
 
 
 def _table(fleet: Fleet) -> str:
-    from pyanalyze.report.escape import visible
+    from pyanalyze.text.escape import visible
 
     lines = []
     attention = {(one.group, one.device_id): one.detail for one in fleet.summary.attention}

@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from pyanalyze import memory
 from pyanalyze.cli._shared import csv_of, verb
+from pyanalyze.tables import memory
 
 if TYPE_CHECKING:
     from pyanalyze.session import Session
@@ -53,8 +53,8 @@ def describe(session: Session) -> dict[str, list[dict[str, Any]]]:
 
 
 def _table(found: dict[str, list[dict[str, Any]]], *, alone: bool) -> str:
-    from pyanalyze.report.escape import visible
-    from pyanalyze.report.format import count, duration
+    from pyanalyze.text.escape import visible
+    from pyanalyze.text.format import count, duration
 
     out: list[str] = []
     for capture in found["captures"]:

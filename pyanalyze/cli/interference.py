@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyanalyze.cli._shared import answer, csv_of, verb
 
 if TYPE_CHECKING:
-    from pyanalyze.interference import Estimate, Tail
+    from pyanalyze.analysis.interference import Estimate, Tail
     from pyanalyze.session import Session
 
 SECTIONS = ("interference",)
@@ -28,11 +28,13 @@ def _kernels(session: Session) -> str:
     """The same kernels alone and in company: those with most time, as lines."""
     import polars as pl
 
-    from pyanalyze.interference import kernels_alone
-    from pyanalyze.report.escape import visible
-    from pyanalyze.report.format import duration
+    from pyanalyze.analysis.interference import kernels_alone
+    from pyanalyze.text.escape import visible
+    from pyanalyze.text.format import duration
 
-    table = kernels_alone(session).with_columns(pl.col("name", "against").cast(pl.String))
+    table = kernels_alone(session.tables, session.interference()).with_columns(
+        pl.col("name", "against").cast(pl.String)
+    )
     known = table.filter(pl.col("ratio").is_not_null()).sort("total_ns", descending=True)
     few, excluded = table.height - known.height, int(table["excluded"].sum())
     overhead = int(table["excluded_overhead"].sum())

@@ -23,7 +23,7 @@ from pyanalyze.cli._shared import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyanalyze.summary import KernelTimes
+    from pyanalyze.analysis.kernel_summary import KernelTimes
 
 #: Columns of the table `kernel_summary`, in its order.
 COLUMNS = ("name", "kernels", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "stddev_ns")
@@ -44,18 +44,18 @@ def command(fmt: str, output: Path | None, *, force: bool, expect_mode: tuple[st
     refuse_existing(output, force=force)
     path = _alone(expect_mode, options)
     if path is not None:
-        from pyanalyze.memory import hold
-        from pyanalyze.summary import of_export
+        from pyanalyze.analysis.kernel_summary import of_export
+        from pyanalyze.tables.memory import hold
 
         limit_threads(options["threads"])
         hold(options["memory"])
         with ProgressBar(quiet=options["quiet"]) as progress:
             emit(_shown(of_export(path, progress=progress), fmt), output, force=force)
         return
-    from pyanalyze.summary import of_session
+    from pyanalyze.analysis.kernel_summary import of_tables
 
     session = open_session(**options, reconstruct=bool(expect_mode))
-    emit(_shown(of_session(session), fmt), output, force=force)
+    emit(_shown(of_tables(session.tables), fmt), output, force=force)
     require_mode(session, expect_mode)
 
 
@@ -65,7 +65,7 @@ def _alone(expect_mode: tuple[str, ...], options: dict[str, Any]) -> Path | None
     asked = bool(expect_mode) or any(options[name] for name in options.keys() - _ALSO_ALONE)
     if asked or options["gpu"] is not None or len(captures) != 1 or captures[0].is_dir():
         return None
-    from pyanalyze.exports import is_pack
+    from pyanalyze.inputs.nsys_export import is_pack
 
     return None if is_pack(captures[0]) else captures[0]
 
@@ -86,8 +86,8 @@ def _gap(gap: dict[str, str]) -> str:
 
 
 def _table(found: KernelTimes) -> str:
-    from pyanalyze.report.escape import visible
-    from pyanalyze.report.format import count, duration, percent
+    from pyanalyze.text.escape import visible
+    from pyanalyze.text.format import count, duration, percent
 
     whole_ns = sum(row["total_ns"] for row in found.rows)
     kernels = sum(row["kernels"] for row in found.rows)

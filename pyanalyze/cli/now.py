@@ -26,7 +26,7 @@ def command(*, fmt: str, output: Path | None, force: bool) -> None:
 
 
 def _gpu(gpu: dict[str, Any]) -> list[str]:
-    from pyanalyze._visible import visible
+    from pyanalyze.text.visible import visible
 
     sampled, modes = gpu["sampled"], gpu["configured"]
     known = {**gpu["errors"]}

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from pyanalyze.cli._shared import ProgressBar, refuse_existing
-from pyanalyze.tables import ANALYSIS_TABLES, ON_REQUEST
+from pyanalyze.tables.frames import ANALYSIS_TABLES, ON_REQUEST
 
 
 @click.command("pack")
@@ -49,7 +49,7 @@ def command(
     lead back only with the key, which stays with you.
     """
     from pyanalyze.cli._shared import csv_of, emit
-    from pyanalyze.pack import pack, read_key
+    from pyanalyze.export.pack import pack, read_key
 
     for file in (output, names):
         refuse_existing(file, force=force)

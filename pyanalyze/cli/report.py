@@ -45,7 +45,7 @@ def command(
     **options: Any,
 ) -> None:
     """Write all that is known: -f html (one self-contained file), md, json (the contract) or txt."""
-    from pyanalyze.report import render
+    from pyanalyze.report.rendering import render
 
     if pictures is not None and fmt != "md":
         raise click.UsageError(f"--pictures is for -f md; {fmt} holds its own, or none")
@@ -59,7 +59,7 @@ def command(
     if fmt == "md" and wanted != "none":
         text = _with_pictures(session, output, line, embed=wanted == "embed", force=force)
     else:
-        text = render(session, fmt, command=line)
+        text = render(session.analysis, fmt, command=line, detail=session.detail)
     emit(text, output, force=force)
     require_mode(session, expect_mode)
 
@@ -68,12 +68,12 @@ def _with_pictures(session: Session, output: Path | None, line: str, *, embed: b
     """Write the pictures, all or none of which may exist, and give the Markdown that shows them."""
     import base64
 
-    from pyanalyze._files import write_whole
+    from pyanalyze.files import write_whole
     from pyanalyze.report.markdown import render_markdown
     from pyanalyze.report.rendering import draw_png
 
     report = session.report()
-    drawn = draw_png(session, report)
+    drawn = draw_png(session.analysis, report)
     links = {key: f"data:image/png;base64,{base64.b64encode(png).decode()}" for key, png in drawn.items()}
     if not embed and output is not None:
         files = {key: output.with_name(f"{output.stem}-{key}.png") for key in drawn}

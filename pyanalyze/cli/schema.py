@@ -8,7 +8,7 @@ import click
 
 from pyanalyze.cli._shared import emit, refuse_existing
 
-#: As `pyanalyze.contracts.VERBS`, which is too heavy for a help text.
+#: As `pyanalyze.cli.schemas.VERBS`, which is too heavy for a help text.
 VERBS = (
     "report",
     "classify",
@@ -42,11 +42,11 @@ def command(verb: str | None, *, tables: bool, compare: bool, fleet: bool, outpu
     path: Path | None = None if output is None else Path(output)
     refuse_existing(path, force=force)
     if tables:
-        from pyanalyze import _core
+        from pyanalyze.core import _core
 
         emit(json.dumps(_core.table_declarations(), indent=2), path, force=force)
         return
-    from pyanalyze.contracts import schema_of
+    from pyanalyze.cli.schemas import schema_of
 
     verb = verb or ("compare" if compare else "fleet" if fleet else "report")
     emit(json.dumps(schema_of(verb), indent=2), path, force=force)

@@ -33,7 +33,7 @@ def command(file: Path, output: Path, *, memory: str | None, quiet: bool, **opti
     throughput.train = { profiled = 812.0, unprofiled = 840.0 }
     """  # noqa: D301
     from pyanalyze.fleet.study import conduct
-    from pyanalyze.report.escape import visible
+    from pyanalyze.text.escape import visible
 
     with Pace(quiet=quiet) as report:
         study = conduct(file, output, memory=memory, progress=report, **options)
@@ -44,7 +44,7 @@ def command(file: Path, output: Path, *, memory: str | None, quiet: bool, **opti
 
 
 def _table(study: Study) -> str:
-    from pyanalyze.report.escape import visible
+    from pyanalyze.text.escape import visible
 
     lines = [
         f"CONTRADICTS ITS LABEL, left out: {visible(one.run, limit=None)}: {one.label or 'alone'} was meant, "

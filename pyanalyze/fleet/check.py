@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pyanalyze import gate
-from pyanalyze.exceptions import NotACapture, UsageError
+from pyanalyze.analysis import gate
+from pyanalyze.errors import NotACapture, UsageError
 
 if TYPE_CHECKING:
     import os
@@ -40,13 +40,13 @@ def check_fleet(
     limits
         The thresholds; `max_change` compares two runs and is not for a fleet.
     inconclusive
-        As of :func:`pyanalyze.gate.check`.
+        As of :func:`pyanalyze.analysis.gate.check`.
 
     Raises
     ------
-    pyanalyze.exceptions.UsageError
+    pyanalyze.errors.UsageError
         No threshold, or one that makes no sense here.
-    pyanalyze.exceptions.NotACapture
+    pyanalyze.errors.NotACapture
         Not what a fleet wrote.
     OSError
         It cannot be read.
@@ -64,7 +64,7 @@ def check_fleet(
     from pydantic import ValidationError
 
     from pyanalyze.fleet.summary import FleetSummary
-    from pyanalyze.report.model import Report
+    from pyanalyze.results.report import Report
 
     if limits.max_change is not None:
         raise UsageError("max_change compares two runs: give it two captures, not a fleet")

@@ -25,8 +25,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from pyanalyze.exceptions import UsageError
-from pyanalyze.memory import LEAST_BYTES, VARIABLE, budget
+from pyanalyze.errors import UsageError
+from pyanalyze.tables.memory import LEAST_BYTES, VARIABLE, budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -89,12 +89,12 @@ def hire(
     workers
         How many at once; None: the processors at hand. An existing cluster has its own number.
     threads, memory
-        Of all workers together; each gets its part. None: all at hand (:func:`pyanalyze.memory.budget`). The workers of
-        an existing cluster have what its operator gave them (`dask worker --memory-limit`).
+        Of all workers together; each gets its part. None: all at hand (:func:`pyanalyze.tables.memory.budget`). The
+        workers of an existing cluster have what its operator gave them (`dask worker --memory-limit`).
 
     Raises
     ------
-    pyanalyze.exceptions.UsageError
+    pyanalyze.errors.UsageError
         No workers, too little memory for so many, Dask is not installed, or workers for a cluster that has its own.
 
     Examples

@@ -8,7 +8,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from pyanalyze.report.escape import spreadsheet, visible
+from pyanalyze.text.escape import spreadsheet, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -6,8 +6,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from pyanalyze.fleet.summary import LEAST_OUTLIER, DeviceRow, FleetSummary, GroupPart
-from pyanalyze.report import format as fmt
-from pyanalyze.report.escape import visible
 from pyanalyze.report.page import (
     Block,
     Cell,
@@ -22,6 +20,8 @@ from pyanalyze.report.page import (
     Section,
     Table,
 )
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from pyanalyze import _core
-from pyanalyze.report.escape import visible
+from pyanalyze.core import _core
+from pyanalyze.text.escape import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

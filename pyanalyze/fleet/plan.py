@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyanalyze.exceptions import CaptureChanged, UsageError
+from pyanalyze.errors import CaptureChanged, UsageError
 
 if TYPE_CHECKING:
     import os
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze import _core
+    from pyanalyze.core import _core
 
 #: What says when work ran and where. Short tables beside counters and copies, which are read only if these are empty.
 _SPAN_TABLES = ("kernels", "graph_launches", "switch_events")
@@ -140,7 +140,7 @@ def find(patterns: Sequence[str | os.PathLike[str]]) -> tuple[list[Path], list[s
 
     Raises
     ------
-    pyanalyze.exceptions.UsageError
+    pyanalyze.errors.UsageError
         No pattern at all.
 
     Examples
@@ -149,8 +149,8 @@ def find(patterns: Sequence[str | os.PathLike[str]]) -> tuple[list[Path], list[s
     >>> len(found), without
     (1, ['nothing/**/*.sqlite'])
     """
-    from pyanalyze.exceptions import NotACapture
-    from pyanalyze.loading import find_captures
+    from pyanalyze.errors import NotACapture
+    from pyanalyze.inputs.capture import find_captures
 
     if not patterns:
         raise UsageError("no capture was given; name files, folders or a pattern such as 'captures/**/*.sqlite'")
@@ -203,7 +203,7 @@ def content_hash(path: str | os.PathLike[str]) -> str:
     ------
     OSError
         The file cannot be read.
-    pyanalyze.exceptions.CaptureChanged
+    pyanalyze.errors.CaptureChanged
         It changed while it was read.
 
     Examples
@@ -242,7 +242,7 @@ def look(path: str) -> Look:
 
     Raises
     ------
-    OSError, pyanalyze.exceptions.CaptureUnreadable
+    OSError, pyanalyze.errors.CaptureUnreadable
         As :func:`pyanalyze.load`.
 
     Examples
@@ -250,7 +250,7 @@ def look(path: str) -> Look:
     >>> look(capture).gpus
     ('GPU-5c3f2a10-7be4-4d0a-9d26-1f0a5e8b7c41',)
     """
-    from pyanalyze.tables import EVENT_TABLES
+    from pyanalyze.tables.frames import EVENT_TABLES
 
     before = stamp(path)
     tables = _read(path, ())
@@ -317,7 +317,7 @@ def span(path: str) -> Span:
 
     Raises
     ------
-    OSError, pyanalyze.exceptions.CaptureUnreadable
+    OSError, pyanalyze.errors.CaptureUnreadable
         As :func:`pyanalyze.load`.
 
     Examples
@@ -534,12 +534,12 @@ def _safe(name: str) -> str:
 
 
 def _read(path: str, tables: Sequence[str]) -> Mapping[str, _core.Table]:
-    from pyanalyze import _core
-    from pyanalyze.tables import ANALYSIS_TABLES
+    from pyanalyze.core import _core
+    from pyanalyze.tables.frames import ANALYSIS_TABLES
 
     export = path
     if Path(path).suffix in (".nsys-rep", ".qdrep"):
-        from pyanalyze.nsys_rep import export_report
+        from pyanalyze.inputs.nsys_report import export_report
 
         # All that the analysis will read, so that one export serves every step.
         export = str(export_report(Path(path), _core.physical_tables(list(ANALYSIS_TABLES))))
@@ -547,7 +547,7 @@ def _read(path: str, tables: Sequence[str]) -> Mapping[str, _core.Table]:
 
 
 def _frame(tables: Mapping[str, _core.Table], name: str) -> pl.DataFrame:
-    from pyanalyze.tables import to_frame
+    from pyanalyze.tables.frames import to_frame
 
     return to_frame(tables[name])
 

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyanalyze import _core
-from pyanalyze._files import write_whole
-from pyanalyze.exceptions import CaptureUnreadable, NotACapture, OutputExists
+from pyanalyze.core import _core
+from pyanalyze.errors import CaptureUnreadable, NotACapture, OutputExists
+from pyanalyze.files import write_whole
 from pyanalyze.fleet import outputs
 from pyanalyze.fleet.crew import Crew, hire
 from pyanalyze.fleet.plan import (
@@ -43,7 +43,7 @@ from pyanalyze.fleet.work import Failed, Made, Options, analyse_group, named, pl
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pyanalyze.loading import PathLike, Progress
+    from pyanalyze.inputs.capture import PathLike, Progress
 
 _T = TypeVar("_T")
 
@@ -142,11 +142,11 @@ def analyse(
 
     Raises
     ------
-    pyanalyze.exceptions.OutputExists
+    pyanalyze.errors.OutputExists
         `output` holds things that no fleet wrote, and `force` is false.
-    pyanalyze.exceptions.NotACapture
+    pyanalyze.errors.NotACapture
         None of `captures` is there; `output` is left as it is.
-    pyanalyze.exceptions.UsageError
+    pyanalyze.errors.UsageError
         No capture was named, `workers` is below 1, their memory is too little, or Dask is asked for and not there.
     OSError
         `output` or a file of the context cannot be used, or the scheduler went away.
@@ -202,7 +202,7 @@ class Workbench:
 
     Raises
     ------
-    pyanalyze.exceptions.OutputExists
+    pyanalyze.errors.OutputExists
         The folder holds things that we did not write.
     """
 

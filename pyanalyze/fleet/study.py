@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pyanalyze.exceptions import CaptureUnreadable, UsageError
+from pyanalyze.analysis.sharing.rules.base import MODES
+from pyanalyze.errors import CaptureUnreadable, UsageError
 from pyanalyze.fleet import outputs
 from pyanalyze.fleet.crew import hire
 from pyanalyze.fleet.estimates import Estimate, Observation, estimates
@@ -27,13 +28,12 @@ from pyanalyze.fleet.paper import citation, latex, latex_table, methods
 from pyanalyze.fleet.plan import Group, Look, find, nothing_at, without_duplicates
 from pyanalyze.fleet.run import Workbench, digests
 from pyanalyze.fleet.work import Failed, Options
-from pyanalyze.sharing.rules.base import MODES
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
-    from pyanalyze.loading import Progress
+    from pyanalyze.inputs.capture import Progress
 
 #: A workload by itself is expected to show one of these where its run names no mode.
 ALONE = ("exclusive", "streams", "mig")
@@ -108,7 +108,7 @@ def read_study(path: str | os.PathLike[str]) -> StudyFile:
     ------
     OSError
         It cannot be read.
-    pyanalyze.exceptions.UsageError
+    pyanalyze.errors.UsageError
         Not TOML, or a key that is missing, unknown or makes no sense; the message names it.
 
     Examples
@@ -213,9 +213,9 @@ def conduct(
 
     Raises
     ------
-    pyanalyze.exceptions.UsageError
+    pyanalyze.errors.UsageError
         The file makes no sense.
-    pyanalyze.exceptions.OutputExists
+    pyanalyze.errors.OutputExists
         `output` holds things that we did not write, and `force` is false.
     OSError
         Something cannot be read or written.

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pyanalyze._visible import json_text
-from pyanalyze.report.format import ratio
-from pyanalyze.report.model import Basis, Fraction, Mode, Number, Text, Tool, rounded
+from pyanalyze.results.report import Basis, Fraction, Mode, Number, Text, Tool, rounded
+from pyanalyze.text.format import ratio
+from pyanalyze.text.visible import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

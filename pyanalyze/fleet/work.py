@@ -13,12 +13,12 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyanalyze import _core
-from pyanalyze._visible import json_text
-from pyanalyze.exceptions import CaptureChanged, CaptureUnreadable, PyanalyzeError, UsageError
+from pyanalyze.core import _core
+from pyanalyze.errors import CaptureChanged, CaptureUnreadable, PyanalyzeError, UsageError
 from pyanalyze.fleet.crew import WorkerDied
 from pyanalyze.fleet.plan import NODE, SAMPLES, Look, Span, look, span, stamp
-from pyanalyze.tables import ANALYSIS_TABLES
+from pyanalyze.tables.frames import ANALYSIS_TABLES
+from pyanalyze.text.visible import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -188,7 +188,7 @@ def named(made: Made, captures: Sequence[Look], options: Options = Options()) ->
     >>> capture in report, capture in page
     (True, True)
     """
-    from pyanalyze.report.escape import visible
+    from pyanalyze.text.escape import visible
 
     report, page = made.report or "", made.page
     for path, token in _tokens(captures, options):
@@ -208,8 +208,8 @@ def _made(
     failed: list[Failed],
     options: Options,
 ) -> Made:
-    from pyanalyze.loading import load
-    from pyanalyze.report.model import Report
+    from pyanalyze.results.report import Report
+    from pyanalyze.session import load
 
     by_path = {one.path: number for number, one in enumerate(captures)}
     beside = dict.fromkeys(path for one in whole for path, _ in one.beside)
@@ -234,7 +234,7 @@ def _made(
     if options.pictures:
         from pyanalyze.report.rendering import draw
 
-        drawn = dict(draw(session, session.report()))
+        drawn = dict(draw(session.analysis, session.report()))
     from pyanalyze.report.html import render_html
 
     page = render_html(

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pyanalyze.exceptions import CaptureUnreadable, GpuUnavailable, UsageError
+from pyanalyze.errors import CaptureUnreadable, GpuUnavailable, UsageError
 from pyanalyze.record.node import dcgm_processes, mps_processes, profiling_restricted, sees_host_pids
 from pyanalyze.record.nvml import Nvml, has_driver, is_root
 
@@ -70,7 +70,7 @@ def diagnose(root: Path = Path("/")) -> list[Finding]:
 
     Raises
     ------
-    pyanalyze.exceptions.GpuUnavailable
+    pyanalyze.errors.GpuUnavailable
         There is no NVIDIA GPU on this machine.
 
     Examples

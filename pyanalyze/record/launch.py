@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pyanalyze.exceptions import UsageError
+from pyanalyze.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyanalyze.nsys_rep import Nsys
+    from pyanalyze.inputs.nsys_report import Nsys
 
 #: Notes the pid, runs the command, notes how it ended. Signals for the whole group reach the command, which keeps its
 #: own ways (`trap :` is not inherited, and what was ignored stays ignored).
@@ -126,12 +126,12 @@ def prepare(folder: Path, nsys: str | None = None) -> NsysRun:
 
     Raises
     ------
-    pyanalyze.exceptions.UsageError
+    pyanalyze.errors.UsageError
         There is no nsys.
-    pyanalyze.exceptions.CaptureUnreadable
+    pyanalyze.errors.CaptureUnreadable
         What `nsys` or ``$PYANALYZE_NSYS`` names is none.
     """
-    from pyanalyze.nsys_rep import find_nsys
+    from pyanalyze.inputs.nsys_report import find_nsys
 
     tool = find_nsys(nsys)
     if tool is None:

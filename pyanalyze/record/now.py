@@ -40,7 +40,7 @@ def now() -> dict[str, Any]:
 
     Raises
     ------
-    pyanalyze.exceptions.GpuUnavailable
+    pyanalyze.errors.GpuUnavailable
         NVML cannot be asked.
 
     Examples

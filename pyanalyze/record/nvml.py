@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from pyanalyze.exceptions import GpuUnavailable
+from pyanalyze.errors import GpuUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -134,7 +134,7 @@ class Nvml:
 
     Raises
     ------
-    pyanalyze.exceptions.GpuUnavailable
+    pyanalyze.errors.GpuUnavailable
         ``nvidia-ml-py``, the driver's library or every GPU is missing.
 
     Examples

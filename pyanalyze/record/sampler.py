@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pyanalyze._files import write_whole
-from pyanalyze.exceptions import OutputExists, UsageError
+from pyanalyze.errors import OutputExists, UsageError
+from pyanalyze.files import write_whole
 from pyanalyze.record.launch import NsysRun, Wanted, alive, arming, prepare
 from pyanalyze.record.node import (
     ALLOWED,
@@ -346,11 +346,11 @@ def record(
 
     Raises
     ------
-    pyanalyze.exceptions.GpuUnavailable
+    pyanalyze.errors.GpuUnavailable
         NVML cannot be asked; nothing was started.
-    pyanalyze.exceptions.UsageError
+    pyanalyze.errors.UsageError
         The rate or duration makes no sense, the command does not exist, there is no nsys.
-    pyanalyze.exceptions.OutputExists
+    pyanalyze.errors.OutputExists
         The folder holds a recording.
     OSError
         The folder cannot be written; nothing was started.

@@ -13,8 +13,8 @@ from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from pyanalyze._files import write_whole
-from pyanalyze.nsys_rep import default_cache_dir
+from pyanalyze.files import write_whole
+from pyanalyze.inputs.nsys_report import default_cache_dir
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jinja2
 
-from pyanalyze import _pictures
-from pyanalyze.report import format as fmt
+from pyanalyze.report import static_charts as _pictures
 from pyanalyze.report.bundle import script_bundle
-from pyanalyze.report.escape import visible
 from pyanalyze.report.page import Block, Fold, Page, Section, Table, build, is_empty
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import altair as alt
     import polars as pl
 
-    from pyanalyze._pictures import Painter
-    from pyanalyze.report.model import Report
+    from pyanalyze.report.static_charts import Painter
+    from pyanalyze.results.report import Report
 
 __all__ = ["MAX_BYTES", "html_page", "render_html"]
 

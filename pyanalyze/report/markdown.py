@@ -6,15 +6,15 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from pyanalyze.report.escape import markdown as esc
 from pyanalyze.report.page import Block, Cell, Chart, Commands, Facts, Fold, Note, Page, Para, Table, build, is_empty
+from pyanalyze.text.escape import markdown as esc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import polars as pl
 
-    from pyanalyze.report.model import Report
+    from pyanalyze.results.report import Report
 
 __all__ = ["markdown_page", "render_markdown"]
 

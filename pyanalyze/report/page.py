@@ -1,7 +1,7 @@
 """What stands in a report, in which order and in which words: one page model, three pictures of it.
 
 HTML, Markdown and text draw the same :class:`Page`, so that they cannot disagree. Text from a capture is made
-visible here (:func:`pyanalyze.report.escape.visible`); the renderers escape for their own format on top.
+visible here (:func:`pyanalyze.text.escape.visible`); the renderers escape for their own format on top.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from pyanalyze._visible import told_apart
-from pyanalyze.beside import NOT_USED
-from pyanalyze.report import format as fmt
-from pyanalyze.report.escape import visible
-from pyanalyze.report.model import (
+from pyanalyze.analysis.sharing.properties import PROPERTIES, Properties
+from pyanalyze.inputs.sample_alignment import NOT_USED
+from pyanalyze.results.report import (
     BASIS_TEXT,
     Basis,
     Causes,
@@ -27,7 +25,9 @@ from pyanalyze.report.model import (
     Report,
     Tenant,
 )
-from pyanalyze.sharing.properties import PROPERTIES, Properties
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
+from pyanalyze.text.visible import told_apart
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence

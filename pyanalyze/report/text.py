@@ -8,8 +8,6 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from pyanalyze.report import format as fmt
-from pyanalyze.report.escape import visible
 from pyanalyze.report.page import (
     Block,
     Cell,
@@ -36,13 +34,15 @@ from pyanalyze.report.page import (
     victim_sentence,
     window_text,
 )
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import polars as pl
 
-    from pyanalyze.report.model import Device, Missing, Report
+    from pyanalyze.results.report import Device, Missing, Report
 
 __all__ = ["FIRST_SCREEN_COLUMNS", "FIRST_SCREEN_LINES", "first_screen", "render_text"]
 

@@ -27,9 +27,9 @@ import measurements  # noqa: E402
 import polars as pl  # noqa: E402
 
 import pyanalyze  # noqa: E402
-from pyanalyze.advice.options import Forecast, options  # noqa: E402
-from pyanalyze.advice.replay import Layout  # noqa: E402
-from pyanalyze.tables import ANALYSIS_TABLES  # noqa: E402
+from pyanalyze.analysis.advice.options import Forecast, options  # noqa: E402
+from pyanalyze.analysis.advice.replay import Layout  # noqa: E402
+from pyanalyze.tables.frames import ANALYSIS_TABLES  # noqa: E402
 
 #: Whole GPUs that several traced processes share, without caps: what alone takes is then the whole GPU.
 BASES = (
@@ -162,7 +162,7 @@ def compared(base: str, seed: int) -> tuple[list[Compared], str | None]:
     }
     alone = {t["name"]: t["slowdown"]["elapsed"]["alone_ns"] for t in by_pid.values()}
     units = {t["name"]: t["slowdown"]["n_units"] for t in by_pid.values()}
-    found = options(session, verdict.device_id)
+    found = options(session.tables, verdict)
     rows = []
     for option in found.options:
         text = rewritten(base, option.layout, units, names, list(option.profiles))

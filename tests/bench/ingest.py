@@ -27,7 +27,7 @@ from typing import Any
 import measurements
 from big_export import export, export_path
 
-from pyanalyze import _core
+from pyanalyze.core import _core
 
 ROOT = Path(__file__).parent.parent.parent
 TEN = 'start, "end", deviceId, contextId, streamId, correlationId, globalPid, demangledName, gridX, blockX'
@@ -112,7 +112,7 @@ OURS = """
 import json, re, sys, time
 import polars
 from pathlib import Path
-from pyanalyze import _core
+from pyanalyze.core import _core
 def peak_kb():
     # Not getrusage: that starts with the peak of the process that started this one.
     return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
@@ -199,7 +199,7 @@ def our_summary(path: Path, runs: int) -> tuple[float, dict[str, Any]]:
 
 def nsys_summary(nsys: str, path: Path) -> tuple[float, dict[str, Any]]:
     """The same by NVIDIA's own tool."""
-    from pyanalyze.nsys_recipes import read_report
+    from pyanalyze.inputs.nsys_recipes import read_report
 
     with tempfile.TemporaryDirectory() as folder:
         command = [nsys, "stats", "--report", "cuda_gpu_kern_sum", "--format", "csv", "--output", f"{folder}/of"]

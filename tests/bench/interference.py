@@ -27,7 +27,7 @@ import generate
 import measurements
 
 import pyanalyze
-from pyanalyze import _core
+from pyanalyze.core import _core
 
 MEASURES = {"elapsed": "elapsed", "latency": "kernel_latency", "resident": "resident"}
 #: Closer than this to 1 in every measure, a tenant was not slowed.

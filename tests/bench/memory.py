@@ -21,14 +21,15 @@ from typing import Any
 import big_export
 import measurements
 
-from pyanalyze import _core, memory
+from pyanalyze.core import _core
+from pyanalyze.tables import memory
 
 ROOT = Path(__file__).parent.parent.parent
 
 #: Says what was spilled when the command has done its work.
 OURS = """
 import atexit, json, os, sys
-from pyanalyze import memory
+from pyanalyze.tables import memory
 from pyanalyze.cli import main
 atexit.register(lambda: os.write(3, str(memory.account().spilled_most_bytes).encode()))
 main()

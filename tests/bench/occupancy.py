@@ -44,8 +44,8 @@ import measurements  # noqa: E402
 import polars as pl  # noqa: E402
 
 import pyanalyze  # noqa: E402
-from pyanalyze import _core  # noqa: E402
-from pyanalyze.occupancy import Occupancy  # noqa: E402
+from pyanalyze.analysis.occupancy import Occupancy  # noqa: E402
+from pyanalyze.core import _core  # noqa: E402
 
 #: Scenarios whose blocks do not all take equally long: the target is another one.
 EVEN, RANDOM = 0.5, 0.8

@@ -13,8 +13,8 @@ import measurements
 import polars as pl
 
 import pyanalyze
-from pyanalyze.advice.replay import Layout, alone, in_turns, replay, side_by_side
-from pyanalyze.tables import ANALYSIS_TABLES
+from pyanalyze.analysis.advice.replay import Layout, alone, in_turns, replay, side_by_side
+from pyanalyze.tables.frames import ANALYSIS_TABLES
 
 
 def layouts(sms: int, tenants: list[int]) -> list[Layout]:
@@ -49,7 +49,7 @@ def main() -> int:
     sms = session.devices["sm_count"][0]
     wanted = layouts(sms, tenants)
     ready, cpu = time.perf_counter(), time.process_time()
-    rows = replay(session, 0, wanted, time_sliced=False, threads=arguments.threads)
+    rows = replay(session.tables, 0, wanted, time_sliced=False, threads=arguments.threads)
     seconds, cpu_seconds = time.perf_counter() - ready, time.process_time() - cpu
     print(
         f"loading {loaded - began:.1f} s; {len(wanted)} replays of {arguments.kernels:,} launches: {seconds:.1f} s, "

@@ -17,7 +17,7 @@ from pathlib import Path
 import big_export
 import measurements
 
-from pyanalyze import _core
+from pyanalyze.core import _core
 
 ROOT = Path(__file__).parent.parent.parent
 

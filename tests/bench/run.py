@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import measurements
 
-from pyanalyze import _core
+from pyanalyze.core import _core
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -31,10 +31,10 @@ import generate  # noqa: E402
 import measurements  # noqa: E402
 
 import pyanalyze  # noqa: E402
-from pyanalyze import _core  # noqa: E402
-from pyanalyze.sharing import Case, judge  # noqa: E402
-from pyanalyze.sharing import thresholds as t  # noqa: E402
-from pyanalyze.sharing.calibration import calibration, state  # noqa: E402
+from pyanalyze.analysis.sharing import Case, judge  # noqa: E402
+from pyanalyze.analysis.sharing import thresholds as t  # noqa: E402
+from pyanalyze.analysis.sharing.calibration import calibration, state  # noqa: E402
+from pyanalyze.core import _core  # noqa: E402
 
 CALIBRATION = ROOT / "pyanalyze" / "sharing" / "calibration.json"
 

@@ -1,5 +1,5 @@
 //! Which Python exception is it? I/O errors become the builtin ones, every other kind has one class
-//! in `pyanalyze.exceptions`.
+//! in `pyanalyze.errors`.
 
 use pyanalyze_core::Error;
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
@@ -28,10 +28,10 @@ pub fn raise(error: Error) -> PyErr {
     named(class, error.to_string())
 }
 
-/// An exception of `pyanalyze.exceptions`.
+/// An exception of `pyanalyze.errors`.
 pub fn named(class: &str, text: String) -> PyErr {
     Python::attach(|py| {
-        py.import("pyanalyze.exceptions")
+        py.import("pyanalyze.errors")
             .and_then(|module| module.getattr(class))
             .and_then(|class| class.call1((text.clone(),)))
             .map_or_else(|_| PyRuntimeError::new_err(text.clone()), PyErr::from_value)

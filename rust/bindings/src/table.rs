@@ -16,7 +16,7 @@ use pyo3_arrow::PyTable;
 use crate::errors;
 
 /// One declared table: an Arrow stream with its `name@version`.
-#[pyclass(frozen, module = "pyanalyze._core")]
+#[pyclass(frozen, module = "pyanalyze.core._core")]
 pub struct Table {
     declared: &'static schema::Table,
     batch: RecordBatch,
@@ -107,7 +107,7 @@ impl Table {
 }
 
 /// Some columns and rows of a table.
-#[pyclass(frozen, module = "pyanalyze._core")]
+#[pyclass(frozen, module = "pyanalyze.core._core")]
 pub struct Part {
     batch: RecordBatch,
 }

@@ -2,7 +2,7 @@
 //!
 //! Every Arrow table is declared here once: name, version, columns with type, unit, meaning of null
 //! and a sentence for people. Readers and rooms build their output through [`Builder`], which refuses
-//! anything that is not declared; `docs/schemas.md` and the checks of `pyanalyze/tables.py` come from
+//! anything that is not declared; `docs/schemas.md` and the checks of `pyanalyze/tables/frames.py` come from
 //! the same declarations. Column types never depend on the values.
 //!
 //! Conventions: `*_ns` columns are `Int64` nanoseconds on the session clock (the capture's own clock

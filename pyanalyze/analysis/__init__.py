@@ -1,0 +1,1 @@
+"""From tables to answers: sharing mode, residency, occupancy, interference, advice, comparison, gate."""

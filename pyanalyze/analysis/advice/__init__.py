@@ -1,0 +1,19 @@
+"""What should be changed?  Bounds from what was measured, refined by a replay; never a promise."""
+
+from pyanalyze.analysis.advice.advise import Advice, advise_device
+from pyanalyze.analysis.advice.options import Forecast, Option, Options, options
+from pyanalyze.analysis.advice.replay import Layout, Seat, replay
+from pyanalyze.analysis.advice.simple import Action
+
+__all__ = [
+    "Action",
+    "Advice",
+    "Forecast",
+    "Layout",
+    "Option",
+    "Options",
+    "Seat",
+    "advise_device",
+    "options",
+    "replay",
+]

@@ -1,0 +1,716 @@
+"""What would each way to share this GPU do to each tenant?  Options, with forecasts and stated bounds."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyanalyze.analysis.advice import bandwidth, mps
+from pyanalyze.analysis.advice import mig as mig_
+from pyanalyze.analysis.advice.replay import (
+    DEFAULT_SLICE_NS,
+    DEFAULT_SWITCH_NS,
+    Layout,
+    Seat,
+    alone,
+    in_turns,
+    replay,
+    side_by_side,
+)
+from pyanalyze.analysis.sharing.properties import PROPERTIES, Requirement
+from pyanalyze.tables.process_lists import process_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import polars as pl
+
+    from pyanalyze.analysis.sharing import Verdict
+    from pyanalyze.analysis.sharing.rules.base import Mode
+    from pyanalyze.tables.tableset import TableSet
+
+#: Kernels of a client may lose this much to its cap in the strategy `exact`.
+LOSE = 0.05
+#: Residency that goes into saving and restoring state where no record splits it: half of 145 us (RTX 3090).
+STATE_NS = 73_000
+#: Allowance for memory, caches and issue slots while kernels of two tenants share an instance, where nothing was
+#: measured: none, middle, much, as the simulations of the benchmark have it. Two kernels that each want all of the DRAM
+#: bandwidth slow each other by 1.0, and published cases go further: a capture in the mode decides.
+CONTENTION = (0.0, 0.03, 0.12)
+#: Where it is measured (kernels of known time alone ran in company): parts of it.
+MEASURED_CONTENTION = (0.5, 1.0, 1.3)
+#: And this much more may come with other caps, which change what meets what.
+MORE_CONTENTION = 0.08
+#: Block times of real kernels differ; equal ones make whole waves. Both are replayed.
+RAGGED = 0.35
+VERY_RAGGED = 0.45
+#: Operations vary by this from replay to replay, so that no chance meeting of two rhythms becomes the forecast.
+JITTER = 0.04
+#: What the replay itself missed in simulations that share no code with it: same launches, another mode (half width).
+MARGIN = {"turns": 0.045, "together": 0.013, "instances": 0.04}
+#: Added where caps overlap: which SMs two clients have in common is not known.
+MARGIN_OVERLAP = 0.013
+#: Added for other modes where kernels' time alone had to be fitted to a capture of them side by side.
+MARGIN_FITTED = 0.02
+#: Added where slices vary more than this (90th over 10th percentile): contexts drain before they leave, and part of
+#: their residency is idle SMs.
+DRAINING = 1.1
+MARGIN_DRAINING = 0.2
+#: Without API calls think time cannot be told from waiting.
+MARGIN_WITHOUT_CALLS = 0.15
+#: Slices of which a usual length is taken, and the part of them that must share it (within 12 %).
+ENOUGH_SLICES = 8
+IN_COMMON = 0.3
+_DEFAULT_SLICING = (DEFAULT_SLICE_NS - STATE_NS, DEFAULT_SWITCH_NS)
+#: Options this close to the best are as good as the best: the one that changes least is taken.
+AS_GOOD = 0.03
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A tenant's slowdown in an option: elapsed time of the same launches over that alone on the whole GPU. Modelled.
+
+    Attributes
+    ----------
+    tenant_id, name
+        Who.
+    slowdown, low, high
+        Estimate and bounds.
+    latency
+        Kernel latency (launch to end) over that alone; None without API calls.
+    p99_ns
+        99th percentile of kernel latency; None without API calls.
+    elapsed_ns
+        Elapsed time of its launches in the replay.
+    """
+
+    tenant_id: int
+    name: str
+    slowdown: float
+    low: float
+    high: float
+    latency: float | None
+    p99_ns: int | None
+    elapsed_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Option:
+    """A way to share the GPU.
+
+    Attributes
+    ----------
+    name
+        Such as ``MPS, exact caps``.
+    mode
+        The sharing mode it makes.
+    layout
+        What was replayed.
+    forecasts
+        One per tenant.
+    provision
+        Percentages, for MPS with caps.
+    placement
+        Instances, for MIG.
+    """
+
+    name: str
+    mode: Mode
+    layout: Layout
+    forecasts: tuple[Forecast, ...]
+    provision: mps.Provision | None = None
+    placement: mig_.Placement | None = None
+
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """MIG profiles, in the order of the layout's instances."""
+        if self.placement is None:
+            return ()
+        return tuple(one.profile.name for one in sorted(self.placement.placed.values(), key=lambda one: one.start))
+
+    @property
+    def antt(self) -> float:
+        """Mean slowdown."""
+        return statistics.fmean(f.slowdown for f in self.forecasts)
+
+    @property
+    def antt_bounds(self) -> tuple[float, float]:
+        """Mean of the lower, and of the upper bounds."""
+        return statistics.fmean(f.low for f in self.forecasts), statistics.fmean(f.high for f in self.forecasts)
+
+    @property
+    def stp(self) -> float:
+        """System throughput: sum of 1 / slowdown."""
+        return sum(1 / f.slowdown for f in self.forecasts)
+
+    @property
+    def worst(self) -> Forecast:
+        """The tenant that is slowed most."""
+        return max(self.forecasts, key=lambda f: f.slowdown)
+
+
+@dataclass(frozen=True)
+class Options:
+    """All that was compared on one device.
+
+    Attributes
+    ----------
+    device_id
+        Device.
+    options
+        By mean slowdown, best first.
+    current
+        The option that the capture shows, if it is among them.
+    recommended
+        The best that meets the requirements; None where nothing could be compared or nothing meets them. Not changing
+        anything is preferred where that is as good; in an `Advice` also where no other way is worth a change.
+    refused
+        Options that do not meet the requirements, with what they lack.
+    why_not
+        Why nothing could be compared; None where it was.
+    check
+        How far the replay of the recorded mode is from what was recorded (largest relative error over tenants); None
+        where that mode cannot be replayed.
+    clients
+        What MPS provisioning knows of the tenants.
+    unplaced
+        Tenants for which MIG has no instance beside the others, with the reason; empty where it has, or the GPU has no
+        MIG.
+    """
+
+    device_id: int
+    options: tuple[Option, ...] = ()
+    current: Option | None = None
+    recommended: Option | None = None
+    refused: tuple[tuple[Option, tuple[Requirement, ...]], ...] = ()
+    why_not: str | None = None
+    check: float | None = None
+    clients: tuple[mps.Client, ...] = ()
+    unplaced: Mapping[str, str] = field(default_factory=dict)
+
+
+def observed_slicing(tables: TableSet, device_id: int) -> tuple[int | None, int] | None:
+    """Return execution time of a slice and time between two, as switch records show them.
+
+    Parameters
+    ----------
+    tables, device_id
+        The tables, and the device.
+
+    Returns
+    -------
+    (int or None, int) or None
+        Nanoseconds; None for a slice whose length does not show: too few were waited for from begin to end, or they
+        have no length in common; None for both without switches to measure.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> slice_ns, switch_ns = observed_slicing(pyanalyze.load(capture).tables, 0)
+    >>> 1_500_000 < slice_ns < 2_500_000, 30_000 < switch_ns < 200_000
+    (True, True)
+    """
+    seen = _seen_slicing(tables, device_id)
+    return None if seen is None else seen[:2]
+
+
+def _slicing(tables: TableSet, device_id: int) -> tuple[int, int]:
+    """What to replay turns with: as observed, and the usual where nothing shows it."""
+    seen = _seen_slicing(tables, device_id)
+    if seen is None:
+        return _DEFAULT_SLICING
+    slice_ns, switch_ns, state_ns = seen
+    return max(DEFAULT_SLICE_NS - state_ns, 1000) if slice_ns is None else slice_ns, switch_ns
+
+
+def _seen_slicing(tables: TableSet, device_id: int) -> tuple[int | None, int, int] | None:
+    """As `observed_slicing`, and the part of what lies between two slices that counts as residency."""
+    import polars as pl
+
+    switches = tables.switches.filter((pl.col("device_id") == device_id) & (pl.col("kind") == "switch"))
+    gap = switches["gap_ns"].median()
+    if switches.height < ENOUGH_SLICES or not isinstance(gap, (int, float)):
+        return None
+    full = switches["full_ns"].median()
+    # A slice that others waited for from its begin: the one before it was cut (its tenant had a kernel in flight, and
+    # waits for its next turn), and so was it itself. A context that runs out of work ends early, a holder that was
+    # alone ends late, at any length. Release drivers do not say how a slice ended.
+    lengths = _contended(tables, device_id)
+    state = int(full) - int(gap) if isinstance(full, (int, float)) else STATE_NS
+    if len(lengths) < ENOUGH_SLICES:
+        return None, int(gap) + state, state
+    bins = (lengths.log() / math.log(1.08)).round().cast(int)
+    counts = bins.value_counts().sort("count", bins.name)
+    near = (bins - counts[bins.name][-1]).abs() <= 1
+    usual = lengths.filter(near).median()
+    common = near.mean()
+    known = isinstance(usual, (int, float)) and isinstance(common, float) and common >= IN_COMMON
+    slice_ns = max(int(usual) - state, 1000) if known and isinstance(usual, (int, float)) else None
+    return slice_ns, int(gap) + state, state
+
+
+def _contended(tables: TableSet, device_id: int) -> pl.Series:
+    """Lengths of the slices that others waited for from begin to end."""
+    import polars as pl
+
+    slices = (
+        _cut(tables, device_id)
+        .with_columns((pl.col("start_ns") - pl.col("end_ns").shift(1)).alias("after_ns"))
+        .with_columns(pl.col("cut").shift(1).alias("before"))
+        .filter(pl.col("complete") & pl.col("cut") & pl.col("before") & (pl.col("after_ns") < 1_000_000))
+        .with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("ns"))
+    )
+    return slices["ns"].filter(slices["ns"].is_between(200_000, 40_000_000))
+
+
+def _slices_vary(tables: TableSet, device_id: int) -> bool:
+    lengths = _contended(tables, device_id)
+    long, short = lengths.quantile(0.9), lengths.quantile(0.1)
+    return len(lengths) >= ENOUGH_SLICES and bool(long and short and long > DRAINING * short)
+
+
+def _cut(tables: TableSet, device_id: int) -> pl.DataFrame:
+    """Slices of a device in order, with whether a kernel of their tenant was in flight when they ended."""
+    import polars as pl
+
+    here = pl.col("device_id") == device_id
+    who = tables.tenants.filter(here).select("tenant_id", "capture", "pid", "served_by")
+    columns = ["capture", "pid", "start_ns", "end_ns"]
+    parts = [tables.columns(name, "device_id", *columns) for name in ("kernels", "graph_launches")]
+    work = pl.concat([part.filter(here).select(columns) for part in parts])
+    work = (
+        work.join(who, on=["capture", "pid"], nulls_equal=True)
+        # What clients of a server run, the server's context holds the engine for.
+        .with_columns(pl.coalesce("served_by", "tenant_id").alias("tenant_id"))
+        .sort("start_ns")
+        .select("tenant_id", "start_ns", pl.col("end_ns").cum_max().over("tenant_id").alias("busy_until_ns"))
+    )
+    slices = tables.residency.filter(here & pl.col("tenant_id").is_not_null()).sort("end_ns")
+    marked = slices.join_asof(
+        work, left_on="end_ns", right_on="start_ns", by="tenant_id", strategy="backward", check_sortedness=False
+    )
+    cut = (pl.col("busy_until_ns") > pl.col("end_ns")).fill_null(value=False)
+    return marked.with_columns(cut.alias("cut")).sort("start_ns")
+
+
+def clients_of(tables: TableSet, device_id: int, names: Mapping[int, str], sm_count: int) -> list[mps.Client]:
+    """What provisioning needs to know of each tenant, from launch configurations and observed memory.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> [client.name for client in clients_of(session.tables, 0, {0: "a"}, 108)]
+    ['a']
+    """
+    import polars as pl
+
+    configurations = tables.kernel_occupancy.filter(pl.col("device_id") == device_id)
+    modelled = tables.sm_occupancy.filter(pl.col("device_id") == device_id)
+    length = pl.col("end_ns") - pl.col("start_ns")
+    used = dict(modelled.group_by("tenant_id").agg((pl.col("sm_active") * length).sum()).iter_rows())
+    whole = sum(used.get(tenant, 0) for tenant in names)
+    memory = memory_peaks(tables, device_id)
+    return [
+        mps.Client(
+            tenant,
+            name,
+            used.get(tenant, 0) / whole if whole else None,
+            mps.sms_needed(mps.loss_by_sms(configurations.filter(pl.col("tenant_id") == tenant), sm_count), LOSE),
+            memory.get(tenant),
+        )
+        for tenant, name in names.items()
+    ]
+
+
+def memory_peaks(tables: TableSet, device_id: int) -> dict[int, int]:
+    """Most device memory that each tenant was seen to use, in bytes; tenants of which nothing is known are left out.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> memory_peaks(pyanalyze.load(capture).tables, 0)
+    {}
+    """
+    import polars as pl
+
+    by_pid = process_memory(tables, device_id)
+    here = tables.tenants.filter(pl.col("device_id") == device_id).join(
+        tables.tenant_usage.select("tenant_id", "device_id", "memory_peak_bytes"), on=["tenant_id", "device_id"]
+    )
+    found = {}
+    for row in here.iter_rows(named=True):
+        peak = row["memory_peak_bytes"] or by_pid.get(row["host_pid"]) or by_pid.get(row["pid"])
+        if peak:
+            found[row["tenant_id"]] = int(peak)
+    return found
+
+
+def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] = ()) -> Options:
+    """Compare ways to share a device, by replaying what was recorded.
+
+    Parameters
+    ----------
+    tables, verdict
+        The tables, and the verdict of the device.
+    require
+        What a mode must promise (:data:`pyanalyze.analysis.sharing.properties.REQUIREMENTS`).
+
+    Returns
+    -------
+    Options
+        Empty, with the reason, where somebody's work was not traced or there is nothing to compare.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> analysis = pyanalyze.load(capture).analysis
+    >>> found = options(analysis.tables, analysis.verdicts[0])
+    >>> found.why_not
+    'tenant app_c held the engine for 254 ms and its work was not traced: nobody knows what it would do elsewhere'
+    """
+    import polars as pl
+
+    required = tuple(require)
+    device_id = verdict.device_id
+    device = tables.devices.filter(pl.col("device_id") == device_id).row(0, named=True)
+    here = tables.tenants.filter(pl.col("device_id") == device_id).sort("tenant_id")
+    traced = here.filter("traced")
+    usage = tables.tenant_usage.filter(pl.col("device_id") == device_id)
+    working = set(usage.filter(pl.col("kernels") + pl.col("graph_launches") > 0)["tenant_id"])
+    labels = tables.labels(device_id)
+    names = {tenant: labels[tenant] for tenant in traced["tenant_id"] if tenant in working}
+    why_not = _why_not(tables, verdict, device, here, usage, names)
+    if why_not is not None:
+        return Options(device_id, why_not=why_not)
+    sm_count = int(device["sm_count"])
+    clients = clients_of(tables, device_id, names, sm_count)
+    recording = recorded_layout(tables, verdict, list(names), sm_count)
+    candidates, unplaced = _candidates(tables, verdict, device, clients, sm_count, recording)
+    made, check = _forecast(tables, verdict, recording, candidates, names, sm_count)
+    ranked = sorted(made, key=lambda option: option.antt)
+    current = next((option for option in made if option.mode == verdict.mode and option.provision is None), None)
+    refused = tuple((option, lacks) for option in ranked if (lacks := PROPERTIES[option.mode].lacks(required)))
+    allowed = [option for option in ranked if not PROPERTIES[option.mode].lacks(required)]
+    recommended = best_of(allowed, current)
+    return Options(device_id, tuple(ranked), current, recommended, refused, None, check, tuple(clients), unplaced)
+
+
+def best_of(allowed: Sequence[Option], current: Option | None) -> Option | None:
+    """Of those as good as the best, the present one, else the one that is least to set up; None of none."""
+    least = min((option.antt for option in allowed), default=0.0)
+    return min(
+        (option for option in allowed if option.antt <= least * (1 + AS_GOOD)),
+        key=lambda option: (option is not current, _effort(option), option.antt),
+        default=None,
+    )
+
+
+def _effort(option: Option) -> int:
+    """How much there is to set up and to maintain."""
+    if option.placement is not None:
+        return 3
+    if option.provision is not None:
+        return 2
+    return 1 if option.layout.together else 0
+
+
+def _why_not(
+    tables: TableSet,
+    verdict: Verdict,
+    device: Mapping[str, object],
+    here: pl.DataFrame,
+    usage: pl.DataFrame,
+    names: Mapping[int, str],
+) -> str | None:
+    if not names:
+        return "no kernels were traced"
+    if verdict.mode == "undetermined":
+        return "the sharing mode is not known, so what ran at once is not either"
+    if device["sm_count"] is None:
+        return "the SM count of the device is not known"
+    serving = set(here["served_by"].drop_nulls())
+    held = dict(usage.select("tenant_id", "resident_ns").iter_rows())
+    whole = sum(value or 0 for value in held.values())
+    for row in here.filter(~here["traced"]).iter_rows(named=True):
+        mine = held.get(row["tenant_id"]) or 0
+        if row["tenant_id"] not in serving and not row["name"].startswith("nvidia-cuda-mps") and mine * 1000 > whole:
+            return (
+                f"tenant {row['name']} held the engine for {mine / 1e6:.0f} ms and its work was not traced: nobody "
+                "knows what it would do elsewhere"
+            )
+    if len(names) < 2:
+        return "one tenant was on the device: there is nothing to share differently"
+    return None
+
+
+def _candidates(
+    tables: TableSet,
+    verdict: Verdict,
+    device: Mapping[str, object],
+    clients: Sequence[mps.Client],
+    sm_count: int,
+    recording: Layout | None,
+) -> tuple[list[Option], Mapping[str, str]]:
+    """Options without forecasts, and tenants that MIG cannot hold."""
+    inside = verdict.mode in ("mig", "mig+time-slicing", "mig+mps", "mig-shared-ci")
+    tenants = [client.tenant_id for client in clients]
+    slicing = _slicing(tables, verdict.device_id) if "time-slic" in verdict.mode else _DEFAULT_SLICING
+    turns = in_turns(sm_count, tenants, *slicing)
+    found = [Option("time-slicing", "mig+time-slicing" if inside else "time-slicing", turns, ())]
+    capability = device["compute_major"], device["compute_minor"]
+    major = int(str(capability[0])) if capability[0] is not None else None
+    if major is not None and major >= 7 and len(tenants) <= mps.MAX_CLIENTS:
+        whole = Layout("mps", (sm_count,), tuple(Seat(t) for t in tenants))
+        found.append(Option("MPS", "mig+mps" if inside else "mps", whole, ()))
+        for provision in mps.provisions(clients, sm_count, major):
+            if all(sms >= sm_count for sms in provision.sms.values()):
+                continue  # no cap at all
+            seats = tuple(Seat(t, sms=provision.sms[t]) for t in tenants)
+            mode: Mode = "mig+mps" if inside else "mps-partitioned"
+            name = f"MPS, {provision.strategy} caps"
+            found.append(Option(name, mode, Layout(name, (sm_count,), seats), (), provision))
+    memory = device["memory_bytes"]
+    family = None if inside else mig_.family_of(str(device["name"]), int(str(memory)) if memory else None)
+    if family is None:
+        return found, {}
+    option = _mig(tables, verdict, family, clients, sm_count, recording)
+    unplaced = {} if option.placement is None else option.placement.unplaced
+    return (found, unplaced) if unplaced else ([*found, option], {})
+
+
+def _time_sliced(verdict: Verdict) -> bool:
+    return "time-slic" in verdict.mode
+
+
+def _mig(
+    tables: TableSet,
+    verdict: Verdict,
+    family: mig_.Family,
+    clients: Sequence[mps.Client],
+    sm_count: int,
+    recording: Layout | None,
+) -> Option:
+    """Instances for as many tenants as fit; cost of an instance: its tenant replayed on so many SMs."""
+    import polars as pl
+
+    sizes = sorted({profile.sm_count for profile in family.profiles if profile.sm_count})
+    layouts = [alone(sm_count, client.tenant_id) for client in clients]
+    layouts += [
+        Layout(f"{client.tenant_id} on {sms}", (sms,), (Seat(client.tenant_id),)) for client in clients for sms in sizes
+    ]
+    rows = replay(
+        tables,
+        verdict.device_id,
+        layouts,
+        recorded=recording,
+        visible_sms=visible_sms(tables, verdict.device_id),
+        time_sliced=_time_sliced(verdict),
+    )
+    took = dict(rows.select(pl.col("layout").cast(pl.String), "elapsed_ns").iter_rows())
+
+    def cost_of(client: mps.Client) -> mig_.Need:
+        whole = max(took[f"alone {client.tenant_id}"], 1)
+        by_sms = {sms: took[f"{client.tenant_id} on {sms}"] / whole for sms in sizes}
+        return mig_.Need(client.name, client.memory_bytes, lambda sms: round(by_sms[sms], 3))
+
+    placement = mig_.place(family, [cost_of(client) for client in clients])
+    order = sorted(placement.placed.items(), key=lambda item: item[1].start)
+    index = {name: n for n, (name, _) in enumerate(order)}
+    seats = tuple(Seat(client.tenant_id, index[client.name]) for client in clients if client.name in index)
+    instances = tuple(one.profile.sm_count or 0 for _, one in order)
+    return Option("MIG", "mig", Layout("mig", instances, seats), (), None, placement)
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """Assumptions of one replay, and whether it goes into the estimate or only into the bounds."""
+
+    name: str
+    contention: float
+    ragged: float
+    seed: int
+    counts: bool
+
+
+def _variants(option: Option, contention: tuple[float, float, float]) -> list[_Variant]:
+    low, middle, high = contention
+    if option.layout.together:
+        return [
+            _Variant("1", middle, 0.0, 1, counts=True),
+            _Variant("2", middle, RAGGED, 2, counts=True),
+            _Variant("low", low, VERY_RAGGED, 3, counts=False),
+            _Variant("high", high, 0.0, 4, counts=False),
+        ]
+    if option.placement is not None:
+        return [_Variant("1", 0.0, 0.0, 1, counts=True), _Variant("2", 0.0, RAGGED, 2, counts=True)]
+    return [_Variant("1", 0.0, 0.0, 1, counts=True), _Variant("2", 0.0, 0.0, 2, counts=True)]
+
+
+def _forecast(
+    tables: TableSet,
+    verdict: Verdict,
+    recording: Layout | None,
+    candidates: Sequence[Option],
+    names: Mapping[int, str],
+    sm_count: int,
+) -> tuple[list[Option], float | None]:
+    """Options with forecasts, and how far the replay of the recorded layout is from the record."""
+    from dataclasses import replace
+
+    device_id, time_sliced = verdict.device_id, _time_sliced(verdict)
+    seen = visible_sms(tables, device_id)
+    first = replay(
+        tables,
+        device_id,
+        [recording or alone(sm_count, next(iter(names)))],
+        recorded=recording,
+        visible_sms=seen,
+        time_sliced=time_sliced,
+    )
+    measured = first["contention"].drop_nulls().to_list()
+    contention = CONTENTION
+    if measured:
+        low, middle, high = (part * measured[0] for part in MEASURED_CONTENTION)
+        contention = (low, middle, high + MORE_CONTENTION)
+    elif recording is not None:
+        wanted = bandwidth.demands(tables, device_id, list(names), in_turns=not recording.together)
+        asked = bandwidth.contention(wanted, list(names))
+        if asked is not None:
+            # Bandwidth is known then; caches and issue slots are not.
+            contention = (MEASURED_CONTENTION[0] * asked[0], asked[0] + CONTENTION[1], asked[1] + CONTENTION[2])
+    layouts = [alone(sm_count, tenant) for tenant in names]
+    if recording is not None:
+        layouts.append(recording.varied("check", contention=measured[0] if measured else 0.0))
+    for option in candidates:
+        for v in _variants(option, contention):
+            name = f"{option.name} {v.name}"
+            layouts.append(
+                option.layout.varied(name, contention=v.contention, ragged=v.ragged, jitter=JITTER, seed=v.seed)
+            )
+    draining = recording is not None and not recording.together and _slices_vary(tables, device_id)
+    rows = replay(tables, device_id, layouts, recorded=recording, visible_sms=seen, time_sliced=time_sliced)
+    took = {(str(row["layout"]), row["tenant_id"]): row for row in rows.iter_rows(named=True)}
+    from_calls = rows["latency_ns"].null_count() == 0
+    made = []
+    for option in candidates:
+        kind = "instances" if option.placement else "together" if option.layout.together else "turns"
+        margin = MARGIN[kind] if from_calls else MARGIN_WITHOUT_CALLS
+        if option.provision is not None and sum(option.provision.sms.values()) > sm_count:
+            margin += MARGIN_OVERLAP
+        if recording is not None and recording.together and not option.layout.together:
+            margin += MARGIN_FITTED
+        if draining:
+            margin += MARGIN_DRAINING
+        variants = _variants(option, contention)
+        forecasts = []
+        for tenant, name in names.items():
+            whole = took[f"alone {tenant}", tenant]
+            base = max(whole["elapsed_ns"], 1)
+            ran = [took[f"{option.name} {v.name}", tenant] for v in variants]
+            counted = [row for row, v in zip(ran, variants, strict=True) if v.counts]
+            slower = _memory_part(option, tenant, measured[0] if measured else 0.0, len(names))
+            elapsed = [row["elapsed_ns"] / base for row in ran]
+            latency = None
+            if from_calls:
+                latency = statistics.fmean(row["latency_ns"] for row in counted) / max(whole["latency_ns"], 1)
+            forecasts.append(
+                Forecast(
+                    tenant,
+                    name,
+                    statistics.fmean(row["elapsed_ns"] for row in counted) / base * slower[1],
+                    min(elapsed) * slower[0] * (1 - margin),
+                    max(elapsed) * slower[2] * (1 + margin),
+                    latency,
+                    max(row["latency_p99_ns"] for row in counted) if from_calls else None,
+                    round(statistics.fmean(row["elapsed_ns"] for row in counted)),
+                )
+            )
+        made.append(replace(option, forecasts=tuple(forecasts)))
+    check = None
+    if recording is not None:
+        check = max(
+            abs(took["check", tenant]["elapsed_ns"] / max(took["recorded", tenant]["elapsed_ns"], 1) - 1)
+            for tenant in names
+        )
+    return made, check
+
+
+def _memory_part(option: Option, tenant: int, contention: float, tenants: int) -> tuple[float, float, float]:
+    """By how much an instance's smaller part of the bandwidth slows a tenant: none, likely, most.
+
+    Nothing in a trace says what bandwidth a kernel wants. Where contention was measured with all tenants together
+    it is taken for bandwidth: they wanted 1 + contention of it in equal parts, each has its instance's part now.
+    """
+    if option.placement is None or contention <= 0:
+        return (1.0, 1.0, 1.0)
+    order = sorted(option.placement.placed.values(), key=lambda one: one.start)
+    instance = next(seat.instance for seat in option.layout.seats if seat.tenant_id == tenant)
+    part = order[instance].profile.memory_slices / option.placement.family.memory_slices
+    wanted = (1 + contention) / tenants
+    return (1.0, max(1.0, wanted / part), max(1.0, (1 + contention) / part))
+
+
+def recorded_layout(tables: TableSet, verdict: Verdict, tenants: Sequence[int], sm_count: int) -> Layout | None:
+    """The layout that the verdict names, as far as it is known.
+
+    Parameters
+    ----------
+    tables, verdict
+        The tables, and the verdict of the device.
+    tenants
+        Ids of the tenants that ran.
+    sm_count
+        SMs of the device.
+
+    Returns
+    -------
+    Layout or None
+        None for modes that cannot be replayed (vGPU, limiters, MPS with caps that the capture does not show).
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> recorded_layout(session.tables, session.classify()[0], [0, 1], 108).together
+    False
+    """
+    if verdict.mode in ("time-slicing", "mig+time-slicing"):
+        return in_turns(sm_count, tenants, *_slicing(tables, verdict.device_id))
+    if verdict.mode in ("mps", "mps-pre-volta", "mig+mps"):
+        return side_by_side(sm_count, tenants)
+    if verdict.mode in ("mps-partitioned", "mps-static-partition"):
+        seen = visible_sms(tables, verdict.device_id)
+        caps = {tenant: seen[tenant] for tenant in tenants if tenant in seen}
+        return side_by_side(sm_count, tenants, caps) if caps else None
+    if verdict.mode in ("exclusive", "streams", "mig") and len(tenants) == 1:
+        return alone(sm_count, tenants[0])
+    return None
+
+
+def visible_sms(tables: TableSet, device_id: int) -> dict[int, int]:
+    """SMs that CUDA showed a tenant, where those are fewer than the device's: a cap, or a partition.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> visible_sms(pyanalyze.load(capture).tables, 0)
+    {}
+    """
+    import polars as pl
+
+    here = pl.col("device_id") == device_id
+    whole = tables.devices.filter(here)["sm_count"][0]
+    shown = tables.contexts.filter(
+        here
+        & pl.col("sm_count").is_not_null()
+        & ~pl.col("is_green").fill_null(value=False)
+        & (pl.col("sm_count") < whole)
+    )
+    tenants = tables.tenants.filter(here).select("tenant_id", "capture", "pid")
+    seen = (
+        shown.join(tenants, on=["capture", "pid"], nulls_equal=True).group_by("tenant_id").agg(pl.col("sm_count").max())
+    )
+    return dict(seen.sort("tenant_id").iter_rows())

@@ -1,0 +1,236 @@
+"""Which result needs which: every result of an analysis is computed at first use, and once."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyanalyze.analysis.sharing.case import cases_of, verdicts_of
+from pyanalyze.core import _core
+from pyanalyze.tables import memory
+from pyanalyze.tables.redact import Names, numbered, redacted
+from pyanalyze.tables.window import narrowed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyanalyze.analysis.advice import Advice
+    from pyanalyze.analysis.interference import DeviceInterference
+    from pyanalyze.analysis.interference.baselines import Summary
+    from pyanalyze.analysis.occupancy import CounterCheck, PlacementPolicy
+    from pyanalyze.analysis.residency import Ledger
+    from pyanalyze.analysis.sharing import Case, Verdict
+    from pyanalyze.analysis.sharing.segments import Segment
+    from pyanalyze.inputs.baselines import Baseline, SavedBaseline
+    from pyanalyze.results.report import Work
+    from pyanalyze.tables.tableset import AnyTable, Producer, TableSet
+
+__all__ = ["DERIVED_TABLES", "Analysis"]
+
+#: Tables that an analysis computes at first use -> the attribute of :class:`Analysis` that makes them.
+DERIVED_TABLES = {
+    "aggressors": "_slowdown_tables",
+    "baseline_matches": "_slowdown_tables",
+    "causes": "_slowdown_tables",
+    "engine": "_residency_summary_tables",
+    "inferred_residency": "_inferred_residency_tables",
+    "kernel_occupancy": "_occupancy_tables",
+    "kernel_placement": "_occupancy_tables",
+    "ledger": "_residency_summary_tables",
+    "slowdowns": "_slowdown_tables",
+    "sm_occupancy": "_occupancy_tables",
+    "sm_warps": "_occupancy_tables",
+    "tenant_slowdowns": "_slowdown_tables",
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Analysis:
+    """Results about one table set.
+
+    Attributes
+    ----------
+    read
+        The tables as they were read.
+    baselines
+        Solo recordings of tenants.
+    saved_baselines
+        Reports of solo runs, saved as JSON.
+    compared_summaries
+        What those say, by device and tenant, where it was compared before names were replaced.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> analysis = pyanalyze.load(capture).analysis
+    >>> str(analysis.verdicts[0].mode), analysis.policies[0].sharing
+    ('time-slicing', 'time-sliced')
+    """
+
+    read: TableSet
+    baselines: tuple[Baseline, ...] = ()
+    saved_baselines: tuple[SavedBaseline, ...] = ()
+    compared_summaries: Mapping[tuple[int, int], Summary] | None = None
+    _checks: dict[int, CounterCheck | None] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def tables(self) -> TableSet:
+        """The tables, with those that are computed at first use."""
+        if "tenants" not in self.read:
+            return self.read
+        producers: dict[str, Producer] = {
+            name: lambda attribute=attribute: getattr(self, attribute)  # type: ignore[misc]
+            for name, attribute in DERIVED_TABLES.items()
+            if name not in self.read
+        }
+        return self.read.with_producers(producers)
+
+    @cached_property
+    def cases(self) -> tuple[Case, ...]:
+        """What the rules judge each device by."""
+        return cases_of(self.tables)
+
+    @cached_property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The sharing mode of every device with activity, by device id."""
+        return verdicts_of(self.tables, self.cases)
+
+    @cached_property
+    def policies(self) -> dict[int, PlacementPolicy]:
+        """Who may be on which SMs, by device, as the verdicts imply."""
+        from pyanalyze.analysis.occupancy import placement_policy
+
+        return {verdict.device_id: placement_policy(self.tables, verdict) for verdict in self.verdicts}
+
+    @cached_property
+    def _inferred_residency_tables(self) -> Mapping[str, AnyTable]:
+        from pyanalyze.analysis.residency import inferred_tables
+
+        return inferred_tables(self.tables, self.policies)
+
+    @cached_property
+    def _residency_summary_tables(self) -> Mapping[str, AnyTable]:
+        from pyanalyze.analysis.residency import summary_tables
+
+        return summary_tables(self.tables, self._inferred_residency_tables)
+
+    @cached_property
+    def residency(self) -> tuple[Ledger, ...]:
+        """Residency by device and tenant."""
+        from pyanalyze.analysis.residency import ledgers
+
+        return ledgers(self.tables)
+
+    @cached_property
+    def _occupancy_tables(self) -> Mapping[str, AnyTable]:
+        from pyanalyze.analysis.occupancy import model_in_passing, model_tables
+
+        return model_tables(self.tables, self.policies, model=model_in_passing(self.tables))
+
+    def counter_check(self, device_id: int) -> CounterCheck | None:
+        """Compare modelled occupancy with the GPU metrics of a device; None: it has none."""
+        from pyanalyze.analysis.occupancy import check_against_counters
+
+        if device_id not in self._checks:
+            self._checks[device_id] = check_against_counters(self.tables, self.policies, device_id)
+        return self._checks[device_id]
+
+    @cached_property
+    def work(self) -> dict[tuple[int, int], Work]:
+        """What every traced tenant did, by device and tenant."""
+        from pyanalyze.analysis.comparison.work import work_of
+
+        return work_of(self.tables)
+
+    @cached_property
+    def _slowdown_tables(self) -> Mapping[str, AnyTable]:
+        """Every tenant compared with solo runs and with the replay; launch calls are read only now."""
+        from pyanalyze.analysis.interference.baselines import as_arguments
+
+        chosen = self.read.selection
+        window = None if chosen.start_ns is None or chosen.end_ns is None else (chosen.start_ns, chosen.end_ns)
+        tables = self.tables.with_calls()
+        if self.read.recorded_tenants is not None:
+            # Solo recordings are matched by process name, too: those that the captures have.
+            tables["tenants"] = self.read.recorded_tenants
+        return _core.slowdowns(tables, as_arguments(self.baselines, self.tables.tenants), None, window=window)
+
+    @cached_property
+    def summaries(self) -> Mapping[tuple[int, int], Summary]:
+        """What saved reports of solo runs say, by device and tenant."""
+        from pyanalyze.analysis.interference.baselines import against_saved
+
+        if self.compared_summaries is not None:
+            return self.compared_summaries
+        if not self.saved_baselines:
+            return {}
+        return {
+            key: against_saved(self.saved_baselines, self.tables, self.work[key], row["tenant_id"], row["name"])
+            for row in self.tables.tenants.filter("traced").iter_rows(named=True)
+            if (key := (row["device_id"], row["tenant_id"])) in self.work
+        }
+
+    @cached_property
+    def interference(self) -> tuple[DeviceInterference, ...]:
+        """Who was slowed, by how much, through what and by whom; in the order of the verdicts."""
+        from pyanalyze.analysis.interference import analyse
+
+        return analyse(self.tables, self.verdicts, self.baselines, self.summaries)
+
+    @cached_property
+    def quick_advice(self) -> tuple[Advice, ...]:
+        """What to change, without a replay where the capture is large; in the order of the verdicts."""
+        from pyanalyze.analysis.advice import advise_device
+
+        return tuple(advise_device(self.tables, verdict, quick=True) for verdict in self.verdicts)
+
+    @cached_property
+    def segments(self) -> dict[int, tuple[Segment, ...]]:
+        """Stretches of time with one sharing mode, by device."""
+        from pyanalyze.analysis.sharing.segments import segments
+
+        return {verdict.device_id: segments(self.tables, verdict) for verdict in self.verdicts}
+
+    def precompute(self) -> None:
+        """Compute what a report asks for, results that do not need each other at the same time."""
+        _ = self.verdicts
+        if memory.account().spilled_most_bytes:
+            return  # two at a time would want memory that there is not
+        # The core releases the interpreter while it works. The comparison takes most memory: it is left for later.
+        with ThreadPoolExecutor(1) as pool:
+            modelled = pool.submit(lambda: self._occupancy_tables)
+            _ = self.work, self._residency_summary_tables
+            modelled.result()
+
+    def narrowed(self, window: tuple[int, int] | None, gpu: int | None) -> Analysis:
+        """Analyse a part: a window of time, a device. See :func:`pyanalyze.tables.window.narrowed`."""
+        return replace(self, read=narrowed(self.tables, window, gpu))
+
+    def redacted(self, names: Names | None = None) -> Analysis:
+        """Analyse the same under pseudonyms. See :func:`pyanalyze.tables.redact.redacted`."""
+        names = numbered() if names is None else names
+        # What is read and compared on request could not be found under its new name; kernels of a saved report are
+        # digests of their names.
+        summaries = self.summaries
+        read = self.read
+        if read.paths and "tenants" in read:
+            read = read.complete(self._slowdown_tables)
+        changed = redacted(read, names)
+        return replace(
+            self,
+            read=changed,
+            baselines=tuple(replace(one, path=Path(names.of("capture", str(one.path)))) for one in self.baselines),
+            saved_baselines=(),
+            compared_summaries={key: _renamed(one, names) for key, one in summaries.items()},
+        )
+
+
+def _renamed(summary: Summary, names: Names) -> Summary:
+    if summary.source is None:
+        return summary
+    name = names.of("capture", summary.source)
+    notes = tuple(names.in_text(note.replace(summary.source, name)) for note in summary.notes)
+    return replace(summary, source=name, notes=notes)

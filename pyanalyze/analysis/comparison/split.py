@@ -1,0 +1,513 @@
+"""Was the work equal, and where did the change of its time come from?
+
+The time of a tenant is cut in three, without rest: nothing of it in flight (host), in flight while another context held
+the engine (not resident), in flight and resident. Each is taken per unit of work, so that a run that did twice the
+work is not called slower; what other work took is taken out of the third first.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyanalyze.analysis.comparison import NOISE_FLOOR
+from pyanalyze.errors import UsageError
+from pyanalyze.report.page import capital, main_device, tenant_labels
+from pyanalyze.results.comparison import Change, Comparison, Configured, Part, Run, Split, TenantChange
+from pyanalyze.results.report import Device, Missing, Report
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyanalyze.results.comparison import PartName
+    from pyanalyze.results.report import Batch, Tenant, Work
+
+__all__ = ["compare_reports", "part_words"]
+
+#: Work per unit that differs by no more than this part of its kernel time is equal: a run may end within a unit.
+_EQUAL = 0.02
+#: Bytes per unit that differ by no more are equal: what is copied once, before the first unit, is spread over all.
+_EQUAL_BYTES = 0.05
+#: Configurations that a comparison lists.
+_LISTED = 20
+#: Two-sided 95 % quantiles of Student's t, by degrees of freedom; beyond the last the normal one.
+_T95 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.16, 2.145, 2.131, 2.12)
+_T95_MORE = 2.11
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A traced tenant with the GPU it ran on."""
+
+    device: Device
+    tenant: Tenant
+    work: Work
+    label: str
+
+
+def compare_reports(
+    a: Report, b: Report, *, noise_floor: float = NOISE_FLOOR, one_numbering: bool = False
+) -> Comparison:
+    """Compare two reports, see :func:`pyanalyze.compare`; `one_numbering`: redacted names of both are the same.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> report = pyanalyze.load(capture).report()
+    >>> compare_reports(report, report).conclusive
+    True
+    """
+    if not 0 <= noise_floor < 1:
+        raise UsageError(f"noise_floor is {noise_floor:g}, but it is a fraction from 0 to 1")
+    sides_a, sides_b = _sides(a), _sides(b)
+    pairs = _pairs(sides_a, sides_b)
+    run_a, run_b = _run("A", a), _run("B", b)
+    left_out = _left_out(run_a, run_b, a, b, pairs)
+    nameless = _nameless(sides_a, sides_b, a, b, one_numbering=one_numbering)
+    if nameless is not None:
+        left_out.append(nameless)
+    other_gpu = any(gap.what == "slower while resident" for gap in left_out)
+    tenants = [_tenant(x, y, noise_floor, other_gpu=other_gpu, nameless=nameless) for x, y in pairs]
+    paired_a, paired_b = {id(x) for x, _ in pairs}, {id(y) for _, y in pairs}
+    known = [pair.equal_work for pair in tenants]
+    return Comparison(
+        a=run_a,
+        b=run_b,
+        noise_floor=noise_floor,
+        equal_work=None if not known or None in known else all(known),
+        summary=_summary(run_a, run_b, tenants, nameless),
+        tenants=tenants,
+        only_a=[side.label for side in sides_a if id(side) not in paired_a],
+        only_b=[side.label for side in sides_b if id(side) not in paired_b],
+        left_out=left_out,
+    )
+
+
+#: A process, and a kernel, as a pack names them.
+_PACKED = re.compile(r"(?:process|kernel)-[0-9a-f]{12}")
+
+
+def _nameless(
+    sides_a: list[_Side], sides_b: list[_Side], a: Report, b: Report, *, one_numbering: bool
+) -> Missing | None:
+    """Why names of one run say nothing about the other's; None: they do."""
+    numbered = [report.view is not None and report.view.redacted for report in (a, b)]
+    digests = [{c.key for side in sides for c in side.work.configurations} for sides in (sides_a, sides_b)]
+    if all(numbered) and not one_numbering:
+        why = "names were numbered in each report on its own: kernel-1 of one need not be kernel-1 of the other"
+        return Missing(what="names", why=why, how="compare --redact the captures themselves")
+    packed = [
+        any(_PACKED.fullmatch(c.kernel) for side in sides for c in side.work.configurations)
+        for sides in (sides_a, sides_b)
+    ]
+    if numbered[0] != numbered[1] or (any(packed) and not digests[0] & digests[1]):
+        why = "names are pseudonyms in one of the two, or of two keys"
+        return Missing(what="names", why=why, how="pack both with one key, or compare both as recorded")
+    return None
+
+
+def _run(label: str, report: Report) -> Run:
+    device = main_device(report)
+    return Run(
+        label=label,
+        captures=[capture.path for capture in report.captures],
+        mode=None if device is None else device.sharing.mode,
+        confidence=None if device is None else device.sharing.confidence,
+        gpu=None if device is None else device.name,
+        sm_count=None if device is None else device.sm_count,
+    )
+
+
+def _sides(report: Report) -> list[_Side]:
+    found = []
+    for device in report.devices:
+        labels = tenant_labels(device.tenants)
+        for tenant in device.tenants:
+            if tenant.work is not None and tenant.work.launches:
+                found.append(_Side(device, tenant, tenant.work, labels[tenant.tenant_id]))
+    return found
+
+
+def _pairs(a: list[_Side], b: list[_Side]) -> list[tuple[_Side, _Side]]:
+    """Who is whose counterpart: the only one on each side, else the same name, else the same work."""
+    if len(a) == len(b) == 1:
+        return [(a[0], b[0])]
+    pairs: list[tuple[_Side, _Side]] = []
+    left, right = list(a), list(b)
+    for side in a:
+        # Several clients of one name: the one that did most alike.
+        same = [other for other in right if other.tenant.name == side.tenant.name]
+        if same:
+            best = max(same, key=lambda other: likeness(side.work, other.work))
+            pairs.append((side, best))
+            left.remove(side)
+            right.remove(best)
+    for side in left:
+        alike = [other for other in right if likeness(side.work, other.work) > 0.5]
+        if alike:
+            best = max(alike, key=lambda other: likeness(side.work, other.work))
+            pairs.append((side, best))
+            right.remove(best)
+    return pairs
+
+
+def likeness(a: Work, b: Work) -> float:
+    """Kernel time of both in configurations that both launched, over all."""
+    keys = {c.key for c in a.configurations} & {c.key for c in b.configurations}
+    both = [*a.configurations, *b.configurations]
+    whole = sum(c.total_ns for c in both) + a.other_ns + b.other_ns
+    return sum(c.total_ns for c in both if c.key in keys) / whole if whole else 0.0
+
+
+def _left_out(a: Run, b: Run, report_a: Report, report_b: Report, pairs: list[tuple[_Side, _Side]]) -> list[Missing]:
+    gaps = []
+    if a.mode != b.mode:
+        gaps.append(
+            Missing(
+                what="raw kernel durations",
+                why=f"A was {a.mode}, B was {b.mode}: a recorded duration may hold what a neighbour took meanwhile",
+                how="compare the time while resident; switch records (nsys profile --gpuctxsw=true) tell it",
+            )
+        )
+    boards_a, boards_b = ({(x.device.name, x.device.sm_count) for x, _ in pairs}, {_board(y) for _, y in pairs})
+    if pairs and boards_a != boards_b:
+        names = " and ".join(sorted({visible(name) or "a GPU of unknown name" for name, _ in boards_a | boards_b}))
+        gaps.append(
+            Missing(
+                what="slower while resident",
+                why=f"the GPUs differ ({names}, SMs {_sms(boards_a)} and {_sms(boards_b)}): kernels take other times",
+                how="record both on the same kind of GPU",
+            )
+        )
+    graphs = [(x.work.graph_launches > 0, y.work.graph_launches > 0) for x, y in pairs]
+    if any(one != other for one, other in graphs):
+        gaps.append(
+            Missing(
+                what="work of CUDA graphs",
+                why="one run traced graphs as a whole, the other did not or had none: launches do not correspond",
+                how="record both with the same --cuda-graph-trace",
+            )
+        )
+    known = [(x.work.residency_known, y.work.residency_known) for x, y in pairs]
+    if any(one != other for one, other in known):
+        gaps.append(
+            Missing(
+                what="residency of one run",
+                why="switch records stand in one of the two only: in the other nobody is known to be switched out",
+                how="record both with nsys profile --gpuctxsw=true",
+            )
+        )
+    versions_a, versions_b = _versions(report_a), _versions(report_b)
+    if versions_a != versions_b:
+        gaps.append(
+            Missing(
+                what="host overhead of tracing",
+                why=f"recorded by different nsys versions ({versions_a} and {versions_b}), which cost different time",
+                how="record both with the same nsys and the same switches",
+            )
+        )
+    return gaps
+
+
+def _board(side: _Side) -> tuple[str | None, int | None]:
+    return side.device.name, side.device.sm_count
+
+
+def _sms(boards: set[tuple[str | None, int | None]]) -> str:
+    return ", ".join(sorted(fmt.count(count) for _, count in boards))
+
+
+def _versions(report: Report) -> str:
+    found = sorted({visible(c.nsys_version, 24) or "unknown" for c in report.captures})
+    return ", ".join(found) or "unknown"
+
+
+def units_of(a: Work, b: Work) -> float | None:
+    """How often B did what A did: the ratio of launches under which most of A's kernel time lies; None: no overlap."""
+    in_b = {c.key: c.launches for c in b.configurations}
+    ratios = sorted((in_b[c.key] / c.launches, c.charged_total_ns + 1) for c in a.configurations if c.key in in_b)
+    half, below = sum(weight for _, weight in ratios) / 2, 0
+    for ratio, weight in ratios:
+        below += weight
+        if below >= half:
+            # The median is that of one configuration, perhaps a rare one: all that are near it say it better.
+            near = [c for c in a.configurations if c.key in in_b and abs(in_b[c.key] / c.launches / ratio - 1) <= 0.05]
+            return sum(in_b[c.key] for c in near) / sum(c.launches for c in near)
+    return None
+
+
+@dataclass(frozen=True)
+class _Mix:
+    """How the work per unit of B differs from that of A."""
+
+    changed: list[tuple[float, Configured]]
+    changed_share: float
+    growth: float
+    equal: bool | None
+
+
+def _mix(a: Work, b: Work, units: float) -> _Mix:
+    rows_a, rows_b = ({c.key: c for c in work.configurations} for work in (a, b))
+    whole = sum(c.charged_total_ns for c in a.configurations)
+    moved = grown = 0.0
+    changed = []
+    for key in (*rows_a, *(key for key in rows_b if key not in rows_a)):
+        one, other = rows_a.get(key), rows_b.get(key)
+        shape = one or other
+        if shape is None:
+            continue
+        launches_a, launches_b = (0 if c is None else c.launches for c in (one, other))
+        expected = launches_a * units
+        each = shape.charged_total_ns / shape.launches
+        # Runs end within a unit: a launch or two are no difference.
+        delta = launches_b - expected
+        if abs(delta) <= max(2.0, 0.01 * expected):
+            continue
+        moved += abs(delta) / units * each
+        grown += delta / units * each
+        row = Configured(
+            kernel=shape.kernel,
+            grid_blocks=shape.grid_blocks,
+            block_threads=shape.block_threads,
+            launches_a=launches_a,
+            launches_b=launches_b,
+            expected_b=expected,
+        )
+        changed.append((abs(delta) / units * each, row))
+    share = moved / whole if whole else 0.0
+    # What is not listed cannot be compared one by one.
+    unlisted = a.other_ns / max(whole + a.other_ns, 1) > _EQUAL
+    equal = None if unlisted and share <= _EQUAL else share <= _EQUAL
+    return _Mix(sorted(changed, key=lambda item: -item[0]), share, grown / whole if whole else 0.0, equal)
+
+
+def _equal_bytes(a: Work, b: Work, units: float) -> bool | None:
+    if a.copy_bytes is None or b.copy_bytes is None:
+        return None
+    expected = a.copy_bytes * units
+    return abs(b.copy_bytes - expected) <= _EQUAL_BYTES * max(expected, 1)
+
+
+def _tenant(a: _Side, b: _Side, floor: float, *, other_gpu: bool, nameless: Missing | None) -> TenantChange:
+    label = a.label if a.label == b.label else f"{a.label} → {b.label}"
+    units = units_of(a.work, b.work)
+    why: str | None
+    time_a, time_b = _time(a.work), _time(b.work)
+    if units is None or not time_a or nameless is not None:
+        kernels = a.work.graph_launches != a.work.launches and b.work.graph_launches != b.work.launches
+        why = (
+            "the two launched nothing in common"
+            if kernels
+            else "graphs were traced as a whole: what they did is unseen"
+        )
+        if kernels and nameless is not None:
+            why, kernels = f"{nameless.why}: no launch of one is known to be one of the other", False
+        mix, equal, change = _Mix([], 1.0, 0.0, None), (False if kernels else None), None
+        parts: list[Part] = []
+    else:
+        mix = _mix(a.work, b.work, units)
+        equal_bytes = _equal_bytes(a.work, b.work, units)
+        equal = mix.equal if equal_bytes is not False else False
+        change = change_of(a.work, b.work, units, floor)
+        parts, why = _split(a, b, units, mix, floor, other_gpu=other_gpu)
+    return TenantChange(
+        label=label,
+        tenant_a=a.tenant.tenant_id,
+        tenant_b=b.tenant.tenant_id,
+        equal_work=equal,
+        units=units,
+        changed_work=mix.changed_share,
+        launches_a=a.work.launches,
+        launches_b=b.work.launches,
+        copy_bytes_a=a.work.copy_bytes,
+        copy_bytes_b=b.work.copy_bytes,
+        changed=[row for _, row in mix.changed[:_LISTED]],
+        time_a_ns=time_a,
+        time_b_ns=time_b,
+        split_a=_where(a.work, 1.0),
+        split_b=_where(b.work, units or 1.0),
+        change=change,
+        parts=parts,
+        why=why,
+    )
+
+
+def _time(work: Work) -> int:
+    return sum(b.idle_ns + b.idle_absent_ns + b.idle_beside_ns + b.busy_ns for b in work.batches)
+
+
+def _where(work: Work, scale: float) -> Split:
+    rows = work.batches
+    return Split(
+        idle_ns=sum(x.idle_ns for x in rows) / scale,
+        idle_absent_ns=sum(x.idle_absent_ns for x in rows) / scale,
+        idle_beside_ns=sum(x.idle_beside_ns for x in rows) / scale,
+        not_resident_ns=sum(x.busy_ns - x.charged_ns for x in rows) / scale,
+        resident_ns=sum(x.charged_ns for x in rows) / scale,
+    )
+
+
+def _spread(a: Sequence[float], b: Sequence[float]) -> float:
+    """Half width of the 95 % interval of the sum of `b` less the sum of `a`, from their batches.
+
+    The same program goes through the same phases: batch by batch its two runs differ by less than either varies.
+    """
+    if len(a) != len(b):
+        return math.hypot(_half_width(a), _half_width(b))
+    return _half_width([y - x for x, y in zip(a, b, strict=True)])
+
+
+def _half_width(values: Sequence[float]) -> float:
+    n = len(values)
+    if n < 2:
+        return math.inf
+    mean = sum(values) / n
+    variance = sum((value - mean) ** 2 for value in values) / (n - 1)
+    t = _T95[n - 2] if n - 2 < len(_T95) else _T95_MORE
+    return t * math.sqrt(variance * n)
+
+
+def change_of(a: Work, b: Work, units: float, floor: float) -> Change:
+    time_a, time_b = _time(a), _time(b) / units
+    value = time_b / time_a - 1
+    lasted_a, lasted_b = ([_picked(x, "all") for x in w.batches] for w in (a, b))
+    # A ratio: what is left of a batch of B when its counterpart is stretched like the whole.
+    spread = _spread([x * (1 + value) for x in lasted_a], [y / units for y in lasted_b]) / time_a
+    # One batch says nothing of its spread: then nothing below a doubling is told from noise.
+    half = max(spread if math.isfinite(spread) else 1.0, floor)
+    return Change(
+        value=value,
+        # No time is shorter than none.
+        low=max(value - half, -1.0),
+        high=value + half,
+        n=len(a.batches) + len(b.batches),
+        significant=abs(value) > half,
+    )
+
+
+def _split(
+    a: _Side, b: _Side, units: float, mix: _Mix, floor: float, *, other_gpu: bool
+) -> tuple[list[Part], str | None]:
+    time_a = _time(a.work)
+
+    def noise(pick: str) -> float:
+        spread = _spread([_picked(x, pick) for x in a.work.batches], [_picked(y, pick) / units for y in b.work.batches])
+        return spread if math.isfinite(spread) else float(time_a)
+
+    was, is_ = _where(a.work, 1.0), _where(b.work, units)
+    out, held = is_.not_resident_ns - was.not_resident_ns, is_.resident_ns - was.resident_ns
+    work = was.resident_ns * mix.growth
+    slow = held - work
+    # Idle while another was in the way: waiting for it, or nothing to do. The host is blamed for as little of the
+    # change as both readings allow, the rest goes to who was in the way, and the bounds say what else it may be.
+    idle, absent = is_.idle_ns - was.idle_ns, is_.idle_absent_ns - was.idle_absent_ns
+    beside = is_.idle_beside_ns - was.idle_beside_ns
+    host_low = idle - was.idle_absent_ns - was.idle_beside_ns
+    host_high = idle + is_.idle_absent_ns + is_.idle_beside_ns
+    host = min(max(0.0, host_low), host_high)
+    # What the host takes beyond its own idle time comes from the two in proportion.
+    taken, either = host - idle, absent + beside
+    from_absent = taken * (absent / either if either else 0.5)
+    away, near = absent - from_absent, beside - (taken - from_absent)
+    host_noise, out_noise, held_noise = noise("idle"), noise("out"), noise("held")
+
+    def part(name: PartName, value: float, low: float, high: float) -> Part:
+        return Part(
+            name=name,
+            value_ns=value,
+            low_ns=low,
+            high_ns=high,
+            share=value / time_a,
+            significant=(low > 0 or high < 0) and abs(value) > floor * time_a,
+        )
+
+    parts = [
+        part("work", work, work, work),
+        part("host", host, host_low - host_noise, host_high + host_noise),
+    ]
+    why = None
+    away_low, away_high = min(away, -was.idle_absent_ns), max(away, is_.idle_absent_ns)
+    near_low, near_high = min(near, -was.idle_beside_ns), max(near, is_.idle_beside_ns)
+    if any(not side.work.residency_known and side.device.sharing.mode in _MAY_WAIT for side in (a, b)):
+        width = math.hypot(out_noise, held_noise)
+        low, high = away_low + near_low - width, away_high + near_high + width
+        both = out + slow + away + near
+        parts.append(part("in_flight", both, out + slow + low, out + slow + high))
+        why = "without switch records, waiting for the engine and being slow on it cannot be told apart"
+    else:
+        parts.append(part("not_resident", out + away, out + away_low - out_noise, out + away_high + out_noise))
+        if other_gpu:
+            why = "slower while resident is left out: the GPUs differ"
+        else:
+            parts.append(part("resident", slow + near, slow + near_low - held_noise, slow + near_high + held_noise))
+    return parts, why
+
+
+def _picked(batch: Batch, pick: str) -> float:
+    if pick == "idle":
+        return float(batch.idle_ns)
+    if pick == "all":
+        return float(batch.idle_ns + batch.idle_absent_ns + batch.idle_beside_ns + batch.busy_ns)
+    return float(batch.charged_ns if pick == "held" else batch.busy_ns - batch.charged_ns)
+
+
+#: Verdicts under which a tenant may have been switched out unseen, when there are no switch records.
+_MAY_WAIT = ("time-slicing", "mig+time-slicing", "vgpu-time-sliced", "undetermined")
+
+_WORDS = {
+    "work": "other work",
+    "host": "the host",
+    "not_resident": "not resident",
+    "resident": "slower while resident",
+    "in_flight": "not resident or slower",
+}
+
+
+def part_words(name: str) -> str:
+    """A part in words.
+
+    Examples
+    --------
+    >>> part_words("host")
+    'the host'
+    """
+    return _WORDS[name]
+
+
+def _summary(a: Run, b: Run, tenants: list[TenantChange], nameless: Missing | None) -> str:
+    if not tenants:
+        text = "No traced tenant of one run has a counterpart in the other: nothing can be compared."
+        return text if nameless is None else f"{text} {capital(nameless.why)}: {nameless.how}."
+    known = [pair.equal_work for pair in tenants]
+    if None in known:
+        work = "Whether the work was equal cannot be told for every tenant"
+    else:
+        work = "The work was equal per unit" if all(known) else "The work was not equal"
+    modes = (
+        f"{a.mode or 'no activity'} before, {b.mode or 'no activity'} after"
+        if a.mode != b.mode
+        else f"{a.mode} in both"
+    )
+    text = f"{work}; {modes}."
+    changed = [pair for pair in tenants if pair.change is not None]
+    # A small change that is certain goes before a large one that is not.
+    certain = [pair for pair in changed if pair.change is not None and pair.change.significant]
+    worst = max(
+        certain or changed, key=lambda pair: abs(pair.change.value) if pair.change is not None else 0.0, default=None
+    )
+    if worst is None or worst.change is None:
+        return f"{text} No change of time can be given: {tenants[0].why}."
+    how = "longer" if worst.change.value > 0 else "shorter"
+    if not worst.change.significant:
+        most = f"{worst.change.value:+.1%}, of which {worst.change.low:+.1%} to {worst.change.high:+.1%} may be true"
+        return f"{text} No tenant's time per unit of work changed by more than the noise (the most: {most})."
+    text += f" {worst.label} took {abs(worst.change.value):.1%} {how} per unit of work"
+    causes = [p for p in worst.parts if p.significant and p.value_ns * worst.change.value > 0]
+    if not causes:
+        return f"{text}; no single part stands out of the noise."
+    top = max(causes, key=lambda p: abs(p.value_ns))
+    return f"{text}, most of it {_WORDS[top.name]} ({top.share or 0.0:+.1%})."

@@ -1,0 +1,82 @@
+"""What a tenant launched, and where its time went: the part of a report that two runs are compared by."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from pyanalyze.results import report as m
+from pyanalyze.text.escape import visible
+
+if TYPE_CHECKING:
+    from pyanalyze.tables.tableset import TableSet
+
+__all__ = ["work_of"]
+
+#: Numbers of a batch, in the order in which the core has them.
+_BATCH = ("launches", "idle_ns", "idle_absent_ns", "idle_beside_ns", "busy_ns", "charged_ns")
+#: Longest kernel name in it.
+_NAME = 120
+
+
+def work_of(tables: TableSet) -> dict[tuple[int, int], m.Work]:
+    """Sum up what every traced tenant did on every device.
+
+    Parameters
+    ----------
+    tables
+        A loaded tables.
+
+    Returns
+    -------
+    dict
+        (device id, tenant id) -> the work. Tenants of which nothing was traced are not in it. A session keeps it as
+        ``session.work_of_tenants``.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> work = work_of(pyanalyze.load(capture).tables)
+    >>> work[0, 0].launches, len(work[0, 0].configurations), len(work[0, 0].batches)
+    (452, 4, 20)
+    """
+    from pyanalyze.core import _core
+
+    usage = {(row["device_id"], row["tenant_id"]): row for row in tables.tenant_usage.iter_rows(named=True)}
+    found: dict[tuple[int, int], m.Work] = {}
+    for one in _core.launches(tables.for_core()):
+        key = one["device_id"], one["tenant_id"]
+        batches = [m.Batch(**dict(zip(_BATCH, batch, strict=True))) for batch in one["batches"]]
+        found[key] = m.Work(
+            launches=sum(batch.launches for batch in batches),
+            graph_launches=usage[key]["graph_launches"],
+            copies=usage[key]["memops"],
+            copy_bytes=usage[key]["copy_bytes"],
+            residency_known=one["residency_known"],
+            configurations=[_configuration(*row) for row in one["configurations"]],
+            other_launches=one["other_launches"],
+            other_ns=one["other_ns"],
+            batches=batches,
+        )
+    return found
+
+
+def _configuration(
+    name: str | None,
+    short_name: str | None,
+    grid_blocks: int | None,
+    block_threads: int | None,
+    launches: int,
+    total_ns: int,
+    charged_ns: int,
+) -> m.Configuration:
+    whole = f"{name}\0{grid_blocks}\0{block_threads}"
+    return m.Configuration(
+        key=hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:16],
+        kernel=visible(short_name or name, _NAME) or "unnamed",
+        grid_blocks=grid_blocks,
+        block_threads=block_threads,
+        launches=launches,
+        total_ns=total_ns,
+        charged_total_ns=charged_ns,
+    )

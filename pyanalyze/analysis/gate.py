@@ -1,0 +1,711 @@
+"""A gate for continuous integration: thresholds in, passed, failed or could-not-look out.
+
+A threshold passes when all that is known of the value lies within it, and fails when all of it lies beyond. What
+straddles it, is a bound on the wrong side, or was not captured is inconclusive: a gate that could not look never
+passes.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field, fields, replace
+from fnmatch import fnmatchcase
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from xml.etree import ElementTree as ET
+
+from pyanalyze.analysis.sharing.rules.base import MODES
+from pyanalyze.errors import UsageError
+from pyanalyze.report.page import UNTRACED, alone_on, device_title, tenant_labels, untraced_share
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
+from pyanalyze.text.visible import json_text
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from pyanalyze.results.comparison import Comparison
+    from pyanalyze.results.report import Device, Estimate, Report, Tenant
+
+__all__ = ["Checked", "Limits", "Outcome", "check", "read_limits"]
+
+Status = Literal["passed", "failed", "inconclusive"]
+SlowdownKind = Literal["elapsed", "latency", "resident"]
+#: Notes of a tenant on a baseline that was not used.
+_UNUSED = re.compile(" is (?:not compared|of nobody here): ")
+
+#: Where :func:`read_limits` looks when a directory is given.
+CONFIG_FILES = ("pyanalyze.toml", "pyproject.toml")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Thresholds; None or empty: not asked for.
+
+    Attributes
+    ----------
+    expect_mode
+        Modes of which every GPU with activity must show one; `*` stands for anything (``mps*``).
+    expect_agreement
+        The configured and the observed mode must agree.
+    max_slowdown
+        Largest slowdown of a traced tenant, shared over alone: the larger of elapsed and latency.
+    slowdown
+        Look at one kind of slowdown only: ``elapsed``, ``latency`` or ``resident``.
+    max_switch_overhead
+        Largest total cost of context switches, as a fraction of the window.
+    min_jain
+        Least fairness (Jain's index of 1 / slowdown; 1 is fair).
+    min_sm_active
+        Least mean fraction of SMs with work; modelled.
+    max_memory
+        Largest peak of device memory, as a fraction of it.
+    max_change
+        Largest growth of the time per unit of work against another run, as a fraction; needs that run.
+    no_data_loss
+        No record may be known to be lost.
+    tenants
+        Tenant name -> `max_slowdown` of that tenant; it must be there.
+
+    Examples
+    --------
+    >>> Limits(expect_mode=("mps*",), max_slowdown=1.2).asked()
+    ['expect_mode', 'max_slowdown']
+    """
+
+    expect_mode: tuple[str, ...] = ()
+    expect_agreement: bool = False
+    max_slowdown: float | None = None
+    slowdown: SlowdownKind | None = None
+    max_switch_overhead: float | None = None
+    min_jain: float | None = None
+    min_sm_active: float | None = None
+    max_memory: float | None = None
+    max_change: float | None = None
+    no_data_loss: bool = False
+    tenants: Mapping[str, float] = field(default_factory=dict)
+
+    def asked(self) -> list[str]:
+        """Names of the thresholds that are set."""
+        # By identity: a threshold of 0 is one.
+        given = ((f.name, getattr(self, f.name)) for f in fields(self) if f.name != "slowdown")
+        return [n for n, v in given if not (v is None or v is False or (not isinstance(v, int | float) and not v))]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One threshold on one GPU or tenant.
+
+    Attributes
+    ----------
+    gate
+        Name of the threshold, as in :class:`Limits`.
+    subject
+        The GPU or tenant.
+    status
+        ``passed``, ``failed`` or ``inconclusive`` (could not look, or the threshold lies inside what is known).
+    detail
+        What was found, in words, with its basis.
+    value, low, high
+        What was found and the ends of its interval or bounds; None: not known, or not bounded on that side.
+    limit
+        The threshold.
+    how
+        The command or change that would make it conclusive; empty: none is known.
+    """
+
+    gate: str
+    subject: str
+    status: Status
+    detail: str
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    limit: float | None = None
+    how: str = ""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """All outcomes of a check.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> checked = pyanalyze.load(capture).check(max_switch_overhead=0.05)
+    >>> checked.status, checked.exit_code
+    ('passed', 0)
+    """
+
+    outcomes: tuple[Outcome, ...]
+    inconclusive: Literal["fail", "warn"] = "fail"
+
+    @property
+    def status(self) -> Status:
+        """The worst outcome."""
+        found = {outcome.status for outcome in self.outcomes}
+        return "failed" if "failed" in found else "inconclusive" if "inconclusive" in found else "passed"
+
+    @property
+    def exit_code(self) -> int:
+        """0 passed, 1 a threshold failed, 4 could not look (0 with ``inconclusive="warn"``)."""
+        if self.status == "failed":
+            return 1
+        return 4 if self.status == "inconclusive" and self.inconclusive == "fail" else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: ``{"schema": "pyanalyze.check/1", "status", "exit_code", "outcomes": [...]}``.
+
+        Examples
+        --------
+        >>> Checked((Outcome("min_jain", "GPU 0", "failed", "0.5"),)).to_dict()["exit_code"]
+        1
+        """
+        return {
+            "schema": "pyanalyze.check/1",
+            "status": self.status,
+            "exit_code": self.exit_code,
+            "outcomes": [{f.name: getattr(outcome, f.name) for f in fields(outcome)} for outcome in self.outcomes],
+        }
+
+    def to_json(self) -> str:
+        """The same as JSON text.
+
+        Examples
+        --------
+        >>> Checked(()).to_json().splitlines()[2]
+        '  "status": "passed",'
+        """
+        return json_text(self.to_dict()) + "\n"
+
+    def to_junit(self) -> str:
+        """JUnit XML: a test case for every outcome; what could not look is an error (with ``warn``: skipped)."""
+        found = [outcome.status for outcome in self.outcomes]
+        blind = found.count("inconclusive")
+        suite = ET.Element(
+            "testsuite",
+            name="pyanalyze check",
+            tests=str(len(found)),
+            failures=str(found.count("failed")),
+            errors=str(blind if self.inconclusive == "fail" else 0),
+            skipped=str(0 if self.inconclusive == "fail" else blind),
+        )
+        for outcome in self.outcomes:
+            case = ET.SubElement(suite, "testcase", classname="pyanalyze", name=_title(outcome))
+            text = _sentence(outcome)
+            if outcome.status == "failed":
+                ET.SubElement(case, "failure", type=outcome.gate, message=text).text = text
+            elif outcome.status == "inconclusive" and self.inconclusive == "fail":
+                ET.SubElement(case, "error", type="inconclusive", message=text).text = text
+            elif outcome.status == "inconclusive":
+                ET.SubElement(case, "skipped", message=text)
+            else:
+                ET.SubElement(case, "system-out").text = text
+        suites = ET.Element("testsuites")
+        suites.append(suite)
+        ET.indent(suites)
+        return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
+
+    def annotations(self) -> list[str]:
+        """Lines that make GitHub Actions annotate the run; nothing for what passed.
+
+        Examples
+        --------
+        >>> Checked((Outcome("min_jain", "GPU 0", "failed", "0.5"),)).annotations()
+        ['::error title=min-jain (GPU 0)::0.5']
+        """
+        lines = []
+        for outcome in self.outcomes:
+            if outcome.status == "passed":
+                continue
+            hard = outcome.status == "failed" or self.inconclusive == "fail"
+            title = _command(_title(outcome), more=",:")
+            lines.append(f"::{'error' if hard else 'warning'} title={title}::{_command(_sentence(outcome))}")
+        return lines
+
+    def __str__(self) -> str:
+        """One line for each outcome, the worst first."""
+        order = {"failed": 0, "inconclusive": 1, "passed": 2}
+        lines = [f"check: {self.status}"]
+        for outcome in sorted(self.outcomes, key=lambda o: order[o.status]):
+            lines.append(f"{outcome.status.upper():<13} {_title(outcome)}: {outcome.detail}")
+            if outcome.status == "inconclusive" and outcome.how:
+                lines.append(f"{'':<13} to know: {outcome.how}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td><b>{o.status}</b></td><td>{escape(_title(o))}</td><td>{escape(o.detail)}</td></tr>"
+            for o in self.outcomes
+        )
+        return f"<p>Check: <b>{self.status}</b></p><table>{rows}</table>"
+
+
+def _title(outcome: Outcome) -> str:
+    return f"{outcome.gate.replace('_', '-')} ({outcome.subject})"
+
+
+def _sentence(outcome: Outcome) -> str:
+    return outcome.detail + (f". To know: {outcome.how}" if outcome.status == "inconclusive" and outcome.how else "")
+
+
+def _command(text: str, more: str = "") -> str:
+    """Escape text for a workflow command of GitHub: a line end or a colon would end it early."""
+    for char in "%\r\n" + more:
+        text = text.replace(char, f"%{ord(char):02X}")
+    return text
+
+
+def check(
+    report: Report,
+    limits: Limits,
+    *,
+    inconclusive: Literal["fail", "warn"] = "fail",
+    comparison: Comparison | None = None,
+) -> Checked:
+    """Hold a report against thresholds.
+
+    Parameters
+    ----------
+    report
+        The report of a session, or one that was saved as JSON.
+    limits
+        The thresholds; at least one.
+    inconclusive
+        Whether a threshold that could not be looked at fails the check (exit code 4) or warns.
+    comparison
+        This run against another, for `max_change`.
+
+    Returns
+    -------
+    Checked
+        An outcome for every threshold and the GPU or tenant that it concerns.
+
+    Raises
+    ------
+    pyanalyze.errors.UsageError
+        No threshold, one that makes no sense, or `max_change` without a comparison.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> report = pyanalyze.load(capture).report()
+    >>> checked = check(report, Limits(expect_mode=("mps",)))
+    >>> checked.status, checked.outcomes[0].detail.partition(" (")[0]
+    ('failed', 'time-slicing was observed')
+    """
+    limits = _plain(limits)
+    _sensible(limits)
+    if limits.max_change is not None and comparison is None:
+        raise UsageError("max_change needs another run to compare with: give --against (a capture, a pack or JSON)")
+    found: list[Outcome] = []
+    active = [device for device in report.devices if device.tenants]
+    if not active:
+        # Samples alone, or a capture in which nothing ran: but for memory, every threshold is asked of nobody.
+        why = "no activity of any tenant was recorded"
+        how = "nsys profile -t cuda --gpuctxsw=true"
+        sampled = [d for d in report.devices if d.memory is not None and d.memory.peak_bytes is not None]
+        for gate in limits.asked():
+            if gate == "max_memory" and sampled:
+                found += [outcome for device in sampled for outcome in _memory(device, limits)]
+            else:
+                found.append(Outcome(gate, "no GPU", "inconclusive", why, how=how))
+        return Checked(tuple(found), inconclusive)
+    for device in active:
+        for gate, look in _GATES.items():
+            if gate in limits.asked():
+                found += look(device, limits)
+    if limits.tenants:
+        found += _named_tenants(active, limits)
+    if limits.no_data_loss:
+        found.append(_data_loss(report))
+    if comparison is not None and limits.max_change is not None:
+        found += _changes(comparison, limits.max_change)
+    return Checked(tuple(found), inconclusive)
+
+
+def _plain(limits: Limits) -> Limits:
+    """Thresholds as numbers: a caller may write fractions and one mode as the command line takes them."""
+    given: dict[str, Any] = {}
+    modes: Any = limits.expect_mode
+    if isinstance(modes, str):
+        given["expect_mode"] = (modes,)
+    for name in _FRACTIONS:
+        if (value := getattr(limits, name)) is not None:
+            given[name] = fraction(value, name)
+    if limits.max_slowdown is not None:
+        given["max_slowdown"] = _number(limits.max_slowdown, "max_slowdown", "check")
+    if limits.tenants:
+        given["tenants"] = {k: _number(most, f"tenants.{k}", "check") for k, most in limits.tenants.items()}
+    return replace(limits, **given)
+
+
+def _sensible(limits: Limits) -> None:
+    if not limits.asked():
+        raise UsageError(
+            "no threshold was given, so nothing could fail; give one, such as --max-slowdown 1.2, or a TOML file"
+        )
+    for pattern in limits.expect_mode:
+        if not any(fnmatchcase(mode, pattern) for mode in MODES):
+            raise UsageError(f"no mode is named {pattern}; modes are {', '.join(MODES)}")
+    below_one = {"max_slowdown": limits.max_slowdown, **{f"tenants.{k}": v for k, v in limits.tenants.items()}}
+    for name, value in below_one.items():
+        if value is not None and not value >= 1:
+            raise UsageError(f"{name} is {value:g}, but a slowdown is shared over alone: 1 is none, 1.2 is 20 % longer")
+    for name in ("max_switch_overhead", "min_jain", "min_sm_active", "max_memory"):
+        value = getattr(limits, name)
+        if value is not None and not 0 <= value <= 1:
+            raise UsageError(f"{name} is {value:g}, but it is a fraction from 0 to 1 (or a percentage such as 5%)")
+    if limits.max_change is not None and not limits.max_change >= 0:
+        raise UsageError(f"max_change is {limits.max_change:g}, but growth is a fraction from 0 (or 5%)")
+
+
+def _mode(device: Device, limits: Limits) -> Iterator[Outcome]:
+    sharing, wanted = device.sharing, " or ".join(limits.expect_mode)
+    known = f"(confidence {sharing.confidence:.2f}, {sharing.basis})"
+    if sharing.mode == "undetermined" and "undetermined" not in limits.expect_mode:
+        rival = f"{sharing.rivals[0].mode} is likeliest {known}" if sharing.rivals else "nothing was there to weigh"
+        how = next((gap.how for gap in sharing.missing if gap.how), "")
+        yield Outcome(
+            "expect_mode", device_title(device), "inconclusive", f"undetermined: {rival}, expected {wanted}", how=how
+        )
+        return
+    fits = any(fnmatchcase(sharing.mode, pattern) for pattern in limits.expect_mode)
+    detail = f"{sharing.mode} was observed {known}" + ("" if fits else f", expected {wanted}")
+    yield Outcome("expect_mode", device_title(device), "passed" if fits else "failed", detail)
+
+
+def _agreement(device: Device, limits: Limits) -> Iterator[Outcome]:
+    sharing = device.sharing
+    if sharing.agrees is None:
+        what = "what was configured is not known" if sharing.configured is None else "the two cannot be compared"
+        status: Status = "inconclusive"
+        detail, how = f"{what}; {sharing.mode} was observed", "--context with nvidia-smi -L, MPS or kubectl output"
+    else:
+        status, how = ("passed" if sharing.agrees else "failed"), ""
+        detail = f"{sharing.configured} was configured, {sharing.mode} was observed"
+    yield Outcome("expect_agreement", device_title(device), status, detail, how=how)
+
+
+def _slowdowns(device: Device, limits: Limits) -> Iterator[Outcome]:
+    traced = [tenant for tenant in device.tenants if tenant.busy_ns is not None]
+    if not traced:
+        detail = "no tenant was traced, so nobody's slowdown is known"
+        yield Outcome("max_slowdown", device_title(device), "inconclusive", detail, how="nsys profile -t cuda")
+    for tenant in traced:
+        if limits.max_slowdown is not None:
+            yield _slowdown(device, tenant, limits.max_slowdown, limits.slowdown)
+
+
+def _named_tenants(devices: Iterable[Device], limits: Limits) -> Iterator[Outcome]:
+    for name, most in limits.tenants.items():
+        found = [(d, t) for d in devices for t in d.tenants if name in (t.name, tenant_labels(d.tenants)[t.tenant_id])]
+        if not found:
+            detail = "no tenant has that name; give it one with --tenant NAME=PID"
+            yield Outcome("max_slowdown", visible(name), "inconclusive", detail, limit=most)
+        for device, tenant in found:
+            yield _slowdown(device, tenant, most, limits.slowdown)
+
+
+def _slowdown(device: Device, tenant: Tenant, most: float, kind: SlowdownKind | None) -> Outcome:
+    subject = tenant_labels(device.tenants)[tenant.tenant_id]
+    kinds: tuple[SlowdownKind, ...] = ("elapsed", "latency") if kind is None else (kind,)
+    known: dict[str, Estimate | None] = {name: getattr(tenant.slowdown, name) for name in kinds}
+    # A baseline that was given and is not what the figures come from: the notes say why.
+    unused = [] if tenant.baseline is not None else [n for n in tenant.slowdown_notes if _UNUSED.search(n)]
+    left = "".join(f"; {visible(note, limit=None)}" for note in unused)
+    # What was measured against a recording alone counts whoever was there.
+    if alone_on(device) and not any(e is not None and e.basis == "observed" for e in known.values()):
+        detail = (
+            f"one tenant was on the device ({device.sharing.mode}, confidence {device.sharing.confidence:.2f}){left}"
+        )
+        return Outcome("max_slowdown", subject, "passed", detail, limit=most)
+    worst = max((e for e in known.values() if e is not None), key=lambda e: e.value, default=None)
+    words = "; ".join(f"{name} {_range(estimate)}" for name, estimate in known.items())
+    low = max((e.low for e in known.values() if e is not None and e.low is not None), default=None)
+    # The larger of the two is bounded only where both are.
+    highs = [None if e is None else e.high for e in known.values()]
+    high = None if None in highs else max(h for h in highs if h is not None)
+    status = _judged(low, high, most)
+    gaps = (*device.missing_for("slowdown"), *device.missing_for("interference"))
+    how = next((gap.how for gap in gaps if gap.how), "record each workload alone in the same way and give --baseline")
+    return Outcome(
+        "max_slowdown",
+        subject,
+        status,
+        f"{words}; limit {fmt.ratio(most)}{left}",
+        value=None if worst is None else worst.value,
+        low=low,
+        high=high,
+        limit=most,
+        how=how if status == "inconclusive" else "",
+    )
+
+
+def _range(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "not known"
+    if estimate.high is None:
+        span = (
+            f"at least {fmt.ratio(estimate.low)}" if estimate.low is not None else f"about {fmt.ratio(estimate.value)}"
+        )
+    elif estimate.low is None or estimate.low == estimate.high:
+        span = f"{fmt.ratio(estimate.value)}"
+    else:
+        span = f"{fmt.ratio(estimate.value)} ({estimate.low:.2f} to {estimate.high:.2f})"
+    return f"{span}, n = {fmt.count(estimate.n)}, {estimate.basis}"
+
+
+def _judged(low: float | None, high: float | None, most: float) -> Status:
+    """Hold what is known of a value, its two ends, against a maximum; an end that is not known decides nothing."""
+    if high is not None and high <= most:
+        return "passed"
+    return "failed" if low is not None and low > most else "inconclusive"
+
+
+def _decimals(value: float, other: float, least: int) -> str:
+    """A number with as many decimals as tell it from the other: 10.0 below a limit of 10.0 would be no answer."""
+    places = next((n for n in range(least, 12) if value == other or f"{value:.{n}f}" != f"{other:.{n}f}"), 12)
+    return f"{value:.{places}f}"
+
+
+def _percents(value: float, limit: float) -> tuple[str, str]:
+    """What was found and its limit, as percentages that look different where they are."""
+    told = fmt.percent(value), fmt.percent(limit)
+    if value == limit or told[0] != told[1]:
+        return told
+    return f"{_decimals(100 * value, 100 * limit, 2)} %", f"{_decimals(100 * limit, 100 * value, 2)} %"
+
+
+def _overhead(device: Device, limits: Limits) -> Iterator[Outcome]:
+    most = limits.max_switch_overhead or 0.0
+    switches = device.context_switches
+    if switches is None:
+        reasons = device.missing_for("context_switches")
+        detail = reasons[0].why if reasons else "there are no switch records"
+        how = reasons[0].how if reasons else "nsys profile --gpuctxsw=true"
+        yield Outcome("max_switch_overhead", device_title(device), "inconclusive", detail, limit=most, how=how)
+        return
+    value = switches.overhead_fraction if switches.count else 0.0
+    if value is None:
+        detail = "the cost of the switches is not known"
+        yield Outcome("max_switch_overhead", device_title(device), "inconclusive", detail, limit=most)
+        return
+    kind = f" ({switches.cost_kind})" if switches.cost_kind else ""
+    found, limit = _percents(value, most)
+    detail = f"{found} of the window in {fmt.count(switches.count)} switches{kind}, observed; limit {limit}"
+    status: Status = "passed" if value <= most else "failed"
+    if switches.dropped and status == "passed":
+        # Lost records hide switches: what was counted is a lower bound.
+        status, detail = "inconclusive", f"{detail}; {fmt.count(switches.dropped)} records were lost, so it may be more"
+    yield Outcome("max_switch_overhead", device_title(device), status, detail, value, value, value, most)
+
+
+def _fairness(device: Device, limits: Limits) -> Iterator[Outcome]:
+    least = limits.min_jain or 0.0
+    value = None if device.interference is None else device.interference.jain
+    if value is None:
+        reasons = device.missing_for("interference")
+        detail = reasons[0].why if reasons else "fairness is not known"
+        how = reasons[0].how if reasons else ""
+        yield Outcome("min_jain", device_title(device), "inconclusive", detail, limit=least, how=how)
+        return
+    detail = f"Jain's index {_decimals(value, least, 3)}, inferred; limit {_decimals(least, value, 3)}"
+    yield Outcome(
+        "min_jain", device_title(device), "passed" if value >= least else "failed", detail, value, limit=least
+    )
+
+
+def _sm_active(device: Device, limits: Limits) -> Iterator[Outcome]:
+    least = limits.min_sm_active or 0.0
+    if device.occupancy is None or device.occupancy.sm_active is None:
+        reasons = device.missing_for("occupancy")
+        detail = reasons[0].why if reasons else "occupancy could not be modelled"
+        how = reasons[0].how if reasons else ""
+        yield Outcome("min_sm_active", device_title(device), "inconclusive", detail, limit=least, how=how)
+        return
+    value = device.occupancy.sm_active
+    found, limit = _percents(value, least)
+    detail = f"{found} of the SMs, mean over the window, {device.occupancy.basis}; limit {limit}"
+    status: Status = "passed" if value >= least else "failed"
+    untraced, how = untraced_share(device), ""
+    if status == "failed" and value + untraced >= least and untraced > UNTRACED:
+        # Only traced kernels are replayed: what was found is a lower bound.
+        status, how = "inconclusive", "nsys profile -t cuda around every process that uses the GPU"
+        detail += f"; untraced processes held the GPU for {fmt.percent(untraced)}, and what they did is not known"
+    yield Outcome("min_sm_active", device_title(device), status, detail, value, limit=least, how=how)
+
+
+def _memory(device: Device, limits: Limits) -> Iterator[Outcome]:
+    most = limits.max_memory or 0.0
+    memory = device.memory
+    if memory is None or memory.peak_bytes is None or not memory.total_bytes:
+        detail = "how much device memory was in use is not known"
+        how = "--samples with nvidia-smi --query-gpu=timestamp,uuid,memory.used --format=csv -l 1"
+        yield Outcome("max_memory", device_title(device), "inconclusive", detail, limit=most, how=how)
+        return
+    value = memory.peak_bytes / memory.total_bytes
+    found, limit = _percents(value, most)
+    peak = f"peak {fmt.bytes_(memory.peak_bytes)} of {fmt.bytes_(memory.total_bytes)}"
+    detail = f"{peak} ({found}), sampled; limit {limit}"
+    yield Outcome(
+        "max_memory", device_title(device), "passed" if value <= most else "failed", detail, value, limit=most
+    )
+
+
+def _data_loss(report: Report) -> Outcome:
+    lost = [row for row in report.quality if row.severity in ("data-loss", "error") and row.count]
+    if not lost:
+        return Outcome("no_data_loss", "captures", "passed", "no record is known to be lost")
+    names = ", ".join(f"{visible(row.name)} ({fmt.count(row.count)})" for row in lost)
+    return Outcome("no_data_loss", "captures", "failed", f"records are missing: {names}")
+
+
+def _changes(comparison: Comparison, most: float) -> Iterator[Outcome]:
+    if not comparison.tenants:
+        detail = "no tenant of this run has a counterpart in the other"
+        yield Outcome("max_change", "tenants", "inconclusive", detail, limit=most)
+    for pair in comparison.tenants:
+        change = pair.change
+        if change is None:
+            yield Outcome("max_change", pair.label, "inconclusive", pair.why or "not known", limit=most)
+            continue
+        status = _judged(change.low, change.high, most)
+        # Below what two runs of the same program differ by, no threshold can be told from zero.
+        detail = (
+            f"time per unit of work {change.value:+.1%} ({change.low:+.1%} to {change.high:+.1%}, "
+            f"noise floor included); limit {most:+.1%}"
+        )
+        yield Outcome("max_change", pair.label, status, detail, change.value, change.low, change.high, most)
+
+
+_GATES: dict[str, Callable[[Device, Limits], Iterator[Outcome]]] = {
+    "expect_mode": _mode,
+    "expect_agreement": _agreement,
+    "max_slowdown": _slowdowns,
+    "max_switch_overhead": _overhead,
+    "min_jain": _fairness,
+    "min_sm_active": _sm_active,
+    "max_memory": _memory,
+}
+
+_FRACTIONS = ("max_switch_overhead", "min_jain", "min_sm_active", "max_memory", "max_change")
+
+
+def fraction(text: str | float, name: str) -> float:
+    """Read `5%` or `0.05`.
+
+    Examples
+    --------
+    >>> fraction("5%", "max_change"), fraction(0.05, "max_change")
+    (0.05, 0.05)
+    """
+    try:
+        if isinstance(text, str) and text.strip().endswith("%"):
+            return float(text.strip()[:-1]) / 100
+        return float(text)
+    except (TypeError, ValueError):
+        raise UsageError(f"{name} = {text!r} is neither a fraction such as 0.05 nor a percentage such as 5%") from None
+
+
+def read_limits(path: str | os.PathLike[str]) -> tuple[Limits, Literal["fail", "warn"] | None]:
+    r"""Read thresholds from a TOML file: the table `check` of a `pyanalyze.toml`, `tool.pyanalyze.check` elsewhere.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Returns
+    -------
+    tuple
+        The thresholds, and what to do with inconclusive ones; None where the file does not say.
+
+    Raises
+    ------
+    OSError
+        It cannot be read.
+    pyanalyze.errors.UsageError
+        Not TOML, without such a table, or with a key that is no threshold.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "pyanalyze.toml"
+    ...     _ = file.write_text('check = {expect_mode = "mps", max_switch_overhead = "5%"}')
+    ...     read_limits(file)[0].max_switch_overhead
+    0.05
+    """
+    file = Path(path)
+    try:
+        whole = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file}: not TOML: {error}") from error
+    table = whole.get("check")
+    if table is None:
+        table = whole.get("tool", {}).get("pyanalyze", {}).get("check")
+    if not isinstance(table, dict):
+        raise UsageError(f"{file} has no table [check] (in a pyproject.toml: [tool.pyanalyze.check])")
+    return _from_table(table, str(file))
+
+
+def _from_table(table: dict[str, Any], where: str) -> tuple[Limits, Literal["fail", "warn"] | None]:
+    table = {key.replace("-", "_"): value for key, value in table.items()}
+    policy = table.pop("inconclusive", None)
+    if policy not in (None, "fail", "warn"):
+        raise UsageError(f"{where}: inconclusive = {policy!r}; it is fail or warn")
+    known = {f.name for f in fields(Limits)}
+    unknown = sorted(set(table) - known)
+    if unknown:
+        # A misspelt threshold that is skipped would be a gate that is always open.
+        raise UsageError(
+            f"{where}: no threshold is named {', '.join(unknown)}; there are {', '.join(sorted(known))}, inconclusive"
+        )
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        if name == "expect_mode":
+            modes = [value] if isinstance(value, str) else value
+            if not isinstance(modes, list) or not all(isinstance(mode, str) for mode in modes):
+                raise UsageError(f"{where}: expect_mode is a mode or a list of modes")
+            values[name] = tuple(modes)
+        elif name in _FRACTIONS:
+            values[name] = fraction(value, name)
+        elif name == "tenants":
+            if not isinstance(value, dict):
+                raise UsageError(f'{where}: tenants holds names, such as [check.tenants] with "service" = 1.1')
+            values[name] = {str(tenant): _number(most, f"tenants.{tenant}", where) for tenant, most in value.items()}
+        elif name == "slowdown":
+            if value not in ("elapsed", "latency", "resident"):
+                raise UsageError(f"{where}: slowdown = {value!r}; it is elapsed, latency or resident")
+            values[name] = value
+        elif name in ("expect_agreement", "no_data_loss"):
+            if not isinstance(value, bool):
+                raise UsageError(f"{where}: {name} is true or false")
+            values[name] = value
+        else:
+            values[name] = _number(value, name, where)
+    return Limits(**values), policy
+
+
+def _number(value: object, name: str, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageError(f"{where}: {name} = {value!r} is no number")
+    return float(value)
+
+
+def merged(file: Limits, line: Limits) -> Limits:
+    """Thresholds of a file, with those of the command line over them.
+
+    Examples
+    --------
+    >>> merged(Limits(max_slowdown=1.2, no_data_loss=True), Limits(max_slowdown=1.5)).max_slowdown
+    1.5
+    """
+    given = {name: getattr(line, name) for name in line.asked()}
+    if line.slowdown is not None:
+        given["slowdown"] = line.slowdown
+    return replace(file, **given)

@@ -1,0 +1,38 @@
+"""Who was slowed, by how much, by whom, through what; and is it the GPU at all?
+
+Three slowdowns answer different questions (docs/architecture.md): `elapsed`, `latency` and `resident`. Against a
+recording of the same work alone (``load(..., baselines=[...])``) they are measured; otherwise the run is played again
+without what others took from it, basis `inferred`; where a tenant ran beside others on the same SMs and was never
+alone, nothing is said. The core compares (rust/core/src/slowdown.rs); what is made of it is decided here.
+"""
+
+from pyanalyze.analysis.interference.execution import ExecutionSplit
+from pyanalyze.analysis.interference.lost_time import Estimate, Slowdown, device_figures, slowdown_from_lost_time
+from pyanalyze.analysis.interference.slowdown import (
+    Blame,
+    DeviceInterference,
+    Figures,
+    HostFinding,
+    Tail,
+    TenantInterference,
+    UnitsOfWork,
+    analyse,
+    kernels_alone,
+)
+
+__all__ = [
+    "Blame",
+    "DeviceInterference",
+    "Estimate",
+    "ExecutionSplit",
+    "Figures",
+    "HostFinding",
+    "Slowdown",
+    "Tail",
+    "TenantInterference",
+    "UnitsOfWork",
+    "analyse",
+    "device_figures",
+    "kernels_alone",
+    "slowdown_from_lost_time",
+]

@@ -1,0 +1,298 @@
+"""Recordings of tenants alone: which files, whose, and may they be compared at all?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyanalyze.analysis.comparison import NOISE_FLOOR
+from pyanalyze.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import polars as pl
+
+    from pyanalyze.analysis.interference.lost_time import Estimate
+    from pyanalyze.core import _core
+    from pyanalyze.inputs.baselines import Baseline, SavedBaseline
+    from pyanalyze.results.report import Device, Work
+    from pyanalyze.tables.tableset import TableSet
+
+#: Mean SM clocks that differ by more than this make durations differ as well.
+CLOCK_TOLERANCE = 0.03
+#: A summary is of a tenant if this part of the kernel time of both is in kernels that both have.
+_ALIKE = 0.5
+#: Where others had more than this part of a tenant's time, it was not recorded alone.
+COMPANY = 0.05
+#: MPS variables that cap what a client may use.
+CAPS = ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a saved report says of a tenant.
+
+    Attributes
+    ----------
+    source
+        Name of the file that is of this tenant; None: none is.
+    elapsed
+        Ratio of the times per unit of work with its 95 % interval; None: not comparable. A report holds no kernels, so
+        that it knows neither latencies nor causes.
+    notes
+        What there is to say of it.
+    """
+
+    source: str | None = None
+    elapsed: Estimate | None = None
+    notes: tuple[str, ...] = ()
+
+
+def against_saved(saved: Sequence[SavedBaseline], tables: TableSet, mine: Work, tenant_id: int, name: str) -> Summary:
+    """Compare a tenant's time per unit of work with summaries of tenants alone.
+
+    Parameters
+    ----------
+    saved
+        The summaries.
+    tables, mine, tenant_id, name
+        The tenant while it shared the device: what it did, see
+        :func:`pyanalyze.analysis.comparison.work.work_of`.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import pyanalyze
+    >>> from pyanalyze.inputs.baselines import SavedBaseline
+    >>> session = pyanalyze.load(Path(capture).with_name("exclusive.sqlite"))
+    >>> solo = SavedBaseline(Path("solo.json"), session.report())
+    >>> work = session.analysis.work[0, 0]
+    >>> against_saved([solo], session.tables, work, 0, session.tenants["name"][0]).elapsed.value
+    1.0
+    """
+    from pyanalyze.analysis.comparison.split import change_of, likeness, units_of
+    from pyanalyze.analysis.interference.lost_time import Estimate
+
+    alike = [
+        (one.tenant is not None, share, one, device, theirs.work)
+        for one in saved
+        if one.tenant in (None, name)
+        for device in one.report.devices
+        for theirs in device.tenants
+        if theirs.work is not None and theirs.work.launches
+        if (share := likeness(theirs.work, mine)) > _ALIKE or one.tenant is not None
+    ]
+    if not alike:
+        return Summary()
+    named, share, one, device, work = max(alike, key=lambda row: row[:2])
+    file, here = one.path.name, _place(tables, tenant_id)["gpu"]
+    if None not in (here, device.name) and here != device.name:
+        why = f"recorded on another GPU model ({device.name}, here {here})"
+        return Summary(file, None, (f"{file} is not compared: {why}",))
+    units = units_of(work, mine)
+    if units is None:
+        return Summary(file, None, (f"{file} is not compared: the two launched nothing in common",))
+    change = change_of(work, mine, units, NOISE_FLOOR)
+    whose = "as the caller said" if named else f"{share:.0%} of the time in kernels that both have"
+    notes = [f"elapsed against {file} ({whose}), a saved report: latency and causes need the capture or a pack of it"]
+    company = _company_saved(device, work)
+    if company > COMPANY:
+        return Summary(file, None, (f"{file} is not compared: {_not_alone(company)}",))
+    if company:
+        notes.append(f"others had up to {company:.1%} of its time in the baseline")
+    bounds = (max(0.0, 1 + change.low), 1 + change.high)
+    return Summary(file, Estimate(1 + change.value, *bounds, mine.launches, "observed"), tuple(notes))
+
+
+def _company_saved(device: Device, own: Work) -> float:
+    """As of a recording; a summary says how long each tenant was there and not when, only the least they overlapped."""
+    if device.window is None:
+        return 0.0
+    whole = device.window.end_ns - device.window.start_ns
+    mine = _there_ns(own)
+    taken = 0
+    for tenant in device.tenants:
+        if tenant.work is not None and tenant.work is not own:
+            batches = tenant.work.batches
+            had = sum(batch.charged_ns if tenant.work.residency_known else batch.busy_ns for batch in batches)
+            taken += min(had, max(mine + _there_ns(tenant.work) - whole, 0))
+    return min(taken / max(mine, 1), 1.0)
+
+
+def _there_ns(work: Work) -> int:
+    """From a tenant's first to its last work."""
+    return sum(b.idle_ns + b.idle_absent_ns + b.idle_beside_ns + b.busy_ns for b in work.batches)
+
+
+def tenant_number(baseline: Baseline, tenants: pl.DataFrame) -> int | None:
+    """Find the tenant that the caller named.
+
+    Raises
+    ------
+    pyanalyze.errors.UsageError
+        If no tenant of the session has that name, or several have it.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import pyanalyze
+    >>> from pyanalyze.inputs.baselines import Baseline
+    >>> session = pyanalyze.load(capture)
+    >>> tenant_number(Baseline(Path("solo.sqlite"), session.tables, "app_b"), session.tenants)
+    1
+    """
+    if baseline.tenant is None:
+        return None
+    found = tenants.filter((tenants["name"] == baseline.tenant) & tenants["traced"])["tenant_id"].to_list()
+    if len(found) != 1:
+        names = ", ".join(sorted(set(tenants.filter("traced")["name"])))
+        many = "several tenants have" if found else "no traced tenant has"
+        raise UsageError(
+            f"--baseline {baseline.tenant}={baseline.path}: {many} that name; there are {names}. "
+            "Name processes apart with --tenant NAME=PID"
+        )
+    return int(found[0])
+
+
+def flags(tables: TableSet, tenant_id: int, baseline: TableSet, baseline_tenant_id: int) -> tuple[list[str], list[str]]:
+    """What keeps a baseline from being comparable.
+
+    Parameters
+    ----------
+    tables, tenant_id
+        The tenant in company.
+    baseline, baseline_tenant_id
+        The same work alone.
+
+    Returns
+    -------
+    tuple of two lists of str
+        Reasons not to compare at all, and reasons to read the comparison with care.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> [reason.rpartition(": ")[2] for reason in flags(session.tables, 0, session.tables, 0)[0]]
+    ['it is not a recording alone']
+    """
+    refuse, care = [], []
+    here, there = _place(tables, tenant_id), _place(baseline, baseline_tenant_id)
+    if None not in (here["gpu"], there["gpu"]) and here["gpu"] != there["gpu"]:
+        refuse.append(f"recorded on another GPU model ({there['gpu']}, here {here['gpu']})")
+    for key, what in (("sms", "SMs that its process may use"), ("cap", "MPS cap")):
+        if here[key] != there[key]:
+            care.append(
+                f"{what}: {_shown(there[key])} in the baseline, {_shown(here[key])} here: the difference of shares "
+                "is in the slowdown as well"
+            )
+    ours, theirs = _method(tables), _method(baseline)
+    care += [
+        f"{what}: {theirs[what]} in the baseline, {ours[what]} here" for what in ours if ours[what] != theirs[what]
+    ]
+    clocks = [_clock(tables, here["device_id"]), _clock(baseline, there["device_id"])]
+    if clocks[0] is not None and clocks[1] is not None and abs(clocks[0] / clocks[1] - 1) > CLOCK_TOLERANCE:
+        care.append(
+            f"SM clocks: mean {clocks[1] / 1e6:.0f} MHz in the baseline, {clocks[0] / 1e6:.0f} MHz here: durations "
+            "differ by that alone"
+        )
+    company = _company(baseline, baseline_tenant_id, there["device_id"])
+    if company > COMPANY:
+        refuse.append(_not_alone(company))
+    elif company:
+        care.append(f"others had up to {company:.1%} of its time in the baseline")
+    return refuse, care
+
+
+def _not_alone(company: float) -> str:
+    return f"others had up to {company:.0%} of its time there: it is not a recording alone"
+
+
+def _company(tables: TableSet, tenant_id: int, device_id: int) -> float:
+    """Part of a tenant's time, from its first to its last work, that others on the device may have taken.
+
+    Who was there before or after it is no company. Of each other it is what it was charged for, at most the time in
+    which both were there; of those that were not traced what they held, where it is known what the tenant held.
+    """
+    import polars as pl
+
+    usage = tables.tenants.filter(pl.col("device_id") == device_id).join(
+        tables.tenant_usage, on=["tenant_id", "device_id"]
+    )
+    own = usage.row(by_predicate=pl.col("tenant_id") == tenant_id, named=True)
+    if own["first_ns"] is None or own["last_ns"] <= own["first_ns"]:
+        return 0.0
+    serving = set(usage["served_by"].drop_nulls().to_list())
+    taken = 0
+    for other in usage.iter_rows(named=True):
+        if other["tenant_id"] in {tenant_id, *serving}:
+            continue
+        if other["traced"]:
+            had = other["busy_ns"] if other["charged_ns"] is None else other["charged_ns"]
+            spans = [(other["first_ns"], other["last_ns"])] if other["first_ns"] is not None else []
+        else:
+            # An engine that is held for the tenant itself, by its server or under a pid on the host, is no company.
+            held = (pl.col("device_id") == device_id) & (pl.col("tenant_id") == other["tenant_id"])
+            spans = tables.residency.filter(held).select("start_ns", "end_ns").rows() if own["resident_ns"] else []
+            had = sum(end - start for start, end in spans)
+        both = sum(max(min(end, own["last_ns"]) - max(start, own["first_ns"]), 0) for start, end in spans)
+        taken += min(had or 0, both)
+    return min(float(taken / (own["last_ns"] - own["first_ns"])), 1.0)
+
+
+def _shown(value: object) -> str:
+    return "not recorded" if value is None else str(value)
+
+
+def _place(tables: TableSet, tenant_id: int) -> dict[str, Any]:
+    """Where a tenant ran, and on how much of it."""
+    import polars as pl
+
+    tenant = tables.tenants.row(tenant_id, named=True)
+    device = tables.devices.filter(pl.col("device_id") == tenant["device_id"]).row(0, named=True)
+    own = tables.contexts.filter((pl.col("capture") == tenant["capture"]) & pl.col("pid").eq_missing(tenant["pid"]))
+    visible = own.filter(~pl.col("is_green").fill_null(value=False))["sm_count"].drop_nulls()
+    caps = tables.configured.filter(
+        pl.col("key").cast(pl.String).is_in(CAPS) & (pl.col("pid").is_null() | pl.col("pid").eq_missing(tenant["pid"]))
+    )
+    return {
+        "device_id": tenant["device_id"],
+        "gpu": (device["name"] or "").partition(" MIG ")[0] or None,
+        "sms": visible.max() if len(visible) else device["sm_count"],
+        "cap": ", ".join(
+            f"{row['key']}={row['value']}" for row in caps.unique(["key"]).sort("key").iter_rows(named=True)
+        )
+        or None,
+    }
+
+
+def _method(tables: TableSet) -> dict[str, str]:
+    """What tracing does to the times that it takes."""
+    present = {
+        str(source) for source, state in tables.sources.select("source", "state").iter_rows() if state == "present"
+    }
+    graphs = "graphs traced as a whole" if "graph_launches" in present else "no whole graphs"
+    if tables.columns("kernels", "graph_node_id")["graph_node_id"].count():
+        graphs = "graphs traced node by node"
+    return {
+        "graph tracing": graphs,
+        "GPU metrics sampling": "on" if "gpu_metrics" in present else "off",
+    }
+
+
+def _clock(tables: TableSet, device_id: int) -> float | None:
+    import polars as pl
+
+    rows = tables.samples.filter(
+        (pl.col("device_id") == device_id) & (pl.col("metric").cast(pl.String) == "clock_sm_hz")
+    )
+    mean = rows["value"].mean()
+    return mean if isinstance(mean, float) else None
+
+
+def as_arguments(
+    baselines: Sequence[Baseline], tenants: pl.DataFrame
+) -> list[tuple[Mapping[str, _core.Table | pl.DataFrame], int | None]]:
+    """Tables of baselines as the core takes them."""
+    return [(baseline.tables.with_calls(), tenant_number(baseline, tenants)) for baseline in baselines]

@@ -1,0 +1,809 @@
+"""From comparisons to answers: who was slowed, by how much, through what, by whom; and is it the GPU at all?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyanalyze.analysis.interference.baselines import flags
+from pyanalyze.analysis.interference.execution import ExecutionSplit, split_execution
+from pyanalyze.analysis.interference.lost_time import Estimate, Slowdown, device_figures, slowdown_from_lost_time
+from pyanalyze.analysis.interference.scheduling import on_cpu_ns
+from pyanalyze.analysis.interference.units import ENOUGH, how_many_counted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import polars as pl
+
+    from pyanalyze.analysis.interference.baselines import Summary
+    from pyanalyze.analysis.sharing import Verdict
+    from pyanalyze.inputs.baselines import Baseline
+    from pyanalyze.tables.tableset import TableSet
+
+#: A tenant is called slowed from here on, and only if its interval lies above 1.
+NOTABLE_SLOWDOWN = 1.02
+#: The same without a recording alone: what the run played again says of tenants that nobody slowed is up to 3 % off.
+NOTABLE_INFERRED = 1.03
+#: A baseline's interval of elapsed time this much wider than that of the run played again (log scale) is mostly about
+#: arrivals that differ from day to day.
+MUCH_WIDER = 3.0
+#: As good as one after the other: the times are within this of each other.
+SEQUENTIAL = 0.1
+#: Of the calls' or idle time, the part from which the host is worth naming.
+NOTABLE_HOST = 0.2
+
+#: A launch call of this length, and so many times the usual, was held back; so many times the usual, it was slow.
+HELD_NS = 1_000_000
+HELD_TIMES = 20
+SLOW_TIMES = 5
+#: Mean launch call over that of the baseline, from which the host counts as slower than it was alone.
+SLOWER_CALLS = 1.5
+#: A residency share below this is a display or a context that is created and closed, no tenant.
+NOTABLE_RESIDENCY = 0.001
+
+#: Two baselines fit a tenant alike if their likenesses differ by less; their paces differ if by more of one.
+AS_ALIKE = 0.1
+OTHER_PACE = 0.1
+ELAPSED_IS_ARRIVALS = (
+    "elapsed: from this run played again, since what the baseline took depends mostly on when work arrived"
+)
+
+CAUSES = ("launch", "queue", "not_resident", "switch", "execution", "unexplained")
+
+
+@dataclass(frozen=True)
+class Tail:
+    """A percentile of kernel latency, launch to end, in company and alone, nanoseconds."""
+
+    percentile: int
+    shared_ns: int
+    alone_ns: int
+
+    @property
+    def ratio(self) -> float:
+        """Shared over alone."""
+        return self.shared_ns / self.alone_ns
+
+
+@dataclass(frozen=True)
+class UnitsOfWork:
+    """Units of one name (NVTX ranges, or given ones): latency from begin to the end of their last operation."""
+
+    name: str
+    latency: Estimate
+    tails: tuple[Tail, ...]
+
+
+@dataclass(frozen=True)
+class TenantInterference:
+    """One tenant beside itself alone.
+
+    Attributes
+    ----------
+    tenant_id, name
+        Who.
+    slowdown
+        `elapsed`, `latency` and `resident`, each with its 95 % interval, n and basis; None: cannot be known.
+    tails
+        Percentiles of kernel latency.
+    work_per_s
+        Kernels and graph launches a second, in company and alone.
+    causes
+        Parts of the added latency by name, summing to 1; None: nothing was added, or nobody can tell.
+    units
+        Units of work, most of the time first.
+    execution
+        The cause `execution` by evidence; None: nothing was added at work, or nobody can tell.
+    baseline
+        The recording alone that it was held against; None: this run played again without what others took.
+    notes
+        What to know when reading the figures.
+    missing
+        Why there are none.
+    """
+
+    tenant_id: int
+    name: str
+    slowdown: Slowdown
+    tails: tuple[Tail, ...] = ()
+    work_per_s: tuple[float, float] | None = None
+    causes: dict[str, float] | None = None
+    added_ns: int | None = None
+    baseline: str | None = None
+    notes: tuple[str, ...] = ()
+    missing: str | None = None
+    units: tuple[UnitsOfWork, ...] = ()
+    execution: ExecutionSplit | None = None
+
+    @property
+    def slowed(self) -> bool:
+        """Whether elapsed time or latency grew, beyond what its interval allows for."""
+        return any(
+            e is not None
+            and e.value >= (NOTABLE_SLOWDOWN if e.basis == "observed" else NOTABLE_INFERRED)
+            and e.low is not None
+            and e.low > 1.0
+            for e in (self.slowdown.elapsed, self.slowdown.latency)
+        )
+
+
+@dataclass(frozen=True)
+class Blame:
+    """What one aggressor did to a victim: its elapsed (and latency) slowdown if nobody else had been there."""
+
+    victim: int
+    aggressor: int
+    slowdown: float | None
+    low: float | None
+    high: float | None
+    n: int
+    share: float | None = None
+    inseparable_from: int | None = None
+    latency: float | None = None
+
+
+@dataclass(frozen=True)
+class HostFinding:
+    """Something outside of the GPU that made a tenant slow."""
+
+    tenant_id: int
+    what: Literal["held launches", "slow launches", "slower calls than alone", "idle between launches"]
+    detail: str
+    share: float
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A device in five numbers, from elapsed slowdowns of all its tenants."""
+
+    antt: float
+    stp: float
+    harmonic: float
+    jain: float
+    unfairness: float
+    standing: str
+
+
+@dataclass(frozen=True)
+class DeviceInterference:
+    """Who was slowed on one device.
+
+    Attributes
+    ----------
+    tenants
+        Traced tenants by id.
+    figures
+        None where some tenant's elapsed slowdown is not known.
+    matrix
+        Victim by aggressor; None: nobody was held against itself alone.
+    host
+        What lies with the host, most of it first. Read before blaming the GPU.
+    """
+
+    device_id: int
+    tenants: tuple[TenantInterference, ...]
+    figures: Figures | None
+    matrix: tuple[Blame, ...] | None
+    host: tuple[HostFinding, ...]
+
+    def __str__(self) -> str:
+        """A few lines for a terminal."""
+        lines = [f"host: {finding.detail}" for finding in self.host]
+        for tenant in self.tenants:
+            parts = [
+                f"{name} {estimate.value:.2f}"
+                for name in ("elapsed", "latency", "resident")
+                if (estimate := getattr(tenant.slowdown, name)) is not None
+            ]
+            lines.append(f"{tenant.name}: {', '.join(parts) or tenant.missing}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class _Solo:
+    """What tenants are compared with, beside the replay of their own run."""
+
+    baselines: tuple[Baseline, ...]
+    summaries: Mapping[tuple[int, int], Summary]
+
+
+def analyse(
+    tables: TableSet,
+    verdicts: Sequence[Verdict],
+    baselines: Sequence[Baseline],
+    summaries: Mapping[tuple[int, int], Summary],
+) -> tuple[DeviceInterference, ...]:
+    """Answer for every device with a verdict.
+
+    Parameters
+    ----------
+    tables
+        A loaded tables, with or without baselines.
+
+    Returns
+    -------
+    tuple of DeviceInterference
+        By device, in the order of `verdicts`.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> analysis = pyanalyze.load(capture).analysis
+    >>> device = analyse(analysis.tables, analysis.verdicts, (), {})[0]
+    >>> [(tenant.name, tenant.slowed) for tenant in device.tenants]
+    [('app_a', True), ('app_b', True)]
+    """
+    solo = _Solo(tuple(baselines), summaries)
+    return tuple(_device(tables, verdict, solo) for verdict in verdicts)
+
+
+def kernels_alone(tables: TableSet, interference: Sequence[DeviceInterference]) -> pl.DataFrame:
+    """The table `slowdowns` without what was measured in recordings that were refused as baselines.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> kernels_alone(session.tables, session.interference()).height == session.slowdowns.height
+    True
+    """
+    import polars as pl
+
+    tenants = [tenant for device in interference for tenant in device.tenants]
+    refused = [tenant.tenant_id for tenant in tenants if tenant.baseline is None]
+    measured = pl.col("against").cast(pl.String) == "baseline"
+    return tables.slowdowns.filter(~(measured & pl.col("tenant_id").is_in(refused)))
+
+
+def standing(ran: Sequence[tuple[float, int, int]]) -> str:
+    """Where a co-run stands between no interference and destruction.
+
+    What all would have taken alone, one after the other, is held against the time in which any of them ran. Throughput
+    (STP) says the same only of tenants that ran all the time: one that was alone for long has little slowdown, and
+    nobody's company to thank for it.
+
+    Parameters
+    ----------
+    ran
+        Elapsed slowdown, first and last time in nanoseconds of every tenant; at least one.
+
+    Examples
+    --------
+    >>> standing([(2.0, 0, 1000), (2.0, 0, 1000)])
+    'as good as one after the other'
+    >>> standing([(1.0, 0, 1000), (1.01, 0, 1000)])
+    'no interference'
+    >>> standing([(1.25, 0, 1000), (2.5, 500, 1000)])  # 800 and 200 ns alone
+    'as good as one after the other'
+    """
+    if max(slowdown for slowdown, _, _ in ran) < NOTABLE_SLOWDOWN:
+        return "no interference"
+    in_sequence = sum((last - first) / slowdown for slowdown, first, last in ran)
+    # Time in which nobody was there is no part of the co-run.
+    together, until = 0, min(first for _, first, _ in ran)
+    for _, first, last in sorted(ran, key=lambda one: one[1]):
+        together += max(last - max(first, until), 0)
+        until = max(until, last)
+    gained = in_sequence / max(together, 1)
+    if gained > 1 + SEQUENTIAL:
+        return "better than one after the other"
+    same = gained >= 1 - SEQUENTIAL
+    return "as good as one after the other" if same else "destructive: worse than one after the other"
+
+
+def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterference:
+    import polars as pl
+
+    here = pl.col("device_id") == verdict.device_id
+    rows = tables.tenants.filter(here).join(tables.tenant_usage, on=["tenant_id", "device_id"]).sort("tenant_id")
+    # The server's residency is its clients' own; it does no work that could be slowed.
+    serving = set(rows["served_by"].drop_nulls().to_list())
+    many = rows.filter(~pl.col("tenant_id").is_in(list(serving))).height > 1
+    tenants = [
+        _tenant(tables, verdict, solo, row, many=many)
+        for row in rows.iter_rows(named=True)
+        if row["traced"] and row["busy_ns"]
+    ]
+    elapsed = [t.slowdown.elapsed.value for t in tenants if t.slowdown.elapsed is not None]
+    figures = None
+    # One whose slowdown nobody knows would be missing from every sum.
+    resident_ns = int(rows["resident_ns"].sum() or 0)
+    others = rows.filter(
+        ~pl.col("traced")
+        & ~pl.col("tenant_id").is_in(list(serving))
+        & (pl.col("resident_ns").fill_null(resident_ns) > NOTABLE_RESIDENCY * resident_ns)
+    )
+    if many and others.is_empty() and len(elapsed) == len(tenants) > 1:
+        antt, stp, jain = device_figures(elapsed)
+        spans = {row["tenant_id"]: (row["first_ns"], row["last_ns"]) for row in rows.iter_rows(named=True)}
+        ran = [(t.slowdown.elapsed.value, *spans[t.tenant_id]) for t in tenants if t.slowdown.elapsed is not None]
+        figures = Figures(antt, stp, 1 / antt, jain, max(elapsed) / min(elapsed), standing(ran))
+    known = {t.tenant_id: t for t in tenants if t.slowdown.elapsed is not None or t.slowdown.latency is not None}
+    return DeviceInterference(
+        verdict.device_id,
+        tuple(tenants),
+        figures,
+        _matrix(tables, known) if many and known else None,
+        _host(tables, rows, {tenant.tenant_id for tenant in tenants if tenant.slowed}, verdict.device_id, solo),
+    )
+
+
+def _against(tables: TableSet, solo: _Solo, tenant_id: int) -> tuple[str, str | None, list[str], list[str]]:
+    """Which comparison counts for a tenant: kind, baseline file, reasons against it, notes."""
+    import polars as pl
+
+    matches = tables.baseline_matches
+    used = matches.filter((pl.col("tenant_id") == tenant_id) & pl.col("used"))
+    if used.is_empty():
+        matched = set(matches.filter("used")["baseline"])
+        left = [one.path.name for number, one in enumerate(solo.baselines) if number not in matched]
+        # Said of every tenant that has none: it may be the one that was meant.
+        unlike = [
+            f"{name} is of nobody here: it shares no kernel with any tenant (names in a pack are pseudonyms: pack both "
+            "with one key)"
+            for name in left
+        ]
+        return "replay", None, unlike, []
+    match = used.row(0, named=True)
+    baseline = solo.baselines[match["baseline"]]
+    refuse, care = flags(tables, tenant_id, baseline.tables, match["baseline_tenant_id"])
+    whose = "as the caller said" if match["named"] else f"{match['likeness']:.0%} of the time in kernels that both have"
+    if match["same_name"] and not match["named"]:
+        whose += ", same process name"
+    if refuse:
+        return "replay", None, [f"{baseline.path.name} is not compared: {'; '.join(refuse)}"], []
+    if rivals := _rivals(tables, solo, match):
+        why = (
+            f"{baseline.path.name} is not compared: {', '.join(rivals)} fit as well, and what they launched in a time "
+            "differs; say whose each is: --tenant NAME=PID, --baseline NAME=FILE"
+        )
+        return "replay", None, [why], []
+    return "baseline", baseline.path.name, [], [f"against {baseline.path.name} ({whose})", *care]
+
+
+def _rivals(tables: TableSet, solo: _Solo, match: dict[str, Any]) -> list[str]:
+    """Other baselines that fit a tenant as well as the one that was used, and that launched at another pace.
+
+    Processes of one program have kernels and a name in common whatever their load is: which of two such recordings is
+    whose, nobody can tell from them. Where they launched at one pace it does not matter.
+    """
+    import polars as pl
+
+    if match["named"]:
+        return []
+    used = _pace(solo.baselines[match["baseline"]].tables, match["baseline_tenant_id"])
+    others = tables.baseline_matches.filter(
+        (pl.col("tenant_id") == match["tenant_id"])
+        & (pl.col("baseline") != match["baseline"])
+        & (pl.col("likeness") >= match["likeness"] - AS_ALIKE)
+        & (pl.col("same_name") == match["same_name"])
+    )
+    return [
+        solo.baselines[row["baseline"]].path.name
+        for row in others.iter_rows(named=True)
+        if abs(_pace(solo.baselines[row["baseline"]].tables, row["baseline_tenant_id"]) / used - 1) > OTHER_PACE
+    ]
+
+
+def _doubles(tables: TableSet, tenant_id: int) -> list[str]:
+    """Others held against the recording of this tenant that launched at another pace, where nobody said whose it is.
+
+    Its kernels are those of each of them; how long its program waits for work is that of one at most.
+    """
+    import polars as pl
+
+    used = tables.baseline_matches.filter("used")
+    match = used.row(by_predicate=pl.col("tenant_id") == tenant_id, named=True)
+    if match["named"]:
+        return []
+    others = used.filter(
+        pl.col("baseline") == match["baseline"],
+        pl.col("baseline_tenant_id") == match["baseline_tenant_id"],
+        pl.col("tenant_id") != tenant_id,
+    )["tenant_id"]
+    own = _pace(tables, tenant_id)
+    apart = [other for other in others if abs(_pace(tables, other) / own - 1) > OTHER_PACE]
+    return tables.tenants.filter(pl.col("tenant_id").is_in(apart))["name"].cast(pl.String).to_list()
+
+
+def _pace(tables: TableSet, tenant_id: int) -> float:
+    """Kernels per nanosecond, from its first to its last."""
+    import polars as pl
+
+    usage = tables.tenant_usage.filter(tenant_id=tenant_id)
+    row = usage.select(pl.col("kernels").sum(), span=pl.col("last_ns").max() - pl.col("first_ns").min()).row(0)
+    return float(row[0] / max(1, row[1] or 0))
+
+
+def _tenant(tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any], *, many: bool) -> TenantInterference:
+    found = _from_recordings(tables, verdict, solo, row, many=many)
+    # A saved report knows the time of the work but no kernel: it is second to any recording.
+    summary = None if found.baseline is not None else solo.summaries.get((verdict.device_id, row["tenant_id"]))
+    if summary is None or summary.source is None:
+        return found
+    notes = (*found.notes, *summary.notes)
+    elapsed, again = summary.elapsed, found.slowdown.elapsed
+    if elapsed is None:
+        return replace(found, notes=notes)
+    if again is not None and _width(elapsed) > MUCH_WIDER * _width(again) + 0.1 and _waits_for_work(tables, row):
+        return replace(found, notes=(*notes, ELAPSED_IS_ARRIVALS))
+    slowdown = replace(found.slowdown, elapsed=elapsed)
+    return replace(found, slowdown=slowdown, baseline=summary.source, missing=None, notes=notes)
+
+
+def _from_recordings(
+    tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any], *, many: bool
+) -> TenantInterference:
+    found = _slowed(tables, verdict, solo, row, many=many)
+    units = how_many_counted(tables, row, found.units)
+    return replace(found, notes=(*found.notes, *units)) if units else found
+
+
+def _slowed(tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any], *, many: bool) -> TenantInterference:
+    import polars as pl
+
+    number, name = row["tenant_id"], row["name"]
+    against, baseline, refused, notes = _against(tables, solo, number)
+    mine = tables.tenant_slowdowns.filter(pl.col("tenant_id") == number).with_columns(
+        pl.col("measure", "against", "work").cast(pl.String)
+    )
+    kernels, units = mine.filter(pl.col("work").is_null()), mine.filter(pl.col("work").is_not_null())
+    found = {r["measure"]: r for r in kernels.filter(pl.col("against") == against).iter_rows(named=True)}
+    again = {r["measure"]: r for r in kernels.filter(pl.col("against") == "replay").iter_rows(named=True)}
+    if not many and against == "replay":
+        why = "nobody else was seen on the device; whether it was slowed by somebody unseen needs a capture of it alone"
+        return TenantInterference(number, name, Slowdown(None, None, None), missing=why, notes=tuple(refused))
+    if "none" in found:
+        return _from_lost_time(tables, verdict, row, found["none"]["reason"], refused)
+    lost = _lost_records(tables)
+    if against == "replay" and row["resident_ns"] is not None and lost is not None:
+        return _from_lost_time(tables, verdict, row, lost, refused)
+    notes += [r["reason"] for r in list(found.values())[:1] if r["reason"]]
+    estimates = {measure: _estimate(found.get(measure)) for measure in ("elapsed", "latency", "resident")}
+    other = _estimate(again.get("elapsed"))
+    wide = _width(estimates["elapsed"]) > MUCH_WIDER * _width(other) + 0.1
+    elapsed_row = found.get("elapsed")
+    # Played again beside nobody a run is as it was: that tells nothing of whom nobody saw.
+    played = other is not None and many
+    if against == "baseline" and (doubles := _doubles(tables, number)):
+        estimates["elapsed"], elapsed_row = (other, again["elapsed"]) if played else (None, None)
+        notes.append(
+            f"elapsed: not from {baseline}, which fits {', '.join(doubles)} as well, who launched at another pace; "
+            "say whose it is: --baseline NAME=FILE"
+        )
+    elif against == "baseline" and wide and played and _waits_for_work(tables, row):
+        estimates["elapsed"], elapsed_row = other, again["elapsed"]
+        notes.append(ELAPSED_IS_ARRIVALS)
+    if lost is not None:
+        estimates["resident"] = None
+        notes.append(f"resident: not known, {lost}")
+    turns = "time-slic" in verdict.mode
+    held = row["resident_ns"] is not None or _server_held(tables, row)
+    if turns and not held:
+        # Nothing tells a kernel that was switched out from one that ran slowly.
+        estimates["resident"] = None
+        notes.append("resident: not known without switch records, kernels include time switched out")
+    pace = None
+    if elapsed_row is not None and elapsed_row["alone_ns"] and elapsed_row["n"] >= ENOUGH:
+        pace = (1e9 * elapsed_row["n"] / elapsed_row["shared_ns"], 1e9 * elapsed_row["n"] / elapsed_row["alone_ns"])
+    causes, added_ns = _causes(tables, number, against, blind=turns and not held)
+    execution = None
+    if causes is not None and not (turns and not held):
+        alone, alone_id = _alone(tables, solo, number) if against == "baseline" else (None, None)
+        execution = split_execution(tables, number, against, alone, alone_id)
+    return TenantInterference(
+        number,
+        name,
+        Slowdown(estimates["elapsed"], estimates["latency"], estimates["resident"]),
+        _tails(found),
+        pace,
+        causes,
+        added_ns,
+        baseline,
+        (*refused, *notes),
+        units=_units(units.filter(pl.col("against") == against)),
+        execution=execution,
+    )
+
+
+def _alone(tables: TableSet, solo: _Solo, tenant_id: int) -> tuple[TableSet | None, int | None]:
+    """The recording alone that a tenant is held against, and its number there."""
+    import polars as pl
+
+    used = tables.baseline_matches.filter((pl.col("tenant_id") == tenant_id) & pl.col("used"))
+    if used.is_empty():
+        return None, None
+    match = used.row(0, named=True)
+    return solo.baselines[match["baseline"]].tables, int(match["baseline_tenant_id"])
+
+
+def _tails(rows: dict[str, dict[str, Any]]) -> tuple[Tail, ...]:
+    return tuple(
+        Tail(percentile, rows[key]["shared_ns"], rows[key]["alone_ns"])
+        for percentile in (50, 95, 99)
+        if (key := f"latency_p{percentile}") in rows and rows[key]["n"] >= ENOUGH
+    )
+
+
+def _units(rows: pl.DataFrame) -> tuple[UnitsOfWork, ...]:
+    by_name: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in rows.iter_rows(named=True):
+        by_name.setdefault(str(row["work"]), {})[row["measure"]] = row
+    found = [
+        (measures["latency"]["shared_ns"], UnitsOfWork(name, estimate, _tails(measures)))
+        for name, measures in by_name.items()
+        if (estimate := _estimate(measures.get("latency"))) is not None
+    ]
+    return tuple(units for _, units in sorted(found, key=lambda pair: (-pair[0], pair[1].name)))
+
+
+def _waits_for_work(tables: TableSet, row: dict[str, Any]) -> bool:
+    """Whether a tenant is idle for most of its time, and not because something holds its launches back."""
+    import polars as pl
+
+    span_ns = max(row["last_ns"] - row["first_ns"], 1)
+    calls = tables.calls()
+    if calls is None or row["busy_ns"] > span_ns / 2:
+        return False
+    length = pl.col("end_ns") - pl.col("start_ns")
+    # Few calls are long: the others need no look at their names.
+    held = calls.filter(length > HELD_NS).filter(
+        pl.col("capture") == row["capture"],
+        pl.col("pid").eq_missing(row["pid"]),
+        pl.col("name").cast(pl.String).str.contains("Launch"),
+    )
+    return bool(int(held.select(length.sum()).item()) < 0.05 * span_ns)
+
+
+def _lost_records(tables: TableSet) -> str | None:
+    """Say when so many switch records are missing that residency has holes."""
+    import polars as pl
+
+    counts = tables.quality.filter(pl.col("name").cast(pl.String) == "switch_events_lost")["count"]
+    lost, slices = int(counts.sum()), tables.residency.height
+    if lost <= 0.02 * slices:
+        return None
+    return f"{lost} switch records were lost: when its context ran has holes, so this is no more than a bound"
+
+
+def _server_held(tables: TableSet, row: dict[str, Any]) -> bool:
+    import polars as pl
+
+    if row["served_by"] is None:
+        return False
+    server = tables.tenant_usage.filter(pl.col("tenant_id") == row["served_by"])
+    return bool(server["resident_ns"].is_not_null().any())
+
+
+def _width(estimate: Estimate | None) -> float:
+    if estimate is None or not estimate.low or not estimate.high:
+        return math.inf
+    return math.log(estimate.high / estimate.low)
+
+
+def _estimate(row: dict[str, Any] | None) -> Estimate | None:
+    if row is None or row["value"] is None:
+        return None
+    return Estimate(row["value"], row["low"], row["high"], row["n"], str(row["basis"]))  # type: ignore[arg-type]
+
+
+def _from_lost_time(
+    tables: TableSet, verdict: Verdict, row: dict[str, Any], reason: str, refused: list[str]
+) -> TenantInterference:
+    """Bounds from residency alone, where tenants take turns; else nothing."""
+    if "time-slic" in verdict.mode and row["first_ns"] is not None:
+        slowdown = slowdown_from_lost_time(
+            busy_ns=row["busy_ns"],
+            charged_ns=row["charged_ns"],
+            resident_ns=row["resident_ns"],
+            kernels=row["kernels"] + row["graph_launches"],
+        )
+        if slowdown.latency is not None:
+            notes = (*refused, f"at least the time it was switched out: {reason}")
+            return TenantInterference(row["tenant_id"], row["name"], slowdown, notes=notes)
+    nothing = Slowdown(None, None, None)
+    return TenantInterference(row["tenant_id"], row["name"], nothing, missing=reason, notes=tuple(refused))
+
+
+def _causes(tables: TableSet, number: int, against: str, *, blind: bool) -> tuple[dict[str, float] | None, int | None]:
+    """Shares of the added latency, and the added latency; without residency turns hide in the other parts."""
+    import polars as pl
+
+    rows = tables.causes.filter((pl.col("tenant_id") == number) & (pl.col("against").cast(pl.String) == against))
+    if rows.is_empty():
+        return None, None
+    added_ns = int(rows["added_ns"].sum())
+    shares = {str(cause): share for cause, share in rows.select("cause", "share").iter_rows()}
+    if any(share is None for share in shares.values()):
+        return None, added_ns
+    causes = {
+        "launch": shares["launch"],
+        "queue": shares["queue_own"] + shares["queue_other"],
+        "not_resident": shares["not_resident"],
+        "switch": shares["switch"],
+        "execution": shares["execution"],
+        "unexplained": 0.0,
+    }
+    if blind:
+        causes["queue"] = shares["queue_own"]
+        causes["unexplained"] = shares["queue_other"] + shares["execution"]
+        causes["execution"] = 0.0
+    return causes, added_ns
+
+
+def _matrix(tables: TableSet, known: dict[int, TenantInterference]) -> tuple[Blame, ...]:
+    import polars as pl
+
+    cells = []
+    for row in tables.aggressors.with_columns(pl.col("against").cast(pl.String)).iter_rows(named=True):
+        victim = known.get(row["victim"])
+        if victim is None or row["against"] != ("replay" if victim.baseline is None else "baseline"):
+            continue
+        elapsed, latency = victim.slowdown.elapsed, victim.slowdown.latency
+        # Of a victim that was not slowed there is nothing to blame on anybody, and that can be told.
+        share = row["share"] if victim.slowed else 0.0
+        low, high = (row["share_low"], row["share_high"]) if victim.slowed else (None, None)
+        cells.append(
+            Blame(
+                row["victim"],
+                row["aggressor"],
+                _of(elapsed, share),
+                _of(elapsed, low),
+                _of(elapsed, high),
+                row["n"],
+                share,
+                row["inseparable_from"] if victim.slowed else None,
+                _of(latency, share),
+            )
+        )
+    return tuple(cells)
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+def _of(whole: Estimate | None, share: float | None) -> float | None:
+    """The slowdown that a share of what was added makes."""
+    return None if whole is None or share is None else 1 + share * (whole.value - 1)
+
+
+def _mean_launch_ns(tables: TableSet, solo: _Solo, tenant_id: int) -> float | None:
+    """Mean length of a launch call in the recording alone; None: there is none."""
+    import polars as pl
+
+    alone, number = _alone(tables, solo, tenant_id)
+    calls = None if alone is None else alone.calls()
+    if alone is None or number is None or calls is None:
+        return None
+    theirs = alone.tenants.row(number, named=True)
+    launches = calls.filter(
+        (pl.col("capture") == theirs["capture"])
+        & pl.col("pid").eq_missing(theirs["pid"])
+        & pl.col("name").cast(pl.String).str.contains("Launch")
+    )
+    if launches.height < ENOUGH:
+        return None
+    return _number((launches["end_ns"] - launches["start_ns"]).mean())
+
+
+def _host(
+    tables: TableSet, rows: pl.DataFrame, slowed: set[int], device_id: int, solo: _Solo
+) -> tuple[HostFinding, ...]:
+    """What lies with the host: launches that take long or are held back, a GPU that waits for work.
+
+    Idleness of a tenant that others did slow says nothing: a service waits for requests. Where nsys recorded when
+    threads were scheduled, a finding says how much of it they were off the CPU.
+    """
+    import polars as pl
+
+    calls = tables.calls()
+    if calls is None or calls.is_empty():
+        return ()
+    labels = tables.labels(device_id)
+    named = pl.col("name").cast(pl.String)
+    launching = named.str.contains("Launch")
+    launches = calls.filter(launching).with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("dur_ns"))
+    runs = tables.cpu_runs()
+    if runs is not None:
+        launches = launches.with_columns(on_cpu_ns(runs, launches))
+    found = []
+    for row in rows.filter("traced").iter_rows(named=True):
+        mine = (pl.col("capture") == row["capture"]) & pl.col("pid").eq_missing(row["pid"])
+        own = launches.filter(mine)
+        if own.height < 20 or not row["busy_ns"]:
+            continue
+        who, span_ns = labels[row["tenant_id"]], max(row["last_ns"] - row["first_ns"], 1)
+        usual_ns, longest_ns = _number(own["dur_ns"].median()), _number(own["dur_ns"].max())
+        most = max(HELD_NS, HELD_TIMES * usual_ns)
+        held = own.filter(pl.col("dur_ns") > most)
+        slow = own.filter((pl.col("dur_ns") > SLOW_TIMES * usual_ns) & (pl.col("dur_ns") <= most))
+        held_ns, slow_ns = int(held["dur_ns"].sum()), int(slow["dur_ns"].sum())
+        usual = f"usual {usual_ns / 1e3:.1f} us"
+        # Of a GPU that is busy with the tenant's own work, the queue is full: that is no limiter.
+        if held_ns > NOTABLE_HOST * span_ns and row["busy_ns"] < (1 - NOTABLE_HOST) * span_ns:
+            text = (
+                f"{held.height} of {own.height} launch calls of {who} came back only after "
+                f"{held_ns / held.height / 1e6:.1f} ms on average ({usual}), {held_ns / span_ns:.0%} of its time: "
+                f"something in front of the GPU holds them back (a limiter, a full queue, a lock){_off_cpu(held)}"
+            )
+            found.append(HostFinding(row["tenant_id"], "held launches", text, held_ns / span_ns))
+        # A GPU that is busy all the same does not wait for its host.
+        if slow_ns > NOTABLE_HOST * span_ns and row["busy_ns"] < (1 - NOTABLE_HOST) * span_ns:
+            text = (
+                f"{slow.height} of {own.height} launch calls of {who} took more than {SLOW_TIMES} times the {usual} "
+                f"(longest {longest_ns / 1e3:.0f} us), {slow_ns / span_ns:.0%} of its time, while its kernels "
+                f"kept the GPU busy for {row['busy_ns'] / span_ns:.0%}: the host is slow, not the GPU{_off_cpu(slow)}"
+            )
+            found.append(HostFinding(row["tenant_id"], "slow launches", text, slow_ns / span_ns))
+        alone_ns = _mean_launch_ns(tables, solo, row["tenant_id"])
+        mean_ns = _number(own["dur_ns"].mean())
+        if alone_ns and mean_ns > SLOWER_CALLS * alone_ns:
+            lost = (mean_ns - alone_ns) * own.height / span_ns
+            if lost > NOTABLE_HOST and row["busy_ns"] < (1 - NOTABLE_HOST) * span_ns:
+                text = (
+                    f"launch calls of {who} take {mean_ns / 1e3:.1f} us on average, {alone_ns / 1e3:.1f} us in the "
+                    f"recording alone: {lost:.0%} of its time, while its kernels kept the GPU busy for "
+                    f"{row['busy_ns'] / span_ns:.0%}. That is time of its host (too few processors, a lock "
+                    f"in the driver), not of the GPU{_off_cpu(own)}"
+                )
+                found.append(HostFinding(row["tenant_id"], "slower calls than alone", text, lost))
+        waits = calls.filter(mine & named.str.contains("Synchronize|cudaMemcpy_"))
+        waited = int((waits["end_ns"] - waits["start_ns"]).sum()) / span_ns
+        idle = 1 - row["busy_ns"] / span_ns
+        if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
+            # A launched kernel that waits for a neighbour is no idleness, whether or not the host waits for it.
+            idle = 1 - _pending_ns(tables, row, own) / span_ns
+        if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
+            text = (
+                f"{who} had nothing on the GPU for {idle:.0%} of its time and waited for it in {waited:.0%} of it: "
+                "if it is slow, that happens on the host (or nobody asked it for more)"
+                f"{_off_cpu(_between(own, runs), 'between its launches its threads')}"
+            )
+            found.append(HostFinding(row["tenant_id"], "idle between launches", text, idle))
+    return tuple(sorted(found, key=lambda finding: -finding.share))
+
+
+def _pending_ns(tables: TableSet, tenant: Mapping[str, Any], launches: pl.DataFrame) -> int:
+    """How long any kernel of a tenant was under way: from its launch call to its end."""
+    import polars as pl
+
+    kernels = tables.kernels.filter(
+        (pl.col("capture") == tenant["capture"])
+        & pl.col("pid").eq_missing(tenant["pid"])
+        & (pl.col("device_id") == tenant["device_id"])
+    )
+    begun = launches.group_by("correlation_id").agg(pl.col("start_ns").min())
+    spans = kernels.select("correlation_id", "end_ns").join(begun, on="correlation_id").sort("start_ns")
+    # The union: of each only what lies behind the latest end before it.
+    before = pl.col("end_ns").cum_max().shift(1).fill_null(pl.col("start_ns"))
+    added = (pl.col("end_ns") - pl.max_horizontal("start_ns", before)).clip(0)
+    return int(spans.select(added.sum()).item() or 0)
+
+
+def _between(launches: pl.DataFrame, runs: pl.DataFrame | None) -> pl.DataFrame:
+    """From each launch of a thread to its next, with the time on a CPU."""
+    import polars as pl
+
+    thread = ["capture", "pid", "tid"]
+    until = pl.col("start_ns").shift(-1).over(thread, order_by="start_ns")
+    spans = launches.select(*thread, pl.col("end_ns").alias("start_ns"), until.alias("end_ns"))
+    spans = spans.filter(pl.col("end_ns") > pl.col("start_ns"))
+    return spans if runs is None else spans.with_columns(on_cpu_ns(runs, spans))
+
+
+def _off_cpu(spans: pl.DataFrame, what: str = "in these calls their threads") -> str:
+    """How much of the time of some threads was off the CPU, to append; nothing where nobody recorded that."""
+    import polars as pl
+
+    if "on_cpu_ns" not in spans.columns:
+        return ""
+    known = spans.filter(pl.col("on_cpu_ns").is_not_null())
+    all_ns = int((known["end_ns"] - known["start_ns"]).sum())
+    if all_ns <= 0 or known.height * 2 < spans.height:
+        return ""
+    off = 1 - int(known["on_cpu_ns"].sum()) / all_ns
+    why = "they slept or waited, for a lock or for a processor" if off > NOTABLE_HOST else "the CPU was theirs"
+    return f"; {what} were off the CPU for {off:.0%} of the time: {why}"

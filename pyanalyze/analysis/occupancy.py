@@ -1,0 +1,663 @@
+"""How full the SMs were: who may be on which SMs, the modelled tables, and the model beside hardware counters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from pyanalyze.core import _core
+from pyanalyze.errors import UsageError
+from pyanalyze.tables.frames import to_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import polars as pl
+
+    from pyanalyze.analysis.sharing import Verdict
+    from pyanalyze.tables.tableset import TableSet
+
+__all__ = ["CounterCheck", "Occupancy", "PlacementPolicy", "check_against_counters", "mps_sms", "placement_policy"]
+
+Sharing = Literal["time-sliced", "shared", "disjoint"]
+Model = Literal["replay", "even"]
+
+#: Kernels up to which frames and reports replay every SM: two million take some five seconds of processor time.
+REPLAYED_IN_PASSING = 2_000_000
+#: SMs that the smallest MPS percentage leaves, measured on an H200 (132 SMs) and a B200.
+MPS_FLOOR_SMS = 8
+#: Devices with fewer SMs than this are not floored: nobody has measured one.
+_FLOORED_FROM_SMS = 100
+#: The model and the counters agree when their means over the window differ by no more (fractions of the device).
+COUNTER_TOLERANCE = 0.1
+#: Counters come in whole percents of the device: a 0 of theirs may be as much as this.
+COUNTER_STEP = 0.005
+#: A smaller part of the counted warps where nothing is modelled is not worth a word.
+UNEXPLAINED = 0.005
+
+
+@dataclass(frozen=True)
+class PlacementPolicy:
+    """Who may be on which SMs of a device, and with whom.
+
+    Attributes
+    ----------
+    sharing
+        ``time-sliced``: tenants take turns; ``shared``: all at once; ``disjoint``: all at once, each on its own SMs.
+    sms
+        SMs by (tenant, context): a number where it is not known which, else their numbers. Context None: all contexts
+        of the tenant without an entry of their own. No entry: all SMs.
+    groups
+        Number of the group by tenant: equal ones are on the SMs together and take turns with others. Without an entry
+        `sharing` says it.
+    held_by
+        The tenant whose residency counts, by tenant: clients of an MPS server have none of their own.
+
+    Examples
+    --------
+    >>> PlacementPolicy("shared", sms={(0, None): 66, (1, None): (0, 1, 2, 3)}).sms[0, None]
+    66
+    """
+
+    sharing: Sharing = "shared"
+    sms: Mapping[tuple[int, int | None], int | tuple[int, ...]] = field(default_factory=dict)
+    groups: Mapping[int, int] = field(default_factory=dict)
+    held_by: Mapping[int, int] = field(default_factory=dict)
+
+
+def placement_policy(tables: TableSet, verdict: Verdict) -> PlacementPolicy:
+    """Say what a verdict implies for placement: who may be on which SMs, and at once with whom?
+
+    Parameters
+    ----------
+    tables
+        The tables: SMs that each context was shown, TPC masks of green contexts, MPS percentages.
+    verdict
+        Verdict of the device.
+
+    Returns
+    -------
+    PlacementPolicy
+        ``time-sliced`` for the modes whose tenants take turns. Undetermined devices are treated as ``shared``, which
+        counts every recorded interval.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> placement_policy(session.tables, session.classify()[0]).sharing
+    'time-sliced'
+    """
+    import polars as pl
+
+    here = pl.col("device_id") == verdict.device_id
+    sharing: Sharing = "shared"
+    if verdict.mode in ("time-slicing", "mig+time-slicing", "vgpu-time-sliced"):
+        sharing = "time-sliced"
+    elif verdict.mode == "mps-static-partition":
+        sharing = "disjoint"
+    tenants = tables.tenants.filter(here)
+    by_pid = {(row["capture"], row["pid"]): row["tenant_id"] for row in tenants.iter_rows(named=True) if row["traced"]}
+    held_by = {
+        row["tenant_id"]: row["served_by"] for row in tenants.iter_rows(named=True) if row["served_by"] is not None
+    }
+    # Who was resident is a record: where several hold the engine by turns, only those with one holder run together.
+    resident = set(tables.residency.filter(here)["tenant_id"].drop_nulls())
+    holders = {tenant: held_by.get(tenant, tenant) for tenant in by_pid.values()}
+    by_turns = set(holders.values()) <= resident and len(set(holders.values())) > 1
+    total = tables.devices.filter(here)["sm_count"].item()
+    sms: dict[tuple[int, int | None], int | tuple[int, ...]] = {}
+    shown = set()
+    for row in tables.contexts.filter(here).iter_rows(named=True):
+        tenant = by_pid.get((row["capture"], row["pid"]))
+        if tenant is None:
+            continue
+        which = _sms_of_mask(row["tpc_mask"], total)
+        if row["is_green"] and (which or row["sm_count"]):
+            sms[tenant, row["context_id"]] = which or row["sm_count"]
+        elif row["sm_count"]:
+            shown.add(tenant)
+            if total is not None and row["sm_count"] < total:
+                sms[tenant, None] = row["sm_count"]
+    if "mps" in verdict.mode and total is not None:
+        for tenant, percent in _percentages(tables, by_pid).items():
+            if tenant not in shown and percent < 100:
+                sms[tenant, None] = mps_sms(total, percent)
+    return PlacementPolicy(sharing, sms, holders if by_turns else {}, held_by)
+
+
+def mps_sms(sm_count: int, percent: float) -> int:
+    """SMs that an MPS active thread percentage leaves: rounded down to whole TPCs, two SMs each.
+
+    Parameters
+    ----------
+    sm_count
+        SMs of the device.
+    percent
+        CUDA_MPS_ACTIVE_THREAD_PERCENTAGE.
+
+    Examples
+    --------
+    Measured on an H200, whose driver leaves no fewer than 8:
+
+    >>> [mps_sms(132, percent) for percent in (1, 8, 9, 10, 12, 13, 15, 100)]
+    [8, 10, 10, 12, 14, 16, 18, 132]
+    """
+    floor = MPS_FLOOR_SMS if sm_count >= _FLOORED_FROM_SMS else 2
+    return min(max(math.floor(sm_count * percent / 100) // 2 * 2, floor), sm_count)
+
+
+def _sms_of_mask(mask: str | None, sm_count: int | None) -> tuple[int, ...]:
+    """SMs of a TPC mask: hexadecimal words of 32 bits, the least significant first, two SMs to a bit."""
+    if not mask or sm_count is None:
+        return ()
+    try:
+        words = [int(word, 16) for word in mask.split()]
+    except ValueError:
+        return ()
+    tpcs = [32 * n + bit for n, word in enumerate(words) for bit in range(32) if word >> bit & 1]
+    return tuple(sm for tpc in tpcs for sm in (2 * tpc, 2 * tpc + 1) if sm < sm_count)
+
+
+def _percentages(tables: TableSet, by_pid: Mapping[tuple[int, int], int]) -> dict[int, float]:
+    """MPS percentages that were set: for a process, or for all of them."""
+    import polars as pl
+
+    rows = tables.configured.filter(pl.col("key").cast(pl.String) == "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
+    found: dict[int, float] = {}
+    everybody = {row["value"] for row in rows.iter_rows(named=True) if row["pid"] is None}
+    for row in rows.iter_rows(named=True):
+        if row["pid"] is None and len(everybody) > 1:
+            continue  # several values, and nothing says whose they are
+        try:
+            percent = float(row["value"])
+        except (TypeError, ValueError):
+            continue
+        for (_, pid), tenant in by_pid.items():
+            if row["pid"] in (None, pid) and (row["pid"] is not None or tenant not in found):
+                found[tenant] = percent
+    return found
+
+
+@dataclass(frozen=True, repr=False)
+class Occupancy:
+    """How full the SMs were, by a model.
+
+    Attributes
+    ----------
+    model
+        ``replay`` or ``even``.
+    over_time
+        The `sm_occupancy` table: warps and SMs of each tenant by time bin, with bounds.
+    per_sm
+        The `sm_warps` table: warps of each SM by time bin.
+    kernels
+        The `kernel_occupancy` table: what each launch configuration could hold at most.
+    placements
+        The `kernel_placement` table: how many SMs each kernel reached; empty for ``even``.
+    policies
+        Who was allowed where, by device.
+    calibration
+        How warps were scaled by counters, and by which; None: not at all.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> pyanalyze.load(capture).occupancy(bins=10).per_sm["basis"].unique().to_list()
+    ['modelled']
+    """
+
+    model: Model
+    over_time: pl.DataFrame
+    per_sm: pl.DataFrame
+    kernels: pl.DataFrame
+    placements: pl.DataFrame
+    policies: Mapping[int, PlacementPolicy]
+    calibration: str | None = None
+
+    def calibrated(self, device_id: int, check: CounterCheck) -> Occupancy:
+        """Scale a device to what the counters say of each time bin; says so in `calibration`.
+
+        Counters have no process and no SM: what the device sums up to is then counted, how it is shared out among
+        tenants and SMs stays modelled. This is what tells how uneven the blocks of a kernel are, which no trace does.
+
+        Parameters
+        ----------
+        device_id
+            The device.
+        check
+            Its comparison with the counters.
+
+        Returns
+        -------
+        Occupancy
+            The same with other warps and active SMs, within what an SM holds and a tenant's bounds. Bins shorter than
+            the time between two samples are scaled together. Nothing is calibrated unless this is called.
+
+        Raises
+        ------
+        pyanalyze.errors.UsageError
+            If warps were not counted, or none were modelled where they were.
+
+        Examples
+        --------
+        >>> from pathlib import Path
+        >>> import pyanalyze
+        >>> session = pyanalyze.load(Path(capture).with_name("exclusive.sqlite"))
+        >>> session.occupancy().calibrated(0, session.check_occupancy(0)).calibration[:40]
+        'device 0: warps times 0.981 over all bin'
+        """
+        import polars as pl
+
+        counted = check.warps_counted
+        if counted is None or check.factor is None:
+            raise UsageError("nothing to calibrate by: the capture has no samples of Compute Warps in Flight")
+        here = pl.col("device_id") == device_id
+        device = self.per_sm.filter(here).group_by("start_ns", "end_ns")
+        scales = check.scales(
+            device.agg(warps=pl.col("warps").mean() / check.max_warps_per_sm, sm_active=pl.col("active").mean())
+        )
+        said = _said_of_scales(device_id, scales, counted) + "".join(f"; {caveat}" for caveat in check.caveats)
+        scales = scales.select("start_ns", "end_ns", "warps_scale", "sm_active_scale", device_id=pl.lit(device_id))
+        scales = scales.with_columns(pl.col("device_id").cast(self.per_sm.schema["device_id"]))
+
+        def scaled(table: pl.DataFrame) -> pl.DataFrame:
+            # Another device keeps its rows as they are.
+            return table.join(scales, on=["device_id", "start_ns", "end_ns"], how="left", maintain_order="left")
+
+        def by(value: str, scale: str, least: pl.Expr | float, most: pl.Expr | float) -> pl.Expr:
+            times = pl.max_horizontal(pl.min_horizontal(pl.col(value) * pl.col(scale), most), least)
+            return pl.when(pl.col(scale).is_null()).then(value).otherwise(times).alias(value)
+
+        over_time = scaled(self.over_time).with_columns(
+            by("warps", "warps_scale", pl.col("warps_low"), pl.col("warps_high")),
+            by("sm_active", "sm_active_scale", 0.0, 1.0),
+        )
+        per_sm = scaled(self.per_sm).with_columns(
+            by("warps", "warps_scale", 0.0, float(check.max_warps_per_sm)),
+            by("active", "sm_active_scale", 0.0, 1.0),
+        )
+        return replace(
+            self,
+            over_time=over_time.select(self.over_time.columns),
+            per_sm=per_sm.select(self.per_sm.columns),
+            calibration=said if self.calibration is None else f"{self.calibration}; {said}",
+        )
+
+    def __repr__(self) -> str:
+        """Say what it is."""
+        devices = self.over_time["device_id"].n_unique()
+        calibrated = "" if self.calibration is None else f", calibrated ({self.calibration})"
+        return f"<Occupancy of {devices} device(s), {self.model} model, modelled{calibrated}>"
+
+
+def modelled(
+    tables: TableSet,
+    policies: Mapping[int, PlacementPolicy],
+    *,
+    bins: int = 200,
+    window: tuple[int, int] | None = None,
+    model: Model = "replay",
+) -> Occupancy:
+    """Run the model. See :meth:`pyanalyze.session.Session.occupancy`."""
+    made = model_tables(tables, policies, bins=bins, window=window, model=model)
+    return Occupancy(
+        model,
+        over_time=to_frame(made["sm_occupancy"]),
+        per_sm=to_frame(made["sm_warps"]),
+        kernels=to_frame(made["kernel_occupancy"]),
+        placements=to_frame(made["kernel_placement"]),
+        policies=policies,
+    )
+
+
+def model_in_passing(tables: TableSet) -> Model:
+    """The model of the frames and of reports: every SM is replayed where that takes seconds, not minutes.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> model_in_passing(pyanalyze.load(capture).tables)
+    'replay'
+    """
+    return "replay" if tables.rows("kernels") <= REPLAYED_IN_PASSING else "even"
+
+
+def model_tables(
+    tables: TableSet,
+    policies: Mapping[int, PlacementPolicy],
+    *,
+    bins: int = 200,
+    window: tuple[int, int] | None = None,
+    model: Model = "replay",
+) -> dict[str, _core.Table]:
+    """Run the model: the tables `sm_occupancy`, `sm_warps`, `kernel_occupancy` and `kernel_placement`."""
+    if model not in ("replay", "even"):
+        raise UsageError(f"no placement model is named {model}; choose from replay, even")
+    return _core.occupancy(
+        tables.for_core(),
+        [(device, policy.sharing) for device, policy in policies.items()],
+        bins,
+        sms=[
+            (tenant, context, list(sms) if isinstance(sms, tuple) else sms)
+            for policy in policies.values()
+            for (tenant, context), sms in policy.sms.items()
+        ],
+        groups=[pair for policy in policies.values() for pair in policy.groups.items()],
+        held_by=[pair for policy in policies.values() for pair in policy.held_by.items()],
+        window=window,
+        model=model,
+    )
+
+
+#: Names of the counters over nsys versions, in lower case.
+_WARPS = ("compute warps in flight",)
+_ACTIVE = ("sms active", "sm active")
+#: Bins without any sample inside are left out; with fewer than this many left there is nothing to compare.
+_FEWEST_BINS = 2
+
+
+@dataclass(frozen=True, repr=False)
+class CounterCheck:
+    """The modelled occupancy of a device beside its hardware counters, over the same time bins.
+
+    Attributes
+    ----------
+    bins
+        One row per bin: `start_ns`, `end_ns`, and `warps` and `sm_active` as `_modelled` and `_counted`, fractions of
+        the device. Counters are averages since the sample before; each bin gets what falls into it.
+    samples
+        Samples of the counter of active SMs that were used.
+    period_ns
+        The usual time between two samples.
+    max_warps_per_sm
+        Warp slots of an SM.
+    active_counted
+        All samples of the counter of active SMs: `time_ns`, and `value` in percent of the device, the mean since the
+        sample before.
+    warps_counted
+        The same of warps; None: they were not counted, only active SMs are compared.
+    caveats
+        What the counters see and the model does not, or the other way round.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> pyanalyze.load(capture).check_occupancy(0) is None  # no GPU metrics in that capture
+    True
+    """
+
+    bins: pl.DataFrame
+    samples: int
+    period_ns: int
+    max_warps_per_sm: int
+    active_counted: pl.DataFrame
+    warps_counted: pl.DataFrame | None
+    caveats: tuple[str, ...]
+
+    @property
+    def warps_counter(self) -> bool:
+        """Whether warps were counted."""
+        return self.warps_counted is not None
+
+    def mean(self, column: str) -> float:
+        """Mean of a column of `bins` over time."""
+        import polars as pl
+
+        length = pl.col("end_ns") - pl.col("start_ns")
+        return float(self.bins.select((pl.col(column) * length).sum() / length.sum()).item())
+
+    def difference(self, what: Literal["warps", "sm_active"]) -> float:
+        """Mean modelled less mean counted, as a fraction of the device."""
+        return self.mean(f"{what}_modelled") - self.mean(f"{what}_counted")
+
+    def absolute_difference(self, what: Literal["warps", "sm_active"]) -> float:
+        """Mean over the bins of how far the model is from the counter, as a fraction of the device."""
+        import polars as pl
+
+        length = pl.col("end_ns") - pl.col("start_ns")
+        apart = (pl.col(f"{what}_modelled") - pl.col(f"{what}_counted")).abs()
+        return float(self.bins.select((apart * length).sum() / length.sum()).item())
+
+    @property
+    def factor(self) -> float | None:
+        """Counted over modelled warps, means of all bins; None without either. See :meth:`Occupancy.calibrated`."""
+        modelled = self.mean("warps_modelled")
+        return self.mean("warps_counted") / modelled if self.warps_counter and modelled > 0 else None
+
+    def scales(self, modelled: pl.DataFrame) -> pl.DataFrame:
+        """Counted over modelled by bins of any model of the device.
+
+        Parameters
+        ----------
+        modelled
+            A row per bin: `start_ns`, `end_ns`, `warps` and `sm_active` as fractions of the device.
+
+        Returns
+        -------
+        polars.DataFrame
+            The same by time, with `warps_counted` and `sm_active_counted`, and `warps_scale` and `sm_active_scale`:
+            null where nothing was sampled, nothing is modelled, or the counter's whole percents cannot tell it from 0.
+        """
+        import polars as pl
+
+        found = modelled.sort("start_ns").with_columns(length=pl.col("end_ns") - pl.col("start_ns"))
+        for what, samples in (("warps", self.warps_counted), ("sm_active", self.active_counted)):
+            if samples is None:
+                nothing = pl.lit(None, pl.Float64)
+                found = found.with_columns(nothing.alias(f"{what}_counted"), nothing.alias(f"{what}_scale"))
+                continue
+            counted = _over(samples, self.period_ns, found)
+            found = found.with_columns(counted.alias(f"{what}_counted"))
+            sampled = pl.col(f"{what}_counted").is_not_null()
+            # A bin shorter than a sample has no mean of its own.
+            together = -(-self.period_ns // max(int(found["length"].min() or 1), 1))  # type: ignore[arg-type]
+            group = pl.int_range(pl.len()) // together
+            weighted = {
+                side: (pl.col(name) * pl.col("length")).sum().over(group) / pl.col("length").sum().over(group)
+                for side, name in (("counted", f"{what}_counted"), ("modelled", what))
+            }
+            untold = (weighted["counted"] == 0) & (weighted["modelled"] < COUNTER_STEP)
+            found = found.with_columns(
+                pl.when(sampled.all().over(group) & (weighted["modelled"] > 0) & ~untold)
+                .then(weighted["counted"] / weighted["modelled"])
+                .alias(f"{what}_scale")
+            )
+        return found.drop("length")
+
+    @property
+    def agrees(self) -> bool:
+        """No mean differs by more than :data:`COUNTER_TOLERANCE`."""
+        apart = [self.difference("sm_active"), *([self.difference("warps")] if self.warps_counter else [])]
+        return max(abs(value) for value in apart) <= COUNTER_TOLERANCE
+
+    def __str__(self) -> str:
+        """One paragraph."""
+        said = [("SMs active", "sm_active"), *([("warps", "warps")] if self.warps_counter else [])]
+        parts = [
+            f"{word} {self.mean(f'{key}_modelled'):.3f} modelled, {self.mean(f'{key}_counted'):.3f} counted "
+            f"(by bin {self.absolute_difference(key):.3f} apart)"  # type: ignore[arg-type]
+            for word, key in said
+        ]
+        text = f"means over {self.bins.height} bins: " + "; ".join(parts)
+        if self.factor is not None:
+            text += f"; counted over modelled warps: {self.factor:.3f}, not applied unless asked for"
+        return text + "".join(f"; {caveat}" for caveat in self.caveats)
+
+    def __repr__(self) -> str:
+        """Say what it is."""
+        return f"<CounterCheck {self}>"
+
+
+def check_against_counters(
+    tables: TableSet, policies: Mapping[int, PlacementPolicy], device_id: int, *, bins: int = 200
+) -> CounterCheck | None:
+    """Compare the modelled occupancy of a device with its GPU metrics, over the same bins.
+
+    Parameters
+    ----------
+    tables
+        The tables.
+    policies
+        Who may be on which SMs, by device.
+    device_id
+        The device. Counters have no process: with several tenants only the sum is compared.
+    bins
+        Most bins; there are no more than samples.
+
+    Returns
+    -------
+    CounterCheck or None
+        None where there is nothing to compare: no samples of active SMs while tenants were active, no model, or a MIG
+        instance (the counters are the whole board's).
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> analysis = pyanalyze.load(capture).analysis
+    >>> check_against_counters(analysis.tables, analysis.policies, 0) is None
+    True
+    """
+    import polars as pl
+
+    device = tables.devices.filter(pl.col("device_id") == device_id)
+    if device.is_empty() or device["mig_profile"][0] is not None:
+        return None
+    active = _counter(tables, device_id, _ACTIVE)
+    first, last = tables.span_ns
+    if active.height < _FEWEST_BINS or first >= last:
+        return None
+    period = int(active["time_ns"].diff().median() or 0)  # type: ignore[arg-type]
+    times = active["time_ns"]
+    start, end = max(int(times[0]) - period, first), min(int(times[-1]), last)
+    inside = active.filter((pl.col("time_ns") > start) & (pl.col("time_ns") - period < end)).height
+    if start >= end or inside < _FEWEST_BINS:
+        return None
+    made = modelled(tables, policies, bins=min(bins, inside), window=(start, end))
+    here = pl.col("device_id") == device_id
+    per_sm = made.per_sm.filter(here)
+    if per_sm.is_empty():
+        return None
+    slots = int(device["max_warps_per_sm"][0])
+    table = (
+        per_sm.group_by("start_ns", "end_ns")
+        .agg(warps_modelled=pl.col("warps").mean() / slots, sm_active_modelled=pl.col("active").mean())
+        .sort("start_ns")
+    )
+    table = table.with_columns(sm_active_counted=_over(active, period, table))
+    warps = _counter(tables, device_id, _WARPS)
+    counted = warps if warps.height >= _FEWEST_BINS else None
+    if counted is not None:
+        table = table.with_columns(warps_counted=_over(counted, period, table))
+    table = table.drop_nulls()
+    if table.height < _FEWEST_BINS:
+        return None
+    caveats = _caveats(tables, device_id, (start, end))
+    unexplained = float((table["sm_active_counted"] - table["sm_active_modelled"]).mean() or 0.0)  # type: ignore[arg-type]
+    if unexplained > COUNTER_TOLERANCE:
+        seen = f"{unexplained:.0%} of SM time was counted as active and no traced kernel explains it"
+        caveats = (*caveats, f"{seen}: another process, rendering, or work that CUPTI does not record")
+    return CounterCheck(table, inside, period, slots, active, counted, caveats)
+
+
+def _said_of_scales(device_id: int, scales: pl.DataFrame, samples: pl.DataFrame) -> str:
+    """One line on what was scaled, by what, and what was not."""
+    import polars as pl
+
+    there = pl.col("warps_scale").is_not_null()
+    length = pl.col("end_ns") - pl.col("start_ns")
+    busy = pl.col("warps") > 0
+    sums = scales.select(
+        counted=(pl.col("warps_counted") * length).filter(there).sum(),
+        modelled=(pl.col("warps") * length).filter(there).sum(),
+        unexplained=(pl.col("warps_counted") * length).filter(~busy).sum(),
+        all=(pl.col("warps_counted") * length).sum(),
+        bins=(busy & there).sum(),
+        busy=busy.sum(),
+    ).row(0, named=True)
+    if sums["modelled"] <= 0:
+        raise UsageError("nothing to calibrate: nothing is modelled where Compute Warps in Flight was sampled")
+    here = pl.col("time_ns").is_between(scales["start_ns"].min(), scales["end_ns"].max(), closed="right")
+    text = (
+        f"device {device_id}: warps times {sums['counted'] / sums['modelled']:.3f} over all bins, each by its own of "
+        f"{samples.filter(here).height} samples of Compute Warps in Flight"
+    )
+    if sums["bins"] < sums["busy"]:
+        text += f"; {sums['busy'] - sums['bins']} of {sums['busy']} bins with work were not sampled and are as modelled"
+    if sums["unexplained"] > UNEXPLAINED * sums["all"]:
+        text += f"; {sums['unexplained'] / sums['all']:.1%} of the counted warps lie where nothing is modelled"
+    return text
+
+
+def _counter(tables: TableSet, device_id: int, names: tuple[str, ...]) -> pl.DataFrame:
+    """Samples of a counter in percent of its maximum, by time."""
+    import polars as pl
+
+    samples = tables.counters(lambda name: name.str.to_lowercase().is_in(list(names)))
+    if tables.devices.height > 1:
+        samples = samples.filter(pl.col("device_id") == device_id)
+    percent = pl.col("unit").is_null() | pl.col("unit").is_in(["Throughput %", "%"])
+    return samples.filter(percent).select("time_ns", "value").unique("time_ns").sort("time_ns")
+
+
+def _over(samples: pl.DataFrame, period: int, bins: pl.DataFrame) -> pl.Series:
+    """Mean of a counter over each bin, as a fraction: every sample is the mean since the one before.
+
+    Null where samples cover less than half of the bin: a pause in the sampling is no time of the sample after it.
+    """
+    import polars as pl
+
+    since = pl.col("time_ns").shift(1).fill_null(pl.col("time_ns") - period)
+    length = pl.min_horizontal(pl.col("time_ns") - since, pl.lit(2 * period))
+    steps = samples.select(
+        (pl.col("time_ns") - length).alias("begins").set_sorted(), "value", ends="time_ns",
+        sum=(pl.col("value") * length).cum_sum().shift(1).fill_null(0.0),
+        time=length.cum_sum().shift(1).fill_null(0),
+    )  # fmt: skip
+
+    def until(edge: str) -> pl.DataFrame:
+        """Sum of the counter, and of the time that was sampled, up to an edge of every bin."""
+        at = bins.select(pl.col(edge).alias("at").set_sorted())
+        joined = at.join_asof(steps, left_on="at", right_on="begins", coalesce=False)
+        inside = pl.min_horizontal("at", "ends") - pl.col("begins")
+        return joined.select(
+            sum=(pl.col("sum") + pl.col("value") * inside).fill_null(0.0), time=(pl.col("time") + inside).fill_null(0)
+        )
+
+    both = pl.concat(
+        [
+            until("start_ns").rename({"sum": "sum_0", "time": "time_0"}),
+            until("end_ns"),
+            bins.select("start_ns", "end_ns"),
+        ],
+        how="horizontal",
+    )
+    time = pl.col("time") - pl.col("time_0")
+    enough = 2 * time >= pl.col("end_ns") - pl.col("start_ns")
+    mean = (pl.col("sum") - pl.col("sum_0")) / time / 100
+    return both.select(pl.when(enough & (time > 0)).then(mean).alias("mean"))["mean"]
+
+
+def _caveats(tables: TableSet, device_id: int, window: tuple[int, int]) -> tuple[str, ...]:
+    """What only one of model and counters sees."""
+    import polars as pl
+
+    here = pl.col("device_id") == device_id
+    during = (pl.col("end_ns") > window[0]) & (pl.col("start_ns") < window[1])
+    found = []
+    untraced = tables.tenants.filter(here & ~pl.col("traced")).height
+    if untraced:
+        found.append(f"the counters also see {untraced} tenant(s) whose kernels were not traced")
+    memsets = tables.memops.filter(here & during & (pl.col("operation").cast(pl.String) == "[CUDA memset]")).height
+    if memsets:
+        found.append(f"the counters also see {memsets} memset(s), which may run as kernels")
+    graphs = tables.graph_launches.filter(here & during).height
+    if graphs:
+        found.append(f"{graphs} graph launch(es) whose kernels were not recorded are not in the model")
+    unknown = tables.kernel_occupancy.filter(here & pl.col("blocks_per_sm").is_null())["launches"].sum()
+    if unknown:
+        found.append(f"{unknown} launch(es) could not be modelled")
+    if tables.tenants.filter(here & pl.col("traced")).height > 1:
+        found.append("counters have no process: only the sum of the tenants is compared")
+    return tuple(found)

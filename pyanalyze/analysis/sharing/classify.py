@@ -1,0 +1,337 @@
+"""Weigh what was seen, name the mode, explain, or abstain."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from pyanalyze.analysis.sharing import thresholds as t
+from pyanalyze.analysis.sharing.calibration import calibration, state
+from pyanalyze.analysis.sharing.details import Detail, details
+from pyanalyze.analysis.sharing.evidence import HOW, Basis, Case, Gap, Observation, gaps, observe
+from pyanalyze.analysis.sharing.rules import RULES, Mode, Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RelationKind = Literal["time-sliced", "side-by-side", "partitioned", "isolated", "apart", "unknown"]
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """An observation with what it means: the modes it speaks for and against.
+
+    ``weight`` is the log-likelihood ratio (nats) for the mode that was named, or else for the strongest.
+    """
+
+    observation: Observation
+    supports: tuple[Mode, ...]
+    against: tuple[Mode, ...]
+    weight: float
+    why: str
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Another mode, how likely it is, and what speaks against it."""
+
+    mode: Mode
+    confidence: float
+    why_not: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer to: how was this GPU really shared?
+
+    Attributes
+    ----------
+    device_id
+        Device in `session.devices`.
+    mode, confidence, basis
+        The mode (`undetermined` below 0.8), its posterior probability, and what it rests on. With
+        `undetermined` the confidence is that of the strongest rival.
+    configured, agrees
+        What was intended, where anything says so, and whether the capture agrees; None: cannot be said.
+    details
+        What there is to say about the mode: slices and who else, clients and caps, profile, why streams followed each
+        other, and the limits.
+    posterior
+        What the stated weights make of the evidence; `confidence` is how often verdicts of this kind were right.
+    """
+
+    device_id: int
+    device: str
+    mode: Mode
+    confidence: float
+    basis: Basis
+    summary: str
+    configured: Mode | None
+    agrees: bool | None
+    evidence: tuple[Weighed, ...]
+    rivals: tuple[Rival, ...]
+    missing: tuple[Gap, ...]
+    posterior: float = 0.0
+    details: tuple[Detail, ...] = ()
+
+    def __str__(self) -> str:
+        """One paragraph for a terminal."""
+        return f"{self.device}: {self.mode} ({self.confidence:.2f}, {self.basis}). {self.summary}"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        rows = "".join(
+            f"<tr><td>{escape(w.observation.detail)}</td><td>{escape(', '.join(w.supports))}</td>"
+            f"<td>{escape(', '.join(w.against))}</td><td>{w.weight:+.1f}</td><td>{w.observation.basis}</td></tr>"
+            for w in self.evidence
+        )
+        told = "".join(f"<li>{escape(detail.detail)}</li>" for detail in self.details)
+        return (
+            f"<p><b>{escape(self.device)}: {self.mode}</b> (confidence {self.confidence:.2f}, {self.basis})<br>"
+            f"{escape(self.summary)}</p><ul>{told}</ul><table><tr><th>seen</th><th>for</th><th>against</th><th>weight</th>"
+            f"<th>basis</th></tr>{rows}</table>"
+        )
+
+
+def judge(case: Case) -> Verdict:
+    """Name the sharing mode of one device.
+
+    Parameters
+    ----------
+    case
+        Facts and configured rows of the device.
+
+    Returns
+    -------
+    Verdict
+        With evidence, rivals and what is missing. Never raises for lack of evidence: that is `undetermined`.
+
+    Examples
+    --------
+    >>> case = Case(0, "NVIDIA A100", None, None, None, (8, 0), 108, {}, (), {}, ())
+    >>> judge(case).mode
+    'undetermined'
+    """
+    found = observe(case)
+    if not case.captured:
+        # Samples alone: what they say of the device's name is a reading as well, but nothing was observed.
+        found = {
+            name: replace(seen, basis="sampled") if seen.basis == "observed" else seen for name, seen in found.items()
+        }
+    case = replace(case, observations=found)
+    scores = {rule.mode: _score(rule, case) for rule in RULES}
+    posterior = _softmax(scores)
+    ranked = sorted(posterior, key=lambda mode: -posterior[mode])
+    best = ranked[0]
+    missing = gaps(case)
+    apart = _never_together(case)
+    if apart is not None:
+        missing.append(apart)
+    if not case.observations if not case.captured else not _active(case):
+        # An idle GPU has no mode and no rivals, whatever is configured; nor has one of which nothing was sampled.
+        posterior = dict.fromkeys(posterior, 0.0)
+    elif not case.captured and not _told(case, best):
+        # A list of processes says who was there, not that they ran, nor that nobody else did.
+        posterior = {mode: min(value, t.MIN_CONFIDENCE - 0.01) for mode, value in posterior.items()}
+    elif apart is not None or case.has("instance_unknown") or case.has("sms_like_mig"):
+        # What would decide did not happen, or it is not known who shared what: no configuration makes up for it.
+        posterior = {mode: min(value, t.MIN_CONFIDENCE - 0.01) for mode, value in posterior.items()}
+    decided = posterior[best] >= t.MIN_CONFIDENCE and bool(case.observations)
+    mode: Mode = best if decided else "undetermined"
+    # Modes that nothing here makes possible (an instance on a board without MIG) would only be noise.
+    possible = [rule for rule in RULES if scores[rule.mode] > -math.inf]
+    evidence = tuple(_weighed(observation, best, possible) for observation in case.observations.values())
+    evidence = tuple(sorted((w for w in evidence if w.supports or w.against), key=lambda w: -abs(w.weight)))
+    configured = _configured(case)
+    # Samples alone observe nothing, and nothing is deduced from who did not show in them.
+    basis = _basis(evidence, best) if decided and case.captured else "inferred" if case.captured else "sampled"
+    confidence = _claimed(basis, posterior[best]) if decided else posterior[best]
+    if decided and confidence < t.MIN_CONFIDENCE:
+        mode, basis, confidence = "undetermined", "inferred" if case.captured else "sampled", posterior[best]
+    return Verdict(
+        device_id=case.device_id,
+        device=case.name or f"GPU {case.device_id}",
+        mode=mode,
+        confidence=round(confidence, 3),
+        basis=basis,
+        summary=_summary(case, mode, best, posterior[best], evidence, missing),
+        configured=configured,
+        agrees=_agrees(configured, mode),
+        evidence=evidence,
+        rivals=tuple(
+            Rival(other, round(posterior[other], 3), _why_not(other, case))
+            for other in ranked[0 if mode == "undetermined" else 1 :]
+            if posterior[other] >= 0.01
+        )[:4],
+        missing=tuple(missing),
+        posterior=posterior[best],
+        details=tuple(
+            detail if case.captured or detail.basis != "observed" else replace(detail, basis="sampled")
+            for detail in details(case, mode)
+        ),
+    )
+
+
+def _claimed(basis: Basis, posterior: float) -> float:
+    """How often verdicts of this kind were right where the truth is known."""
+    if basis in ("observed", "inferred"):
+        return state(calibration()["bins"], basis, posterior)
+    return min(posterior, t.MAX_CONFIDENCE_SAMPLED)
+
+
+def _score(rule: Rule, case: Case) -> float:
+    if not rule.requires <= case.observations.keys():
+        return -math.inf
+    if rule.requires_one_of and not rule.requires_one_of & case.observations.keys():
+        return -math.inf
+    return rule.prior + sum(weight for name, (weight, _) in rule.weights.items() if case.has(name))
+
+
+def _softmax(scores: dict[Mode, float]) -> dict[Mode, float]:
+    top = max(scores.values())
+    raw = {mode: math.exp(score - top) for mode, score in scores.items()}
+    total = sum(raw.values())
+    return {mode: value / total for mode, value in raw.items()}
+
+
+def _weighed(observation: Observation, best: Mode, possible: Sequence[Rule]) -> Weighed:
+    weights = {rule.mode: rule.weights[observation.name] for rule in possible if observation.name in rule.weights}
+    supports = tuple(mode for mode, (weight, _) in weights.items() if weight > 0)
+    against = tuple(mode for mode, (weight, _) in weights.items() if weight < 0)
+    if best in weights:
+        weight, why = weights[best]
+    elif weights:
+        weight, why = max(weights.values(), key=lambda pair: abs(pair[0]))
+    else:
+        weight, why = 0.0, ""
+    return Weighed(observation, supports, against, round(weight, 2), why)
+
+
+def _active(case: Case) -> bool:
+    """Whether anything ran: an idle GPU has no sharing mode."""
+    busy = case.fact("busy_ns") or 0
+    return busy > 0 or bool(case.fact("switch_records")) or bool(case.tenants)
+
+
+def _told(case: Case, mode: Mode) -> bool:
+    """Whether one sample or setting alone says that it was this mode."""
+    rule = next(rule for rule in RULES if rule.mode == mode)
+    return any(weight >= t.STRONG and case.has(name) for name, (weight, _) in rule.weights.items())
+
+
+def _never_together(case: Case) -> Gap | None:
+    """Two tenants that were never busy at the same time prove nothing."""
+    traced = case.fact("traced_tenants") or 0
+    together = case.fact("co_busy_share")
+    # Who takes turns is not in flight together: that much less than by chance is what an exclusion shows.
+    turns = case.has("alternation") or case.has("turns_with_outsider") or case.has("short_kernels_exclude")
+    # Who is nearly always idle may have met the other often enough all the same.
+    if traced < 2 or turns or case.has("short_kernels_overlap") or together is None or together >= t.MIN_CO_BUSY_SHARE:
+        return None
+    return Gap(
+        "co_run",
+        f"{traced:.0f} processes were traced, but they were busy together for {100 * together:.2f} % of busy time: "
+        "that proves nothing about how they share",
+        HOW["co_run"],
+    )
+
+
+def _basis(evidence: Sequence[Weighed], mode: Mode) -> Basis:
+    """What the verdict mainly rests on: the basis of the strongest observations for it.
+
+    Who else was there is a deduction for one-tenant modes unless a record would have shown them.
+    """
+    # That the device is an instance says nothing of how it is shared inside.
+    telling = [w for w in evidence if mode in w.supports and not (mode.startswith("mig+") and "mig" in w.supports)]
+    strong = [w for w in telling if w.weight >= t.STRONG]
+    if mode.startswith("mig+"):
+        strong = strong or telling[:1]
+    kinds = {w.observation.basis for w in strong}
+    settled = {"sole_resident", "alternation", "short_kernels_overlap", "busy_without_switches"}
+    if mode in ("exclusive", "mig") and not any(w.observation.name in settled for w in evidence):
+        return "inferred"
+    if kinds == {"observed"} or (strong and strong[0].observation.basis == "observed"):
+        return "observed"
+    if kinds == {"sampled"}:
+        return "sampled"
+    return "inferred"
+
+
+def _configured(case: Case) -> Mode | None:
+    """What was intended, as far as anything says so. A missing variable never means that nothing was set."""
+    offered = _offered(case)
+    daemon = case.has("mps_daemon") or case.has("mps_daemon_idle")
+    if case.mig_profile is not None:
+        if daemon or offered == "mps":
+            return "mig+mps"
+        if offered == "time-slicing":
+            return "mig+time-slicing"
+        return "mig-shared-ci" if "c." in case.mig_profile else "mig"
+    if case.vgpu_profile is not None:
+        return "vgpu-mig" if case.has("vgpu_mig_name") else "vgpu-time-sliced"
+    if case.has("mps_sm_partition"):
+        return "mps-static-partition"
+    if daemon or case.has("mps_client_connected") or case.has("nvml_mps_server"):
+        if case.has("pre_volta"):
+            return "mps-pre-volta"
+        return "mps-partitioned" if case.has("mps_percentage") else "mps"
+    if case.has("software_limiter"):
+        return "software-limited"
+    return offered
+
+
+def _offered(case: Case) -> Literal["mps", "time-slicing"] | None:
+    """How Kubernetes offers the GPU to several, where everything that was attached says the same."""
+    rows = (row.value.split() for row in case.configured if row.key == "k8s_sharing")
+    strategies = {word for words in rows for word in words if word.startswith("strategy=")}
+    if strategies == {"strategy=mps"}:
+        return "mps"
+    return "time-slicing" if strategies == {"strategy=time-slicing"} else None
+
+
+def _agrees(configured: Mode | None, mode: Mode) -> bool | None:
+    if configured is None or mode == "undetermined":
+        return None
+    if configured == mode:
+        return True
+    # One tenant alone does not contradict a configuration for several.
+    alone = mode in ("exclusive", "streams") and configured.startswith(("mps", "time-slicing"))
+    return None if alone or (mode == "mig" and configured in ("mig+mps", "mig+time-slicing")) else False
+
+
+def _why_not(mode: Mode, case: Case) -> str:
+    rule = next(rule for rule in RULES if rule.mode == mode)
+    against = [(w, why) for name, (w, why) in rule.weights.items() if w < 0 and case.has(name)]
+    if against:
+        return min(against)[1]
+    return "nothing speaks against it but the other explains more" if case.observations else "nothing was seen"
+
+
+def _summary(
+    case: Case, mode: Mode, best: Mode, posterior: float, evidence: Sequence[Weighed], missing: Sequence[Gap]
+) -> str:
+    if mode == "undetermined":
+        if not case.captured:
+            lead = "No capture: samples cannot show who held the GPU or who ran beside whom."
+            return f"{lead} Nearest is {best} at {posterior:.2f}." if evidence else lead
+        if not _active(case):
+            if case.has("counters_loud"):
+                loud = case.observations["counters_loud"].detail
+                return f"Nothing that ran on this GPU was traced, so no sharing mode can be named; {loud}."
+            return "No work on this GPU stands in the capture, so no sharing mode can be named."
+        lead = f"The evidence does not decide; nearest is {best} at {posterior:.2f}."
+        need = f" To decide: {missing[0].why}; {missing[0].how}." if missing else ""
+        return lead + need
+    rule = next(rule for rule in RULES if rule.mode == mode)
+    reasons = [w.observation.detail for w in evidence if mode in w.supports and w.weight > 0][:2]
+    text = "; ".join(reasons) if reasons else rule.shows
+    text = text[0].upper() + text[1:]
+    doubt = ""
+    if mode in ("exclusive", "streams", "mig") and not case.has("sole_resident"):
+        doubt = " That nobody else ran is deduced, no record of other processes was captured."
+    said = [case.observations[name].detail for name in ("cap_without_effect", "caps_over_100") if case.has(name)]
+    return " ".join(
+        (f"{text}.{doubt}", *(f"{detail[0].upper()}{detail[1:]}." for detail in said if detail not in reasons))
+    )

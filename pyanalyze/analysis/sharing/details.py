@@ -1,0 +1,373 @@
+"""What experts ask next about a mode: slices and who else, clients and caps, profile and instance, why streams follow.
+
+Each :class:`Detail` is one plain figure or statement with its basis. Limits that NVIDIA states (clients of an MPS
+server, instances of a board, one user of a server) are held against what was seen or set up.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pyanalyze.analysis.sharing import thresholds as t
+from pyanalyze.analysis.sharing.evidence import MANY, Basis, percentages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyanalyze.analysis.sharing.evidence import Case
+    from pyanalyze.analysis.sharing.rules.base import Mode
+
+Topic = Literal["streams", "mps", "mig", "time-slicing", "limits"]
+
+#: Modes of several clients in one context group.
+_MPS: tuple[Mode, ...] = ("mps", "mps-partitioned", "mps-static-partition", "mps-pre-volta", "mig+mps")
+_TURNS: tuple[Mode, ...] = ("time-slicing", "mig+time-slicing", "vgpu-time-sliced")
+_ONE: tuple[Mode, ...] = ("exclusive", "streams", "mig", "mig-shared-ci", "green-contexts")
+_PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+_CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
+#: First driver of CUDA 13.1, whose MPS takes 60 clients; 580 is that of CUDA 13.0.
+_DRIVER_OF_60 = 590
+
+
+@dataclass(frozen=True)
+class Detail:
+    """One figure or statement about how the mode was used.
+
+    ``value`` is in ``unit`` (``1`` for plain numbers); None where the statement is not a number.
+    """
+
+    topic: Topic
+    name: str
+    value: float | None
+    unit: str
+    basis: Basis
+    detail: str
+
+
+def details(case: Case, mode: Mode) -> tuple[Detail, ...]:
+    """Say what there is to say about the mode that was named.
+
+    Parameters
+    ----------
+    case
+        One device, with its observations.
+    mode
+        The mode of the verdict. Of an `undetermined` one only what is configured and the limits are said.
+
+    Returns
+    -------
+    tuple of Detail
+        By topic. Empty where nothing was seen.
+
+    Examples
+    --------
+    >>> from pyanalyze.analysis.sharing.evidence import Case
+    >>> case = Case(0, "NVIDIA A30 MIG 2g.12gb", None, "2g.12gb", None, (8, 0), 28, {}, (), {}, ("app",))
+    >>> [detail.name for detail in details(case, "mig")]
+    ['profile', 'processes_inside']
+    """
+    found: list[Detail] = []
+    outsiders = case.has("turns_with_outsider")
+    if mode in _ONE:
+        found += _streams(case)
+    if mode in _TURNS or outsiders:
+        found += _time_slicing(case, mode)
+    if mode in _MPS or outsiders or case.has("mps_daemon"):
+        found += _mps(case, mode)
+    if case.mig_profile is not None:
+        found += _mig(case)
+    return (*found, *_limits(case, mode))
+
+
+def _streams(case: Case) -> Iterable[Detail]:
+    """Why kernels of several streams followed each other, or no more of them ran side by side."""
+    used, at_once = case.fact("streams_used"), case.fact("streams_at_once")
+    if used is None or used < MANY or at_once is None:
+        return
+    share = case.fact("stream_overlap_share") or 0.0
+    yield Detail("streams", "streams_used", used, "streams", "observed", f"one context used {used:.0f} streams")
+    yield Detail(
+        "streams",
+        "streams_at_once",
+        at_once,
+        "streams",
+        "observed",
+        f"at most {at_once:.0f} of them had kernels in flight at once, two or more for {100 * share:.1f} % of the time",
+    )
+    queues, set_ = _queues(case)
+    limited = queues < used
+    yield Detail(
+        "streams",
+        "hardware_queues",
+        float(queues),
+        "queues",
+        "configured" if set_ else "inferred",
+        (f"{_CONNECTIONS}={queues}" if set_ else f"{_CONNECTIONS} is not known to be set: {queues} hardware queues")
+        + (", fewer than streams: some stand behind others in a queue, room or not" if limited else ""),
+    )
+    n = case.fact("stream_handovers") or 0.0
+    if not n:
+        return
+    causes = {
+        "launch-bound": (
+            case.fact("stream_late_share") or 0.0,
+            "the device had run out of work: launches came too late, or the program waited between them",
+        ),
+        "default-stream": (
+            case.fact("stream_default_share") or 0.0,
+            "one of the two was in the legacy default stream, which waits for all others and lets them wait",
+        ),
+        "full-grid": (
+            case.fact("stream_full_share") or 0.0,
+            "the kernel before had as many blocks as fit at once, and left no room",
+        ),
+        "queues": (
+            case.fact("stream_waited_share") or 0.0,
+            "there was room: more streams than hardware queues, so it stood behind others"
+            if limited
+            else "there was room: it waited for an event, a copy, or behind others in a hardware queue",
+        ),
+    }
+    for name, (part, why) in sorted(causes.items(), key=lambda item: -item[1][0]):
+        if part:
+            yield Detail(
+                "streams",
+                f"apart_{name.replace('-', '_')}",
+                part,
+                "1",
+                "inferred",
+                f"{100 * part:.0f} % of {n:.0f} times that a kernel followed one of another stream: {why}",
+            )
+
+
+def _queues(case: Case) -> tuple[int, bool]:
+    """Hardware queues of a context: 8, 2 for a client of MPS since Volta, or what the environment says."""
+    row = case.setting(_CONNECTIONS)
+    if row is not None and row.value.strip().isdecimal() and int(row.value) > 0:
+        return int(row.value), True
+    return (2 if case.has("mps_daemon") and not case.has("pre_volta") else 8), False
+
+
+def _time_slicing(case: Case, mode: Mode) -> Iterable[Detail]:
+    slice_ns, excess = case.fact("median_slice_ns"), case.fact("stretch_excess_ns")
+    spread = case.fact("slice_spread")
+    if slice_ns is not None:
+        long = slice_ns > t.LONGEST_SLICE_NS
+        yield Detail(
+            "time-slicing",
+            "slice",
+            slice_ns,
+            "ns",
+            "observed",
+            f"median stay on the engine {slice_ns / 1e6:.2f} ms"
+            + ("" if spread is None else f" (half of them within {100 * spread:.0f} %)")
+            + (", longer than any time slice: who is alone keeps it" if long else ""),
+        )
+    elif excess is not None and case.has("stretched_by_slices"):
+        yield Detail(
+            "time-slicing",
+            "slice",
+            excess,
+            "ns",
+            "inferred",
+            f"interrupted kernels are longer by {excess / 1e6:.2f} ms: the turns of all others together, with switches",
+        )
+    overhead = case.fact("switch_overhead_share")
+    if overhead is not None:
+        yield Detail(
+            "time-slicing",
+            "switch_overhead",
+            overhead,
+            "1",
+            "observed",
+            f"{100 * overhead:.1f} % of the time in turns was between two contexts",
+        )
+    policies = sorted({row.value for row in case.configured if row.key == "compute_policy"})
+    if policies:
+        words = sorted({word.partition("=")[2] for value in policies for word in value.split() if "timeslice=" in word})
+        yield Detail(
+            "time-slicing",
+            "policy",
+            None,
+            "1",
+            "configured",
+            f"nvidia-smi compute-policy: {', '.join(words)} (NVIDIA publishes no lengths)",
+        )
+    if mode == "vgpu-time-sliced":
+        yield Detail(
+            "time-slicing",
+            "neighbours",
+            None,
+            "1",
+            "inferred",
+            "virtual machines beside this one cannot be seen from it",
+        )
+    elif case.tenants:
+        others = f"; {', '.join(case.untraced[:5])} without being traced" if case.untraced else ""
+        yield Detail(
+            "time-slicing",
+            "tenants",
+            float(len(case.tenants)),
+            "tenants",
+            "observed",
+            f"who took turns: {', '.join(case.tenants[:5])}{' and others' if len(case.tenants) > 5 else ''}{others}",
+        )
+
+
+def clients(case: Case) -> int | None:
+    """How many clients of an MPS server were seen: most that any source shows; None where none does."""
+    log = len({row.pid for row in case.configured if row.key == "mps_client" and row.pid is not None})
+    listed = sum(kind == "M+C" for _, _, kind in case.nvml_processes or ())
+    together = len({tenant for pair in case.pairs if pair.together for tenant in pair.tenants})
+    return max(log, listed, together, case.served) or None
+
+
+def _mps(case: Case, mode: Mode) -> Iterable[Detail]:
+    pre_volta = case.has("pre_volta")
+    if case.compute_capability is not None:
+        yield Detail(
+            "mps",
+            "generation",
+            float(case.compute_capability[0]),
+            "1",
+            "observed",
+            "before Volta: the server submits for all clients from one context, with one address space"
+            if pre_volta
+            else "Volta or newer: clients submit themselves, each with an address space of its own",
+        )
+    count = clients(case)
+    if count is not None:
+        yield Detail(
+            "mps", "clients", float(count), "clients", "observed", f"{count} client(s) of an MPS server were seen"
+        )
+    set_ = percentages(case)
+    for pid, percentage in sorted(set_.items(), key=lambda item: item[0] or 0):
+        whose = "all clients" if pid is None else f"process {pid}"
+        reached = "" if not case.sm_count else f", {_sms_of(percentage, case.sm_count)} of {case.sm_count} SMs at most"
+        yield Detail("mps", "cap", percentage, "%", "configured", f"{_PERCENTAGE}={percentage:g} for {whose}{reached}")
+    if case.visible_sms and case.sm_count and (mode != "mps" or case.has("cap_without_effect")):
+        counts = ", ".join(str(sms) for sms in sorted(case.visible_sms))
+        yield Detail(
+            "mps",
+            "sms_reached",
+            float(max(case.visible_sms)),
+            "SMs",
+            "observed",
+            f"CUDA showed the clients {counts} of {case.sm_count} SMs",
+        )
+    partitions = sorted({row.value for row in case.configured if row.key in ("CUDA_MPS_SM_PARTITION", "mps_partition")})
+    for partition in partitions:
+        yield Detail("mps", "static_partition", None, "1", "configured", f"a static SM partition: {partition}")
+    if case.has("turns_with_outsider"):
+        switches = case.fact("switches_between_tenants")
+        yield Detail(
+            "mps",
+            "outsider",
+            switches,
+            "switches",
+            "observed",
+            "a process that is no client ran beside the group: the server's context and its own took turns",
+        )
+
+
+def _sms_of(percentage: float, sm_count: int) -> int:
+    """SMs under a cap: rounded down to pairs, as a cap in the environment is."""
+    return max(2, int(percentage / 100 * sm_count) // 2 * 2)
+
+
+def _mig(case: Case) -> Iterable[Detail]:
+    profile = case.mig_profile or ""
+    sms = "" if case.sm_count is None else f", {case.sm_count} SMs"
+    yield Detail("mig", "profile", _number_of(case.sm_count), "SMs", "observed", f"instance {profile}{sms}")
+    for row in case.configured:
+        uuid = (case.uuid or "").lower()
+        if row.key == "mig_device" and uuid and uuid in row.value.lower():
+            fields = dict(word.split("=", 1) for word in row.value.split() if "=" in word)
+            for name, what in (("gi", "GPU instance"), ("ci", "compute instance")):
+                if fields.get(name, "").isdecimal():
+                    yield Detail(
+                        "mig", name, float(fields[name]), "1", "configured", f"{what} {fields[name]} ({row.source})"
+                    )
+    inside = max(int(case.fact("traced_tenants") or 0), len(case.tenants))
+    if inside:
+        yield Detail(
+            "mig",
+            "processes_inside",
+            float(inside),
+            "processes",
+            "observed",
+            f"{inside} process(es) worked in the instance"
+            + (": they share its SMs, one way or another" if inside >= MANY else ""),
+        )
+
+
+def _number_of(value: int | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def mps_limit(case: Case) -> tuple[int, str]:
+    """How many clients one MPS server takes on this GPU, and why.
+
+    Examples
+    --------
+    >>> from pyanalyze.analysis.sharing.evidence import Case
+    >>> mps_limit(Case(0, "Tesla P100", None, None, None, (6, 0), 56, {}, (), {}, ()))
+    (16, 'before Volta')
+    """
+    if case.compute_capability is not None and case.compute_capability[0] < 7:
+        return 16, "before Volta"
+    driver = re.match(r"(\d+)\.", case.driver or "")
+    if driver and int(driver[1]) >= _DRIVER_OF_60:
+        return 60, f"CUDA 13.1 or newer, driver {case.driver}"
+    return 48, f"driver {case.driver}" if driver else "48 until CUDA 13.0, 60 since; the driver's version is not known"
+
+
+def _limits(case: Case, mode: Mode) -> Iterable[Detail]:
+    count = clients(case)
+    if count is not None and (mode in _MPS or case.has("mps_daemon")):
+        most, why = mps_limit(case)
+        over = count > most
+        yield Detail(
+            "limits",
+            "mps_clients",
+            float(most),
+            "clients",
+            "configured",
+            f"an MPS server takes {most} clients ({why}): {count} seen"
+            + (
+                ", MORE than that: further ones are refused, or several servers ran"
+                if over
+                else f", {most - count} left"
+            ),
+        )
+    servers = {row.pid for row in case.configured if row.key == "mps_server" and row.pid is not None}
+    if len(servers) > 1:
+        yield Detail(
+            "limits",
+            "mps_users",
+            float(len(servers)),
+            "servers",
+            "configured",
+            f"{len(servers)} MPS servers were listed: a server serves one UNIX user (unless -multiuser-server is set), "
+            "clients of another user wait until it has gone",
+        )
+    instances = {row.value for row in case.configured if row.key == "mig_device"}
+    boards: dict[str, int] = {}
+    for value in instances:
+        fields = dict(word.split("=", 1) for word in value.split() if "=" in word)
+        board = fields.get("gpu_uuid", fields.get("gpu", "?"))
+        boards[board] = boards.get(board, 0) + 1
+    listed = max(boards.values(), default=0)
+    if listed:
+        over = listed > t.MOST_INSTANCES
+        yield Detail(
+            "limits",
+            "mig_instances",
+            float(t.MOST_INSTANCES),
+            "instances",
+            "configured",
+            f"a board has at most {t.MOST_INSTANCES} instances: {listed} listed"
+            + (", MORE than there can be" if over else ""),
+        )

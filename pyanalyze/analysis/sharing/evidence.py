@@ -1,0 +1,878 @@
+"""What was seen, before anybody judges it.
+
+An :class:`Observation` is one measured quantity (or one plain statement of the configured side) with unit,
+count and basis. Rules say what each observation means for their mode; observations that could not be made
+are :class:`Gap` entries: what is missing, why, and the command that captures it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from pyanalyze.analysis.sharing import thresholds as t
+from pyanalyze.analysis.sharing.queries import query, text_literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import polars as pl
+
+#: From how many tenants on they can meet.
+MANY = 2
+#: Variables of software limiters begin so.
+LIMITERS = ("CUDA_DEVICE_SM_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT", "NVSHARE_")
+
+Basis = Literal["observed", "inferred", "modelled", "sampled", "configured"]
+
+#: How to record what is missing; one place, so that every answer prints the same command.
+HOW = {
+    "switch_events": "nsys profile --gpuctxsw=true ... (as root; driver r435 or newer)",
+    "kernels": "nsys profile -t cuda ...",
+    "nvml": "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory --format=csv -l 1 "
+    "beside the run, given as --samples",
+    "mps_control": "echo get_server_list | nvidia-cuda-mps-control; keep /var/log/nvidia-mps/*.log, given as --context",
+    "export": "nsys export --type sqlite REPORT.nsys-rep, without leaving out columns",
+    "instances": "nvidia-smi -L and nvidia-smi mig -lgi, given as --context; an export of nsys 2025 or newer",
+    "co_run": "record while the workloads run at the same time",
+}
+
+
+@dataclass(frozen=True)
+class Example:
+    """An interval behind an observation, to be found again in the nsys timeline (ns on the session clock)."""
+
+    capture: int
+    start_ns: int
+    end_ns: int
+    pid: int | None
+    correlation_id: int | None
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One thing that was seen.
+
+    ``value`` is in ``unit`` (``1`` for plain numbers), computed from ``n`` rows.
+    """
+
+    name: str
+    value: float | None
+    unit: str
+    n: int
+    basis: Basis
+    detail: str
+    sql: str | None = None
+    examples: tuple[Example, ...] = ()
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Something that could not be looked at.
+
+    ``what`` is the key of the report that is null because of it, or a name of the records that are missing.
+    """
+
+    what: str
+    why: str
+    how: str
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A row of the `facts` table, with its examples."""
+
+    value: float | None
+    unit: str
+    n: int
+    basis: Basis
+    detail: str
+    examples: tuple[Example, ...] = ()
+
+
+@dataclass(frozen=True)
+class Configured:
+    """A row of the `configured` table."""
+
+    source: str
+    key: str
+    value: str
+    pid: int | None = None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What two traced tenants of a device showed of each other: a row of `overlaps`."""
+
+    tenants: tuple[int, int]
+    co_busy_ns: int
+    #: short kernels that started while the other had work, and those of them that met a short one of the other
+    short_kernels: int
+    short_met: int
+    #: those that ran while any kernel of the other was in flight
+    short_inside: int = 0
+    #: neither has a context of its own in the switch records, an MPS server that launches nothing has one
+    through_server: bool = False
+
+    @property
+    def together(self) -> bool:
+        """Whether they ran at the same time, whatever others on the device did.
+
+        Examples
+        --------
+        >>> Pair((0, 1), 1_000_000, short_kernels=100, short_met=60).together
+        True
+        """
+        enough = self.short_kernels >= t.MIN_SHORT_KERNELS
+        return self.through_server or (enough and self.short_met >= t.MIN_SHORT_OVERLAP_SHARE * self.short_kernels)
+
+    @property
+    def excluding(self) -> bool:
+        """Whether their short kernels never met although there were many.
+
+        Examples
+        --------
+        >>> Pair((0, 1), 1_000_000, short_kernels=100, short_met=1).excluding
+        True
+        """
+        enough = self.short_kernels >= t.MIN_SHORT_KERNELS
+        return enough and self.short_met <= t.MAX_EXCLUSION_SHARE * self.short_kernels
+
+
+def pairs_of(overlaps: pl.DataFrame, usage: pl.DataFrame) -> tuple[Pair, ...]:
+    """Read the pairs of traced tenants of one device.
+
+    Parameters
+    ----------
+    overlaps
+        The rows of `overlaps` of the device.
+    usage
+        The rows of `tenants` of the device, joined with `tenant_usage`.
+
+    Returns
+    -------
+    tuple of Pair
+        In the order of the rows; without those of which one tenant was not traced.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> usage = session.tenants.join(session.tenant_usage, on=["tenant_id", "device_id"])
+    >>> [pair.tenants for pair in pairs_of(session.overlaps, usage)]
+    [(0, 1)]
+    """
+    import polars as pl
+
+    held = pl.col("resident_ns").fill_null(0) > 0
+    # PROCESSES cuts names of processes that were not traced at 15 characters.
+    server = usage.filter(held & pl.col("name").str.starts_with("nvidia-cuda-mps")).height > 0
+    without = set(usage.filter("traced", ~held)["tenant_id"].to_list()) if server else set()
+    return tuple(
+        Pair(
+            (row["tenant_a"], row["tenant_b"]),
+            row["co_busy_ns"],
+            row["short_kernels"],
+            row["short_short_overlapping"],
+            row["short_overlapping"],
+            through_server={row["tenant_a"], row["tenant_b"]} <= without,
+        )
+        for row in overlaps.iter_rows(named=True)
+        # Null: one of the two was not traced.
+        if None not in (row["co_busy_ns"], row["short_kernels"], row["short_short_overlapping"])
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    """Everything a rule may look at, for one device."""
+
+    device_id: int
+    name: str | None
+    uuid: str | None
+    mig_profile: str | None
+    vgpu_profile: str | None
+    compute_capability: tuple[int, int] | None
+    sm_count: int | None
+    facts: Mapping[str, Fact]
+    configured: Sequence[Configured]
+    #: state of each source of the captures: present, empty, absent, unread
+    sources: Mapping[str, str]
+    #: names of the tenants with CUDA activity or residency worth the name
+    tenants: Sequence[str]
+    green_contexts: int = 0
+    #: what each two traced tenants showed of each other
+    pairs: Sequence[Pair] = ()
+    #: SMs that CUDA showed each traced process, where the export says so
+    visible_sms: Sequence[int] = ()
+    #: MIG instances that the capture lists when it does not say which process used which; else 0
+    instances_unassigned: int = 0
+    #: whether activity carries process ids; without them tenants cannot be told apart
+    pids_known: bool = True
+    #: processes that NVML samples list on this device: (pid, name, type); None without such samples
+    nvml_processes: Sequence[tuple[int, str, str | None]] | None = None
+    #: most of them without MPS servers that were listed at one time; None: all
+    nvml_together: int | None = None
+    #: traced tenants that are not among them: the list is of another pid namespace, or was taken beside their time
+    unlisted: Sequence[str] = ()
+    #: whether there was a capture; samples alone observe nothing, and no activity in them is no idle GPU
+    captured: bool = True
+    #: version of the driver, where the capture says so
+    driver: str | None = None
+    #: names of tenants that held the engine without being traced
+    untraced: Sequence[str] = ()
+    #: tenants whose work goes through an MPS server's context
+    served: int = 0
+    #: the tables of the export by source, where one export shows one GPU: queries over it then give the same numbers
+    tables: Mapping[str, str | None] = field(default_factory=dict)
+    observations: Mapping[str, Observation] = field(default_factory=dict)
+
+    def fact(self, name: str) -> float | None:
+        """Value of a fact; None where it could not be measured.
+
+        Examples
+        --------
+        >>> case = Case(0, None, None, None, None, None, None, {"kernels": Fact(2.0, "1", 2, "observed", "")},
+        ...             (Configured("environment", "CUDA_MPS_PIPE_DIRECTORY", "/tmp/mps"),), {}, ())
+        >>> case.fact("kernels"), case.fact("busy_ns")
+        (2.0, None)
+        """
+        found = self.facts.get(name)
+        return None if found is None else found.value
+
+    def has(self, observation: str) -> bool:
+        """Whether the observation was made.
+
+        Examples
+        --------
+        >>> case = Case(0, None, None, None, None, None, None, {"kernels": Fact(2.0, "1", 2, "observed", "")},
+        ...             (Configured("environment", "CUDA_MPS_PIPE_DIRECTORY", "/tmp/mps"),), {}, ())
+        >>> case.has("alternation")
+        False
+        """
+        return observation in self.observations
+
+    def setting(self, key: str) -> Configured | None:
+        """Return the first configured row with that key.
+
+        Examples
+        --------
+        >>> case = Case(0, None, None, None, None, None, None, {"kernels": Fact(2.0, "1", 2, "observed", "")},
+        ...             (Configured("environment", "CUDA_MPS_PIPE_DIRECTORY", "/tmp/mps"),), {}, ())
+        >>> case.setting("CUDA_MPS_PIPE_DIRECTORY").source
+        'environment'
+        """
+        return next((row for row in self.configured if row.key == key), None)
+
+
+def observe(case: Case) -> dict[str, Observation]:
+    """Make every observation that the case allows.
+
+    Parameters
+    ----------
+    case
+        Facts and configured rows of one device.
+
+    Returns
+    -------
+    dict
+        Observations by name. What is not in it was not seen, or could not be looked at (:func:`gaps` says which).
+
+    Examples
+    --------
+    >>> case = Case(0, "NVIDIA A30 MIG 2g.12gb", None, "2g.12gb", None, (8, 0), 28, {}, (), {}, ("app",))
+    >>> sorted(observe(case))
+    ['mig_instance']
+    """
+    seen: list[Observation] = []
+    for make in (_residency, _streams, _short_kernels, _room, _solitude, _counters, _set_up, _nvml):
+        seen.extend(make(case))
+    return {observation.name: observation for observation in seen}
+
+
+#: Facts whose strongest intervals are those of another one.
+EXAMPLES_OF = {
+    "switches_between_tenants": "alternation_share",
+    "co_busy_share": "co_busy_ns",
+    "stream_overlap_share": "stream_overlap_ns",
+    "stretch_excess_ns": "stretched_share",
+    "busy_share": "busy_ns",
+}
+
+
+def _from_fact(case: Case, fact_name: str, name: str, detail: str, examples_of: str | None = None) -> Observation:
+    fact = case.facts[fact_name]
+    behind = case.facts.get(examples_of or EXAMPLES_OF.get(fact_name, fact_name), fact)
+    return Observation(
+        name, fact.value, fact.unit, fact.n, fact.basis, detail, _query(case, name), behind.examples or fact.examples
+    )
+
+
+def _query(case: Case, name: str) -> str | None:
+    slice_ns = case.fact("median_slice_ns")
+    short_ns, bridge_ns = t.short_and_bridge_ns(slice_ns, len(case.tenants))
+    literals = {"short_ns": str(short_ns), "bridge_ns": str(bridge_ns), "name": text_literal(case.name or "")}
+    return query(name, case.tables, literals)
+
+
+def _residency(case: Case) -> Iterable[Observation]:
+    switches = case.fact("switches_between_tenants")
+    share = case.fact("alternation_share")
+    # Contexts of processes that never had work at the same time are handed over too, however they share: with pauses
+    # or turns that are far longer than any time slice.
+    met = case.fact("co_busy_share")
+    met_enough = (case.fact("traced_tenants") or 0) < MANY or met is None or met >= t.MIN_CO_BUSY_SHARE
+    strangers = (case.fact("resident_share_untraced") or 0) >= 1 - t.SOLE_RESIDENT_SHARE
+    # The mean, not the median: a context is resident now and then for a moment while it is created.
+    short_slices = (case.fact("window_ns") or 0) <= (switches or 0) * t.LONGEST_SLICE_NS
+    often = (switches or 0) >= t.MIN_ALTERNATIONS and (share or 0) >= t.MIN_ALTERNATION_SHARE
+    turns = often and (met_enough or strangers or short_slices)
+    # Clients of one MPS server beside an outsider: the engine goes back and forth between its context and the
+    # outsider's, and the clients run together. The mode is that of most of the time that pairs were busy in.
+    if turns and _mostly_together(case) and _outsider(case):
+        yield _from_fact(
+            case,
+            "switches_between_tenants",
+            "turns_with_outsider",
+            f"{switches:.0f} switches between contexts, while other tenants ran at the same time: a group that shares "
+            "one context takes turns with somebody outside of it",
+        )
+    elif turns:
+        slice_ns = case.fact("median_slice_ns")
+        length = "" if slice_ns is None else f", median slice {slice_ns / 1e6:.3f} ms"
+        yield _from_fact(
+            case,
+            "switches_between_tenants",
+            "alternation",
+            f"contexts of different tenants took turns on the engine: {switches:.0f} switches between them{length}",
+        )
+    top = case.facts.get("resident_share_top")
+    # While one of several has its slice, it is alone.
+    could_turn = not case.fact("co_busy_ns") or (case.fact("window_ns") or 0) > t.LONGEST_SLICE_NS
+    held = None if top is None or top.n < t.MIN_SLICES else top.value
+    if held is not None and held >= t.SOLE_RESIDENT_SHARE and could_turn and not turns:
+        yield _from_fact(
+            case,
+            "resident_share_top",
+            "sole_resident",
+            f"one tenant held the engine for {100 * held:.1f} % of all recorded residency",
+        )
+    untraced = case.fact("resident_share_untraced")
+    if untraced is not None and untraced >= 1 - t.SOLE_RESIDENT_SHARE:
+        yield _from_fact(
+            case,
+            "resident_share_untraced",
+            "untraced_resident",
+            f"processes that nsys did not trace held the engine for {100 * untraced:.1f} % of all residency",
+        )
+    together = case.fact("co_busy_share")
+    if (
+        together is not None
+        and together >= t.MIN_CO_BUSY_SHARE
+        and switches is not None
+        and switches < t.MIN_ALTERNATIONS
+        and (case.fact("switch_records") or 0) > 0
+        # In a short window there are few switches of whoever takes turns, too.
+        and (case.fact("co_busy_ns") or 0) > (switches + 1) * t.LONGEST_SLICE_NS
+    ):
+        yield _from_fact(
+            case,
+            "co_busy_share",
+            "busy_without_switches",
+            f"tenants had kernels in flight together for {100 * together:.1f} % of busy time, yet the engine "
+            "hardly switched between them",
+        )
+
+
+def _outsider(case: Case) -> bool:
+    """Whether there is anybody with whom those that run together could take turns."""
+    return (case.fact("resident_share_untraced") or 0) > 0 or any(not pair.together for pair in case.pairs)
+
+
+def _mostly_together(case: Case) -> bool:
+    together = sum(pair.co_busy_ns for pair in case.pairs if pair.together)
+    return together > sum(pair.co_busy_ns for pair in case.pairs if not pair.together)
+
+
+def _streams(case: Case) -> Iterable[Observation]:
+    share = case.fact("stream_overlap_share")
+    if share is None:
+        return
+    if share >= t.MIN_STREAM_OVERLAP_SHARE:
+        yield _from_fact(
+            case,
+            "stream_overlap_share",
+            "streams_overlap",
+            f"kernels of several streams of one process ran side by side for {100 * share:.1f} % of its busy time",
+        )
+    elif share <= t.MAX_TAIL_OVERLAP_SHARE:
+        streams = case.fact("streams_used") or 0
+        yield _from_fact(
+            case,
+            "stream_overlap_share",
+            "streams_apart",
+            f"{streams:.0f} stream(s) used; they overlap for {100 * share:.1f} % of the busy time",
+            "stream_handovers" if streams >= MANY else "busy_ns",
+        )
+
+
+def _short_kernels(case: Case) -> Iterable[Observation]:
+    share = case.facts.get("short_overlap_share")
+    if share is None or share.value is None or share.n < t.MIN_SHORT_KERNELS:
+        return
+    if share.value >= t.MIN_SHORT_OVERLAP_SHARE and (_mostly_together(case) or not case.pairs):
+        yield _from_fact(
+            case,
+            "short_overlap_share",
+            "short_kernels_overlap",
+            f"{100 * share.value:.1f} % of {share.n} short kernels that started while another tenant was busy overlap "
+            "one of its short kernels: they ran at the same time",
+        )
+    elif (
+        share.value <= t.MAX_EXCLUSION_SHARE
+        and not _inside_unstretched(case)
+        # Beside turns of a second every kernel is short.
+        and (case.fact("median_slice_ns") or 0) <= t.LONGEST_SLICE_NS
+        and (case.fact("short_overlap_expected") or 0) >= t.MIN_EXPECTED_OVERLAP_SHARE
+    ):
+        yield _from_fact(
+            case,
+            "short_overlap_share",
+            "short_kernels_exclude",
+            f"of {share.n} short kernels that started while another tenant was busy {100 * share.value:.1f} % overlap "
+            f"one of its short kernels, {100 * (case.fact('short_overlap_expected') or 0):.0f} % would by "
+            "chance: they took turns",
+            "short_kernels_contended",
+        )
+
+
+def _inside_unstretched(case: Case) -> bool:
+    """Whether short kernels mostly ran inside long ones of the other tenant that are no longer than their kind.
+
+    Who takes turns lengthens what it interrupts. So it was not a turn that kept the short ones from each other.
+    """
+    stretched = case.fact("stretched_share")
+    if stretched is None or stretched > t.MAX_QUIET_STRETCH_SHARE:
+        return False
+    return any(pair.short_kernels and 2 * pair.short_inside > pair.short_kernels for pair in case.pairs)
+
+
+def _solitude(case: Case) -> Iterable[Observation]:
+    traced = case.facts.get("traced_tenants")
+    if not case.pids_known:
+        yield _plain(
+            "no_process_ids",
+            "activity carries no process ids: how many processes there were is not known",
+            "observed",
+            0.0,
+            sql=_query(case, "no_process_ids"),
+        )
+    elif traced is not None and traced.value == 1:
+        yield _from_fact(case, "traced_tenants", "one_traced_tenant", "nsys traced CUDA work of one process")
+    elif traced is not None and traced.value is not None and traced.value > 1:
+        yield _from_fact(
+            case,
+            "traced_tenants",
+            "several_traced_tenants",
+            f"nsys traced CUDA work of {traced.value:.0f} processes",
+        )
+    # When a traced rival had work is known, and seldom was it a whole slice: what it left undisturbed proves nothing.
+    alone = traced is not None and (traced.value or 0) < MANY
+    prompt = case.facts.get("prompt_start_share")
+    if (
+        alone
+        and prompt is not None
+        and prompt.value is not None
+        and prompt.n >= t.MIN_PROMPT_STARTS
+        and prompt.value >= t.MIN_PROMPT_START_SHARE
+    ):
+        yield _from_fact(
+            case,
+            "prompt_start_share",
+            "prompt_starts",
+            f"of {prompt.n} kernels behind a copy of their own stream, when anybody else could have taken the SMs, "
+            f"{100 * prompt.value:.0f} % started within 0.1 ms",
+        )
+    exposure = case.fact("preemption_exposure")
+    stretched = case.facts.get("stretched_share")
+    if exposure is None or stretched is None or stretched.value is None:
+        return
+    # Of many kernels few are in the way of a rare visitor: so many at all are no accident.
+    interrupted = case.facts.get("stretch_excess_ns")
+    visited = interrupted is not None and interrupted.n >= t.MIN_STRETCHED
+    quiet = stretched.n >= t.MIN_REPEATS and stretched.value <= t.MAX_QUIET_STRETCH_SHARE and not visited
+    # Who pauses before the slice is over gives the engine up: of such work nothing is stretched, whoever else is there.
+    unbroken = case.fact("unbroken_exposure")
+    if alone and unbroken is not None and unbroken >= t.MIN_EXPOSURE and quiet:
+        yield _from_fact(
+            case,
+            "stretched_share",
+            "steady_kernels",
+            f"in {unbroken:.0f} slices' worth of work without a pause {100 * stretched.value:.2f} % of {stretched.n} "
+            "repeated kernels are longer by a slice than their kind: a busy rival under "
+            "time-slicing would have stretched many",
+        )
+    elif exposure >= t.MIN_EXPOSURE and stretched.n >= t.MIN_REPEATS and stretched.value >= t.MIN_STRETCH_SHARE:
+        yield _from_fact(
+            case,
+            "stretched_share",
+            "stretched_kernels",
+            f"{100 * stretched.value:.1f} % of {stretched.n} repeated kernels are longer by about a slice than "
+            "their kind",
+        )
+        yield from _slices(case)
+    elif exposure >= t.MIN_EXPOSURE and visited and interrupted is not None:
+        yield _from_fact(
+            case,
+            "stretch_excess_ns",
+            "interrupted_kernels",
+            f"{interrupted.n} of {stretched.n} repeated kernels are longer than their kind by 0.8 ms and more: "
+            "something came in between now and then",
+        )
+
+
+def _slices(case: Case) -> Iterable[Observation]:
+    """What stretched kernels are longer by: turns of others add the same to kernels of any length."""
+    excess, spread = case.facts.get("stretch_excess_ns"), case.fact("stretch_excess_spread")
+    if excess is None or excess.value is None or spread is None or excess.n < t.MIN_STRETCHED:
+        return
+    low, high = t.DEFAULT_SLICE_EXCESS_NS
+    adds = spread * t.MIN_RATIO_TO_EXCESS_SPREAD <= (case.fact("stretch_ratio_spread") or 0)
+    if (
+        spread <= t.MAX_SLICE_SPREAD
+        and excess.value <= t.LONGEST_SLICE_NS * MANY
+        and (adds or low <= excess.value <= high)
+    ):
+        yield _from_fact(
+            case,
+            "stretch_excess_ns",
+            "stretched_by_slices",
+            f"{excess.n} stretched kernels are longer than their kind by the same {excess.value / 1e6:.2f} ms "
+            f"(within {100 * spread:.0f} %): as by turns of somebody else",
+        )
+
+
+def _room(case: Case) -> Iterable[Observation]:
+    """Whether kernels of several tenants were in flight that could not be on the SMs together."""
+    share = case.facts.get("crowded_start_share")
+    if share is None or share.value is None or share.n < t.MIN_CROWDED_STARTS:
+        return
+    if share.value >= t.MIN_CROWDED_SHARE:
+        yield _from_fact(
+            case,
+            "crowded_start_share",
+            "no_room_for_both",
+            f"of {share.n} kernels that started while a kernel of many waves of another tenant was in flight, "
+            f"{100 * share.value:.0f} % could find no room beside it: it was off the SMs",
+        )
+    # A turn of others inside the wide kernel would make its waves seem long.
+    elif share.value <= t.MAX_ROOM_SHARE and (case.fact("stretched_share") or 0) <= t.MAX_QUIET_STRETCH_SHARE:
+        yield _from_fact(
+            case,
+            "crowded_start_share",
+            "starts_when_room",
+            f"of {share.n} kernels that started while a kernel of many waves of another tenant was in flight, "
+            f"{100 * (1 - share.value):.0f} % waited for its last waves, as blocks of one queue do",
+        )
+
+
+def _counters(case: Case) -> Iterable[Observation]:
+    outside = case.facts.get("metric_outside_pct")
+    if outside is None or outside.value is None or outside.n < t.MIN_COUNTER_SAMPLES:
+        return
+    if outside.value <= t.MAX_QUIET_SM_ACTIVE_PCT:
+        yield _from_fact(
+            case,
+            "metric_outside_pct",
+            "counters_quiet",
+            f"the SMs were {outside.value:.2f} % active while no traced kernel ran ({outside.n} samples): "
+            "nobody else worked",
+        )
+    elif outside.value >= t.MIN_LOUD_SM_ACTIVE_PCT:
+        yield _from_fact(
+            case,
+            "metric_outside_pct",
+            "counters_loud",
+            f"the SMs were {outside.value:.1f} % active while no traced kernel ran ({outside.n} samples): "
+            "somebody else worked",
+        )
+
+
+def _plain(
+    name: str,
+    detail: str,
+    basis: Basis = "configured",
+    value: float | None = None,
+    unit: str = "1",
+    sql: str | None = None,
+) -> Observation:
+    return Observation(name, value, unit, 1, basis, detail, sql)
+
+
+def _of_device(case: Case, name: str, detail: str) -> Observation:
+    """What the device's name says; its number is that of its SMs."""
+    sms = None if case.sm_count is None else float(case.sm_count)
+    return _plain(name, detail, "observed", sms, "SMs", _query(case, name))
+
+
+def _set_up(case: Case) -> Iterable[Observation]:
+    if case.mig_profile is not None:
+        yield _of_device(case, "mig_instance", f"the device is the MIG instance {case.mig_profile} ({case.name})")
+        if "c." in case.mig_profile:
+            yield _of_device(
+                case,
+                "mig_compute_instance",
+                f"{case.mig_profile}: a compute instance smaller than its GPU instance, which others may share",
+            )
+    if case.instances_unassigned > 1 and (case.fact("traced_tenants") or 0) >= MANY:
+        yield _plain(
+            "instance_unknown",
+            f"the capture lists {case.instances_unassigned} MIG instances and does not say which process used which",
+            "observed",
+            float(case.instances_unassigned),
+            sql=_query(case, "instance_unknown"),
+        )
+    if case.vgpu_profile is not None:
+        backed = case.vgpu_profile.count("-") >= 2
+        yield _of_device(case, "vgpu_mig_name" if backed else "vgpu_name", f"the device is a virtual GPU ({case.name})")
+    yield from _visible_sms(case)
+    if case.green_contexts:
+        yield _plain(
+            "green_contexts",
+            f"{case.green_contexts} green context(s) cut SM sets of their own",
+            "observed",
+            float(case.green_contexts),
+            sql=_query(case, "green_contexts"),
+        )
+    daemon = case.setting("mps_daemon")
+    if daemon is not None and _mps_server(case):
+        yield _plain("mps_daemon", f"an MPS daemon and a server of it ran while recording ({daemon.source})")
+    elif daemon is not None:
+        yield _plain("mps_daemon_idle", f"an MPS control daemon ran, no server of it was seen ({daemon.source})")
+    server = case.setting("mps_client")
+    if server is not None:
+        yield _plain("mps_client_connected", "an MPS log or answer shows clients connected")
+    for key, name in (
+        ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "mps_percentage"),
+        ("CUDA_MPS_SM_PARTITION", "mps_sm_partition"),
+        ("CUDA_MPS_PIPE_DIRECTORY", "mps_pipe"),
+    ):
+        row = case.setting(key)
+        if row is not None and row.value and not _is_full_percentage(name, row.value):
+            number = _number(row.value) if name == "mps_percentage" else None
+            yield _plain(name, f"{key}={row.value} ({row.source})", "configured", number, "%" if number else "1")
+    yield from _caps(case)
+    if case.compute_capability is not None and case.compute_capability[0] < 7:
+        yield _plain(
+            "pre_volta",
+            f"compute capability {case.compute_capability[0]}.{case.compute_capability[1]}",
+            "observed",
+            case.compute_capability[0] + case.compute_capability[1] / 10,
+            sql=_query(case, "pre_volta"),
+        )
+    yield from _limiter(case)
+
+
+def _limiter(case: Case) -> Iterable[Observation]:
+    rows = [row for row in case.configured if row.key.startswith(LIMITERS)]
+    if not rows:
+        return
+    yield _plain("software_limiter", f"{rows[0].key} is set: a software limiter wraps the CUDA library")
+    # 0 and 100 are no limit of SMs; others of its variables limit memory.
+    limits = [number for row in rows if row.key == "CUDA_DEVICE_SM_LIMIT" and (number := _number(row.value))]
+    busy = case.facts.get("busy_share")
+    if min(limits, default=100.0) < 100 and busy and (busy.value or 1.0) <= t.MAX_HELD_BACK_BUSY_SHARE:
+        yield replace(
+            _from_fact(
+                case,
+                "busy_share",
+                "held_back",
+                f"with a limit of {min(limits):.0f} % of the SMs set, no kernel was in flight for "
+                f"{100 * (1 - (busy.value or 0)):.0f} % of the time that tenants were active",
+            ),
+            basis="inferred",
+        )
+
+
+def _caps(case: Case) -> Iterable[Observation]:
+    """MPS percentages that the trace contradicts, or that add up to more than there is."""
+    key = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+    set_ = percentages(case)
+    capped = [number for number in set_.values() if number < 100]
+    # A cap of nearly all SMs is rounded to pairs of them.
+    low = min(capped, default=100.0)
+    shown = case.visible_sms and case.sm_count and min(case.visible_sms) >= case.sm_count
+    if shown and low <= t.MAX_TELLING_PERCENTAGE and case.mig_profile is None:
+        yield Observation(
+            "cap_without_effect",
+            float(min(case.visible_sms)),
+            "SMs",
+            len(case.visible_sms),
+            "observed",
+            f"{key}={low:g} was set, but CUDA showed every process all {case.sm_count} SMs: the cap had no effect",
+            _query(case, "cap_without_effect"),
+        )
+    if len(capped) >= MANY and sum(set_.values()) > t.WHOLE_PERCENTAGE:
+        yield _plain(
+            "caps_over_100",
+            f"the MPS percentages of {len(set_)} processes add up to {sum(set_.values()):g} %: they may meet on SMs",
+            value=sum(set_.values()),
+            unit="%",
+        )
+
+
+def percentages(case: Case) -> dict[int | None, float]:
+    """The MPS percentages that were set, by process; None: for all.
+
+    Examples
+    --------
+    >>> rows = (Configured("environment", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "40", 7),)
+    >>> percentages(Case(0, None, None, None, None, None, None, {}, rows, {}, ()))
+    {7: 40.0}
+    """
+    key = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+    return {row.pid: number for row in case.configured if row.key == key and (number := _number(row.value))}
+
+
+def _mps_server(case: Case) -> bool:
+    """Whether an MPS server ran: the control daemon starts one when the first client connects.
+
+    PROCESSES cuts both names to ``nvidia-cuda-mps``: then there are two of them.
+    """
+    rows = [row for row in case.configured if row.key in ("mps_daemon", "mps_server", "mps_client")]
+    named = any(row.key != "mps_daemon" or "server" in row.value for row in rows)
+    return named or len({row.pid for row in rows if row.pid is not None}) > 1
+
+
+def _visible_sms(case: Case) -> Iterable[Observation]:
+    if case.mig_profile is not None or case.vgpu_profile is not None or not case.sm_count:
+        return
+    if not any(sms < case.sm_count for sms in case.visible_sms):
+        return
+    profiles = t.MIG_SM_COUNTS.get(case.compute_capability or (0, 0), set())
+    daemon = _mps_server(case) or case.setting("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") is not None
+    like_mig = not daemon and all(sms in profiles for sms in case.visible_sms)
+    counts = ", ".join(str(sms) for sms in sorted(case.visible_sms))
+    yield Observation(
+        "sms_like_mig" if like_mig else "sms_hidden",
+        float(min(case.visible_sms)),
+        "SMs",
+        len(case.visible_sms),
+        "observed",
+        f"CUDA showed the processes {counts} of {case.sm_count} SMs"
+        + (": MIG instances of this board have as many" if like_mig else ""),
+        _query(case, "sms_like_mig" if like_mig else "sms_hidden"),
+    )
+
+
+def _is_full_percentage(name: str, value: str) -> bool:
+    return name == "mps_percentage" and (_number(value) or 0.0) >= 100.0
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _nvml(case: Case) -> Iterable[Observation]:
+    if case.nvml_processes is None:
+        return
+    clients = [p for p in case.nvml_processes if "nvidia-cuda-mps-server" not in p[1]]
+    servers = len(case.nvml_processes) - len(clients)
+    if servers:
+        yield Observation(
+            "nvml_mps_server",
+            float(servers),
+            "processes",
+            servers,
+            "sampled",
+            "NVML lists nvidia-cuda-mps-server",
+        )
+    if any(kind == "M+C" for _, _, kind in clients):
+        yield Observation(
+            "nvml_mps_clients",
+            None,
+            "1",
+            len(clients),
+            "sampled",
+            "NVML lists processes of type M+C: MPS clients",
+        )
+    together = len(clients) if case.nvml_together is None else case.nvml_together
+    # A list that lacks who was traced shows somebody, not that there was nobody else.
+    if len(clients) == 1 and not case.unlisted:
+        yield Observation(
+            "nvml_one_process", 1.0, "processes", 1, "sampled", "NVML lists one compute process on the GPU"
+        )
+    elif together > 1:
+        yield Observation(
+            "nvml_several_processes",
+            float(together),
+            "processes",
+            together,
+            "sampled",
+            f"NVML lists {together} compute processes on the GPU" + (" at a time" if together < len(clients) else ""),
+        )
+
+
+def gaps(case: Case) -> list[Gap]:
+    """List what could not be looked at and would have helped.
+
+    Parameters
+    ----------
+    case
+        One device.
+
+    Returns
+    -------
+    list of Gap
+        Each with the command that captures it.
+
+    Examples
+    --------
+    >>> case = Case(0, None, None, None, None, None, None, {}, (), {"switch_events": "absent"}, ())
+    >>> [gap.what for gap in gaps(case)]
+    ['context_switches', 'process_list']
+    """
+    found: list[Gap] = []
+    if not case.fact("switch_records"):
+        state = case.sources.get("switch_events", "absent")
+        why = {
+            "absent": "no context-switch table in the capture",
+            "empty": "the context-switch table is empty: not recorded, not permitted, or paused by MIG; "
+            "it does not mean exclusive use",
+            "present": "no context-switch record names this GPU",
+        }.get(state, "the context-switch table was not read")
+        found.append(Gap("context_switches", why, HOW["switch_events"]))
+    if case.sources.get("kernels") in ("absent", "empty") and not case.fact("graph_launches"):
+        found.append(Gap("kernels", "no CUDA kernels in the capture", HOW["kernels"]))
+    if not case.pids_known:
+        found.append(Gap("process_ids", "activity carries no process ids (a trimmed export)", HOW["export"]))
+    if case.nvml_processes is None:
+        found.append(
+            Gap(
+                "process_list",
+                "no process list beside the capture: processes nsys did not trace cannot be seen",
+                HOW["nvml"],
+            )
+        )
+    elif case.unlisted:
+        lacks = f"{', '.join(case.unlisted[:3])}{' and others' if len(case.unlisted) > 3 else ''}"
+        found.append(
+            Gap(
+                "process_list",
+                f"the process list beside the capture lacks what was traced ({lacks}): its pids are of another "
+                "container or it was not taken while these ran, so it does not show that nobody else was there",
+                HOW["nvml"],
+            )
+        )
+    if case.has("instance_unknown") or case.has("sms_like_mig"):
+        found.append(
+            Gap("instances", "which MIG instance each process used is not recorded", HOW["instances"]),
+        )
+    if (case.has("mps_daemon") or case.has("mps_daemon_idle")) and not case.has("mps_client_connected"):
+        found.append(Gap("mps_clients", "no MPS log or control output", HOW["mps_control"]))
+    return found

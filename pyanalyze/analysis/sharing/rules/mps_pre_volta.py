@@ -1,0 +1,22 @@
+"""MPS before Volta: the server submits for all clients from one context."""
+
+from pyanalyze.analysis.sharing import thresholds as t
+from pyanalyze.analysis.sharing.rules.base import Rule
+from pyanalyze.analysis.sharing.rules.mps import CLIENTS
+
+RULE = Rule(
+    mode="mps-pre-volta",
+    shows=(
+        "Compute capability below 7 and only nvidia-cuda-mps-server is a GPU client in NVML; kernels "
+        "of clients overlap as streams do."
+    ),
+    looks_like="Streams of one process.",
+    prior=t.RARE,
+    requires=frozenset({"pre_volta"}),
+    weights={
+        **CLIENTS,
+        "pre_volta": (t.STRONG, "the chip is older than Volta"),
+        "streams_overlap": (t.WEAK, "clients overlap as streams of the server's context"),
+        "mps_sm_partition": (-t.STRONG, "a partition was set: that is `mps-static-partition`"),
+    },
+)

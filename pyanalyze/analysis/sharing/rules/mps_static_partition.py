@@ -1,0 +1,20 @@
+"""MPS with SM partitions of their own (CUDA 13.1 and newer)."""
+
+from pyanalyze.analysis.sharing import thresholds as t
+from pyanalyze.analysis.sharing.rules.base import Rule
+from pyanalyze.analysis.sharing.rules.mps import CLIENTS
+
+RULE = Rule(
+    mode="mps-static-partition",
+    shows="As MPS, and CUDA_MPS_SM_PARTITION names the partition of each client.",
+    looks_like="A percentage, which caps but does not reserve.",
+    prior=t.RARE,
+    requires=frozenset({"mps_sm_partition"}),
+    weights={
+        # Behind caps clients may be on SMs of their own and need no room beside each other.
+        **{name: weight for name, weight in CLIENTS.items() if name != "no_room_for_both"},
+        "sms_hidden": (t.MODERATE, "clients see the SMs of their partition"),
+        "mps_sm_partition": (t.DECISIVE, "clients need this variable to join a partition"),
+        "pre_volta": (-t.DECISIVE, "this chip is older than Volta: that is `mps-pre-volta`"),
+    },
+)

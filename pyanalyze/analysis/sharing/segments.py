@@ -1,0 +1,146 @@
+"""When did the mode change?  The verdict, asked again of parts of the time.
+
+An MPS daemon that is started half-way, a job that ends, a second one that comes: the facts of the whole capture mix
+both.  The window is cut into equal parts, each part is judged as if only it had been recorded, and where two
+neighbours were decided differently the change is looked for between them by halving.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from pyanalyze.analysis.sharing.case import cases_of, verdicts_of
+from pyanalyze.errors import UsageError
+from pyanalyze.tables.window import narrowed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyanalyze.analysis.sharing.classify import Verdict
+    from pyanalyze.analysis.sharing.rules.base import Mode
+    from pyanalyze.tables.tableset import TableSet
+
+#: Parts that are judged by themselves.
+PARTS = 8
+#: Parts that are judged at a time, on as many processors; each holds what it was cut to in memory.
+AT_ONCE = 4
+#: Shorter parts hold too few time slices (about 2 ms each) to be judged.
+MIN_PART_NS = 20_000_000
+#: Halvings of the stretch in which a change lies: a 64th of two parts.
+HALVINGS = 6
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of time with one mode; nanoseconds on the session clock."""
+
+    start_ns: int
+    end_ns: int
+    mode: Mode
+    confidence: float
+
+
+def segments(tables: TableSet, verdict: Verdict) -> tuple[Segment, ...]:
+    """Say from when to when a device was shared how.
+
+    Parameters
+    ----------
+    tables
+        The tables.
+    verdict
+        The verdict on all of the time, of one device.
+
+    Returns
+    -------
+    tuple of Segment
+        They follow each other without gaps; one, with the verdict's mode, where no change was found or there is too
+        little to cut. Parts that cannot be decided count to what is before them. Empty without any activity.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> [segment.mode for segment in segments(session.tables, session.classify()[0])]
+    ['streams', 'time-slicing']
+    """
+    import polars as pl
+
+    here = pl.col("device_id") == verdict.device_id
+    usage = tables.tenant_usage.filter(here)
+    first, last = usage["first_ns"].min(), usage["last_ns"].max()
+    if not isinstance(first, int) or not isinstance(last, int) or first >= last:
+        return ()
+    whole = (Segment(first, last, verdict.mode, verdict.confidence),)
+    length = (last - first) // PARTS
+    # One tenant has nobody to share with, now or later.
+    if usage.height < 2 or length < MIN_PART_NS:
+        return whole
+
+    def judged(start: int, end: int) -> tuple[Mode, float]:
+        """Mode and confidence of a stretch; `undetermined` where nothing ran."""
+        try:
+            part = narrowed(tables, (start, end), None)
+        except UsageError:
+            return "undetermined", 0.0
+        cases = cases_of(part)
+        found = next((v for v in verdicts_of(part, cases) if v.device_id == verdict.device_id), None)
+        case = next((case for case in cases if case.device_id == verdict.device_id), None)
+        if found is None or case is None:
+            return "undetermined", 0.0
+        # Clients of an MPS server beside an outsider: which relation has more of the time is no change of the mode.
+        turns = any(w.observation.name == "alternation" for w in found.evidence)
+        mixed = turns and any(pair.together for pair in case.pairs)
+        return ("undetermined" if mixed else found.mode), found.confidence
+
+    edges = [first + length * n for n in range(PARTS)] + [last]
+    parts = list(pairwise(edges))
+    # The core lets go of the interpreter while it works.
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        said = list(pool.map(lambda part: judged(*part), parts))
+    found = [(*part, *mode) for part, mode in zip(parts, said, strict=True)]
+    decided = [part for part in found if part[2] != "undetermined"]
+    if len({mode for _, _, mode, _ in decided}) < 2:
+        return whole
+    runs: list[Segment] = []
+    for start, end, mode, confidence in decided:
+        if runs and runs[-1].mode == mode:
+            runs[-1] = Segment(runs[-1].start_ns, end, mode, max(confidence, runs[-1].confidence))
+        else:
+            runs.append(Segment(start, end, mode, confidence))
+    joined = [Segment(first, runs[0].end_ns, runs[0].mode, runs[0].confidence)]
+    for run in runs[1:]:
+        before = joined[-1]
+        change = _change(judged, before, run, length)
+        joined[-1] = Segment(before.start_ns, change, before.mode, before.confidence)
+        joined.append(Segment(change, run.end_ns, run.mode, run.confidence))
+    joined[-1] = replace(joined[-1], end_ns=last)
+    return tuple(joined)
+
+
+def _change(judged: Callable[[int, int], tuple[Mode, float]], before: Segment, after: Segment, length: int) -> int:
+    """Where one mode ends and the next begins.
+
+    A stretch is still judged as before with a bit of what comes after in it, and the other way round: the change lies
+    in the middle of where the one judgement ends and the other begins. A tenant that comes is seen as soon as it is
+    there, whatever was before: then only the one side tells.
+    """
+    # It may lie anywhere in the last part of the one and the first of the other.
+    low, high = before.end_ns - length, after.start_ns + length
+    start, end = max(before.start_ns, low - length // 2), min(after.end_ns, high + length // 2)
+    low, high = max(low, start + length // 2), min(high, end - length // 2)
+
+    def last(holds: Callable[[int], bool]) -> int | None:
+        if not holds(low) or holds(high):
+            return None
+        edges = [low, high]
+        for _ in range(HALVINGS):
+            middle = sum(edges) // 2
+            edges[0 if holds(middle) else 1] = middle
+        return sum(edges) // 2
+
+    found = [last(lambda t: judged(start, t)[0] == before.mode), last(lambda t: judged(t, end)[0] != after.mode)]
+    told = [t for t in found if t is not None]
+    return sum(told) // len(told) if told else (before.end_ns + after.start_ns) // 2

@@ -1,0 +1,247 @@
+"""What does the JSON of every verb look like? One JSON Schema each, made from what writes it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyanalyze.results.report import json_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyanalyze.results.report import Report
+
+__all__ = ["PARTS", "VERBS", "part_of", "schema_of"]
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+#: Verbs that show parts of the report: the keys of its devices that each shows.
+PARTS: Mapping[str, frozenset[str]] = {
+    "classify": frozenset({"device_id", "uuid", "gpu_uuid", "name", "sharing", "relations", "segments"}),
+    "residency": frozenset({"context_switches", "device_id", "ledger", "name", "tenants", "uuid", "window"}),
+    "occupancy": frozenset({"device_id", "name", "occupancy", "tenants", "uuid", "window"}),
+    "interference": frozenset({"device_id", "host", "interference", "name", "tenants", "uuid", "window"}),
+    "advise": frozenset({"advice", "options", "device_id", "name", "uuid"}),
+}
+#: The arrays of --detail are there only where they were asked for.
+_DETAIL = frozenset({"residency", "sm_warps"})
+
+
+def part_of(report: Report, verb: str) -> dict[str, Any]:
+    """The part of a report that a verb shows, with what could not be known about it.
+
+    Parameters
+    ----------
+    report
+        The answer.
+    verb
+        A key of :data:`PARTS`.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> part = part_of(pyanalyze.load(capture).report(), "residency")
+    >>> part["schema"], part["devices"][0]["context_switches"]["count"]
+    ('pyanalyze.residency/1', 365)
+    """
+    whole = report.to_dict()
+    keys = PARTS[verb] | _DETAIL
+    devices = []
+    for device in whole["devices"]:
+        shown = {key: value for key, value in device.items() if key in keys}
+        if "sharing" not in shown:
+            # A null without its reason would read as nothing there.
+            shown["missing"] = device["sharing"]["missing"]
+        devices.append(shown)
+    return {"schema": f"pyanalyze.{verb}/1", "clock": whole["clock"], "devices": devices}
+
+
+def schema_of(verb: str) -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a verb's ``-f json``.
+
+    Parameters
+    ----------
+    verb
+        A key of :data:`VERBS`.
+
+    Examples
+    --------
+    >>> schema_of("check")["properties"]["schema"]["const"]
+    'pyanalyze.check/1'
+    """
+    return VERBS[verb]()
+
+
+def _named(verb: str, properties: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """An object whose keys are all there, the first of them its own name."""
+    name = f"pyanalyze.{verb}/1"
+    properties = {"schema": {"const": name, "description": "Name and version of this contract."}, **properties}
+    return {"$schema": _DIALECT, "$id": name, **_object(properties), **more}
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _list(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def _part(verb: str) -> dict[str, Any]:
+    whole = json_schema()
+    definitions = whole["$defs"]
+    device = definitions["Device"]
+    shown = {key: value for key, value in device["properties"].items() if key in PARTS[verb] | _DETAIL}
+    if "sharing" not in shown:
+        shown["missing"] = definitions["Sharing"]["properties"]["missing"]
+    entry = {**_object(shown), "required": [key for key in shown if key not in _DETAIL]}
+    properties = {"clock": whole["properties"]["clock"], "devices": _list(entry)}
+    return _named(verb, properties, **{"$defs": _used(properties, definitions)})
+
+
+def _used(shape: Any, definitions: dict[str, Any], found: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Definitions that a shape refers to, directly or through others."""
+    found = {} if found is None else found
+    if isinstance(shape, dict):
+        name = str(shape.get("$ref", "")).removeprefix("#/$defs/")
+        if name in definitions and name not in found:
+            found[name] = definitions[name]
+            _used(definitions[name], definitions, found)
+        for value in shape.values():
+            _used(value, definitions, found)
+    elif isinstance(shape, list):
+        for value in shape:
+            _used(value, definitions, found)
+    return found
+
+
+def _dataclass(kind: type) -> dict[str, Any]:
+    """A dataclass that is written with all of its fields."""
+    from pydantic import TypeAdapter
+
+    described: dict[str, Any] = TypeAdapter(kind).json_schema(mode="serialization")
+    described.pop("description", None)
+    return {**described, "required": list(described["properties"]), "additionalProperties": False}
+
+
+def _check() -> dict[str, Any]:
+    from pyanalyze.analysis.gate import Outcome
+
+    outcome = _dataclass(Outcome)
+    status = outcome["properties"]["status"]
+    return _named("check", {"status": status, "exit_code": {"enum": [0, 1, 4]}, "outcomes": _list(outcome)})
+
+
+def _info() -> dict[str, Any]:
+    from pyanalyze.core import _core
+    from pyanalyze.tables.memory import Account
+
+    tables = {str(table["name"]): table for table in _core.table_declarations()}
+    names = {"captures": "capture", "configured": "configured"}
+    names |= {name: name for name in ("devices", "processes", "sources", "quality")}
+    parts = {key: _list(_row(tables[name])) for key, name in names.items()}
+    counted = {"source": {"type": "string"}, "format": {"type": "string"}}
+    counted |= {name: {"type": "integer"} for name in ("rows", "metrics", "unavailable")}
+    return _named("info", {**parts, "samples": _list(_object(counted)), "memory": _dataclass(Account)})
+
+
+def _kernels() -> dict[str, Any]:
+    from pyanalyze.core import _core
+
+    tables = {str(table["name"]): table for table in _core.table_declarations()}
+    path = {"type": "string", "description": "An export that was read."}
+    rows = {**_list(_row(tables["kernel_summary"])), "type": ["array", "null"]}
+    rows["description"] = "Longest in total first; null: no kernels were recorded."
+    parts = {"captures": _list(path), "kernels": rows}
+    parts["missing"] = _list(json_schema()["$defs"]["Missing"])
+    return _named("kernels", {**parts, "quality": _list(_row(tables["quality"]))})
+
+
+def _row(table: dict[str, Any]) -> dict[str, Any]:
+    """A row of one of the tables, by its declaration."""
+    kinds = {"Boolean": "boolean", "Float64": "number", "Utf8": "string", "Dictionary<UInt32, Utf8>": "string"}
+    return _object(
+        {
+            column["name"]: {
+                # What is no word, number or truth value is a whole number, of whichever width.
+                "type": [kinds.get(column["type"], "integer"), *(["null"] if column["null"] else [])],
+                "description": column["doc"],
+            }
+            for column in table["columns"]
+        }
+    )
+
+
+def _doctor() -> dict[str, Any]:
+    from pyanalyze.record.doctor import Finding
+
+    finding = _dataclass(Finding)
+    finding["properties"]["state"] = {"enum": ["ok", "limited", "blocked", "unknown"]}
+    return _named("doctor", {"findings": _list(finding)})
+
+
+def _now() -> dict[str, Any]:
+    word, integer = {"type": ["string", "null"]}, {"type": ["integer", "null"]}
+    # Which metrics there are depends on the GPU and on the driver; a metric that could not be read is in `errors`.
+    metrics = {"type": "object", "additionalProperties": {"type": ["number", "string", "boolean", "null"]}}
+    anything = {"type": ["object", "null"]}
+    errors = {"type": "object", "additionalProperties": {"type": "string"}}
+    setup = _object({"mode": word, "why": {"type": "string"}, "basis": {"const": "configured"}})
+    process = _object(
+        {
+            "pid": {"type": "integer"},
+            "name": word,
+            "type": word,
+            "gpu_uuid": word,
+            "errors": errors,
+            "proc": anything,
+            "pod": {"type": "object"},
+            "caps": {"type": "object"},
+            "basis": {"const": "sampled"},
+            "sampled": metrics,
+        }
+    )
+    entry = {"index": integer, "uuid": word, "name": word, "errors": errors}
+    instance = _object({**entry, "basis": {"const": "configured"}, "configured": metrics})
+    gpu = {**entry, "configured": metrics, "sampled": metrics}
+    gpu |= {"instances": _list(instance), "processes": _list(process), "setup": setup}
+    properties = {
+        "time_utc_ns": {"type": "string", "pattern": "^[0-9]+$"},
+        "driver_version": word,
+        "sees_host_pids": {"type": ["boolean", "null"]},
+        "mps_processes": {"type": ["array", "null"]},
+        "mps_control": anything,
+        "gpus": _list(_object(gpu)),
+    }
+    return _named("now", properties)
+
+
+def _compare() -> dict[str, Any]:
+    from pyanalyze.results.comparison import comparison_schema
+
+    return comparison_schema()
+
+
+def _fleet() -> dict[str, Any]:
+    from pyanalyze.fleet.summary import fleet_schema
+
+    return fleet_schema()
+
+
+#: Every verb that writes JSON, and what makes the schema of it.
+VERBS: Mapping[str, Callable[[], dict[str, Any]]] = {
+    "report": json_schema,
+    **{verb: partial(_part, verb) for verb in PARTS},
+    "compare": _compare,
+    "check": _check,
+    "info": _info,
+    "kernels": _kernels,
+    "now": _now,
+    "doctor": _doctor,
+    "fleet": _fleet,
+}

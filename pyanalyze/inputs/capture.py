@@ -1,0 +1,445 @@
+"""Read captures, samples, configuration, solo recordings and units of work into one table set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyanalyze.core import _core
+from pyanalyze.errors import CaptureUnreadable, NotACapture, SamplesUnreadable, UsageError
+from pyanalyze.export.pack import Unpacked, unpack
+from pyanalyze.inputs.baselines import Baseline, SavedBaseline, split_name
+from pyanalyze.inputs.nsys_export import exported, importing, is_pack, told_from_other_formats
+from pyanalyze.inputs.sample_alignment import answering, of_another_time
+from pyanalyze.tables.frames import ANALYSIS_TABLES, EVENT_TABLES, ON_REQUEST, FrameTable, to_frame
+from pyanalyze.tables.memory import hold
+from pyanalyze.tables.names import named
+from pyanalyze.tables.tableset import TableSet, reconstructed
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping, Sequence
+
+    import polars as pl
+
+    from pyanalyze.tables.tableset import AnyTable
+
+    PathLike = str | os.PathLike[str]
+    Progress = Callable[[str, int, int], object]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Everything that was read.
+
+    Attributes
+    ----------
+    tables
+        Tables of the captures, or of samples without one, with what was reconstructed.
+    failures
+        Captures that could not be read, with ``keep_going``.
+    baselines, saved_baselines
+        Solo recordings: captures, and reports saved as JSON.
+    """
+
+    tables: TableSet
+    failures: tuple[Failure, ...] = ()
+    baselines: tuple[Baseline, ...] = ()
+    saved_baselines: tuple[SavedBaseline, ...] = ()
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A capture that could not be read while others went on (``keep_going``)."""
+
+    path: Path
+    error: Exception
+
+
+def read(
+    captures: PathLike | Sequence[PathLike] = (),
+    *,
+    samples: PathLike | Sequence[PathLike] = (),
+    context: PathLike | Sequence[PathLike] = (),
+    baselines: PathLike | Sequence[PathLike] = (),
+    work: PathLike | None = None,
+    tenants: Mapping[str, int | PathLike] | None = None,
+    tables: Sequence[str] = ANALYSIS_TABLES,
+    reconstruct: bool = True,
+    keep_going: bool = False,
+    memory: str | int | None = None,
+    progress: Progress | None = None,
+) -> Inputs:
+    """Read captures and what was given beside them. See :func:`pyanalyze.load`.
+
+    Examples
+    --------
+    >>> read(capture).tables.kernels.height > 0
+    True
+    """
+    unknown = sorted(set(tables) - set(EVENT_TABLES))
+    if unknown:
+        raise UsageError(f"no event table is named {', '.join(unknown)}; choose from {', '.join(EVENT_TABLES)}")
+    hold(memory)
+    paths, files, context, raw = _with_recordings(_listed(captures), _listed(samples), _listed(context))
+    names = {name: who if isinstance(who, int) else Path(who) for name, who in (tenants or {}).items()}
+    have = {Path(path) for path in find_captures(paths)} if paths else set()
+    paths = [*paths, *dict.fromkeys(who for who in names.values() if isinstance(who, Path) and who not in have)]
+    quality: list[tuple[str, str]] = []
+    kept: list[Path] = []
+    failures: list[Failure] = []
+    packs: list[Unpacked] = []
+    if paths or not files:
+        found = find_captures(paths)
+        with importing("polars"):
+            read = _read_captures(found, tables, kept, failures, quality, progress, keep_going, packs)
+        joined: dict[str, AnyTable] = dict(_core.join_captures(read, progress))
+        brought: list[Mapping[str, object]] = [batch for pack in packs for batch in pack.samples]
+        sampled = [*brought, *_read_samples(files, quality, progress)]
+        joined = dict(_core.place_samples(joined, sampled))
+    else:
+        sampled = _read_samples(files, quality, progress)
+        if not sampled:
+            raise SamplesUnreadable("; ".join(detail for _, detail in quality))
+        joined = dict(_core.samples_session(sampled))
+        if not joined["devices"].num_rows and joined["nvml_samples"].num_rows:
+            detail = (
+                f"none of {joined['nvml_samples'].num_rows} rows names its GPU (numbers of DCGM entities do not); "
+                "`pyanalyze export` has them; to judge them sample with nvidia-smi --query-gpu=timestamp,uuid,... too"
+            )
+            quality.append(("samples_other_gpu", detail))
+    of_its_time: pl.DataFrame | None = None
+    if kept and joined["nvml_samples"].num_rows:
+        rows = to_frame(joined["nvml_samples"]), to_frame(joined["capture"])
+        quality.extend(("samples_not_aligned", detail) for detail in of_another_time(*rows))
+        of_its_time = answering(*rows)
+    configured: list[pl.DataFrame] = [frame for pack in packs for frame in pack.context]
+    for file in context:
+        from pyanalyze.inputs.context import read_context
+
+        try:
+            configured.append(read_context(Path(file)))
+        except SamplesUnreadable as error:
+            quality.append(("samples_unread", str(error)))
+    if configured:
+        from pyanalyze.inputs.context import identities, place_context
+
+        configured = place_context(configured, to_frame(joined["devices"]))
+        joined["identities"] = FrameTable("identities", identities(configured))
+        joined["configured"] = FrameTable("configured", _with_context(to_frame(joined["configured"]), configured))
+    made = reconstructed(joined, of_its_time, progress) if reconstruct else {}
+    stored = {**joined, **made}
+    if quality:
+        stored["quality"] = FrameTable("quality", _with_counted(to_frame(stored["quality"]), quality))
+    recorded = stored.get("tenants")
+    if recorded is not None and (names or configured or to_frame(stored["configured"]).height):
+        stored["tenants"] = named(recorded, to_frame(stored["configured"]), names, kept, narrowed=False)
+    read_set = TableSet(
+        stored=stored,
+        paths=tuple(kept),
+        names=names,
+        recorded_tenants=recorded,
+        answering=of_its_time,
+        read_late=lambda names: read_late(kept, names),
+    )
+    if work is not None:
+        from pyanalyze.inputs.work_units import read_work
+
+        origin_ns = read_set.capture["utc_origin_ns"][0]
+        read_set = replace(read_set, work=read_work(Path(work), read_set.tenants, origin_ns))
+    solo, summaries = _read_baselines(_listed(baselines), tables, progress)
+    return Inputs(read_set, (*failures, *raw), solo, summaries)
+
+
+def _with_context(configured: pl.DataFrame, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Add what was read beside the captures to what they say themselves."""
+    import polars as pl
+
+    text = [pl.col("source").cast(pl.String), pl.col("key").cast(pl.String)]
+    return pl.concat([part.with_columns(text) for part in (configured, *frames)], how="vertical_relaxed")
+
+
+def _with_counted(quality: pl.DataFrame, counted: Sequence[tuple[str, str]]) -> pl.DataFrame:
+    """Add what was counted while reading; what each counter means stands in the core's one list."""
+    import polars as pl
+
+    counters = {counter["name"]: counter for counter in _core.quality_counters()}
+    quality = quality.with_columns(pl.col(column).cast(pl.String) for column in ("name", "severity", "source"))
+    rows = [
+        {
+            "capture": None,
+            "name": name,
+            "severity": counters[name]["severity"],
+            "source": counters[name]["source"],
+            "count": 1,
+            "detail": detail,
+        }
+        for name, detail in counted
+    ]
+    return pl.concat([quality, pl.DataFrame(rows, schema=quality.schema)])
+
+
+@dataclass(frozen=True)
+class Recordings:
+    """Captures as they were read, before they are joined, and what packs among them brought along."""
+
+    captures: list[dict[str, _core.Table]]
+    samples: list[Mapping[str, object]]
+    context: list[pl.DataFrame]
+
+
+def read_recordings(
+    captures: PathLike | Sequence[PathLike], tables: Sequence[str], progress: Progress | None = None
+) -> Recordings:
+    """Read captures without joining them, each recording once.
+
+    Parameters
+    ----------
+    captures, tables, progress
+        As :func:`load` takes them.
+
+    Examples
+    --------
+    >>> len(read_recordings(capture, ["kernels"]).captures)
+    1
+    """
+    packs: list[Unpacked] = []
+    named = find_captures(_listed(captures))
+    read = _read_captures(named, tables, [], [], [], progress, keep_going=False, packs=packs)
+    return Recordings(
+        read, [batch for pack in packs for batch in pack.samples], [frame for pack in packs for frame in pack.context]
+    )
+
+
+def _read_baselines(
+    files: Sequence[PathLike], tables: Sequence[str], progress: Progress | None
+) -> tuple[tuple[Baseline, ...], tuple[SavedBaseline, ...]]:
+    from pyanalyze.inputs.saved_report import is_saved, read_saved
+
+    given = [split_name(str(file)) for file in files]
+    summaries = [(name, path) for name, path in given if is_saved(path)]
+    return (
+        tuple(
+            Baseline(path, read(path, tables=tables, progress=progress).tables, name)
+            for name, path in given
+            if (name, path) not in summaries
+        ),
+        tuple(SavedBaseline(path, read_saved(path), name) for name, path in summaries),
+    )
+
+
+def _read_captures(
+    paths: Sequence[Path],
+    tables: Sequence[str],
+    kept: list[Path],
+    failures: list[Failure],
+    quality: list[tuple[str, str]],
+    progress: Progress | None,
+    keep_going: bool,  # noqa: FBT001
+    packs: list[Unpacked],
+) -> list[dict[str, _core.Table]]:
+    """Read captures, each recording once; says in the lists what was kept and what was not."""
+    read: list[dict[str, _core.Table]] = []
+    recordings: list[_Recording] = []
+    for path in paths:
+        try:
+            if is_pack(path):
+                packed = unpack(path, len(read))
+                read.extend(packed.captures)
+                recordings.extend(_Recording.of(capture) for capture in packed.captures)
+                kept.extend([path] * len(packed.captures))
+                packs.append(packed)
+                continue
+            export = exported(path, tables)
+            with told_from_other_formats(path):
+                found = _core.read_capture(export, len(read), list(tables), progress)
+            recording = _Recording.of(found)
+            known = next((n for n, other in enumerate(recordings) if recording.is_same(other)), None)
+            if known is not None:
+                quality.append(("duplicate_capture", f"{path} is another export of the recording in {kept[known]}"))
+                continue
+            read.append(found)
+            recordings.append(recording)
+            kept.append(path)
+        except (CaptureUnreadable, OSError) as error:
+            if not keep_going or len(paths) == 1:
+                raise
+            failures.append(Failure(path, error))
+    if not read:
+        raise failures[0].error
+    return read
+
+
+def _read_samples(
+    files: Sequence[PathLike], quality: list[tuple[str, str]], progress: Progress | None
+) -> list[Mapping[str, object]]:
+    """Read samples files; what no reader knows becomes a quality row."""
+    sampled: list[Mapping[str, object]] = []
+    for file in files:
+        try:
+            parquet = Path(file).suffix == ".parquet"
+            sampled.append(_parquet_samples(Path(file)) if parquet else _core.read_samples(str(file), progress))
+        except SamplesUnreadable as error:
+            quality.append(("samples_unread", str(error)))
+    return sampled
+
+
+def _parquet_samples(file: Path) -> dict[str, object]:
+    """Take samples that were converted: the columns of `nvml_samples`, as `pyanalyze export` writes them."""
+    import polars as pl
+
+    table = next(t for t in _core.table_declarations() if t["name"] == "nvml_samples")
+    kinds = {"Int64": pl.Int64, "UInt32": pl.UInt32, "Float64": pl.Float64}
+    # Where a session put them before is that session's affair.
+    forgotten = ("time_ns", "device_id")
+    try:
+        frame = pl.read_parquet(file, glob=False)
+        columns = [
+            (pl.col(name) if name in frame.columns and name not in forgotten else pl.lit(None).alias(name)).cast(
+                kinds.get(column["type"], pl.String)
+            )
+            for column in table["columns"]
+            for name in (column["name"],)
+        ]
+        frame = frame.select(columns)
+    except pl.exceptions.PolarsError as error:
+        raise SamplesUnreadable(f"{file}: no Parquet file with the columns of nvml_samples: {error}") from error
+    empty = [c["name"] for c in table["columns"] if c["null"] is None and frame[c["name"]].null_count()]
+    if empty:
+        raise SamplesUnreadable(f"{file}: {', '.join(empty)} must have a value in every row of nvml_samples")
+    return {"nvml_samples": frame}
+
+
+@dataclass(frozen=True)
+class _Recording:
+    """What tells two exports of one recording from two recordings."""
+
+    session_uuid: str | None
+    utc_origin_ns: int | None
+    span_ns: tuple[int | None, int | None]
+    kernels: int | None
+
+    @classmethod
+    def of(cls, tables: Mapping[str, _core.Table]) -> _Recording:
+        from pyanalyze.tables.frames import to_frame
+
+        row = to_frame(tables["capture"]).row(0, named=True)
+        kernels = tables["kernels"].num_rows if "kernels" in tables else None
+        return cls(row["session_uuid"], row["utc_origin_ns"], (row["start_ns"], row["end_ns"]), kernels)
+
+    def is_same(self, other: _Recording) -> bool:
+        """Whether both are exports of one recording: equal session and zero; old schemas keep neither."""
+        if self.session_uuid is not None and other.session_uuid is not None:
+            return (self.session_uuid, self.utc_origin_ns) == (other.session_uuid, other.utc_origin_ns)
+        origins = {self.utc_origin_ns, other.utc_origin_ns} - {None}
+        return (
+            len(origins) < 2
+            and None not in self.span_ns
+            and (self.span_ns, self.kernels) == (other.span_ns, other.kernels)
+        )
+
+
+def _with_recordings(
+    captures: Sequence[PathLike], samples: Sequence[PathLike], context: Sequence[PathLike]
+) -> tuple[list[PathLike], list[PathLike], list[PathLike], list[Failure]]:
+    """Add what lies in the folders of `pyanalyze record`; one without an nsys report is its samples alone."""
+    kept: list[PathLike] = []
+    raw: list[Failure] = []
+    files, beside = list(samples), list(context)
+    for given in captures:
+        folder = Path(given)
+        recorded = folder / "samples.jsonl"
+        if not recorded.is_file():
+            kept.append(given)
+            continue
+        files += [recorded] if recorded not in map(Path, files) else []
+        node = folder / "node.json"
+        beside += [node] if node.is_file() and node not in map(Path, beside) else []
+        reports = {path.stem for suffix in ("sqlite", "nsys-rep") for path in folder.glob(f"*.{suffix}")}
+        if reports:
+            kept.append(given)
+        for stream in sorted(folder.glob("*.qdstrm")):
+            if stream.stem not in reports:
+                how = f"QdstrmImporter -i {stream} of a whole Nsight Systems makes a report of it"
+                raw.append(Failure(stream, NotACapture(f"{stream} is the raw stream of nsys; {how}")))
+    return kept, files, beside, raw
+
+
+def find_captures(paths: Sequence[PathLike]) -> list[Path]:
+    """Replace directories by the captures inside.
+
+    Parameters
+    ----------
+    paths
+        Files and directories.
+
+    Returns
+    -------
+    list of Path
+        Files as given; for a directory its `.sqlite` files, and its `.nsys-rep` files that have no `.sqlite` of
+        the same name, sorted by name.
+
+    Raises
+    ------
+    FileNotFoundError
+        A path that does not exist.
+    pyanalyze.errors.NotACapture
+        A directory without captures.
+    pyanalyze.errors.UsageError
+        No path at all.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> find_captures([capture]) == [Path(capture)]
+    True
+    """
+    if not paths:
+        raise UsageError(
+            "no capture was given; name a .sqlite export, a directory of them, a .nsys-rep, or --samples alone"
+        )
+    found: list[Path] = []
+    for given in paths:
+        path = Path(given)
+        if not path.is_dir():
+            found.append(path)
+            continue
+        inside = sorted(path.glob("*.sqlite"))
+        have = {export.stem for export in inside}
+        inside += sorted(report for report in path.glob("*.nsys-rep") if report.stem not in have)
+        if not inside:
+            raise NotACapture(
+                f"{path} holds no capture (*.sqlite or *.nsys-rep); make one with "
+                "`nsys export --type sqlite REPORT.nsys-rep`"
+            )
+        found.extend(inside)
+    return found
+
+
+def read_late(paths: Sequence[Path], names: Sequence[str]) -> list[tuple[int, Mapping[str, AnyTable]]]:
+    """Read event tables that were not asked for at first, by number of the capture; a pack has what was packed.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> [(number, sorted(tables)) for number, tables in read_late([Path(capture)], ["api_calls"])]
+    [(0, ['api_calls'])]
+    """
+    found: list[tuple[int, Mapping[str, AnyTable]]] = []
+    for number, path in enumerate(paths):
+        if not is_pack(path):
+            # Of a report all of them are exported at once: whoever asks for one asks for others.
+            read = _core.read_capture(exported(path, ON_REQUEST), number, list(names), None)
+            found.append((number, {name: read[name] for name in names}))
+            continue
+        first = list(paths).index(path)
+        held = unpack(path, first).captures[number - first]
+        found.append((number, {name: held[name] for name in names if name in held}))
+    return found
+
+
+def _listed(paths: PathLike | Sequence[PathLike]) -> list[PathLike]:
+    if isinstance(paths, (str, Path)) or hasattr(paths, "__fspath__"):
+        return [paths]
+    return list(paths)

@@ -1,0 +1,135 @@
+"""What a context reader is, and the rows it gives."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+#: Key of the pid that a process has in its own namespace.
+INNER_PID = "process_pid"
+# What the driver logs in place of a pid from another pid namespace: no process has it (pid_max is 2**22).
+_PID_SENTINEL = 1 << 30
+
+
+class Row(NamedTuple):
+    """One row of `configured`, without what only the session knows.
+
+    Attributes
+    ----------
+    key
+        Property. Where an environment variable means the same, its name.
+    value
+        Plain text, or `name=value` pairs made by `pairs`.
+    pid
+        Process it concerns; `None`: the device or the whole machine.
+    """
+
+    key: str
+    value: str
+    pid: int | None = None
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One format.
+
+    Attributes
+    ----------
+    name
+        Stands in `configured.source`.
+    title
+        How people call the format, for messages.
+    sniff
+        Text -> does it hold this format? Other things may stand around it: people paste whole terminals.
+    read
+        Text -> rows in the order of the text, each once.
+    """
+
+    name: str
+    title: str
+    sniff: Callable[[str], bool]
+    read: Callable[[str], Iterable[Row]]
+
+
+def real_pid(text: str) -> int | None:
+    """Read a pid of a log; `None` where the driver could not see the process.
+
+    Examples
+    --------
+    >>> real_pid("4711"), real_pid("0"), real_pid("1073741824")
+    (4711, None, None)
+    """
+    pid = int(text)
+    return pid if 0 < pid < _PID_SENTINEL else None
+
+
+def plain(value: object) -> str | None:
+    """A value as one plain word; `None` for anything else: what is no word is no setting that we know.
+
+    Examples
+    --------
+    >>> plain(4), plain(True), plain("all-1g.10gb"), plain("two words"), plain({"a": 1}), plain("")
+    ('4', 'true', 'all-1g.10gb', None, None, None)
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    return value if isinstance(value, str) and _PLAIN.fullmatch(value) else None
+
+
+# Kubernetes names, quantities, paths, lists of indexes and UUIDs.
+_PLAIN = re.compile(r"[A-Za-z0-9._:,/+=-]{1,253}")
+
+
+def mapping(value: object) -> dict[Any, Any]:
+    """A mapping, or an empty one for what should be one and is not.
+
+    Examples
+    --------
+    >>> mapping({"a": 1}), mapping(["a"]), mapping(None)
+    ({'a': 1}, {}, {})
+    """
+    return value if isinstance(value, dict) else {}
+
+
+def program(command: str) -> str:
+    """The program of a command line: arguments hold tokens.
+
+    Examples
+    --------
+    >>> program("/opt/serve/worker --api-key=1234")
+    '/opt/serve/worker'
+    """
+    return command.split(maxsplit=1)[0] if command.split() else ""
+
+
+#: Longer texts are no configuration that anybody wrote.
+_MAX_YAML = 1 << 20
+
+
+def documents(text: str, *words: str) -> list[Any]:
+    """Parse YAML, if one of `words` stands in it; none where it is no YAML.
+
+    Examples
+    --------
+    >>> documents("sharing: {mps: {}}", "sharing:"), documents("sharing: {", "sharing:"), documents("a: 1", "b:")
+    ([{'sharing': {'mps': {}}}], [], [])
+    """
+    if len(text) > _MAX_YAML or not any(word in text for word in words):
+        return []
+    import yaml
+
+    try:
+        return list(yaml.safe_load_all(text))
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return []
+
+
+def once(rows: Iterable[Row]) -> list[Row]:
+    """Drop repetitions, keep the order: logs and pasted terminals say the same thing many times."""
+    return list(dict.fromkeys(rows))

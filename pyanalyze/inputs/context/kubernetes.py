@@ -1,0 +1,191 @@
+"""`kubectl get node|pod|configmap|resourceclaim -o json`: who was given what of which GPU.
+
+Objects are full of secrets (environment, annotations, config data), so everything is by allow-list: labels and
+resources of NVIDIA, the variables of the recorder with values that are one plain word, and configurations of
+the device plugin and of mig-parted. Annotations, commands and arguments are never looked at. Nodes stand as hashes.
+
+Keys: `k8s_node` (labels: `node=... sharing=time-slicing replicas=4 mig_config=all-1g.10gb ...`), `k8s_resource`
+(`node=... resource=nvidia.com/gpu.shared capacity=4 allocatable=4`), `k8s_sharing` (as in a device-plugin
+configuration), `k8s_pod` (`pod=namespace/name node=... container=main resource=nvidia.com/gpu count=1`), `k8s_env`
+(`pod=... container=... CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50`), `k8s_claim` (`claim=namespace/name device=gpu-0
+pods=...`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from pyanalyze.inputs.context import device_plugin, mig_parted
+from pyanalyze.inputs.context.base import Reader, Row, documents, mapping, once, plain
+from pyanalyze.record.node import host_hash, is_allowed
+from pyanalyze.text.pairs import pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+#: Labels of a node that are read, and what they are called in a row.
+LABELS = {
+    "nvidia.com/gpu.product": "product",
+    "nvidia.com/gpu.count": "gpus",
+    "nvidia.com/gpu.memory": "memory_mib",
+    "nvidia.com/gpu.sharing-strategy": "sharing",
+    "nvidia.com/gpu.replicas": "replicas",
+    "nvidia.com/mps.capable": "mps_capable",
+    "nvidia.com/mig.capable": "mig_capable",
+    "nvidia.com/mig.strategy": "mig_strategy",
+    "nvidia.com/mig.config": "mig_config",
+    "nvidia.com/mig.config.state": "mig_config_state",
+    "nvidia.com/device-plugin.config": "plugin_config",
+    "nvidia.com/vgpu.present": "vgpu",
+    "cloud.google.com/gke-gpu-sharing-strategy": "gke_sharing",
+    "cloud.google.com/gke-max-shared-clients-per-gpu": "gke_clients",
+    "cloud.google.com/gke-gpu-partition-size": "gke_partition",
+}
+_RESOURCE = re.compile(r"(?:nvidia\.com|volcano\.sh|aliyun\.com)/[A-Za-z0-9._-]+")
+_OBJECT = re.compile(r"^\s*\{", re.MULTILINE)
+#: Deeper than Kubernetes nests lists of lists.
+_MAX_DEPTH = 4
+
+
+def _objects(text: str) -> list[dict[str, Any]]:
+    """Objects of the API in a text that may hold several answers of kubectl, one after the other."""
+    if '"apiVersion"' not in text or '"kind"' not in text:
+        return []
+    decoder = json.JSONDecoder()
+    found: list[dict[str, Any]] = []
+    at = 0
+    while begin := _OBJECT.search(text, at):
+        try:
+            value, at = decoder.raw_decode(text, begin.end() - 1)
+        except (ValueError, RecursionError):
+            at = begin.end()
+            continue
+        found.extend(_flat(value, 0))
+    return found
+
+
+def _flat(value: Any, depth: int) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        items = value.get("items")
+        if str(value.get("kind", "")).endswith("List") and isinstance(items, list) and depth < _MAX_DEPTH:
+            for item in items:
+                yield from _flat(item, depth + 1)
+        elif str(value.get("kind")) in _KINDS:
+            yield value
+
+
+def _dict(value: Any, *path: str) -> dict[str, Any]:
+    for name in path:
+        value = mapping(value).get(name)
+    return mapping(value)
+
+
+def _list(value: Any, *path: str) -> list[Any]:
+    found = _dict(value, *path[:-1]).get(path[-1])
+    return found if isinstance(found, list) else []
+
+
+def _host(name: object) -> str | None:
+    return host_hash(name) if isinstance(name, str) and name else None
+
+
+def _name(item: dict[str, Any]) -> str | None:
+    meta = _dict(item, "metadata")
+    name, namespace = plain(meta.get("name")), plain(meta.get("namespace"))
+    return f"{namespace}/{name}" if namespace and name else name
+
+
+def _node(item: dict[str, Any]) -> Iterator[Row]:
+    node = _host(_dict(item, "metadata").get("name"))
+    labels = _dict(item, "metadata", "labels")
+    fields = {short: plain(labels.get(label)) for label, short in LABELS.items()}
+    if any(value is not None for value in fields.values()):
+        yield Row("k8s_node", pairs(node=node, **fields))
+    strategy = fields["sharing"] or fields["gke_sharing"]
+    if strategy in ("time-slicing", "mps"):
+        yield Row(
+            "k8s_sharing",
+            pairs(strategy=strategy, replicas=fields["replicas"] or fields["gke_clients"], node=node),
+        )
+    capacity, allocatable = _dict(item, "status", "capacity"), _dict(item, "status", "allocatable")
+    for name in sorted({*capacity, *allocatable}):
+        if _RESOURCE.fullmatch(name):
+            value = pairs(
+                node=node, resource=name, capacity=plain(capacity.get(name)), allocatable=plain(allocatable.get(name))
+            )
+            yield Row("k8s_resource", value)
+
+
+def _pod(item: dict[str, Any]) -> Iterator[Row]:
+    pod, node = _name(item), _host(_dict(item, "spec").get("nodeName"))
+    for container in [*_list(item, "spec", "initContainers"), *_list(item, "spec", "containers")]:
+        name = plain(_dict(container).get("name"))
+        limits = {**_dict(container, "resources", "requests"), **_dict(container, "resources", "limits")}
+        for resource in sorted(limits):
+            if _RESOURCE.fullmatch(resource):
+                count = plain(limits[resource])
+                yield Row("k8s_pod", pairs(pod=pod, node=node, container=name, resource=resource, count=count))
+        for claim in _list(container, "resources", "claims"):
+            wanted = plain(_dict(claim).get("name"))
+            yield Row("k8s_pod", pairs(pod=pod, node=node, container=name, claim=wanted))
+        for variable in _list(container, "env"):
+            # Only what stands here itself: never through a secret, a config map or a field.
+            key, value = _dict(variable).get("name"), plain(_dict(variable).get("value"))
+            if isinstance(key, str) and is_allowed(key) and value is not None:
+                yield Row("k8s_env", pairs(pod=pod, container=name, **{key: value}))
+
+
+def _config_map(item: dict[str, Any]) -> Iterator[Row]:
+    for text in _dict(item, "data").values():
+        if not isinstance(text, str):
+            continue
+        for document in documents(text, "sharing:", "migStrategy:", "mig-configs:"):
+            if device_plugin.is_config(document):
+                yield from device_plugin.rows(document)
+            elif mig_parted.is_config(document):
+                yield from mig_parted.rows(document)
+
+
+def _claim(item: dict[str, Any]) -> Iterator[Row]:
+    claim = _name(item)
+    pods = [plain(_dict(user).get("name")) for user in _list(item, "status", "reservedFor")]
+    users = ",".join(name for name in pods if name is not None) or None
+    for result in _list(item, "status", "allocation", "devices", "results"):
+        driver, device = plain(_dict(result).get("driver")), plain(_dict(result).get("device"))
+        if driver is not None and driver.endswith("nvidia.com"):
+            node = _host(_dict(result).get("pool"))
+            yield Row("k8s_claim", pairs(claim=claim, driver=driver, node=node, device=device, pods=users))
+    for config in _list(item, "spec", "devices", "config"):
+        sharing = _dict(config, "opaque", "parameters", "sharing")
+        strategy = {"TimeSlicing": "time-slicing", "MPS": "mps"}.get(str(sharing.get("strategy")))
+        if strategy is not None:
+            slices, limits = _dict(sharing, "timeSlicingConfig"), _dict(sharing, "mpsConfig")
+            value = pairs(
+                strategy=strategy,
+                claim=claim,
+                interval=plain(slices.get("interval")),
+                percentage=plain(limits.get("defaultActiveThreadPercentage")),
+                memory=plain(limits.get("defaultPinnedDeviceMemoryLimit")),
+            )
+            yield Row("k8s_sharing", value)
+
+
+_KINDS: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
+    "Node": _node,
+    "Pod": _pod,
+    "ConfigMap": _config_map,
+    "ResourceClaim": _claim,
+}
+
+
+def _sniff(text: str) -> bool:
+    return bool(_objects(text))
+
+
+def _read(text: str) -> list[Row]:
+    return once(row for item in _objects(text) for row in _KINDS[item["kind"]](item))
+
+
+READER = Reader("kubernetes", "`kubectl get node|pod|configmap|resourceclaim -o json`", _sniff, _read)

@@ -1,0 +1,65 @@
+"""Reports that were saved as JSON, in the place of the captures that they were made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyanalyze.errors import NotACapture
+from pyanalyze.files import head_of
+
+if TYPE_CHECKING:
+    import os
+
+    from pyanalyze.results.report import Report
+
+__all__ = ["is_saved", "read_saved"]
+
+
+def is_saved(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is JSON by its name or its first character; a missing one is not.
+
+    Examples
+    --------
+    >>> is_saved(capture)
+    False
+    """
+    file = Path(path)
+    if not file.is_file():
+        return False
+    if file.suffix == ".json":
+        return True
+    return head_of(file, 64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+
+
+def read_saved(path: str | os.PathLike[str]) -> Report:
+    """Read what `pyanalyze report -f json` wrote.
+
+    Raises
+    ------
+    OSError
+        It cannot be read.
+    pyanalyze.errors.NotACapture
+        Not such a report; the message names the first key that does not fit.
+
+    Examples
+    --------
+    >>> import tempfile, pyanalyze
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "report.json"
+    ...     _ = file.write_text(pyanalyze.load(capture).report().to_json())
+    ...     read_saved(file).devices[0].sharing.mode
+    'time-slicing'
+    """
+    from pydantic import ValidationError
+
+    from pyanalyze.results.report import Report
+
+    try:
+        return Report.from_json(Path(path).read_bytes())
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise NotACapture(
+            f"{path} is no saved report ({where}: {first['msg']}); `pyanalyze report -f json` writes one"
+        ) from error

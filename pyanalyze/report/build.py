@@ -1,0 +1,689 @@
+"""From an analysis to the JSON contract: every key is filled from a table, or is null with a reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyanalyze.analysis.interference.execution import PARTS
+from pyanalyze.analysis.occupancy import model_in_passing
+from pyanalyze.analysis.sharing.evidence import HOW, pairs_of
+from pyanalyze.core import _core
+from pyanalyze.results import report as m
+from pyanalyze.tables.process_lists import compute_processes, process_memory
+from pyanalyze.tables.tableset import Selection
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import polars as pl
+
+    from pyanalyze.analysis.advice import Advice
+    from pyanalyze.analysis.analysis import Analysis
+    from pyanalyze.analysis.interference import DeviceInterference, Estimate, Tail, TenantInterference
+    from pyanalyze.analysis.occupancy import CounterCheck
+    from pyanalyze.analysis.sharing import Verdict
+    from pyanalyze.analysis.sharing.evidence import Pair
+    from pyanalyze.tables.tableset import TableSet
+
+#: A residency share below this is a display or a context that is created and closed, not a tenant to relate.
+NOTABLE_RESIDENCY = 0.001
+
+
+def assemble(analysis: Analysis, advice: Sequence[Advice] | None = None, *, detail: bool = False) -> m.Report:
+    """Fill the report of an analysis.
+
+    Parameters
+    ----------
+    analysis
+        The analysis.
+    advice
+        What is advised, by device; by default it is computed, without a replay where the capture is large.
+    detail
+        With arrays of intervals.
+
+    Returns
+    -------
+    pyanalyze.results.report.Report
+        The contract. Positions count from the first capture's zero.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> assemble(pyanalyze.load(capture).analysis).synthetic
+    True
+    """
+    analysis.precompute()
+    tables = analysis.tables
+    captures = tables.capture.to_dicts()
+    origin = captures[0]["utc_origin_ns"]
+    by_device = {one.device_id: one for one in (analysis.quick_advice if advice is None else advice)}
+    known = [c["clock_uncertainty_ns"] for c in captures if c["clock_uncertainty_ns"] is not None]
+    return m.Report(
+        tool=m.Tool(version=_core.__version__),
+        clock=m.Clock(
+            origin_utc_ns=None if origin is None else str(origin),
+            uncertainty_ns=max(known) if len(known) == len(captures) else None,
+        ),
+        captures=[
+            m.Capture(
+                path=c["path"],
+                nsys_version=c["nsys_version"],
+                schema_version=c["schema_version"],
+                start_ns=c["start_ns"],
+                end_ns=c["end_ns"],
+                clock_offset_ns=c["clock_offset_ns"],
+                clock_uncertainty_ns=c["clock_uncertainty_ns"],
+                driver_version=c["driver_version"],
+                cuda_version=c["cuda_driver_version"],
+                # A digest of a host name can be guessed: where names go, it goes.
+                host_hash=None if tables.selection.redacted else c["host_hash"],
+            )
+            for c in captures
+        ],
+        quality=[
+            m.QualityRow(name=str(q["name"]), severity=q["severity"], count=q["count"], detail=q["detail"])
+            for q in tables.quality.iter_rows(named=True)
+        ],
+        devices=[
+            _device(analysis, verdict, by_device[verdict.device_id], found, detail=detail)
+            for verdict, found in zip(analysis.verdicts, analysis.interference, strict=True)
+        ],
+        view=_view(tables),
+    )
+
+
+def _view(tables: TableSet) -> m.View | None:
+    chosen = tables.selection
+    if chosen == Selection():
+        return None
+    return m.View(start_ns=chosen.start_ns, end_ns=chosen.end_ns, gpu=chosen.gpu, redacted=chosen.redacted)
+
+
+def _residency(tables: TableSet, device_id: int) -> list[m.ResidencySlice]:
+    """Every residency interval."""
+    import polars as pl
+
+    slices = tables.residency.filter(pl.col("device_id") == device_id).sort("start_ns")
+    columns = slices.select("tenant_id", "hw_context", "start_ns", "end_ns", pl.col("basis").cast(pl.String))
+    return [m.ResidencySlice(**row) for row in columns.iter_rows(named=True)]
+
+
+def _device(
+    analysis: Analysis, verdict: Verdict, advice: Advice, found: DeviceInterference, *, detail: bool
+) -> m.Device:
+    import polars as pl
+
+    tables = analysis.tables
+    here = pl.col("device_id") == verdict.device_id
+    device = tables.devices.filter(here).row(0, named=True)
+    usage = tables.tenants.filter(here).join(tables.tenant_usage.filter(here), on=["tenant_id", "device_id"])
+    missing = [m.Missing(what=gap.what, why=gap.why, how=gap.how) for gap in verdict.missing]
+    window = _window(usage)
+    pairs = pairs_of(tables.overlaps.filter(here), usage)
+    if window is not None:
+        usage = _resident_within(usage, tables, verdict.device_id, window)
+    span_ns = 0 if window is None else window.end_ns - window.start_ns
+    switches = _context_switches(tables, verdict.device_id, span_ns)
+    if window is None:
+        missing.append(m.Missing(what="window", why="no activity of any tenant was recorded", how=HOW["kernels"]))
+    missing += _unavailable(tables, verdict.device_id)
+    if model_in_passing(tables) != "replay":
+        why = (
+            f"{tables.rows('kernels')} kernels: here blocks are spread evenly over the SMs instead of replayed on each"
+        )
+        missing.append(m.Missing(what="occupancy.replay", why=why, how="tables.occupancy() in Python replays every SM"))
+    modelled = tables.sm_occupancy.filter(here)
+    occupancy = _occupancy(analysis, verdict, modelled, window, device, missing)
+    compared = {tenant.tenant_id: tenant for tenant in found.tenants}
+    tenants = _tenants(analysis, device["device_id"], usage, modelled, span_ns, compared)
+    interference = _interference(found, usage, missing)
+    missing += _unsplit(found)
+    capability = (device["compute_major"], device["compute_minor"])
+    if advice.options.why_not is not None:
+        how = "pyanalyze advise CAPTURE" if "replay in passing" in advice.options.why_not else ""
+        missing.append(m.Missing(what="options", why=advice.options.why_not, how=how))
+    parts = [
+        m.Segment(start_ns=part.start_ns, end_ns=part.end_ns, mode=part.mode, confidence=part.confidence)
+        for part in analysis.segments[verdict.device_id]
+    ]
+    return m.Device(
+        device_id=verdict.device_id,
+        uuid=device["uuid"],
+        gpu_uuid=device["gpu_uuid"],
+        window=window,
+        memory=_memory(tables, device),
+        sampled=_sampled(tables, verdict.device_id),
+        name=device["name"],
+        sm_count=device["sm_count"],
+        compute_capability=None if None in capability else f"{capability[0]}.{capability[1]}",
+        mig=None
+        if device["mig_profile"] is None
+        else m.Mig(profile=device["mig_profile"], gi=None, ci=None, parent_uuid=device["gpu_uuid"]),
+        sharing=_sharing(verdict, missing),
+        relations=_relations(tables, usage, pairs, verdict),
+        segments=parts,
+        context_switches=switches,
+        ledger=_ledger(analysis, verdict.device_id),
+        tenants=tenants,
+        occupancy=occupancy,
+        interference=interference,
+        residency=_residency(tables, verdict.device_id) if detail else None,
+        sm_warps=_sm_warps(tables, verdict.device_id) if detail else None,
+        host=[m.HostFinding(tenant_id=h.tenant_id, what=h.what, detail=h.detail, share=h.share) for h in found.host],
+        advice=[
+            m.Advice(
+                action=a.action,
+                commands=list(a.commands),
+                expected=a.expected,
+                bound=a.bound,
+                why=a.why,
+                undo=a.undo,
+                wrong_if=a.wrong_if,
+            )
+            for a in advice.actions
+        ],
+        options=_options(advice),
+    )
+
+
+def _sharing(verdict: Verdict, missing: list[m.Missing]) -> m.Sharing:
+    return m.Sharing(
+        mode=verdict.mode,
+        confidence=verdict.confidence,
+        basis=verdict.basis,
+        configured=verdict.configured,
+        agrees=verdict.agrees,
+        summary=verdict.summary,
+        evidence=[
+            m.Evidence(
+                name=w.observation.name,
+                supports=list(w.supports),
+                against=list(w.against),
+                value=w.observation.value,
+                unit=w.observation.unit,
+                n=w.observation.n,
+                weight=w.weight,
+                basis=w.observation.basis,
+                detail=w.observation.detail,
+                sql=w.observation.sql,
+                examples=[
+                    m.Example(
+                        capture=e.capture,
+                        start_ns=e.start_ns,
+                        end_ns=e.end_ns,
+                        pid=e.pid,
+                        correlation_id=e.correlation_id,
+                    )
+                    for e in w.observation.examples
+                ],
+            )
+            for w in verdict.evidence
+        ],
+        details=[
+            m.Detail(topic=d.topic, name=d.name, value=d.value, unit=d.unit, basis=d.basis, detail=d.detail)
+            for d in verdict.details
+        ],
+        rivals=[m.Rival(mode=r.mode, confidence=r.confidence, why_not=r.why_not) for r in verdict.rivals],
+        missing=missing,
+    )
+
+
+def _options(advice: Advice) -> list[m.SharingOption] | None:
+    compared = advice.options
+    if not compared.options:
+        return None
+    lacks = {option.name: missing for option, missing in compared.refused}
+    return [
+        m.SharingOption(
+            name=option.name,
+            mode=option.mode,
+            antt=option.antt,
+            stp=option.stp,
+            current=option is compared.current,
+            recommended=option is compared.recommended,
+            lacks=list(lacks.get(option.name, ())),
+            tenants=[
+                m.ForecastRow(
+                    tenant_id=f.tenant_id,
+                    slowdown=f.slowdown,
+                    low=f.low,
+                    high=f.high,
+                    latency=f.latency,
+                    p99_ns=f.p99_ns,
+                )
+                for f in option.forecasts
+            ],
+        )
+        for option in compared.options
+    ]
+
+
+def _sampled(tables: TableSet, device_id: int) -> m.Sampled | None:
+    import polars as pl
+
+    here = tables.samples.filter(pl.col("device_id") == device_id)
+    whole = here.filter(pl.col("pid").is_null()).with_columns(pl.col("metric").cast(pl.String))
+    if here.is_empty():
+        return None
+
+    def mean(*metrics: str) -> float | None:
+        for metric in metrics:
+            found = whole.filter(pl.col("metric") == metric)["value"].mean()
+            if isinstance(found, float):
+                return found
+        return None
+
+    times = here["time_ns"].drop_nulls()
+    start, end = times.min(), times.max()
+    busy = mean("gpu_utilization_pct")
+    pids = compute_processes(tables, device_id)
+    return m.Sampled(
+        n=max([times.n_unique(), 1] if len(times) else [1, *whole.group_by("metric").len()["len"].to_list()]),
+        start_ns=start if isinstance(start, int) else None,
+        end_ns=end if isinstance(end, int) else None,
+        gpu_utilization=None if busy is None else busy / 100,
+        sm_active=mean("sm_active_ratio"),
+        power_w=mean("power_w", "power_average_w", "power_instant_w"),
+        processes=None if pids is None else len(pids),
+    )
+
+
+def _unavailable(tables: TableSet, device_id: int) -> list[m.Missing]:
+    """Sampled quantities of the whole device that never had a value: under MIG the driver has no utilisation."""
+    import polars as pl
+
+    rows = tables.samples.filter(
+        (pl.col("device_id") == device_id)
+        & pl.col("pid").is_null()
+        & (pl.col("metric").cast(pl.String) == "gpu_utilization_pct")
+    )
+    if rows.is_empty() or rows["value"].null_count() < rows.height:
+        return []
+    said = ", ".join(sorted(set(rows["text"].drop_nulls())))
+    why = f"the driver gave no value in any of {rows.height} samples ({said}); under MIG it has none"
+    how = "dcgmi dmon -e 1001,1002,1003 (or dcgm-exporter), which count per GPU and per MIG instance"
+    return [m.Missing(what="gpu_utilization", why=why, how=how)]
+
+
+def _window(usage: pl.DataFrame) -> m.Window | None:
+    first, last = usage["first_ns"].min(), usage["last_ns"].max()
+    if not isinstance(first, int) or not isinstance(last, int):
+        return None
+    return m.Window(start_ns=first, end_ns=last)
+
+
+def _resident_within(usage: pl.DataFrame, tables: TableSet, device_id: int, window: m.Window) -> pl.DataFrame:
+    """Residency inside the window: a context is resident before its first kernel, too, while it is created."""
+    import polars as pl
+
+    inside = (
+        tables.residency.filter(pl.col("device_id") == device_id)
+        .with_columns(pl.col("start_ns").clip(window.start_ns), pl.col("end_ns").clip(upper_bound=window.end_ns))
+        .filter(pl.col("end_ns") > pl.col("start_ns"))
+        .group_by("tenant_id")
+        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("inside_ns"))
+    )
+    known = pl.col("resident_ns").is_not_null()
+    resident = pl.when(known).then(pl.col("inside_ns").fill_null(0)).alias("resident_ns")
+    return usage.join(inside, on="tenant_id", how="left").with_columns(resident).drop("inside_ns")
+
+
+def _memory(tables: TableSet, device: dict[str, Any]) -> m.Memory | None:
+    import polars as pl
+
+    used = tables.samples.filter(
+        (pl.col("device_id") == device["device_id"]) & (pl.col("metric") == "memory_used_bytes")
+    )["value"].max()
+    peak = int(used) if isinstance(used, float) else None
+    if device["memory_bytes"] is None and peak is None:
+        return None
+    return m.Memory(total_bytes=device["memory_bytes"], peak_bytes=peak)
+
+
+def _context_switches(tables: TableSet, device_id: int, span_ns: int) -> m.ContextSwitches | None:
+    import polars as pl
+
+    here = pl.col("device_id") == device_id
+    if tables.facts.filter(here & (pl.col("name") == "switch_records") & (pl.col("value") > 0)).is_empty():
+        return None
+    switches = tables.switches.filter(here)
+    counted = switches.filter(pl.col("kind") == "switch")
+    slices = tables.residency.filter(here & pl.col("complete"))
+    full = counted.filter(pl.col("full_ns").is_not_null())
+    # The full cost needs tags that most drivers do not give; a mixture of both kinds would compare with neither.
+    kind: m.CostKind = "full" if counted.height and full.height == counted.height else "gap"
+    cost = counted["full_ns" if kind == "full" else "gap_ns"]
+    total = int(cost.sum())
+    lost = tables.quality.filter(pl.col("name") == "switch_events_lost")["count"].sum()
+    endings = slices.group_by(pl.col("ending").cast(pl.String)).len().sort("ending")
+    return m.ContextSwitches(
+        count=counted.height,
+        context_creations=switches.filter(pl.col("kind") == "creation").height,
+        median_slice_ns=_median(slices["end_ns"] - slices["start_ns"]),
+        median_cost_ns=_median(cost),
+        mean_cost_ns=float(total / counted.height) if counted.height else None,
+        cost_kind=kind if counted.height else None,
+        total_cost_ns=total if counted.height else None,
+        overhead_fraction=total / span_ns if counted.height and span_ns else None,
+        endings=dict(endings.iter_rows()),
+        dropped=int(lost),
+    )
+
+
+def _ledger(analysis: Analysis, device_id: int) -> m.Ledger | None:
+    found = next((ledger for ledger in analysis.residency if ledger.device_id == device_id), None)
+    if found is None:
+        return None
+    own = {key: getattr(found, key) for key in m.Ledger.model_fields if key != "tenants"}
+    tenants = [m.HeldSlices(**{key: getattr(t, key) for key in m.HeldSlices.model_fields}) for t in found.tenants]
+    return m.Ledger(**own, tenants=tenants)
+
+
+def _median(values: pl.Series) -> int | None:
+    median = values.median()
+    return int(median) if isinstance(median, (int, float)) else None
+
+
+def _tenants(
+    analysis: Analysis,
+    device_id: int,
+    usage: pl.DataFrame,
+    modelled: pl.DataFrame,
+    span_ns: int,
+    compared: dict[int, TenantInterference],
+) -> list[m.Tenant]:
+    import polars as pl
+
+    length = pl.col("end_ns") - pl.col("start_ns")
+    per_tenant = modelled.group_by("tenant_id").agg(
+        (pl.col("sm_active") * length).sum().alias("sm_time"),
+        (pl.col("warps") * length).sum().alias("warp_time"),
+    )
+    sm_time = {row[0]: row[1:] for row in per_tenant.iter_rows()}
+    all_sm_time = sum(times[0] for times in sm_time.values())
+    memory = process_memory(analysis.tables, device_id)
+    tenants = []
+    for row in usage.sort("tenant_id").iter_rows(named=True):
+        own = sm_time.get(row["tenant_id"])
+        found = compared.get(row["tenant_id"])
+        tenants.append(
+            m.Tenant(
+                tenant_id=row["tenant_id"],
+                capture=row["capture"],
+                pid=row["pid"],
+                host_pid=row["host_pid"],
+                name=row["name"],
+                container=row["container"],
+                pod=row["pod"],
+                contexts=[int(context) for context in row["contexts"].split(",") if context],
+                served_by=row["served_by"],
+                busy_ns=row["busy_ns"],
+                resident_ns=row["resident_ns"],
+                charged_ns=row["charged_ns"],
+                slices=None if row["resident_ns"] is None else row["slices"],
+                median_slice_ns=row["median_slice_ns"],
+                sm_share=own[0] / all_sm_time if own and all_sm_time else None,
+                occupancy=own[1] / span_ns if own and span_ns else None,
+                memory_peak_bytes=row["memory_peak_bytes"] or memory.get(row["host_pid"] or row["pid"]),
+                slowdown=m.Slowdown(
+                    elapsed=None if found is None else _estimate(found.slowdown.elapsed),
+                    latency=None if found is None else _estimate(found.slowdown.latency),
+                    resident=None if found is None else _estimate(found.slowdown.resident),
+                ),
+                causes=_causes(found),
+                work=analysis.work.get((row["device_id"], row["tenant_id"])),
+                baseline=None if found is None else found.baseline,
+                tails=_tails(() if found is None else found.tails),
+                units=[
+                    m.UnitsOfWork(name=u.name, latency=_measured(u.latency), tails=_tails(u.tails))
+                    for u in (() if found is None else found.units)
+                ],
+                pace=None
+                if found is None or found.work_per_s is None
+                else m.Pace(shared_per_s=found.work_per_s[0], alone_per_s=found.work_per_s[1]),
+                slowdown_notes=_notes(found),
+            )
+        )
+    return tenants
+
+
+def _notes(found: TenantInterference | None) -> list[str]:
+    if found is None:
+        return []
+    split = found.execution
+    at_work = [] if split is None else [part for part in PARTS if getattr(split, part)]
+    return [
+        *found.notes,
+        *([found.missing] if found.missing else []),
+        *(f"at work, {part.replace('_', ' ')}: {split.reasons[part]}" for part in at_work if split is not None),
+    ]
+
+
+def _causes(found: TenantInterference | None) -> m.Causes | None:
+    """Causes are where a slowdown went: of a tenant that was not slowed there are none."""
+    if found is None or found.causes is None or not found.slowed:
+        return None
+    split = found.execution
+    return m.Causes(
+        **found.causes,
+        execution_split=None
+        if split is None
+        else m.ExecutionSplit(
+            sm_slots=split.sm_slots,
+            memory=split.memory,
+            copy=split.copy,
+            clock=split.clock,
+            uvm=split.uvm,
+            unexplained=split.unexplained,
+        ),
+    )
+
+
+def _unsplit(found: DeviceInterference) -> list[m.Missing]:
+    """Why parts of what took longer at work are not known."""
+    return [
+        m.Missing(what=f"execution_split.{part}", why=f"{tenant.name}: {tenant.execution.reasons[part]}", how="")
+        for tenant in found.tenants
+        if tenant.slowed and tenant.execution is not None
+        for part in PARTS
+        if getattr(tenant.execution, part) is None
+    ]
+
+
+def _tails(tails: Sequence[Tail]) -> list[m.Tail]:
+    return [m.Tail(percentile=t.percentile, shared_ns=t.shared_ns, alone_ns=t.alone_ns, ratio=t.ratio) for t in tails]
+
+
+def _estimate(estimate: Estimate | None) -> m.Estimate | None:
+    return None if estimate is None else _measured(estimate)
+
+
+def _measured(estimate: Estimate) -> m.Estimate:
+    return m.Estimate(value=estimate.value, low=estimate.low, high=estimate.high, n=estimate.n, basis=estimate.basis)
+
+
+def _interference(found: DeviceInterference, usage: pl.DataFrame, missing: list[m.Missing]) -> m.Interference | None:
+    """Device-wide figures and the matrix; a reason for everything that is null."""
+    import polars as pl
+
+    solo = "record each workload alone in the same way: --baseline solo.sqlite (repeatable)"
+    serving = set(usage["served_by"].drop_nulls().to_list())
+    tenants = usage.filter(~pl.col("tenant_id").is_in(list(serving)))
+    silent = [t for t in found.tenants if t.slowdown.elapsed is None and t.slowdown.latency is None]
+    known = {t.tenant_id for t in found.tenants} - {t.tenant_id for t in silent}
+    blind = sorted(set(tenants["tenant_id"]) - {t.tenant_id for t in found.tenants})
+    if tenants.height < 2 and not known:
+        why = "one tenant was seen on the device: nobody to be slowed by" if tenants.height else "no tenant was seen"
+        for what in ("interference", "slowdown"):
+            missing.append(m.Missing(what=what, why=why, how=solo if tenants.height else ""))
+        return None
+    names = dict(tenants.select("tenant_id", "name").iter_rows())
+    # No name stands first: sentences begin with a capital, names stay as they are.
+    why = "; ".join(f"tenant {t.name}: {t.missing or 'not known'}" for t in silent)
+    if blind:
+        untraced = ", ".join(dict.fromkeys(str(names[number]) for number in blind))
+        why += f"{'; ' if why else ''}kernels were not traced of {untraced}"
+    if silent or blind:
+        missing.append(m.Missing(what="slowdown", why=why, how=solo))
+    if not known or tenants.height < 2:
+        missing.append(m.Missing(what="interference", why=why or "one tenant was seen on the device", how=solo))
+        return None
+    figures = found.figures
+    if figures is None:
+        text = f"ANTT, STP and fairness need the elapsed slowdown of every tenant: {why or 'some are not known'}"
+        missing.append(m.Missing(what="interference.figures", why=text, how=solo))
+    matrix = None
+    if found.matrix is None:
+        missing.append(
+            m.Missing(what="interference.matrix", why=why or "nobody was compared with itself alone", how=solo)
+        )
+    else:
+        matrix = [
+            m.MatrixCell(
+                victim=b.victim,
+                aggressor=b.aggressor,
+                slowdown=b.slowdown,
+                low=b.low,
+                high=b.high,
+                n=b.n,
+                latency=b.latency,
+                inseparable_from=b.inseparable_from,
+            )
+            for b in found.matrix
+        ]
+    return m.Interference(
+        antt=None if figures is None else figures.antt,
+        stp=None if figures is None else figures.stp,
+        jain=None if figures is None else figures.jain,
+        matrix=matrix,
+        harmonic=None if figures is None else figures.harmonic,
+        unfairness=None if figures is None else figures.unfairness,
+        standing=None if figures is None else figures.standing,
+    )
+
+
+def _occupancy(
+    analysis: Analysis,
+    verdict: Verdict,
+    modelled: pl.DataFrame,
+    window: m.Window | None,
+    device: dict[str, Any],
+    missing: list[m.Missing],
+) -> m.Occupancy | None:
+    import polars as pl
+
+    tables = analysis.tables
+    kernels = tables.kernel_occupancy.filter(pl.col("device_id") == verdict.device_id)
+    known = kernels.filter(pl.col("limiters").is_not_null())
+    if modelled.is_empty() or window is None or known.is_empty():
+        reasons = kernels["reason"].drop_nulls().unique().sort().to_list()
+        why = "; ".join(reasons) or "no kernels with a launch configuration were captured"
+        missing.append(m.Missing(what="occupancy", why=why, how=HOW["kernels"] if kernels.is_empty() else ""))
+        return None
+    length = pl.col("end_ns") - pl.col("start_ns")
+    # By SM, not summed over tenants: several may be on one.
+    per_sm = tables.sm_warps.filter(pl.col("device_id") == verdict.device_id)
+    slots = device["max_warps_per_sm"] or 1
+    # In order: sums of floats should not depend on which thread was first.
+    per_bin = per_sm.group_by("start_ns", "end_ns", maintain_order=True).agg(
+        pl.col("active").mean().alias("sm_active"), pl.col("warps").mean() / slots
+    )
+    # Bins cover the whole session; outside this device's window they hold nothing of it.
+    window_ns = max(window.end_ns - window.start_ns, 1)
+    means = per_bin.select(
+        (pl.col("sm_active") * length).sum() / window_ns, (pl.col("warps") * length).sum() / window_ns
+    ).row(0)
+    blind = 1 - int(known["total_ns"].sum()) / max(int(kernels["total_ns"].sum()), 1)
+    if blind > 0:
+        reasons = kernels["reason"].drop_nulls().unique().sort().to_list()
+        missing.append(
+            m.Missing(
+                what="occupancy.part",
+                why=f"{100 * blind:.1f} % of kernel time could not be modelled: {'; '.join(reasons)}",
+                how="",
+            )
+        )
+    limited = (
+        known.select(pl.col("limiters").str.split(","), "total_ns")
+        .explode("limiters")
+        .group_by(pl.col("limiters").str.strip_chars())
+        .agg(pl.col("total_ns").sum())
+        .sort("limiters")
+    )
+    total = known["total_ns"].sum()
+    return m.Occupancy(
+        sm_active=means[0],
+        warps=means[1],
+        limiters={name: value / total for name, value in limited.iter_rows() if total},
+        basis="modelled",
+        check_against_counters=_counter_check(analysis.counter_check(verdict.device_id)),
+    )
+
+
+def _sm_warps(tables: TableSet, device_id: int) -> m.SmWarps | None:
+    """Modelled warps of every SM, with --detail."""
+    import polars as pl
+
+    table = tables.sm_warps.filter(pl.col("device_id") == device_id).sort("start_ns", "sm")
+    if table.is_empty():
+        return None
+    start, end = table["start_ns"].min(), table["end_ns"].max()
+    if not isinstance(start, int) or not isinstance(end, int):
+        return None
+    bins = table.group_by("start_ns", maintain_order=True).agg(pl.col("warps").round(4))
+    return m.SmWarps(start_ns=start, end_ns=end, warps=bins["warps"].to_list())
+
+
+def _counter_check(check: CounterCheck | None) -> m.CounterCheck | None:
+    if check is None:
+        return None
+    warps = check.warps_counter
+    return m.CounterCheck(
+        sm_active=check.mean("sm_active_counted"),
+        warps=check.mean("warps_counted") if warps else None,
+        n=check.samples,
+        agrees=check.agrees,
+        detail=str(check),
+        bins=check.bins.height,
+        sm_active_difference=check.difference("sm_active"),
+        warps_difference=check.difference("warps") if warps else None,
+        sm_active_by_bin=check.absolute_difference("sm_active"),
+        warps_by_bin=check.absolute_difference("warps") if warps else None,
+        warps_factor=check.factor,
+    )
+
+
+def _relations(tables: TableSet, usage: pl.DataFrame, pairs: Sequence[Pair], verdict: Verdict) -> list[m.Relation]:
+    import polars as pl
+
+    whole = int(usage["resident_ns"].sum())
+    small = {
+        row["tenant_id"]
+        for row in usage.iter_rows(named=True)
+        if not row["traced"] and (row["resident_ns"] or 0) < NOTABLE_RESIDENCY * whole
+    }
+    relations = []
+    for row in tables.overlaps.filter(pl.col("device_id") == verdict.device_id).iter_rows(named=True):
+        pair = (row["tenant_a"], row["tenant_b"])
+        if small & set(pair):
+            continue
+        kind, confidence = _relation(row, pairs, verdict)
+        relations.append(m.Relation(tenants=pair, relation=kind, confidence=confidence, co_busy_ns=row["co_busy_ns"]))
+    return relations
+
+
+def _relation(row: dict[str, Any], pairs: Sequence[Pair], verdict: Verdict) -> tuple[m.RelationKind, float]:
+    if row["co_busy_ns"] == 0 and row["co_resident_ns"] in (None, 0) and row["co_window_ns"] == 0:
+        return "apart", 0.95
+    if verdict.mode == "mps-static-partition":
+        return "partitioned", verdict.confidence
+    pair = next((p for p in pairs if p.tenants == (row["tenant_a"], row["tenant_b"])), None)
+    if verdict.mode != "undetermined" and pair is not None and pair.together:
+        return "side-by-side", verdict.confidence
+    # Beside a group that runs together, its turns are those of pairs that never do.
+    outsider = any(w.observation.name == "turns_with_outsider" for w in verdict.evidence)
+    if verdict.mode in ("time-slicing", "mig+time-slicing") or (outsider and pair is not None):
+        return "time-sliced", verdict.confidence
+    if verdict.mode in ("mps", "mig+mps", "mps-pre-volta") and row["short_short_overlapping"] and not outsider:
+        return "side-by-side", verdict.confidence
+    return "unknown", 0.0

@@ -1,0 +1,234 @@
+"""A comparison as text, Markdown, HTML or JSON, by the renderers of reports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyanalyze.analysis.comparison.split import part_words
+from pyanalyze.errors import UsageError
+from pyanalyze.report.page import Block, Cell, Chart, Column, Fold, Note, Page, Para, Section, Table, capital
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
+
+if TYPE_CHECKING:
+    from pyanalyze.results.comparison import Comparison, Run, TenantChange
+
+__all__ = ["render_comparison"]
+
+_CHART = "change-0"
+
+
+def render_comparison(comparison: Comparison, form: str) -> str:
+    """Write a comparison.
+
+    Parameters
+    ----------
+    comparison
+        What :func:`pyanalyze.compare` returned.
+    form
+        ``txt`` (or ``table``), ``md``, ``html`` or ``json``.
+
+    Raises
+    ------
+    pyanalyze.errors.UsageError
+        Another format.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> render_comparison(pyanalyze.compare(capture, capture), "txt").splitlines()[4]
+    "The work was equal per unit; time-slicing in both. No tenant's time per unit of work changed by more"
+    """
+    if form == "json":
+        return comparison.to_json()
+    page = _page(comparison)
+    if form in ("txt", "table"):
+        from pyanalyze.report.text import text_page
+
+        return text_page(page)
+    if form == "md":
+        from pyanalyze.report.markdown import markdown_page
+
+        return markdown_page(page)
+    if form == "html":
+        from pyanalyze import __version__
+        from pyanalyze.charts import time_split
+        from pyanalyze.report.html import html_page
+
+        return html_page(page, {_CHART: time_split(comparison)}, f"pyanalyze {__version__}")
+    raise UsageError(f"no format is named {form}; choose from html, md, txt, json")
+
+
+def _page(comparison: Comparison) -> Page:
+    sections = [_runs(comparison), _work(comparison)]
+    sections.append(_changes(comparison))
+    sections.append(_left_out(comparison))
+    return Page(
+        title="Comparison of two runs",
+        subtitle=f"A: {_sources(comparison.a)} · B: {_sources(comparison.b)}",
+        lead=(visible(comparison.summary, None),),
+        sections=tuple(sections),
+    )
+
+
+def _sources(run: Run) -> str:
+    names = [visible(path, 60) for path in run.captures[:3]]
+    more = f" and {len(run.captures) - 3} more" if len(run.captures) > 3 else ""
+    return (", ".join(names) or "no capture") + more
+
+
+def _runs(comparison: Comparison) -> Section:
+    rows = tuple(
+        (
+            Cell(run.label),
+            Cell(_sources(run), tone="code"),
+            Cell(run.mode or "no activity"),
+            Cell(fmt.UNKNOWN if run.confidence is None else f"{run.confidence:.2f}"),
+            Cell(visible(run.gpu) or fmt.UNKNOWN),
+            Cell(fmt.count(run.sm_count)),
+        )
+        for run in (comparison.a, comparison.b)
+    )
+    columns = (
+        Column("Run"),
+        Column("Captures"),
+        Column("Observed mode"),
+        Column("Confidence", numeric=True),
+        Column("GPU"),
+        Column("SMs", numeric=True),
+    )
+    return Section("runs", "The runs", (Table(columns, rows),))
+
+
+def _equal(pair: TenantChange) -> str:
+    return {True: "equal", False: "not equal", None: "cannot be told"}[pair.equal_work]
+
+
+def _work(comparison: Comparison) -> Section:
+    if not comparison.tenants:
+        text = "No traced tenant of one run has a counterpart in the other."
+        return Section("work", "Was the work equal?", (Note("Nothing to compare", text, "warning"),))
+    rows = tuple(
+        (
+            Cell(pair.label, tone="code"),
+            Cell(_equal(pair), tone="good" if pair.equal_work else "bad" if pair.equal_work is False else "muted"),
+            Cell(fmt.UNKNOWN if pair.units is None else f"{pair.units:.3g}"),
+            Cell(fmt.percent(pair.changed_work)),
+            Cell(fmt.count(pair.launches_a)),
+            Cell(fmt.count(pair.launches_b)),
+            Cell(fmt.bytes_(pair.copy_bytes_a)),
+            Cell(fmt.bytes_(pair.copy_bytes_b)),
+        )
+        for pair in comparison.tenants
+    )
+    columns = (
+        Column("Tenant"),
+        Column("Work per unit"),
+        Column("Units", "of B for each of A", True),
+        Column("Launched otherwise", "of A's kernel time", True),
+        Column("Launches", "A", True),
+        Column("Launches", "B", True),
+        Column("Copied", "A", True),
+        Column("Copied", "B", True),
+    )
+    caption = "Equal work: the same launches of every kernel, grid and block per unit of work (observed)."
+    blocks: list[Block] = [Table(columns, rows, caption)]
+    for pair in comparison.tenants:
+        if pair.changed:
+            blocks.append(Fold(f"What {pair.label} launched otherwise", (_changed(pair),)))
+    for label, names in (("A", comparison.only_a), ("B", comparison.only_b)):
+        if names:
+            blocks.append(Para(f"Only in {label}: {', '.join(visible(name) for name in names)}."))
+    return Section("work", "Was the work equal?", tuple(blocks))
+
+
+def _changed(pair: TenantChange) -> Table:
+    rows = tuple(
+        (
+            Cell(visible(row.kernel), tone="code"),
+            Cell(f"{fmt.count(row.grid_blocks)} × {fmt.count(row.block_threads)}"),
+            Cell(fmt.count(row.launches_a)),
+            Cell(fmt.number(row.expected_b)),
+            Cell(fmt.count(row.launches_b)),
+        )
+        for row in pair.changed
+    )
+    columns = (
+        Column("Kernel"),
+        Column("Grid × block", "blocks × threads", True),
+        Column("Launches", "A", True),
+        Column("Expected", "B, from A", True),
+        Column("Launches", "B", True),
+    )
+    return Table(columns, rows)
+
+
+def _changes(comparison: Comparison) -> Section:
+    blocks: list[Block] = []
+    if comparison.conclusive:
+        blocks.append(
+            Chart(
+                _CHART,
+                "Time per unit of work",
+                "Of every tenant in A and in B: resident, in flight while another context held the engine, idle while "
+                "another held it or ran beside it, and idle.",
+            )
+        )
+    for pair in comparison.tenants:
+        if pair.change is None:
+            blocks.append(Note(pair.label, f"The change of its time is not known: {pair.why}.", "warning"))
+            continue
+        change = pair.change
+        word = "" if change.significant else ": no more than noise"
+        blocks.append(
+            Para(
+                f"{pair.label}: {fmt.duration(pair.time_a_ns)} before, {fmt.duration(pair.time_b_ns)} after; per unit "
+                f"of work {change.value:+.1%} ({change.low:+.1%} to {change.high:+.1%}, n = {change.n} batches){word}."
+            )
+        )
+        rows = tuple(
+            (
+                Cell(part_words(part.name)),
+                Cell(f"{part.share or 0.0:+.1%}", tone="plain" if part.significant else "muted"),
+                Cell(_signed(part.value_ns)),
+                Cell(f"{_signed(part.low_ns)} to {_signed(part.high_ns)}"),
+                Cell("yes" if part.significant else "no", tone="plain" if part.significant else "muted"),
+            )
+            for part in pair.parts
+        )
+        columns = (
+            Column("Part"),
+            Column("Of A's time", numeric=True),
+            Column("Time", "per unit", True),
+            Column("95 % interval or bounds", numeric=True),
+            Column("Beyond noise"),
+        )
+        blocks.append(Table(columns, rows, f"Where the change of {pair.label} came from (inferred)."))
+        if pair.why:
+            blocks.append(Para(capital(pair.why) + ".", "muted"))
+    if comparison.conclusive:
+        words = (
+            "Other work: launched otherwise. The host: nothing was in flight although nobody was in the way. Not "
+            "resident: another context held the engine, inside kernels and between them. Slower while resident: the "
+            "same kernels took longer while they held it, or waited for SMs. A unit is as much work as A did. Where "
+            "an idle time may be the host's or a neighbour's, the bounds say both."
+        )
+        blocks.append(Para(words, "muted"))
+    floor = f"Noise floor: {comparison.noise_floor:.0%} of the time; a single run on each side cannot see below it."
+    blocks.append(Para(floor, "muted"))
+    return Section("changes", "Where the change came from", tuple(blocks))
+
+
+def _signed(ns: float) -> str:
+    return ("+" if ns > 0 else "−" if ns < 0 else "") + fmt.duration(abs(round(ns)))
+
+
+def _left_out(comparison: Comparison) -> Section:
+    if not comparison.left_out:
+        return Section("left-out", "What does not carry over", (Para("Nothing had to be left out."),))
+    rows = tuple(
+        (Cell(gap.what, tone="code"), Cell(visible(gap.why, None)), Cell(visible(gap.how, None), tone="code"))
+        for gap in comparison.left_out
+    )
+    columns = (Column("Left out"), Column("Why"), Column("What helps"))
+    return Section("left-out", "What does not carry over", (Table(columns, rows),))

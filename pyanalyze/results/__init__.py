@@ -1,0 +1,1 @@
+"""Result types: one class per thing, made by the analysis, drawn and written by the layers above it."""

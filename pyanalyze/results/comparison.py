@@ -1,0 +1,167 @@
+"""The one home of the JSON contract of comparisons (``pyanalyze.compare/1``)."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pyanalyze.results.report import Finite, Fraction, Missing, Mode, Number, Text, rounded
+from pyanalyze.text.escape import visible
+from pyanalyze.text.visible import json_text
+
+__all__ = ["Change", "Comparison", "Configured", "Part", "Run", "Split", "TenantChange", "comparison_schema"]
+
+PartName = Literal["work", "host", "not_resident", "resident", "in_flight"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, ser_json_inf_nan="null")
+
+
+class Run(_Part):
+    """One of the two."""
+
+    label: Text = Field(description="A or B.")
+    captures: list[Text] = Field(description="What was read.")
+    mode: Mode | None = Field(description="Observed mode of the GPU with most tenants; null: no GPU did anything.")
+    confidence: Fraction | None = Field(description="Of that verdict.")
+    gpu: Text | None = Field(description="Name of that GPU.")
+    sm_count: int | None = Field(description="Its streaming multiprocessors.")
+
+
+class Change(_Part):
+    """A relative change with its 95 % interval; 0 is none, 0.1 is 10 % longer in B."""
+
+    value: Finite = Field(description="B over A, minus 1.")
+    low: Finite = Field(description="Lower end: the 95 % interval or the noise floor, whichever is wider.")
+    high: Finite = Field(description="Upper end: the 95 % interval or the noise floor, whichever is wider.")
+    n: int = Field(ge=0, description="Batches of launches behind the interval, both runs together.")
+    significant: bool = Field(description="The interval does not hold 0.")
+
+
+class Part(_Part):
+    """One cause of the change; the parts of a tenant sum to its whole."""
+
+    name: PartName = Field(
+        description="work: other work was launched; host: nothing in flight although nobody was in the way; "
+        "not_resident: another context held the engine; resident: its kernels took or waited longer while it held it; "
+        "in_flight: the last two together, where no switch records tell them apart."
+    )
+    value_ns: Finite = Field(description="Its part of the change of the time per unit of work, ns.")
+    low_ns: Finite = Field(description="Lower end of the 95 % interval or bound, ns.")
+    high_ns: Finite = Field(description="Upper end of the 95 % interval or bound, ns.")
+    share: Number = Field(description="Over the time per unit of work in A.")
+    significant: bool = Field(description="The interval does not hold 0, and the part is above the noise floor.")
+
+
+class Configured(_Part):
+    """A launch configuration that was launched otherwise."""
+
+    kernel: Text = Field(description="Kernel. Hostile text.")
+    grid_blocks: int | None = Field(description="Blocks in the grid.")
+    block_threads: int | None = Field(description="Threads in a block.")
+    launches_a: int = Field(ge=0, description="Launches in A.")
+    launches_b: int = Field(ge=0, description="Launches in B.")
+    expected_b: Number = Field(description="Launches in A times `units`.")
+
+
+class Split(_Part):
+    """Where a tenant's time went; the five sum to it."""
+
+    idle_ns: Finite = Field(description="Nothing in flight, nobody in the way, ns.")
+    idle_absent_ns: Finite = Field(description="Nothing in flight while another tenant's context held the engine, ns.")
+    idle_beside_ns: Finite = Field(
+        description="Nothing in flight while a tenant that may run beside it had kernels in flight, ns."
+    )
+    not_resident_ns: Finite = Field(description="In flight while its context did not hold the engine, ns.")
+    resident_ns: Finite = Field(description="In flight and resident, ns; all in flight without switch records.")
+
+
+class TenantChange(_Part):
+    """A tenant of A and its counterpart in B."""
+
+    label: Text = Field(description="Its name; two names where they differ.")
+    tenant_a: int = Field(description="tenant_id in A.")
+    tenant_b: int = Field(description="tenant_id in B.")
+    equal_work: bool | None = Field(description="The same work per unit of work; null: cannot be told.")
+    units: Number = Field(description="Units of work of B for each of A: 2 if it launched all twice as often.")
+    changed_work: Number = Field(description="Part of the kernel time of A that is launched otherwise in B, per unit.")
+    launches_a: int = Field(ge=0, description="Launches in A.")
+    launches_b: int = Field(ge=0, description="Launches in B.")
+    copy_bytes_a: int | None = Field(description="Bytes copied in A; null: copies were not traced.")
+    copy_bytes_b: int | None = Field(description="Bytes copied in B; null: copies were not traced.")
+    changed: list[Configured] = Field(description="Configurations that were launched otherwise, most time first.")
+    time_a_ns: int = Field(description="First launch to last end in A, ns.")
+    time_b_ns: int = Field(description="First launch to last end in B, ns.")
+    split_a: Split = Field(description="Where the time went in A.")
+    split_b: Split = Field(description="Where it went in B, for as much work as in A.")
+    change: Change | None = Field(description="Of the time per unit of work; null: the work cannot be compared.")
+    parts: list[Part] = Field(description="Where the change came from; empty: not known.")
+    why: Text | None = Field(description="Why something above is null or empty.")
+
+
+class Comparison(_Part):
+    """Two runs side by side."""
+
+    schema_id: Literal["pyanalyze.compare/1"] = Field(
+        default="pyanalyze.compare/1", alias="schema", description="Name and version of this contract."
+    )
+    a: Run = Field(description="The run that is compared with.")
+    b: Run = Field(description="The run that is looked at.")
+    noise_floor: Finite = Field(ge=0, description="Relative changes below it are not told from run-to-run noise.")
+    equal_work: bool | None = Field(description="Every tenant that has a counterpart did the same work per unit.")
+    summary: Text = Field(description="The answer in a few sentences.")
+    tenants: list[TenantChange] = Field(description="Pairs of tenants.")
+    only_a: list[Text] = Field(description="Tenants of A without counterpart.")
+    only_b: list[Text] = Field(description="Tenants of B without counterpart.")
+    left_out: list[Missing] = Field(description="What does not carry over from one run to the other.")
+
+    @property
+    def conclusive(self) -> bool:
+        """Whether any pair of tenants could be compared."""
+        return any(pair.change is not None for pair in self.tenants)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data with the keys of the contract; floats rounded to 9 significant digits.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.compare(capture, capture).to_dict()["equal_work"]
+        True
+        """
+        plain: dict[str, Any] = rounded(self.model_dump(mode="json", by_alias=True))
+        return plain
+
+    def to_json(self) -> str:
+        """The JSON text, ending in a newline. Equal comparisons give equal bytes.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.compare(capture, capture).to_json().splitlines()[1]
+        '  "schema": "pyanalyze.compare/1",'
+        """
+        return json_text(self.to_dict()) + "\n"
+
+    def __str__(self) -> str:
+        """The answer in a few sentences; :func:`pyanalyze.report.comparison.render_comparison` writes all of it."""
+        return visible(self.summary, None)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def comparison_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of :meth:`Comparison.to_json`.
+
+    Examples
+    --------
+    >>> comparison_schema()["properties"]["schema"]["const"]
+    'pyanalyze.compare/1'
+    """
+    schema = Comparison.model_json_schema(by_alias=True, mode="serialization")
+    schema["required"].insert(0, "schema")  # it has a default, and is what a reader asks for first
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "pyanalyze.compare/1", **schema}

@@ -1,0 +1,78 @@
+"""Arrow tables of the core as polars frames, and which tables there are: names, versions and columns from the core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from pyanalyze.core import _core
+
+if TYPE_CHECKING:
+    import polars as pl
+
+#: Event tables that the analysis reads; the others are read only when asked for.
+ANALYSIS_TABLES = ("kernels", "graph_launches", "memops", "switch_events", "gpu_metrics", "allocations")
+ON_REQUEST = ("api_calls", "profiler_overhead", "thread_runs", "nvtx")
+#: What `tables=` may name.
+EVENT_TABLES = (*ANALYSIS_TABLES, *ON_REQUEST)
+
+
+@cache
+def declarations() -> dict[str, dict[str, Any]]:
+    """Return every table that the core declares, by name: `version`, `doc`, `columns`.
+
+    Examples
+    --------
+    >>> declarations()["kernels"]["version"]
+    1
+    """
+    return {table["name"]: table for table in _core.table_declarations()}
+
+
+@dataclass(frozen=True, eq=False)
+class FrameTable:
+    """A polars frame in the place of a table of the core: it says which declared table it is."""
+
+    name: str
+    frame: pl.DataFrame
+
+    @property
+    def schema_id(self) -> str:
+        """``name@version``."""
+        return f"{self.name}@{declarations()[self.name]['version']}"
+
+    @property
+    def num_rows(self) -> int:
+        """Rows."""
+        return self.frame.height
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Hand the rows out as Arrow, as the tables of the core do."""
+        return self.frame.__arrow_c_stream__(requested_schema)
+
+
+def to_frame(table: _core.Table | FrameTable) -> pl.DataFrame:
+    """Convert a table to a polars frame.
+
+    Parameters
+    ----------
+    table
+        A table of the core, or a frame in its place. Times are ``Int64`` nanoseconds, ids unsigned, repeated names
+        ``Categorical``.
+
+    Returns
+    -------
+    polars.DataFrame
+        The same rows; numbers are not copied.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> to_frame(session.table("kernels")).height == session.kernels.height
+    True
+    """
+    import polars as pl
+
+    return table.frame if isinstance(table, FrameTable) else pl.DataFrame(table)

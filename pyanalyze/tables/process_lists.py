@@ -1,0 +1,117 @@
+"""Processes that samples list on a device, and the memory that they show of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from pyanalyze.tables.tableset import TableSet
+
+__all__ = ["compute_processes", "most_listed_together", "process_memory", "unlisted_tenants"]
+
+
+def process_memory(tables: TableSet, device_id: int) -> dict[int, int]:
+    """Most memory that samples show of each process on a device.
+
+    Parameters
+    ----------
+    tables, device_id
+        The device. Samples that name no GPU are taken where there is no other; those of a board may be of each of
+        its MIG instances, as a process runs in one of them.
+
+    Returns
+    -------
+    dict of int to int
+        Bytes by pid, as the samples have it.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> process_memory(pyanalyze.load(capture).tables, 0)
+    {}
+    """
+    import polars as pl
+
+    here = pl.col("device_id") == device_id
+    device = tables.devices.filter(here).row(0, named=True)
+    if device["mig_profile"] is not None and device["gpu_uuid"] is not None:
+        here = here | ((pl.col("gpu_uuid") == device["gpu_uuid"]) & pl.col("mig_gi").is_null())
+    if tables.devices.height == 1:
+        named = ("device_id", "gpu_index", "gpu_uuid", "gpu_name", "mig_gi")
+        here = here | pl.all_horizontal(pl.col(name).is_null() for name in named)
+    rows = tables.samples.filter(
+        here & pl.col("pid").is_not_null() & (pl.col("metric").cast(pl.String) == "process_memory_bytes")
+    )
+    peaks = rows.group_by("pid").agg(pl.col("value").max())
+    return {pid: int(value) for pid, value in peaks.iter_rows() if value is not None}
+
+
+def compute_processes(tables: TableSet, device_id: int) -> list[tuple[int, str, str | None]] | None:
+    """List the compute processes that samples show on a device.
+
+    Parameters
+    ----------
+    tables, device_id
+        The device.
+
+    Returns
+    -------
+    list of (int, str, str or None), or None
+        Host pid, name and type (C, C+G, M+C; None: not said), by pid; None where no sample lists processes.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> compute_processes(pyanalyze.load(capture).tables, 0) is None
+    True
+    """
+    listed = _listed(tables, device_id)
+    if listed is None:
+        return None
+    rows = listed.unique(subset=["pid"], keep="first", maintain_order=True).sort("pid")
+    return [(row["pid"], row["process_name"] or "", row["process_type"]) for row in rows.iter_rows(named=True)]
+
+
+def _listed(tables: TableSet, device_id: int) -> pl.DataFrame | None:
+    import polars as pl
+
+    listed = tables.samples.filter(pl.col("pid").is_not_null() & (pl.col("device_id") == device_id))
+    if listed.is_empty():
+        return None
+    # A window system holds no compute context; the type is the same in every row of a process.
+    return listed.filter(pl.col("process_type").cast(pl.String).fill_null("") != "G")
+
+
+def unlisted_tenants(tables: TableSet, device_id: int) -> tuple[str, ...]:
+    """Traced tenants of a device that its process list lacks: by host pid where it is known, else by pid."""
+    import polars as pl
+
+    listed = compute_processes(tables, device_id)
+    if listed is None:
+        return ()
+    pids = [pid for pid, _, _ in listed]
+    traced = tables.tenants.filter((pl.col("device_id") == device_id) & pl.col("traced"))
+    known = pl.coalesce("host_pid", "pid").is_in(pids).fill_null(value=False)
+    labels = tables.labels(device_id)
+    return tuple(labels[number] for number in traced.filter(~known)["tenant_id"].sort())
+
+
+def most_listed_together(tables: TableSet, device_id: int) -> int | None:
+    """Most processes, MPS servers aside, that lists show on a device at one time; without times: all of them."""
+    import polars as pl
+
+    listed = _listed(tables, device_id)
+    if listed is None:
+        return None
+    server = pl.col("process_name").cast(pl.String).fill_null("").str.contains("nvidia-cuda-mps-server")
+    time = pl.col("time_ns")
+    held = listed.filter(~server).group_by("pid").agg(first=time.min(), last=time.max())
+    held = held.with_columns(
+        pl.col("first").fill_null(pl.col("first").min()), pl.col("last").fill_null(pl.col("last").max())
+    )
+    if held["first"].null_count():
+        return held.height
+    moments = held["first"].unique().to_list()
+    return max((held.filter(pl.col("first") <= at, pl.col("last") >= at).height for at in moments), default=0)

@@ -1,0 +1,418 @@
+"""The tables of captures on one clock: what every analysis reads, and nothing that an analysis decides."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, Self, overload
+
+from pyanalyze.core import _core
+from pyanalyze.errors import UsageError
+from pyanalyze.tables.frames import ON_REQUEST, FrameTable, declarations, to_frame
+from pyanalyze.text.visible import told_apart
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import polars as pl
+
+    #: A table as the core made it, or a frame in its place.
+    AnyTable = _core.Table | FrameTable
+    #: Reads event tables of every capture that were not read at first: (number of the capture, tables by name).
+    LateReader = Callable[[Sequence[str]], Sequence[tuple[int, Mapping[str, AnyTable]]]]
+    #: Makes tables that are computed from the others, by name.
+    Producer = Callable[[], Mapping[str, AnyTable]]
+
+#: Rows of a table that are read at a time: copies of their columns are some tens of megabytes.
+PIECE_ROWS = 1 << 20
+
+
+class _HasTables(Protocol):
+    """What has tables by name: a TableSet, a session."""
+
+    def frame(self, name: str) -> pl.DataFrame: ...
+
+
+class Frame:
+    """A table as an attribute: a polars frame, converted at first use; columns and units are those of the schema."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        """What the schema says of the table and its columns."""
+        return table_docstring(self.name)
+
+    @overload
+    def __get__(self, holder: None, owner: type) -> Frame: ...
+    @overload
+    def __get__(self, holder: _HasTables, owner: type) -> pl.DataFrame: ...
+    def __get__(self, holder: _HasTables | None, owner: type) -> Frame | pl.DataFrame:
+        return self if holder is None else holder.frame(self.name)
+
+
+def table_docstring(name: str) -> str:
+    """Describe a table and its columns, from the one declaration in the core.
+
+    Examples
+    --------
+    >>> print(table_docstring("switches").splitlines()[0])
+    The `switches` table as a polars frame.
+    """
+    declared = declarations()[name]
+    columns = "\n".join(f"{column['name']} : {column['type']}\n    {column['doc']}" for column in declared["columns"])
+    return f"The `{name}` table as a polars frame.\n\n{declared['doc']}\n\nColumns\n-------\n{columns}\n"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What part of its captures a table set shows; None: not narrowed in that respect."""
+
+    start_ns: int | None = None
+    end_ns: int | None = None
+    gpu: int | None = None
+    redacted: bool = False
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether there may be tenants in the captures that are not shown."""
+        return (self.start_ns, self.end_ns, self.gpu) != (None, None, None)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class TableSet:
+    """Tables of captures by name, on one clock.
+
+    Every table is an attribute too, as a polars frame: ``tables.kernels``. Times are ``Int64`` nanoseconds on the
+    clock of the first capture.
+
+    Attributes
+    ----------
+    stored
+        The tables that were read and reconstructed, by name. Names that the caller gave, pods, and what was read
+        beside the captures are applied.
+    paths
+        The captures, in the order of the `capture` column; none where samples were loaded without a capture.
+    selection
+        What part of the captures is shown.
+    names
+        Names that the caller gave to processes: by pid, or by the capture in which only that process was traced.
+    recorded_tenants
+        `tenants` with the names that the captures have.
+    answering
+        Rows of `nvml_samples` that were taken while something was captured; None: all of them.
+    read_late
+        Reads event tables that were not asked for at first, once; None: there is nothing to read from.
+    lenses
+        What tables that are read late go through, so that they are narrowed and renamed as the others were.
+    work
+        Units of work that were given beside the captures, as rows of `nvtx`.
+    work_placed
+        Whether they are in `nvtx` already.
+    producers
+        Tables that are computed from others at first use, by name.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> tables = pyanalyze.load(capture).tables
+    >>> tables.devices["sm_count"].to_list(), tables.rows("kernels") == tables.kernels.height
+    ([108], True)
+    """
+
+    stored: Mapping[str, AnyTable]
+    paths: tuple[Path, ...] = ()
+    selection: Selection = field(default_factory=Selection)
+    names: Mapping[str, int | Path] = field(default_factory=dict)
+    recorded_tenants: AnyTable | None = None
+    answering: pl.DataFrame | None = None
+    read_late: LateReader | None = None
+    lenses: tuple[Callable[[str, pl.DataFrame], pl.DataFrame], ...] = ()
+    work: pl.DataFrame | None = None
+    work_placed: bool = False
+    producers: Mapping[str, Producer] = field(default_factory=dict)
+    _frames: dict[str, pl.DataFrame] = field(default_factory=dict)
+    _late: dict[str, AnyTable] = field(default_factory=dict)
+    _late_read: list[Sequence[tuple[int, Mapping[str, AnyTable]]]] = field(default_factory=list)
+
+    capture = Frame()
+    sources = Frame()
+    quality = Frame()
+    configured = Frame()
+    devices = Frame()
+    processes = Frame()
+    contexts = Frame()
+    kernels = Frame()
+    memops = Frame()
+    graph_launches = Frame()
+    gpu_metrics = Frame()
+    nvml_samples = Frame()
+    residency = Frame()
+    inferred_residency = Frame()
+    switches = Frame()
+    ledger = Frame()
+    engine = Frame()
+    tenants = Frame()
+    tenant_usage = Frame()
+    charged = Frame()
+    overlaps = Frame()
+    facts = Frame()
+    fact_examples = Frame()
+    kernel_occupancy = Frame()
+    sm_occupancy = Frame()
+    sm_warps = Frame()
+    slowdowns = Frame()
+    tenant_slowdowns = Frame()
+    causes = Frame()
+    aggressors = Frame()
+    baseline_matches = Frame()
+
+    def with_producers(self, producers: Mapping[str, Producer]) -> Self:
+        """Return the same tables (converted ones are shared), with others that are computed when they are asked for."""
+        return replace(self, producers={**self.producers, **producers})
+
+    def with_tables(self, changed: Mapping[str, AnyTable], **fields: Any) -> Self:
+        """Return a new set in which some tables are others; nothing that was converted or computed is kept."""
+        return replace(self, stored={**self.stored, **changed}, producers={}, _frames={}, _late={}, **fields)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a table is there without computing or reading anything."""
+        return name in self.stored
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of the stored tables."""
+        return iter(self.stored)
+
+    def table(self, name: str) -> AnyTable:
+        """Return a table as an Arrow stream (``__arrow_c_stream__``); computed now where it has a producer.
+
+        Raises
+        ------
+        pyanalyze.errors.UsageError
+            If there is no such table, or it was not read.
+        """
+        found = self.stored.get(name)
+        if found is None and name in self.producers:
+            found = self.producers[name]().get(name)
+        if found is None:
+            raise UsageError(
+                f"the session holds no table {name}; it holds {', '.join(sorted(self.stored))}. "
+                "Event tables are chosen with load(tables=...); load(reconstruct=False) makes nothing of them"
+            )
+        return found
+
+    def frame(self, name: str) -> pl.DataFrame:
+        """Return a table as a polars frame, converted once.
+
+        Raises
+        ------
+        pyanalyze.errors.UsageError
+            As :meth:`table`.
+        """
+        found = self._frames.get(name)
+        if found is None:
+            found = self._frames[name] = to_frame(self.table(name))
+        return found
+
+    def rows(self, name: str) -> int:
+        """Return how many rows a table has, without converting it."""
+        return self.table(name).num_rows
+
+    def columns(self, name: str, *columns: str, start: int = 0, rows: int = sys.maxsize) -> pl.DataFrame:
+        """Return some columns of at most `rows` rows of a table, from row `start` on, without converting the rest.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).tables.columns("kernels", "start_ns", "end_ns").columns
+        ['start_ns', 'end_ns']
+        """
+        table = self.stored.get(name)
+        if name in self._frames or not isinstance(table, _core.Table):
+            return self.frame(name).select(columns).slice(start, rows)
+        import polars as pl
+
+        return pl.DataFrame(table.part(columns, start, rows))
+
+    def pieces(self, name: str, *columns: str) -> Iterator[pl.DataFrame]:
+        """Yield some columns of a table, :data:`PIECE_ROWS` rows at a time and in order, in little memory."""
+        start = 0
+        while (piece := self.columns(name, *columns, start=start, rows=PIECE_ROWS)).height:
+            yield piece
+            start += PIECE_ROWS
+
+    def counters(self, named: Callable[[pl.Expr], pl.Expr]) -> pl.DataFrame:
+        """Return samples of some hardware counters: of a recording of hours, no more than those.
+
+        Parameters
+        ----------
+        named
+            Says of names of counters (an expression of text) which to take.
+
+        Returns
+        -------
+        polars.DataFrame
+            Columns ``device_id``, ``time_ns``, ``unit`` and ``value`` of `gpu_metrics`.
+        """
+        import polars as pl
+
+        columns = ("device_id", "time_ns", "unit", "value", "metric")
+        parts = [self.columns("gpu_metrics", *columns, rows=0).drop("metric")]
+        for piece in self.pieces("gpu_metrics", *columns):
+            names = piece.select(pl.col("metric").unique())
+            wanted = names.filter(named(pl.col("metric").cast(pl.String)))
+            if wanted.height:
+                parts.append(piece.join(wanted, on="metric", how="semi", maintain_order="left").drop("metric"))
+        return pl.concat(parts)
+
+    @property
+    def samples(self) -> pl.DataFrame:
+        """The rows of `nvml_samples` that answer for the captures: those of their time; all, without a capture."""
+        return self.nvml_samples if self.answering is None else self.answering
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """First and last time of GPU activity, in nanoseconds."""
+        usage = self.tenant_usage
+        starts = [usage["first_ns"].min(), self.residency["start_ns"].min()]
+        ends = [usage["last_ns"].max(), self.residency["end_ns"].max()]
+        first = [int(value) for value in starts if isinstance(value, int)]
+        last = [int(value) for value in ends if isinstance(value, int)]
+        return (min(first), max(last)) if first and last else (0, 0)
+
+    def labels(self, device_id: int) -> dict[int, str]:
+        """Return names that tell the tenants of a device apart, by tenant id; as reports and advice call them."""
+        here = self.tenants.filter(self.tenants["device_id"] == device_id).sort("tenant_id")
+        return told_apart(here.select("tenant_id", "name", "pid", "host_pid").iter_rows())
+
+    def absent(self) -> tuple[str, ...]:
+        """Return names that were given to processes which this part of the captures does not show."""
+        if not self.names:
+            return ()
+        from pyanalyze.tables.names import meant
+
+        tenants = self.tenants
+        return tuple(given for given, who in self.names.items() if tenants.filter(meant(who, self.paths)).is_empty())
+
+    def for_core(self) -> dict[str, AnyTable]:
+        """Return the stored tables as the core takes them."""
+        return dict(self.stored)
+
+    def calls(self) -> pl.DataFrame | None:
+        """Return CUDA API calls, read from the captures if they were not; None: there is no capture."""
+        return self._late_frame("api_calls") if self.paths else None
+
+    def cpu_runs(self) -> pl.DataFrame | None:
+        """Return when threads were on a CPU, read from the captures if it was not; None: it was not recorded."""
+        runs = self._late_frame("thread_runs") if self.paths else None
+        return None if runs is None or runs.is_empty() else runs
+
+    def ranges(self) -> pl.DataFrame:
+        """Return NVTX ranges, read from the captures if they were not, and the given units of work among them."""
+        import polars as pl
+
+        ranges = self._late_frame("nvtx")
+        if self.work is None or self.work_placed:
+            return ranges
+        named = ranges.with_columns(pl.col("kind", "text").cast(pl.String))
+        return pl.concat([named, self.work.select(named.columns)]).sort("start_ns", maintain_order=True)
+
+    def with_calls(self) -> dict[str, Any]:
+        """Return all tables with API calls, what the profiler did in them, NVTX ranges and given units of work.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> sorted(set(pyanalyze.load(capture).tables.with_calls()) & {"api_calls", "nvtx"})
+        ['api_calls', 'nvtx']
+        """
+        if not self.paths:
+            return self.for_core()
+        placed = self.work is None or self.work_placed
+        ranges: Any = self._late_for_core("nvtx") if placed else FrameTable("nvtx", self.ranges())
+        calls, overhead = self._late_for_core("api_calls"), self._late_for_core("profiler_overhead")
+        return {**self.stored, "api_calls": calls, "nvtx": ranges, "profiler_overhead": overhead}
+
+    def complete(self, more: Mapping[str, AnyTable]) -> Self:
+        """Return the set with the tables of :meth:`with_calls` and `more` among the stored ones."""
+        return self.with_tables({**self.with_calls(), **more}, work_placed=True)
+
+    def _late_frame(self, name: str) -> pl.DataFrame:
+        """An event table that was not asked for when the captures were read."""
+        if name in self.stored:
+            return self.frame(name)
+        key = f"late {name}"
+        if key not in self._frames:
+            self._frames[key] = to_frame(self._late_for_core(name))
+        return self._frames[key]
+
+    def _late_for_core(self, name: str) -> AnyTable:
+        if name in self.stored:
+            return self.stored[name]
+        found = self._late.get(name)
+        if found is None:
+            found = self._late[name] = self._joined_late(name)
+        return found
+
+    def _joined_late(self, name: str) -> AnyTable:
+        """Rows of all captures on the one clock, narrowed and renamed; one capture's own table where that is all."""
+        import polars as pl
+
+        # A question that needs one of them needs the others, and a capture is opened once for all of them. Sets that
+        # show a part of the same captures share what was read.
+        if not self._late_read:
+            wanted = [late for late in ON_REQUEST if late not in self.stored]
+            self._late_read.append(() if self.read_late is None else self.read_late(wanted))
+        read = [(number, tables[name]) for number, tables in self._late_read[0] if name in tables]
+        if len(read) == 1 == len(self.paths) and not self.lenses and self.capture["clock_offset_ns"].to_list() == [0]:
+            return read[0][1]
+        offsets = dict(self.capture.select("capture", "clock_offset_ns").iter_rows())
+        parts = [
+            to_frame(table).with_columns(
+                pl.col("start_ns") + offsets.get(number, 0),
+                pl.col("end_ns") + offsets.get(number, 0),
+                pl.col(pl.Categorical).cast(pl.String),
+            )
+            for number, table in read
+        ]
+        late = pl.concat(parts).sort("start_ns", maintain_order=True) if parts else empty_frame(name)
+        for lens in self.lenses:
+            late = lens(name, late)
+        return FrameTable(name, late)
+
+
+def reconstructed(
+    tables: Mapping[str, AnyTable],
+    answering: pl.DataFrame | None,
+    progress: Callable[[str, int, int], object] | None,
+) -> dict[str, AnyTable]:
+    """Reconstruct residency, tenants, attribution and facts from tables that were read.
+
+    Parameters
+    ----------
+    tables
+        Tables of captures that were joined, by name.
+    answering
+        Samples that answer for the captures, see :class:`TableSet`.
+    progress
+        Called as ``progress(stage, done, total)``.
+    """
+    chosen = {} if answering is None else {"nvml_samples": FrameTable("nvml_samples", answering)}
+    return dict(_core.reconstruct({**tables, **chosen}, progress))
+
+
+def empty_frame(name: str) -> pl.DataFrame:
+    """Make a declared table without rows; repeated names are text.
+
+    Examples
+    --------
+    >>> empty_frame("api_calls").columns[:3]
+    ['capture', 'pid', 'tid']
+    """
+    import polars as pl
+
+    declared = declarations()[name]
+    kinds = {"UInt32": pl.UInt32, "UInt64": pl.UInt64, "Int32": pl.Int32, "Int64": pl.Int64}
+    return pl.DataFrame(schema={c["name"]: kinds.get(c["type"], pl.String()) for c in declared["columns"]})

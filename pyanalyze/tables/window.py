@@ -1,0 +1,226 @@
+"""A part of the tables as tables: a window of time, one device.
+
+What a capture of that part would have recorded is cut out; residency, tenants and facts are reconstructed from it by
+the code that reconstructs whole captures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyanalyze.core import _core
+from pyanalyze.errors import UsageError
+from pyanalyze.tables.frames import FrameTable, to_frame
+from pyanalyze.tables.names import named
+from pyanalyze.tables.tableset import Selection, reconstructed
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from pyanalyze.tables.tableset import AnyTable, TableSet
+
+__all__ = ["narrowed"]
+
+#: Made from the rest of the session; everything else is input.
+_RECONSTRUCTED = (
+    "residency",
+    "switches",
+    "tenants",
+    "tenant_usage",
+    "charged",
+    "overlaps",
+    "facts",
+    "fact_examples",
+)
+#: Tables of intervals, and of points in time.
+_INTERVALS = ("kernels", "graph_launches", "memops", "api_calls", "profiler_overhead", "thread_runs", "nvtx")
+_POINTS = ("gpu_metrics", "nvml_samples", "allocations")
+
+_SAVE_END, _RESTORE_START = 7, 8
+
+
+def narrowed(tables: TableSet, window: tuple[int, int] | None, gpu: int | None) -> TableSet:
+    """Cut tables down to a window of time and one device.
+
+    Parameters
+    ----------
+    tables
+        The tables.
+    window
+        Start and end, nanoseconds; None keeps all.
+    gpu
+        Device id, as `pyanalyze info` shows them; None keeps all.
+
+    Returns
+    -------
+    TableSet
+        Its events are those of the window: intervals that cross an edge are cut there (copies keep their bytes),
+        and whoever held the GPU at an edge holds it from or to there, in a slice that is not complete.
+
+    Raises
+    ------
+    pyanalyze.errors.UsageError
+        An empty window, one in which nothing was recorded, or a device that is not there.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> tables = pyanalyze.load(capture).tables
+    >>> narrowed(tables, (240_000_000, 300_000_000), None).tenant_usage["last_ns"].max()
+    300000000
+    """
+    if gpu is not None and gpu not in tables.devices["device_id"]:
+        have = ", ".join(map(str, tables.devices["device_id"].sort()))
+        raise UsageError(f"there is no GPU {gpu}; `pyanalyze info` lists them: {have or 'none is named'}")
+    if window is not None and window[0] >= window[1]:
+        raise UsageError(
+            f"a window must end after it starts, not from {window[0]} ns to {window[1]} ns{_activity(tables)}"
+        )
+    # Events of the core are cut there: a part of a large capture is then mostly the memory of the whole.
+    events = (*_INTERVALS, *_POINTS, "switch_events")
+    ours: dict[str, AnyTable] = {
+        name: _core.cut(table, window, gpu)
+        for name, table in tables.stored.items()
+        if name in (*_INTERVALS, *_POINTS) and isinstance(table, _core.Table)
+    }
+    frames = {name: tables.frame(name) for name in tables.stored if name not in (*_RECONSTRUCTED, *ours)}
+    answering = tables.answering
+    had = any(tables.rows(name) for name in events if name in tables)
+    if gpu is not None:
+        frames = {name: _of_device(name, frame, gpu) for name, frame in frames.items()}
+        answering = None if answering is None else _of_device("nvml_samples", answering, gpu)
+    if window is not None:
+        frames = {name: _within(name, frame, *window) for name, frame in frames.items()}
+        answering = None if answering is None else _within("nvml_samples", answering, *window)
+        left = [table.num_rows for table in ours.values()]
+        if had and not any([*left, *(frames[name].height for name in events if name in frames)]):
+            raise UsageError(f"nothing was recorded from {window[0]} ns to {window[1]} ns{_activity(tables)}")
+    given: dict[str, AnyTable] = {**{name: FrameTable(name, frame) for name, frame in frames.items()}, **ours}
+    made = reconstructed(given, answering, None)
+    recorded = made["tenants"]
+    if window is not None:
+        made["residency"] = FrameTable("residency", _open_at_edges(made["residency"], *window))
+        made["tenant_usage"] = FrameTable("tenant_usage", _out_of_turn(made, tables.tenants))
+    was = tables.selection
+    selection = Selection(
+        start_ns=was.start_ns if window is None else window[0],
+        end_ns=was.end_ns if window is None else window[1],
+        gpu=was.gpu if gpu is None else gpu,
+        redacted=was.redacted,
+    )
+    given |= made
+    given["tenants"] = named(recorded, frames["configured"], tables.names, tables.paths, narrowed=True)
+
+    def lens(name: str, frame: pl.DataFrame) -> pl.DataFrame:
+        frame = frame if gpu is None else _of_device(name, frame, gpu)
+        return frame if window is None else _within(name, frame, *window)
+
+    return replace(
+        tables.with_tables({}),
+        stored=given,
+        recorded_tenants=recorded,
+        answering=answering,
+        selection=selection,
+        lenses=(*tables.lenses, lens),
+    )
+
+
+def _activity(tables: TableSet) -> str:
+    """Where there is something to see, for a window that missed it."""
+    first, last = tables.span_ns
+    if first == last:
+        return "; no kernel, graph or slice was recorded at all"
+    return f"; activity is from {first} ns to {last} ns ({first / 1e9:.3f} s to {last / 1e9:.3f} s)"
+
+
+def _of_device(name: str, frame: pl.DataFrame, gpu: int) -> pl.DataFrame:
+    """Events of one device. Devices stay listed: how many there are is evidence."""
+    import polars as pl
+
+    if name in ("devices", "contexts", "configured") or "device_id" not in frame.columns:
+        return frame
+    unknown = pl.col("device_id").is_null()
+    return frame.filter((pl.col("device_id") == gpu) | unknown)
+
+
+def _within(name: str, frame: pl.DataFrame, start_ns: int, end_ns: int) -> pl.DataFrame:
+    import polars as pl
+
+    if name == "switch_events":
+        return _switches_within(frame, start_ns, end_ns)
+    if name in _POINTS:
+        return frame.filter(pl.col("time_ns").is_null() | pl.col("time_ns").is_between(start_ns, end_ns))
+    if name not in _INTERVALS:
+        return frame
+    # A mark of NVTX has no end.
+    last = pl.coalesce("end_ns", "start_ns")
+    inside = frame.filter((pl.col("start_ns") < end_ns) & (last >= start_ns))
+    cut = [pl.col("start_ns").clip(start_ns), pl.col("end_ns").clip(upper_bound=end_ns)]
+    # Cutting moves starts to one point: the order by (cut) start is still that of the table.
+    return inside.with_columns(cut)
+
+
+def _switches_within(events: pl.DataFrame, start_ns: int, end_ns: int) -> pl.DataFrame:
+    """Records inside the window, and those that say who held the engine at its edges, moved to the edge."""
+    import polars as pl
+
+    kept: list[pl.DataFrame] = []
+    for part in events.partition_by("device_id", maintain_order=True):
+        before = part.filter(pl.col("time_ns") < start_ns)
+        after = part.filter(pl.col("time_ns") > end_ns)
+        inside = part.filter(pl.col("time_ns").is_between(start_ns, end_ns))
+        kept += [_since_restored(before, start_ns), inside, _until_saved(after, end_ns)]
+    return pl.concat([events.clear(), *kept]).sort("time_ns", "device_id", maintain_order=True)
+
+
+def _since_restored(before: pl.DataFrame, start_ns: int) -> pl.DataFrame:
+    """The records from the last RESTORE_START on, where no SAVE_END follows it."""
+    import polars as pl
+
+    tags = before["tag"]
+    restored, saved = (tags == _RESTORE_START).arg_true(), (tags == _SAVE_END).arg_true()
+    last = int(restored[-1]) if len(restored) else -1
+    if last < 0 or (len(saved) and int(saved[-1]) > last):
+        return before.clear()
+    return before[last:].with_columns(pl.lit(start_ns, dtype=pl.Int64).alias("time_ns"))
+
+
+def _until_saved(after: pl.DataFrame, end_ns: int) -> pl.DataFrame:
+    """The records up to the next SAVE_END, where no RESTORE_START comes first."""
+    import polars as pl
+
+    tags = after["tag"]
+    restored, saved = (tags == _RESTORE_START).arg_true(), (tags == _SAVE_END).arg_true()
+    first = int(saved[0]) if len(saved) else -1
+    if first < 0 or (len(restored) and int(restored[0]) < first):
+        return after.clear()
+    return after[: first + 1].with_columns(pl.lit(end_ns, dtype=pl.Int64).alias("time_ns"))
+
+
+def _open_at_edges(residency: Any, start_ns: int, end_ns: int) -> pl.DataFrame:
+    """A slice that was cut is not complete, so that it enters no statistics of slices."""
+    import polars as pl
+
+    frame = to_frame(residency)
+    cut = (pl.col("start_ns") <= start_ns) | (pl.col("end_ns") >= end_ns)
+    return frame.with_columns(pl.col("complete") & ~cut)
+
+
+def _out_of_turn(made: dict[str, Any], all_tenants: pl.DataFrame) -> pl.DataFrame:
+    """The usage of tenants of a part: whose switches are on record elsewhere, but not here, did not hold the engine.
+
+    That somebody else did must be on record here: switch records may end before the trace does.
+    """
+    import polars as pl
+
+    who = ("device_id", "capture", "pid")
+    recorded = all_tenants.filter(pl.col("hw_contexts").str.len_chars() > 0).select(*who).drop_nulls("pid").unique()
+    here = to_frame(made["tenants"]).join(recorded, on=list(who), how="semi", nulls_equal=True)
+    usage = to_frame(made["tenant_usage"])
+    never = pl.col("tenant_id").is_in(here["tenant_id"].to_list()) & pl.col("resident_ns").is_null()
+    never &= pl.col("device_id").is_in(to_frame(made["residency"])["device_id"].unique().to_list())
+    nothing = {
+        name: pl.when(never).then(0).otherwise(name) for name in ("resident_ns", "charged_ns", "resident_idle_ns")
+    }
+    return usage.with_columns(**nothing)

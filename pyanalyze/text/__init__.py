@@ -1,0 +1,1 @@
+"""Text that leaves the program, and text that comes from outside: escaping, formats, times."""
