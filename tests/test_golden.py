@@ -49,11 +49,11 @@ import polars as pl
 import pytest
 
 import pyanalyze
+from pyanalyze.cli import main
 
 # All of pyanalyze that is not public and is needed here; where it lives may change.
-from pyanalyze._core import table_declarations
-from pyanalyze.cli import main
-from pyanalyze.exceptions import UsageError
+from pyanalyze.core._core import table_declarations
+from pyanalyze.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -152,6 +152,17 @@ CASES = {
     ),
     "named-tenants": Case(
         f"{DEMO} --tenant service=41201 --tenant batch=41377", commands=("", "residency", "interference")
+    ),
+    # Options together: each is applied to what the others made.
+    "window-of-pods": Case(
+        "containers-same-pid --context node.json --context pods.json --tenant service=1289451 --start 250ms --end 450ms",
+        commands=("", "residency"),
+        report=("json",),
+    ),
+    "redacted-window-with-baselines": Case(
+        f"{DEMO} --samples query-gpu.demo.csv --samples compute-apps.demo.csv --tenant other=41377 --work requests.csv"
+        " --baseline app_a=solo-a.json --baseline app_b=solo-b.sqlite --start 230ms --end 700ms --redact",
+        commands=COMPARING[:2],
     ),
     "pack": Case("time-slicing.pack", commands=("", "info", "kernels", "classify"), report=("json",)),
     # No capture of their own.
