@@ -580,6 +580,51 @@ def test_recordings_of_one_program_at_several_loads_are_nobodys_until_they_are_n
         assert resident.value == pytest.approx(true, rel=0.1)
 
 
+GRAPHS = "graphs-time-slicing"
+
+
+def test_whole_graphs_that_fit_two_tenants_are_told_apart_by_their_throughput() -> None:
+    """Two tenants launch nothing but graphs that were traced as a whole: there are no kernels to count."""
+    folder = generate.built(GRAPHS, alone=True)
+    truth = {t["name"]: t for t in json.loads((folder / f"{GRAPHS}.truth.json").read_text(encoding="utf-8"))["tenants"]}
+    session = pyanalyze.load(folder / f"{GRAPHS}.sqlite", baselines=folder / f"{GRAPHS}.alone.first.sqlite")
+    assert session.tenant_usage["kernels"].to_list() == [0, 0]
+    assert session.baseline_matches["used"].to_list() == [True, True]
+    # The second launches half as often again as the first: 223 and 156 graphs, each in about 275 ms.
+    (device,) = session.interference()
+    for tenant in device.tenants:
+        assert any("launched at another pace" in note for note in tenant.notes)
+        assert tenant.slowdown.elapsed is not None
+        assert tenant.slowdown.elapsed.basis == "inferred"
+        true = truth[tenant.name]["slowdown"]["elapsed"]["ratio"]
+        assert tenant.slowdown.elapsed.value == pytest.approx(true, rel=0.1)
+
+
+def test_solo_recordings_of_whole_graphs_are_nobodys_until_they_are_named(tmp_path: Path) -> None:
+    folder = generate.built(GRAPHS, alone=True)
+    truth = {t["name"]: t for t in json.loads((folder / f"{GRAPHS}.truth.json").read_text(encoding="utf-8"))["tenants"]}
+    for name in (GRAPHS, *(f"{GRAPHS}.alone.{tenant}" for tenant in truth)):
+        shutil.copyfile(folder / f"{name}.sqlite", tmp_path / f"{name}.sqlite")
+        with closing(sqlite3.connect(tmp_path / f"{name}.sqlite")) as db, db:
+            # Two processes of one program: their names tell nothing.
+            db.execute("UPDATE PROCESSES SET name = 'app' WHERE name IN ('first', 'second')")
+    shared = tmp_path / f"{GRAPHS}.sqlite"
+    alone = {tenant: tmp_path / f"{GRAPHS}.alone.{tenant}.sqlite" for tenant in truth}
+    (loose,) = pyanalyze.load(shared, baselines=list(alone.values())).interference()
+    assert len(loose.tenants) == 2
+    for tenant in loose.tenants:
+        assert tenant.baseline is None
+        assert any("fit as well" in note for note in tenant.notes)
+    pids = {name: tenant["pid"] for name, tenant in truth.items()}
+    named = pyanalyze.load(shared, tenants=pids, baselines=[f"{name}={file}" for name, file in alone.items()])
+    (device,) = named.interference()
+    for tenant in device.tenants:
+        assert tenant.baseline == alone[tenant.name].name
+        assert tenant.slowdown.elapsed is not None
+        true = truth[tenant.name]["slowdown"]["elapsed"]["ratio"]
+        assert tenant.slowdown.elapsed.value == pytest.approx(true, rel=0.02)
+
+
 def test_a_launched_kernel_that_waits_for_a_neighbour_is_no_idleness(tmp_path: Path) -> None:
     """Under MPS a service that asks and polls: its small kernels queue behind another client's large ones."""
     scenario = tmp_path / "queued.toml"

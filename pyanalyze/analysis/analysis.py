@@ -8,11 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.sharing.case import cases_of, verdicts_of
 from pyanalyze.core import _core
 from pyanalyze.tables import memory
-from pyanalyze.tables.redact import Names, numbered, redacted
-from pyanalyze.tables.window import narrowed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +23,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing.segments import Segment
     from pyanalyze.inputs.baselines import Baseline, SavedBaseline
     from pyanalyze.results.report import Work
+    from pyanalyze.tables.redact import Names
     from pyanalyze.tables.tableset import AnyTable, Producer, TableSet
 
 __all__ = ["DERIVED_TABLES", "Analysis"]
@@ -91,11 +89,15 @@ class Analysis:
     @cached_property
     def cases(self) -> tuple[Case, ...]:
         """What the rules judge each device by."""
+        from pyanalyze.analysis.sharing.case import cases_of
+
         return cases_of(self.tables)
 
     @cached_property
     def verdicts(self) -> tuple[Verdict, ...]:
         """The sharing mode of every device with activity, by device id."""
+        from pyanalyze.analysis.sharing.case import verdicts_of
+
         return verdicts_of(self.tables, self.cases)
 
     @cached_property
@@ -207,10 +209,14 @@ class Analysis:
 
     def narrowed(self, window: tuple[int, int] | None, gpu: int | None) -> Analysis:
         """Analyse a part: a window of time, a device. See :func:`pyanalyze.tables.window.narrowed`."""
+        from pyanalyze.tables.window import narrowed
+
         return replace(self, read=narrowed(self.tables, window, gpu))
 
     def redacted(self, names: Names | None = None) -> Analysis:
         """Analyse the same under pseudonyms. See :func:`pyanalyze.tables.redact.redacted`."""
+        from pyanalyze.tables.redact import numbered, redacted
+
         names = numbered() if names is None else names
         # What is read and compared on request could not be found under its new name; kernels of a saved report are
         # digests of their names.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.occupancy import PlacementPolicy
     from pyanalyze.tables.tableset import AnyTable, TableSet
 
-__all__ = ["Ledger", "TenantSlices", "inferred_tables", "ledgers", "summary_tables"]
+__all__ = ["Ledger", "TenantSlices", "ledgers"]
 
 
 @dataclass(frozen=True)

@@ -243,8 +243,12 @@ def open_session(
             memory=memory,
             progress=report,
         )
-    for failure in session.failures:
-        click.echo(f"pyanalyze: left out {failure.path}: {failure.error}", err=True)
+    if session.failures:
+        from pyanalyze.text.visible import visible
+
+        for failure in session.failures:
+            said = visible(f"{failure.path}: {failure.error}", limit=None)
+            click.echo(f"pyanalyze: left out {said}", err=True)
     if gpu is not None:
         session = session.only_gpu(gpu)
     if around is not None:

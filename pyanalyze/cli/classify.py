@@ -59,9 +59,9 @@ def _block(device: Device) -> str:
     for told in sharing.details:
         out.append(f"  {told.topic}: {visible(told.detail, limit=None)} [{told.basis}]")
     for rival in sharing.rivals:
-        out.append(f"  rival {rival.mode} ({rival.confidence:.2f}): {rival.why_not}")
+        out.append(f"  rival {rival.mode} ({rival.confidence:.2f}): {visible(rival.why_not, limit=None)}")
     for missing in sharing.missing:
-        out.append(f"  could not see {missing.what}: {missing.why}")
+        out.append(f"  could not see {visible(missing.what, limit=None)}: {visible(missing.why, limit=None)}")
         if missing.how:
-            out.append(f"      to see it: {missing.how}")
+            out.append(f"      to see it: {visible(missing.how, limit=None)}")
     return "\n".join(out)

@@ -119,14 +119,9 @@ def draw_png(analysis: Analysis, report: Report) -> dict[str, bytes]:
     >>> draw_png(session.analysis, session.report())["usage-0"][1:4]
     b'PNG'
     """
-    import vl_convert
+    from pyanalyze.charts.style import png
 
-    pictures = {}
-    for key, chart in draw(analysis, report).items():
-        spec = {**chart.to_dict(), "background": "white"}
-        # No address is ever looked up: data is inline.
-        pictures[key] = vl_convert.vegalite_to_png(spec, scale=1.5, allowed_base_urls=[], show_warnings=False)
-    return pictures
+    return {key: png(chart.to_dict()) for key, chart in draw(analysis, report).items()}
 
 
 def draw(analysis: Analysis, report: Report) -> dict[str, alt.TopLevelMixin]:

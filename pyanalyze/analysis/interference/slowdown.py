@@ -373,7 +373,7 @@ def _rivals(tables: TableSet, solo: _Solo, match: dict[str, Any]) -> list[str]:
 
     if match["named"]:
         return []
-    used = _pace(solo.baselines[match["baseline"]].tables, match["baseline_tenant_id"])
+    used = _throughput(solo.baselines[match["baseline"]].tables, match["baseline_tenant_id"])
     others = tables.baseline_matches.filter(
         (pl.col("tenant_id") == match["tenant_id"])
         & (pl.col("baseline") != match["baseline"])
@@ -383,7 +383,7 @@ def _rivals(tables: TableSet, solo: _Solo, match: dict[str, Any]) -> list[str]:
     return [
         solo.baselines[row["baseline"]].path.name
         for row in others.iter_rows(named=True)
-        if abs(_pace(solo.baselines[row["baseline"]].tables, row["baseline_tenant_id"]) / used - 1) > OTHER_PACE
+        if _differ(_throughput(solo.baselines[row["baseline"]].tables, row["baseline_tenant_id"]), used)
     ]
 
 
@@ -403,18 +403,27 @@ def _doubles(tables: TableSet, tenant_id: int) -> list[str]:
         pl.col("baseline_tenant_id") == match["baseline_tenant_id"],
         pl.col("tenant_id") != tenant_id,
     )["tenant_id"]
-    own = _pace(tables, tenant_id)
-    apart = [other for other in others if abs(_pace(tables, other) / own - 1) > OTHER_PACE]
+    own = _throughput(tables, tenant_id)
+    apart = [other for other in others if _differ(_throughput(tables, other), own)]
     return tables.tenants.filter(pl.col("tenant_id").is_in(apart))["name"].cast(pl.String).to_list()
 
 
-def _pace(tables: TableSet, tenant_id: int) -> float:
-    """Kernels per nanosecond, from its first to its last."""
+def _throughput(tables: TableSet, tenant_id: int) -> float | None:
+    """Kernels and whole graphs per nanosecond, from the first to the last; None: nothing that lasted was launched.
+
+    Of a graph that was traced as a whole the kernels are not known: it counts as one launch.
+    """
     import polars as pl
 
-    usage = tables.tenant_usage.filter(tenant_id=tenant_id)
-    row = usage.select(pl.col("kernels").sum(), span=pl.col("last_ns").max() - pl.col("first_ns").min()).row(0)
-    return float(row[0] / max(1, row[1] or 0))
+    launches = pl.col("kernels").sum() + pl.col("graph_launches").sum()
+    span = pl.col("last_ns").max() - pl.col("first_ns").min()
+    count, span_ns = tables.tenant_usage.filter(tenant_id=tenant_id).select(launches, span=span).row(0)
+    return count / span_ns if count and span_ns else None
+
+
+def _differ(one: float | None, other: float | None) -> bool:
+    """Whether two throughputs differ; one that is not known cannot be said to equal another."""
+    return one is None or other is None or abs(one / other - 1) > OTHER_PACE
 
 
 def _tenant(tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any], *, many: bool) -> TenantInterference:
