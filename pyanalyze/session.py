@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyanalyze.analysis.analysis import Analysis
-from pyanalyze.analysis.comparison import NOISE_FLOOR
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.capture import Failure, read
 from pyanalyze.tables.frames import ANALYSIS_TABLES
 from pyanalyze.tables.tableset import Frame
+from pyanalyze.vocabulary import NOISE_FLOOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.occupancy import CounterCheck, Model, Occupancy, PlacementPolicy
     from pyanalyze.analysis.residency import Ledger
     from pyanalyze.analysis.sharing import Case, Verdict
-    from pyanalyze.analysis.sharing.properties import Requirement
     from pyanalyze.results.comparison import Comparison
     from pyanalyze.results.report import Report
     from pyanalyze.tables.redact import Names
     from pyanalyze.tables.tableset import AnyTable, Selection, TableSet
     from pyanalyze.text.times import Moment
+    from pyanalyze.vocabulary import Requirement
 
     PathLike = str | os.PathLike[str]
 
@@ -504,7 +504,7 @@ class Session:
         True
         """
         from pyanalyze.analysis.advice import advise_device
-        from pyanalyze.analysis.sharing.properties import REQUIREMENTS
+        from pyanalyze.vocabulary import REQUIREMENTS
 
         words: Any = require
         if isinstance(words, str):

@@ -600,7 +600,7 @@ def test_whole_graphs_that_fit_two_tenants_are_told_apart_by_their_throughput() 
         assert tenant.slowdown.elapsed.value == pytest.approx(true, rel=0.1)
 
 
-def test_solo_recordings_of_whole_graphs_are_nobodys_until_they_are_named(tmp_path: Path) -> None:
+def test_solo_recordings_of_whole_graphs_are_not_compared_until_they_are_named(tmp_path: Path) -> None:
     folder = generate.built(GRAPHS, alone=True)
     truth = {t["name"]: t for t in json.loads((folder / f"{GRAPHS}.truth.json").read_text(encoding="utf-8"))["tenants"]}
     for name in (GRAPHS, *(f"{GRAPHS}.alone.{tenant}" for tenant in truth)):

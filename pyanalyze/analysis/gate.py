@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree as ET
 
-from pyanalyze.analysis.sharing.rules.base import MODES
 from pyanalyze.errors import UsageError
-from pyanalyze.report.page import UNTRACED, alone_on, device_title, tenant_labels, untraced_share
+from pyanalyze.report.page import alone_on, device_title, tenant_labels, untraced_share
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.visible import json_text
+from pyanalyze.vocabulary import MODES, NEGLIGIBLE_RESIDENCY, Mode
 
 if TYPE_CHECKING:
     import os
@@ -366,7 +366,7 @@ def _sensible(limits: Limits) -> None:
 def _mode(device: Device, limits: Limits) -> Iterator[Outcome]:
     sharing, wanted = device.sharing, " or ".join(limits.expect_mode)
     known = f"(confidence {sharing.confidence:.2f}, {sharing.basis})"
-    if sharing.mode == "undetermined" and "undetermined" not in limits.expect_mode:
+    if sharing.mode == Mode.UNDETERMINED and Mode.UNDETERMINED not in limits.expect_mode:
         rival = f"{sharing.rivals[0].mode} is likeliest {known}" if sharing.rivals else "nothing was there to weigh"
         how = next((gap.how for gap in sharing.missing if gap.how), "")
         yield Outcome(
@@ -532,7 +532,7 @@ def _sm_active(device: Device, limits: Limits) -> Iterator[Outcome]:
     detail = f"{found} of the SMs, mean over the window, {device.occupancy.basis}; limit {limit}"
     status: Status = "passed" if value >= least else "failed"
     untraced, how = untraced_share(device), ""
-    if status == "failed" and value + untraced >= least and untraced > UNTRACED:
+    if status == "failed" and value + untraced >= least and untraced > NEGLIGIBLE_RESIDENCY:
         # Only traced kernels are replayed: what was found is a lower bound.
         status, how = "inconclusive", "nsys profile -t cuda around every process that uses the GPU"
         detail += f"; untraced processes held the GPU for {fmt.percent(untraced)}, and what they did is not known"

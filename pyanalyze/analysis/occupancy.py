@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
 from pyanalyze.tables.frames import to_frame
+from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,9 +94,10 @@ def placement_policy(tables: TableSet, verdict: Verdict) -> PlacementPolicy:
 
     here = pl.col("device_id") == verdict.device_id
     sharing: Sharing = "shared"
-    if verdict.mode in ("time-slicing", "mig+time-slicing", "vgpu-time-sliced"):
+    traits = TRAITS[verdict.mode]
+    if traits.time_sliced:
         sharing = "time-sliced"
-    elif verdict.mode == "mps-static-partition":
+    elif traits.partitioned:
         sharing = "disjoint"
     tenants = tables.tenants.filter(here)
     by_pid = {(row["capture"], row["pid"]): row["tenant_id"] for row in tenants.iter_rows(named=True) if row["traced"]}
@@ -120,7 +122,7 @@ def placement_policy(tables: TableSet, verdict: Verdict) -> PlacementPolicy:
             shown.add(tenant)
             if total is not None and row["sm_count"] < total:
                 sms[tenant, None] = row["sm_count"]
-    if "mps" in verdict.mode and total is not None:
+    if traits.mps and total is not None:
         for tenant, percent in _percentages(tables, by_pid).items():
             if tenant not in shown and percent < 100:
                 sms[tenant, None] = mps_sms(total, percent)

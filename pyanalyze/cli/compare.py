@@ -33,9 +33,9 @@ def command(
     Says first whether the work was equal, then where the change of the time per unit of work came from: other work,
     the host, waiting for the engine, or kernels that were slower while resident. Exit 4: nothing could be compared.
     """
-    from pyanalyze.analysis.comparison import NOISE_FLOOR
     from pyanalyze.analysis.comparison.split import compare_reports
     from pyanalyze.report.comparison import render_comparison
+    from pyanalyze.vocabulary import NOISE_FLOOR
 
     if len(captures) != 2:
         raise click.UsageError(f"compare takes two runs, A and B, not {len(captures)}; a directory counts as one")

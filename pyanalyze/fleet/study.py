@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pyanalyze.analysis.sharing.rules.base import MODES
 from pyanalyze.errors import CaptureUnreadable, UsageError
 from pyanalyze.fleet import outputs
 from pyanalyze.fleet.crew import hire
@@ -28,15 +27,13 @@ from pyanalyze.fleet.paper import citation, latex, latex_table, methods
 from pyanalyze.fleet.plan import Group, Look, find, nothing_at, without_duplicates
 from pyanalyze.fleet.run import Workbench, digests
 from pyanalyze.fleet.work import Failed, Options
+from pyanalyze.vocabulary import MODES, TRAITS, Mode
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
     from pyanalyze.inputs.capture import Progress
-
-#: A workload by itself is expected to show one of these where its run names no mode.
-ALONE = ("exclusive", "streams", "mig")
 
 
 # The file ------------------------------------------------------------------------------------------------------------
@@ -373,10 +370,12 @@ def observations(name: str, run: LabelledRun, report: Mapping[str, Any]) -> list
 
 
 def _contradicts(run: LabelledRun, mode: str | None) -> bool | None:
-    if mode is None or mode == "undetermined":
+    if mode is None or mode == Mode.UNDETERMINED:
         return None
-    wanted = ALONE if run.mode is None else (run.mode,)
-    return not any(fnmatchcase(mode, pattern) for pattern in wanted)
+    if run.mode is not None:
+        return not fnmatchcase(mode, run.mode)
+    # A solo run that names no mode.
+    return not TRAITS[Mode(mode)].solo
 
 
 def _work(work: Mapping[str, Any] | None) -> str | None:

@@ -11,6 +11,7 @@ from pyanalyze.core import _core
 from pyanalyze.results import report as m
 from pyanalyze.tables.process_lists import compute_processes, process_memory
 from pyanalyze.tables.tableset import Selection
+from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, TRAITS, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.analysis.sharing.evidence import Pair
     from pyanalyze.tables.tableset import TableSet
-
-#: A residency share below this is a display or a context that is created and closed, not a tenant to relate.
-NOTABLE_RESIDENCY = 0.001
 
 
 def assemble(analysis: Analysis, advice: Sequence[Advice] | None = None, *, detail: bool = False) -> m.Report:
@@ -660,7 +658,7 @@ def _relations(tables: TableSet, usage: pl.DataFrame, pairs: Sequence[Pair], ver
     small = {
         row["tenant_id"]
         for row in usage.iter_rows(named=True)
-        if not row["traced"] and (row["resident_ns"] or 0) < NOTABLE_RESIDENCY * whole
+        if not row["traced"] and (row["resident_ns"] or 0) < NEGLIGIBLE_RESIDENCY * whole
     }
     relations = []
     for row in tables.overlaps.filter(pl.col("device_id") == verdict.device_id).iter_rows(named=True):
@@ -675,15 +673,17 @@ def _relations(tables: TableSet, usage: pl.DataFrame, pairs: Sequence[Pair], ver
 def _relation(row: dict[str, Any], pairs: Sequence[Pair], verdict: Verdict) -> tuple[m.RelationKind, float]:
     if row["co_busy_ns"] == 0 and row["co_resident_ns"] in (None, 0) and row["co_window_ns"] == 0:
         return "apart", 0.95
-    if verdict.mode == "mps-static-partition":
+    traits = TRAITS[verdict.mode]
+    if traits.partitioned:
         return "partitioned", verdict.confidence
     pair = next((p for p in pairs if p.tenants == (row["tenant_a"], row["tenant_b"])), None)
-    if verdict.mode != "undetermined" and pair is not None and pair.together:
+    if verdict.mode != Mode.UNDETERMINED and pair is not None and pair.together:
         return "side-by-side", verdict.confidence
     # Beside a group that runs together, its turns are those of pairs that never do.
     outsider = any(w.observation.name == "turns_with_outsider" for w in verdict.evidence)
-    if verdict.mode in ("time-slicing", "mig+time-slicing") or (outsider and pair is not None):
+    # Virtual machines that are time-sliced are no tenants here.
+    if (traits.time_sliced and not traits.vgpu) or (outsider and pair is not None):
         return "time-sliced", verdict.confidence
-    if verdict.mode in ("mps", "mig+mps", "mps-pre-volta") and row["short_short_overlapping"] and not outsider:
+    if traits.same_sms and row["short_short_overlapping"] and not outsider:
         return "side-by-side", verdict.confidence
     return "unknown", 0.0

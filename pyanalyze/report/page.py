@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from pyanalyze.analysis.sharing.properties import PROPERTIES, Properties
 from pyanalyze.inputs.sample_alignment import NOT_USED
 from pyanalyze.results.report import (
     BASIS_TEXT,
@@ -28,6 +27,7 @@ from pyanalyze.results.report import (
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.visible import told_apart
+from pyanalyze.vocabulary import MEMORY_RESERVE, NEGLIGIBLE_RESIDENCY, SLOWED_REPORTED, TRAITS, Mode, Promises
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -62,12 +62,8 @@ __all__ = [
     "worst_victim",
 ]
 
-#: Holding the engine untraced for a smaller part of the window changes no figure that is printed.
-UNTRACED = 0.001
 #: Kernel configurations in the occupancy table: the ones with most time.
 TOP_KERNELS = 20
-#: A slowdown below it is none.
-NO_SLOWDOWN = 1.05
 #: Characters of a reason inside a sentence.
 _SHORT = 160
 #: Longest text taken over from a detail or a summary, in characters.
@@ -278,17 +274,17 @@ def _sentence(text: str) -> str:
 def verdict_sentence(device: Device) -> str:
     """How the device was shared, with confidence and basis."""
     sharing = device.sharing
-    if sharing.mode == "undetermined" and not device.tenants:
+    if sharing.mode == Mode.UNDETERMINED and not device.tenants:
         if device.missing_for("kernels") and device.missing_for("context_switches"):
             return f"How {device_title(device)} was shared is undetermined. {visible(sharing.summary, None)}"
         return f"Nothing is known to have run on {device_title(device)}, so it has no sharing mode."
-    if sharing.mode == "undetermined":
+    if sharing.mode == Mode.UNDETERMINED:
         if sharing.rivals:
             rival = f"the strongest candidate, {sharing.rivals[0].mode}, has confidence {sharing.confidence:.2f}"
         else:
             rival = "there was nothing to weigh"
         return f"How {device_title(device)} was shared is undetermined: {rival}."
-    words = {"exclusive": "was used exclusively", "streams": "ran one tenant on several streams"}
+    words = {Mode.EXCLUSIVE: "was used exclusively", Mode.STREAMS: "ran one tenant on several streams"}
     verb = words.get(sharing.mode, f"was shared by {sharing.mode}")
     return f"{device_title(device)} {verb} (confidence {sharing.confidence:.2f}, {sharing.basis})."
 
@@ -390,7 +386,7 @@ def victim_sentence(device: Device) -> str:
     tenant, which, estimate = worst
     label = tenant_labels(device.tenants)[tenant.tenant_id]
     found = f"Worst victim: {label}, {which} slowdown {estimate_text(estimate)}"
-    if estimate.value < NO_SLOWDOWN and (rest := _not_known_of(device)):
+    if estimate.value < SLOWED_REPORTED and (rest := _not_known_of(device)):
         return f"{found}; of {rest} it is not known."
     return found + "."
 
@@ -436,7 +432,7 @@ _CAUSE_SHORT = {
 def cause_sentence(device: Device) -> str:
     """Whether sharing the GPU is the cause at all, as far as the numbers carry."""
     worst = worst_victim(device)
-    if device.host and (alone_on(device) or (worst is not None and worst[2].value < NO_SLOWDOWN)):
+    if device.host and (alone_on(device) or (worst is not None and worst[2].value < SLOWED_REPORTED)):
         return f"no: look at the host first: {visible(device.host[0].detail, _LONG)}"
     if device.host and worst is None:
         return f"not known, look at the host first: {visible(device.host[0].detail, _LONG)}"
@@ -445,20 +441,20 @@ def cause_sentence(device: Device) -> str:
     if worst is None:
         return "not known: no slowdown could be measured"
     tenant, _, estimate = worst
-    if alone_on(device) and estimate.value >= NO_SLOWDOWN:
+    if alone_on(device) and estimate.value >= SLOWED_REPORTED:
         return (
             f"no: one tenant was on the device; what makes it {fmt.ratio(estimate.value)} its baseline lies elsewhere"
         )
-    if estimate.value < NO_SLOWDOWN and (rest := _not_known_of(device)):
+    if estimate.value < SLOWED_REPORTED and (rest := _not_known_of(device)):
         # One that was not slowed says nothing of another that could not be looked at.
         found = f"nobody whose slowdown is known was slowed ({fmt.ratio(estimate.value)})"
         return f"not known: {found}, that of {rest} is not"
     if estimate.low is not None and estimate.high is not None and estimate.low <= 1.0 <= estimate.high:
         # An interval around 1 that excludes what one would feel is an answer; a wide one is none.
-        if estimate.high < NO_SLOWDOWN:
+        if estimate.high < SLOWED_REPORTED:
             return f"no: the worst slowdown is at most {fmt.ratio(estimate.high)}"
         return f"not shown: the interval of the worst slowdown ({fmt.ratio(estimate.value)}) includes 1"
-    if estimate.value < NO_SLOWDOWN:
+    if estimate.value < SLOWED_REPORTED:
         return f"no: the worst slowdown is {fmt.ratio(estimate.value)}"
     switched_out = _switched_out(tenant)
     if tenant.causes is None and switched_out is not None:
@@ -490,10 +486,9 @@ def alone_on(device: Device) -> bool:
     """Whether the verdict says that one tenant had the device to itself."""
     if len(device.tenants) != 1:
         return False
-    if device.sharing.mode == "mig":
-        # The verdict says that it is an instance, not who else was in it.
-        return not device.missing_for("process_list")
-    return device.sharing.mode in ("exclusive", "streams", "green-contexts")
+    traits = TRAITS[device.sharing.mode]
+    # Of an instance the verdict says that it is one, not who else was in it.
+    return traits.solo and not (traits.mig_instance and device.missing_for("process_list"))
 
 
 def _switched_out(tenant: Tenant) -> float | None:
@@ -667,7 +662,7 @@ def untraced_share(device: Device) -> float:
 
 def _by_traced(device: Device) -> str:
     """Occupancy is replayed from traced kernels: said where somebody else held the engine as well."""
-    return " by traced kernels alone" if untraced_share(device) > UNTRACED else ""
+    return " by traced kernels alone" if untraced_share(device) > NEGLIGIBLE_RESIDENCY else ""
 
 
 def lead_sentences(device: Device) -> tuple[str, str, str]:
@@ -726,7 +721,7 @@ def _slowed(device: Device) -> list[str]:
         return [f"whether anyone was slowed is not known ({_short_why(device, 'slowdown', 'interference')})"]
     tenant, _, estimate = worst
     parts = [_lower(victim_sentence(device).rstrip("."))]
-    if estimate.value < NO_SLOWDOWN:
+    if estimate.value < SLOWED_REPORTED:
         return parts
     labels = tenant_labels(device.tenants)
     cells = [] if device.interference is None else device.interference.matrix or []
@@ -762,10 +757,6 @@ def _lower(text: str) -> str:
     return text[:1].lower() + text[1:] if text[1:2].islower() else text
 
 
-#: Less free memory than this part of the device is a warning: a fragmented allocator fails before it is full.
-LOW_HEADROOM = 0.1
-
-
 def _memory(device: Device) -> Section:
     memory = device.memory
     labels = tenant_labels(device.tenants)
@@ -795,7 +786,7 @@ def _memory(device: Device) -> Section:
             )
         )
     ]
-    if total is not None and free is not None and free < LOW_HEADROOM * total:
+    if total is not None and free is not None and free < MEMORY_RESERVE * total:
         text = f"{fmt.bytes_(free)} of {fmt.bytes_(total)} were left at the peak ({fmt.percent(free / total)})."
         blocks.append(Note("Close to running out", text, "warning"))
     elif total is not None and together > total:
@@ -828,7 +819,7 @@ def _key_facts(report: Report, device: Device) -> tuple[Fact, ...]:
             "Observed mode",
             sharing.mode,
             f"confidence {sharing.confidence:.2f}"
-            + (" of the strongest rival" if sharing.mode == "undetermined" else ""),
+            + (" of the strongest rival" if sharing.mode == Mode.UNDETERMINED else ""),
             sharing.basis,
         ),
         Fact("Configured", sharing.configured or fmt.UNKNOWN, agreement_note(device)),
@@ -876,7 +867,7 @@ def agreement_note(device: Device) -> str:
     )
 
 
-def _promises(known: Properties) -> Table:
+def _promises(known: Promises) -> Table:
     """Properties of a mode from its documentation; nothing in them was measured."""
     says = {True: "yes", False: "no", None: "sources disagree"}
     rows = (
@@ -967,8 +958,8 @@ def _verdict(device: Device) -> Section:
         )
         columns = (Column("Other mode"), Column("Confidence", numeric=True), Column("Why not"))
         blocks.append(Table(columns, rows, "Rivals: what else it might have been."))
-    if sharing.mode in PROPERTIES:
-        blocks.append(Fold("What this mode promises, whatever runs", (_promises(PROPERTIES[sharing.mode]),)))
+    if sharing.mode != Mode.UNDETERMINED:
+        blocks.append(Fold("What this mode promises, whatever runs", (_promises(TRAITS[sharing.mode].promises),)))
     if len(device.segments) > 1:
         start = 0 if device.window is None else device.window.start_ns
         rows = tuple(
@@ -1132,7 +1123,7 @@ def _with_share(ns: int | None, device: Device, bound: str = "") -> Cell:
 
 def _charged(tenant: Tenant, device: Device) -> Cell:
     # Where it is not known whether others were switched in, all of busy is only a bound.
-    open_ = tenant.resident_ns is None and device.sharing.mode == "undetermined" and bool(tenant.charged_ns)
+    open_ = tenant.resident_ns is None and device.sharing.mode == Mode.UNDETERMINED and bool(tenant.charged_ns)
     return _with_share(tenant.charged_ns, device, "at most " if open_ else "")
 
 
@@ -1641,11 +1632,11 @@ def _compared(device: Device) -> list[Block]:
     return [Table(columns, tuple(rows), caption)]
 
 
-def _kept_apart(mode: str) -> str:
+def _kept_apart(mode: Mode) -> str:
     """What a mode keeps apart between tenants, in words."""
-    found = next((promises for known, promises in PROPERTIES.items() if known == mode), None)
-    if found is None:
+    if mode == Mode.UNDETERMINED:
         return fmt.UNKNOWN
+    found = TRAITS[mode].promises
     words = (("memory", found.memory_protection), ("faults", found.fault_isolation), ("bandwidth", found.bandwidth_qos))
     return ", ".join(f"{word}?" if value is None else word for word, value in words if value is not False) or "nothing"
 

@@ -36,6 +36,7 @@ from pyanalyze.report.page import (
 )
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
+from pyanalyze.vocabulary import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,7 +117,7 @@ def _sampled(device: Device) -> list[str]:
 
 def _verdict(device: Device) -> str:
     sharing = device.sharing
-    if sharing.mode == "undetermined":
+    if sharing.mode == Mode.UNDETERMINED:
         return verdict_sentence(device)
     said = f"{sharing.mode}, confidence {sharing.confidence:.2f} ({sharing.basis}), on {device_title(device)}"
     if len(device.segments) < 2 or device.window is None:

@@ -12,14 +12,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from pyanalyze.analysis.sharing.classify import RelationKind
-from pyanalyze.analysis.sharing.evidence import Basis
-from pyanalyze.analysis.sharing.rules.base import MODES, Mode
-from pyanalyze.analysis.sharing.thresholds import MIN_CONFIDENCE
 from pyanalyze.text.visible import json_text
+from pyanalyze.vocabulary import MODES, Basis, Mode, RelationKind
 
 __all__ = [
-    "ABSTAIN_BELOW",
     "BASIS_TEXT",
     "MODES",
     "SCHEMA_ID",
@@ -68,9 +64,6 @@ __all__ = [
 ]
 
 SCHEMA_ID: Literal["pyanalyze.report/1"] = "pyanalyze.report/1"
-
-#: Below this confidence a verdict is ``undetermined``.
-ABSTAIN_BELOW = MIN_CONFIDENCE
 
 Severity = Literal["info", "notice", "data-loss", "error"]
 CostKind = Literal["gap", "full"]

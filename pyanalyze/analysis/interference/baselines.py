@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyanalyze.analysis.comparison import NOISE_FLOOR
 from pyanalyze.errors import UsageError
+from pyanalyze.vocabulary import NOISE_FLOOR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

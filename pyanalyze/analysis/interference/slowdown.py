@@ -11,6 +11,7 @@ from pyanalyze.analysis.interference.execution import ExecutionSplit, split_exec
 from pyanalyze.analysis.interference.lost_time import Estimate, Slowdown, device_figures, slowdown_from_lost_time
 from pyanalyze.analysis.interference.scheduling import on_cpu_ns
 from pyanalyze.analysis.interference.units import ENOUGH, how_many_counted
+from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, SLOWED_INFERRED, SLOWED_OBSERVED, TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
     from pyanalyze.inputs.baselines import Baseline
     from pyanalyze.tables.tableset import TableSet
 
-#: A tenant is called slowed from here on, and only if its interval lies above 1.
-NOTABLE_SLOWDOWN = 1.02
-#: The same without a recording alone: what the run played again says of tenants that nobody slowed is up to 3 % off.
-NOTABLE_INFERRED = 1.03
 #: A baseline's interval of elapsed time this much wider than that of the run played again (log scale) is mostly about
 #: arrivals that differ from day to day.
 MUCH_WIDER = 3.0
@@ -40,8 +37,6 @@ HELD_TIMES = 20
 SLOW_TIMES = 5
 #: Mean launch call over that of the baseline, from which the host counts as slower than it was alone.
 SLOWER_CALLS = 1.5
-#: A residency share below this is a display or a context that is created and closed, no tenant.
-NOTABLE_RESIDENCY = 0.001
 
 #: Two baselines fit a tenant alike if their likenesses differ by less; their paces differ if by more of one.
 AS_ALIKE = 0.1
@@ -122,7 +117,7 @@ class TenantInterference:
         """Whether elapsed time or latency grew, beyond what its interval allows for."""
         return any(
             e is not None
-            and e.value >= (NOTABLE_SLOWDOWN if e.basis == "observed" else NOTABLE_INFERRED)
+            and e.value >= (SLOWED_OBSERVED if e.basis == "observed" else SLOWED_INFERRED)
             and e.low is not None
             and e.low > 1.0
             for e in (self.slowdown.elapsed, self.slowdown.latency)
@@ -278,7 +273,7 @@ def standing(ran: Sequence[tuple[float, int, int]]) -> str:
     >>> standing([(1.25, 0, 1000), (2.5, 500, 1000)])  # 800 and 200 ns alone
     'as good as one after the other'
     """
-    if max(slowdown for slowdown, _, _ in ran) < NOTABLE_SLOWDOWN:
+    if max(slowdown for slowdown, _, _ in ran) < SLOWED_OBSERVED:
         return "no interference"
     in_sequence = sum((last - first) / slowdown for slowdown, first, last in ran)
     # Time in which nobody was there is no part of the co-run.
@@ -313,7 +308,7 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterferen
     others = rows.filter(
         ~pl.col("traced")
         & ~pl.col("tenant_id").is_in(list(serving))
-        & (pl.col("resident_ns").fill_null(resident_ns) > NOTABLE_RESIDENCY * resident_ns)
+        & (pl.col("resident_ns").fill_null(resident_ns) > NEGLIGIBLE_RESIDENCY * resident_ns)
     )
     if many and others.is_empty() and len(elapsed) == len(tenants) > 1:
         antt, stp, jain = device_figures(elapsed)
@@ -488,18 +483,18 @@ def _slowed(tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any]
     if lost is not None:
         estimates["resident"] = None
         notes.append(f"resident: not known, {lost}")
-    turns = "time-slic" in verdict.mode
+    time_sliced = TRAITS[verdict.mode].time_sliced
     held = row["resident_ns"] is not None or _server_held(tables, row)
-    if turns and not held:
+    if time_sliced and not held:
         # Nothing tells a kernel that was switched out from one that ran slowly.
         estimates["resident"] = None
         notes.append("resident: not known without switch records, kernels include time switched out")
     pace = None
     if elapsed_row is not None and elapsed_row["alone_ns"] and elapsed_row["n"] >= ENOUGH:
         pace = (1e9 * elapsed_row["n"] / elapsed_row["shared_ns"], 1e9 * elapsed_row["n"] / elapsed_row["alone_ns"])
-    causes, added_ns = _causes(tables, number, against, blind=turns and not held)
+    causes, added_ns = _causes(tables, number, against, blind=bool(time_sliced) and not held)
     execution = None
-    if causes is not None and not (turns and not held):
+    if causes is not None and not (time_sliced and not held):
         alone, alone_id = _alone(tables, solo, number) if against == "baseline" else (None, None)
         execution = split_execution(tables, number, against, alone, alone_id)
     return TenantInterference(
@@ -602,7 +597,7 @@ def _from_lost_time(
     tables: TableSet, verdict: Verdict, row: dict[str, Any], reason: str, refused: list[str]
 ) -> TenantInterference:
     """Bounds from residency alone, where tenants take turns; else nothing."""
-    if "time-slic" in verdict.mode and row["first_ns"] is not None:
+    if TRAITS[verdict.mode].time_sliced and row["first_ns"] is not None:
         slowdown = slowdown_from_lost_time(
             busy_ns=row["busy_ns"],
             charged_ns=row["charged_ns"],

@@ -8,8 +8,6 @@ beside them, not fitted. How often the verdicts that they give are right is meas
 
 from __future__ import annotations
 
-#: A verdict below this posterior is `undetermined` (the contract of the JSON).
-MIN_CONFIDENCE = 0.8
 #: A verdict that rests on samples or settings claims no more: no simulated recording tells how often such are right.
 MAX_CONFIDENCE_SAMPLED = 0.9
 
