@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyanalyze.tables.frames import FrameTable, to_frame
-from pyanalyze.tables.names import with_given_names
+from pyanalyze.tables.names import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -188,8 +188,10 @@ def redacted(tables: TableSet, names: Names) -> TableSet:
     changed: dict[str, AnyTable] = {n: FrameTable(n, freed(n, frame, names)) for n, frame in frames.items()}
     recorded = changed.get("tenants")
     if recorded is not None:
-        given = with_given_names(to_frame(recorded), tables.names, tables.paths, narrowed=tables.selection.narrowed)
-        changed["tenants"] = FrameTable("tenants", given)
+        configured = to_frame(changed["configured"])
+        changed["tenants"] = named(
+            recorded, configured, tables.names, tables.paths, narrowed=tables.selection.narrowed
+        )
     answering = tables.answering
     return tables.with_tables(
         changed,

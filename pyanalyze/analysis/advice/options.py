@@ -484,7 +484,7 @@ def _candidates(
 
 
 def _time_sliced(verdict: Verdict) -> bool:
-    return "time-slic" in verdict.mode
+    return bool(TRAITS[verdict.mode].time_sliced)
 
 
 def _mig(
