@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing.properties import Requirement
     from pyanalyze.results.comparison import Comparison
     from pyanalyze.results.report import Report
+    from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.redact import Names
-    from pyanalyze.tables.tableset import AnyTable, Selection, TableSet
+    from pyanalyze.tables.tableset import Selection, TableSet
     from pyanalyze.text.times import Moment
 
     PathLike = str | os.PathLike[str]

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze.tables.tableset import AnyTable, TableSet
+    from pyanalyze.tables.frames import AnyTable
+    from pyanalyze.tables.tableset import TableSet
 
 __all__ = ["FREE", "NAMED", "Names", "freed", "numbered", "redacted", "renamed"]
 
