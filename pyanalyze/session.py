@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing import Case, Verdict
     from pyanalyze.results.comparison import Comparison
     from pyanalyze.results.report import Report
+    from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.redact import Names
-    from pyanalyze.tables.tableset import AnyTable, Selection, TableSet
+    from pyanalyze.tables.tableset import Selection, TableSet
     from pyanalyze.text.times import Moment
     from pyanalyze.vocabulary import Requirement
 

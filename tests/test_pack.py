@@ -18,7 +18,9 @@ from test_cli import run
 
 import pyanalyze
 from pyanalyze.errors import CaptureDamaged, CaptureUnreadable, SamplesUnreadable, TableMismatch, UsageError
-from pyanalyze.export.pack import _names, is_pack, new_key, pack, read_key
+from pyanalyze.export.pack import new_key, pack, read_key
+from pyanalyze.inputs.nsys_export import is_pack
+from pyanalyze.inputs.pack import _names
 from pyanalyze.session import Session
 from pyanalyze.tables.frames import ANALYSIS_TABLES
 

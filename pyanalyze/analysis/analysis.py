@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing.segments import Segment
     from pyanalyze.inputs.baselines import Baseline, SavedBaseline
     from pyanalyze.results.report import Work
+    from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.redact import Names
-    from pyanalyze.tables.tableset import AnyTable, Producer, TableSet
+    from pyanalyze.tables.tableset import Producer, TableSet
 
 __all__ = ["DERIVED_TABLES", "Analysis"]
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.core import _core
 from pyanalyze.errors import CaptureUnreadable, NotACapture, SamplesUnreadable, UsageError
-from pyanalyze.export.pack import Unpacked, unpack
 from pyanalyze.inputs.baselines import Baseline, SavedBaseline, split_name
 from pyanalyze.inputs.nsys_export import exported, importing, is_pack, told_from_other_formats
+from pyanalyze.inputs.pack import Unpacked, unpack
 from pyanalyze.inputs.sample_alignment import answering, of_another_time
 from pyanalyze.tables.frames import ANALYSIS_TABLES, EVENT_TABLES, ON_REQUEST, FrameTable, to_frame
 from pyanalyze.tables.memory import hold
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze.tables.tableset import AnyTable
+    from pyanalyze.tables.frames import AnyTable
 
     PathLike = str | os.PathLike[str]
     Progress = Callable[[str, int, int], object]

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze.tables.tableset import AnyTable, TableSet
+    from pyanalyze.tables.frames import AnyTable
+    from pyanalyze.tables.tableset import TableSet
 
 __all__ = ["FREE", "NAMED", "Names", "freed", "numbered", "redacted", "renamed"]
 
@@ -189,9 +190,7 @@ def redacted(tables: TableSet, names: Names) -> TableSet:
     recorded = changed.get("tenants")
     if recorded is not None:
         configured = to_frame(changed["configured"])
-        changed["tenants"] = named(
-            recorded, configured, tables.names, tables.paths, narrowed=tables.selection.narrowed
-        )
+        changed["tenants"] = named(recorded, configured, tables.names, tables.paths, narrowed=tables.selection.narrowed)
     answering = tables.answering
     return tables.with_tables(
         changed,

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    #: A table as the core made it, or a frame in its place.
-    AnyTable = _core.Table | FrameTable
+    from pyanalyze.tables.frames import AnyTable
+
     #: Reads event tables of every capture that were not read at first: (number of the capture, tables by name).
     LateReader = Callable[[Sequence[str]], Sequence[tuple[int, Mapping[str, AnyTable]]]]
     #: Makes tables that are computed from the others, by name.

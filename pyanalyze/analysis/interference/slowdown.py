@@ -441,7 +441,7 @@ def _from_recordings(
     tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any], *, many: bool
 ) -> TenantInterference:
     found = _slowed(tables, verdict, solo, row, many=many)
-    units = how_many_counted(tables, row, found.units)
+    units = how_many_counted(tables, row, {one.name: one.latency for one in found.units})
     return replace(found, notes=(*found.notes, *units)) if units else found
 
 
