@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.comparison import NOISE_FLOOR
 from pyanalyze.errors import UsageError
-from pyanalyze.report.page import capital, main_device, tenant_labels
 from pyanalyze.results.comparison import Change, Comparison, Configured, Part, Run, Split, TenantChange
+from pyanalyze.results.labels import main_device, tenant_labels
 from pyanalyze.results.report import Device, Missing, Report
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
+from pyanalyze.text.format import capital
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
