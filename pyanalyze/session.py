@@ -743,8 +743,9 @@ class Session:
         >>> "summary" in pyanalyze.load(capture).chart("usage").to_dict()["usermeta"]
         True
         """
-        from pyanalyze.report.page import chart_key, main_device
+        from pyanalyze.report.page import chart_key
         from pyanalyze.report.rendering import draw
+        from pyanalyze.results.labels import main_device
 
         report = self.report()
         main = main_device(report)

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 #: Lower it when there are fewer; never raise it. The goal is 0.
-EXCEPTIONS = 2
+EXCEPTIONS = 1
 
 
 def circles(imports: dict[str, set[str]]) -> list[set[str]]:

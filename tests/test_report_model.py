@@ -11,8 +11,8 @@ import report_examples as examples
 from pydantic import ValidationError
 
 from pyanalyze.report.markdown import render_markdown
-from pyanalyze.report.page import tenant_labels
 from pyanalyze.report.text import first_screen, render_text
+from pyanalyze.results.labels import tenant_labels
 from pyanalyze.results.report import Estimate, Interference, Report, json_schema, unexplained_nulls
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import markdown, visible

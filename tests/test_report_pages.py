@@ -18,22 +18,12 @@ from test_cli import run
 import pyanalyze
 from pyanalyze import charts
 from pyanalyze.report.html import MAX_BYTES, render_html
-from pyanalyze.report.page import (
-    Facts,
-    Fold,
-    Note,
-    Para,
-    Table,
-    build,
-    capital,
-    cause_sentence,
-    chart_key,
-    tenant_labels,
-)
+from pyanalyze.report.page import Facts, Fold, Note, Para, Table, build, cause_sentence, chart_key
 from pyanalyze.report.rendering import draw
 from pyanalyze.report.text import first_screen, render_text
+from pyanalyze.results.labels import tenant_labels
 from pyanalyze.results.report import BASIS_TEXT, Causes, Estimate, HostFinding, Memory, Missing, Slowdown
-from pyanalyze.text.format import UNKNOWN, duration
+from pyanalyze.text.format import UNKNOWN, capital, duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

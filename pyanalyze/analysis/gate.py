@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree as ET
 
 from pyanalyze.errors import UsageError
-from pyanalyze.report.page import alone_on, device_title, tenant_labels, untraced_share
+from pyanalyze.report.page import alone_on, untraced_share
+from pyanalyze.results.labels import device_title, tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.visible import json_text

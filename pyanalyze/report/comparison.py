@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.comparison.split import part_words
 from pyanalyze.errors import UsageError
-from pyanalyze.report.page import Block, Cell, Chart, Column, Fold, Note, Page, Para, Section, Table, capital
+from pyanalyze.report.page import Block, Cell, Chart, Column, Fold, Note, Page, Para, Section, Table
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
+from pyanalyze.text.format import capital
 
 if TYPE_CHECKING:
     from pyanalyze.results.comparison import Comparison, Run, TenantChange

@@ -6,11 +6,11 @@ visible here (:func:`pyanalyze.text.escape.visible`); the renderers escape for t
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from pyanalyze.inputs.sample_alignment import NOT_USED
+from pyanalyze.results.labels import device_title, main_device, tenant_labels
 from pyanalyze.results.report import (
     BASIS_TEXT,
     Basis,
@@ -26,7 +26,7 @@ from pyanalyze.results.report import (
 )
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
-from pyanalyze.text.visible import told_apart
+from pyanalyze.text.format import capital
 from pyanalyze.vocabulary import MEMORY_RESERVE, NEGLIGIBLE_RESIDENCY, SLOWED_REPORTED, TRAITS, Mode, Promises
 
 if TYPE_CHECKING:
@@ -48,15 +48,12 @@ __all__ = [
     "Section",
     "Table",
     "build",
-    "capital",
     "cause_sentence",
     "chart_key",
     "held_sentence",
     "innocent",
     "is_empty",
     "lead_sentences",
-    "main_device",
-    "tenant_labels",
     "verdict_sentence",
     "victim_sentence",
     "worst_victim",
@@ -208,36 +205,6 @@ def chart_key(name: str, device_id: int) -> str:
     'timeline-0'
     """
     return f"{name}-{device_id}"
-
-
-def tenant_labels(tenants: Iterable[Tenant]) -> dict[int, str]:
-    """One short, unique, visible label per tenant id, the same in every table and chart.
-
-    Examples
-    --------
-    >>> import pyanalyze
-    >>> report = pyanalyze.load(capture).report()
-    >>> tenant_labels(report.devices[0].tenants)
-    {0: 'app_a', 1: 'app_b', 2: 'app_c'}
-    """
-    return told_apart((t.tenant_id, visible(t.name, 40) or "unnamed", t.pid, t.host_pid) for t in tenants)
-
-
-def device_title(device: Device) -> str:
-    """Name of a device entry, for headings."""
-    name = visible(device.name) or "GPU of unknown name"
-    if device.mig is not None and device.mig.profile and device.mig.profile not in name:
-        name = f"{name} MIG {visible(device.mig.profile, 20)}"
-    return f"{name} (device {device.device_id})"
-
-
-def main_device(report: Report) -> Device | None:
-    """The device that the first screen speaks of: most tenants, then most busy time."""
-    return max(
-        report.devices,
-        key=lambda d: (len(d.tenants), sum(t.busy_ns or 0 for t in d.tenants), -d.device_id),
-        default=None,
-    )
 
 
 def _window_ns(device: Device) -> int | None:
@@ -1559,21 +1526,6 @@ def _execution_blocks(tenants: Sequence[Tenant], labels: Mapping[int, str]) -> l
 
 def _part(value: float | None) -> str:
     return fmt.percent(value)
-
-
-#: A word that may begin a sentence with a capital; a name (`trainer: ...`, `solo_1.sqlite is ...`, `nsys ...`) may not.
-_WORD = re.compile(r"(?!nsys\b)(?:(?:yes|no)(?=:)|[a-z][a-z-]*(?=[\s,;]|[.!?]?$))")
-
-
-def capital(text: str) -> str:
-    """A sentence from its words; a name at its start stays as it is.
-
-    Examples
-    --------
-    >>> capital("its kernels waited"), capital("trainer: its kernels waited")
-    ('Its kernels waited', 'trainer: its kernels waited')
-    """
-    return text[:1].upper() + text[1:] if _WORD.match(text) else text
 
 
 def _advice(device: Device) -> Section:

@@ -154,7 +154,8 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
 
     from pyanalyze import charts
     from pyanalyze.analysis.interference import kernels_alone
-    from pyanalyze.report.page import chart_key, tenant_labels
+    from pyanalyze.report.page import chart_key
+    from pyanalyze.results.labels import tenant_labels
 
     tables = analysis.tables
     compared = {found.device_id: found for found in analysis.interference}

@@ -22,11 +22,9 @@ from pyanalyze.report.page import (
     agreement_text,
     build,
     cause_sentence,
-    device_title,
     held_sentence,
     innocent,
     is_empty,
-    main_device,
     sampled_sentence,
     samples_not_used,
     verdict_sentence,
@@ -34,6 +32,7 @@ from pyanalyze.report.page import (
     victim_sentence,
     window_text,
 )
+from pyanalyze.results.labels import device_title, main_device
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import Mode

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyanalyze.errors import UsageError
-from pyanalyze.report.page import capital, main_device, tenant_labels
 from pyanalyze.results.comparison import Change, Comparison, Configured, Part, Run, Split, TenantChange
+from pyanalyze.results.labels import main_device, tenant_labels
 from pyanalyze.results.report import Device, Missing, Report
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
+from pyanalyze.text.format import capital
 from pyanalyze.vocabulary import NOISE_FLOOR, TRAITS, Mode
 
 if TYPE_CHECKING:
