@@ -12,7 +12,7 @@ from pyanalyze.errors import UsageError
 from pyanalyze.inputs.capture import Failure, read
 from pyanalyze.tables.frames import ANALYSIS_TABLES
 from pyanalyze.tables.tableset import Frame
-from pyanalyze.vocabulary import NOISE_FLOOR
+from pyanalyze.vocabulary import EVERY_PART, NOISE_FLOOR, Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -517,8 +517,13 @@ class Session:
             for verdict in self.classify()
         )
 
-    def report(self) -> Report:
+    def report(self, *, parts: frozenset[Part] = EVERY_PART) -> Report:
         """Everything that is known, as the published JSON contract.
+
+        Parameters
+        ----------
+        parts
+            What is computed (:class:`pyanalyze.vocabulary.Part`); by default everything.
 
         Returns
         -------
@@ -533,7 +538,7 @@ class Session:
         """
         from pyanalyze.report.build import assemble
 
-        return assemble(self.analysis, detail=self.detail)
+        return assemble(self.analysis, detail=self.detail, parts=parts)
 
     def check(
         self, limits: Limits | None = None, *, inconclusive: Literal["fail", "warn"] = "fail", **more: Any
@@ -566,13 +571,13 @@ class Session:
         >>> [(outcome.gate, outcome.status) for outcome in checked.outcomes]
         [('expect_mode', 'passed'), ('max_switch_overhead', 'failed')]
         """
-        from pyanalyze.analysis.gate import Limits, check
+        from pyanalyze.analysis.gate import Limits, check, parts_of
 
         try:
             asked = replace(limits or Limits(), **more)
         except TypeError as error:
             raise UsageError(f"no such threshold: {error}") from None
-        return check(self.report(), asked, inconclusive=inconclusive)
+        return check(self.report(parts=parts_of(asked)), asked, inconclusive=inconclusive)
 
     def window(self, start: Moment | None = None, end: Moment | None = None) -> Session:
         """Zoom in: the session as if only this stretch of time had been recorded.
@@ -766,9 +771,9 @@ class Session:
 
     def __str__(self) -> str:
         """Show the first screen."""
-        from pyanalyze.report.text import first_screen
+        from pyanalyze.report.text import SCREEN_PARTS, first_screen
 
-        return first_screen(self.report())
+        return first_screen(self.report(parts=SCREEN_PARTS))
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -823,5 +828,5 @@ def _report(given: Session | Report | str | os.PathLike[str]) -> Report:
         return given
     if isinstance(given, str | os.PathLike):
         path = Path(given)
-        return read_saved(path) if is_saved(path) else load(path).report()
-    return given.report()
+        return read_saved(path) if is_saved(path) else load(path).report(parts=frozenset({Part.WORK}))
+    return given.report(parts=frozenset({Part.WORK}))

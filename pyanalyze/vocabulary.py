@@ -23,6 +23,21 @@ Requirement = Literal["fault-isolation", "memory-protection", "bandwidth-qos"]
 REQUIREMENTS: Final[tuple[Requirement, ...]] = ("fault-isolation", "memory-protection", "bandwidth-qos")
 
 
+class Part(StrEnum):
+    """A part of an answer that takes time to compute: a command asks for those that it shows."""
+
+    SEGMENTS = "segments"
+    RESIDENCY = "residency"
+    OCCUPANCY = "occupancy"
+    INTERFERENCE = "interference"
+    WORK = "work"
+    ADVICE = "advice"
+
+
+#: All parts of an answer: a report.
+EVERY_PART: Final = frozenset(Part)
+
+
 class Mode(StrEnum):
     """How the tenants of one device share it; in the order of the documentation."""
 

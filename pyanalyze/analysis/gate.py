@@ -22,7 +22,7 @@ from pyanalyze.results.labels import device_title, tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.visible import json_text
-from pyanalyze.vocabulary import MODES, NEGLIGIBLE_RESIDENCY, Mode
+from pyanalyze.vocabulary import MODES, NEGLIGIBLE_RESIDENCY, Mode, Part
 
 if TYPE_CHECKING:
     import os
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyanalyze.results.comparison import Comparison
     from pyanalyze.results.report import Device, Estimate, Report, Tenant
 
-__all__ = ["Checked", "Limits", "Outcome", "check", "read_limits"]
+__all__ = ["Checked", "Limits", "Outcome", "check", "parts_of", "read_limits"]
 
 Status = Literal["passed", "failed", "inconclusive"]
 SlowdownKind = Literal["elapsed", "latency", "resident"]
@@ -592,6 +592,27 @@ _GATES: dict[str, Callable[[Device, Limits], Iterator[Outcome]]] = {
     "min_sm_active": _sm_active,
     "max_memory": _memory,
 }
+
+#: The part of an answer that a threshold looks at; those that are not listed need none.
+_PARTS = {
+    "max_slowdown": Part.INTERFERENCE,
+    "tenants": Part.INTERFERENCE,
+    "min_jain": Part.INTERFERENCE,
+    "min_sm_active": Part.OCCUPANCY,
+    "max_change": Part.WORK,
+}
+
+
+def parts_of(limits: Limits) -> frozenset[Part]:
+    """Say which parts of a report these thresholds need.
+
+    Examples
+    --------
+    >>> sorted(parts_of(Limits(expect_mode=("mps",), max_slowdown=1.2)))
+    ['interference']
+    """
+    return frozenset(part for gate, part in _PARTS.items() if gate in limits.asked())
+
 
 _FRACTIONS = ("max_switch_overhead", "min_jain", "min_sm_active", "max_memory", "max_change")
 

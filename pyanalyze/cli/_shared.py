@@ -305,18 +305,18 @@ def answer(
     session: Session, verb: str, sections: tuple[str, ...], fmt: str, advice: Sequence[Advice] | None = None
 ) -> str:
     """Show some sections of the report as text, or the verb's part of it as JSON."""
+    from pyanalyze.cli.schemas import SHOWN, part_of
     from pyanalyze.report.build import assemble
 
-    report = session.report() if advice is None else assemble(session.analysis, advice, detail=session.detail)
+    report = assemble(session.analysis, advice, detail=session.detail, parts=SHOWN[verb].parts)
     if fmt == "json":
         import json
-
-        from pyanalyze.cli.schemas import part_of
 
         return json.dumps(part_of(report, verb), indent=2)
     from pyanalyze.report.text import render_text
 
-    return render_text(report, session.kernel_occupancy, sections=sections)
+    kernels = session.kernel_occupancy if "occupancy" in sections else None
+    return render_text(report, kernels, sections=sections)
 
 
 def emit(text: str, output: Path | None, *, force: bool) -> None:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 @verb("classify", ("table", "json", "csv"))
 def command(session: Session, fmt: str) -> str:
     """Name the observed sharing mode of every GPU, with evidence, rivals and what is missing."""
-    report = session.report()
-    if fmt == "json":
-        from pyanalyze.cli.schemas import part_of
+    from pyanalyze.cli.schemas import SHOWN, part_of
 
+    report = session.report(parts=SHOWN["classify"].parts)
+    if fmt == "json":
         return json.dumps(part_of(report, "classify"), indent=2)
     if fmt == "csv":
         return csv_of([_row(device) for device in report.devices])

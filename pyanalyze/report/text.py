@@ -35,7 +35,7 @@ from pyanalyze.report.page import (
 from pyanalyze.results.labels import device_title, main_device
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
-from pyanalyze.vocabulary import Mode
+from pyanalyze.vocabulary import Mode, Part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,9 +44,11 @@ if TYPE_CHECKING:
 
     from pyanalyze.results.report import Device, Missing, Report
 
-__all__ = ["FIRST_SCREEN_COLUMNS", "FIRST_SCREEN_LINES", "first_screen", "render_text"]
+__all__ = ["FIRST_SCREEN_COLUMNS", "FIRST_SCREEN_LINES", "SCREEN_PARTS", "first_screen", "render_text"]
 
 FIRST_SCREEN_LINES = 15
+#: What the first screen shows, and what has to be computed for it.
+SCREEN_PARTS = frozenset({Part.SEGMENTS, Part.RESIDENCY, Part.INTERFERENCE, Part.ADVICE})
 FIRST_SCREEN_COLUMNS = 100
 _LABEL = 13
 _WIDTH = 100
@@ -176,12 +178,13 @@ def text_page(page: Page, sections: Sequence[str] = ()) -> str:
     out = [page.title, "=" * len(page.title), page.subtitle, ""]
     for note in page.notes:
         out += [f"! {note.title.upper()}: {note.text}", ""]
-    out += ["\n".join(textwrap.wrap(line, _WIDTH)) for line in page.lead]
+    # The first sentences speak of everything; a part speaks for itself.
+    out += [] if sections else ["\n".join(textwrap.wrap(line, _WIDTH)) for line in page.lead]
     for section in page.sections:
         if sections and section.id.partition("-")[0] not in sections:
             continue
         title = f"{section.title}: {section.device}" if section.device else section.title
-        out += ["", title, "-" * len(title)]
+        out += [*([""] if out[-1] else []), title, "-" * len(title)]
         for block in section.blocks:
             out += _block(block)
     return "\n".join(out).rstrip() + "\n"
