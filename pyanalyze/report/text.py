@@ -131,7 +131,7 @@ def _verdict(device: Device) -> str:
 def _not_seen(missing: list[Missing]) -> str:
     if not missing:
         return "nothing that is needed is missing"
-    return f"{', '.join(visible(m.what, 30) for m in missing)} ({len(missing)}; `classify` says how)"
+    return f"{', '.join(visible(m.what, 30) for m in missing)} ({len(missing)}; `report` says how)"
 
 
 def _lines(label: str, text: str, most: int) -> list[str]:
