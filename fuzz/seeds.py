@@ -100,7 +100,7 @@ def fill(corpus: Path) -> None:
     # Ordinary turns of two contexts, with acknowledgements, a lost record, a wrap; and noise.
     numbers = random.Random(13)
     for nth, tags in enumerate(([8, 7], [8, 9, 2, 7], [8, 9, 3, 7, 7], [7, 8], [8, 8, 7, 5])):
-        rows = bytearray([3 + nth])
+        rows = bytearray()
         for n in range(60):
             context = (n // len(tags)) % 2 + 1
             step = 1 if numbers.random() < 0.9 else 3

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def test_every_declared_table_is_an_attribute_of_a_session() -> None:
-    computed_apart = {"identities", "kernel_summary", "latencies", "replay", "timeline", "whatif"}
+    computed_apart = {"identities", "kernel_summary", "latencies", "replay", "timeline"}
     attributes = {name for name, value in vars(Session).items() if isinstance(value, Frame)}
     assert attributes == set(tables.declarations()) - computed_apart
 
@@ -45,7 +45,7 @@ def test_frames_have_the_declared_columns(fixtures: Path) -> None:
     session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
     checked = 0
     for table in _core.table_declarations():
-        if table["name"] in (*ON_REQUEST, "kernel_summary", "latencies", "replay", "timeline", "whatif"):
+        if table["name"] in (*ON_REQUEST, "kernel_summary", "latencies", "replay", "timeline"):
             continue
         frame = session.frame(table["name"])
         assert frame.columns == [column["name"] for column in table["columns"]]

@@ -1,4 +1,4 @@
-//! Does a whole load survive any file that looks like an export: layout, devices, clock, and every room after them?
+//! Does a whole load survive any file that looks like an export: layout, devices, clock, and every step after them?
 #![no_main]
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
@@ -18,7 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
     let path = as_file(bytes, "sqlite");
     let Some(tables) = answer(nsys::read(&path, 0, &nsys::Want::all(), &Unwatched)) else { return };
     let Some(mut session) = answer(pipeline::join(vec![tables], &Unwatched)) else { return };
-    let Some(made) = answer(pipeline::reconstruct(&session, 0, &Unwatched)) else { return };
+    let Some(made) = answer(pipeline::reconstruct(&session, &Unwatched)) else { return };
     session.extend(made);
     answer(pipeline::ledger(&session, &Unwatched));
 });

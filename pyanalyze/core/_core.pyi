@@ -32,7 +32,6 @@ __all__ = [
     "slowdowns",
     "table_declarations",
     "timeline",
-    "whatif",
     "write_perfetto",
 ]
 
@@ -127,9 +126,6 @@ def latencies(
 
 def write_perfetto(session: Mapping[str, Any], path: str, progress: _Progress = None) -> int:
     """Write a Perfetto protobuf trace over `path`; the number of events. No table but those given is in it."""
-
-def whatif(session: Mapping[str, Any], slice_ns: int, gap_ns: int, progress: _Progress = None) -> _Tables:
-    """What each tenant would have taken alone, side by side or in turns: `whatif`, modelled with bounds."""
 
 def replay(
     session: Mapping[str, Any],

@@ -11,6 +11,7 @@ mod memory;
 mod progress;
 mod table;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use pyanalyze_core::fold::Tables;
@@ -18,10 +19,9 @@ use pyanalyze_core::placement::{Model, PlacementPolicy, Sharing, SmSet};
 use pyanalyze_core::quality::Quality;
 use pyanalyze_core::replay::{self as layouts, Recorded};
 use pyanalyze_core::slowdown::{self, Baseline};
-use pyanalyze_core::whatif::TimeSlicing;
 use pyanalyze_core::window::{self, Selection};
 use pyanalyze_core::{
-    latencies as over_time, nsys, perfetto, pipeline, quality, samples, schema, timeline as lanes,
+    hardware, latencies as over_time, nsys, perfetto, pipeline, quality, samples, schema, timeline as lanes,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -326,24 +326,8 @@ fn write_perfetto(
 fn reconstruct(py: Python<'_>, session: &Bound<'_, PyDict>, progress: Callback) -> PyResult<Py<PyDict>> {
     let session = from_python(session)?;
     let watch = PyWatch::new(progress);
-    let made = py.detach(|| pipeline::reconstruct(&session, 0, &watch)).map_err(|e| watch.raise(e))?;
+    let made = py.detach(|| pipeline::reconstruct(&session, &watch)).map_err(|e| watch.raise(e))?;
     to_python(py, made)
-}
-
-/// What each tenant would have taken alone, side by side or in turns.
-#[pyfunction]
-#[pyo3(signature = (session, slice_ns, gap_ns, progress=None))]
-fn whatif(
-    py: Python<'_>,
-    session: &Bound<'_, PyDict>,
-    slice_ns: i64,
-    gap_ns: i64,
-    progress: Callback,
-) -> PyResult<Py<PyDict>> {
-    let session = from_python(session)?;
-    let watch = PyWatch::new(progress);
-    let made = py.detach(|| pipeline::whatif(&session, TimeSlicing { slice_ns, gap_ns }, &watch));
-    to_python(py, made.map_err(|e| watch.raise(e))?)
 }
 
 /// A tenant's place in a layout: tenant, instance, group, SMs.
@@ -457,6 +441,19 @@ fn quality_counters(py: Python<'_>) -> PyResult<Py<PyList>> {
     Ok(counters.unbind())
 }
 
+/// Timing and sizes of GPUs and their drivers that captures do not show.
+#[pyfunction]
+fn hardware_constants() -> BTreeMap<&'static str, i64> {
+    hardware::CONSTANTS.iter().copied().collect()
+}
+
+/// The SMs that an MPS active thread percentage leaves to a client.
+#[pyfunction]
+#[pyo3(signature = (sm_count, percentage, compute_major=None))]
+fn mps_sms(sm_count: u32, percentage: f64, compute_major: Option<u32>) -> u32 {
+    hardware::mps_sms(sm_count, percentage, compute_major)
+}
+
 /// The compiled core of pyanalyze.
 #[pymodule(gil_used = false)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -479,9 +476,10 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(latencies, module)?)?;
     module.add_function(wrap_pyfunction!(cut, module)?)?;
     module.add_function(wrap_pyfunction!(write_perfetto, module)?)?;
-    module.add_function(wrap_pyfunction!(whatif, module)?)?;
     module.add_function(wrap_pyfunction!(replay, module)?)?;
     module.add_function(wrap_pyfunction!(slowdowns, module)?)?;
+    module.add_function(wrap_pyfunction!(hardware_constants, module)?)?;
+    module.add_function(wrap_pyfunction!(mps_sms, module)?)?;
     module.add_function(wrap_pyfunction!(table_declarations, module)?)?;
     module.add_function(wrap_pyfunction!(quality_counters, module)?)?;
     module.add_function(wrap_pyfunction!(memory::bound_memory, module)?)?;

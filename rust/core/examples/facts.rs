@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use arrow_array::{Int64Array, RecordBatch, UInt32Array};
 use pyanalyze_core::facts::Facts;
-use pyanalyze_core::fold::{Fold, Tables};
+use pyanalyze_core::fold::{EventPass, Tables};
 use pyanalyze_core::overlap::Overlap;
 use pyanalyze_core::quality::Quality;
 use pyanalyze_core::schema::{self, Builder};
@@ -87,15 +87,15 @@ fn main() {
     // Who is who is found on a sample: it is not what is measured.
     let few = Tables::from([("kernels", kernels(1000))]);
     let mut tables = Tables::from([("kernels", kernels(rows)), ("devices", devices())]);
-    tables.insert("tenants", Tenants::new(&few).unwrap().run(&few, 0, &Unwatched).unwrap().tenants);
+    tables.insert("tenants", Tenants::new(&few).unwrap().run(&few, &Unwatched).unwrap().tenants);
     let bytes = tables["kernels"].get_array_memory_size();
     let before_bytes = peak_bytes();
     let (began, cpu) = (Instant::now(), cpu_seconds());
-    let overlap = Overlap::new(&tables).unwrap().run(&tables, 0, &Unwatched).unwrap();
+    let overlap = Overlap::new(&tables).unwrap().run(&tables, &Unwatched).unwrap();
     let (overlap_s, overlap_cpu_s) = (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
     let (began, cpu) = (Instant::now(), cpu_seconds());
     let facts = Facts::new(&tables).unwrap().beside(overlap.overlaps);
-    let facts = facts.run(&tables, 0, &Unwatched).unwrap();
+    let facts = facts.run(&tables, &Unwatched).unwrap();
     let (facts_s, facts_cpu_s) = (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
     assert_eq!(facts.facts.num_rows(), pyanalyze_core::facts::FACTS.len());
     println!(

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use arrow_array::{Int64Array, RecordBatch, UInt16Array, UInt32Array, UInt64Array, UInt8Array};
 use pyanalyze_core::charged::Charged;
-use pyanalyze_core::fold::{Fold, Tables};
+use pyanalyze_core::fold::{EventPass, Tables};
 use pyanalyze_core::residency::{Ending, Residency, Slice};
 use pyanalyze_core::schema::{self, Builder};
 use pyanalyze_core::tenants::Tenants;
@@ -109,7 +109,7 @@ fn main() {
         "residency" => {
             let tables = Tables::from([("switch_events", switch_events(rows))]);
             let (began, cpu) = (Instant::now(), cpu_seconds());
-            let out = Residency::default().run(&tables, 0, &Unwatched).unwrap();
+            let out = Residency::default().run(&tables, &Unwatched).unwrap();
             let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
             assert_eq!(out.residency.num_rows(), rows / 2);
             let events = tables.values().next().unwrap();
@@ -119,12 +119,12 @@ fn main() {
             let mut tables = Tables::from([("kernels", kernels(rows)), ("residency", residency(rows / 10))]);
             // Who is who is found on a sample: it is not what is measured.
             let few = Tables::from([("kernels", kernels(1000)), ("residency", residency(100))]);
-            tables.insert("tenants", Tenants::new(&few).unwrap().run(&few, 0, &Unwatched).unwrap().tenants);
+            tables.insert("tenants", Tenants::new(&few).unwrap().run(&few, &Unwatched).unwrap().tenants);
             let held = tables["residency"].clone();
             let mut events = tables.clone();
             events.remove("residency");
             let (began, cpu) = (Instant::now(), cpu_seconds());
-            let out = Charged::new(&tables).unwrap().run(&events, 0, &Unwatched).unwrap();
+            let out = Charged::new(&tables).unwrap().run(&events, &Unwatched).unwrap();
             let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
             assert_eq!(out.num_rows(), rows);
             // Columns that it shares with the kernels count once.
@@ -133,10 +133,10 @@ fn main() {
         "turns" => {
             let mut tables = Tables::from([("kernels", kernels(rows))]);
             let few = Tables::from([("kernels", kernels(1000))]);
-            tables.insert("tenants", Tenants::new(&few).unwrap().run(&few, 0, &Unwatched).unwrap().tenants);
+            tables.insert("tenants", Tenants::new(&few).unwrap().run(&few, &Unwatched).unwrap().tenants);
             let (began, cpu) = (Instant::now(), cpu_seconds());
             let room = Turns::new(&tables, &BTreeSet::from([0])).unwrap();
-            let out = room.run(&tables, 0, &Unwatched).unwrap();
+            let out = room.run(&tables, &Unwatched).unwrap();
             let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
             assert!(out.num_rows() > rows / 20);
             (seconds, cpu, bytes(&[&tables["kernels"], &out]))

@@ -22,7 +22,7 @@ use arrow_array::builder::{Int64Builder, UInt32Builder};
 use arrow_array::{Int64Array, RecordBatch};
 
 use crate::error::Result;
-use crate::fold::{concat, Chunk, Fold, Tables};
+use crate::fold::{EventPass, Events, Tables};
 use crate::residency::{at, Slice};
 use crate::schema::{self, Builder, Columns};
 use crate::tenants::{work, Union, Walk, Who, Work, WorkKind};
@@ -100,7 +100,7 @@ struct Held {
     beside: Option<u32>,
 }
 
-/// What is found for the kernels of one chunk.
+/// What is found for each kernel.
 #[derive(Debug, Default)]
 struct Rows {
     tenant: UInt32Builder,
@@ -135,8 +135,8 @@ pub struct Charged {
     /// Of each tenant that may run beside others: in flight of those.
     others: BTreeMap<u32, Union>,
     rows: Rows,
-    /// The tables of the chunks so far.
-    made: Vec<RecordBatch>,
+    /// The table, once the kernels were read.
+    made: Option<RecordBatch>,
     /// The process and device looked up last: rows come in runs.
     known: Option<(Process, Option<u32>)>,
     done: u64,
@@ -188,7 +188,7 @@ impl Charged {
             streams: HashMap::new(),
             others,
             rows: Rows::default(),
-            made: Vec::new(),
+            made: None,
             known: None,
             done: 0,
         })
@@ -275,7 +275,7 @@ impl Charged {
     }
 
     /// The rows of `kernels`, with what was found for each. Columns that stand in `kernels` are not copied.
-    fn flush(&mut self, kernels: &RecordBatch) -> Result<()> {
+    fn table(&mut self, kernels: &RecordBatch) -> Result<RecordBatch> {
         let mut rows = std::mem::take(&mut self.rows);
         let mut builder = Builder::new(&schema::CHARGED);
         for name in ["capture", "pid", "device_id", "correlation_id", "start_ns", "end_ns"] {
@@ -302,8 +302,7 @@ impl Charged {
         if self.has_switches {
             builder = builder.put("switching_ns", rows.switching.finish());
         }
-        self.made.push(builder.finish(count)?);
-        Ok(())
+        builder.finish(count)
     }
 }
 
@@ -323,27 +322,25 @@ fn switching(session: &Tables) -> Result<BTreeMap<u32, (Union, Walk)>> {
     Ok(spans.into_iter().map(|(device, spans)| (device, (Union::of(spans), Walk::default()))).collect())
 }
 
-impl Fold for Charged {
+impl EventPass for Charged {
     type Output = RecordBatch;
 
-    fn push(&mut self, chunk: &Chunk, watch: &dyn Watch) -> Result<()> {
+    fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
         watch.progress("charged", self.done, 0)?;
-        for w in work(chunk)? {
+        for w in work(events)? {
             if self.done.is_multiple_of(4096) {
                 watch.progress("charged", self.done, 0)?;
             }
             self.done = self.done.saturating_add(1);
             self.take(&w);
         }
-        match chunk.tables.get(schema::KERNELS.name) {
-            Some(kernels) => self.flush(kernels),
-            None => Ok(()),
-        }
+        self.made = events.batch(&schema::KERNELS).map(|kernels| self.table(kernels)).transpose()?;
+        Ok(())
     }
 
     fn finish(self, watch: &dyn Watch) -> Result<RecordBatch> {
         watch.progress("charged", self.done, self.done)?;
-        concat(&schema::CHARGED, &self.made)
+        Ok(self.made.unwrap_or_else(|| schema::CHARGED.empty()))
     }
 }
 
@@ -377,7 +374,7 @@ mod tests {
     /// In call, own, other, charged, out, switching in us per kernel; the sum is checked.
     fn parts(tables: Tables) -> Vec<[Option<i64>; 6]> {
         let (tables, _) = named(tables);
-        let batch = Charged::new(&tables).unwrap().run(&tables, 0, &Unwatched).unwrap();
+        let batch = Charged::new(&tables).unwrap().run(&tables, &Unwatched).unwrap();
         let c = Columns::new(&schema::CHARGED, &batch);
         let column = |name: &str, row| at(c.i64(name).unwrap(), row);
         (0..c.rows())
@@ -488,7 +485,7 @@ mod tests {
         // Without switch records all of it, as an assumption.
         let rows = kernels(&[(0, 7, 0, 1, 7, 100, 2400), (0, 7, 0, 1, 8, 200, 2500)]);
         let (tables, _) = named(Tables::from([("kernels", rows)]));
-        let batch = Charged::new(&tables).unwrap().run(&tables, 0, &Unwatched).unwrap();
+        let batch = Charged::new(&tables).unwrap().run(&tables, &Unwatched).unwrap();
         let c = Columns::new(&schema::CHARGED, &batch);
         assert_eq!(c.i64("charged_ns").unwrap().values(), &[2_300_000, 2_300_000]);
         assert_eq!(c.names("basis").unwrap().get(0), Some("inferred"));

@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 
 use crate::error::Result;
-use crate::fold::{Chunk, Fold, Tables};
+use crate::fold::{EventPass, Events, Tables};
+use crate::hardware::DEFAULT_SLICE_NS;
 use crate::occupancy::{LaunchColumns, Limits, NumberMap, Resources};
-use crate::overlap::{short_ns, slice_lengths, Growing, DEFAULT_SLICE_NS};
+use crate::overlap::{short_ns, slice_lengths, Growing};
 use crate::residency::{at, creation_contexts, Slice};
 use crate::schema::{self, Builder, Columns};
 use crate::statistics::{mad, median, weighted_median};
@@ -533,15 +534,15 @@ impl Facts {
         }
     }
 
-    /// Signatures of the kernels of a chunk, by row; `None` where there is no name.
-    fn signatures(&mut self, chunk: &Chunk) -> Result<Vec<Option<u32>>> {
-        let Some(columns) = chunk.get(&schema::KERNELS) else { return Ok(Vec::new()) };
+    /// Signatures of the kernels, by row; `None` where there is no name.
+    fn signatures(&mut self, events: &Events<'_>) -> Result<Vec<Option<u32>>> {
+        let Some(columns) = events.get(&schema::KERNELS) else { return Ok(Vec::new()) };
         let names = columns.names("name")?;
         let mut shape = Vec::with_capacity(6);
         for name in ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"] {
             shape.push(columns.u32(name)?);
         }
-        // Dictionaries differ from chunk to chunk: the text decides, looked up once per key.
+        // A dictionary may hold a text twice: the text decides, looked up once per key.
         let mut keys: Vec<Option<u32>> = Vec::new();
         let mut found = Vec::with_capacity(columns.rows());
         let mut last: Option<(Signature, u32)> = None;
@@ -587,17 +588,18 @@ impl Facts {
     }
 }
 
-impl Fold for Facts {
+impl EventPass for Facts {
     type Output = Output;
 
-    fn push(&mut self, chunk: &Chunk, watch: &dyn Watch) -> Result<()> {
+    fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
         watch.progress("facts", self.done, 0)?;
-        self.work_known |= [&schema::KERNELS, &schema::GRAPH_LAUNCHES].iter().any(|t| chunk.get(t).is_some());
-        let signatures = self.signatures(chunk)?;
-        let launches = chunk.get(&schema::KERNELS).map(|c| LaunchColumns::new(&c)).transpose()?;
-        let copies = chunk.get(&schema::MEMOPS);
+        self.work_known |=
+            [&schema::KERNELS, &schema::GRAPH_LAUNCHES].iter().any(|t| events.get(t).is_some());
+        let signatures = self.signatures(events)?;
+        let launches = events.get(&schema::KERNELS).map(|c| LaunchColumns::new(&c)).transpose()?;
+        let copies = events.get(&schema::MEMOPS);
         let copy_kinds = copies.as_ref().map(|c| c.u8("copy_kind")).transpose()?;
-        for w in work(chunk)? {
+        for w in work(events)? {
             if self.done.is_multiple_of(4096) {
                 watch.progress("facts", self.done, 0)?;
             }
@@ -611,13 +613,13 @@ impl Fold for Facts {
             let host_copy = copy_kind.is_some_and(|kind| HOST_COPIES.contains(&kind));
             self.take(&w, signature, shape, host_copy);
         }
-        if let Some(columns) = chunk.get(&schema::SWITCH_EVENTS) {
+        if let Some(columns) = events.get(&schema::SWITCH_EVENTS) {
             for device in columns.u32("device_id")?.values() {
                 let d = self.devices.entry(*device).or_default();
                 d.records = d.records.saturating_add(1);
             }
         }
-        if let Some(columns) = chunk.get(&schema::GPU_METRICS) {
+        if let Some(columns) = events.get(&schema::GPU_METRICS) {
             let (device, time) = (columns.u32("device_id")?, columns.i64("time_ns")?);
             let (metric, value) = (columns.names("metric")?, columns.f64("value")?);
             for row in 0..columns.rows() {
@@ -1086,7 +1088,7 @@ mod tests {
     use crate::watch::Unwatched;
 
     fn of(tables: &Tables) -> BTreeMap<String, (Option<f64>, String)> {
-        let made = reconstruct(tables, 0, &Unwatched).unwrap();
+        let made = reconstruct(tables, &Unwatched).unwrap();
         let c = Columns::new(&schema::FACTS, &made["facts"]);
         (0..c.rows())
             .map(|r| {
@@ -1114,7 +1116,7 @@ mod tests {
         assert_eq!(facts["repeat_spread"].0, Some(0.0));
         assert_eq!(facts["busy_ns"].0, Some(12_500_000.0));
         assert_eq!(facts["window_ns"].0, Some(48_500_000.0));
-        let made = reconstruct(&work(&rows), 0, &Unwatched).unwrap();
+        let made = reconstruct(&work(&rows), &Unwatched).unwrap();
         let e = Columns::new(&schema::FACT_EXAMPLES, &made["fact_examples"]);
         let row =
             (0..e.rows()).find(|r| e.names("fact").unwrap().get(*r) == Some("stretched_share")).unwrap();
@@ -1149,7 +1151,7 @@ mod tests {
         let made =
             of_one_stream(&schema::MEMOPS, &times).put("copy_kind", kinds).finish(copies.len()).unwrap();
         tables.insert("memops", made);
-        let made = reconstruct(&tables, 0, &Unwatched).unwrap();
+        let made = reconstruct(&tables, &Unwatched).unwrap();
         let c = Columns::new(&schema::FACTS, &made["facts"]);
         let row = (0..c.rows()).find(|r| c.names("name").unwrap().get(*r) == Some("prompt_start_share"));
         let row = row.unwrap();
@@ -1315,7 +1317,7 @@ mod tests {
     #[test]
     fn short_kernels_are_shown_that_met_or_did_not() {
         let shown = |rows: &[K], fact: &str| -> Vec<(i64, i64)> {
-            let made = reconstruct(&work(rows), 0, &Unwatched).unwrap();
+            let made = reconstruct(&work(rows), &Unwatched).unwrap();
             let e = Columns::new(&schema::FACT_EXAMPLES, &made["fact_examples"]);
             let rows = (0..e.rows()).filter(|r| e.names("fact").unwrap().get(*r) == Some(fact));
             rows.map(|r| (e.i64("start_ns").unwrap().value(r), e.i64("end_ns").unwrap().value(r))).collect()

@@ -1,12 +1,12 @@
-//! How does a room see a capture that may be larger than memory?
+//! One pass over the events of a capture.
 //!
-//! Every room that touches events is a [`Fold`]: it takes time-ordered [`Chunk`]s, carries state from
-//! one to the next, and hands out its tables at the end. A whole capture is one chunk; any other
-//! chunking must give equal results, which `tests/chunking.rs` checks for every room.
+//! Every step that touches events is an [`EventPass`]: it reads the event tables of a capture in order of time
+//! and returns its tables at the end. Captures that exceed the memory budget are the allocator's business
+//! (`pyanalyze-spill`): no step sees part of a capture.
 
 use std::collections::BTreeMap;
 
-use arrow_array::{Int64Array, RecordBatch};
+use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
 
 use crate::error::{Error, Result};
@@ -23,106 +23,81 @@ pub const EVENT_TABLES: &[(&Table, &str)] = &[
     (&schema::MEMOPS, "start_ns"),
     (&schema::SWITCH_EVENTS, "time_ns"),
     (&schema::GPU_METRICS, "time_ns"),
-    (&schema::RESIDENCY, "start_ns"),
 ];
 
-/// One stretch of time of the event tables.
+/// The event tables of a capture.
 ///
-/// Holds every row that starts before `until_ns` and stood in no earlier chunk; each table is sorted
-/// by its ordering column. Intervals may end after `until_ns`. A table that is absent was not
-/// captured or not asked for; a table that is present in one chunk is present in all.
-#[derive(Debug, Clone)]
-pub struct Chunk {
-    /// Rows of the event tables.
-    pub tables: Tables,
-    /// All rows that start before this time have been delivered after this chunk.
-    pub until_ns: i64,
-}
+/// A table that is absent was not captured or not asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Events<'a>(&'a Tables);
 
-impl Chunk {
-    /// The rows of `table` in this chunk.
+impl<'a> Events<'a> {
+    /// The events among `tables`, in any order.
     #[must_use]
-    pub fn get(&self, table: &'static Table) -> Option<Columns<'_>> {
-        self.tables.get(table.name).map(|batch| Columns::new(table, batch))
-    }
-}
-
-/// A room: chunks in, tables out.
-pub trait Fold: Sized {
-    /// What it hands out.
-    type Output;
-
-    /// Takes the next chunk.
-    ///
-    /// # Errors
-    /// A wrong table, or [`Error::Cancelled`].
-    fn push(&mut self, chunk: &Chunk, watch: &dyn Watch) -> Result<()>;
-
-    /// The end of the capture.
-    ///
-    /// # Errors
-    /// As [`Fold::push`].
-    fn finish(self, watch: &dyn Watch) -> Result<Self::Output>;
-
-    /// Folds `tables` in chunks of about `rows` event rows (0: all at once).
-    ///
-    /// # Errors
-    /// As [`Fold::push`].
-    fn run(self, tables: &Tables, rows: usize, watch: &dyn Watch) -> Result<Self::Output> {
-        self.fold(tables, rows, watch)?.finish(watch)
+    pub fn of(tables: &'a Tables) -> Self {
+        Self(tables)
     }
 
-    /// As [`Fold::run`], without the end.
+    /// The events among `tables`, each table sorted by its ordering column.
     ///
     /// # Errors
-    /// As [`Fold::push`].
-    fn fold(mut self, tables: &Tables, rows: usize, watch: &dyn Watch) -> Result<Self> {
-        for chunk in chunks(tables, rows)? {
-            self.push(&chunk, watch)?;
-        }
-        Ok(self)
-    }
-}
-
-/// Cuts the event tables of `tables` into chunks of about `rows` rows of the longest table.
-///
-/// # Errors
-/// [`Error::Schema`] for a table that is not what it is declared to be, or not sorted.
-pub fn chunks(tables: &Tables, rows: usize) -> Result<Vec<Chunk>> {
-    let mut streams: Vec<(&'static Table, &RecordBatch, &Int64Array)> = Vec::new();
-    for (table, order) in EVENT_TABLES {
-        if let Some(batch) = tables.get(table.name) {
-            let times = Columns::new(table, batch).i64(order)?;
-            if times.values().is_sorted() {
-                streams.push((table, batch, times));
-            } else {
+    /// [`Error::Schema`] for a table that is not what it is declared to be, or not sorted.
+    pub fn sorted(tables: &'a Tables) -> Result<Self> {
+        for (table, order) in EVENT_TABLES {
+            let Some(batch) = tables.get(table.name) else { continue };
+            if !Columns::new(table, batch).i64(order)?.values().is_sorted() {
                 return Err(Error::schema(&table.id(), format!("is not sorted by {order}")));
             }
         }
+        Ok(Self(tables))
     }
-    let longest = streams.iter().max_by_key(|s| s.2.len());
-    let mut bounds: Vec<i64> = match longest {
-        Some((_, _, times)) if rows > 0 => times.values().iter().copied().step_by(rows).skip(1).collect(),
-        _ => Vec::new(),
-    };
-    bounds.dedup();
-    bounds.push(i64::MAX);
-    let mut from = vec![0_usize; streams.len()];
-    let mut chunks = Vec::with_capacity(bounds.len());
-    for until_ns in bounds {
-        let mut part = Tables::new();
-        for ((table, batch, times), from) in streams.iter().zip(from.iter_mut()) {
-            let to = if until_ns == i64::MAX {
-                times.len()
-            } else {
-                times.values().partition_point(|t| *t < until_ns)
-            };
-            part.insert(table.name, batch.slice(*from, to - *from));
-            *from = to;
-        }
-        chunks.push(Chunk { tables: part, until_ns });
+
+    /// The rows of `table`.
+    #[must_use]
+    pub fn get(&self, table: &'static Table) -> Option<Columns<'a>> {
+        self.batch(table).map(|batch| Columns::new(table, batch))
     }
-    Ok(chunks)
+
+    /// The same as Arrow columns.
+    #[must_use]
+    pub fn batch(&self, table: &'static Table) -> Option<&'a RecordBatch> {
+        self.0.get(table.name)
+    }
+}
+
+/// Events in, tables out.
+pub trait EventPass: Sized {
+    /// What it returns.
+    type Output;
+
+    /// Reads the events.
+    ///
+    /// # Errors
+    /// A wrong table, or [`Error::Cancelled`].
+    fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()>;
+
+    /// Makes the tables.
+    ///
+    /// # Errors
+    /// As [`EventPass::push`].
+    fn finish(self, watch: &dyn Watch) -> Result<Self::Output>;
+
+    /// Reads the events of `tables` and makes the tables.
+    ///
+    /// # Errors
+    /// As [`EventPass::push`], and [`Error::Schema`] for events that are not sorted.
+    fn run(self, tables: &Tables, watch: &dyn Watch) -> Result<Self::Output> {
+        self.after(tables, watch)?.finish(watch)
+    }
+
+    /// As [`EventPass::run`], without the end.
+    ///
+    /// # Errors
+    /// As [`EventPass::run`].
+    fn after(mut self, tables: &Tables, watch: &dyn Watch) -> Result<Self> {
+        self.push(&Events::sorted(tables)?, watch)?;
+        Ok(self)
+    }
 }
 
 /// Puts batches of one table after each other.

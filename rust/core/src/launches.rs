@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use arrow_array::{Array, Int64Array, UInt32Array};
 
 use crate::error::{Error, Result};
-use crate::fold::{Chunk, Fold, Tables};
+use crate::fold::{EventPass, Events, Tables};
 use crate::occupancy::{product, Interner, NumberMap};
 use crate::residency::at;
 use crate::schema::{self, Columns, NameColumn};
@@ -215,7 +215,7 @@ impl Sums {
     }
 }
 
-/// What says of a kernel of a chunk which configuration it is of.
+/// What says of a kernel which configuration it is of.
 struct Shapes<'a> {
     name: NameColumn<'a>,
     short_name: NameColumn<'a>,
@@ -233,7 +233,7 @@ impl<'a> Shapes<'a> {
         })
     }
 
-    /// Its names are keys of this chunk.
+    /// Its names are keys of their dictionaries.
     fn key(&self, tenant: u32, row: usize) -> Key {
         let threads = product(&self.block, row).and_then(|n| u32::try_from(n).ok());
         (tenant, self.name.key(row), product(&self.grid, row), threads)
@@ -263,8 +263,6 @@ pub struct Launches {
     fellow_of: Vec<Vec<usize>>,
     slices: Option<Slices>,
     charged: Option<Int64Array>,
-    /// Kernels in earlier chunks, which `charged` goes on after.
-    kernels: usize,
     names: Interner,
     configurations: NumberMap<Key, Sums>,
     /// The process and device looked up last: rows come in runs.
@@ -339,7 +337,6 @@ impl Launches {
             fellow_of,
             slices,
             charged: charged.transpose()?,
-            kernels: 0,
             names: Interner::default(),
             configurations: NumberMap::default(),
             known: None,
@@ -389,15 +386,15 @@ impl Launches {
     }
 }
 
-impl Fold for Launches {
+impl EventPass for Launches {
     type Output = Vec<Launched>;
 
-    fn push(&mut self, chunk: &Chunk, watch: &dyn Watch) -> Result<()> {
+    fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
         watch.progress("launches", self.done, 0)?;
-        let kernels = chunk.get(&schema::KERNELS);
+        let kernels = events.get(&schema::KERNELS);
         let shapes = kernels.as_ref().map(Shapes::of).transpose()?;
         let mut here: NumberMap<Key, Sums> = NumberMap::default();
-        for w in work(chunk)? {
+        for w in work(events)? {
             if self.done.is_multiple_of(4096) {
                 watch.progress("launches", self.done, 0)?;
             }
@@ -409,8 +406,7 @@ impl Fold for Launches {
             let length_ns = w.end_ns.saturating_sub(w.start_ns);
             let charged_ns = match (&shapes, w.kind) {
                 (Some(shapes), WorkKind::Kernel) => {
-                    let row = self.kernels.saturating_add(w.row);
-                    let charged_ns = self.charged.as_ref().and_then(|charged| at(charged, row));
+                    let charged_ns = self.charged.as_ref().and_then(|charged| at(charged, w.row));
                     let charged_ns = charged_ns.unwrap_or(length_ns);
                     let sums = here.entry(shapes.key(tenant, w.row));
                     let sums = sums.or_insert_with(|| Sums::of(shapes.short_name.key(w.row)));
@@ -427,8 +423,7 @@ impl Fold for Launches {
             };
             self.take(&w, tenant, charged_ns);
         }
-        if let (Some(shapes), Some(kernels)) = (shapes, kernels) {
-            // Dictionary keys are equal for equal text inside a chunk only.
+        if let Some(shapes) = shapes {
             for ((tenant, name, blocks, threads), sums) in here {
                 let name = name.and_then(|key| shapes.name.text(key)).map(|text| self.names.id(text));
                 let short = sums.short_name.and_then(|key| shapes.short_name.text(key));
@@ -436,7 +431,6 @@ impl Fold for Launches {
                 let known = self.configurations.entry((tenant, name, blocks, threads));
                 known.or_insert_with(|| Sums::of(short)).add(sums.launches, sums.total_ns, sums.charged_ns);
             }
-            self.kernels = self.kernels.saturating_add(kernels.rows());
         }
         Ok(())
     }
@@ -507,7 +501,7 @@ mod tests {
     }
 
     fn reconstructed(mut tables: Tables) -> Tables {
-        tables.extend(reconstruct(&tables, 0, &Unwatched).unwrap());
+        tables.extend(reconstruct(&tables, &Unwatched).unwrap());
         tables
     }
 
@@ -525,8 +519,8 @@ mod tests {
         let slices = [(0, 0, 7, 1, 0, 15), (0, 0, 8, 2, 20, 55), (0, 0, 7, 1, 58, 100)];
         let tables = Tables::from([("kernels", kernels(&rows)), ("residency", residency(&slices))]);
         let (mut seen, _) = named(tables);
-        let usage = Overlap::new(&seen).unwrap().run(&seen, 0, &Unwatched).unwrap().tenant_usage;
-        let charged = Charged::new(&seen).unwrap().run(&seen, 0, &Unwatched).unwrap();
+        let usage = Overlap::new(&seen).unwrap().run(&seen, &Unwatched).unwrap().tenant_usage;
+        let charged = Charged::new(&seen).unwrap().run(&seen, &Unwatched).unwrap();
         seen.extend([("tenant_usage", usage), ("charged", charged)]);
         assert_eq!(parts(&seen), [vec![[15, 35, 0, 40, 40]], vec![[0, 0, 0, 25, 25]]]);
         // Nothing says who held the engine: 8's kernel was beside it.

@@ -15,7 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt32Array, UInt64Array};
 
 use crate::error::Result;
-use crate::fold::{Chunk, Fold, Tables};
+use crate::fold::{EventPass, Events, Tables};
+use crate::hardware::IDLE_RESIDENCY_NS;
 use crate::overlap::Growing;
 use crate::residency::{at, creation_contexts, Slice};
 use crate::schema::{self, Builder, Columns};
@@ -30,8 +31,6 @@ const CLUSTER: f64 = 0.05;
 /// Fewer slices, or a smaller part of them, are no time slice.
 const CLUSTER_SLICES: usize = 5;
 const CLUSTER_SHARE: f64 = 0.2;
-/// Slices up to this are of contexts that are created or have nothing to do.
-const IDLE_SLICE_NS: i64 = 100_000;
 /// NVIDIA publishes no lengths for its policies. 1.02 ms is the driver's default for a channel group, 2 to 2.3 ms is seen
 /// on boards that nobody configured; for medium and long 10 and 30 ms are told, without a source.
 const POLICIES: &[(i64, &str)] = &[(900_000, "short"), (2_700_000, "default"), (20_000_000, "medium")];
@@ -189,7 +188,7 @@ fn inferred(session: &Tables) -> Result<(Vec<Row>, BTreeMap<u32, i64>)> {
 
 /// The length at which most slices that others ended agree; time decides, not number: visits are short and many.
 fn time_slice_ns(mut lengths: Vec<i64>) -> Option<i64> {
-    lengths.retain(|ns| *ns > IDLE_SLICE_NS);
+    lengths.retain(|ns| *ns > IDLE_RESIDENCY_NS);
     lengths.sort_unstable();
     let (mut from, mut sum_ns) = (0_usize, 0.0);
     let mut best: Option<(f64, usize, usize)> = None;
@@ -503,12 +502,12 @@ fn read_switches(session: &Tables, engines: &mut BTreeMap<u32, Engine>) -> Resul
     Ok(())
 }
 
-impl Fold for Ledger {
+impl EventPass for Ledger {
     type Output = Output;
 
-    fn push(&mut self, chunk: &Chunk, watch: &dyn Watch) -> Result<()> {
+    fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
         watch.progress("ledger", self.done, 0)?;
-        for w in work(chunk)? {
+        for w in work(events)? {
             if self.done.is_multiple_of(4096) {
                 watch.progress("ledger", self.done, 0)?;
             }
@@ -542,7 +541,7 @@ mod tests {
     use crate::watch::{StopAfter, Unwatched};
 
     fn run(tables: &Tables) -> Output {
-        Ledger::new(tables).unwrap().run(tables, 0, &Unwatched).unwrap()
+        Ledger::new(tables).unwrap().run(tables, &Unwatched).unwrap()
     }
 
     /// Capture, device, pid, context, start, end in us.
@@ -551,7 +550,7 @@ mod tests {
     /// Slices and kernels through the room, with the window that the kernels make.
     fn drawn(slices: &[Drawn], kernels: RecordBatch) -> Output {
         let (mut tables, _) = named(Tables::from([("residency", residency(slices)), ("kernels", kernels)]));
-        let usage = crate::overlap::Overlap::new(&tables).unwrap().run(&tables, 0, &Unwatched).unwrap();
+        let usage = crate::overlap::Overlap::new(&tables).unwrap().run(&tables, &Unwatched).unwrap();
         tables.insert("tenant_usage", usage.tenant_usage);
         run(&tables)
     }
@@ -657,7 +656,7 @@ mod tests {
                 .unwrap();
             let out = Residency::default();
             let tables = Tables::from([("switch_events", batch)]);
-            let out = out.run(&tables, 0, &Unwatched).unwrap();
+            let out = out.run(&tables, &Unwatched).unwrap();
             named(Tables::from([("residency", out.residency), ("switches", out.switches)])).0
         };
         let rows = [
@@ -709,7 +708,7 @@ mod tests {
     fn nothing_and_cancellation() {
         let out = run(&Tables::new());
         assert_eq!((out.ledger.num_rows(), out.engine.num_rows()), (0, 0));
-        let stopped = Ledger::new(&Tables::new()).unwrap().run(&Tables::new(), 0, &StopAfter::new(0));
+        let stopped = Ledger::new(&Tables::new()).unwrap().run(&Tables::new(), &StopAfter::new(0));
         assert!(matches!(stopped, Err(crate::Error::Cancelled)));
     }
 }

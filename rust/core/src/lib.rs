@@ -7,6 +7,7 @@ pub mod device;
 pub mod error;
 pub mod facts;
 pub mod fold;
+pub mod hardware;
 mod lanes;
 pub mod latencies;
 pub mod launches;
@@ -33,7 +34,6 @@ pub mod tenants;
 pub mod timeline;
 pub mod turns;
 pub mod watch;
-pub mod whatif;
 pub mod window;
 
 pub use error::{Error, Result};

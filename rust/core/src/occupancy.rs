@@ -20,7 +20,7 @@ use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray, UInt32Arra
 
 use crate::device::{self, at, Capability};
 use crate::error::Result;
-use crate::fold::{Chunk, Fold};
+use crate::fold::{EventPass, Events};
 use crate::schema::{self, Builder, Columns, DEVICES, KERNELS, KERNEL_OCCUPANCY, TENANTS};
 use crate::watch::Watch;
 
@@ -445,7 +445,7 @@ pub fn tenant_map(tenants: &RecordBatch) -> Result<TenantMap> {
         .collect())
 }
 
-/// The launch-shaped columns of a chunk of `kernels`.
+/// The launch-shaped columns of `kernels`.
 pub(crate) struct LaunchColumns<'a> {
     grid: [&'a UInt32Array; 3],
     block: [&'a UInt32Array; 3],
@@ -589,7 +589,7 @@ impl Recorded {
     }
 }
 
-/// Text by number, so that names of different chunks can be compared cheaply.
+/// Text by number, so that names of different dictionaries can be compared cheaply.
 #[derive(Debug, Default)]
 pub(crate) struct Interner {
     ids: HashMap<String, u32>,
@@ -641,16 +641,16 @@ impl KernelOccupancy {
     }
 }
 
-impl Fold for KernelOccupancy {
+impl EventPass for KernelOccupancy {
     type Output = RecordBatch;
 
-    fn push(&mut self, chunk: &Chunk, watch: &dyn Watch) -> Result<()> {
-        let Some(c) = chunk.get(&KERNELS) else { return Ok(()) };
+    fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
+        let Some(c) = events.get(&KERNELS) else { return Ok(()) };
         let launches = LaunchColumns::new(&c)?;
         let (capture, pid, device) = (c.u32("capture")?, c.u32("pid")?, c.u32("device_id")?);
         let (start, end) = (c.i64("start_ns")?, c.i64("end_ns")?);
         let (name, short) = (c.names("name")?, c.names("short_name")?);
-        // Dictionary keys are cheap to look up and equal for equal text inside a chunk.
+        // A dictionary may hold a text twice: the text decides, looked up once per key.
         let mut long_ids: HashMap<u32, u32> = HashMap::new();
         let mut short_ids: HashMap<u32, u32> = HashMap::new();
         let total = c.rows() as u64;
@@ -972,24 +972,19 @@ bs,regs,static,dyn,carve,cc3.5,cc5.2,cc6.0,cc6.1,cc7.0,cc7.5,cc8.0,cc8.6,cc8.9,c
             .unwrap();
         let tables: Tables = [("kernels", kernels)].into();
         let tenants: TenantMap = [((0, Some(7), 0), 3)].into();
-        for rows in [0, 1, 2] {
-            let fold = KernelOccupancy::new(&devices, tenants.clone()).unwrap();
-            let out = fold.run(&tables, rows, &Unwatched).unwrap();
-            let c = Columns::new(&KERNEL_OCCUPANCY, &out);
-            assert_eq!(c.rows(), 3);
-            assert_eq!(c.names("name").unwrap().get(0), Some("a"));
-            assert_eq!((c.u64("launches").unwrap().value(0), c.i64("total_ns").unwrap().value(0)), (2, 10));
-            assert_eq!(
-                (c.u32("blocks_per_sm").unwrap().value(0), c.u32("tenant_id").unwrap().value(0)),
-                (8, 3)
-            );
-            assert_eq!(c.f64("occupancy").unwrap().value(0), 1.0);
-            // 216 blocks where 8 x 108 fit.
-            assert_eq!(c.f64("waves").unwrap().value(0), 0.25);
-            assert_eq!(c.text("limiters").unwrap().value(0), "warps,registers");
-            let unknown = (0..3).find(|r| c.names("name").unwrap().get(*r) == Some("c")).unwrap();
-            assert_eq!(c.text("reason").unwrap().value(unknown), "block size of the launch is not recorded");
-            assert_eq!(at(c.u32("blocks_per_sm").unwrap(), unknown), None);
-        }
+        let pass = KernelOccupancy::new(&devices, tenants.clone()).unwrap();
+        let out = pass.run(&tables, &Unwatched).unwrap();
+        let c = Columns::new(&KERNEL_OCCUPANCY, &out);
+        assert_eq!(c.rows(), 3);
+        assert_eq!(c.names("name").unwrap().get(0), Some("a"));
+        assert_eq!((c.u64("launches").unwrap().value(0), c.i64("total_ns").unwrap().value(0)), (2, 10));
+        assert_eq!((c.u32("blocks_per_sm").unwrap().value(0), c.u32("tenant_id").unwrap().value(0)), (8, 3));
+        assert_eq!(c.f64("occupancy").unwrap().value(0), 1.0);
+        // 216 blocks where 8 x 108 fit.
+        assert_eq!(c.f64("waves").unwrap().value(0), 0.25);
+        assert_eq!(c.text("limiters").unwrap().value(0), "warps,registers");
+        let unknown = (0..3).find(|r| c.names("name").unwrap().get(*r) == Some("c")).unwrap();
+        assert_eq!(c.text("reason").unwrap().value(unknown), "block size of the launch is not recorded");
+        assert_eq!(at(c.u32("blocks_per_sm").unwrap(), unknown), None);
     }
 }

@@ -19,17 +19,13 @@ use std::collections::{BTreeMap, VecDeque};
 use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt32Array, UInt64Array};
 
 use crate::error::Result;
-use crate::fold::{Chunk, Fold, Tables};
+use crate::fold::{EventPass, Events, Tables};
+use crate::hardware::{DEFAULT_SLICE_NS, SHORT_KERNEL_NS};
 use crate::residency::{at, creation_contexts, Slice};
 use crate::schema::{self, Builder};
 use crate::statistics::{median, median_ns};
 use crate::tenants::{work, Union, Who, Work, WorkKind};
 use crate::watch::Watch;
-
-/// A kernel up to this length is short where no slice was seen: a tenth of the default slice of about 2 ms.
-const SHORT_NS: i64 = 200_000;
-/// The compute slice seen on GeForce, RTX and data-centre boards alike.
-pub(crate) const DEFAULT_SLICE_NS: i64 = 2_131_500;
 
 /// A union that only grows at its end.
 #[derive(Debug, Clone, Copy, Default)]
@@ -162,7 +158,7 @@ pub struct Overlap {
 /// Up to which length kernels are short beside slices of that length: none was seen, `None`. Who is left alone keeps the
 /// engine for longer than a slice: beside a rare visitor the median says nothing of slices.
 pub(crate) fn short_ns(slice_ns: Option<f64>) -> i64 {
-    slice_ns.map_or(SHORT_NS, |s| (s.min(DEFAULT_SLICE_NS as f64) / 10.0) as i64)
+    slice_ns.map_or(SHORT_KERNEL_NS, |s| (s.min(DEFAULT_SLICE_NS as f64) / 10.0) as i64)
 }
 
 /// Median length of the slices that measure the time slice: complete, and not of a context that was
@@ -283,7 +279,7 @@ impl Overlap {
         let dur_ns = w.end_ns.saturating_sub(w.start_ns);
         let Some(me) = tenant else { return };
         let limits = self.limits.get(&w.device).copied();
-        let limits = limits.unwrap_or(Limits { short_ns: SHORT_NS, bridge_ns: DEFAULT_SLICE_NS });
+        let limits = limits.unwrap_or(Limits { short_ns: SHORT_KERNEL_NS, bridge_ns: DEFAULT_SLICE_NS });
         if w.kind != WorkKind::Copy {
             self.meet(me, w, limits);
         }
@@ -448,16 +444,16 @@ impl Overlap {
     }
 }
 
-impl Fold for Overlap {
+impl EventPass for Overlap {
     type Output = Output;
 
-    fn push(&mut self, chunk: &Chunk, watch: &dyn Watch) -> Result<()> {
+    fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
         watch.progress("overlap", self.done, 0)?;
-        let copies = chunk.get(&schema::MEMOPS);
+        let copies = events.get(&schema::MEMOPS);
         self.copies_known |= copies.is_some();
         let copies =
             copies.map(|c| Ok::<_, crate::Error>((c.i64("bytes")?, c.u8("copy_kind")?))).transpose()?;
-        for w in work(chunk)? {
+        for w in work(events)? {
             if self.done.is_multiple_of(4096) {
                 watch.progress("overlap", self.done, 0)?;
             }
@@ -490,7 +486,7 @@ mod tests {
 
     fn run(tables: Tables) -> Output {
         let (tables, _) = named(tables);
-        Overlap::new(&tables).unwrap().run(&tables, 0, &Unwatched).unwrap()
+        Overlap::new(&tables).unwrap().run(&tables, &Unwatched).unwrap()
     }
 
     #[test]
@@ -604,7 +600,7 @@ mod tests {
         let out = run(Tables::new());
         assert_eq!((out.tenant_usage.num_rows(), out.overlaps.num_rows()), (0, 0));
         let (tables, _) = named(Tables::from([("kernels", kernels(&[(0, 7, 0, 1, 7, 0, 1)]))]));
-        let stopped = Overlap::new(&tables).unwrap().run(&tables, 0, &StopAfter::new(1));
+        let stopped = Overlap::new(&tables).unwrap().run(&tables, &StopAfter::new(1));
         assert!(matches!(stopped, Err(crate::Error::Cancelled)));
     }
 }

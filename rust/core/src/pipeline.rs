@@ -14,7 +14,7 @@ use arrow_array::RecordBatch;
 use crate::charged::Charged;
 use crate::error::Result;
 use crate::facts::Facts;
-use crate::fold::{concat, Fold, Tables};
+use crate::fold::{concat, EventPass, Tables};
 use crate::launches::{Launched, Launches};
 use crate::ledger::Ledger;
 use crate::occupancy::{tenant_map, KernelOccupancy};
@@ -27,7 +27,6 @@ use crate::schema::{self, Columns};
 use crate::tenants::Tenants;
 use crate::turns::Turns;
 use crate::watch::Watch;
-use crate::whatif::{TimeSlicing, WhatIf};
 use crate::{clock, device, samples};
 
 /// Makes a session of captures: one clock, one list of devices with what is known of each chip.
@@ -109,9 +108,6 @@ pub fn occupancy(
     let devices = table(&schema::DEVICES);
     let tenants = tenant_map(&table(&schema::TENANTS))?;
     let residency = table(&schema::RESIDENCY);
-    // The whole residency goes in beforehand; as a chunk it would come in twice.
-    let mut events = session.clone();
-    events.remove(schema::RESIDENCY.name);
     let mut made = Tables::new();
     let window = window.map_or_else(|| active_ns(&table(&schema::TENANT_USAGE)), |w| Ok(Some(w)))?;
     let named = tenants.clone();
@@ -125,9 +121,9 @@ pub fn occupancy(
         if let Some(kernels) = session.get(schema::KERNELS.name) {
             placement = placement.with_kernels(kernels)?;
         }
-        placement.with_model(model).run(&events, 0, watch).map(Some)
+        placement.with_model(model).run(session, watch).map(Some)
     };
-    let configurations = || KernelOccupancy::new(&devices, tenants)?.run(&events, 0, watch);
+    let configurations = || KernelOccupancy::new(&devices, tenants)?.run(session, watch);
     let (configurations, placed) = both(configurations, placed)?;
     made.insert(schema::KERNEL_OCCUPANCY.name, configurations);
     let (over_time, per_sm, per_kernel) = match placed {
@@ -176,7 +172,7 @@ fn turns_without_records(
 pub fn infer_residency(session: &Tables, policy: &PlacementPolicy, watch: &dyn Watch) -> Result<Tables> {
     let sliced = policy.sharing.iter().filter(|(_, sharing)| **sharing == Sharing::TimeSliced);
     let sliced = sliced.map(|(device, _)| *device).collect();
-    let made = Turns::new(session, &sliced)?.run(session, 0, watch)?;
+    let made = Turns::new(session, &sliced)?.run(session, watch)?;
     Ok([(schema::INFERRED_RESIDENCY.name, made)].into())
 }
 
@@ -186,9 +182,7 @@ pub fn infer_residency(session: &Tables, policy: &PlacementPolicy, watch: &dyn W
 /// # Errors
 /// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
 pub fn ledger(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
-    let mut events = session.clone();
-    events.remove(schema::RESIDENCY.name);
-    let made = Ledger::new(session)?.run(&events, 0, watch)?;
+    let made = Ledger::new(session)?.run(session, watch)?;
     Ok([(schema::LEDGER.name, made.ledger), (schema::ENGINE.name, made.engine)].into())
 }
 
@@ -197,19 +191,7 @@ pub fn ledger(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
 /// # Errors
 /// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
 pub fn launches(session: &Tables, watch: &dyn Watch) -> Result<Vec<Launched>> {
-    let mut events = session.clone();
-    events.remove(schema::RESIDENCY.name);
-    Launches::new(session)?.run(&events, 0, watch)
-}
-
-/// Says what each tenant would have taken alone, side by side with the others, or in turns: `whatif`.
-///
-/// # Errors
-/// [`crate::Error::Argument`] for slices that cannot be modelled, [`crate::Error::Schema`] for tables that are not
-/// what they are declared to be, [`crate::Error::Cancelled`].
-pub fn whatif(session: &Tables, slicing: TimeSlicing, watch: &dyn Watch) -> Result<Tables> {
-    let made = WhatIf::new(session, slicing)?.run(session, 0, watch)?;
-    Ok([(schema::WHATIF.name, made)].into())
+    Launches::new(session)?.run(session, watch)
 }
 
 /// What the recorded programs of a device would have taken in other layouts: `replay`.
@@ -251,21 +233,18 @@ fn add_quality(session: &mut Tables, quality: &Quality) -> Result<()> {
 /// `tenant_usage`, `charged`, `overlaps`, `facts`, `fact_examples`, and `quality` with the counts made on the
 /// way added to those of the session.
 ///
-/// Events are folded in chunks of about `chunk_rows` rows (0: all at once); the result does not depend
-/// on it.
-///
 /// # Errors
 /// [`crate::Error::Schema`] for tables that are not what they are declared to be,
 /// [`crate::Error::Cancelled`].
-pub fn reconstruct(session: &Tables, chunk_rows: usize, watch: &dyn Watch) -> Result<Tables> {
+pub fn reconstruct(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
     let mut seen = session.clone();
     let mut made = Tables::new();
-    let held = Residency::default().run(&seen, chunk_rows, watch)?;
+    let held = Residency::default().run(&seen, watch)?;
     let mut quality = held.quality;
     seen.insert(schema::RESIDENCY.name, held.residency);
     seen.insert(schema::SWITCHES.name, held.switches);
 
-    let tenants = Tenants::new(&seen)?.run(&seen, chunk_rows, watch)?;
+    let tenants = Tenants::new(&seen)?.run(&seen, watch)?;
     quality.absorb(tenants.quality);
     for (table, batch) in [
         (&schema::TENANTS, tenants.tenants),
@@ -278,10 +257,10 @@ pub fn reconstruct(session: &Tables, chunk_rows: usize, watch: &dyn Watch) -> Re
 
     let ((charged, overlap), facts) = both(
         || {
-            let charged = Charged::new(&seen)?.run(&seen, chunk_rows, watch)?;
-            Ok((charged, Overlap::new(&seen)?.run(&seen, chunk_rows, watch)?))
+            let charged = Charged::new(&seen)?.run(&seen, watch)?;
+            Ok((charged, Overlap::new(&seen)?.run(&seen, watch)?))
         },
-        || Facts::new(&seen)?.fold(&seen, chunk_rows, watch),
+        || Facts::new(&seen)?.after(&seen, watch),
     )?;
     let facts = facts.beside(overlap.overlaps.clone()).finish(watch)?;
     made.insert(schema::OVERLAPS.name, overlap.overlaps);

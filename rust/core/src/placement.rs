@@ -32,7 +32,7 @@ use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt32Array, UInt64Arra
 use crate::block_replay::{Forced, Machine, Meter, Standing};
 use crate::device::at;
 use crate::error::{Error, Result};
-use crate::fold::{Chunk, Fold};
+use crate::fold::{EventPass, Events};
 use crate::occupancy::{LaunchColumns, Limiter, Limits, NumberMap, Recorded, TenantMap};
 use crate::scheduler::{ps, Ask, Floor, PerSm, Ps};
 use crate::schema::{
@@ -1268,11 +1268,11 @@ impl Placement {
     }
 }
 
-impl Fold for Placement {
+impl EventPass for Placement {
     type Output = Placed;
 
-    fn push(&mut self, chunk: &Chunk, watch: &dyn Watch) -> Result<()> {
-        let Some(c) = chunk.get(&KERNELS) else { return Ok(()) };
+    fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
+        let Some(c) = events.get(&KERNELS) else { return Ok(()) };
         let kernels = KernelRows::new(&c)?;
         let total = kernels.rows as u64;
         let (mut batch, mut next) = (Vec::new(), Vec::new());
@@ -1417,14 +1417,8 @@ mod tests {
             .unwrap()
     }
 
-    fn placed(
-        tables: &Tables,
-        residency: Option<&RecordBatch>,
-        policy: PlacementPolicy,
-        n: usize,
-        rows: usize,
-    ) -> Placed {
-        by_model(Model::Even, tables, residency, policy, n, rows)
+    fn placed(tables: &Tables, residency: Option<&RecordBatch>, policy: PlacementPolicy, n: usize) -> Placed {
+        by_model(Model::Even, tables, residency, policy, n)
     }
 
     fn by_model(
@@ -1433,18 +1427,17 @@ mod tests {
         residency: Option<&RecordBatch>,
         policy: PlacementPolicy,
         n: usize,
-        rows: usize,
     ) -> Placed {
         let tenants: TenantMap = [((0, Some(1), 0), 1), ((0, Some(2), 0), 2)].into();
         Placement::new(&devices(), tenants, residency, policy, (0, 100), n)
             .unwrap()
             .with_model(model)
-            .run(tables, rows, &Unwatched)
+            .run(tables, &Unwatched)
             .unwrap()
     }
 
     fn replayed(tables: &Tables, policy: PlacementPolicy, n: usize) -> Placed {
-        by_model(Model::Replay, tables, None, policy, n, 0)
+        by_model(Model::Replay, tables, None, policy, n)
     }
 
     /// Mean warps of every SM, bin after bin.
@@ -1482,10 +1475,10 @@ mod tests {
     fn one_kernel() {
         // 5 blocks of 8 warps on 10 SMs of 64: 40 of 640 warp slots, 5 of 10 SMs, in 25 of 50 ns of each bin.
         let tables = kernels(&[(1, 25, 75, 5)]);
-        let out = placed(&tables, None, PlacementPolicy::default(), 2, 0);
+        let out = placed(&tables, None, PlacementPolicy::default(), 2);
         assert_eq!(rows(&out), [(1, 0, 0.03125, 0.25), (1, 50, 0.03125, 0.25)]);
         // Confined to 2 SMs: 2 active; 5 blocks still fit there.
-        let out = placed(&tables, None, policy(Sharing::Disjoint, &[(1, 2)]), 1, 0);
+        let out = placed(&tables, None, policy(Sharing::Disjoint, &[(1, 2)]), 1);
         assert_eq!(rows(&out), [(1, 0, 0.03125, 0.1)]);
     }
 
@@ -1493,9 +1486,9 @@ mod tests {
     fn kernels_that_ask_for_too_much_share() {
         // Both fill the device for the whole window: half each. A tenant with 3 SMs gets no more than those.
         let tables = kernels(&[(1, 0, 100, 1000), (2, 0, 100, 1000)]);
-        let out = placed(&tables, None, policy(Sharing::Shared, &[]), 1, 0);
+        let out = placed(&tables, None, policy(Sharing::Shared, &[]), 1);
         assert_eq!(rows(&out), [(1, 0, 0.5, 0.5), (2, 0, 0.5, 0.5)]);
-        let out = placed(&tables, None, policy(Sharing::Disjoint, &[(1, 3), (2, 7)]), 1, 0);
+        let out = placed(&tables, None, policy(Sharing::Disjoint, &[(1, 3), (2, 7)]), 1);
         assert_eq!(rows(&out), [(1, 0, 0.3, 0.3), (2, 0, 0.7, 0.7)]);
     }
 
@@ -1504,10 +1497,10 @@ mod tests {
         // Tenant 1 resident in [0,20) and [60,80), tenant 2 in [20,60): both kernels in flight all the time.
         let tables = kernels(&[(1, 0, 100, 1000), (2, 0, 100, 5)]);
         let held = slices(&[(1, 0, 20), (2, 20, 60), (1, 60, 80)]);
-        let out = placed(&tables, Some(&held), policy(Sharing::TimeSliced, &[]), 1, 0);
+        let out = placed(&tables, Some(&held), policy(Sharing::TimeSliced, &[]), 1);
         assert_eq!(rows(&out), [(1, 0, 0.4, 0.4), (2, 0, 0.025, 0.2)]);
         // Without records of who held it: equal shares of the time, not of the SMs.
-        let out = placed(&tables, None, policy(Sharing::TimeSliced, &[]), 1, 0);
+        let out = placed(&tables, None, policy(Sharing::TimeSliced, &[]), 1);
         assert_eq!(rows(&out), [(1, 0, 0.5, 0.5), (2, 0, 0.03125, 0.25)]);
     }
 
@@ -1540,7 +1533,7 @@ mod tests {
         let placement =
             Placement::new(&devices(), tenants, None, policy(Sharing::TimeSliced, &[]), (0, 4040), 1)
                 .unwrap();
-        let out = placement.with_inferred(&turns).unwrap().run(&tables, 0, &Unwatched).unwrap();
+        let out = placement.with_inferred(&turns).unwrap().run(&tables, &Unwatched).unwrap();
         let found = rows(&out);
         let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
         assert!(near(found[0].2, (640.0 + 880.0) / 4040.0), "{found:?}");
@@ -1566,7 +1559,7 @@ mod tests {
             .with_inferred(&inferred)
             .unwrap()
             .with_model(Model::Even)
-            .run(&tables, 0, &Unwatched)
+            .run(&tables, &Unwatched)
             .unwrap()
         };
         let bounds = |out: &Placed| {
@@ -1585,7 +1578,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_modelled_is_counted() {
-        let out = placed(&kernels(&[(9, 0, 10, 5), (1, 20, 30, 0)]), None, PlacementPolicy::default(), 4, 0);
+        let out = placed(&kernels(&[(9, 0, 10, 5), (1, 20, 30, 0)]), None, PlacementPolicy::default(), 4);
         assert_eq!((out.sm_occupancy.num_rows(), out.unmodelled_kernels, out.unmodelled_ns), (0, 2, 20));
         let none = Placement::new(&devices(), TenantMap::new(), None, PlacementPolicy::default(), (5, 5), 1);
         assert!(matches!(none, Err(Error::Argument(_))));
@@ -1666,7 +1659,7 @@ mod tests {
         // Tenant 1: 160 blocks, two waves, resident in [0, 20) and [60, 80): a wave in each. Its last block ends at 80.
         let tables = kernels(&[(1, 0, 100, 160), (2, 20, 60, 5)]);
         let held = slices(&[(1, 0, 20), (2, 20, 60), (1, 60, 80)]);
-        let out = by_model(Model::Replay, &tables, Some(&held), policy(Sharing::TimeSliced, &[]), 5, 0);
+        let out = by_model(Model::Replay, &tables, Some(&held), policy(Sharing::TimeSliced, &[]), 5);
         let bins = per_sm(&out);
         assert_eq!((&bins[0], &bins[3], &bins[4]), (&vec![64.0; 10], &vec![64.0; 10], &vec![0.0; 10]));
         assert_eq!(bins[1], [8.0, 0.0, 8.0, 0.0, 8.0, 0.0, 8.0, 0.0, 8.0, 0.0]);
@@ -1726,7 +1719,7 @@ mod tests {
         let tenants: TenantMap = [((0, Some(1), 0), 1)].into();
         let policy = policy(Sharing::TimeSliced, &[]);
         let placement = Placement::new(&devices(), tenants, Some(&held), policy, (0, 40_000), 1).unwrap();
-        let out = placement.with_kernels(&tables["kernels"]).unwrap().run(&tables, 0, &Unwatched).unwrap();
+        let out = placement.with_kernels(&tables["kernels"]).unwrap().run(&tables, &Unwatched).unwrap();
         assert!((rows(&out)[0].2 - 0.4).abs() < 1e-9, "{:?}", rows(&out));
         // Bounds do not rest on it: 900 + 900 ns.
         let bounds = Columns::new(&SM_OCCUPANCY, &out.sm_occupancy);
@@ -1741,7 +1734,7 @@ mod tests {
         let tenants: TenantMap = [((0, Some(1), 0), 1), ((0, Some(2), 0), 2)].into();
         let placement =
             Placement::new(&devices(), tenants, None, PlacementPolicy::default(), (0, 500), 1).unwrap();
-        let found = rows(&placement.run(&tables, 0, &Unwatched).unwrap());
+        let found = rows(&placement.run(&tables, &Unwatched).unwrap());
         let near = |row: &(u32, i64, f64, f64), blocks: f64| (row.2 * 80.0 * 500.0 - blocks).abs() < 0.1;
         assert!(near(&found[0], 80.0 * 50.0 + 70.0 * 16.6667 + 40.0 * 33.3333), "{found:?}");
         assert!(near(&found[1], 10.0 * 50.0 + 10.0 * 33.3333), "{found:?}");
@@ -1752,18 +1745,13 @@ mod tests {
         fn the_replay_stays_within_its_bounds(
             mut drawn in prop::collection::vec((1_u32..3, 0_i64..100, 1_i64..50, 1_u32..400), 1..40),
             n in 1_usize..9,
-            cut in 1_usize..7,
             sliced in any::<bool>(),
         ) {
             drawn.sort_by_key(|r| r.1);
             let tables = kernels(&drawn.iter().map(|r| (r.0, r.1, r.1 + r.2, r.3)).collect::<Vec<_>>());
             let held = slices(&[(1, 0, 20), (2, 20, 60), (1, 60, 80)]);
             let sharing = if sliced { Sharing::TimeSliced } else { Sharing::Shared };
-            let run = |rows| by_model(Model::Replay, &tables, Some(&held), policy(sharing, &[]), n, rows);
-            let (whole, parts) = (run(0), run(cut));
-            prop_assert_eq!(&whole.sm_occupancy, &parts.sm_occupancy);
-            prop_assert_eq!(&whole.sm_warps, &parts.sm_warps);
-            prop_assert_eq!(&whole.kernel_placement, &parts.kernel_placement);
+            let whole = by_model(Model::Replay, &tables, Some(&held), policy(sharing, &[]), n);
             let c = Columns::new(&SM_OCCUPANCY, &whole.sm_occupancy);
             let column = |name: &str| c.f64(name).unwrap().clone();
             let (low, warps, high) = (column("warps_low"), column("warps"), column("warps_high"));
@@ -1781,18 +1769,16 @@ mod tests {
         }
 
         #[test]
-        fn chunks_do_not_matter_and_a_device_is_never_overfull(
+        fn a_device_is_never_overfull(
             mut drawn in prop::collection::vec((1_u32..3, 0_i64..100, 1_i64..50, 1_u32..200), 1..40),
             n in 1_usize..9,
-            cut in 1_usize..7,
             sliced in any::<bool>(),
         ) {
             drawn.sort_by_key(|r| r.1);
             let tables = kernels(&drawn.iter().map(|r| (r.0, r.1, r.1 + r.2, r.3)).collect::<Vec<_>>());
             let held = slices(&[(1, 0, 20), (2, 20, 60), (1, 60, 80)]);
             let sharing = if sliced { Sharing::TimeSliced } else { Sharing::Shared };
-            let whole = rows(&placed(&tables, Some(&held), policy(sharing, &[]), n, 0));
-            prop_assert_eq!(&whole, &rows(&placed(&tables, Some(&held), policy(sharing, &[]), n, cut)));
+            let whole = rows(&placed(&tables, Some(&held), policy(sharing, &[]), n));
             let mut sums: BTreeMap<i64, (f64, f64)> = BTreeMap::new();
             for row in whole {
                 let sum = sums.entry(row.1).or_default();

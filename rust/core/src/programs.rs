@@ -21,7 +21,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::error::Result;
-use crate::fold::{Chunk, Tables};
+use crate::fold::{Events, Tables};
+use crate::hardware::{DEFAULT_SLICE_NS, IDLE_GAP_NS, RELEASE_NS, STATE_NS, SUBMIT_NS, WAKE_NS};
 use crate::occupancy::{LaunchColumns, Limits, Recorded, Resources};
 use crate::overlap::slice_lengths;
 use crate::residency::Slice;
@@ -29,20 +30,7 @@ use crate::schema::{self, Columns};
 use crate::statistics::median_ns;
 use crate::tenants::{work, Union, Who, Work, WorkKind};
 use crate::watch::Watch;
-use crate::whatif::turns_of_others;
 
-/// From the end of an operation until a call that waited for it returns, at most. Wake-ups take some microseconds;
-/// what ends earlier was not what the call waited for.
-const WAKE_NS: i64 = 60_000;
-/// From a launch call's begin until the device can start, where it cannot be seen.
-const SUBMIT_NS: i64 = 3_000;
-/// From the end of an operation to the start of the next in its stream, where it cannot be seen.
-const RELEASE_NS: i64 = 1_000;
-/// Operations that the driver queues for a context; a further launch call waits for room.
-pub(crate) const QUEUE_DEPTH: u32 = 1_022;
-/// At most this of a cut is the saving of state, or the restoring: half of the 145 us that a whole switch was measured
-/// to take on an RTX 3090.
-const STATE_NS: f64 = 73_000.0;
 /// A kernel of more waves than this is replayed in so many longer ones: cost follows waves.
 const MOST_WAVES: u64 = 12;
 /// nsys calls the legacy default stream so.
@@ -156,6 +144,34 @@ struct Held {
     resident: Union,
 }
 
+/// The time before each slice in which its tenant may have waited for the turns of others.
+fn turns_of_others(slices: &[&Slice], slice_ns: i64) -> BTreeMap<u32, Vec<(i64, i64)>> {
+    let mut turns: BTreeMap<u32, Vec<(i64, i64)>> = BTreeMap::new();
+    for (at, own) in slices.iter().enumerate() {
+        let Some(tenant) = own.tenant else { continue };
+        let mut from_ns = own.start_ns;
+        let mut seen = Vec::new();
+        // Round robin: whoever waits sees at most one slice of each of the others.
+        for other in slices.iter().take(at).rev() {
+            let key = (other.hw_context, other.pid);
+            let idle = from_ns.saturating_sub(other.end_ns) > IDLE_GAP_NS;
+            if other.tenant == own.tenant || idle || seen.contains(&key) {
+                break;
+            }
+            seen.push(key);
+            from_ns = other.start_ns.max(other.end_ns.saturating_sub(slice_ns));
+            // It held the engine for longer than a slice: nobody waited when that began.
+            if from_ns > other.start_ns {
+                break;
+            }
+        }
+        if from_ns < own.start_ns {
+            turns.entry(tenant).or_default().push((from_ns, own.start_ns));
+        }
+    }
+    turns
+}
+
 /// Reads the programs of one device.
 ///
 /// `visible` says how many SMs a tenant had where that is not all of them; `time_sliced` that kernels of different
@@ -177,7 +193,7 @@ pub(crate) fn read(
     slices.sort_by_key(|s| s.start_ns);
     made.slice_ns = slice_lengths(&slices).get(&device).and_then(|l| median_ns(l));
     let references: Vec<&Slice> = slices.iter().collect();
-    let turns: BTreeMap<u32, Union> = turns_of_others(&references, made.slice_ns.unwrap_or(2_131_500))
+    let turns: BTreeMap<u32, Union> = turns_of_others(&references, made.slice_ns.unwrap_or(DEFAULT_SLICE_NS))
         .into_iter()
         .map(|(t, spans)| (t, Union::of(spans)))
         .collect();
@@ -200,13 +216,13 @@ pub(crate) fn read(
         }
     }
     let mut by_tenant: BTreeMap<u32, Vec<Seen>> = BTreeMap::new();
-    let chunk = Chunk { tables: session.clone(), until_ns: i64::MAX };
-    let kernels = chunk.get(&schema::KERNELS);
+    let events = Events::of(session);
+    let kernels = events.get(&schema::KERNELS);
     let launches = kernels.as_ref().map(LaunchColumns::new).transpose()?;
     let names = kernels.as_ref().map(|k| k.names("name")).transpose()?;
-    let memops = chunk.get(&schema::MEMOPS);
+    let memops = events.get(&schema::MEMOPS);
     let kinds = memops.as_ref().map(|m| m.u8("copy_kind")).transpose()?;
-    for (n, w) in work(&chunk)?.enumerate() {
+    for (n, w) in work(&events)?.enumerate() {
         if n.is_multiple_of(65_536) {
             watch.progress("programs", n as u64, 0)?;
         }
@@ -325,9 +341,9 @@ fn state_ns(by_tenant: &BTreeMap<u32, Vec<Seen>>) -> f64 {
         }
     }
     if n < 8 || xx <= 0.0 {
-        return STATE_NS / 2.0;
+        return STATE_NS as f64 / 2.0;
     }
-    (xy / xx).clamp(0.0, STATE_NS)
+    (xy / xx).clamp(0.0, STATE_NS as f64)
 }
 
 fn percentile(values: &mut [i64], part: f64) -> i64 {

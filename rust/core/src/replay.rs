@@ -12,10 +12,10 @@
 //!   MIG                   one per tenant or more              as above, inside each instance
 //! ```
 //!
-//! The rules are those of `scheduler.rs` (blocks of equal length, the device as a pool of warps, registers, shared
-//! memory and block slots), with one queue for each tenant as clients of MPS have: the kernel that has waited longest
-//! goes first, what is left goes to the heads of the other queues. What it does not know is the same: memory, caches
-//! and issue slots. [`Layout::contention`] is a stated allowance for them: while kernels of two tenants hold blocks of
+//! The rules: blocks of equal length, SMs that hold warps, registers, shared memory and block slots, and one queue for
+//! each tenant as clients of MPS have: the kernel that has waited longest goes first, what is left goes to the heads of
+//! the other queues. What it does not know: priorities of streams, programmatic dependent launch, memory, caches and
+//! issue slots. [`Layout::contention`] is a stated allowance for them: while kernels of two tenants hold blocks of
 //! one instance at once, its SMs run slower by that part. A group that does not hold the engine stands still; its host
 //! does not.
 //!
@@ -61,7 +61,7 @@ pub struct Layout {
     pub switch_ns: i64,
     /// Part by which the SMs are slower while kernels of two tenants are on them.
     pub contention: f64,
-    /// Block times of a kernel lie within this part of their mean; 0: all equal, as in `scheduler.rs`.
+    /// Block times of a kernel lie within this part of their mean; 0: all equal.
     pub ragged: f64,
     /// Every operation takes longer or shorter by up to this part, differently for each `seed`. Programs that repeat
     /// themselves fall into step, or out of it, by chance: what holds for one phase need not hold for the next.

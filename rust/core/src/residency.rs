@@ -22,17 +22,12 @@ use arrow_array::{Array, BooleanArray, Int64Array, PrimitiveArray, RecordBatch, 
 use arrow_buffer::NullBufferBuilder;
 
 use crate::error::{Error, Result};
-use crate::fold::{Chunk, Fold};
+use crate::fold::{EventPass, Events};
+use crate::hardware::{IDLE_GAP_NS, IDLE_RESIDENCY_NS};
 use crate::quality::{self, Counter, Quality};
 use crate::schema::{self, Builder, Columns, Words};
 use crate::statistics::median_of;
 use crate::watch::Watch;
-
-/// Slices up to this length are what a context shows while it is created or looked at by the
-/// scheduler without work (23 to 25 us seen on Ada); a kernel that fits is no evidence of sharing.
-const CREATION_SLICE_NS: i64 = 100_000;
-/// A longer gap is an idle engine, not a switch (switches cost 40 to 200 us).
-const IDLE_GAP_NS: i64 = 1_000_000;
 
 /// The value of a row; `None` for null and past the end.
 pub(crate) fn at<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, row: usize) -> Option<T::Native> {
@@ -686,13 +681,13 @@ impl Residency {
     }
 }
 
-impl Fold for Residency {
+impl EventPass for Residency {
     type Output = Output;
 
-    fn push(&mut self, chunk: &Chunk, watch: &dyn Watch) -> Result<()> {
+    fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
         watch.progress("residency", self.done, 0)?;
         for table in [&schema::KERNELS, &schema::GRAPH_LAUNCHES, &schema::MEMOPS] {
-            if let Some(columns) = chunk.get(table) {
+            if let Some(columns) = events.get(table) {
                 let (device, end) = (columns.u32("device_id")?, columns.i64("end_ns")?);
                 for (device, end) in device.values().iter().zip(end.values()) {
                     let last = self.last_work_ns.entry(*device).or_insert(*end);
@@ -700,7 +695,7 @@ impl Fold for Residency {
                 }
             }
         }
-        let Some(columns) = chunk.get(&schema::SWITCH_EVENTS) else {
+        let Some(columns) = events.get(&schema::SWITCH_EVENTS) else {
             return Ok(());
         };
         let (capture, device) = (columns.u32("capture")?, columns.u32("device_id")?);
@@ -738,7 +733,7 @@ impl Fold for Residency {
         let mut events: Vec<Event> = (0..rows).map(event).collect();
         events.sort_by_key(|e| (e.capture, e.time_ns, e.device));
         // Equal times: the sequence decides, which may wrap from 65535 to 0 among them. Counted from the first of
-        // them, not from one to the next: what of several is ahead must not depend on the others of a chunk.
+        // them, not from one to the next.
         for ties in
             events.chunk_by_mut(|a, b| (a.capture, a.time_ns, a.device) == (b.capture, b.time_ns, b.device))
         {
@@ -855,7 +850,7 @@ fn cut_torn_slices(
     if !slices.iter().any(|s| !s.complete && torn(s)) {
         return slices;
     }
-    let whole = slices.iter().filter(|s| s.complete && s.dur_ns() > CREATION_SLICE_NS).map(Slice::dur_ns);
+    let whole = slices.iter().filter(|s| s.complete && s.dur_ns() > IDLE_RESIDENCY_NS).map(Slice::dur_ns);
     let Some(usual_ns) = crate::statistics::median_ns(&whole.collect::<Vec<_>>()) else { return slices };
     let mut cut = |slice: Slice| {
         // Halved, as twice the usual may be more than a number can hold.
@@ -928,7 +923,7 @@ fn between(slices: &[Slice], offset: usize, gaps: &[Gap], broken_ns: &[i64]) -> 
     for s in slices {
         if let Some(entry) = seen.of((s.device, s.hw_context, s.pid)) {
             entry.0 = entry.0.saturating_add(1);
-            if s.dur_ns() > CREATION_SLICE_NS {
+            if s.dur_ns() > IDLE_RESIDENCY_NS {
                 entry.1.get_or_insert(s.start_ns);
             }
         }
@@ -1037,7 +1032,7 @@ mod tests {
     }
 
     fn run(tables: &Tables) -> (Vec<Slice>, RecordBatch, Quality) {
-        let out = Residency::default().run(tables, 0, &Unwatched).unwrap();
+        let out = Residency::default().run(tables, &Unwatched).unwrap();
         (Slice::read(&out.residency).unwrap(), out.switches, out.quality)
     }
 
@@ -1231,20 +1226,6 @@ mod tests {
         assert_eq!(slices.iter().map(us).collect::<Vec<_>>(), [(A, 0, 1000), (B, 1000, 2000)]);
         assert!(slices.iter().all(|s| s.complete));
         assert_eq!(quality.count(quality::SWITCH_OVERLAP), 0);
-    }
-
-    #[test]
-    fn equal_times_are_ordered_alike_in_chunks() {
-        // Each number is ahead of the one before it, the third is behind the first; later records of one time are in
-        // disorder, so that those of the whole are sorted and those of the first chunks need not be.
-        let rows = [(1, 8, A, 0), (1, 7, A, 30_000), (1, 8, B, 60_000), (9, 7, B, 60_002), (9, 8, A, 60_001)];
-        let table = |chunk_rows| {
-            let out = Residency::default().run(&events(&rows), chunk_rows, &Unwatched).unwrap();
-            (out.residency, out.switches, out.quality.table().unwrap())
-        };
-        for chunk_rows in 1..5 {
-            assert_eq!(table(chunk_rows), table(0), "{chunk_rows} rows a chunk");
-        }
     }
 
     #[test]

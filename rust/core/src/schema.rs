@@ -1007,29 +1007,6 @@ pub const KERNEL_PLACEMENT: Table = Table {
     ],
 };
 
-const NO_MODEL: &str = "cannot be modelled: see detail";
-
-/// Other ways to share.
-pub const WHATIF: Table = Table {
-    name: "whatif",
-    version: 1,
-    doc: "What each tenant would have taken alone, side by side or in turns: modelled, with bounds that hold under the assumptions in `detail`. Not a promise.",
-    columns: &[
-        DEVICE_ID,
-        TENANT_ID,
-        col("scenario", Name, "`exclusive`: alone. `side-by-side`: all tenants on the same SMs at once, as under MPS. `time-sliced`: by turns."),
-        opt("busy_ns", I64, NO_MODEL, "Modelled time with any of its kernels in flight and its context on the engine."),
-        opt("elapsed_ns", I64, NO_MODEL, "Modelled first kernel start to last kernel end."),
-        opt("elapsed_low_ns", I64, NO_MODEL, "No less: its longest stream without any gap, or what its blocks need of the whole device."),
-        opt("elapsed_high_ns", I64, NO_MODEL, "No more: all that was recorded of it, then everything of the others one after the other."),
-        opt("slowdown", F64, NO_MODEL, "elapsed_ns over that of `exclusive`."),
-        opt("slowdown_low", F64, NO_MODEL, "No less, whatever part of the gaps was think time."),
-        opt("slowdown_high", F64, NO_MODEL, "No more, whatever part of the gaps was think time."),
-        BASIS,
-        col("detail", Text, "What was assumed, or why it cannot be modelled."),
-    ],
-};
-
 /// The recorded programs under other sharing modes.
 pub const REPLAY: Table = Table {
     name: "replay",
@@ -1274,7 +1251,6 @@ pub const TABLES: &[&Table] = &[
     &SM_OCCUPANCY,
     &SM_WARPS,
     &KERNEL_PLACEMENT,
-    &WHATIF,
     &REPLAY,
     &TIMELINE,
     &LATENCIES,
@@ -1596,7 +1572,7 @@ mod tests {
 
     #[test]
     fn every_table_is_declared_soundly() {
-        assert_eq!(TABLES.len(), 44);
+        assert_eq!(TABLES.len(), 43);
         for table in TABLES {
             let mut seen = std::collections::BTreeSet::new();
             for column in table.columns {

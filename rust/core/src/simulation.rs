@@ -14,15 +14,12 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
 use crate::agenda::Agenda;
 use crate::error::Result;
+use crate::hardware::{LINGER_NS, QUEUE_DEPTH};
 use crate::occupancy::{Limits, Resources};
-use crate::programs::{Place, Program, Step, QUEUE_DEPTH};
+use crate::programs::{Place, Program, Step};
 use crate::replay::{Layout, Took};
 use crate::scheduler::{ps, Ps};
 use crate::watch::Watch;
-
-/// A context without work keeps the engine that long once somebody else has some (simulated drivers do so too; of
-/// real ones only that idle contexts linger is known).
-const LINGER_NS: i64 = 25_000;
 
 /// Who plans an event.
 #[derive(Debug, Clone, Copy)]

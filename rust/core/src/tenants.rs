@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use arrow_array::{Array, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array};
 
 use crate::error::Result;
-use crate::fold::{Chunk, Fold, Tables};
+use crate::fold::{EventPass, Events, Tables};
 use crate::memory::{Memory, Steps};
 use crate::quality::{self, Quality};
 use crate::residency::{at, Slice};
@@ -127,9 +127,8 @@ impl Iterator for Merged<'_> {
     }
 }
 
-/// Kernels, graph launches and copies of a chunk, merged by start. The order of rows that start
-/// together does not depend on how the capture was cut into chunks.
-pub(crate) fn work(chunk: &Chunk) -> Result<Merged<'_>> {
+/// Kernels, graph launches and copies, merged by start.
+pub(crate) fn work<'a>(events: &Events<'a>) -> Result<Merged<'a>> {
     let mut streams = Vec::new();
     let tables = [
         (&schema::KERNELS, WorkKind::Kernel),
@@ -137,8 +136,7 @@ pub(crate) fn work(chunk: &Chunk) -> Result<Merged<'_>> {
         (&schema::MEMOPS, WorkKind::Copy),
     ];
     for (table, kind) in tables {
-        let Some(batch) = chunk.tables.get(table.name) else { continue };
-        let columns = Columns::new(table, batch);
+        let Some(columns) = events.get(table) else { continue };
         let start = columns.i64("start_ns")?;
         let order = (!start.values().is_sorted()).then(|| {
             let mut rows: Vec<usize> = (0..start.len()).collect();
@@ -788,12 +786,12 @@ fn holder(slice: &Slice) -> Holder {
     }
 }
 
-impl Fold for Tenants {
+impl EventPass for Tenants {
     type Output = Output;
 
-    fn push(&mut self, chunk: &Chunk, watch: &dyn Watch) -> Result<()> {
+    fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
         watch.progress("tenants", self.done, 0)?;
-        for w in work(chunk)? {
+        for w in work(events)? {
             if self.done.is_multiple_of(4096) {
                 watch.progress("tenants", self.done, 0)?;
             }
@@ -1048,7 +1046,7 @@ pub(crate) mod hand {
 
     /// The session with tenants named.
     pub fn named(mut tables: Tables) -> (Tables, Quality) {
-        let out = Tenants::new(&tables).unwrap().run(&tables, 0, &crate::watch::Unwatched).unwrap();
+        let out = Tenants::new(&tables).unwrap().run(&tables, &crate::watch::Unwatched).unwrap();
         tables.insert("tenants", out.tenants);
         tables.insert("residency", out.residency);
         tables.insert("switches", out.switches);
@@ -1106,7 +1104,7 @@ mod tests {
         for seed in 0..200 {
             let mut draw = draws(seed);
             let mut expected = Vec::new();
-            let mut chunk = Chunk { tables: Tables::new(), until_ns: i64::MAX };
+            let mut tables = Tables::new();
             let kinds = [
                 (&schema::KERNELS, WorkKind::Kernel),
                 (&schema::GRAPH_LAUNCHES, WorkKind::Graph),
@@ -1121,11 +1119,12 @@ mod tests {
                 expected.extend(rows.iter().enumerate().map(|(row, r)| (r.0, kind, row)));
                 if draw(4) > 0 || !rows.is_empty() {
                     let rows: Vec<_> = rows.iter().map(|r| (r.0, r.0 + r.1)).collect();
-                    chunk.tables.insert(table.name, of_one_stream(table, &rows).finish(rows.len()).unwrap());
+                    tables.insert(table.name, of_one_stream(table, &rows).finish(rows.len()).unwrap());
                 }
             }
             expected.sort_unstable();
-            let got: Vec<_> = work(&chunk).unwrap().map(|w| (w.start_ns, w.kind, w.row)).collect();
+            let events = Events::of(&tables);
+            let got: Vec<_> = work(&events).unwrap().map(|w| (w.start_ns, w.kind, w.row)).collect();
             assert_eq!(got, expected, "seed {seed}");
         }
     }
@@ -1310,8 +1309,8 @@ mod tests {
         let (tables, quality) = named(Tables::new());
         assert_eq!(tables["tenants"].num_rows(), 0);
         assert_eq!(quality.table().unwrap().num_rows(), 0);
-        let stopped = Tenants::new(&tables).unwrap().run(&tables, 0, &StopAfter::new(0));
+        let stopped = Tenants::new(&tables).unwrap().run(&tables, &StopAfter::new(0));
         assert!(matches!(stopped, Err(crate::Error::Cancelled)));
-        assert!(Tenants::new(&tables).unwrap().run(&tables, 0, &Unwatched).is_ok());
+        assert!(Tenants::new(&tables).unwrap().run(&tables, &Unwatched).is_ok());
     }
 }

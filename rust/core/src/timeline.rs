@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use arrow_array::{Int64Array, RecordBatch, UInt32Array, UInt64Array};
 
 use crate::error::{Error, Result};
-use crate::fold::{Chunk, Tables};
+use crate::fold::{Events, Tables};
 use crate::overlap::Growing;
 use crate::residency::Slice;
 use crate::schema::{self, Builder};
@@ -54,7 +54,7 @@ pub fn timeline(
         Some(columns) => Some((columns.names("short_name")?, columns.names("name")?)),
         None => None,
     };
-    let whole = Chunk { tables: tables.clone(), until_ns: i64::MAX };
+    let whole = Events::of(tables);
     let mut lanes: BTreeMap<Lane, Vec<Mark>> = BTreeMap::new();
     // With gaps of at least this between marks, no more than max_marks fit: one that begins the lane needs
     // no gap before it, hence the division by one less.

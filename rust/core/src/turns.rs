@@ -24,8 +24,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use arrow_array::{Int64Array, RecordBatch, UInt32Array};
 
 use crate::error::Result;
-use crate::fold::{Chunk, Fold, Tables};
-use crate::overlap::DEFAULT_SLICE_NS;
+use crate::fold::{EventPass, Events, Tables};
+use crate::hardware::{DEFAULT_SLICE_NS, HANDOVER_NS};
 use crate::residency::at;
 use crate::schema::{self, Builder, Columns};
 use crate::tenants::{work, Who, WorkKind};
@@ -33,9 +33,6 @@ use crate::watch::Watch;
 
 use stretched::Kernel;
 
-/// From the last kernel of one tenant to the first of the next, where the capture does not show it: 67 us on an Ada
-/// (20 to SAVE_END, 43 to RESTORE_START, 4 to the kernel), up to 145 us on an RTX 3090.
-const HANDOVER_NS: i64 = 83_000;
 /// Of a handover: still resident after the last kernel, and already resident before the first.
 const LEAVING: f64 = 0.36;
 const COMING: f64 = 0.12;
@@ -376,7 +373,7 @@ struct Signatures {
 }
 
 impl Signatures {
-    /// One for each kernel of a chunk.
+    /// One for each kernel.
     fn of(&mut self, kernels: &Columns<'_>) -> Result<Vec<Option<u32>>> {
         let name = kernels.names("name")?;
         let shape = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"];
@@ -423,15 +420,15 @@ impl Turns {
     }
 }
 
-impl Fold for Turns {
+impl EventPass for Turns {
     type Output = RecordBatch;
 
-    fn push(&mut self, chunk: &Chunk, watch: &dyn Watch) -> Result<()> {
+    fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
         watch.progress("turns", self.done, 0)?;
         let alone = self.devices.values().any(|device| device.tenants.len() == 1);
-        let kernels = chunk.get(&schema::KERNELS).filter(|_| alone);
+        let kernels = events.get(&schema::KERNELS).filter(|_| alone);
         let signatures = kernels.map_or(Ok(Vec::new()), |kernels| self.signatures.of(&kernels))?;
-        for w in work(chunk)? {
+        for w in work(events)? {
             if self.done.is_multiple_of(4096) {
                 watch.progress("turns", self.done, 0)?;
             }
@@ -517,7 +514,7 @@ mod tests {
     fn held(rows: &[K]) -> Vec<(u32, i64, i64, i64, i64)> {
         let (tables, _) = named(Tables::from([("kernels", kernels(rows))]));
         let room = Turns::new(&tables, &BTreeSet::from([0])).unwrap();
-        let batch = room.run(&tables, 0, &Unwatched).unwrap();
+        let batch = room.run(&tables, &Unwatched).unwrap();
         let c = Columns::new(&schema::INFERRED_RESIDENCY, &batch);
         let us = |name: &str, row| c.i64(name).unwrap().value(row) / 1000;
         (0..c.rows())
@@ -609,7 +606,7 @@ mod tests {
         let run = |tables: Tables, devices: &[u32]| {
             let (tables, _) = named(tables);
             let room = Turns::new(&tables, &devices.iter().copied().collect()).unwrap();
-            room.run(&tables, 0, &Unwatched).unwrap().num_rows()
+            room.run(&tables, &Unwatched).unwrap().num_rows()
         };
         assert_eq!(run(Tables::from([("kernels", rows.clone())]), &[0]), 2);
         assert_eq!(run(Tables::from([("kernels", rows.clone())]), &[]), 0);
@@ -626,7 +623,7 @@ mod tests {
         let (tables, _) = named(Tables::from([("kernels", rows)]));
         for reports in 0..3 {
             let room = Turns::new(&tables, &BTreeSet::from([0])).unwrap();
-            let stopped = room.run(&tables, 0, &StopAfter::new(reports));
+            let stopped = room.run(&tables, &StopAfter::new(reports));
             assert!(matches!(stopped, Err(crate::Error::Cancelled)));
         }
     }

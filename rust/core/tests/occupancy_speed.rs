@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use arrow_array::{Int64Array, RecordBatch, StringArray, UInt32Array};
 use pyanalyze_core::device;
-use pyanalyze_core::fold::{Fold, Tables};
+use pyanalyze_core::fold::{EventPass, Tables};
 use pyanalyze_core::occupancy::{Calculator, Launch, Limits, TenantMap};
 use pyanalyze_core::placement::{Placement, PlacementPolicy, Sharing};
 use pyanalyze_core::quality::Quality;
@@ -121,7 +121,7 @@ fn replay(n: usize, (tenants, streams, crowd): (usize, usize, bool), sharing: Sh
     let devices = h100();
     let (began, cpu) = (Instant::now(), cpu_seconds());
     let placement = Placement::new(&devices, who, Some(&held), policy, (0, end_ns), 2000).unwrap();
-    let placed = placement.run(&tables, 0, &Unwatched).unwrap();
+    let placed = placement.run(&tables, &Unwatched).unwrap();
     let seconds = (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
     assert_eq!(placed.sm_warps.num_rows(), 132 * 2000);
     assert_eq!(placed.kernel_placement.num_rows(), n);

@@ -96,7 +96,7 @@ fn median_ms(slices: &[Slice], hw: u64) -> f64 {
 #[test]
 fn two_time_sliced_processes_on_an_ada() {
     let Some(path) = capture("utils__report1.nsys2026.sqlite") else { return };
-    let made = reconstruct(&read(&path), 0, &Unwatched).unwrap();
+    let made = reconstruct(&read(&path), &Unwatched).unwrap();
     let slices = Slice::read(&made["residency"]).unwrap();
     let complete = |hw: u64| slices.iter().filter(|s| s.hw_context == hw && s.complete).count();
     assert_eq!((complete(830), complete(814), complete(837)), (606, 607, 1));
@@ -146,7 +146,7 @@ fn page_faulting_victims_beside_an_untraced_process() {
         ("paging__report1.nsys2026.sqlite", 161.0, 80, 0),
     ] {
         let Some(path) = capture(name) else { return };
-        let made = reconstruct(&read(&path), 0, &Unwatched).unwrap();
+        let made = reconstruct(&read(&path), &Unwatched).unwrap();
         let slices = Slice::read(&made["residency"]).unwrap();
         assert_eq!(facts(&made)["switch_records"], Some(records), "{name}");
         assert_eq!(slices.iter().filter(|s| s.complete).count(), complete, "{name}");

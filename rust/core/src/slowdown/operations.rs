@@ -16,16 +16,14 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::fold::{Chunk, Tables};
+use crate::fold::{Events, Tables};
+use crate::hardware::{IDLE_GAP_NS, MAX_STATE_NS};
 use crate::lanes::Lanes;
 use crate::residency::{at, Slice};
 use crate::schema::{self, Columns};
 use crate::statistics::median;
 use crate::tenants::{work, Union, Walk, Who, Work, WorkKind};
 use crate::watch::Watch;
-
-/// Engine idle for longer between two slices: no switch. As in `residency.rs`.
-const IDLE_GAP_NS: i64 = 1_000_000;
 
 /// Squared differences in times switched out that a slope needs.
 const ENOUGH_CUTS: f64 = 5.0;
@@ -35,8 +33,6 @@ const MOST_ERROR_NS: f64 = 10_000.0;
 const ENOUGH_STARTS: usize = 5;
 /// Restoring's part of saving and restoring; the rest is saving.
 const RESTORE_PART: f64 = 0.4;
-/// More than any board was seen to take for saving and restoring a context's state.
-const MOST_STATE_NS: f64 = 200_000.0;
 
 /// Equal work: what is compared with what.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -715,7 +711,7 @@ impl Gathered {
                 }
             })
             .collect();
-        let whole = Chunk { tables: tables.clone(), until_ns: i64::MAX };
+        let whole = Events::of(tables);
         // What each tenant did is dealt out while calls and signatures are read; then each tenant looks its own up.
         let (read, dealt) = lanes.both(
             || Ok((signatures_of(tables)?, calls(tables)?)),
@@ -762,7 +758,7 @@ impl Scene {
             } else {
                 continue;
             };
-            let state = state.clamp(0.0, MOST_STATE_NS);
+            let state = state.clamp(0.0, MAX_STATE_NS as f64);
             let restore = (RESTORE_PART * state) as i64;
             let save = (state as i64).saturating_sub(restore);
             for tenant in self.tenants.iter_mut().filter(|t| t.device == device && !t.exact) {
@@ -837,11 +833,10 @@ fn together<'a>(of: impl Iterator<Item = &'a Arc<Union>>) -> Arc<Union> {
 }
 
 /// How many operations each tenant has at most, by tenant id.
-fn counts(tables: &Tables, who: &Who, tenants: usize) -> Result<Vec<usize>> {
+fn counts(events: &Events<'_>, who: &Who, tenants: usize) -> Result<Vec<usize>> {
     let mut counts = vec![0; tenants];
     for table in [&schema::KERNELS, &schema::GRAPH_LAUNCHES, &schema::MEMOPS] {
-        let Some(batch) = tables.get(table.name) else { continue };
-        let columns = Columns::new(table, batch);
+        let Some(columns) = events.get(table) else { continue };
         let (capture, pid) = (columns.u32("capture")?, columns.u32("pid")?);
         let device = columns.u32("device_id")?;
         let mut last = None;
@@ -861,9 +856,9 @@ fn counts(tables: &Tables, who: &Who, tenants: usize) -> Result<Vec<usize>> {
 }
 
 /// Deals rows of work out to their tenants, by start; each holds its row, correlation id and stream until it is looked up.
-fn deal(whole: &Chunk, who: &Who, tenants: &mut [Tenancy], watch: &dyn Watch) -> Result<()> {
+fn deal(whole: &Events<'_>, who: &Who, tenants: &mut [Tenancy], watch: &dyn Watch) -> Result<()> {
     // Room that grows is asked of the system piece by piece, and a large one is faster had at once.
-    let counts = counts(&whole.tables, who, tenants.len())?;
+    let counts = counts(whole, who, tenants.len())?;
     for (tenant, count) in tenants.iter_mut().zip(counts) {
         tenant.ops.reserve_exact(count);
     }
@@ -936,7 +931,7 @@ impl Tenancy {
             let ready = op.ready_ns.max(op.called_ns.min(op.start_ns));
             if ready >= span.0 {
                 usual.push(op.start_ns.saturating_sub(ready));
-            } else if op.start_ns.saturating_sub(span.0) <= MOST_STATE_NS as i64 {
+            } else if op.start_ns.saturating_sub(span.0) <= MAX_STATE_NS {
                 restored.push(op.start_ns.saturating_sub(span.0));
             }
         }

@@ -16,6 +16,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::hardware::WAKE_NS;
 use crate::slowdown::operations::{entry, Call, Calls, Company, Op, Scene, Tenancy};
 use crate::statistics::{median, quantiles};
 use crate::tenants::WorkKind;
@@ -24,8 +25,6 @@ use crate::tenants::WorkKind;
 const ENOUGH_ALONE: f64 = 5.0;
 /// Beside others for less than this part of its time, an operation counts as undisturbed.
 const BESIDE_PART: i64 = 50;
-/// A wait of the host ends with the record of what it waited for, or this much before.
-const WAKE_NS: i64 = 20_000;
 /// A host without a call for so long may have slept until a moment, rather than thought for a time.
 const SLEEP_NS: i64 = 200_000;
 /// A launch call of this length, many times the usual, while others work and its own work is done, is held back by

@@ -104,15 +104,6 @@ impl<'a> Cursor<'a> {
         Ok(true)
     }
 
-    /// Reads all leaves and does nothing with them, for measurements only; returns how many bytes that were.
-    pub(super) fn read_only(&mut self) -> Result<usize> {
-        let mut bytes = 0;
-        while self.read_run()? {
-            bytes += self.run.len() * self.pages.page_bytes;
-        }
-        Ok(bytes)
-    }
-
     /// Reads the next leaves that lie next to each other.
     fn read_run(&mut self) -> Result<bool> {
         let Some(first) = self.leaves.first().copied() else { return Ok(false) };

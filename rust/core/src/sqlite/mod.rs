@@ -404,37 +404,6 @@ impl Database {
         })
     }
 
-    /// The leaf pages of `table`, one after the other: what a scan has to look at, for measurements only.
-    ///
-    /// # Errors
-    /// As [`Database::columns`]; [`Error::Argument`] for a table that is left to SQLite.
-    #[doc(hidden)]
-    pub fn leaf_pages(&self, table: &str) -> Result<Vec<u8>> {
-        let (Ok(pages), Ok(stand)) = (&self.pages, self.route(table)?) else {
-            return Err(Error::Argument(format!("table {table} is not read from its pages")));
-        };
-        let leaves = pages.leaves(table, stand.root, &pages.unvisited())?;
-        let mut bytes = vec![0; leaves.len() * pages.page_bytes];
-        for (leaf, into) in leaves.iter().zip(bytes.chunks_exact_mut(pages.page_bytes)) {
-            pages.read(table, leaf.page, into)?;
-        }
-        Ok(bytes)
-    }
-
-    /// Reads the leaf pages of `table` as a scan does, and does nothing with them; returns how many bytes that were.
-    ///
-    /// # Errors
-    /// As [`Database::leaf_pages`].
-    #[doc(hidden)]
-    pub fn read_leaves(&self, table: &str) -> Result<usize> {
-        let (Ok(pages), Ok(stand)) = (&self.pages, self.route(table)?) else {
-            return Err(Error::Argument(format!("table {table} is not read from its pages")));
-        };
-        let leaves = pages.leaves(table, stand.root, &pages.unvisited())?;
-        let again = pages.opened_again();
-        Cursor::new(pages, again.as_ref(), table, &leaves, &pages.unvisited(), &[]).read_only()
-    }
-
     /// Lets SQLite step through `table`.
     fn step(
         &self,

@@ -17,8 +17,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Handover, Turn, HANDOVER_NS, SHORTEST_NS, TRIED, UNUSUAL_NS};
-use crate::overlap::DEFAULT_SLICE_NS;
+use super::{Handover, Turn, SHORTEST_NS, TRIED, UNUSUAL_NS};
+use crate::hardware::{DEFAULT_SLICE_NS, HANDOVER_NS};
 use crate::statistics::median;
 
 /// Fewer kernels of one signature have no usual length.

@@ -1,5 +1,5 @@
-//! Does any room care how a capture is cut into chunks, do sums of intervals hold against counting
-//! nanosecond by nanosecond, and does every room stop when it is told to?
+//! Do sums of intervals hold against counting nanosecond by nanosecond, and does every step stop when it is
+//! told to?
 
 // A test may stop at the first surprise, also in its helpers.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
@@ -10,7 +10,7 @@ use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt16Array, UInt32Arra
 use proptest::prelude::*;
 use pyanalyze_core::charged::Charged;
 use pyanalyze_core::facts::{Facts, FACTS};
-use pyanalyze_core::fold::{Fold, Tables};
+use pyanalyze_core::fold::{EventPass, Tables};
 use pyanalyze_core::launches::{Batch, Launches};
 use pyanalyze_core::overlap::Overlap;
 use pyanalyze_core::pipeline::reconstruct;
@@ -19,13 +19,10 @@ use pyanalyze_core::schema::{self, Builder, Columns, Table};
 use pyanalyze_core::tenants::{Tenants, Union};
 use pyanalyze_core::timeline::timeline;
 use pyanalyze_core::watch::{StopAfter, Unwatched};
-use pyanalyze_core::whatif::{TimeSlicing, WhatIf};
 use pyanalyze_core::Error;
 
 /// Times stay below this, so that every nanosecond can be looked at.
 const RANGE: i64 = 120;
-
-const SLICING: TimeSlicing = TimeSlicing { slice_ns: 1000, gap_ns: 10 };
 
 /// A row of work: start, length, capture, pid, device, context, stream.
 type Row = (i64, i64, u32, u32, u32, u32, u32);
@@ -152,30 +149,6 @@ prop_compose! {
     }
 }
 
-/// The result of every room, each fed with what the ones before it made of the whole capture.
-fn rooms(tables: &Tables, chunk: usize) -> Vec<RecordBatch> {
-    let mut seen = tables.clone();
-    let mut all = Vec::new();
-    let whole = Residency::default().run(tables, 0, &Unwatched).unwrap();
-    let cut = Residency::default().run(tables, chunk, &Unwatched).unwrap();
-    all.extend([cut.residency, cut.switches, cut.quality.table().unwrap()]);
-    seen.extend([("residency", whole.residency), ("switches", whole.switches)]);
-    let whole = Tenants::new(&seen).unwrap().run(&seen, 0, &Unwatched).unwrap();
-    let cut = Tenants::new(&seen).unwrap().run(&seen, chunk, &Unwatched).unwrap();
-    all.extend([cut.tenants, cut.residency, cut.switches, cut.quality.table().unwrap()]);
-    seen.extend([("tenants", whole.tenants), ("residency", whole.residency), ("switches", whole.switches)]);
-    let whole = Overlap::new(&seen).unwrap().run(&seen, 0, &Unwatched).unwrap();
-    let cut = Overlap::new(&seen).unwrap().run(&seen, chunk, &Unwatched).unwrap();
-    all.extend([cut.tenant_usage, cut.overlaps]);
-    all.push(Charged::new(&seen).unwrap().run(&seen, chunk, &Unwatched).unwrap());
-    seen.insert("overlaps", whole.overlaps.clone());
-    let facts = Facts::new(&seen).unwrap().beside(whole.overlaps);
-    let cut = facts.run(&seen, chunk, &Unwatched).unwrap();
-    all.extend([cut.facts, cut.fact_examples]);
-    all.push(WhatIf::new(&seen, SLICING).unwrap().run(&seen, chunk, &Unwatched).unwrap());
-    all
-}
-
 /// The nanoseconds inside any of these intervals, one by one.
 fn naive(intervals: impl IntoIterator<Item = (i64, i64)>) -> BTreeSet<i64> {
     intervals.into_iter().flat_map(|(a, b)| a..b).collect()
@@ -188,7 +161,7 @@ fn opt(array: &Int64Array, row: usize) -> Option<i64> {
 /// Everything that was made of the capture, beside its events.
 fn session_of(tables: &Tables) -> Tables {
     let mut seen = tables.clone();
-    seen.extend(reconstruct(tables, 0, &Unwatched).unwrap());
+    seen.extend(reconstruct(tables, &Unwatched).unwrap());
     seen
 }
 
@@ -238,15 +211,6 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_chunking_gives_equal_tables(tables in session(), chunk in 1_usize..70) {
-        prop_assert_eq!(rooms(&tables, 0), rooms(&tables, chunk));
-        prop_assert_eq!(reconstruct(&tables, 0, &Unwatched).unwrap(), reconstruct(&tables, chunk, &Unwatched).unwrap());
-        let seen = session_of(&tables);
-        let launched = |rows| Launches::new(&seen).unwrap().run(&seen, rows, &Unwatched).unwrap();
-        prop_assert_eq!(launched(0), launched(chunk));
-    }
-
-    #[test]
     fn unions_hold_against_counting(
         spans in prop::collection::vec((0..RANGE, -3_i64..20), 0..30),
         others in prop::collection::vec((0..RANGE, -3_i64..20), 0..30),
@@ -264,7 +228,7 @@ proptest! {
 
     #[test]
     fn charged_time_holds_against_counting(tables in session()) {
-        let made = reconstruct(&tables, 0, &Unwatched).unwrap();
+        let made = reconstruct(&tables, &Unwatched).unwrap();
         let slices = Slice::read(&made["residency"]).unwrap();
         let held: BTreeMap<u32, BTreeSet<i64>> = slices.iter().filter_map(|s| s.tenant).map(|t| {
             (t, naive(slices.iter().filter(|s| s.tenant == Some(t)).map(|s| (s.start_ns, s.end_ns))))
@@ -306,7 +270,7 @@ proptest! {
     fn time_between_launches_holds_against_counting(tables in session()) {
         let seen = session_of(&tables);
         let slices = Slice::read(&seen["residency"]).unwrap();
-        for found in Launches::new(&seen).unwrap().run(&seen, 0, &Unwatched).unwrap() {
+        for found in Launches::new(&seen).unwrap().run(&seen, &Unwatched).unwrap() {
             let all = busy(&tables, &seen, found.device);
             let mut mine: Vec<_> = all.iter().filter(|b| b.0 == found.tenant).map(|b| (b.1, b.2)).collect();
             mine.sort_by_key(|b| b.0);
@@ -350,7 +314,7 @@ proptest! {
 
     #[test]
     fn overlaps_hold_against_counting(tables in session()) {
-        let made = reconstruct(&tables, 0, &Unwatched).unwrap();
+        let made = reconstruct(&tables, &Unwatched).unwrap();
         let o = Columns::new(&schema::OVERLAPS, &made["overlaps"]);
         for row in 0..o.rows() {
             let (a, b) = (o.u32("tenant_a").unwrap().value(row), o.u32("tenant_b").unwrap().value(row));
@@ -402,7 +366,7 @@ proptest! {
 
     #[test]
     fn every_device_has_every_fact_once(tables in session()) {
-        let made = reconstruct(&tables, 0, &Unwatched).unwrap();
+        let made = reconstruct(&tables, &Unwatched).unwrap();
         let c = Columns::new(&schema::FACTS, &made["facts"]);
         let mut devices: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
         for row in 0..c.rows() {
@@ -422,7 +386,7 @@ proptest! {
 
     #[test]
     fn slices_of_one_engine_never_overlap(tables in session()) {
-        let made = reconstruct(&tables, 0, &Unwatched).unwrap();
+        let made = reconstruct(&tables, &Unwatched).unwrap();
         let slices = Slice::read(&made["residency"]).unwrap();
         for device in 0..2 {
             let own: Vec<_> = slices.iter().filter(|s| s.device == device).collect();
@@ -431,25 +395,24 @@ proptest! {
     }
 
     #[test]
-    fn every_room_stops_when_told(tables in session(), reports in 0_u64..40) {
+    fn every_step_stops_when_told(tables in session(), reports in 0_u64..40) {
         let mut seen = tables.clone();
-        seen.extend(reconstruct(&tables, 0, &Unwatched).unwrap());
+        seen.extend(reconstruct(&tables, &Unwatched).unwrap());
         let cancelled = |outcome: Result<(), Error>| matches!(outcome, Ok(()) | Err(Error::Cancelled));
         let stop = || StopAfter::new(reports);
         let one = stop();
-        prop_assert!(cancelled(Residency::default().run(&seen, 1, &one).map(drop)));
+        prop_assert!(cancelled(Residency::default().run(&seen, &one).map(drop)));
         for zero in [true, false] {
             let stop = StopAfter::new(if zero { 0 } else { reports });
             let outcomes = [
-                Residency::default().run(&seen, 1, &stop).map(drop),
-                Tenants::new(&seen).unwrap().run(&seen, 1, &stop).map(drop),
-                Overlap::new(&seen).unwrap().run(&seen, 1, &stop).map(drop),
-                Charged::new(&seen).unwrap().run(&seen, 1, &stop).map(drop),
-                Facts::new(&seen).unwrap().run(&seen, 1, &stop).map(drop),
-                WhatIf::new(&seen, SLICING).unwrap().run(&seen, 1, &stop).map(drop),
-                Launches::new(&seen).unwrap().run(&seen, 1, &stop).map(drop),
+                Residency::default().run(&seen, &stop).map(drop),
+                Tenants::new(&seen).unwrap().run(&seen, &stop).map(drop),
+                Overlap::new(&seen).unwrap().run(&seen, &stop).map(drop),
+                Charged::new(&seen).unwrap().run(&seen, &stop).map(drop),
+                Facts::new(&seen).unwrap().run(&seen, &stop).map(drop),
+                Launches::new(&seen).unwrap().run(&seen, &stop).map(drop),
                 timeline(&seen, 0, RANGE, 5, &stop).map(drop),
-                reconstruct(&tables, 1, &stop).map(drop),
+                reconstruct(&tables, &stop).map(drop),
             ];
             for outcome in outcomes {
                 prop_assert!(!zero || matches!(outcome, Err(Error::Cancelled)));
@@ -466,7 +429,7 @@ fn captures_with_nothing_give_empty_tables() {
         Tables::new(),
         [&schema::KERNELS, &schema::SWITCH_EVENTS, &schema::MEMOPS].into_iter().map(empty).collect(),
     ] {
-        let made = reconstruct(&tables, 0, &Unwatched).unwrap();
+        let made = reconstruct(&tables, &Unwatched).unwrap();
         assert_eq!(
             made.keys().copied().collect::<Vec<_>>(),
             [

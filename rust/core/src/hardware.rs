@@ -1,0 +1,115 @@
+//! Timing and sizes of GPUs and their drivers that captures do not show, one value each.
+//!
+//! Python reads the same values through the bindings ([`CONSTANTS`], [`mps_sms`]). Nanoseconds unless the name says
+//! otherwise.
+
+/// The compute time slice seen on GeForce, RTX and data-centre boards alike, switch included.
+pub const DEFAULT_SLICE_NS: i64 = 2_131_500;
+
+/// A full context switch inside a kernel: execution of one context stops, that of the next resumes. 145 us measured on
+/// an RTX 3090; an A100 takes 100 us before SAVE_END, the gap, and 30 us after RESTORE_START.
+pub const SWITCH_NS: i64 = 145_000;
+
+/// From the last kernel of one tenant to the first of the next where nothing has to be preempted: 67 us on an Ada (20
+/// to SAVE_END, 43 to RESTORE_START, 4 to the kernel). Between that and [`SWITCH_NS`], since inferred residency cannot
+/// tell the two apart.
+pub const HANDOVER_NS: i64 = 83_000;
+
+/// Saving the state of a context, or restoring it, takes at most this part of its residency: half of [`SWITCH_NS`].
+pub const STATE_NS: i64 = 73_000;
+
+/// No board was seen to take longer for saving and restoring a context's state.
+pub const MAX_STATE_NS: i64 = 200_000;
+
+/// A longer gap between two residency intervals is an idle engine, not a switch: switches cost 40 to 200 us.
+pub const IDLE_GAP_NS: i64 = 1_000_000;
+
+/// Residency up to this length is what a context shows while it is created, or visited by the scheduler without work
+/// (23 to 25 us on an Ada).
+pub const IDLE_RESIDENCY_NS: i64 = 100_000;
+
+/// A context without work keeps the engine that long once another context has some. Simulated drivers do so; of real
+/// ones only the visits of [`IDLE_RESIDENCY_NS`] are known.
+pub const LINGER_NS: i64 = 25_000;
+
+/// A kernel up to this length is short where no time slice was seen: a tenth of [`DEFAULT_SLICE_NS`].
+pub const SHORT_KERNEL_NS: i64 = 200_000;
+
+/// From the end of an operation until a call that waited for it returns, at most; what ended earlier was not what the
+/// call waited for. In four of six real captures with synchronisation calls these return 0.9 to 2.2 us after the last
+/// operation (median) and 99 % of them within 7 us; 60 us would catch 3 % more of the calls of one capture only.
+pub const WAKE_NS: i64 = 20_000;
+
+/// From the begin of a launch call until an idle device can start, where a capture does not show it.
+pub const SUBMIT_NS: i64 = 3_000;
+
+/// From the end of an operation to the start of the next one in its stream, where a capture does not show it.
+pub const RELEASE_NS: i64 = 1_000;
+
+/// Operations that the driver queues for a context; a further launch call blocks.
+pub const QUEUE_DEPTH: u32 = 1_022;
+
+/// SMs of a TPC, the unit in which MPS percentages are rounded down: steps of two SMs on an H200 (driver R580), 50 % of
+/// the 170 SMs of an RTX 5090 are 84.
+pub const SMS_PER_TPC: u32 = 2;
+
+/// The fewest SMs that an MPS percentage leaves from compute capability 9.0 on: 8 measured on an H200 (1 to 7 % of 132
+/// SMs) and on a B200.
+pub const MPS_FLOOR_SMS: u32 = 8;
+
+/// The first major compute capability with [`MPS_FLOOR_SMS`]. Nobody has published a floor of an older chip, and no
+/// capture that we have shows one, so for those it is one TPC: 5 % of the 108 SMs of an A100 are 4.
+pub const MPS_FLOOR_FROM_MAJOR: u32 = 9;
+
+/// The constants that Python uses, by name.
+pub const CONSTANTS: &[(&str, i64)] = &[
+    ("default_slice_ns", DEFAULT_SLICE_NS),
+    ("switch_ns", SWITCH_NS),
+    ("handover_ns", HANDOVER_NS),
+    ("state_ns", STATE_NS),
+    ("idle_gap_ns", IDLE_GAP_NS),
+    ("idle_residency_ns", IDLE_RESIDENCY_NS),
+    ("short_kernel_ns", SHORT_KERNEL_NS),
+    ("wake_ns", WAKE_NS),
+    ("sms_per_tpc", SMS_PER_TPC as i64),
+];
+
+/// The SMs that an MPS active thread percentage leaves to a client; the floor depends on the major compute capability,
+/// without which it is one TPC.
+#[must_use]
+pub fn mps_sms(sm_count: u32, percentage: f64, compute_major: Option<u32>) -> u32 {
+    // 29 % of 100 is 28.999999999999996 in binary.
+    let asked = (f64::from(sm_count) * percentage / 100.0 + 1e-9).floor().max(0.0) as u32;
+    let floored = compute_major.is_some_and(|major| major >= MPS_FLOOR_FROM_MAJOR);
+    let floor = if floored { MPS_FLOOR_SMS } else { SMS_PER_TPC };
+    (asked / SMS_PER_TPC * SMS_PER_TPC).max(floor).min(sm_count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mps_percentages_give_the_sms_that_were_measured() {
+        // H200, 132 SMs, driver R580.
+        for (percentage, sms) in [
+            (1.0, 8),
+            (7.0, 8),
+            (8.0, 10),
+            (9.0, 10),
+            (10.0, 12),
+            (11.0, 14),
+            (12.0, 14),
+            (13.0, 16),
+            (15.0, 18),
+        ] {
+            assert_eq!(mps_sms(132, percentage, Some(9)), sms, "{percentage} %");
+        }
+        assert_eq!(mps_sms(132, 100.0, Some(9)), 132);
+        // RTX 5090: 50 % of 170 SMs are 84 visible ones, not 85.
+        assert_eq!(mps_sms(170, 50.0, Some(12)), 84);
+        // No floor is known of an A100 (108 SMs): whole TPCs, rounded down.
+        assert_eq!([1.0, 5.0, 50.0].map(|percentage| mps_sms(108, percentage, Some(8))), [2, 4, 54]);
+        assert_eq!([mps_sms(100, 29.0, None), mps_sms(1, 50.0, Some(9))], [28, 1]);
+    }
+}
