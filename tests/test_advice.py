@@ -32,6 +32,7 @@ from pyanalyze.analysis.advice import (
 )
 from pyanalyze.analysis.advice.options import observed_slicing
 from pyanalyze.analysis.advice.replay import alone, in_turns, side_by_side
+from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.errors import UsageError
 from pyanalyze.tables.frames import ANALYSIS_TABLES
 from pyanalyze.vocabulary import REQUIREMENTS, TRAITS, Mode
@@ -86,7 +87,7 @@ def test_requirements_are_held_against_what_modes_promise() -> None:
     [(1, 8), (7, 8), (8, 10), (9, 10), (10, 12), (11, 14), (12, 14), (13, 16), (14, 18), (15, 18), (100, 132)],
 )
 def test_percentages_give_the_sms_measured_on_an_h200(percentage: int, sms: int) -> None:
-    assert mps.sms_given(percentage, 132, 9) == sms
+    assert mps_sms(132, percentage, 9) == sms
 
 
 def test_sm_needs_follow_from_waves() -> None:

@@ -72,7 +72,6 @@ EVENT_TABLES = (
     "switch_events", "thread_runs",
 )  # fmt: skip
 #: Declared tables that are not compared: it is about to be deleted.
-LEFT_OUT = ("whatif",)
 EXPORTS = ("perfetto", "nsys-stats")
 
 
@@ -394,8 +393,6 @@ def _frames(inputs: str) -> str:
     lines = []
     for table in table_declarations():
         name = table["name"]
-        if name in LEFT_OUT:
-            continue
         try:
             frame = session.frame(name)
         except UsageError:

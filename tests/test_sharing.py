@@ -218,7 +218,7 @@ TESTED_ELSEWHERE = {
     "MIG_SM_COUNTS",
     "MOST_INSTANCES",
     "DEFAULT_SLICE_NS",
-    "SHORT_NS",
+    "SHORT_KERNEL_NS",
 }
 #: Weights are no thresholds.
 WEIGHTS = {"DECISIVE", "STRONG", "MODERATE", "WEAK", "RARE"}

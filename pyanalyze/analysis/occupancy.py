@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
 from pyanalyze.tables.frames import to_frame
@@ -19,17 +19,13 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["CounterCheck", "Occupancy", "PlacementPolicy", "check_against_counters", "mps_sms", "placement_policy"]
+__all__ = ["CounterCheck", "Occupancy", "PlacementPolicy", "check_against_counters", "placement_policy"]
 
 Sharing = Literal["time-sliced", "shared", "disjoint"]
 Model = Literal["replay", "even"]
 
 #: Kernels up to which frames and reports replay every SM: two million take some five seconds of processor time.
 REPLAYED_IN_PASSING = 2_000_000
-#: SMs that the smallest MPS percentage leaves, measured on an H200 (132 SMs) and a B200.
-MPS_FLOOR_SMS = 8
-#: Devices with fewer SMs than this are not floored: nobody has measured one.
-_FLOORED_FROM_SMS = 100
 #: The model and the counters agree when their means over the window differ by no more (fractions of the device).
 COUNTER_TOLERANCE = 0.1
 #: Counters come in whole percents of the device: a 0 of theirs may be as much as this.
@@ -108,7 +104,8 @@ def placement_policy(tables: TableSet, verdict: Verdict) -> PlacementPolicy:
     resident = set(tables.residency.filter(here)["tenant_id"].drop_nulls())
     holders = {tenant: held_by.get(tenant, tenant) for tenant in by_pid.values()}
     by_turns = set(holders.values()) <= resident and len(set(holders.values())) > 1
-    total = tables.devices.filter(here)["sm_count"].item()
+    device = tables.devices.filter(here).row(0, named=True)
+    total = device["sm_count"]
     sms: dict[tuple[int, int | None], int | tuple[int, ...]] = {}
     shown = set()
     for row in tables.contexts.filter(here).iter_rows(named=True):
@@ -125,29 +122,8 @@ def placement_policy(tables: TableSet, verdict: Verdict) -> PlacementPolicy:
     if traits.mps and total is not None:
         for tenant, percent in _percentages(tables, by_pid).items():
             if tenant not in shown and percent < 100:
-                sms[tenant, None] = mps_sms(total, percent)
+                sms[tenant, None] = mps_sms(total, percent, device["compute_major"])
     return PlacementPolicy(sharing, sms, holders if by_turns else {}, held_by)
-
-
-def mps_sms(sm_count: int, percent: float) -> int:
-    """SMs that an MPS active thread percentage leaves: rounded down to whole TPCs, two SMs each.
-
-    Parameters
-    ----------
-    sm_count
-        SMs of the device.
-    percent
-        CUDA_MPS_ACTIVE_THREAD_PERCENTAGE.
-
-    Examples
-    --------
-    Measured on an H200, whose driver leaves no fewer than 8:
-
-    >>> [mps_sms(132, percent) for percent in (1, 8, 9, 10, 12, 13, 15, 100)]
-    [8, 10, 10, 12, 14, 16, 18, 132]
-    """
-    floor = MPS_FLOOR_SMS if sm_count >= _FLOORED_FROM_SMS else 2
-    return min(max(math.floor(sm_count * percent / 100) // 2 * 2, floor), sm_count)
 
 
 def _sms_of_mask(mask: str | None, sm_count: int | None) -> tuple[int, ...]:

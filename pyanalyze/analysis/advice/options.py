@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.advice import bandwidth, mps
 from pyanalyze.analysis.advice import mig as mig_
 from pyanalyze.analysis.advice.replay import (
-    DEFAULT_SLICE_NS,
-    DEFAULT_SWITCH_NS,
     Layout,
     Seat,
     alone,
@@ -19,6 +17,7 @@ from pyanalyze.analysis.advice.replay import (
     replay,
     side_by_side,
 )
+from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, IDLE_GAP_NS, STATE_NS, SWITCH_NS
 from pyanalyze.tables.process_lists import process_memory
 from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, TRAITS, Mode
 
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 #: Kernels of a client may lose this much to its cap in the strategy `exact`.
 LOSE = 0.05
-#: Residency that goes into saving and restoring state where no record splits it: half of 145 us (RTX 3090).
-STATE_NS = 73_000
 #: Allowance for memory, caches and issue slots while kernels of two tenants share an instance, where nothing was
 #: measured: none, middle, much, as the simulations of the benchmark have it. Two kernels that each want all of the DRAM
 #: bandwidth slow each other by 1.0, and published cases go further: a capture in the mode decides.
@@ -63,7 +60,7 @@ MARGIN_WITHOUT_CALLS = 0.15
 #: Slices of which a usual length is taken, and the part of them that must share it (within 12 %).
 ENOUGH_SLICES = 8
 IN_COMMON = 0.3
-_DEFAULT_SLICING = (DEFAULT_SLICE_NS - STATE_NS, DEFAULT_SWITCH_NS)
+_DEFAULT_SLICING = (DEFAULT_SLICE_NS - STATE_NS, SWITCH_NS)
 #: Options this close to the best are as good as the best: the one that changes least is taken.
 AS_GOOD = 0.03
 
@@ -259,7 +256,7 @@ def _contended(tables: TableSet, device_id: int) -> pl.Series:
         _cut(tables, device_id)
         .with_columns((pl.col("start_ns") - pl.col("end_ns").shift(1)).alias("after_ns"))
         .with_columns(pl.col("cut").shift(1).alias("before"))
-        .filter(pl.col("complete") & pl.col("cut") & pl.col("before") & (pl.col("after_ns") < 1_000_000))
+        .filter(pl.col("complete") & pl.col("cut") & pl.col("before") & (pl.col("after_ns") < IDLE_GAP_NS))
         .with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("ns"))
     )
     return slices["ns"].filter(slices["ns"].is_between(200_000, 40_000_000))

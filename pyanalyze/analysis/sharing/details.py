@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.evidence import MANY, percentages
 from pyanalyze.vocabulary import TRAITS
@@ -242,9 +243,12 @@ def _mps(case: Case, mode: Mode) -> Iterable[Detail]:
             "mps", "clients", float(count), "clients", "observed", f"{count} client(s) of an MPS server were seen"
         )
     set_ = percentages(case)
+    major = None if case.compute_capability is None else case.compute_capability[0]
     for pid, percentage in sorted(set_.items(), key=lambda item: item[0] or 0):
         whose = "all clients" if pid is None else f"process {pid}"
-        reached = "" if not case.sm_count else f", {_sms_of(percentage, case.sm_count)} of {case.sm_count} SMs at most"
+        reached = (
+            "" if not case.sm_count else f", {mps_sms(case.sm_count, percentage, major)} of {case.sm_count} SMs at most"
+        )
         yield Detail("mps", "cap", percentage, "%", "configured", f"{_PERCENTAGE}={percentage:g} for {whose}{reached}")
     # Clients without caps reach all SMs: worth a word only where caps were meant.
     uncapped = TRAITS[mode].mps and TRAITS[mode].capped is False
@@ -271,11 +275,6 @@ def _mps(case: Case, mode: Mode) -> Iterable[Detail]:
             "observed",
             "a process that is no client ran beside the group: the server's context and its own took turns",
         )
-
-
-def _sms_of(percentage: float, sm_count: int) -> int:
-    """SMs under a cap: rounded down to pairs, as a cap in the environment is."""
-    return max(2, int(percentage / 100 * sm_count) // 2 * 2)
 
 
 def _mig(case: Case) -> Iterable[Detail]:
