@@ -684,10 +684,8 @@ def _mean_launch_ns(tables: TableSet, solo: _Solo, tenant_id: int) -> float | No
         return None
     theirs = alone.tenants.row(number, named=True)
     launches = calls.filter(
-        (pl.col("capture") == theirs["capture"])
-        & pl.col("pid").eq_missing(theirs["pid"])
-        & pl.col("name").cast(pl.String).str.contains("Launch")
-    )
+        (pl.col("capture") == theirs["capture"]) & pl.col("pid").eq_missing(theirs["pid"]) & _named(calls, "Launch")
+    ).select("start_ns", "end_ns")
     if launches.height < ENOUGH:
         return None
     return _number((launches["end_ns"] - launches["start_ns"]).mean())
@@ -707,9 +705,16 @@ def _host(
     if calls is None or calls.is_empty():
         return ()
     labels = tables.labels(device_id)
-    named = pl.col("name").cast(pl.String)
-    launching = named.str.contains("Launch")
-    launches = calls.filter(launching).with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("dur_ns"))
+    waiting = _named(calls, "Synchronize|cudaMemcpy_")
+    launches = calls.filter(_named(calls, "Launch")).select(
+        "capture",
+        "pid",
+        "tid",
+        "start_ns",
+        "end_ns",
+        "correlation_id",
+        dur_ns=pl.col("end_ns") - pl.col("start_ns"),
+    )
     runs = tables.cpu_runs()
     if runs is not None:
         launches = launches.with_columns(on_cpu_ns(runs, launches))
@@ -754,8 +759,8 @@ def _host(
                     f"in the driver), not of the GPU{_off_cpu(own)}"
                 )
                 found.append(HostFinding(row["tenant_id"], "slower calls than alone", text, lost))
-        waits = calls.filter(mine & named.str.contains("Synchronize|cudaMemcpy_"))
-        waited = int((waits["end_ns"] - waits["start_ns"]).sum()) / span_ns
+        waits = calls.filter(mine & waiting).select(pl.col("end_ns") - pl.col("start_ns"))
+        waited = int(waits["end_ns"].sum()) / span_ns
         idle = 1 - row["busy_ns"] / span_ns
         if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
             # A launched kernel that waits for a neighbour is no idleness, whether or not the host waits for it.
@@ -768,6 +773,14 @@ def _host(
             )
             found.append(HostFinding(row["tenant_id"], "idle between launches", text, idle))
     return tuple(sorted(found, key=lambda finding: -finding.share))
+
+
+def _named(calls: pl.DataFrame, pattern: str) -> pl.Expr:
+    """Which calls have such a name: there are millions of calls, and few names."""
+    import polars as pl
+
+    names = calls["name"].unique().cast(pl.String).drop_nulls()
+    return pl.col("name").is_in(names.filter(names.str.contains(pattern)).to_list())
 
 
 def _pending_ns(tables: TableSet, tenant: Mapping[str, Any], launches: pl.DataFrame) -> int:
