@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from pyanalyze.analysis.impact import Answer, Cause, Reason, impact_of, untraced_share
 from pyanalyze.inputs.sample_alignment import NOT_USED
 from pyanalyze.results.labels import device_title, main_device, tenant_labels
 from pyanalyze.results.report import (
     BASIS_TEXT,
     Basis,
-    Causes,
     Device,
     Estimate,
     Evidence,
@@ -27,7 +27,7 @@ from pyanalyze.results.report import (
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital
-from pyanalyze.vocabulary import MEMORY_RESERVE, NEGLIGIBLE_RESIDENCY, SLOWED_REPORTED, TRAITS, Mode, Promises
+from pyanalyze.vocabulary import MEMORY_RESERVE, NEGLIGIBLE_RESIDENCY, TRAITS, Mode, Promises
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -51,12 +51,10 @@ __all__ = [
     "cause_sentence",
     "chart_key",
     "held_sentence",
-    "innocent",
     "is_empty",
     "lead_sentences",
     "verdict_sentence",
     "victim_sentence",
-    "worst_victim",
 ]
 
 #: Kernel configurations in the occupancy table: the ones with most time.
@@ -305,21 +303,6 @@ def held_sentence(device: Device) -> str:
     return text + "."
 
 
-def _worst_of(tenant: Tenant) -> tuple[str, Estimate] | None:
-    """The larger of elapsed and latency, as `check --max-slowdown` takes it; else contention proper."""
-    pairs = [("elapsed", tenant.slowdown.elapsed), ("latency", tenant.slowdown.latency)]
-    known = [(name, e) for name, e in pairs if e is not None]
-    if not known and tenant.slowdown.resident is not None:
-        known = [("resident", tenant.slowdown.resident)]
-    return max(known, key=lambda pair: pair[1].value, default=None)
-
-
-def worst_victim(device: Device) -> tuple[Tenant, str, Estimate] | None:
-    """The tenant that lost most, which slowdown says so, and the estimate; ``None``: not known."""
-    found = [(t, *worst) for t in device.tenants if (worst := _worst_of(t)) is not None]
-    return max(found, key=lambda item: item[2].value, default=None)
-
-
 def _bound(estimate: Estimate) -> str:
     """Say whether the value is itself the bound."""
     if estimate.low == estimate.value and estimate.high is None:
@@ -342,128 +325,93 @@ def estimate_text(estimate: Estimate | None, *, basis: bool = True) -> str:
 
 
 def victim_sentence(device: Device) -> str:
-    """The worst victim with n, or why it is not known."""
-    worst = worst_victim(device)
-    if worst is None and alone_on(device):
+    """The victim with n, or why it is not known."""
+    impact = impact_of(device)
+    victim = impact.victim
+    if victim is None and impact.sole_tenant:
         if device.sharing.basis == "observed":
             return "Nobody was slowed by a neighbour: one tenant was on the device."
         return "No neighbour was seen that could have slowed it: one tenant was."
-    if worst is None:
+    if victim is None:
         return "Whether anyone was slowed is not known. " + _why(device, "slowdown", "interference")
-    tenant, which, estimate = worst
-    label = tenant_labels(device.tenants)[tenant.tenant_id]
-    found = f"Worst victim: {label}, {which} slowdown {estimate_text(estimate)}"
-    if estimate.value < SLOWED_REPORTED and (rest := _not_known_of(device)):
-        return f"{found}; of {rest} it is not known."
+    label = tenant_labels(device.tenants)[victim.tenant.tenant_id]
+    found = f"Worst victim: {label}, {victim.kind} slowdown {estimate_text(victim.estimate)}"
+    if impact.unknown and not victim.slowed:
+        return f"{found}; of {_names(device, impact.unknown)} it is not known."
     return found + "."
 
 
-def _top_cause(causes: Causes) -> tuple[str, float] | None:
-    named = ("launch", "queue", "not_resident", "switch", "execution", "unexplained")
-    pairs = [(name, value) for name in named if (value := getattr(causes, name)) is not None]
-    return max(pairs, key=lambda pair: pair[1], default=None)
-
-
-#: A smaller part of the added latency is noise, not what holds up the head of a queue.
-_NOTABLE = 0.01
-
-
-def _first_cause(causes: Causes) -> str | None:
-    """The largest part that is no queue: a queue is long because something else holds up its head."""
-    named = ("launch", "not_resident", "switch", "execution")
-    pairs = [(name, value) for name in named if (value := getattr(causes, name)) is not None and value >= _NOTABLE]
-    return max(pairs, key=lambda pair: pair[1], default=(None, 0.0))[0]
-
-
 _CAUSE_WORDS = {
-    "launch": "launch (the API call itself)",
-    "queue": "queue (behind its own delayed kernels or others' blocks)",
-    "not_resident": "not resident (waiting for its slice)",
-    "switch": "switch (the switches themselves)",
-    "execution": "execution (resident and slower)",
-    "unexplained": "unexplained",
+    Cause.LAUNCH: "launch (the API call itself)",
+    Cause.QUEUE: "queue (behind its own delayed kernels or others' blocks)",
+    Cause.NOT_RESIDENT: "not resident (waiting for its slice)",
+    Cause.SWITCH: "switch (the switches themselves)",
+    Cause.EXECUTION: "execution (resident and slower)",
+    Cause.UNEXPLAINED: "unexplained",
 }
 
 
 #: The same where a sentence must fit a phone.
 _CAUSE_SHORT = {
-    "launch": "the API call",
-    "queue": "its queue",
-    "not_resident": "waiting for its slice",
-    "switch": "the switches",
-    "execution": "slower execution",
-    "unexplained": "what is unexplained",
+    Cause.LAUNCH: "the API call",
+    Cause.QUEUE: "its queue",
+    Cause.NOT_RESIDENT: "waiting for its slice",
+    Cause.SWITCH: "the switches",
+    Cause.EXECUTION: "slower execution",
+    Cause.UNEXPLAINED: "what is unexplained",
 }
 
 
 def cause_sentence(device: Device) -> str:
     """Whether sharing the GPU is the cause at all, as far as the numbers carry."""
-    worst = worst_victim(device)
-    if device.host and (alone_on(device) or (worst is not None and worst[2].value < SLOWED_REPORTED)):
-        return f"no: look at the host first: {visible(device.host[0].detail, _LONG)}"
-    if device.host and worst is None:
-        return f"not known, look at the host first: {visible(device.host[0].detail, _LONG)}"
-    if worst is None and alone_on(device):
-        return "no neighbour is: one tenant was on the device"
-    if worst is None:
-        return "not known: no slowdown could be measured"
-    tenant, _, estimate = worst
-    if alone_on(device) and estimate.value >= SLOWED_REPORTED:
-        return (
-            f"no: one tenant was on the device; what makes it {fmt.ratio(estimate.value)} its baseline lies elsewhere"
-        )
-    if estimate.value < SLOWED_REPORTED and (rest := _not_known_of(device)):
-        # One that was not slowed says nothing of another that could not be looked at.
-        found = f"nobody whose slowdown is known was slowed ({fmt.ratio(estimate.value)})"
-        return f"not known: {found}, that of {rest} is not"
-    if estimate.low is not None and estimate.high is not None and estimate.low <= 1.0 <= estimate.high:
-        # An interval around 1 that excludes what one would feel is an answer; a wide one is none.
-        if estimate.high < SLOWED_REPORTED:
-            return f"no: the worst slowdown is at most {fmt.ratio(estimate.high)}"
-        return f"not shown: the interval of the worst slowdown ({fmt.ratio(estimate.value)}) includes 1"
-    if estimate.value < SLOWED_REPORTED:
-        return f"no: the worst slowdown is {fmt.ratio(estimate.value)}"
-    switched_out = _switched_out(tenant)
-    if tenant.causes is None and switched_out is not None:
-        label = tenant_labels(device.tenants)[tenant.tenant_id]
-        return f"yes: {label} was switched out for {fmt.percent(switched_out)} of the time its kernels were in flight"
-    if tenant.causes is None:
-        return "not known: a slowdown was found, where the time went was not. " + _why(device, "causes")
-    top = _top_cause(tenant.causes)
-    if top is None:
+    impact = impact_of(device)
+    host = visible(device.host[0].detail, _LONG) if device.host else ""
+    if impact.victim is None:
+        words = {
+            Reason.HOST: f"no: look at the host first: {host}",
+            Reason.HOST_ONLY: f"not known, look at the host first: {host}",
+            Reason.SOLE_TENANT: "no neighbour is: one tenant was on the device",
+            Reason.NOT_MEASURED: "not known: no slowdown could be measured",
+        }
+        return words[impact.reason]
+    victim = impact.victim
+    slowdown = fmt.ratio(victim.estimate.value)
+    match impact.reason:
+        case Reason.HOST:
+            return f"no: look at the host first: {host}"
+        case Reason.SOLE_TENANT_SLOWED:
+            return f"no: one tenant was on the device; what makes it {slowdown} its baseline lies elsewhere"
+        case Reason.OTHERS_UNKNOWN:
+            rest = _names(device, impact.unknown)
+            return f"not known: nobody whose slowdown is known was slowed ({slowdown}), that of {rest} is not"
+        case Reason.EXCLUDED:
+            return f"no: the worst slowdown is at most {fmt.ratio(victim.estimate.high)}"
+        case Reason.NOT_SHOWN:
+            return f"not shown: the interval of the worst slowdown ({slowdown}) includes 1"
+        case Reason.NOT_SLOWED:
+            return f"no: the worst slowdown is {slowdown}"
+        case Reason.SWITCHED_OUT:
+            label = tenant_labels(device.tenants)[victim.tenant.tenant_id]
+            lost = fmt.percent(victim.switched_out)
+            return f"yes: {label} was switched out for {lost} of the time its kernels were in flight"
+        case Reason.CAUSES_UNKNOWN:
+            return "not known: a slowdown was found, where the time went was not. " + _why(device, "causes")
+    if victim.top is None:
         return "not known: no cause could be measured"
-    name, part = top
-    words = f"{fmt.percent(part)} of the added latency is {_CAUSE_WORDS[name]}"
-    first = _first_cause(tenant.causes)
-    if name == "queue" and first is not None:
-        words += f"; what holds up the first in line is {_CAUSE_WORDS[first]}"
-    if name == "launch":
-        return f"mostly not: {words}"
-    return f"not known: {words}" if name == "unexplained" else f"yes: {words}"
+    cause, part = victim.top
+    said = f"{fmt.percent(part)} of the added latency is {_CAUSE_WORDS[cause]}"
+    if victim.first is not None:
+        said += f"; what holds up the first in line is {_CAUSE_WORDS[victim.first]}"
+    if impact.reason == Reason.LAUNCH:
+        return f"mostly not: {said}"
+    return f"not known: {said}" if impact.reason == Reason.UNEXPLAINED else f"yes: {said}"
 
 
-def _not_known_of(device: Device) -> str:
-    """Traced tenants whose slowdown is not known, beside some of whom it is."""
+def _names(device: Device, tenants: Iterable[Tenant]) -> str:
+    """Such as `a, b and c`."""
     labels = tenant_labels(device.tenants)
-    unknown = [labels[t.tenant_id] for t in device.tenants if t.busy_ns is not None and _worst_of(t) is None]
-    return " and ".join(filter(None, (", ".join(unknown[:-1]), *unknown[-1:])))
-
-
-def alone_on(device: Device) -> bool:
-    """Whether the verdict says that one tenant had the device to itself."""
-    if len(device.tenants) != 1:
-        return False
-    traits = TRAITS[device.sharing.mode]
-    # Of an instance the verdict says that it is one, not who else was in it.
-    return traits.solo and not (traits.mig_instance and device.missing_for("process_list"))
-
-
-def _switched_out(tenant: Tenant) -> float | None:
-    """Share of its busy time in which another context held the engine; None: not known, or none of it."""
-    if tenant.resident_ns is None or not tenant.busy_ns or tenant.charged_ns is None:
-        return None
-    lost = 1 - tenant.charged_ns / tenant.busy_ns
-    return lost if lost > 0 else None
+    names = [labels[tenant.tenant_id] for tenant in tenants]
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def agreement_text(device: Device) -> str:
@@ -615,18 +563,6 @@ def _device_sections(report: Report, device: Device, kernels: pl.DataFrame | Non
     ]
 
 
-def untraced_share(device: Device) -> float:
-    """Part of the window in which tenants held the engine whose kernels were not traced: what they did there is unseen.
-
-    Examples
-    --------
-    >>> import pyanalyze
-    >>> round(untraced_share(pyanalyze.load(capture).report().devices[0]), 3)
-    0.225
-    """
-    return sum(_share(t.resident_ns, device) or 0.0 for t in device.tenants if t.busy_ns is None)
-
-
 def _by_traced(device: Device) -> str:
     """Occupancy is replayed from traced kernels: said where somebody else held the engine as well."""
     return " by traced kernels alone" if untraced_share(device) > NEGLIGIBLE_RESIDENCY else ""
@@ -639,7 +575,7 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
     """
     blame = cause_sentence(device)
     verdict = f"{verdict_sentence(device).removesuffix('.')}{_configured(device)}."
-    if innocent(device):
+    if impact_of(device).answer is Answer.NO:
         # The first clause is the finding, the others qualify it.
         blame = blame.partition(";")[0]
         verdict = f"Sharing this GPU is not what makes it slow ({blame}). {verdict}"
@@ -655,11 +591,6 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
     if device.advice:
         parts.append(f"first to do: {_lower(visible(device.advice[0].action, 200))}")
     return verdict, _held_lead(device), f"{capital('; '.join(parts))}."
-
-
-def innocent(device: Device) -> bool:
-    """Whether what is known clears the GPU: said in line one then, wherever a report begins."""
-    return cause_sentence(device).startswith(("no:", "no ", "mostly not"))
 
 
 def _configured(device: Device) -> str:
@@ -681,19 +612,20 @@ def _held_lead(device: Device) -> str:
 
 def _slowed(device: Device) -> list[str]:
     """Who was slowed, by how much, by whom, through what: parts of a sentence."""
-    worst = worst_victim(device)
-    if worst is None:
-        if alone_on(device):
+    impact = impact_of(device)
+    victim = impact.victim
+    if victim is None:
+        if impact.sole_tenant:
             return [_lower(victim_sentence(device).rstrip("."))]
         return [f"whether anyone was slowed is not known ({_short_why(device, 'slowdown', 'interference')})"]
-    tenant, _, estimate = worst
+    tenant = victim.tenant
     parts = [_lower(victim_sentence(device).rstrip("."))]
-    if estimate.value < SLOWED_REPORTED:
+    if not victim.slowed:
         return parts
     labels = tenant_labels(device.tenants)
     cells = [] if device.interference is None else device.interference.matrix or []
     beside = [c for c in cells if c.victim == tenant.tenant_id and c.slowdown is not None]
-    switched_out = _switched_out(tenant)
+    switched_out = victim.switched_out
     if beside:
         most = max(beside, key=lambda c: c.slowdown or 0.0)
         who = labels.get(most.aggressor, f"#{most.aggressor}")
@@ -704,17 +636,16 @@ def _slowed(device: Device) -> list[str]:
         known = switched_out is not None and len(others) == 1
         one = f"by {labels[others[0].tenant_id]}, the only other that held the engine" if known else ""
         parts.append(one or "by whom is not known")
-    top = None if tenant.causes is None else _top_cause(tenant.causes)
     if tenant.causes is None and switched_out is not None:
         parts.append(f"through being switched out ({fmt.percent(switched_out)} of the time its kernels were in flight)")
         return parts
-    if tenant.causes is None or top is None:
+    if victim.top is None:
         parts.append("through what is not known")
         return parts
-    through = f"through {_CAUSE_SHORT[top[0]]} ({fmt.percent(top[1])} of the added latency)"
-    first = _first_cause(tenant.causes)
-    if top[0] == "queue" and first is not None:
-        through += f" behind {_CAUSE_SHORT[first]}"
+    cause, part = victim.top
+    through = f"through {_CAUSE_SHORT[cause]} ({fmt.percent(part)} of the added latency)"
+    if victim.first is not None:
+        through += f" behind {_CAUSE_SHORT[victim.first]}"
     parts.append(through)
     return parts
 
@@ -804,14 +735,13 @@ def _key_facts(report: Report, device: Device) -> tuple[Fact, ...]:
             )
         )
         facts.append(Fact("Median slice", fmt.duration(switches.median_slice_ns), "complete slices", "observed"))
-    worst = worst_victim(device)
-    if worst is None:
+    victim = impact_of(device).victim
+    if victim is None:
         facts.append(Fact("Worst slowdown", fmt.UNKNOWN, "see what is missing"))
     else:
-        tenant, which, estimate = worst
-        label = tenant_labels(device.tenants)[tenant.tenant_id]
-        note = f"{label}, {_bound(estimate)}{which}, n = {fmt.count(estimate.n)}"
-        facts.append(Fact("Worst slowdown", fmt.ratio(estimate.value), note, estimate.basis))
+        label = tenant_labels(device.tenants)[victim.tenant.tenant_id]
+        note = f"{label}, {_bound(victim.estimate)}{victim.kind}, n = {fmt.count(victim.estimate.n)}"
+        facts.append(Fact("Worst slowdown", fmt.ratio(victim.estimate.value), note, victim.estimate.basis))
     if device.occupancy is not None:
         facts.append(
             Fact(
@@ -1490,7 +1420,7 @@ def _cause_blocks(device: Device) -> list[Block]:
     if not known:
         return answer
     labels = tenant_labels(device.tenants)
-    names = ("launch", "queue", "not_resident", "switch", "execution", "unexplained")
+    names = tuple(cause.value for cause in Cause)
     rows = tuple(
         (
             Cell(labels[t.tenant_id], tone="code"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
+from pyanalyze.analysis.impact import Answer, impact_of
 from pyanalyze.report.page import (
     Block,
     Cell,
@@ -23,7 +24,6 @@ from pyanalyze.report.page import (
     build,
     cause_sentence,
     held_sentence,
-    innocent,
     is_empty,
     sampled_sentence,
     samples_not_used,
@@ -83,13 +83,13 @@ def first_screen(report: Report) -> str:
 
 def _device_lines(report: Report, device: Device) -> list[str]:
     blame = _lines("GPU to blame", cause_sentence(device), 2)
-    clear = innocent(device)
+    clear = impact_of(device).answer is Answer.NO
     advice = visible(device.advice[0].action, None) if device.advice else "nothing can be advised on this evidence"
     lost = [row for row in report.quality if row.severity in ("data-loss", "error") and row.count]
     others = (d for d in report.devices if d is not device)
     also = "; ".join(f"{device_title(d)}: {d.sharing.mode} {d.sharing.confidence:.2f}" for d in others)
     lines = [
-        # Where the GPU is innocent, nobody has to read on.
+        # Where sharing is not the cause, nobody has to read on.
         *(blame if clear else ()),
         *_lines("Verdict", _verdict(device), 2),
         *([_line("Also", also)] if also else ()),
