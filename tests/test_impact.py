@@ -9,7 +9,7 @@ import pytest
 import report_examples as examples
 
 from pyanalyze.analysis.impact import ANSWERS, Answer, Cause, Impact, Reason, impact_of
-from pyanalyze.report.page import cause_sentence
+from pyanalyze.report.sentences import cause_sentence
 from pyanalyze.results.report import Causes, Device, Estimate, HostFinding, Slowdown, Tenant
 from pyanalyze.vocabulary import Mode
 

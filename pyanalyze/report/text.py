@@ -9,22 +9,12 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.impact import Answer, impact_of
-from pyanalyze.report.page import (
-    Block,
-    Cell,
-    Chart,
-    Commands,
-    Facts,
-    Fold,
-    Note,
-    Page,
-    Para,
-    Table,
+from pyanalyze.report.blocks import Block, Cell, Chart, Commands, Facts, Fold, Note, Page, Para, Table, is_empty
+from pyanalyze.report.layout import lay_out
+from pyanalyze.report.sentences import (
     agreement_text,
-    build,
     cause_sentence,
-    held_sentence,
-    is_empty,
+    residency_sentence,
     sampled_sentence,
     samples_not_used,
     verdict_sentence,
@@ -96,7 +86,7 @@ def _device_lines(report: Report, device: Device) -> list[str]:
         _line("Configured", agreement_text(device)),
         *_sampled(device),
         *(line for said in samples_not_used(report)[:1] for line in _lines("Samples", said, 2)),
-        *_lines("Held by", held_sentence(device).removeprefix("Held by "), 2),
+        *_lines("Held by", residency_sentence(device).removeprefix("Held by "), 2),
         *_lines("Slowed", victim_sentence(device).removeprefix("Worst victim: "), 2),
         *(() if clear else blame),
         _line("Do", advice),
@@ -170,7 +160,7 @@ def render_text(
     >>> "Who held the GPU" in render_text(report)
     True
     """
-    return text_page(build(report, kernels, command=command), sections)
+    return text_page(lay_out(report, kernels, command=command), sections)
 
 
 def text_page(page: Page, sections: Sequence[str] = ()) -> str:
