@@ -748,7 +748,7 @@ class Session:
         >>> "summary" in pyanalyze.load(capture).chart("usage").to_dict()["usermeta"]
         True
         """
-        from pyanalyze.report.page import chart_key
+        from pyanalyze.report.blocks import chart_key
         from pyanalyze.report.rendering import draw
         from pyanalyze.results.labels import main_device
 

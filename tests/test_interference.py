@@ -24,7 +24,7 @@ from pyanalyze.analysis.interference.slowdown import standing
 from pyanalyze.cli import cli
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.work_units import read_work
-from pyanalyze.report.page import cause_sentence
+from pyanalyze.report.sentences import cause_sentence
 
 #: Equal kernels, every way of sharing that has an answer with baselines.
 SCENARIOS = (

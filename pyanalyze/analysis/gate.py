@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree as ET
 
+from pyanalyze.analysis.impact import SlowdownKind, sole_tenant, untraced_share
 from pyanalyze.errors import UsageError
-from pyanalyze.report.page import alone_on, untraced_share
 from pyanalyze.results.labels import device_title, tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["Checked", "Limits", "Outcome", "check", "parts_of", "read_limits"]
 
 Status = Literal["passed", "failed", "inconclusive"]
-SlowdownKind = Literal["elapsed", "latency", "resident"]
 #: Notes of a tenant on a baseline that was not used.
 _UNUSED = re.compile(" is (?:not compared|of nobody here): ")
 
@@ -419,7 +418,7 @@ def _slowdown(device: Device, tenant: Tenant, most: float, kind: SlowdownKind | 
     unused = [] if tenant.baseline is not None else [n for n in tenant.slowdown_notes if _UNUSED.search(n)]
     left = "".join(f"; {visible(note, limit=None)}" for note in unused)
     # What was measured against a recording alone counts whoever was there.
-    if alone_on(device) and not any(e is not None and e.basis == "observed" for e in known.values()):
+    if sole_tenant(device) and not any(e is not None and e.basis == "observed" for e in known.values()):
         detail = (
             f"one tenant was on the device ({device.sharing.mode}, confidence {device.sharing.confidence:.2f}){left}"
         )

@@ -110,7 +110,7 @@ def draw_png(analysis: Analysis, report: Report) -> dict[str, bytes]:
     Returns
     -------
     dict
-        PNG files by :func:`pyanalyze.report.page.chart_key`.
+        PNG files by :func:`pyanalyze.report.blocks.chart_key`.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def draw(analysis: Analysis, report: Report) -> dict[str, alt.TopLevelMixin]:
     Returns
     -------
     dict
-        Charts by :func:`pyanalyze.report.page.chart_key`.
+        Charts by :func:`pyanalyze.report.blocks.chart_key`.
 
     Examples
     --------
@@ -154,7 +154,7 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
 
     from pyanalyze import charts
     from pyanalyze.analysis.interference import kernels_alone
-    from pyanalyze.report.page import chart_key
+    from pyanalyze.report.blocks import chart_key
     from pyanalyze.results.labels import tenant_labels
 
     tables = analysis.tables
