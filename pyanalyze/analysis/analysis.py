@@ -249,4 +249,8 @@ def _renamed(summary: Summary, names: Names) -> Summary:
         return summary
     name = names.of("capture", summary.source)
     notes = tuple(names.in_text(note.replace(summary.source, name)) for note in summary.notes)
-    return replace(summary, source=name, notes=notes)
+    unused = summary.not_used
+    if unused is not None:
+        detail = names.in_text(unused.detail.replace(summary.source, name))
+        unused = unused.model_copy(update={"baseline": name, "detail": detail})
+    return replace(summary, source=name, notes=notes, not_used=unused)

@@ -106,6 +106,7 @@ def assemble(
             )
             for verdict in analysis.verdicts
         ],
+        samples_not_used=list(tables.samples_not_used),
         view=_view(tables),
     )
 
@@ -172,7 +173,7 @@ def _device(
         missing += _unsplit(found)
     capability = (device["compute_major"], device["compute_minor"])
     if advice is not None and advice.options.why_not is not None:
-        how = "pyanalyze advise CAPTURE" if "replay in passing" in advice.options.why_not else ""
+        how = "pyanalyze advise CAPTURE" if advice.options.postponed else ""
         missing.append(m.Missing(what="options", why=advice.options.why_not, how=how))
     segments = analysis.segments[verdict.device_id] if Part.SEGMENTS in parts else ()
     return m.Device(
@@ -479,6 +480,7 @@ def _tenants(
                 if found is None or found.work_per_s is None
                 else m.Pace(shared_per_s=found.work_per_s[0], alone_per_s=found.work_per_s[1]),
                 slowdown_notes=_notes(found),
+                baselines_not_used=[] if found is None else list(found.baselines_not_used),
             )
         )
     return tenants

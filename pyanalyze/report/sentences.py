@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.impact import Answer, Cause, Reason, impact_of, untraced_share
-from pyanalyze.inputs.sample_alignment import NOT_USED
 from pyanalyze.results.labels import device_title, tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -318,8 +317,7 @@ def processes_text(count: int) -> str:
 
 def samples_not_used(report: Report) -> list[str]:
     """What is said of files of samples that are of another time than the captures."""
-    said = [row.detail for row in report.quality if row.name == "samples_not_aligned" and row.detail]
-    return [visible(detail, None) for detail in said if NOT_USED in detail]
+    return [visible(text, None) for text in report.samples_not_used]
 
 
 def sampled_sentence(device: Device) -> str | None:

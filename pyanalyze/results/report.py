@@ -20,6 +20,7 @@ __all__ = [
     "MODES",
     "SCHEMA_ID",
     "Advice",
+    "BaselineNotUsed",
     "Basis",
     "Batch",
     "Capture",
@@ -67,6 +68,9 @@ SCHEMA_ID: Literal["pyanalyze.report/1"] = "pyanalyze.report/1"
 
 Severity = Literal["info", "notice", "data-loss", "error"]
 CostKind = Literal["gap", "full"]
+#: Why a baseline was not used: it has no work in common with the tenant (or with any); it was recorded on another GPU
+#: model; other tenants ran in it; other baselines fit as well, and their throughput differs.
+NotUsedReason = Literal["no-common-work", "other-gpu-model", "not-solo", "ambiguous"]
 
 #: What each basis word promises; printed as the glossary of every report.
 BASIS_TEXT: dict[Basis, str] = {
@@ -466,6 +470,16 @@ class HostFinding(_Part):
     share: Finite = Field(description="Of the tenant's time.")
 
 
+class BaselineNotUsed(_Part):
+    """A baseline that was given, and with which a tenant was not compared."""
+
+    baseline: Text = Field(description="Name of the file.")
+    reasons: list[NotUsedReason] = Field(
+        min_length=1, description="no-common-work, other-gpu-model, not-solo, ambiguous: one or several."
+    )
+    detail: Text = Field(description="The same in a sentence.")
+
+
 class Tenant(_Part):
     """One process (or group that cannot be told apart) on the device."""
 
@@ -508,6 +522,11 @@ class Tenant(_Part):
     units: list[UnitsOfWork] = Field(default=[], description="Units of work, most of the time first.")
     pace: Pace | None = Field(default=None, description="Work per second; null: not known.")
     slowdown_notes: list[Text] = Field(default=[], description="What to know when reading its slowdown.")
+    baselines_not_used: list[BaselineNotUsed] = Field(
+        default=[],
+        description="Baselines that are not of this tenant, or cannot be compared. One that is of no tenant at all is "
+        "listed with each tenant that has none: it may be the one that was meant.",
+    )
 
 
 class CounterCheck(_Part):
@@ -686,6 +705,11 @@ class Report(_Part):
     captures: list[Capture] = Field(description="What was read.")
     quality: list[QualityRow] = Field(description="Oddities of the data, counted.")
     devices: list[Device] = Field(description="One entry per GPU, or per MIG instance.")
+    samples_not_used: list[Text] = Field(
+        default=[],
+        description="Of each file of samples that are of another time than the captures, in a sentence: it answers "
+        "nothing.",
+    )
     view: View | None = Field(default=None, description="null: all of the captures, names as recorded.")
 
     @property
