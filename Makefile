@@ -39,11 +39,12 @@ demo: $(VENV)/.built ## analyse the capture that ships in fixtures/, print the v
 test: lint rust-test python-test ## everything that must be green
 	@echo "make test: all green"
 
-lint: $(VENV)/.built ## formatting, clippy, ruff, mypy, stub check
+lint: $(VENV)/.built ## formatting, clippy, ruff, layers, mypy, stub check
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest pyanalyze.core._core --ignore-disjoint-bases
 

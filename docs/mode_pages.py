@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyanalyze
-from pyanalyze.analysis.sharing.properties import PROPERTIES
+from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
     from pyanalyze.analysis.sharing import Rule
@@ -43,7 +43,7 @@ def mode_page(rule: Rule) -> str:
     """One sharing mode: how it shows, what looks alike, what each observation weighs, what it promises."""
     stem = stem_of(rule.mode)
     module = importlib.import_module(f"pyanalyze.analysis.sharing.rules.{stem}")
-    out = [NOTE.format(source=f"pyanalyze/analysis/sharing/rules/{stem}.py and sharing/properties.py")]
+    out = [NOTE.format(source=f"pyanalyze/analysis/sharing/rules/{stem}.py and pyanalyze/vocabulary.py")]
     out.append(f"# `{rule.mode}`\n\n{module.__doc__}\n\n**How it shows.** {rule.shows}\n")
     out.append(f"**What looks alike.** {rule.looks_like}\n")
     picture = HERE / "images" / "modes" / f"{stem}.png"
@@ -65,7 +65,7 @@ def mode_page(rule: Rule) -> str:
     out.append("| observation | weight | why |\n|---|---|---|")
     for name, (weight, why) in sorted(rule.weights.items(), key=lambda item: -item[1][0]):
         out.append(f"| `{name}` | {weight:+.1f} | {why} |")
-    known = PROPERTIES[rule.mode]
+    known = TRAITS[rule.mode].promises
     says = {True: "yes", False: "no", None: "sources disagree"}
     out.append("\n## What it promises, whatever runs\n\n| property | |\n|---|---|")
     rows = {

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyanalyze.analysis.analysis import Analysis
-from pyanalyze.analysis.comparison import NOISE_FLOOR
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.capture import Failure, read
 from pyanalyze.tables.frames import ANALYSIS_TABLES
 from pyanalyze.tables.tableset import Frame
+from pyanalyze.vocabulary import EVERY_PART, NOISE_FLOOR, Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.occupancy import CounterCheck, Model, Occupancy, PlacementPolicy
     from pyanalyze.analysis.residency import Ledger
     from pyanalyze.analysis.sharing import Case, Verdict
-    from pyanalyze.analysis.sharing.properties import Requirement
     from pyanalyze.results.comparison import Comparison
     from pyanalyze.results.report import Report
+    from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.redact import Names
-    from pyanalyze.tables.tableset import AnyTable, Selection, TableSet
+    from pyanalyze.tables.tableset import Selection, TableSet
     from pyanalyze.text.times import Moment
+    from pyanalyze.vocabulary import Requirement
 
     PathLike = str | os.PathLike[str]
 
@@ -504,7 +505,7 @@ class Session:
         True
         """
         from pyanalyze.analysis.advice import advise_device
-        from pyanalyze.analysis.sharing.properties import REQUIREMENTS
+        from pyanalyze.vocabulary import REQUIREMENTS
 
         words: Any = require
         if isinstance(words, str):
@@ -516,8 +517,13 @@ class Session:
             for verdict in self.classify()
         )
 
-    def report(self) -> Report:
+    def report(self, *, parts: frozenset[Part] = EVERY_PART) -> Report:
         """Everything that is known, as the published JSON contract.
+
+        Parameters
+        ----------
+        parts
+            What is computed (:class:`pyanalyze.vocabulary.Part`); by default everything.
 
         Returns
         -------
@@ -532,7 +538,7 @@ class Session:
         """
         from pyanalyze.report.build import assemble
 
-        return assemble(self.analysis, detail=self.detail)
+        return assemble(self.analysis, detail=self.detail, parts=parts)
 
     def check(
         self, limits: Limits | None = None, *, inconclusive: Literal["fail", "warn"] = "fail", **more: Any
@@ -565,13 +571,13 @@ class Session:
         >>> [(outcome.gate, outcome.status) for outcome in checked.outcomes]
         [('expect_mode', 'passed'), ('max_switch_overhead', 'failed')]
         """
-        from pyanalyze.analysis.gate import Limits, check
+        from pyanalyze.analysis.gate import Limits, check, parts_of
 
         try:
             asked = replace(limits or Limits(), **more)
         except TypeError as error:
             raise UsageError(f"no such threshold: {error}") from None
-        return check(self.report(), asked, inconclusive=inconclusive)
+        return check(self.report(parts=parts_of(asked)), asked, inconclusive=inconclusive)
 
     def window(self, start: Moment | None = None, end: Moment | None = None) -> Session:
         """Zoom in: the session as if only this stretch of time had been recorded.
@@ -742,8 +748,9 @@ class Session:
         >>> "summary" in pyanalyze.load(capture).chart("usage").to_dict()["usermeta"]
         True
         """
-        from pyanalyze.report.page import chart_key, main_device
+        from pyanalyze.report.blocks import chart_key
         from pyanalyze.report.rendering import draw
+        from pyanalyze.results.labels import main_device
 
         report = self.report()
         main = main_device(report)
@@ -764,9 +771,9 @@ class Session:
 
     def __str__(self) -> str:
         """Show the first screen."""
-        from pyanalyze.report.text import first_screen
+        from pyanalyze.report.text import SCREEN_PARTS, first_screen
 
-        return first_screen(self.report())
+        return first_screen(self.report(parts=SCREEN_PARTS))
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -821,5 +828,5 @@ def _report(given: Session | Report | str | os.PathLike[str]) -> Report:
         return given
     if isinstance(given, str | os.PathLike):
         path = Path(given)
-        return read_saved(path) if is_saved(path) else load(path).report()
-    return given.report()
+        return read_saved(path) if is_saved(path) else load(path).report(parts=frozenset({Part.WORK}))
+    return given.report(parts=frozenset({Part.WORK}))

@@ -42,6 +42,7 @@ from pyanalyze.results.report import (
     Window,
     Work,
 )
+from pyanalyze.vocabulary import Mode
 
 START = 1_204_118_277
 LENGTH = 2_511_700_000
@@ -172,8 +173,8 @@ def time_sliced(*, synthetic: bool = False) -> Report:
     evidence = [
         Evidence(
             name="switches_between_busy_contexts",
-            supports=["time-slicing"],
-            against=["mps", "exclusive", "mig"],
+            supports=[Mode.TIME_SLICING],
+            against=[Mode.MPS, Mode.EXCLUSIVE, Mode.MIG],
             value=1212,
             unit="1",
             n=2430,
@@ -187,7 +188,7 @@ def time_sliced(*, synthetic: bool = False) -> Report:
         ),
         Evidence(
             name="median_slice",
-            supports=["time-slicing"],
+            supports=[Mode.TIME_SLICING],
             against=[],
             value=SLICE,
             unit="ns",
@@ -201,7 +202,7 @@ def time_sliced(*, synthetic: bool = False) -> Report:
         Evidence(
             name="co_resident",
             supports=[],
-            against=["mps", "mps-partitioned"],
+            against=[Mode.MPS, Mode.MPS_PARTITIONED],
             value=0.0,
             unit="fraction",
             n=1213,
@@ -226,10 +227,10 @@ def time_sliced(*, synthetic: bool = False) -> Report:
         ),
     ]
     sharing = Sharing(
-        mode="time-slicing",
+        mode=Mode.TIME_SLICING,
         confidence=0.97,
         basis="observed",
-        configured="mps",
+        configured=Mode.MPS,
         agrees=False,
         summary="Two processes took turns on the whole GPU in slices of about 2 ms. "
         "Calibrated on 480 simulated and 14 real captures.",
@@ -245,8 +246,8 @@ def time_sliced(*, synthetic: bool = False) -> Report:
             )
         ],
         rivals=[
-            Rival(mode="mps", confidence=0.02, why_not="MPS clients share one context; here two took turns"),
-            Rival(mode="exclusive", confidence=0.01, why_not="a second context held the engine 49 % of the time"),
+            Rival(mode=Mode.MPS, confidence=0.02, why_not="MPS clients share one context; here two took turns"),
+            Rival(mode=Mode.EXCLUSIVE, confidence=0.01, why_not="a second context held the engine 49 % of the time"),
         ],
         missing=[
             Missing(
@@ -271,7 +272,7 @@ def time_sliced(*, synthetic: bool = False) -> Report:
         compute_capability="8.9",
         sharing=sharing,
         relations=[Relation(tenants=(0, 1), relation="time-sliced", confidence=0.97, co_busy_ns=None)],
-        segments=[Segment(start_ns=START, end_ns=START + LENGTH, mode="time-slicing", confidence=0.97)],
+        segments=[Segment(start_ns=START, end_ns=START + LENGTH, mode=Mode.TIME_SLICING, confidence=0.97)],
         context_switches=ContextSwitches(
             count=1212,
             context_creations=2,
@@ -373,14 +374,14 @@ def undetermined() -> Report:
         Missing(what="window", why="no activity was recorded", how="nsys profile -t cuda"),
     ]
     sharing = Sharing(
-        mode="undetermined",
+        mode=Mode.UNDETERMINED,
         confidence=0.41,
         basis="inferred",
         configured=None,
         agrees=None,
         summary="Nothing in the capture shows who else was on the GPU.",
         evidence=[],
-        rivals=[Rival(mode="exclusive", confidence=0.41, why_not="nothing would have shown a second process")],
+        rivals=[Rival(mode=Mode.EXCLUSIVE, confidence=0.41, why_not="nothing would have shown a second process")],
         missing=missing,
     )
     return Report(
@@ -427,7 +428,7 @@ def hostile() -> Report:
                 Detail(topic="mps", name=n, value=1.0, unit=n, basis="observed", detail=p)
                 for n, p in zip(names, prose, strict=True)
             ],
-            "rivals": [Rival(mode="mps", confidence=0.1, why_not=p) for p in prose],
+            "rivals": [Rival(mode=Mode.MPS, confidence=0.1, why_not=p) for p in prose],
             "missing": [Missing(what=n, why=p, how=p) for n, p in zip(names, prose, strict=True)],
         }
     )

@@ -32,10 +32,10 @@ from pyanalyze.analysis.advice import (
 )
 from pyanalyze.analysis.advice.options import observed_slicing
 from pyanalyze.analysis.advice.replay import alone, in_turns, side_by_side
-from pyanalyze.analysis.sharing.properties import PROPERTIES, REQUIREMENTS
-from pyanalyze.analysis.sharing.rules import MODES
+from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.errors import UsageError
 from pyanalyze.tables.frames import ANALYSIS_TABLES
+from pyanalyze.vocabulary import REQUIREMENTS, TRAITS, Mode
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,15 +57,29 @@ def truth_of(scenario: str, seed: int = 1) -> tuple[pyanalyze.Session, dict[str,
     return pyanalyze.load(folder / f"{scenario}.sqlite", tables=WITH_CALLS), truth
 
 
-def test_every_mode_has_properties_with_a_source() -> None:
-    assert set(PROPERTIES) == set(MODES) - {"undetermined"}
-    assert all(properties.sources and properties.not_isolated for properties in PROPERTIES.values())
+@pytest.mark.parametrize(
+    ("scenario", "first"),
+    [
+        ("exclusive", "Nothing to gain from sharing differently"),
+        ("green-contexts", "Nothing to gain from sharing differently"),
+        ("mig", "Nobody else was seen in this MIG instance"),
+        ("mig-shared-ci", "Nobody else was seen in this MIG instance"),
+    ],
+)
+def test_one_process_is_advised_the_same_whatever_names_its_mode(scenario: str, first: str) -> None:
+    session, truth = truth_of(scenario)
+    assert len(session.devices) == len(truth["devices"])
+    for advice in session.advise():
+        assert advice.actions[0].action.startswith(first)
+
+
+def test_requirements_are_held_against_what_modes_promise() -> None:
     # NVIDIA's comparison: MPS and time-slicing give no bandwidth of one's own, MIG gives all three.
-    assert PROPERTIES["mps"].lacks(REQUIREMENTS) == ("fault-isolation", "bandwidth-qos")
-    assert PROPERTIES["mig"].lacks(REQUIREMENTS) == ()
+    assert TRAITS[Mode.MPS].promises.lacks(REQUIREMENTS) == ("fault-isolation", "bandwidth-qos")
+    assert TRAITS[Mode.MIG].promises.lacks(REQUIREMENTS) == ()
     # Sources disagree on faults: that does not meet a requirement.
-    assert PROPERTIES["time-slicing"].fault_isolation is None
-    assert PROPERTIES["time-slicing"].lacks(REQUIREMENTS) == ("fault-isolation", "bandwidth-qos")
+    assert TRAITS[Mode.TIME_SLICING].promises.fault_isolation is None
+    assert TRAITS[Mode.TIME_SLICING].promises.lacks(REQUIREMENTS) == ("fault-isolation", "bandwidth-qos")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +87,7 @@ def test_every_mode_has_properties_with_a_source() -> None:
     [(1, 8), (7, 8), (8, 10), (9, 10), (10, 12), (11, 14), (12, 14), (13, 16), (14, 18), (15, 18), (100, 132)],
 )
 def test_percentages_give_the_sms_measured_on_an_h200(percentage: int, sms: int) -> None:
-    assert mps.sms_given(percentage, 132, 9) == sms
+    assert mps_sms(132, percentage, 9) == sms
 
 
 def test_sm_needs_follow_from_waves() -> None:
@@ -317,10 +331,10 @@ def compared(*means: tuple[str, float], best: str, now: str, elapsed_ms: tuple[i
 
 def test_the_least_mean_slowdown_is_said_of_the_least() -> None:
     two = ("MPS, equal caps", 1.61), ("MPS", 1.63), ("time-slicing", 3.0)
-    (simpler,) = advise._change(compared(*two, best="MPS", now="time-slicing"), "time-slicing", kube=False)
+    (simpler,) = advise._change(compared(*two, best="MPS", now="time-slicing"), Mode.TIME_SLICING, kube=False)
     assert "within 3 % of the least of 3 ways compared, and it is simpler" in simpler.why
     assert "has the least" not in simpler.why
-    (least,) = advise._change(compared(*two, best="MPS, equal caps", now="time-slicing"), "time-slicing", kube=False)
+    (least,) = advise._change(compared(*two, best="MPS, equal caps", now="time-slicing"), Mode.TIME_SLICING, kube=False)
     assert "it has the least mean slowdown of 3 ways compared" in least.why
 
 
@@ -329,34 +343,34 @@ def test_what_holds_for_this_much_work_says_so() -> None:
     two = ("MPS", 1.5), ("time-slicing", 3.0)
     for elapsed_ms, said in (((60, 100), True), ((80, 100), False)):
         ways = compared(*two, best="MPS", now="time-slicing", elapsed_ms=elapsed_ms)
-        (action,) = advise._change(ways, "time-slicing", kube=False)
+        (action,) = advise._change(ways, Mode.TIME_SLICING, kube=False)
         assert ("not for programs that go on" in (action.bound or "")) == said
     assert "t0 is done after 60 ms, t1 after 100 ms" in str(
-        list(advise._change(compared(*two, best="MPS", now="time-slicing", elapsed_ms=(60, 100)), "mps", kube=False))
+        list(advise._change(compared(*two, best="MPS", now="time-slicing", elapsed_ms=(60, 100)), Mode.MPS, kube=False))
     )
 
 
 def test_caps_under_a_daemon_that_runs_are_set_and_undone_there() -> None:
     ways = compared(("MPS, equal caps", 1.5), ("MPS", 3.0), best="MPS, equal caps", now="MPS")
-    (running,) = advise._change(ways, "mps", kube=False)
+    (running,) = advise._change(ways, Mode.MPS, kube=False)
     assert not any("-control -d" in command for command in running.commands)
     # set_default is for servers to come; the one that runs has a command of its own (NVIDIA's MPS documentation).
     assert any("set_active_thread_percentage $server 50" in command for command in running.commands)
     assert "set_active_thread_percentage $server 100" in (running.undo or "")
     assert "quit" not in (running.undo or "")
-    (fresh,) = advise._change(ways, "time-slicing", kube=False)
+    (fresh,) = advise._change(ways, Mode.TIME_SLICING, kube=False)
     assert fresh.commands[0].startswith("nvidia-cuda-mps-control -d")
     assert "quit" in (fresh.undo or "")
 
 
 def test_mig_after_mps_stops_the_daemon_first() -> None:
     placement = mig.place(mig.FAMILIES["A30"], [mig.Need(name, None, lambda sms: 28 / sms) for name in "ab"])
-    option = Option("MIG", "mig", Layout("mig", (28, 28), (Seat(0), Seat(1, 1))), (), None, placement)
-    commands, undo = advise._commands(option, Options(0), "mps", kube=False)
+    option = Option("MIG", Mode.MIG, Layout("mig", (28, 28), (Seat(0), Seat(1, 1))), (), None, placement)
+    commands, undo = advise._commands(option, Options(0), Mode.MPS, kube=False)
     assert commands[0].startswith("echo quit | nvidia-cuda-mps-control")
     assert "-mig 1" in commands[1]
     assert "-mig 0; nvidia-cuda-mps-control -d " in undo
-    commands, undo = advise._commands(option, Options(0), "time-slicing", kube=False)
+    commands, undo = advise._commands(option, Options(0), Mode.TIME_SLICING, kube=False)
     assert "mps" not in f"{commands} {undo}"
 
 

@@ -120,6 +120,27 @@ def test_a_report_is_written_whole_and_never_replaces_silently(fixtures: Path, t
     assert bool(beside) is (format_ == "md")
 
 
+@pytest.mark.parametrize("before", ["", "x"])
+@pytest.mark.parametrize("format_", ["html", "md", "json", "txt"])
+def test_a_process_named_with_emoji_is_reported(fixtures: Path, tmp_path: Path, format_: str, before: str) -> None:
+    """Each emoji is a surrogate pair to the chart engine: with an odd or even start, one of the two cuts one in half."""
+    # Longer than the labels of charts, shorter than what a report shortens.
+    name = before + "\U0001f680" * 40
+    capture, out = tmp_path / "emoji.sqlite", tmp_path / f"report.{format_}"
+    shutil.copy(fixtures / DEMO, capture)
+    with sqlite3.connect(capture) as db:
+        assert db.execute("UPDATE PROCESSES SET name = ? WHERE name = 'app_a'", (name,)).rowcount == 1
+    db.close()
+    done = run("report", capture, "-f", format_, "-o", out)
+    assert done.returncode == 0, done.stderr
+    text = out.read_text(encoding="utf-8")
+    assert name in (text if format_ != "json" else json.dumps(json.loads(text), ensure_ascii=False))
+    pictures = sorted(tmp_path.glob("report-*.png"))
+    assert bool(pictures) is (format_ == "md")
+    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
+    assert text.count("<svg") > 1 or format_ != "html", "static pictures, drawn by the same engine"
+
+
 def damaged(kind: str, folder: Path, demo: Path) -> Path:
     path = folder / f"{kind}.sqlite"
     if kind == "text":

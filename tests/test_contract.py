@@ -16,13 +16,14 @@ from pydantic import BaseModel
 
 import pyanalyze
 from pyanalyze import errors as exceptions
-from pyanalyze.analysis.sharing.rules import base
+from pyanalyze.analysis.sharing.rules import RULES
 from pyanalyze.core import _core
 from pyanalyze.results import report as model
 from pyanalyze.session import Session
 from pyanalyze.tables import frames as tables
 from pyanalyze.tables.frames import ON_REQUEST
 from pyanalyze.tables.tableset import Frame
+from pyanalyze.vocabulary import MODES, Mode
 
 ROOT = Path(__file__).parent.parent
 
@@ -82,8 +83,9 @@ def test_tables_survive_the_way_through_polars(fixtures: Path) -> None:
 
 
 def test_the_contract_and_the_rules_name_the_same_modes() -> None:
-    assert model.MODES == base.MODES
-    assert len(base.MODES) == 16
+    assert model.MODES == MODES
+    assert [rule.mode for rule in RULES] == [mode for mode in MODES if mode != Mode.UNDETERMINED]
+    assert len(MODES) == 16
 
 
 def test_json_keys_mean_what_the_columns_mean() -> None:

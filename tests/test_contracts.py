@@ -8,6 +8,8 @@ import functools
 import io
 import json
 import re
+import shutil
+import sqlite3
 import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +20,8 @@ import pytest
 from pyanalyze.cli import VERBS as COMMANDS
 from pyanalyze.cli import cli
 from pyanalyze.cli.schema import VERBS as NAMED
-from pyanalyze.cli.schemas import PARTS, VERBS, schema_of
+from pyanalyze.cli.schemas import SHOWN as PARTS_OF
+from pyanalyze.cli.schemas import VERBS, schema_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +57,7 @@ def test_every_verb_that_writes_json_has_a_schema() -> None:
         assert schema_of(verb)["properties"]["schema"]["const"] == f"pyanalyze.{verb}/1"
 
 
-@pytest.mark.parametrize("verb", [*PARTS, "report", "info"])
+@pytest.mark.parametrize("verb", [*PARTS_OF, "report", "info"])
 def test_what_a_verb_writes_fits(fixtures: Path, verb: str) -> None:
     for name in CAPTURES:
         body = json.loads(run(verb, fixtures / name, "-f", "json"))
@@ -78,7 +81,8 @@ def test_what_a_verb_writes_fits(fixtures: Path, verb: str) -> None:
 def test_arrays_of_detail_fit(fixtures: Path, verb: str) -> None:
     body = json.loads(run(verb, fixtures / CAPTURES[0], "-f", "json", "--detail"))
     validator(verb).validate(body)
-    assert body["devices"][0]["residency"]
+    # Each shows the array that is its own.
+    assert body["devices"][0][{"residency": "residency", "occupancy": "sm_warps"}[verb]]
 
 
 def test_a_part_says_why_something_is_null(fixtures: Path) -> None:
@@ -126,7 +130,7 @@ def test_the_verb_prints_them() -> None:
 NEVER = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-@pytest.mark.parametrize(
+SHOWN = pytest.mark.parametrize(
     "arguments",
     [
         ("screen",),
@@ -140,6 +144,9 @@ NEVER = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066
     ],
     ids=" ".join,
 )
+
+
+@SHOWN
 def test_hostile_names_are_harmless_wherever_they_are_shown(
     fixtures: Path, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
@@ -162,3 +169,37 @@ def test_hostile_names_are_harmless_wherever_they_are_shown(
         text = junit.read_text(encoding="utf-8")
         assert NEVER.search(text.replace("\n", "")) is None
         ET.fromstring(text)
+
+
+#: Sets the clipboard of a terminal; begins a line that a CI service takes for a command; moves the cursor; turns text.
+COMMANDING = ("\x1b]52;c;eHg=\x07", "x\n::error::y", "\x9b2Jz", "\u202egnp.exe")
+
+
+@SHOWN
+def test_names_of_tenants_command_nothing_wherever_reasons_quote_them(
+    fixtures: Path, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """The slowdowns of two clients of MPS are not known: the reasons name them."""
+    capture = tmp_path / "mps.sqlite"
+    shutil.copy(fixtures / "mps.sqlite", capture)
+    with contextlib.closing(sqlite3.connect(capture)) as db, db:
+        renamed = db.execute("UPDATE PROCESSES SET name = ? WHERE name = 'client'", ("".join(COMMANDING),))
+        assert renamed.rowcount == 2
+    shown = run(*arguments[:1], *([capture] * (2 if arguments[0] == "compare" else 1)), *arguments[1:])
+    if arguments == ("interference", "-f", "table"):
+        assert all(ascii(name)[1:-1] in shown for name in COMMANDING)
+    assert NEVER.search(shown.replace("\n", "").replace("\t", "")) is None
+    assert not re.search("^::", shown, re.MULTILINE)
+
+
+def test_the_name_of_a_capture_that_is_left_out_commands_nothing(
+    fixtures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / f"{COMMANDING[0]}{COMMANDING[1]}.sqlite"
+    broken.write_text("no capture")
+    with contextlib.redirect_stdout(io.StringIO()):
+        cli.main(["info", "--keep-going", str(fixtures / CAPTURES[0]), str(broken)], standalone_mode=False)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("pyanalyze: left out ")
+    assert NEVER.search(line) is None
+    assert line.count(r"\x1b]52;c;eHg=\x07x\n::error::y.sqlite") >= 1

@@ -28,7 +28,7 @@ import polars as pl
 import pytest
 
 import pyanalyze
-from pyanalyze.cli import _interrupts, cli, main
+from pyanalyze.cli import Asked, _interrupts, cli, main
 from pyanalyze.errors import CaptureUnreadable, NotACapture, PyanalyzeError
 
 if TYPE_CHECKING:
@@ -393,6 +393,80 @@ def test_errors_are_of_our_kind(fixtures: Path, tmp_path: Path) -> None:
         path.write_bytes(data[: numbers.randrange(len(data))])
         with pytest.raises(PyanalyzeError, match=r"cut\.sqlite"):
             pyanalyze.load(path)
+
+
+def _fail(error: BaseException) -> Callable[..., str]:
+    def failing(*_: object) -> str:
+        raise error
+
+    return failing
+
+
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError("division\nby \x1b[2J zero"), pl.exceptions.PanicException("a bug")]
+)
+@pytest.mark.parametrize(
+    ("words", "debug"),
+    [
+        (("info", "CAPTURE"), False),
+        (("info", "CAPTURE", "--debug"), True),
+        (("--debug", "info", "CAPTURE"), True),
+    ],
+    ids=["plain", "debug-last", "debug-first"],
+)
+def test_an_internal_error_is_one_line_and_exit_70(
+    capture: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    error: BaseException,
+    *,
+    debug: bool,
+) -> None:
+    """A traceback ends Python with 1, which says that a gate failed; a panic of native code is no Exception."""
+    monkeypatch.setattr("pyanalyze.cli.info.describe", _fail(error))
+    monkeypatch.setattr(sys, "argv", ["pyanalyze", *(word.replace("CAPTURE", str(capture)) for word in words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 70
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    *above, line = printed.err.splitlines()
+    assert line.startswith("pyanalyze: internal error: ")
+    assert type(error).__name__ in line
+    assert str(error).split("\n")[0] in line
+    assert "\x1b" not in printed.err
+    assert "--debug" in line or debug
+    assert any(said.startswith("Traceback") for said in above) is debug
+    assert any("in failing" in said for said in above) is debug
+    assert debug or not above
+
+
+def test_debug_changes_no_answer(capture: Path, tmp_path: Path) -> None:
+    plain = _run(str(capture))
+    assert plain.returncode == 0
+    for words in (("--debug", str(capture)), (str(capture), "--debug"), ("--debug", "--threads", "1", str(capture))):
+        done = _run(*words)
+        assert (done.returncode, done.stdout, done.stderr) == (0, plain.stdout, "")
+    broken = tmp_path / "broken.sqlite"
+    broken.write_text("no capture", encoding="utf-8")
+    refused = _run("info", str(broken), "--debug")
+    assert refused.returncode == 3
+    assert len(refused.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "debug"),
+    [(("--", "train", "--debug"), False), (("train", "--debug"), False), (("--debug", "--", "train"), True)],
+)
+def test_words_of_a_recorded_command_are_its_own(words: tuple[str, ...], *, debug: bool) -> None:
+    asked = Asked()
+    above = cli.make_context("pyanalyze", ["record", *words], obj=asked)
+    record = cli.get_command(above, "record")
+    assert record is not None
+    parsed = record.make_context("record", list(words), parent=above)
+    assert asked.debug is debug
+    assert parsed.params["run"] == tuple(word for word in words if word != "--" and not (debug and word == "--debug"))
 
 
 def test_a_compressed_capture_is_told_from_a_broken_one(fixtures: Path, tmp_path: Path) -> None:

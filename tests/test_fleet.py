@@ -28,7 +28,8 @@ from pyanalyze.cli.fleet import Pace, pace, worst_words
 from pyanalyze.errors import NotACapture, OutputExists, UsageError
 from pyanalyze.fleet import analyse, arrange, find
 from pyanalyze.fleet.check import check_fleet
-from pyanalyze.fleet.crew import Processes, WorkerDied
+from pyanalyze.fleet.executors import Processes
+from pyanalyze.fleet.failures import WorkerDied
 from pyanalyze.fleet.outputs import DEVICE_COLUMNS, fleet_csv, openmetrics
 from pyanalyze.fleet.plan import Look, Span, look, shared_gpus, span
 from pyanalyze.fleet.summary import DeviceRow, FleetSummary, GroupPart, _counted, _worst, fleet_schema, summarise
@@ -274,8 +275,8 @@ def test_the_death_of_a_process_costs_only_its_own_capture(tmp_path: Path) -> No
     tasks: list[tuple[Any, ...]] = [(abs, -number) for number in range(6)]
     tasks[2] = (os._exit, 9)
     tasks[4] = (os.kill, 0, "not a signal")  # raises, in the worker
-    with Processes(2) as crew:
-        outcomes = dict(crew.outcomes(operator.call, tasks))
+    with Processes(2) as executor:
+        outcomes = dict(executor.outcomes(operator.call, tasks))
     assert sorted(outcomes) == list(range(6))
     assert [outcomes[index] for index in (0, 1, 3, 5)] == [0, 1, 3, 5]
     assert isinstance(outcomes[2], WorkerDied)
@@ -285,8 +286,8 @@ def test_the_death_of_a_process_costs_only_its_own_capture(tmp_path: Path) -> No
 def test_what_died_beside_others_is_tried_again_alone(tmp_path: Path) -> None:
     flag = tmp_path / "died once"
     once = f"import os\nif not os.path.exists({str(flag)!r}):\n    open({str(flag)!r}, 'w').close()\n    os._exit(137)"
-    with Processes(2) as crew:
-        outcomes = dict(crew.outcomes(exec, [(once,), ("pass",), ("pass",)]))
+    with Processes(2) as executor:
+        outcomes = dict(executor.outcomes(exec, [(once,), ("pass",), ("pass",)]))
     assert flag.exists(), "it did die"
     assert outcomes == {0: None, 1: None, 2: None}
 

@@ -16,8 +16,9 @@ import pytest
 from test_fleet import alive, command, vary, written
 
 from pyanalyze.errors import UsageError
-from pyanalyze.fleet import analyse, crew
-from pyanalyze.fleet.crew import Cluster, Processes, WorkerDied, hire
+from pyanalyze.fleet import analyse, executors
+from pyanalyze.fleet.executors import Cluster, Processes, executor_for
+from pyanalyze.fleet.failures import WorkerDied
 from pyanalyze.tables import memory
 
 HAS_DASK = importlib.util.find_spec("distributed") is not None
@@ -102,7 +103,7 @@ def test_an_existing_cluster_gives_the_same_bytes(many: Path, serial: dict[str, 
         started.append(subprocess.Popen(worker, cwd=tmp_path, **quiet))
         process = command(many, "-o", tmp_path / "out", "--scheduler", note, strict=False)
         stdout, stderr = process.communicate(timeout=240)
-        with hire(str(note), None) as theirs:
+        with executor_for(str(note), None) as theirs:
             shares = {found for _, found in theirs.outcomes(os.getenv, [("PYANALYZE_MEMORY",)] * 4)}
     finally:
         for one in reversed(started):
@@ -116,9 +117,9 @@ def test_an_existing_cluster_gives_the_same_bytes(many: Path, serial: dict[str, 
 @needs_dask
 def test_what_kills_every_worker_costs_only_itself() -> None:
     tasks: list[tuple[Any, ...]] = [(abs, -1), (os._exit, 9), (int, "no number"), (abs, -3)]
-    with hire("local", 2) as crew:
-        assert isinstance(crew, Cluster)
-        outcomes = dict(crew.outcomes(operator.call, tasks))
+    with executor_for("local", 2) as executor:
+        assert isinstance(executor, Cluster)
+        outcomes = dict(executor.outcomes(operator.call, tasks))
     assert (outcomes[0], outcomes[3]) == (1, 3)
     assert isinstance(outcomes[1], WorkerDied)
     assert isinstance(outcomes[2], ValueError)
@@ -161,8 +162,8 @@ def test_what_died_in_one_piece_with_others_is_tried_again_alone(tmp_path: Path)
     once = f"import os\nif not os.path.exists({str(flag)!r}):\n    open({str(flag)!r}, 'w').close()\n    os._exit(137)"
     tasks = [("pass",)] * 40
     tasks[1], tasks[30] = (once,), ("import os; os._exit(9)",)
-    with hire("local", 1) as crew:
-        outcomes = dict(crew.outcomes(exec, tasks))
+    with executor_for("local", 1) as executor:
+        outcomes = dict(executor.outcomes(exec, tasks))
     assert flag.exists(), "it did die"
     assert isinstance(outcomes.pop(30), WorkerDied)
     assert outcomes == dict.fromkeys({*range(40)} - {30})
@@ -173,14 +174,14 @@ def test_what_died_in_one_piece_with_others_is_tried_again_alone(tmp_path: Path)
 def test_a_file_that_no_scheduler_wrote_is_said(content: bytes, tmp_path: Path) -> None:
     note = tmp_path / "scheduler.json"
     note.write_bytes(content)
-    with pytest.raises(UsageError, match="no Dask scheduler answers there"), hire(str(note), None):
+    with pytest.raises(UsageError, match="no Dask scheduler answers there"), executor_for(str(note), None):
         pass
 
 
 @needs_dask
 def test_workers_that_cannot_begin_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "_work_for_dask", _no_worker)
-    with hire("local", 2) as nobody, pytest.raises(ConnectionError, match="before they have begun"):
+    monkeypatch.setattr(executors, "_work_for_dask", _no_worker)
+    with executor_for("local", 2) as nobody, pytest.raises(ConnectionError, match="before they have begun"):
         list(nobody.outcomes(abs, [(-1,)]))
 
 
@@ -190,20 +191,20 @@ def _no_worker(*_: object) -> None:
 
 def test_work_is_divided_so_that_nobody_waits_at_the_end() -> None:
     for count, at_once in [(0, 2), (1, 2), (7, 2), (200, 2), (10_000, 1000), (30, 0)]:
-        pieces = crew._pieces(range(count), at_once)
+        pieces = executors._pieces(range(count), at_once)
         assert [index for piece in pieces for index in piece] == list(range(count))
         sizes = [len(piece) for piece in pieces]
         assert sizes == sorted(sizes, reverse=True)
         assert max(sizes, default=1) <= 16
         # In the end everybody does one at a time, and all do where there are few or nobody knows how many work.
         assert sizes[-4 * at_once :] == [1] * min(count, 4 * at_once or count)
-    assert len(crew._pieces(range(200), 2)) < 50, "short work is not handed out one by one"
+    assert len(executors._pieces(range(200), 2)) < 50, "short work is not handed out one by one"
 
 
 def test_long_work_is_handed_back_after_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert crew._call(abs, [(-1,), (-2,)]) == [1, 2]
-    monkeypatch.setattr(crew, "_PIECE_S", -1.0)
-    assert crew._call(abs, [(-1,), (-2,)]) == [1]
+    assert executors._call(abs, [(-1,), (-2,)]) == [1, 2]
+    monkeypatch.setattr(executors, "_PIECE_S", -1.0)
+    assert executors._call(abs, [(-1,), (-2,)]) == [1]
 
     class Unsent(Exception):
         """Of a class that no other process knows."""
@@ -211,7 +212,7 @@ def test_long_work_is_handed_back_after_the_first(monkeypatch: pytest.MonkeyPatc
     def raising(message: str) -> None:
         raise Unsent(message)
 
-    (error,) = crew._call(raising, [("why",)])
+    (error,) = executors._call(raising, [("why",)])
     assert isinstance(error, RuntimeError)
     assert str(error) == "Unsent: why"
 
@@ -219,8 +220,8 @@ def test_long_work_is_handed_back_after_the_first(monkeypatch: pytest.MonkeyPatc
 @needs_dask
 def test_what_was_handed_back_is_done_by_somebody() -> None:
     """Each takes longer than a piece may: all pieces but those of one come back with a rest."""
-    with hire("local", 1) as crew:
-        outcomes = dict(crew.outcomes(_slowly, [(number, 0.6 if number < 4 else 0.0) for number in range(16)]))
+    with executor_for("local", 1) as executor:
+        outcomes = dict(executor.outcomes(_slowly, [(number, 0.6 if number < 4 else 0.0) for number in range(16)]))
     assert outcomes == {number: number for number in range(16)}
 
 
@@ -238,10 +239,10 @@ def test_processors_and_memory_are_divided(scheduler: str | None) -> None:
     """Half of two gigabytes and one processor for each of two workers."""
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from test_fleet_dask import _place\nfrom pyanalyze.fleet.crew import hire\n"
+        "from test_fleet_dask import _place\nfrom pyanalyze.fleet.executors import executor_for\n"
         "if __name__ == '__main__':\n"
-        f"    with hire({scheduler!r}, 2, threads=2, memory='2GB') as crew:\n"
-        "        print([found for _, found in crew.outcomes(_place, [('PYANALYZE_MEMORY',)])])\n"
+        f"    with executor_for({scheduler!r}, 2, threads=2, memory='2GB') as executor:\n"
+        "        print([found for _, found in executor.outcomes(_place, [('PYANALYZE_MEMORY',)])])\n"
     )
     path = str(Path(__file__).parent)
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([path, os.environ.get("PYTHONPATH", "")])}
@@ -254,10 +255,10 @@ def test_without_dask_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     with pytest.raises(UsageError, match=r"pyanalyze-gpu\[fleet\]"):
         analyse(tmp_path / "a.sqlite", tmp_path / "out", scheduler="local")
     with pytest.raises(UsageError, match="workers of its own"):
-        hire("tcp://127.0.0.1:1", 2)
+        executor_for("tcp://127.0.0.1:1", 2)
     with pytest.raises(UsageError, match="--workers 3 or fewer"):
-        hire(None, 4, memory="2GB")
-    assert isinstance(hire(None, 1), Processes)
+        executor_for(None, 4, memory="2GB")
+    assert isinstance(executor_for(None, 1), Processes)
 
 
 def test_workers_never_have_more_memory_together_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,20 +266,20 @@ def test_workers_never_have_more_memory_together_than_there_is(monkeypatch: pyte
     monkeypatch.delenv("PYANALYZE_MEMORY", raising=False)
     monkeypatch.setattr(memory, "_cgroup_limits", lambda _: iter([]))
     monkeypatch.setattr(memory, "_machine_bytes", lambda: 1500 << 20)
-    monkeypatch.setattr(crew, "available", lambda: 8)
+    monkeypatch.setattr(executors, "available", lambda: 8)
     for workers in (None, 1, 2):
-        hired = hire(None, workers)
-        assert isinstance(hired, Processes)
-        assert hired._share is not None
-        assert hired._count == (workers or 2)
-        assert hired._count * hired._share.memory_bytes <= 1200 << 20
+        chosen = executor_for(None, workers)
+        assert isinstance(chosen, Processes)
+        assert chosen._share is not None
+        assert chosen._count == (workers or 2)
+        assert chosen._count * chosen._share.memory_bytes <= 1200 << 20
     with pytest.raises(UsageError, match=r"1200 MiB \(machine\) are too little memory for 3 workers.* --workers 2 or"):
-        hire(None, 3)
+        executor_for(None, 3)
 
 
 def test_shares_are_other_processors_for_other_workers() -> None:
     code = (
-        "import os\nfrom pyanalyze.fleet.crew import Share\n"
+        "import os\nfrom pyanalyze.fleet.executors import Share\n"
         "have = sorted(os.sched_getaffinity(0))\nShare(1).take(1)\n"
         "print(sorted(os.sched_getaffinity(0)) == [have[1 % len(have)]])"
     )

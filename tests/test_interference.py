@@ -24,7 +24,7 @@ from pyanalyze.analysis.interference.slowdown import standing
 from pyanalyze.cli import cli
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.work_units import read_work
-from pyanalyze.report.page import cause_sentence
+from pyanalyze.report.sentences import cause_sentence
 
 #: Equal kernels, every way of sharing that has an answer with baselines.
 SCENARIOS = (
@@ -322,6 +322,12 @@ def test_a_baseline_that_was_shared_is_refused(fixtures: Path, tmp_path: Path) -
         assert tenant.slowdown.elapsed == alone
         reason = f"{baseline.name} is not compared: others had up to {part} of its time there"
         assert any(note.startswith(reason) for note in tenant.notes), tenant.notes
+        (unused,) = tenant.baselines_not_used
+        assert (unused.baseline, unused.reasons) == (baseline.name, ["not-solo"])
+        assert unused.detail in tenant.notes
+        hidden = pyanalyze.load(capture, baselines=f"app_a={baseline}").redacted().interference()[0].tenants[0]
+        assert hidden.baselines_not_used[0].reasons == ["not-solo"]
+        assert baseline.stem not in hidden.baselines_not_used[0].model_dump_json()
     session = pyanalyze.load(capture, baselines=f"app_a={capture}")
     assert "baseline" in session.slowdowns["against"].cast(str).to_list()
     assert "baseline" not in kernels_alone(session.tables, session.interference())["against"].cast(str).to_list()
@@ -353,6 +359,10 @@ def test_a_baseline_of_another_gpu_model_is_refused() -> None:
     # Other models have other grids: already the kernels may differ, then it is nobody's baseline.
     assert all(tenant.baseline is None for tenant in session.interference()[0].tenants)
     assert "another GPU model" in notes[0] or "is of nobody here" in notes[0]
+    reasons = {
+        reason for t in session.interference()[0].tenants for one in t.baselines_not_used for reason in one.reasons
+    }
+    assert reasons in ({"other-gpu-model"}, {"no-common-work"})
 
 
 def device_name(folder: Path) -> str:
@@ -560,6 +570,9 @@ def test_recordings_of_one_program_at_several_loads_are_nobodys_until_they_are_n
     for tenant in loose.interference()[0].tenants:
         assert tenant.baseline is None
         assert any("fit as well" in note for note in tenant.notes)
+        (unused,) = tenant.baselines_not_used
+        assert unused.reasons == ["ambiguous"]
+        assert unused.baseline in {file.name for file in files.values()}
         # Also of the one that has seven requests only: its waits for them are no phases of its work.
         assert tenant.slowdown.elapsed is not None
         assert tenant.slowdown.elapsed.value == pytest.approx(elapsed[pid_of[tenant.tenant_id]], rel=0.02)
@@ -568,6 +581,8 @@ def test_recordings_of_one_program_at_several_loads_are_nobodys_until_they_are_n
     for tenant in double.interference()[0].tenants:
         assert tenant.baseline == files["half"].name
         assert any("who launched at another pace" in note for note in tenant.notes)
+        # It is used for all but the elapsed time.
+        assert tenant.baselines_not_used == ()
         assert tenant.slowdown.elapsed is not None
         assert tenant.slowdown.elapsed.value == pytest.approx(elapsed[pid_of[tenant.tenant_id]], rel=0.02)
     named = pyanalyze.load(shared, tenants=pids, baselines=[f"{name}={file}" for name, file in files.items()])
@@ -578,6 +593,51 @@ def test_recordings_of_one_program_at_several_loads_are_nobodys_until_they_are_n
         resident = found[tenant["name"]].slowdown.resident
         assert resident is not None
         assert resident.value == pytest.approx(true, rel=0.1)
+
+
+GRAPHS = "graphs-time-slicing"
+
+
+def test_whole_graphs_that_fit_two_tenants_are_told_apart_by_their_throughput() -> None:
+    """Two tenants launch nothing but graphs that were traced as a whole: there are no kernels to count."""
+    folder = generate.built(GRAPHS, alone=True)
+    truth = {t["name"]: t for t in json.loads((folder / f"{GRAPHS}.truth.json").read_text(encoding="utf-8"))["tenants"]}
+    session = pyanalyze.load(folder / f"{GRAPHS}.sqlite", baselines=folder / f"{GRAPHS}.alone.first.sqlite")
+    assert session.tenant_usage["kernels"].to_list() == [0, 0]
+    assert session.baseline_matches["used"].to_list() == [True, True]
+    # The second launches half as often again as the first: 223 and 156 graphs, each in about 275 ms.
+    (device,) = session.interference()
+    for tenant in device.tenants:
+        assert any("launched at another pace" in note for note in tenant.notes)
+        assert tenant.slowdown.elapsed is not None
+        assert tenant.slowdown.elapsed.basis == "inferred"
+        true = truth[tenant.name]["slowdown"]["elapsed"]["ratio"]
+        assert tenant.slowdown.elapsed.value == pytest.approx(true, rel=0.1)
+
+
+def test_solo_recordings_of_whole_graphs_are_not_compared_until_they_are_named(tmp_path: Path) -> None:
+    folder = generate.built(GRAPHS, alone=True)
+    truth = {t["name"]: t for t in json.loads((folder / f"{GRAPHS}.truth.json").read_text(encoding="utf-8"))["tenants"]}
+    for name in (GRAPHS, *(f"{GRAPHS}.alone.{tenant}" for tenant in truth)):
+        shutil.copyfile(folder / f"{name}.sqlite", tmp_path / f"{name}.sqlite")
+        with closing(sqlite3.connect(tmp_path / f"{name}.sqlite")) as db, db:
+            # Two processes of one program: their names tell nothing.
+            db.execute("UPDATE PROCESSES SET name = 'app' WHERE name IN ('first', 'second')")
+    shared = tmp_path / f"{GRAPHS}.sqlite"
+    alone = {tenant: tmp_path / f"{GRAPHS}.alone.{tenant}.sqlite" for tenant in truth}
+    (loose,) = pyanalyze.load(shared, baselines=list(alone.values())).interference()
+    assert len(loose.tenants) == 2
+    for tenant in loose.tenants:
+        assert tenant.baseline is None
+        assert any("fit as well" in note for note in tenant.notes)
+    pids = {name: tenant["pid"] for name, tenant in truth.items()}
+    named = pyanalyze.load(shared, tenants=pids, baselines=[f"{name}={file}" for name, file in alone.items()])
+    (device,) = named.interference()
+    for tenant in device.tenants:
+        assert tenant.baseline == alone[tenant.name].name
+        assert tenant.slowdown.elapsed is not None
+        true = truth[tenant.name]["slowdown"]["elapsed"]["ratio"]
+        assert tenant.slowdown.elapsed.value == pytest.approx(true, rel=0.02)
 
 
 def test_a_launched_kernel_that_waits_for_a_neighbour_is_no_idleness(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from pyanalyze.errors import CaptureUnreadable, PyanalyzeError
 from pyanalyze.inputs import nsys_report as nsys_rep
+from pyanalyze.nsys_tool import find_nsys
 
 HEADER = b"NVIDIA Tegra Profiler Report %s.\n\x0bLocal (CLI)\x12\n"
 
@@ -263,7 +264,7 @@ def real_nsys() -> str:
 
 
 def test_real_nsys_is_understood(real_nsys: str) -> None:
-    tool = nsys_rep.find_nsys(real_nsys)
+    tool = find_nsys(real_nsys)
     assert tool is not None
     assert int(tool.version.split(".")[0]) >= 2021
     help_text = subprocess.run([real_nsys, "export", "--help"], capture_output=True, text=True, check=False).stdout
@@ -331,7 +332,7 @@ def test_real_nsys_exports_a_real_report(real_nsys: str, tmp_path: Path) -> None
             connection.close()
 
     assert {"OSRT_API", "META_DATA_EXPORT"} <= tables(everything)
-    tool = nsys_rep.find_nsys(real_nsys)
+    tool = find_nsys(real_nsys)
     assert tool is not None
     if tool.selects_tables:
         assert tables(some) == {*wanted, "META_DATA_EXPORT"}

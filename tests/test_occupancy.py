@@ -18,7 +18,8 @@ import pytest
 from test_occupancy_corpus import export
 
 import pyanalyze
-from pyanalyze.analysis.occupancy import PlacementPolicy, mps_sms, placement_policy
+from pyanalyze.analysis.hardware import mps_sms
+from pyanalyze.analysis.occupancy import PlacementPolicy, placement_policy
 from pyanalyze.errors import UsageError
 
 if TYPE_CHECKING:

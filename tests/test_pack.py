@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 import stat
+import sys
+from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import generate
 import polars as pl
@@ -14,9 +18,14 @@ from test_cli import run
 
 import pyanalyze
 from pyanalyze.errors import CaptureDamaged, CaptureUnreadable, SamplesUnreadable, TableMismatch, UsageError
-from pyanalyze.export.pack import is_pack, new_key, pack, read_key
+from pyanalyze.export.pack import new_key, pack, read_key
+from pyanalyze.inputs.nsys_export import is_pack
+from pyanalyze.inputs.pack import _names
 from pyanalyze.session import Session
 from pyanalyze.tables.frames import ANALYSIS_TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 KEY = bytes(range(32))
 DEMO = "demo-time-slicing.sqlite"
@@ -199,6 +208,124 @@ def test_what_is_no_whole_pack_is_refused(fixtures: Path, tmp_path: Path) -> Non
     cut.write_bytes(good.read_bytes()[:20_000])
     with pytest.raises(CaptureDamaged):
         pyanalyze.load(cut)
+
+
+def _one_row(tables: dict[str, Any], rows: object, **more: object) -> None:
+    """Kernels of which every column says the same in every row, so that none is stored."""
+    same = {"capture": 0, "device_id": 0, "start_ns": 1_000_000, "end_ns": 2_000_000, **more}
+    tables["kernels"].update(rows=rows, columns=[], names=[], constants=same)
+
+
+def _edit(path: Path, change: Callable[[Any], object] = lambda _: None, *statements: str) -> None:
+    """Change what a pack says of itself (the change may give something else in its place), and what it holds."""
+    with closing(sqlite3.connect(path)) as db, db:
+        about = json.loads(db.execute("SELECT about FROM pack").fetchone()[0])
+        changed = change(about)
+        text = changed if isinstance(changed, str) else json.dumps(about if changed is None else changed)
+        db.execute("UPDATE pack SET about = ?", (text,))
+        for statement in statements:
+            db.execute(statement)
+
+
+#: What a pack may claim or hold -> what is said of it. 10^9 rows of kernels once took 24 GB.
+FORGED: dict[str, tuple[Callable[[Any], object], tuple[str, ...], str]] = {
+    "a billion rows": (lambda a: _one_row(a["tables"], 10**9), (), "kernels claims 1000000000 rows"),
+    "forty million rows": (lambda a: _one_row(a["tables"], 40_000_000), (), "kernels claims 40000000 rows"),
+    "two rows nowhere": (lambda a: _one_row(a["tables"], 2), (), "room for 1 "),
+    "fewer than none": (lambda a: _one_row(a["tables"], -1), (), "kernels claims -1 rows"),
+    "half a row": (lambda a: _one_row(a["tables"], 0.5), (), "kernels claims 0.5 rows"),
+    "rows yes": (lambda a: _one_row(a["tables"], True), (), "kernels claims True rows"),
+    "more than fit": (lambda a: a["tables"]["kernels"].update(rows=10**9), (), "kernels claims 1000000000 rows"),
+    "more than stored": (lambda a: a["tables"]["kernels"].update(rows=800), (), "rows, not 800"),
+    "tables in a list": (lambda a: a.update(tables=[]), (), "there is no table capture"),
+    "nothing described": (lambda _: [], (), "the pack does not hold what it says"),
+    "a deep description": (lambda _: "[" * 100_000, (), "nested too deeply"),
+    "described twice": (lambda _: None, ("INSERT INTO pack SELECT about FROM pack",), "not described once"),
+    "no capture": (lambda a: a["tables"].pop("capture") and None, (), "there is no table capture"),
+    "no processes": (lambda a: a["tables"].pop("processes") and None, (), "there is no table processes"),
+    "no row of a capture": (lambda a: a["tables"]["capture"].update(rows=0), (), "holds 0 captures"),
+    "an unknown table": (lambda a: a["tables"].update(wine={"version": None}), (), "wine@None"),
+    "an unknown column": (lambda a: a["tables"]["kernels"]["columns"].append("wine"), (), "no such columns"),
+    "a time no clock says": (lambda a: _one_row(a["tables"], 1, start_ns=-(1 << 63)), (), "which no clock says"),
+    "an end before a start": (lambda a: _one_row(a["tables"], 1, end_ns=1), (), "an interval of -999999 ns"),
+    "a kernel of two years": (lambda a: _one_row(a["tables"], 1, end_ns=2 * 365 * 86_400 * 10**9), (), "an interval"),
+    "a number too large": (lambda a: _one_row(a["tables"], 1, end_ns=1 << 70), (), "does not hold what it says"),
+    "no start": (lambda a: _one_row(a["tables"], 1, start_ns=None), (), "kernels.start_ns is missing in 1 rows"),
+    "rows that are computed": (
+        lambda a: a["tables"]["kernels"].update(columns=["start_ns"]),
+        (
+            "DROP TABLE kernels",
+            "CREATE VIEW kernels AS WITH RECURSIVE n(start_ns) AS (SELECT 1 UNION ALL SELECT start_ns + 1 FROM n) "
+            "SELECT start_ns FROM n",
+        ),
+        "no column start_ns of kernels is stored",
+    ),
+    "a column that is computed": (
+        lambda a: a["tables"]["kernels"].update(columns=["start_ns"]),
+        (
+            "DROP TABLE kernels",
+            "CREATE TABLE kernels (x INTEGER, start_ns TEXT GENERATED ALWAYS AS (hex(zeroblob(400000000))) VIRTUAL)",
+            "INSERT INTO kernels VALUES (1)",
+        ),
+        "no column start_ns of kernels is stored",
+    ),
+    "a row as long as a book": (
+        lambda a: a["tables"]["kernels"].update(columns=["start_ns"], rows=1),
+        (
+            "DROP TABLE kernels",
+            "CREATE TABLE kernels (start_ns TEXT)",
+            "INSERT INTO kernels VALUES (printf('%.*c', 5000, 'x'))",
+        ),
+        "too big",
+    ),
+}
+#: Not more memory than this, in the place where a billion rows once took 24 GB.
+LIMITED = (
+    sys.executable,
+    "-c",
+    "import os, resource, sys; resource.setrlimit(resource.RLIMIT_DATA, (2 << 30,) * 2); os.execv(sys.argv[1], sys.argv[1:])",
+)
+
+
+@pytest.mark.parametrize("claim", FORGED)
+def test_a_pack_that_claims_what_it_does_not_hold_is_one_line_and_exit_3(
+    fixtures: Path, tmp_path: Path, claim: str
+) -> None:
+    bad = pack(fixtures / DEMO, tmp_path / "bad.pack", key=KEY).path
+    change, statements, says = FORGED[claim]
+    _edit(bad, change, *statements)
+    done = run("screen", bad, before=LIMITED)
+    assert done.returncode == 3, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("pyanalyze: ")
+    assert says in line
+    assert done.stdout == ""
+
+
+def test_names_are_not_longer_than_their_file() -> None:
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.execute("CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT)")
+        db.execute("INSERT INTO names VALUES (0, 'one'), (1, 'three')")
+        # Two names of 3 and 5 letters, and 6 bytes that every row takes.
+        assert _names(db, 20) == {0: "one", 1: "three"}
+        with pytest.raises(ValueError, match="longer than the file"):
+            _names(db, 19)
+
+
+def test_rows_that_are_all_the_same_are_counted_in_the_file(fixtures: Path, tmp_path: Path) -> None:
+    """Two kernels of which every column is the same, as two streams of one export may have them."""
+    twins = tmp_path / "twins.sqlite"
+    shutil.copy(fixtures / DEMO, twins)
+    with closing(sqlite3.connect(twins)) as db, db:
+        kernels = "CUPTI_ACTIVITY_KIND_KERNEL"
+        db.execute(f"DELETE FROM {kernels} WHERE rowid != (SELECT min(rowid) FROM {kernels})")
+        db.execute(f"INSERT INTO {kernels} SELECT * FROM {kernels}")
+    assert pyanalyze.load(twins).kernels.height == 2
+    made = pack(twins, tmp_path / "twins.pack", key=KEY)
+    assert made.rows["kernels"] == 2
+    again = pyanalyze.load(made.path).kernels
+    assert again.height == 2
+    assert again.drop("name", "short_name").equals(pyanalyze.load(twins).kernels.drop("name", "short_name"))
 
 
 def test_every_verb_takes_a_pack(fixtures: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -100,6 +101,25 @@ def test_one_processor_gets_no_second_process(monkeypatch: pytest.MonkeyPatch) -
 def test_a_chart_that_cannot_be_drawn_is_an_error_here_too() -> None:
     with Painter() as painter, pytest.raises(ValueError, match=r"."):
         painter.svg('{"mark": "no such mark"}', CONFIG).result()
+
+
+@pytest.mark.parametrize("before", ["", "x"])
+def test_a_label_that_is_cut_inside_an_emoji_keeps_its_chart(before: str) -> None:
+    names = [before + emoji * 40 for emoji in ("\U0001f680", "\U0001f681")]
+    encoding = {"y": {"field": "n", "type": "nominal", "axis": {"labelLimit": 142}}}
+    chart = {"mark": "bar", "data": {"values": [{"n": name} for name in names]}, "encoding": encoding}
+    with Painter() as painter:
+        picture = painter.svg(json.dumps(chart), CONFIG).result()
+    assert picture == svg(json.dumps(chart), CONFIG)
+    # Two names that differ in such characters only stay two.
+    labels = re.findall(rf">({before}U\+1F68[01])", picture)
+    assert sorted(set(labels)) == [f"{before}U+1F680", f"{before}U+1F681"]
+
+
+def test_an_emoji_in_a_label_that_fits_is_drawn_as_it_is() -> None:
+    encoding = {"y": {"field": "n", "type": "nominal"}}
+    chart = {"mark": "bar", "data": {"values": [{"n": "train \U0001f680"}]}, "encoding": encoding}
+    assert ">train \U0001f680<" in svg(json.dumps(chart), CONFIG)
 
 
 def test_the_process_ends_with_whoever_started_it() -> None:

@@ -26,10 +26,11 @@ from pyanalyze.cli.schemas import schema_of
 from pyanalyze.core import _core
 from pyanalyze.errors import GpuUnavailable
 from pyanalyze.inputs.context import read_context
-from pyanalyze.inputs.nsys_report import find_nsys
+from pyanalyze.nsys_tool import find_nsys
 from pyanalyze.record import diagnose, doctor, pod_manifest, setup
 from pyanalyze.record import node as node_facts
 from pyanalyze.record.launch import Wanted, options_for
+from pyanalyze.text.allowlist import ALLOWED, is_allowed
 
 ROOT = Path(__file__).parent.parent
 MAIN = [sys.executable, "-c", "from pyanalyze.cli import main; main()"]
@@ -333,8 +334,8 @@ def test_the_allow_list_is_that_of_the_core() -> None:
     rust = (ROOT / "rust/core/src/read/nsys/metadata.rs").read_text(encoding="utf-8")
     block = re.search(r"const ALLOWED: &\[&str\] = &\[(.*?)\];", rust, re.DOTALL)
     assert block is not None
-    assert tuple(re.findall(r'"([^"]+)"', block[1])) == node_facts.ALLOWED
-    assert not node_facts.is_allowed("CUDA_VISIBLE_DEVICES_TOKEN")
+    assert tuple(re.findall(r'"([^"]+)"', block[1])) == ALLOWED
+    assert not is_allowed("CUDA_VISIBLE_DEVICES_TOKEN")
 
 
 def test_facts_of_a_process_hold_no_secret(tmp_path: Path) -> None:

@@ -17,11 +17,13 @@ from verdicts import judged
 import pyanalyze
 from pyanalyze.analysis.sharing import MODES, RULES, Case, Configured, Fact, judge, observe
 from pyanalyze.analysis.sharing import thresholds as t
+from pyanalyze.analysis.sharing.classify import _agrees
 from pyanalyze.analysis.sharing.details import mps_limit
 from pyanalyze.analysis.sharing.evidence import Pair
 from pyanalyze.analysis.sharing.segments import segments
 from pyanalyze.report.rendering import render
 from pyanalyze.report.text import first_screen
+from pyanalyze.vocabulary import MIN_CONFIDENCE, Mode
 
 
 def fact(value: float, n: int = 1000, unit: str = "1") -> Fact:
@@ -62,7 +64,7 @@ def test_turns_are_time_slicing_even_beside_one_traced_process() -> None:
     assert (verdict.mode, verdict.basis) == ("time-slicing", "observed")
     assert verdict.posterior > 0.99
     # No more than how often verdicts on simulated recordings were right.
-    assert t.MIN_CONFIDENCE < verdict.confidence < 0.99
+    assert MIN_CONFIDENCE < verdict.confidence < 0.99
 
 
 def test_an_mps_daemon_does_not_outweigh_switches() -> None:
@@ -216,7 +218,7 @@ TESTED_ELSEWHERE = {
     "MIG_SM_COUNTS",
     "MOST_INSTANCES",
     "DEFAULT_SLICE_NS",
-    "SHORT_NS",
+    "SHORT_KERNEL_NS",
 }
 #: Weights are no thresholds.
 WEIGHTS = {"DECISIVE", "STRONG", "MODERATE", "WEAK", "RARE"}
@@ -348,7 +350,7 @@ def test_both_sides_of_the_other_thresholds(
 def test_every_threshold_has_both_sides_tested() -> None:
     named = {name for name in dir(t) if name.isupper()}
     tested = {row[0] for row in SIDES} | TESTED_ELSEWHERE
-    assert named - WEIGHTS - tested == {"MIN_CONFIDENCE", "MAX_CONFIDENCE_SAMPLED"}
+    assert named - WEIGHTS - tested == {"MAX_CONFIDENCE_SAMPLED"}
     assert not tested - named
     # Facts have a name that the core knows: a threshold on nothing would hold by accident.
     known = set(pyanalyze.load(generate.built("exclusive") / "exclusive.sqlite").facts["name"].to_list())
@@ -358,11 +360,11 @@ def test_every_threshold_has_both_sides_tested() -> None:
 def test_a_verdict_is_given_from_the_lowest_confidence_on() -> None:
     """One observation more or less on either side of 0.8: a daemon's idle control process beside two clients."""
     verdict = judge(case({"busy_ns": 1e9, "traced_tenants": 2, "co_busy_share": 0.4}))
-    assert verdict.posterior < t.MIN_CONFIDENCE
+    assert verdict.posterior < MIN_CONFIDENCE
     assert verdict.mode == "undetermined"
     server = [Configured("process-list", "mps_daemon", "nvidia-cuda-mps-server")]
     verdict = judge(case({"busy_ns": 1e9, "traced_tenants": 2, "co_busy_share": 0.4}, configured=server))
-    assert verdict.posterior >= t.MIN_CONFIDENCE
+    assert verdict.posterior >= MIN_CONFIDENCE
     assert verdict.mode == "mps"
 
 
@@ -415,7 +417,7 @@ def test_steady_kernels_carry_exclusive_as_a_deduction() -> None:
 def test_one_kernel_alone_proves_nothing() -> None:
     verdict = judge(case({"busy_ns": 1e6, "traced_tenants": 1, "stream_overlap_share": 0.0}, tenants=("a",)))
     assert verdict.mode == "undetermined"
-    assert verdict.confidence < t.MIN_CONFIDENCE
+    assert verdict.confidence < MIN_CONFIDENCE
     assert verdict.missing
 
 
@@ -460,7 +462,7 @@ def test_without_process_ids_one_tenant_is_never_claimed() -> None:
 def test_a_deduction_claims_less_than_a_record() -> None:
     deduced = judge(case(ALONE, tenants=("a",)))
     assert deduced.basis == "inferred"
-    assert t.MIN_CONFIDENCE <= deduced.confidence < judge(case(TURNS)).confidence
+    assert MIN_CONFIDENCE <= deduced.confidence < judge(case(TURNS)).confidence
 
 
 def test_overlapping_intervals_of_two_processes_never_prove_mps() -> None:
@@ -473,7 +475,7 @@ def test_tenants_never_busy_together_prove_nothing() -> None:
     facts = {"busy_ns": 1e9, "traced_tenants": 2, "co_busy_share": 0.001}
     verdict = judge(case(facts, configured=daemon))
     assert verdict.mode == "undetermined"
-    assert verdict.confidence < t.MIN_CONFIDENCE
+    assert verdict.confidence < MIN_CONFIDENCE
     assert "co_run" in [gap.what for gap in verdict.missing]
 
 
@@ -559,6 +561,39 @@ def test_every_mode_has_a_case(changes: dict[str, object], facts: dict[str, floa
     assert judge(case(facts, **changes)).mode == mode
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"green_contexts": 2},
+        {"mig_profile": "3g.20gb"},
+        {"mig_profile": "1c.3g.20gb"},
+    ],
+)
+def test_one_process_does_not_contradict_a_configuration_for_several(changes: dict[str, object]) -> None:
+    for strategy in ("mps", "time-slicing"):
+        offered = [Configured("kubernetes", "k8s_sharing", f"strategy={strategy}")]
+        verdict = judge(case(ALONE, tenants=("a",), configured=offered, **changes))
+        inside = "mig+" if "mig_profile" in changes else ""
+        assert (verdict.configured, verdict.agrees) == (f"{inside}{strategy}", None)
+        # Without switch records nobody else would have been seen.
+        assert verdict.summary.endswith("That nobody else ran is deduced, no record of other processes was captured.")
+
+
+@pytest.mark.parametrize(
+    ("configured", "observed"),
+    [
+        (Mode.VGPU_TIME_SLICED, Mode.EXCLUSIVE),  # a guest that is none
+        (Mode.MIG_MPS, Mode.EXCLUSIVE),  # an instance that is none
+        (Mode.MPS, Mode.MIG),
+        (Mode.MIG, Mode.STREAMS),
+        (Mode.MPS, Mode.TIME_SLICING),
+    ],
+)
+def test_one_process_does_contradict_another_device(configured: Mode, observed: Mode) -> None:
+    assert _agrees(configured, observed) is False
+
+
 def test_limiter_variables_are_a_configuration_not_an_observation() -> None:
     limiter = [Configured("environment", "CUDA_DEVICE_SM_LIMIT", "30")]
     verdict = judge(case({"busy_ns": 1e9, "traced_tenants": 1}, configured=limiter, tenants=("a",)))
@@ -626,6 +661,23 @@ def test_percentages_that_the_trace_contradicts(
     assert {"cap_without_effect", "caps_over_100"} & observe(found).keys() == seen
     assert ("no effect" in verdict.summary) is ("cap_without_effect" in seen)
     assert ("add up to" in verdict.summary) is ("caps_over_100" in seen)
+
+
+@pytest.mark.parametrize(
+    ("changes", "mode", "said"),
+    [
+        # There are no caps before Volta: that all SMs are reached goes without saying, as under plain MPS since.
+        ({"compute_capability": (6, 0)}, "mps-pre-volta", False),
+        ({}, "mps", False),
+        # The daemon of an instance may set percentages: here it did not.
+        ({"mig_profile": "3g.20gb"}, "mig+mps", True),
+    ],
+)
+def test_all_sms_are_worth_a_word_where_caps_may_be_set(changes: dict[str, object], mode: str, said: bool) -> None:
+    daemon = [Configured("process-list", "mps_daemon", "nvidia-cuda-mps-server")]
+    verdict = judge(case(TOGETHER, configured=daemon, visible_sms=(108, 108), **changes))
+    assert verdict.mode == mode
+    assert ("sms_reached" in {detail.name for detail in verdict.details}) is said
 
 
 def test_a_daemon_settles_what_visible_sms_leave_open() -> None:

@@ -18,7 +18,8 @@ from test_fleet import vary
 
 from pyanalyze.errors import UsageError
 from pyanalyze.fleet.estimates import Observation, estimates, mean_ratio, ratio_of_means, student
-from pyanalyze.fleet.study import conduct, read_study
+from pyanalyze.fleet.study import _contradicts, conduct
+from pyanalyze.fleet.study_file import LabelledRun, read_study
 
 
 @pytest.fixture
@@ -107,6 +108,17 @@ def test_a_study_from_labels_to_paper(study_file: Path, fixtures: Path, tmp_path
     again = conduct(study_file, out, workers=1)
     assert again.observations == study.observations
     assert {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()} == before
+
+
+def test_a_solo_run_without_a_mode_contradicts_what_more_than_one_process_shows() -> None:
+    run = LabelledRun(captures=["a.sqlite"], workload="w", role="solo")
+    for mode in ("exclusive", "streams", "green-contexts", "mig"):
+        assert _contradicts(run, mode) is False
+    # A compute instance shares L2 and DRAM with others of its GPU instance.
+    for mode in ("mig-shared-ci", "mig+mps", "time-slicing", "vgpu-time-sliced"):
+        assert _contradicts(run, mode) is True
+    assert _contradicts(run, "undetermined") is None
+    assert _contradicts(run.model_copy(update={"mode": "mig*"}), "mig-shared-ci") is False
 
 
 def test_the_verb_says_contradictions_first(study_file: Path, tmp_path: Path) -> None:

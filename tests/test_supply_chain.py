@@ -130,7 +130,7 @@ def test_no_module_can_speak_to_the_network() -> None:
                 names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
             found |= {(path.name, name) for name in names if name in speaks or name.split(".")[0] in speaks}
     # Dask, and only for the scheduler that somebody named with --scheduler.
-    assert {file for file, _ in found} == {"crew.py"}
+    assert {file for file, _ in found} == {"executors.py"}
     assert {name.split(".")[0] for _, name in found} == {"distributed"}
 
 

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing.segments import Segment
     from pyanalyze.inputs.baselines import Baseline, SavedBaseline
     from pyanalyze.results.report import Work
+    from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.redact import Names
-    from pyanalyze.tables.tableset import AnyTable, Producer, TableSet
+    from pyanalyze.tables.tableset import Producer, TableSet
 
 __all__ = ["DERIVED_TABLES", "Analysis"]
 
@@ -35,7 +36,7 @@ DERIVED_TABLES = {
     "causes": "_slowdown_tables",
     "engine": "_residency_summary_tables",
     "inferred_residency": "_inferred_residency_tables",
-    "kernel_occupancy": "_occupancy_tables",
+    "kernel_occupancy": "_kernel_occupancy_tables",
     "kernel_placement": "_occupancy_tables",
     "ledger": "_residency_summary_tables",
     "slowdowns": "_slowdown_tables",
@@ -131,6 +132,15 @@ class Analysis:
         from pyanalyze.analysis.occupancy import model_in_passing, model_tables
 
         return model_tables(self.tables, self.policies, model=model_in_passing(self.tables))
+
+    @cached_property
+    def _kernel_occupancy_tables(self) -> Mapping[str, AnyTable]:
+        """What each launch configuration could hold at most: needs no placement of blocks."""
+        from pyanalyze.analysis.occupancy import kernel_tables
+
+        if "_occupancy_tables" in vars(self):
+            return self._occupancy_tables
+        return kernel_tables(self.tables, self.policies)
 
     def counter_check(self, device_id: int) -> CounterCheck | None:
         """Compare modelled occupancy with the GPU metrics of a device; None: it has none."""
@@ -239,4 +249,8 @@ def _renamed(summary: Summary, names: Names) -> Summary:
         return summary
     name = names.of("capture", summary.source)
     notes = tuple(names.in_text(note.replace(summary.source, name)) for note in summary.notes)
-    return replace(summary, source=name, notes=notes)
+    unused = summary.not_used
+    if unused is not None:
+        detail = names.in_text(unused.detail.replace(summary.source, name))
+        unused = unused.model_copy(update={"baseline": name, "detail": detail})
+    return replace(summary, source=name, notes=notes, not_used=unused)

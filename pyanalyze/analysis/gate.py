@@ -7,7 +7,6 @@ passes.
 
 from __future__ import annotations
 
-import re
 import tomllib
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
@@ -16,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree as ET
 
-from pyanalyze.analysis.sharing.rules.base import MODES
+from pyanalyze.analysis.impact import SlowdownKind, sole_tenant, untraced_share
 from pyanalyze.errors import UsageError
-from pyanalyze.report.page import UNTRACED, alone_on, device_title, tenant_labels, untraced_share
+from pyanalyze.results.labels import device_title, tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.visible import json_text
+from pyanalyze.vocabulary import MODES, NEGLIGIBLE_RESIDENCY, Mode, Part
 
 if TYPE_CHECKING:
     import os
@@ -30,12 +30,9 @@ if TYPE_CHECKING:
     from pyanalyze.results.comparison import Comparison
     from pyanalyze.results.report import Device, Estimate, Report, Tenant
 
-__all__ = ["Checked", "Limits", "Outcome", "check", "read_limits"]
+__all__ = ["Checked", "Limits", "Outcome", "check", "parts_of", "read_limits"]
 
 Status = Literal["passed", "failed", "inconclusive"]
-SlowdownKind = Literal["elapsed", "latency", "resident"]
-#: Notes of a tenant on a baseline that was not used.
-_UNUSED = re.compile(" is (?:not compared|of nobody here): ")
 
 #: Where :func:`read_limits` looks when a directory is given.
 CONFIG_FILES = ("pyanalyze.toml", "pyproject.toml")
@@ -366,7 +363,7 @@ def _sensible(limits: Limits) -> None:
 def _mode(device: Device, limits: Limits) -> Iterator[Outcome]:
     sharing, wanted = device.sharing, " or ".join(limits.expect_mode)
     known = f"(confidence {sharing.confidence:.2f}, {sharing.basis})"
-    if sharing.mode == "undetermined" and "undetermined" not in limits.expect_mode:
+    if sharing.mode == Mode.UNDETERMINED and Mode.UNDETERMINED not in limits.expect_mode:
         rival = f"{sharing.rivals[0].mode} is likeliest {known}" if sharing.rivals else "nothing was there to weigh"
         how = next((gap.how for gap in sharing.missing if gap.how), "")
         yield Outcome(
@@ -415,10 +412,10 @@ def _slowdown(device: Device, tenant: Tenant, most: float, kind: SlowdownKind | 
     kinds: tuple[SlowdownKind, ...] = ("elapsed", "latency") if kind is None else (kind,)
     known: dict[str, Estimate | None] = {name: getattr(tenant.slowdown, name) for name in kinds}
     # A baseline that was given and is not what the figures come from: the notes say why.
-    unused = [] if tenant.baseline is not None else [n for n in tenant.slowdown_notes if _UNUSED.search(n)]
-    left = "".join(f"; {visible(note, limit=None)}" for note in unused)
+    unused = tenant.baselines_not_used if tenant.baseline is None else ()
+    left = "".join(f"; {visible(one.detail, limit=None)}" for one in unused)
     # What was measured against a recording alone counts whoever was there.
-    if alone_on(device) and not any(e is not None and e.basis == "observed" for e in known.values()):
+    if sole_tenant(device) and not any(e is not None and e.basis == "observed" for e in known.values()):
         detail = (
             f"one tenant was on the device ({device.sharing.mode}, confidence {device.sharing.confidence:.2f}){left}"
         )
@@ -532,7 +529,7 @@ def _sm_active(device: Device, limits: Limits) -> Iterator[Outcome]:
     detail = f"{found} of the SMs, mean over the window, {device.occupancy.basis}; limit {limit}"
     status: Status = "passed" if value >= least else "failed"
     untraced, how = untraced_share(device), ""
-    if status == "failed" and value + untraced >= least and untraced > UNTRACED:
+    if status == "failed" and value + untraced >= least and untraced > NEGLIGIBLE_RESIDENCY:
         # Only traced kernels are replayed: what was found is a lower bound.
         status, how = "inconclusive", "nsys profile -t cuda around every process that uses the GPU"
         detail += f"; untraced processes held the GPU for {fmt.percent(untraced)}, and what they did is not known"
@@ -591,6 +588,27 @@ _GATES: dict[str, Callable[[Device, Limits], Iterator[Outcome]]] = {
     "min_sm_active": _sm_active,
     "max_memory": _memory,
 }
+
+#: The part of an answer that a threshold looks at; those that are not listed need none.
+_PARTS = {
+    "max_slowdown": Part.INTERFERENCE,
+    "tenants": Part.INTERFERENCE,
+    "min_jain": Part.INTERFERENCE,
+    "min_sm_active": Part.OCCUPANCY,
+    "max_change": Part.WORK,
+}
+
+
+def parts_of(limits: Limits) -> frozenset[Part]:
+    """Say which parts of a report these thresholds need.
+
+    Examples
+    --------
+    >>> sorted(parts_of(Limits(expect_mode=("mps",), max_slowdown=1.2)))
+    ['interference']
+    """
+    return frozenset(part for gate, part in _PARTS.items() if gate in limits.asked())
+
 
 _FRACTIONS = ("max_switch_overhead", "min_jain", "min_sm_active", "max_memory", "max_change")
 

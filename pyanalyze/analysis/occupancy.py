@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
 from pyanalyze.tables.frames import to_frame
+from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,17 +19,13 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["CounterCheck", "Occupancy", "PlacementPolicy", "check_against_counters", "mps_sms", "placement_policy"]
+__all__ = ["CounterCheck", "Occupancy", "PlacementPolicy", "check_against_counters", "placement_policy"]
 
 Sharing = Literal["time-sliced", "shared", "disjoint"]
 Model = Literal["replay", "even"]
 
 #: Kernels up to which frames and reports replay every SM: two million take some five seconds of processor time.
 REPLAYED_IN_PASSING = 2_000_000
-#: SMs that the smallest MPS percentage leaves, measured on an H200 (132 SMs) and a B200.
-MPS_FLOOR_SMS = 8
-#: Devices with fewer SMs than this are not floored: nobody has measured one.
-_FLOORED_FROM_SMS = 100
 #: The model and the counters agree when their means over the window differ by no more (fractions of the device).
 COUNTER_TOLERANCE = 0.1
 #: Counters come in whole percents of the device: a 0 of theirs may be as much as this.
@@ -93,9 +90,10 @@ def placement_policy(tables: TableSet, verdict: Verdict) -> PlacementPolicy:
 
     here = pl.col("device_id") == verdict.device_id
     sharing: Sharing = "shared"
-    if verdict.mode in ("time-slicing", "mig+time-slicing", "vgpu-time-sliced"):
+    traits = TRAITS[verdict.mode]
+    if traits.time_sliced:
         sharing = "time-sliced"
-    elif verdict.mode == "mps-static-partition":
+    elif traits.partitioned:
         sharing = "disjoint"
     tenants = tables.tenants.filter(here)
     by_pid = {(row["capture"], row["pid"]): row["tenant_id"] for row in tenants.iter_rows(named=True) if row["traced"]}
@@ -106,7 +104,8 @@ def placement_policy(tables: TableSet, verdict: Verdict) -> PlacementPolicy:
     resident = set(tables.residency.filter(here)["tenant_id"].drop_nulls())
     holders = {tenant: held_by.get(tenant, tenant) for tenant in by_pid.values()}
     by_turns = set(holders.values()) <= resident and len(set(holders.values())) > 1
-    total = tables.devices.filter(here)["sm_count"].item()
+    device = tables.devices.filter(here).row(0, named=True)
+    total = device["sm_count"]
     sms: dict[tuple[int, int | None], int | tuple[int, ...]] = {}
     shown = set()
     for row in tables.contexts.filter(here).iter_rows(named=True):
@@ -120,32 +119,11 @@ def placement_policy(tables: TableSet, verdict: Verdict) -> PlacementPolicy:
             shown.add(tenant)
             if total is not None and row["sm_count"] < total:
                 sms[tenant, None] = row["sm_count"]
-    if "mps" in verdict.mode and total is not None:
+    if traits.mps and total is not None:
         for tenant, percent in _percentages(tables, by_pid).items():
             if tenant not in shown and percent < 100:
-                sms[tenant, None] = mps_sms(total, percent)
+                sms[tenant, None] = mps_sms(total, percent, device["compute_major"])
     return PlacementPolicy(sharing, sms, holders if by_turns else {}, held_by)
-
-
-def mps_sms(sm_count: int, percent: float) -> int:
-    """SMs that an MPS active thread percentage leaves: rounded down to whole TPCs, two SMs each.
-
-    Parameters
-    ----------
-    sm_count
-        SMs of the device.
-    percent
-        CUDA_MPS_ACTIVE_THREAD_PERCENTAGE.
-
-    Examples
-    --------
-    Measured on an H200, whose driver leaves no fewer than 8:
-
-    >>> [mps_sms(132, percent) for percent in (1, 8, 9, 10, 12, 13, 15, 100)]
-    [8, 10, 10, 12, 14, 16, 18, 132]
-    """
-    floor = MPS_FLOOR_SMS if sm_count >= _FLOORED_FROM_SMS else 2
-    return min(max(math.floor(sm_count * percent / 100) // 2 * 2, floor), sm_count)
 
 
 def _sms_of_mask(mask: str | None, sm_count: int | None) -> tuple[int, ...]:
@@ -290,6 +268,12 @@ class Occupancy:
         devices = self.over_time["device_id"].n_unique()
         calibrated = "" if self.calibration is None else f", calibrated ({self.calibration})"
         return f"<Occupancy of {devices} device(s), {self.model} model, modelled{calibrated}>"
+
+
+def kernel_tables(tables: TableSet, policies: Mapping[int, PlacementPolicy]) -> dict[str, _core.Table]:
+    """Compute the table `kernel_occupancy` without placing blocks on SMs over time."""
+    made = model_tables(tables, policies, bins=1, model="even")
+    return {"kernel_occupancy": made["kernel_occupancy"]}
 
 
 def modelled(

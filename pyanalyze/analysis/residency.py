@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyanalyze.analysis.occupancy import PlacementPolicy
-    from pyanalyze.tables.tableset import AnyTable, TableSet
+    from pyanalyze.tables.frames import AnyTable
+    from pyanalyze.tables.tableset import TableSet
 
 __all__ = ["Ledger", "TenantSlices", "ledgers"]
 

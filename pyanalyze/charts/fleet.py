@@ -10,6 +10,7 @@ import altair as alt
 from pyanalyze.charts.style import MAX_MARKS, OTHER, decorate, empty, inline, tenant_colors
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import ratio
+from pyanalyze.vocabulary import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,9 +43,9 @@ def mode_map(
     if not cells:
         return empty("No GPU did anything.")
     rows = [{"n": visible(n), "g": visible(g), "m": m, "t": visible(t, 200)} for n, g, m, t in cells[:MAX_MARKS]]
-    known = [mode for mode in modes if mode != "undetermined"]
+    known = [mode for mode in modes if mode != Mode.UNDETERMINED]
     colors = list(tenant_colors(range(len(known))).values())
-    domain = [*known, *(["undetermined"] if "undetermined" in modes else [])]
+    domain = [*known, *([str(Mode.UNDETERMINED)] if Mode.UNDETERMINED in modes else [])]
     scale = alt.Scale(domain=domain, range=[*colors, OTHER][: len(domain)])
     chart = (
         alt.Chart(inline(rows))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import polars as pl
 
+from pyanalyze.text.chart_text import whole_characters
 from pyanalyze.text.escape import visible
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = [
     "mimebundle",
     "only_device",
     "pan_and_zoom",
+    "png",
     "tenant_colors",
     "tenant_scale",
     "unfolded",
@@ -131,21 +133,31 @@ def mimebundle(chart: Any, *_: Any, **__: Any) -> Any:
     >>> sorted(mimebundle(empty("Nothing was captured.")))
     ['application/vnd.vegalite.v5+json', 'image/png', 'text/plain']
     """
-    import vl_convert
-
     spec = chart.to_dict()
     if alt.renderers.active != "default":
         return alt.renderers.get()(spec)  # type: ignore[misc]  # one is enabled
     # JupyterLab brings Vega-Lite 5; our charts use nothing newer.
     older = {**spec, "$schema": "https://vega.github.io/schema/vega-lite/v5.json"}
-    picture = vl_convert.vegalite_to_png(
-        {**spec, "background": "white"}, scale=1.5, allowed_base_urls=[], show_warnings=False
-    )
     return {
         "application/vnd.vegalite.v5+json": older,
-        "image/png": picture,
+        "image/png": png(spec),
         "text/plain": spec["usermeta"]["summary"],
     }
+
+
+def png(spec: dict[str, Any]) -> bytes:
+    """Draw a specification on white.
+
+    Examples
+    --------
+    >>> png(empty("Nothing was captured.").to_dict())[1:4]
+    b'PNG'
+    """
+    import vl_convert
+
+    # No address is ever looked up: data is inline.
+    draw = partial(vl_convert.vegalite_to_png, scale=1.5, allowed_base_urls=[], show_warnings=False)
+    return whole_characters(draw, unfolded({**spec, "background": "white"}))
 
 
 def inline(rows: list[dict[str, Any]]) -> alt.SchemaBase:

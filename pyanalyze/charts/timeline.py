@@ -61,7 +61,7 @@ def timeline(
         The ``timeline`` table: ``device_id, tenant_id, lane, start_ns, end_ns, busy_ns, events, label``.
         More than :data:`~pyanalyze.charts.style.MAX_MARKS` rows are merged per tenant, lane and time bin.
     labels
-        Shown name per tenant id, see :func:`pyanalyze.report.page.tenant_labels`.
+        Shown name per tenant id, see :func:`pyanalyze.results.labels.tenant_labels`.
     device_id
         The device.
     window

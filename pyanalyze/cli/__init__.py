@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import atexit
+import copy
 import gc
 import importlib
 import sys
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -46,8 +48,33 @@ VERBS: dict[str, tuple[str, str]] = {
 
 EPILOG = (
     "Exit codes: 0 done, 1 a gate failed, 2 wrong usage or the output exists, 3 a capture is missing or cannot be "
-    "read, 4 inconclusive. An undetermined verdict is an answer: 0."
+    "read, 4 inconclusive, 70 an internal error (--debug shows its traceback), 130 interrupted. An undetermined "
+    "verdict is an answer: 0."
 )
+
+#: As sysexits.h has it (EX_SOFTWARE); 1 would say that a gate failed.
+INTERNAL_ERROR = 70
+
+
+@dataclass
+class Asked:
+    """Options of the program itself; the object of click's context."""
+
+    debug: bool = False
+
+
+def _remember_debug(ctx: click.Context, _: click.Parameter, asked: bool) -> None:  # noqa: FBT001  # click calls it so
+    about = ctx.find_object(Asked)
+    if asked and about is not None:
+        about.debug = True
+
+
+def _debug_option(*, hidden: bool) -> click.Option:
+    """`--debug`: shown for the program, and taken where the call of a verb ends, too."""
+    text = "Show the traceback of an internal error."
+    return click.Option(
+        ["--debug"], is_flag=True, expose_value=False, hidden=hidden, callback=_remember_debug, help=text
+    )
 
 
 class _Verbs(click.Group):
@@ -59,7 +86,9 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command: click.Command = importlib.import_module(VERBS[cmd_name][0]).command
+        # A copy: the command itself may be asked for its own options.
+        command: click.Command = copy.copy(importlib.import_module(VERBS[cmd_name][0]).command)
+        command.params = [*command.params, _debug_option(hidden=True)]
         return command
 
     def resolve_command(
@@ -74,8 +103,11 @@ class _Verbs(click.Group):
         # Not the words of a recorded command: they are its own.
         if "" in args and args[0] != "record":
             raise click.UsageError("an argument is empty: is a variable of the shell not set?", ctx)
+        before = args[:1] if args[:1] == ["--debug"] else []
+        args = args[len(before) :]
         if args and args[0].startswith("-") and args[0] not in ("--help", "-h", "--version"):
             args = ["screen", *args]
+        args = [*before, *args]
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -109,17 +141,21 @@ def cli() -> None:
     """
 
 
+cli.params.append(_debug_option(hidden=False))
+
+
 def main() -> None:
-    """Run the command line; never shows a traceback for a bad file."""
+    """Run the command line; shows a traceback only where there is an internal error and --debug asks for it."""
     from pyanalyze.errors import PyanalyzeError
 
     # Nothing is garbage among the many functions of imported libraries: to look for it takes a seventh of a short
     # command or more, much of that at its end, when everything is given back anyway.
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
+    asked = Asked()
     try:
         with _interrupts():
-            code = cli.main(standalone_mode=False)
+            code = cli.main(standalone_mode=False, obj=asked)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -143,7 +179,26 @@ def main() -> None:
         where = f"{shown(name)}: " if name else ""
         click.echo(f"pyanalyze: {where}{error.strerror or error}; {hint}", err=True)
         sys.exit(3)
+    except SystemExit:
+        raise
+    except BaseException as error:  # noqa: BLE001  # a panic of native code is no Exception
+        _say_internal_error(error, debug=asked.debug)
+        sys.exit(INTERNAL_ERROR)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _say_internal_error(error: BaseException, *, debug: bool) -> None:
+    """Name an error that no message was written for in one line; the traceback before it where it was asked for."""
+    import traceback
+
+    from pyanalyze.text.visible import visible
+
+    if debug:
+        for line in "".join(traceback.format_exception(error)).splitlines():
+            click.echo(visible(line, limit=None), err=True)
+    told = visible(traceback.format_exception_only(error)[-1].strip(), limit=300)
+    todo = "report the traceback above" if debug else "run it again with --debug and report the traceback"
+    click.echo(f"pyanalyze: internal error: {told}; this is a bug of pyanalyze: {todo}", err=True)
 
 
 #: Packages whose native code panics, aloud, when an interrupt is raised in the Python that it calls.

@@ -243,8 +243,12 @@ def open_session(
             memory=memory,
             progress=report,
         )
-    for failure in session.failures:
-        click.echo(f"pyanalyze: left out {failure.path}: {failure.error}", err=True)
+    if session.failures:
+        from pyanalyze.text.visible import visible
+
+        for failure in session.failures:
+            said = visible(f"{failure.path}: {failure.error}", limit=None)
+            click.echo(f"pyanalyze: left out {said}", err=True)
     if gpu is not None:
         session = session.only_gpu(gpu)
     if around is not None:
@@ -301,18 +305,18 @@ def answer(
     session: Session, verb: str, sections: tuple[str, ...], fmt: str, advice: Sequence[Advice] | None = None
 ) -> str:
     """Show some sections of the report as text, or the verb's part of it as JSON."""
+    from pyanalyze.cli.schemas import SHOWN, part_of
     from pyanalyze.report.build import assemble
 
-    report = session.report() if advice is None else assemble(session.analysis, advice, detail=session.detail)
+    report = assemble(session.analysis, advice, detail=session.detail, parts=SHOWN[verb].parts)
     if fmt == "json":
         import json
-
-        from pyanalyze.cli.schemas import part_of
 
         return json.dumps(part_of(report, verb), indent=2)
     from pyanalyze.report.text import render_text
 
-    return render_text(report, session.kernel_occupancy, sections=sections)
+    kernels = session.kernel_occupancy if "occupancy" in sections else None
+    return render_text(report, kernels, sections=sections)
 
 
 def emit(text: str, output: Path | None, *, force: bool) -> None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyanalyze.analysis.sharing.properties import REQUIREMENTS
 from pyanalyze.cli._shared import answer, capture_options, emit, open_session, output_options, refuse_existing
+from pyanalyze.vocabulary import REQUIREMENTS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 @verb("classify", ("table", "json", "csv"))
 def command(session: Session, fmt: str) -> str:
     """Name the observed sharing mode of every GPU, with evidence, rivals and what is missing."""
-    report = session.report()
-    if fmt == "json":
-        from pyanalyze.cli.schemas import part_of
+    from pyanalyze.cli.schemas import SHOWN, part_of
 
+    report = session.report(parts=SHOWN["classify"].parts)
+    if fmt == "json":
         return json.dumps(part_of(report, "classify"), indent=2)
     if fmt == "csv":
         return csv_of([_row(device) for device in report.devices])
@@ -59,9 +59,9 @@ def _block(device: Device) -> str:
     for told in sharing.details:
         out.append(f"  {told.topic}: {visible(told.detail, limit=None)} [{told.basis}]")
     for rival in sharing.rivals:
-        out.append(f"  rival {rival.mode} ({rival.confidence:.2f}): {rival.why_not}")
+        out.append(f"  rival {rival.mode} ({rival.confidence:.2f}): {visible(rival.why_not, limit=None)}")
     for missing in sharing.missing:
-        out.append(f"  could not see {missing.what}: {missing.why}")
+        out.append(f"  could not see {visible(missing.what, limit=None)}: {visible(missing.why, limit=None)}")
         if missing.how:
-            out.append(f"      to see it: {missing.how}")
+            out.append(f"      to see it: {visible(missing.how, limit=None)}")
     return "\n".join(out)

@@ -9,7 +9,7 @@ from pyanalyze.cli._shared import answer, csv_of, verb
 if TYPE_CHECKING:
     from pyanalyze.session import Session
 
-SECTIONS = ("held", "tenants")
+SECTIONS = ("held",)
 
 
 @verb("residency", ("table", "json", "csv"))

@@ -2,26 +2,65 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.results.report import json_schema
+from pyanalyze.vocabulary import Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyanalyze.results.report import Report
 
-__all__ = ["PARTS", "VERBS", "part_of", "schema_of"]
+__all__ = ["SHOWN", "VERBS", "Shown", "part_of", "schema_of"]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-#: Verbs that show parts of the report: the keys of its devices that each shows.
-PARTS: Mapping[str, frozenset[str]] = {
-    "classify": frozenset({"device_id", "uuid", "gpu_uuid", "name", "sharing", "relations", "segments"}),
-    "residency": frozenset({"context_switches", "device_id", "ledger", "name", "tenants", "uuid", "window"}),
-    "occupancy": frozenset({"device_id", "name", "occupancy", "tenants", "uuid", "window"}),
-    "interference": frozenset({"device_id", "host", "interference", "name", "tenants", "uuid", "window"}),
-    "advise": frozenset({"advice", "options", "device_id", "name", "uuid"}),
+#: Keys of a tenant that say who it is and how long it was busy.
+_WHO = frozenset(
+    {"tenant_id", "capture", "pid", "host_pid", "name", "container", "pod", "contexts", "served_by", "busy_ns"}
+)
+#: Keys of every device.
+_WHERE = frozenset({"device_id", "name", "uuid"})
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a command shows of a report.
+
+    Attributes
+    ----------
+    device, tenant
+        Keys of a device, and of its tenants.
+    parts
+        Parts of the answer that have to be computed for them.
+    """
+
+    device: frozenset[str]
+    tenant: frozenset[str]
+    parts: frozenset[Part]
+
+
+#: Commands that show parts of the report.
+SHOWN: Mapping[str, Shown] = {
+    "classify": Shown(
+        _WHERE | {"gpu_uuid", "sharing", "relations", "segments"}, frozenset(), frozenset({Part.SEGMENTS})
+    ),
+    "residency": Shown(
+        _WHERE | {"context_switches", "ledger", "tenants", "window"},
+        _WHO | {"resident_ns", "charged_ns", "slices", "median_slice_ns"},
+        frozenset({Part.RESIDENCY}),
+    ),
+    "occupancy": Shown(
+        _WHERE | {"occupancy", "tenants", "window"}, _WHO | {"sm_share", "occupancy"}, frozenset({Part.OCCUPANCY})
+    ),
+    "interference": Shown(
+        _WHERE | {"host", "interference", "tenants", "window"},
+        _WHO | {"slowdown", "causes", "baseline", "tails", "units", "pace", "slowdown_notes", "baselines_not_used"},
+        frozenset({Part.INTERFERENCE}),
+    ),
+    "advise": Shown(_WHERE | {"advice", "options"}, frozenset(), frozenset({Part.ADVICE})),
 }
 #: The arrays of --detail are there only where they were asked for.
 _DETAIL = frozenset({"residency", "sm_warps"})
@@ -35,7 +74,7 @@ def part_of(report: Report, verb: str) -> dict[str, Any]:
     report
         The answer.
     verb
-        A key of :data:`PARTS`.
+        A key of :data:`SHOWN`.
 
     Examples
     --------
@@ -45,10 +84,15 @@ def part_of(report: Report, verb: str) -> dict[str, Any]:
     ('pyanalyze.residency/1', 365)
     """
     whole = report.to_dict()
-    keys = PARTS[verb] | _DETAIL
+    keys = SHOWN[verb].device | _DETAIL
     devices = []
     for device in whole["devices"]:
         shown = {key: value for key, value in device.items() if key in keys}
+        if "tenants" in shown:
+            shown["tenants"] = [
+                {key: value for key, value in tenant.items() if key in SHOWN[verb].tenant}
+                for tenant in shown["tenants"]
+            ]
         if "sharing" not in shown:
             # A null without its reason would read as nothing there.
             shown["missing"] = device["sharing"]["missing"]
@@ -96,7 +140,11 @@ def _part(verb: str) -> dict[str, Any]:
     whole = json_schema()
     definitions = whole["$defs"]
     device = definitions["Device"]
-    shown = {key: value for key, value in device["properties"].items() if key in PARTS[verb] | _DETAIL}
+    shown = {key: value for key, value in device["properties"].items() if key in SHOWN[verb].device | _DETAIL}
+    if "tenants" in shown:
+        known = definitions["Tenant"]["properties"]
+        tenant = _object({key: value for key, value in known.items() if key in SHOWN[verb].tenant})
+        shown["tenants"] = {**shown["tenants"], "items": tenant}
     if "sharing" not in shown:
         shown["missing"] = definitions["Sharing"]["properties"]["missing"]
     entry = {**_object(shown), "required": [key for key in shown if key not in _DETAIL]}
@@ -236,7 +284,7 @@ def _fleet() -> dict[str, Any]:
 #: Every verb that writes JSON, and what makes the schema of it.
 VERBS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "report": json_schema,
-    **{verb: partial(_part, verb) for verb in PARTS},
+    **{verb: partial(_part, verb) for verb in SHOWN},
     "compare": _compare,
     "check": _check,
     "info": _info,

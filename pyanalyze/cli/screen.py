@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 @verb("screen", ("table", "json"), slowdowns=True)
 def command(session: Session, fmt: str) -> str:
     """Say in at most 15 lines how the GPU was shared, who held it, and what to do."""
-    from pyanalyze.report.text import first_screen
+    from pyanalyze.report.text import SCREEN_PARTS, first_screen
 
-    report = session.report()
-    return report.to_json() if fmt == "json" else first_screen(report)
+    return session.report().to_json() if fmt == "json" else first_screen(session.report(parts=SCREEN_PARTS))

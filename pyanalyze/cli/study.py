@@ -10,7 +10,7 @@ import click
 from pyanalyze.cli.fleet import Pace, worker_options
 
 if TYPE_CHECKING:
-    from pyanalyze.fleet.study import Study
+    from pyanalyze.fleet.estimates import Study
 
 
 @click.command("study")

@@ -13,6 +13,7 @@ __all__ = [
     "bound_memory",
     "check_memory",
     "cut",
+    "hardware_constants",
     "infer_residency",
     "join_captures",
     "kernel_summary",
@@ -20,6 +21,7 @@ __all__ = [
     "launches",
     "ledger",
     "memory_account",
+    "mps_sms",
     "occupancy",
     "physical_tables",
     "place_samples",
@@ -172,3 +174,9 @@ def memory_account() -> dict[str, Any]:
 
 def check_memory() -> None:
     """Raise `MemoryExceeded` if the budget could not be held."""
+
+def hardware_constants() -> dict[str, int]:
+    """Return timing and sizes of GPUs and their drivers that captures do not show, by name."""
+
+def mps_sms(sm_count: int, percentage: float, compute_major: int | None = None) -> int:
+    """Return the SMs that an MPS active thread percentage leaves to a client."""

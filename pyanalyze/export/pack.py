@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.core import _core
-from pyanalyze.errors import CaptureDamaged, NotACapture, TableMismatch, UsageError
+from pyanalyze.errors import UsageError
 from pyanalyze.files import replacing
-from pyanalyze.inputs.nsys_export import PACK_ID, is_pack
-from pyanalyze.tables.frames import FrameTable, declarations
+from pyanalyze.inputs.nsys_export import PACK_ID
+from pyanalyze.inputs.pack import CONTEXT, FORMAT, SAMPLES, quoted
+from pyanalyze.tables.frames import EVENT_TABLES, declarations
 from pyanalyze.tables.redact import Names, freed, renamed
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable, Sequence
 
     import polars as pl
@@ -29,10 +29,8 @@ if TYPE_CHECKING:
     PathLike = str | os.PathLike[str]
     Progress = Callable[[str, int, int], object]
 
-__all__ = ["FORMAT", "Packed", "Unpacked", "is_pack", "new_key", "pack", "read_key", "unpack"]
+__all__ = ["Packed", "new_key", "pack", "read_key"]
 
-FORMAT = "pyanalyze.pack/1"
-_SAMPLES, _CONTEXT = "nvml_samples", "context"
 _KEY_BYTES = 32
 
 
@@ -53,15 +51,6 @@ class Packed:
     path: Path
     names: tuple[tuple[str, str, str], ...]
     rows: dict[str, int]
-
-
-@dataclass(frozen=True)
-class Unpacked:
-    """The content of a pack, as the readers of captures, samples and context would have given it."""
-
-    captures: tuple[dict[str, Any], ...]
-    samples: tuple[dict[str, Any], ...]
-    context: tuple[pl.DataFrame, ...]
 
 
 def pack(
@@ -122,7 +111,7 @@ def pack(
     """
     from pyanalyze.inputs.capture import read_recordings
     from pyanalyze.inputs.context import read_context
-    from pyanalyze.tables.frames import ANALYSIS_TABLES, EVENT_TABLES
+    from pyanalyze.tables.frames import ANALYSIS_TABLES
 
     wanted = tuple(ANALYSIS_TABLES if tables is None else tables)
     unknown = sorted(set(wanted) - set(EVENT_TABLES))
@@ -131,13 +120,13 @@ def pack(
     names = Names(_keyed(key))
     read = read_recordings(captures, wanted, progress)
     frames = _together(read.captures)
-    sampled = [batch[_SAMPLES] for batch in read.samples] + [
-        _core.read_samples(str(file), progress)[_SAMPLES] for file in _listed(samples)
+    sampled = [batch[SAMPLES] for batch in read.samples] + [
+        _core.read_samples(str(file), progress)[SAMPLES] for file in _listed(samples)
     ]
-    frames |= _concatenated(_SAMPLES, sampled)
-    frames |= _concatenated(_CONTEXT, [*read.context, *(read_context(Path(file)) for file in _listed(context))])
+    frames |= _concatenated(SAMPLES, sampled)
+    frames |= _concatenated(CONTEXT, [*read.context, *(read_context(Path(file)) for file in _listed(context))])
     frames = {name: renamed(name, _own_hash(name, frame, key), names) for name, frame in frames.items()}
-    frames = {name: freed("configured" if name == _CONTEXT else name, f, names) for name, f in frames.items()}
+    frames = {name: freed("configured" if name == CONTEXT else name, f, names) for name, f in frames.items()}
     with replacing(output, force=force) as temporary:
         _write(temporary, frames)
     return Packed(Path(output), tuple(names.items()), {name: frame.height for name, frame in frames.items()})
@@ -250,6 +239,9 @@ def _write(path: Path, frames: dict[str, pl.DataFrame]) -> None:
         for name, frame in frames.items():
             # Columns that say the same in every row, most of them nothing, stand once and not in a million rows.
             constants = {c: frame[c][0] if frame.height else None for c in frame.columns if frame[c].n_unique() <= 1}
+            if frame.height > 1 and len(constants) == frame.width:
+                # Rows that are nowhere could not be counted by who reads them.
+                del constants[frame.columns[0]]
             rest = frame.drop(*constants)
             texts = [c for c, kind in rest.schema.items() if kind == pl.String]
             for column in texts:
@@ -259,7 +251,7 @@ def _write(path: Path, frames: dict[str, pl.DataFrame]) -> None:
             stored = rest.with_columns(
                 rest[c].replace_strict(known["text"], known["id"], default=None, return_dtype=pl.Int64) for c in texts
             ).with_columns(pl.col(pl.UInt64).reinterpret(signed=True), pl.col(pl.Boolean).cast(pl.Int8))
-            version = declarations()["configured" if name == _CONTEXT else name]["version"]
+            version = declarations()["configured" if name == CONTEXT else name]["version"]
             about["tables"][name] = {
                 "version": version,
                 "rows": frame.height,
@@ -269,121 +261,14 @@ def _write(path: Path, frames: dict[str, pl.DataFrame]) -> None:
             }
             if not stored.columns:
                 continue
-            kinds = (f"{_quoted(c)} {'REAL' if kind.is_float() else 'INTEGER'}" for c, kind in stored.schema.items())
-            connection.execute(f"CREATE TABLE {_quoted(name)} ({', '.join(kinds)}) STRICT")
+            kinds = (f"{quoted(c)} {'REAL' if kind.is_float() else 'INTEGER'}" for c, kind in stored.schema.items())
+            connection.execute(f"CREATE TABLE {quoted(name)} ({', '.join(kinds)}) STRICT")
             marks = ", ".join("?" for _ in stored.columns)
             # The names are those of our own tables and columns.
-            connection.executemany(f"INSERT INTO {_quoted(name)} VALUES ({marks})", stored.iter_rows())  # noqa: S608
+            connection.executemany(f"INSERT INTO {quoted(name)} VALUES ({marks})", stored.iter_rows())  # noqa: S608
         connection.executemany("INSERT INTO names VALUES (?, ?)", ((i, text) for text, i in ids.items()))
         connection.execute("CREATE TABLE pack (about TEXT NOT NULL) STRICT")
         connection.execute("INSERT INTO pack VALUES (?)", (json.dumps(about, ensure_ascii=False, allow_nan=False),))
         connection.commit()
     finally:
         connection.close()
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def unpack(path: PathLike, first: int = 0) -> Unpacked:
-    """Read a pack.
-
-    Parameters
-    ----------
-    path
-        The pack.
-    first
-        Number that its first capture gets in the session.
-
-    Raises
-    ------
-    OSError
-        It cannot be read.
-    pyanalyze.errors.NotACapture
-        A pack of a later format.
-    pyanalyze.errors.TableMismatch
-        A pack with tables of a version that this package does not know.
-    pyanalyze.errors.CaptureDamaged
-        It does not hold what it says.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     made = pack(capture, Path(folder) / "run.pack", key=bytes(32))
-    ...     len(unpack(made.path).captures)
-    1
-    """
-    import sqlite3
-
-    import polars as pl
-
-    file = Path(path)
-    # Opened as captures are: nothing is written, not even a lock file.
-    connection = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
-    try:
-        about = json.loads(connection.execute("SELECT about FROM pack").fetchone()[0])
-        if about["format"] != FORMAT:
-            raise NotACapture(f"{file} is a pack of format {about['format']}; this version reads {FORMAT}: update it")
-        names = dict(connection.execute("SELECT id, name FROM names"))
-        frames = {name: _read(connection, name, table, names) for name, table in about["tables"].items()}
-    except (sqlite3.Error, TypeError, KeyError, ValueError, pl.exceptions.PolarsError) as error:
-        raise CaptureDamaged(f"{file}: the pack does not hold what it says: {error}; make it again") from error
-    finally:
-        connection.close()
-    sampled = frames.pop(_SAMPLES, None)
-    told = frames.pop(_CONTEXT, None)
-    numbers = sorted(frames["capture"]["capture"].unique())
-    captures = []
-    for place, number in enumerate(numbers):
-        tables = {n: f.filter(pl.col("capture") == number) for n, f in frames.items()}
-        tables["capture"] = tables["capture"].with_columns(path=pl.lit(str(path)))
-        own = pl.lit(first + place, dtype=pl.UInt32).alias("capture")
-        captures.append({name: FrameTable(name, frame.with_columns(own)) for name, frame in tables.items()})
-    return Unpacked(
-        captures=tuple(captures),
-        samples=()
-        if sampled is None
-        else tuple({_SAMPLES: part} for part in sampled.partition_by("source", maintain_order=True)),
-        context=() if told is None else (told,),
-    )
-
-
-def _read(connection: sqlite3.Connection, name: str, table: dict[str, Any], names: dict[int, str]) -> pl.DataFrame:
-    import polars as pl
-
-    declared = "configured" if name == _CONTEXT else name
-    known = declarations().get(declared, {}).get("version")
-    if known != table["version"]:
-        raise TableMismatch(
-            f"the pack holds {declared}@{table['version']}, this version of pyanalyze knows "
-            f"{declared}@{known}; make the pack again from the capture"
-        )
-    columns = declarations()[declared]["columns"]
-    stored = table["columns"]
-    plain = ("UInt8", "UInt16", "UInt32", "UInt64", "Int32", "Int64", "Float64", "Boolean")
-    kinds = {kind: getattr(pl, kind)() for kind in plain}
-    read: dict[str, list[Any]] = {column: [] for column in stored}
-    if stored:
-        chosen = ", ".join(map(_quoted, stored))
-        rows = connection.execute(f"SELECT {chosen} FROM {_quoted(name)} ORDER BY rowid").fetchall()  # noqa: S608
-        read = dict(zip(stored, map(list, zip(*rows, strict=True)), strict=True)) if rows else read
-        if len(rows) != table["rows"]:
-            raise ValueError(f"{name} has {len(rows)} rows, not {table['rows']}")
-    made = []
-    for column in columns:
-        label, kind = column["name"], kinds.get(column["type"], pl.String())
-        if label not in read:
-            made.append(pl.Series(label, [table["constants"].get(label)], dtype=kind).new_from_index(0, table["rows"]))
-            continue
-        values = read[label]
-        if label in table["names"]:
-            values = [None if value is None else names[value] for value in values]
-        elif column["type"] == "UInt64":
-            made.append(pl.Series(label, values, dtype=pl.Int64).reinterpret(signed=False))
-            continue
-        elif column["type"] == "Boolean":
-            values = [None if value is None else bool(value) for value in values]
-        made.append(pl.Series(label, values, dtype=kind))
-    return pl.DataFrame(made)

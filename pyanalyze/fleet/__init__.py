@@ -5,8 +5,8 @@ key, so a second run does only what changed and an interrupted one goes on where
 a capture that fails, crashes or runs out of memory is reported and takes nothing else down.
 """
 
+from pyanalyze.fleet.failures import Failed
 from pyanalyze.fleet.plan import Duplicate, Group, Plan, arrange, find
 from pyanalyze.fleet.run import Fleet, analyse
-from pyanalyze.fleet.work import Failed
 
 __all__ = ["Duplicate", "Failed", "Fleet", "Group", "Plan", "analyse", "arrange", "find"]

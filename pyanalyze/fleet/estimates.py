@@ -8,8 +8,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyanalyze.errors import CaptureUnreadable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from pyanalyze.fleet.failures import Failed
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,39 @@ _SPEEDS = {
 }
 _OWN = {kind: f"slowdown_{kind}" for kind in ("elapsed", "latency", "resident")}
 MEASURES = (*_SPEEDS, *_OWN, "profiler")
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a study came to.
+
+    Attributes
+    ----------
+    output
+        The folder: `runs.csv`, `estimates.csv` (and `.parquet`), `table.tex`, `methods.md`, `CITATION.cff`,
+        `groups/<run>/report.html`.
+    observations
+        Contradicting runs first, then as in the file.
+    estimates
+        By workload, mode, tenant and measure.
+    failures
+        Captures without a result.
+    """
+
+    output: Path
+    observations: tuple[Observation, ...]
+    estimates: tuple[Estimate, ...]
+    failures: tuple[Failed, ...]
+
+    @property
+    def contradicting(self) -> tuple[Observation, ...]:
+        """One observation for each run that shows another mode than was meant."""
+        return tuple({one.run: one for one in self.observations if one.contradicts}.values())
+
+    @property
+    def exit_code(self) -> int:
+        """3 if a capture has no result, else 0."""
+        return CaptureUnreadable.exit_code if self.failures else 0
 
 
 def estimates(rows: Iterable[Observation]) -> list[Estimate]:

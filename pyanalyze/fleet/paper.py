@@ -11,8 +11,8 @@ from pyanalyze.text.escape import visible
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyanalyze.fleet.estimates import Estimate, Observation
-    from pyanalyze.fleet.study import Study, StudyFile
+    from pyanalyze.fleet.estimates import Estimate, Observation, Study
+    from pyanalyze.fleet.study_file import StudyFile
 
 
 def methods(study: StudyFile, done: Study) -> str:

@@ -1,4 +1,4 @@
-"""Every group analysed once, by whoever is hired, with what is known already taken from the cache."""
+"""Analyse every group once, in the workers of an executor; what is known already comes from the cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from pyanalyze.core import _core
 from pyanalyze.errors import CaptureUnreadable, NotACapture, OutputExists
 from pyanalyze.files import write_whole
 from pyanalyze.fleet import outputs
-from pyanalyze.fleet.crew import Crew, hire
+from pyanalyze.fleet.executors import Executor, executor_for
+from pyanalyze.fleet.failures import Failed
 from pyanalyze.fleet.plan import (
     Group,
     Look,
@@ -38,7 +39,7 @@ from pyanalyze.fleet.summary import (
     jobs_of,
     summarise,
 )
-from pyanalyze.fleet.work import Failed, Made, Options, analyse_group, named, place, see, text, unpacked
+from pyanalyze.fleet.work import Made, Options, analyse_group, named, place, see, text, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -159,15 +160,15 @@ def analyse(
     >>> fleet.rows[0].mode, fleet.exit_code
     ('time-slicing', 0)
     """
-    crew = hire(scheduler, workers, threads=threads, memory=memory)
+    executor = executor_for(scheduler, workers, threads=threads, memory=memory)
     paths, without = find(_listed(captures))
     if not paths:
         # A mistyped pattern must not bring a folder of an earlier run up to date: nothing would be left in it.
         raise NotACapture(f"{'; '.join(map(nothing_at, without))} ({output} was left as it is)")
     failures = [Failed(name, "FileNotFoundError", nothing_at(name)) for name in without]
     options = Options(context=digests(_listed(context)), pictures=pictures)
-    bench = Workbench(Path(output), crew, force=force, progress=progress)
-    with crew:
+    bench = Workbench(Path(output), executor, force=force, progress=progress)
+    with executor:
         looks = bench.looks([str(path) for path in paths], failures)
         plan = bench.plan(looks, failures)
         kept = bench.reports(plan.groups, lambda _: options, _kept, failures)
@@ -193,7 +194,7 @@ class Workbench:
     ----------
     output
         The folder; it is made.
-    crew
+    executor
         Who works; entered by the caller.
     force
         Trust nothing in the folder.
@@ -206,10 +207,10 @@ class Workbench:
         The folder holds things that we did not write.
     """
 
-    def __init__(self, output: Path, crew: Crew, *, force: bool, progress: Progress | None) -> None:
+    def __init__(self, output: Path, executor: Executor, *, force: bool, progress: Progress | None) -> None:
         self.output = output
         self.analysed = 0
-        self._crew = crew
+        self._executor = executor
         self._cache = _open(output, force=force)
         self._tell: Progress = progress or (lambda *_: None)
         self._written: set[str] = set()
@@ -333,7 +334,7 @@ class Workbench:
         if tasks:
             self._tell(stage, 0, len(tasks))
         asked = [(_core.__version__, *task) for task in tasks]
-        for ended, (index, outcome) in enumerate(self._crew.outcomes(work, asked), start=1):
+        for ended, (index, outcome) in enumerate(self._executor.outcomes(work, asked), start=1):
             yield tasks[index][0], outcome
             self._tell(stage, ended, len(tasks))
 

@@ -7,181 +7,31 @@ first everywhere and are left out of every estimate.
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 import re
-import tomllib
 from collections import Counter
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from pyanalyze.analysis.sharing.rules.base import MODES
-from pyanalyze.errors import CaptureUnreadable, UsageError
+from pyanalyze.errors import UsageError
 from pyanalyze.fleet import outputs
-from pyanalyze.fleet.crew import hire
-from pyanalyze.fleet.estimates import Estimate, Observation, estimates
+from pyanalyze.fleet.estimates import Estimate, Observation, Study, estimates
+from pyanalyze.fleet.executors import executor_for
+from pyanalyze.fleet.failures import Failed
 from pyanalyze.fleet.paper import citation, latex, latex_table, methods
 from pyanalyze.fleet.plan import Group, Look, find, nothing_at, without_duplicates
 from pyanalyze.fleet.run import Workbench, digests
-from pyanalyze.fleet.work import Failed, Options
+from pyanalyze.fleet.study_file import LabelledRun, StudyFile, Throughput, read_study
+from pyanalyze.fleet.work import Options
+from pyanalyze.vocabulary import TRAITS, Mode
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
     from pyanalyze.inputs.capture import Progress
-
-#: A workload by itself is expected to show one of these where its run names no mode.
-ALONE = ("exclusive", "streams", "mig")
-
-
-# The file ------------------------------------------------------------------------------------------------------------
-
-_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-class _Closed(BaseModel):
-    """A misspelt key that is skipped would be a figure that is missing."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Throughput(_Closed):
-    """What a program said of its own speed; more is faster."""
-
-    profiled: _Positive | None = None
-    unprofiled: _Positive | None = None
-
-
-class Author(_Closed):
-    """Somebody to be cited."""
-
-    family: str
-    given: str = ""
-    affiliation: str = ""
-    orcid: str = ""
-
-
-class LabelledRun(_Closed):
-    """One run as it was meant."""
-
-    captures: list[str] = Field(min_length=1)
-    workload: str
-    role: Literal["solo", "shared"]
-    mode: str | None = None
-    repeat: int = 1
-    tenant: str | None = None
-    tenants: dict[str, int] = {}
-    throughput: dict[str, Throughput] = {}
-
-
-class StudyFile(_Closed):
-    """What `study.toml` holds."""
-
-    title: str
-    authors: list[Author] = []
-    version: str = "1"
-    date: str | None = None
-    unit: str = "units/s"
-    context: list[str] = []
-    run: list[LabelledRun] = Field(min_length=1)
-
-
-def read_study(path: str | os.PathLike[str]) -> StudyFile:
-    r"""Read a study file.
-
-    Parameters
-    ----------
-    path
-        TOML; docs/fleet.md describes it.
-
-    Returns
-    -------
-    StudyFile
-        Checked: every run has captures, a role, and a mode that exists.
-
-    Raises
-    ------
-    OSError
-        It cannot be read.
-    pyanalyze.errors.UsageError
-        Not TOML, or a key that is missing, unknown or makes no sense; the message names it.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder) / "study.toml"
-    ...     _ = file.write_text('title = "T"\n[[run]]\ncaptures = "a.sqlite"\nworkload = "w"\nrole = "solo"')
-    ...     read_study(file).run[0].captures
-    ['a.sqlite']
-    """
-    file = Path(path)
-    try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file}: not TOML: {error}") from error
-    for run in table.get("run", []) if isinstance(table.get("run"), list) else []:
-        if isinstance(run, dict) and isinstance(run.get("captures"), str):
-            run["captures"] = [run["captures"]]
-    if "date" in table:
-        day: dt.date | str = table["date"]
-        try:
-            table["date"] = dt.date.fromisoformat(str(day)[:10]).isoformat()
-        except ValueError as error:
-            raise UsageError(f"{file}: date: {day!s} is no day; write it as 2026-11-21") from error
-    try:
-        study = StudyFile.model_validate(table)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part + 1 if isinstance(part, int) else part) for part in first["loc"])
-        raise UsageError(f"{file}: {where}: {first['msg']}") from error
-    for number, run in enumerate(study.run, start=1):
-        if run.role == "shared" and run.mode is None:
-            raise UsageError(f"{file}: run.{number}: a shared run needs the mode that was meant, such as mode = 'mps'")
-        if run.mode is not None and not any(fnmatchcase(mode, run.mode) for mode in MODES):
-            raise UsageError(f"{file}: run.{number}: no mode is named {run.mode}; modes are {', '.join(MODES)}")
-    return study
-
-
-# Results -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Study:
-    """What a study came to.
-
-    Attributes
-    ----------
-    output
-        The folder: `runs.csv`, `estimates.csv` (and `.parquet`), `table.tex`, `methods.md`, `CITATION.cff`,
-        `groups/<run>/report.html`.
-    observations
-        Contradicting runs first, then as in the file.
-    estimates
-        By workload, mode, tenant and measure.
-    failures
-        Captures without a result.
-    """
-
-    output: Path
-    observations: tuple[Observation, ...]
-    estimates: tuple[Estimate, ...]
-    failures: tuple[Failed, ...]
-
-    @property
-    def contradicting(self) -> tuple[Observation, ...]:
-        """One observation for each run that shows another mode than was meant."""
-        return tuple({one.run: one for one in self.observations if one.contradicts}.values())
-
-    @property
-    def exit_code(self) -> int:
-        """3 if a capture has no result, else 0."""
-        return CaptureUnreadable.exit_code if self.failures else 0
 
 
 def conduct(
@@ -200,7 +50,7 @@ def conduct(
     Parameters
     ----------
     study_file
-        See :func:`read_study`; paths in it are relative to its folder.
+        See :func:`pyanalyze.fleet.study_file.read_study`; paths in it are relative to its folder.
     output
         Folder to write to.
     scheduler, workers, threads, memory, force, progress
@@ -233,10 +83,10 @@ def conduct(
     """
     file = Path(study_file)
     study = read_study(file)
-    crew = hire(scheduler, workers, threads=threads, memory=memory)
+    executor = executor_for(scheduler, workers, threads=threads, memory=memory)
     failures: list[Failed] = []
-    bench = Workbench(Path(output), crew, force=force, progress=progress)
-    with crew:
+    bench = Workbench(Path(output), executor, force=force, progress=progress)
+    with executor:
         runs = _runs(bench, study, file.parent, failures)
         options = _options(runs, digests([file.parent / name for name in study.context]))
         groups = [group for group, _ in runs.values()]
@@ -373,10 +223,12 @@ def observations(name: str, run: LabelledRun, report: Mapping[str, Any]) -> list
 
 
 def _contradicts(run: LabelledRun, mode: str | None) -> bool | None:
-    if mode is None or mode == "undetermined":
+    if mode is None or mode == Mode.UNDETERMINED:
         return None
-    wanted = ALONE if run.mode is None else (run.mode,)
-    return not any(fnmatchcase(mode, pattern) for pattern in wanted)
+    if run.mode is not None:
+        return not fnmatchcase(mode, run.mode)
+    # A solo run that names no mode.
+    return not TRAITS[Mode(mode)].solo
 
 
 def _work(work: Mapping[str, Any] | None) -> str | None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pyanalyze.results.report import Basis, Fraction, Mode, Number, Text, Tool, rounded
+from pyanalyze.results.report import Fraction, Number, Text, Tool, rounded
 from pyanalyze.text.format import ratio
 from pyanalyze.text.visible import json_text
+from pyanalyze.vocabulary import SLOWED_REPORTED, Basis, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -34,8 +35,6 @@ __all__ = [
 HIGH_OVERHEAD = 0.05
 #: A slowdown below it is nobody's outlier, however equal all others are.
 LEAST_OUTLIER = 1.5
-#: The worst of the known ones is worth a word above this where another is not known.
-AT_LEAST = 1.05
 #: Fewer slowdowns than this have no distribution to stand out of; above it, this many (scaled) median deviations do.
 _ENOUGH, _DEVIATIONS = 8, 3.0
 
@@ -234,7 +233,7 @@ def _worst(tenants: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     parts = {f"worst_slowdown_{key}": estimate[key] for key in ("low", "high", "n", "basis")}
     if any(t["busy_ns"] is not None and t["slowdown"]["elapsed"] is t["slowdown"]["latency"] is None for t in tenants):
         # The one that is not known may be the worst: what is known is a lower bound, and near 1 it says nothing.
-        if estimate["value"] <= AT_LEAST:
+        if estimate["value"] <= SLOWED_REPORTED:
             return {}
         parts["worst_slowdown_high"] = None
     return {"worst_slowdown": estimate["value"], **parts, "worst_slowdown_tenant": tenant}
@@ -387,7 +386,7 @@ def _attention(rows: Iterable[DeviceRow], slowdown: Distribution) -> list[Attent
             why["slowdown"] = f"{row.worst_slowdown_tenant} was slowed {ratio(row.worst_slowdown)}{middle}"
         if row.switch_overhead_fraction is not None and row.switch_overhead_fraction > HIGH_OVERHEAD:
             why["switches"] = f"context switches cost {row.switch_overhead_fraction:.1%} of the time"
-        if row.mode == "undetermined" and row.tenants:
+        if row.mode == Mode.UNDETERMINED and row.tenants:
             why["undetermined"] = "how it was shared cannot be told"
         if row.lost_records:
             why["data-loss"] = f"records are missing ({row.lost_records})"

@@ -14,19 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.core import _core
-from pyanalyze.errors import CaptureChanged, CaptureUnreadable, PyanalyzeError, UsageError
-from pyanalyze.fleet.crew import WorkerDied
+from pyanalyze.errors import CaptureChanged, CaptureUnreadable, UsageError
+from pyanalyze.fleet.failures import Failed
 from pyanalyze.fleet.plan import NODE, SAMPLES, Look, Span, look, span, stamp
 from pyanalyze.tables.frames import ANALYSIS_TABLES
 from pyanalyze.text.visible import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-_CRASHED = (
-    "the process that read it ended abnormally, also when it ran alone (killed, or out of memory); "
-    "try it with more memory, or a shorter capture"
-)
 
 
 @dataclass(frozen=True)
@@ -59,45 +54,6 @@ class Options:
             "baselines": sorted([name, digest] for name, _, digest in self.baselines),
             "tenants": sorted(self.tenants),
         }
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A capture, or a pattern that names none, without a result.
-
-    Attributes
-    ----------
-    path
-        The capture, or the pattern.
-    error
-        Kind of the error.
-    message
-        What, where, what to do.
-    """
-
-    path: str
-    error: str
-    message: str
-
-    @classmethod
-    def of(cls, path: str, error: BaseException, together: int = 1) -> Failed:
-        """Say what went wrong with a capture; `together`: how many were analysed at once.
-
-        Examples
-        --------
-        >>> Failed.of("run.sqlite", PermissionError(13, "Permission denied")).message
-        'run.sqlite: Permission denied; check the path and its permissions'
-        """
-        beside = f" (analysed together with {together - 1} more)" if together > 1 else ""
-        if isinstance(error, WorkerDied):
-            return cls(path, "ProcessDied", f"{path}: {_CRASHED}{beside}")
-        if isinstance(error, OSError):
-            reason = error.strerror or str(error)
-            return cls(path, type(error).__name__, f"{path}: {reason}; check the path and its permissions{beside}")
-        if isinstance(error, PyanalyzeError):
-            return cls(path, type(error).__name__, f"{error}{beside}")
-        message = f"{path}: {type(error).__name__}: {error}; this is a defect of pyanalyze, please report it{beside}"
-        return cls(path, type(error).__name__, message)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.core import _core
 from pyanalyze.errors import CaptureUnreadable, NotACapture, SamplesUnreadable, UsageError
-from pyanalyze.export.pack import Unpacked, unpack
 from pyanalyze.inputs.baselines import Baseline, SavedBaseline, split_name
 from pyanalyze.inputs.nsys_export import exported, importing, is_pack, told_from_other_formats
+from pyanalyze.inputs.pack import Unpacked, unpack
 from pyanalyze.inputs.sample_alignment import answering, of_another_time
 from pyanalyze.tables.frames import ANALYSIS_TABLES, EVENT_TABLES, ON_REQUEST, FrameTable, to_frame
 from pyanalyze.tables.memory import hold
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze.tables.tableset import AnyTable
+    from pyanalyze.tables.frames import AnyTable
 
     PathLike = str | os.PathLike[str]
     Progress = Callable[[str, int, int], object]
@@ -110,9 +110,11 @@ def read(
             )
             quality.append(("samples_other_gpu", detail))
     of_its_time: pl.DataFrame | None = None
+    unused: list[str] = []
     if kept and joined["nvml_samples"].num_rows:
         rows = to_frame(joined["nvml_samples"]), to_frame(joined["capture"])
-        quality.extend(("samples_not_aligned", detail) for detail in of_another_time(*rows))
+        unused = of_another_time(*rows)
+        quality.extend(("samples_not_aligned", detail) for detail in unused)
         of_its_time = answering(*rows)
     configured: list[pl.DataFrame] = [frame for pack in packs for frame in pack.context]
     for file in context:
@@ -141,6 +143,7 @@ def read(
         names=names,
         recorded_tenants=recorded,
         answering=of_its_time,
+        samples_not_used=tuple(unused),
         read_late=lambda names: read_late(kept, names),
     )
     if work is not None:

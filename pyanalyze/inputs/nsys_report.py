@@ -12,50 +12,31 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyanalyze.errors import CaptureUnreadable
+from pyanalyze.nsys_tool import find_nsys, message_of, release, run
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Sequence
 
-__all__ = ["Nsys", "default_cache_dir", "export_report", "find_nsys", "report_version"]
+    from pyanalyze.nsys_tool import Nsys
+
+__all__ = ["default_cache_dir", "export_report", "report_version"]
 
 #: With less free space than this many times the report, nothing is begun (a small real report grew 2.7-fold).
 SPACE_FACTOR = 3
 
 #: Report headers look like ``NVIDIA Tegra Profiler Report 2023@4@4@54-234433681190v0.``
 _HEADER = re.compile(rb"NVIDIA Tegra Profiler Report (\d+(?:[@.]\d+)*(?:-\w+)?)")
-_VERSION = re.compile(r"version\s+(\d+(?:\.\d+)+(?:-\w+)?)")
 _TOO_OLD = re.compile(
     r"created in .*?version \((?P<report>[^)]*)\),\s*newer than your current version \((?P<tool>[^)]*)\)"
 )
 _ABANDONED_S = 24 * 3600
-
-
-@dataclass(frozen=True)
-class Nsys:
-    """An ``nsys`` that can be run.
-
-    Attributes
-    ----------
-    path
-        The executable.
-    version
-        What ``nsys --version`` says, such as ``2023.4.4.54-234433681190v0``.
-    selects_tables, selects_times
-        Whether its ``export`` knows ``--tables`` and ``--times`` (asked, not deduced from the version).
-    """
-
-    path: str
-    version: str
-    selects_tables: bool
-    selects_times: bool
 
 
 def default_cache_dir() -> Path:
@@ -102,48 +83,6 @@ def report_version(path: Path) -> str | None:
     with path.open("rb") as file:
         found = _HEADER.match(file.read(256))
     return found[1].decode("ascii").replace("@", ".") if found else None
-
-
-def find_nsys(nsys: str | None = None) -> Nsys | None:
-    """Looks for ``nsys``: the argument, else ``$PYANALYZE_NSYS``, else ``PATH``.
-
-    Parameters
-    ----------
-    nsys
-        A path, or a name to look up on ``PATH``.
-
-    Returns
-    -------
-    Nsys or None
-        None where nothing was asked for and there is none on ``PATH``.
-
-    Raises
-    ------
-    CaptureUnreadable
-        What was asked for is not there, or does not answer like nsys.
-
-    Examples
-    --------
-    >>> tool = find_nsys()
-    >>> tool is None or tool.version[0].isdigit()
-    True
-    """
-    asked = nsys or os.environ.get("PYANALYZE_NSYS") or None
-    path = shutil.which(asked or "nsys")
-    if path is None:
-        if asked is None:
-            return None
-        source = "the nsys given" if nsys else "$PYANALYZE_NSYS"
-        raise CaptureUnreadable(f"{source}, {asked}, is not an executable file; name the nsys to run, or unset it")
-    answer = _run([path, "--version"])
-    found = _VERSION.search(answer.stdout)
-    if answer.returncode != 0 or found is None:
-        raise CaptureUnreadable(
-            f"{path} --version does not answer like nsys ({_said(answer)}); "
-            "set PYANALYZE_NSYS to the nsys of an Nsight Systems installation"
-        )
-    help_text = _run([path, "export", "--help"]).stdout
-    return Nsys(path, found[1], "--tables" in help_text, "--times" in help_text)
 
 
 def export_report(
@@ -217,7 +156,7 @@ def export_report(
     _check_space(path, before.st_size, folder)
     with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder) as scratch:
         partial = Path(scratch) / "export.sqlite"
-        answer = _run([tool.path, "export", *options, "--output", str(partial), str(path.absolute())])
+        answer = run([tool.path, "export", *options, "--output", str(partial), str(path.absolute())])
         _check_answer(answer, path, written_by, tool, partial)
         after = path.stat()
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
@@ -262,19 +201,19 @@ def _check_answer(
         report = found["report"]
         raise CaptureUnreadable(
             f"{path} was written by nsys {report}, newer than the nsys here, {tool.version} ({tool.path}), "
-            f"which cannot read it. Install Nsight Systems {_release(report)} or newer. "
+            f"which cannot read it. Install Nsight Systems {release(report)} or newer. "
             f"{_elsewhere(path, report)}"
         )
     whose = f"written by nsys {written_by}" if written_by else "whose header names no nsys version"
     if answer.returncode != 0:
         raise CaptureUnreadable(
-            f"nsys {tool.version} ({tool.path}) cannot export {path}, {whose}: {_said(answer)}. "
+            f"nsys {tool.version} ({tool.path}) cannot export {path}, {whose}: {message_of(answer)}. "
             f"If the report is whole, try a newer nsys. {_elsewhere(path, written_by)}"
         )
     if not _is_database(partial):
         raise CaptureUnreadable(
             f"nsys {tool.version} ({tool.path}) reported success but wrote no database for {path}, {whose}: "
-            f"{_said(answer)}. {_elsewhere(path, written_by)}"
+            f"{message_of(answer)}. {_elsewhere(path, written_by)}"
         )
 
 
@@ -289,30 +228,6 @@ def _is_database(path: Path) -> bool:
 def _elsewhere(path: Path, version: str | None) -> str:
     """The command for another machine."""
     output = shlex.quote(path.with_suffix(".sqlite").name)
-    tool = f"nsys {_release(version)} or newer" if version else "a newer nsys"
+    tool = f"nsys {release(version)} or newer" if version else "a newer nsys"
     command = f"nsys export --type sqlite --output {output} {shlex.quote(path.name)}"
     return f"Or run this where there is {tool}, and analyze the .sqlite: {command}"
-
-
-def _release(version: str) -> str:
-    """``2026.4.1`` of ``2026.4.1.191-264138605071v0``: what a download page lists."""
-    return ".".join(version.partition("-")[0].split(".")[:3])
-
-
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
-        )
-    except OSError as error:
-        raise CaptureUnreadable(
-            f"{command[0]} cannot be run ({error.strerror}); set PYANALYZE_NSYS to the nsys of an "
-            "Nsight Systems installation"
-        ) from error
-
-
-def _said(answer: subprocess.CompletedProcess[str]) -> str:
-    """The end of what it printed, in one line that is safe on a terminal."""
-    text = " ".join((answer.stderr.strip() or answer.stdout.strip()).split())
-    printable = "".join(c if c.isprintable() else "?" for c in text)[-500:]
-    return printable.rstrip(".") or f"exit status {answer.returncode}, no message"

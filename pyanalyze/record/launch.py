@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pyanalyze.errors import UsageError
+from pyanalyze.nsys_tool import find_nsys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyanalyze.inputs.nsys_report import Nsys
+    from pyanalyze.nsys_tool import Nsys
 
 #: Notes the pid, runs the command, notes how it ended. Signals for the whole group reach the command, which keeps its
 #: own ways (`trap :` is not inherited, and what was ignored stays ignored).
@@ -131,8 +132,6 @@ def prepare(folder: Path, nsys: str | None = None) -> NsysRun:
     pyanalyze.errors.CaptureUnreadable
         What `nsys` or ``$PYANALYZE_NSYS`` names is none.
     """
-    from pyanalyze.inputs.nsys_report import find_nsys
-
     tool = find_nsys(nsys)
     if tool is None:
         raise UsageError("there is no nsys on PATH; install Nsight Systems, set PYANALYZE_NSYS, or leave --nsys out")

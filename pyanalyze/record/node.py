@@ -9,23 +9,11 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import socket
 from pathlib import Path
 from typing import Any
 
-#: Variables that say how a GPU was to be shared; a name that ends in `*` stands for all that start so.
-#: The same list as in the reader of nsys metadata (a test compares the two).
-ALLOWED = (
-    "CUDA_MPS_*",
-    "CUDA_VISIBLE_DEVICES",
-    "NVIDIA_VISIBLE_DEVICES",
-    "CUDA_DEVICE_MAX_CONNECTIONS",
-    "CUDA_LAUNCH_BLOCKING",
-    "CUDA_MODULE_LOADING",
-    "CUDA_DEVICE_MEMORY_LIMIT*",
-    "CUDA_DEVICE_SM_LIMIT*",
-    "NVSHARE_*",
-)
+from pyanalyze.text.allowlist import is_allowed
+
 #: The number of the first pid namespace: a constant of Linux.
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
 _PROC = Path("/proc")
@@ -36,32 +24,6 @@ _CGROUPS = Path("/sys/fs/cgroup")
 _NS_GET_PARENT = 0xB702
 _UID = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})")
 _CONTAINER = re.compile(r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
-
-
-def is_allowed(name: str) -> bool:
-    """Whether a variable may be read out.
-
-    Examples
-    --------
-    >>> is_allowed("CUDA_MPS_PIPE_DIRECTORY"), is_allowed("AWS_SECRET_ACCESS_KEY")
-    (True, False)
-    """
-    plain = name.isascii() and name.replace("_", "a").isalnum()
-    return plain and any(name.startswith(a[:-1]) if a.endswith("*") else name == a for a in ALLOWED)
-
-
-def host_hash(name: str | None = None) -> str:
-    """FNV-1a of the host name, as the reader of nsys captures makes it: equal hosts can be told, not named.
-
-    Examples
-    --------
-    >>> host_hash("foobar")  # a test vector of the authors of FNV
-    '85944171f73967e8'
-    """
-    value = 0xCBF29CE484222325
-    for byte in (socket.gethostname() if name is None else name).encode():
-        value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
-    return f"{value:016x}"
 
 
 def sees_host_pids(proc: Path = _PROC) -> bool | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyanalyze.record.mps import control_answers
 from pyanalyze.record.node import container_of, mps_processes, process_facts, sees_host_pids
 from pyanalyze.record.nvml import Nvml
+from pyanalyze.vocabulary import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,7 +117,7 @@ def _caps(pid: int, facts: dict[str, Any] | None, control: dict[str, Any] | None
     return caps
 
 
-def setup(configured: dict[str, Any], processes: Sequence[dict[str, Any]], instances: int) -> tuple[str | None, str]:
+def setup(configured: dict[str, Any], processes: Sequence[dict[str, Any]], instances: int) -> tuple[Mode | None, str]:
     """Name the sharing mode that a GPU is set up for, and why; None where the settings leave it open.
 
     This is what is configured, not what happens: only switch records show that.
@@ -135,13 +136,13 @@ def setup(configured: dict[str, Any], processes: Sequence[dict[str, Any]], insta
     plain = [p for p in processes if "C" in (p.get("type") or "") and p not in clients and p not in servers]
     if configured.get("mig_mode") == "Enabled":
         inside = ", MPS clients inside" if clients else ""
-        return ("mig+mps" if clients else "mig"), f"MIG is enabled with {instances} instances{inside}"
+        return (Mode.MIG_MPS if clients else Mode.MIG), f"MIG is enabled with {instances} instances{inside}"
     if clients:
-        return "mps", f"{len(clients)} MPS clients are on the GPU"
+        return Mode.MPS, f"{len(clients)} MPS clients are on the GPU"
     if servers:
-        return "mps", "an MPS server is on the GPU"
+        return Mode.MPS, "an MPS server is on the GPU"
     if configured.get("compute_mode") == "Exclusive_Process":
-        return "exclusive", "compute mode Exclusive_Process: one process may hold the GPU"
+        return Mode.EXCLUSIVE, "compute mode Exclusive_Process: one process may hold the GPU"
     if len(plain) > 1:
-        return "time-slicing", f"{len(plain)} compute processes, no MPS, no MIG: they take turns when both are busy"
+        return Mode.TIME_SLICING, f"{len(plain)} compute processes, no MPS, no MIG: they take turns when both are busy"
     return None, "nothing is set up for sharing, and at most one compute process is seen"

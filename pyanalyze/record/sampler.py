@@ -26,18 +26,16 @@ from pyanalyze.errors import OutputExists, UsageError
 from pyanalyze.files import write_whole
 from pyanalyze.record.launch import NsysRun, Wanted, alive, arming, prepare
 from pyanalyze.record.node import (
-    ALLOWED,
     container_of,
     cpu_throttling,
     dcgm_processes,
-    host_hash,
-    is_allowed,
     mps_processes,
     process_facts,
     profiling_restricted,
     sees_host_pids,
 )
 from pyanalyze.record.nvml import Nvml, is_root
+from pyanalyze.text.allowlist import ALLOWED, host_hash, is_allowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -11,9 +11,10 @@ from pyanalyze.core import _core
 from pyanalyze.results import report as m
 from pyanalyze.tables.process_lists import compute_processes, process_memory
 from pyanalyze.tables.tableset import Selection
+from pyanalyze.vocabulary import EVERY_PART, NEGLIGIBLE_RESIDENCY, TRAITS, Mode, Part
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import polars as pl
 
@@ -25,11 +26,14 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing.evidence import Pair
     from pyanalyze.tables.tableset import TableSet
 
-#: A residency share below this is a display or a context that is created and closed, not a tenant to relate.
-NOTABLE_RESIDENCY = 0.001
 
-
-def assemble(analysis: Analysis, advice: Sequence[Advice] | None = None, *, detail: bool = False) -> m.Report:
+def assemble(
+    analysis: Analysis,
+    advice: Sequence[Advice] | None = None,
+    *,
+    detail: bool = False,
+    parts: frozenset[Part] = EVERY_PART,
+) -> m.Report:
     """Fill the report of an analysis.
 
     Parameters
@@ -40,6 +44,8 @@ def assemble(analysis: Analysis, advice: Sequence[Advice] | None = None, *, deta
         What is advised, by device; by default it is computed, without a replay where the capture is large.
     detail
         With arrays of intervals.
+    parts
+        What is computed: the others are null or empty, without an entry of what is missing.
 
     Returns
     -------
@@ -52,11 +58,16 @@ def assemble(analysis: Analysis, advice: Sequence[Advice] | None = None, *, deta
     >>> assemble(pyanalyze.load(capture).analysis).synthetic
     True
     """
-    analysis.precompute()
+    if parts == EVERY_PART:
+        analysis.precompute()
     tables = analysis.tables
     captures = tables.capture.to_dicts()
     origin = captures[0]["utc_origin_ns"]
-    by_device = {one.device_id: one for one in (analysis.quick_advice if advice is None else advice)}
+    advised: Sequence[Advice] = ()
+    if Part.ADVICE in parts:
+        advised = analysis.quick_advice if advice is None else advice
+    by_device = {one.device_id: one for one in advised}
+    compared = {one.device_id: one for one in (analysis.interference if Part.INTERFERENCE in parts else ())}
     known = [c["clock_uncertainty_ns"] for c in captures if c["clock_uncertainty_ns"] is not None]
     return m.Report(
         tool=m.Tool(version=_core.__version__),
@@ -85,9 +96,17 @@ def assemble(analysis: Analysis, advice: Sequence[Advice] | None = None, *, deta
             for q in tables.quality.iter_rows(named=True)
         ],
         devices=[
-            _device(analysis, verdict, by_device[verdict.device_id], found, detail=detail)
-            for verdict, found in zip(analysis.verdicts, analysis.interference, strict=True)
+            _device(
+                analysis,
+                verdict,
+                by_device.get(verdict.device_id),
+                compared.get(verdict.device_id),
+                parts,
+                detail=detail,
+            )
+            for verdict in analysis.verdicts
         ],
+        samples_not_used=list(tables.samples_not_used),
         view=_view(tables),
     )
 
@@ -109,7 +128,13 @@ def _residency(tables: TableSet, device_id: int) -> list[m.ResidencySlice]:
 
 
 def _device(
-    analysis: Analysis, verdict: Verdict, advice: Advice, found: DeviceInterference, *, detail: bool
+    analysis: Analysis,
+    verdict: Verdict,
+    advice: Advice | None,
+    found: DeviceInterference | None,
+    parts: frozenset[Part],
+    *,
+    detail: bool,
 ) -> m.Device:
     import polars as pl
 
@@ -127,25 +152,30 @@ def _device(
     if window is None:
         missing.append(m.Missing(what="window", why="no activity of any tenant was recorded", how=HOW["kernels"]))
     missing += _unavailable(tables, verdict.device_id)
-    if model_in_passing(tables) != "replay":
-        why = (
-            f"{tables.rows('kernels')} kernels: here blocks are spread evenly over the SMs instead of replayed on each"
-        )
-        missing.append(m.Missing(what="occupancy.replay", why=why, how="tables.occupancy() in Python replays every SM"))
-    modelled = tables.sm_occupancy.filter(here)
-    occupancy = _occupancy(analysis, verdict, modelled, window, device, missing)
-    compared = {tenant.tenant_id: tenant for tenant in found.tenants}
-    tenants = _tenants(analysis, device["device_id"], usage, modelled, span_ns, compared)
-    interference = _interference(found, usage, missing)
-    missing += _unsplit(found)
+    modelled: pl.DataFrame | None = None
+    occupancy = None
+    if Part.OCCUPANCY in parts:
+        if model_in_passing(tables) != "replay":
+            why = f"{tables.rows('kernels')} kernels: here blocks are spread evenly over the SMs instead of replayed"
+            missing.append(
+                m.Missing(
+                    what="occupancy.replay", why=f"{why} on each", how="session.occupancy() in Python replays every SM"
+                )
+            )
+        modelled = tables.sm_occupancy.filter(here)
+        occupancy = _occupancy(analysis, verdict, modelled, window, device, missing)
+    compared = {tenant.tenant_id: tenant for tenant in (() if found is None else found.tenants)}
+    work = analysis.work if Part.WORK in parts else {}
+    tenants = _tenants(tables, device["device_id"], usage, modelled, span_ns, compared, work)
+    interference = None
+    if found is not None:
+        interference = _interference(found, usage, missing)
+        missing += _unsplit(found)
     capability = (device["compute_major"], device["compute_minor"])
-    if advice.options.why_not is not None:
-        how = "pyanalyze advise CAPTURE" if "replay in passing" in advice.options.why_not else ""
+    if advice is not None and advice.options.why_not is not None:
+        how = "pyanalyze advise CAPTURE" if advice.options.postponed else ""
         missing.append(m.Missing(what="options", why=advice.options.why_not, how=how))
-    parts = [
-        m.Segment(start_ns=part.start_ns, end_ns=part.end_ns, mode=part.mode, confidence=part.confidence)
-        for part in analysis.segments[verdict.device_id]
-    ]
+    segments = analysis.segments[verdict.device_id] if Part.SEGMENTS in parts else ()
     return m.Device(
         device_id=verdict.device_id,
         uuid=device["uuid"],
@@ -161,15 +191,20 @@ def _device(
         else m.Mig(profile=device["mig_profile"], gi=None, ci=None, parent_uuid=device["gpu_uuid"]),
         sharing=_sharing(verdict, missing),
         relations=_relations(tables, usage, pairs, verdict),
-        segments=parts,
+        segments=[
+            m.Segment(start_ns=s.start_ns, end_ns=s.end_ns, mode=s.mode, confidence=s.confidence) for s in segments
+        ],
         context_switches=switches,
-        ledger=_ledger(analysis, verdict.device_id),
+        ledger=_ledger(analysis, verdict.device_id) if Part.RESIDENCY in parts else None,
         tenants=tenants,
         occupancy=occupancy,
         interference=interference,
-        residency=_residency(tables, verdict.device_id) if detail else None,
-        sm_warps=_sm_warps(tables, verdict.device_id) if detail else None,
-        host=[m.HostFinding(tenant_id=h.tenant_id, what=h.what, detail=h.detail, share=h.share) for h in found.host],
+        residency=_residency(tables, verdict.device_id) if detail and Part.RESIDENCY in parts else None,
+        sm_warps=_sm_warps(tables, verdict.device_id) if detail and Part.OCCUPANCY in parts else None,
+        host=[
+            m.HostFinding(tenant_id=h.tenant_id, what=h.what, detail=h.detail, share=h.share)
+            for h in (() if found is None else found.host)
+        ],
         advice=[
             m.Advice(
                 action=a.action,
@@ -180,9 +215,9 @@ def _device(
                 undo=a.undo,
                 wrong_if=a.wrong_if,
             )
-            for a in advice.actions
+            for a in (() if advice is None else advice.actions)
         ],
-        options=_options(advice),
+        options=None if advice is None else _options(advice),
     )
 
 
@@ -385,23 +420,26 @@ def _median(values: pl.Series) -> int | None:
 
 
 def _tenants(
-    analysis: Analysis,
+    tables: TableSet,
     device_id: int,
     usage: pl.DataFrame,
-    modelled: pl.DataFrame,
+    modelled: pl.DataFrame | None,
     span_ns: int,
     compared: dict[int, TenantInterference],
+    work: Mapping[tuple[int, int], m.Work],
 ) -> list[m.Tenant]:
     import polars as pl
 
     length = pl.col("end_ns") - pl.col("start_ns")
-    per_tenant = modelled.group_by("tenant_id").agg(
-        (pl.col("sm_active") * length).sum().alias("sm_time"),
-        (pl.col("warps") * length).sum().alias("warp_time"),
-    )
-    sm_time = {row[0]: row[1:] for row in per_tenant.iter_rows()}
+    sm_time: dict[int, tuple[float, float]] = {}
+    if modelled is not None:
+        per_tenant = modelled.group_by("tenant_id").agg(
+            (pl.col("sm_active") * length).sum().alias("sm_time"),
+            (pl.col("warps") * length).sum().alias("warp_time"),
+        )
+        sm_time = {row[0]: row[1:] for row in per_tenant.iter_rows()}
     all_sm_time = sum(times[0] for times in sm_time.values())
-    memory = process_memory(analysis.tables, device_id)
+    memory = process_memory(tables, device_id)
     tenants = []
     for row in usage.sort("tenant_id").iter_rows(named=True):
         own = sm_time.get(row["tenant_id"])
@@ -431,7 +469,7 @@ def _tenants(
                     resident=None if found is None else _estimate(found.slowdown.resident),
                 ),
                 causes=_causes(found),
-                work=analysis.work.get((row["device_id"], row["tenant_id"])),
+                work=work.get((row["device_id"], row["tenant_id"])),
                 baseline=None if found is None else found.baseline,
                 tails=_tails(() if found is None else found.tails),
                 units=[
@@ -442,6 +480,7 @@ def _tenants(
                 if found is None or found.work_per_s is None
                 else m.Pace(shared_per_s=found.work_per_s[0], alone_per_s=found.work_per_s[1]),
                 slowdown_notes=_notes(found),
+                baselines_not_used=[] if found is None else list(found.baselines_not_used),
             )
         )
     return tenants
@@ -660,7 +699,7 @@ def _relations(tables: TableSet, usage: pl.DataFrame, pairs: Sequence[Pair], ver
     small = {
         row["tenant_id"]
         for row in usage.iter_rows(named=True)
-        if not row["traced"] and (row["resident_ns"] or 0) < NOTABLE_RESIDENCY * whole
+        if not row["traced"] and (row["resident_ns"] or 0) < NEGLIGIBLE_RESIDENCY * whole
     }
     relations = []
     for row in tables.overlaps.filter(pl.col("device_id") == verdict.device_id).iter_rows(named=True):
@@ -675,15 +714,17 @@ def _relations(tables: TableSet, usage: pl.DataFrame, pairs: Sequence[Pair], ver
 def _relation(row: dict[str, Any], pairs: Sequence[Pair], verdict: Verdict) -> tuple[m.RelationKind, float]:
     if row["co_busy_ns"] == 0 and row["co_resident_ns"] in (None, 0) and row["co_window_ns"] == 0:
         return "apart", 0.95
-    if verdict.mode == "mps-static-partition":
+    traits = TRAITS[verdict.mode]
+    if traits.partitioned:
         return "partitioned", verdict.confidence
     pair = next((p for p in pairs if p.tenants == (row["tenant_a"], row["tenant_b"])), None)
-    if verdict.mode != "undetermined" and pair is not None and pair.together:
+    if verdict.mode != Mode.UNDETERMINED and pair is not None and pair.together:
         return "side-by-side", verdict.confidence
     # Beside a group that runs together, its turns are those of pairs that never do.
     outsider = any(w.observation.name == "turns_with_outsider" for w in verdict.evidence)
-    if verdict.mode in ("time-slicing", "mig+time-slicing") or (outsider and pair is not None):
+    # Virtual machines that are time-sliced are no tenants here.
+    if (traits.time_sliced and not traits.vgpu) or (outsider and pair is not None):
         return "time-sliced", verdict.confidence
-    if verdict.mode in ("mps", "mig+mps", "mps-pre-volta") and row["short_short_overlapping"] and not outsider:
+    if traits.same_sms and row["short_short_overlapping"] and not outsider:
         return "side-by-side", verdict.confidence
     return "unknown", 0.0

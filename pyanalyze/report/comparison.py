@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.comparison.split import part_words
 from pyanalyze.errors import UsageError
-from pyanalyze.report.page import Block, Cell, Chart, Column, Fold, Note, Page, Para, Section, Table, capital
+from pyanalyze.report.blocks import Block, Cell, Chart, Column, Fold, Note, Page, Para, Section, Table
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
+from pyanalyze.text.format import capital
 
 if TYPE_CHECKING:
     from pyanalyze.results.comparison import Comparison, Run, TenantChange
@@ -51,11 +52,11 @@ def render_comparison(comparison: Comparison, form: str) -> str:
 
         return markdown_page(page)
     if form == "html":
-        from pyanalyze import __version__
         from pyanalyze.charts import time_split
+        from pyanalyze.core import _core
         from pyanalyze.report.html import html_page
 
-        return html_page(page, {_CHART: time_split(comparison)}, f"pyanalyze {__version__}")
+        return html_page(page, {_CHART: time_split(comparison)}, f"pyanalyze {_core.__version__}")
     raise UsageError(f"no format is named {form}; choose from html, md, txt, json")
 
 

@@ -110,7 +110,7 @@ def draw_png(analysis: Analysis, report: Report) -> dict[str, bytes]:
     Returns
     -------
     dict
-        PNG files by :func:`pyanalyze.report.page.chart_key`.
+        PNG files by :func:`pyanalyze.report.blocks.chart_key`.
 
     Examples
     --------
@@ -119,14 +119,9 @@ def draw_png(analysis: Analysis, report: Report) -> dict[str, bytes]:
     >>> draw_png(session.analysis, session.report())["usage-0"][1:4]
     b'PNG'
     """
-    import vl_convert
+    from pyanalyze.charts.style import png
 
-    pictures = {}
-    for key, chart in draw(analysis, report).items():
-        spec = {**chart.to_dict(), "background": "white"}
-        # No address is ever looked up: data is inline.
-        pictures[key] = vl_convert.vegalite_to_png(spec, scale=1.5, allowed_base_urls=[], show_warnings=False)
-    return pictures
+    return {key: png(chart.to_dict()) for key, chart in draw(analysis, report).items()}
 
 
 def draw(analysis: Analysis, report: Report) -> dict[str, alt.TopLevelMixin]:
@@ -142,7 +137,7 @@ def draw(analysis: Analysis, report: Report) -> dict[str, alt.TopLevelMixin]:
     Returns
     -------
     dict
-        Charts by :func:`pyanalyze.report.page.chart_key`.
+        Charts by :func:`pyanalyze.report.blocks.chart_key`.
 
     Examples
     --------
@@ -159,7 +154,8 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
 
     from pyanalyze import charts
     from pyanalyze.analysis.interference import kernels_alone
-    from pyanalyze.report.page import chart_key, tenant_labels
+    from pyanalyze.report.blocks import chart_key
+    from pyanalyze.results.labels import tenant_labels
 
     tables = analysis.tables
     compared = {found.device_id: found for found in analysis.interference}

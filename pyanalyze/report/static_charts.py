@@ -13,7 +13,9 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
+
+from pyanalyze.text.chart_text import whole_characters
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -45,10 +47,11 @@ def svg(chart: str, config: str) -> str:
     """
     import vl_convert
 
-    # Data is inline, so an address in it could only come from a bug.
-    return vl_convert.vegalite_to_svg(
-        json.loads(chart), config=json.loads(config), allowed_base_urls=[], show_warnings=False
-    )
+    def draw(spec: Any) -> str:
+        # Data is inline, so an address in it could only come from a bug.
+        return vl_convert.vegalite_to_svg(spec, config=json.loads(config), allowed_base_urls=[], show_warnings=False)
+
+    return whole_characters(draw, json.loads(chart))
 
 
 class Painter:

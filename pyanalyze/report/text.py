@@ -8,25 +8,13 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from pyanalyze.report.page import (
-    Block,
-    Cell,
-    Chart,
-    Commands,
-    Facts,
-    Fold,
-    Note,
-    Page,
-    Para,
-    Table,
+from pyanalyze.analysis.impact import Answer, impact_of
+from pyanalyze.report.blocks import Block, Cell, Chart, Commands, Facts, Fold, Note, Page, Para, Table, is_empty
+from pyanalyze.report.layout import lay_out
+from pyanalyze.report.sentences import (
     agreement_text,
-    build,
     cause_sentence,
-    device_title,
-    held_sentence,
-    innocent,
-    is_empty,
-    main_device,
+    residency_sentence,
     sampled_sentence,
     samples_not_used,
     verdict_sentence,
@@ -34,8 +22,10 @@ from pyanalyze.report.page import (
     victim_sentence,
     window_text,
 )
+from pyanalyze.results.labels import device_title, main_device
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
+from pyanalyze.vocabulary import Mode, Part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,9 +34,11 @@ if TYPE_CHECKING:
 
     from pyanalyze.results.report import Device, Missing, Report
 
-__all__ = ["FIRST_SCREEN_COLUMNS", "FIRST_SCREEN_LINES", "first_screen", "render_text"]
+__all__ = ["FIRST_SCREEN_COLUMNS", "FIRST_SCREEN_LINES", "SCREEN_PARTS", "first_screen", "render_text"]
 
 FIRST_SCREEN_LINES = 15
+#: What the first screen shows, and what has to be computed for it.
+SCREEN_PARTS = frozenset({Part.SEGMENTS, Part.RESIDENCY, Part.INTERFERENCE, Part.ADVICE})
 FIRST_SCREEN_COLUMNS = 100
 _LABEL = 13
 _WIDTH = 100
@@ -81,20 +73,20 @@ def first_screen(report: Report) -> str:
 
 def _device_lines(report: Report, device: Device) -> list[str]:
     blame = _lines("GPU to blame", cause_sentence(device), 2)
-    clear = innocent(device)
+    clear = impact_of(device).answer is Answer.NO
     advice = visible(device.advice[0].action, None) if device.advice else "nothing can be advised on this evidence"
     lost = [row for row in report.quality if row.severity in ("data-loss", "error") and row.count]
     others = (d for d in report.devices if d is not device)
     also = "; ".join(f"{device_title(d)}: {d.sharing.mode} {d.sharing.confidence:.2f}" for d in others)
     lines = [
-        # Where the GPU is innocent, nobody has to read on.
+        # Where sharing is not the cause, nobody has to read on.
         *(blame if clear else ()),
         *_lines("Verdict", _verdict(device), 2),
         *([_line("Also", also)] if also else ()),
         _line("Configured", agreement_text(device)),
         *_sampled(device),
         *(line for said in samples_not_used(report)[:1] for line in _lines("Samples", said, 2)),
-        *_lines("Held by", held_sentence(device).removeprefix("Held by "), 2),
+        *_lines("Held by", residency_sentence(device).removeprefix("Held by "), 2),
         *_lines("Slowed", victim_sentence(device).removeprefix("Worst victim: "), 2),
         *(() if clear else blame),
         _line("Do", advice),
@@ -116,7 +108,7 @@ def _sampled(device: Device) -> list[str]:
 
 def _verdict(device: Device) -> str:
     sharing = device.sharing
-    if sharing.mode == "undetermined":
+    if sharing.mode == Mode.UNDETERMINED:
         return verdict_sentence(device)
     said = f"{sharing.mode}, confidence {sharing.confidence:.2f} ({sharing.basis}), on {device_title(device)}"
     if len(device.segments) < 2 or device.window is None:
@@ -129,7 +121,7 @@ def _verdict(device: Device) -> str:
 def _not_seen(missing: list[Missing]) -> str:
     if not missing:
         return "nothing that is needed is missing"
-    return f"{', '.join(visible(m.what, 30) for m in missing)} ({len(missing)}; `classify` says how)"
+    return f"{', '.join(visible(m.what, 30) for m in missing)} ({len(missing)}; `report` says how)"
 
 
 def _lines(label: str, text: str, most: int) -> list[str]:
@@ -168,7 +160,7 @@ def render_text(
     >>> "Who held the GPU" in render_text(report)
     True
     """
-    return text_page(build(report, kernels, command=command), sections)
+    return text_page(lay_out(report, kernels, command=command), sections)
 
 
 def text_page(page: Page, sections: Sequence[str] = ()) -> str:
@@ -176,12 +168,13 @@ def text_page(page: Page, sections: Sequence[str] = ()) -> str:
     out = [page.title, "=" * len(page.title), page.subtitle, ""]
     for note in page.notes:
         out += [f"! {note.title.upper()}: {note.text}", ""]
-    out += ["\n".join(textwrap.wrap(line, _WIDTH)) for line in page.lead]
+    # The first sentences speak of everything; a part speaks for itself.
+    out += [] if sections else ["\n".join(textwrap.wrap(line, _WIDTH)) for line in page.lead]
     for section in page.sections:
         if sections and section.id.partition("-")[0] not in sections:
             continue
         title = f"{section.title}: {section.device}" if section.device else section.title
-        out += ["", title, "-" * len(title)]
+        out += [*([""] if out[-1] else []), title, "-" * len(title)]
         for block in section.blocks:
             out += _block(block)
     return "\n".join(out).rstrip() + "\n"

@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pyanalyze.results.report import Finite, Fraction, Missing, Mode, Number, Text, rounded
+from pyanalyze.results.report import Finite, Fraction, Missing, Number, Text, rounded
 from pyanalyze.text.escape import visible
 from pyanalyze.text.visible import json_text
+from pyanalyze.vocabulary import Mode
 
 __all__ = ["Change", "Comparison", "Configured", "Part", "Run", "Split", "TenantChange", "comparison_schema"]
 

@@ -12,18 +12,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from pyanalyze.analysis.sharing.classify import RelationKind
-from pyanalyze.analysis.sharing.evidence import Basis
-from pyanalyze.analysis.sharing.rules.base import MODES, Mode
-from pyanalyze.analysis.sharing.thresholds import MIN_CONFIDENCE
 from pyanalyze.text.visible import json_text
+from pyanalyze.vocabulary import MODES, Basis, Mode, RelationKind
 
 __all__ = [
-    "ABSTAIN_BELOW",
     "BASIS_TEXT",
     "MODES",
     "SCHEMA_ID",
     "Advice",
+    "BaselineNotUsed",
     "Basis",
     "Batch",
     "Capture",
@@ -69,11 +66,11 @@ __all__ = [
 
 SCHEMA_ID: Literal["pyanalyze.report/1"] = "pyanalyze.report/1"
 
-#: Below this confidence a verdict is ``undetermined``.
-ABSTAIN_BELOW = MIN_CONFIDENCE
-
 Severity = Literal["info", "notice", "data-loss", "error"]
 CostKind = Literal["gap", "full"]
+#: Why a baseline was not used: it has no work in common with the tenant (or with any); it was recorded on another GPU
+#: model; other tenants ran in it; other baselines fit as well, and their throughput differs.
+NotUsedReason = Literal["no-common-work", "other-gpu-model", "not-solo", "ambiguous"]
 
 #: What each basis word promises; printed as the glossary of every report.
 BASIS_TEXT: dict[Basis, str] = {
@@ -473,6 +470,16 @@ class HostFinding(_Part):
     share: Finite = Field(description="Of the tenant's time.")
 
 
+class BaselineNotUsed(_Part):
+    """A baseline that was given, and with which a tenant was not compared."""
+
+    baseline: Text = Field(description="Name of the file.")
+    reasons: list[NotUsedReason] = Field(
+        min_length=1, description="no-common-work, other-gpu-model, not-solo, ambiguous: one or several."
+    )
+    detail: Text = Field(description="The same in a sentence.")
+
+
 class Tenant(_Part):
     """One process (or group that cannot be told apart) on the device."""
 
@@ -515,6 +522,11 @@ class Tenant(_Part):
     units: list[UnitsOfWork] = Field(default=[], description="Units of work, most of the time first.")
     pace: Pace | None = Field(default=None, description="Work per second; null: not known.")
     slowdown_notes: list[Text] = Field(default=[], description="What to know when reading its slowdown.")
+    baselines_not_used: list[BaselineNotUsed] = Field(
+        default=[],
+        description="Baselines that are not of this tenant, or cannot be compared. One that is of no tenant at all is "
+        "listed with each tenant that has none: it may be the one that was meant.",
+    )
 
 
 class CounterCheck(_Part):
@@ -693,6 +705,11 @@ class Report(_Part):
     captures: list[Capture] = Field(description="What was read.")
     quality: list[QualityRow] = Field(description="Oddities of the data, counted.")
     devices: list[Device] = Field(description="One entry per GPU, or per MIG instance.")
+    samples_not_used: list[Text] = Field(
+        default=[],
+        description="Of each file of samples that are of another time than the captures, in a sentence: it answers "
+        "nothing.",
+    )
     view: View | None = Field(default=None, description="null: all of the captures, names as recorded.")
 
     @property

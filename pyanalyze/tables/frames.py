@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyanalyze.core import _core
 
@@ -52,7 +52,11 @@ class FrameTable:
         return self.frame.__arrow_c_stream__(requested_schema)
 
 
-def to_frame(table: _core.Table | FrameTable) -> pl.DataFrame:
+#: A table as the core made it, or a frame in its place.
+AnyTable: TypeAlias = "_core.Table | FrameTable"
+
+
+def to_frame(table: AnyTable) -> pl.DataFrame:
     """Convert a table to a polars frame.
 
     Parameters

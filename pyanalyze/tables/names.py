@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze.tables.tableset import AnyTable
+    from pyanalyze.tables.frames import AnyTable
 
 
 def name_pods(tenants: pl.DataFrame, configured: pl.DataFrame) -> pl.DataFrame:

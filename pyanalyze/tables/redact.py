@@ -7,14 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyanalyze.tables.frames import FrameTable, to_frame
-from pyanalyze.tables.names import with_given_names
+from pyanalyze.tables.names import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     import polars as pl
 
-    from pyanalyze.tables.tableset import AnyTable, TableSet
+    from pyanalyze.tables.frames import AnyTable
+    from pyanalyze.tables.tableset import TableSet
 
 __all__ = ["FREE", "NAMED", "Names", "freed", "numbered", "redacted", "renamed"]
 
@@ -188,13 +189,14 @@ def redacted(tables: TableSet, names: Names) -> TableSet:
     changed: dict[str, AnyTable] = {n: FrameTable(n, freed(n, frame, names)) for n, frame in frames.items()}
     recorded = changed.get("tenants")
     if recorded is not None:
-        given = with_given_names(to_frame(recorded), tables.names, tables.paths, narrowed=tables.selection.narrowed)
-        changed["tenants"] = FrameTable("tenants", given)
+        configured = to_frame(changed["configured"])
+        changed["tenants"] = named(recorded, configured, tables.names, tables.paths, narrowed=tables.selection.narrowed)
     answering = tables.answering
     return tables.with_tables(
         changed,
         recorded_tenants=recorded,
         answering=None if answering is None else renamed("nvml_samples", answering, names),
+        samples_not_used=tuple(names.in_text(text) for text in tables.samples_not_used),
         work=None if tables.work is None else renamed("nvtx", tables.work, names),
         selection=replace(tables.selection, redacted=True),
         lenses=(*tables.lenses, lambda name, frame: renamed(name, frame, names)),

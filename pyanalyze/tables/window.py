@@ -18,7 +18,8 @@ from pyanalyze.tables.tableset import Selection, reconstructed
 if TYPE_CHECKING:
     import polars as pl
 
-    from pyanalyze.tables.tableset import AnyTable, TableSet
+    from pyanalyze.tables.frames import AnyTable
+    from pyanalyze.tables.tableset import TableSet
 
 __all__ = ["narrowed"]
 

@@ -1,10 +1,11 @@
-"""Numbers as people read them: three or four significant digits, always with the unit."""
+"""Numbers and sentences as people read them: three or four significant digits, always with the unit."""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
-__all__ = ["UNKNOWN", "bytes_", "count", "duration", "number", "percent", "quantity", "ratio", "utc"]
+__all__ = ["UNKNOWN", "bytes_", "capital", "count", "duration", "number", "percent", "quantity", "ratio", "utc"]
 
 #: What stands where a value is not known. Never 0.
 UNKNOWN = "not known"
@@ -162,3 +163,18 @@ def utc(origin_utc_ns: str | None, position_ns: int | None) -> str:
         # A damaged session start must not take the report down.
         return f"{milliseconds} ms after 1970 (not a date)"
     return f"{moment:%Y-%m-%d %H:%M:%S}.{milliseconds % 1000:03d} UTC"
+
+
+#: A word that may begin a sentence with a capital; a name (`trainer: ...`, `solo_1.sqlite is ...`, `nsys ...`) may not.
+_WORD = re.compile(r"(?!nsys\b)(?:(?:yes|no)(?=:)|[a-z][a-z-]*(?=[\s,;]|[.!?]?$))")
+
+
+def capital(text: str) -> str:
+    """A sentence from its words; a name at its start stays as it is.
+
+    Examples
+    --------
+    >>> capital("its kernels waited"), capital("trainer: its kernels waited")
+    ('Its kernels waited', 'trainer: its kernels waited')
+    """
+    return text[:1].upper() + text[1:] if _WORD.match(text) else text

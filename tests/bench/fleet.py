@@ -32,7 +32,7 @@ import measurements  # noqa: E402
 
 import pyanalyze  # noqa: E402
 from pyanalyze.fleet import analyse  # noqa: E402
-from pyanalyze.fleet.crew import hire  # noqa: E402
+from pyanalyze.fleet.executors import executor_for  # noqa: E402
 
 #: Who works on all captures.
 KINDS: dict[str, dict[str, Any]] = {
@@ -132,10 +132,10 @@ def nothing(data: bytes) -> bytes:
 
 def handing_out(scheduler: str | None, tasks: int) -> float:
     """Milliseconds for each piece of work that does nothing, with two workers that are there already."""
-    with hire(scheduler, 2) as crew:
-        list(crew.outcomes(nothing, [(b"x",)] * 4))
+    with executor_for(scheduler, 2) as executor:
+        list(executor.outcomes(nothing, [(b"x",)] * 4))
         begun = time.perf_counter()
-        done = sum(1 for _ in crew.outcomes(nothing, [(os.urandom(RESULT_BYTES),) for _ in range(tasks)]))
+        done = sum(1 for _ in executor.outcomes(nothing, [(os.urandom(RESULT_BYTES),) for _ in range(tasks)]))
         seconds = time.perf_counter() - begun
     if done != tasks:
         raise SystemExit(f"{done} of {tasks} came back")

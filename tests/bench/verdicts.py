@@ -32,9 +32,9 @@ import measurements  # noqa: E402
 
 import pyanalyze  # noqa: E402
 from pyanalyze.analysis.sharing import Case, judge  # noqa: E402
-from pyanalyze.analysis.sharing import thresholds as t  # noqa: E402
 from pyanalyze.analysis.sharing.calibration import calibration, state  # noqa: E402
 from pyanalyze.core import _core  # noqa: E402
+from pyanalyze.vocabulary import MIN_CONFIDENCE  # noqa: E402
 
 CALIBRATION = ROOT / "pyanalyze" / "sharing" / "calibration.json"
 
@@ -148,7 +148,7 @@ class Bin:
 
 
 #: Edges of raw posteriors between which verdicts are counted together.
-EDGES = (t.MIN_CONFIDENCE, 0.9, 0.97, 0.995, 1.0)
+EDGES = (MIN_CONFIDENCE, 0.9, 0.97, 0.995, 1.0)
 
 
 def bins_of(rows: list[Judged]) -> list[Bin]:

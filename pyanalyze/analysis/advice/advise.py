@@ -9,13 +9,14 @@ from pyanalyze.analysis.advice import host_side, kubernetes, mps, slicing
 from pyanalyze.analysis.advice.mig import Placement
 from pyanalyze.analysis.advice.options import AS_GOOD, Option, Options, best_of, observed_slicing, options
 from pyanalyze.analysis.advice.simple import Action, Held, record_first, simple_bounds, unknown_tenants
-from pyanalyze.analysis.sharing.properties import PROPERTIES, Requirement
+from pyanalyze.vocabulary import MEMORY_RESERVE, TRAITS, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pyanalyze.analysis.sharing import Mode, Verdict
+    from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.tables.tableset import TableSet
+    from pyanalyze.vocabulary import Requirement
 
 #: With more operations than this the replay is left to `pyanalyze advise`: a report must not take minutes.
 QUICK_OPERATIONS = 50_000
@@ -23,8 +24,6 @@ QUICK_OPERATIONS = 50_000
 WORTH_IT = 0.05
 #: Switching overhead above which longer slices are worth naming.
 NOTABLE_OVERHEAD = 0.01
-#: Device memory that contexts, libraries and fragmentation may want beside what was seen.
-MEMORY_RESERVE = 0.1
 #: A tenant whose replay takes less than this part of the longest one's leaves the GPU to the others for a good while.
 EARLY = 0.7
 
@@ -111,7 +110,7 @@ def advise_device(
     operations = sum(int(tables.columns(name, "device_id").select(here.sum()).item()) for name in ("kernels", "memops"))
     if quick and operations > QUICK_OPERATIONS:
         why = f"{operations} operations are too many to replay in passing; `pyanalyze advise` does"
-        compared = Options(verdict.device_id, why_not=why)
+        compared = Options(verdict.device_id, why_not=why, postponed=True)
     else:
         compared = options(tables, verdict, required)
     pods = tables.tenants.filter(here)["pod"].drop_nulls().len() > 0
@@ -139,7 +138,8 @@ def _actions(
     kube: bool,
 ) -> Iterator[Action]:
     held = list(_held(tables, verdict.device_id))
-    if verdict.mode == "undetermined":
+    traits = TRAITS[verdict.mode]
+    if verdict.mode == Mode.UNDETERMINED:
         yield from record_first(verdict)
     else:
         yield from unknown_tenants(held)
@@ -157,9 +157,9 @@ def _actions(
         yield from _left_out(compared, required)
     else:
         yield from host
-        if verdict.mode == "mig":
+        if traits.one_process and traits.mig_instance:
             yield _alone_in_instance()
-        elif verdict.mode in ("exclusive", "streams"):
+        elif traits.one_process:
             yield Action(
                 "Nothing to gain from sharing differently",
                 (),
@@ -169,7 +169,7 @@ def _actions(
                 None,
                 "samples or switch records of the same time show another process",
             )
-        elif verdict.mode != "undetermined":
+        elif verdict.mode != Mode.UNDETERMINED:
             yield from simple_bounds(verdict, held, device, compared.why_not)
     yield from _time_slices(tables, verdict, compared, latency_ns, len(held))
 
@@ -223,7 +223,7 @@ def _gain(compared: Options, mode: Mode) -> float | None:
 
 def _now(compared: Options, mode: Mode) -> Option | None:
     """The present way among those compared, or what stands for it."""
-    if compared.current is None and mode == "mps-partitioned":
+    if compared.current is None and TRAITS[mode].mps and TRAITS[mode].capped:
         return min((option for option in compared.options if option.mode == mode), key=lambda o: o.antt, default=None)
     return compared.current
 
@@ -313,7 +313,7 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
                 for name in unknown
             )
             why = f"{why}; what memory they use is not known (nvidia-smi beside the capture shows it), they get {sizes}"
-    shares = PROPERTIES[option.mode].not_isolated
+    shares = TRAITS[option.mode].promises.not_isolated
     return Action(
         title,
         commands,
@@ -328,7 +328,7 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
 def _commands(option: Option, compared: Options, mode: Mode, *, kube: bool) -> tuple[tuple[str, ...], str]:
     """Commands from the mode of now to the option, and those back."""
     n = len(option.forecasts)
-    runs, static = "mps" in mode, mode == "mps-static-partition"
+    runs, static = TRAITS[mode].mps, TRAITS[mode].partitioned
     start = f"nvidia-cuda-mps-control -d{' -S' if static else ''}"
     if option.placement is not None:
         lines = ((mps.STOP,) if runs else ()) + option.placement.commands()
@@ -365,7 +365,7 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
     next_best = f"; the next best, {others[0].name}: {_each(others[0])}" if others else ""
     low = min((option.antt_bounds[0] for option in others), default=None)
     bound = None if low is None else f"no other way compared has a mean slowdown below {low:.2f}x by its bound"
-    inside = verdict.mode.startswith("mig+")
+    inside = TRAITS[verdict.mode].mig_instance and not TRAITS[verdict.mode].one_process
     return Action(
         f"Nothing to gain from sharing {'this instance ' if inside else ''}differently",
         (),
@@ -447,7 +447,7 @@ def _memory(compared: Options, device: Mapping[str, object]) -> Iterator[Action]
 
 def _host_side(tables: TableSet, verdict: Verdict) -> Iterator[Action]:
     names = tables.labels(verdict.device_id)
-    instance = verdict.mode.startswith("mig")
+    instance = TRAITS[verdict.mode].mig_instance
     where = "instance" if instance else "GPU"
     bound = "another way of sharing removes none of it"
     if instance:
@@ -476,7 +476,9 @@ def _host_side(tables: TableSet, verdict: Verdict) -> Iterator[Action]:
 def _time_slices(
     tables: TableSet, verdict: Verdict, compared: Options, latency_ns: int | None, tenants: int
 ) -> Iterator[Action]:
-    if "time-slicing" not in verdict.mode or tenants < 2:
+    traits = TRAITS[verdict.mode]
+    # A virtual machine's slices are set on its host, by other means.
+    if not traits.time_sliced or traits.vgpu or tenants < 2:
         return
     seen = observed_slicing(tables, verdict.device_id)
     if seen is None:

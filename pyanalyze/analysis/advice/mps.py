@@ -6,43 +6,17 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyanalyze.analysis.hardware import SMS_PER_TPC, mps_sms
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     import polars as pl
 
-#: Percentages become whole TPCs, rounded down (NVIDIA's MPS documentation; measured on an H200 with driver R580).
-SMS_PER_TPC = 2
-#: Fewest SMs that a percentage gives: 8 measured on H200 and B200.
-FLOOR_SMS: Mapping[int, int] = {9: 8, 10: 8}
 #: Clients that one server takes (Volta and later, up to CUDA 13.0; 60 from 13.1 on).
 MAX_CLIENTS = 48
 #: A pinned-memory limit leaves this much above the observed high-water mark.
 MEMORY_HEADROOM = 1.1
-
-
-def sms_given(percentage: float, sm_count: int, compute_major: int | None = None) -> int:
-    """SMs that ``CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`` makes visible.
-
-    Parameters
-    ----------
-    percentage
-        0 to 100.
-    sm_count
-        SMs of the device.
-    compute_major
-        Major compute capability, which decides the floor; None: no floor but one TPC.
-
-    Examples
-    --------
-    As measured on an H200 (132 SMs): 7 % gives 8, 9 % 10, 10 % 12, 12 % 14, 13 % 16, 15 % 18.
-
-    >>> [sms_given(p, 132, 9) for p in (7, 9, 10, 12, 13, 15, 100)]
-    [8, 10, 12, 14, 16, 18, 132]
-    """
-    whole = math.floor(sm_count * percentage / 100 + 1e-9) // SMS_PER_TPC * SMS_PER_TPC
-    floor = FLOOR_SMS.get(compute_major or 0, SMS_PER_TPC)
-    return min(max(whole, floor), sm_count)
 
 
 def percentage_for(sms: int, sm_count: int, compute_major: int | None = None) -> int:
@@ -50,10 +24,10 @@ def percentage_for(sms: int, sm_count: int, compute_major: int | None = None) ->
 
     Examples
     --------
-    >>> percentage_for(54, 108, 8), sms_given(50, 108, 8)
-    (50, 54)
+    >>> percentage_for(54, 108, 8)
+    50
     """
-    found = (p for p in range(1, 101) if sms_given(p, sm_count, compute_major) >= min(sms, sm_count))
+    found = (p for p in range(1, 101) if mps_sms(sm_count, p, compute_major) >= min(sms, sm_count))
     return next(found, 100)
 
 
@@ -189,7 +163,7 @@ def provisions(clients: Sequence[Client], sm_count: int, compute_major: int | No
 
     def made(strategy: str, wanted: Iterable[float], why: str) -> Provision:
         whole = {c.tenant_id: min(100, max(1, math.floor(p + 1e-9))) for c, p in zip(clients, wanted, strict=True)}
-        return Provision(strategy, whole, {t: sms_given(p, sm_count, compute_major) for t, p in whole.items()}, why)
+        return Provision(strategy, whole, {t: mps_sms(sm_count, p, compute_major) for t, p in whole.items()}, why)
 
     found = [
         made("equal", [100 / n] * n, "as Kubernetes' device plugin sets it; nobody can take more than its part"),

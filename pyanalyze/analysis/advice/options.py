@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.advice import bandwidth, mps
 from pyanalyze.analysis.advice import mig as mig_
 from pyanalyze.analysis.advice.replay import (
-    DEFAULT_SLICE_NS,
-    DEFAULT_SWITCH_NS,
     Layout,
     Seat,
     alone,
@@ -19,8 +17,9 @@ from pyanalyze.analysis.advice.replay import (
     replay,
     side_by_side,
 )
-from pyanalyze.analysis.sharing.properties import PROPERTIES, Requirement
+from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, IDLE_GAP_NS, STATE_NS, SWITCH_NS
 from pyanalyze.tables.process_lists import process_memory
+from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, TRAITS, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,13 +27,11 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pyanalyze.analysis.sharing import Verdict
-    from pyanalyze.analysis.sharing.rules.base import Mode
     from pyanalyze.tables.tableset import TableSet
+    from pyanalyze.vocabulary import Requirement
 
 #: Kernels of a client may lose this much to its cap in the strategy `exact`.
 LOSE = 0.05
-#: Residency that goes into saving and restoring state where no record splits it: half of 145 us (RTX 3090).
-STATE_NS = 73_000
 #: Allowance for memory, caches and issue slots while kernels of two tenants share an instance, where nothing was
 #: measured: none, middle, much, as the simulations of the benchmark have it. Two kernels that each want all of the DRAM
 #: bandwidth slow each other by 1.0, and published cases go further: a capture in the mode decides.
@@ -63,7 +60,7 @@ MARGIN_WITHOUT_CALLS = 0.15
 #: Slices of which a usual length is taken, and the part of them that must share it (within 12 %).
 ENOUGH_SLICES = 8
 IN_COMMON = 0.3
-_DEFAULT_SLICING = (DEFAULT_SLICE_NS - STATE_NS, DEFAULT_SWITCH_NS)
+_DEFAULT_SLICING = (DEFAULT_SLICE_NS - STATE_NS, SWITCH_NS)
 #: Options this close to the best are as good as the best: the one that changes least is taken.
 AS_GOOD = 0.03
 
@@ -170,6 +167,8 @@ class Options:
         Options that do not meet the requirements, with what they lack.
     why_not
         Why nothing could be compared; None where it was.
+    postponed
+        Nothing was compared because it would take long: asked for by itself it is.
     check
         How far the replay of the recorded mode is from what was recorded (largest relative error over tenants); None
         where that mode cannot be replayed.
@@ -189,6 +188,7 @@ class Options:
     check: float | None = None
     clients: tuple[mps.Client, ...] = ()
     unplaced: Mapping[str, str] = field(default_factory=dict)
+    postponed: bool = False
 
 
 def observed_slicing(tables: TableSet, device_id: int) -> tuple[int | None, int] | None:
@@ -259,7 +259,7 @@ def _contended(tables: TableSet, device_id: int) -> pl.Series:
         _cut(tables, device_id)
         .with_columns((pl.col("start_ns") - pl.col("end_ns").shift(1)).alias("after_ns"))
         .with_columns(pl.col("cut").shift(1).alias("before"))
-        .filter(pl.col("complete") & pl.col("cut") & pl.col("before") & (pl.col("after_ns") < 1_000_000))
+        .filter(pl.col("complete") & pl.col("cut") & pl.col("before") & (pl.col("after_ns") < IDLE_GAP_NS))
         .with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("ns"))
     )
     return slices["ns"].filter(slices["ns"].is_between(200_000, 40_000_000))
@@ -356,7 +356,7 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
     tables, verdict
         The tables, and the verdict of the device.
     require
-        What a mode must promise (:data:`pyanalyze.analysis.sharing.properties.REQUIREMENTS`).
+        What a mode must promise (:data:`pyanalyze.vocabulary.REQUIREMENTS`).
 
     Returns
     -------
@@ -392,8 +392,8 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
     made, check = _forecast(tables, verdict, recording, candidates, names, sm_count)
     ranked = sorted(made, key=lambda option: option.antt)
     current = next((option for option in made if option.mode == verdict.mode and option.provision is None), None)
-    refused = tuple((option, lacks) for option in ranked if (lacks := PROPERTIES[option.mode].lacks(required)))
-    allowed = [option for option in ranked if not PROPERTIES[option.mode].lacks(required)]
+    refused = tuple((option, lacks) for option in ranked if (lacks := TRAITS[option.mode].promises.lacks(required)))
+    allowed = [option for option in ranked if not TRAITS[option.mode].promises.lacks(required)]
     recommended = best_of(allowed, current)
     return Options(device_id, tuple(ranked), current, recommended, refused, None, check, tuple(clients), unplaced)
 
@@ -427,7 +427,7 @@ def _why_not(
 ) -> str | None:
     if not names:
         return "no kernels were traced"
-    if verdict.mode == "undetermined":
+    if verdict.mode == Mode.UNDETERMINED:
         return "the sharing mode is not known, so what ran at once is not either"
     if device["sm_count"] is None:
         return "the SM count of the device is not known"
@@ -436,7 +436,8 @@ def _why_not(
     whole = sum(value or 0 for value in held.values())
     for row in here.filter(~here["traced"]).iter_rows(named=True):
         mine = held.get(row["tenant_id"]) or 0
-        if row["tenant_id"] not in serving and not row["name"].startswith("nvidia-cuda-mps") and mine * 1000 > whole:
+        server = row["tenant_id"] in serving or row["name"].startswith("nvidia-cuda-mps")
+        if not server and mine > NEGLIGIBLE_RESIDENCY * whole:
             return (
                 f"tenant {row['name']} held the engine for {mine / 1e6:.0f} ms and its work was not traced: nobody "
                 "knows what it would do elsewhere"
@@ -455,21 +456,22 @@ def _candidates(
     recording: Layout | None,
 ) -> tuple[list[Option], Mapping[str, str]]:
     """Options without forecasts, and tenants that MIG cannot hold."""
-    inside = verdict.mode in ("mig", "mig+time-slicing", "mig+mps", "mig-shared-ci")
+    traits = TRAITS[verdict.mode]
+    inside = traits.mig_instance
     tenants = [client.tenant_id for client in clients]
-    slicing = _slicing(tables, verdict.device_id) if "time-slic" in verdict.mode else _DEFAULT_SLICING
+    slicing = _slicing(tables, verdict.device_id) if traits.time_sliced else _DEFAULT_SLICING
     turns = in_turns(sm_count, tenants, *slicing)
-    found = [Option("time-slicing", "mig+time-slicing" if inside else "time-slicing", turns, ())]
+    found = [Option("time-slicing", Mode.MIG_TIME_SLICING if inside else Mode.TIME_SLICING, turns, ())]
     capability = device["compute_major"], device["compute_minor"]
     major = int(str(capability[0])) if capability[0] is not None else None
     if major is not None and major >= 7 and len(tenants) <= mps.MAX_CLIENTS:
         whole = Layout("mps", (sm_count,), tuple(Seat(t) for t in tenants))
-        found.append(Option("MPS", "mig+mps" if inside else "mps", whole, ()))
+        found.append(Option("MPS", Mode.MIG_MPS if inside else Mode.MPS, whole, ()))
         for provision in mps.provisions(clients, sm_count, major):
             if all(sms >= sm_count for sms in provision.sms.values()):
                 continue  # no cap at all
             seats = tuple(Seat(t, sms=provision.sms[t]) for t in tenants)
-            mode: Mode = "mig+mps" if inside else "mps-partitioned"
+            mode = Mode.MIG_MPS if inside else Mode.MPS_PARTITIONED
             name = f"MPS, {provision.strategy} caps"
             found.append(Option(name, mode, Layout(name, (sm_count,), seats), (), provision))
     memory = device["memory_bytes"]
@@ -482,7 +484,7 @@ def _candidates(
 
 
 def _time_sliced(verdict: Verdict) -> bool:
-    return "time-slic" in verdict.mode
+    return bool(TRAITS[verdict.mode].time_sliced)
 
 
 def _mig(
@@ -521,7 +523,7 @@ def _mig(
     index = {name: n for n, (name, _) in enumerate(order)}
     seats = tuple(Seat(client.tenant_id, index[client.name]) for client in clients if client.name in index)
     instances = tuple(one.profile.sm_count or 0 for _, one in order)
-    return Option("MIG", "mig", Layout("mig", instances, seats), (), None, placement)
+    return Option("MIG", Mode.MIG, Layout("mig", instances, seats), (), None, placement)
 
 
 @dataclass(frozen=True)
@@ -677,15 +679,18 @@ def recorded_layout(tables: TableSet, verdict: Verdict, tenants: Sequence[int], 
     >>> recorded_layout(session.tables, session.classify()[0], [0, 1], 108).together
     False
     """
-    if verdict.mode in ("time-slicing", "mig+time-slicing"):
+    traits = TRAITS[verdict.mode]
+    # Virtual machines that are time-sliced are not recorded.
+    if traits.time_sliced and not traits.vgpu:
         return in_turns(sm_count, tenants, *_slicing(tables, verdict.device_id))
-    if verdict.mode in ("mps", "mps-pre-volta", "mig+mps"):
+    if traits.same_sms:
         return side_by_side(sm_count, tenants)
-    if verdict.mode in ("mps-partitioned", "mps-static-partition"):
+    if traits.mps and traits.capped:
         seen = visible_sms(tables, verdict.device_id)
         caps = {tenant: seen[tenant] for tenant in tenants if tenant in seen}
         return side_by_side(sm_count, tenants, caps) if caps else None
-    if verdict.mode in ("exclusive", "streams", "mig") and len(tenants) == 1:
+    # Of SMs that a green context leaves out nothing is known here.
+    if traits.one_process and not traits.capped and len(tenants) == 1:
         return alone(sm_count, tenants[0])
     return None
 

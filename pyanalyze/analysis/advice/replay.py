@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, SWITCH_NS
 from pyanalyze.errors import UsageError
 
 if TYPE_CHECKING:
@@ -13,11 +14,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pyanalyze.tables.tableset import TableSet
-
-#: Time slice where none was observed: as measured on several GPUs (2.13 ms; GTX 1060 and RTX 3090 about 2 ms).
-DEFAULT_SLICE_NS = 2_131_500
-#: From the end of one context's execution to the begin of the next: about 145 us on an RTX 3090 (Gilman & Walls 2021).
-DEFAULT_SWITCH_NS = 145_000
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,7 @@ class Layout:
     instances: tuple[int, ...]
     seats: tuple[Seat, ...]
     slice_ns: int = DEFAULT_SLICE_NS
-    switch_ns: int = DEFAULT_SWITCH_NS
+    switch_ns: int = SWITCH_NS
     contention: float = 0.0
     ragged: float = 0.0
     jitter: float = 0.0
@@ -145,7 +141,7 @@ def alone(sm_count: int, tenant_id: int) -> Layout:
 
 
 def in_turns(
-    sm_count: int, tenants: Sequence[int], slice_ns: int = DEFAULT_SLICE_NS, switch_ns: int = DEFAULT_SWITCH_NS
+    sm_count: int, tenants: Sequence[int], slice_ns: int = DEFAULT_SLICE_NS, switch_ns: int = SWITCH_NS
 ) -> Layout:
     """All tenants in turns.
 

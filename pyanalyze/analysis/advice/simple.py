@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyanalyze.vocabulary import TRAITS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -110,7 +112,10 @@ def simple_bounds(
     """
     worst = max((t.stretched for t in tenants if t.stretched is not None), default=None)
     major = device["compute_major"]
-    if verdict.mode != "time-slicing" or not isinstance(major, int) or major < 7:
+    traits = TRAITS[verdict.mode]
+    # In a MIG instance and in a virtual machine MPS is another set-up, or none.
+    whole_gpu = not (traits.mig_instance or traits.vgpu)
+    if not (traits.time_sliced and whole_gpu) or not isinstance(major, int) or major < 7:
         return
     because = "" if why_not is None else f" What it would give cannot be replayed: {why_not}."
     yield Action(

@@ -12,13 +12,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.comparison import NOISE_FLOOR
 from pyanalyze.errors import UsageError
-from pyanalyze.report.page import capital, main_device, tenant_labels
 from pyanalyze.results.comparison import Change, Comparison, Configured, Part, Run, Split, TenantChange
+from pyanalyze.results.labels import main_device, tenant_labels
 from pyanalyze.results.report import Device, Missing, Report
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
+from pyanalyze.text.format import capital
+from pyanalyze.vocabulary import NOISE_FLOOR, TRAITS, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -432,7 +433,7 @@ def _split(
     why = None
     away_low, away_high = min(away, -was.idle_absent_ns), max(away, is_.idle_absent_ns)
     near_low, near_high = min(near, -was.idle_beside_ns), max(near, is_.idle_beside_ns)
-    if any(not side.work.residency_known and side.device.sharing.mode in _MAY_WAIT for side in (a, b)):
+    if any(not side.work.residency_known and _may_wait(side.device.sharing.mode) for side in (a, b)):
         width = math.hypot(out_noise, held_noise)
         low, high = away_low + near_low - width, away_high + near_high + width
         both = out + slow + away + near
@@ -455,8 +456,10 @@ def _picked(batch: Batch, pick: str) -> float:
     return float(batch.charged_ns if pick == "held" else batch.busy_ns - batch.charged_ns)
 
 
-#: Verdicts under which a tenant may have been switched out unseen, when there are no switch records.
-_MAY_WAIT = ("time-slicing", "mig+time-slicing", "vgpu-time-sliced", "undetermined")
+def _may_wait(mode: Mode) -> bool:
+    """Whether a tenant may have been switched out without a trace, when there are no switch records."""
+    return TRAITS[mode].time_sliced is not False
+
 
 _WORDS = {
     "work": "other work",

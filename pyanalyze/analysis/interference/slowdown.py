@@ -6,11 +6,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from pyanalyze.analysis.interference.baselines import flags
+from pyanalyze.analysis.interference.baselines import flags, not_used
 from pyanalyze.analysis.interference.execution import ExecutionSplit, split_execution
 from pyanalyze.analysis.interference.lost_time import Estimate, Slowdown, device_figures, slowdown_from_lost_time
 from pyanalyze.analysis.interference.scheduling import on_cpu_ns
 from pyanalyze.analysis.interference.units import ENOUGH, how_many_counted
+from pyanalyze.results.report import BaselineNotUsed
+from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, SLOWED_INFERRED, SLOWED_OBSERVED, TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,10 +24,6 @@ if TYPE_CHECKING:
     from pyanalyze.inputs.baselines import Baseline
     from pyanalyze.tables.tableset import TableSet
 
-#: A tenant is called slowed from here on, and only if its interval lies above 1.
-NOTABLE_SLOWDOWN = 1.02
-#: The same without a recording alone: what the run played again says of tenants that nobody slowed is up to 3 % off.
-NOTABLE_INFERRED = 1.03
 #: A baseline's interval of elapsed time this much wider than that of the run played again (log scale) is mostly about
 #: arrivals that differ from day to day.
 MUCH_WIDER = 3.0
@@ -40,8 +38,6 @@ HELD_TIMES = 20
 SLOW_TIMES = 5
 #: Mean launch call over that of the baseline, from which the host counts as slower than it was alone.
 SLOWER_CALLS = 1.5
-#: A residency share below this is a display or a context that is created and closed, no tenant.
-NOTABLE_RESIDENCY = 0.001
 
 #: Two baselines fit a tenant alike if their likenesses differ by less; their paces differ if by more of one.
 AS_ALIKE = 0.1
@@ -102,6 +98,8 @@ class TenantInterference:
         What to know when reading the figures.
     missing
         Why there are none.
+    baselines_not_used
+        Baselines that are not of this tenant, or cannot be compared, with the reasons; the notes say the same.
     """
 
     tenant_id: int
@@ -116,13 +114,14 @@ class TenantInterference:
     missing: str | None = None
     units: tuple[UnitsOfWork, ...] = ()
     execution: ExecutionSplit | None = None
+    baselines_not_used: tuple[BaselineNotUsed, ...] = ()
 
     @property
     def slowed(self) -> bool:
         """Whether elapsed time or latency grew, beyond what its interval allows for."""
         return any(
             e is not None
-            and e.value >= (NOTABLE_SLOWDOWN if e.basis == "observed" else NOTABLE_INFERRED)
+            and e.value >= (SLOWED_OBSERVED if e.basis == "observed" else SLOWED_INFERRED)
             and e.low is not None
             and e.low > 1.0
             for e in (self.slowdown.elapsed, self.slowdown.latency)
@@ -278,7 +277,7 @@ def standing(ran: Sequence[tuple[float, int, int]]) -> str:
     >>> standing([(1.25, 0, 1000), (2.5, 500, 1000)])  # 800 and 200 ns alone
     'as good as one after the other'
     """
-    if max(slowdown for slowdown, _, _ in ran) < NOTABLE_SLOWDOWN:
+    if max(slowdown for slowdown, _, _ in ran) < SLOWED_OBSERVED:
         return "no interference"
     in_sequence = sum((last - first) / slowdown for slowdown, first, last in ran)
     # Time in which nobody was there is no part of the co-run.
@@ -313,7 +312,7 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterferen
     others = rows.filter(
         ~pl.col("traced")
         & ~pl.col("tenant_id").is_in(list(serving))
-        & (pl.col("resident_ns").fill_null(resident_ns) > NOTABLE_RESIDENCY * resident_ns)
+        & (pl.col("resident_ns").fill_null(resident_ns) > NEGLIGIBLE_RESIDENCY * resident_ns)
     )
     if many and others.is_empty() and len(elapsed) == len(tenants) > 1:
         antt, stp, jain = device_figures(elapsed)
@@ -330,8 +329,17 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterferen
     )
 
 
-def _against(tables: TableSet, solo: _Solo, tenant_id: int) -> tuple[str, str | None, list[str], list[str]]:
-    """Which comparison counts for a tenant: kind, baseline file, reasons against it, notes."""
+@dataclass(frozen=True)
+class _Against:
+    """Which comparison counts for a tenant: with a baseline or with the replay; and what was not used, and why."""
+
+    kind: Literal["baseline", "replay"] = "replay"
+    baseline: str | None = None
+    not_used: tuple[BaselineNotUsed, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def _against(tables: TableSet, solo: _Solo, tenant_id: int) -> _Against:
     import polars as pl
 
     matches = tables.baseline_matches
@@ -341,26 +349,29 @@ def _against(tables: TableSet, solo: _Solo, tenant_id: int) -> tuple[str, str | 
         left = [one.path.name for number, one in enumerate(solo.baselines) if number not in matched]
         # Said of every tenant that has none: it may be the one that was meant.
         unlike = [
-            f"{name} is of nobody here: it shares no kernel with any tenant (names in a pack are pseudonyms: pack both "
-            "with one key)"
+            BaselineNotUsed(
+                baseline=name,
+                reasons=["no-common-work"],
+                detail=f"{name} is of nobody here: it shares no kernel with any tenant (names in a pack are "
+                "pseudonyms: pack both with one key)",
+            )
             for name in left
         ]
-        return "replay", None, unlike, []
+        return _Against(not_used=tuple(unlike))
     match = used.row(0, named=True)
     baseline = solo.baselines[match["baseline"]]
     refuse, care = flags(tables, tenant_id, baseline.tables, match["baseline_tenant_id"])
     whose = "as the caller said" if match["named"] else f"{match['likeness']:.0%} of the time in kernels that both have"
     if match["same_name"] and not match["named"]:
         whose += ", same process name"
-    if refuse:
-        return "replay", None, [f"{baseline.path.name} is not compared: {'; '.join(refuse)}"], []
-    if rivals := _rivals(tables, solo, match):
-        why = (
-            f"{baseline.path.name} is not compared: {', '.join(rivals)} fit as well, and what they launched in a time "
-            "differs; say whose each is: --tenant NAME=PID, --baseline NAME=FILE"
+    if not refuse and (rivals := _rivals(tables, solo, match)):
+        refuse["ambiguous"] = (
+            f"{', '.join(rivals)} fit as well, and what they launched in a time differs; say whose each is: "
+            "--tenant NAME=PID, --baseline NAME=FILE"
         )
-        return "replay", None, [why], []
-    return "baseline", baseline.path.name, [], [f"against {baseline.path.name} ({whose})", *care]
+    if refuse:
+        return _Against(not_used=(not_used(baseline.path.name, refuse),))
+    return _Against("baseline", baseline.path.name, (), (f"against {baseline.path.name} ({whose})", *care))
 
 
 def _rivals(tables: TableSet, solo: _Solo, match: dict[str, Any]) -> list[str]:
@@ -373,7 +384,7 @@ def _rivals(tables: TableSet, solo: _Solo, match: dict[str, Any]) -> list[str]:
 
     if match["named"]:
         return []
-    used = _pace(solo.baselines[match["baseline"]].tables, match["baseline_tenant_id"])
+    used = _throughput(solo.baselines[match["baseline"]].tables, match["baseline_tenant_id"])
     others = tables.baseline_matches.filter(
         (pl.col("tenant_id") == match["tenant_id"])
         & (pl.col("baseline") != match["baseline"])
@@ -383,7 +394,7 @@ def _rivals(tables: TableSet, solo: _Solo, match: dict[str, Any]) -> list[str]:
     return [
         solo.baselines[row["baseline"]].path.name
         for row in others.iter_rows(named=True)
-        if abs(_pace(solo.baselines[row["baseline"]].tables, row["baseline_tenant_id"]) / used - 1) > OTHER_PACE
+        if _differ(_throughput(solo.baselines[row["baseline"]].tables, row["baseline_tenant_id"]), used)
     ]
 
 
@@ -403,18 +414,27 @@ def _doubles(tables: TableSet, tenant_id: int) -> list[str]:
         pl.col("baseline_tenant_id") == match["baseline_tenant_id"],
         pl.col("tenant_id") != tenant_id,
     )["tenant_id"]
-    own = _pace(tables, tenant_id)
-    apart = [other for other in others if abs(_pace(tables, other) / own - 1) > OTHER_PACE]
+    own = _throughput(tables, tenant_id)
+    apart = [other for other in others if _differ(_throughput(tables, other), own)]
     return tables.tenants.filter(pl.col("tenant_id").is_in(apart))["name"].cast(pl.String).to_list()
 
 
-def _pace(tables: TableSet, tenant_id: int) -> float:
-    """Kernels per nanosecond, from its first to its last."""
+def _throughput(tables: TableSet, tenant_id: int) -> float | None:
+    """Kernels and whole graphs per nanosecond, from the first to the last; None: nothing that lasted was launched.
+
+    Of a graph that was traced as a whole the kernels are not known: it counts as one launch.
+    """
     import polars as pl
 
-    usage = tables.tenant_usage.filter(tenant_id=tenant_id)
-    row = usage.select(pl.col("kernels").sum(), span=pl.col("last_ns").max() - pl.col("first_ns").min()).row(0)
-    return float(row[0] / max(1, row[1] or 0))
+    launches = pl.col("kernels").sum() + pl.col("graph_launches").sum()
+    span = pl.col("last_ns").max() - pl.col("first_ns").min()
+    count, span_ns = tables.tenant_usage.filter(tenant_id=tenant_id).select(launches, span=span).row(0)
+    return count / span_ns if count and span_ns else None
+
+
+def _differ(one: float | None, other: float | None) -> bool:
+    """Whether two throughputs differ; one that is not known cannot be said to equal another."""
+    return one is None or other is None or abs(one / other - 1) > OTHER_PACE
 
 
 def _tenant(tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any], *, many: bool) -> TenantInterference:
@@ -424,6 +444,8 @@ def _tenant(tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any]
     if summary is None or summary.source is None:
         return found
     notes = (*found.notes, *summary.notes)
+    if summary.not_used is not None:
+        found = replace(found, baselines_not_used=(*found.baselines_not_used, summary.not_used))
     elapsed, again = summary.elapsed, found.slowdown.elapsed
     if elapsed is None:
         return replace(found, notes=notes)
@@ -436,16 +458,22 @@ def _tenant(tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any]
 def _from_recordings(
     tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any], *, many: bool
 ) -> TenantInterference:
-    found = _slowed(tables, verdict, solo, row, many=many)
-    units = how_many_counted(tables, row, found.units)
+    comparison = _against(tables, solo, row["tenant_id"])
+    found = _slowed(tables, verdict, solo, row, comparison, many=many)
+    if comparison.not_used:
+        found = replace(found, baselines_not_used=comparison.not_used)
+    units = how_many_counted(tables, row, {one.name: one.latency for one in found.units})
     return replace(found, notes=(*found.notes, *units)) if units else found
 
 
-def _slowed(tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any], *, many: bool) -> TenantInterference:
+def _slowed(
+    tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any], comparison: _Against, *, many: bool
+) -> TenantInterference:
     import polars as pl
 
     number, name = row["tenant_id"], row["name"]
-    against, baseline, refused, notes = _against(tables, solo, number)
+    against, baseline, notes = comparison.kind, comparison.baseline, list(comparison.notes)
+    refused = [one.detail for one in comparison.not_used]
     mine = tables.tenant_slowdowns.filter(pl.col("tenant_id") == number).with_columns(
         pl.col("measure", "against", "work").cast(pl.String)
     )
@@ -479,18 +507,18 @@ def _slowed(tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any]
     if lost is not None:
         estimates["resident"] = None
         notes.append(f"resident: not known, {lost}")
-    turns = "time-slic" in verdict.mode
+    time_sliced = TRAITS[verdict.mode].time_sliced
     held = row["resident_ns"] is not None or _server_held(tables, row)
-    if turns and not held:
+    if time_sliced and not held:
         # Nothing tells a kernel that was switched out from one that ran slowly.
         estimates["resident"] = None
         notes.append("resident: not known without switch records, kernels include time switched out")
     pace = None
     if elapsed_row is not None and elapsed_row["alone_ns"] and elapsed_row["n"] >= ENOUGH:
         pace = (1e9 * elapsed_row["n"] / elapsed_row["shared_ns"], 1e9 * elapsed_row["n"] / elapsed_row["alone_ns"])
-    causes, added_ns = _causes(tables, number, against, blind=turns and not held)
+    causes, added_ns = _causes(tables, number, against, blind=bool(time_sliced) and not held)
     execution = None
-    if causes is not None and not (turns and not held):
+    if causes is not None and not (time_sliced and not held):
         alone, alone_id = _alone(tables, solo, number) if against == "baseline" else (None, None)
         execution = split_execution(tables, number, against, alone, alone_id)
     return TenantInterference(
@@ -593,7 +621,7 @@ def _from_lost_time(
     tables: TableSet, verdict: Verdict, row: dict[str, Any], reason: str, refused: list[str]
 ) -> TenantInterference:
     """Bounds from residency alone, where tenants take turns; else nothing."""
-    if "time-slic" in verdict.mode and row["first_ns"] is not None:
+    if TRAITS[verdict.mode].time_sliced and row["first_ns"] is not None:
         slowdown = slowdown_from_lost_time(
             busy_ns=row["busy_ns"],
             charged_ns=row["charged_ns"],
@@ -680,10 +708,8 @@ def _mean_launch_ns(tables: TableSet, solo: _Solo, tenant_id: int) -> float | No
         return None
     theirs = alone.tenants.row(number, named=True)
     launches = calls.filter(
-        (pl.col("capture") == theirs["capture"])
-        & pl.col("pid").eq_missing(theirs["pid"])
-        & pl.col("name").cast(pl.String).str.contains("Launch")
-    )
+        (pl.col("capture") == theirs["capture"]) & pl.col("pid").eq_missing(theirs["pid"]) & _named(calls, "Launch")
+    ).select("start_ns", "end_ns")
     if launches.height < ENOUGH:
         return None
     return _number((launches["end_ns"] - launches["start_ns"]).mean())
@@ -703,9 +729,16 @@ def _host(
     if calls is None or calls.is_empty():
         return ()
     labels = tables.labels(device_id)
-    named = pl.col("name").cast(pl.String)
-    launching = named.str.contains("Launch")
-    launches = calls.filter(launching).with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("dur_ns"))
+    waiting = _named(calls, "Synchronize|cudaMemcpy_")
+    launches = calls.filter(_named(calls, "Launch")).select(
+        "capture",
+        "pid",
+        "tid",
+        "start_ns",
+        "end_ns",
+        "correlation_id",
+        dur_ns=pl.col("end_ns") - pl.col("start_ns"),
+    )
     runs = tables.cpu_runs()
     if runs is not None:
         launches = launches.with_columns(on_cpu_ns(runs, launches))
@@ -750,8 +783,8 @@ def _host(
                     f"in the driver), not of the GPU{_off_cpu(own)}"
                 )
                 found.append(HostFinding(row["tenant_id"], "slower calls than alone", text, lost))
-        waits = calls.filter(mine & named.str.contains("Synchronize|cudaMemcpy_"))
-        waited = int((waits["end_ns"] - waits["start_ns"]).sum()) / span_ns
+        waits = calls.filter(mine & waiting).select(pl.col("end_ns") - pl.col("start_ns"))
+        waited = int(waits["end_ns"].sum()) / span_ns
         idle = 1 - row["busy_ns"] / span_ns
         if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
             # A launched kernel that waits for a neighbour is no idleness, whether or not the host waits for it.
@@ -764,6 +797,14 @@ def _host(
             )
             found.append(HostFinding(row["tenant_id"], "idle between launches", text, idle))
     return tuple(sorted(found, key=lambda finding: -finding.share))
+
+
+def _named(calls: pl.DataFrame, pattern: str) -> pl.Expr:
+    """Which calls have such a name: there are millions of calls, and few names."""
+    import polars as pl
+
+    names = calls["name"].unique().cast(pl.String).drop_nulls()
+    return pl.col("name").is_in(names.filter(names.str.contains(pattern)).to_list())
 
 
 def _pending_ns(tables: TableSet, tenant: Mapping[str, Any], launches: pl.DataFrame) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     import polars as pl
 
-    from pyanalyze.analysis.interference.slowdown import UnitsOfWork
+    from pyanalyze.analysis.interference.lost_time import Estimate
     from pyanalyze.tables.tableset import TableSet
 
 #: Fewer operations than this, or units of one name, have neither percentiles nor a pace.
@@ -20,17 +20,17 @@ ENOUGH_UNITS = 5
 MOST_SAID = 6
 
 
-def how_many_counted(tables: TableSet, tenant: Mapping[str, Any], units: Sequence[UnitsOfWork]) -> tuple[str, ...]:
+def how_many_counted(tables: TableSet, tenant: Mapping[str, Any], latencies: Mapping[str, Estimate]) -> tuple[str, ...]:
     """Say of the given units of a tenant how many were compared, and why the others were not.
 
     Parameters
     ----------
     tables
-        A tables, with or without given units.
+        Tables, with or without given units.
     tenant
         Its row of `tenants`.
-    units
-        What was compared.
+    latencies
+        Latency slowdown of the units that were compared, by their name.
 
     Returns
     -------
@@ -41,7 +41,7 @@ def how_many_counted(tables: TableSet, tenant: Mapping[str, Any], units: Sequenc
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> how_many_counted(session.tables, session.tenants.row(0, named=True), [])
+    >>> how_many_counted(session.tables, session.tenants.row(0, named=True), {})
     ()
     """
     import polars as pl
@@ -60,7 +60,6 @@ def how_many_counted(tables: TableSet, tenant: Mapping[str, Any], units: Sequenc
     behind = launched.search_sorted(ranges["end_ns"], side="right")
     empty = (behind == first).alias("empty")
     sums = ranges.with_columns(empty).group_by("text").agg(pl.len(), pl.col("empty").sum()).sort("text")
-    found = {one.name: one.latency for one in units}
     few = sums.filter(pl.col("len") < ENOUGH_UNITS)
     said = []
     if few.height:
@@ -69,7 +68,7 @@ def how_many_counted(tables: TableSet, tenant: Mapping[str, Any], units: Sequenc
             f"{which}none of {few['len'].sum()} counted: fewer than {ENOUGH_UNITS} of one name are not compared"
         )
     for name, whole, nothing in sums.filter(pl.col("len") >= ENOUGH_UNITS).iter_rows():
-        latency = found.get(name)
+        latency = latencies.get(name)
         counted = 0 if latency is None else latency.n
         others = []
         if nothing := min(nothing, whole - counted):

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.calibration import calibration, state
 from pyanalyze.analysis.sharing.details import Detail, details
-from pyanalyze.analysis.sharing.evidence import HOW, Basis, Case, Gap, Observation, gaps, observe
-from pyanalyze.analysis.sharing.rules import RULES, Mode, Rule
+from pyanalyze.analysis.sharing.evidence import HOW, Case, Gap, Observation, gaps, observe
+from pyanalyze.analysis.sharing.rules import RULES, Rule
+from pyanalyze.vocabulary import MIN_CONFIDENCE, TRAITS, Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-RelationKind = Literal["time-sliced", "side-by-side", "partitioned", "isolated", "apart", "unknown"]
+    from pyanalyze.vocabulary import Basis
 
 
 @dataclass(frozen=True)
@@ -134,12 +135,12 @@ def judge(case: Case) -> Verdict:
         posterior = dict.fromkeys(posterior, 0.0)
     elif not case.captured and not _told(case, best):
         # A list of processes says who was there, not that they ran, nor that nobody else did.
-        posterior = {mode: min(value, t.MIN_CONFIDENCE - 0.01) for mode, value in posterior.items()}
+        posterior = {mode: min(value, MIN_CONFIDENCE - 0.01) for mode, value in posterior.items()}
     elif apart is not None or case.has("instance_unknown") or case.has("sms_like_mig"):
         # What would decide did not happen, or it is not known who shared what: no configuration makes up for it.
-        posterior = {mode: min(value, t.MIN_CONFIDENCE - 0.01) for mode, value in posterior.items()}
-    decided = posterior[best] >= t.MIN_CONFIDENCE and bool(case.observations)
-    mode: Mode = best if decided else "undetermined"
+        posterior = {mode: min(value, MIN_CONFIDENCE - 0.01) for mode, value in posterior.items()}
+    decided = posterior[best] >= MIN_CONFIDENCE and bool(case.observations)
+    mode = best if decided else Mode.UNDETERMINED
     # Modes that nothing here makes possible (an instance on a board without MIG) would only be noise.
     possible = [rule for rule in RULES if scores[rule.mode] > -math.inf]
     evidence = tuple(_weighed(observation, best, possible) for observation in case.observations.values())
@@ -148,8 +149,8 @@ def judge(case: Case) -> Verdict:
     # Samples alone observe nothing, and nothing is deduced from who did not show in them.
     basis = _basis(evidence, best) if decided and case.captured else "inferred" if case.captured else "sampled"
     confidence = _claimed(basis, posterior[best]) if decided else posterior[best]
-    if decided and confidence < t.MIN_CONFIDENCE:
-        mode, basis, confidence = "undetermined", "inferred" if case.captured else "sampled", posterior[best]
+    if decided and confidence < MIN_CONFIDENCE:
+        mode, basis, confidence = Mode.UNDETERMINED, "inferred" if case.captured else "sampled", posterior[best]
     return Verdict(
         device_id=case.device_id,
         device=case.name or f"GPU {case.device_id}",
@@ -162,7 +163,7 @@ def judge(case: Case) -> Verdict:
         evidence=evidence,
         rivals=tuple(
             Rival(other, round(posterior[other], 3), _why_not(other, case))
-            for other in ranked[0 if mode == "undetermined" else 1 :]
+            for other in ranked[0 if mode == Mode.UNDETERMINED else 1 :]
             if posterior[other] >= 0.01
         )[:4],
         missing=tuple(missing),
@@ -217,7 +218,7 @@ def _active(case: Case) -> bool:
 
 def _told(case: Case, mode: Mode) -> bool:
     """Whether one sample or setting alone says that it was this mode."""
-    rule = next(rule for rule in RULES if rule.mode == mode)
+    rule = _rule(mode)
     return any(weight >= t.STRONG and case.has(name) for name, (weight, _) in rule.weights.items())
 
 
@@ -244,13 +245,15 @@ def _basis(evidence: Sequence[Weighed], mode: Mode) -> Basis:
     Who else was there is a deduction for one-tenant modes unless a record would have shown them.
     """
     # That the device is an instance says nothing of how it is shared inside.
-    telling = [w for w in evidence if mode in w.supports and not (mode.startswith("mig+") and "mig" in w.supports)]
+    traits = TRAITS[mode]
+    inside = traits.mig_instance and not traits.one_process
+    telling = [w for w in evidence if mode in w.supports and not (inside and _one_process_in_instance(w.supports))]
     strong = [w for w in telling if w.weight >= t.STRONG]
-    if mode.startswith("mig+"):
+    if inside:
         strong = strong or telling[:1]
     kinds = {w.observation.basis for w in strong}
     settled = {"sole_resident", "alternation", "short_kernels_overlap", "busy_without_switches"}
-    if mode in ("exclusive", "mig") and not any(w.observation.name in settled for w in evidence):
+    if _rule(mode).by_absence and not any(w.observation.name in settled for w in evidence):
         return "inferred"
     if kinds == {"observed"} or (strong and strong[0].observation.basis == "observed"):
         return "observed"
@@ -259,50 +262,62 @@ def _basis(evidence: Sequence[Weighed], mode: Mode) -> Basis:
     return "inferred"
 
 
+def _one_process_in_instance(modes: Iterable[Mode]) -> bool:
+    return any(TRAITS[mode].mig_instance and TRAITS[mode].one_process for mode in modes)
+
+
+def _rule(mode: Mode) -> Rule:
+    return next(rule for rule in RULES if rule.mode == mode)
+
+
 def _configured(case: Case) -> Mode | None:
     """What was intended, as far as anything says so. A missing variable never means that nothing was set."""
     offered = _offered(case)
     daemon = case.has("mps_daemon") or case.has("mps_daemon_idle")
     if case.mig_profile is not None:
-        if daemon or offered == "mps":
-            return "mig+mps"
-        if offered == "time-slicing":
-            return "mig+time-slicing"
-        return "mig-shared-ci" if "c." in case.mig_profile else "mig"
+        if daemon:
+            return Mode.MIG_MPS
+        if offered is not None:
+            return _INSIDE_INSTANCE[offered]
+        return Mode.MIG_SHARED_CI if "c." in case.mig_profile else Mode.MIG
     if case.vgpu_profile is not None:
-        return "vgpu-mig" if case.has("vgpu_mig_name") else "vgpu-time-sliced"
+        return Mode.VGPU_MIG if case.has("vgpu_mig_name") else Mode.VGPU_TIME_SLICED
     if case.has("mps_sm_partition"):
-        return "mps-static-partition"
+        return Mode.MPS_STATIC_PARTITION
     if daemon or case.has("mps_client_connected") or case.has("nvml_mps_server"):
         if case.has("pre_volta"):
-            return "mps-pre-volta"
-        return "mps-partitioned" if case.has("mps_percentage") else "mps"
+            return Mode.MPS_PRE_VOLTA
+        return Mode.MPS_PARTITIONED if case.has("mps_percentage") else Mode.MPS
     if case.has("software_limiter"):
-        return "software-limited"
+        return Mode.SOFTWARE_LIMITED
     return offered
 
 
-def _offered(case: Case) -> Literal["mps", "time-slicing"] | None:
+#: What Kubernetes' strategies make of a device, and of a MIG instance.
+_OFFERED = {"strategy=mps": Mode.MPS, "strategy=time-slicing": Mode.TIME_SLICING}
+_INSIDE_INSTANCE = {Mode.MPS: Mode.MIG_MPS, Mode.TIME_SLICING: Mode.MIG_TIME_SLICING}
+
+
+def _offered(case: Case) -> Mode | None:
     """How Kubernetes offers the GPU to several, where everything that was attached says the same."""
     rows = (row.value.split() for row in case.configured if row.key == "k8s_sharing")
     strategies = {word for words in rows for word in words if word.startswith("strategy=")}
-    if strategies == {"strategy=mps"}:
-        return "mps"
-    return "time-slicing" if strategies == {"strategy=time-slicing"} else None
+    return _OFFERED.get(strategies.pop()) if len(strategies) == 1 else None
 
 
 def _agrees(configured: Mode | None, mode: Mode) -> bool | None:
-    if configured is None or mode == "undetermined":
+    if configured is None or mode == Mode.UNDETERMINED:
         return None
     if configured == mode:
         return True
-    # One tenant alone does not contradict a configuration for several.
-    alone = mode in ("exclusive", "streams") and configured.startswith(("mps", "time-slicing"))
-    return None if alone or (mode == "mig" and configured in ("mig+mps", "mig+time-slicing")) else False
+    # One process does not contradict a configuration for several, of the device or of the instance.
+    found, intended = TRAITS[mode], TRAITS[configured]
+    several = (intended.mps or intended.time_sliced) and not intended.vgpu
+    return None if found.one_process and several and found.mig_instance == intended.mig_instance else False
 
 
 def _why_not(mode: Mode, case: Case) -> str:
-    rule = next(rule for rule in RULES if rule.mode == mode)
+    rule = _rule(mode)
     against = [(w, why) for name, (w, why) in rule.weights.items() if w < 0 and case.has(name)]
     if against:
         return min(against)[1]
@@ -312,7 +327,7 @@ def _why_not(mode: Mode, case: Case) -> str:
 def _summary(
     case: Case, mode: Mode, best: Mode, posterior: float, evidence: Sequence[Weighed], missing: Sequence[Gap]
 ) -> str:
-    if mode == "undetermined":
+    if mode == Mode.UNDETERMINED:
         if not case.captured:
             lead = "No capture: samples cannot show who held the GPU or who ran beside whom."
             return f"{lead} Nearest is {best} at {posterior:.2f}." if evidence else lead
@@ -324,12 +339,12 @@ def _summary(
         lead = f"The evidence does not decide; nearest is {best} at {posterior:.2f}."
         need = f" To decide: {missing[0].why}; {missing[0].how}." if missing else ""
         return lead + need
-    rule = next(rule for rule in RULES if rule.mode == mode)
+    rule = _rule(mode)
     reasons = [w.observation.detail for w in evidence if mode in w.supports and w.weight > 0][:2]
     text = "; ".join(reasons) if reasons else rule.shows
     text = text[0].upper() + text[1:]
     doubt = ""
-    if mode in ("exclusive", "streams", "mig") and not case.has("sole_resident"):
+    if TRAITS[mode].one_process and not case.has("sole_resident"):
         doubt = " That nobody else ran is deduced, no record of other processes was captured."
     said = [case.observations[name].detail for name in ("cap_without_effect", "caps_over_100") if case.has(name)]
     return " ".join(

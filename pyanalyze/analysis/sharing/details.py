@@ -10,21 +10,19 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.analysis.sharing import thresholds as t
-from pyanalyze.analysis.sharing.evidence import MANY, Basis, percentages
+from pyanalyze.analysis.sharing.evidence import MANY, percentages
+from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyanalyze.analysis.sharing.evidence import Case
-    from pyanalyze.analysis.sharing.rules.base import Mode
+    from pyanalyze.vocabulary import Basis, Mode
 
 Topic = Literal["streams", "mps", "mig", "time-slicing", "limits"]
 
-#: Modes of several clients in one context group.
-_MPS: tuple[Mode, ...] = ("mps", "mps-partitioned", "mps-static-partition", "mps-pre-volta", "mig+mps")
-_TURNS: tuple[Mode, ...] = ("time-slicing", "mig+time-slicing", "vgpu-time-sliced")
-_ONE: tuple[Mode, ...] = ("exclusive", "streams", "mig", "mig-shared-ci", "green-contexts")
 _PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 _CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 #: First driver of CUDA 13.1, whose MPS takes 60 clients; 580 is that of CUDA 13.0.
@@ -64,17 +62,19 @@ def details(case: Case, mode: Mode) -> tuple[Detail, ...]:
     Examples
     --------
     >>> from pyanalyze.analysis.sharing.evidence import Case
+    >>> from pyanalyze.vocabulary import Mode
     >>> case = Case(0, "NVIDIA A30 MIG 2g.12gb", None, "2g.12gb", None, (8, 0), 28, {}, (), {}, ("app",))
-    >>> [detail.name for detail in details(case, "mig")]
+    >>> [detail.name for detail in details(case, Mode.MIG)]
     ['profile', 'processes_inside']
     """
     found: list[Detail] = []
     outsiders = case.has("turns_with_outsider")
-    if mode in _ONE:
+    traits = TRAITS[mode]
+    if traits.one_process:
         found += _streams(case)
-    if mode in _TURNS or outsiders:
+    if traits.time_sliced or outsiders:
         found += _time_slicing(case, mode)
-    if mode in _MPS or outsiders or case.has("mps_daemon"):
+    if traits.mps or outsiders or case.has("mps_daemon"):
         found += _mps(case, mode)
     if case.mig_profile is not None:
         found += _mig(case)
@@ -195,7 +195,7 @@ def _time_slicing(case: Case, mode: Mode) -> Iterable[Detail]:
             "configured",
             f"nvidia-smi compute-policy: {', '.join(words)} (NVIDIA publishes no lengths)",
         )
-    if mode == "vgpu-time-sliced":
+    if TRAITS[mode].vgpu:
         yield Detail(
             "time-slicing",
             "neighbours",
@@ -243,11 +243,16 @@ def _mps(case: Case, mode: Mode) -> Iterable[Detail]:
             "mps", "clients", float(count), "clients", "observed", f"{count} client(s) of an MPS server were seen"
         )
     set_ = percentages(case)
+    major = None if case.compute_capability is None else case.compute_capability[0]
     for pid, percentage in sorted(set_.items(), key=lambda item: item[0] or 0):
         whose = "all clients" if pid is None else f"process {pid}"
-        reached = "" if not case.sm_count else f", {_sms_of(percentage, case.sm_count)} of {case.sm_count} SMs at most"
+        reached = (
+            "" if not case.sm_count else f", {mps_sms(case.sm_count, percentage, major)} of {case.sm_count} SMs at most"
+        )
         yield Detail("mps", "cap", percentage, "%", "configured", f"{_PERCENTAGE}={percentage:g} for {whose}{reached}")
-    if case.visible_sms and case.sm_count and (mode != "mps" or case.has("cap_without_effect")):
+    # Clients without caps reach all SMs: worth a word only where caps were meant.
+    uncapped = TRAITS[mode].mps and TRAITS[mode].capped is False
+    if case.visible_sms and case.sm_count and (not uncapped or case.has("cap_without_effect")):
         counts = ", ".join(str(sms) for sms in sorted(case.visible_sms))
         yield Detail(
             "mps",
@@ -270,11 +275,6 @@ def _mps(case: Case, mode: Mode) -> Iterable[Detail]:
             "observed",
             "a process that is no client ran beside the group: the server's context and its own took turns",
         )
-
-
-def _sms_of(percentage: float, sm_count: int) -> int:
-    """SMs under a cap: rounded down to pairs, as a cap in the environment is."""
-    return max(2, int(percentage / 100 * sm_count) // 2 * 2)
 
 
 def _mig(case: Case) -> Iterable[Detail]:
@@ -326,7 +326,7 @@ def mps_limit(case: Case) -> tuple[int, str]:
 
 def _limits(case: Case, mode: Mode) -> Iterable[Detail]:
     count = clients(case)
-    if count is not None and (mode in _MPS or case.has("mps_daemon")):
+    if count is not None and (TRAITS[mode].mps or case.has("mps_daemon")):
         most, why = mps_limit(case)
         over = count > most
         yield Detail(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.queries import query, text_literal
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from pyanalyze.vocabulary import Basis
+
 #: From how many tenants on they can meet.
 MANY = 2
 #: Variables of software limiters begin so.
 LIMITERS = ("CUDA_DEVICE_SM_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT", "NVSHARE_")
-
-Basis = Literal["observed", "inferred", "modelled", "sampled", "configured"]
 
 #: How to record what is missing; one place, so that every answer prints the same command.
 HOW = {

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.sharing.case import cases_of, verdicts_of
 from pyanalyze.errors import UsageError
+from pyanalyze.tables.frames import ON_REQUEST
 from pyanalyze.tables.window import narrowed
+from pyanalyze.vocabulary import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyanalyze.analysis.sharing.classify import Verdict
-    from pyanalyze.analysis.sharing.rules.base import Mode
     from pyanalyze.tables.tableset import TableSet
 
 #: Parts that are judged by themselves.
@@ -84,24 +85,27 @@ def segments(tables: TableSet, verdict: Verdict) -> tuple[Segment, ...]:
         try:
             part = narrowed(tables, (start, end), None)
         except UsageError:
-            return "undetermined", 0.0
+            return Mode.UNDETERMINED, 0.0
         cases = cases_of(part)
         found = next((v for v in verdicts_of(part, cases) if v.device_id == verdict.device_id), None)
         case = next((case for case in cases if case.device_id == verdict.device_id), None)
         if found is None or case is None:
-            return "undetermined", 0.0
+            return Mode.UNDETERMINED, 0.0
         # Clients of an MPS server beside an outsider: which relation has more of the time is no change of the mode.
         turns = any(w.observation.name == "alternation" for w in found.evidence)
         mixed = turns and any(pair.together for pair in case.pairs)
-        return ("undetermined" if mixed else found.mode), found.confidence
+        return (Mode.UNDETERMINED if mixed else found.mode), found.confidence
 
+    # No rule looks at the tables that are read on request, and cutting millions of API calls takes time.
+    judged_by = {name: table for name, table in tables.stored.items() if name not in ON_REQUEST}
+    tables = replace(tables, stored=judged_by)
     edges = [first + length * n for n in range(PARTS)] + [last]
     parts = list(pairwise(edges))
     # The core lets go of the interpreter while it works.
     with ThreadPoolExecutor(AT_ONCE) as pool:
         said = list(pool.map(lambda part: judged(*part), parts))
     found = [(*part, *mode) for part, mode in zip(parts, said, strict=True)]
-    decided = [part for part in found if part[2] != "undetermined"]
+    decided = [part for part in found if part[2] != Mode.UNDETERMINED]
     if len({mode for _, _, mode, _ in decided}) < 2:
         return whole
     runs: list[Segment] = []

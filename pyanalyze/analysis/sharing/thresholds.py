@@ -8,8 +8,8 @@ beside them, not fitted. How often the verdicts that they give are right is meas
 
 from __future__ import annotations
 
-#: A verdict below this posterior is `undetermined` (the contract of the JSON).
-MIN_CONFIDENCE = 0.8
+from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, SHORT_KERNEL_NS
+
 #: A verdict that rests on samples or settings claims no more: no simulated recording tells how often such are right.
 MAX_CONFIDENCE_SAMPLED = 0.9
 
@@ -89,10 +89,6 @@ MIN_CO_BUSY_SHARE = 0.01
 #: No time slice is longer: the "long" policy of `nvidia-smi compute-policy` is said to be 30 ms (NVIDIA publishes
 #: no figures).
 LONGEST_SLICE_NS = 35e6
-#: The compute slice seen on GeForce, RTX and data-centre boards alike, as in rust/core/src/base/hardware.rs.
-DEFAULT_SLICE_NS = 2_131_500
-#: Where no slice was seen a kernel up to this is short: a tenth of that slice.
-SHORT_NS = 200_000
 
 
 def short_and_bridge_ns(slice_ns: float | None, tenants: int) -> tuple[int, int]:
@@ -115,7 +111,7 @@ def short_and_bridge_ns(slice_ns: float | None, tenants: int) -> tuple[int, int]
     >>> short_and_bridge_ns(None, 2), short_and_bridge_ns(4e6, 3)
     ((200000, 3197250), (213150, 12000000))
     """
-    short_ns = SHORT_NS if slice_ns is None else int(min(slice_ns, DEFAULT_SLICE_NS) / 10)
+    short_ns = SHORT_KERNEL_NS if slice_ns is None else int(min(slice_ns, DEFAULT_SLICE_NS) / 10)
     rivals = min(max(tenants, 2), 9) - 1
     return short_ns, int(1.5 * max(slice_ns or 0.0, DEFAULT_SLICE_NS) * rivals)
 

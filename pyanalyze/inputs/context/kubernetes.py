@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze.inputs.context import device_plugin, mig_parted
 from pyanalyze.inputs.context.base import Reader, Row, documents, mapping, once, plain
-from pyanalyze.record.node import host_hash, is_allowed
+from pyanalyze.text.allowlist import host_hash, is_allowed
 from pyanalyze.text.pairs import pairs
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ LABELS = {
 }
 _RESOURCE = re.compile(r"(?:nvidia\.com|volcano\.sh|aliyun\.com)/[A-Za-z0-9._-]+")
 _OBJECT = re.compile(r"^\s*\{", re.MULTILINE)
+#: Strategies for sharing: the word of dynamic resource allocation, and that of the device plugin, which rows hold.
+_STRATEGIES = {"TimeSlicing": "time-slicing", "MPS": "mps"}
 #: Deeper than Kubernetes nests lists of lists.
 _MAX_DEPTH = 4
 
@@ -104,7 +106,7 @@ def _node(item: dict[str, Any]) -> Iterator[Row]:
     if any(value is not None for value in fields.values()):
         yield Row("k8s_node", pairs(node=node, **fields))
     strategy = fields["sharing"] or fields["gke_sharing"]
-    if strategy in ("time-slicing", "mps"):
+    if strategy in _STRATEGIES.values():
         yield Row(
             "k8s_sharing",
             pairs(strategy=strategy, replicas=fields["replicas"] or fields["gke_clients"], node=node),
@@ -159,7 +161,7 @@ def _claim(item: dict[str, Any]) -> Iterator[Row]:
             yield Row("k8s_claim", pairs(claim=claim, driver=driver, node=node, device=device, pods=users))
     for config in _list(item, "spec", "devices", "config"):
         sharing = _dict(config, "opaque", "parameters", "sharing")
-        strategy = {"TimeSlicing": "time-slicing", "MPS": "mps"}.get(str(sharing.get("strategy")))
+        strategy = _STRATEGIES.get(str(sharing.get("strategy")))
         if strategy is not None:
             slices, limits = _dict(sharing, "timeSlicingConfig"), _dict(sharing, "mpsConfig")
             value = pairs(

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.inputs.context.base import INNER_PID, Reader, Row, mapping, once, plain
-from pyanalyze.record.node import is_allowed
+from pyanalyze.text.allowlist import is_allowed
 from pyanalyze.text.pairs import pairs
 
 if TYPE_CHECKING:

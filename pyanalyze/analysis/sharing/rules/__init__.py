@@ -17,7 +17,8 @@ from pyanalyze.analysis.sharing.rules import (
     vgpu_mig,
     vgpu_time_sliced,
 )
-from pyanalyze.analysis.sharing.rules.base import MODES, Mode, Rule
+from pyanalyze.analysis.sharing.rules.base import Rule
+from pyanalyze.vocabulary import MODES, Mode
 
 __all__ = ["MODES", "RULES", "Mode", "Rule"]
 

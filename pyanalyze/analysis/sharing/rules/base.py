@@ -3,31 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Mode = Literal[
-    "exclusive",
-    "streams",
-    "time-slicing",
-    "mps-pre-volta",
-    "mps",
-    "mps-partitioned",
-    "mps-static-partition",
-    "mig",
-    "mig-shared-ci",
-    "mig+time-slicing",
-    "mig+mps",
-    "vgpu-time-sliced",
-    "vgpu-mig",
-    "green-contexts",
-    "software-limited",
-    "undetermined",
-]
-
-MODES: tuple[Mode, ...] = get_args(Mode)
+    from pyanalyze.vocabulary import Mode
 
 
 @dataclass(frozen=True)
@@ -37,6 +18,8 @@ class Rule:
     ``weights`` maps the name of an observation to (log-likelihood ratio in nats, why): positive speaks for the
     mode, negative against it. What was not observed weighs nothing: absence of a record proves nothing.
     ``requires`` are observations without which the mode is not claimed at all; of ``requires_one_of`` one is enough.
+    ``by_absence`` says that the mode is what is left where nobody else shows: it is inferred unless a record would have
+    shown them.
     """
 
     mode: Mode
@@ -46,3 +29,4 @@ class Rule:
     prior: float = 0.0
     requires: frozenset[str] = field(default_factory=frozenset)
     requires_one_of: frozenset[str] = field(default_factory=frozenset)
+    by_absence: bool = False

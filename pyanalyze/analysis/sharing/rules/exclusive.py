@@ -2,9 +2,11 @@
 
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.rules.base import Rule
+from pyanalyze.vocabulary import Mode
 
 RULE = Rule(
-    mode="exclusive",
+    mode=Mode.EXCLUSIVE,
+    by_absence=True,
     shows=(
         "One process holds the compute engine for all recorded residency; nothing else is active "
         "outside its kernels; its repeated kernels keep their length."

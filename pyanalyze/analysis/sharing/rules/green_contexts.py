@@ -2,9 +2,10 @@
 
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.rules.base import Rule
+from pyanalyze.vocabulary import Mode
 
 RULE = Rule(
-    mode="green-contexts",
+    mode=Mode.GREEN_CONTEXTS,
     shows=("Activity carries green context ids, contexts have a parent and an SM count or TPC mask of their own."),
     looks_like="Streams; MPS partitions. Green contexts of one process may overlap in SMs.",
     prior=t.RARE,

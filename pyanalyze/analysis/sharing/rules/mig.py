@@ -2,9 +2,11 @@
 
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.rules.base import Rule
+from pyanalyze.vocabulary import Mode
 
 RULE = Rule(
-    mode="mig",
+    mode=Mode.MIG,
+    by_absence=True,
     shows=("The device name ends in `MIG <g>g.<m>gb`, its UUID starts with MIG-, its SM count is that of a profile."),
     looks_like=(
         "An instance that several processes share. An empty switch table proves nothing here: MIG pauses that stream."

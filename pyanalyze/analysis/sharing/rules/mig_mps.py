@@ -2,9 +2,10 @@
 
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.rules.base import Rule
+from pyanalyze.vocabulary import Mode
 
 RULE = Rule(
-    mode="mig+mps",
+    mode=Mode.MIG_MPS,
     shows="A MIG instance with a daemon of its own; short kernels of different processes overlap.",
     looks_like="Time-slicing inside the instance.",
     prior=t.RARE - t.WEAK,

@@ -2,9 +2,10 @@
 
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.rules.base import Rule
+from pyanalyze.vocabulary import Mode
 
 RULE = Rule(
-    mode="mig-shared-ci",
+    mode=Mode.MIG_SHARED_CI,
     shows=(
         "The profile name has a compute part, such as 1c.3g.20gb: SMs are its own, L2, DRAM and copy "
         "engines are shared."

@@ -2,9 +2,10 @@
 
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.rules.base import Rule
+from pyanalyze.vocabulary import Mode
 
 RULE = Rule(
-    mode="mig+time-slicing",
+    mode=Mode.MIG_TIME_SLICING,
     shows=(
         "A MIG instance whose tenants' short kernels exclude each other and whose long kernels are "
         "stretched; switch records are usually not there."

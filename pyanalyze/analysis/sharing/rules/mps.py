@@ -2,6 +2,7 @@
 
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.rules.base import Rule
+from pyanalyze.vocabulary import Mode
 
 #: What every kind of MPS shows of its clients.
 CLIENTS: dict[str, tuple[float, str]] = {
@@ -36,7 +37,7 @@ CLIENTS: dict[str, tuple[float, str]] = {
 }
 
 RULE = Rule(
-    mode="mps",
+    mode=Mode.MPS,
     shows=(
         "Short kernels of different processes overlap at any phase and the engine is not switched "
         "between them; an MPS daemon runs, NVML types are M+C."

@@ -3,9 +3,10 @@
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.rules.base import Rule
 from pyanalyze.analysis.sharing.rules.mps import CLIENTS
+from pyanalyze.vocabulary import Mode
 
 RULE = Rule(
-    mode="mps-partitioned",
+    mode=Mode.MPS_PARTITIONED,
     shows=(
         "As MPS, and clients see or reach fewer SMs than the board has; the percentage stands in the "
         "environment, a command line or the MPS log."

@@ -3,9 +3,10 @@
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.rules.base import Rule
 from pyanalyze.analysis.sharing.rules.mps import CLIENTS
+from pyanalyze.vocabulary import Mode
 
 RULE = Rule(
-    mode="mps-pre-volta",
+    mode=Mode.MPS_PRE_VOLTA,
     shows=(
         "Compute capability below 7 and only nvidia-cuda-mps-server is a GPU client in NVML; kernels "
         "of clients overlap as streams do."

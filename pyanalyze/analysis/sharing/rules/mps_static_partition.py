@@ -3,9 +3,10 @@
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.rules.base import Rule
 from pyanalyze.analysis.sharing.rules.mps import CLIENTS
+from pyanalyze.vocabulary import Mode
 
 RULE = Rule(
-    mode="mps-static-partition",
+    mode=Mode.MPS_STATIC_PARTITION,
     shows="As MPS, and CUDA_MPS_SM_PARTITION names the partition of each client.",
     looks_like="A percentage, which caps but does not reserve.",
     prior=t.RARE,

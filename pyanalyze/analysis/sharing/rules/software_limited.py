@@ -2,9 +2,10 @@
 
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.rules.base import Rule
+from pyanalyze.vocabulary import Mode
 
 RULE = Rule(
-    mode="software-limited",
+    mode=Mode.SOFTWARE_LIMITED,
     shows=(
         "Gaps on the launch side at the limiter's tick with nobody else resident; variables of the "
         "limiter in the environment."

@@ -2,9 +2,10 @@
 
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.rules.base import Rule
+from pyanalyze.vocabulary import Mode
 
 RULE = Rule(
-    mode="streams",
+    mode=Mode.STREAMS,
     shows=(
         "Kernels of one process and context overlap in different streams, mostly at the tail of the "
         "earlier one (leftover policy)."

@@ -2,9 +2,10 @@
 
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.rules.base import Rule
+from pyanalyze.vocabulary import Mode
 
 RULE = Rule(
-    mode="time-slicing",
+    mode=Mode.TIME_SLICING,
     shows=(
         "Residency of different tenants alternates in slices (about 2 ms when both are busy); their "
         "short kernels exclude each other; long kernels are stretched by the time they are switched "

@@ -2,9 +2,10 @@
 
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.rules.base import Rule
+from pyanalyze.vocabulary import Mode
 
 RULE = Rule(
-    mode="vgpu-mig",
+    mode=Mode.VGPU_MIG,
     shows="The vGPU type carries a slice number, such as A100X-3-20C.",
     looks_like="A time-sliced vGPU.",
     prior=t.RARE,

@@ -2,9 +2,10 @@
 
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.rules.base import Rule
+from pyanalyze.vocabulary import Mode
 
 RULE = Rule(
-    mode="vgpu-time-sliced",
+    mode=Mode.VGPU_TIME_SLICED,
     shows=("The guest's device name carries a vGPU type such as T4-4Q; gaps of 1 to 2 ms without a visible partner."),
     looks_like="Exclusive use: neighbours in other virtual machines cannot be seen from the guest.",
     prior=t.RARE,

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from pyanalyze.errors import UsageError
+from pyanalyze.fleet.failures import WorkerDied
 from pyanalyze.tables.memory import LEAST_BYTES, VARIABLE, budget
 
 if TYPE_CHECKING:
@@ -37,10 +38,6 @@ if TYPE_CHECKING:
 
 #: The word for a Dask cluster that is started here, for this run.
 LOCAL = "local"
-
-
-class WorkerDied(RuntimeError):
-    """The process that worked on a capture ended abnormally, whenever it was tried; a result, never raised."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +57,8 @@ class Share:
             os.sched_setaffinity(0, {at_hand[(first + step) % len(at_hand)] for step in range(self.threads)})
 
 
-class Crew(Protocol):
-    """What does work; a context manager."""
+class Executor(Protocol):
+    """What runs functions in workers; a context manager."""
 
     def __enter__(self) -> Self:
         """Get ready."""
@@ -76,10 +73,10 @@ class Crew(Protocol):
         ...
 
 
-def hire(
+def executor_for(
     scheduler: str | None, workers: int | None, *, threads: int | None = None, memory: str | int | None = None
-) -> Crew:
-    """Choose who works.
+) -> Executor:
+    """Choose the executor.
 
     Parameters
     ----------
@@ -99,8 +96,8 @@ def hire(
 
     Examples
     --------
-    >>> with hire(None, 1) as crew:
-    ...     list(crew.outcomes(abs, [(-1,), (-2,)]))
+    >>> with executor_for(None, 1) as executor:
+    ...     list(executor.outcomes(abs, [(-1,), (-2,)]))
     [(0, 1), (1, 2)]
     """
     if workers is not None and workers < 1:

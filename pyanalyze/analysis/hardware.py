@@ -1,0 +1,54 @@
+"""Timing and sizes of GPUs that captures do not show: the values of the core, which says where each comes from."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyanalyze.core import _core
+
+__all__ = [
+    "DEFAULT_SLICE_NS",
+    "IDLE_GAP_NS",
+    "SHORT_KERNEL_NS",
+    "SMS_PER_TPC",
+    "STATE_NS",
+    "SWITCH_NS",
+    "mps_sms",
+]
+
+_CONSTANTS = _core.hardware_constants()
+
+#: The compute time slice, the switch included.
+DEFAULT_SLICE_NS: Final = _CONSTANTS["default_slice_ns"]
+#: A full context switch inside a kernel.
+SWITCH_NS: Final = _CONSTANTS["switch_ns"]
+#: Saving the state of a context, or restoring it.
+STATE_NS: Final = _CONSTANTS["state_ns"]
+#: A longer gap between two residency intervals is an idle engine.
+IDLE_GAP_NS: Final = _CONSTANTS["idle_gap_ns"]
+#: A kernel up to this length is short where no time slice was seen.
+SHORT_KERNEL_NS: Final = _CONSTANTS["short_kernel_ns"]
+#: SMs of a TPC, the unit in which MPS percentages are rounded down.
+SMS_PER_TPC: Final = _CONSTANTS["sms_per_tpc"]
+
+
+def mps_sms(sm_count: int, percentage: float, compute_major: int | None = None) -> int:
+    """Return the SMs that an MPS active thread percentage leaves: whole TPCs, rounded down, and a floor.
+
+    Parameters
+    ----------
+    sm_count
+        SMs of the device.
+    percentage
+        CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, 0 to 100.
+    compute_major
+        Major compute capability, which decides the floor; None: no floor but one TPC.
+
+    Examples
+    --------
+    Measured on an H200, whose driver leaves no fewer than 8:
+
+    >>> [mps_sms(132, percentage, 9) for percentage in (1, 8, 9, 10, 12, 13, 15, 100)]
+    [8, 10, 10, 12, 14, 16, 18, 132]
+    """
+    return _core.mps_sms(sm_count, percentage, compute_major)

@@ -1,0 +1,115 @@
+"""Find and run NVIDIA's ``nsys``.
+
+Recording and reading reports both need it, and recording runs without the rest of the package.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyanalyze.errors import CaptureUnreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Nsys", "find_nsys", "message_of", "release", "run"]
+
+_VERSION = re.compile(r"version\s+(\d+(?:\.\d+)+(?:-\w+)?)")
+
+
+@dataclass(frozen=True)
+class Nsys:
+    """An ``nsys`` that can be run.
+
+    Attributes
+    ----------
+    path
+        The executable.
+    version
+        What ``nsys --version`` says, such as ``2023.4.4.54-234433681190v0``.
+    selects_tables, selects_times
+        Whether its ``export`` knows ``--tables`` and ``--times`` (asked, not deduced from the version).
+    """
+
+    path: str
+    version: str
+    selects_tables: bool
+    selects_times: bool
+
+
+def find_nsys(nsys: str | None = None) -> Nsys | None:
+    """Looks for ``nsys``: the argument, else ``$PYANALYZE_NSYS``, else ``PATH``.
+
+    Parameters
+    ----------
+    nsys
+        A path, or a name to look up on ``PATH``.
+
+    Returns
+    -------
+    Nsys or None
+        None where nothing was asked for and there is none on ``PATH``.
+
+    Raises
+    ------
+    CaptureUnreadable
+        What was asked for is not there, or does not answer like nsys.
+
+    Examples
+    --------
+    >>> tool = find_nsys()
+    >>> tool is None or tool.version[0].isdigit()
+    True
+    """
+    asked = nsys or os.environ.get("PYANALYZE_NSYS") or None
+    path = shutil.which(asked or "nsys")
+    if path is None:
+        if asked is None:
+            return None
+        source = "the nsys given" if nsys else "$PYANALYZE_NSYS"
+        raise CaptureUnreadable(f"{source}, {asked}, is not an executable file; name the nsys to run, or unset it")
+    answer = run([path, "--version"])
+    found = _VERSION.search(answer.stdout)
+    if answer.returncode != 0 or found is None:
+        raise CaptureUnreadable(
+            f"{path} --version does not answer like nsys ({message_of(answer)}); "
+            "set PYANALYZE_NSYS to the nsys of an Nsight Systems installation"
+        )
+    help_text = run([path, "export", "--help"]).stdout
+    return Nsys(path, found[1], "--tables" in help_text, "--times" in help_text)
+
+
+def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run nsys to its end without a terminal and keep what it prints.
+
+    Raises
+    ------
+    CaptureUnreadable
+        The program cannot be started.
+    """
+    try:
+        return subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+        )
+    except OSError as error:
+        raise CaptureUnreadable(
+            f"{command[0]} cannot be run ({error.strerror}); set PYANALYZE_NSYS to the nsys of an "
+            "Nsight Systems installation"
+        ) from error
+
+
+def message_of(answer: subprocess.CompletedProcess[str]) -> str:
+    """The end of what it printed, in one line that is safe on a terminal."""
+    text = " ".join((answer.stderr.strip() or answer.stdout.strip()).split())
+    printable = "".join(c if c.isprintable() else "?" for c in text)[-500:]
+    return printable.rstrip(".") or f"exit status {answer.returncode}, no message"
+
+
+def release(version: str) -> str:
+    """``2026.4.1`` of ``2026.4.1.191-264138605071v0``: what a download page lists."""
+    return ".".join(version.partition("-")[0].split(".")[:3])

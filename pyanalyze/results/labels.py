@@ -1,0 +1,45 @@
+"""How a report names its devices and tenants: the same in every table, chart, sentence and check."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyanalyze.text.escape import visible
+from pyanalyze.text.visible import told_apart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyanalyze.results.report import Device, Report, Tenant
+
+__all__ = ["device_title", "main_device", "tenant_labels"]
+
+
+def tenant_labels(tenants: Iterable[Tenant]) -> dict[int, str]:
+    """One short, unique, visible label per tenant id, the same in every table and chart.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> report = pyanalyze.load(capture).report()
+    >>> tenant_labels(report.devices[0].tenants)
+    {0: 'app_a', 1: 'app_b', 2: 'app_c'}
+    """
+    return told_apart((t.tenant_id, visible(t.name, 40) or "unnamed", t.pid, t.host_pid) for t in tenants)
+
+
+def device_title(device: Device) -> str:
+    """Name of a device entry, for headings."""
+    name = visible(device.name) or "GPU of unknown name"
+    if device.mig is not None and device.mig.profile and device.mig.profile not in name:
+        name = f"{name} MIG {visible(device.mig.profile, 20)}"
+    return f"{name} (device {device.device_id})"
+
+
+def main_device(report: Report) -> Device | None:
+    """The device that the first screen speaks of: most tenants, then most busy time."""
+    return max(
+        report.devices,
+        key=lambda d: (len(d.tenants), sum(t.busy_ns or 0 for t in d.tenants), -d.device_id),
+        default=None,
+    )

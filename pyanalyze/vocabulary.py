@@ -1,0 +1,398 @@
+"""The words that every layer uses: sharing modes with their traits, bases, relations, thresholds of several layers.
+
+What a mode means is data: one row for each mode in :data:`TRAITS`. No other module tests the name of a mode, so a new
+mode is a member, a row and a rule. References such as "B4" are sections of DOMAIN.md, the collected facts about GPUs;
+NVIDIA's documents are named in the promises.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+#: How a value is known.
+Basis = Literal["observed", "inferred", "modelled", "sampled", "configured"]
+#: What two tenants of one device were to each other.
+RelationKind = Literal["time-sliced", "side-by-side", "partitioned", "isolated", "apart", "unknown"]
+#: What ``--require`` may name.
+Requirement = Literal["fault-isolation", "memory-protection", "bandwidth-qos"]
+REQUIREMENTS: Final[tuple[Requirement, ...]] = ("fault-isolation", "memory-protection", "bandwidth-qos")
+
+
+class Part(StrEnum):
+    """A part of an answer that takes time to compute: a command asks for those that it shows."""
+
+    SEGMENTS = "segments"
+    RESIDENCY = "residency"
+    OCCUPANCY = "occupancy"
+    INTERFERENCE = "interference"
+    WORK = "work"
+    ADVICE = "advice"
+
+
+#: All parts of an answer: a report.
+EVERY_PART: Final = frozenset(Part)
+
+
+class Mode(StrEnum):
+    """How the tenants of one device share it; in the order of the documentation."""
+
+    EXCLUSIVE = "exclusive"
+    STREAMS = "streams"
+    TIME_SLICING = "time-slicing"
+    MPS_PRE_VOLTA = "mps-pre-volta"
+    MPS = "mps"
+    MPS_PARTITIONED = "mps-partitioned"
+    MPS_STATIC_PARTITION = "mps-static-partition"
+    MIG = "mig"
+    MIG_SHARED_CI = "mig-shared-ci"
+    MIG_TIME_SLICING = "mig+time-slicing"
+    MIG_MPS = "mig+mps"
+    VGPU_TIME_SLICED = "vgpu-time-sliced"
+    VGPU_MIG = "vgpu-mig"
+    GREEN_CONTEXTS = "green-contexts"
+    SOFTWARE_LIMITED = "software-limited"
+    UNDETERMINED = "undetermined"
+
+    def __repr__(self) -> str:
+        """As the string that it equals: users compare and print modes as strings."""
+        return repr(self.value)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """Describe a mode in a JSON schema where it stands, as the strings that are allowed, and take such strings."""
+        from pydantic_core import core_schema
+
+        return core_schema.literal_schema(list(cls))
+
+
+MODES: Final[tuple[Mode, ...]] = tuple(Mode)
+
+
+# Thresholds that several layers share -------------------------------------------------------------------------------
+
+#: Probability. A verdict below it is `undetermined`: the contract of the JSON.
+MIN_CONFIDENCE: Final = 0.8
+#: Ratio, shared over solo. Measured against a baseline, a tenant is slowed from here on, and only if its interval lies
+#: above 1.
+SLOWED_OBSERVED: Final = 1.02
+#: Ratio, shared over solo. The same without a baseline: the counterfactual replay of tenants that nobody slowed is up
+#: to 3 % off.
+SLOWED_INFERRED: Final = 1.03
+#: Ratio, shared over solo. Reports call a smaller slowdown none, and a fleet does not name it as the worst of a device
+#: of which another tenant's is not known.
+SLOWED_REPORTED: Final = 1.05
+#: Fraction of the time of equal work. Two runs of one program on one GPU differ by this much for reasons that no
+#: capture shows (clocks, temperature, placement).
+NOISE_FLOOR: Final = 0.02
+#: Fraction of a device's residency, or of the window. A tenant with less is a display, or a context that is created and
+#: closed: it changes no figure that is printed.
+NEGLIGIBLE_RESIDENCY: Final = 0.001
+#: Fraction of device memory that contexts, libraries and fragmentation may need on top of what was seen: an allocator
+#: fragments before it is full.
+MEMORY_RESERVE: Final = 0.1
+
+
+# What modes mean ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Promises:
+    """What a mode promises between tenants, whatever runs, by NVIDIA's documents and published measurements.
+
+    None was measured in a capture.
+
+    Attributes
+    ----------
+    memory_protection
+        A tenant cannot read or write another one's memory; None: nothing is known of the mode.
+    fault_isolation
+        A tenant's GPU fault does not end the others; None: sources disagree, or nothing is known.
+    bandwidth_qos
+        A tenant has DRAM bandwidth and L2 of its own; None: nothing is known.
+    own_sms
+        A tenant's SMs are its own while it runs; None: nothing is known.
+    max_partitions
+        How many tenants at most; None: no fixed number.
+    reconfigurable
+        When it can be changed.
+    telemetry
+        What samples can still say per tenant.
+    not_isolated
+        What tenants still share.
+    sources
+        Where this is stated; empty: nothing is known.
+    """
+
+    memory_protection: bool | None
+    fault_isolation: bool | None
+    bandwidth_qos: bool | None
+    own_sms: bool | None
+    max_partitions: int | None
+    reconfigurable: str
+    telemetry: str
+    not_isolated: str
+    sources: tuple[str, ...]
+
+    def meets(self, requirement: Requirement) -> bool:
+        """Whether the mode promises that; what sources disagree on is no promise.
+
+        Examples
+        --------
+        >>> TRAITS[Mode.MPS].promises.meets("fault-isolation")
+        False
+        """
+        promised = {
+            "fault-isolation": self.fault_isolation,
+            "memory-protection": self.memory_protection,
+            "bandwidth-qos": self.bandwidth_qos,
+        }[requirement]
+        return promised is True
+
+    def lacks(self, required: Iterable[Requirement]) -> tuple[Requirement, ...]:
+        """Those of the requirements that the mode does not promise.
+
+        Examples
+        --------
+        >>> TRAITS[Mode.TIME_SLICING].promises.lacks(["memory-protection", "bandwidth-qos"])
+        ('bandwidth-qos',)
+        """
+        return tuple(requirement for requirement in required if not self.meets(requirement))
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What a mode says of the tenants on its device. None: the mode leaves it open.
+
+    Attributes
+    ----------
+    one_process
+        One process had the device, which may be a MIG instance.
+    time_sliced
+        Contexts alternate on the compute engine, so a kernel's interval may include time switched out.
+    same_sms
+        Blocks of several tenants run on the same SMs at once.
+    mps
+        Tenants are clients of an MPS server.
+    capped
+        A tenant reaches fewer SMs than the device has.
+    partitioned
+        Tenants run at once, each on SMs that no other has.
+    mig_instance
+        The device is a MIG instance, and is named as one.
+    vgpu
+        The device is a virtual GPU: other virtual machines on its board are not seen from it.
+    shares_outside
+        Tenants outside of the device, of whom a capture shows nothing, share its SMs or its memory system.
+    promises
+        What is documented of the mode, whatever runs.
+    """
+
+    promises: Promises
+    one_process: bool = False
+    time_sliced: bool | None = False
+    same_sms: bool | None = False
+    mps: bool = False
+    capped: bool | None = False
+    partitioned: bool = False
+    mig_instance: bool = False
+    vgpu: bool = False
+    shares_outside: bool = False
+
+    @property
+    def solo(self) -> bool:
+        """Whether one process had the device and no tenant elsewhere shares its hardware, but for power and PCIe.
+
+        Examples
+        --------
+        >>> [mode for mode in Mode if TRAITS[mode].solo]
+        ['exclusive', 'streams', 'mig', 'green-contexts']
+        """
+        return self.one_process and not self.shares_outside
+
+
+_MPS = "NVIDIA, Multi-Process Service (deploy/mps): architecture, when to use, limitations"
+_MIG = "NVIDIA, Multi-Instance GPU user guide"
+_VGPU = "NVIDIA, Virtual GPU software user guide: scheduling"
+_SLICING = "Gilman and Walls, Characterizing concurrency mechanisms for NVIDIA GPUs, arXiv 2110.00459"
+_OPERATOR = "NVIDIA, GPU operator: time-slicing GPUs in Kubernetes"
+_CUDA = "NVIDIA, CUDA C++ programming guide: streams, green contexts"
+_EXPORTER = "NVIDIA/dcgm-exporter issue 478 and NVIDIA/DCGM issue 58"
+
+_PER_PROCESS = "per process: memory, and utilisation by time (NVML); SM activity of the whole GPU only"
+_MPS_SHARED = "clients share DRAM bandwidth, L2, copy engines, scheduling hardware and the server: a fault reaches all"
+_MIG_SHARED = (
+    "power, clocks, the PCIe link, the last-level TLB and media engines are the whole board's; "
+    "a reset takes all instances down"
+)
+_SLICED_SHARED = "memory capacity is not partitioned, L2 is refilled after each turn, copies of all run at any time"
+_FAULTS = (
+    "; each process has a context of its own, and its faults should end only itself, but NVIDIA's GPU operator "
+    "documentation says that replicas have no memory or fault isolation"
+)
+
+_NOTHING_KNOWN = Promises(
+    memory_protection=None, fault_isolation=None, bandwidth_qos=None, own_sms=None, max_partitions=None,
+    reconfigurable="", telemetry="", not_isolated="", sources=(),
+)  # fmt: skip
+_EXCLUSIVE = Promises(
+    memory_protection=True, fault_isolation=True, bandwidth_qos=True, own_sms=True, max_partitions=1,
+    reconfigurable="at any time", telemetry="everything", not_isolated="nobody to be isolated from", sources=(_CUDA,),
+)  # fmt: skip
+_STREAMS = Promises(
+    memory_protection=False, fault_isolation=False, bandwidth_qos=False, own_sms=False, max_partitions=None,
+    reconfigurable="by the program", telemetry="one process: nothing per stream",
+    not_isolated="streams of one process share its memory and its faults", sources=(_CUDA,),
+)  # fmt: skip
+_TIME_SLICING = Promises(
+    memory_protection=True, fault_isolation=None, bandwidth_qos=False, own_sms=True, max_partitions=None,
+    reconfigurable="slice length at any time (nvidia-smi compute-policy), as root", telemetry=_PER_PROCESS,
+    not_isolated=_SLICED_SHARED + _FAULTS, sources=(_SLICING, _OPERATOR, _MPS),
+)  # fmt: skip
+_MPS_VOLTA = Promises(
+    memory_protection=True, fault_isolation=False, bandwidth_qos=False, own_sms=False, max_partitions=48,
+    reconfigurable="when clients start; default percentage at any time for new clients",
+    telemetry="memory per client (type M+C); utilisation by time says 99 % even for a client with 1 % of the SMs",
+    not_isolated=_MPS_SHARED, sources=(_MPS, _EXPORTER),
+)  # fmt: skip
+_MIG_WHOLE = Promises(
+    memory_protection=True, fault_isolation=True, bandwidth_qos=True, own_sms=True, max_partitions=7,
+    reconfigurable="instances while nothing uses them; MIG mode itself needs an idle GPU",
+    telemetry="per instance through DCGM (and GPM on Hopper); no utilisation per process by any tool",
+    not_isolated=_MIG_SHARED, sources=(_MIG, _EXPORTER),
+)  # fmt: skip
+
+#: By mode.
+TRAITS: Final[Mapping[Mode, Traits]] = {
+    # B4: one pid; its context only is resident.
+    Mode.EXCLUSIVE: Traits(_EXCLUSIVE, one_process=True),
+    # B4: kernels of one context overlap; a context is not switched against itself.
+    Mode.STREAMS: Traits(_STREAMS, one_process=True),
+    # B3: at most one context on the compute engine at a time, work-conserving round robin.
+    Mode.TIME_SLICING: Traits(_TIME_SLICING, time_sliced=True),
+    # F: the server submits for all clients from one context; there are no resource limits before Volta.
+    Mode.MPS_PRE_VOLTA: Traits(
+        replace(
+            _MPS_VOLTA,
+            memory_protection=False,
+            max_partitions=16,
+            reconfigurable="when the server starts",
+            telemetry="only the server is listed, with everybody's memory",
+            not_isolated="clients share one address space and one context: " + _MPS_SHARED,
+        ),
+        mps=True,
+        same_sms=True,
+    ),
+    # B4, F: clients are not switched against each other; blocks of several are co-resident on an SM. With a percentage
+    # it is `mps-partitioned`.
+    Mode.MPS: Traits(_MPS_VOLTA, mps=True, same_sms=True),
+    # D2: a percentage caps the number of SMs and reserves none: clients may have SMs in common, or not.
+    Mode.MPS_PARTITIONED: Traits(
+        replace(_MPS_VOLTA, not_isolated="a percentage is a cap, no reservation; " + _MPS_SHARED),
+        mps=True,
+        same_sms=None,
+        capped=True,
+    ),
+    # D2: static SM partitioning (CUDA 13.1): here SM sets are exclusive.
+    Mode.MPS_STATIC_PARTITION: Traits(
+        replace(_MPS_VOLTA, own_sms=True, reconfigurable="partitions while no client uses them"),
+        mps=True,
+        capped=True,
+        partitioned=True,
+    ),
+    # B4, E3: another GPU instance overlaps fully, with SMs, L2 and DRAM bandwidth of its own.
+    Mode.MIG: Traits(_MIG_WHOLE, one_process=True, mig_instance=True),
+    # E3: compute instances of one GPU instance share L2, DRAM and copy engines.
+    Mode.MIG_SHARED_CI: Traits(
+        replace(
+            _MIG_WHOLE,
+            bandwidth_qos=False,
+            not_isolated="compute instances of one GPU instance share DRAM bandwidth, L2 and copy engines; "
+            + _MIG_SHARED,
+        ),
+        one_process=True,
+        mig_instance=True,
+        shares_outside=True,
+    ),
+    # B4: several pids on one MIG UUID, with the signature of time-slicing.
+    Mode.MIG_TIME_SLICING: Traits(
+        replace(
+            _MIG_WHOLE,
+            bandwidth_qos=False,
+            fault_isolation=None,
+            max_partitions=None,
+            not_isolated=f"inside the instance {_SLICED_SHARED}{_FAULTS}; {_MIG_SHARED}",
+        ),
+        mig_instance=True,
+        time_sliced=True,
+    ),
+    # B4: several pids on one MIG UUID, short kernels overlap. Whether the daemon of the instance sets percentages is
+    # not part of the mode.
+    Mode.MIG_MPS: Traits(
+        replace(
+            _MIG_WHOLE,
+            bandwidth_qos=False,
+            fault_isolation=False,
+            own_sms=False,
+            max_partitions=48,
+            not_isolated=f"inside the instance {_MPS_SHARED}; {_MIG_SHARED}",
+        ),
+        mig_instance=True,
+        mps=True,
+        same_sms=True,
+        capped=None,
+    ),
+    # G: the work of virtual machines on one GPU runs serially. How processes of one machine share it is left open.
+    Mode.VGPU_TIME_SLICED: Traits(
+        Promises(
+            memory_protection=True,
+            fault_isolation=True,
+            bandwidth_qos=False,
+            own_sms=True,
+            max_partitions=32,
+            reconfigurable="policy and slice when no vGPU runs; a vGPU's type when its machine is off",
+            telemetry="per machine on the host; in the guest its own share only",
+            not_isolated=_SLICED_SHARED,
+            sources=(_VGPU,),
+        ),
+        vgpu=True,
+        time_sliced=True,
+        shares_outside=True,
+    ),
+    # G: MIG-backed, so not time-sliced. The guest sees a vGPU type, no MIG UUID.
+    Mode.VGPU_MIG: Traits(
+        replace(
+            _MIG_WHOLE,
+            reconfigurable="instances when no vGPU runs",
+            telemetry="per instance on the host",
+            sources=(_VGPU, _MIG),
+        ),
+        vgpu=True,
+    ),
+    # D3: SM sets of one process, which may overlap and exclude no other context.
+    Mode.GREEN_CONTEXTS: Traits(
+        replace(
+            _STREAMS,
+            reconfigurable="by the program, when it creates a context",
+            not_isolated="SM sets of one process; other contexts may use the same SMs; memory and faults are shared",
+        ),
+        one_process=True,
+        capped=True,
+    ),
+    # The limiter holds launches back; how the driver schedules what it lets through is left open.
+    Mode.SOFTWARE_LIMITED: Traits(
+        replace(
+            _TIME_SLICING,
+            reconfigurable="by the limiter",
+            not_isolated="the limiter holds launches back, the GPU does not know of it; " + _SLICED_SHARED,
+        ),
+        time_sliced=None,
+        same_sms=None,
+    ),
+    # B4: no concurrency, no evidence.
+    Mode.UNDETERMINED: Traits(_NOTHING_KNOWN, time_sliced=None, same_sms=None, capped=None),
+}
