@@ -29,7 +29,7 @@ from pyanalyze.results.report import (
     Window,
 )
 from pyanalyze.results.residency import ContextSwitches, CostKind, HeldSlices, Ledger, ResidencySlice
-from pyanalyze.results.sharing import Detail, Evidence, Example, Relation, Rival, Segment, Sharing
+from pyanalyze.results.sharing import Relation
 from pyanalyze.tables.process_lists import compute_processes, process_memory
 from pyanalyze.tables.tableset import Selection
 from pyanalyze.vocabulary import EVERY_PART, NEGLIGIBLE_RESIDENCY, TRAITS, Mode, Part, RelationKind
@@ -164,7 +164,7 @@ def _device(
     here = pl.col("device_id") == verdict.device_id
     device = tables.devices.filter(here).row(0, named=True)
     usage = tables.tenants.filter(here).join(tables.tenant_usage.filter(here), on=["tenant_id", "device_id"])
-    missing = [Missing(what=gap.what, why=gap.why, how=gap.how) for gap in verdict.missing]
+    missing = list(verdict.missing)
     window = _window(usage)
     pairs = pairs_of(tables.overlaps.filter(here), usage)
     if window is not None:
@@ -197,7 +197,6 @@ def _device(
     if advice is not None and advice.options.why_not is not None:
         how = "pyanalyze advise CAPTURE" if advice.options.postponed else ""
         missing.append(Missing(what="options", why=advice.options.why_not, how=how))
-    segments = analysis.segments[verdict.device_id] if Part.SEGMENTS in parts else ()
     return Device(
         device_id=verdict.device_id,
         uuid=device["uuid"],
@@ -211,11 +210,9 @@ def _device(
         mig=None
         if device["mig_profile"] is None
         else Mig(profile=device["mig_profile"], gi=None, ci=None, parent_uuid=device["gpu_uuid"]),
-        sharing=_sharing(verdict, missing),
+        sharing=verdict.model_copy(update={"missing": missing}),
         relations=_relations(tables, usage, pairs, verdict),
-        segments=[
-            Segment(start_ns=s.start_ns, end_ns=s.end_ns, mode=s.mode, confidence=s.confidence) for s in segments
-        ],
+        segments=list(analysis.segments[verdict.device_id]) if Part.SEGMENTS in parts else [],
         context_switches=switches,
         ledger=_ledger(analysis, verdict.device_id) if Part.RESIDENCY in parts else None,
         tenants=tenants,
@@ -237,48 +234,6 @@ def _device(
             for a in (() if advice is None else advice.actions)
         ],
         options=None if advice is None else _options(advice),
-    )
-
-
-def _sharing(verdict: Verdict, missing: list[Missing]) -> Sharing:
-    return Sharing(
-        mode=verdict.mode,
-        confidence=verdict.confidence,
-        basis=verdict.basis,
-        configured=verdict.configured,
-        agrees=verdict.agrees,
-        summary=verdict.summary,
-        evidence=[
-            Evidence(
-                name=w.observation.name,
-                supports=list(w.supports),
-                against=list(w.against),
-                value=w.observation.value,
-                unit=w.observation.unit,
-                n=w.observation.n,
-                weight=w.weight,
-                basis=w.observation.basis,
-                detail=w.observation.detail,
-                sql=w.observation.sql,
-                examples=[
-                    Example(
-                        capture=e.capture,
-                        start_ns=e.start_ns,
-                        end_ns=e.end_ns,
-                        pid=e.pid,
-                        correlation_id=e.correlation_id,
-                    )
-                    for e in w.observation.examples
-                ],
-            )
-            for w in verdict.evidence
-        ],
-        details=[
-            Detail(topic=d.topic, name=d.name, value=d.value, unit=d.unit, basis=d.basis, detail=d.detail)
-            for d in verdict.details
-        ],
-        rivals=[Rival(mode=r.mode, confidence=r.confidence, why_not=r.why_not) for r in verdict.rivals],
-        missing=missing,
     )
 
 
@@ -676,7 +631,7 @@ def _relation(row: dict[str, Any], pairs: Sequence[Pair], verdict: Verdict) -> t
     if verdict.mode != Mode.UNDETERMINED and pair is not None and pair.together:
         return "side-by-side", verdict.confidence
     # Beside a group that runs together, its turns are those of pairs that never do.
-    outsider = any(w.observation.name == "turns_with_outsider" for w in verdict.evidence)
+    outsider = any(w.name == "turns_with_outsider" for w in verdict.evidence)
     # Virtual machines that are time-sliced are no tenants here.
     if (traits.time_sliced and not traits.vgpu) or (outsider and pair is not None):
         return "time-sliced", verdict.confidence
