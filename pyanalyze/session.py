@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.gate import Checked, Limits
     from pyanalyze.analysis.interference import DeviceInterference
     from pyanalyze.analysis.occupancy import CounterCheck, Model, Occupancy, PlacementPolicy
-    from pyanalyze.analysis.residency import Ledger
+    from pyanalyze.analysis.residency import DeviceResidency
     from pyanalyze.analysis.sharing import Case, Verdict
     from pyanalyze.results.comparison import Comparison
     from pyanalyze.results.report import Report
@@ -365,12 +365,12 @@ class Session:
         """
         return self.analysis.verdicts
 
-    def who_held(self) -> tuple[Ledger, ...]:
+    def who_held(self) -> tuple[DeviceResidency, ...]:
         """Add up who held the engine: slices per tenant, switches, cost, time slice, fairness.
 
         Returns
         -------
-        tuple of pyanalyze.analysis.residency.Ledger
+        tuple of pyanalyze.analysis.residency.DeviceResidency
             One per device of which residency is known; `inferred` where the verdict is time-slicing and there are
             no switch records. The frames behind it are `ledger`, `engine`, `residency` or `inferred_residency`.
 

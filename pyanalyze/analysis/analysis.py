@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.interference import DeviceInterference
     from pyanalyze.analysis.interference.baselines import Summary
     from pyanalyze.analysis.occupancy import CounterCheck, PlacementPolicy
-    from pyanalyze.analysis.residency import Ledger
+    from pyanalyze.analysis.residency import DeviceResidency
     from pyanalyze.analysis.sharing import Case, Verdict
     from pyanalyze.inputs.baselines import Baseline, SavedBaseline
     from pyanalyze.results.sharing import Segment
@@ -121,11 +121,11 @@ class Analysis:
         return summary_tables(self.tables, self._inferred_residency_tables)
 
     @cached_property
-    def residency(self) -> tuple[Ledger, ...]:
+    def residency(self) -> tuple[DeviceResidency, ...]:
         """Residency by device and tenant."""
-        from pyanalyze.analysis.residency import ledgers
+        from pyanalyze.analysis.residency import residency_summary
 
-        return ledgers(self.tables)
+        return residency_summary(self.tables)
 
     @cached_property
     def _occupancy_tables(self) -> Mapping[str, AnyTable]:

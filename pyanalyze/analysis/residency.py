@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pyanalyze.core import _core
+from pyanalyze.results.model import Text
+from pyanalyze.results.residency import CostKind, HeldSlices, Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,84 +16,57 @@ if TYPE_CHECKING:
     from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["Ledger", "TenantSlices", "ledgers"]
+__all__ = ["DeviceResidency", "TenantResidency", "residency_summary"]
 
 
-@dataclass(frozen=True)
-class TenantSlices:
-    """What the slices of one tenant add up to; times in nanoseconds.
+class TenantResidency(HeldSlices):
+    """Residency intervals of one tenant, with what the report says elsewhere.
 
     Attributes
     ----------
-    slices, cut_slices
-        Complete slices, and those that the recording or lost records cut. Lengths are of whole slices, though one may
-        begin before the window.
-    resident_ns, resident_share
-        In the window, and as a part of the time in which anybody held the engine there.
-    idle_ns, idle_share
-        Of that residency, with none of its kernels in flight; None: its kernels were not traced.
-    expired, yielded
-        Slices that lasted their time, and shorter ones, that another tenant followed; None: no time slice is known.
+    name
+        Its name.
+    resident_ns
+        Residency in the window, nanoseconds.
     """
 
-    tenant_id: int
-    name: str
-    slices: int
-    cut_slices: int
+    name: Text
     resident_ns: int
-    resident_share: float | None
-    idle_ns: int | None
-    idle_share: float | None
-    p10_slice_ns: int | None
-    median_slice_ns: int | None
-    p90_slice_ns: int | None
-    max_slice_ns: int | None
-    expired: int | None
-    yielded: int | None
 
 
-@dataclass(frozen=True)
-class Ledger:
-    """Who held the engine of one device; times in nanoseconds.
+class DeviceResidency(Ledger):
+    """Residency on one device, with what the report says elsewhere; times in nanoseconds.
+
+    A report holds it as its `ledger`.
 
     Attributes
     ----------
-    basis
-        `observed`: from switch records. `inferred`: from kernels' starts and ends, because the verdict is
-        time-slicing and there are no switch records.
-    held_ns, idle_ns
-        Of the window: somebody held the engine; nobody did and it was not being handed over.
+    device_id, device
+        Device in `session.devices`, and its name.
+    start_ns, end_ns
+        The window.
+    switches, creations, unclear
+        Switches between two contexts that both had work, those to or from a context that ran nothing yet, and those of
+        which that is not known; None without switch records.
     cost_kind, median_cost_ns, total_cost_ns, overhead_share
         Cost of switches: `gap` or `full`; None without switch records.
-    time_slice_ns, policy
-        Estimated time slice, and the policy of `nvidia-smi compute-policy` that it looks like.
-    jain
-        Jain's index of residency in the window: 1 is equal.
     dropped
         Switch records that were lost, by their sequence numbers; None without switch records.
     """
 
     device_id: int
-    device: str
-    basis: Literal["observed", "inferred"]
+    device: Text
     start_ns: int | None
     end_ns: int | None
-    held_ns: int | None
-    idle_ns: int | None
     switches: int | None
     creations: int | None
     unclear: int | None
-    cost_kind: str | None
+    cost_kind: CostKind | None
     median_cost_ns: int | None
     total_cost_ns: int | None
     overhead_share: float | None
-    median_save_ns: int | None
-    median_restore_ns: int | None
-    time_slice_ns: int | None
-    policy: str | None
-    jain: float | None
     dropped: int | None
-    tenants: tuple[TenantSlices, ...]
+    tenants: Sequence[TenantResidency]
 
     def __str__(self) -> str:
         """Show it in a terminal: a line for the engine, a line per tenant."""
@@ -121,8 +96,8 @@ class Ledger:
         return f"<pre>{escape(str(self))}</pre>"
 
 
-def ledgers(tables: TableSet) -> tuple[Ledger, ...]:
-    """Add up who held the engine, per device.
+def residency_summary(tables: TableSet) -> tuple[DeviceResidency, ...]:
+    """Add up residency by device and tenant.
 
     Parameters
     ----------
@@ -131,13 +106,13 @@ def ledgers(tables: TableSet) -> tuple[Ledger, ...]:
 
     Returns
     -------
-    tuple of Ledger
-        One per device of which anybody's residency is known, observed or inferred, by device id.
+    tuple of DeviceResidency
+        One per device with residency, observed or inferred, by device id.
 
     Examples
     --------
     >>> import pyanalyze
-    >>> found = ledgers(pyanalyze.load(capture).analysis.tables)[0]
+    >>> found = residency_summary(pyanalyze.load(capture).analysis.tables)[0]
     >>> found.basis, found.policy, [tenant.name for tenant in found.tenants]
     ('observed', 'default', ['app_a', 'app_b', 'app_c'])
     """
@@ -152,14 +127,14 @@ def ledgers(tables: TableSet) -> tuple[Ledger, ...]:
         rows = tables.ledger.filter(pl.col("device_id") == device_id).sort("resident_ns", descending=True)
         observed = str(engine["basis"]) == "observed"
         found.append(
-            Ledger(
+            DeviceResidency(
                 **engine,
                 device=devices.get(device_id) or f"device {device_id}",
                 dropped=int(lost) if observed else None,
                 tenants=tuple(
-                    TenantSlices(
+                    TenantResidency(
                         name=names.get(row["tenant_id"]) or f"tenant {row['tenant_id']}",
-                        **{key: row[key] for key in TenantSlices.__dataclass_fields__ if key != "name"},
+                        **{key: row[key] for key in TenantResidency.model_fields if key != "name"},
                     )
                     for row in rows.iter_rows(named=True)
                 ),

@@ -28,7 +28,7 @@ from pyanalyze.results.report import (
     View,
     Window,
 )
-from pyanalyze.results.residency import ContextSwitches, CostKind, HeldSlices, Ledger, ResidencySlice
+from pyanalyze.results.residency import ContextSwitches, CostKind, ResidencySlice
 from pyanalyze.results.sharing import Relation
 from pyanalyze.tables.process_lists import compute_processes, process_memory
 from pyanalyze.tables.tableset import Selection
@@ -193,6 +193,7 @@ def _device(
     if found is not None:
         interference = _interference(found, usage, missing)
         missing += _unsplit(found)
+    held = analysis.residency if Part.RESIDENCY in parts else ()
     capability = (device["compute_major"], device["compute_minor"])
     if advice is not None and advice.options.why_not is not None:
         how = "pyanalyze advise CAPTURE" if advice.options.postponed else ""
@@ -214,7 +215,7 @@ def _device(
         relations=_relations(tables, usage, pairs, verdict),
         segments=list(analysis.segments[verdict.device_id]) if Part.SEGMENTS in parts else [],
         context_switches=switches,
-        ledger=_ledger(analysis, verdict.device_id) if Part.RESIDENCY in parts else None,
+        ledger=next((one for one in held if one.device_id == verdict.device_id), None),
         tenants=tenants,
         occupancy=occupancy,
         interference=interference,
@@ -377,15 +378,6 @@ def _context_switches(tables: TableSet, device_id: int, span_ns: int) -> Context
         endings=dict(endings.iter_rows()),
         dropped=int(lost),
     )
-
-
-def _ledger(analysis: Analysis, device_id: int) -> Ledger | None:
-    found = next((ledger for ledger in analysis.residency if ledger.device_id == device_id), None)
-    if found is None:
-        return None
-    own = {key: getattr(found, key) for key in Ledger.model_fields if key != "tenants"}
-    tenants = [HeldSlices(**{key: getattr(t, key) for key in HeldSlices.model_fields}) for t in found.tenants]
-    return Ledger(**own, tenants=tenants)
 
 
 def _median(values: pl.Series) -> int | None:

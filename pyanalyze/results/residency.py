@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -67,7 +68,7 @@ class Ledger(Result):
         description="short, default, medium or long, as of nvidia-smi compute-policy; NVIDIA publishes no lengths."
     )
     jain: Number = Field(description="Jain's index of residency in the window over tenants; 1 is equal.")
-    tenants: list[HeldSlices] = Field(description="Per tenant, most residency first.")
+    tenants: Sequence[HeldSlices] = Field(description="Per tenant, most residency first.")
 
 
 class ResidencySlice(Result):
