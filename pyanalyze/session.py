@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import altair as alt
     import polars as pl
 
-    from pyanalyze.analysis.advice import Advice
+    from pyanalyze.analysis.advice import DeviceAdvice
     from pyanalyze.analysis.gate import Checked, Limits
     from pyanalyze.analysis.interference import DeviceInterference
     from pyanalyze.analysis.occupancy import CounterCheck, Model, Occupancy, PlacementPolicy
@@ -475,7 +475,7 @@ class Session:
         require: Sequence[Requirement] = (),
         latency_ns: int | None = None,
         kubernetes: bool | None = None,
-    ) -> tuple[Advice, ...]:
+    ) -> tuple[DeviceAdvice, ...]:
         """Say what to change on every GPU, from replays of what was recorded under other ways to share it.
 
         Parameters
@@ -489,7 +489,7 @@ class Session:
 
         Returns
         -------
-        tuple of Advice
+        tuple of DeviceAdvice
             One per device with activity, by device id.
 
         Raises

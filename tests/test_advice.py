@@ -312,7 +312,16 @@ def test_a_report_forecasts_what_advise_does() -> None:
 
 
 def forecast(tenant_id: int, slowdown: float, elapsed_ms: int = 100) -> Forecast:
-    return Forecast(tenant_id, f"t{tenant_id}", slowdown, slowdown, slowdown, None, None, elapsed_ms * 1_000_000)
+    return Forecast(
+        tenant_id=tenant_id,
+        name=f"t{tenant_id}",
+        slowdown=slowdown,
+        low=slowdown,
+        high=slowdown,
+        latency=None,
+        p99_ns=None,
+        elapsed_ns=elapsed_ms * 1_000_000,
+    )
 
 
 def compared(*means: tuple[str, float], best: str, now: str, elapsed_ms: tuple[int, int] = (100, 100)) -> Options:
@@ -409,4 +418,4 @@ def test_a_slice_that_nobody_measured_is_no_reading() -> None:
     assert not any("slices execute" in a.why or "timeslice" in str(a.commands) for a in session.advise()[0].actions)
     (asked,) = [a for a in session.advise(latency_ns=3_000_000)[0].actions if "3.00 ms" in a.action]
     assert "not known" in asked.action
-    assert asked.commands == ()
+    assert asked.commands == []

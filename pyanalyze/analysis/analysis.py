@@ -14,7 +14,7 @@ from pyanalyze.tables import memory
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyanalyze.analysis.advice import Advice
+    from pyanalyze.analysis.advice import DeviceAdvice
     from pyanalyze.analysis.interference import DeviceInterference
     from pyanalyze.analysis.interference.baselines import Summary
     from pyanalyze.analysis.occupancy import CounterCheck, PlacementPolicy
@@ -193,7 +193,7 @@ class Analysis:
         return analyse(self.tables, self.verdicts, self.baselines, self.summaries)
 
     @cached_property
-    def quick_advice(self) -> tuple[Advice, ...]:
+    def quick_advice(self) -> tuple[DeviceAdvice, ...]:
         """What to change, without a replay where the capture is large; in the order of the verdicts."""
         from pyanalyze.analysis.advice import advise_device
 

@@ -14,7 +14,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pyanalyze.analysis.advice import Advice
+    from pyanalyze.analysis.advice import DeviceAdvice
     from pyanalyze.session import Session
     from pyanalyze.tables.redact import Names
 
@@ -302,7 +302,7 @@ class ProgressBar:
 
 
 def answer(
-    session: Session, verb: str, sections: tuple[str, ...], fmt: str, advice: Sequence[Advice] | None = None
+    session: Session, verb: str, sections: tuple[str, ...], fmt: str, advice: Sequence[DeviceAdvice] | None = None
 ) -> str:
     """Show some sections of the report as text, or the verb's part of it as JSON."""
     from pyanalyze.cli.schemas import SHOWN, part_of

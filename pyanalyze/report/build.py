@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyanalyze.analysis.occupancy import model_in_passing
 from pyanalyze.analysis.sharing.evidence import HOW, pairs_of
 from pyanalyze.core import _core
-from pyanalyze.results.advice import Advice, ForecastRow, SharingOption
+from pyanalyze.results.advice import SharingOption
 from pyanalyze.results.interference import (
     Interference,
     Slowdown,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze.analysis.advice import Advice as DeviceAdvice
+    from pyanalyze.analysis.advice import DeviceAdvice
     from pyanalyze.analysis.analysis import Analysis
     from pyanalyze.analysis.interference import DeviceInterference, TenantInterference
     from pyanalyze.analysis.occupancy import CounterCheck as CounterComparison
@@ -222,18 +222,7 @@ def _device(
         residency=_residency(tables, verdict.device_id) if detail and Part.RESIDENCY in parts else None,
         sm_warps=_sm_warps(tables, verdict.device_id) if detail and Part.OCCUPANCY in parts else None,
         host=[] if found is None else list(found.host),
-        advice=[
-            Advice(
-                action=a.action,
-                commands=list(a.commands),
-                expected=a.expected,
-                bound=a.bound,
-                why=a.why,
-                undo=a.undo,
-                wrong_if=a.wrong_if,
-            )
-            for a in (() if advice is None else advice.actions)
-        ],
+        advice=[] if advice is None else list(advice.actions),
         options=None if advice is None else _options(advice),
     )
 
@@ -252,17 +241,7 @@ def _options(advice: DeviceAdvice) -> list[SharingOption] | None:
             current=option is compared.current,
             recommended=option is compared.recommended,
             lacks=list(lacks.get(option.name, ())),
-            tenants=[
-                ForecastRow(
-                    tenant_id=f.tenant_id,
-                    slowdown=f.slowdown,
-                    low=f.low,
-                    high=f.high,
-                    latency=f.latency,
-                    p99_ns=f.p99_ns,
-                )
-                for f in option.forecasts
-            ],
+            tenants=list(option.forecasts),
         )
         for option in compared.options
     ]

@@ -1,13 +1,11 @@
 """What should be changed?  Bounds from what was measured, refined by a replay; never a promise."""
 
-from pyanalyze.analysis.advice.advise import Advice, advise_device
+from pyanalyze.analysis.advice.advise import DeviceAdvice, advise_device
 from pyanalyze.analysis.advice.options import Forecast, Option, Options, options
 from pyanalyze.analysis.advice.replay import Layout, Seat, replay
-from pyanalyze.analysis.advice.simple import Action
 
 __all__ = [
-    "Action",
-    "Advice",
+    "DeviceAdvice",
     "Forecast",
     "Layout",
     "Option",

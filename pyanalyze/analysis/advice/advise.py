@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.advice import host_side, kubernetes, mps, slicing
 from pyanalyze.analysis.advice.mig import Placement
 from pyanalyze.analysis.advice.options import AS_GOOD, Option, Options, best_of, observed_slicing, options
-from pyanalyze.analysis.advice.simple import Action, Held, record_first, simple_bounds, unknown_tenants
+from pyanalyze.analysis.advice.simple import Held, record_first, simple_bounds, unknown_tenants
+from pyanalyze.results.advice import Advice
 from pyanalyze.vocabulary import MEMORY_RESERVE, TRAITS, Mode
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ EARLY = 0.7
 
 
 @dataclass(frozen=True)
-class Advice:
+class DeviceAdvice:
     """What to do on one device.
 
     Attributes
@@ -43,7 +44,7 @@ class Advice:
     """
 
     device_id: int
-    actions: tuple[Action, ...]
+    actions: tuple[Advice, ...]
     options: Options
 
     def __str__(self) -> str:
@@ -73,7 +74,7 @@ def advise_device(
     latency_ns: int | None = None,
     for_kubernetes: bool | None = None,
     quick: bool = False,
-) -> Advice:
+) -> DeviceAdvice:
     """Say what to change on one device.
 
     Parameters
@@ -91,7 +92,7 @@ def advise_device(
 
     Returns
     -------
-    Advice
+    DeviceAdvice
         Best first; empty where nothing follows from the evidence.
 
     Examples
@@ -124,7 +125,7 @@ def advise_device(
     if compared.recommended is not None and _stays(compared, verdict.mode):
         # Where nothing is worth a change, no other way is the one advised.
         compared = replace(compared, recommended=compared.current)
-    return Advice(verdict.device_id, tuple(actions), compared)
+    return DeviceAdvice(verdict.device_id, tuple(actions), compared)
 
 
 def _actions(
@@ -136,7 +137,7 @@ def _actions(
     device: Mapping[str, object],
     *,
     kube: bool,
-) -> Iterator[Action]:
+) -> Iterator[Advice]:
     held = list(_held(tables, verdict.device_id))
     traits = TRAITS[verdict.mode]
     if verdict.mode == Mode.UNDETERMINED:
@@ -160,31 +161,31 @@ def _actions(
         if traits.one_process and traits.mig_instance:
             yield _alone_in_instance()
         elif traits.one_process:
-            yield Action(
-                "Nothing to gain from sharing differently",
-                (),
-                None,
-                "no other tenant took GPU time in this capture",
-                "one tenant was on the device; if it is slow, look at the host side, the kernels or the clocks",
-                None,
-                "samples or switch records of the same time show another process",
+            yield Advice(
+                action="Nothing to gain from sharing differently",
+                commands=[],
+                expected=None,
+                bound="no other tenant took GPU time in this capture",
+                why="one tenant was on the device; if it is slow, look at the host side, the kernels or the clocks",
+                undo=None,
+                wrong_if="samples or switch records of the same time show another process",
             )
         elif verdict.mode != Mode.UNDETERMINED:
             yield from simple_bounds(verdict, held, device, compared.why_not)
     yield from _time_slices(tables, verdict, compared, latency_ns, len(held))
 
 
-def _alone_in_instance() -> Action:
+def _alone_in_instance() -> Advice:
     """An instance is a part of the device: nobody else in it does not mean that nothing is lost to the others."""
-    return Action(
-        "Nobody else was seen in this MIG instance; what a larger one would gain is not known",
-        (),
-        None,
-        "a capture of one instance says nothing of another size, nor of the whole GPU",
-        "to know it, record the workload in a larger profile or on the whole GPU and give that as --baseline; if it is "
-        "slow, look at the host side, the kernels and the clocks, too",
-        None,
-        "samples of the same time show another process in the instance",
+    return Advice(
+        action="Nobody else was seen in this MIG instance; what a larger one would gain is not known",
+        commands=[],
+        expected=None,
+        bound="a capture of one instance says nothing of another size, nor of the whole GPU",
+        why="to know it, record the workload in a larger profile or on the whole GPU and give that as --baseline; if "
+        "it is slow, look at the host side, the kernels and the clocks, too",
+        undo=None,
+        wrong_if="samples of the same time show another process in the instance",
     )
 
 
@@ -269,7 +270,7 @@ def _trust(compared: Options) -> str:
     return f" The replay of the recorded mode is within {100 * compared.check:.1f} % of the record."
 
 
-def _change(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Action]:
+def _change(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Advice]:
     best, now = compared.recommended, compared.current
     if best is None:
         return
@@ -287,7 +288,7 @@ def _change(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Action]:
     yield _make(best, compared, f"{first}{before}", mode, kube=kube)
 
 
-def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool) -> Action:
+def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool) -> Advice:
     expected = (
         f"modelled, against each alone on the whole GPU: {_each(option)} "
         f"(mean {option.antt:.2f}x, STP {option.stp:.2f}){_tails(option)}"
@@ -314,14 +315,14 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
             )
             why = f"{why}; what memory they use is not known (nvidia-smi beside the capture shows it), they get {sizes}"
     shares = TRAITS[option.mode].promises.not_isolated
-    return Action(
-        title,
-        commands,
-        expected,
-        _bounds(option) + _ends_early(option),
-        f"{why}.{_trust(compared)} Not isolated: {shares}",
-        undo,
-        wrong,
+    return Advice(
+        action=title,
+        commands=list(commands),
+        expected=expected,
+        bound=_bounds(option) + _ends_early(option),
+        why=f"{why}.{_trust(compared)} Not isolated: {shares}",
+        undo=undo,
+        wrong_if=wrong,
     )
 
 
@@ -347,18 +348,18 @@ def _commands(option: Option, compared: Options, mode: Mode, *, kube: bool) -> t
     )
 
 
-def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict) -> Action:
+def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict) -> Advice:
     best = compared.recommended
     if best is None:
         lacking = "; ".join(f"{option.name} lacks {', '.join(lacks)}" for option, lacks in compared.refused)
-        return Action(
-            f"No way of sharing this GPU promises {' and '.join(required)}",
-            (),
-            None,
-            None,
-            f"of the ways that hold these tenants, {lacking}. Give them GPUs of their own",
-            None,
-            "a tenant's memory need is smaller than what was seen, so that it fits a smaller MIG instance",
+        return Advice(
+            action=f"No way of sharing this GPU promises {' and '.join(required)}",
+            commands=[],
+            expected=None,
+            bound=None,
+            why=f"of the ways that hold these tenants, {lacking}. Give them GPUs of their own",
+            undo=None,
+            wrong_if="a tenant's memory need is smaller than what was seen, so that it fits a smaller MIG instance",
         )
     now = _now(compared, verdict.mode) or best
     others = [option for option in compared.options if option is not now]
@@ -366,19 +367,19 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
     low = min((option.antt_bounds[0] for option in others), default=None)
     bound = None if low is None else f"no other way compared has a mean slowdown below {low:.2f}x by its bound"
     inside = TRAITS[verdict.mode].mig_instance and not TRAITS[verdict.mode].one_process
-    return Action(
-        f"Nothing to gain from sharing {'this instance ' if inside else ''}differently",
-        (),
-        f"modelled: as it is ({verdict.mode}), {_each(now)}{next_best}{_tails(now)}",
-        bound,
-        f"the mean slowdown of {now.antt:.2f}x is within {100 * WORTH_IT:.0f} % of the best of "
+    return Advice(
+        action=f"Nothing to gain from sharing {'this instance ' if inside else ''}differently",
+        commands=[],
+        expected=f"modelled: as it is ({verdict.mode}), {_each(now)}{next_best}{_tails(now)}",
+        bound=bound,
+        why=f"the mean slowdown of {now.antt:.2f}x is within {100 * WORTH_IT:.0f} % of the best of "
         f"{len(compared.options)} ways compared.{_trust(compared)}",
-        None,
-        "the workloads change: other kernels, other load, another number of tenants",
+        undo=None,
+        wrong_if="the workloads change: other kernels, other load, another number of tenants",
     )
 
 
-def _stricter(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Action]:
+def _stricter(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Advice]:
     """MIG, where it is not what was recommended: it isolates more and costs a known amount."""
     best = compared.recommended
     if best is None or best.placement is not None:
@@ -393,39 +394,39 @@ def _stricter(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Action]:
             yield _make(option, compared, why, mode, kube=kube)
 
 
-def _no_instance(compared: Options) -> Iterator[Action]:
+def _no_instance(compared: Options) -> Iterator[Advice]:
     if not compared.unplaced:
         return
     each = "; ".join(f"{name}: {why}" for name, why in compared.unplaced.items())
-    yield Action(
-        f"MIG cannot hold them all: {', '.join(compared.unplaced)} would need another GPU",
-        (),
-        None,
-        "every valid set of instances was looked at",
-        each,
-        None,
-        "a tenant's memory need is smaller than what was seen",
+    yield Advice(
+        action=f"MIG cannot hold them all: {', '.join(compared.unplaced)} would need another GPU",
+        commands=[],
+        expected=None,
+        bound="every valid set of instances was looked at",
+        why=each,
+        undo=None,
+        wrong_if="a tenant's memory need is smaller than what was seen",
     )
 
 
-def _left_out(compared: Options, required: tuple[Requirement, ...]) -> Iterator[Action]:
+def _left_out(compared: Options, required: tuple[Requirement, ...]) -> Iterator[Advice]:
     if not compared.refused or compared.recommended is None:
         return
     lacking = "; ".join(
         f"{option.name} ({_each(option)}) lacks {', '.join(lacks)}" for option, lacks in compared.refused
     )
-    yield Action(
-        f"Left out for want of {' or '.join(required)}",
-        (),
-        None,
-        None,
-        f"{lacking}. What modes promise is NVIDIA's documentation, not this capture",
-        None,
-        None,
+    yield Advice(
+        action=f"Left out for want of {' or '.join(required)}",
+        commands=[],
+        expected=None,
+        bound=None,
+        why=f"{lacking}. What modes promise is NVIDIA's documentation, not this capture",
+        undo=None,
+        wrong_if=None,
     )
 
 
-def _memory(compared: Options, device: Mapping[str, object]) -> Iterator[Action]:
+def _memory(compared: Options, device: Mapping[str, object]) -> Iterator[Advice]:
     total = device["memory_bytes"]
     known = [client.memory_bytes for client in compared.clients if client.memory_bytes is not None]
     if not isinstance(total, int) or not known:
@@ -434,18 +435,18 @@ def _memory(compared: Options, device: Mapping[str, object]) -> Iterator[Action]
     if used > total * (1 - MEMORY_RESERVE):
         unknown = len(compared.clients) - len(known)
         more = f"; of {unknown} more nothing is known" if unknown else ""
-        yield Action(
-            "Mind the memory before anything else: together these tenants may run out of it",
-            ("under MPS CUDA_MPS_PINNED_DEVICE_MEM_LIMIT per client; elsewhere smaller batches or caches",),
-            None,
-            f"their high-water marks sum to {used / 2**30:.1f} of {total / 2**30:.1f} GiB{more}",
-            "no mode but MIG divides memory; an allocation that does not fit fails whoever makes it",
-            "unset the limit",
-            "the marks were never reached at the same time",
+        yield Advice(
+            action="Mind the memory before anything else: together these tenants may run out of it",
+            commands=["under MPS CUDA_MPS_PINNED_DEVICE_MEM_LIMIT per client; elsewhere smaller batches or caches"],
+            expected=None,
+            bound=f"their high-water marks sum to {used / 2**30:.1f} of {total / 2**30:.1f} GiB{more}",
+            why="no mode but MIG divides memory; an allocation that does not fit fails whoever makes it",
+            undo="unset the limit",
+            wrong_if="the marks were never reached at the same time",
         )
 
 
-def _host_side(tables: TableSet, verdict: Verdict) -> Iterator[Action]:
+def _host_side(tables: TableSet, verdict: Verdict) -> Iterator[Advice]:
     names = tables.labels(verdict.device_id)
     instance = TRAITS[verdict.mode].mig_instance
     where = "instance" if instance else "GPU"
@@ -461,21 +462,21 @@ def _host_side(tables: TableSet, verdict: Verdict) -> Iterator[Action]:
     }
     for cause in host_side.causes(tables, verdict.device_id):
         who = "the board" if cause.tenant_id is None else names.get(cause.tenant_id, f"tenant {cause.tenant_id}")
-        yield Action(
-            f"Look at {who}, not at a neighbour: {titles[cause.kind]}",
-            (),
-            None,
+        yield Advice(
+            action=f"Look at {who}, not at a neighbour: {titles[cause.kind]}",
+            commands=[],
+            expected=None,
             # Clocks are the board's.
-            bound if cause.tenant_id is not None else "another way of sharing removes none of it",
-            f"{cause.what}. To do: {cause.do}",
-            None,
-            "the same measure alone on the GPU is different",
+            bound=bound if cause.tenant_id is not None else "another way of sharing removes none of it",
+            why=f"{cause.what}. To do: {cause.do}",
+            undo=None,
+            wrong_if="the same measure alone on the GPU is different",
         )
 
 
 def _time_slices(
     tables: TableSet, verdict: Verdict, compared: Options, latency_ns: int | None, tenants: int
-) -> Iterator[Action]:
+) -> Iterator[Advice]:
     traits = TRAITS[verdict.mode]
     # A virtual machine's slices are set on its host, by other means.
     if not traits.time_sliced or traits.vgpu or tenants < 2:
@@ -486,13 +487,16 @@ def _time_slices(
     slice_ns, switch_ns = seen
     if slice_ns is None:
         if latency_ns is not None:
-            yield Action(
-                f"Whether nobody waits longer than {latency_ns / 1e6:.2f} ms is not known: no full time slice was seen",
-                (), None, None,
-                "too few slices ended while somebody else waited from their begin to their end, so how long one may be "
-                "does not show here; record while all tenants are busy",
-                None,
-            )  # fmt: skip
+            yield Advice(
+                action=f"Whether nobody waits longer than {latency_ns / 1e6:.2f} ms is not known: no full time slice "
+                "was seen",
+                commands=[],
+                expected=None,
+                bound=None,
+                why="too few slices ended while somebody else waited from their begin to their end, so how long one "
+                "may be does not show here; record while all tenants are busy",
+                undo=None,
+            )
         return
     cost, wait_ns = slicing.overhead(slice_ns, switch_ns), slicing.longest_wait_ns(slice_ns, switch_ns, tenants)
     everyone = "both" if tenants == 2 else f"all {tenants}"
@@ -506,30 +510,38 @@ def _time_slices(
     if latency_ns is not None:
         choice = slicing.slice_for(latency_ns, switch_ns, tenants)
         if choice.slice_ns is None or choice.overhead is None:
-            yield Action(
-                f"No time slice gives a wait of {latency_ns / 1e6:.2f} ms among {tenants} tenants",
-                (), None, f"{tenants} switches of {switch_ns / 1e3:.0f} us alone take longer", now, None,
-                "a capture shows cheaper switches",
-            )  # fmt: skip
+            yield Advice(
+                action=f"No time slice gives a wait of {latency_ns / 1e6:.2f} ms among {tenants} tenants",
+                commands=[],
+                expected=None,
+                bound=f"{tenants} switches of {switch_ns / 1e3:.0f} us alone take longer",
+                why=now,
+                undo=None,
+                wrong_if="a capture shows cheaper switches",
+            )
             return
         policy = slicing.policy_for(choice.slice_ns, slice_ns)
-        yield Action(
-            f"For waits of at most {latency_ns / 1e6:.2f} ms take slices of at most {choice.slice_ns / 1e6:.2f} ms: "
-            f"policy {slicing.POLICIES[policy]}",
-            (f"nvidia-smi compute-policy --set-timeslice={policy}   # as root, lasts until the driver is reloaded",),
-            f"by arithmetic: {100 * choice.overhead:.1f} % of the time goes into switches then",
-            "round robin, everybody busy; a kernel that cannot be cut makes it longer",
-            f"{now}. {unknown}",
-            undo,
-            "slices recorded under the policy are longer than that",
+        yield Advice(
+            action=f"For waits of at most {latency_ns / 1e6:.2f} ms take slices of at most "
+            f"{choice.slice_ns / 1e6:.2f} ms: policy {slicing.POLICIES[policy]}",
+            commands=[
+                f"nvidia-smi compute-policy --set-timeslice={policy}   # as root, lasts until the driver is reloaded"
+            ],
+            expected=f"by arithmetic: {100 * choice.overhead:.1f} % of the time goes into switches then",
+            bound="round robin, everybody busy; a kernel that cannot be cut makes it longer",
+            why=f"{now}. {unknown}",
+            undo=undo,
+            wrong_if="slices recorded under the policy are longer than that",
         )
     elif cost >= NOTABLE_OVERHEAD:
-        yield Action(
-            "Use longer time slices if latency allows",
-            ("nvidia-smi compute-policy --set-timeslice=3   # long; as root, lasts until the driver is reloaded",),
-            None,
-            f"at most {100 * cost:.1f} % of the time in which several tenants are busy, all that switching takes",
-            f"each switch costs about the same however long the slice was; {now}. {unknown}",
-            undo,
-            "the slices recorded afterwards are not longer",
+        yield Advice(
+            action="Use longer time slices if latency allows",
+            commands=[
+                "nvidia-smi compute-policy --set-timeslice=3   # long; as root, lasts until the driver is reloaded"
+            ],
+            expected=None,
+            bound=f"at most {100 * cost:.1f} % of the time in which several tenants are busy, all that switching takes",
+            why=f"each switch costs about the same however long the slice was; {now}. {unknown}",
+            undo=undo,
+            wrong_if="the slices recorded afterwards are not longer",
         )

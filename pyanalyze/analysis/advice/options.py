@@ -18,6 +18,8 @@ from pyanalyze.analysis.advice.replay import (
     side_by_side,
 )
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, IDLE_GAP_NS, STATE_NS, SWITCH_NS
+from pyanalyze.results.advice import ForecastRow
+from pyanalyze.results.model import Text
 from pyanalyze.tables.process_lists import process_memory
 from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, TRAITS, Mode
 
@@ -65,31 +67,18 @@ _DEFAULT_SLICING = (DEFAULT_SLICE_NS - STATE_NS, SWITCH_NS)
 AS_GOOD = 0.03
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """A tenant's slowdown in an option: elapsed time of the same launches over that alone on the whole GPU. Modelled.
+class Forecast(ForecastRow):
+    """What an option would do to a tenant, with what the report says elsewhere, or not at all.
 
     Attributes
     ----------
-    tenant_id, name
-        Who.
-    slowdown, low, high
-        Estimate and bounds.
-    latency
-        Kernel latency (launch to end) over that alone; None without API calls.
-    p99_ns
-        99th percentile of kernel latency; None without API calls.
+    name
+        Name of the tenant.
     elapsed_ns
         Elapsed time of its launches in the replay.
     """
 
-    tenant_id: int
-    name: str
-    slowdown: float
-    low: float
-    high: float
-    latency: float | None
-    p99_ns: int | None
+    name: Text
     elapsed_ns: int = 0
 
 
@@ -162,7 +151,7 @@ class Options:
         The option that the capture shows, if it is among them.
     recommended
         The best that meets the requirements; None where nothing could be compared or nothing meets them. Not changing
-        anything is preferred where that is as good; in an `Advice` also where no other way is worth a change.
+        anything is preferred where that is as good; in a `DeviceAdvice` also where no other way is worth a change.
     refused
         Options that do not meet the requirements, with what they lack.
     why_not
@@ -620,14 +609,14 @@ def _forecast(
                 latency = statistics.fmean(row["latency_ns"] for row in counted) / max(whole["latency_ns"], 1)
             forecasts.append(
                 Forecast(
-                    tenant,
-                    name,
-                    statistics.fmean(row["elapsed_ns"] for row in counted) / base * slower[1],
-                    min(elapsed) * slower[0] * (1 - margin),
-                    max(elapsed) * slower[2] * (1 + margin),
-                    latency,
-                    max(row["latency_p99_ns"] for row in counted) if from_calls else None,
-                    round(statistics.fmean(row["elapsed_ns"] for row in counted)),
+                    tenant_id=tenant,
+                    name=name,
+                    slowdown=statistics.fmean(row["elapsed_ns"] for row in counted) / base * slower[1],
+                    low=min(elapsed) * slower[0] * (1 - margin),
+                    high=max(elapsed) * slower[2] * (1 + margin),
+                    latency=latency,
+                    p99_ns=max(row["latency_p99_ns"] for row in counted) if from_calls else None,
+                    elapsed_ns=round(statistics.fmean(row["elapsed_ns"] for row in counted)),
                 )
             )
         made.append(replace(option, forecasts=tuple(forecasts)))

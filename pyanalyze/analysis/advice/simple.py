@@ -5,25 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyanalyze.results.advice import Advice
 from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyanalyze.analysis.sharing import Verdict
-
-
-@dataclass(frozen=True)
-class Action:
-    """One thing to do, why, what it can give at most, how to take it back, and what would prove it wrong."""
-
-    action: str
-    commands: tuple[str, ...]
-    expected: str | None
-    bound: str | None
-    why: str
-    undo: str | None
-    wrong_if: str | None = None
 
 
 @dataclass(frozen=True)
@@ -50,7 +38,7 @@ class Held:
     stretched: float | None
 
 
-def record_first(verdict: Verdict) -> Iterator[Action]:
+def record_first(verdict: Verdict) -> Iterator[Advice]:
     """Say what to record where the mode is not known.
 
     Examples
@@ -60,19 +48,19 @@ def record_first(verdict: Verdict) -> Iterator[Action]:
     >>> next(record_first(verdict)).action
     'Record what decides before changing anything'
     """
-    commands = tuple(dict.fromkeys(gap.how for gap in verdict.missing if gap.how))
+    commands = list(dict.fromkeys(gap.how for gap in verdict.missing if gap.how))
     if commands:
-        yield Action(
-            "Record what decides before changing anything",
-            commands[:3],
-            None,
-            None,
-            f"the sharing mode is not known (nearest: {verdict.rivals[0].mode if verdict.rivals else 'none'})",
-            None,
+        yield Advice(
+            action="Record what decides before changing anything",
+            commands=commands[:3],
+            expected=None,
+            bound=None,
+            why=f"the sharing mode is not known (nearest: {verdict.rivals[0].mode if verdict.rivals else 'none'})",
+            undo=None,
         )
 
 
-def unknown_tenants(tenants: Sequence[Held]) -> Iterator[Action]:
+def unknown_tenants(tenants: Sequence[Held]) -> Iterator[Advice]:
     """Ask whose the processes are that held the engine and were not traced.
 
     Examples
@@ -88,19 +76,19 @@ def unknown_tenants(tenants: Sequence[Held]) -> Iterator[Action]:
         if tenant.name.startswith("nvidia-cuda-mps"):
             continue
         if not tenant.traced and (tenant.resident_share or 0) >= 0.05 and tenant.host_pid:
-            yield Action(
-                f"Find out whose process {tenant.host_pid} ({tenant.name}) is",
-                (f"ps -o pid,user,lstart,cmd -p {tenant.host_pid}", f"cat /proc/{tenant.host_pid}/cgroup"),
-                None,
-                f"it held the engine for {100 * (tenant.resident_share or 0):.0f} % of the time that anybody did",
-                "nsys did not trace it; only the driver's switch records show it",
-                None,
+            yield Advice(
+                action=f"Find out whose process {tenant.host_pid} ({tenant.name}) is",
+                commands=[f"ps -o pid,user,lstart,cmd -p {tenant.host_pid}", f"cat /proc/{tenant.host_pid}/cgroup"],
+                expected=None,
+                bound=f"it held the engine for {100 * (tenant.resident_share or 0):.0f} % of the time that anybody did",
+                why="nsys did not trace it; only the driver's switch records show it",
+                undo=None,
             )
 
 
 def simple_bounds(
     verdict: Verdict, tenants: Iterable[Held], device: Mapping[str, object], why_not: str | None
-) -> Iterator[Action]:
+) -> Iterator[Advice]:
     """What can be said without a replay, and why there was none.
 
     Examples
@@ -118,16 +106,16 @@ def simple_bounds(
     if not (traits.time_sliced and whole_gpu) or not isinstance(major, int) or major < 7:
         return
     because = "" if why_not is None else f" What it would give cannot be replayed: {why_not}."
-    yield Action(
-        "Let the tenants run side by side under MPS instead of in turns",
-        ("nvidia-cuda-mps-control -d   # as the user that runs the workloads, before they start",),
-        None,
-        None
+    yield Advice(
+        action="Let the tenants run side by side under MPS instead of in turns",
+        commands=["nvidia-cuda-mps-control -d   # as the user that runs the workloads, before they start"],
+        expected=None,
+        bound=None
         if worst is None
         else f"at most what switching out took comes back: kernels stretched {worst:.2f}x, and waits before they "
         "started; contention may take part of it",
-        f"they took turns on the engine; side by side they share the SMs.{because} A fault of one MPS client reaches "
-        "the others",
-        "echo quit | nvidia-cuda-mps-control",
-        "a tenant that fills the SMs is slower beside the others than in turns with them",
+        why=f"they took turns on the engine; side by side they share the SMs.{because} A fault of one MPS client "
+        "reaches the others",
+        undo="echo quit | nvidia-cuda-mps-control",
+        wrong_if="a tenant that fills the SMs is slower beside the others than in turns with them",
     )
