@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.advice import DeviceAdvice
     from pyanalyze.analysis.gate import Checked, Limits
     from pyanalyze.analysis.interference import DeviceInterference
-    from pyanalyze.analysis.occupancy import CounterCheck, Model, Occupancy, PlacementPolicy
+    from pyanalyze.analysis.occupancy import CounterComparison, Model, ModelledOccupancy, PlacementPolicy
     from pyanalyze.analysis.residency import DeviceResidency
     from pyanalyze.analysis.sharing import Case, Verdict
     from pyanalyze.results.comparison import Comparison
@@ -407,7 +407,7 @@ class Session:
         window: tuple[int, int] | None = None,
         policies: Mapping[int, PlacementPolicy] | None = None,
         model: Model = "replay",
-    ) -> Occupancy:
+    ) -> ModelledOccupancy:
         """Model how full each SM was, over time.
 
         Parameters
@@ -425,7 +425,7 @@ class Session:
 
         Returns
         -------
-        pyanalyze.analysis.occupancy.Occupancy
+        pyanalyze.analysis.occupancy.ModelledOccupancy
             Frames by tenant and time, by SM and time, by launch configuration, by kernel. All of it is modelled.
 
         Raises
@@ -445,7 +445,7 @@ class Session:
         chosen = self.analysis.policies | dict(policies or {})
         return modelled(self.tables, chosen, bins=bins, window=window, model=model)
 
-    def check_occupancy(self, device_id: int) -> CounterCheck | None:
+    def check_occupancy(self, device_id: int) -> CounterComparison | None:
         """Compare the modelled occupancy of a device with its hardware counters.
 
         Parameters
@@ -455,7 +455,7 @@ class Session:
 
         Returns
         -------
-        pyanalyze.analysis.occupancy.CounterCheck or None
+        pyanalyze.analysis.occupancy.CounterComparison or None
             None where the capture has no GPU metrics of the device; see
             :func:`pyanalyze.analysis.occupancy.check_against_counters`.
 

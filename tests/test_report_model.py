@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import jsonschema
 import pytest
 import report_examples as examples
 from pydantic import ValidationError
 
+import pyanalyze
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.text import first_screen, render_text
 from pyanalyze.results.interference import Estimate, Interference
@@ -107,6 +109,25 @@ def test_schema_is_sound_and_refuses_what_does_not_fit() -> None:
         if "description" not in field
     ]
     assert undescribed == []
+
+
+def test_a_report_holds_the_results_of_the_analysis_and_writes_only_keys_of_the_contract(fixtures: Path) -> None:
+    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    report = session.report()
+    (device,), (found,) = report.devices, session.interference()
+    assert device.interference is found.figures is not None
+    assert device.ledger is session.who_held()[0]
+    assert list(device.segments) == list(session.analysis.segments[0]) != []
+    verdict = session.classify()[0]
+    assert [id(one) for one in device.sharing.evidence] == [id(one) for one in verdict.evidence] != []
+    for tenant, compared in zip(device.tenants, found.tenants, strict=False):
+        assert tenant.slowdown is compared.slowdown
+        assert tenant.pace is compared.throughput is not None
+    # What the analysis knows beside it is not in the contract.
+    written = json.loads(report.to_json())
+    jsonschema.Draft202012Validator(json_schema()).validate(written)
+    assert list(written["devices"][0]["sharing"]) == KEYS["devices.sharing"].split()
+    assert (verdict.device, session.who_held()[0].device) == (device.name, device.name)
 
 
 def test_floats_are_rounded_and_never_nan() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.advice import DeviceAdvice
     from pyanalyze.analysis.interference import DeviceInterference
     from pyanalyze.analysis.interference.baselines import Summary
-    from pyanalyze.analysis.occupancy import CounterCheck, PlacementPolicy
+    from pyanalyze.analysis.occupancy import CounterComparison, PlacementPolicy
     from pyanalyze.analysis.residency import DeviceResidency
     from pyanalyze.analysis.sharing import Case, Verdict
     from pyanalyze.inputs.baselines import Baseline, SavedBaseline
@@ -73,7 +73,7 @@ class Analysis:
     baselines: tuple[Baseline, ...] = ()
     saved_baselines: tuple[SavedBaseline, ...] = ()
     compared_summaries: Mapping[tuple[int, int], Summary] | None = None
-    _checks: dict[int, CounterCheck | None] = field(default_factory=dict, init=False)
+    _checks: dict[int, CounterComparison | None] = field(default_factory=dict, init=False)
 
     @cached_property
     def tables(self) -> TableSet:
@@ -142,7 +142,7 @@ class Analysis:
             return self._occupancy_tables
         return kernel_tables(self.tables, self.policies)
 
-    def counter_check(self, device_id: int) -> CounterCheck | None:
+    def counter_check(self, device_id: int) -> CounterComparison | None:
         """Compare modelled occupancy with the GPU metrics of a device; None: it has none."""
         from pyanalyze.analysis.occupancy import check_against_counters
 

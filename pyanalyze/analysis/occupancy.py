@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
+from pyanalyze.results.occupancy import CounterCheck
 from pyanalyze.tables.frames import to_frame
 from pyanalyze.vocabulary import TRAITS
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["CounterCheck", "Occupancy", "PlacementPolicy", "check_against_counters", "placement_policy"]
+__all__ = ["CounterComparison", "ModelledOccupancy", "PlacementPolicy", "check_against_counters", "placement_policy"]
 
 Sharing = Literal["time-sliced", "shared", "disjoint"]
 Model = Literal["replay", "even"]
@@ -159,7 +160,7 @@ def _percentages(tables: TableSet, by_pid: Mapping[tuple[int, int], int]) -> dic
 
 
 @dataclass(frozen=True, repr=False)
-class Occupancy:
+class ModelledOccupancy:
     """How full the SMs were, by a model.
 
     Attributes
@@ -194,7 +195,7 @@ class Occupancy:
     policies: Mapping[int, PlacementPolicy]
     calibration: str | None = None
 
-    def calibrated(self, device_id: int, check: CounterCheck) -> Occupancy:
+    def calibrated(self, device_id: int, check: CounterComparison) -> ModelledOccupancy:
         """Scale a device to what the counters say of each time bin; says so in `calibration`.
 
         Counters have no process and no SM: what the device sums up to is then counted, how it is shared out among
@@ -209,7 +210,7 @@ class Occupancy:
 
         Returns
         -------
-        Occupancy
+        ModelledOccupancy
             The same with other warps and active SMs, within what an SM holds and a tenant's bounds. Bins shorter than
             the time between two samples are scaled together. Nothing is calibrated unless this is called.
 
@@ -267,7 +268,7 @@ class Occupancy:
         """Say what it is."""
         devices = self.over_time["device_id"].n_unique()
         calibrated = "" if self.calibration is None else f", calibrated ({self.calibration})"
-        return f"<Occupancy of {devices} device(s), {self.model} model, modelled{calibrated}>"
+        return f"<ModelledOccupancy of {devices} device(s), {self.model} model, modelled{calibrated}>"
 
 
 def kernel_tables(tables: TableSet, policies: Mapping[int, PlacementPolicy]) -> dict[str, _core.Table]:
@@ -283,10 +284,10 @@ def modelled(
     bins: int = 200,
     window: tuple[int, int] | None = None,
     model: Model = "replay",
-) -> Occupancy:
+) -> ModelledOccupancy:
     """Run the model. See :meth:`pyanalyze.session.Session.occupancy`."""
     made = model_tables(tables, policies, bins=bins, window=window, model=model)
-    return Occupancy(
+    return ModelledOccupancy(
         model,
         over_time=to_frame(made["sm_occupancy"]),
         per_sm=to_frame(made["sm_warps"]),
@@ -343,7 +344,7 @@ _FEWEST_BINS = 2
 
 
 @dataclass(frozen=True, repr=False)
-class CounterCheck:
+class CounterComparison:
     """The modelled occupancy of a device beside its hardware counters, over the same time bins.
 
     Attributes
@@ -406,7 +407,7 @@ class CounterCheck:
 
     @property
     def factor(self) -> float | None:
-        """Counted over modelled warps, means of all bins; None without either. See :meth:`Occupancy.calibrated`."""
+        """Counted over modelled warps, means of all bins; None: not known. See :meth:`ModelledOccupancy.calibrated`."""
         modelled = self.mean("warps_modelled")
         return self.mean("warps_counted") / modelled if self.warps_counter and modelled > 0 else None
 
@@ -456,6 +457,23 @@ class CounterCheck:
         apart = [self.difference("sm_active"), *([self.difference("warps")] if self.warps_counter else [])]
         return max(abs(value) for value in apart) <= COUNTER_TOLERANCE
 
+    def result(self) -> CounterCheck:
+        """What of it a report holds: figures, no frames."""
+        warps = self.warps_counter
+        return CounterCheck(
+            sm_active=self.mean("sm_active_counted"),
+            warps=self.mean("warps_counted") if warps else None,
+            n=self.samples,
+            agrees=self.agrees,
+            detail=str(self),
+            bins=self.bins.height,
+            sm_active_difference=self.difference("sm_active"),
+            warps_difference=self.difference("warps") if warps else None,
+            sm_active_by_bin=self.absolute_difference("sm_active"),
+            warps_by_bin=self.absolute_difference("warps") if warps else None,
+            warps_factor=self.factor,
+        )
+
     def __str__(self) -> str:
         """One paragraph."""
         said = [("SMs active", "sm_active"), *([("warps", "warps")] if self.warps_counter else [])]
@@ -471,12 +489,12 @@ class CounterCheck:
 
     def __repr__(self) -> str:
         """Say what it is."""
-        return f"<CounterCheck {self}>"
+        return f"<CounterComparison {self}>"
 
 
 def check_against_counters(
     tables: TableSet, policies: Mapping[int, PlacementPolicy], device_id: int, *, bins: int = 200
-) -> CounterCheck | None:
+) -> CounterComparison | None:
     """Compare the modelled occupancy of a device with its GPU metrics, over the same bins.
 
     Parameters
@@ -492,7 +510,7 @@ def check_against_counters(
 
     Returns
     -------
-    CounterCheck or None
+    CounterComparison or None
         None where there is nothing to compare: no samples of active SMs while tenants were active, no model, or a MIG
         instance (the counters are the whole board's).
 
@@ -542,7 +560,7 @@ def check_against_counters(
     if unexplained > COUNTER_TOLERANCE:
         seen = f"{unexplained:.0%} of SM time was counted as active and no traced kernel explains it"
         caveats = (*caveats, f"{seen}: another process, rendering, or work that CUPTI does not record")
-    return CounterCheck(table, inside, period, slots, active, counted, caveats)
+    return CounterComparison(table, inside, period, slots, active, counted, caveats)
 
 
 def _said_of_scales(device_id: int, scales: pl.DataFrame, samples: pl.DataFrame) -> str:

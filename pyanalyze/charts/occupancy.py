@@ -24,7 +24,7 @@ from pyanalyze.text.format import duration
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyanalyze.analysis.occupancy import CounterCheck
+    from pyanalyze.analysis.occupancy import CounterComparison
 
 __all__ = ["counters", "limiters", "occupancy", "sm_heatmap"]
 
@@ -41,7 +41,7 @@ _LIMITER_COLORS = {
 }
 
 
-def counters(check: CounterCheck, *, width: int = 720) -> alt.TopLevelMixin:
+def counters(check: CounterComparison, *, width: int = 720) -> alt.TopLevelMixin:
     """Modelled occupancy of the device beside its hardware counters, over the same time bins.
 
     Parameters

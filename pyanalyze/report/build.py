@@ -13,7 +13,7 @@ from pyanalyze.results.interference import (
     Slowdown,
 )
 from pyanalyze.results.model import Missing
-from pyanalyze.results.occupancy import CounterCheck, Occupancy, SmWarps
+from pyanalyze.results.occupancy import Occupancy, SmWarps
 from pyanalyze.results.report import (
     Capture,
     Clock,
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.advice import DeviceAdvice
     from pyanalyze.analysis.analysis import Analysis
     from pyanalyze.analysis.interference import DeviceInterference, TenantInterference
-    from pyanalyze.analysis.occupancy import CounterCheck as CounterComparison
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.analysis.sharing.evidence import Pair
     from pyanalyze.results.work import Work
@@ -531,12 +530,13 @@ def _occupancy(
         .sort("limiters")
     )
     total = known["total_ns"].sum()
+    check = analysis.counter_check(verdict.device_id)
     return Occupancy(
         sm_active=means[0],
         warps=means[1],
         limiters={name: value / total for name, value in limited.iter_rows() if total},
         basis="modelled",
-        check_against_counters=_counter_check(analysis.counter_check(verdict.device_id)),
+        check_against_counters=None if check is None else check.result(),
     )
 
 
@@ -552,25 +552,6 @@ def _sm_warps(tables: TableSet, device_id: int) -> SmWarps | None:
         return None
     bins = table.group_by("start_ns", maintain_order=True).agg(pl.col("warps").round(4))
     return SmWarps(start_ns=start, end_ns=end, warps=bins["warps"].to_list())
-
-
-def _counter_check(check: CounterComparison | None) -> CounterCheck | None:
-    if check is None:
-        return None
-    warps = check.warps_counter
-    return CounterCheck(
-        sm_active=check.mean("sm_active_counted"),
-        warps=check.mean("warps_counted") if warps else None,
-        n=check.samples,
-        agrees=check.agrees,
-        detail=str(check),
-        bins=check.bins.height,
-        sm_active_difference=check.difference("sm_active"),
-        warps_difference=check.difference("warps") if warps else None,
-        sm_active_by_bin=check.absolute_difference("sm_active"),
-        warps_by_bin=check.absolute_difference("warps") if warps else None,
-        warps_factor=check.factor,
-    )
 
 
 def _relations(tables: TableSet, usage: pl.DataFrame, pairs: Sequence[Pair], verdict: Verdict) -> list[Relation]:

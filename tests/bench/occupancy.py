@@ -15,7 +15,7 @@ that starts from a trace can know.  Devices with a tenant whose kernels were not
 Where blocks take unequally long, a twin is simulated in which they do not, all else equal (``of equals``): what the replay
 gets wrong there is the model's fault, the rest is what no row of a trace tells (docs/occupancy.md says why).
 Another twin is recorded with counters (GPU metrics at 10 kHz) where the scenario has none, and the replay scaled to them
-(`Occupancy.calibrated`): ``counted``. Counters tell nothing of a MIG instance.
+(`ModelledOccupancy.calibrated`): ``counted``. Counters tell nothing of a MIG instance.
 ``--speed`` measures how fast the replay and the calculator are.  Appends to docs/measurements.jsonl.
 """
 
@@ -44,7 +44,7 @@ import measurements  # noqa: E402
 import polars as pl  # noqa: E402
 
 import pyanalyze  # noqa: E402
-from pyanalyze.analysis.occupancy import Occupancy  # noqa: E402
+from pyanalyze.analysis.occupancy import ModelledOccupancy  # noqa: E402
 from pyanalyze.core import _core  # noqa: E402
 
 #: Scenarios whose blocks do not all take equally long: the target is another one.
@@ -122,7 +122,7 @@ def errors(modelled: Grid, truth: Grid) -> dict[str, float]:
     }
 
 
-def against(made: Occupancy, device_id: int, truth: tuple[Grid, dict[int, float]]) -> tuple[dict[str, float], float]:
+def against(made: ModelledOccupancy, device_id: int, truth: tuple[Grid, dict[int, float]]) -> tuple[dict[str, float], float]:
     """Errors of a model of a device, and the largest difference of a tenant's share of the SM time."""
     warps, true_shares = truth
     n_sms = len(warps[0])
