@@ -12,7 +12,8 @@ import report_examples as examples
 from pyanalyze.analysis.impact import ANSWERS, Answer, Cause, Impact, Reason, impact_of
 from pyanalyze.analysis.interference.slowdown import TenantInterference
 from pyanalyze.report.sentences import cause_sentence
-from pyanalyze.results.report import Causes, Device, Estimate, HostFinding, Slowdown, Tenant
+from pyanalyze.results.interference import Causes, Estimate, HostFinding, Slowdown
+from pyanalyze.results.report import Device, Tenant
 from pyanalyze.vocabulary import Basis, Mode
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing import Case, Verdict
     from pyanalyze.analysis.sharing.segments import Segment
     from pyanalyze.inputs.baselines import Baseline, SavedBaseline
-    from pyanalyze.results.report import Work
+    from pyanalyze.results.work import Work
     from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.redact import Names
     from pyanalyze.tables.tableset import Producer, TableSet

@@ -14,7 +14,8 @@ from pyanalyze.vocabulary import EXCLUDED_ABOVE, TRAITS, is_slowed, threshold_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyanalyze.results.report import Causes, Device, Estimate, Tenant
+    from pyanalyze.results.interference import Causes, Estimate
+    from pyanalyze.results.report import Device, Tenant
 
 __all__ = [
     "ANSWERS",

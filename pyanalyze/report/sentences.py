@@ -17,7 +17,8 @@ from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, Mode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pyanalyze.results.report import Device, Estimate, Report, Tenant
+    from pyanalyze.results.interference import Estimate
+    from pyanalyze.results.report import Device, Report, Tenant
 
 __all__ = [
     "CAUSE_WORDS",

@@ -11,7 +11,7 @@ from pyanalyze.analysis.interference.execution import ExecutionSplit, split_exec
 from pyanalyze.analysis.interference.lost_time import Estimate, Slowdown, device_figures, slowdown_from_lost_time
 from pyanalyze.analysis.interference.scheduling import on_cpu_ns
 from pyanalyze.analysis.interference.units import ENOUGH, how_many_counted
-from pyanalyze.results.report import BaselineNotUsed
+from pyanalyze.results.interference import BaselineNotUsed
 from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, SLOWED, TRAITS, is_slowed, threshold_of
 
 if TYPE_CHECKING:
