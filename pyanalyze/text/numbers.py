@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["bounded_float", "bounded_int"]
+__all__ = ["bounded_float", "bounded_int", "within_64_bits"]
 
 #: The most that fits into a signed integer of 64 bits, which times and sizes have in tables.
 LARGEST = (1 << 63) - 1
@@ -30,7 +30,27 @@ def bounded_int(text: str, least: int = 0, most: int = LARGEST) -> int | None:
     return number if least <= number <= most else None
 
 
-def bounded_float(text: str, least: float = -math.inf, most: float = math.inf) -> float | None:
+def within_64_bits(value: object) -> bool:
+    """Whether every whole number in plain data fits into a signed integer of 64 bits.
+
+    Examples
+    --------
+    >>> within_64_bits({"a": [1, -2, True]}), within_64_bits({"a": [1 << 63]})
+    (True, False)
+    """
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+        elif isinstance(one, int) and not -LARGEST - 1 <= one <= LARGEST:
+            return False
+    return True
+
+
+def bounded_float(text: str | float, least: float = -math.inf, most: float = math.inf) -> float | None:
     """Read a number; None: it is none, not finite, or out of bounds.
 
     Examples
@@ -40,6 +60,6 @@ def bounded_float(text: str, least: float = -math.inf, most: float = math.inf) -
     """
     try:
         number = float(text)
-    except ValueError:
+    except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) and least <= number <= most else None
