@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib
 import json
 import re
 import shutil
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -17,21 +19,25 @@ from test_cli import run
 
 import pyanalyze
 from pyanalyze import charts
+from pyanalyze.report import sections
+from pyanalyze.report.blocks import Facts, Fold, Note, Para, Table, chart_key
 from pyanalyze.report.html import MAX_BYTES, render_html
-from pyanalyze.report.page import Facts, Fold, Note, Para, Table, build, cause_sentence, chart_key
+from pyanalyze.report.layout import lay_out
 from pyanalyze.report.rendering import draw
+from pyanalyze.report.sentences import cause_sentence
 from pyanalyze.report.text import first_screen, render_text
+from pyanalyze.results.interference import Causes, Estimate, HostFinding, Slowdown
 from pyanalyze.results.labels import tenant_labels
-from pyanalyze.results.report import BASIS_TEXT, Causes, Estimate, HostFinding, Memory, Missing, Slowdown
+from pyanalyze.results.model import Missing
+from pyanalyze.results.report import BASIS_TEXT, Memory
 from pyanalyze.text.format import UNKNOWN, capital, duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     import altair as alt
 
-    from pyanalyze.report.page import Block
+    from pyanalyze.report.blocks import Block
     from pyanalyze.results.report import Report
 
 WINDOW = (examples.START, examples.START + examples.LENGTH)
@@ -288,7 +294,7 @@ def test_nothing_stays_folded_on_paper(page: str, tmp_path: Path) -> None:
 def test_every_number_names_its_basis(which: str, fixtures: Path) -> None:
     """In a cell of its row, in its column's head or in the caption; identities and counts of samples need none."""
     if which == "made":
-        page = build(examples.time_sliced(), examples.kernel_occupancy())
+        page = lay_out(examples.time_sliced(), examples.kernel_occupancy())
     else:
         demo = fixtures / "demo-time-slicing.sqlite"
         samples = [demo.with_suffix(f".{name}.csv") for name in ("query-gpu", "compute-apps")]
@@ -297,7 +303,7 @@ def test_every_number_names_its_basis(which: str, fixtures: Path) -> None:
             if which == "mps"
             else pyanalyze.load(demo, samples=samples if which == "samples" else [])
         )
-        page = build(session.report(), session.kernel_occupancy)
+        page = lay_out(session.report(), session.kernel_occupancy)
     words = set(BASIS_TEXT) | {"documented"}
     free = {"n", "#", "pid", "Host pid", "Correlation id", "Capture", "Confidence", "Weight"}
     tables, facts = 0, 0
@@ -329,7 +335,7 @@ def _flat(blocks: Iterable[Block]) -> Iterator[Block]:
 
 
 def test_every_section_says_that_it_could_not_look() -> None:
-    page = build(examples.undetermined())
+    page = lay_out(examples.undetermined())
     said = re.compile(
         r"not known|could not|cannot|[Nn]o(thing| kernel| evidence| device| configuration)|not handed|\bNo\b"
     )
@@ -404,6 +410,14 @@ def test_the_timeline_is_steered_by_keyboard(page: str, tmp_path: Path) -> None:
         browser.close()
 
 
+def test_every_file_of_a_section_is_in_the_list() -> None:
+    files = {path.stem for path in Path(sections.__file__).parent.glob("*.py")} - {"__init__", "base"}
+    assert len(files) >= 12
+    found = [importlib.import_module(f"pyanalyze.report.sections.{name}").SECTION for name in sorted(files)]
+    assert sorted(found, key=id) == sorted(sections.SECTIONS, key=id)
+    assert len({section.id for section in found}) == len(found)
+
+
 def test_sections_stand_in_the_order_of_the_questions(page: str) -> None:
     headings = re.findall(r'<section id="([a-z]+)', page)
     assert headings == [
@@ -431,9 +445,9 @@ def test_an_innocent_gpu_is_line_one() -> None:
         for t in device.tenants[:1]
     ]
     report = report.model_copy(update={"devices": [device.model_copy(update={"tenants": quiet})]})
-    lead = build(report).lead
+    lead = lay_out(report).lead
     assert lead[0].startswith("Sharing this GPU is not what makes it slow (no: the worst slowdown is 1.01×).")
-    assert not build(examples.time_sliced()).lead[0].startswith("Sharing")
+    assert not lay_out(examples.time_sliced()).lead[0].startswith("Sharing")
 
 
 def test_the_host_is_line_one_where_it_is_to_blame() -> None:
@@ -449,12 +463,12 @@ def test_the_host_is_line_one_where_it_is_to_blame() -> None:
     )
     said = "no: look at the host first: compute_victim waits"
     report = report.model_copy(update={"devices": [alone]})
-    assert build(report).lead[0].startswith(f"Sharing this GPU is not what makes it slow ({said}).")
+    assert lay_out(report).lead[0].startswith(f"Sharing this GPU is not what makes it slow ({said}).")
     # The terminal and the ticket begin with it as well.
     assert first_screen(report).startswith(f"GPU to blame {said}")
     # Two tenants and no measured slowdown: the host is looked at first, but nothing clears the GPU.
     unknown = alone.model_copy(update={"tenants": [*alone.tenants, device.tenants[1]]})
-    lead = build(report.model_copy(update={"devices": [unknown]})).lead[0]
+    lead = lay_out(report.model_copy(update={"devices": [unknown]})).lead[0]
     assert not lead.startswith("Sharing")
 
 
@@ -475,7 +489,7 @@ def test_only_a_narrow_interval_around_one_clears_the_gpu(low: float, high: floa
 
 def test_three_sentences_answer_the_five_questions() -> None:
     """Against the made report: how shared and as configured; who held it; how full; who lost what by whom; what to do."""
-    (shared, held, rest) = build(examples.time_sliced()).lead
+    (shared, held, rest) = lay_out(examples.time_sliced()).lead
     assert "was shared by time-slicing (confidence 0.97, observed), although mps was configured" in shared
     assert "Held by pid 30398 (not traced) 49.1 %, compute_victim 49.0 % (606 slices) of 2.512 s" in held
     for part in (
@@ -490,7 +504,7 @@ def test_three_sentences_answer_the_five_questions() -> None:
 
 def test_what_is_not_known_keeps_three_sentences() -> None:
     """No remedy inside of a sentence: what is missing stands in a section of its own."""
-    lead = build(examples.undetermined()).lead
+    lead = lay_out(examples.undetermined()).lead
     assert lead[1] == "Who held the GPU is not known (no context-switch records)."
     assert lead[2].startswith("How full the SMs were is not known (the SM count is not known);")
     assert "whether anyone was slowed is not known (no context-switch records)" in lead[2]
@@ -501,10 +515,10 @@ def test_what_is_not_known_keeps_three_sentences() -> None:
 def test_an_open_end_is_the_end() -> None:
     report = examples.time_sliced()
     assert report.view is not None
-    text = build(report).notes[0].text
+    text = lay_out(report).notes[0].text
     assert text.endswith("UTC to the end, all shares are of it.")
     late = report.model_copy(update={"view": report.view.model_copy(update={"start_ns": None, "end_ns": 5})})
-    assert build(late).notes[0].text.startswith("From the start to ")
+    assert lay_out(late).notes[0].text.startswith("From the start to ")
 
 
 def test_names_keep_their_first_letter(fixtures: Path) -> None:
@@ -651,7 +665,7 @@ def test_a_baseline_that_was_faster_is_not_the_neighbours_fault() -> None:
             "host": [],
         }
     )
-    lead = build(report.model_copy(update={"devices": [alone]})).lead[0]
+    lead = lay_out(report.model_copy(update={"devices": [alone]})).lead[0]
     assert lead.startswith("Sharing this GPU is not what makes it slow (no: one tenant was on the device")
 
 
@@ -664,8 +678,8 @@ def test_one_tenant_that_was_not_slowed_clears_the_gpu_for_no_other() -> None:
     first = device.tenants[0].model_copy(update={"slowdown": good})
     second = first.model_copy(update={"tenant_id": 7, "name": "other", "pid": 7, "slowdown": examples.NO_SLOWDOWN})
     one, both = (device.model_copy(update={"tenants": tenants, "host": []}) for tenants in ([first], [first, second]))
-    assert build(report.model_copy(update={"devices": [one]})).lead[0].startswith("Sharing this GPU is not")
-    page = build(report.model_copy(update={"devices": [both]}))
+    assert lay_out(report.model_copy(update={"devices": [one]})).lead[0].startswith("Sharing this GPU is not")
+    page = lay_out(report.model_copy(update={"devices": [both]}))
     assert not page.lead[0].startswith("Sharing")
     assert "that of other is not" in first_screen(report.model_copy(update={"devices": [both]}))
 
@@ -696,7 +710,7 @@ def test_a_long_reason_ends_between_words() -> None:
     tenants = [t.model_copy(update={"slowdown": examples.NO_SLOWDOWN}) for t in device.tenants]
     sharing = device.sharing.model_copy(update={"missing": missing})
     device = device.model_copy(update={"tenants": tenants, "sharing": sharing, "host": []})
-    lead = " ".join(build(report.model_copy(update={"devices": [device]})).lead)
+    lead = " ".join(lay_out(report.model_copy(update={"devices": [device]})).lead)
     told = lead.partition("whether anyone was slowed is not known (")[2].partition(")")[0]
     assert told.endswith(" …")
     assert why.startswith((told.removesuffix(" …") + " ", told.removesuffix(" …") + "; "))

@@ -15,6 +15,8 @@ from pyanalyze.cli._shared import (
     output_options,
     refuse_existing,
 )
+from pyanalyze.tables.frames import ON_REQUEST
+from pyanalyze.vocabulary import Part
 
 if TYPE_CHECKING:
     from pyanalyze.analysis.gate import Checked, Limits
@@ -107,12 +109,13 @@ def _checked(limits: Limits, mode: Any, against: Path | None, options: dict[str,
 
         # One numbering for both, as in `compare`.
         options = {**options, "redact": numbered()}
-    report = read(**options)
+    parts = gate.parts_of(limits) | ({Part.WORK} if against is not None else set())
+    report = read(parts=parts, **options)
     comparison = None
     if against is not None:
         from pyanalyze.analysis.comparison.split import compare_reports
 
-        other = read(**{**options, "captures": (against,), "baselines": (), "work": None})
+        other = read(parts=frozenset({Part.WORK}), **{**options, "captures": (against,), "baselines": (), "work": None})
         comparison = compare_reports(other, report, one_numbering=bool(options["redact"]))
     return gate.check(report, limits, inconclusive=mode, comparison=comparison)
 
@@ -156,11 +159,12 @@ def _refuse(what: str, options: dict[str, Any]) -> None:
         raise click.UsageError(f"{what}: {', '.join(given)} needs the capture or a pack")
 
 
-def read(captures: tuple[Path, ...], **options: Any) -> Report:
-    """The report of captures or a pack, or one that was saved as JSON."""
+def read(captures: tuple[Path, ...], *, parts: frozenset[Part], **options: Any) -> Report:
+    """These parts of the report of captures or a pack; or a report that was saved as JSON, whole."""
     from pyanalyze.inputs.saved_report import is_saved, read_saved
 
     if len(captures) == 1 and is_saved(captures[0]):
         _refuse(f"{captures[0]} is a saved report", options)
         return read_saved(captures[0])
-    return open_session(captures, **options).report()
+    late = ON_REQUEST if Part.INTERFERENCE in parts else ()
+    return open_session(captures, extra_tables=late, **options).report(parts=parts)

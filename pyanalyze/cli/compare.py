@@ -35,7 +35,7 @@ def command(
     """
     from pyanalyze.analysis.comparison.split import compare_reports
     from pyanalyze.report.comparison import render_comparison
-    from pyanalyze.vocabulary import NOISE_FLOOR
+    from pyanalyze.vocabulary import NOISE_FLOOR, Part
 
     if len(captures) != 2:
         raise click.UsageError(f"compare takes two runs, A and B, not {len(captures)}; a directory counts as one")
@@ -45,7 +45,7 @@ def command(
 
         # One numbering for both: kernel-1 of A is kernel-1 of B.
         options["redact"] = numbered()
-    a, b = (read((path,), **options) for path in captures)
+    a, b = (read((path,), parts=frozenset({Part.WORK}), **options) for path in captures)
     floor = NOISE_FLOOR if noise_floor is None else noise_floor
     found = compare_reports(a, b, noise_floor=floor, one_numbering=bool(options["redact"]))
     emit(render_comparison(found, fmt), output, force=force)

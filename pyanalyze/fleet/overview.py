@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from pyanalyze.fleet.summary import LEAST_OUTLIER, DeviceRow, FleetSummary, GroupPart
-from pyanalyze.report.page import (
+from pyanalyze.report.blocks import (
     Block,
     Cell,
     Chart,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.comparison.split import part_words
 from pyanalyze.errors import UsageError
-from pyanalyze.report.page import Block, Cell, Chart, Column, Fold, Note, Page, Para, Section, Table
+from pyanalyze.report.blocks import Block, Cell, Chart, Column, Fold, Note, Page, Para, Section, Table
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital

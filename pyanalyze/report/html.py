@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import jinja2
 
 from pyanalyze.report import static_charts as _pictures
+from pyanalyze.report.blocks import Block, Fold, Page, Section, Table, is_empty
 from pyanalyze.report.bundle import script_bundle
-from pyanalyze.report.page import Block, Fold, Page, Section, Table, build, is_empty
+from pyanalyze.report.layout import lay_out
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 
@@ -65,7 +66,7 @@ def render_html(
     report
         The answer.
     charts
-        Charts by key, see :func:`pyanalyze.report.page.chart_key`, or pairs of both as they are made. A chart that is
+        Charts by key, see :func:`pyanalyze.report.blocks.chart_key`, or pairs of both as they are made. A chart that is
         not given is left out; its figures stand in the tables.
     generated_with
         Versions of what drew it, for the foot of the page.
@@ -89,7 +90,7 @@ def render_html(
     >>> render_html(report, {}, "no charts").startswith("<!doctype html>")
     True
     """
-    page = build(report, kernels, command=command, generated_with=generated_with)
+    page = lay_out(report, kernels, command=command, generated_with=generated_with)
     return html_page(page, charts, generated_with, painter)
 
 

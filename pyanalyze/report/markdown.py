@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from pyanalyze.report.page import Block, Cell, Chart, Commands, Facts, Fold, Note, Page, Para, Table, build, is_empty
+from pyanalyze.report.blocks import Block, Cell, Chart, Commands, Facts, Fold, Note, Page, Para, Table, is_empty
+from pyanalyze.report.layout import lay_out
 from pyanalyze.text.escape import markdown as esc
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def render_markdown(
     >>> "| app_a |" in render_markdown(report)
     True
     """
-    return markdown_page(build(report, kernels, command=command), pictures)
+    return markdown_page(lay_out(report, kernels, command=command), pictures)
 
 
 def markdown_page(page: Page, pictures: Mapping[str, str] | None = None) -> str:

@@ -8,23 +8,13 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from pyanalyze.report.page import (
-    Block,
-    Cell,
-    Chart,
-    Commands,
-    Facts,
-    Fold,
-    Note,
-    Page,
-    Para,
-    Table,
+from pyanalyze.analysis.impact import Answer, impact_of
+from pyanalyze.report.blocks import Block, Cell, Chart, Commands, Facts, Fold, Note, Page, Para, Table, is_empty
+from pyanalyze.report.layout import lay_out
+from pyanalyze.report.sentences import (
     agreement_text,
-    build,
     cause_sentence,
-    held_sentence,
-    innocent,
-    is_empty,
+    residency_sentence,
     sampled_sentence,
     samples_not_used,
     verdict_sentence,
@@ -42,7 +32,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze.results.report import Device, Missing, Report
+    from pyanalyze.results.model import Missing
+    from pyanalyze.results.report import Device, Report
 
 __all__ = ["FIRST_SCREEN_COLUMNS", "FIRST_SCREEN_LINES", "SCREEN_PARTS", "first_screen", "render_text"]
 
@@ -83,20 +74,20 @@ def first_screen(report: Report) -> str:
 
 def _device_lines(report: Report, device: Device) -> list[str]:
     blame = _lines("GPU to blame", cause_sentence(device), 2)
-    clear = innocent(device)
+    clear = impact_of(device).answer is Answer.NO
     advice = visible(device.advice[0].action, None) if device.advice else "nothing can be advised on this evidence"
     lost = [row for row in report.quality if row.severity in ("data-loss", "error") and row.count]
     others = (d for d in report.devices if d is not device)
     also = "; ".join(f"{device_title(d)}: {d.sharing.mode} {d.sharing.confidence:.2f}" for d in others)
     lines = [
-        # Where the GPU is innocent, nobody has to read on.
+        # Where sharing is not the cause, nobody has to read on.
         *(blame if clear else ()),
         *_lines("Verdict", _verdict(device), 2),
         *([_line("Also", also)] if also else ()),
         _line("Configured", agreement_text(device)),
         *_sampled(device),
         *(line for said in samples_not_used(report)[:1] for line in _lines("Samples", said, 2)),
-        *_lines("Held by", held_sentence(device).removeprefix("Held by "), 2),
+        *_lines("Held by", residency_sentence(device).removeprefix("Held by "), 2),
         *_lines("Slowed", victim_sentence(device).removeprefix("Worst victim: "), 2),
         *(() if clear else blame),
         _line("Do", advice),
@@ -170,7 +161,7 @@ def render_text(
     >>> "Who held the GPU" in render_text(report)
     True
     """
-    return text_page(build(report, kernels, command=command), sections)
+    return text_page(lay_out(report, kernels, command=command), sections)
 
 
 def text_page(page: Page, sections: Sequence[str] = ()) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.sharing.case import cases_of, verdicts_of
 from pyanalyze.errors import UsageError
+from pyanalyze.tables.frames import ON_REQUEST
 from pyanalyze.tables.window import narrowed
 from pyanalyze.vocabulary import Mode
 
@@ -95,6 +96,9 @@ def segments(tables: TableSet, verdict: Verdict) -> tuple[Segment, ...]:
         mixed = turns and any(pair.together for pair in case.pairs)
         return (Mode.UNDETERMINED if mixed else found.mode), found.confidence
 
+    # No rule looks at the tables that are read on request, and cutting millions of API calls takes time.
+    judged_by = {name: table for name, table in tables.stored.items() if name not in ON_REQUEST}
+    tables = replace(tables, stored=judged_by)
     edges = [first + length * n for n in range(PARTS)] + [last]
     parts = list(pairwise(edges))
     # The core lets go of the interpreter while it works.

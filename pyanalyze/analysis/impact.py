@@ -1,0 +1,317 @@
+"""Is sharing the GPU the cause, and which tenant is the victim?
+
+Decided here, from the numbers of a report, once: as enums. Sentences, checks and pages say it in their own words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Literal
+
+from pyanalyze.vocabulary import EXCLUDED_ABOVE, TRAITS, is_slowed, threshold_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyanalyze.results.interference import Causes, Estimate
+    from pyanalyze.results.report import Device, Tenant
+
+__all__ = [
+    "ANSWERS",
+    "Answer",
+    "Cause",
+    "Impact",
+    "Reason",
+    "SlowdownKind",
+    "Victim",
+    "impact_of",
+    "sole_tenant",
+    "untraced_share",
+]
+
+SlowdownKind = Literal["elapsed", "latency", "resident"]
+
+
+class Answer(StrEnum):
+    """Whether sharing is the cause."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+class Cause(StrEnum):
+    """Parts of added latency, as the keys of :class:`pyanalyze.results.report.Causes`."""
+
+    LAUNCH = "launch"
+    QUEUE = "queue"
+    NOT_RESIDENT = "not_resident"
+    SWITCH = "switch"
+    EXECUTION = "execution"
+    UNEXPLAINED = "unexplained"
+
+
+class Reason(StrEnum):
+    """What the answer follows from; in the order in which they are tried."""
+
+    HOST = "host"
+    """Nobody was slowed, and the host has a finding."""
+    HOST_ONLY = "host-only"
+    """The host has a finding, and no slowdown is known."""
+    SOLE_TENANT = "sole-tenant"
+    """One tenant had the device, and no slowdown is known."""
+    NOT_MEASURED = "not-measured"
+    """No slowdown is known."""
+    SOLE_TENANT_SLOWED = "sole-tenant-slowed"
+    """One tenant had the device: what makes it slower than its baseline lies elsewhere."""
+    OTHERS_UNKNOWN = "others-unknown"
+    """None of the tenants whose slowdown is known was slowed, and that of others is not known."""
+    EXCLUDED = "excluded"
+    """The interval of the largest slowdown includes 1 and excludes any that is worth acting on."""
+    NOT_SHOWN = "not-shown"
+    """The interval of the largest slowdown includes 1 and one that is worth acting on, or it has no lower end."""
+    NOT_SLOWED = "not-slowed"
+    """The largest slowdown is below what counts as one."""
+    SWITCHED_OUT = "switched-out"
+    """The victim was switched out while its kernels were in flight; the parts of its latency are not known."""
+    CAUSES_UNKNOWN = "causes-unknown"
+    """A slowdown was found; where the time went is not known."""
+    NO_CAUSE = "no-cause"
+    """No part of the added latency has a value."""
+    LAUNCH = "launch"
+    """Most of the added latency is the API call: the host."""
+    UNEXPLAINED = "unexplained"
+    """Most of the added latency is not explained."""
+    CAUSE = "cause"
+    """Most of the added latency comes from sharing: see `Victim.top`."""
+
+
+#: Each reason decides the answer.
+ANSWERS: Mapping[Reason, Answer] = {
+    Reason.HOST: Answer.NO,
+    Reason.HOST_ONLY: Answer.UNKNOWN,
+    Reason.SOLE_TENANT: Answer.NO,
+    Reason.NOT_MEASURED: Answer.UNKNOWN,
+    Reason.SOLE_TENANT_SLOWED: Answer.NO,
+    Reason.OTHERS_UNKNOWN: Answer.UNKNOWN,
+    Reason.EXCLUDED: Answer.NO,
+    Reason.NOT_SHOWN: Answer.UNKNOWN,
+    Reason.NOT_SLOWED: Answer.NO,
+    Reason.SWITCHED_OUT: Answer.YES,
+    Reason.CAUSES_UNKNOWN: Answer.UNKNOWN,
+    Reason.NO_CAUSE: Answer.UNKNOWN,
+    # Mostly: a smaller part of the latency may come from sharing.
+    Reason.LAUNCH: Answer.NO,
+    Reason.UNEXPLAINED: Answer.UNKNOWN,
+    Reason.CAUSE: Answer.YES,
+}
+
+#: Fraction of the added latency. A smaller part is noise, not what holds up the head of a queue.
+_NOTABLE_PART = 0.01
+
+
+@dataclass(frozen=True)
+class Victim:
+    """The tenant with the largest slowdown: of those that count as one, if any does.
+
+    Attributes
+    ----------
+    tenant
+        The tenant, as the report has it.
+    kind
+        Which of its slowdowns that is.
+    estimate
+        That slowdown.
+    top
+        The largest part of its added latency, and the fraction that it is; None: not known.
+    first
+        Where `top` is the queue: the largest other part, which holds up the head of the queue; None: none is notable.
+    switched_out
+        Fraction of its busy time in which another context was resident; None: not known, or none of it.
+    """
+
+    tenant: Tenant
+    kind: SlowdownKind
+    estimate: Estimate
+    top: tuple[Cause, float] | None = None
+    first: Cause | None = None
+    switched_out: float | None = None
+
+    @property
+    def slowed(self) -> bool:
+        """Whether it was slowed, by :func:`pyanalyze.vocabulary.is_slowed`."""
+        return _counts(self.tenant, self.kind, self.estimate)
+
+
+@dataclass(frozen=True)
+class Impact:
+    """What sharing did on one device.
+
+    Attributes
+    ----------
+    reason
+        What `answer` follows from.
+    victim
+        The tenant with the largest slowdown; None: no slowdown is known.
+    sole_tenant
+        One tenant had the device to itself.
+    unknown
+        Traced tenants whose slowdown is not known.
+    """
+
+    reason: Reason
+    victim: Victim | None
+    sole_tenant: bool
+    unknown: tuple[Tenant, ...]
+
+    @property
+    def answer(self) -> Answer:
+        """Whether sharing is the cause."""
+        return ANSWERS[self.reason]
+
+
+def impact_of(device: Device) -> Impact:
+    """Decide whether sharing is the cause on a device, and find the victim.
+
+    Parameters
+    ----------
+    device
+        The device, as a report has it.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> impact = impact_of(pyanalyze.load(capture).report().devices[0])
+    >>> impact.answer.value, impact.victim.tenant.name, impact.victim.kind
+    ('yes', 'app_b', 'latency')
+    """
+    found = [(tenant, *largest) for tenant in device.tenants if (largest := _largest(tenant)) is not None]
+    unknown = tuple(t for t in device.tenants if t.busy_ns is not None and _largest(t) is None)
+    sole = sole_tenant(device)
+    if not found:
+        return Impact(_without_slowdown(device, sole=sole), None, sole, unknown)
+    victim = _victim(*max(found, key=lambda item: _rank(*item)))
+    reason = _unless_slowed(device, victim, unknown, sole=sole) or _where_it_went(victim)
+    return Impact(reason, victim, sole, unknown)
+
+
+def _largest(tenant: Tenant) -> tuple[SlowdownKind, Estimate] | None:
+    """The larger of elapsed and latency, one that counts before one that does not; else contention proper."""
+    pairs: tuple[tuple[SlowdownKind, Estimate | None], ...] = (
+        ("elapsed", tenant.slowdown.elapsed),
+        ("latency", tenant.slowdown.latency),
+    )
+    known = [(kind, estimate) for kind, estimate in pairs if estimate is not None]
+    if not known and tenant.slowdown.resident is not None:
+        return "resident", tenant.slowdown.resident
+    return max(known, key=lambda pair: _rank(tenant, *pair), default=None)
+
+
+def _counts(tenant: Tenant, kind: SlowdownKind, estimate: Estimate) -> bool:
+    low = estimate.low
+    if low is None and estimate.high is None and kind == "latency":
+        # Too few kernels for an interval. What they lost while another context was resident was recorded: a bound.
+        lost = _switched_out(tenant)
+        low = None if lost is None or lost >= 1.0 else 1 / (1 - lost)
+    return is_slowed(estimate.value, low, estimate.basis)
+
+
+def _rank(tenant: Tenant, kind: SlowdownKind, estimate: Estimate) -> tuple[bool, float]:
+    """A slowdown that is shown comes before a larger one that may be chance: only of that one there are causes."""
+    return _counts(tenant, kind, estimate), estimate.value
+
+
+def _victim(tenant: Tenant, kind: SlowdownKind, estimate: Estimate) -> Victim:
+    top = None if tenant.causes is None else _top_cause(tenant.causes)
+    queued = tenant.causes is not None and top is not None and top[0] is Cause.QUEUE
+    first = _first_cause(tenant.causes) if tenant.causes is not None and queued else None
+    return Victim(tenant, kind, estimate, top, first, _switched_out(tenant))
+
+
+def _parts(causes: Causes) -> list[tuple[Cause, float]]:
+    return [(cause, value) for cause in Cause if (value := getattr(causes, cause)) is not None]
+
+
+def _top_cause(causes: Causes) -> tuple[Cause, float] | None:
+    return max(_parts(causes), key=lambda pair: pair[1], default=None)
+
+
+def _first_cause(causes: Causes) -> Cause | None:
+    """The largest part that is no queue: a queue is long because something else holds up its head."""
+    no_head = (Cause.QUEUE, Cause.UNEXPLAINED)
+    pairs = [(cause, part) for cause, part in _parts(causes) if cause not in no_head and part >= _NOTABLE_PART]
+    return max(pairs, key=lambda pair: pair[1], default=(None, 0.0))[0]
+
+
+def _switched_out(tenant: Tenant) -> float | None:
+    if tenant.resident_ns is None or not tenant.busy_ns or tenant.charged_ns is None:
+        return None
+    lost = 1 - tenant.charged_ns / tenant.busy_ns
+    return lost if lost > 0 else None
+
+
+def _without_slowdown(device: Device, *, sole: bool) -> Reason:
+    if device.host:
+        return Reason.HOST if sole else Reason.HOST_ONLY
+    return Reason.SOLE_TENANT if sole else Reason.NOT_MEASURED
+
+
+def _unless_slowed(device: Device, victim: Victim, unknown: tuple[Tenant, ...], *, sole: bool) -> Reason | None:
+    """Why sharing is not the cause, or may not be, whatever the added latency was; None: somebody was slowed."""
+    low, high = victim.estimate.low, victim.estimate.high
+    small = victim.estimate.value < threshold_of(victim.estimate.basis)
+    # An interval around 1 that excludes what one would feel is an answer; a wide or an open one is none.
+    excluded = high is not None and high < EXCLUDED_ABOVE and (low is None or low <= 1.0 <= high)
+    if device.host and (sole or small or excluded):
+        return Reason.HOST
+    if victim.slowed:
+        return Reason.SOLE_TENANT_SLOWED if sole else None
+    if unknown and (small or excluded):
+        # One that was not slowed says nothing of another whose slowdown is not known.
+        return Reason.OTHERS_UNKNOWN
+    if excluded:
+        return Reason.EXCLUDED
+    bounded = low is not None and high is not None and not low <= 1.0 <= high
+    return Reason.NOT_SLOWED if small and bounded else Reason.NOT_SHOWN
+
+
+def _where_it_went(victim: Victim) -> Reason:
+    """What the parts of the victim's added latency say."""
+    if victim.tenant.causes is None:
+        return Reason.CAUSES_UNKNOWN if victim.switched_out is None else Reason.SWITCHED_OUT
+    if victim.top is None:
+        return Reason.NO_CAUSE
+    decided = {Cause.LAUNCH: Reason.LAUNCH, Cause.UNEXPLAINED: Reason.UNEXPLAINED}
+    return decided.get(victim.top[0], Reason.CAUSE)
+
+
+def sole_tenant(device: Device) -> bool:
+    """Whether the verdict says that one tenant had the device to itself.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> sole_tenant(pyanalyze.load(capture).report().devices[0])
+    False
+    """
+    if len(device.tenants) != 1:
+        return False
+    traits = TRAITS[device.sharing.mode]
+    # Of an instance the verdict says that it is one, not who else was in it.
+    return traits.solo and not (traits.mig_instance and device.missing_for("process_list"))
+
+
+def untraced_share(device: Device) -> float:
+    """Part of the window in which tenants were resident whose kernels were not traced: their work is not known.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> round(untraced_share(pyanalyze.load(capture).report().devices[0]), 3)
+    0.225
+    """
+    window_ns = 0 if device.window is None else device.window.end_ns - device.window.start_ns
+    if not window_ns:
+        return 0.0
+    return sum((t.resident_ns or 0) / window_ns for t in device.tenants if t.busy_ns is None)

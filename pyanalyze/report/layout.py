@@ -1,0 +1,91 @@
+"""From a report to its page: the title, the first sentences, the notes, and the sections in their order.
+
+HTML, Markdown and text draw the same :class:`pyanalyze.report.blocks.Page`, so that they cannot disagree. Text from a
+capture is made visible where a section is made (:func:`pyanalyze.text.escape.visible`); the renderers escape for their
+own format on top.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyanalyze.report.blocks import Note, Page, Section
+from pyanalyze.report.sections import SECTIONS, DeviceSection, Inputs, ReportSection
+from pyanalyze.report.sentences import lead_sentences, samples_not_used, view_text, window_text
+from pyanalyze.results.labels import device_title, main_device
+from pyanalyze.text.escape import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import polars as pl
+
+    from pyanalyze.results.report import Report
+
+__all__ = ["lay_out"]
+
+SYNTHETIC = Note(
+    "Synthetic capture",
+    "This capture was made by a generator, not recorded on a GPU. Its numbers prove nothing about real hardware.",
+    "warning",
+)
+
+
+def lay_out(
+    report: Report, kernels: pl.DataFrame | None = None, *, command: str = "", generated_with: str = ""
+) -> Page:
+    """Lay the whole report out.
+
+    Parameters
+    ----------
+    report
+        The answer.
+    kernels
+        The ``kernel_occupancy`` table; ``None`` leaves the table of kernels out and says so.
+    command
+        How the report was made, for the provenance.
+    generated_with
+        Versions of what drew it.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> page = lay_out(pyanalyze.load(capture).report())
+    >>> [section.id for section in page.sections[:3]]
+    ['summary-0', 'verdict-0', 'held-0']
+    """
+    main = main_device(report)
+    inputs = Inputs(report, main, kernels, command, generated_with)
+    if main is None:
+        lead: tuple[str, ...] = ("No GPU was found in what was read.",)
+        subtitle = "no device"
+    else:
+        lead = lead_sentences(main)
+        subtitle = f"{device_title(main)} · {window_text(report, main)}"
+    return Page("GPU sharing report", subtitle, lead, tuple(_sections(inputs)), tuple(_notes(report)))
+
+
+def _notes(report: Report) -> Iterator[Note]:
+    """What must be known before anything is read."""
+    if report.synthetic:
+        yield SYNTHETIC
+    if report.view is not None:
+        yield Note("Part of the capture", view_text(report))
+    lost = [row for row in report.quality if row.severity in ("data-loss", "error")]
+    if lost:
+        names = ", ".join(sorted({visible(row.name) for row in lost})[:6])
+        yield Note("Records are missing", f"Sums may be too small: {names}. See data quality.", "warning")
+    for text in samples_not_used(report):
+        yield Note("Samples are not used", f"{text}.", "warning")
+
+
+def _sections(inputs: Inputs) -> Iterator[Section]:
+    devices = inputs.report.devices
+    for device in devices:
+        where = device_title(device) if len(devices) > 1 else ""
+        for one in SECTIONS:
+            if isinstance(one, DeviceSection):
+                yield Section(f"{one.id}-{device.device_id}", one.title, tuple(one.blocks(device, inputs)), where)
+    for one in SECTIONS:
+        if isinstance(one, ReportSection):
+            yield Section(one.id, one.title, tuple(one.blocks(inputs)))

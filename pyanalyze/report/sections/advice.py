@@ -1,0 +1,85 @@
+"""What to change, and the ways to share that were compared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyanalyze.report.blocks import Block, Cell, Column, Commands, Note, Para, Table
+from pyanalyze.report.sections.base import DeviceSection, Inputs
+from pyanalyze.report.sentences import LONG, full_stop, why_missing_or_nothing
+from pyanalyze.results.labels import tenant_labels
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
+from pyanalyze.text.format import capital
+from pyanalyze.vocabulary import TRAITS, Mode
+
+if TYPE_CHECKING:
+    from pyanalyze.results.report import Device
+
+
+def _blocks(device: Device, inputs: Inputs) -> list[Block]:
+    if not device.advice:
+        text = "Nothing can be advised on this evidence. " + why_missing_or_nothing(device, "advice")
+        return [Para(text.strip())]
+    blocks: list[Block] = []
+    for number, item in enumerate(device.advice, 1):
+        blocks.append(Note(f"{number}. {visible(item.action, 200)}", full_stop(capital(visible(item.why, LONG)))))
+        if item.commands:
+            blocks.append(Commands(tuple(visible(line, None) for line in item.commands)))
+        parts = [
+            f"Expected: {visible(item.expected, LONG) or 'cannot be said'}.",
+            f"Bound: {visible(item.bound, LONG) or fmt.UNKNOWN}." if item.bound else "",
+            f"Wrong if {visible(item.wrong_if, LONG)}." if item.wrong_if else "",
+            f"Undo: {visible(item.undo, LONG)}." if item.undo else "",
+        ]
+        blocks.append(Para(" ".join(p.replace("..", ".") for p in parts if p), "muted"))
+    return [*blocks, *_compared(device)]
+
+
+def _compared(device: Device) -> list[Block]:
+    """The ways to share it that were replayed, and what their modes promise."""
+    if not device.options:
+        return []
+    labels = tenant_labels(device.tenants)
+    rows = []
+    for option in device.options:
+        mark = " (now)" if option.current else ""
+        mark += ", advised" if option.recommended and mark else " (advised)" if option.recommended else ""
+        each = "; ".join(
+            f"{labels.get(f.tenant_id, str(f.tenant_id))} {fmt.ratio(f.slowdown)} "
+            f"[{fmt.ratio(f.low)}, {fmt.ratio(f.high)}]"
+            for f in option.tenants
+        )
+        rows.append(
+            (
+                Cell(f"{visible(option.name)}{mark}"),
+                Cell(fmt.ratio(option.antt)),
+                Cell(f"{option.stp:.2f}"),
+                Cell(each),
+                Cell(_kept_apart(option.mode)),
+            )
+        )
+    columns = (
+        Column("Way to share"),
+        Column("Mean slowdown", "ANTT", True),
+        Column("Throughput", "STP", True),
+        Column("Slowdown of each [bounds]"),
+        Column("Kept apart"),
+    )
+    caption = (
+        "Modelled, no promise: the recorded launches replayed under each way to share, against each tenant alone on "
+        "the whole GPU. The last column is what documentation says of the mode (a question mark: sources disagree)."
+    )
+    return [Table(columns, tuple(rows), caption)]
+
+
+def _kept_apart(mode: Mode) -> str:
+    """What a mode keeps apart between tenants, in words."""
+    if mode == Mode.UNDETERMINED:
+        return fmt.UNKNOWN
+    found = TRAITS[mode].promises
+    words = (("memory", found.memory_protection), ("faults", found.fault_isolation), ("bandwidth", found.bandwidth_qos))
+    return ", ".join(f"{word}?" if value is None else word for word, value in words if value is not False) or "nothing"
+
+
+SECTION = DeviceSection("advice", "What to change", _blocks)

@@ -1,0 +1,15 @@
+"""The words that say how a value is known."""
+
+from __future__ import annotations
+
+from pyanalyze.report.blocks import Block, Cell, Column, Table
+from pyanalyze.report.sections.base import Inputs, ReportSection
+from pyanalyze.results.report import BASIS_TEXT
+
+
+def _blocks(inputs: Inputs) -> list[Block]:
+    rows = tuple((Cell("", basis=word), Cell(text)) for word, text in BASIS_TEXT.items())
+    return [Table((Column("Word"), Column("Meaning")), rows)]
+
+
+SECTION = ReportSection("glossary", "What the basis words mean", _blocks)

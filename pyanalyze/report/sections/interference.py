@@ -1,0 +1,261 @@
+"""Slowdown of each tenant, its aggressors, and where the added latency went."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyanalyze.analysis.impact import Cause
+from pyanalyze.report.blocks import Block, Cell, Chart, Column, Fact, Facts, Note, Para, Table, chart_key, value_cell
+from pyanalyze.report.sections.base import DeviceSection, Inputs
+from pyanalyze.report.sentences import (
+    CAUSE_WORDS,
+    LONG,
+    bound_text,
+    cause_sentence,
+    estimate_text,
+    full_stop,
+    victim_sentence,
+    why_missing,
+)
+from pyanalyze.results.labels import tenant_labels
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
+from pyanalyze.text.format import capital
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyanalyze.results.interference import Estimate, Interference, MatrixCell
+    from pyanalyze.results.report import Device, Tenant
+    from pyanalyze.vocabulary import Basis
+
+
+def _blocks(device: Device, inputs: Inputs) -> list[Block]:
+    labels = tenant_labels(device.tenants)
+    # Whoever reads only the first line must not blame the GPU for what its host did.
+    blocks: list[Block] = [Note("Look at the host first", full_stop(capital(h.detail))) for h in device.host]
+    blocks.append(Para(victim_sentence(device)))
+    if any(t.slowdown.elapsed or t.slowdown.latency or t.slowdown.resident for t in device.tenants):
+        blocks.append(_slowdown_table(device, labels))
+    for t in device.tenants:
+        blocks += [Note(labels[t.tenant_id], full_stop(capital(visible(text, LONG)))) for text in t.slowdown_notes]
+    blocks += _tail_blocks(device, labels)
+    figures = device.interference
+    if figures is None:
+        blocks.append(Note("Interference is not known", why_missing(device, "interference")))
+    else:
+        blocks += _figure_blocks(device, figures)
+        blocks += _matrix_blocks(device, figures, labels)
+    blocks += _cause_blocks(device)
+    if device.window is not None and len(device.tenants) > 1:
+        blocks.append(
+            Chart(
+                chart_key("latency", device.device_id),
+                "Kernel latency over time, with the neighbours under it",
+                "Each mark is the median, the line above it the 95th percentile, of the time from launch to end of the "
+                "kernels that were launched in that stretch. Below: how much of it each tenant had work on the GPU.",
+            )
+        )
+        blocks.append(
+            Chart(
+                chart_key("alone", device.device_id),
+                "The same kernels, alone and contended",
+                "Median time at work of each kernel with nobody else at work, and beside others; the ratio with its "
+                "95 % interval.",
+            )
+        )
+    return blocks
+
+
+def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
+    rows = tuple(
+        (
+            Cell(labels[t.tenant_id], tone="code"),
+            _estimate_cell(t.slowdown.elapsed),
+            _estimate_cell(t.slowdown.latency),
+            _estimate_cell(t.slowdown.resident),
+            _pace_cell(t),
+        )
+        for t in device.tenants
+        if t.slowdown.elapsed or t.slowdown.latency or t.slowdown.resident
+    )
+    columns = (
+        Column("Tenant"),
+        Column("Elapsed", "first launch to last end"),
+        Column("Latency", "launch to end, summed"),
+        Column("Resident", "time at work"),
+        Column("Kernels/s", "alone → in company", True),
+    )
+    measured = sorted({visible(t.baseline) for t in device.tenants if t.baseline is not None})
+    known = [e for t in device.tenants for e in (t.slowdown.elapsed, t.slowdown.latency, t.slowdown.resident) if e]
+    if measured:
+        against = f"measured against {', '.join(measured)}"
+    elif known and all(e.high is None for e in known):
+        against = "bounded by the time in which others held the engine"
+    else:
+        against = "estimated: this run, played again without what others took from it"
+    return Table(columns, rows, f"Slowdown, shared over alone, with bounds of 95 %; {against}.")
+
+
+def _pace_cell(tenant: Tenant) -> Cell:
+    pace, known = tenant.pace, tenant.slowdown.elapsed or tenant.slowdown.latency or tenant.slowdown.resident
+    if pace is None:
+        return Cell(fmt.UNKNOWN, tone="muted")
+    # Known as well as the slowdown is: alone was recorded, or played again.
+    text = f"{fmt.count(round(pace.alone_per_s))} → {fmt.count(round(pace.shared_per_s))}"
+    return Cell(text, basis=None if known is None else known.basis)
+
+
+def _estimate_cell(estimate: Estimate | None) -> Cell:
+    if estimate is None:
+        return Cell(fmt.UNKNOWN, tone="muted")
+    low, high = estimate.low, estimate.high
+    if bound_text(estimate) or low is None or high is None:
+        return Cell(estimate_text(estimate, basis=False), basis=estimate.basis)
+    return Cell(f"{fmt.ratio(estimate.value)} ({low:.2f} to {high:.2f})", basis=estimate.basis)
+
+
+def _figure_blocks(device: Device, figures: Interference) -> list[Block]:
+    if figures.antt is None:
+        return [Note("Figures of the whole device are not known", why_missing(device, "interference.figures"))]
+    bases = {t.slowdown.elapsed.basis for t in device.tenants if t.slowdown.elapsed is not None}
+    basis: Basis = "inferred" if "inferred" in bases else "observed"
+    facts = (
+        Fact(
+            "The co-run is", figures.standing or fmt.UNKNOWN, "by the time all took, against one after the other", basis
+        ),
+        Fact("ANTT", fmt.number(figures.antt), "mean elapsed slowdown; 1 is none", basis),
+        Fact(
+            "STP",
+            fmt.number(figures.stp),
+            "sum of 1/slowdown, most the number of tenants; as if all ran all the time",
+            basis,
+        ),
+        Fact("Harmonic speedup", fmt.number(figures.harmonic), "1/ANTT; 1 is no interference", basis),
+        Fact("Jain", fmt.number(figures.jain), "fairness; 1 is fair", basis),
+        Fact("Unfairness", fmt.number(figures.unfairness), "largest slowdown over the smallest", basis),
+    )
+    return [Facts(facts)]
+
+
+def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, str]) -> list[Block]:
+    if figures.matrix is None:
+        return [Note("Who slowed whom is not known", why_missing(device, "interference.matrix", "interference"))]
+    if not figures.matrix:
+        return []
+    rows = tuple(
+        (
+            Cell(labels.get(c.victim, f"#{c.victim}")),
+            Cell(labels.get(c.aggressor, f"#{c.aggressor}")),
+            value_cell(fmt.ratio(c.slowdown)),
+            value_cell(_span(c)),
+            value_cell(fmt.ratio(c.latency)),
+            Cell(fmt.count(c.n)),
+        )
+        for c in sorted(figures.matrix, key=lambda c: (c.victim, -(c.slowdown or 0)))
+    )
+    columns = (
+        Column("Victim"),
+        Column("Beside"),
+        Column("Elapsed", numeric=True),
+        Column("95 % interval", numeric=True),
+        Column("Latency", numeric=True),
+        Column("n", numeric=True),
+    )
+    together = [
+        f"{labels.get(c.aggressor, c.aggressor)} and {labels.get(c.inseparable_from, c.inseparable_from)}"
+        for c in figures.matrix
+        if c.inseparable_from is not None and c.slowdown is None and c.aggressor < c.inseparable_from
+    ]
+    blocks: list[Block] = [
+        Chart(
+            chart_key("matrix", device.device_id),
+            "Who slowed whom",
+            "Elapsed slowdown of the victim (row) if only that neighbour (column) had been there.",
+        ),
+        Table(columns, rows, "Who slowed whom: the slowdown if only that neighbour had been there (inferred)."),
+    ]
+    if together:
+        text = (
+            f"{', '.join(sorted(set(together)))} were always there at the same time: their parts cannot be told apart."
+        )
+        blocks.append(Note("Inseparable", text))
+    return blocks
+
+
+def _span(cell: MatrixCell) -> str:
+    return fmt.UNKNOWN if cell.low is None or cell.high is None else f"{cell.low:.2f} to {cell.high:.2f}"
+
+
+def _tail_blocks(device: Device, labels: Mapping[int, str]) -> list[Block]:
+    """Percentiles of latency, alone and in company: of kernels, and of units of work, which stand in tickets."""
+    rows = []
+    for t in device.tenants:
+        kinds = [("kernels", t.slowdown.latency, t.tails)]
+        kinds += [(visible(u.name), u.latency, u.tails) for u in t.units]
+        for name, latency, tails in kinds:
+            if not tails or latency is None:
+                continue
+            cells = [Cell(f"{fmt.duration(x.alone_ns)} → {fmt.duration(x.shared_ns)} ({x.ratio:.2f}×)") for x in tails]
+            cells[0] = replace(cells[0], basis=latency.basis)
+            rows.append((Cell(labels[t.tenant_id], tone="code"), Cell(name), Cell(fmt.count(latency.n)), *cells))
+    if not rows:
+        return []
+    columns = (
+        Column("Tenant"),
+        Column("Work"),
+        Column("n", numeric=True),
+        Column("p50", "alone → in company", True),
+        Column("p95", numeric=True),
+        Column("p99", numeric=True),
+    )
+    caption = "Latency of kernels (launch to end) and of units of work (begin to the end of their last operation)."
+    return [Table(columns, tuple(rows), caption)]
+
+
+def _cause_blocks(device: Device) -> list[Block]:
+    known = [t for t in device.tenants if t.causes is not None]
+    answer: list[Block] = [Para(f"Is sharing this GPU the cause? {full_stop(capital(cause_sentence(device)))}")]
+    if not known:
+        return answer
+    labels = tenant_labels(device.tenants)
+    names = tuple(cause.value for cause in Cause)
+    rows = tuple(
+        (
+            Cell(labels[t.tenant_id], tone="code"),
+            *(value_cell(fmt.percent(getattr(t.causes, name))) for name in names),
+        )
+        for t in known
+    )
+    columns = (Column("Tenant"), *(Column(n.replace("_", " ").capitalize(), numeric=True) for n in names))
+    chart = Chart(
+        chart_key("causes", device.device_id),
+        "Where the added latency went",
+        "Parts of the latency that was added to its kernels, summing to 100 %.",
+    )
+    words = Para("Parts: " + "; ".join(CAUSE_WORDS.values()) + ".")
+    table = Table(columns, rows, "Where the added latency of its kernels went (inferred).")
+    return [*answer, chart, table, *_execution_blocks(known, labels), words]
+
+
+def _execution_blocks(tenants: Sequence[Tenant], labels: Mapping[int, str]) -> list[Block]:
+    """The cause `execution` by evidence."""
+    names = ("sm_slots", "memory", "copy_", "clock", "uvm", "unexplained")
+    rows = tuple(
+        (Cell(labels[t.tenant_id], tone="code"), *(value_cell(_part(getattr(split, name))) for name in names))
+        for t in tenants
+        if t.causes is not None and (split := t.causes.execution_split) is not None
+    )
+    if not rows:
+        return []
+    heads = ("SM slots", "Memory", "Copies", "Clock", "Migrations", "Unexplained")
+    columns = (Column("Tenant"), *(Column(head, numeric=True) for head in heads))
+    return [Table(columns, rows, "Of the added latency, what its kernels took longer at work, by evidence (inferred).")]
+
+
+def _part(value: float | None) -> str:
+    return fmt.percent(value)
+
+
+SECTION = DeviceSection("interference", "Who was slowed, by whom", _blocks)

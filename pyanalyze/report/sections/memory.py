@@ -1,0 +1,72 @@
+"""Device memory of each tenant, and how much is left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyanalyze.report.blocks import Block, Cell, Column, Fact, Facts, Note, Para, Table, value_cell
+from pyanalyze.report.sections.base import DeviceSection, Inputs
+from pyanalyze.results.labels import tenant_labels
+from pyanalyze.text import format as fmt
+from pyanalyze.vocabulary import MEMORY_RESERVE
+
+if TYPE_CHECKING:
+    from pyanalyze.results.report import Device
+
+
+def _blocks(device: Device, inputs: Inputs) -> list[Block]:
+    memory = device.memory
+    labels = tenant_labels(device.tenants)
+    known = [t for t in device.tenants if t.memory_peak_bytes is not None]
+    how = "Samples tell: nvidia-smi --query-gpu and --query-compute-apps beside the run, or pyanalyze record."
+    if not known and (memory is None or memory.peak_bytes is None):
+        size = (
+            "" if memory is None or memory.total_bytes is None else f" The device has {fmt.bytes_(memory.total_bytes)}."
+        )
+        return [Note("How much was in use is not known", f"{how}{size}")]
+    total = None if memory is None else memory.total_bytes
+    peak = None if memory is None else memory.peak_bytes
+    together = sum(t.memory_peak_bytes or 0 for t in known)
+    free = None if total is None or peak is None else total - peak
+    blocks: list[Block] = [
+        Facts(
+            (
+                Fact("Device", fmt.bytes_(total), "all of it", "observed" if total is not None else None),
+                Fact("Peak in use", fmt.bytes_(peak), "all tenants at once", "sampled" if peak is not None else None),
+                Fact("Headroom", fmt.bytes_(free), "device less peak", "sampled" if free is not None else None),
+                Fact(
+                    "Tenants' peaks together",
+                    fmt.bytes_(together) if known else fmt.UNKNOWN,
+                    f"{fmt.count(len(known))} of {fmt.count(len(device.tenants))} tenants known",
+                    "sampled" if known else None,
+                ),
+            )
+        )
+    ]
+    if total is not None and free is not None and free < MEMORY_RESERVE * total:
+        text = f"{fmt.bytes_(free)} of {fmt.bytes_(total)} were left at the peak ({fmt.percent(free / total)})."
+        blocks.append(Note("Close to running out", text, "warning"))
+    elif total is not None and together > total:
+        text = f"Each fits, but their peaks together ({fmt.bytes_(together)}) do not fit into {fmt.bytes_(total)}."
+        blocks.append(Note("May run out if peaks coincide", text, "warning"))
+    elif free is not None:
+        blocks.append(Para("Nothing points to running out. Peaks between two samples are not seen.", "muted"))
+    if device.tenants:
+        rows = tuple(
+            (
+                Cell(labels[t.tenant_id], tone="code"),
+                value_cell(fmt.bytes_(t.memory_peak_bytes)),
+                value_cell(fmt.percent(_part_of(t.memory_peak_bytes, total))),
+            )
+            for t in device.tenants
+        )
+        columns = (Column("Tenant"), Column("Peak", "sampled", True), Column("Of the device", numeric=True))
+        blocks.append(Table(columns, rows, "Device memory per tenant (sampled)."))
+    return blocks
+
+
+def _part_of(part: int | None, whole: int | None) -> float | None:
+    return None if part is None or not whole else part / whole
+
+
+SECTION = DeviceSection("memory", "Device memory", _blocks)

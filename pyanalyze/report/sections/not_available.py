@@ -1,0 +1,32 @@
+"""What is not known, and the command that captures it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyanalyze.report.blocks import Block, Cell, Column, Para, Table
+from pyanalyze.report.sections.base import DeviceSection, Inputs
+from pyanalyze.report.sentences import LONG
+from pyanalyze.text.escape import visible
+
+if TYPE_CHECKING:
+    from pyanalyze.results.model import Missing
+    from pyanalyze.results.report import Device
+
+
+def _blocks(device: Device, inputs: Inputs) -> list[Block]:
+    entries = device.sharing.missing
+    if not entries:
+        return [Para("Nothing that this report needs is missing.")]
+    rows = tuple((Cell(visible(e.what), tone="code"), Cell(visible(e.why, LONG)), _how(e)) for e in entries)
+    columns = (Column("Missing"), Column("Why"), Column("How to capture it"))
+    return [Table(columns, rows)]
+
+
+def _how(entry: Missing) -> Cell:
+    if not entry.how:
+        return Cell("no way is known", tone="muted")
+    return Cell(visible(entry.how, LONG), tone="code")
+
+
+SECTION = DeviceSection("missing", "What could not be seen", _blocks)

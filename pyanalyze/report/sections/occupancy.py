@@ -1,0 +1,176 @@
+"""How full the SMs were, by the model and by counters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyanalyze.report.blocks import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Fact,
+    Facts,
+    Fold,
+    Note,
+    Para,
+    Table,
+    chart_key,
+    value_cell,
+)
+from pyanalyze.report.sections.base import DeviceSection, Inputs
+from pyanalyze.report.sentences import LONG, by_traced, why_missing, why_missing_or_nothing
+from pyanalyze.results.labels import tenant_labels
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import polars as pl
+
+    from pyanalyze.results.report import Device
+
+#: Kernel configurations in the occupancy table: the ones with most time.
+TOP_KERNELS = 20
+
+
+def _blocks(device: Device, inputs: Inputs) -> list[Block]:
+    blocks: list[Block] = []
+    occupancy = device.occupancy
+    if occupancy is None:
+        blocks.append(Note("Occupancy could not be modelled", why_missing(device, "occupancy")))
+    else:
+        check = occupancy.check_against_counters
+        over = f"mean over the window{by_traced(device)}"
+        facts = [
+            Fact("SMs active", fmt.percent(occupancy.sm_active), over, occupancy.basis),
+            Fact("Warp slots in use", fmt.percent(occupancy.warps), over, occupancy.basis),
+        ]
+        if check is not None:
+            facts.append(Fact("SMs active by counter", fmt.percent(check.sm_active), f"n = {check.n}", "sampled"))
+            if check.warps is not None:
+                facts.append(Fact("Warp slots by counter", fmt.percent(check.warps), f"n = {check.n}", "sampled"))
+        blocks.append(Facts(tuple(facts)))
+        if check is None:
+            text = "No counter samples to check the model against. " + why_missing_or_nothing(device, "gpu_metrics")
+            blocks.append(Para(text.strip(), "muted"))
+        else:
+            if check.agrees is False:
+                text = "The counters saw another occupancy than the model: " + visible(check.detail, LONG)
+                blocks.append(Note("Model and counters disagree", text, "warning"))
+            else:
+                blocks.append(Para(f"Against counters: {visible(check.detail, LONG)}"))
+            blocks.append(
+                Chart(
+                    chart_key("counters", device.device_id),
+                    "Occupancy of the device, modelled and by hardware counter",
+                    "Over the same time bins. Counters have no process: of several tenants only the sum is comparable.",
+                )
+            )
+        blocks.append(
+            Chart(
+                chart_key("occupancy", device.device_id),
+                "Modelled occupancy over time",
+                "Mean resident warps over all warp slots of the device, stacked by tenant. Replayed from "
+                "launch configurations: no supported interface measures this per SM.",
+            )
+        )
+        blocks.append(
+            Fold(
+                "The same by SM and time (modelled)",
+                (
+                    Chart(
+                        chart_key("sm_heatmap", device.device_id),
+                        "Modelled warps by SM and time",
+                        "Blocks replayed SM by SM as the block scheduler would place them, held to the recorded starts "
+                        "and ends of the kernels. Hatched, because it is a model: which SM is which is not recorded.",
+                    ),
+                ),
+            )
+        )
+        if occupancy.limiters:
+            rows = tuple(
+                (Cell(visible(k, 24)), Cell(fmt.percent(v)))
+                for k, v in sorted(occupancy.limiters.items(), key=lambda kv: -kv[1])
+            )
+            columns = (
+                Column("Limiting resource"),
+                Column("Kernel time under it", "ties count for each", True),
+            )
+            blocks.append(Table(columns, rows, "What limits occupancy (modelled)."))
+    blocks += _kernel_blocks(device, inputs.kernels)
+    return blocks
+
+
+def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
+    if kernels is None:
+        return [Para("Launch configurations were not handed to this report.", "muted")]
+    mine = [row for row in kernels.iter_rows(named=True) if row["device_id"] == device.device_id]
+    if not mine:
+        return [Para("No kernel launch was captured on this device.", "muted")]
+    mine.sort(key=lambda row: -int(row["total_ns"]))
+    labels = tenant_labels(device.tenants)
+    rows = tuple(_kernel_row(row, labels) for row in mine[:TOP_KERNELS])
+    columns = (
+        Column("Kernel"),
+        Column("Tenant"),
+        Column("Time", "sum of durations", True),
+        Column("Launches", numeric=True),
+        Column("Grid × block", "blocks × threads", True),
+        Column("Registers", "per thread", True),
+        Column("Shared", "per block", True),
+        Column("Occupancy", "theoretical", True),
+        Column("Limited by"),
+        Column("Waves", "below 1 leaves SMs empty", True),
+    )
+    more = f" of {fmt.count(len(mine))}" if len(mine) > TOP_KERNELS else ""
+    return [
+        Chart(
+            chart_key("limiters", device.device_id),
+            "What limits each kernel",
+            "Theoretical occupancy of the kernels with most time, coloured by the limiting resource.",
+        ),
+        Table(
+            columns,
+            rows,
+            f"Launch configurations with most time: {len(rows)}{more}. "
+            "Times and launches are observed, occupancy and waves modelled.",
+        ),
+    ]
+
+
+def _kernel_row(row: Mapping[str, object], labels: Mapping[int, str]) -> tuple[Cell, ...]:
+    def whole(key: str) -> int | None:
+        value = row.get(key)
+        return int(value) if isinstance(value, int) else None
+
+    def real(key: str) -> float | None:
+        value = row.get(key)
+        return float(value) if isinstance(value, int | float) else None
+
+    def words(key: str) -> str:
+        value = row.get(key)
+        return visible(value if isinstance(value, str) else None)
+
+    tenant = whole("tenant_id")
+    owner = fmt.UNKNOWN if tenant is None else labels.get(tenant, f"#{tenant}")
+    grid, block = whole("grid_blocks"), whole("block_threads")
+    shape = fmt.UNKNOWN if grid is None or block is None else f"{fmt.count(grid)} × {fmt.count(block)}"
+    reason = row.get("reason")
+    limit = words("limiters").replace(",", ", ") or (visible(reason, 200) if isinstance(reason, str) else fmt.UNKNOWN)
+    return (
+        Cell(words("short_name") or words("name") or "unnamed", tone="code", note=words("name")),
+        Cell(owner),
+        Cell(fmt.duration(whole("total_ns"))),
+        Cell(fmt.count(whole("launches"))),
+        value_cell(shape),
+        value_cell(fmt.count(whole("registers_per_thread"))),
+        value_cell(fmt.bytes_(whole("shared_bytes"))),
+        value_cell(fmt.percent(real("occupancy"))),
+        Cell(limit),
+        value_cell(fmt.number(real("waves"))),
+    )
+
+
+SECTION = DeviceSection("occupancy", "How full the SMs were (modelled)", _blocks)

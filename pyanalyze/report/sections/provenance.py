@@ -1,0 +1,78 @@
+"""What was read, from which machine, by which versions."""
+
+from __future__ import annotations
+
+from pyanalyze.report.blocks import Block, Cell, Column, Para, Table, value_cell
+from pyanalyze.report.sections.base import Inputs, ReportSection
+from pyanalyze.report.sentences import LONG, versions_text, window_text
+from pyanalyze.results.labels import device_title
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
+
+
+def _blocks(inputs: Inputs) -> list[Block]:
+    report = inputs.report
+    rows = [
+        ("Window (UTC)", window_text(report, inputs.main)),
+        ("Clock uncertainty", fmt.duration(report.clock.uncertainty_ns)),
+        ("Versions", versions_text(report)),
+        ("Contract", report.schema_id),
+    ]
+    if inputs.generated_with:
+        rows.append(("Generated with", visible(inputs.generated_with, LONG)))
+    if inputs.command:
+        rows.append(("Command", visible(inputs.command, LONG)))
+    machines = {(c.host_hash, c.driver_version, c.cuda_version) for c in report.captures}
+    for host, driver, cuda in sorted(machines, key=str):
+        parts = [
+            f"driver {visible(driver, 24) or fmt.UNKNOWN}",
+            f"CUDA {visible(cuda, 16) or fmt.UNKNOWN}",
+            f"host {visible(host, 24)} (digest of its name)" if host else "host not named",
+        ]
+        rows.append(("Machine", ", ".join(parts)))
+    for device in report.devices:
+        parts = [
+            f"{fmt.count(device.sm_count)} SMs" if device.sm_count is not None else "SM count not known",
+            f"compute capability {visible(device.compute_capability, 12) or fmt.UNKNOWN}",
+            f"uuid {visible(device.uuid) or fmt.UNKNOWN}",
+        ]
+        if device.memory is not None:
+            parts.append(f"memory {fmt.bytes_(device.memory.total_bytes)}, peak {fmt.bytes_(device.memory.peak_bytes)}")
+        rows.append((device_title(device), ", ".join(parts)))
+    about = Table(
+        (Column("What"), Column("Value")),
+        tuple((Cell(a), Cell(b, tone="plain")) for a, b in rows),
+        "This report.",
+    )
+    captures = tuple(
+        (
+            Cell(str(index)),
+            Cell(visible(c.path, 120), tone="code"),
+            value_cell(visible(c.nsys_version) or fmt.UNKNOWN),
+            value_cell(visible(c.schema_version) or fmt.UNKNOWN),
+            value_cell(fmt.utc(report.clock.origin_utc_ns, c.start_ns)),
+            value_cell(fmt.duration(None if c.start_ns is None or c.end_ns is None else c.end_ns - c.start_ns)),
+            value_cell(fmt.duration(c.clock_offset_ns)),
+            value_cell(fmt.duration(c.clock_uncertainty_ns)),
+        )
+        for index, c in enumerate(report.captures)
+    )
+    columns = (
+        Column("#", numeric=True),
+        Column("Capture"),
+        Column("nsys"),
+        Column("Schema"),
+        Column("First record"),
+        Column("Length", numeric=True),
+        Column("Clock offset", numeric=True),
+        Column("Uncertainty", numeric=True),
+    )
+    read: Block = (
+        Table(columns, captures, "Captures, as they say of themselves (observed).")
+        if captures
+        else Para("No capture was read.", "muted")
+    )
+    return [about, read]
+
+
+SECTION = ReportSection("provenance", "Where this comes from", _blocks)

@@ -1,0 +1,29 @@
+"""Oddities of the data, counted while reading."""
+
+from __future__ import annotations
+
+from pyanalyze.report.blocks import Block, Cell, Column, Para, Table
+from pyanalyze.report.sections.base import Inputs, ReportSection
+from pyanalyze.report.sentences import LONG
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
+
+
+def _blocks(inputs: Inputs) -> list[Block]:
+    if not inputs.report.quality:
+        return [Para("Nothing odd was counted in the data.")]
+    order = {"error": 0, "data-loss": 1, "notice": 2, "info": 3}
+    rows = tuple(
+        (
+            Cell(row.severity, tone="bad" if order[row.severity] < 2 else "plain"),
+            Cell(visible(row.name), tone="code"),
+            Cell(fmt.count(row.count)),
+            Cell(visible(row.detail, LONG)),
+        )
+        for row in sorted(inputs.report.quality, key=lambda r: (order[r.severity], r.name))
+    )
+    columns = (Column("Severity"), Column("Counter"), Column("Count", numeric=True), Column("Detail"))
+    return [Table(columns, rows, "Rows and records, counted while reading (observed).")]
+
+
+SECTION = ReportSection("quality", "Data quality", _blocks)

@@ -1,0 +1,157 @@
+"""The sharing mode, what it follows from, and what else it might have been."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyanalyze.report.blocks import Block, Cell, Column, Commands, Fold, Note, Para, Table
+from pyanalyze.report.sections.base import DeviceSection, Inputs
+from pyanalyze.report.sentences import LONG, agreement_text, full_stop, id_text, verdict_sentence
+from pyanalyze.results.labels import tenant_labels
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
+from pyanalyze.text.format import capital
+from pyanalyze.vocabulary import TRAITS, Mode, Promises
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyanalyze.results.report import Device
+    from pyanalyze.results.sharing import Evidence
+
+
+def _blocks(device: Device, inputs: Inputs) -> list[Block]:
+    sharing = device.sharing
+    blocks: list[Block] = [Para(full_stop(visible(sharing.summary, LONG)) or verdict_sentence(device))]
+    if sharing.agrees is False:
+        text = f"{sharing.configured} was configured, {sharing.mode} was observed."
+        blocks.append(Note("Configured and observed disagree", text, "warning"))
+    else:
+        blocks.append(Para(f"Configured: {agreement_text(device)}.", "muted"))
+    if sharing.details:
+        rows: tuple[tuple[Cell, ...], ...] = tuple(
+            (Cell(d.topic), Cell(capital(visible(d.detail, LONG))), Cell("", basis=d.basis)) for d in sharing.details
+        )
+        heads: tuple[Column, ...] = (Column("About"), Column("Seen or set up"), Column("Basis"))
+        blocks.append(Table(heads, rows, "Details of the mode, and the limits that apply."))
+    if sharing.evidence:
+        columns: tuple[Column, ...] = (
+            Column("Seen"),
+            Column("Speaks for"),
+            Column("Speaks against"),
+            Column("Weight", "log odds", numeric=True),
+            Column("Value", numeric=True),
+            Column("n", numeric=True),
+            Column("Basis"),
+            Column("Name"),
+        )
+        blocks.append(Table(columns, tuple(_evidence_row(e) for e in sharing.evidence), "Evidence, heaviest first."))
+    else:
+        blocks.append(Para("No evidence could be gathered.", "muted"))
+    found = [
+        (
+            Cell(visible(item.name), tone="code"),
+            Cell(fmt.UNKNOWN if example.capture is None else str(example.capture)),
+            Cell(str(example.start_ns)),
+            Cell(str(example.end_ns)),
+            Cell(id_text(example.pid)),
+            Cell(id_text(example.correlation_id)),
+        )
+        for item in sharing.evidence
+        for example in item.examples
+    ]
+    if found:
+        titles = ("Evidence", "Capture", "Start", "End", "pid", "Correlation id")
+        columns = tuple(Column(h, "ns" if h in ("Start", "End") else "", h != "Evidence") for h in titles)
+        caption = "On the clock of the capture, as nsys shows it (observed)."
+        blocks.append(Fold("Intervals behind the evidence", (Table(columns, tuple(found), caption),)))
+    # A comment and a semicolon each: pasted into sqlite3 all at once, they run one after the other.
+    queries = [(f"-- {visible(e.name)}", f"{visible(e.sql, None).rstrip('; ')};") for e in sharing.evidence if e.sql]
+    if queries:
+        lines = tuple(line for query in queries for line in query)
+        blocks.append(Fold("Queries that show the same in the export", (Commands(lines, "sql"),)))
+    if sharing.rivals:
+        rows = tuple(
+            (Cell(r.mode), Cell(f"{r.confidence:.2f}"), Cell(visible(r.why_not, LONG))) for r in sharing.rivals
+        )
+        columns = (Column("Other mode"), Column("Confidence", numeric=True), Column("Why not"))
+        blocks.append(Table(columns, rows, "Rivals: what else it might have been."))
+    if sharing.mode != Mode.UNDETERMINED:
+        blocks.append(Fold("What this mode promises, whatever runs", (_promises(TRAITS[sharing.mode].promises),)))
+    if len(device.segments) > 1:
+        start = 0 if device.window is None else device.window.start_ns
+        rows = tuple(
+            (
+                Cell(fmt.duration(s.start_ns - start)),
+                Cell(fmt.duration(s.end_ns - start)),
+                Cell(s.mode),
+                Cell(f"{s.confidence:.2f}"),
+            )
+            for s in device.segments
+        )
+        columns = (
+            Column("From", "after window start", True),
+            Column("To", "after window start", True),
+            Column("Mode"),
+            Column("Confidence", numeric=True),
+        )
+        blocks.append(Table(columns, rows, "The mode over time (inferred)."))
+    if device.relations:
+        labels = tenant_labels(device.tenants)
+        rows = tuple(
+            (
+                Cell(labels.get(r.tenants[0], f"#{r.tenants[0]}")),
+                Cell(labels.get(r.tenants[1], f"#{r.tenants[1]}")),
+                Cell(r.relation),
+                Cell(f"{r.confidence:.2f}"),
+                Cell(fmt.duration(r.co_busy_ns)),
+            )
+            for r in device.relations
+        )
+        columns = (
+            Column("Tenant"),
+            Column("Tenant"),
+            Column("Relation"),
+            Column("Confidence", numeric=True),
+            Column("Both busy", "by their records, observed", True),
+        )
+        blocks.append(Table(columns, rows, "What each pair of tenants was to each other."))
+    return blocks
+
+
+def _promises(known: Promises) -> Table:
+    """Properties of a mode from its documentation; nothing in them was measured."""
+    says = {True: "yes", False: "no", None: "sources disagree"}
+    rows = (
+        ("Memory of a tenant is protected", says[known.memory_protection]),
+        ("Faults stay with the tenant", says[known.fault_isolation]),
+        ("DRAM bandwidth and L2 of its own", says[known.bandwidth_qos]),
+        ("SMs of its own while it runs", says[known.own_sms]),
+        ("Tenants at most", "no fixed number" if known.max_partitions is None else str(known.max_partitions)),
+        ("Can be changed", known.reconfigurable),
+        ("Telemetry per tenant", known.telemetry),
+        ("Still shared", known.not_isolated),
+        ("Sources", "; ".join(known.sources)),
+    )
+    columns = (Column("Property", "documented"), Column("", ""))
+    return Table(columns, tuple((Cell(name), Cell(value)) for name, value in rows))
+
+
+def _modes(modes: Sequence[str]) -> str:
+    return ", ".join(modes) if modes else "–"
+
+
+def _evidence_row(item: Evidence) -> tuple[Cell, ...]:
+    return (
+        Cell(capital(visible(item.detail, LONG))),
+        Cell(_modes(item.supports)),
+        Cell(_modes(item.against)),
+        Cell(f"{item.weight:+.1f}"),
+        Cell(fmt.quantity(item.value, visible(item.unit, 20)), tone="muted" if item.value is None else "plain"),
+        Cell(fmt.count(item.n)),
+        Cell("", basis=item.basis),
+        Cell(visible(item.name), tone="code"),
+    )
+
+
+SECTION = DeviceSection("verdict", "How it was shared", _blocks)

@@ -1,0 +1,65 @@
+"""The figures that are asked for first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyanalyze.analysis.impact import impact_of
+from pyanalyze.report.blocks import Block, Fact, Facts
+from pyanalyze.report.sections.base import DeviceSection, Inputs
+from pyanalyze.report.sentences import agreement_note, bound_text, by_traced
+from pyanalyze.results.labels import tenant_labels
+from pyanalyze.text import format as fmt
+from pyanalyze.vocabulary import Mode
+
+if TYPE_CHECKING:
+    from pyanalyze.results.report import Device
+
+
+def _blocks(device: Device, inputs: Inputs) -> list[Block]:
+    sharing = device.sharing
+    facts = [
+        Fact(
+            "Observed mode",
+            sharing.mode,
+            f"confidence {sharing.confidence:.2f}"
+            + (" of the strongest rival" if sharing.mode == Mode.UNDETERMINED else ""),
+            sharing.basis,
+        ),
+        Fact("Configured", sharing.configured or fmt.UNKNOWN, agreement_note(device)),
+    ]
+    switches = device.context_switches
+    if switches is None:
+        facts.append(Fact("Context switches", fmt.UNKNOWN, "no switch records"))
+    else:
+        facts.append(
+            Fact(
+                "Switch overhead",
+                fmt.percent(switches.overhead_fraction),
+                f"of the window; {fmt.count(switches.count)} switches",
+                "observed",
+            )
+        )
+        facts.append(Fact("Median slice", fmt.duration(switches.median_slice_ns), "complete slices", "observed"))
+    victim = impact_of(device).victim
+    if victim is None:
+        facts.append(Fact("Worst slowdown", fmt.UNKNOWN, "see what is missing"))
+    else:
+        label = tenant_labels(device.tenants)[victim.tenant.tenant_id]
+        note = f"{label}, {bound_text(victim.estimate)}{victim.kind}, n = {fmt.count(victim.estimate.n)}"
+        facts.append(Fact("Worst slowdown", fmt.ratio(victim.estimate.value), note, victim.estimate.basis))
+    if device.occupancy is not None:
+        facts.append(
+            Fact(
+                "SMs active",
+                fmt.percent(device.occupancy.sm_active),
+                f"mean over the window{by_traced(device)}",
+                device.occupancy.basis,
+            )
+        )
+    else:
+        facts.append(Fact("SMs active", fmt.UNKNOWN, "could not be modelled"))
+    return [Facts(tuple(facts))]
+
+
+SECTION = DeviceSection("summary", "Key numbers", _blocks)

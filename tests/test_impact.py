@@ -1,0 +1,210 @@
+"""Is sharing the cause, and which tenant is the victim? Every reason from hand-made devices."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, cast
+
+import pytest
+import report_examples as examples
+
+from pyanalyze.analysis.impact import ANSWERS, Answer, Cause, Impact, Reason, impact_of
+from pyanalyze.analysis.interference.slowdown import TenantInterference
+from pyanalyze.report.sentences import cause_sentence
+from pyanalyze.results.interference import Causes, Estimate, HostFinding, Slowdown
+from pyanalyze.results.report import Device, Tenant
+from pyanalyze.vocabulary import Basis, Mode
+
+
+def at(value: float, low: float | None, high: float | None, basis: Basis = "observed") -> Estimate:
+    return Estimate(value=value, low=low, high=high, n=50, basis=basis)
+
+
+SLOWED, NOT_SLOWED, WIDE = at(2.0, 1.9, 2.1), at(1.01, 1.005, 1.015), at(1.5, 0.7, 3.2)
+
+
+def slowdown(elapsed: Estimate | None, latency: Estimate | None = None, resident: Estimate | None = None) -> Slowdown:
+    return Slowdown(elapsed=elapsed, latency=latency, resident=resident)
+
+
+def causes(**parts: float | None) -> Causes:
+    nothing: dict[str, float | None] = dict.fromkeys(Cause, 0.0)
+    return Causes(**(nothing | parts), execution_split=None)
+
+
+def tenants(*slowdowns: Slowdown, **values: Any) -> list[Tenant]:
+    """Traced tenants that were resident all of their busy time, so that nothing tells of a loss."""
+    found = []
+    for number, one in enumerate(slowdowns):
+        given = {"busy_ns": 100, "resident_ns": 100, "charged_ns": 100, "slowdown": one} | (
+            values if not number else {}
+        )
+        found.append(examples.tenant(number, f"t{number}", number, **given))
+    return found
+
+
+def device(found: list[Tenant], mode: Mode = Mode.TIME_SLICING, *, host: bool = False) -> Device:
+    (whole,) = examples.time_sliced().devices
+    finding = HostFinding(tenant_id=0, what="slow launches", detail="t0 waits", share=0.3)
+    sharing = whole.sharing.model_copy(update={"mode": mode})
+    return whole.model_copy(update={"tenants": found, "sharing": sharing, "host": [finding] if host else []})
+
+
+CASES = [
+    (Reason.HOST, "no", device(tenants(slowdown(NOT_SLOWED), slowdown(NOT_SLOWED)), host=True)),
+    (Reason.HOST, "no", device(tenants(slowdown(SLOWED)), Mode.EXCLUSIVE, host=True)),
+    (Reason.HOST, "no", device(tenants(slowdown(None)), Mode.EXCLUSIVE, host=True)),
+    (Reason.HOST_ONLY, "unknown", device(tenants(slowdown(None), slowdown(None)), host=True)),
+    (Reason.SOLE_TENANT, "no", device(tenants(slowdown(None)), Mode.EXCLUSIVE)),
+    (Reason.NOT_MEASURED, "unknown", device(tenants(slowdown(None), slowdown(None)))),
+    (Reason.SOLE_TENANT_SLOWED, "no", device(tenants(slowdown(SLOWED)), Mode.EXCLUSIVE)),
+    (Reason.OTHERS_UNKNOWN, "unknown", device(tenants(slowdown(NOT_SLOWED), slowdown(None)))),
+    (Reason.EXCLUDED, "no", device(tenants(slowdown(at(1.012, 0.99, 1.015)), slowdown(NOT_SLOWED)))),
+    (Reason.NOT_SHOWN, "unknown", device(tenants(slowdown(WIDE), slowdown(NOT_SLOWED)))),
+    (Reason.NOT_SLOWED, "no", device(tenants(slowdown(NOT_SLOWED), slowdown(NOT_SLOWED)))),
+    (Reason.SWITCHED_OUT, "yes", device(tenants(slowdown(SLOWED), slowdown(NOT_SLOWED), charged_ns=40))),
+    (Reason.CAUSES_UNKNOWN, "unknown", device(tenants(slowdown(SLOWED), slowdown(NOT_SLOWED)))),
+    (
+        Reason.NO_CAUSE,
+        "unknown",
+        device(tenants(slowdown(SLOWED), slowdown(None), causes=causes(**dict.fromkeys(Cause)))),
+    ),
+    (Reason.LAUNCH, "no", device(tenants(slowdown(SLOWED), slowdown(None), causes=causes(launch=0.9, queue=0.1)))),
+    (Reason.UNEXPLAINED, "unknown", device(tenants(slowdown(SLOWED), slowdown(None), causes=causes(unexplained=1.0)))),
+    (Reason.CAUSE, "yes", device(tenants(slowdown(SLOWED), slowdown(None), causes=causes(execution=0.6, queue=0.4)))),
+]
+
+
+@pytest.mark.parametrize(("reason", "answer", "given"), CASES, ids=[f"{n}-{c[0]}" for n, c in enumerate(CASES)])
+def test_a_reason_decides_the_answer(reason: Reason, answer: str, given: Device) -> None:
+    found = impact_of(given)
+    assert (found.reason, found.answer.value) == (reason, answer)
+    # What is printed begins as the answer says.
+    words = {Answer.YES: ("yes:",), Answer.NO: ("no:", "no neighbour is:", "mostly not:"), Answer.UNKNOWN: ("not ",)}
+    assert cause_sentence(given).startswith(words[found.answer])
+
+
+@pytest.mark.parametrize(
+    ("estimate", "reason"),
+    [
+        # Against a baseline from 1.02 on, without one from 1.03 on; both only with all of the interval above 1.
+        (at(1.02, 1.001, 1.04), Reason.CAUSES_UNKNOWN),
+        (at(1.0199, 1.001, 1.04), Reason.NOT_SLOWED),
+        (at(1.03, 1.001, 1.04, "inferred"), Reason.CAUSES_UNKNOWN),
+        (at(1.0299, 1.001, 1.04, "inferred"), Reason.NOT_SLOWED),
+        (at(1.5, 1.0, 3.0), Reason.NOT_SHOWN),
+        (at(1.5, 1.0001, 3.0), Reason.CAUSES_UNKNOWN),
+        # An interval around 1: what it excludes counts, not its middle.
+        (at(1.03, 0.99, 1.0499), Reason.EXCLUDED),
+        (at(1.03, 0.99, 1.05), Reason.NOT_SHOWN),
+        (at(1.0, 0.8, 1.3), Reason.NOT_SHOWN),
+        (at(0.9, 0.85, 0.95), Reason.NOT_SLOWED),
+        # Bounds on one side, or none.
+        (at(1.8, 1.8, None, "inferred"), Reason.CAUSES_UNKNOWN),
+        (at(1.01, 1.01, None, "inferred"), Reason.NOT_SHOWN),
+        (at(1.01, None, 1.01, "inferred"), Reason.EXCLUDED),
+        (at(1.4, None, 1.4, "inferred"), Reason.NOT_SHOWN),
+        (at(1.4, None, None), Reason.NOT_SHOWN),
+        (at(1.0, None, None), Reason.NOT_SHOWN),
+    ],
+)
+def test_what_counts_as_slowed(estimate: Estimate, reason: Reason) -> None:
+    given = device(tenants(slowdown(estimate), slowdown(at(0.5, 0.4, 0.6))))
+    found = impact_of(given)
+    assert found.reason == reason
+    assert found.victim is not None
+    assert found.victim.slowed is (reason == Reason.CAUSES_UNKNOWN)
+    assert ("includes 1" in cause_sentence(given)) is (
+        reason == Reason.NOT_SHOWN and None not in (estimate.low, estimate.high)
+    )
+
+
+def test_a_page_that_lists_causes_never_says_that_nobody_was_slowed() -> None:
+    """Causes are listed of tenants that were slowed (`TenantInterference.slowed`); the answer asks the same."""
+    some = [None, at(1.01, 1.001, 1.03), at(1.025, 1.01, 1.04), at(1.025, 1.01, 1.04, "inferred"), at(1.04, 1.02, 1.06),
+            at(1.2, 1.1, 1.3), WIDE, at(2.0, None, None)]  # fmt: skip
+    slowed_at_all = 0
+    for one, two, three in itertools.product(some, repeat=3):
+        mine = [slowdown(one, two), slowdown(three)]
+        listed = [TenantInterference(n, "", cast("Any", s)).slowed for n, s in enumerate(mine)]
+        victim = impact_of(device(tenants(*mine))).victim
+        assert (victim is not None and victim.slowed) is any(listed)
+        assert victim is None or not any(listed) or listed[victim.tenant.tenant_id]
+        slowed_at_all += any(listed)
+    assert 100 < slowed_at_all < len(some) ** 3
+
+
+def test_every_reason_is_tried_and_has_an_answer() -> None:
+    assert {reason for reason, _, _ in CASES} == set(Reason) == set(ANSWERS)
+
+
+def test_the_victim_has_the_larger_of_elapsed_and_latency() -> None:
+    found = impact_of(device(tenants(slowdown(SLOWED, at(1.2, 1.1, 1.3)), slowdown(None, at(3.0, 2.8, 3.1)))))
+    assert found.victim is not None
+    assert (found.victim.tenant.name, found.victim.kind, found.victim.estimate.value) == ("t1", "latency", 3.0)
+    # Time at work counts only where neither of the two is known.
+    found = impact_of(device(tenants(slowdown(NOT_SLOWED, None, at(5.0, 4.9, 5.1)), slowdown(None, None, SLOWED))))
+    assert found.victim is not None
+    assert (found.victim.tenant.name, found.victim.kind) == ("t1", "resident")
+
+
+@pytest.mark.parametrize(
+    ("parts", "first"),
+    [
+        ({"queue": 0.9, "launch": 0.1}, Cause.LAUNCH),
+        ({"queue": 0.6, "not_resident": 0.3, "execution": 0.1}, Cause.NOT_RESIDENT),
+        # A hundredth counts, less does not; what is not explained holds up nothing that has a name.
+        ({"queue": 0.99, "switch": 0.01}, Cause.SWITCH),
+        ({"queue": 0.991, "switch": 0.009}, None),
+        ({"queue": 0.6, "unexplained": 0.4}, None),
+        # Nothing is queued behind another part.
+        ({"execution": 0.7, "queue": 0.3}, None),
+    ],
+)
+def test_what_holds_up_the_head_of_a_queue(parts: dict[str, float], first: Cause | None) -> None:
+    found = impact_of(device(tenants(slowdown(SLOWED), slowdown(None), causes=causes(**parts))))
+    assert found.victim is not None
+    assert found.victim.first == first
+    name, part = max(parts.items(), key=lambda pair: pair[1])
+    assert found.victim.top == (Cause(name), part)
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        ({"charged_ns": 40}, 0.6),
+        ({"charged_ns": 100}, None),
+        ({"charged_ns": 40, "resident_ns": None}, None),
+        ({"charged_ns": None}, None),
+        ({"charged_ns": 0, "busy_ns": 0}, None),
+    ],
+)
+def test_how_much_a_victim_was_switched_out(times: dict[str, int | None], expected: float | None) -> None:
+    found: Impact = impact_of(device(tenants(slowdown(SLOWED), slowdown(None), **times)))
+    assert found.victim is not None
+    switched_out = found.victim.switched_out
+    assert switched_out == expected or (
+        switched_out is not None and expected is not None and math.isclose(switched_out, expected)
+    )
+
+
+@pytest.mark.parametrize(
+    ("charged_ns", "reason"),
+    # Of 100 ns in flight its context was resident for so many: at least 1.02 and 1.031 times as long.
+    [(98, Reason.NOT_SHOWN), (97, Reason.SWITCHED_OUT), (100, Reason.NOT_SHOWN), (0, Reason.NOT_SHOWN)],
+)
+def test_one_long_kernel_has_no_interval_and_its_residency_tells(charged_ns: int, reason: Reason) -> None:
+    few = at(1.03 if charged_ns == 97 else 1.01, None, None, "inferred")
+    given = device(tenants(slowdown(None, few), slowdown(NOT_SLOWED), charged_ns=charged_ns))
+    assert impact_of(given).reason == reason
+    # That bounds how long its kernels took, not all of its time.
+    given = device(tenants(slowdown(at(2.0, None, None)), slowdown(at(0.9, 0.8, 0.95)), charged_ns=charged_ns))
+    assert impact_of(given).reason == Reason.NOT_SHOWN
+
+
+def test_tenants_of_unknown_slowdown_are_named() -> None:
+    found = impact_of(device(tenants(slowdown(NOT_SLOWED), slowdown(None), slowdown(None))))
+    assert [tenant.name for tenant in found.unknown] == ["t1", "t2"]
+    untraced = [t.model_copy(update={"busy_ns": None}) for t in tenants(slowdown(None), slowdown(NOT_SLOWED))]
+    assert impact_of(device(untraced)).unknown == ()
