@@ -59,7 +59,7 @@ def test_counters_contradict_what_kernels_alone_suggest(corpus: Path, schema: st
     verdict = pyanalyze.load(corpus / "exports" / "rtx3090-gpumetrics" / f"report2.{schema}.sqlite").classify()[0]
     assert verdict.mode == "undetermined"
     assert verdict.rivals[0].mode == "time-slicing"
-    assert "counters_loud" in [weighed.observation.name for weighed in verdict.evidence]
+    assert "counters_loud" in [weighed.name for weighed in verdict.evidence]
 
 
 def test_several_streams_are_not_concurrency(corpus: Path) -> None:

@@ -7,6 +7,7 @@ import bz2
 import gc
 import gzip
 import hashlib
+import json
 import lzma
 import math
 import os
@@ -26,10 +27,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
+from click.testing import CliRunner
 
 import pyanalyze
 from pyanalyze.cli import Asked, _interrupts, cli, main
-from pyanalyze.errors import CaptureUnreadable, NotACapture, PyanalyzeError
+from pyanalyze.errors import CaptureUnreadable, NotACapture, PyanalyzeError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

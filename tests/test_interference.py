@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 import pyanalyze
+from pyanalyze.analysis.impact import Cause
 from pyanalyze.analysis.interference import TenantInterference, kernels_alone
 from pyanalyze.analysis.interference.scheduling import on_cpu_ns
 from pyanalyze.analysis.interference.slowdown import standing
@@ -25,6 +26,7 @@ from pyanalyze.cli import cli
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.work_units import read_work
 from pyanalyze.report.sentences import cause_sentence
+from pyanalyze.results.interference import ExecutionSplit
 
 #: Equal kernels, every way of sharing that has an answer with baselines.
 SCENARIOS = (
@@ -134,12 +136,12 @@ def test_causes_are_within_ten_points(name: str) -> None:
         if tenant.causes is None:
             continue
         lost = true["lost"]
-        assert sum(tenant.causes.values()) == pytest.approx(1)
-        assert tenant.causes["queue"] == pytest.approx(
+        assert sum(getattr(tenant.causes, cause) for cause in Cause) == pytest.approx(1)
+        assert tenant.causes.queue == pytest.approx(
             (lost["queue_own_ns"] + lost["queue_other_ns"]) / lost["total_ns"], abs=0.1
         )
         for part in ("launch", "not_resident", "switch", "execution"):
-            assert tenant.causes[part] == pytest.approx(lost[f"{part}_ns"] / lost["total_ns"], abs=0.1), part
+            assert getattr(tenant.causes, part) == pytest.approx(lost[f"{part}_ns"] / lost["total_ns"], abs=0.1), part
         checked += 1
     assert checked
 
@@ -165,6 +167,7 @@ def test_turns_of_tenants_that_partly_overlap_gain_nothing(fixtures: Path) -> No
     truth = json.loads((fixtures / "containers-same-pid.truth.json").read_text(encoding="utf-8"))
     (device,) = pyanalyze.load(fixtures / "containers-same-pid").interference()
     assert device.figures is not None
+    assert device.figures.stp is not None
     assert device.figures.stp > 1.1
     # By the books: what they were charged for, one after the other, fills the time that the busier was there.
     charged = sum(tenant["charged_ns"] for tenant in truth["tenants"])
@@ -190,6 +193,7 @@ def test_four_nbody_processes_get_further_under_mps_than_by_turns() -> None:
         session = pyanalyze.load(folder / f"{name}.sqlite", baselines=sorted(folder.glob("*.alone.*.sqlite")))
         figures = session.interference()[0].figures
         assert figures is not None
+        assert figures.stp is not None
         stp[name] = figures.stp
     assert 1.1 < stp["mps-four-nbody"] / stp["time-slicing-four-nbody"] < 1.4
 
@@ -287,14 +291,19 @@ def test_a_host_that_is_slower_than_alone_is_said_first(tmp_path: Path) -> None:
 def test_whose_turn_it_was_is_told_apart(fixtures: Path) -> None:
     """A waits for B and for C, who is not traced: both are told apart, and leave only the switches to nobody."""
     (device,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").interference()
-    assert device.matrix is not None
+    assert device.figures is not None
+    assert device.figures.matrix is not None
     for victim in (0, 1):
-        shares = [cell.share for cell in device.matrix if cell.victim == victim]
-        assert len(shares) == 2
-        assert None not in shares
-        assert 0.85 < sum(share for share in shares if share is not None) <= 1
+        whole = device.tenants[victim].slowdown.elapsed
+        assert whole is not None
+        caused = [cell.slowdown for cell in device.figures.matrix if cell.victim == victim]
+        assert len(caused) == 2
+        assert None not in caused
+        # Parts of what was added to the elapsed time.
+        shares = [(slowdown - 1) / (whole.value - 1) for slowdown in caused if slowdown is not None]
+        assert 0.85 < sum(shares) <= 1 + 1e-9
     # C's own slowdown is not known: no figure of the whole device leaves it out silently.
-    assert device.figures is None
+    assert (device.figures.antt, device.figures.standing) == (None, None)
 
 
 def test_the_caller_may_say_whose_a_baseline_is() -> None:
@@ -467,44 +476,49 @@ def test_the_verb_speaks_csv_and_json() -> None:
     assert {(cell["victim"], cell["aggressor"]) for cell in found["matrix"]} == {(0, 1), (1, 0)}
 
 
+def split_in(tenant: TenantInterference) -> ExecutionSplit | None:
+    """Parts of what a tenant's kernels took longer while its context was resident."""
+    return None if tenant.causes is None else tenant.causes.execution_split
+
+
 def split_of(name: str) -> list[tuple[TenantInterference, dict[str, Any]]]:
     """Tenants of a scenario that were slower at work, with the truth of where."""
-    found = [pair for pair in compared(name, baselines=True) if pair[0].execution is not None]
+    found = [pair for pair in compared(name, baselines=True) if split_in(pair[0]) is not None]
     assert found
     for tenant, _ in found:
-        split = tenant.execution
+        split = split_in(tenant)
         assert split is not None
         assert tenant.causes is not None
-        parts = (split.sm_slots, split.memory, split.copy, split.clock, split.uvm, split.unexplained)
-        assert sum(part or 0.0 for part in parts) == pytest.approx(tenant.causes["execution"], abs=1e-6)
-        assert {"sm_slots", "memory", "copy", "clock", "uvm"} <= set(split.reasons)
+        parts = (*split.parts().values(), split.unexplained)
+        assert sum(part or 0.0 for part in parts) == pytest.approx(tenant.causes.execution, abs=1e-6)
+        assert {"sm_slots", "memory", "copy", "clock", "uvm"} == set(split.parts()) == set(tenant.execution_reasons)
     return found
 
 
 def test_bandwidth_is_told_from_sm_slots_by_counters() -> None:
     """Both clients fit side by side, and DRAM is near its ceiling: all that is added at work is memory."""
     for tenant, true in split_of("mps-memory-bound"):
-        split, lost = tenant.execution, true["lost"]
+        split, lost = split_in(tenant), true["lost"]
         assert split is not None
         assert split.memory == pytest.approx(lost["execution_split"]["memory_ns"] / lost["total_ns"], abs=0.02)
-        assert (split.sm_slots, split.uvm, split.copy) == (0.0, 0.0, 0.0)
-        assert "sampled" in split.reasons["memory"]
+        assert (split.sm_slots, split.uvm, split.copy_) == (0.0, 0.0, 0.0)
+        assert "sampled" in tenant.execution_reasons["memory"]
 
 
 def test_sm_slots_are_told_by_the_blocks_that_do_not_fit() -> None:
     """Four clients with 0.83 of the device's blocks each: slots, as far as a model of one pool goes."""
     for tenant, true in split_of("mps-four-nbody"):
-        split, lost = tenant.execution, true["lost"]
+        split, lost = split_in(tenant), true["lost"]
         assert split is not None
         assert split.sm_slots == pytest.approx(lost["execution_split"]["sm_slots_ns"] / lost["total_ns"], abs=0.1)
         # Nobody counted bandwidth: that is no zero.
         assert split.memory is None
-        assert "not counted" in split.reasons["memory"]
+        assert "not counted" in tenant.execution_reasons["memory"]
         assert split.clock is None
 
 
 def test_by_turns_there_is_nothing_to_split() -> None:
-    assert [t.execution for t, _ in compared("time-slicing-pair", baselines=True)] == [None, None]
+    assert [split_in(t) for t, _ in compared("time-slicing-pair", baselines=True)] == [None, None]
 
 
 def test_two_at_full_utilisation_by_turns_are_told_from_four_side_by_side() -> None:
@@ -513,8 +527,8 @@ def test_two_at_full_utilisation_by_turns_are_told_from_four_side_by_side() -> N
     def away(name: str) -> list[float]:
         """Of what queues do not explain, the part in which the context was not there."""
         parts = [tenant.causes for tenant, _ in compared(name, baselines=True)]
-        turned = [c["not_resident"] + c["switch"] for c in parts if c is not None]
-        worked = [c["execution"] for c in parts if c is not None]
+        turned = [(c.not_resident or 0.0) + (c.switch or 0.0) for c in parts if c is not None]
+        worked = [c.execution or 0.0 for c in parts if c is not None]
         return [a / (a + b) for a, b in zip(turned, worked, strict=True)]
 
     for name, mode in (("time-slicing-pair", "time-slicing"), ("time-slicing-four-nbody", "time-slicing")):

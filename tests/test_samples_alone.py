@@ -68,12 +68,12 @@ def test_mps_clients_are_named_by_samples_but_never_observed(tmp_path: Path) -> 
         encoding="utf-8",
     )
     verdict = pyanalyze.load(samples=listing).classify()[0]
-    names = {weighed.observation.name for weighed in verdict.evidence}
+    names = {weighed.name for weighed in verdict.evidence}
     assert {"nvml_mps_server", "nvml_mps_clients"} <= names
     assert verdict.basis != "observed"
     assert verdict.configured == "mps"
     # The window system computes nothing.
-    several = next(w.observation for w in verdict.evidence if w.observation.name == "nvml_several_processes")
+    several = next(w for w in verdict.evidence if w.name == "nvml_several_processes")
     assert several.value == 2
 
 

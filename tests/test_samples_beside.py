@@ -72,7 +72,7 @@ def test_a_list_of_the_time_without_the_traced_pid_is_no_sole_process(fixtures: 
         listed = written(tmp_path / f"{pid}.csv", APPS, rows[pid])
         case = pyanalyze.load(fixtures / "exclusive.sqlite", samples=listed).cases()[0]
         assert (case.unlisted == ()) is one
-        names = {w.observation.name for w in pyanalyze.analysis.sharing.judge(case).evidence}
+        names = {w.name for w in pyanalyze.analysis.sharing.judge(case).evidence}
         assert ("nvml_one_process" in names) is one
 
 

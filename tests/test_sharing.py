@@ -435,7 +435,7 @@ def test_a_list_that_lacks_who_was_traced_does_not_show_that_nobody_else_was_the
     listed: dict[str, object] = {"tenants": ("a",), "nvml_processes": [(7, "a", "C")]}
     assert "nvml_one_process" in observe(case(alone, **listed))
     strange = judge(case(alone, **listed, unlisted=("a",)))
-    assert "nvml_one_process" not in {weighed.observation.name for weighed in strange.evidence}
+    assert "nvml_one_process" not in {weighed.name for weighed in strange.evidence}
     assert strange.mode == "undetermined"
     assert "lacks what was traced (a)" in next(gap.why for gap in strange.missing if gap.what == "process_list")
 
@@ -483,7 +483,7 @@ def test_an_idle_gpu_has_no_mode() -> None:
     verdict = judge(case({}, tenants=()))
     assert verdict.mode == "undetermined"
     assert "no sharing mode can be named" in verdict.summary
-    assert (verdict.confidence, verdict.rivals) == (0.0, ())
+    assert (verdict.confidence, verdict.rivals) == (0.0, [])
 
 
 def test_a_capture_without_cuda_does_not_say_that_nothing_ran(fixtures: Path, tmp_path: Path) -> None:
@@ -739,7 +739,7 @@ def test_every_observed_evidence_can_be_checked_by_hand(scenario: str) -> None:
         if path.name.endswith(".truth.sqlite"):
             continue
         for verdict in pyanalyze.load(path).classify():
-            for seen in (w.observation for w in verdict.evidence if w.observation.basis == "observed"):
+            for seen in [w for w in verdict.evidence if w.basis == "observed"]:
                 looked_at += 1
                 assert seen.sql is not None or seen.examples, (path.stem, seen.name)
                 assert len(seen.examples) <= 3
@@ -755,7 +755,7 @@ def test_the_queries_of_a_report_run_when_pasted_together() -> None:
     path = generate.built("time-slicing-pair") / "time-slicing-pair.sqlite"
     session = pyanalyze.load(path)
     (verdict,) = session.classify()
-    asked = [seen for seen in (w.observation for w in verdict.evidence) if seen.sql is not None]
+    asked = [seen for seen in verdict.evidence if seen.sql is not None]
     assert len(asked) > 1
     (block,) = re.findall(r"^```sql\n(.*?)^```$", render(session.analysis, "md"), re.MULTILINE | re.DOTALL)
     assert re.findall(r"^-- (\w+)$", block, re.MULTILINE) == [seen.name for seen in asked]
@@ -799,7 +799,7 @@ def yielded(path: Path, sql: str) -> float:
 def test_queries_over_the_export_give_the_same_number(scenario: str, names: set[str]) -> None:
     path = generate.built(scenario.partition(".")[0]) / f"{scenario}.sqlite"
     for verdict in pyanalyze.load(path).classify():
-        asked = {w.observation.name: w.observation for w in verdict.evidence if w.observation.sql}
+        asked = {w.name: w for w in verdict.evidence if w.sql}
         for seen in asked.values():
             assert seen.sql is not None
             assert yielded(path, seen.sql) == pytest.approx(seen.value), seen.name
@@ -812,7 +812,7 @@ def test_queries_over_real_exports_give_the_same_number(corpus: Path) -> None:
     asked = 0
     for path in sorted(corpus.glob("exports/*/*.sqlite")):
         for verdict in pyanalyze.load(path).classify():
-            for seen in (w.observation for w in verdict.evidence if w.observation.sql):
+            for seen in (w for w in verdict.evidence if w.sql):
                 asked += 1
                 assert yielded(path, str(seen.sql)) == pytest.approx(seen.value, rel=1e-6), (path.name, seen.name)
     assert asked > 49

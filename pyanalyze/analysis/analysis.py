@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.occupancy import CounterCheck, PlacementPolicy
     from pyanalyze.analysis.residency import Ledger
     from pyanalyze.analysis.sharing import Case, Verdict
-    from pyanalyze.analysis.sharing.segments import Segment
     from pyanalyze.inputs.baselines import Baseline, SavedBaseline
+    from pyanalyze.results.sharing import Segment
     from pyanalyze.results.work import Work
     from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.redact import Names

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze.analysis.interference import Blame, TenantInterference
+    from pyanalyze.analysis.interference import TenantInterference
+    from pyanalyze.results.interference import MatrixCell
 
 __all__ = ["alone_against_contended", "cause_bars", "latency_over_time", "victim_by_aggressor"]
 
@@ -33,13 +34,15 @@ _ALONE, _COMPANY = "alone", "in company"
 _TOP = 15
 
 
-def victim_by_aggressor(matrix: Sequence[Blame], labels: Mapping[int, str], *, width: int = 420) -> alt.TopLevelMixin:
+def victim_by_aggressor(
+    matrix: Sequence[MatrixCell], labels: Mapping[int, str], *, width: int = 420
+) -> alt.TopLevelMixin:
     """Heatmap: elapsed slowdown of each victim (row) by each neighbour (column).
 
     Parameters
     ----------
     matrix
-        Cells of :class:`pyanalyze.analysis.interference.DeviceInterference`; without a slowdown: cannot be told apart.
+        Cells of :class:`pyanalyze.results.interference.Interference`; without a slowdown: cannot be told apart.
     labels
         Shown name per tenant id.
     width
@@ -49,7 +52,7 @@ def victim_by_aggressor(matrix: Sequence[Blame], labels: Mapping[int, str], *, w
     --------
     >>> import pyanalyze
     >>> device = pyanalyze.load(capture).interference()[0]
-    >>> "app_c" in str(victim_by_aggressor(device.matrix, {0: "app_a", 1: "app_b", 2: "app_c"}).to_dict())
+    >>> "app_c" in str(victim_by_aggressor(device.figures.matrix, {0: "app_a", 1: "app_b", 2: "app_c"}).to_dict())
     True
     """
     rows: list[dict[str, Any]] = [
@@ -123,7 +126,8 @@ def cause_bars(
         }
         for tenant in tenants
         if tenant.slowed and tenant.causes is not None
-        for order, (name, value) in enumerate(tenant.causes.items())
+        for order, name in enumerate(_PARTS)
+        if (value := getattr(tenant.causes, name)) is not None
     ][:MAX_MARKS]
     if not rows:
         return empty("Nobody was slowed, or it is not known where the time went.")

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 from pyanalyze.cli._shared import answer, csv_of, verb
 
 if TYPE_CHECKING:
-    from pyanalyze.analysis.interference import Estimate, Tail
+    from collections.abc import Sequence
+
+    from pyanalyze.results.interference import Estimate, Tail
     from pyanalyze.session import Session
 
 SECTIONS = ("interference",)
@@ -67,7 +69,7 @@ def rows(session: Session) -> list[dict[str, Any]]:
     for device in session.interference():
         for tenant in device.tenants:
             slow = tenant.slowdown
-            known: list[tuple[str, str, Estimate | None, tuple[Tail, ...]]] = [
+            known: list[tuple[str, str, Estimate | None, Sequence[Tail]]] = [
                 ("", "elapsed", slow.elapsed, ()),
                 ("", "latency", slow.latency, tenant.tails),
                 ("", "resident", slow.resident, ()),

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyanalyze.analysis.interference.execution import PARTS
 from pyanalyze.analysis.occupancy import model_in_passing
 from pyanalyze.analysis.sharing.evidence import HOW, pairs_of
 from pyanalyze.core import _core
 from pyanalyze.results.advice import Advice, ForecastRow, SharingOption
 from pyanalyze.results.interference import (
-    Causes,
-    Estimate,
-    ExecutionSplit,
-    HostFinding,
     Interference,
-    MatrixCell,
-    Pace,
     Slowdown,
-    Tail,
-    UnitsOfWork,
 )
 from pyanalyze.results.model import Missing
 from pyanalyze.results.occupancy import CounterCheck, Occupancy, SmWarps
@@ -38,7 +29,7 @@ from pyanalyze.results.report import (
     Window,
 )
 from pyanalyze.results.residency import ContextSwitches, CostKind, HeldSlices, Ledger, ResidencySlice
-from pyanalyze.results.sharing import Detail, Evidence, Example, Relation, Rival, Segment, Sharing
+from pyanalyze.results.sharing import Relation
 from pyanalyze.tables.process_lists import compute_processes, process_memory
 from pyanalyze.tables.tableset import Selection
 from pyanalyze.vocabulary import EVERY_PART, NEGLIGIBLE_RESIDENCY, TRAITS, Mode, Part, RelationKind
@@ -51,8 +42,6 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.advice import Advice as DeviceAdvice
     from pyanalyze.analysis.analysis import Analysis
     from pyanalyze.analysis.interference import DeviceInterference, TenantInterference
-    from pyanalyze.analysis.interference import Estimate as Compared
-    from pyanalyze.analysis.interference import Tail as Percentile
     from pyanalyze.analysis.occupancy import CounterCheck as CounterComparison
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.analysis.sharing.evidence import Pair
@@ -175,7 +164,7 @@ def _device(
     here = pl.col("device_id") == verdict.device_id
     device = tables.devices.filter(here).row(0, named=True)
     usage = tables.tenants.filter(here).join(tables.tenant_usage.filter(here), on=["tenant_id", "device_id"])
-    missing = [Missing(what=gap.what, why=gap.why, how=gap.how) for gap in verdict.missing]
+    missing = list(verdict.missing)
     window = _window(usage)
     pairs = pairs_of(tables.overlaps.filter(here), usage)
     if window is not None:
@@ -208,7 +197,6 @@ def _device(
     if advice is not None and advice.options.why_not is not None:
         how = "pyanalyze advise CAPTURE" if advice.options.postponed else ""
         missing.append(Missing(what="options", why=advice.options.why_not, how=how))
-    segments = analysis.segments[verdict.device_id] if Part.SEGMENTS in parts else ()
     return Device(
         device_id=verdict.device_id,
         uuid=device["uuid"],
@@ -222,11 +210,9 @@ def _device(
         mig=None
         if device["mig_profile"] is None
         else Mig(profile=device["mig_profile"], gi=None, ci=None, parent_uuid=device["gpu_uuid"]),
-        sharing=_sharing(verdict, missing),
+        sharing=verdict.model_copy(update={"missing": missing}),
         relations=_relations(tables, usage, pairs, verdict),
-        segments=[
-            Segment(start_ns=s.start_ns, end_ns=s.end_ns, mode=s.mode, confidence=s.confidence) for s in segments
-        ],
+        segments=list(analysis.segments[verdict.device_id]) if Part.SEGMENTS in parts else [],
         context_switches=switches,
         ledger=_ledger(analysis, verdict.device_id) if Part.RESIDENCY in parts else None,
         tenants=tenants,
@@ -234,10 +220,7 @@ def _device(
         interference=interference,
         residency=_residency(tables, verdict.device_id) if detail and Part.RESIDENCY in parts else None,
         sm_warps=_sm_warps(tables, verdict.device_id) if detail and Part.OCCUPANCY in parts else None,
-        host=[
-            HostFinding(tenant_id=h.tenant_id, what=h.what, detail=h.detail, share=h.share)
-            for h in (() if found is None else found.host)
-        ],
+        host=[] if found is None else list(found.host),
         advice=[
             Advice(
                 action=a.action,
@@ -251,48 +234,6 @@ def _device(
             for a in (() if advice is None else advice.actions)
         ],
         options=None if advice is None else _options(advice),
-    )
-
-
-def _sharing(verdict: Verdict, missing: list[Missing]) -> Sharing:
-    return Sharing(
-        mode=verdict.mode,
-        confidence=verdict.confidence,
-        basis=verdict.basis,
-        configured=verdict.configured,
-        agrees=verdict.agrees,
-        summary=verdict.summary,
-        evidence=[
-            Evidence(
-                name=w.observation.name,
-                supports=list(w.supports),
-                against=list(w.against),
-                value=w.observation.value,
-                unit=w.observation.unit,
-                n=w.observation.n,
-                weight=w.weight,
-                basis=w.observation.basis,
-                detail=w.observation.detail,
-                sql=w.observation.sql,
-                examples=[
-                    Example(
-                        capture=e.capture,
-                        start_ns=e.start_ns,
-                        end_ns=e.end_ns,
-                        pid=e.pid,
-                        correlation_id=e.correlation_id,
-                    )
-                    for e in w.observation.examples
-                ],
-            )
-            for w in verdict.evidence
-        ],
-        details=[
-            Detail(topic=d.topic, name=d.name, value=d.value, unit=d.unit, basis=d.basis, detail=d.detail)
-            for d in verdict.details
-        ],
-        rivals=[Rival(mode=r.mode, confidence=r.confidence, why_not=r.why_not) for r in verdict.rivals],
-        missing=missing,
     )
 
 
@@ -496,22 +437,14 @@ def _tenants(
                 sm_share=own[0] / all_sm_time if own and all_sm_time else None,
                 occupancy=own[1] / span_ns if own and span_ns else None,
                 memory_peak_bytes=row["memory_peak_bytes"] or memory.get(row["host_pid"] or row["pid"]),
-                slowdown=Slowdown(
-                    elapsed=None if found is None else _estimate(found.slowdown.elapsed),
-                    latency=None if found is None else _estimate(found.slowdown.latency),
-                    resident=None if found is None else _estimate(found.slowdown.resident),
-                ),
-                causes=_causes(found),
+                slowdown=Slowdown(elapsed=None, latency=None, resident=None) if found is None else found.slowdown,
+                # Of a tenant that was not slowed there are no causes.
+                causes=found.causes if found is not None and found.slowed else None,
                 work=work.get((row["device_id"], row["tenant_id"])),
                 baseline=None if found is None else found.baseline,
-                tails=_tails(() if found is None else found.tails),
-                units=[
-                    UnitsOfWork(name=u.name, latency=_measured(u.latency), tails=_tails(u.tails))
-                    for u in (() if found is None else found.units)
-                ],
-                pace=None
-                if found is None or found.work_per_s is None
-                else Pace(shared_per_s=found.work_per_s[0], alone_per_s=found.work_per_s[1]),
+                tails=[] if found is None else list(found.tails),
+                units=[] if found is None else list(found.units),
+                pace=None if found is None else found.throughput,
                 slowdown_notes=_notes(found),
                 baselines_not_used=[] if found is None else list(found.baselines_not_used),
             )
@@ -522,60 +455,32 @@ def _tenants(
 def _notes(found: TenantInterference | None) -> list[str]:
     if found is None:
         return []
-    split = found.execution
-    at_work = [] if split is None else [part for part in PARTS if getattr(split, part)]
+    parts = [part for part, value in _execution_parts(found).items() if value]
     return [
         *found.notes,
         *([found.missing] if found.missing else []),
-        *(f"at work, {part.replace('_', ' ')}: {split.reasons[part]}" for part in at_work if split is not None),
+        *(f"at work, {part.replace('_', ' ')}: {found.execution_reasons[part]}" for part in parts),
     ]
 
 
-def _causes(found: TenantInterference | None) -> Causes | None:
-    """Causes are where a slowdown went: of a tenant that was not slowed there are none."""
-    if found is None or found.causes is None or not found.slowed:
-        return None
-    split = found.execution
-    return Causes(
-        **found.causes,
-        execution_split=None
-        if split is None
-        else ExecutionSplit(
-            sm_slots=split.sm_slots,
-            memory=split.memory,
-            copy=split.copy,
-            clock=split.clock,
-            uvm=split.uvm,
-            unexplained=split.unexplained,
-        ),
-    )
+def _execution_parts(found: TenantInterference) -> dict[str, float | None]:
+    split = None if found.causes is None else found.causes.execution_split
+    return {} if split is None else split.parts()
 
 
 def _unsplit(found: DeviceInterference) -> list[Missing]:
     """Why parts of what took longer at work are not known."""
     return [
-        Missing(what=f"execution_split.{part}", why=f"{tenant.name}: {tenant.execution.reasons[part]}", how="")
+        Missing(what=f"execution_split.{part}", why=f"{tenant.name}: {tenant.execution_reasons[part]}", how="")
         for tenant in found.tenants
-        if tenant.slowed and tenant.execution is not None
-        for part in PARTS
-        if getattr(tenant.execution, part) is None
+        if tenant.slowed
+        for part, value in _execution_parts(tenant).items()
+        if value is None
     ]
 
 
-def _tails(tails: Sequence[Percentile]) -> list[Tail]:
-    return [Tail(percentile=t.percentile, shared_ns=t.shared_ns, alone_ns=t.alone_ns, ratio=t.ratio) for t in tails]
-
-
-def _estimate(estimate: Compared | None) -> Estimate | None:
-    return None if estimate is None else _measured(estimate)
-
-
-def _measured(estimate: Compared) -> Estimate:
-    return Estimate(value=estimate.value, low=estimate.low, high=estimate.high, n=estimate.n, basis=estimate.basis)
-
-
 def _interference(found: DeviceInterference, usage: pl.DataFrame, missing: list[Missing]) -> Interference | None:
-    """Device-wide figures and the matrix; a reason for everything that is null."""
+    """Figures of the device and the matrix; a reason for everything that is null."""
     import polars as pl
 
     solo = "record each workload alone in the same way: --baseline solo.sqlite (repeatable)"
@@ -600,38 +505,10 @@ def _interference(found: DeviceInterference, usage: pl.DataFrame, missing: list[
     if not known or tenants.height < 2:
         missing.append(Missing(what="interference", why=why or "one tenant was seen on the device", how=solo))
         return None
-    figures = found.figures
-    if figures is None:
+    if found.figures is not None and found.figures.antt is None:
         text = f"ANTT, STP and fairness need the elapsed slowdown of every tenant: {why or 'some are not known'}"
         missing.append(Missing(what="interference.figures", why=text, how=solo))
-    matrix = None
-    if found.matrix is None:
-        missing.append(
-            Missing(what="interference.matrix", why=why or "nobody was compared with itself alone", how=solo)
-        )
-    else:
-        matrix = [
-            MatrixCell(
-                victim=b.victim,
-                aggressor=b.aggressor,
-                slowdown=b.slowdown,
-                low=b.low,
-                high=b.high,
-                n=b.n,
-                latency=b.latency,
-                inseparable_from=b.inseparable_from,
-            )
-            for b in found.matrix
-        ]
-    return Interference(
-        antt=None if figures is None else figures.antt,
-        stp=None if figures is None else figures.stp,
-        jain=None if figures is None else figures.jain,
-        matrix=matrix,
-        harmonic=None if figures is None else figures.harmonic,
-        unfairness=None if figures is None else figures.unfairness,
-        standing=None if figures is None else figures.standing,
-    )
+    return found.figures
 
 
 def _occupancy(
@@ -754,7 +631,7 @@ def _relation(row: dict[str, Any], pairs: Sequence[Pair], verdict: Verdict) -> t
     if verdict.mode != Mode.UNDETERMINED and pair is not None and pair.together:
         return "side-by-side", verdict.confidence
     # Beside a group that runs together, its turns are those of pairs that never do.
-    outsider = any(w.observation.name == "turns_with_outsider" for w in verdict.evidence)
+    outsider = any(w.name == "turns_with_outsider" for w in verdict.evidence)
     # Virtual machines that are time-sliced are no tenants here.
     if (traits.time_sliced and not traits.vgpu) or (outsider and pair is not None):
         return "time-sliced", verdict.confidence

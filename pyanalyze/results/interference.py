@@ -64,6 +64,16 @@ class ExecutionSplit(Result):
         default=None, description="The rest: with the parts that are known it sums to `execution`."
     )
 
+    def parts(self) -> dict[str, float | None]:
+        """Parts with evidence of their own, by key of the contract: all but `unexplained`."""
+        return {
+            "sm_slots": self.sm_slots,
+            "memory": self.memory,
+            "copy": self.copy_,
+            "clock": self.clock,
+            "uvm": self.uvm,
+        }
+
 
 class Causes(Result):
     """Where the added latency went; fractions of it, summing to 1."""

@@ -94,9 +94,11 @@ def judged(job: tuple[str, int, bool]) -> tuple[list[Row], list[tuple[str, str, 
                     "switch": lost["switch_ns"],
                     "execution": lost["execution_ns"],
                 }
-                unexplained = found.causes["unexplained"]
+                unexplained = found.causes.unexplained or 0.0
                 if abs(unexplained) < 0.01:
-                    causes += [(how, part, 100 * (found.causes[part] - ns / whole)) for part, ns in parts.items()]
+                    causes += [
+                        (how, part, 100 * (getattr(found.causes, part) - ns / whole)) for part, ns in parts.items()
+                    ]
     if not keep:
         shutil.rmtree(folder)
     return rows, causes, calls

@@ -6,31 +6,17 @@ without what others took from it, basis `inferred`; where a tenant ran beside ot
 alone, nothing is said. The core compares (rust/core/src/slowdown/mod.rs); what is made of it is decided here.
 """
 
-from pyanalyze.analysis.interference.execution import ExecutionSplit
-from pyanalyze.analysis.interference.lost_time import Estimate, Slowdown, device_figures, slowdown_from_lost_time
+from pyanalyze.analysis.interference.lost_time import device_figures, slowdown_from_lost_time
 from pyanalyze.analysis.interference.slowdown import (
-    Blame,
     DeviceInterference,
-    Figures,
-    HostFinding,
-    Tail,
     TenantInterference,
-    UnitsOfWork,
     analyse,
     kernels_alone,
 )
 
 __all__ = [
-    "Blame",
     "DeviceInterference",
-    "Estimate",
-    "ExecutionSplit",
-    "Figures",
-    "HostFinding",
-    "Slowdown",
-    "Tail",
     "TenantInterference",
-    "UnitsOfWork",
     "analyse",
     "device_figures",
     "kernels_alone",

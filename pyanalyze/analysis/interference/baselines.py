@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.errors import UsageError
-from pyanalyze.results.interference import BaselineNotUsed
+from pyanalyze.results.interference import BaselineNotUsed, Estimate
 from pyanalyze.vocabulary import NOISE_FLOOR
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze.analysis.interference.lost_time import Estimate
     from pyanalyze.core import _core
     from pyanalyze.inputs.baselines import Baseline, SavedBaseline
     from pyanalyze.results.interference import NotUsedReason
@@ -97,7 +96,6 @@ def against_saved(saved: Sequence[SavedBaseline], tables: TableSet, mine: Work, 
     1.0
     """
     from pyanalyze.analysis.comparison.split import change_of, likeness, units_of
-    from pyanalyze.analysis.interference.lost_time import Estimate
 
     alike = [
         (one.tenant is not None, share, one, device, theirs.work)
@@ -126,8 +124,14 @@ def against_saved(saved: Sequence[SavedBaseline], tables: TableSet, mine: Work, 
         return _refused(file, {"not-solo": _not_alone(company)})
     if company:
         notes.append(f"others had up to {company:.1%} of its time in the baseline")
-    bounds = (max(0.0, 1 + change.low), 1 + change.high)
-    return Summary(file, Estimate(1 + change.value, *bounds, mine.launches, "observed"), tuple(notes))
+    elapsed = Estimate(
+        value=1 + change.value,
+        low=max(0.0, 1 + change.low),
+        high=1 + change.high,
+        n=mine.launches,
+        basis="observed",
+    )
+    return Summary(file, elapsed, tuple(notes))
 
 
 def _refused(file: str, refused: Mapping[NotUsedReason, str]) -> Summary:

@@ -6,8 +6,9 @@ as such: parts and rest sum to what the kernels took longer at work.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from pyanalyze.results.interference import ExecutionSplit
 
 if TYPE_CHECKING:
     import polars as pl
@@ -21,31 +22,7 @@ NEAR_CEILING = 0.6
 EQUAL_CLOCKS = 0.01
 #: Less than this part of the time at work, or of all that was added, is not worth splitting.
 LEAST = 0.005
-PARTS = ("sm_slots", "memory", "copy", "clock", "uvm")
 COUNTERS = "record with --gpu-metrics-devices=all"
-
-
-@dataclass(frozen=True)
-class ExecutionSplit:
-    """Parts of what a tenant's kernels took longer at work, as fractions of the added latency.
-
-    Attributes
-    ----------
-    sm_slots, memory, copy, clock, uvm
-        None: cannot be known, see `reasons`. A part may be negative, as a higher clock makes it.
-    unexplained
-        The rest; with the parts that are known it sums to the whole.
-    reasons
-        By part, why it is None, or what it was concluded from.
-    """
-
-    sm_slots: float | None
-    memory: float | None
-    copy: float | None
-    clock: float | None
-    uvm: float | None
-    unexplained: float
-    reasons: dict[str, str]
 
 
 def clock_part_ns(shared_ns: float, clock_hz: float, alone_hz: float) -> float:
@@ -93,7 +70,7 @@ def slots_part_ns(alone_ns: float, wanted: float, others: float) -> float:
 
 
 def divide(
-    added_ns: float, latency_ns: float, known: dict[str, float | None], *, memory: bool | None, reasons: dict[str, str]
+    added_ns: float, latency_ns: float, known: dict[str, float | None], *, memory: bool | None
 ) -> ExecutionSplit:
     """Parts from what is known of each.
 
@@ -107,16 +84,14 @@ def divide(
         Nanoseconds of `clock`, `uvm`, `copy` and `sm_slots`; None: not known. Modelled slots take no more than is left.
     memory
         Whether bandwidth was near its ceiling: what is left then is memory's. None: nobody counted.
-    reasons
-        By part.
 
     Examples
     --------
     >>> known = {"clock": 20.0, "uvm": 0.0, "copy": None, "sm_slots": 30.0}
-    >>> split = divide(100.0, 200.0, known, memory=True, reasons={})
+    >>> split = divide(100.0, 200.0, known, memory=True)
     >>> split.clock, split.sm_slots, split.memory, split.unexplained
     (0.1, 0.15, 0.25, 0.0)
-    >>> divide(100.0, 200.0, known | {"sm_slots": 300.0}, memory=None, reasons={}).sm_slots
+    >>> divide(100.0, 200.0, known | {"sm_slots": 300.0}, memory=None).sm_slots
     0.4
     """
     rest = added_ns - sum(known[part] or 0.0 for part in ("clock", "uvm", "copy"))
@@ -131,19 +106,18 @@ def divide(
         return None if ns is None else ns / latency_ns
 
     return ExecutionSplit(
-        part(slots),
-        part(bandwidth),
-        part(known["copy"]),
-        part(known["clock"]),
-        part(known["uvm"]),
-        rest / latency_ns,
-        reasons,
+        sm_slots=part(slots),
+        memory=part(bandwidth),
+        copy=part(known["copy"]),
+        clock=part(known["clock"]),
+        uvm=part(known["uvm"]),
+        unexplained=rest / latency_ns,
     )
 
 
 def split_execution(
     tables: TableSet, tenant_id: int, against: str, baseline: TableSet | None, baseline_tenant_id: int | None
-) -> ExecutionSplit | None:
+) -> tuple[ExecutionSplit, dict[str, str]] | None:
     """Split what a tenant's kernels took longer at work by the evidence there is.
 
     Parameters
@@ -157,8 +131,9 @@ def split_execution(
 
     Returns
     -------
-    ExecutionSplit or None
-        None where nothing was added at work: there is nothing to split.
+    tuple of ExecutionSplit and dict, or None
+        The parts, and for each of them why it is None, or what it was concluded from. A part may be negative, as a
+        higher clock makes it. None where nothing was added at work: there is nothing to split.
 
     Examples
     --------
@@ -186,7 +161,7 @@ def split_execution(
     known["copy"] = _copies(tables, tenant_id, reasons)
     known["sm_slots"] = _slots(tables, tenant_id, alone_ns, reasons)
     memory = _bandwidth(tables, tenant_id, device, reasons)
-    return divide(shared_ns - alone_ns, latency_ns, known, memory=memory, reasons=reasons)
+    return divide(shared_ns - alone_ns, latency_ns, known, memory=memory), reasons
 
 
 def _mean_clock(tables: TableSet, device: int) -> tuple[float, float] | None:

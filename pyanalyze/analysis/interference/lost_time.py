@@ -2,28 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A ratio, shared over alone, with bounds (None: not bounded on that side) and the kernels behind it."""
-
-    value: float
-    low: float | None
-    high: float | None
-    n: int
-    basis: Literal["inferred", "observed"] = "inferred"
-
-
-@dataclass(frozen=True)
-class Slowdown:
-    """The three slowdowns; None: cannot be known from this capture."""
-
-    elapsed: Estimate | None
-    latency: Estimate | None
-    resident: Estimate | None
+from pyanalyze.results.interference import Estimate, Slowdown
 
 
 def slowdown_from_lost_time(
@@ -57,12 +36,13 @@ def slowdown_from_lost_time(
     (None, 1.8, None)
     """
     if busy_ns is None or charged_ns is None or resident_ns is None or kernels == 0:
-        return Slowdown(None, None, None)
+        return Slowdown(elapsed=None, latency=None, resident=None)
     if busy_ns < charged_ns or charged_ns <= 0 or resident_ns <= 0:
-        return Slowdown(None, None, None)
+        return Slowdown(elapsed=None, latency=None, resident=None)
     # As if it had waited, unstretched, whenever it held the engine and ran nothing.
     least = 1 + (busy_ns - charged_ns) / max(resident_ns, charged_ns)
-    return Slowdown(None, Estimate(least, least, None, kernels), None)
+    latency = Estimate(value=least, low=least, high=None, n=kernels, basis="inferred")
+    return Slowdown(elapsed=None, latency=latency, resident=None)
 
 
 def device_figures(elapsed: list[float]) -> tuple[float, float, float]:

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyanalyze.analysis.interference.baselines import flags, not_used
-from pyanalyze.analysis.interference.execution import ExecutionSplit, split_execution
-from pyanalyze.analysis.interference.lost_time import Estimate, Slowdown, device_figures, slowdown_from_lost_time
+from pyanalyze.analysis.interference.execution import split_execution
+from pyanalyze.analysis.interference.lost_time import device_figures, slowdown_from_lost_time
 from pyanalyze.analysis.interference.scheduling import on_cpu_ns
 from pyanalyze.analysis.interference.units import ENOUGH, how_many_counted
-from pyanalyze.results.interference import BaselineNotUsed
+from pyanalyze.results.interference import (
+    BaselineNotUsed,
+    Causes,
+    Estimate,
+    ExecutionSplit,
+    HostFinding,
+    Interference,
+    MatrixCell,
+    Pace,
+    Slowdown,
+    Tail,
+    UnitsOfWork,
+)
 from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, SLOWED, TRAITS, is_slowed, threshold_of
 
 if TYPE_CHECKING:
@@ -42,34 +54,10 @@ SLOWER_CALLS = 1.5
 #: Two baselines fit a tenant alike if their likenesses differ by less; their paces differ if by more of one.
 AS_ALIKE = 0.1
 OTHER_PACE = 0.1
+_NOT_KNOWN = Slowdown(elapsed=None, latency=None, resident=None)
 ELAPSED_IS_ARRIVALS = (
     "elapsed: from this run played again, since what the baseline took depends mostly on when work arrived"
 )
-
-CAUSES = ("launch", "queue", "not_resident", "switch", "execution", "unexplained")
-
-
-@dataclass(frozen=True)
-class Tail:
-    """A percentile of kernel latency, launch to end, in company and alone, nanoseconds."""
-
-    percentile: int
-    shared_ns: int
-    alone_ns: int
-
-    @property
-    def ratio(self) -> float:
-        """Shared over alone."""
-        return self.shared_ns / self.alone_ns
-
-
-@dataclass(frozen=True)
-class UnitsOfWork:
-    """Units of one name (NVTX ranges, or given ones): latency from begin to the end of their last operation."""
-
-    name: str
-    latency: Estimate
-    tails: tuple[Tail, ...]
 
 
 @dataclass(frozen=True)
@@ -84,14 +72,14 @@ class TenantInterference:
         `elapsed`, `latency` and `resident`, each with its 95 % interval, n and basis; None: cannot be known.
     tails
         Percentiles of kernel latency.
-    work_per_s
-        Kernels and graph launches a second, in company and alone.
+    throughput
+        Kernels and graph launches a second, shared and solo.
     causes
-        Parts of the added latency by name, summing to 1; None: nothing was added, or nobody can tell.
+        Parts of the added latency, summing to 1; None: nothing was added, or it is not known.
     units
         Units of work, most of the time first.
-    execution
-        The cause `execution` by evidence; None: nothing was added at work, or nobody can tell.
+    execution_reasons
+        By part of `causes.execution_split`, why it is None, or what it was concluded from.
     baseline
         The recording alone that it was held against; None: this run played again without what others took.
     notes
@@ -105,15 +93,15 @@ class TenantInterference:
     tenant_id: int
     name: str
     slowdown: Slowdown
-    tails: tuple[Tail, ...] = ()
-    work_per_s: tuple[float, float] | None = None
-    causes: dict[str, float] | None = None
+    tails: Sequence[Tail] = ()
+    throughput: Pace | None = None
+    causes: Causes | None = None
     added_ns: int | None = None
     baseline: str | None = None
     notes: tuple[str, ...] = ()
     missing: str | None = None
     units: tuple[UnitsOfWork, ...] = ()
-    execution: ExecutionSplit | None = None
+    execution_reasons: Mapping[str, str] = field(default_factory=dict)
     baselines_not_used: tuple[BaselineNotUsed, ...] = ()
 
     @property
@@ -121,43 +109,6 @@ class TenantInterference:
         """Whether elapsed time or latency grew, by :func:`pyanalyze.vocabulary.is_slowed`."""
         known = [e for e in (self.slowdown.elapsed, self.slowdown.latency) if e is not None]
         return any(is_slowed(e.value, e.low, e.basis) for e in known)
-
-
-@dataclass(frozen=True)
-class Blame:
-    """What one aggressor did to a victim: its elapsed (and latency) slowdown if nobody else had been there."""
-
-    victim: int
-    aggressor: int
-    slowdown: float | None
-    low: float | None
-    high: float | None
-    n: int
-    share: float | None = None
-    inseparable_from: int | None = None
-    latency: float | None = None
-
-
-@dataclass(frozen=True)
-class HostFinding:
-    """Something outside of the GPU that made a tenant slow."""
-
-    tenant_id: int
-    what: Literal["held launches", "slow launches", "slower calls than alone", "idle between launches"]
-    detail: str
-    share: float
-
-
-@dataclass(frozen=True)
-class Figures:
-    """A device in five numbers, from elapsed slowdowns of all its tenants."""
-
-    antt: float
-    stp: float
-    harmonic: float
-    jain: float
-    unfairness: float
-    standing: str
 
 
 @dataclass(frozen=True)
@@ -169,17 +120,15 @@ class DeviceInterference:
     tenants
         Traced tenants by id.
     figures
-        None where some tenant's elapsed slowdown is not known.
-    matrix
-        Victim by aggressor; None: nobody was held against itself alone.
+        Of the whole device (None in it: some tenant's elapsed slowdown is not known), and victim by aggressor. None:
+        fewer than two tenants, or no slowdown is known.
     host
         What lies with the host, most of it first. Read before blaming the GPU.
     """
 
     device_id: int
     tenants: tuple[TenantInterference, ...]
-    figures: Figures | None
-    matrix: tuple[Blame, ...] | None
+    figures: Interference | None
     host: tuple[HostFinding, ...]
 
     def __str__(self) -> str:
@@ -303,7 +252,7 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterferen
         if row["traced"] and row["busy_ns"]
     ]
     elapsed = [t.slowdown.elapsed.value for t in tenants if t.slowdown.elapsed is not None]
-    figures = None
+    antt = stp = jain = unfairness = stands = None
     # One whose slowdown nobody knows would be missing from every sum.
     resident_ns = int(rows["resident_ns"].sum() or 0)
     others = rows.filter(
@@ -316,13 +265,23 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterferen
         spans = {row["tenant_id"]: (row["first_ns"], row["last_ns"]) for row in rows.iter_rows(named=True)}
         ran = [(t.slowdown.elapsed.value, *spans[t.tenant_id]) for t in tenants if t.slowdown.elapsed is not None]
         least = max(threshold_of(t.slowdown.elapsed.basis) for t in tenants if t.slowdown.elapsed is not None)
-        figures = Figures(antt, stp, 1 / antt, jain, max(elapsed) / min(elapsed), standing(ran, least=least))
+        unfairness, stands = max(elapsed) / min(elapsed), standing(ran, least=least)
     known = {t.tenant_id: t for t in tenants if t.slowdown.elapsed is not None or t.slowdown.latency is not None}
+    figures = None
+    if many and known:
+        figures = Interference(
+            antt=antt,
+            stp=stp,
+            jain=jain,
+            matrix=_matrix(tables, known),
+            harmonic=None if antt is None else 1 / antt,
+            unfairness=unfairness,
+            standing=stands,
+        )
     return DeviceInterference(
         verdict.device_id,
         tuple(tenants),
         figures,
-        _matrix(tables, known) if many and known else None,
         _host(tables, rows, {tenant.tenant_id for tenant in tenants if tenant.slowed}, verdict.device_id, solo),
     )
 
@@ -449,7 +408,7 @@ def _tenant(tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any]
         return replace(found, notes=notes)
     if again is not None and _width(elapsed) > MUCH_WIDER * _width(again) + 0.1 and _waits_for_work(tables, row):
         return replace(found, notes=(*notes, ELAPSED_IS_ARRIVALS))
-    slowdown = replace(found.slowdown, elapsed=elapsed)
+    slowdown = found.slowdown.model_copy(update={"elapsed": elapsed})
     return replace(found, slowdown=slowdown, baseline=summary.source, missing=None, notes=notes)
 
 
@@ -480,7 +439,7 @@ def _slowed(
     again = {r["measure"]: r for r in kernels.filter(pl.col("against") == "replay").iter_rows(named=True)}
     if not many and against == "replay":
         why = "nobody else was seen on the device; whether it was slowed by somebody unseen needs a capture of it alone"
-        return TenantInterference(number, name, Slowdown(None, None, None), missing=why, notes=tuple(refused))
+        return TenantInterference(number, name, _NOT_KNOWN, missing=why, notes=tuple(refused))
     if "none" in found:
         return _from_lost_time(tables, verdict, row, found["none"]["reason"], refused)
     lost = _lost_records(tables)
@@ -511,26 +470,29 @@ def _slowed(
         # Nothing tells a kernel that was switched out from one that ran slowly.
         estimates["resident"] = None
         notes.append("resident: not known without switch records, kernels include time switched out")
-    pace = None
+    throughput = None
     if elapsed_row is not None and elapsed_row["alone_ns"] and elapsed_row["n"] >= ENOUGH:
-        pace = (1e9 * elapsed_row["n"] / elapsed_row["shared_ns"], 1e9 * elapsed_row["n"] / elapsed_row["alone_ns"])
-    causes, added_ns = _causes(tables, number, against, blind=bool(time_sliced) and not held)
-    execution = None
-    if causes is not None and not (time_sliced and not held):
+        n = 1e9 * elapsed_row["n"]
+        throughput = Pace(shared_per_s=n / elapsed_row["shared_ns"], alone_per_s=n / elapsed_row["alone_ns"])
+    shares, added_ns = _shares_of_causes(tables, number, against, blind=bool(time_sliced) and not held)
+    split: ExecutionSplit | None = None
+    reasons: dict[str, str] = {}
+    if shares is not None and not (time_sliced and not held):
         alone, alone_id = _alone(tables, solo, number) if against == "baseline" else (None, None)
-        execution = split_execution(tables, number, against, alone, alone_id)
+        if (parts := split_execution(tables, number, against, alone, alone_id)) is not None:
+            split, reasons = parts
     return TenantInterference(
         number,
         name,
-        Slowdown(estimates["elapsed"], estimates["latency"], estimates["resident"]),
+        Slowdown(elapsed=estimates["elapsed"], latency=estimates["latency"], resident=estimates["resident"]),
         _tails(found),
-        pace,
-        causes,
+        throughput,
+        None if shares is None else Causes(**shares, execution_split=split),
         added_ns,
         baseline,
         (*refused, *notes),
         units=_units(units.filter(pl.col("against") == against)),
-        execution=execution,
+        execution_reasons=reasons,
     )
 
 
@@ -545,12 +507,17 @@ def _alone(tables: TableSet, solo: _Solo, tenant_id: int) -> tuple[TableSet | No
     return solo.baselines[match["baseline"]].tables, int(match["baseline_tenant_id"])
 
 
-def _tails(rows: dict[str, dict[str, Any]]) -> tuple[Tail, ...]:
-    return tuple(
-        Tail(percentile, rows[key]["shared_ns"], rows[key]["alone_ns"])
+def _tails(rows: dict[str, dict[str, Any]]) -> list[Tail]:
+    return [
+        Tail(
+            percentile=percentile,
+            shared_ns=rows[key]["shared_ns"],
+            alone_ns=rows[key]["alone_ns"],
+            ratio=rows[key]["shared_ns"] / rows[key]["alone_ns"],
+        )
         for percentile in (50, 95, 99)
         if (key := f"latency_p{percentile}") in rows and rows[key]["n"] >= ENOUGH
-    )
+    ]
 
 
 def _units(rows: pl.DataFrame) -> tuple[UnitsOfWork, ...]:
@@ -558,7 +525,7 @@ def _units(rows: pl.DataFrame) -> tuple[UnitsOfWork, ...]:
     for row in rows.iter_rows(named=True):
         by_name.setdefault(str(row["work"]), {})[row["measure"]] = row
     found = [
-        (measures["latency"]["shared_ns"], UnitsOfWork(name, estimate, _tails(measures)))
+        (measures["latency"]["shared_ns"], UnitsOfWork(name=name, latency=estimate, tails=_tails(measures)))
         for name, measures in by_name.items()
         if (estimate := _estimate(measures.get("latency"))) is not None
     ]
@@ -612,7 +579,7 @@ def _width(estimate: Estimate | None) -> float:
 def _estimate(row: dict[str, Any] | None) -> Estimate | None:
     if row is None or row["value"] is None:
         return None
-    return Estimate(row["value"], row["low"], row["high"], row["n"], str(row["basis"]))  # type: ignore[arg-type]
+    return Estimate(value=row["value"], low=row["low"], high=row["high"], n=row["n"], basis=row["basis"])
 
 
 def _from_lost_time(
@@ -629,11 +596,12 @@ def _from_lost_time(
         if slowdown.latency is not None:
             notes = (*refused, f"at least the time it was switched out: {reason}")
             return TenantInterference(row["tenant_id"], row["name"], slowdown, notes=notes)
-    nothing = Slowdown(None, None, None)
-    return TenantInterference(row["tenant_id"], row["name"], nothing, missing=reason, notes=tuple(refused))
+    return TenantInterference(row["tenant_id"], row["name"], _NOT_KNOWN, missing=reason, notes=tuple(refused))
 
 
-def _causes(tables: TableSet, number: int, against: str, *, blind: bool) -> tuple[dict[str, float] | None, int | None]:
+def _shares_of_causes(
+    tables: TableSet, number: int, against: str, *, blind: bool
+) -> tuple[dict[str, float] | None, int | None]:
     """Shares of the added latency, and the added latency; without residency turns hide in the other parts."""
     import polars as pl
 
@@ -659,7 +627,7 @@ def _causes(tables: TableSet, number: int, against: str, *, blind: bool) -> tupl
     return causes, added_ns
 
 
-def _matrix(tables: TableSet, known: dict[int, TenantInterference]) -> tuple[Blame, ...]:
+def _matrix(tables: TableSet, known: dict[int, TenantInterference]) -> list[MatrixCell]:
     import polars as pl
 
     cells = []
@@ -672,19 +640,18 @@ def _matrix(tables: TableSet, known: dict[int, TenantInterference]) -> tuple[Bla
         share = row["share"] if victim.slowed else 0.0
         low, high = (row["share_low"], row["share_high"]) if victim.slowed else (None, None)
         cells.append(
-            Blame(
-                row["victim"],
-                row["aggressor"],
-                _of(elapsed, share),
-                _of(elapsed, low),
-                _of(elapsed, high),
-                row["n"],
-                share,
-                row["inseparable_from"] if victim.slowed else None,
-                _of(latency, share),
+            MatrixCell(
+                victim=row["victim"],
+                aggressor=row["aggressor"],
+                slowdown=_of(elapsed, share),
+                low=_of(elapsed, low),
+                high=_of(elapsed, high),
+                n=row["n"],
+                latency=_of(latency, share),
+                inseparable_from=row["inseparable_from"] if victim.slowed else None,
             )
         )
-    return tuple(cells)
+    return cells
 
 
 def _number(value: object) -> float:
@@ -760,7 +727,9 @@ def _host(
                 f"{held_ns / held.height / 1e6:.1f} ms on average ({usual}), {held_ns / span_ns:.0%} of its time: "
                 f"something in front of the GPU holds them back (a limiter, a full queue, a lock){_off_cpu(held)}"
             )
-            found.append(HostFinding(row["tenant_id"], "held launches", text, held_ns / span_ns))
+            found.append(
+                HostFinding(tenant_id=row["tenant_id"], what="held launches", detail=text, share=held_ns / span_ns)
+            )
         # A GPU that is busy all the same does not wait for its host.
         if slow_ns > NOTABLE_HOST * span_ns and row["busy_ns"] < (1 - NOTABLE_HOST) * span_ns:
             text = (
@@ -768,7 +737,9 @@ def _host(
                 f"(longest {longest_ns / 1e3:.0f} us), {slow_ns / span_ns:.0%} of its time, while its kernels "
                 f"kept the GPU busy for {row['busy_ns'] / span_ns:.0%}: the host is slow, not the GPU{_off_cpu(slow)}"
             )
-            found.append(HostFinding(row["tenant_id"], "slow launches", text, slow_ns / span_ns))
+            found.append(
+                HostFinding(tenant_id=row["tenant_id"], what="slow launches", detail=text, share=slow_ns / span_ns)
+            )
         alone_ns = _mean_launch_ns(tables, solo, row["tenant_id"])
         mean_ns = _number(own["dur_ns"].mean())
         if alone_ns and mean_ns > SLOWER_CALLS * alone_ns:
@@ -780,7 +751,9 @@ def _host(
                     f"{row['busy_ns'] / span_ns:.0%}. That is time of its host (too few processors, a lock "
                     f"in the driver), not of the GPU{_off_cpu(own)}"
                 )
-                found.append(HostFinding(row["tenant_id"], "slower calls than alone", text, lost))
+                found.append(
+                    HostFinding(tenant_id=row["tenant_id"], what="slower calls than alone", detail=text, share=lost)
+                )
         waits = calls.filter(mine & waiting).select(pl.col("end_ns") - pl.col("start_ns"))
         waited = int(waits["end_ns"].sum()) / span_ns
         idle = 1 - row["busy_ns"] / span_ns
@@ -793,7 +766,7 @@ def _host(
                 "if it is slow, that happens on the host (or nobody asked it for more)"
                 f"{_off_cpu(_between(own, runs), 'between its launches its threads')}"
             )
-            found.append(HostFinding(row["tenant_id"], "idle between launches", text, idle))
+            found.append(HostFinding(tenant_id=row["tenant_id"], what="idle between launches", detail=text, share=idle))
     return tuple(sorted(found, key=lambda finding: -finding.share))
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze.analysis.interference.lost_time import Estimate
+    from pyanalyze.results.interference import Estimate
     from pyanalyze.tables.tableset import TableSet
 
 #: Fewer operations than this, or units of one name, have neither percentiles nor a pace.

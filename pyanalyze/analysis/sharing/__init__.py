@@ -1,7 +1,7 @@
 """How was this GPU really shared? Facts in, a verdict with proof, rivals and doubt out."""
 
-from pyanalyze.analysis.sharing.classify import Rival, Verdict, Weighed, judge
-from pyanalyze.analysis.sharing.evidence import Case, Configured, Example, Fact, Gap, Observation, observe
+from pyanalyze.analysis.sharing.classify import Verdict, judge
+from pyanalyze.analysis.sharing.evidence import Case, Configured, Fact, Observation, observe
 from pyanalyze.analysis.sharing.rules import MODES, RULES, Mode, Rule
 
 __all__ = [
@@ -9,15 +9,11 @@ __all__ = [
     "RULES",
     "Case",
     "Configured",
-    "Example",
     "Fact",
-    "Gap",
     "Mode",
     "Observation",
-    "Rival",
     "Rule",
     "Verdict",
-    "Weighed",
     "judge",
     "observe",
 ]

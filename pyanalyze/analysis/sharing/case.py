@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from pyanalyze.analysis.sharing.classify import judge
-from pyanalyze.analysis.sharing.evidence import Case, Configured, Example, Fact, pairs_of
+from pyanalyze.analysis.sharing.evidence import Case, Configured, Fact, pairs_of
 from pyanalyze.analysis.sharing.queries import narrowed
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.context import names_gpu
+from pyanalyze.results.sharing import Example
 from pyanalyze.tables.process_lists import compute_processes, most_listed_together, unlisted_tenants
 from pyanalyze.tables.tableset import Selection
 
@@ -203,7 +204,13 @@ def _facts(facts: pl.DataFrame, examples: pl.DataFrame) -> dict[str, Fact]:
             str(row["basis"]),  # type: ignore[arg-type]
             row["detail"],
             tuple(
-                Example(e["capture"], e["start_ns"], e["end_ns"], e["pid"], e["correlation_id"])
+                Example(
+                    capture=e["capture"],
+                    start_ns=e["start_ns"],
+                    end_ns=e["end_ns"],
+                    pid=e["pid"],
+                    correlation_id=e["correlation_id"],
+                )
                 for e in behind.iter_rows(named=True)
             ),
         )

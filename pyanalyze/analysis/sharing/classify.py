@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.calibration import calibration, state
-from pyanalyze.analysis.sharing.details import Detail, details
-from pyanalyze.analysis.sharing.evidence import HOW, Case, Gap, Observation, gaps, observe
+from pyanalyze.analysis.sharing.details import details
+from pyanalyze.analysis.sharing.evidence import HOW, Case, Observation, gaps, observe
 from pyanalyze.analysis.sharing.rules import RULES, Rule
+from pyanalyze.results.model import Missing, Text
+from pyanalyze.results.sharing import Evidence, Rival, Sharing
 from pyanalyze.vocabulary import MIN_CONFIDENCE, TRAITS, Mode
 
 if TYPE_CHECKING:
@@ -19,62 +21,22 @@ if TYPE_CHECKING:
     from pyanalyze.vocabulary import Basis
 
 
-@dataclass(frozen=True)
-class Weighed:
-    """An observation with what it means: the modes it speaks for and against.
+class Verdict(Sharing):
+    """How one device was shared, with what the report leaves out: whose verdict it is, and the bare posterior.
 
-    ``weight`` is the log-likelihood ratio (nats) for the mode that was named, or else for the strongest.
-    """
-
-    observation: Observation
-    supports: tuple[Mode, ...]
-    against: tuple[Mode, ...]
-    weight: float
-    why: str
-
-
-@dataclass(frozen=True)
-class Rival:
-    """Another mode, how likely it is, and what speaks against it."""
-
-    mode: Mode
-    confidence: float
-    why_not: str
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The answer to: how was this GPU really shared?
+    A report holds it as its `sharing`.
 
     Attributes
     ----------
-    device_id
-        Device in `session.devices`.
-    mode, confidence, basis
-        The mode (`undetermined` below 0.8), its posterior probability, and what it rests on. With
-        `undetermined` the confidence is that of the strongest rival.
-    configured, agrees
-        What was intended, where anything says so, and whether the capture agrees; None: cannot be said.
-    details
-        What there is to say about the mode: slices and who else, clients and caps, profile, why streams followed each
-        other, and the limits.
+    device_id, device
+        Device in `session.devices`, and its name.
     posterior
         What the stated weights make of the evidence; `confidence` is how often verdicts of this kind were right.
     """
 
     device_id: int
-    device: str
-    mode: Mode
-    confidence: float
-    basis: Basis
-    summary: str
-    configured: Mode | None
-    agrees: bool | None
-    evidence: tuple[Weighed, ...]
-    rivals: tuple[Rival, ...]
-    missing: tuple[Gap, ...]
+    device: Text
     posterior: float = 0.0
-    details: tuple[Detail, ...] = ()
 
     def __str__(self) -> str:
         """One paragraph for a terminal."""
@@ -84,8 +46,8 @@ class Verdict:
         from html import escape
 
         rows = "".join(
-            f"<tr><td>{escape(w.observation.detail)}</td><td>{escape(', '.join(w.supports))}</td>"
-            f"<td>{escape(', '.join(w.against))}</td><td>{w.weight:+.1f}</td><td>{w.observation.basis}</td></tr>"
+            f"<tr><td>{escape(w.detail)}</td><td>{escape(', '.join(w.supports))}</td>"
+            f"<td>{escape(', '.join(w.against))}</td><td>{w.weight:+.1f}</td><td>{w.basis}</td></tr>"
             for w in self.evidence
         )
         told = "".join(f"<li>{escape(detail.detail)}</li>" for detail in self.details)
@@ -143,8 +105,8 @@ def judge(case: Case) -> Verdict:
     mode = best if decided else Mode.UNDETERMINED
     # Modes that nothing here makes possible (an instance on a board without MIG) would only be noise.
     possible = [rule for rule in RULES if scores[rule.mode] > -math.inf]
-    evidence = tuple(_weighed(observation, best, possible) for observation in case.observations.values())
-    evidence = tuple(sorted((w for w in evidence if w.supports or w.against), key=lambda w: -abs(w.weight)))
+    weighed = [_weighed(observation, best, possible) for observation in case.observations.values()]
+    evidence = sorted((w for w in weighed if w.supports or w.against), key=lambda w: -abs(w.weight))
     configured = _configured(case)
     # Samples alone observe nothing, and nothing is deduced from who did not show in them.
     basis = _basis(evidence, best) if decided and case.captured else "inferred" if case.captured else "sampled"
@@ -161,17 +123,17 @@ def judge(case: Case) -> Verdict:
         configured=configured,
         agrees=_agrees(configured, mode),
         evidence=evidence,
-        rivals=tuple(
-            Rival(other, round(posterior[other], 3), _why_not(other, case))
+        rivals=[
+            Rival(mode=other, confidence=round(posterior[other], 3), why_not=_why_not(other, case))
             for other in ranked[0 if mode == Mode.UNDETERMINED else 1 :]
             if posterior[other] >= 0.01
-        )[:4],
-        missing=tuple(missing),
+        ][:4],
+        missing=missing,
         posterior=posterior[best],
-        details=tuple(
-            detail if case.captured or detail.basis != "observed" else replace(detail, basis="sampled")
+        details=[
+            detail if case.captured or detail.basis != "observed" else detail.model_copy(update={"basis": "sampled"})
             for detail in details(case, mode)
-        ),
+        ],
     )
 
 
@@ -197,17 +159,26 @@ def _softmax(scores: dict[Mode, float]) -> dict[Mode, float]:
     return {mode: value / total for mode, value in raw.items()}
 
 
-def _weighed(observation: Observation, best: Mode, possible: Sequence[Rule]) -> Weighed:
-    weights = {rule.mode: rule.weights[observation.name] for rule in possible if observation.name in rule.weights}
-    supports = tuple(mode for mode, (weight, _) in weights.items() if weight > 0)
-    against = tuple(mode for mode, (weight, _) in weights.items() if weight < 0)
-    if best in weights:
-        weight, why = weights[best]
-    elif weights:
-        weight, why = max(weights.values(), key=lambda pair: abs(pair[0]))
-    else:
-        weight, why = 0.0, ""
-    return Weighed(observation, supports, against, round(weight, 2), why)
+def _weighed(observation: Observation, best: Mode, possible: Sequence[Rule]) -> Evidence:
+    """What an observation means: the modes it speaks for and against.
+
+    Its weight is the log-likelihood ratio (nats) for the mode that was named, or else for the strongest.
+    """
+    weights = {rule.mode: rule.weights[observation.name][0] for rule in possible if observation.name in rule.weights}
+    strongest = max(weights.values(), key=abs, default=0.0)
+    return Evidence(
+        name=observation.name,
+        supports=[mode for mode, weight in weights.items() if weight > 0],
+        against=[mode for mode, weight in weights.items() if weight < 0],
+        value=observation.value,
+        unit=observation.unit,
+        n=observation.n,
+        weight=round(weights.get(best, strongest), 2),
+        basis=observation.basis,
+        detail=observation.detail,
+        sql=observation.sql,
+        examples=list(observation.examples),
+    )
 
 
 def _active(case: Case) -> bool:
@@ -222,7 +193,7 @@ def _told(case: Case, mode: Mode) -> bool:
     return any(weight >= t.STRONG and case.has(name) for name, (weight, _) in rule.weights.items())
 
 
-def _never_together(case: Case) -> Gap | None:
+def _never_together(case: Case) -> Missing | None:
     """Two tenants that were never busy at the same time prove nothing."""
     traced = case.fact("traced_tenants") or 0
     together = case.fact("co_busy_share")
@@ -231,15 +202,15 @@ def _never_together(case: Case) -> Gap | None:
     # Who is nearly always idle may have met the other often enough all the same.
     if traced < 2 or turns or case.has("short_kernels_overlap") or together is None or together >= t.MIN_CO_BUSY_SHARE:
         return None
-    return Gap(
-        "co_run",
-        f"{traced:.0f} processes were traced, but they were busy together for {100 * together:.2f} % of busy time: "
+    return Missing(
+        what="co_run",
+        why=f"{traced:.0f} processes were traced, but they were busy together for {100 * together:.2f} % of busy time: "
         "that proves nothing about how they share",
-        HOW["co_run"],
+        how=HOW["co_run"],
     )
 
 
-def _basis(evidence: Sequence[Weighed], mode: Mode) -> Basis:
+def _basis(evidence: Sequence[Evidence], mode: Mode) -> Basis:
     """What the verdict mainly rests on: the basis of the strongest observations for it.
 
     Who else was there is a deduction for one-tenant modes unless a record would have shown them.
@@ -251,11 +222,11 @@ def _basis(evidence: Sequence[Weighed], mode: Mode) -> Basis:
     strong = [w for w in telling if w.weight >= t.STRONG]
     if inside:
         strong = strong or telling[:1]
-    kinds = {w.observation.basis for w in strong}
+    kinds = {w.basis for w in strong}
     settled = {"sole_resident", "alternation", "short_kernels_overlap", "busy_without_switches"}
-    if _rule(mode).by_absence and not any(w.observation.name in settled for w in evidence):
+    if _rule(mode).by_absence and not any(w.name in settled for w in evidence):
         return "inferred"
-    if kinds == {"observed"} or (strong and strong[0].observation.basis == "observed"):
+    if kinds == {"observed"} or (strong and strong[0].basis == "observed"):
         return "observed"
     if kinds == {"sampled"}:
         return "sampled"
@@ -325,7 +296,7 @@ def _why_not(mode: Mode, case: Case) -> str:
 
 
 def _summary(
-    case: Case, mode: Mode, best: Mode, posterior: float, evidence: Sequence[Weighed], missing: Sequence[Gap]
+    case: Case, mode: Mode, best: Mode, posterior: float, evidence: Sequence[Evidence], missing: Sequence[Missing]
 ) -> str:
     if mode == Mode.UNDETERMINED:
         if not case.captured:
@@ -340,7 +311,7 @@ def _summary(
         need = f" To decide: {missing[0].why}; {missing[0].how}." if missing else ""
         return lead + need
     rule = _rule(mode)
-    reasons = [w.observation.detail for w in evidence if mode in w.supports and w.weight > 0][:2]
+    reasons = [w.detail for w in evidence if mode in w.supports and w.weight > 0][:2]
     text = "; ".join(reasons) if reasons else rule.shows
     text = text[0].upper() + text[1:]
     doubt = ""

@@ -7,41 +7,24 @@ server, instances of a board, one user of a server) are held against what was se
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.evidence import MANY, percentages
+from pyanalyze.results.sharing import Detail
 from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyanalyze.analysis.sharing.evidence import Case
-    from pyanalyze.vocabulary import Basis, Mode
-
-Topic = Literal["streams", "mps", "mig", "time-slicing", "limits"]
+    from pyanalyze.vocabulary import Mode
 
 _PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 _CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 #: First driver of CUDA 13.1, whose MPS takes 60 clients; 580 is that of CUDA 13.0.
 _DRIVER_OF_60 = 590
-
-
-@dataclass(frozen=True)
-class Detail:
-    """One figure or statement about how the mode was used.
-
-    ``value`` is in ``unit`` (``1`` for plain numbers); None where the statement is not a number.
-    """
-
-    topic: Topic
-    name: str
-    value: float | None
-    unit: str
-    basis: Basis
-    detail: str
 
 
 def details(case: Case, mode: Mode) -> tuple[Detail, ...]:
@@ -87,24 +70,34 @@ def _streams(case: Case) -> Iterable[Detail]:
     if used is None or used < MANY or at_once is None:
         return
     share = case.fact("stream_overlap_share") or 0.0
-    yield Detail("streams", "streams_used", used, "streams", "observed", f"one context used {used:.0f} streams")
     yield Detail(
-        "streams",
-        "streams_at_once",
-        at_once,
-        "streams",
-        "observed",
-        f"at most {at_once:.0f} of them had kernels in flight at once, two or more for {100 * share:.1f} % of the time",
+        topic="streams",
+        name="streams_used",
+        value=used,
+        unit="streams",
+        basis="observed",
+        detail=f"one context used {used:.0f} streams",
+    )
+    yield Detail(
+        topic="streams",
+        name="streams_at_once",
+        value=at_once,
+        unit="streams",
+        basis="observed",
+        detail=f"at most {at_once:.0f} of them had kernels in flight at once, two or more for {100 * share:.1f} % of "
+        "the time",
     )
     queues, set_ = _queues(case)
     limited = queues < used
     yield Detail(
-        "streams",
-        "hardware_queues",
-        float(queues),
-        "queues",
-        "configured" if set_ else "inferred",
-        (f"{_CONNECTIONS}={queues}" if set_ else f"{_CONNECTIONS} is not known to be set: {queues} hardware queues")
+        topic="streams",
+        name="hardware_queues",
+        value=float(queues),
+        unit="queues",
+        basis="configured" if set_ else "inferred",
+        detail=(
+            f"{_CONNECTIONS}={queues}" if set_ else f"{_CONNECTIONS} is not known to be set: {queues} hardware queues"
+        )
         + (", fewer than streams: some stand behind others in a queue, room or not" if limited else ""),
     )
     n = case.fact("stream_handovers") or 0.0
@@ -133,12 +126,12 @@ def _streams(case: Case) -> Iterable[Detail]:
     for name, (part, why) in sorted(causes.items(), key=lambda item: -item[1][0]):
         if part:
             yield Detail(
-                "streams",
-                f"apart_{name.replace('-', '_')}",
-                part,
-                "1",
-                "inferred",
-                f"{100 * part:.0f} % of {n:.0f} times that a kernel followed one of another stream: {why}",
+                topic="streams",
+                name=f"apart_{name.replace('-', '_')}",
+                value=part,
+                unit="1",
+                basis="inferred",
+                detail=f"{100 * part:.0f} % of {n:.0f} times that a kernel followed one of another stream: {why}",
             )
 
 
@@ -156,63 +149,65 @@ def _time_slicing(case: Case, mode: Mode) -> Iterable[Detail]:
     if slice_ns is not None:
         long = slice_ns > t.LONGEST_SLICE_NS
         yield Detail(
-            "time-slicing",
-            "slice",
-            slice_ns,
-            "ns",
-            "observed",
-            f"median stay on the engine {slice_ns / 1e6:.2f} ms"
+            topic="time-slicing",
+            name="slice",
+            value=slice_ns,
+            unit="ns",
+            basis="observed",
+            detail=f"median stay on the engine {slice_ns / 1e6:.2f} ms"
             + ("" if spread is None else f" (half of them within {100 * spread:.0f} %)")
             + (", longer than any time slice: who is alone keeps it" if long else ""),
         )
     elif excess is not None and case.has("stretched_by_slices"):
         yield Detail(
-            "time-slicing",
-            "slice",
-            excess,
-            "ns",
-            "inferred",
-            f"interrupted kernels are longer by {excess / 1e6:.2f} ms: the turns of all others together, with switches",
+            topic="time-slicing",
+            name="slice",
+            value=excess,
+            unit="ns",
+            basis="inferred",
+            detail=f"interrupted kernels are longer by {excess / 1e6:.2f} ms: the turns of all others together, with "
+            "switches",
         )
     overhead = case.fact("switch_overhead_share")
     if overhead is not None:
         yield Detail(
-            "time-slicing",
-            "switch_overhead",
-            overhead,
-            "1",
-            "observed",
-            f"{100 * overhead:.1f} % of the time in turns was between two contexts",
+            topic="time-slicing",
+            name="switch_overhead",
+            value=overhead,
+            unit="1",
+            basis="observed",
+            detail=f"{100 * overhead:.1f} % of the time in turns was between two contexts",
         )
     policies = sorted({row.value for row in case.configured if row.key == "compute_policy"})
     if policies:
         words = sorted({word.partition("=")[2] for value in policies for word in value.split() if "timeslice=" in word})
         yield Detail(
-            "time-slicing",
-            "policy",
-            None,
-            "1",
-            "configured",
-            f"nvidia-smi compute-policy: {', '.join(words)} (NVIDIA publishes no lengths)",
+            topic="time-slicing",
+            name="policy",
+            value=None,
+            unit="1",
+            basis="configured",
+            detail=f"nvidia-smi compute-policy: {', '.join(words)} (NVIDIA publishes no lengths)",
         )
     if TRAITS[mode].vgpu:
         yield Detail(
-            "time-slicing",
-            "neighbours",
-            None,
-            "1",
-            "inferred",
-            "virtual machines beside this one cannot be seen from it",
+            topic="time-slicing",
+            name="neighbours",
+            value=None,
+            unit="1",
+            basis="inferred",
+            detail="virtual machines beside this one cannot be seen from it",
         )
     elif case.tenants:
         others = f"; {', '.join(case.untraced[:5])} without being traced" if case.untraced else ""
         yield Detail(
-            "time-slicing",
-            "tenants",
-            float(len(case.tenants)),
-            "tenants",
-            "observed",
-            f"who took turns: {', '.join(case.tenants[:5])}{' and others' if len(case.tenants) > 5 else ''}{others}",
+            topic="time-slicing",
+            name="tenants",
+            value=float(len(case.tenants)),
+            unit="tenants",
+            basis="observed",
+            detail=f"who took turns: {', '.join(case.tenants[:5])}{' and others' if len(case.tenants) > 5 else ''}"
+            f"{others}",
         )
 
 
@@ -228,19 +223,24 @@ def _mps(case: Case, mode: Mode) -> Iterable[Detail]:
     pre_volta = case.has("pre_volta")
     if case.compute_capability is not None:
         yield Detail(
-            "mps",
-            "generation",
-            float(case.compute_capability[0]),
-            "1",
-            "observed",
-            "before Volta: the server submits for all clients from one context, with one address space"
+            topic="mps",
+            name="generation",
+            value=float(case.compute_capability[0]),
+            unit="1",
+            basis="observed",
+            detail="before Volta: the server submits for all clients from one context, with one address space"
             if pre_volta
             else "Volta or newer: clients submit themselves, each with an address space of its own",
         )
     count = clients(case)
     if count is not None:
         yield Detail(
-            "mps", "clients", float(count), "clients", "observed", f"{count} client(s) of an MPS server were seen"
+            topic="mps",
+            name="clients",
+            value=float(count),
+            unit="clients",
+            basis="observed",
+            detail=f"{count} client(s) of an MPS server were seen",
         )
     set_ = percentages(case)
     major = None if case.compute_capability is None else case.compute_capability[0]
@@ -249,38 +249,59 @@ def _mps(case: Case, mode: Mode) -> Iterable[Detail]:
         reached = (
             "" if not case.sm_count else f", {mps_sms(case.sm_count, percentage, major)} of {case.sm_count} SMs at most"
         )
-        yield Detail("mps", "cap", percentage, "%", "configured", f"{_PERCENTAGE}={percentage:g} for {whose}{reached}")
+        yield Detail(
+            topic="mps",
+            name="cap",
+            value=percentage,
+            unit="%",
+            basis="configured",
+            detail=f"{_PERCENTAGE}={percentage:g} for {whose}{reached}",
+        )
     # Clients without caps reach all SMs: worth a word only where caps were meant.
     uncapped = TRAITS[mode].mps and TRAITS[mode].capped is False
     if case.visible_sms and case.sm_count and (not uncapped or case.has("cap_without_effect")):
         counts = ", ".join(str(sms) for sms in sorted(case.visible_sms))
         yield Detail(
-            "mps",
-            "sms_reached",
-            float(max(case.visible_sms)),
-            "SMs",
-            "observed",
-            f"CUDA showed the clients {counts} of {case.sm_count} SMs",
+            topic="mps",
+            name="sms_reached",
+            value=float(max(case.visible_sms)),
+            unit="SMs",
+            basis="observed",
+            detail=f"CUDA showed the clients {counts} of {case.sm_count} SMs",
         )
     partitions = sorted({row.value for row in case.configured if row.key in ("CUDA_MPS_SM_PARTITION", "mps_partition")})
     for partition in partitions:
-        yield Detail("mps", "static_partition", None, "1", "configured", f"a static SM partition: {partition}")
+        yield Detail(
+            topic="mps",
+            name="static_partition",
+            value=None,
+            unit="1",
+            basis="configured",
+            detail=f"a static SM partition: {partition}",
+        )
     if case.has("turns_with_outsider"):
         switches = case.fact("switches_between_tenants")
         yield Detail(
-            "mps",
-            "outsider",
-            switches,
-            "switches",
-            "observed",
-            "a process that is no client ran beside the group: the server's context and its own took turns",
+            topic="mps",
+            name="outsider",
+            value=switches,
+            unit="switches",
+            basis="observed",
+            detail="a process that is no client ran beside the group: the server's context and its own took turns",
         )
 
 
 def _mig(case: Case) -> Iterable[Detail]:
     profile = case.mig_profile or ""
     sms = "" if case.sm_count is None else f", {case.sm_count} SMs"
-    yield Detail("mig", "profile", _number_of(case.sm_count), "SMs", "observed", f"instance {profile}{sms}")
+    yield Detail(
+        topic="mig",
+        name="profile",
+        value=_number_of(case.sm_count),
+        unit="SMs",
+        basis="observed",
+        detail=f"instance {profile}{sms}",
+    )
     for row in case.configured:
         uuid = (case.uuid or "").lower()
         if row.key == "mig_device" and uuid and uuid in row.value.lower():
@@ -288,17 +309,22 @@ def _mig(case: Case) -> Iterable[Detail]:
             for name, what in (("gi", "GPU instance"), ("ci", "compute instance")):
                 if fields.get(name, "").isdecimal():
                     yield Detail(
-                        "mig", name, float(fields[name]), "1", "configured", f"{what} {fields[name]} ({row.source})"
+                        topic="mig",
+                        name=name,
+                        value=float(fields[name]),
+                        unit="1",
+                        basis="configured",
+                        detail=f"{what} {fields[name]} ({row.source})",
                     )
     inside = max(int(case.fact("traced_tenants") or 0), len(case.tenants))
     if inside:
         yield Detail(
-            "mig",
-            "processes_inside",
-            float(inside),
-            "processes",
-            "observed",
-            f"{inside} process(es) worked in the instance"
+            topic="mig",
+            name="processes_inside",
+            value=float(inside),
+            unit="processes",
+            basis="observed",
+            detail=f"{inside} process(es) worked in the instance"
             + (": they share its SMs, one way or another" if inside >= MANY else ""),
         )
 
@@ -330,12 +356,12 @@ def _limits(case: Case, mode: Mode) -> Iterable[Detail]:
         most, why = mps_limit(case)
         over = count > most
         yield Detail(
-            "limits",
-            "mps_clients",
-            float(most),
-            "clients",
-            "configured",
-            f"an MPS server takes {most} clients ({why}): {count} seen"
+            topic="limits",
+            name="mps_clients",
+            value=float(most),
+            unit="clients",
+            basis="configured",
+            detail=f"an MPS server takes {most} clients ({why}): {count} seen"
             + (
                 ", MORE than that: further ones are refused, or several servers ran"
                 if over
@@ -345,13 +371,13 @@ def _limits(case: Case, mode: Mode) -> Iterable[Detail]:
     servers = {row.pid for row in case.configured if row.key == "mps_server" and row.pid is not None}
     if len(servers) > 1:
         yield Detail(
-            "limits",
-            "mps_users",
-            float(len(servers)),
-            "servers",
-            "configured",
-            f"{len(servers)} MPS servers were listed: a server serves one UNIX user (unless -multiuser-server is set), "
-            "clients of another user wait until it has gone",
+            topic="limits",
+            name="mps_users",
+            value=float(len(servers)),
+            unit="servers",
+            basis="configured",
+            detail=f"{len(servers)} MPS servers were listed: a server serves one UNIX user (unless -multiuser-server "
+            "is set), clients of another user wait until it has gone",
         )
     instances = {row.value for row in case.configured if row.key == "mig_device"}
     boards: dict[str, int] = {}
@@ -363,11 +389,11 @@ def _limits(case: Case, mode: Mode) -> Iterable[Detail]:
     if listed:
         over = listed > t.MOST_INSTANCES
         yield Detail(
-            "limits",
-            "mig_instances",
-            float(t.MOST_INSTANCES),
-            "instances",
-            "configured",
-            f"a board has at most {t.MOST_INSTANCES} instances: {listed} listed"
+            topic="limits",
+            name="mig_instances",
+            value=float(t.MOST_INSTANCES),
+            unit="instances",
+            basis="configured",
+            detail=f"a board has at most {t.MOST_INSTANCES} instances: {listed} listed"
             + (", MORE than there can be" if over else ""),
         )

@@ -2,7 +2,7 @@
 
 An :class:`Observation` is one measured quantity (or one plain statement of the configured side) with unit,
 count and basis. Rules say what each observation means for their mode; observations that could not be made
-are :class:`Gap` entries: what is missing, why, and the command that captures it.
+are :class:`pyanalyze.results.model.Missing` entries: what is missing, why, and the command that captures it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.queries import query, text_literal
+from pyanalyze.results.model import Missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     import polars as pl
 
+    from pyanalyze.results.sharing import Example
     from pyanalyze.vocabulary import Basis
 
 #: From how many tenants on they can meet.
@@ -40,17 +42,6 @@ HOW = {
 
 
 @dataclass(frozen=True)
-class Example:
-    """An interval behind an observation, to be found again in the nsys timeline (ns on the session clock)."""
-
-    capture: int
-    start_ns: int
-    end_ns: int
-    pid: int | None
-    correlation_id: int | None
-
-
-@dataclass(frozen=True)
 class Observation:
     """One thing that was seen.
 
@@ -65,18 +56,6 @@ class Observation:
     detail: str
     sql: str | None = None
     examples: tuple[Example, ...] = ()
-
-
-@dataclass(frozen=True)
-class Gap:
-    """Something that could not be looked at.
-
-    ``what`` is the key of the report that is null because of it, or a name of the records that are missing.
-    """
-
-    what: str
-    why: str
-    how: str
 
 
 @dataclass(frozen=True)
@@ -818,7 +797,7 @@ def _nvml(case: Case) -> Iterable[Observation]:
         )
 
 
-def gaps(case: Case) -> list[Gap]:
+def gaps(case: Case) -> list[Missing]:
     """List what could not be looked at and would have helped.
 
     Parameters
@@ -828,7 +807,7 @@ def gaps(case: Case) -> list[Gap]:
 
     Returns
     -------
-    list of Gap
+    list of Missing
         Each with the command that captures it.
 
     Examples
@@ -837,7 +816,7 @@ def gaps(case: Case) -> list[Gap]:
     >>> [gap.what for gap in gaps(case)]
     ['context_switches', 'process_list']
     """
-    found: list[Gap] = []
+    found: list[Missing] = []
     if not case.fact("switch_records"):
         state = case.sources.get("switch_events", "absent")
         why = {
@@ -846,33 +825,35 @@ def gaps(case: Case) -> list[Gap]:
             "it does not mean exclusive use",
             "present": "no context-switch record names this GPU",
         }.get(state, "the context-switch table was not read")
-        found.append(Gap("context_switches", why, HOW["switch_events"]))
+        found.append(Missing(what="context_switches", why=why, how=HOW["switch_events"]))
     if case.sources.get("kernels") in ("absent", "empty") and not case.fact("graph_launches"):
-        found.append(Gap("kernels", "no CUDA kernels in the capture", HOW["kernels"]))
+        found.append(Missing(what="kernels", why="no CUDA kernels in the capture", how=HOW["kernels"]))
     if not case.pids_known:
-        found.append(Gap("process_ids", "activity carries no process ids (a trimmed export)", HOW["export"]))
+        found.append(
+            Missing(what="process_ids", why="activity carries no process ids (a trimmed export)", how=HOW["export"])
+        )
     if case.nvml_processes is None:
         found.append(
-            Gap(
-                "process_list",
-                "no process list beside the capture: processes nsys did not trace cannot be seen",
-                HOW["nvml"],
+            Missing(
+                what="process_list",
+                why="no process list beside the capture: processes nsys did not trace cannot be seen",
+                how=HOW["nvml"],
             )
         )
     elif case.unlisted:
         lacks = f"{', '.join(case.unlisted[:3])}{' and others' if len(case.unlisted) > 3 else ''}"
         found.append(
-            Gap(
-                "process_list",
-                f"the process list beside the capture lacks what was traced ({lacks}): its pids are of another "
+            Missing(
+                what="process_list",
+                why=f"the process list beside the capture lacks what was traced ({lacks}): its pids are of another "
                 "container or it was not taken while these ran, so it does not show that nobody else was there",
-                HOW["nvml"],
+                how=HOW["nvml"],
             )
         )
     if case.has("instance_unknown") or case.has("sms_like_mig"):
         found.append(
-            Gap("instances", "which MIG instance each process used is not recorded", HOW["instances"]),
+            Missing(what="instances", why="which MIG instance each process used is not recorded", how=HOW["instances"]),
         )
     if (case.has("mps_daemon") or case.has("mps_daemon_idle")) and not case.has("mps_client_connected"):
-        found.append(Gap("mps_clients", "no MPS log or control output", HOW["mps_control"]))
+        found.append(Missing(what="mps_clients", why="no MPS log or control output", how=HOW["mps_control"]))
     return found

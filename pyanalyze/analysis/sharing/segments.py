@@ -8,12 +8,13 @@ neighbours were decided differently the change is looked for between them by hal
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.sharing.case import cases_of, verdicts_of
 from pyanalyze.errors import UsageError
+from pyanalyze.results.sharing import Segment
 from pyanalyze.tables.frames import ON_REQUEST
 from pyanalyze.tables.window import narrowed
 from pyanalyze.vocabulary import Mode
@@ -32,16 +33,6 @@ AT_ONCE = 4
 MIN_PART_NS = 20_000_000
 #: Halvings of the stretch in which a change lies: a 64th of two parts.
 HALVINGS = 6
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A stretch of time with one mode; nanoseconds on the session clock."""
-
-    start_ns: int
-    end_ns: int
-    mode: Mode
-    confidence: float
 
 
 def segments(tables: TableSet, verdict: Verdict) -> tuple[Segment, ...]:
@@ -74,7 +65,7 @@ def segments(tables: TableSet, verdict: Verdict) -> tuple[Segment, ...]:
     first, last = usage["first_ns"].min(), usage["last_ns"].max()
     if not isinstance(first, int) or not isinstance(last, int) or first >= last:
         return ()
-    whole = (Segment(first, last, verdict.mode, verdict.confidence),)
+    whole = (Segment(start_ns=first, end_ns=last, mode=verdict.mode, confidence=verdict.confidence),)
     length = (last - first) // PARTS
     # One tenant has nobody to share with, now or later.
     if usage.height < 2 or length < MIN_PART_NS:
@@ -92,7 +83,7 @@ def segments(tables: TableSet, verdict: Verdict) -> tuple[Segment, ...]:
         if found is None or case is None:
             return Mode.UNDETERMINED, 0.0
         # Clients of an MPS server beside an outsider: which relation has more of the time is no change of the mode.
-        turns = any(w.observation.name == "alternation" for w in found.evidence)
+        turns = any(w.name == "alternation" for w in found.evidence)
         mixed = turns and any(pair.together for pair in case.pairs)
         return (Mode.UNDETERMINED if mixed else found.mode), found.confidence
 
@@ -111,16 +102,18 @@ def segments(tables: TableSet, verdict: Verdict) -> tuple[Segment, ...]:
     runs: list[Segment] = []
     for start, end, mode, confidence in decided:
         if runs and runs[-1].mode == mode:
-            runs[-1] = Segment(runs[-1].start_ns, end, mode, max(confidence, runs[-1].confidence))
+            runs[-1] = Segment(
+                start_ns=runs[-1].start_ns, end_ns=end, mode=mode, confidence=max(confidence, runs[-1].confidence)
+            )
         else:
-            runs.append(Segment(start, end, mode, confidence))
-    joined = [Segment(first, runs[0].end_ns, runs[0].mode, runs[0].confidence)]
+            runs.append(Segment(start_ns=start, end_ns=end, mode=mode, confidence=confidence))
+    joined = [Segment(start_ns=first, end_ns=runs[0].end_ns, mode=runs[0].mode, confidence=runs[0].confidence)]
     for run in runs[1:]:
         before = joined[-1]
         change = _change(judged, before, run, length)
-        joined[-1] = Segment(before.start_ns, change, before.mode, before.confidence)
-        joined.append(Segment(change, run.end_ns, run.mode, run.confidence))
-    joined[-1] = replace(joined[-1], end_ns=last)
+        joined[-1] = Segment(start_ns=before.start_ns, end_ns=change, mode=before.mode, confidence=before.confidence)
+        joined.append(Segment(start_ns=change, end_ns=run.end_ns, mode=run.mode, confidence=run.confidence))
+    joined[-1] = joined[-1].model_copy(update={"end_ns": last})
     return tuple(joined)
 
 
