@@ -15,7 +15,9 @@ from test_cli import run
 import pyanalyze
 from pyanalyze.analysis.gate import Checked, Limits, Outcome, check, read_limits
 from pyanalyze.errors import UsageError
-from pyanalyze.results.report import BaselineNotUsed, Estimate, Missing, Report, Slowdown
+from pyanalyze.results.interference import BaselineNotUsed, Estimate, Slowdown
+from pyanalyze.results.model import Missing
+from pyanalyze.results.report import Report
 
 DEMO = "demo-time-slicing.sqlite"
 

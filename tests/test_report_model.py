@@ -12,8 +12,9 @@ from pydantic import ValidationError
 
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.text import first_screen, render_text
+from pyanalyze.results.interference import Estimate, Interference
 from pyanalyze.results.labels import tenant_labels
-from pyanalyze.results.report import Estimate, Interference, Report, json_schema, unexplained_nulls
+from pyanalyze.results.report import Report, json_schema, unexplained_nulls
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import markdown, visible
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pyanalyze.results.comparison import Comparison
-    from pyanalyze.results.report import Device, Estimate, Report, Tenant
+    from pyanalyze.results.interference import Estimate
+    from pyanalyze.results.report import Device, Report, Tenant
 
 __all__ = ["Checked", "Limits", "Outcome", "check", "parts_of", "read_limits"]
 

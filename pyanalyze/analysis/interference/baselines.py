@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.errors import UsageError
-from pyanalyze.results.report import BaselineNotUsed
+from pyanalyze.results.interference import BaselineNotUsed
 from pyanalyze.vocabulary import NOISE_FLOOR
 
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.interference.lost_time import Estimate
     from pyanalyze.core import _core
     from pyanalyze.inputs.baselines import Baseline, SavedBaseline
-    from pyanalyze.results.report import Device, NotUsedReason, Work
+    from pyanalyze.results.interference import NotUsedReason
+    from pyanalyze.results.report import Device
+    from pyanalyze.results.work import Work
     from pyanalyze.tables.tableset import TableSet
 
 #: Mean SM clocks that differ by more than this make durations differ as well.

@@ -86,6 +86,20 @@ pub(crate) fn occupancy(
     to_python(py, made.map_err(|e| watch.raise(e))?)
 }
 
+/// What each launch configuration could hold at most, without placing a block.
+#[pyfunction]
+#[pyo3(signature = (session, progress=None))]
+pub(crate) fn kernel_occupancy(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    progress: Callback,
+) -> PyResult<Py<PyDict>> {
+    let session = from_python(session)?;
+    let watch = PyWatch::new(progress);
+    let made = py.detach(|| pipeline::kernel_occupancy(&session, &watch)).map_err(|e| watch.raise(e))?;
+    to_python(py, made)
+}
+
 /// A tenant's place in a layout: `pyanalyze.analysis.advice.replay.Seat`.
 #[derive(FromPyObject)]
 pub(crate) struct Seat {
