@@ -320,15 +320,8 @@ def model_tables(
         raise UsageError(f"no placement model is named {model}; choose from replay, even")
     return _core.occupancy(
         tables.for_core(),
-        [(device, policy.sharing) for device, policy in policies.items()],
+        policies,
         bins,
-        sms=[
-            (tenant, context, list(sms) if isinstance(sms, tuple) else sms)
-            for policy in policies.values()
-            for (tenant, context), sms in policy.sms.items()
-        ],
-        groups=[pair for policy in policies.values() for pair in policy.groups.items()],
-        held_by=[pair for policy in policies.values() for pair in policy.held_by.items()],
         window=window,
         model=model,
     )
