@@ -39,7 +39,7 @@ def line(cells: Iterable[object]) -> str:
 
 def schemas() -> str:
     """Every table with its columns."""
-    out = [NOTE.format(source="rust/core/src/schema.rs"), "# Tables\n"]
+    out = [NOTE.format(source="rust/core/src/table/schema/"), "# Tables\n"]
     out.append(
         "Times are nanoseconds on the session clock; `null` says what a missing value means, never zero. "
         "`session.<table>` is the table as a polars frame.\n"
@@ -55,7 +55,7 @@ def schemas() -> str:
 
 def troubleshooting() -> str:
     """Every quality counter with what it means."""
-    out = [NOTE.format(source="rust/core/src/quality.rs"), "# Data quality, by name\n"]
+    out = [NOTE.format(source="rust/core/src/table/quality.rs"), "# Data quality, by name\n"]
     out.append("Names that `info`, reports and `session.quality` print, and what each means for the answer.\n")
     out.append(heads("name | severity | found | meaning"))
     found = {"capture": "in the capture", "import": "while reading"}

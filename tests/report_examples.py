@@ -8,40 +8,14 @@ from __future__ import annotations
 
 import polars as pl
 
-from pyanalyze.results.report import (
-    Advice,
-    Batch,
-    Capture,
-    Causes,
-    Clock,
-    Configuration,
-    ContextSwitches,
-    Detail,
-    Device,
-    Estimate,
-    Evidence,
-    Example,
-    ExecutionSplit,
-    HeldSlices,
-    Interference,
-    Ledger,
-    MatrixCell,
-    Memory,
-    Missing,
-    Occupancy,
-    QualityRow,
-    Relation,
-    Report,
-    Rival,
-    Segment,
-    Sharing,
-    Slowdown,
-    Tenant,
-    Tool,
-    View,
-    Window,
-    Work,
-)
+from pyanalyze.results.advice import Advice
+from pyanalyze.results.interference import Causes, Estimate, ExecutionSplit, Interference, MatrixCell, Slowdown
+from pyanalyze.results.model import Missing
+from pyanalyze.results.occupancy import Occupancy
+from pyanalyze.results.report import Capture, Clock, Device, Memory, QualityRow, Report, Tenant, Tool, View, Window
+from pyanalyze.results.residency import ContextSwitches, HeldSlices, Ledger
+from pyanalyze.results.sharing import Detail, Evidence, Example, Relation, Rival, Segment, Sharing
+from pyanalyze.results.work import Batch, Configuration, Work
 from pyanalyze.vocabulary import Mode
 
 START = 1_204_118_277

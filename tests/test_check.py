@@ -15,7 +15,9 @@ from test_cli import run
 import pyanalyze
 from pyanalyze.analysis.gate import Checked, Limits, Outcome, check, read_limits
 from pyanalyze.errors import UsageError
-from pyanalyze.results.report import Estimate, Missing, Report, Slowdown
+from pyanalyze.results.interference import BaselineNotUsed, Estimate, Slowdown
+from pyanalyze.results.model import Missing
+from pyanalyze.results.report import Report
 
 DEMO = "demo-time-slicing.sqlite"
 
@@ -381,12 +383,16 @@ def test_python_takes_the_words_of_the_command_line(fixtures: Path) -> None:
 def test_a_baseline_that_was_not_used_is_not_dropped_silently() -> None:
     report = slowed((1.0, 1.3), (1.0, 1.1))
     (device,) = report.devices
-    why = "solo.sqlite is of nobody here: it shares no kernel with any tenant"
-    victim = device.tenants[0].model_copy(update={"slowdown_notes": [why, "another note"], "baseline": None})
-    device = device.model_copy(update={"tenants": [victim, *device.tenants[1:]]})
-    (outcome,) = check(report.model_copy(update={"devices": [device]}), Limits(max_slowdown=1.2)).outcomes
-    assert why in outcome.detail
-    assert "another note" not in outcome.detail
+    why = "nobody ran what solo.sqlite shows"
+    unused = BaselineNotUsed(baseline="solo.sqlite", reasons=["no-common-work"], detail=why)
+    for baseline, said in ((None, True), ("other.sqlite", False)):
+        update = {"slowdown_notes": [why, "another note"], "baselines_not_used": [unused], "baseline": baseline}
+        victim = device.tenants[0].model_copy(update=update)
+        changed = device.model_copy(update={"tenants": [victim, *device.tenants[1:]]})
+        (outcome,) = check(report.model_copy(update={"devices": [changed]}), Limits(max_slowdown=1.2)).outcomes
+        # Where another one was used, the figures come from that.
+        assert (why in outcome.detail) is said
+        assert "another note" not in outcome.detail
 
 
 def test_what_a_fleet_cannot_follow_is_refused(fixtures: Path, tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from pyanalyze.analysis.gate import Limits, check
 from pyanalyze.errors import UsageError
 from pyanalyze.report.comparison import render_comparison
 from pyanalyze.results.comparison import Comparison, comparison_schema
-from pyanalyze.results.report import Batch, Configuration, Report, Work
+from pyanalyze.results.report import Report
+from pyanalyze.results.work import Batch, Configuration, Work
 from pyanalyze.vocabulary import Mode
 
 MS = 1_000_000

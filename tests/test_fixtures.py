@@ -13,7 +13,7 @@ from typing import Any, get_args
 import generate
 import pytest
 
-from pyanalyze.results.report import Mode
+from pyanalyze.vocabulary import Mode
 
 NAMES = generate.scenario_names()
 

@@ -322,6 +322,12 @@ def test_a_baseline_that_was_shared_is_refused(fixtures: Path, tmp_path: Path) -
         assert tenant.slowdown.elapsed == alone
         reason = f"{baseline.name} is not compared: others had up to {part} of its time there"
         assert any(note.startswith(reason) for note in tenant.notes), tenant.notes
+        (unused,) = tenant.baselines_not_used
+        assert (unused.baseline, unused.reasons) == (baseline.name, ["not-solo"])
+        assert unused.detail in tenant.notes
+        hidden = pyanalyze.load(capture, baselines=f"app_a={baseline}").redacted().interference()[0].tenants[0]
+        assert hidden.baselines_not_used[0].reasons == ["not-solo"]
+        assert baseline.stem not in hidden.baselines_not_used[0].model_dump_json()
     session = pyanalyze.load(capture, baselines=f"app_a={capture}")
     assert "baseline" in session.slowdowns["against"].cast(str).to_list()
     assert "baseline" not in kernels_alone(session.tables, session.interference())["against"].cast(str).to_list()
@@ -353,6 +359,10 @@ def test_a_baseline_of_another_gpu_model_is_refused() -> None:
     # Other models have other grids: already the kernels may differ, then it is nobody's baseline.
     assert all(tenant.baseline is None for tenant in session.interference()[0].tenants)
     assert "another GPU model" in notes[0] or "is of nobody here" in notes[0]
+    reasons = {
+        reason for t in session.interference()[0].tenants for one in t.baselines_not_used for reason in one.reasons
+    }
+    assert reasons in ({"other-gpu-model"}, {"no-common-work"})
 
 
 def device_name(folder: Path) -> str:
@@ -560,6 +570,9 @@ def test_recordings_of_one_program_at_several_loads_are_nobodys_until_they_are_n
     for tenant in loose.interference()[0].tenants:
         assert tenant.baseline is None
         assert any("fit as well" in note for note in tenant.notes)
+        (unused,) = tenant.baselines_not_used
+        assert unused.reasons == ["ambiguous"]
+        assert unused.baseline in {file.name for file in files.values()}
         # Also of the one that has seven requests only: its waits for them are no phases of its work.
         assert tenant.slowdown.elapsed is not None
         assert tenant.slowdown.elapsed.value == pytest.approx(elapsed[pid_of[tenant.tenant_id]], rel=0.02)
@@ -568,6 +581,8 @@ def test_recordings_of_one_program_at_several_loads_are_nobodys_until_they_are_n
     for tenant in double.interference()[0].tenants:
         assert tenant.baseline == files["half"].name
         assert any("who launched at another pace" in note for note in tenant.notes)
+        # It is used for all but the elapsed time.
+        assert tenant.baselines_not_used == ()
         assert tenant.slowdown.elapsed is not None
         assert tenant.slowdown.elapsed.value == pytest.approx(elapsed[pid_of[tenant.tenant_id]], rel=0.02)
     named = pyanalyze.load(shared, tenants=pids, baselines=[f"{name}={file}" for name, file in files.items()])

@@ -331,7 +331,7 @@ def test_what_a_gpu_is_set_up_for(configured: dict[str, Any], types: list[str], 
 
 
 def test_the_allow_list_is_that_of_the_core() -> None:
-    rust = (ROOT / "rust/core/src/nsys/metadata.rs").read_text(encoding="utf-8")
+    rust = (ROOT / "rust/core/src/read/nsys/metadata.rs").read_text(encoding="utf-8")
     block = re.search(r"const ALLOWED: &\[&str\] = &\[(.*?)\];", rust, re.DOTALL)
     assert block is not None
     assert tuple(re.findall(r'"([^"]+)"', block[1])) == ALLOWED

@@ -26,8 +26,10 @@ from pyanalyze.report.layout import lay_out
 from pyanalyze.report.rendering import draw
 from pyanalyze.report.sentences import cause_sentence
 from pyanalyze.report.text import first_screen, render_text
+from pyanalyze.results.interference import Causes, Estimate, HostFinding, Slowdown
 from pyanalyze.results.labels import tenant_labels
-from pyanalyze.results.report import BASIS_TEXT, Causes, Estimate, HostFinding, Memory, Missing, Slowdown
+from pyanalyze.results.model import Missing
+from pyanalyze.results.report import BASIS_TEXT, Memory
 from pyanalyze.text.format import UNKNOWN, capital, duration
 
 if TYPE_CHECKING:

@@ -53,6 +53,12 @@ def test_a_list_of_another_day_is_no_list_of_the_capture(fixtures: Path, tmp_pat
     assert len(said) == 1
     assert "apps.csv: rows of 2020-01-01 10:00:00 to 10:00:00 UTC, capture of 2026-05-01 23:08:32" in said[0]
     report = session.report()
+    assert report.samples_not_used == said
+    redacted = session.redacted()
+    hidden = redacted.quality.filter(pl.col("name") == "samples_not_aligned")["detail"].to_list()
+    assert redacted.report().samples_not_used == hidden
+    assert "apps.csv" not in hidden[0]
+    assert session.window("20ms", "100ms").report().samples_not_used == said
     assert report.devices[0].sampled is None
     assert "process_list" in {gap.what for gap in report.devices[0].sharing.missing}
     assert "Samples" in first_screen(report)

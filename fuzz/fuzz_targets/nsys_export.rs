@@ -2,8 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
-use pyanalyze_core::watch::Unwatched;
-use pyanalyze_core::{nsys, pipeline};
+use pyanalyze_core::pipeline;
+use pyanalyze_core::base::watch::Unwatched;
+use pyanalyze_core::read::nsys;
 use pyanalyze_fuzz::{answer, as_file, mutate_pages};
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {

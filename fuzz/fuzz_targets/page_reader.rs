@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
-use pyanalyze_core::sqlite::{As, Database, Value};
-use pyanalyze_core::watch::Unwatched;
+use pyanalyze_core::Error;
 use pyanalyze_fuzz::{answer, as_file, mutate_pages};
+use pyanalyze_sqlite::{As, Database, Unwatched, Value};
 
 const KINDS: [As; 7] = [As::U32, As::I64, As::Distinct, As::U8, As::U64, As::U16, As::I32];
 
@@ -27,7 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
         answer(database.count(table));
         let names: Vec<&str> = columns.iter().map(String::as_str).collect();
         let mut sum = 0_u64;
-        answer(database.scan(table, &names, &Unwatched, |row| {
+        answer(database.scan::<Error>(table, &names, &Unwatched, |row| {
             for at in 0..names.len() {
                 let value = row.get(at);
                 // Every byte is looked at: a slice that reaches too far is then seen.

@@ -2,10 +2,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pyanalyze_core::fold::Tables;
-use pyanalyze_core::quality::Quality;
-use pyanalyze_core::watch::Unwatched;
-use pyanalyze_core::{pipeline, samples, schema};
+use pyanalyze_core::pipeline;
+use pyanalyze_core::base::watch::Unwatched;
+use pyanalyze_core::read::samples;
+use pyanalyze_core::table::schema;
+use pyanalyze_core::table::events::Tables;
+use pyanalyze_core::table::quality::Quality;
 use pyanalyze_fuzz::{answer, as_file};
 
 fuzz_target!(|bytes: &[u8]| {

@@ -6,11 +6,12 @@
 
 use arrow_array::{Int64Array, RecordBatch, UInt16Array, UInt32Array, UInt64Array, UInt8Array};
 use libfuzzer_sys::fuzz_target;
-use pyanalyze_core::fold::Tables;
+use pyanalyze_core::base::watch::Unwatched;
 use pyanalyze_core::pipeline::reconstruct;
-use pyanalyze_core::residency::Slice;
-use pyanalyze_core::schema::{self, Builder};
-use pyanalyze_core::watch::Unwatched;
+use pyanalyze_core::residency::observed::Slice;
+use pyanalyze_core::table::schema;
+use pyanalyze_core::table::builder::Builder;
+use pyanalyze_core::table::events::Tables;
 use pyanalyze_fuzz::answer;
 
 struct Record {

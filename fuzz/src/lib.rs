@@ -14,8 +14,8 @@ pub fn as_file(bytes: &[u8], extension: &str) -> PathBuf {
 
 /// Panics on an error that a damaged file must not lead to: tables that are not what they are declared to be are a
 /// mistake of ours, whatever stood in the file.
-pub fn answer<T>(outcome: Result<T, Error>) -> Option<T> {
-    match outcome {
+pub fn answer<T>(outcome: Result<T, impl Into<Error>>) -> Option<T> {
+    match outcome.map_err(Into::into) {
         Ok(value) => Some(value),
         Err(
             Error::Damaged { .. }

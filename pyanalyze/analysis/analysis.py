@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing import Case, Verdict
     from pyanalyze.analysis.sharing.segments import Segment
     from pyanalyze.inputs.baselines import Baseline, SavedBaseline
-    from pyanalyze.results.report import Work
+    from pyanalyze.results.work import Work
     from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.redact import Names
     from pyanalyze.tables.tableset import Producer, TableSet
@@ -140,7 +140,7 @@ class Analysis:
 
         if "_occupancy_tables" in vars(self):
             return self._occupancy_tables
-        return kernel_tables(self.tables, self.policies)
+        return kernel_tables(self.tables)
 
     def counter_check(self, device_id: int) -> CounterCheck | None:
         """Compare modelled occupancy with the GPU metrics of a device; None: it has none."""
@@ -249,4 +249,8 @@ def _renamed(summary: Summary, names: Names) -> Summary:
         return summary
     name = names.of("capture", summary.source)
     notes = tuple(names.in_text(note.replace(summary.source, name)) for note in summary.notes)
-    return replace(summary, source=name, notes=notes)
+    unused = summary.not_used
+    if unused is not None:
+        detail = names.in_text(unused.detail.replace(summary.source, name))
+        unused = unused.model_copy(update={"baseline": name, "detail": detail})
+    return replace(summary, source=name, notes=notes, not_used=unused)

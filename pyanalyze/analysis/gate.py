@@ -7,7 +7,6 @@ passes.
 
 from __future__ import annotations
 
-import re
 import tomllib
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
@@ -29,13 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pyanalyze.results.comparison import Comparison
-    from pyanalyze.results.report import Device, Estimate, Report, Tenant
+    from pyanalyze.results.interference import Estimate
+    from pyanalyze.results.report import Device, Report, Tenant
 
 __all__ = ["Checked", "Limits", "Outcome", "check", "parts_of", "read_limits"]
 
 Status = Literal["passed", "failed", "inconclusive"]
-#: Notes of a tenant on a baseline that was not used.
-_UNUSED = re.compile(" is (?:not compared|of nobody here): ")
 
 #: Where :func:`read_limits` looks when a directory is given.
 CONFIG_FILES = ("pyanalyze.toml", "pyproject.toml")
@@ -415,8 +413,8 @@ def _slowdown(device: Device, tenant: Tenant, most: float, kind: SlowdownKind | 
     kinds: tuple[SlowdownKind, ...] = ("elapsed", "latency") if kind is None else (kind,)
     known: dict[str, Estimate | None] = {name: getattr(tenant.slowdown, name) for name in kinds}
     # A baseline that was given and is not what the figures come from: the notes say why.
-    unused = [] if tenant.baseline is not None else [n for n in tenant.slowdown_notes if _UNUSED.search(n)]
-    left = "".join(f"; {visible(note, limit=None)}" for note in unused)
+    unused = tenant.baselines_not_used if tenant.baseline is None else ()
+    left = "".join(f"; {visible(one.detail, limit=None)}" for one in unused)
     # What was measured against a recording alone counts whoever was there.
     if sole_tenant(device) and not any(e is not None and e.basis == "observed" for e in known.values()):
         detail = (

@@ -270,10 +270,9 @@ class Occupancy:
         return f"<Occupancy of {devices} device(s), {self.model} model, modelled{calibrated}>"
 
 
-def kernel_tables(tables: TableSet, policies: Mapping[int, PlacementPolicy]) -> dict[str, _core.Table]:
-    """Compute the table `kernel_occupancy` without placing blocks on SMs over time."""
-    made = model_tables(tables, policies, bins=1, model="even")
-    return {"kernel_occupancy": made["kernel_occupancy"]}
+def kernel_tables(tables: TableSet) -> dict[str, _core.Table]:
+    """Compute the table `kernel_occupancy`: no block is placed on an SM for it, and no verdict is needed."""
+    return _core.kernel_occupancy(tables.for_core())
 
 
 def modelled(

@@ -57,7 +57,7 @@ SHOWN: Mapping[str, Shown] = {
     ),
     "interference": Shown(
         _WHERE | {"host", "interference", "tenants", "window"},
-        _WHO | {"slowdown", "causes", "baseline", "tails", "units", "pace", "slowdown_notes"},
+        _WHO | {"slowdown", "causes", "baseline", "tails", "units", "pace", "slowdown_notes", "baselines_not_used"},
         frozenset({Part.INTERFERENCE}),
     ),
     "advise": Shown(_WHERE | {"advice", "options"}, frozenset(), frozenset({Part.ADVICE})),

@@ -16,6 +16,7 @@ __all__ = [
     "hardware_constants",
     "infer_residency",
     "join_captures",
+    "kernel_occupancy",
     "kernel_summary",
     "latencies",
     "launches",
@@ -180,3 +181,6 @@ def hardware_constants() -> dict[str, int]:
 
 def mps_sms(sm_count: int, percentage: float, compute_major: int | None = None) -> int:
     """Return the SMs that an MPS active thread percentage leaves to a client."""
+
+def kernel_occupancy(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
+    """Say what each launch configuration could hold at most: `kernel_occupancy`."""

@@ -6,12 +6,13 @@ import statistics
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from pyanalyze.results.report import Fraction, Number, Text, Tool, rounded
+from pyanalyze.results.model import Fraction, Number, Result, Text, rounded
+from pyanalyze.results.report import Tool
 from pyanalyze.text.format import ratio
 from pyanalyze.text.visible import json_text
-from pyanalyze.vocabulary import SLOWED_REPORTED, Basis, Mode
+from pyanalyze.vocabulary import Basis, Mode, is_slowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -41,11 +42,7 @@ _ENOUGH, _DEVIATIONS = 8, 3.0
 Why = Literal["configured", "slowdown", "switches", "undetermined", "data-loss"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, ser_json_inf_nan="null")
-
-
-class DeviceRow(_Part):
+class DeviceRow(Result):
     """One GPU or MIG instance in one group of captures."""
 
     group: Text = Field(description="The captures that were analysed together.")
@@ -79,14 +76,14 @@ class DeviceRow(_Part):
     lost_records: int = Field(ge=0, description="Oddities of the group's data that mean that records are missing.")
 
 
-class CapturePart(_Part):
+class CapturePart(Result):
     """A capture that was analysed."""
 
     path: Text = Field(description="Where it was.")
     sha256: Text = Field(description="Of its content; with options and version the name of the result.")
 
 
-class GroupPart(_Part):
+class GroupPart(Result):
     """Captures that were analysed together."""
 
     name: Text = Field(description="Name of its folder.")
@@ -98,7 +95,7 @@ class GroupPart(_Part):
     devices: list[DeviceRow] = Field(description="What was on each GPU; empty: no GPU did anything.")
 
 
-class DuplicatePart(_Part):
+class DuplicatePart(Result):
     """A capture that was left out."""
 
     path: Text = Field(description="Where it is.")
@@ -106,7 +103,7 @@ class DuplicatePart(_Part):
     why: Text = Field(description="How it is known that they are one recording.")
 
 
-class FailurePart(_Part):
+class FailurePart(Result):
     """A capture without a result, or a pattern that names none."""
 
     path: Text = Field(description="The capture or pattern.")
@@ -114,7 +111,7 @@ class FailurePart(_Part):
     message: Text = Field(description="What, where, what to do.")
 
 
-class Attention(_Part):
+class Attention(Result):
     """A device that somebody should look at."""
 
     group: Text = Field(description="The group.")
@@ -123,7 +120,7 @@ class Attention(_Part):
     detail: Text = Field(description="The same in words.")
 
 
-class Distribution(_Part):
+class Distribution(Result):
     """Worst slowdowns of devices with more than one tenant."""
 
     n: int = Field(ge=0, description="Devices of which one is known.")
@@ -135,7 +132,7 @@ class Distribution(_Part):
     outlier_above: Number = Field(description="Larger ones need attention.")
 
 
-class FleetSummary(_Part):
+class FleetSummary(Result):
     """What a run over many captures came to."""
 
     schema_id: Literal["pyanalyze.fleet/1"] = Field(
@@ -229,14 +226,19 @@ def _worst(tenants: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     ]
     if not found:
         return {}
-    estimate, tenant = max(found, key=lambda pair: pair[0]["value"])
+    # One that is shown before one that may be chance, as in the report.
+    estimate, tenant = max(found, key=lambda pair: (_shown(pair[0]), pair[0]["value"]))
     parts = {f"worst_slowdown_{key}": estimate[key] for key in ("low", "high", "n", "basis")}
     if any(t["busy_ns"] is not None and t["slowdown"]["elapsed"] is t["slowdown"]["latency"] is None for t in tenants):
-        # The one that is not known may be the worst: what is known is a lower bound, and near 1 it says nothing.
-        if estimate["value"] <= SLOWED_REPORTED:
+        # The one that is not known may be the worst: what is known is a lower bound, and says nothing if it is none.
+        if not _shown(estimate):
             return {}
         parts["worst_slowdown_high"] = None
     return {"worst_slowdown": estimate["value"], **parts, "worst_slowdown_tenant": tenant}
+
+
+def _shown(estimate: Mapping[str, Any]) -> bool:
+    return is_slowed(estimate["value"], estimate["low"], estimate["basis"])
 
 
 def jobs_of(groups: Sequence[tuple[str, frozenset[str], frozenset[str], tuple[int, int] | None]]) -> dict[str, str]:

@@ -110,9 +110,11 @@ def read(
             )
             quality.append(("samples_other_gpu", detail))
     of_its_time: pl.DataFrame | None = None
+    unused: list[str] = []
     if kept and joined["nvml_samples"].num_rows:
         rows = to_frame(joined["nvml_samples"]), to_frame(joined["capture"])
-        quality.extend(("samples_not_aligned", detail) for detail in of_another_time(*rows))
+        unused = of_another_time(*rows)
+        quality.extend(("samples_not_aligned", detail) for detail in unused)
         of_its_time = answering(*rows)
     configured: list[pl.DataFrame] = [frame for pack in packs for frame in pack.context]
     for file in context:
@@ -141,6 +143,7 @@ def read(
         names=names,
         recorded_tenants=recorded,
         answering=of_its_time,
+        samples_not_used=tuple(unused),
         read_late=lambda names: read_late(kept, names),
     )
     if work is not None:

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 MARGIN_NS = 2_000_000_000
 #: No more than that, however far apart the samples of a file are: a list of an hour ago is of another run.
 LONGEST_MARGIN_NS = 60_000_000_000
-#: Says so in a row of `quality`.
-NOT_USED = "not used for any answer"
 
 
 def of_its_time(samples: pl.DataFrame, captures: pl.DataFrame) -> pl.DataFrame:
@@ -99,7 +97,7 @@ def of_another_time(samples: pl.DataFrame, captures: pl.DataFrame) -> list[str]:
     )
     return [
         f"{row['source']}: rows of {_range(row['first'], row['last'], zero_ns)}, capture of {_range(*span, zero_ns)}: "
-        f"{NOT_USED}; if the time zone is wrong, write 2026-03-14T14:26:53+09:00"
+        "not used for any answer; if the time zone is wrong, write 2026-03-14T14:26:53+09:00"
         for row in rows.iter_rows(named=True)
     ]
 

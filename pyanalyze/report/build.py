@@ -8,32 +8,65 @@ from pyanalyze.analysis.interference.execution import PARTS
 from pyanalyze.analysis.occupancy import model_in_passing
 from pyanalyze.analysis.sharing.evidence import HOW, pairs_of
 from pyanalyze.core import _core
-from pyanalyze.results import report as m
+from pyanalyze.results.advice import Advice, ForecastRow, SharingOption
+from pyanalyze.results.interference import (
+    Causes,
+    Estimate,
+    ExecutionSplit,
+    HostFinding,
+    Interference,
+    MatrixCell,
+    Pace,
+    Slowdown,
+    Tail,
+    UnitsOfWork,
+)
+from pyanalyze.results.model import Missing
+from pyanalyze.results.occupancy import CounterCheck, Occupancy, SmWarps
+from pyanalyze.results.report import (
+    Capture,
+    Clock,
+    Device,
+    Memory,
+    Mig,
+    QualityRow,
+    Report,
+    Sampled,
+    Tenant,
+    Tool,
+    View,
+    Window,
+)
+from pyanalyze.results.residency import ContextSwitches, CostKind, HeldSlices, Ledger, ResidencySlice
+from pyanalyze.results.sharing import Detail, Evidence, Example, Relation, Rival, Segment, Sharing
 from pyanalyze.tables.process_lists import compute_processes, process_memory
 from pyanalyze.tables.tableset import Selection
-from pyanalyze.vocabulary import EVERY_PART, NEGLIGIBLE_RESIDENCY, TRAITS, Mode, Part
+from pyanalyze.vocabulary import EVERY_PART, NEGLIGIBLE_RESIDENCY, TRAITS, Mode, Part, RelationKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import polars as pl
 
-    from pyanalyze.analysis.advice import Advice
+    from pyanalyze.analysis.advice import Advice as DeviceAdvice
     from pyanalyze.analysis.analysis import Analysis
-    from pyanalyze.analysis.interference import DeviceInterference, Estimate, Tail, TenantInterference
-    from pyanalyze.analysis.occupancy import CounterCheck
+    from pyanalyze.analysis.interference import DeviceInterference, TenantInterference
+    from pyanalyze.analysis.interference import Estimate as Compared
+    from pyanalyze.analysis.interference import Tail as Percentile
+    from pyanalyze.analysis.occupancy import CounterCheck as CounterComparison
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.analysis.sharing.evidence import Pair
+    from pyanalyze.results.work import Work
     from pyanalyze.tables.tableset import TableSet
 
 
 def assemble(
     analysis: Analysis,
-    advice: Sequence[Advice] | None = None,
+    advice: Sequence[DeviceAdvice] | None = None,
     *,
     detail: bool = False,
     parts: frozenset[Part] = EVERY_PART,
-) -> m.Report:
+) -> Report:
     """Fill the report of an analysis.
 
     Parameters
@@ -63,20 +96,20 @@ def assemble(
     tables = analysis.tables
     captures = tables.capture.to_dicts()
     origin = captures[0]["utc_origin_ns"]
-    advised: Sequence[Advice] = ()
+    advised: Sequence[DeviceAdvice] = ()
     if Part.ADVICE in parts:
         advised = analysis.quick_advice if advice is None else advice
     by_device = {one.device_id: one for one in advised}
     compared = {one.device_id: one for one in (analysis.interference if Part.INTERFERENCE in parts else ())}
     known = [c["clock_uncertainty_ns"] for c in captures if c["clock_uncertainty_ns"] is not None]
-    return m.Report(
-        tool=m.Tool(version=_core.__version__),
-        clock=m.Clock(
+    return Report(
+        tool=Tool(version=_core.__version__),
+        clock=Clock(
             origin_utc_ns=None if origin is None else str(origin),
             uncertainty_ns=max(known) if len(known) == len(captures) else None,
         ),
         captures=[
-            m.Capture(
+            Capture(
                 path=c["path"],
                 nsys_version=c["nsys_version"],
                 schema_version=c["schema_version"],
@@ -92,7 +125,7 @@ def assemble(
             for c in captures
         ],
         quality=[
-            m.QualityRow(name=str(q["name"]), severity=q["severity"], count=q["count"], detail=q["detail"])
+            QualityRow(name=str(q["name"]), severity=q["severity"], count=q["count"], detail=q["detail"])
             for q in tables.quality.iter_rows(named=True)
         ],
         devices=[
@@ -106,42 +139,43 @@ def assemble(
             )
             for verdict in analysis.verdicts
         ],
+        samples_not_used=list(tables.samples_not_used),
         view=_view(tables),
     )
 
 
-def _view(tables: TableSet) -> m.View | None:
+def _view(tables: TableSet) -> View | None:
     chosen = tables.selection
     if chosen == Selection():
         return None
-    return m.View(start_ns=chosen.start_ns, end_ns=chosen.end_ns, gpu=chosen.gpu, redacted=chosen.redacted)
+    return View(start_ns=chosen.start_ns, end_ns=chosen.end_ns, gpu=chosen.gpu, redacted=chosen.redacted)
 
 
-def _residency(tables: TableSet, device_id: int) -> list[m.ResidencySlice]:
+def _residency(tables: TableSet, device_id: int) -> list[ResidencySlice]:
     """Every residency interval."""
     import polars as pl
 
     slices = tables.residency.filter(pl.col("device_id") == device_id).sort("start_ns")
     columns = slices.select("tenant_id", "hw_context", "start_ns", "end_ns", pl.col("basis").cast(pl.String))
-    return [m.ResidencySlice(**row) for row in columns.iter_rows(named=True)]
+    return [ResidencySlice(**row) for row in columns.iter_rows(named=True)]
 
 
 def _device(
     analysis: Analysis,
     verdict: Verdict,
-    advice: Advice | None,
+    advice: DeviceAdvice | None,
     found: DeviceInterference | None,
     parts: frozenset[Part],
     *,
     detail: bool,
-) -> m.Device:
+) -> Device:
     import polars as pl
 
     tables = analysis.tables
     here = pl.col("device_id") == verdict.device_id
     device = tables.devices.filter(here).row(0, named=True)
     usage = tables.tenants.filter(here).join(tables.tenant_usage.filter(here), on=["tenant_id", "device_id"])
-    missing = [m.Missing(what=gap.what, why=gap.why, how=gap.how) for gap in verdict.missing]
+    missing = [Missing(what=gap.what, why=gap.why, how=gap.how) for gap in verdict.missing]
     window = _window(usage)
     pairs = pairs_of(tables.overlaps.filter(here), usage)
     if window is not None:
@@ -149,7 +183,7 @@ def _device(
     span_ns = 0 if window is None else window.end_ns - window.start_ns
     switches = _context_switches(tables, verdict.device_id, span_ns)
     if window is None:
-        missing.append(m.Missing(what="window", why="no activity of any tenant was recorded", how=HOW["kernels"]))
+        missing.append(Missing(what="window", why="no activity of any tenant was recorded", how=HOW["kernels"]))
     missing += _unavailable(tables, verdict.device_id)
     modelled: pl.DataFrame | None = None
     occupancy = None
@@ -157,7 +191,7 @@ def _device(
         if model_in_passing(tables) != "replay":
             why = f"{tables.rows('kernels')} kernels: here blocks are spread evenly over the SMs instead of replayed"
             missing.append(
-                m.Missing(
+                Missing(
                     what="occupancy.replay", why=f"{why} on each", how="session.occupancy() in Python replays every SM"
                 )
             )
@@ -172,10 +206,10 @@ def _device(
         missing += _unsplit(found)
     capability = (device["compute_major"], device["compute_minor"])
     if advice is not None and advice.options.why_not is not None:
-        how = "pyanalyze advise CAPTURE" if "replay in passing" in advice.options.why_not else ""
-        missing.append(m.Missing(what="options", why=advice.options.why_not, how=how))
+        how = "pyanalyze advise CAPTURE" if advice.options.postponed else ""
+        missing.append(Missing(what="options", why=advice.options.why_not, how=how))
     segments = analysis.segments[verdict.device_id] if Part.SEGMENTS in parts else ()
-    return m.Device(
+    return Device(
         device_id=verdict.device_id,
         uuid=device["uuid"],
         gpu_uuid=device["gpu_uuid"],
@@ -187,11 +221,11 @@ def _device(
         compute_capability=None if None in capability else f"{capability[0]}.{capability[1]}",
         mig=None
         if device["mig_profile"] is None
-        else m.Mig(profile=device["mig_profile"], gi=None, ci=None, parent_uuid=device["gpu_uuid"]),
+        else Mig(profile=device["mig_profile"], gi=None, ci=None, parent_uuid=device["gpu_uuid"]),
         sharing=_sharing(verdict, missing),
         relations=_relations(tables, usage, pairs, verdict),
         segments=[
-            m.Segment(start_ns=s.start_ns, end_ns=s.end_ns, mode=s.mode, confidence=s.confidence) for s in segments
+            Segment(start_ns=s.start_ns, end_ns=s.end_ns, mode=s.mode, confidence=s.confidence) for s in segments
         ],
         context_switches=switches,
         ledger=_ledger(analysis, verdict.device_id) if Part.RESIDENCY in parts else None,
@@ -201,11 +235,11 @@ def _device(
         residency=_residency(tables, verdict.device_id) if detail and Part.RESIDENCY in parts else None,
         sm_warps=_sm_warps(tables, verdict.device_id) if detail and Part.OCCUPANCY in parts else None,
         host=[
-            m.HostFinding(tenant_id=h.tenant_id, what=h.what, detail=h.detail, share=h.share)
+            HostFinding(tenant_id=h.tenant_id, what=h.what, detail=h.detail, share=h.share)
             for h in (() if found is None else found.host)
         ],
         advice=[
-            m.Advice(
+            Advice(
                 action=a.action,
                 commands=list(a.commands),
                 expected=a.expected,
@@ -220,8 +254,8 @@ def _device(
     )
 
 
-def _sharing(verdict: Verdict, missing: list[m.Missing]) -> m.Sharing:
-    return m.Sharing(
+def _sharing(verdict: Verdict, missing: list[Missing]) -> Sharing:
+    return Sharing(
         mode=verdict.mode,
         confidence=verdict.confidence,
         basis=verdict.basis,
@@ -229,7 +263,7 @@ def _sharing(verdict: Verdict, missing: list[m.Missing]) -> m.Sharing:
         agrees=verdict.agrees,
         summary=verdict.summary,
         evidence=[
-            m.Evidence(
+            Evidence(
                 name=w.observation.name,
                 supports=list(w.supports),
                 against=list(w.against),
@@ -241,7 +275,7 @@ def _sharing(verdict: Verdict, missing: list[m.Missing]) -> m.Sharing:
                 detail=w.observation.detail,
                 sql=w.observation.sql,
                 examples=[
-                    m.Example(
+                    Example(
                         capture=e.capture,
                         start_ns=e.start_ns,
                         end_ns=e.end_ns,
@@ -254,21 +288,21 @@ def _sharing(verdict: Verdict, missing: list[m.Missing]) -> m.Sharing:
             for w in verdict.evidence
         ],
         details=[
-            m.Detail(topic=d.topic, name=d.name, value=d.value, unit=d.unit, basis=d.basis, detail=d.detail)
+            Detail(topic=d.topic, name=d.name, value=d.value, unit=d.unit, basis=d.basis, detail=d.detail)
             for d in verdict.details
         ],
-        rivals=[m.Rival(mode=r.mode, confidence=r.confidence, why_not=r.why_not) for r in verdict.rivals],
+        rivals=[Rival(mode=r.mode, confidence=r.confidence, why_not=r.why_not) for r in verdict.rivals],
         missing=missing,
     )
 
 
-def _options(advice: Advice) -> list[m.SharingOption] | None:
+def _options(advice: DeviceAdvice) -> list[SharingOption] | None:
     compared = advice.options
     if not compared.options:
         return None
     lacks = {option.name: missing for option, missing in compared.refused}
     return [
-        m.SharingOption(
+        SharingOption(
             name=option.name,
             mode=option.mode,
             antt=option.antt,
@@ -277,7 +311,7 @@ def _options(advice: Advice) -> list[m.SharingOption] | None:
             recommended=option is compared.recommended,
             lacks=list(lacks.get(option.name, ())),
             tenants=[
-                m.ForecastRow(
+                ForecastRow(
                     tenant_id=f.tenant_id,
                     slowdown=f.slowdown,
                     low=f.low,
@@ -292,7 +326,7 @@ def _options(advice: Advice) -> list[m.SharingOption] | None:
     ]
 
 
-def _sampled(tables: TableSet, device_id: int) -> m.Sampled | None:
+def _sampled(tables: TableSet, device_id: int) -> Sampled | None:
     import polars as pl
 
     here = tables.samples.filter(pl.col("device_id") == device_id)
@@ -311,7 +345,7 @@ def _sampled(tables: TableSet, device_id: int) -> m.Sampled | None:
     start, end = times.min(), times.max()
     busy = mean("gpu_utilization_pct")
     pids = compute_processes(tables, device_id)
-    return m.Sampled(
+    return Sampled(
         n=max([times.n_unique(), 1] if len(times) else [1, *whole.group_by("metric").len()["len"].to_list()]),
         start_ns=start if isinstance(start, int) else None,
         end_ns=end if isinstance(end, int) else None,
@@ -322,7 +356,7 @@ def _sampled(tables: TableSet, device_id: int) -> m.Sampled | None:
     )
 
 
-def _unavailable(tables: TableSet, device_id: int) -> list[m.Missing]:
+def _unavailable(tables: TableSet, device_id: int) -> list[Missing]:
     """Sampled quantities of the whole device that never had a value: under MIG the driver has no utilisation."""
     import polars as pl
 
@@ -336,17 +370,17 @@ def _unavailable(tables: TableSet, device_id: int) -> list[m.Missing]:
     said = ", ".join(sorted(set(rows["text"].drop_nulls())))
     why = f"the driver gave no value in any of {rows.height} samples ({said}); under MIG it has none"
     how = "dcgmi dmon -e 1001,1002,1003 (or dcgm-exporter), which count per GPU and per MIG instance"
-    return [m.Missing(what="gpu_utilization", why=why, how=how)]
+    return [Missing(what="gpu_utilization", why=why, how=how)]
 
 
-def _window(usage: pl.DataFrame) -> m.Window | None:
+def _window(usage: pl.DataFrame) -> Window | None:
     first, last = usage["first_ns"].min(), usage["last_ns"].max()
     if not isinstance(first, int) or not isinstance(last, int):
         return None
-    return m.Window(start_ns=first, end_ns=last)
+    return Window(start_ns=first, end_ns=last)
 
 
-def _resident_within(usage: pl.DataFrame, tables: TableSet, device_id: int, window: m.Window) -> pl.DataFrame:
+def _resident_within(usage: pl.DataFrame, tables: TableSet, device_id: int, window: Window) -> pl.DataFrame:
     """Residency inside the window: a context is resident before its first kernel, too, while it is created."""
     import polars as pl
 
@@ -362,7 +396,7 @@ def _resident_within(usage: pl.DataFrame, tables: TableSet, device_id: int, wind
     return usage.join(inside, on="tenant_id", how="left").with_columns(resident).drop("inside_ns")
 
 
-def _memory(tables: TableSet, device: dict[str, Any]) -> m.Memory | None:
+def _memory(tables: TableSet, device: dict[str, Any]) -> Memory | None:
     import polars as pl
 
     used = tables.samples.filter(
@@ -371,10 +405,10 @@ def _memory(tables: TableSet, device: dict[str, Any]) -> m.Memory | None:
     peak = int(used) if isinstance(used, float) else None
     if device["memory_bytes"] is None and peak is None:
         return None
-    return m.Memory(total_bytes=device["memory_bytes"], peak_bytes=peak)
+    return Memory(total_bytes=device["memory_bytes"], peak_bytes=peak)
 
 
-def _context_switches(tables: TableSet, device_id: int, span_ns: int) -> m.ContextSwitches | None:
+def _context_switches(tables: TableSet, device_id: int, span_ns: int) -> ContextSwitches | None:
     import polars as pl
 
     here = pl.col("device_id") == device_id
@@ -385,12 +419,12 @@ def _context_switches(tables: TableSet, device_id: int, span_ns: int) -> m.Conte
     slices = tables.residency.filter(here & pl.col("complete"))
     full = counted.filter(pl.col("full_ns").is_not_null())
     # The full cost needs tags that most drivers do not give; a mixture of both kinds would compare with neither.
-    kind: m.CostKind = "full" if counted.height and full.height == counted.height else "gap"
+    kind: CostKind = "full" if counted.height and full.height == counted.height else "gap"
     cost = counted["full_ns" if kind == "full" else "gap_ns"]
     total = int(cost.sum())
     lost = tables.quality.filter(pl.col("name") == "switch_events_lost")["count"].sum()
     endings = slices.group_by(pl.col("ending").cast(pl.String)).len().sort("ending")
-    return m.ContextSwitches(
+    return ContextSwitches(
         count=counted.height,
         context_creations=switches.filter(pl.col("kind") == "creation").height,
         median_slice_ns=_median(slices["end_ns"] - slices["start_ns"]),
@@ -404,13 +438,13 @@ def _context_switches(tables: TableSet, device_id: int, span_ns: int) -> m.Conte
     )
 
 
-def _ledger(analysis: Analysis, device_id: int) -> m.Ledger | None:
+def _ledger(analysis: Analysis, device_id: int) -> Ledger | None:
     found = next((ledger for ledger in analysis.residency if ledger.device_id == device_id), None)
     if found is None:
         return None
-    own = {key: getattr(found, key) for key in m.Ledger.model_fields if key != "tenants"}
-    tenants = [m.HeldSlices(**{key: getattr(t, key) for key in m.HeldSlices.model_fields}) for t in found.tenants]
-    return m.Ledger(**own, tenants=tenants)
+    own = {key: getattr(found, key) for key in Ledger.model_fields if key != "tenants"}
+    tenants = [HeldSlices(**{key: getattr(t, key) for key in HeldSlices.model_fields}) for t in found.tenants]
+    return Ledger(**own, tenants=tenants)
 
 
 def _median(values: pl.Series) -> int | None:
@@ -425,8 +459,8 @@ def _tenants(
     modelled: pl.DataFrame | None,
     span_ns: int,
     compared: dict[int, TenantInterference],
-    work: Mapping[tuple[int, int], m.Work],
-) -> list[m.Tenant]:
+    work: Mapping[tuple[int, int], Work],
+) -> list[Tenant]:
     import polars as pl
 
     length = pl.col("end_ns") - pl.col("start_ns")
@@ -444,7 +478,7 @@ def _tenants(
         own = sm_time.get(row["tenant_id"])
         found = compared.get(row["tenant_id"])
         tenants.append(
-            m.Tenant(
+            Tenant(
                 tenant_id=row["tenant_id"],
                 capture=row["capture"],
                 pid=row["pid"],
@@ -462,7 +496,7 @@ def _tenants(
                 sm_share=own[0] / all_sm_time if own and all_sm_time else None,
                 occupancy=own[1] / span_ns if own and span_ns else None,
                 memory_peak_bytes=row["memory_peak_bytes"] or memory.get(row["host_pid"] or row["pid"]),
-                slowdown=m.Slowdown(
+                slowdown=Slowdown(
                     elapsed=None if found is None else _estimate(found.slowdown.elapsed),
                     latency=None if found is None else _estimate(found.slowdown.latency),
                     resident=None if found is None else _estimate(found.slowdown.resident),
@@ -472,13 +506,14 @@ def _tenants(
                 baseline=None if found is None else found.baseline,
                 tails=_tails(() if found is None else found.tails),
                 units=[
-                    m.UnitsOfWork(name=u.name, latency=_measured(u.latency), tails=_tails(u.tails))
+                    UnitsOfWork(name=u.name, latency=_measured(u.latency), tails=_tails(u.tails))
                     for u in (() if found is None else found.units)
                 ],
                 pace=None
                 if found is None or found.work_per_s is None
-                else m.Pace(shared_per_s=found.work_per_s[0], alone_per_s=found.work_per_s[1]),
+                else Pace(shared_per_s=found.work_per_s[0], alone_per_s=found.work_per_s[1]),
                 slowdown_notes=_notes(found),
+                baselines_not_used=[] if found is None else list(found.baselines_not_used),
             )
         )
     return tenants
@@ -496,16 +531,16 @@ def _notes(found: TenantInterference | None) -> list[str]:
     ]
 
 
-def _causes(found: TenantInterference | None) -> m.Causes | None:
+def _causes(found: TenantInterference | None) -> Causes | None:
     """Causes are where a slowdown went: of a tenant that was not slowed there are none."""
     if found is None or found.causes is None or not found.slowed:
         return None
     split = found.execution
-    return m.Causes(
+    return Causes(
         **found.causes,
         execution_split=None
         if split is None
-        else m.ExecutionSplit(
+        else ExecutionSplit(
             sm_slots=split.sm_slots,
             memory=split.memory,
             copy=split.copy,
@@ -516,10 +551,10 @@ def _causes(found: TenantInterference | None) -> m.Causes | None:
     )
 
 
-def _unsplit(found: DeviceInterference) -> list[m.Missing]:
+def _unsplit(found: DeviceInterference) -> list[Missing]:
     """Why parts of what took longer at work are not known."""
     return [
-        m.Missing(what=f"execution_split.{part}", why=f"{tenant.name}: {tenant.execution.reasons[part]}", how="")
+        Missing(what=f"execution_split.{part}", why=f"{tenant.name}: {tenant.execution.reasons[part]}", how="")
         for tenant in found.tenants
         if tenant.slowed and tenant.execution is not None
         for part in PARTS
@@ -527,19 +562,19 @@ def _unsplit(found: DeviceInterference) -> list[m.Missing]:
     ]
 
 
-def _tails(tails: Sequence[Tail]) -> list[m.Tail]:
-    return [m.Tail(percentile=t.percentile, shared_ns=t.shared_ns, alone_ns=t.alone_ns, ratio=t.ratio) for t in tails]
+def _tails(tails: Sequence[Percentile]) -> list[Tail]:
+    return [Tail(percentile=t.percentile, shared_ns=t.shared_ns, alone_ns=t.alone_ns, ratio=t.ratio) for t in tails]
 
 
-def _estimate(estimate: Estimate | None) -> m.Estimate | None:
+def _estimate(estimate: Compared | None) -> Estimate | None:
     return None if estimate is None else _measured(estimate)
 
 
-def _measured(estimate: Estimate) -> m.Estimate:
-    return m.Estimate(value=estimate.value, low=estimate.low, high=estimate.high, n=estimate.n, basis=estimate.basis)
+def _measured(estimate: Compared) -> Estimate:
+    return Estimate(value=estimate.value, low=estimate.low, high=estimate.high, n=estimate.n, basis=estimate.basis)
 
 
-def _interference(found: DeviceInterference, usage: pl.DataFrame, missing: list[m.Missing]) -> m.Interference | None:
+def _interference(found: DeviceInterference, usage: pl.DataFrame, missing: list[Missing]) -> Interference | None:
     """Device-wide figures and the matrix; a reason for everything that is null."""
     import polars as pl
 
@@ -552,7 +587,7 @@ def _interference(found: DeviceInterference, usage: pl.DataFrame, missing: list[
     if tenants.height < 2 and not known:
         why = "one tenant was seen on the device: nobody to be slowed by" if tenants.height else "no tenant was seen"
         for what in ("interference", "slowdown"):
-            missing.append(m.Missing(what=what, why=why, how=solo if tenants.height else ""))
+            missing.append(Missing(what=what, why=why, how=solo if tenants.height else ""))
         return None
     names = dict(tenants.select("tenant_id", "name").iter_rows())
     # No name stands first: sentences begin with a capital, names stay as they are.
@@ -561,22 +596,22 @@ def _interference(found: DeviceInterference, usage: pl.DataFrame, missing: list[
         untraced = ", ".join(dict.fromkeys(str(names[number]) for number in blind))
         why += f"{'; ' if why else ''}kernels were not traced of {untraced}"
     if silent or blind:
-        missing.append(m.Missing(what="slowdown", why=why, how=solo))
+        missing.append(Missing(what="slowdown", why=why, how=solo))
     if not known or tenants.height < 2:
-        missing.append(m.Missing(what="interference", why=why or "one tenant was seen on the device", how=solo))
+        missing.append(Missing(what="interference", why=why or "one tenant was seen on the device", how=solo))
         return None
     figures = found.figures
     if figures is None:
         text = f"ANTT, STP and fairness need the elapsed slowdown of every tenant: {why or 'some are not known'}"
-        missing.append(m.Missing(what="interference.figures", why=text, how=solo))
+        missing.append(Missing(what="interference.figures", why=text, how=solo))
     matrix = None
     if found.matrix is None:
         missing.append(
-            m.Missing(what="interference.matrix", why=why or "nobody was compared with itself alone", how=solo)
+            Missing(what="interference.matrix", why=why or "nobody was compared with itself alone", how=solo)
         )
     else:
         matrix = [
-            m.MatrixCell(
+            MatrixCell(
                 victim=b.victim,
                 aggressor=b.aggressor,
                 slowdown=b.slowdown,
@@ -588,7 +623,7 @@ def _interference(found: DeviceInterference, usage: pl.DataFrame, missing: list[
             )
             for b in found.matrix
         ]
-    return m.Interference(
+    return Interference(
         antt=None if figures is None else figures.antt,
         stp=None if figures is None else figures.stp,
         jain=None if figures is None else figures.jain,
@@ -603,10 +638,10 @@ def _occupancy(
     analysis: Analysis,
     verdict: Verdict,
     modelled: pl.DataFrame,
-    window: m.Window | None,
+    window: Window | None,
     device: dict[str, Any],
-    missing: list[m.Missing],
-) -> m.Occupancy | None:
+    missing: list[Missing],
+) -> Occupancy | None:
     import polars as pl
 
     tables = analysis.tables
@@ -615,7 +650,7 @@ def _occupancy(
     if modelled.is_empty() or window is None or known.is_empty():
         reasons = kernels["reason"].drop_nulls().unique().sort().to_list()
         why = "; ".join(reasons) or "no kernels with a launch configuration were captured"
-        missing.append(m.Missing(what="occupancy", why=why, how=HOW["kernels"] if kernels.is_empty() else ""))
+        missing.append(Missing(what="occupancy", why=why, how=HOW["kernels"] if kernels.is_empty() else ""))
         return None
     length = pl.col("end_ns") - pl.col("start_ns")
     # By SM, not summed over tenants: several may be on one.
@@ -634,7 +669,7 @@ def _occupancy(
     if blind > 0:
         reasons = kernels["reason"].drop_nulls().unique().sort().to_list()
         missing.append(
-            m.Missing(
+            Missing(
                 what="occupancy.part",
                 why=f"{100 * blind:.1f} % of kernel time could not be modelled: {'; '.join(reasons)}",
                 how="",
@@ -648,7 +683,7 @@ def _occupancy(
         .sort("limiters")
     )
     total = known["total_ns"].sum()
-    return m.Occupancy(
+    return Occupancy(
         sm_active=means[0],
         warps=means[1],
         limiters={name: value / total for name, value in limited.iter_rows() if total},
@@ -657,7 +692,7 @@ def _occupancy(
     )
 
 
-def _sm_warps(tables: TableSet, device_id: int) -> m.SmWarps | None:
+def _sm_warps(tables: TableSet, device_id: int) -> SmWarps | None:
     """Modelled warps of every SM, with --detail."""
     import polars as pl
 
@@ -668,14 +703,14 @@ def _sm_warps(tables: TableSet, device_id: int) -> m.SmWarps | None:
     if not isinstance(start, int) or not isinstance(end, int):
         return None
     bins = table.group_by("start_ns", maintain_order=True).agg(pl.col("warps").round(4))
-    return m.SmWarps(start_ns=start, end_ns=end, warps=bins["warps"].to_list())
+    return SmWarps(start_ns=start, end_ns=end, warps=bins["warps"].to_list())
 
 
-def _counter_check(check: CounterCheck | None) -> m.CounterCheck | None:
+def _counter_check(check: CounterComparison | None) -> CounterCheck | None:
     if check is None:
         return None
     warps = check.warps_counter
-    return m.CounterCheck(
+    return CounterCheck(
         sm_active=check.mean("sm_active_counted"),
         warps=check.mean("warps_counted") if warps else None,
         n=check.samples,
@@ -690,7 +725,7 @@ def _counter_check(check: CounterCheck | None) -> m.CounterCheck | None:
     )
 
 
-def _relations(tables: TableSet, usage: pl.DataFrame, pairs: Sequence[Pair], verdict: Verdict) -> list[m.Relation]:
+def _relations(tables: TableSet, usage: pl.DataFrame, pairs: Sequence[Pair], verdict: Verdict) -> list[Relation]:
     import polars as pl
 
     whole = int(usage["resident_ns"].sum())
@@ -705,11 +740,11 @@ def _relations(tables: TableSet, usage: pl.DataFrame, pairs: Sequence[Pair], ver
         if small & set(pair):
             continue
         kind, confidence = _relation(row, pairs, verdict)
-        relations.append(m.Relation(tenants=pair, relation=kind, confidence=confidence, co_busy_ns=row["co_busy_ns"]))
+        relations.append(Relation(tenants=pair, relation=kind, confidence=confidence, co_busy_ns=row["co_busy_ns"]))
     return relations
 
 
-def _relation(row: dict[str, Any], pairs: Sequence[Pair], verdict: Verdict) -> tuple[m.RelationKind, float]:
+def _relation(row: dict[str, Any], pairs: Sequence[Pair], verdict: Verdict) -> tuple[RelationKind, float]:
     if row["co_busy_ns"] == 0 and row["co_resident_ns"] in (None, 0) and row["co_window_ns"] == 0:
         return "apart", 0.95
     traits = TRAITS[verdict.mode]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.impact import Answer, Cause, Reason, impact_of, untraced_share
-from pyanalyze.inputs.sample_alignment import NOT_USED
 from pyanalyze.results.labels import device_title, tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -18,7 +17,8 @@ from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, Mode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pyanalyze.results.report import Device, Estimate, Report, Tenant
+    from pyanalyze.results.interference import Estimate
+    from pyanalyze.results.report import Device, Report, Tenant
 
 __all__ = [
     "CAUSE_WORDS",
@@ -248,6 +248,10 @@ def cause_sentence(device: Device) -> str:
         case Reason.EXCLUDED:
             return f"no: the worst slowdown is at most {fmt.ratio(victim.estimate.high)}"
         case Reason.NOT_SHOWN:
+            if victim.estimate.high is None and victim.estimate.low == victim.estimate.value:
+                return f"not shown: the worst slowdown is at least {slowdown}, with no upper bound"
+            if victim.estimate.low is None or victim.estimate.high is None:
+                return f"not shown: the worst slowdown ({slowdown}) has no interval"
             return f"not shown: the interval of the worst slowdown ({slowdown}) includes 1"
         case Reason.NOT_SLOWED:
             return f"no: the worst slowdown is {slowdown}"
@@ -318,8 +322,7 @@ def processes_text(count: int) -> str:
 
 def samples_not_used(report: Report) -> list[str]:
     """What is said of files of samples that are of another time than the captures."""
-    said = [row.detail for row in report.quality if row.name == "samples_not_aligned" and row.detail]
-    return [visible(detail, None) for detail in said if NOT_USED in detail]
+    return [visible(text, None) for text in report.samples_not_used]
 
 
 def sampled_sentence(device: Device) -> str | None:

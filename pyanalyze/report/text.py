@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze.results.report import Device, Missing, Report
+    from pyanalyze.results.model import Missing
+    from pyanalyze.results.report import Device, Report
 
 __all__ = ["FIRST_SCREEN_COLUMNS", "FIRST_SCREEN_LINES", "SCREEN_PARTS", "first_screen", "render_text"]
 

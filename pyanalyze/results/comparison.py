@@ -5,9 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from pyanalyze.results.report import Finite, Fraction, Missing, Number, Text, rounded
+from pyanalyze.results.model import Finite, Fraction, Missing, Number, Result, Text, rounded
 from pyanalyze.text.escape import visible
 from pyanalyze.text.visible import json_text
 from pyanalyze.vocabulary import Mode
@@ -17,11 +17,7 @@ __all__ = ["Change", "Comparison", "Configured", "Part", "Run", "Split", "Tenant
 PartName = Literal["work", "host", "not_resident", "resident", "in_flight"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, ser_json_inf_nan="null")
-
-
-class Run(_Part):
+class Run(Result):
     """One of the two."""
 
     label: Text = Field(description="A or B.")
@@ -32,7 +28,7 @@ class Run(_Part):
     sm_count: int | None = Field(description="Its streaming multiprocessors.")
 
 
-class Change(_Part):
+class Change(Result):
     """A relative change with its 95 % interval; 0 is none, 0.1 is 10 % longer in B."""
 
     value: Finite = Field(description="B over A, minus 1.")
@@ -42,7 +38,7 @@ class Change(_Part):
     significant: bool = Field(description="The interval does not hold 0.")
 
 
-class Part(_Part):
+class Part(Result):
     """One cause of the change; the parts of a tenant sum to its whole."""
 
     name: PartName = Field(
@@ -57,7 +53,7 @@ class Part(_Part):
     significant: bool = Field(description="The interval does not hold 0, and the part is above the noise floor.")
 
 
-class Configured(_Part):
+class Configured(Result):
     """A launch configuration that was launched otherwise."""
 
     kernel: Text = Field(description="Kernel. Hostile text.")
@@ -68,7 +64,7 @@ class Configured(_Part):
     expected_b: Number = Field(description="Launches in A times `units`.")
 
 
-class Split(_Part):
+class Split(Result):
     """Where a tenant's time went; the five sum to it."""
 
     idle_ns: Finite = Field(description="Nothing in flight, nobody in the way, ns.")
@@ -80,7 +76,7 @@ class Split(_Part):
     resident_ns: Finite = Field(description="In flight and resident, ns; all in flight without switch records.")
 
 
-class TenantChange(_Part):
+class TenantChange(Result):
     """A tenant of A and its counterpart in B."""
 
     label: Text = Field(description="Its name; two names where they differ.")
@@ -103,7 +99,7 @@ class TenantChange(_Part):
     why: Text | None = Field(description="Why something above is null or empty.")
 
 
-class Comparison(_Part):
+class Comparison(Result):
     """Two runs side by side."""
 
     schema_id: Literal["pyanalyze.compare/1"] = Field(

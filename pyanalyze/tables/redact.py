@@ -196,6 +196,7 @@ def redacted(tables: TableSet, names: Names) -> TableSet:
         changed,
         recorded_tenants=recorded,
         answering=None if answering is None else renamed("nvml_samples", answering, names),
+        samples_not_used=tuple(names.in_text(text) for text in tables.samples_not_used),
         work=None if tables.work is None else renamed("nvtx", tables.work, names),
         selection=replace(tables.selection, redacted=True),
         lenses=(*tables.lenses, lambda name, frame: renamed(name, frame, names)),

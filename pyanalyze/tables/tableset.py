@@ -103,6 +103,8 @@ class TableSet:
         `tenants` with the names that the captures have.
     answering
         Rows of `nvml_samples` that were taken while something was captured; None: all of them.
+    samples_not_used
+        Of each file of samples that are of another time than the captures, in a sentence.
     read_late
         Reads event tables that were not asked for at first, once; None: there is nothing to read from.
     lenses
@@ -128,6 +130,7 @@ class TableSet:
     names: Mapping[str, int | Path] = field(default_factory=dict)
     recorded_tenants: AnyTable | None = None
     answering: pl.DataFrame | None = None
+    samples_not_used: tuple[str, ...] = ()
     read_late: LateReader | None = None
     lenses: tuple[Callable[[str, pl.DataFrame], pl.DataFrame], ...] = ()
     work: pl.DataFrame | None = None

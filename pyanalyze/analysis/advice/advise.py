@@ -110,7 +110,7 @@ def advise_device(
     operations = sum(int(tables.columns(name, "device_id").select(here.sum()).item()) for name in ("kernels", "memops"))
     if quick and operations > QUICK_OPERATIONS:
         why = f"{operations} operations are too many to replay in passing; `pyanalyze advise` does"
-        compared = Options(verdict.device_id, why_not=why)
+        compared = Options(verdict.device_id, why_not=why, postponed=True)
     else:
         compared = options(tables, verdict, required)
     pods = tables.tenants.filter(here)["pod"].drop_nulls().len() > 0

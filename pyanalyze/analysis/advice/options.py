@@ -167,6 +167,8 @@ class Options:
         Options that do not meet the requirements, with what they lack.
     why_not
         Why nothing could be compared; None where it was.
+    postponed
+        Nothing was compared because it would take long: asked for by itself it is.
     check
         How far the replay of the recorded mode is from what was recorded (largest relative error over tenants); None
         where that mode cannot be replayed.
@@ -186,6 +188,7 @@ class Options:
     check: float | None = None
     clients: tuple[mps.Client, ...] = ()
     unplaced: Mapping[str, str] = field(default_factory=dict)
+    postponed: bool = False
 
 
 def observed_slicing(tables: TableSet, device_id: int) -> tuple[int | None, int] | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.errors import UsageError
 from pyanalyze.results.comparison import Change, Comparison, Configured, Part, Run, Split, TenantChange
 from pyanalyze.results.labels import main_device, tenant_labels
-from pyanalyze.results.report import Device, Missing, Report
+from pyanalyze.results.model import Missing
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyanalyze.results.comparison import PartName
-    from pyanalyze.results.report import Batch, Tenant, Work
+    from pyanalyze.results.report import Device, Report, Tenant
+    from pyanalyze.results.work import Batch, Work
 
 __all__ = ["compare_reports", "part_words"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from pyanalyze.results import report as m
+from pyanalyze.results.work import Batch, Configuration, Work
 from pyanalyze.text.escape import visible
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _BATCH = ("launches", "idle_ns", "idle_absent_ns", "idle_beside_ns", "busy_ns", 
 _NAME = 120
 
 
-def work_of(tables: TableSet) -> dict[tuple[int, int], m.Work]:
+def work_of(tables: TableSet) -> dict[tuple[int, int], Work]:
     """Sum up what every traced tenant did on every device.
 
     Parameters
@@ -43,11 +43,11 @@ def work_of(tables: TableSet) -> dict[tuple[int, int], m.Work]:
     from pyanalyze.core import _core
 
     usage = {(row["device_id"], row["tenant_id"]): row for row in tables.tenant_usage.iter_rows(named=True)}
-    found: dict[tuple[int, int], m.Work] = {}
+    found: dict[tuple[int, int], Work] = {}
     for one in _core.launches(tables.for_core()):
         key = one["device_id"], one["tenant_id"]
-        batches = [m.Batch(**dict(zip(_BATCH, batch, strict=True))) for batch in one["batches"]]
-        found[key] = m.Work(
+        batches = [Batch(**dict(zip(_BATCH, batch, strict=True))) for batch in one["batches"]]
+        found[key] = Work(
             launches=sum(batch.launches for batch in batches),
             graph_launches=usage[key]["graph_launches"],
             copies=usage[key]["memops"],
@@ -69,9 +69,9 @@ def _configuration(
     launches: int,
     total_ns: int,
     charged_ns: int,
-) -> m.Configuration:
+) -> Configuration:
     whole = f"{name}\0{grid_blocks}\0{block_threads}"
-    return m.Configuration(
+    return Configuration(
         key=hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:16],
         kernel=visible(short_name or name, _NAME) or "unnamed",
         grid_blocks=grid_blocks,

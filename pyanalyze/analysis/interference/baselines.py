@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.errors import UsageError
+from pyanalyze.results.interference import BaselineNotUsed
 from pyanalyze.vocabulary import NOISE_FLOOR
 
 if TYPE_CHECKING:
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.interference.lost_time import Estimate
     from pyanalyze.core import _core
     from pyanalyze.inputs.baselines import Baseline, SavedBaseline
-    from pyanalyze.results.report import Device, Work
+    from pyanalyze.results.interference import NotUsedReason
+    from pyanalyze.results.report import Device
+    from pyanalyze.results.work import Work
     from pyanalyze.tables.tableset import TableSet
 
 #: Mean SM clocks that differ by more than this make durations differ as well.
@@ -42,11 +45,33 @@ class Summary:
         that it knows neither latencies nor causes.
     notes
         What there is to say of it.
+    not_used
+        Why it is not comparable; None: it is, or there is none.
     """
 
     source: str | None = None
     elapsed: Estimate | None = None
     notes: tuple[str, ...] = ()
+    not_used: BaselineNotUsed | None = None
+
+
+def not_used(baseline: str, refused: Mapping[NotUsedReason, str]) -> BaselineNotUsed:
+    """A baseline that is not compared with a tenant.
+
+    Parameters
+    ----------
+    baseline
+        Name of its file.
+    refused
+        Reasons, each in words.
+
+    Examples
+    --------
+    >>> not_used("solo.sqlite", {"not-solo": "others ran there"}).detail
+    'solo.sqlite is not compared: others ran there'
+    """
+    detail = f"{baseline} is not compared: {'; '.join(refused.values())}"
+    return BaselineNotUsed(baseline=baseline, reasons=list(refused), detail=detail)
 
 
 def against_saved(saved: Sequence[SavedBaseline], tables: TableSet, mine: Work, tenant_id: int, name: str) -> Summary:
@@ -89,20 +114,25 @@ def against_saved(saved: Sequence[SavedBaseline], tables: TableSet, mine: Work, 
     file, here = one.path.name, _place(tables, tenant_id)["gpu"]
     if None not in (here, device.name) and here != device.name:
         why = f"recorded on another GPU model ({device.name}, here {here})"
-        return Summary(file, None, (f"{file} is not compared: {why}",))
+        return _refused(file, {"other-gpu-model": why})
     units = units_of(work, mine)
     if units is None:
-        return Summary(file, None, (f"{file} is not compared: the two launched nothing in common",))
+        return _refused(file, {"no-common-work": "the two launched nothing in common"})
     change = change_of(work, mine, units, NOISE_FLOOR)
     whose = "as the caller said" if named else f"{share:.0%} of the time in kernels that both have"
     notes = [f"elapsed against {file} ({whose}), a saved report: latency and causes need the capture or a pack of it"]
     company = _company_saved(device, work)
     if company > COMPANY:
-        return Summary(file, None, (f"{file} is not compared: {_not_alone(company)}",))
+        return _refused(file, {"not-solo": _not_alone(company)})
     if company:
         notes.append(f"others had up to {company:.1%} of its time in the baseline")
     bounds = (max(0.0, 1 + change.low), 1 + change.high)
     return Summary(file, Estimate(1 + change.value, *bounds, mine.launches, "observed"), tuple(notes))
+
+
+def _refused(file: str, refused: Mapping[NotUsedReason, str]) -> Summary:
+    found = not_used(file, refused)
+    return Summary(file, None, (found.detail,), found)
 
 
 def _company_saved(device: Device, own: Work) -> float:
@@ -155,7 +185,9 @@ def tenant_number(baseline: Baseline, tenants: pl.DataFrame) -> int | None:
     return int(found[0])
 
 
-def flags(tables: TableSet, tenant_id: int, baseline: TableSet, baseline_tenant_id: int) -> tuple[list[str], list[str]]:
+def flags(
+    tables: TableSet, tenant_id: int, baseline: TableSet, baseline_tenant_id: int
+) -> tuple[dict[NotUsedReason, str], list[str]]:
     """What keeps a baseline from being comparable.
 
     Parameters
@@ -167,20 +199,21 @@ def flags(tables: TableSet, tenant_id: int, baseline: TableSet, baseline_tenant_
 
     Returns
     -------
-    tuple of two lists of str
-        Reasons not to compare at all, and reasons to read the comparison with care.
+    tuple of a dict and a list of str
+        Reasons not to compare at all, each in words, and reasons to read the comparison with care.
 
     Examples
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> [reason.rpartition(": ")[2] for reason in flags(session.tables, 0, session.tables, 0)[0]]
-    ['it is not a recording alone']
+    >>> list(flags(session.tables, 0, session.tables, 0)[0])
+    ['not-solo']
     """
-    refuse, care = [], []
+    refuse: dict[NotUsedReason, str] = {}
+    care: list[str] = []
     here, there = _place(tables, tenant_id), _place(baseline, baseline_tenant_id)
     if None not in (here["gpu"], there["gpu"]) and here["gpu"] != there["gpu"]:
-        refuse.append(f"recorded on another GPU model ({there['gpu']}, here {here['gpu']})")
+        refuse["other-gpu-model"] = f"recorded on another GPU model ({there['gpu']}, here {here['gpu']})"
     for key, what in (("sms", "SMs that its process may use"), ("cap", "MPS cap")):
         if here[key] != there[key]:
             care.append(
@@ -199,7 +232,7 @@ def flags(tables: TableSet, tenant_id: int, baseline: TableSet, baseline_tenant_
         )
     company = _company(baseline, baseline_tenant_id, there["device_id"])
     if company > COMPANY:
-        refuse.append(_not_alone(company))
+        refuse["not-solo"] = _not_alone(company)
     elif company:
         care.append(f"others had up to {company:.1%} of its time in the baseline")
     return refuse, care

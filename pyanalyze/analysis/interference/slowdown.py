@@ -6,12 +6,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from pyanalyze.analysis.interference.baselines import flags
+from pyanalyze.analysis.interference.baselines import flags, not_used
 from pyanalyze.analysis.interference.execution import ExecutionSplit, split_execution
 from pyanalyze.analysis.interference.lost_time import Estimate, Slowdown, device_figures, slowdown_from_lost_time
 from pyanalyze.analysis.interference.scheduling import on_cpu_ns
 from pyanalyze.analysis.interference.units import ENOUGH, how_many_counted
-from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, SLOWED_INFERRED, SLOWED_OBSERVED, TRAITS
+from pyanalyze.results.interference import BaselineNotUsed
+from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, SLOWED, TRAITS, is_slowed, threshold_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -97,6 +98,8 @@ class TenantInterference:
         What to know when reading the figures.
     missing
         Why there are none.
+    baselines_not_used
+        Baselines that are not of this tenant, or cannot be compared, with the reasons; the notes say the same.
     """
 
     tenant_id: int
@@ -111,17 +114,13 @@ class TenantInterference:
     missing: str | None = None
     units: tuple[UnitsOfWork, ...] = ()
     execution: ExecutionSplit | None = None
+    baselines_not_used: tuple[BaselineNotUsed, ...] = ()
 
     @property
     def slowed(self) -> bool:
-        """Whether elapsed time or latency grew, beyond what its interval allows for."""
-        return any(
-            e is not None
-            and e.value >= (SLOWED_OBSERVED if e.basis == "observed" else SLOWED_INFERRED)
-            and e.low is not None
-            and e.low > 1.0
-            for e in (self.slowdown.elapsed, self.slowdown.latency)
-        )
+        """Whether elapsed time or latency grew, by :func:`pyanalyze.vocabulary.is_slowed`."""
+        known = [e for e in (self.slowdown.elapsed, self.slowdown.latency) if e is not None]
+        return any(is_slowed(e.value, e.low, e.basis) for e in known)
 
 
 @dataclass(frozen=True)
@@ -252,7 +251,7 @@ def kernels_alone(tables: TableSet, interference: Sequence[DeviceInterference]) 
     return tables.slowdowns.filter(~(measured & pl.col("tenant_id").is_in(refused)))
 
 
-def standing(ran: Sequence[tuple[float, int, int]]) -> str:
+def standing(ran: Sequence[tuple[float, int, int]], *, least: float = SLOWED["observed"]) -> str:
     """Where a co-run stands between no interference and destruction.
 
     What all would have taken alone, one after the other, is held against the time in which any of them ran. Throughput
@@ -263,6 +262,8 @@ def standing(ran: Sequence[tuple[float, int, int]]) -> str:
     ----------
     ran
         Elapsed slowdown, first and last time in nanoseconds of every tenant; at least one.
+    least
+        The slowdown from which on there is interference.
 
     Examples
     --------
@@ -273,7 +274,7 @@ def standing(ran: Sequence[tuple[float, int, int]]) -> str:
     >>> standing([(1.25, 0, 1000), (2.5, 500, 1000)])  # 800 and 200 ns alone
     'as good as one after the other'
     """
-    if max(slowdown for slowdown, _, _ in ran) < SLOWED_OBSERVED:
+    if max(slowdown for slowdown, _, _ in ran) < least:
         return "no interference"
     in_sequence = sum((last - first) / slowdown for slowdown, first, last in ran)
     # Time in which nobody was there is no part of the co-run.
@@ -314,7 +315,8 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterferen
         antt, stp, jain = device_figures(elapsed)
         spans = {row["tenant_id"]: (row["first_ns"], row["last_ns"]) for row in rows.iter_rows(named=True)}
         ran = [(t.slowdown.elapsed.value, *spans[t.tenant_id]) for t in tenants if t.slowdown.elapsed is not None]
-        figures = Figures(antt, stp, 1 / antt, jain, max(elapsed) / min(elapsed), standing(ran))
+        least = max(threshold_of(t.slowdown.elapsed.basis) for t in tenants if t.slowdown.elapsed is not None)
+        figures = Figures(antt, stp, 1 / antt, jain, max(elapsed) / min(elapsed), standing(ran, least=least))
     known = {t.tenant_id: t for t in tenants if t.slowdown.elapsed is not None or t.slowdown.latency is not None}
     return DeviceInterference(
         verdict.device_id,
@@ -325,8 +327,17 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterferen
     )
 
 
-def _against(tables: TableSet, solo: _Solo, tenant_id: int) -> tuple[str, str | None, list[str], list[str]]:
-    """Which comparison counts for a tenant: kind, baseline file, reasons against it, notes."""
+@dataclass(frozen=True)
+class _Against:
+    """Which comparison counts for a tenant: with a baseline or with the replay; and what was not used, and why."""
+
+    kind: Literal["baseline", "replay"] = "replay"
+    baseline: str | None = None
+    not_used: tuple[BaselineNotUsed, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def _against(tables: TableSet, solo: _Solo, tenant_id: int) -> _Against:
     import polars as pl
 
     matches = tables.baseline_matches
@@ -336,26 +347,29 @@ def _against(tables: TableSet, solo: _Solo, tenant_id: int) -> tuple[str, str | 
         left = [one.path.name for number, one in enumerate(solo.baselines) if number not in matched]
         # Said of every tenant that has none: it may be the one that was meant.
         unlike = [
-            f"{name} is of nobody here: it shares no kernel with any tenant (names in a pack are pseudonyms: pack both "
-            "with one key)"
+            BaselineNotUsed(
+                baseline=name,
+                reasons=["no-common-work"],
+                detail=f"{name} is of nobody here: it shares no kernel with any tenant (names in a pack are "
+                "pseudonyms: pack both with one key)",
+            )
             for name in left
         ]
-        return "replay", None, unlike, []
+        return _Against(not_used=tuple(unlike))
     match = used.row(0, named=True)
     baseline = solo.baselines[match["baseline"]]
     refuse, care = flags(tables, tenant_id, baseline.tables, match["baseline_tenant_id"])
     whose = "as the caller said" if match["named"] else f"{match['likeness']:.0%} of the time in kernels that both have"
     if match["same_name"] and not match["named"]:
         whose += ", same process name"
-    if refuse:
-        return "replay", None, [f"{baseline.path.name} is not compared: {'; '.join(refuse)}"], []
-    if rivals := _rivals(tables, solo, match):
-        why = (
-            f"{baseline.path.name} is not compared: {', '.join(rivals)} fit as well, and what they launched in a time "
-            "differs; say whose each is: --tenant NAME=PID, --baseline NAME=FILE"
+    if not refuse and (rivals := _rivals(tables, solo, match)):
+        refuse["ambiguous"] = (
+            f"{', '.join(rivals)} fit as well, and what they launched in a time differs; say whose each is: "
+            "--tenant NAME=PID, --baseline NAME=FILE"
         )
-        return "replay", None, [why], []
-    return "baseline", baseline.path.name, [], [f"against {baseline.path.name} ({whose})", *care]
+    if refuse:
+        return _Against(not_used=(not_used(baseline.path.name, refuse),))
+    return _Against("baseline", baseline.path.name, (), (f"against {baseline.path.name} ({whose})", *care))
 
 
 def _rivals(tables: TableSet, solo: _Solo, match: dict[str, Any]) -> list[str]:
@@ -428,6 +442,8 @@ def _tenant(tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any]
     if summary is None or summary.source is None:
         return found
     notes = (*found.notes, *summary.notes)
+    if summary.not_used is not None:
+        found = replace(found, baselines_not_used=(*found.baselines_not_used, summary.not_used))
     elapsed, again = summary.elapsed, found.slowdown.elapsed
     if elapsed is None:
         return replace(found, notes=notes)
@@ -440,16 +456,22 @@ def _tenant(tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any]
 def _from_recordings(
     tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any], *, many: bool
 ) -> TenantInterference:
-    found = _slowed(tables, verdict, solo, row, many=many)
+    comparison = _against(tables, solo, row["tenant_id"])
+    found = _slowed(tables, verdict, solo, row, comparison, many=many)
+    if comparison.not_used:
+        found = replace(found, baselines_not_used=comparison.not_used)
     units = how_many_counted(tables, row, {one.name: one.latency for one in found.units})
     return replace(found, notes=(*found.notes, *units)) if units else found
 
 
-def _slowed(tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any], *, many: bool) -> TenantInterference:
+def _slowed(
+    tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any], comparison: _Against, *, many: bool
+) -> TenantInterference:
     import polars as pl
 
     number, name = row["tenant_id"], row["name"]
-    against, baseline, refused, notes = _against(tables, solo, number)
+    against, baseline, notes = comparison.kind, comparison.baseline, list(comparison.notes)
+    refused = [one.detail for one in comparison.not_used]
     mine = tables.tenant_slowdowns.filter(pl.col("tenant_id") == number).with_columns(
         pl.col("measure", "against", "work").cast(pl.String)
     )

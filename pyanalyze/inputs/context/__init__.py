@@ -45,7 +45,7 @@ READERS: tuple[Reader, ...] = (
     node.READER,
 )
 
-# The table `configured` of rust/core/src/schema.rs; dictionary-encoded names are Categorical in polars.
+# The table `configured` of rust/core/src/table/schema/; dictionary-encoded names are Categorical in polars.
 _SCHEMA = {
     "capture": pl.UInt32,
     "source": pl.Categorical,

@@ -26,7 +26,9 @@ from pyanalyze.text.format import capital
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyanalyze.results.report import Basis, Device, Estimate, Interference, MatrixCell, Tenant
+    from pyanalyze.results.interference import Estimate, Interference, MatrixCell
+    from pyanalyze.results.report import Device, Tenant
+    from pyanalyze.vocabulary import Basis
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:

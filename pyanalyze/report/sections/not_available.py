@@ -10,7 +10,8 @@ from pyanalyze.report.sentences import LONG
 from pyanalyze.text.escape import visible
 
 if TYPE_CHECKING:
-    from pyanalyze.results.report import Device, Missing
+    from pyanalyze.results.model import Missing
+    from pyanalyze.results.report import Device
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:

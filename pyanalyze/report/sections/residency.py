@@ -12,7 +12,8 @@ from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 
 if TYPE_CHECKING:
-    from pyanalyze.results.report import Device, HeldSlices
+    from pyanalyze.results.report import Device
+    from pyanalyze.results.residency import HeldSlices
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:

@@ -16,7 +16,8 @@ from pyanalyze.vocabulary import TRAITS, Mode, Promises
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyanalyze.results.report import Device, Evidence
+    from pyanalyze.results.report import Device
+    from pyanalyze.results.sharing import Evidence
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:

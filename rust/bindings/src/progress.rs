@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 use pyanalyze_core::{Error, Result, Watch};
 use pyo3::prelude::*;
 
+/// What Python gives for progress.
+pub(crate) type Callback = Option<Py<PyAny>>;
+
 /// Reports at most this often, so that progress costs nothing.
 const EVERY: Duration = Duration::from_millis(50);
 

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
 use arrow_schema::{DataType, Field};
-use pyanalyze_core::fold::Tables;
-use pyanalyze_core::schema::{self, Columns, Kind};
+use pyanalyze_core::table::columns::{conform, Columns};
+use pyanalyze_core::table::events::Tables;
+use pyanalyze_core::table::quality;
+use pyanalyze_core::table::schema::{self, Kind};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList};
@@ -175,5 +177,51 @@ fn foreign(declared: &'static schema::Table, value: &Bound<'_, PyAny>) -> PyResu
     let whole = arrow_select::concat::concat_batches(&arrow_schema, &batches);
     let whole =
         whole.map_err(|e| errors::raise(pyanalyze_core::Error::schema(&declared.id(), e.to_string())))?;
-    schema::conform(declared, &whole).map_err(errors::raise)
+    conform(declared, &whole).map_err(errors::raise)
+}
+
+/// Every table with its columns.
+#[pyfunction]
+pub(crate) fn table_declarations(py: Python<'_>) -> PyResult<Py<PyList>> {
+    let tables = PyList::empty(py);
+    for declared in schema::TABLES {
+        let columns = PyList::empty(py);
+        for column in declared.columns {
+            let row = PyDict::new(py);
+            row.set_item("name", column.name)?;
+            row.set_item("type", type_name(column.kind))?;
+            row.set_item("null", column.null)?;
+            row.set_item("doc", column.doc)?;
+            columns.append(row)?;
+        }
+        let row = PyDict::new(py);
+        row.set_item("name", declared.name)?;
+        row.set_item("version", declared.version)?;
+        row.set_item("doc", declared.doc)?;
+        row.set_item("columns", columns)?;
+        tables.append(row)?;
+    }
+    Ok(tables.unbind())
+}
+
+pub(crate) fn type_name(kind: schema::Kind) -> String {
+    match kind {
+        schema::Kind::Name => "Dictionary<UInt32, Utf8>".to_owned(),
+        other => other.data_type().to_string(),
+    }
+}
+
+/// Every quality counter.
+#[pyfunction]
+pub(crate) fn quality_counters(py: Python<'_>) -> PyResult<Py<PyList>> {
+    let counters = PyList::empty(py);
+    for counter in quality::COUNTERS {
+        let row = PyDict::new(py);
+        row.set_item("name", counter.name)?;
+        row.set_item("severity", counter.severity.as_str())?;
+        row.set_item("source", counter.source)?;
+        row.set_item("doc", counter.doc)?;
+        counters.append(row)?;
+    }
+    Ok(counters.unbind())
 }

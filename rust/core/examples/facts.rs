@@ -9,13 +9,14 @@
 use std::time::Instant;
 
 use arrow_array::{Int64Array, RecordBatch, UInt32Array};
-use pyanalyze_core::facts::Facts;
-use pyanalyze_core::fold::{EventPass, Tables};
-use pyanalyze_core::overlap::Overlap;
-use pyanalyze_core::quality::Quality;
-use pyanalyze_core::schema::{self, Builder};
-use pyanalyze_core::tenants::Tenants;
-use pyanalyze_core::watch::Unwatched;
+use pyanalyze_core::activity::features::Facts;
+use pyanalyze_core::activity::overlap::Overlap;
+use pyanalyze_core::base::watch::Unwatched;
+use pyanalyze_core::identity::tenants::Tenants;
+use pyanalyze_core::table::builder::Builder;
+use pyanalyze_core::table::events::{EventPass, Tables};
+use pyanalyze_core::table::quality::Quality;
+use pyanalyze_core::table::schema;
 
 const SLICE_NS: i64 = 2_142_000;
 const NAMES: [&str; 4] = ["gemm", "softmax", "layer_norm", "copy_kernel"];
@@ -64,7 +65,7 @@ fn devices() -> RecordBatch {
         .put_names("limits_basis", [Some("capture")])
         .finish(1)
         .unwrap();
-    pyanalyze_core::device::complete(&devices, &mut Quality::default()).unwrap()
+    pyanalyze_core::session::devices::complete(&devices, &mut Quality::default()).unwrap()
 }
 
 fn peak_bytes() -> usize {
@@ -97,7 +98,7 @@ fn main() {
     let facts = Facts::new(&tables).unwrap().beside(overlap.overlaps);
     let facts = facts.run(&tables, &Unwatched).unwrap();
     let (facts_s, facts_cpu_s) = (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
-    assert_eq!(facts.facts.num_rows(), pyanalyze_core::facts::FACTS.len());
+    assert_eq!(facts.facts.num_rows(), pyanalyze_core::activity::features::FACTS.len());
     println!(
         "{{\"rows\":{rows},\"facts_s\":{facts_s:.4},\"facts_cpu_s\":{facts_cpu_s:.2},\"overlap_s\":{overlap_s:.4},\
          \"overlap_cpu_s\":{overlap_cpu_s:.2},\"table_bytes\":{bytes},\"added_bytes\":{}}}",

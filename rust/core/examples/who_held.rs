@@ -10,13 +10,14 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use arrow_array::{Int64Array, RecordBatch, UInt16Array, UInt32Array, UInt64Array, UInt8Array};
-use pyanalyze_core::charged::Charged;
-use pyanalyze_core::fold::{EventPass, Tables};
-use pyanalyze_core::residency::{Ending, Residency, Slice};
-use pyanalyze_core::schema::{self, Builder};
-use pyanalyze_core::tenants::Tenants;
-use pyanalyze_core::turns::Turns;
-use pyanalyze_core::watch::Unwatched;
+use pyanalyze_core::activity::attribution::Charged;
+use pyanalyze_core::base::watch::Unwatched;
+use pyanalyze_core::identity::tenants::Tenants;
+use pyanalyze_core::residency::inferred::Turns;
+use pyanalyze_core::residency::observed::{Ending, Residency, Slice};
+use pyanalyze_core::table::builder::Builder;
+use pyanalyze_core::table::events::{EventPass, Tables};
+use pyanalyze_core::table::schema;
 
 const SLICE_NS: i64 = 2_100_000;
 const GAP_NS: i64 = 42_000;

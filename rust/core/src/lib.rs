@@ -1,40 +1,33 @@
-//! Reads GPU captures and reconstructs who held the GPU, when, and how full it was.
-mod agenda;
-mod block_replay;
-pub mod charged;
-pub mod clock;
-pub mod device;
-pub mod error;
-pub mod facts;
-pub mod fold;
-pub mod hardware;
-mod lanes;
-pub mod latencies;
-pub mod launches;
-pub mod ledger;
-mod memory;
-pub mod nsys;
-pub mod occupancy;
-pub mod overlap;
-pub mod perfetto;
-pub mod pipeline;
-pub mod placement;
-mod programs;
-pub mod quality;
-pub mod replay;
-pub mod residency;
-pub mod samples;
-pub mod scheduler;
-pub mod schema;
-mod simulation;
-pub mod slowdown;
-pub mod sqlite;
-pub mod statistics;
-pub mod tenants;
-pub mod timeline;
-pub mod turns;
-pub mod watch;
-pub mod window;
+//! Reads GPU captures and reconstructs which tenant used the GPU, when, and how full it was.
+//!
+//! The modules are layers: each uses only those above it in this list (`tests/layers.rs`).
 
-pub use error::{Error, Result};
-pub use watch::Watch;
+pub mod base;
+
+pub mod table;
+
+pub mod read;
+
+pub mod session;
+
+pub mod residency;
+
+pub mod identity;
+
+pub mod occupancy;
+
+pub mod activity;
+
+pub mod simulate;
+
+pub mod slowdown;
+
+pub mod output;
+
+pub mod pipeline;
+
+#[cfg(test)]
+mod test_tables;
+
+pub use base::error::{Error, Result};
+pub use base::watch::Watch;

@@ -11,33 +11,35 @@
 
 use arrow_array::RecordBatch;
 
-use crate::charged::Charged;
-use crate::error::Result;
-use crate::facts::Facts;
-use crate::fold::{concat, EventPass, Tables};
-use crate::launches::{Launched, Launches};
-use crate::ledger::Ledger;
-use crate::occupancy::{tenant_map, KernelOccupancy};
-use crate::overlap::Overlap;
-use crate::placement::{Model, Placement, PlacementPolicy, Sharing};
-use crate::quality::Quality;
-use crate::replay;
-use crate::residency::Residency;
-use crate::schema::{self, Columns};
-use crate::tenants::Tenants;
-use crate::turns::Turns;
-use crate::watch::Watch;
-use crate::{clock, device, samples};
+use crate::activity::attribution::Charged;
+use crate::activity::features::Facts;
+use crate::activity::launches::{Launched, Launches};
+use crate::activity::overlap::Overlap;
+use crate::base::error::Result;
+use crate::base::watch::Watch;
+use crate::identity::tenants::Tenants;
+use crate::occupancy::placement::{Model, Placement, PlacementPolicy, Sharing};
+use crate::occupancy::theoretical::{tenant_map, KernelOccupancy};
+use crate::residency::inferred::Turns;
+use crate::residency::observed::Residency;
+use crate::residency::summary::Ledger;
+use crate::session::{clock, devices, samples_alone};
+use crate::simulate::forecast;
+use crate::simulate::sharing_config::{Layout, Recorded};
+use crate::table::columns::Columns;
+use crate::table::events::{concat, EventPass, Tables};
+use crate::table::quality::Quality;
+use crate::table::schema;
 
 /// Makes a session of captures: one clock, one list of devices with what is known of each chip.
 ///
 /// # Errors
-/// Those of [`clock::join`] and [`device::complete`].
+/// Those of [`clock::join`] and [`devices::complete`].
 pub fn join(captures: Vec<Tables>, watch: &dyn Watch) -> Result<Tables> {
     let mut session = clock::join(captures, watch)?;
     let mut quality = Quality::default();
-    if let Some(devices) = session.get(schema::DEVICES.name) {
-        let complete = device::complete(devices, &mut quality)?;
+    if let Some(listed) = session.get(schema::DEVICES.name) {
+        let complete = devices::complete(listed, &mut quality)?;
         session.insert(schema::DEVICES.name, complete);
     }
     add_quality(&mut session, &quality)?;
@@ -75,12 +77,12 @@ pub fn add_samples(session: &Tables, samples: &[Tables]) -> Result<Tables> {
 /// Makes a session of samples (each with `nvml_samples` and `quality`) where there is no capture.
 ///
 /// # Errors
-/// Those of [`samples::session`] and [`device::complete`].
+/// Those of [`samples_alone::session`] and [`devices::complete`].
 pub fn of_samples(samples: &[Tables]) -> Result<Tables> {
-    let mut session = samples::session(samples)?;
+    let mut session = samples_alone::session(samples)?;
     let mut quality = Quality::default();
-    if let Some(devices) = session.get(schema::DEVICES.name) {
-        let complete = device::complete(devices, &mut quality)?;
+    if let Some(listed) = session.get(schema::DEVICES.name) {
+        let complete = devices::complete(listed, &mut quality)?;
         session.insert(schema::DEVICES.name, complete);
     }
     add_quality(&mut session, &quality)?;
@@ -134,6 +136,19 @@ pub fn occupancy(
     made.insert(schema::SM_WARPS.name, per_sm);
     made.insert(schema::KERNEL_PLACEMENT.name, per_kernel);
     Ok(made)
+}
+
+/// Says what each launch configuration could hold at most: `kernel_occupancy`, without placing a block.
+///
+/// # Errors
+/// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
+pub fn kernel_occupancy(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
+    let table = |declared: &'static schema::Table| {
+        session.get(declared.name).cloned().unwrap_or_else(|| declared.empty())
+    };
+    let tenants = tenant_map(&table(&schema::TENANTS))?;
+    let made = KernelOccupancy::new(&table(&schema::DEVICES), tenants)?.run(session, watch)?;
+    Ok([(schema::KERNEL_OCCUPANCY.name, made)].into())
 }
 
 /// Runs two rooms that do not see each other's tables at once; of two errors the first room's counts.
@@ -196,7 +211,7 @@ pub fn launches(session: &Tables, watch: &dyn Watch) -> Result<Vec<Launched>> {
 
 /// What the recorded programs of a device would have taken in other layouts: `replay`.
 ///
-/// `visible` and `time_sliced` say how the device was shared while it was recorded, see [`replay::programs_of`].
+/// `visible` and `time_sliced` say how the device was shared while it was recorded, see [`Recorded`].
 /// Layouts are replayed on `threads` threads (0: as many as there are processors).
 ///
 /// # Errors
@@ -205,18 +220,18 @@ pub fn launches(session: &Tables, watch: &dyn Watch) -> Result<Vec<Launched>> {
 pub fn replay(
     session: &Tables,
     device: u32,
-    recorded: &replay::Recorded,
-    layouts: &[replay::Layout],
+    recorded: &Recorded,
+    layouts: &[Layout],
     threads: usize,
     watch: &dyn Watch,
 ) -> Result<Tables> {
-    let made = replay::run(session, device, recorded, layouts, threads, watch)?;
+    let made = forecast::run(session, device, recorded, layouts, threads, watch)?;
     Ok([(schema::REPLAY.name, made)].into())
 }
 
 /// First to last activity of any tenant; `None` for a session without activity, or of no length.
 fn active_ns(usage: &RecordBatch) -> Result<Option<(i64, i64)>> {
-    let columns = schema::Columns::new(&schema::TENANT_USAGE, usage);
+    let columns = Columns::new(&schema::TENANT_USAGE, usage);
     let first = columns.i64("first_ns")?.iter().flatten().min();
     let last = columns.i64("last_ns")?.iter().flatten().max();
     Ok(first.zip(last).filter(|(first, last)| first < last))

@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use arrow_array::{Array, RecordBatch};
-use pyanalyze_core::fold::{Tables, EVENT_TABLES};
-use pyanalyze_core::nsys::{read, Want};
-use pyanalyze_core::schema::{self, Columns, Table};
-use pyanalyze_core::watch::{StopAfter, Unwatched};
+use pyanalyze_core::base::watch::{StopAfter, Unwatched};
+use pyanalyze_core::read::nsys::{read, Want};
+use pyanalyze_core::table::columns::Columns;
+use pyanalyze_core::table::events::{Tables, EVENT_TABLES};
+use pyanalyze_core::table::schema::{self, Table};
 use pyanalyze_core::Error;
 
 fn corpus() -> Option<PathBuf> {

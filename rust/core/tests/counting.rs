@@ -8,17 +8,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt16Array, UInt32Array, UInt64Array, UInt8Array};
 use proptest::prelude::*;
-use pyanalyze_core::charged::Charged;
-use pyanalyze_core::facts::{Facts, FACTS};
-use pyanalyze_core::fold::{EventPass, Tables};
-use pyanalyze_core::launches::{Batch, Launches};
-use pyanalyze_core::overlap::Overlap;
+use pyanalyze_core::activity::attribution::Charged;
+use pyanalyze_core::activity::features::{Facts, FACTS};
+use pyanalyze_core::activity::launches::{Batch, Launches};
+use pyanalyze_core::activity::overlap::Overlap;
+use pyanalyze_core::base::intervals::Union;
+use pyanalyze_core::base::watch::{StopAfter, Unwatched};
+use pyanalyze_core::identity::tenants::Tenants;
+use pyanalyze_core::output::timeline::timeline;
 use pyanalyze_core::pipeline::reconstruct;
-use pyanalyze_core::residency::{Residency, Slice};
-use pyanalyze_core::schema::{self, Builder, Columns, Table};
-use pyanalyze_core::tenants::{Tenants, Union};
-use pyanalyze_core::timeline::timeline;
-use pyanalyze_core::watch::{StopAfter, Unwatched};
+use pyanalyze_core::residency::observed::{Residency, Slice};
+use pyanalyze_core::table::builder::Builder;
+use pyanalyze_core::table::columns::Columns;
+use pyanalyze_core::table::events::{EventPass, Tables};
+use pyanalyze_core::table::schema::{self, Table};
 use pyanalyze_core::Error;
 
 /// Times stay below this, so that every nanosecond can be looked at.

@@ -13,13 +13,14 @@
 use std::time::Instant;
 
 use arrow_array::{Int64Array, RecordBatch, StringArray, UInt32Array};
-use pyanalyze_core::device;
-use pyanalyze_core::fold::{EventPass, Tables};
-use pyanalyze_core::occupancy::{Calculator, Launch, Limits, TenantMap};
-use pyanalyze_core::placement::{Placement, PlacementPolicy, Sharing};
-use pyanalyze_core::quality::Quality;
-use pyanalyze_core::schema::{Builder, DEVICES, KERNELS, RESIDENCY};
-use pyanalyze_core::watch::Unwatched;
+use pyanalyze_core::base::watch::Unwatched;
+use pyanalyze_core::occupancy::placement::{Placement, PlacementPolicy, Sharing};
+use pyanalyze_core::occupancy::theoretical::{Calculator, Launch, Limits, TenantMap};
+use pyanalyze_core::session::devices as device;
+use pyanalyze_core::table::builder::Builder;
+use pyanalyze_core::table::events::{EventPass, Tables};
+use pyanalyze_core::table::quality::Quality;
+use pyanalyze_core::table::schema::{DEVICES, KERNELS, RESIDENCY};
 
 fn h100() -> RecordBatch {
     let device = Builder::new(&DEVICES)

@@ -10,10 +10,12 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use pyanalyze_core::schema::{self, Columns};
-use pyanalyze_core::sqlite::{As, Column, Database, Owned, Value};
-use pyanalyze_core::watch::Unwatched;
-use pyanalyze_core::{nsys, Error};
+use pyanalyze_core::base::watch::Unwatched;
+use pyanalyze_core::read::nsys;
+use pyanalyze_core::table::columns::Columns;
+use pyanalyze_core::table::schema;
+use pyanalyze_core::Error;
+use pyanalyze_sqlite::{As, Column, Database, Owned, Unwatched as NoProgress, Value};
 use rusqlite::types::Value as Sql;
 use rusqlite::Connection;
 
@@ -181,7 +183,7 @@ fn write(made: &Made, path: &Path) -> Connection {
 fn cells(database: &Database, table: &str) -> Result<Vec<Vec<Owned>>, Error> {
     let columns: Vec<&str> = database.tables()[table].iter().map(String::as_str).collect();
     let mut rows = Vec::new();
-    let count = database.scan(table, &columns, &Unwatched, |row| {
+    let count = database.scan::<Error>(table, &columns, &NoProgress, |row| {
         rows.push((0..columns.len()).map(|at| own(row.get(at))).collect::<Vec<_>>());
         Ok(())
     })?;
@@ -207,7 +209,7 @@ fn typed(database: &Database, table: &str) -> Result<(Vec<String>, usize), Error
         .rev()
         .flat_map(|name| KINDS.map(|kind| (name.as_str(), kind)))
         .collect();
-    let (rows, columns) = database.columns(table, &asked, &Unwatched)?;
+    let (rows, columns) = database.columns(table, &asked, &NoProgress)?;
     let mut lines = vec![String::new(); rows];
     let mut refused = 0;
     macro_rules! numbers {
@@ -318,11 +320,11 @@ fn what_is_left_to_sqlite_and_why() {
         drop(connection);
         let database = Database::open(&path).unwrap();
         let mut found = Vec::new();
-        let add = |row: &pyanalyze_core::sqlite::Row<'_>| {
+        let add = |row: &pyanalyze_sqlite::Row<'_>| -> Result<(), Error> {
             found.push((own(row.get(0)), own(row.get(1))));
             Ok(())
         };
-        database.scan("t", &["a", "b"], &Unwatched, add).unwrap();
+        database.scan("t", &["a", "b"], &NoProgress, add).unwrap();
         let expected =
             [(Owned::Int(3), Owned::Text(b"x".to_vec())), (Owned::Int(4), Owned::Real(5.5_f64.to_bits()))];
         // A TEXT column turns 5.5 into text; that is not what this test is about.
@@ -354,7 +356,7 @@ fn threads_do_not_change_the_result() {
     let rows: Vec<i64> = (0..60_000).filter(|i| !(20_000..21_000).contains(i)).collect();
     for threads in [1, 2, 5] {
         let database = Database::open(&path).unwrap().with_threads(threads);
-        let (count, columns) = database.columns("t", &asked, &Unwatched).unwrap();
+        let (count, columns) = database.columns("t", &asked, &NoProgress).unwrap();
         assert_eq!(count, rows.len());
         let [Column::I64(a), Column::U32(b), Column::Distinct(c)] = &columns[..] else { panic!() };
         assert_eq!(a.values, rows);
@@ -466,7 +468,7 @@ fn captures_say_the_same_by_both_paths() {
         let pages = nsys::read_database(database, 0, &want, &Unwatched).unwrap();
         let database = Database::open(&path).unwrap().through_sqlite();
         let sqlite = nsys::read_database(database, 0, &want, &Unwatched).unwrap();
-        let names = |tables: &pyanalyze_core::fold::Tables| {
+        let names = |tables: &pyanalyze_core::table::events::Tables| {
             let quality = Columns::new(&schema::QUALITY, &tables["quality"]);
             let names = quality.names("name").unwrap();
             (0..quality.rows()).map(|row| names.get(row).unwrap().to_owned()).collect::<Vec<_>>()
@@ -574,7 +576,7 @@ fn survive(path: &Path) -> bool {
     let Ok(database) = Database::open(path) else { return false };
     for (table, columns) in database.tables() {
         let asked: Vec<(&str, As)> = columns.iter().map(|c| (c.as_str(), As::U32)).collect();
-        check(database.columns(table, &asked, &Unwatched).map(|_| ()));
+        check(database.columns(table, &asked, &NoProgress).map(|_| ()).map_err(Error::from));
     }
     whole
 }

@@ -8,11 +8,13 @@
 use std::path::{Path, PathBuf};
 
 use arrow_array::{Array, Int64Array, UInt16Array, UInt32Array, UInt64Array, UInt8Array};
-use pyanalyze_core::fold::Tables;
+use pyanalyze_core::base::watch::Unwatched;
 use pyanalyze_core::pipeline::reconstruct;
-use pyanalyze_core::residency::Slice;
-use pyanalyze_core::schema::{self, Builder, Columns};
-use pyanalyze_core::watch::Unwatched;
+use pyanalyze_core::residency::observed::Slice;
+use pyanalyze_core::table::builder::Builder;
+use pyanalyze_core::table::columns::Columns;
+use pyanalyze_core::table::events::Tables;
+use pyanalyze_core::table::schema;
 use rusqlite::{Connection, OpenFlags};
 
 fn capture(name: &str) -> Option<PathBuf> {

@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use arrow_array::{Array, RecordBatch};
-use pyanalyze_core::quality::{self, Quality};
-use pyanalyze_core::samples::{read, READERS};
-use pyanalyze_core::schema::{Columns, NVML_SAMPLES};
-use pyanalyze_core::watch::Unwatched;
+use pyanalyze_core::base::watch::Unwatched;
+use pyanalyze_core::read::samples::{read, READERS};
+use pyanalyze_core::table::columns::Columns;
+use pyanalyze_core::table::quality::{self, Quality};
+use pyanalyze_core::table::schema::NVML_SAMPLES;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 

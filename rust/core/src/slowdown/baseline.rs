@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::base::intervals::Union;
+use crate::slowdown::counterfactual::Alone;
 use crate::slowdown::operations::{Op, Quick, Tenancy};
-use crate::slowdown::replay::Alone;
-use crate::tenants::Union;
 
 /// Of the operations, at least this part has a counterpart where runs are laid beside each other.
 const ALIGNED_PART: f64 = 0.98;

@@ -9,10 +9,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::base::intervals::{Union, Walk};
+use crate::base::statistics::{quantile, quantiles, student, Resamples};
+use crate::slowdown::counterfactual::{Alone, Anchored, Reference};
 use crate::slowdown::operations::{Op, Quick, Tenancy};
-use crate::slowdown::replay::{Alone, Anchored, Reference};
-use crate::statistics::{quantile, quantiles, student, Resamples};
-use crate::tenants::{Union, Walk, WorkKind};
+use crate::table::work::WorkKind;
 
 /// Fewer operations than this bear no interval.
 pub(crate) const ENOUGH: usize = 20;

@@ -15,15 +15,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use crate::error::Result;
-use crate::fold::{Events, Tables};
-use crate::hardware::{IDLE_GAP_NS, MAX_STATE_NS};
-use crate::lanes::Lanes;
-use crate::residency::{at, Slice};
-use crate::schema::{self, Columns};
-use crate::statistics::median;
-use crate::tenants::{work, Union, Walk, Who, Work, WorkKind};
-use crate::watch::Watch;
+use crate::base::error::{Error, Result};
+use crate::base::hardware::{IDLE_GAP_NS, MAX_STATE_NS};
+use crate::base::intervals::{Union, Walk};
+use crate::base::parallel::ThreadPool;
+use crate::base::statistics::median;
+use crate::base::watch::Watch;
+use crate::residency::observed::Slice;
+use crate::table::columns::{at, Columns};
+use crate::table::events::{Events, Tables};
+use crate::table::schema;
+use crate::table::tenant_lookup::Who;
+use crate::table::work::{work, Work, WorkKind};
 
 /// Squared differences in times switched out that a slope needs.
 const ENOUGH_CUTS: f64 = 5.0;
@@ -691,7 +694,7 @@ pub(crate) struct Gathered {
 
 impl Gathered {
     /// Reads a reconstructed session.
-    pub fn read(tables: &Tables, lanes: Lanes, watch: &dyn Watch) -> Result<Self> {
+    pub fn read(tables: &Tables, pool: ThreadPool, watch: &dyn Watch) -> Result<Self> {
         let who = Who::read(tables)?;
         let (held, switching) = held(tables)?;
         let mut tenants: Vec<Tenancy> = who
@@ -713,8 +716,8 @@ impl Gathered {
             .collect();
         let whole = Events::of(tables);
         // What each tenant did is dealt out while calls and signatures are read; then each tenant looks its own up.
-        let (read, dealt) = lanes.both(
-            || Ok((signatures_of(tables)?, calls(tables)?)),
+        let (read, dealt) = pool.both(
+            || Ok::<_, Error>((signatures_of(tables)?, calls(tables)?)),
             || deal(&whole, &who, &mut tenants, watch),
         );
         dealt?;
@@ -725,9 +728,9 @@ impl Gathered {
 
 impl Scene {
     /// Puts together what was gathered.
-    pub fn of(gathered: Gathered, signatures: &Signatures, lanes: Lanes) -> Self {
+    pub fn of(gathered: Gathered, signatures: &Signatures, pool: ThreadPool) -> Self {
         let Gathered { who, mut tenants, calls, switching, found, window } = gathered;
-        lanes.each(tenants.iter_mut().collect(), |tenant| {
+        pool.each(tenants.iter_mut().collect(), |tenant| {
             tenant.enter(&found, calls.get(&tenant.process), window);
         });
         drop(found);
@@ -735,7 +738,7 @@ impl Scene {
         scene.without_state();
         scene.see_others(&who);
         let many = signatures.list.len();
-        lanes.each(scene.tenants.iter_mut().collect(), |tenant| tenant.finish(many));
+        pool.each(scene.tenants.iter_mut().collect(), |tenant| tenant.finish(many));
         scene
     }
 

@@ -1,0 +1,46 @@
+"""What to change, and what each way to share the device would do to its tenants."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from pyanalyze.results.model import Result, Text
+from pyanalyze.vocabulary import Mode
+
+__all__ = ["Advice", "ForecastRow", "SharingOption"]
+
+
+class Advice(Result):
+    """One thing to change."""
+
+    action: Text = Field(description="What to do, in one line.")
+    commands: list[Text] = Field(description="Commands that do it.")
+    expected: Text | None = Field(description="What it should give; null: cannot be said.")
+    bound: Text | None = Field(description="The most it can give; a bound is not a prediction.")
+    why: Text = Field(description="Which evidence it follows from.")
+    undo: Text | None = Field(description="How to take it back.")
+    wrong_if: Text | None = Field(default=None, description="What would prove it wrong; null: nothing is predicted.")
+
+
+class ForecastRow(Result):
+    """What a way to share would do to a tenant; modelled."""
+
+    tenant_id: int = Field(description="Tenant.")
+    slowdown: float = Field(gt=0, description="Elapsed time of the same launches over that alone on the whole GPU.")
+    low: float = Field(ge=0, description="Lower bound of it.")
+    high: float = Field(ge=0, description="Upper bound of it.")
+    latency: float | None = Field(description="Kernel latency (launch to end) over alone; null: no API calls.")
+    p99_ns: int | None = Field(description="99th percentile of kernel latency; null: no API calls.")
+
+
+class SharingOption(Result):
+    """A way to share the device that was replayed; modelled."""
+
+    name: Text = Field(description="Such as `MPS, exact caps`.")
+    mode: Mode = Field(description="Sharing mode that it makes.")
+    antt: float = Field(gt=0, description="Mean slowdown.")
+    stp: float = Field(gt=0, description="Sum of 1 / slowdown.")
+    current: bool = Field(description="It is how the capture shows the device shared.")
+    recommended: bool = Field(description="It is the one advised.")
+    lacks: list[Text] = Field(description="Requirements (`--require`) that its mode does not promise.")
+    tenants: list[ForecastRow] = Field(description="Per tenant.")

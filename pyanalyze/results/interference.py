@@ -1,0 +1,150 @@
+"""Who was slowed, by how much, through what and by whom."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from pyanalyze.results.model import Finite, Number, Result, Text
+from pyanalyze.vocabulary import Basis
+
+__all__ = [
+    "BaselineNotUsed",
+    "Causes",
+    "Estimate",
+    "ExecutionSplit",
+    "HostFinding",
+    "Interference",
+    "MatrixCell",
+    "NotUsedReason",
+    "Pace",
+    "Slowdown",
+    "Tail",
+    "UnitsOfWork",
+]
+
+#: Why a baseline was not used: it has no work in common with the tenant (or with any); it was recorded on another GPU
+#: model; other tenants ran in it; other baselines fit as well, and their throughput differs.
+NotUsedReason = Literal["no-common-work", "other-gpu-model", "not-solo", "ambiguous"]
+
+
+class Estimate(Result):
+    """A ratio with its 95 % interval, or with bounds where it is inferred."""
+
+    value: Finite = Field(description="Shared over alone; 1 is no slowdown.")
+    low: Number = Field(
+        description="Lower end of the 95 % interval, or a lower bound where basis is inferred; null: not bounded."
+    )
+    high: Number = Field(
+        description="Upper end of the 95 % interval, or an upper bound where basis is inferred; null: not bounded."
+    )
+    n: int = Field(ge=0, description="Units of work compared.")
+    basis: Basis = Field(description="How it is known.")
+
+
+class Slowdown(Result):
+    """Three ratios, because they answer different questions."""
+
+    elapsed: Estimate | None = Field(description="First launch to last end of the same work, shared over alone.")
+    latency: Estimate | None = Field(description="Sum of end minus launch over the same units, shared over alone.")
+    resident: Estimate | None = Field(description="Kernel time counted only while resident, shared over alone.")
+
+
+class ExecutionSplit(Result):
+    """Parts of the execution cause; fractions of the added latency."""
+
+    sm_slots: Number = Field(description="SM slots taken by others.")
+    memory: Number = Field(description="Memory bandwidth or cache.")
+    # Plain `copy` would shadow a pydantic method.
+    copy_: Number = Field(alias="copy", description="Copy engines.")
+    clock: Number = Field(description="Lower clocks.")
+    uvm: Number = Field(description="Unified memory faults and migrations.")
+    unexplained: Number = Field(
+        default=None, description="The rest: with the parts that are known it sums to `execution`."
+    )
+
+
+class Causes(Result):
+    """Where the added latency went; fractions of it, summing to 1."""
+
+    launch: Number = Field(description="The API call itself.")
+    queue: Number = Field(description="Ready and resident, but behind its stream or another tenant's blocks.")
+    not_resident: Number = Field(description="Waiting for its slice, before the start or inside the kernel.")
+    switch: Number = Field(description="The switches themselves.")
+    execution: Number = Field(description="Resident and slower.")
+    unexplained: Number = Field(description="The rest.")
+    execution_split: ExecutionSplit | None = Field(description="Parts of execution; null: cannot be split.")
+
+
+class Tail(Result):
+    """One percentile of kernel latency, launch to end."""
+
+    percentile: int = Field(ge=1, le=99, description="Such as 95.")
+    shared_ns: int = Field(description="In company, ns.")
+    alone_ns: int = Field(description="Alone, ns.")
+    ratio: Finite = Field(description="Shared over alone.")
+
+
+class UnitsOfWork(Result):
+    """Units of one name, from their begin to the end of their last operation."""
+
+    name: Text = Field(description="Name of the NVTX ranges, or given units. Hostile text.")
+    latency: Estimate = Field(description="Sum of their latencies, shared over alone.")
+    tails: list[Tail] = Field(description="Percentiles of their latency.")
+
+
+class Pace(Result):
+    """Kernels and graph launches a second, over the time from first launch to last end."""
+
+    shared_per_s: Finite = Field(description="In company.")
+    alone_per_s: Finite = Field(description="Alone.")
+
+
+class HostFinding(Result):
+    """Something outside of the GPU that makes a tenant slow."""
+
+    tenant_id: int = Field(description="Tenant id.")
+    what: Text = Field(description="held launches, slow launches, slower calls than alone, idle between launches.")
+    detail: Text = Field(description="The evidence, in a sentence.")
+    share: Finite = Field(description="Of the tenant's time.")
+
+
+class BaselineNotUsed(Result):
+    """A baseline that was given, and with which a tenant was not compared."""
+
+    baseline: Text = Field(description="Name of the file.")
+    reasons: list[NotUsedReason] = Field(
+        min_length=1, description="no-common-work, other-gpu-model, not-solo, ambiguous: one or several."
+    )
+    detail: Text = Field(description="The same in a sentence.")
+
+
+class MatrixCell(Result):
+    """How much one tenant slowed another."""
+
+    victim: int = Field(description="Tenant id.")
+    aggressor: int = Field(description="Tenant id.")
+    slowdown: Number = Field(description="Elapsed slowdown of the victim beside this aggressor.")
+    low: Number = Field(description="Lower end of the 95 % interval.")
+    high: Number = Field(description="Upper end of the 95 % interval.")
+    n: int = Field(ge=0, description="Units of work compared.")
+    latency: Number = Field(default=None, description="Latency slowdown of the victim beside this aggressor.")
+    inseparable_from: int | None = Field(
+        default=None, description="Tenant id of somebody who was always there at the same time; null: told apart."
+    )
+
+
+class Interference(Result):
+    """Device-wide figures, from elapsed slowdowns."""
+
+    antt: Number = Field(description="Average normalised turnaround time: mean slowdown.")
+    stp: Number = Field(description="System throughput: sum of 1 / slowdown; at most the number of tenants.")
+    jain: Number = Field(description="Jain's fairness index of 1 / slowdown; 1 is fair.")
+    matrix: list[MatrixCell] | None = Field(description="Who slowed whom; null: could not be told.")
+    harmonic: Number = Field(default=None, description="Harmonic speedup: 1 / antt.")
+    unfairness: Number = Field(default=None, description="Largest slowdown over the smallest.")
+    standing: Text | None = Field(
+        default=None,
+        description="No interference, better than / as good as one after the other, or destructive; null: not known.",
+    )

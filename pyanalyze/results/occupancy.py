@@ -1,0 +1,48 @@
+"""How full the SMs were, and how that compares with counters."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from pyanalyze.results.model import Fraction, Number, Result, Text
+from pyanalyze.vocabulary import Basis
+
+__all__ = ["CounterCheck", "Occupancy", "SmWarps"]
+
+
+class CounterCheck(Result):
+    """The modelled occupancy beside what sampled counters said."""
+
+    sm_active: Number = Field(description="Mean fraction of SMs active by counter; sampled.")
+    warps: Number = Field(description="Mean warps over warp slots by counter; sampled.")
+    n: int = Field(ge=0, description="Samples.")
+    agrees: bool | None = Field(description="Model and counter agree within the model's tolerance.")
+    detail: Text = Field(description="What was compared, how far apart, and what only one of them sees.")
+    bins: int = Field(ge=0, description="Time bins over which model and counters were compared.")
+    sm_active_difference: float = Field(description="Mean modelled less mean counted, fraction of the SMs.")
+    warps_difference: float | None = Field(description="The same of warps, fraction of the slots; null: not counted.")
+    sm_active_by_bin: float = Field(description="Mean over bins of how far apart they are, fraction of the SMs.")
+    warps_by_bin: float | None = Field(description="The same of warps, fraction of the slots; null: not counted.")
+    warps_factor: float | None = Field(
+        description="Counted over modelled warps: a calibration, not applied to anything in this report."
+    )
+
+
+class Occupancy(Result):
+    """How full the SMs were: means over the window, as fractions of the device."""
+
+    sm_active: Number = Field(description="Mean fraction of SMs with at least one warp.")
+    warps: Number = Field(description="Mean resident warps over all warp slots.")
+    limiters: dict[Text, Fraction] = Field(
+        description="Resource that limits occupancy: fraction of kernel time under it. Ties count for each."
+    )
+    basis: Basis = Field(description="modelled: no supported interface measures this per SM.")
+    check_against_counters: CounterCheck | None = Field(description="null: no counter samples to compare with.")
+
+
+class SmWarps(Result):
+    """Mean resident warps per SM and time bin (only with --detail); modelled."""
+
+    start_ns: int = Field(description="Start of the first bin, ns from the origin.")
+    end_ns: int = Field(description="End of the last bin, ns from the origin.")
+    warps: list[list[float]] = Field(description="Per time bin: mean resident warps of SM 0 to n-1.")

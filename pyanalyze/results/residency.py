@@ -1,0 +1,80 @@
+"""Residency intervals and context switches, summed up by tenant and by device."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from pyanalyze.results.model import Number, Result, Text
+from pyanalyze.vocabulary import Basis
+
+__all__ = ["ContextSwitches", "CostKind", "HeldSlices", "Ledger", "ResidencySlice"]
+
+CostKind = Literal["gap", "full"]
+
+
+class ContextSwitches(Result):
+    """Switches between hardware contexts."""
+
+    count: int = Field(ge=0, description="Switches between two contexts that both had work.")
+    context_creations: int = Field(ge=0, description="Switches to or from a context that ran nothing yet.")
+    median_slice_ns: int | None = Field(description="Median length of complete slices, ns.")
+    median_cost_ns: int | None = Field(description="Median cost of a switch, ns.")
+    mean_cost_ns: Number = Field(description="Mean cost of a switch, ns.")
+    cost_kind: CostKind | None = Field(
+        description="gap: SAVE_END to the next RESTORE_START; full: acknowledgement to CONTEXT_START."
+    )
+    total_cost_ns: int | None = Field(description="Sum of the costs, ns.")
+    overhead_fraction: Number = Field(description="Total cost over the window.")
+    endings: dict[Text, int] = Field(description="How slices ended (WFI, GFXP, CTAP, CILP, ...): count.")
+    dropped: int | None = Field(description="Records lost, by sequence number; null: cannot be told.")
+
+
+class HeldSlices(Result):
+    """What the slices of one tenant add up to."""
+
+    tenant_id: int = Field(ge=0, description="The tenant.")
+    slices: int = Field(ge=0, description="Complete slices.")
+    cut_slices: int = Field(ge=0, description="Slices that the recording or lost records cut.")
+    resident_share: Number = Field(description="Of the time in the window in which anybody held the engine.")
+    idle_ns: int | None = Field(
+        description="In the window, resident with none of its kernels in flight, ns; null: not traced."
+    )
+    idle_share: Number = Field(description="Of its residency in the window; null: not traced.")
+    p10_slice_ns: int | None = Field(description="A tenth of its slices is not longer, ns.")
+    median_slice_ns: int | None = Field(description="Median length of its complete slices, ns.")
+    p90_slice_ns: int | None = Field(description="Nine tenths are not longer, ns.")
+    max_slice_ns: int | None = Field(
+        description="Longest, ns; slices are whole, though one may begin before the window."
+    )
+    expired: int | None = Field(
+        description="Slices that lasted their time and that another tenant followed; null: no time slice is known."
+    )
+    yielded: int | None = Field(description="Shorter ones that another tenant followed; null: as expired.")
+
+
+class Ledger(Result):
+    """Slices and the engine; `inferred` from kernels where the mode is time-slicing without switch records."""
+
+    basis: Basis = Field(description="observed: switch records; inferred: starts and ends of kernels.")
+    held_ns: int | None = Field(description="Of the window, somebody held the engine, ns.")
+    idle_ns: int | None = Field(description="Of the window, nobody held it and no switch went on, ns; null: inferred.")
+    median_save_ns: int | None = Field(description="Acknowledgement to SAVE_END, ns; null: no such tags.")
+    median_restore_ns: int | None = Field(description="RESTORE_START to CONTEXT_START, ns; null: no such tags.")
+    time_slice_ns: int | None = Field(description="Estimated time slice, ns; null: slices do not agree.")
+    policy: Text | None = Field(
+        description="short, default, medium or long, as of nvidia-smi compute-policy; NVIDIA publishes no lengths."
+    )
+    jain: Number = Field(description="Jain's index of residency in the window over tenants; 1 is equal.")
+    tenants: list[HeldSlices] = Field(description="Per tenant, most residency first.")
+
+
+class ResidencySlice(Result):
+    """A slice (only with --detail)."""
+
+    tenant_id: int | None = Field(description="Tenant; null: no tenant could be named.")
+    hw_context: int = Field(description="Hardware context.")
+    start_ns: int = Field(description="Start, ns from the origin.")
+    end_ns: int = Field(description="End, ns from the origin.")
+    basis: Basis = Field(description="How it is known.")

@@ -1,0 +1,95 @@
+"""How a device was shared, with the evidence; the relation of each pair of tenants; the mode over time."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from pyanalyze.results.model import Finite, Fraction, Missing, Number, Result, Text
+from pyanalyze.vocabulary import Basis, Mode, RelationKind
+
+__all__ = ["Detail", "Evidence", "Example", "Relation", "Rival", "Segment", "Sharing"]
+
+
+class Example(Result):
+    """An interval behind a piece of evidence, to be found again in the nsys timeline."""
+
+    capture: int | None = Field(description="Index into captures.")
+    start_ns: int = Field(description="Start, ns from the origin.")
+    end_ns: int = Field(description="End, ns from the origin.")
+    pid: int | None = Field(description="Process id as the capture has it.")
+    correlation_id: int | None = Field(description="CUPTI correlation id, unique per process only.")
+
+
+class Evidence(Result):
+    """One quantity that spoke for or against modes."""
+
+    name: Text = Field(description="Stable name of the fact.")
+    supports: list[Mode] = Field(description="Modes it speaks for.")
+    against: list[Mode] = Field(description="Modes it speaks against.")
+    value: Number = Field(description="The value; null: could not look, see detail.")
+    unit: Text = Field(description="Unit of value; 1 for plain numbers.")
+    n: int = Field(ge=0, description="Rows it was computed from.")
+    weight: Finite = Field(description="Its weight in the verdict, in log odds; 0: did not count.")
+    basis: Basis = Field(description="How it is known.")
+    detail: Text = Field(description="How it was computed, or why it could not be.")
+    sql: Text | None = Field(description="A query on the export that shows the same; null: there is none.")
+    examples: list[Example] = Field(description="The strongest intervals.")
+
+
+class Detail(Result):
+    """One figure or statement about how the mode was used."""
+
+    topic: Literal["streams", "mps", "mig", "time-slicing", "limits"] = Field(description="What it is about.")
+    name: Text = Field(description="Stable name of the figure.")
+    value: Number = Field(description="The value; null: a statement without a number.")
+    unit: Text = Field(description="Unit of value; 1 for plain numbers.")
+    basis: Basis = Field(description="How it is known.")
+    detail: Text = Field(description="The same in words.")
+
+
+class Rival(Result):
+    """A mode that was considered and not chosen."""
+
+    mode: Mode = Field(description="The mode.")
+    confidence: Fraction = Field(description="Its probability.")
+    why_not: Text = Field(description="What speaks against it.")
+
+
+class Sharing(Result):
+    """How the device was shared, with the proof."""
+
+    mode: Mode = Field(description="The observed relation between tenants; undetermined: below 0.8.")
+    confidence: Fraction = Field(
+        description="Calibrated probability of mode; for undetermined, that of the strongest rival."
+    )
+    basis: Basis = Field(description="How it is known.")
+    configured: Mode | None = Field(description="What the machine was set up to do; null: not known.")
+    agrees: bool | None = Field(description="Configured and observed agree; null: one of them is not known.")
+    summary: Text = Field(description="The verdict in one or two sentences.")
+    evidence: list[Evidence] = Field(description="What speaks for and against, heaviest first.")
+    details: list[Detail] = Field(
+        default_factory=list,
+        description="Slices and who else, clients and caps, profile, why streams followed each other; limits.",
+    )
+    rivals: list[Rival] = Field(description="The other modes, strongest first.")
+    missing: list[Missing] = Field(description="What could not be looked at, for the whole device entry.")
+
+
+class Relation(Result):
+    """What two tenants were to each other."""
+
+    tenants: tuple[int, int] = Field(description="Tenant ids, the smaller first.")
+    relation: RelationKind = Field(description="Kind of relation.")
+    confidence: Fraction = Field(description="Probability of it.")
+    co_busy_ns: int | None = Field(description="Both had work in flight, ns; null: one was not traced.")
+
+
+class Segment(Result):
+    """A stretch of time with one mode."""
+
+    start_ns: int = Field(description="Start, ns from the origin.")
+    end_ns: int = Field(description="End, ns from the origin.")
+    mode: Mode = Field(description="The mode in it.")
+    confidence: Fraction = Field(description="Probability of it.")

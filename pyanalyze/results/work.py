@@ -1,0 +1,48 @@
+"""What a tenant launched, and where its time went: all that two runs are compared by."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from pyanalyze.results.model import Result, Text
+
+__all__ = ["Batch", "Configuration", "Work"]
+
+
+class Configuration(Result):
+    """Launches of one kernel with one shape."""
+
+    key: Text = Field(description="Digest of the whole kernel name, grid and block: equal launches have equal keys.")
+    kernel: Text = Field(description="Kernel name without parameters, shortened. Hostile text.")
+    grid_blocks: int | None = Field(description="Blocks in the grid; null: not exported.")
+    block_threads: int | None = Field(description="Threads in a block; null: not exported.")
+    launches: int = Field(ge=1, description="How often.")
+    total_ns: int = Field(description="Sum of their durations as recorded, ns; switched-out time included.")
+    charged_total_ns: int = Field(description="Sum of the parts in which its context held the engine, ns.")
+
+
+class Batch(Result):
+    """A run of consecutive launches; what a batch took differs from the next by noise."""
+
+    launches: int = Field(ge=1, description="Launches in it.")
+    idle_ns: int = Field(description="Nothing of the tenant was in flight, and no other tenant was in its way, ns.")
+    idle_absent_ns: int = Field(description="Nothing was in flight while another tenant's context held the engine, ns.")
+    idle_beside_ns: int = Field(
+        description="Nothing was in flight while a tenant that may run beside it had kernels in flight, ns."
+    )
+    busy_ns: int = Field(description="Union of its kernel and graph intervals as recorded, ns.")
+    charged_ns: int = Field(description="The part of it in which its context held the engine, ns.")
+
+
+class Work(Result):
+    """What a tenant launched, and where its time went: all that two runs are compared by."""
+
+    launches: int = Field(ge=0, description="Kernels and whole-graph launches.")
+    graph_launches: int = Field(ge=0, description="Whole-graph launches among them; their kernels are not seen.")
+    copies: int = Field(ge=0, description="Copies and sets.")
+    copy_bytes: int | None = Field(description="Copied or set, bytes; null: copies were not traced.")
+    residency_known: bool = Field(description="Switch records say when its context held the engine.")
+    configurations: list[Configuration] = Field(description="Launch configurations with most time, most first.")
+    other_launches: int = Field(ge=0, description="Launches of configurations that are not listed.")
+    other_ns: int = Field(ge=0, description="Sum of their durations as recorded, ns.")
+    batches: list[Batch] = Field(description="Consecutive runs of about equally many launches, in order.")

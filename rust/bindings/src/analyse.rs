@@ -1,0 +1,215 @@
+//! What happened on the GPU.
+
+use std::path::PathBuf;
+
+use pyanalyze_core::activity::latencies as over_time;
+use pyanalyze_core::occupancy::placement::{PlacementPolicy, Sharing};
+use pyanalyze_core::output::{perfetto, timeline as tracks};
+use pyanalyze_core::pipeline;
+use pyanalyze_core::slowdown::{self, Baseline};
+use pyanalyze_core::table::schema;
+use pyanalyze_core::table::window::{self, Selection};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::errors::raise;
+use crate::progress::{Callback, PyWatch};
+use crate::table::{from_python, one, to_python, Table};
+
+/// The policy of these devices, by the names that `pyanalyze.session.placement_policy` gives.
+pub(crate) fn policy_of(policies: Vec<(u32, String)>) -> PyResult<PlacementPolicy> {
+    let mut policy = PlacementPolicy::default();
+    for (device, name) in policies {
+        let sharing = match name.as_str() {
+            "time-sliced" => Sharing::TimeSliced,
+            "shared" => Sharing::Shared,
+            "disjoint" => Sharing::Disjoint,
+            _ => {
+                return Err(PyValueError::new_err(format!(
+                    "no placement policy is named {name}; choose from time-sliced, shared, disjoint"
+                )))
+            }
+        };
+        policy.sharing.insert(device, sharing);
+    }
+    Ok(policy)
+}
+
+/// Who held time-sliced engines without switch records, given per device how its tenants share it.
+#[pyfunction]
+#[pyo3(signature = (session, policies, progress=None))]
+pub(crate) fn infer_residency(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    policies: Vec<(u32, String)>,
+    progress: Callback,
+) -> PyResult<Py<PyDict>> {
+    let session = from_python(session)?;
+    let policy = policy_of(policies)?;
+    let watch = PyWatch::new(progress);
+    let made = py.detach(|| pipeline::infer_residency(&session, &policy, &watch));
+    to_python(py, made.map_err(|e| watch.raise(e))?)
+}
+
+/// What the slices add up to, per tenant and per device.
+#[pyfunction]
+#[pyo3(signature = (session, progress=None))]
+pub(crate) fn ledger(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    progress: Callback,
+) -> PyResult<Py<PyDict>> {
+    let session = from_python(session)?;
+    let watch = PyWatch::new(progress);
+    let made = py.detach(|| pipeline::ledger(&session, &watch)).map_err(|e| watch.raise(e))?;
+    to_python(py, made)
+}
+
+/// A configuration: name, short name, blocks, threads, launches, their time, what of it was charged.
+type Configuration = (Option<String>, Option<String>, Option<u64>, Option<u32>, u64, i64, i64);
+/// A batch: launches; time idle, absent, beside others, busy; what of the last was charged.
+type Batch = (u64, i64, i64, i64, i64, i64);
+
+/// What a tenant launched, as a dictionary.
+#[derive(IntoPyObject)]
+pub(crate) struct Launched {
+    device_id: u32,
+    tenant_id: u32,
+    residency_known: bool,
+    configurations: Vec<Configuration>,
+    other_launches: u64,
+    other_ns: i64,
+    batches: Vec<Batch>,
+}
+
+/// What each tenant launched, and where its time went.
+#[pyfunction]
+#[pyo3(signature = (session, progress=None))]
+pub(crate) fn launches(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    progress: Callback,
+) -> PyResult<Vec<Launched>> {
+    let session = from_python(session)?;
+    let watch = PyWatch::new(progress);
+    let found = py.detach(|| pipeline::launches(&session, &watch)).map_err(|e| watch.raise(e))?;
+    let found = found.into_iter().map(|one| Launched {
+        device_id: one.device,
+        tenant_id: one.tenant,
+        residency_known: one.residency_known,
+        configurations: one
+            .configurations
+            .into_iter()
+            .map(|c| {
+                (c.name, c.short_name, c.grid_blocks, c.block_threads, c.launches, c.total_ns, c.charged_ns)
+            })
+            .collect(),
+        other_launches: one.other_launches,
+        other_ns: one.other_ns,
+        batches: one
+            .batches
+            .into_iter()
+            .map(|b| (b.launches, b.idle_ns, b.absent_ns, b.beside_ns, b.busy_ns, b.charged_ns))
+            .collect(),
+    });
+    Ok(found.collect())
+}
+
+/// Merges intervals to what a picture can show.
+#[pyfunction]
+#[pyo3(signature = (session, start_ns, end_ns, marks, progress=None))]
+pub(crate) fn timeline(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    start_ns: i64,
+    end_ns: i64,
+    marks: usize,
+    progress: Callback,
+) -> PyResult<Py<Table>> {
+    let session = from_python(session)?;
+    let watch = PyWatch::new(progress);
+    let drawn = py.detach(|| tracks::timeline(&session, start_ns, end_ns, marks, &watch));
+    one(py, schema::TIMELINE.name, drawn.map_err(|e| watch.raise(e))?)
+}
+
+/// How long kernels of each tenant took from launch to end, in bins of time.
+#[pyfunction]
+#[pyo3(signature = (session, device, start_ns, end_ns, bins, progress=None))]
+pub(crate) fn latencies(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    device: u32,
+    start_ns: i64,
+    end_ns: i64,
+    bins: u32,
+    progress: Callback,
+) -> PyResult<Py<Table>> {
+    let session = from_python(session)?;
+    let watch = PyWatch::new(progress);
+    let made = py.detach(|| over_time::latencies(&session, device, start_ns, end_ns, bins, &watch));
+    one(py, schema::LATENCIES.name, made.map_err(|e| watch.raise(e))?)
+}
+
+/// The rows of a table inside of a window of time and of one device; what stays together is not copied.
+#[pyfunction]
+#[pyo3(signature = (table, window=None, device=None))]
+pub(crate) fn cut(
+    py: Python<'_>,
+    table: &Bound<'_, Table>,
+    window: Option<(i64, i64)>,
+    device: Option<u32>,
+) -> PyResult<Py<Table>> {
+    let (declared, batch) = table.get().parts();
+    let kept = py.detach(|| window::cut(declared, &batch, Selection { window, device }));
+    one(py, declared.name, kept.map_err(raise)?)
+}
+
+/// Writes the session as a Perfetto trace; returns the number of events.
+#[pyfunction]
+#[pyo3(signature = (session, path, progress=None))]
+pub(crate) fn write_perfetto(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    path: PathBuf,
+    progress: Callback,
+) -> PyResult<u64> {
+    let session = from_python(session)?;
+    let watch = PyWatch::new(progress);
+    py.detach(|| perfetto::write_file(&session, &path, &watch)).map_err(|e| watch.raise(e))
+}
+
+/// Who held the GPU: residency, tenants, charged time, overlaps, facts.
+#[pyfunction]
+#[pyo3(signature = (session, progress=None))]
+pub(crate) fn reconstruct(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    progress: Callback,
+) -> PyResult<Py<PyDict>> {
+    let session = from_python(session)?;
+    let watch = PyWatch::new(progress);
+    let made = py.detach(|| pipeline::reconstruct(&session, &watch)).map_err(|e| watch.raise(e))?;
+    to_python(py, made)
+}
+
+/// Every tenant beside itself alone: in baselines, and in this run played again.
+#[pyfunction]
+#[pyo3(signature = (session, baselines, progress=None, threads=0, window=None))]
+pub(crate) fn slowdowns(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    baselines: Vec<(Bound<'_, PyDict>, Option<u32>)>,
+    progress: Callback,
+    threads: usize,
+    window: Option<(i64, i64)>,
+) -> PyResult<Py<PyDict>> {
+    let session = from_python(session)?;
+    let baselines = baselines
+        .iter()
+        .map(|(tables, tenant)| Ok(Baseline { tables: from_python(tables)?, tenant: *tenant }))
+        .collect::<PyResult<Vec<Baseline>>>()?;
+    let watch = PyWatch::new(progress);
+    let made = py.detach(|| slowdown::slowdowns(&session, &baselines, window, threads, &watch));
+    to_python(py, made.map_err(|e| watch.raise(e))?)
+}

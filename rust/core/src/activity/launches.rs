@@ -1,0 +1,586 @@
+//! What did each tenant launch, and where did its time go?
+//!
+//! The time of a tenant, from its first launch to the end of its last, is cut at its launches into batches of about
+//! equally many. Of each batch:
+//!
+//! ```text
+//!   tenant           |==busy==|            gap             |==busy==|
+//!   engine            its own  |  another's   |  its own
+//!   its fellows               |=====|      |====|     |==|
+//!   the gap                    |..absent......|b|.idle.|b.|.idle|
+//! ```
+//!
+//! Absent: another tenant's context held the engine. Beside: one that may run beside it had kernels in flight, as far as
+//! it was not absent. Idle: the rest. Launches come by start, so that of all others no more has to be kept than what of
+//! the gap that is open they cover.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use arrow_array::{Array, Int64Array, UInt32Array};
+
+use crate::base::error::{Error, Result};
+use crate::base::maps::{Interner, NumberMap};
+use crate::base::watch::Watch;
+use crate::occupancy::theoretical::product;
+use crate::table::columns::{at, Columns, NameColumn};
+use crate::table::events::{EventPass, Events, Tables};
+use crate::table::schema;
+use crate::table::tenant_lookup::Who;
+use crate::table::work::{work, Work, WorkKind};
+
+/// Batches that the launches of a tenant are cut into; enough for an interval, few enough for a saved report.
+const BATCHES: u64 = 20;
+/// Least launches in a batch: of single ones the spread is that of kernels, not of the run.
+const LEAST_IN_BATCH: u64 = 2;
+/// Configurations that are handed out; real programs with more have a tail of tiny kernels.
+const TOP_CONFIGURATIONS: usize = 100;
+/// What a graph that was launched as a whole is called.
+const GRAPH: &str = "CUDA graph";
+
+/// A run of consecutive launches of a tenant.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Launches in it.
+    pub launches: u64,
+    /// Nothing was in flight, and no other tenant was in its way.
+    pub idle_ns: i64,
+    /// Nothing was in flight while another tenant's context held the engine.
+    pub absent_ns: i64,
+    /// Nothing was in flight while a tenant that may run beside it had kernels in flight.
+    pub beside_ns: i64,
+    /// Union of its launches.
+    pub busy_ns: i64,
+    /// The part of it in which its context held the engine.
+    pub charged_ns: i64,
+}
+
+/// Kernels of one name and size of the grid and block; whole graphs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Configuration {
+    /// Demangled name.
+    pub name: Option<String>,
+    /// Name without parameters.
+    pub short_name: Option<String>,
+    /// Blocks of the grid.
+    pub grid_blocks: Option<u64>,
+    /// Threads of a block.
+    pub block_threads: Option<u32>,
+    /// Launches.
+    pub launches: u64,
+    /// Sum of their lengths as recorded.
+    pub total_ns: i64,
+    /// Sum of what each was charged.
+    pub charged_ns: i64,
+}
+
+/// What one tenant launched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launched {
+    /// Device.
+    pub device: u32,
+    /// Tenant.
+    pub tenant: u32,
+    /// Switch records say when its context held the engine.
+    pub residency_known: bool,
+    /// Those with most time, most first.
+    pub configurations: Vec<Configuration>,
+    /// Launches of all others.
+    pub other_launches: u64,
+    /// Sum of their lengths.
+    pub other_ns: i64,
+    /// In order.
+    pub batches: Vec<Batch>,
+}
+
+/// How much of a tenant's open gap some intervals cover, which come by start.
+#[derive(Debug, Clone, Copy)]
+struct Covered {
+    /// Latest end of any.
+    until_ns: i64,
+    /// Covered since the tenant was last busy.
+    inside_ns: i64,
+}
+
+impl Covered {
+    const NOTHING: Self = Self { until_ns: i64::MIN, inside_ns: 0 };
+
+    fn add(&mut self, free_ns: i64, start_ns: i64, end_ns: i64) {
+        let from_ns = start_ns.max(self.until_ns).max(free_ns);
+        self.inside_ns = self.inside_ns.saturating_add(end_ns.saturating_sub(from_ns).max(0));
+        self.until_ns = self.until_ns.max(end_ns);
+    }
+
+    /// Covered between `free_ns` and `time_ns`, which none of the intervals starts after: what lies beyond is in one
+    /// piece.
+    fn before_ns(&self, free_ns: i64, time_ns: i64) -> i64 {
+        self.inside_ns.saturating_sub(self.until_ns.saturating_sub(time_ns.max(free_ns)).max(0))
+    }
+
+    /// A new gap opens at `free_ns`, which none of the intervals starts after.
+    fn reopen(&mut self, free_ns: i64) {
+        self.inside_ns = self.until_ns.saturating_sub(free_ns).max(0);
+    }
+}
+
+/// A tenant, and what it launched so far.
+#[derive(Debug)]
+struct Tally {
+    device: u32,
+    /// Its own context, and the one that serves it.
+    holders: [Option<u32>; 2],
+    residency_known: bool,
+    /// Launches it will have had in the end.
+    expected: u64,
+    /// Busy and resident, of its whole time.
+    charged_ns: i64,
+    /// Latest end of its launches; before the first there is no gap.
+    free_ns: i64,
+    absent: Covered,
+    beside: Covered,
+    launches: u64,
+    batches: Vec<Batch>,
+    /// Of each batch: what its launches were charged, each the part in which no earlier one was in flight.
+    charged: Vec<f64>,
+}
+
+impl Tally {
+    #[allow(clippy::cast_precision_loss)] // of nanoseconds beyond 2^53 none counts
+    fn take(&mut self, start_ns: i64, end_ns: i64, charged_ns: i64) {
+        if self.launches == 0 {
+            self.free_ns = start_ns;
+            self.absent.reopen(start_ns);
+            self.beside.reopen(start_ns);
+        }
+        let free_ns = self.free_ns;
+        let gap_ns = start_ns.saturating_sub(free_ns).max(0);
+        let busy_ns = end_ns.saturating_sub(start_ns.max(free_ns)).max(0);
+        let absent_ns = self.absent.before_ns(free_ns, start_ns).min(gap_ns);
+        let beside_ns = self.beside.before_ns(free_ns, start_ns).min(gap_ns.saturating_sub(absent_ns));
+        let length_ns = end_ns.saturating_sub(start_ns).max(1);
+
+        let count = (self.expected / LEAST_IN_BATCH).clamp(1, BATCHES);
+        let place = self.launches.saturating_mul(count).checked_div(self.expected).unwrap_or(0);
+        let place = usize::try_from(place.min(count.saturating_sub(1))).unwrap_or(0);
+        if self.batches.len() <= place {
+            self.batches.resize(place.saturating_add(1), Batch::default());
+            self.charged.resize(place.saturating_add(1), 0.0);
+        }
+        if let (Some(batch), Some(charged)) = (self.batches.get_mut(place), self.charged.get_mut(place)) {
+            let idle_ns = gap_ns.saturating_sub(absent_ns).saturating_sub(beside_ns);
+            batch.launches = batch.launches.saturating_add(1);
+            batch.idle_ns = batch.idle_ns.saturating_add(idle_ns);
+            batch.absent_ns = batch.absent_ns.saturating_add(absent_ns);
+            batch.beside_ns = batch.beside_ns.saturating_add(beside_ns);
+            batch.busy_ns = batch.busy_ns.saturating_add(busy_ns);
+            *charged += charged_ns as f64 * busy_ns as f64 / length_ns as f64;
+        }
+        self.launches = self.launches.saturating_add(1);
+        self.free_ns = free_ns.max(end_ns);
+        self.absent.reopen(self.free_ns);
+        self.beside.reopen(self.free_ns);
+    }
+
+    /// Overlapping launches share a tenant's time: what each was charged is scaled to what all were.
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)] // as in `take`
+    fn finished(mut self) -> Vec<Batch> {
+        let all: f64 = self.charged.iter().sum();
+        let scale = if all > 0.0 { self.charged_ns as f64 / all } else { 1.0 };
+        for (batch, charged) in self.batches.iter_mut().zip(&self.charged) {
+            batch.charged_ns = ((charged * scale).round_ties_even() as i64).min(batch.busy_ns);
+        }
+        self.batches.retain(|batch| batch.launches > 0);
+        self.batches
+    }
+}
+
+/// Whose, name, blocks, threads; names by number.
+type Key = (u32, Option<u32>, Option<u64>, Option<u32>);
+
+/// What the launches of one configuration add up to.
+#[derive(Debug, Clone, Copy)]
+struct Sums {
+    short_name: Option<u32>,
+    launches: u64,
+    total_ns: i64,
+    charged_ns: i64,
+}
+
+impl Sums {
+    fn of(short_name: Option<u32>) -> Self {
+        Self { short_name, launches: 0, total_ns: 0, charged_ns: 0 }
+    }
+
+    fn add(&mut self, launches: u64, total_ns: i64, charged_ns: i64) {
+        self.launches = self.launches.saturating_add(launches);
+        self.total_ns = self.total_ns.saturating_add(total_ns);
+        self.charged_ns = self.charged_ns.saturating_add(charged_ns);
+    }
+}
+
+/// What says of a kernel which configuration it is of.
+struct Shapes<'a> {
+    name: NameColumn<'a>,
+    short_name: NameColumn<'a>,
+    grid: [&'a UInt32Array; 3],
+    block: [&'a UInt32Array; 3],
+}
+
+impl<'a> Shapes<'a> {
+    fn of(c: &Columns<'a>) -> Result<Self> {
+        Ok(Self {
+            name: c.names("name")?,
+            short_name: c.names("short_name")?,
+            grid: [c.u32("grid_x")?, c.u32("grid_y")?, c.u32("grid_z")?],
+            block: [c.u32("block_x")?, c.u32("block_y")?, c.u32("block_z")?],
+        })
+    }
+
+    /// Its names are keys of their dictionaries.
+    fn key(&self, tenant: u32, row: usize) -> Key {
+        let threads = product(&self.block, row).and_then(|n| u32::try_from(n).ok());
+        (tenant, self.name.key(row), product(&self.grid, row), threads)
+    }
+}
+
+/// A process on a device: capture, pid, device.
+type Process = (u32, Option<u32>, u32);
+
+/// When the engines were held, by start.
+#[derive(Debug)]
+struct Slices {
+    device: UInt32Array,
+    tenant: UInt32Array,
+    start: Int64Array,
+    end: Int64Array,
+    next: usize,
+}
+
+/// The room. Takes the finished `tenants`, `tenant_usage`, `residency` and `charged` of the session.
+#[derive(Debug)]
+pub struct Launches {
+    who: Who,
+    /// By tenant; none of those whose kernels were not traced.
+    tallies: Vec<Option<Tally>>,
+    /// By tenant: those that have it as a fellow.
+    fellow_of: Vec<Vec<usize>>,
+    slices: Option<Slices>,
+    charged: Option<Int64Array>,
+    names: Interner,
+    configurations: NumberMap<Key, Sums>,
+    /// The process and device looked up last: rows come in runs.
+    known: Option<(Process, Option<u32>)>,
+    done: u64,
+}
+
+impl Launches {
+    /// Reads what stands left of this room.
+    ///
+    /// # Errors
+    /// [`crate::Error::Schema`] for tables that are not what they are declared to be.
+    pub fn new(session: &Tables) -> Result<Self> {
+        let who = Who::read(session)?;
+        let slices = session.get(schema::RESIDENCY.name).map(|batch| {
+            let c = Columns::new(&schema::RESIDENCY, batch);
+            Ok::<_, Error>(Slices {
+                device: c.u32("device_id")?.clone(),
+                tenant: c.u32("tenant_id")?.clone(),
+                start: c.i64("start_ns")?.clone(),
+                end: c.i64("end_ns")?.clone(),
+                next: 0,
+            })
+        });
+        let slices = slices.transpose()?;
+        let holding: BTreeSet<u32> =
+            slices.iter().flat_map(|slices| slices.tenant.iter().flatten()).collect();
+        let mut tallies: Vec<Option<Tally>> = who.tenants.iter().map(|_| None).collect();
+        if let Some(batch) = session.get(schema::TENANT_USAGE.name) {
+            let c = Columns::new(&schema::TENANT_USAGE, batch);
+            let (kernels, graphs) = (c.u64("kernels")?, c.u64("graph_launches")?);
+            let (id, busy, charged) = (c.u32("tenant_id")?, c.i64("busy_ns")?, c.i64("charged_ns")?);
+            for row in (0..c.rows()).filter(|row| busy.is_valid(*row)) {
+                let place = id.value(row) as usize;
+                let (Some(tenant), Some(tally)) = (who.tenants.get(place), tallies.get_mut(place)) else {
+                    continue;
+                };
+                let holders = [Some(tenant.id), tenant.served_by];
+                *tally = Some(Tally {
+                    device: tenant.device,
+                    holders,
+                    residency_known: holders.iter().flatten().any(|tenant| holding.contains(tenant)),
+                    expected: kernels.value(row).saturating_add(graphs.value(row)),
+                    charged_ns: at(charged, row).unwrap_or(0),
+                    free_ns: i64::MAX,
+                    absent: Covered::NOTHING,
+                    beside: Covered::NOTHING,
+                    launches: 0,
+                    batches: Vec::new(),
+                    charged: Vec::new(),
+                });
+            }
+        }
+        // Beside it may run who shares its MPS server; without switch records it may be anybody.
+        let fellows = |me: usize, tally: &Tally, other: usize| {
+            let (Some(mine), Some(theirs)) = (who.tenants.get(me), who.tenants.get(other)) else {
+                return false;
+            };
+            let alike = mine.served_by.is_some() && mine.served_by == theirs.served_by;
+            me != other && mine.device == theirs.device && (!tally.residency_known || alike)
+        };
+        let fellow_of = (0..tallies.len()).map(|other| {
+            let counted = tallies.iter().enumerate().filter_map(|(me, tally)| Some((me, tally.as_ref()?)));
+            counted.filter(|(me, tally)| fellows(*me, tally, other)).map(|(me, _)| me).collect()
+        });
+        let fellow_of = fellow_of.collect();
+        let charged = session.get(schema::CHARGED.name);
+        let charged = charged.map(|batch| Columns::new(&schema::CHARGED, batch).i64("charged_ns").cloned());
+        Ok(Self {
+            who,
+            tallies,
+            fellow_of,
+            slices,
+            charged: charged.transpose()?,
+            names: Interner::default(),
+            configurations: NumberMap::default(),
+            known: None,
+            done: 0,
+        })
+    }
+
+    fn tenant_of(&mut self, w: &Work) -> Option<u32> {
+        let key = (w.capture, w.pid, w.device);
+        match self.known {
+            Some((known, tenant)) if known == key => tenant,
+            _ => {
+                let tenant = self.who.of(w.capture, w.pid, w.device);
+                self.known = Some((key, tenant));
+                tenant
+            }
+        }
+    }
+
+    /// Takes the slices that begin no later than `time_ns`.
+    fn hold_until(&mut self, time_ns: i64) {
+        let Some(slices) = &mut self.slices else { return };
+        while let Some(start_ns) = at(&slices.start, slices.next).filter(|start_ns| *start_ns <= time_ns) {
+            let (device, end_ns) = (at(&slices.device, slices.next), at(&slices.end, slices.next));
+            let holder = at(&slices.tenant, slices.next);
+            slices.next = slices.next.saturating_add(1);
+            for tally in self.tallies.iter_mut().flatten() {
+                let mine = holder.is_some() && tally.holders.contains(&holder);
+                if tally.residency_known && Some(tally.device) == device && !mine {
+                    tally.absent.add(tally.free_ns, start_ns, end_ns.unwrap_or(start_ns));
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, w: &Work, tenant: u32, charged_ns: i64) {
+        self.hold_until(w.start_ns);
+        let place = tenant as usize;
+        if let Some(Some(tally)) = self.tallies.get_mut(place) {
+            tally.take(w.start_ns, w.end_ns, charged_ns);
+        }
+        for other in self.fellow_of.get(place).into_iter().flatten() {
+            if let Some(Some(tally)) = self.tallies.get_mut(*other) {
+                tally.beside.add(tally.free_ns, w.start_ns, w.end_ns);
+            }
+        }
+    }
+}
+
+impl EventPass for Launches {
+    type Output = Vec<Launched>;
+
+    fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
+        watch.progress("launches", self.done, 0)?;
+        let kernels = events.get(&schema::KERNELS);
+        let shapes = kernels.as_ref().map(Shapes::of).transpose()?;
+        let mut here: NumberMap<Key, Sums> = NumberMap::default();
+        for w in work(events)? {
+            if self.done.is_multiple_of(4096) {
+                watch.progress("launches", self.done, 0)?;
+            }
+            self.done = self.done.saturating_add(1);
+            if w.kind == WorkKind::Copy {
+                continue;
+            }
+            let Some(tenant) = self.tenant_of(&w) else { continue };
+            let length_ns = w.end_ns.saturating_sub(w.start_ns);
+            let charged_ns = match (&shapes, w.kind) {
+                (Some(shapes), WorkKind::Kernel) => {
+                    let charged_ns = self.charged.as_ref().and_then(|charged| at(charged, w.row));
+                    let charged_ns = charged_ns.unwrap_or(length_ns);
+                    let sums = here.entry(shapes.key(tenant, w.row));
+                    let sums = sums.or_insert_with(|| Sums::of(shapes.short_name.key(w.row)));
+                    sums.add(1, length_ns, charged_ns);
+                    charged_ns
+                }
+                // `charged` has kernels only; the total of the tenant, to which all are scaled, has graphs as well.
+                _ => {
+                    let name = Some(self.names.id(GRAPH));
+                    let sums = self.configurations.entry((tenant, name, None, None));
+                    sums.or_insert_with(|| Sums::of(name)).add(1, length_ns, length_ns);
+                    length_ns
+                }
+            };
+            self.take(&w, tenant, charged_ns);
+        }
+        if let Some(shapes) = shapes {
+            for ((tenant, name, blocks, threads), sums) in here {
+                let name = name.and_then(|key| shapes.name.text(key)).map(|text| self.names.id(text));
+                let short = sums.short_name.and_then(|key| shapes.short_name.text(key));
+                let short = short.map(|text| self.names.id(text));
+                let known = self.configurations.entry((tenant, name, blocks, threads));
+                known.or_insert_with(|| Sums::of(short)).add(sums.launches, sums.total_ns, sums.charged_ns);
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self, watch: &dyn Watch) -> Result<Vec<Launched>> {
+        watch.progress("launches", self.done, self.done)?;
+        let text = |name: Option<u32>| self.names.text(name).map(str::to_owned);
+        let mut by_tenant: BTreeMap<u32, Vec<Configuration>> = BTreeMap::new();
+        for ((tenant, name, grid_blocks, block_threads), sums) in self.configurations {
+            by_tenant.entry(tenant).or_default().push(Configuration {
+                name: text(name),
+                short_name: text(sums.short_name),
+                grid_blocks,
+                block_threads,
+                launches: sums.launches,
+                total_ns: sums.total_ns,
+                charged_ns: sums.charged_ns,
+            });
+        }
+        let mut found = Vec::new();
+        for (tenant, tally) in self.tallies.into_iter().enumerate() {
+            let (Some(tally), Ok(tenant)) = (tally.filter(|tally| tally.launches > 0), u32::try_from(tenant))
+            else {
+                continue;
+            };
+            let mut configurations = by_tenant.remove(&tenant).unwrap_or_default();
+            configurations.sort_by(|a, b| {
+                (b.total_ns, b.launches, &a.name, a.grid_blocks, a.block_threads).cmp(&(
+                    a.total_ns,
+                    a.launches,
+                    &b.name,
+                    b.grid_blocks,
+                    b.block_threads,
+                ))
+            });
+            let rest = configurations.split_off(configurations.len().min(TOP_CONFIGURATIONS));
+            found.push(Launched {
+                device: tally.device,
+                tenant,
+                residency_known: tally.residency_known,
+                configurations,
+                other_launches: rest.iter().fold(0, |sum, one| sum.saturating_add(one.launches)),
+                other_ns: rest.iter().fold(0, |sum, one| sum.saturating_add(one.total_ns)),
+                batches: tally.finished(),
+            });
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::activity::attribution::Charged;
+    use crate::activity::overlap::Overlap;
+    use crate::base::watch::Unwatched;
+    use crate::pipeline::{launches, reconstruct};
+    use crate::residency::observed::Slice;
+    use crate::table::builder::Builder;
+    use crate::test_tables::{kernels, named, residency};
+
+    /// Idle, absent, beside, busy, charged in us of each batch of each tenant.
+    fn parts(tables: &Tables) -> Vec<Vec<[i64; 5]>> {
+        let us =
+            |b: &Batch| [b.idle_ns, b.absent_ns, b.beside_ns, b.busy_ns, b.charged_ns].map(|ns| ns / 1000);
+        let found = launches(tables, &Unwatched).unwrap();
+        found.iter().map(|one| one.batches.iter().map(us).collect()).collect()
+    }
+
+    fn reconstructed(mut tables: Tables) -> Tables {
+        tables.extend(reconstruct(&tables, &Unwatched).unwrap());
+        tables
+    }
+
+    #[test]
+    fn a_gap_is_time_of_others_on_the_engine_or_its_own() {
+        // 7 |0==10|       20 own         |60==80|        80==80 |80=90|
+        // engine 7 |0=====15| 8 |20=====55| 7 |58===========100|
+        // Gap 10..60: 35 absent; the switches and the slices of its own are idle.
+        let rows = [
+            (0, 7, 0, 1, 7, 0, 10),
+            (0, 8, 0, 1, 7, 25, 50),
+            (0, 7, 0, 1, 7, 60, 80),
+            (0, 7, 0, 1, 7, 80, 90),
+        ];
+        let slices = [(0, 0, 7, 1, 0, 15), (0, 0, 8, 2, 20, 55), (0, 0, 7, 1, 58, 100)];
+        let tables = Tables::from([("kernels", kernels(&rows)), ("residency", residency(&slices))]);
+        let (mut seen, _) = named(tables);
+        let usage = Overlap::new(&seen).unwrap().run(&seen, &Unwatched).unwrap().tenant_usage;
+        let charged = Charged::new(&seen).unwrap().run(&seen, &Unwatched).unwrap();
+        seen.extend([("tenant_usage", usage), ("charged", charged)]);
+        assert_eq!(parts(&seen), [vec![[15, 35, 0, 40, 40]], vec![[0, 0, 0, 25, 25]]]);
+        // Nothing says who held the engine: 8's kernel was beside it.
+        let without = reconstructed(Tables::from([("kernels", kernels(&rows))]));
+        assert_eq!(parts(&without), [vec![[25, 0, 25, 40, 40]], vec![[0, 0, 0, 25, 25]]]);
+    }
+
+    #[test]
+    fn only_clients_of_one_server_are_beside_each_other_where_residency_is_known() {
+        // 7, 8 and 9 run while 5 holds the engine all the time, which serves 7 and 8 but not 9.
+        let rows = [
+            (0, 7, 0, 1, 7, 0, 10),
+            (0, 8, 0, 1, 7, 5, 20),
+            (0, 9, 0, 1, 7, 25, 30),
+            (0, 7, 0, 1, 7, 40, 50),
+            (0, 8, 0, 1, 7, 45, 60),
+        ];
+        let mut seen = reconstructed(Tables::from([("kernels", kernels(&rows))]));
+        let tenants = Builder::new(&schema::TENANTS)
+            .put("tenant_id", (0..4).map(Some).collect::<UInt32Array>())
+            .put("device_id", UInt32Array::from(vec![0; 4]))
+            .put("capture", UInt32Array::from(vec![0; 4]))
+            .put("pid", UInt32Array::from(vec![7, 8, 9, 5]))
+            .put("host_pid", UInt32Array::from(vec![None, None, None, Some(5)]))
+            .put("name", arrow_array::StringArray::from(vec!["a", "b", "c", "server"]))
+            .put("contexts", arrow_array::StringArray::from(vec![""; 4]))
+            .put("hw_contexts", arrow_array::StringArray::from(vec![""; 4]))
+            .put("traced", arrow_array::BooleanArray::from(vec![true, true, true, false]))
+            .put_words("basis", ["observed"; 4])
+            .put("served_by", UInt32Array::from(vec![Some(3), Some(3), None, None]))
+            .finish(4)
+            .unwrap();
+        seen.insert("tenants", tenants);
+        let mut slices = Slice::read(&residency(&[(0, 0, 5, 1, 0, 100)])).unwrap();
+        slices.iter_mut().for_each(|slice| slice.tenant = Some(3));
+        seen.insert("residency", Slice::write(&slices).unwrap());
+        // 7's gap 10..40: 8 beside it until 20. 8's gap 20..45: 7 beside it from 40. 9 has one launch.
+        let expected = [vec![[20, 0, 10, 20, 20]], vec![[20, 0, 5, 30, 30]], vec![[0, 0, 0, 5, 5]]];
+        assert_eq!(parts(&seen), expected);
+    }
+
+    #[test]
+    fn overlapping_launches_share_their_time_and_batches_follow_each_other() {
+        // Two streams: 0..10, 5..20 (the later half of the first counts for the first), 30..40, 30..50.
+        let rows = [
+            (0, 7, 0, 1, 7, 0, 10),
+            (0, 7, 0, 1, 8, 5, 20),
+            (0, 7, 0, 1, 7, 30, 40),
+            (0, 7, 0, 1, 8, 30, 50),
+        ];
+        let seen = reconstructed(Tables::from([("kernels", kernels(&rows))]));
+        assert_eq!(parts(&seen), [vec![[0, 0, 0, 20, 20], [10, 0, 0, 20, 20]]]);
+        let found = launches(&seen, &Unwatched).unwrap();
+        let one = &found[0].configurations[0];
+        assert_eq!(
+            (found[0].configurations.len(), one.launches, one.total_ns, one.charged_ns),
+            (1, 4, 55_000, 55_000)
+        );
+        assert_eq!((one.name.as_deref(), one.grid_blocks), (Some("k"), None));
+    }
+}

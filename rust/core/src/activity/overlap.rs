@@ -1,0 +1,574 @@
+//! Who ran beside whom, for how long, and what of each tenant's time did its context hold the engine?
+//!
+//! A recorded kernel interval includes time in which its context was switched out: charged time is the
+//! interval intersected with the tenant's residency, so overlap of recorded intervals is no proof of
+//! running at once. Short kernels are: what is much shorter than a time slice cannot straddle many
+//! switches, so under time-slicing short kernels of two tenants exclude each other.
+//!
+//! ```text
+//!   A's kernel   |========================|      recorded 24
+//!   A resident   |======|      |======|  |==|    charged 7 + 7 + 2, switched out 8
+//!   B's shorts          |k|k|k|                  contended: B finds A in flight on both sides
+//! ```
+//!
+//! Everything is streamed: rows come by start, so the part of a new interval that any earlier interval
+//! of a group covers is `[start, min(end, latest end of the group))`, and unions grow at their end.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt32Array, UInt64Array};
+
+use crate::base::error::Result;
+use crate::base::hardware::{DEFAULT_SLICE_NS, SHORT_KERNEL_NS};
+use crate::base::intervals::Growing;
+use crate::base::intervals::Union;
+use crate::base::statistics::{median, median_ns};
+use crate::base::watch::Watch;
+use crate::residency::observed::slice_lengths;
+use crate::residency::observed::{creation_contexts, Slice};
+use crate::table::builder::Builder;
+use crate::table::columns::at;
+use crate::table::events::{EventPass, Events, Tables};
+use crate::table::schema;
+use crate::table::tenant_lookup::Who;
+use crate::table::work::{work, Work, WorkKind};
+
+/// What this room hands out.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// `tenant_usage`.
+    pub tenant_usage: RecordBatch,
+    /// `overlaps`.
+    pub overlaps: RecordBatch,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// Kernels up to this are short.
+    short_ns: i64,
+    /// A tenant whose next work comes within this time after its last had work waiting: another
+    /// tenant's slices may have kept it off the engine.
+    bridge_ns: i64,
+}
+
+#[derive(Debug, Default)]
+struct Usage {
+    device: u32,
+    traced: bool,
+    residency: Option<Union>,
+    /// Residency of the MPS server that its work goes through.
+    through: Option<Union>,
+    observed: bool,
+    slices: Vec<i64>,
+    kernels: u64,
+    graphs: u64,
+    copies: u64,
+    first_ns: Option<i64>,
+    last_ns: Option<i64>,
+    busy: Growing,
+    charged_ns: i64,
+    copy: Growing,
+    copy_bytes: i64,
+    shorts: u64,
+    short_busy: Growing,
+    /// Busy time with bridged gaps.
+    spell_ns: i64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    start_ns: i64,
+    end_ns: i64,
+    contended: bool,
+    any: bool,
+    short: bool,
+}
+
+/// Short kernels of one tenant, seen against another.
+#[derive(Debug, Default)]
+struct Against {
+    waiting: VecDeque<Waiting>,
+    contended: u64,
+    any: u64,
+    short: u64,
+    dur_ns: i64,
+}
+
+impl Against {
+    fn count(&mut self, w: Waiting) {
+        if w.contended {
+            self.contended = self.contended.saturating_add(1);
+            self.dur_ns = self.dur_ns.saturating_add(w.end_ns.saturating_sub(w.start_ns));
+            self.any = self.any.saturating_add(u64::from(w.any));
+            self.short = self.short.saturating_add(u64::from(w.short));
+        }
+    }
+
+    /// The other tenant's next work starts at `now`, after it had none since `idle_ns`.
+    fn resolve(&mut self, now: i64, idle_ns: i64, bridge_ns: i64, other_is_short: bool) {
+        let mut left = VecDeque::new();
+        while let Some(mut w) = self.waiting.pop_front() {
+            w.contended |= idle_ns <= bridge_ns;
+            let meets = now < w.end_ns;
+            w.any |= meets;
+            w.short |= meets && other_is_short;
+            if w.contended && w.end_ns > now && !(w.any && w.short) {
+                left.push_back(w);
+            } else {
+                self.count(w);
+            }
+        }
+        self.waiting = left;
+    }
+}
+
+/// The room: work in; `tenant_usage` and `overlaps` out. Takes the finished `tenants` and
+/// `residency` of the session.
+#[derive(Debug)]
+pub struct Overlap {
+    who: Who,
+    usage: Vec<Usage>,
+    traced: BTreeMap<u32, Vec<u32>>,
+    limits: BTreeMap<u32, Limits>,
+    co_busy: BTreeMap<(u32, u32), Growing>,
+    against: BTreeMap<(u32, u32), Against>,
+    copies_known: bool,
+    done: u64,
+}
+
+/// Up to which length kernels are short beside slices of that length: none was seen, `None`. Who is left alone keeps the
+/// engine for longer than a slice: beside a rare visitor the median says nothing of slices.
+pub(crate) fn short_ns(slice_ns: Option<f64>) -> i64 {
+    slice_ns.map_or(SHORT_KERNEL_NS, |s| (s.min(DEFAULT_SLICE_NS as f64) / 10.0) as i64)
+}
+
+impl Overlap {
+    /// Reads what stands left of this room.
+    ///
+    /// # Errors
+    /// [`crate::Error::Schema`] for tables that are not what they are declared to be.
+    pub fn new(session: &Tables) -> Result<Self> {
+        let who = Who::read(session)?;
+        let slices = session.get(schema::RESIDENCY.name).map_or(Ok(Vec::new()), Slice::read)?;
+        let creation = creation_contexts(&slices);
+        let mut spans: BTreeMap<u32, Vec<(i64, i64)>> = BTreeMap::new();
+        let mut usage: Vec<Usage> = who
+            .tenants
+            .iter()
+            .map(|t| Usage { device: t.device, traced: t.traced, observed: true, ..Usage::default() })
+            .collect();
+        for s in &slices {
+            let Some(tenant) = s.tenant else { continue };
+            spans.entry(tenant).or_default().push((s.start_ns, s.end_ns));
+            if let Some(u) = usage.get_mut(tenant as usize) {
+                u.observed &= s.observed || s.start_ns == s.end_ns;
+                if s.complete && !creation.contains(&(s.device, s.hw_context, s.pid)) {
+                    u.slices.push(s.dur_ns());
+                }
+            }
+        }
+        for (tenant, spans) in spans {
+            if let Some(u) = usage.get_mut(tenant as usize) {
+                u.residency = Some(Union::of(spans));
+            }
+        }
+        for t in &who.tenants {
+            let server = t.served_by.and_then(|server| usage.get(server as usize));
+            let through = server.and_then(|u| u.residency.clone());
+            if let Some(u) = usage.get_mut(t.id as usize) {
+                u.through = through;
+            }
+        }
+        let lengths = slice_lengths(&slices);
+        let mut traced: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        let mut limits = BTreeMap::new();
+        for t in &who.tenants {
+            if t.traced {
+                traced.entry(t.device).or_default().push(t.id);
+            }
+            let slice = lengths.get(&t.device).and_then(|l| median(l));
+            let rivals = who.tenants.iter().filter(|o| o.device == t.device).count().clamp(2, 9) - 1;
+            // A context without work yields after some 24 us: such slices do not bound the waiting time.
+            let turn = slice.unwrap_or(0.0).max(DEFAULT_SLICE_NS as f64);
+            limits.insert(
+                t.device,
+                Limits { short_ns: short_ns(slice), bridge_ns: (1.5 * turn * rivals as f64) as i64 },
+            );
+        }
+        Ok(Self {
+            who,
+            usage,
+            traced,
+            limits,
+            co_busy: BTreeMap::new(),
+            against: BTreeMap::new(),
+            copies_known: false,
+            done: 0,
+        })
+    }
+
+    /// A kernel or graph of tenant `me` against all others of the device.
+    fn meet(&mut self, me: u32, w: &Work, limits: Limits) {
+        let short =
+            |w: &Work| w.kind == WorkKind::Kernel && w.end_ns.saturating_sub(w.start_ns) <= limits.short_ns;
+        let mine = self.usage.get(me as usize).and_then(|u| u.busy.end_ns());
+        let idle_ns = mine.map_or(i64::MAX, |end| w.start_ns.saturating_sub(end));
+        let is_short = short(w);
+        for other in self.traced.get(&w.device).into_iter().flatten().copied().filter(|o| *o != me) {
+            let Some(usage) = self.usage.get(other as usize) else { continue };
+            let Some(end_ns) = usage.busy.end_ns() else { continue };
+            let short_end_ns = usage.short_busy.end_ns().unwrap_or(i64::MIN);
+            let pair = (me.min(other), me.max(other));
+            self.co_busy.entry(pair).or_default().add(w.start_ns, w.end_ns.min(end_ns));
+            if let Some(theirs) = self.against.get_mut(&(other, me)) {
+                theirs.resolve(w.start_ns, idle_ns, limits.bridge_ns, is_short);
+            }
+            if is_short && w.start_ns <= end_ns.saturating_add(limits.bridge_ns) {
+                let in_flight = end_ns > w.start_ns;
+                let waiting = Waiting {
+                    start_ns: w.start_ns,
+                    end_ns: w.end_ns,
+                    contended: in_flight,
+                    any: in_flight,
+                    short: short_end_ns > w.start_ns,
+                };
+                let mine = self.against.entry((me, other)).or_default();
+                if in_flight && waiting.short {
+                    mine.count(waiting);
+                } else {
+                    mine.waiting.push_back(waiting);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, w: &Work, bytes: Option<i64>) {
+        let tenant = self.who.of(w.capture, w.pid, w.device);
+        let dur_ns = w.end_ns.saturating_sub(w.start_ns);
+        let Some(me) = tenant else { return };
+        let limits = self.limits.get(&w.device).copied();
+        let limits = limits.unwrap_or(Limits { short_ns: SHORT_KERNEL_NS, bridge_ns: DEFAULT_SLICE_NS });
+        if w.kind != WorkKind::Copy {
+            self.meet(me, w, limits);
+        }
+        let Some(u) = self.usage.get_mut(me as usize) else { return };
+        u.first_ns = Some(u.first_ns.map_or(w.start_ns, |t| t.min(w.start_ns)));
+        u.last_ns = Some(u.last_ns.map_or(w.end_ns, |t| t.max(w.end_ns)));
+        if w.kind == WorkKind::Copy {
+            u.copies = u.copies.saturating_add(1);
+            u.copy.add(w.start_ns, w.end_ns);
+            u.copy_bytes = u.copy_bytes.saturating_add(bytes.unwrap_or(0).max(0));
+            return;
+        }
+        if let Some(gap) = u.busy.end_ns().map(|end| w.start_ns.saturating_sub(end)) {
+            if gap > 0 && gap <= limits.bridge_ns {
+                u.spell_ns = u.spell_ns.saturating_add(gap);
+            }
+        }
+        if let Some((from, to)) = u.busy.add(w.start_ns, w.end_ns) {
+            let new_ns = to.saturating_sub(from);
+            u.spell_ns = u.spell_ns.saturating_add(new_ns);
+            let charged =
+                u.residency.as_ref().or(u.through.as_ref()).map_or(new_ns, |r| r.covered_ns(from, to));
+            u.charged_ns = u.charged_ns.saturating_add(charged);
+        }
+        if w.kind == WorkKind::Graph {
+            u.graphs = u.graphs.saturating_add(1);
+            return;
+        }
+        u.kernels = u.kernels.saturating_add(1);
+        if dur_ns <= limits.short_ns {
+            u.shorts = u.shorts.saturating_add(1);
+            u.short_busy.add(w.start_ns, w.end_ns);
+        }
+    }
+
+    fn tenant_usage(&self) -> Result<RecordBatch> {
+        let all = &self.usage;
+        let busy = |u: &Usage, ns: i64| u.traced.then_some(ns);
+        let resident = |u: &Usage| u.residency.as_ref().map(Union::total_ns);
+        let span = |u: &Usage| {
+            let spans = u.residency.as_ref().map(Union::spans);
+            let first = spans.and_then(|s| s.first()).map(|s| s.0);
+            let last = spans.and_then(|s| s.last()).map(|s| s.1);
+            if u.first_ns.is_some() {
+                (u.first_ns, u.last_ns)
+            } else {
+                (first, last)
+            }
+        };
+        let copy = |u: &Usage, v: i64| (u.traced && self.copies_known).then_some(v);
+        Builder::new(&schema::TENANT_USAGE)
+            .put("tenant_id", self.who.tenants.iter().map(|t| Some(t.id)).collect::<UInt32Array>())
+            .put("device_id", all.iter().map(|u| Some(u.device)).collect::<UInt32Array>())
+            .put("kernels", all.iter().map(|u| Some(u.kernels)).collect::<UInt64Array>())
+            .put("graph_launches", all.iter().map(|u| Some(u.graphs)).collect::<UInt64Array>())
+            .put("memops", all.iter().map(|u| Some(u.copies)).collect::<UInt64Array>())
+            .put("first_ns", all.iter().map(|u| span(u).0).collect::<Int64Array>())
+            .put("last_ns", all.iter().map(|u| span(u).1).collect::<Int64Array>())
+            .put("busy_ns", all.iter().map(|u| busy(u, u.busy.total_ns)).collect::<Int64Array>())
+            .put("copy_ns", all.iter().map(|u| copy(u, u.copy.total_ns)).collect::<Int64Array>())
+            .put("resident_ns", all.iter().map(resident).collect::<Int64Array>())
+            .put("charged_ns", all.iter().map(|u| busy(u, u.charged_ns)).collect::<Int64Array>())
+            .put(
+                "resident_idle_ns",
+                all.iter()
+                    .map(|u| resident(u).filter(|_| u.traced).map(|r| r.saturating_sub(u.charged_ns)))
+                    .collect::<Int64Array>(),
+            )
+            .put("copy_bytes", all.iter().map(|u| copy(u, u.copy_bytes)).collect::<Int64Array>())
+            .put("slices", all.iter().map(|u| Some(u.slices.len() as u64)).collect::<UInt64Array>())
+            .put("median_slice_ns", all.iter().map(|u| median_ns(&u.slices)).collect::<Int64Array>())
+            .put("max_slice_ns", all.iter().map(|u| u.slices.iter().max().copied()).collect::<Int64Array>())
+            .put_names(
+                "basis",
+                all.iter().map(|u| {
+                    // Without switch records it is an assumption that nothing was switched out.
+                    let sure = u.observed && (u.residency.is_some() || !u.traced);
+                    Some(if sure { "observed" } else { "inferred" })
+                }),
+            )
+            .finish(all.len())
+    }
+
+    fn overlaps(&self, watch: &dyn Watch) -> Result<RecordBatch> {
+        let mut pairs = Vec::new();
+        let ids = || self.who.tenants.iter().zip(&self.usage);
+        for (a, ua) in ids() {
+            watch.progress("overlap", self.done, self.done)?;
+            for (b, ub) in ids().filter(|(b, _)| b.device == a.device && b.id > a.id) {
+                pairs.push((a.id, ua, b.id, ub));
+            }
+        }
+        let window = |u: &Usage| {
+            let spans = u.residency.as_ref().map(Union::spans);
+            let first = spans.and_then(|s| s.first()).map(|s| s.0);
+            let last = spans.and_then(|s| s.last()).map(|s| s.1);
+            (u.first_ns.or(first), u.last_ns.or(last))
+        };
+        let co_window: Int64Array = pairs
+            .iter()
+            .map(|(_, a, _, b)| {
+                let ((a0, a1), (b0, b1)) = (window(a), window(b));
+                let start = a0.zip(b0).map(|(a, b)| a.max(b));
+                let end = a1.zip(b1).map(|(a, b)| a.min(b));
+                Some(start.zip(end).map_or(0, |(s, e)| e.saturating_sub(s).max(0)))
+            })
+            .collect();
+        let traced = |p: &&(u32, &Usage, u32, &Usage)| p.1.traced && p.3.traced;
+        let none = Against::default();
+        let directed = |a: u32, b: u32| self.against.get(&(a, b)).unwrap_or(&none);
+        let sum = |f: fn(&Against) -> u64| {
+            let f = move |p: &(u32, &Usage, u32, &Usage)| {
+                f(directed(p.0, p.2)).saturating_add(f(directed(p.2, p.0)))
+            };
+            pairs.iter().map(|p| Some(p).filter(traced).map(f)).collect::<UInt64Array>()
+        };
+        let expected = |x: &Against, other: &Usage| {
+            if x.contended == 0 || other.spell_ns == 0 {
+                return 0.0;
+            }
+            let mine = x.dur_ns as f64 / x.contended as f64;
+            let reach = other.short_busy.total_ns as f64 + other.shorts as f64 * mine;
+            x.contended as f64 * (reach / other.spell_ns as f64).min(1.0)
+        };
+        Builder::new(&schema::OVERLAPS)
+            .put("device_id", pairs.iter().map(|p| Some(p.1.device)).collect::<UInt32Array>())
+            .put("tenant_a", pairs.iter().map(|p| Some(p.0)).collect::<UInt32Array>())
+            .put("tenant_b", pairs.iter().map(|p| Some(p.2)).collect::<UInt32Array>())
+            .put("co_window_ns", co_window)
+            .put(
+                "co_busy_ns",
+                pairs
+                    .iter()
+                    .map(|p| {
+                        let known = Some(p).filter(traced);
+                        known.map(|p| self.co_busy.get(&(p.0, p.2)).map_or(0, |g| g.total_ns))
+                    })
+                    .collect::<Int64Array>(),
+            )
+            .put(
+                "co_resident_ns",
+                pairs
+                    .iter()
+                    .map(|p| p.1.residency.as_ref().zip(p.3.residency.as_ref()).map(|(a, b)| a.common_ns(b)))
+                    .collect::<Int64Array>(),
+            )
+            .put("short_kernels", sum(|x| x.contended))
+            .put("short_overlapping", sum(|x| x.any))
+            .put("short_short_overlapping", sum(|x| x.short))
+            .put(
+                "short_short_expected",
+                pairs
+                    .iter()
+                    .map(|p| {
+                        let known = Some(p).filter(traced);
+                        known.map(|p| expected(directed(p.0, p.2), p.3) + expected(directed(p.2, p.0), p.1))
+                    })
+                    .collect::<Float64Array>(),
+            )
+            .put_names("basis", pairs.iter().map(|_| Some("observed")))
+            .finish(pairs.len())
+    }
+}
+
+impl EventPass for Overlap {
+    type Output = Output;
+
+    fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
+        watch.progress("overlap", self.done, 0)?;
+        let copies = events.get(&schema::MEMOPS);
+        self.copies_known |= copies.is_some();
+        let copies =
+            copies.map(|c| Ok::<_, crate::Error>((c.i64("bytes")?, c.u8("copy_kind")?))).transpose()?;
+        for w in work(events)? {
+            if self.done.is_multiple_of(4096) {
+                watch.progress("overlap", self.done, 0)?;
+            }
+            self.done = self.done.saturating_add(1);
+            let bytes = copies.filter(|_| w.kind == WorkKind::Copy);
+            // A memset has no copy kind: what it sets was not moved.
+            let bytes = bytes.and_then(|(bytes, kind)| at(kind, w.row).and_then(|_| at(bytes, w.row)));
+            self.take(&w, bytes);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, watch: &dyn Watch) -> Result<Output> {
+        watch.progress("overlap", self.done, self.done)?;
+        for against in self.against.values_mut() {
+            while let Some(w) = against.waiting.pop_front() {
+                against.count(w);
+            }
+        }
+        Ok(Output { tenant_usage: self.tenant_usage()?, overlaps: self.overlaps(watch)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::watch::{StopAfter, Unwatched};
+    use crate::table::columns::Columns;
+    use crate::test_tables::{kernels, named, residency, K};
+
+    fn run(tables: Tables) -> Output {
+        let (tables, _) = named(tables);
+        Overlap::new(&tables).unwrap().run(&tables, &Unwatched).unwrap()
+    }
+
+    #[test]
+    fn charged_time_is_resident_time_and_conserves_every_nanosecond() {
+        // kernel of 7  |100=================2400|
+        // 7 resident  |0======1000|      |2000====3000|      charged 900 + 400, out 1000
+        // 8 resident              |1040=1960|
+        let out = run(Tables::from([
+            ("kernels", kernels(&[(0, 7, 0, 1, 7, 100, 2400)])),
+            (
+                "residency",
+                residency(&[(0, 0, 7, 1, 0, 1000), (0, 0, 8, 2, 1040, 1960), (0, 0, 7, 1, 2000, 3000)]),
+            ),
+        ]));
+        let u = Columns::new(&schema::TENANT_USAGE, &out.tenant_usage);
+        assert_eq!(u.i64("busy_ns").unwrap().value(0), 2_300_000);
+        assert_eq!(u.i64("resident_ns").unwrap().value(0), 2_000_000);
+        assert_eq!(u.i64("charged_ns").unwrap().value(0), 1_300_000);
+        assert_eq!(u.i64("resident_idle_ns").unwrap().value(0), 700_000);
+        assert_eq!(u.u64("slices").unwrap().values(), &[2, 1]);
+        assert_eq!(at(u.i64("busy_ns").unwrap(), 1), None);
+        assert_eq!(at(u.i64("copy_ns").unwrap(), 0), None);
+        let o = Columns::new(&schema::OVERLAPS, &out.overlaps);
+        assert_eq!(at(o.i64("co_resident_ns").unwrap(), 0), Some(0));
+        assert_eq!(at(o.i64("co_busy_ns").unwrap(), 0), None);
+    }
+
+    #[test]
+    fn without_switch_records_all_is_charged_as_an_assumption() {
+        let out = run(Tables::from([(
+            "kernels",
+            kernels(&[(0, 7, 0, 1, 7, 100, 2400), (0, 7, 0, 1, 8, 200, 2500)]),
+        )]));
+        let u = Columns::new(&schema::TENANT_USAGE, &out.tenant_usage);
+        assert_eq!(u.i64("busy_ns").unwrap().value(0), 2_400_000);
+        assert_eq!(at(u.i64("resident_ns").unwrap(), 0), None);
+    }
+
+    fn shorts(rows: &[K]) -> (u64, u64, u64, f64) {
+        let out = run(Tables::from([("kernels", kernels(rows))]));
+        let o = Columns::new(&schema::OVERLAPS, &out.overlaps);
+        (
+            o.u64("short_kernels").unwrap().value(0),
+            o.u64("short_overlapping").unwrap().value(0),
+            o.u64("short_short_overlapping").unwrap().value(0),
+            o.f64("short_short_expected").unwrap().value(0),
+        )
+    }
+
+    #[test]
+    fn alternating_bursts_of_short_kernels_contend_and_never_meet() {
+        // 7 |10 kernels of 100, 2 ms| ------------ |again| ...
+        // 8                         |10 kernels| -------- |again|
+        let mut rows = Vec::new();
+        for turn in 0..8_i64 {
+            for n in 0..10 {
+                let start = turn * 2100 + n * 200;
+                rows.push((0, 7 + (turn % 2) as u32, 0, 1, 7, start, start + 100));
+            }
+        }
+        let (contended, any, short, expected) = shorts(&rows);
+        // The first burst of 7 has nobody before it; 8's last burst has nobody after it.
+        assert_eq!((contended, any, short), (60, 0, 0));
+        assert!(expected > 20.0, "{expected}");
+    }
+
+    #[test]
+    fn short_kernels_that_meet_are_counted_once() {
+        // 7 |0=100|    |200=300|     |400=500|
+        // 8    |50=======250|    |350==450|        two of 8, all overlap; 200 is the limit of short
+        let rows = [
+            (0, 7, 0, 1, 7, 0, 100),
+            (0, 8, 0, 1, 7, 50, 250),
+            (0, 7, 0, 1, 7, 200, 300),
+            (0, 8, 0, 1, 7, 350, 450),
+            (0, 7, 0, 1, 7, 400, 500),
+        ];
+        // The first kernel of 7 found nobody: it is not contended. The other four start in flight or in a gap.
+        let (contended, any, short, _) = shorts(&rows);
+        assert_eq!((contended, any, short), (4, 4, 4));
+    }
+
+    #[test]
+    fn short_kernels_beside_one_long_kernel_prove_nothing() {
+        // 7 |0================================50 ms|
+        // 8   |k| |k| |k| ...
+        let mut rows = vec![(0, 7, 0, 1, 7, 0, 50_000)];
+        rows.extend((0..20).map(|n| (0, 8, 0, 1, 7, 100 + n * 1000, 150 + n * 1000)));
+        let (contended, any, short, expected) = shorts(&rows);
+        assert_eq!((contended, any, short), (20, 20, 0));
+        assert!(expected < 0.5, "nothing short of 7 could have been met: {expected}");
+    }
+
+    #[test]
+    fn what_a_visitor_leaves_alone_is_no_slice() {
+        assert_eq!(short_ns(None), 200_000);
+        assert_eq!(short_ns(Some(1_000_000.0)), 100_000);
+        // Somebody who is alone for 20 ms between two visits: a kernel of 2 ms is not short for that.
+        assert_eq!(short_ns(Some(20_000_000.0)), 213_150);
+    }
+
+    #[test]
+    fn a_tenant_long_gone_contends_with_nobody() {
+        let rows =
+            [(0, 7, 0, 1, 7, 0, 100), (0, 8, 0, 1, 7, 50_000, 50_100), (0, 7, 0, 1, 7, 100_000, 100_100)];
+        assert_eq!(shorts(&rows), (0, 0, 0, 0.0));
+    }
+
+    #[test]
+    fn empty_and_cancelled() {
+        let out = run(Tables::new());
+        assert_eq!((out.tenant_usage.num_rows(), out.overlaps.num_rows()), (0, 0));
+        let (tables, _) = named(Tables::from([("kernels", kernels(&[(0, 7, 0, 1, 7, 0, 1)]))]));
+        let stopped = Overlap::new(&tables).unwrap().run(&tables, &StopAfter::new(1));
+        assert!(matches!(stopped, Err(crate::Error::Cancelled)));
+    }
+}

@@ -1,0 +1,217 @@
+//! Intervals of time: unions, and how much of a stretch they cover.
+
+/// Disjoint, sorted intervals with the time covered before each: "how much of this is inside" in O(log n).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Union {
+    spans: Vec<(i64, i64)>,
+    before_ns: Vec<i64>,
+    total_ns: i64,
+}
+
+impl Union {
+    /// The union of any intervals; empty and inverted ones cover nothing.
+    #[must_use]
+    pub fn of(intervals: impl IntoIterator<Item = (i64, i64)>) -> Self {
+        let mut sorted: Vec<_> = intervals.into_iter().filter(|(a, b)| a < b).collect();
+        sorted.sort_unstable();
+        let mut union = Self::default();
+        for (start, end) in sorted {
+            union.add(start, end);
+        }
+        union
+    }
+
+    /// Adds an interval that starts no earlier than any before it.
+    pub fn add(&mut self, start: i64, end: i64) {
+        if start >= end {
+            return;
+        }
+        match self.spans.last_mut() {
+            Some(last) if start <= last.1 => {
+                let more = end.saturating_sub(last.1).max(0);
+                last.1 = last.1.max(end);
+                self.total_ns = self.total_ns.saturating_add(more);
+            }
+            _ => {
+                self.before_ns.push(self.total_ns);
+                self.spans.push((start, end));
+                self.total_ns = self.total_ns.saturating_add(end.saturating_sub(start));
+            }
+        }
+    }
+
+    /// Time covered.
+    #[must_use]
+    pub fn total_ns(&self) -> i64 {
+        self.total_ns
+    }
+
+    /// The intervals.
+    #[must_use]
+    pub fn spans(&self) -> &[(i64, i64)] {
+        &self.spans
+    }
+
+    /// How often the union begins and ends between `start` and `end`.
+    #[must_use]
+    pub fn edges_inside(&self, start: i64, end: i64) -> usize {
+        if start >= end {
+            return 0;
+        }
+        let count = |until: i64| {
+            self.spans.partition_point(|s| s.0 <= until) + self.spans.partition_point(|s| s.1 <= until)
+        };
+        count(end.saturating_sub(1)).saturating_sub(count(start))
+    }
+
+    /// Time covered before `time`.
+    fn until_ns(&self, time: i64) -> i64 {
+        self.until_span_ns(self.spans.partition_point(|s| s.0 < time), time)
+    }
+
+    /// Time covered before `time`, which lies before the span `next` starts.
+    fn until_span_ns(&self, next: usize, time: i64) -> i64 {
+        let Some(last) = next.checked_sub(1) else { return 0 };
+        match (self.spans.get(last), self.before_ns.get(last)) {
+            (Some((a, b)), Some(before)) => before.saturating_add(time.min(*b).saturating_sub(*a)),
+            _ => 0,
+        }
+    }
+
+    /// Time covered inside [start, end).
+    #[must_use]
+    pub fn covered_ns(&self, start: i64, end: i64) -> i64 {
+        if start >= end {
+            return 0;
+        }
+        self.until_ns(end).saturating_sub(self.until_ns(start))
+    }
+
+    /// Whether `time` lies inside, ends included.
+    #[must_use]
+    pub fn contains(&self, time: i64) -> bool {
+        let next = self.spans.partition_point(|s| s.0 <= time);
+        next.checked_sub(1).and_then(|last| self.spans.get(last)).is_some_and(|s| time <= s.1)
+    }
+
+    /// Time that both cover between `start` and `end`.
+    #[must_use]
+    pub fn common_within_ns(&self, other: &Self, start: i64, end: i64) -> i64 {
+        let first = self.spans.partition_point(|s| s.1 <= start);
+        let near = self.spans.iter().skip(first).take_while(|s| s.0 < end);
+        near.fold(0_i64, |sum, (a, b)| sum.saturating_add(other.covered_ns((*a).max(start), (*b).min(end))))
+    }
+
+    /// Time that both cover.
+    #[must_use]
+    pub fn common_ns(&self, other: &Self) -> i64 {
+        self.spans.iter().fold(0_i64, |sum, (a, b)| sum.saturating_add(other.covered_ns(*a, *b)))
+    }
+}
+
+/// A place in a [`Union`]: questions in nearly rising order are answered in nearly constant time.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Walk(usize);
+
+impl Walk {
+    /// Time that `union` covers inside [start, end).
+    pub fn covered_ns(&mut self, union: &Union, start: i64, end: i64) -> i64 {
+        if start >= end {
+            return 0;
+        }
+        let from = self.seek(&union.spans, start);
+        let before_ns = union.until_span_ns(from, start);
+        let to = Self(from).seek(&union.spans, end);
+        union.until_span_ns(to, end).saturating_sub(before_ns)
+    }
+
+    /// The first span that does not start before `time`, looked for in growing steps from the last one found.
+    fn seek(&mut self, spans: &[(i64, i64)], time: i64) -> usize {
+        let before = |index: usize| spans.get(index).is_some_and(|s| s.0 < time);
+        let (mut low, mut high, mut step) = (self.0.min(spans.len()), self.0.min(spans.len()), 1_usize);
+        if before(low) {
+            while before(high) {
+                low = high;
+                high = high.saturating_add(step).min(spans.len());
+                step = step.saturating_mul(2);
+            }
+        } else {
+            while low > 0 && !before(low) {
+                high = low;
+                low = low.saturating_sub(step);
+                step = step.saturating_mul(2);
+            }
+        }
+        let between = spans.get(low..high).unwrap_or_default();
+        self.0 = low.saturating_add(between.partition_point(|s| s.0 < time));
+        self.0
+    }
+}
+
+/// A union that only grows at its end.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Growing {
+    end_ns: Option<i64>,
+    pub total_ns: i64,
+}
+
+impl Growing {
+    /// Adds an interval that starts no earlier than those before it; returns the part that is new.
+    pub fn add(&mut self, start: i64, end: i64) -> Option<(i64, i64)> {
+        let from = self.end_ns.map_or(start, |e| e.max(start));
+        if from >= end {
+            return None;
+        }
+        self.total_ns = self.total_ns.saturating_add(end.saturating_sub(from));
+        self.end_ns = Some(end);
+        Some((from, end))
+    }
+
+    /// Latest end.
+    pub fn end_ns(&self) -> Option<i64> {
+        self.end_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unions() {
+        // |0==10|  |20==30|   and 25..40
+        let u = Union::of([(20, 30), (0, 10), (25, 40), (5, 5), (9, 3)]);
+        assert_eq!(u.spans(), [(0, 10), (20, 40)]);
+        assert_eq!(u.total_ns(), 30);
+        assert_eq!(u.covered_ns(5, 25), 10);
+        assert_eq!(u.covered_ns(-5, 100), 30);
+        assert_eq!(u.covered_ns(10, 20), 0);
+        assert!(u.contains(10) && !u.contains(11) && u.contains(20));
+        assert_eq!(u.common_ns(&Union::of([(8, 22)])), 4);
+    }
+
+    /// Numbers below `below`, drawn one after the other.
+    fn draws(mut seed: u64) -> impl FnMut(u64) -> i64 {
+        move |below| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            i64::try_from((seed >> 33) % below).unwrap()
+        }
+    }
+
+    #[test]
+    fn a_walk_covers_what_counting_covers() {
+        for seed in 0..200 {
+            let mut draw = draws(seed);
+            let spans: Vec<(i64, i64)> = (0..draw(12)).map(|_| (draw(60), draw(60))).collect();
+            let union = Union::of(spans.clone());
+            let inside = |t: i64| spans.iter().any(|s| s.0 <= t && t < s.1);
+            let mut walk = Walk::default();
+            for _ in 0..40 {
+                let (from, to) = (draw(70) - 5, draw(70) - 5);
+                let counted = (from..to).filter(|t| inside(*t)).count();
+                assert_eq!(walk.covered_ns(&union, from, to), counted as i64, "seed {seed}, {from} to {to}");
+                assert_eq!(union.covered_ns(from, to), counted as i64, "seed {seed}, {from} to {to}");
+            }
+        }
+    }
+}

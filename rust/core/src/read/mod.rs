@@ -1,0 +1,4 @@
+//! Readers of the files that users hold.
+
+pub mod nsys;
+pub mod samples;

@@ -1,0 +1,631 @@
+//! Who held the engine under time-slicing where no switch record says so?
+//!
+//! A kernel starts and ends only while its context is resident, so every recorded start and end nails
+//! its tenant to the engine at that moment. Between two such moments nothing starts or ends: the
+//! tenants with kernels in flight are known, and the engine deals slices among them in turn.
+//!
+//! ```text
+//!   A   |k|k|k|========k========|k|k|          starts and ends of A:   ^^^^        ^^^
+//!   B        ========k=====|k|k|               starts and ends of B:         ^^^
+//!   held  A A A A|  ?  |B B B B|?|A A A        `?`: somewhere in here; the length of a slice says where
+//! ```
+//!
+//! A tenant without kernels in flight leaves the engine when somebody else wants it; who is alone keeps
+//! it. The length of a slice is the one that agrees best with all that is nailed down. Every boundary
+//! keeps the moments between which it must lie: what lies inside them all is certain, if the tenants
+//! really take turns. Whether they do is a verdict, so this room comes after it.
+//!
+//! Where only one tenant was traced its own kernels say when it was gone: see [`stretched`].
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use arrow_array::{Int64Array, RecordBatch, UInt32Array};
+
+use crate::base::error::Result;
+use crate::base::hardware::{DEFAULT_SLICE_NS, HANDOVER_NS};
+use crate::base::watch::Watch;
+use crate::residency::inferred_single as single;
+use crate::table::builder::Builder;
+use crate::table::columns::{at, Columns};
+use crate::table::events::{EventPass, Events, Tables};
+use crate::table::schema;
+use crate::table::tenant_lookup::Who;
+use crate::table::work::{work, WorkKind};
+
+use crate::residency::inferred_single::Kernel;
+
+/// Of a handover: still resident after the last kernel, and already resident before the first.
+const LEAVING: f64 = 0.36;
+const COMING: f64 = 0.12;
+/// A turn of which no kernel tells is less likely than none.
+const UNSEEN_NS: f64 = 20_000.0;
+/// How much agreement it takes to believe in another slice than the usual one, per factor e.
+pub(crate) const UNUSUAL_NS: f64 = 100_000.0;
+/// Slices that are tried: 0.25 to 20 ms.
+pub(crate) const SHORTEST_NS: f64 = 250_000.0;
+pub(crate) const TRIED: i32 = 150;
+/// The slice is fitted to this many stretches of the capture, of so many starts and ends each.
+const STRETCHES: usize = 5;
+pub(crate) const STRETCH: usize = 4_000;
+
+/// A kernel of a tenant starts or ends: it is resident.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Seen {
+    time_ns: i64,
+    start: bool,
+    tenant: usize,
+}
+
+/// One turn with the moments between which its ends lie.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Turn {
+    pub tenant: usize,
+    pub start_ns: f64,
+    pub end_ns: f64,
+    pub start_within: (i64, i64),
+    pub end_within: (i64, i64),
+}
+
+/// What a handover takes, in its three parts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Handover {
+    pub leaving_ns: f64,
+    pub gap_ns: f64,
+    pub coming_ns: f64,
+}
+
+impl Handover {
+    /// The shortest waits from the end of one tenant's kernel to the start of another's.
+    fn of(seen: &[Seen]) -> Self {
+        let pairs = seen.iter().zip(seen.iter().skip(1));
+        let mut waits: Vec<i64> = pairs
+            .filter(|(a, b)| a.tenant != b.tenant && !a.start && b.start)
+            .map(|(a, b)| b.time_ns.saturating_sub(a.time_ns))
+            .filter(|wait| (10_000..400_000).contains(wait))
+            .collect();
+        waits.sort_unstable();
+        let short = waits.get(waits.len() / 10).copied().filter(|_| waits.len() >= 5);
+        Self::whole(short.unwrap_or(HANDOVER_NS) as f64)
+    }
+
+    /// One that takes so long in all.
+    pub fn whole(whole: f64) -> Self {
+        let (leaving_ns, coming_ns) = (LEAVING * whole, COMING * whole);
+        Self { leaving_ns, gap_ns: whole - leaving_ns - coming_ns, coming_ns }
+    }
+}
+
+/// Of turns that lie `gap_ns` apart: how long before its end a turn has no block running any more, because the state is
+/// saved, and how long after its start none yet.
+pub(crate) fn not_running(gap_ns: i64) -> (i64, i64) {
+    let handover = Handover::whole(gap_ns as f64 / (1.0 - LEAVING - COMING));
+    (handover.leaving_ns.round() as i64, handover.coming_ns.round() as i64)
+}
+
+/// How the engine went from one tenant to the next between two moments.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    /// Switches.
+    switches: usize,
+    /// How far this is from what a scheduler does.
+    cost_ns: f64,
+    /// The last tenant's part.
+    last_ns: f64,
+}
+
+/// Follows the engine.
+struct Engine<'a> {
+    slice_ns: f64,
+    handover: Handover,
+    in_flight: Vec<u32>,
+    /// Tenants with kernels in flight.
+    wanting: BTreeSet<usize>,
+    /// Who holds it, since when, and between which moments that lies.
+    holder: Option<(usize, f64, (i64, i64))>,
+    last_ns: i64,
+    cost_ns: f64,
+    turns: Option<&'a mut Vec<Turn>>,
+}
+
+impl<'a> Engine<'a> {
+    fn new(tenants: usize, slice_ns: f64, handover: Handover, turns: Option<&'a mut Vec<Turn>>) -> Self {
+        Self {
+            slice_ns,
+            handover,
+            in_flight: vec![0; tenants],
+            wanting: BTreeSet::new(),
+            holder: None,
+            last_ns: 0,
+            cost_ns: 0.0,
+            turns,
+        }
+    }
+
+    fn see(&mut self, next: &Seen) {
+        match self.holder {
+            None => self.holder = Some((next.tenant, next.time_ns as f64, (next.time_ns, next.time_ns))),
+            Some((holder, since_ns, within)) => self.between(holder, since_ns, within, next),
+        }
+        if let Some(count) = self.in_flight.get_mut(next.tenant) {
+            *count = if next.start { count.saturating_add(1) } else { count.saturating_sub(1) };
+            if *count > 0 {
+                self.wanting.insert(next.tenant);
+            } else {
+                self.wanting.remove(&next.tenant);
+            }
+        }
+        self.last_ns = next.time_ns;
+    }
+
+    /// Who comes after a tenant, in turn.
+    fn after(&self, tenant: usize) -> Option<usize> {
+        let later = self.wanting.range(tenant.saturating_add(1)..).next();
+        later.or_else(|| self.wanting.iter().next()).copied().filter(|next| *next != tenant)
+    }
+
+    /// From `holder` at the last moment to `next`.
+    fn between(&mut self, holder: usize, since_ns: f64, within: (i64, i64), next: &Seen) {
+        let others = self.wanting.iter().any(|tenant| *tenant != holder);
+        if !others && holder == next.tenant {
+            return;
+        }
+        let room_ns = next.time_ns.saturating_sub(self.last_ns) as f64;
+        let works = self.wanting.contains(&holder);
+        let rest_ns = if works {
+            (since_ns + self.slice_ns - self.last_ns as f64).max(0.0)
+        } else {
+            self.handover.leaving_ns
+        };
+        let way = if others {
+            let way = self.way(holder, next, room_ns, rest_ns);
+            self.cost_ns += way.cost_ns.min(DEFAULT_SLICE_NS as f64);
+            way
+        } else {
+            // It kept the engine until the next one wanted it.
+            Way { switches: 1, cost_ns: 0.0, last_ns: self.handover.coming_ns.min(room_ns) }
+        };
+        if way.switches > 0 {
+            let rest_ns = if others { rest_ns } else { room_ns };
+            self.go(holder, since_ns, within, next, way, rest_ns);
+        }
+    }
+
+    /// The way that agrees best with slices in turn.
+    fn way(&self, holder: usize, next: &Seen, room_ns: f64, rest_ns: f64) -> Way {
+        let (slice_ns, Handover { leaving_ns, gap_ns, coming_ns }) = (self.slice_ns, self.handover);
+        let wants = self.wanting.contains(&next.tenant);
+        let only = self.wanting.len() == 1;
+        let mut best: Option<Way> = None;
+        let mut offer = |way: Way| {
+            if best.is_none_or(|b| way.cost_ns < b.cost_ns) {
+                best = Some(way);
+            }
+        };
+        if holder == next.tenant {
+            // Beyond its slice, or idle while others wait: both should have cost it the engine.
+            let stays_ns = if wants { rest_ns } else { leaving_ns };
+            offer(Way { switches: 0, cost_ns: (room_ns - stays_ns).max(0.0), last_ns: 0.0 });
+        }
+        let whole = |switches: usize| {
+            rest_ns + switches as f64 * gap_ns + switches.saturating_sub(1) as f64 * slice_ns
+        };
+        let unseen = |switches: usize| UNSEEN_NS * switches.saturating_sub(1) as f64;
+        let nearly = |ns: f64| {
+            let turns = (room_ns - rest_ns - gap_ns - ns) / (slice_ns + gap_ns);
+            turns.max(0.0) as usize
+        };
+        if wants {
+            // Its place in the turns after the holder; then once in every round.
+            let position = |tenant: usize| self.wanting.iter().filter(|t| **t <= tenant).count();
+            let members = self.wanting.len();
+            let ahead = position(next.tenant) + members - position(holder);
+            let first = match ahead % members {
+                0 => members,
+                place => place,
+            };
+            if !(only && holder == next.tenant) {
+                let rounds = nearly(0.0).saturating_sub(first.saturating_sub(1)) / members;
+                for round in rounds..=rounds.saturating_add(1) {
+                    let switches = first.saturating_add(round.saturating_mul(members));
+                    let last_ns = room_ns - whole(switches);
+                    // Alone it keeps the engine.
+                    let beyond_ns = if only { 0.0 } else { (last_ns - slice_ns).max(0.0) };
+                    let cost_ns = beyond_ns + (-last_ns).max(0.0) + unseen(switches);
+                    let last_ns = last_ns.clamp(0.0, if only { room_ns } else { slice_ns });
+                    offer(Way { switches, cost_ns, last_ns });
+                    if only {
+                        break;
+                    }
+                }
+            }
+        } else {
+            // It wanted the engine only just now, or waited for it: its kernel starts when it gets it.
+            let last_ns = coming_ns.min(room_ns);
+            let least = if holder == next.tenant { 2 } else { 1 };
+            let alone = only && !self.wanting.contains(&holder);
+            let most = if only { 2 } else { usize::MAX };
+            let near = nearly(coming_ns).saturating_add(1);
+            for switches in [least, near, near.saturating_add(1)] {
+                let switches = switches.clamp(least, most);
+                let off_ns = room_ns - whole(switches) - last_ns;
+                let off_ns =
+                    if alone && switches == 2 { (-off_ns - slice_ns).max(0.0) } else { off_ns.abs() };
+                offer(Way { switches, cost_ns: off_ns + unseen(switches), last_ns });
+            }
+        }
+        best.unwrap_or(Way { switches: 1, cost_ns: 0.0, last_ns: coming_ns.min(room_ns) })
+    }
+
+    /// Goes that way; what does not fit is spread over the parts.
+    fn go(&mut self, holder: usize, since_ns: f64, within: (i64, i64), next: &Seen, way: Way, rest_ns: f64) {
+        let room_ns = next.time_ns.saturating_sub(self.last_ns) as f64;
+        let switches = way.switches as f64;
+        let here = (self.last_ns, next.time_ns);
+        let held_ns = room_ns - way.last_ns - switches * self.handover.gap_ns;
+        let alone = way.switches == 2 && self.wanting.len() == 1 && !self.wanting.contains(&holder);
+        let model_ns = rest_ns + (switches - 1.0) * self.slice_ns;
+        let (part, gap_ns) = if held_ns <= 0.0 {
+            (0.0, (room_ns - way.last_ns).max(0.0) / switches)
+        } else if model_ns > 0.0 {
+            (held_ns / model_ns, self.handover.gap_ns)
+        } else {
+            (0.0, self.handover.gap_ns)
+        };
+        let (mut tenant, mut start_ns, mut start_within) = (holder, since_ns, within);
+        let mut now_ns = self.last_ns as f64;
+        for step in 0..way.switches {
+            now_ns += match (step, alone && held_ns > 0.0) {
+                (0, true) => rest_ns.min(held_ns),
+                (_, true) => (held_ns - rest_ns).max(0.0),
+                (0, false) => rest_ns * part,
+                (_, false) => self.slice_ns * part,
+            };
+            if let Some(turns) = &mut self.turns {
+                turns.push(Turn { tenant, start_ns, end_ns: now_ns, start_within, end_within: here });
+            }
+            now_ns += gap_ns;
+            let last = step.saturating_add(1) == way.switches;
+            tenant = if last { next.tenant } else { self.after(tenant).unwrap_or(next.tenant) };
+            (start_ns, start_within) = (now_ns, here);
+        }
+        self.holder = Some((tenant, start_ns.min(next.time_ns as f64), start_within));
+    }
+
+    fn finish(self) -> f64 {
+        if let (Some((tenant, start_ns, start_within)), Some(turns)) = (self.holder, self.turns) {
+            let end = (self.last_ns, self.last_ns);
+            let end_ns = self.last_ns as f64;
+            turns.push(Turn { tenant, start_ns, end_ns, start_within, end_within: end });
+        }
+        self.cost_ns
+    }
+}
+
+/// The slice that agrees best with what is seen; `None` where nobody ever contended.
+fn fit(seen: &[Seen], tenants: usize, handover: Handover) -> Option<f64> {
+    let stretch = seen.len().div_ceil(STRETCHES).max(STRETCH);
+    let stretches = || seen.chunks(stretch).map(|s| s.get(..STRETCH.min(s.len())).unwrap_or_default());
+    let cost = |slice_ns: f64| {
+        let follow = |stretch: &[Seen]| {
+            let mut engine = Engine::new(tenants, slice_ns, handover, None);
+            for next in stretch {
+                engine.see(next);
+            }
+            engine.finish()
+        };
+        let unusual = (slice_ns / DEFAULT_SLICE_NS as f64).ln().abs();
+        stretches().map(follow).sum::<f64>() + UNUSUAL_NS * unusual
+    };
+    let best = |slices: &mut dyn Iterator<Item = f64>| {
+        slices.map(|slice_ns| (cost(slice_ns), slice_ns)).min_by(|a, b| a.0.total_cmp(&b.0))
+    };
+    let (_, near_ns) = best(&mut (0..TRIED).map(|n| SHORTEST_NS * 1.03_f64.powi(n)))?;
+    let (_, slice_ns) = best(&mut (-10..=10).map(|n| near_ns * (1.0 + 0.003 * f64::from(n))))?;
+    Some(slice_ns)
+}
+
+#[derive(Debug, Default)]
+struct Device {
+    /// Tenants in the order of their ids, at the end in that of their turns; `Seen.tenant` counts in it.
+    tenants: Vec<u32>,
+    seen: Vec<Seen>,
+    /// Of the only tenant that was traced.
+    kernels: Vec<Kernel>,
+}
+
+impl Device {
+    /// Puts the tenants in the order of their turns, which is not that of their ids: after each comes the one that most
+    /// often shows signs after it.
+    fn take_turns(&mut self) {
+        let count = self.tenants.len();
+        let mut follows: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+        for (a, b) in self.seen.iter().zip(self.seen.iter().skip(1)).filter(|(a, b)| a.tenant != b.tenant) {
+            *follows.entry((a.tenant, b.tenant)).or_default() += 1;
+        }
+        let mut order: Vec<usize> = vec![0];
+        while let (Some(last), true) = (order.last().copied(), order.len() < count) {
+            let left = (0..count).filter(|tenant| !order.contains(tenant));
+            let often = |tenant: &usize| follows.get(&(last, *tenant)).copied().unwrap_or(0);
+            // Of equals the first: reversed, because the last of equals is the greatest.
+            order.extend(left.rev().max_by_key(often));
+        }
+        let places: BTreeMap<usize, usize> = order.iter().copied().zip(0..).collect();
+        for seen in &mut self.seen {
+            seen.tenant = places.get(&seen.tenant).copied().unwrap_or(seen.tenant);
+        }
+        self.tenants = order.iter().filter_map(|tenant| self.tenants.get(*tenant).copied()).collect();
+    }
+}
+
+/// The room: work in, `inferred_residency` out, for devices that are time-sliced and without records.
+#[derive(Debug)]
+pub struct Turns {
+    who: Who,
+    devices: BTreeMap<u32, Device>,
+    signatures: Signatures,
+    done: u64,
+}
+
+/// Kernels with one name and launch configuration are the same work again.
+#[derive(Debug, Default)]
+struct Signatures {
+    names: HashMap<String, u32>,
+    known: HashMap<(u32, [Option<u32>; 6]), u32>,
+}
+
+impl Signatures {
+    /// One for each kernel.
+    fn of(&mut self, kernels: &Columns<'_>) -> Result<Vec<Option<u32>>> {
+        let name = kernels.names("name")?;
+        let shape = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"];
+        let [a, b, c, d, e, f] = shape.map(|column| kernels.u32(column));
+        let shape = [a?, b?, c?, d?, e?, f?];
+        let mut keys: HashMap<u32, u32> = HashMap::new();
+        let mut signature = |row: usize| {
+            let key = name.key(row)?;
+            let name = match keys.get(&key) {
+                Some(number) => *number,
+                None => {
+                    let next = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+                    let number = *self.names.entry(name.get(row)?.to_owned()).or_insert(next);
+                    keys.insert(key, number);
+                    number
+                }
+            };
+            let next = u32::try_from(self.known.len()).unwrap_or(u32::MAX);
+            Some(*self.known.entry((name, shape.map(|column| at(column, row)))).or_insert(next))
+        };
+        Ok((0..kernels.rows()).map(&mut signature).collect())
+    }
+}
+
+impl Turns {
+    /// Reads what stands left of this room. `time_sliced` names the devices whose tenants take turns, by the verdict;
+    /// those with observed residency are left out.
+    ///
+    /// # Errors
+    /// [`crate::Error::Schema`] for tables that are not what they are declared to be.
+    pub fn new(session: &Tables, time_sliced: &BTreeSet<u32>) -> Result<Self> {
+        let who = Who::read(session)?;
+        let mut observed: BTreeSet<u32> = BTreeSet::new();
+        if let Some(batch) = session.get(schema::RESIDENCY.name) {
+            observed.extend(Columns::new(&schema::RESIDENCY, batch).u32("device_id")?.values());
+        }
+        let mut devices: BTreeMap<u32, Device> = BTreeMap::new();
+        for t in who.tenants.iter().filter(|t| t.traced && time_sliced.contains(&t.device)) {
+            if !observed.contains(&t.device) {
+                devices.entry(t.device).or_default().tenants.push(t.id);
+            }
+        }
+        Ok(Self { who, devices, signatures: Signatures::default(), done: 0 })
+    }
+}
+
+impl EventPass for Turns {
+    type Output = RecordBatch;
+
+    fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
+        watch.progress("turns", self.done, 0)?;
+        let alone = self.devices.values().any(|device| device.tenants.len() == 1);
+        let kernels = events.get(&schema::KERNELS).filter(|_| alone);
+        let signatures = kernels.map_or(Ok(Vec::new()), |kernels| self.signatures.of(&kernels))?;
+        for w in work(events)? {
+            if self.done.is_multiple_of(4096) {
+                watch.progress("turns", self.done, 0)?;
+            }
+            self.done = self.done.saturating_add(1);
+            // Copies have engines of their own.
+            let Some(device) = self.devices.get_mut(&w.device).filter(|_| w.kind != WorkKind::Copy) else {
+                continue;
+            };
+            let id = self.who.of(w.capture, w.pid, w.device);
+            if let ([only], true) = (device.tenants.as_slice(), id.is_some()) {
+                if id == Some(*only) {
+                    let of_kernel = || signatures.get(w.row).copied().flatten();
+                    let signature = if w.kind == WorkKind::Kernel { of_kernel() } else { None };
+                    device.kernels.push(Kernel { start_ns: w.start_ns, end_ns: w.end_ns, signature });
+                }
+            } else if let Some(tenant) = id.and_then(|id| device.tenants.binary_search(&id).ok()) {
+                device.seen.push(Seen { time_ns: w.start_ns, start: true, tenant });
+                // At equal times ends come first: a kernel of no length would end before it starts.
+                let time_ns = w.end_ns.max(w.start_ns.saturating_add(1));
+                device.seen.push(Seen { time_ns, start: false, tenant });
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self, watch: &dyn Watch) -> Result<RecordBatch> {
+        let mut rows: Vec<(u32, u32, Turn, Option<i64>)> = Vec::new();
+        for (id, mut device) in self.devices {
+            watch.progress("turns", self.done, 0)?;
+            if let [only] = device.tenants.as_slice() {
+                if let Some((turns, slice_ns)) = single::turns(&device.kernels) {
+                    let slice_ns = slice_ns.map(|ns| ns.round() as i64);
+                    rows.extend(turns.into_iter().map(|turn| (id, *only, turn, slice_ns)));
+                }
+                continue;
+            }
+            device.seen.sort_unstable();
+            device.take_turns();
+            let handover = Handover::of(&device.seen);
+            let tenants = device.tenants.len();
+            let Some(slice_ns) = fit(&device.seen, tenants, handover) else { continue };
+            watch.progress("turns", self.done, 0)?;
+            let mut turns = Vec::new();
+            let mut engine = Engine::new(tenants, slice_ns, handover, Some(&mut turns));
+            for (n, next) in device.seen.iter().enumerate() {
+                if n.is_multiple_of(4096) {
+                    watch.progress("turns", self.done, 0)?;
+                }
+                engine.see(next);
+            }
+            engine.finish();
+            for turn in turns {
+                if let Some(tenant) = device.tenants.get(turn.tenant) {
+                    rows.push((id, *tenant, turn, Some(slice_ns.round() as i64)));
+                }
+            }
+        }
+        watch.progress("turns", self.done, self.done)?;
+        rows.sort_by(|a, b| (a.2.start_ns.total_cmp(&b.2.start_ns)).then((a.0, a.1).cmp(&(b.0, b.1))));
+        let time = |pick: fn(&Turn) -> i64| rows.iter().map(|r| Some(pick(&r.2))).collect::<Int64Array>();
+        Builder::new(&schema::INFERRED_RESIDENCY)
+            .put("device_id", rows.iter().map(|r| Some(r.0)).collect::<UInt32Array>())
+            .put("tenant_id", rows.iter().map(|r| Some(r.1)).collect::<UInt32Array>())
+            .put("start_ns", time(|t| t.start_ns.round() as i64))
+            .put("end_ns", time(|t| t.end_ns.max(t.start_ns).round() as i64))
+            .put("earliest_start_ns", time(|t| t.start_within.0))
+            .put("latest_start_ns", time(|t| t.start_within.1))
+            .put("earliest_end_ns", time(|t| t.end_within.0))
+            .put("latest_end_ns", time(|t| t.end_within.1))
+            .put("time_slice_ns", rows.iter().map(|r| r.3).collect::<Int64Array>())
+            .put_words("basis", rows.iter().map(|_| "inferred"))
+            .finish(rows.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::watch::{StopAfter, Unwatched};
+    use crate::test_tables::{kernels, named, residency, K};
+
+    /// Tenant, start, end in us, and the ends that are certain.
+    fn held(rows: &[K]) -> Vec<(u32, i64, i64, i64, i64)> {
+        let (tables, _) = named(Tables::from([("kernels", kernels(rows))]));
+        let room = Turns::new(&tables, &BTreeSet::from([0])).unwrap();
+        let batch = room.run(&tables, &Unwatched).unwrap();
+        let c = Columns::new(&schema::INFERRED_RESIDENCY, &batch);
+        let us = |name: &str, row| c.i64(name).unwrap().value(row) / 1000;
+        (0..c.rows())
+            .map(|row| {
+                let tenant = c.u32("tenant_id").unwrap().value(row);
+                (
+                    tenant,
+                    us("start_ns", row),
+                    us("end_ns", row),
+                    us("latest_start_ns", row),
+                    us("earliest_end_ns", row),
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn who_is_alone_keeps_the_engine_until_the_other_starts() {
+        // 7 |0=100|   |300=400|                      |2000=2100|
+        // 8                        |1000=1100|                       an end and a start 83 us apart do not stand here:
+        // the handover is the usual one, 10 us of it before a start, 43 nobody's
+        let rows = [
+            (0, 7, 0, 1, 7, 0, 100),
+            (0, 7, 0, 1, 7, 300, 400),
+            (0, 8, 0, 1, 7, 1000, 1100),
+            (0, 7, 0, 1, 7, 2000, 2100),
+        ];
+        let found = held(&rows);
+        assert_eq!(found.iter().map(|f| f.0).collect::<Vec<_>>(), [0, 1, 0]);
+        // Coming is 0.12 * 83 = 10 us, the gap 0.52 * 83 = 43 us.
+        assert_eq!((found[0].1, found[0].2), (0, 946));
+        assert_eq!((found[1].1, found[1].2), (990, 1946));
+        assert_eq!((found[2].1, found[2].2), (1990, 2100));
+        // Certain is only what lies between kernels' own starts and ends.
+        assert_eq!((found[1].3, found[1].4), (1000, 1100));
+    }
+
+    #[test]
+    fn kernels_cut_by_turns_show_the_turns() {
+        // Slices of 3 ms, 43 us apart; both run kernels of 250 us back to back, cut where the slice ends.
+        let (slice, gap, length) = (3_000_i64, 43_i64, 250_i64);
+        let mut rows: Vec<K> = Vec::new();
+        let mut turns = Vec::new();
+        let (mut left, mut started) = ([length; 2], [None; 2]);
+        for turn in 0..40_i64 {
+            let who = (turn % 2) as usize;
+            let (mut now, end) = (turn * (slice + gap), turn * (slice + gap) + slice);
+            turns.push((who as u32, now, end));
+            while now < end {
+                let start = *started[who].get_or_insert(now);
+                let done = left[who].min(end - now);
+                (now, left[who]) = (now + done, left[who] - done);
+                if left[who] == 0 {
+                    rows.push((0, 7 + who as u32, 0, 1, 7, start, now));
+                    (left[who], started[who]) = (length, None);
+                }
+            }
+        }
+        let found = held(&rows);
+        let mut wrong = 0;
+        for (tenant, start, end) in &turns {
+            let same = found.iter().find(|f| f.0 == *tenant && (f.1 - start).abs() < 400).unwrap();
+            wrong += (same.1 - start).abs() + (same.2 - end).abs();
+            assert!(same.3 <= *end && same.4 >= *start, "bounds hold");
+        }
+        let total: i64 = turns.iter().map(|t| t.2 - t.1).sum();
+        assert!(100 * wrong < 3 * total, "{wrong} of {total}");
+    }
+
+    #[test]
+    fn a_turn_of_which_no_start_or_end_tells_is_found_by_its_hole() {
+        // 7 |0=2000 in kernels of 100|      hole 2200      |4200= ... kernels of 100 =6200|
+        // 8 |0 ================================ one kernel of 20 ms =====================|
+        let mut rows: Vec<K> = vec![(0, 8, 0, 1, 7, 0, 20_000)];
+        for burst in 0..4 {
+            for n in 0..20 {
+                rows.push((0, 7, 0, 1, 7, 10 + burst * 4200 + n * 100, 10 + burst * 4200 + n * 100 + 99));
+            }
+        }
+        let found = held(&rows);
+        let of_8: i64 = found.iter().filter(|f| f.0 == 1).map(|f| f.2 - f.1).sum();
+        // Three holes of 2.2 ms and what is left after the last burst.
+        assert!((of_8 - (3 * 2100 + 5_290)).abs() < 700, "{of_8}: {found:?}");
+    }
+
+    #[test]
+    fn nothing_is_inferred_without_a_verdict_beside_records_or_for_one_tenant() {
+        let rows = kernels(&[(0, 7, 0, 1, 7, 0, 100), (0, 8, 0, 1, 7, 200, 300)]);
+        let run = |tables: Tables, devices: &[u32]| {
+            let (tables, _) = named(tables);
+            let room = Turns::new(&tables, &devices.iter().copied().collect()).unwrap();
+            room.run(&tables, &Unwatched).unwrap().num_rows()
+        };
+        assert_eq!(run(Tables::from([("kernels", rows.clone())]), &[0]), 2);
+        assert_eq!(run(Tables::from([("kernels", rows.clone())]), &[]), 0);
+        let observed = residency(&[(0, 0, 7, 1, 0, 1000)]);
+        assert_eq!(run(Tables::from([("kernels", rows), ("residency", observed)]), &[0]), 0);
+        let one = kernels(&[(0, 7, 0, 1, 7, 0, 100), (0, 7, 0, 1, 7, 200, 300)]);
+        assert_eq!(run(Tables::from([("kernels", one)]), &[0]), 0);
+        assert_eq!(run(Tables::new(), &[0]), 0);
+    }
+
+    #[test]
+    fn it_stops_when_told() {
+        let rows = kernels(&[(0, 7, 0, 1, 7, 0, 100), (0, 8, 0, 1, 7, 200, 300)]);
+        let (tables, _) = named(Tables::from([("kernels", rows)]));
+        for reports in 0..3 {
+            let room = Turns::new(&tables, &BTreeSet::from([0])).unwrap();
+            let stopped = room.run(&tables, &StopAfter::new(reports));
+            assert!(matches!(stopped, Err(crate::Error::Cancelled)));
+        }
+    }
+}

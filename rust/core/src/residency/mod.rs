@@ -1,0 +1,6 @@
+//! Which context held the compute engine: by switch records, or inferred.
+
+pub mod inferred;
+pub(crate) mod inferred_single;
+pub mod observed;
+pub mod summary;

@@ -1,0 +1,368 @@
+//! What session do samples make where there is no capture?
+//!
+//! One pseudo-capture whose sources are all absent: nothing in it was observed. Devices are the GPUs that the
+//! samples name, and the MIG instances that they number; the session's zero is the first sample. Everything
+//! that only a capture knows is an empty table with its reason in `sources`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::{
+    Array, BooleanArray, Int32Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array,
+};
+
+use crate::base::error::Result;
+use crate::read::samples;
+use crate::table::builder::{replace, Builder};
+use crate::table::columns::{at, text_at, Columns};
+use crate::table::events::{concat, Tables};
+use crate::table::quality::{self, Quality};
+use crate::table::schema;
+
+/// In `capture.product` where there is no capture.
+pub const PRODUCT: &str = "samples only, no capture";
+
+/// Source, and the switch of nsys that captures it.
+const SOURCES: &[(&str, &str)] = &[
+    ("kernels", "-t cuda"),
+    ("copies", "-t cuda"),
+    ("graph_launches", "-t cuda --cuda-graph-trace=graph"),
+    ("switch_events", "--gpuctxsw=true, as root"),
+    ("gpu_metrics", "--gpu-metrics-device=all (--gpu-metrics-devices=all since 2024)"),
+];
+
+/// Settings among the metrics: what the driver was told, not what happened.
+const SETTINGS: &[&str] = &["mig_mode", "compute_mode", "virtualization_mode"];
+
+/// What tells one device from another, in the words of the samples.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    index: Option<u32>,
+    uuid: Option<String>,
+    /// Only where neither index nor UUID is known.
+    name: Option<String>,
+    instance: Option<(u32, Option<u32>)>,
+}
+
+/// What the samples say of a device.
+#[derive(Debug, Default)]
+struct Known {
+    name: Option<String>,
+    memory_bytes: Option<i64>,
+    sm_count: Option<u32>,
+    settings: BTreeMap<&'static str, String>,
+}
+
+/// The session that samples make by themselves.
+///
+/// Times of files without a time zone stay on their own clock: `utc_origin_ns` is then null.
+///
+/// # Errors
+/// [`crate::Error::Schema`] for tables that are not what they are declared to be.
+pub fn session(samples: &[Tables]) -> Result<Tables> {
+    let table = &schema::NVML_SAMPLES;
+    let batches: Vec<RecordBatch> = samples.iter().filter_map(|t| t.get(table.name)).cloned().collect();
+    let all = concat(table, &batches)?;
+    let columns = Columns::new(table, &all);
+    let mut quality = Quality::default();
+
+    let (utc, local) = (columns.i64("time_utc_ns")?, columns.i64("time_local_ns")?);
+    let is_utc = utc.null_count() < utc.len();
+    let clock = if is_utc { utc } else { local };
+    let origin = clock.iter().flatten().min();
+    let times: Vec<Option<i64>> = (0..columns.rows())
+        .map(|row| at(clock, row).zip(origin).and_then(|(t, zero)| t.checked_sub(zero)))
+        .collect();
+    let apart = times.iter().filter(|t| t.is_none()).count() as u64;
+    quality.add(None, quality::SAMPLES_NOT_ALIGNED, apart, "no time, or a local one beside others in UTC");
+    if !is_utc && origin.is_some() {
+        let placed = times.len() as u64 - apart;
+        quality.add(
+            None,
+            quality::SAMPLES_LOCAL_TIME,
+            placed,
+            "no capture tells the time zone: shown as written",
+        );
+    }
+
+    let (keys, known) = devices_of(&columns)?;
+    let ids: BTreeMap<&Key, u32> = known.keys().zip(0..).collect();
+    let device_ids: UInt32Array = keys.iter().map(|key| ids.get(key.as_ref()?).copied()).collect();
+    let placed = replace(
+        table,
+        &all,
+        vec![("time_ns", Arc::new(Int64Array::from(times.clone()))), ("device_id", Arc::new(device_ids))],
+    )?;
+
+    let mut session: Tables = schema::TABLES.iter().map(|t| (t.name, t.empty())).collect();
+    session.retain(|name, _| IN_A_SESSION.contains(name));
+    let mut drivers = BTreeSet::new();
+    for row in 0..columns.rows() {
+        if columns.names("metric")?.get(row) == Some("driver_version") {
+            drivers.extend(text_at(columns.text("text")?, row).map(str::to_owned));
+        }
+    }
+    // Drivers of two machines are no one's.
+    let driver = drivers.pop_first().filter(|_| drivers.is_empty());
+    let last = times.iter().flatten().max().copied();
+    let sources: BTreeSet<&str> =
+        (0..columns.rows()).filter_map(|row| columns.names("source").ok()?.get(row)).collect();
+    session.insert(schema::CAPTURE.name, capture(&sources, driver, origin.filter(|_| is_utc), last)?);
+    session.insert(schema::DEVICES.name, devices(&known)?);
+    session.insert(schema::CONFIGURED.name, configured(&known)?);
+    session.insert(schema::SOURCES.name, absent()?);
+    session.insert(table.name, placed);
+    let mut counts: Vec<RecordBatch> =
+        samples.iter().filter_map(|t| t.get(schema::QUALITY.name)).cloned().collect();
+    counts.push(quality.table()?);
+    session.insert(schema::QUALITY.name, concat(&schema::QUALITY, &counts)?);
+    Ok(session)
+}
+
+/// Tables that are read, not reconstructed.
+const IN_A_SESSION: &[&str] = &[
+    "capture",
+    "configured",
+    "contexts",
+    "devices",
+    "gpu_metrics",
+    "graph_launches",
+    "kernels",
+    "memops",
+    "nvml_samples",
+    "processes",
+    "quality",
+    "sources",
+    "switch_events",
+];
+
+/// The device of every row (none: no single GPU is named), and what is known of each device.
+type Named = (Vec<Option<Key>>, BTreeMap<Key, Known>);
+
+fn devices_of(columns: &Columns<'_>) -> Result<Named> {
+    let (index, gi, ci) = (columns.u32("gpu_index")?, columns.u32("mig_gi")?, columns.u32("mig_ci")?);
+    let (uuid, name, text) = (columns.text("gpu_uuid")?, columns.text("gpu_name")?, columns.text("text")?);
+    let (metric, entity) = (columns.names("metric")?, columns.names("entity")?);
+    let value = columns.f64("value")?;
+    // One GPU may be known by its index in one file and by its UUID in another; a file with both ties them.
+    let (mut uuid_of, mut index_of) = (BTreeMap::new(), BTreeMap::new());
+    for row in 0..columns.rows() {
+        if let (Some(index), Some(uuid)) = (at(index, row), text_at(uuid, row)) {
+            uuid_of.entry(index).or_insert_with(|| uuid.to_owned());
+            index_of.entry(uuid.to_owned()).or_insert(index);
+        }
+    }
+    let (mut keys, mut known): Named = Default::default();
+    for row in 0..columns.rows() {
+        let own = text_at(uuid, row).map(str::to_owned);
+        let uuid = own.clone().or_else(|| uuid_of.get(&at(index, row)?).cloned());
+        let index = at(index, row).or_else(|| index_of.get(uuid.as_ref()?).copied());
+        let named = text_at(name, row).filter(|_| uuid.is_none() && index.is_none()).map(str::to_owned);
+        // An instance that has a UUID of its own needs no numbers to be told from others.
+        let of_board = uuid.as_ref().is_none_or(|uuid| uuid.starts_with("GPU-"));
+        let instance = at(gi, row).filter(|_| of_board).map(|gi| (gi, at(ci, row)));
+        let key = Key { index, uuid, name: named, instance };
+        let nameless = key.index.is_none() && key.uuid.is_none() && key.name.is_none();
+        if nameless || entity.get(row).is_some() {
+            keys.push(None);
+            continue;
+        }
+        let about = known.entry(key.clone()).or_default();
+        keys.push(Some(key));
+        if about.name.is_none() {
+            about.name = text_at(name, row).map(str::to_owned);
+        }
+        match (metric.get(row), at(value, row)) {
+            (Some("memory_total_bytes"), Some(bytes)) => about.memory_bytes = Some(bytes as i64),
+            (Some("sm_count"), Some(count)) => about.sm_count = Some(count as u32),
+            (Some(other), None) => {
+                let setting = SETTINGS.iter().find(|s| **s == other).zip(text_at(text, row));
+                if let Some((setting, text)) = setting.filter(|(_, text)| !samples::is_unavailable(text)) {
+                    about.settings.insert(setting, text.to_owned());
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok((keys, known))
+}
+
+fn capture(
+    sources: &BTreeSet<&str>,
+    driver: Option<String>,
+    utc_origin: Option<i64>,
+    last: Option<i64>,
+) -> Result<RecordBatch> {
+    let size: u64 =
+        sources.iter().filter_map(|s| std::fs::metadata(Path::new(s)).ok()).map(|m| m.len()).sum();
+    let path = sources.iter().copied().collect::<Vec<_>>().join(", ");
+    Builder::new(&schema::CAPTURE)
+        .put("capture", UInt32Array::from(vec![0]))
+        .put("path", StringArray::from(vec![path]))
+        .put("size_bytes", Int64Array::from(vec![i64::try_from(size).unwrap_or(i64::MAX)]))
+        .put("product", StringArray::from(vec![PRODUCT]))
+        .put("driver_version", StringArray::from(vec![driver]))
+        .put("start_ns", Int64Array::from(vec![last.map(|_| 0)]))
+        .put("end_ns", Int64Array::from(vec![last]))
+        .put("utc_origin_ns", Int64Array::from(vec![utc_origin]))
+        .put("utc_offset_s", Int32Array::from(vec![utc_origin.map(|_| 0)]))
+        .put("export_shift_ns", Int64Array::from(vec![0]))
+        .put("export_normalized", BooleanArray::from(vec![false]))
+        .put("clock_offset_ns", Int64Array::from(vec![0]))
+        .put("clock_uncertainty_ns", Int64Array::from(vec![0]))
+        .put("synthetic", BooleanArray::from(vec![false]))
+        .finish(1)
+}
+
+fn devices(known: &BTreeMap<Key, Known>) -> Result<RecordBatch> {
+    let n = known.len();
+    let uuid = |key: &Key| key.uuid.clone().filter(|_| key.instance.is_none());
+    // The board of an instance with a UUID of its own is not known here.
+    let board = |key: &Key| key.uuid.clone().filter(|uuid| uuid.starts_with("GPU-"));
+    let name = |(key, about): (&Key, &Known)| match key.instance {
+        None => about.name.clone(),
+        Some((gi, ci)) => {
+            let ci = ci.map_or_else(String::new, |ci| format!("/{ci}"));
+            Some(format!("{} (MIG instance {gi}{ci})", about.name.as_deref().unwrap_or("GPU")))
+        }
+    };
+    Builder::new(&schema::DEVICES)
+        .put("device_id", (0..).take(n).map(Some).collect::<UInt32Array>())
+        .put("capture", UInt32Array::from(vec![0; n]))
+        .put("name", known.iter().map(name).collect::<StringArray>())
+        .put("uuid", known.keys().map(uuid).collect::<StringArray>())
+        .put("gpu_uuid", known.keys().map(board).collect::<StringArray>())
+        .put("sm_count", known.values().map(|k| k.sm_count).collect::<UInt32Array>())
+        .put("memory_bytes", known.values().map(|k| k.memory_bytes).collect::<Int64Array>())
+        .put_names("limits_basis", std::iter::repeat_n(Some("unknown"), n))
+        .finish(n)
+}
+
+fn configured(known: &BTreeMap<Key, Known>) -> Result<RecordBatch> {
+    let rows: Vec<(u32, &str, &str)> = known
+        .values()
+        .zip(0..)
+        .flat_map(|(about, id)| about.settings.iter().map(move |(key, value)| (id, *key, value.as_str())))
+        .collect();
+    let n = rows.len();
+    Builder::new(&schema::CONFIGURED)
+        .put_names("source", std::iter::repeat_n(Some("nvml"), n))
+        .put("device_id", rows.iter().map(|r| Some(r.0)).collect::<UInt32Array>())
+        .put_names("key", rows.iter().map(|r| Some(r.1)))
+        .put("value", rows.iter().map(|r| Some(r.2)).collect::<StringArray>())
+        .finish(n)
+}
+
+fn absent() -> Result<RecordBatch> {
+    let n = SOURCES.len();
+    Builder::new(&schema::SOURCES)
+        .put("capture", UInt32Array::from(vec![0; n]))
+        .put_names("source", SOURCES.iter().map(|s| Some(s.0)))
+        .put_names("state", std::iter::repeat_n(Some("absent"), n))
+        .put("rows", UInt64Array::from(vec![0; n]))
+        .put("how", SOURCES.iter().map(|s| Some(s.1)).collect::<StringArray>())
+        .finish(n)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::samples::tests::read_text;
+
+    fn read(texts: &[&str]) -> Tables {
+        let files: Vec<Tables> = texts
+            .iter()
+            .map(|text| {
+                let (table, quality) = read_text(text.as_bytes());
+                Tables::from([("nvml_samples", table.unwrap()), ("quality", quality.table().unwrap())])
+            })
+            .collect();
+        session(&files).unwrap()
+    }
+
+    fn ids(session: &Tables) -> Vec<Option<u32>> {
+        let c = Columns::new(&schema::NVML_SAMPLES, &session["nvml_samples"]);
+        c.u32("device_id").unwrap().iter().collect()
+    }
+
+    #[test]
+    fn files_that_name_a_gpu_in_different_words_are_one_device() {
+        let session = read(&[
+            // 1781975119 s is the session's zero.
+            "timestamp, index, uuid, name, memory.used [MiB], memory.total [MiB], compute_mode\n\
+             1781975120, 1, GPU-b, NVIDIA L40S, 5 MiB, 100 MiB, Exclusive_Process\n\
+             1781975119, 0, GPU-a, NVIDIA L40S, 5 MiB, 100 MiB, Default\n",
+            "timestamp, gpu_uuid, pid, process_name, used_memory [MiB]\n1781975121, GPU-b, 7, x, 1 MiB\n",
+            "# gpu sm\n# Idx %\n 0 50\n 7 50\n",
+            "EntityId,GRACT,TimeStamp\n0,0.5,1781975119\n",
+        ]);
+        let d = Columns::new(&schema::DEVICES, &session["devices"]);
+        let uuids: Vec<_> = d.text("uuid").unwrap().iter().collect();
+        assert_eq!(uuids, [Some("GPU-a"), Some("GPU-b"), None]);
+        assert_eq!(d.i64("memory_bytes").unwrap().value(0), 104_857_600);
+        // Three metrics each of b and a, the process, dmon of 0 and 7, an entity of no known GPU.
+        let expected = [1, 1, 1, 0, 0, 0, 1, 0, 2].map(Some);
+        assert_eq!(ids(&session), [&expected[..], &[None]].concat());
+        let s = Columns::new(&schema::NVML_SAMPLES, &session["nvml_samples"]);
+        let times: Vec<_> = s.i64("time_ns").unwrap().iter().collect();
+        assert_eq!(
+            (times[0], times[3], times[6], times[7]),
+            (Some(1_000_000_000), Some(0), Some(2_000_000_000), None)
+        );
+        let c = Columns::new(&schema::CAPTURE, &session["capture"]);
+        assert_eq!(c.i64("utc_origin_ns").unwrap().value(0), 1_781_975_119_000_000_000);
+        assert_eq!(
+            (c.i64("start_ns").unwrap().value(0), c.i64("end_ns").unwrap().value(0)),
+            (0, 2_000_000_000)
+        );
+        let f = Columns::new(&schema::CONFIGURED, &session["configured"]);
+        assert_eq!(
+            f.text("value").unwrap().iter().flatten().collect::<Vec<_>>(),
+            ["Default", "Exclusive_Process"]
+        );
+    }
+
+    #[test]
+    fn instances_are_devices_and_local_times_are_no_utc() {
+        let instance = |gi: u32, used: u32| {
+            format!(
+                "<mig_device><gpu_instance_id>{gi}</gpu_instance_id><compute_instance_id>0</compute_instance_id>\
+                 <device_attributes><shared><multiprocessor_count>14</multiprocessor_count></shared></device_attributes>\
+                 <fb_memory_usage><used>{used} MiB</used></fb_memory_usage></mig_device>"
+            )
+        };
+        let text = format!(
+            "<nvidia_smi_log><timestamp>Sat Jun 20 17:05:19 2026</timestamp><driver_version>580</driver_version>\
+             <attached_gpus>1</attached_gpus><gpu><product_name>NVIDIA H100</product_name>\
+             <mig_mode><current_mig>Enabled</current_mig></mig_mode><mig_devices>{}{}</mig_devices>\
+             <uuid>GPU-a</uuid><processes><process_info><gpu_instance_id>2</gpu_instance_id>\
+             <compute_instance_id>0</compute_instance_id><pid>7</pid></process_info></processes></gpu></nvidia_smi_log>",
+            instance(1, 5),
+            instance(2, 6)
+        );
+        let session = read(&[&text]);
+        // mig_mode, driver, and of each instance the SM count and memory; the process is in the second.
+        assert_eq!(ids(&session), [0, 0, 1, 1, 2, 2, 2].map(Some));
+        let d = Columns::new(&schema::DEVICES, &session["devices"]);
+        assert_eq!(d.text("name").unwrap().value(2), "NVIDIA H100 (MIG instance 2/0)");
+        assert_eq!(d.u32("sm_count").unwrap().iter().collect::<Vec<_>>(), [None, Some(14), Some(14)]);
+        let c = Columns::new(&schema::CAPTURE, &session["capture"]);
+        assert!(c.i64("utc_origin_ns").unwrap().is_null(0));
+        assert_eq!(c.text("driver_version").unwrap().value(0), "580");
+        let s = Columns::new(&schema::NVML_SAMPLES, &session["nvml_samples"]);
+        assert_eq!(s.i64("time_ns").unwrap().value(0), 0);
+        let f = Columns::new(&schema::CONFIGURED, &session["configured"]);
+        assert_eq!(
+            (f.names("key").unwrap().get(0), f.text("value").unwrap().value(0)),
+            (Some("mig_mode"), "Enabled")
+        );
+    }
+
+    #[test]
+    fn nothing_is_a_session_of_nothing() {
+        let session = session(&[]).unwrap();
+        assert_eq!(session["devices"].num_rows(), 0);
+        assert_eq!(session["sources"].num_rows(), SOURCES.len());
+    }
+}

@@ -1,0 +1,1203 @@
+//! What happens, event by event, when programs run on a device that is shared in a given way?
+//!
+//! The machine of a replay; `simulate/forecast.rs` says what it models and by which rules. Three things keep an event cheap, because
+//! a what-if has millions and there are many layouts:
+//!
+//! - Each source of events (a host, the launches on their way to the device, a group's next blocks) has one entry in an
+//!   [`Agenda`]; nothing that has become untrue is left lying about.
+//! - Only operations between launch and end have a state ([`Live`]), and their number is bounded by what a driver queues:
+//!   the states stay in the processor's cache however long the program is.
+//! - What a launch asks is worked out once for all launches alike ([`Class`]); of an operation only its time is its own.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+
+use crate::base::error::Result;
+use crate::base::hardware::{LINGER_NS, QUEUE_DEPTH};
+use crate::base::picoseconds::{ps, Ps};
+use crate::base::watch::Watch;
+use crate::occupancy::theoretical::{Limits, Resources};
+use crate::simulate::event_queue::Agenda;
+use crate::simulate::host_program::{Place, Program, Step};
+use crate::simulate::sharing_config::Layout;
+
+/// What a tenant took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Took {
+    /// Tenant.
+    pub tenant: u32,
+    /// First call to last end.
+    pub elapsed_ns: i64,
+    /// Launch to end, summed over kernels.
+    pub latency_ns: i64,
+    /// 99th percentile of the same.
+    pub latency_p99_ns: i64,
+    /// Operations that ended.
+    pub operations: u64,
+}
+
+/// Who plans an event.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    /// A host goes on: tenant, host.
+    Host(usize, usize),
+    /// An operation of a tenant gets to the device.
+    Arrivals(usize),
+    /// One thing that an operation of a tenant waited for has ended.
+    Releases(usize),
+    /// The next block of a group ends.
+    Blocks(usize),
+    /// A slice is over, a lingering context gives up, a switch is done.
+    Engine(usize),
+    /// A copy ends.
+    Copy(usize),
+}
+
+/// Where the entries of those begin in the agenda that are planned anew.
+#[derive(Debug, Clone, Copy)]
+struct Offsets {
+    blocks: usize,
+    engines: usize,
+    copies: usize,
+}
+
+/// Not launched yet.
+const AHEAD: u32 = u32::MAX;
+/// Has ended.
+const DONE: u32 = u32::MAX - 1;
+
+/// An operation between its launch and its end.
+#[derive(Debug, Default)]
+struct Live {
+    op: u32,
+    class: u32,
+    waits_for: u32,
+    /// Those that wait for it.
+    waiters: Vec<u32>,
+    launched: Ps,
+    ready: Ps,
+    /// Time for which its group had held the engine when its first block was placed; below 0 before that.
+    started: Ps,
+    /// The group's own time then.
+    begun: Ps,
+    /// Time of a block.
+    block: Ps,
+    unplaced: u64,
+    in_flight: u64,
+    /// Of uneven blocks: how many end after so many parts of a block, counted round and round.
+    ends: [u64; AHEAD_PARTS],
+}
+
+/// What all launches alike ask of the SMs that their tenant may use.
+#[derive(Debug, Clone, Copy)]
+struct Class {
+    copy: Option<usize>,
+    blocks: u64,
+    at_once: u64,
+    ask: Resources,
+    /// Blocks that find room on an instance with nothing on it.
+    alone: u64,
+    /// The kernel's time over a block's time.
+    span: Span,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Span {
+    /// So many waves.
+    Waves(Ps),
+    /// As long as the work, divided by this.
+    Over(f64),
+    /// As long as the work, times this.
+    Times(f64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    For(u32),
+    All,
+    Room,
+}
+
+#[derive(Debug)]
+struct HostState<'a> {
+    steps: &'a [Step],
+    next: usize,
+    waiting: Option<Waiting>,
+    /// Its place in the agenda.
+    source: usize,
+}
+
+/// Things that come after a delay that is always the same, so in the order in which they were planned.
+#[derive(Debug, Default)]
+struct Line {
+    source: usize,
+    waiting: VecDeque<(Ps, u64, u32)>,
+}
+
+impl Line {
+    fn push(&mut self, agenda: &mut Agenda, time: Ps, order: u64, what: u32) {
+        if self.waiting.is_empty() {
+            agenda.set(self.source, time, order);
+        }
+        self.waiting.push_back((time, order, what));
+    }
+
+    fn pop(&mut self, agenda: &mut Agenda) -> Option<u32> {
+        let (_, _, what) = self.waiting.pop_front()?;
+        match self.waiting.front() {
+            Some((time, order, _)) => agenda.set(self.source, *time, *order),
+            None => agenda.clear(self.source),
+        }
+        Some(what)
+    }
+}
+
+struct Tenant<'a> {
+    /// Index of the program.
+    index: usize,
+    program: &'a Program,
+    classes: Vec<Class>,
+    group: usize,
+    /// By operation: where its state is, or [`AHEAD`], or [`DONE`].
+    ops: Vec<u32>,
+    live: Vec<Live>,
+    idle: Vec<u32>,
+    /// The last operation of each stream.
+    last: Vec<Option<u32>>,
+    hosts: Vec<HostState<'a>>,
+    /// Hosts that wait for something.
+    waiting: usize,
+    arrivals: Line,
+    releases: Line,
+    outstanding: u32,
+    /// Kernels in order; only the head has its blocks placed.
+    queue: VecDeque<u32>,
+    /// What is free of the SMs that its kernels may use.
+    free: [i64; 4],
+    in_flight: u64,
+    first: Ps,
+    end: Ps,
+    latencies: Vec<i64>,
+    ended: u64,
+}
+
+/// Blocks that end together, in the group's own time: (end, tenant, operation, blocks, its state). Of uneven blocks: after
+/// how many parts, see `Live::ends`.
+type Cohort = Reverse<(Ps, usize, u32, u64, u32)>;
+
+/// A kernel with blocks on the SMs.
+#[derive(Debug, Clone, Copy)]
+struct OnSms {
+    tenant: usize,
+    slot: u32,
+    blocks: u64,
+    ask: Resources,
+}
+
+/// Contexts that hold an engine together. Its time stands still while another group holds it.
+struct Group {
+    instance: usize,
+    tenants: Vec<usize>,
+    on_sms: Vec<OnSms>,
+    cohorts: BinaryHeap<Cohort>,
+    running: bool,
+    /// Its own time at `since`.
+    local: Ps,
+    since: Ps,
+    /// Time for which it had held the engine at `since`.
+    held: Ps,
+    rate: f64,
+    /// Caps leave room for everybody: nobody disturbs anybody.
+    disjoint: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    Idle,
+    Running,
+    Lingering,
+    Switching,
+}
+
+struct Instance {
+    groups: Vec<usize>,
+    turn: usize,
+    doing: Doing,
+    slice_end: Ps,
+    /// The end of the slice has been set: somebody waits for it.
+    armed: bool,
+}
+
+struct Sim<'a> {
+    layout: &'a Layout,
+    /// Where blocks of a kernel take unequally long.
+    lengths: Option<Lengths>,
+    per_sm: Resources,
+    now: Ps,
+    seq: u64,
+    agenda: Agenda,
+    sources: Vec<Source>,
+    offsets: Offsets,
+    tenants: Vec<Tenant<'a>>,
+    groups: Vec<Group>,
+    instances: Vec<Instance>,
+    copies: [VecDeque<(usize, u32)>; 3],
+    copying: [Option<(usize, u32)>; 3],
+    see: &'a mut dyn FnMut(usize, u32, i64),
+    // Kept for their memory.
+    full: Vec<bool>,
+    done: Vec<(usize, u32)>,
+    order: Vec<OnSms>,
+}
+
+/// Runs programs in a layout, and says of every kernel (index of its program, operation) for how long its group held the
+/// engine from its first block to its last.
+///
+/// # Errors
+/// [`crate::base::error::Error::Argument`] for a layout that makes no sense, [`crate::base::error::Error::Cancelled`].
+pub(crate) fn simulate(
+    programs: &[Program],
+    limits: &Limits,
+    layout: &Layout,
+    see: &mut dyn FnMut(usize, u32, i64),
+    watch: &dyn Watch,
+) -> Result<Vec<Took>> {
+    layout.check()?;
+    let mut sim = Sim::new(programs, limits, layout, see);
+    sim.begin();
+    let mut steps = 0_u64;
+    let total: usize = sim.tenants.iter().map(|t| t.program.ops.len()).sum();
+    while let Some((time, source)) = sim.agenda.next() {
+        if steps.is_multiple_of(16_384) {
+            let done = sim.tenants.iter().map(|t| t.ended).sum();
+            watch.progress("replay", done, total as u64)?;
+        }
+        steps = steps.wrapping_add(1);
+        sim.now = time;
+        sim.step(source);
+    }
+    Ok(sim.took())
+}
+
+/// Where block times differ they do so by whole parts of their mean, of which there are so many to it, counted from the
+/// kernel's begin. What ends at about the same time then ends at the same time: a kernel's blocks would otherwise fall
+/// out of step until each is an event of its own.
+const PARTS: u64 = 8;
+/// More parts than any block takes, with one to spare for rounding.
+const AHEAD_PARTS: usize = 16;
+
+/// How many [`PARTS`] a quarter of the blocks each take that start together.
+type Lengths = [u64; 4];
+
+/// Of blocks whose times lie within `ragged` of their mean: the middles of four equal parts of the spread.
+fn lengths(ragged: f64) -> Lengths {
+    let from_mean = |part: f64| (ragged * part * PARTS as f64).round() as u64;
+    let (near, far) = (from_mean(0.25), from_mean(0.75));
+    [
+        PARTS.saturating_sub(far).max(1),
+        PARTS.saturating_sub(near).max(1),
+        PARTS.saturating_add(near),
+        PARTS.saturating_add(far),
+    ]
+}
+
+/// Blocks that start together, and how many [`PARTS`] they take.
+fn parts(count: u64, lengths: Lengths) -> impl Iterator<Item = (u64, u64)> {
+    (0..).zip(lengths).filter_map(move |(i, length)| {
+        // Less than four are average ones.
+        if count < 4 {
+            return (i == 0 && count > 0).then_some((count, PARTS));
+        }
+        let blocks = count.saturating_mul(i + 1) / 4 - count.saturating_mul(i) / 4;
+        (blocks > 0).then_some((blocks, length))
+    })
+}
+
+/// Time of a kernel of uneven blocks alone, in mean block times.
+fn makespan(count: u64, at_once: u64, lengths: Lengths) -> f64 {
+    // So many waves are all alike.
+    let waves = count / at_once.max(1);
+    let skipped = waves.saturating_sub(16);
+    let mut left = count.saturating_sub(skipped.saturating_mul(at_once));
+    let mut ends: BinaryHeap<Reverse<(u64, u64)>> = BinaryHeap::new();
+    let (mut now, mut room) = (0_u64, at_once.max(1));
+    loop {
+        let blocks = left.min(room);
+        for (blocks, length) in parts(blocks, lengths) {
+            ends.push(Reverse((now.saturating_add(length), blocks)));
+        }
+        (left, room) = (left - blocks, room - blocks);
+        let Some(Reverse((end, blocks))) = ends.pop() else { break };
+        (now, room) = (end, room.saturating_add(blocks));
+        while let Some(Reverse((_, more))) = ends.peek().copied().filter(|Reverse((e, _))| *e == end) {
+            ends.pop();
+            room = room.saturating_add(more);
+        }
+    }
+    (now as f64 / PARTS as f64 + skipped as f64).max(1.0)
+}
+
+/// A number between -1 and 1 for an operation, the same in every run.
+fn spread(seed: u64, tenant: u32, op: u32) -> f64 {
+    // splitmix64
+    let mut x = seed
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .wrapping_add((u64::from(tenant) << 32) | u64::from(op))
+        .wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^= x >> 31;
+    (x >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
+}
+
+fn span(event_ns: i64) -> Ps {
+    ps(event_ns.max(0))
+}
+
+/// What the classes of a program ask in a layout: on so many SMs of an instance of so many.
+fn classes(
+    program: &Program,
+    per_sm: Resources,
+    sms: u32,
+    whole: u32,
+    lengths: Option<Lengths>,
+) -> Vec<Class> {
+    let mut makespans: HashMap<(u64, u64), f64> = HashMap::new();
+    let room = per_sm.map(|has| has.saturating_mul(u64::from(sms)));
+    let fits = |ask: &Resources, of: &Resources| {
+        of.iter().zip(ask).filter(|(_, ask)| **ask > 0).map(|(has, ask)| has / ask).min()
+    };
+    let alone = |ask: &Resources| u64::from(whole).saturating_mul(fits(ask, &per_sm).unwrap_or(u64::MAX));
+    let of = |place: &Place| match *place {
+        Place::Copy(engine) => {
+            Class { copy: Some(engine), blocks: 1, at_once: 1, ask: [0; 4], alone: 0, span: Span::Waves(1) }
+        }
+        Place::Device => {
+            // With fewer SMs than it was seen on it takes longer in proportion: nothing better is known.
+            let more = f64::from(program.visible_sms.max(sms)) / f64::from(sms.max(1));
+            let (ask, span) = (room, Span::Times(more));
+            Class { copy: None, blocks: 1, at_once: 1, ask, alone: alone(&ask), span }
+        }
+        Place::Sms { count, per_sm, ask } => {
+            let fits = fits(&ask, &room).unwrap_or(u64::MAX);
+            let at_once = per_sm.saturating_mul(u64::from(sms)).min(fits).max(1);
+            let then = per_sm.saturating_mul(u64::from(program.visible_sms.max(1))).max(1);
+            let span = match lengths {
+                Some(of) => {
+                    Span::Over(*makespans.entry((count, then)).or_insert_with(|| makespan(count, then, of)))
+                }
+                None => Span::Waves(Ps::try_from(count.div_ceil(then).max(1)).unwrap_or(Ps::MAX)),
+            };
+            Class { copy: None, blocks: count.max(1), at_once, ask, alone: alone(&ask), span }
+        }
+    };
+    program.places.iter().map(of).collect()
+}
+
+impl<'a> Sim<'a> {
+    fn new(
+        programs: &'a [Program],
+        limits: &Limits,
+        layout: &'a Layout,
+        see: &'a mut dyn FnMut(usize, u32, i64),
+    ) -> Self {
+        let per_sm = limits.resources();
+        let lengths = (layout.ragged > 0.0).then(|| lengths(layout.ragged));
+        let of = |sms: u32| {
+            per_sm.map(|has| i64::try_from(has.saturating_mul(u64::from(sms)).max(1)).unwrap_or(i64::MAX))
+        };
+        let mut instances: Vec<Instance> = layout
+            .instances
+            .iter()
+            .map(|_| Instance { groups: Vec::new(), turn: 0, doing: Doing::Idle, slice_end: 0, armed: false })
+            .collect();
+        let mut groups: Vec<Group> = Vec::new();
+        let mut asked: Vec<u32> = Vec::new();
+        let mut numbers: BTreeMap<(usize, u32), usize> = BTreeMap::new();
+        let mut tenants: Vec<Tenant<'a>> = Vec::new();
+        let mut sources = Vec::new();
+        for seat in &layout.seats {
+            let found = programs.iter().enumerate().find(|(_, p)| p.tenant == seat.tenant);
+            let Some((index, program)) = found else { continue };
+            let whole = layout.instances.get(seat.instance).copied().unwrap_or(0);
+            let sms = seat.sms.unwrap_or(whole).min(whole).max(1);
+            let group = *numbers.entry((seat.instance, seat.group)).or_insert_with(|| {
+                asked.push(0);
+                groups.push(Group {
+                    instance: seat.instance,
+                    tenants: Vec::new(),
+                    on_sms: Vec::new(),
+                    cohorts: BinaryHeap::new(),
+                    running: false,
+                    local: 0,
+                    since: 0,
+                    held: 0,
+                    rate: 1.0,
+                    disjoint: false,
+                });
+                if let Some(instance) = instances.get_mut(seat.instance) {
+                    instance.groups.push(groups.len().saturating_sub(1));
+                }
+                groups.len().saturating_sub(1)
+            });
+            if let Some((group, asked)) = groups.get_mut(group).zip(asked.get_mut(group)) {
+                group.tenants.push(tenants.len());
+                *asked = asked.saturating_add(sms);
+                group.disjoint = *asked <= whole;
+            }
+            let tenant = tenants.len();
+            let host = |(n, (_, steps)): (usize, &'a (i64, Vec<Step>))| {
+                sources.push(Source::Host(tenant, n));
+                HostState { steps, next: 0, waiting: None, source: sources.len().saturating_sub(1) }
+            };
+            let hosts = program.hosts.iter().enumerate().map(host).collect();
+            tenants.push(Tenant {
+                index,
+                program,
+                classes: classes(program, per_sm, sms, whole, lengths),
+                group,
+                ops: vec![AHEAD; program.ops.len()],
+                live: Vec::new(),
+                idle: Vec::new(),
+                last: vec![None; program.streams as usize],
+                hosts,
+                waiting: 0,
+                arrivals: Line::default(),
+                releases: Line::default(),
+                outstanding: 0,
+                queue: VecDeque::new(),
+                free: of(sms),
+                in_flight: 0,
+                first: Ps::MAX,
+                end: 0,
+                latencies: Vec::with_capacity(program.ops.len()),
+                ended: 0,
+            });
+        }
+        let arrivals = sources.len();
+        sources.extend((0..tenants.len()).map(Source::Arrivals));
+        let releases = sources.len();
+        sources.extend((0..tenants.len()).map(Source::Releases));
+        let blocks = sources.len();
+        sources.extend((0..groups.len()).map(Source::Blocks));
+        let engines = sources.len();
+        sources.extend((0..instances.len()).map(Source::Engine));
+        let copies = sources.len();
+        sources.extend((0..3).map(Source::Copy));
+        for (n, tenant) in tenants.iter_mut().enumerate() {
+            tenant.arrivals.source = arrivals.saturating_add(n);
+            tenant.releases.source = releases.saturating_add(n);
+        }
+        Self {
+            layout,
+            lengths,
+            per_sm,
+            now: 0,
+            seq: 0,
+            agenda: Agenda::new(sources.len()),
+            sources,
+            offsets: Offsets { blocks, engines, copies },
+            tenants,
+            groups,
+            instances,
+            copies: [const { VecDeque::new() }; 3],
+            copying: [None; 3],
+            see,
+            full: Vec::new(),
+            done: Vec::new(),
+            order: Vec::new(),
+        }
+    }
+
+    /// Plans a source's nearest event.
+    fn at(&mut self, source: usize, time: Ps) {
+        self.seq = self.seq.wrapping_add(1);
+        self.agenda.set(source, time.max(self.now), self.seq);
+    }
+
+    fn begin(&mut self) {
+        let origin_ns =
+            self.tenants.iter().flat_map(|t| t.program.hosts.iter().map(|h| h.0)).min().unwrap_or(0);
+        for t in 0..self.tenants.len() {
+            let Some(tenant) = self.tenants.get_mut(t) else { continue };
+            let begins: Vec<Ps> =
+                tenant.program.hosts.iter().map(|h| span(h.0.saturating_sub(origin_ns))).collect();
+            tenant.first = begins.iter().copied().min().unwrap_or(Ps::MAX);
+            let sources: Vec<usize> = tenant.hosts.iter().map(|h| h.source).collect();
+            for (source, begin) in sources.into_iter().zip(begins) {
+                self.at(source, begin);
+            }
+        }
+        // Nobody to hand the engine to: it is never given up.
+        for instance in 0..self.instances.len() {
+            let only =
+                self.instances.get(instance).filter(|i| i.groups.len() == 1).and_then(|i| i.groups.first());
+            if let Some(group) = only.copied() {
+                self.start(group);
+            }
+        }
+    }
+
+    fn step(&mut self, source: usize) {
+        let Some(what) = self.sources.get(source).copied() else { return };
+        match what {
+            Source::Host(tenant, host) => {
+                self.agenda.clear(source);
+                self.host(tenant, host);
+            }
+            Source::Arrivals(tenant) => {
+                let Some(t) = self.tenants.get_mut(tenant) else { return };
+                if let Some(slot) = t.arrivals.pop(&mut self.agenda) {
+                    self.arrive(tenant, slot);
+                }
+            }
+            Source::Releases(tenant) => {
+                let Some(t) = self.tenants.get_mut(tenant) else { return };
+                let slot = t.releases.pop(&mut self.agenda);
+                let state = slot.and_then(|slot| Some((slot, t.live.get_mut(slot as usize)?)));
+                let Some((slot, state)) = state else { return };
+                state.waits_for = state.waits_for.saturating_sub(1);
+                if state.waits_for == 0 {
+                    self.ready(tenant, slot);
+                }
+            }
+            Source::Blocks(group) => {
+                self.agenda.clear(source);
+                self.blocks_end(group);
+            }
+            Source::Engine(instance) => {
+                self.agenda.clear(source);
+                self.engine(instance);
+            }
+            Source::Copy(engine) => {
+                self.agenda.clear(source);
+                let done = self.copying.get_mut(engine).and_then(Option::take);
+                if let Some((tenant, slot)) = done {
+                    self.ended(tenant, slot);
+                }
+                self.copy(engine);
+            }
+        }
+    }
+
+    // -- hosts ------------------------------------------------------------------------------------------
+
+    fn host(&mut self, tenant: usize, host: usize) {
+        let Some(t) = self.tenants.get_mut(tenant) else { return };
+        let submit = span(t.program.submit_ns);
+        let Some(state) = t.hosts.get_mut(host) else { return };
+        while let Some(step) = state.steps.get(state.next).copied() {
+            match step {
+                Step::Think(ns) => {
+                    state.next = state.next.saturating_add(1);
+                    let (source, time) = (state.source, self.now.saturating_add(span(ns)));
+                    self.at(source, time);
+                    return;
+                }
+                Step::Launch(op) => {
+                    if t.outstanding >= QUEUE_DEPTH {
+                        state.waiting = Some(Waiting::Room);
+                        t.waiting = t.waiting.saturating_add(1);
+                        return;
+                    }
+                    state.next = state.next.saturating_add(1);
+                    let class = t.program.ops.get(op as usize).map_or(0, |o| o.class);
+                    let Some(place) = t.ops.get_mut(op as usize).filter(|place| **place == AHEAD) else {
+                        continue;
+                    };
+                    let slot = t.idle.pop().unwrap_or_else(|| {
+                        t.live.push(Live::default());
+                        u32::try_from(t.live.len().saturating_sub(1)).unwrap_or(DONE)
+                    });
+                    *place = slot;
+                    if let Some(live) = t.live.get_mut(slot as usize) {
+                        let waiters = std::mem::take(&mut live.waiters);
+                        *live = Live { op, class, waiters, launched: self.now, ..Live::default() };
+                    }
+                    t.outstanding = t.outstanding.saturating_add(1);
+                    self.seq = self.seq.wrapping_add(1);
+                    let time = self.now.saturating_add(submit);
+                    t.arrivals.push(&mut self.agenda, time, self.seq, slot);
+                }
+                Step::Wait(op) => {
+                    if t.ops.get(op as usize).is_some_and(|place| *place != DONE) {
+                        state.waiting = Some(Waiting::For(op));
+                        t.waiting = t.waiting.saturating_add(1);
+                        return;
+                    }
+                    state.next = state.next.saturating_add(1);
+                }
+                Step::WaitAll => {
+                    if t.outstanding > 0 {
+                        state.waiting = Some(Waiting::All);
+                        t.waiting = t.waiting.saturating_add(1);
+                        return;
+                    }
+                    state.next = state.next.saturating_add(1);
+                }
+            }
+        }
+    }
+
+    fn ended(&mut self, tenant: usize, slot: u32) {
+        let now = self.now;
+        let Some(t) = self.tenants.get_mut(tenant) else { return };
+        t.outstanding = t.outstanding.saturating_sub(1);
+        t.ended = t.ended.saturating_add(1);
+        t.end = t.end.max(now);
+        let Some(live) = t.live.get_mut(slot as usize) else { return };
+        let op = live.op;
+        let copy = t.classes.get(live.class as usize).is_some_and(|c| c.copy.is_some());
+        if !copy {
+            t.latencies.push(now.saturating_sub(live.launched) / 1000);
+        }
+        let release = now.saturating_add(span(t.program.release_ns));
+        for waiter in live.waiters.drain(..) {
+            self.seq = self.seq.wrapping_add(1);
+            t.releases.push(&mut self.agenda, release, self.seq, waiter);
+        }
+        if let Some(place) = t.ops.get_mut(op as usize) {
+            *place = DONE;
+        }
+        t.idle.push(slot);
+        if t.waiting == 0 {
+            return;
+        }
+        for state in &mut t.hosts {
+            let over = match state.waiting {
+                Some(Waiting::For(wanted)) => wanted == op,
+                Some(Waiting::All) => t.outstanding == 0,
+                Some(Waiting::Room) => t.outstanding < QUEUE_DEPTH.saturating_sub(64),
+                None => false,
+            };
+            if over {
+                state.waiting = None;
+                t.waiting = t.waiting.saturating_sub(1);
+                self.seq = self.seq.wrapping_add(1);
+                self.agenda.set(state.source, now, self.seq);
+            }
+        }
+    }
+
+    // -- streams ----------------------------------------------------------------------------------------
+
+    fn arrive(&mut self, tenant: usize, slot: u32) {
+        let Some(t) = self.tenants.get_mut(tenant) else { return };
+        let Tenant { program, ops, live, last, .. } = t;
+        let Some(op) = live.get(slot as usize).map(|l| l.op) else { return };
+        let Some(stream) = program.ops.get(op as usize).map(|o| o.stream) else { return };
+        let mut waits = 0_u32;
+        let mut behind = |other: Option<u32>| {
+            let place = other.and_then(|other| ops.get(other as usize)).filter(|place| **place < DONE);
+            if let Some(before) = place.and_then(|place| live.get_mut(*place as usize)) {
+                before.waiters.push(slot);
+                waits = waits.saturating_add(1);
+            }
+        };
+        let of = |stream: u32| last.get(stream as usize).copied().flatten();
+        match program.barrier {
+            Some(barrier) if stream == barrier => last.iter().for_each(|other| behind(*other)),
+            Some(barrier) => {
+                behind(of(stream));
+                behind(of(barrier));
+            }
+            None => behind(of(stream)),
+        }
+        if let Some(last) = last.get_mut(stream as usize) {
+            *last = Some(op);
+        }
+        if let Some(l) = live.get_mut(slot as usize) {
+            l.waits_for = waits;
+        }
+        if waits == 0 {
+            self.ready(tenant, slot);
+        }
+    }
+
+    fn ready(&mut self, tenant: usize, slot: u32) {
+        let now = self.now;
+        let Some(t) = self.tenants.get_mut(tenant) else { return };
+        let Some(live) = t.live.get_mut(slot as usize) else { return };
+        let Some(class) = t.classes.get(live.class as usize) else { return };
+        if let Some(engine) = class.copy {
+            if let Some(queue) = self.copies.get_mut(engine) {
+                queue.push_back((tenant, slot));
+            }
+            self.copy(engine);
+            return;
+        }
+        let mut work = ps(t.program.ops.get(live.op as usize).map_or(1, |o| o.work_ns.max(1)));
+        if self.layout.jitter > 0.0 {
+            let drawn = spread(self.layout.seed, t.program.tenant, live.op);
+            work = (work as f64 * self.layout.jitter.mul_add(drawn, 1.0)) as Ps;
+        }
+        live.block = match class.span {
+            Span::Waves(1) => work.max(1),
+            Span::Waves(waves) => (work / waves).max(1),
+            Span::Over(span) => ((work as f64 / span) as Ps).max(1),
+            Span::Times(more) => (work as f64 * more) as Ps,
+        };
+        (live.ready, live.unplaced, live.started) = (now, class.blocks, -1);
+        let group = t.group;
+        t.queue.push_back(slot);
+        // Behind another kernel of its own nothing changes.
+        if t.queue.len() == 1 && self.groups.get(group).is_some_and(|g| g.running) {
+            self.dispatch(group);
+        }
+        self.look(group);
+    }
+
+    fn copy(&mut self, engine: usize) {
+        let busy = self.copying.get(engine).is_none_or(Option::is_some);
+        if busy {
+            return;
+        }
+        let Some((tenant, slot)) = self.copies.get_mut(engine).and_then(VecDeque::pop_front) else { return };
+        let t = self.tenants.get(tenant);
+        let op = t.and_then(|t| t.program.ops.get(t.live.get(slot as usize)?.op as usize));
+        let work = op.map_or(0, |o| o.work_ns);
+        if let Some(place) = self.copying.get_mut(engine) {
+            *place = Some((tenant, slot));
+        }
+        let end = self.now.saturating_add(span(work));
+        self.at(self.offsets.copies.saturating_add(engine), end);
+    }
+
+    // -- blocks -----------------------------------------------------------------------------------------
+
+    /// A group's own time.
+    fn local(&self, group: usize) -> Ps {
+        let Some(g) = self.groups.get(group) else { return 0 };
+        if !g.running {
+            return g.local;
+        }
+        let passed = self.now.saturating_sub(g.since);
+        // The common case without rounding.
+        let own = if g.rate < 1.0 { (passed as f64 * g.rate) as Ps } else { passed };
+        g.local.saturating_add(own)
+    }
+
+    /// Brings a group's own time up to now.
+    fn settle(&mut self, group: usize) {
+        let (local, held) = (self.local(group), self.held(group));
+        let now = self.now;
+        if let Some(g) = self.groups.get_mut(group) {
+            (g.local, g.held, g.since) = (local, held, now);
+        }
+    }
+
+    /// For how long a group has held the engine.
+    fn held(&self, group: usize) -> Ps {
+        self.groups.get(group).map_or(0, |g| {
+            let passed = if g.running { self.now.saturating_sub(g.since) } else { 0 };
+            g.held.saturating_add(passed)
+        })
+    }
+
+    fn start(&mut self, group: usize) {
+        let now = self.now;
+        if let Some(g) = self.groups.get_mut(group) {
+            (g.running, g.since) = (true, now);
+        }
+        self.dispatch(group);
+    }
+
+    fn stop(&mut self, group: usize) {
+        self.settle(group);
+        if let Some(g) = self.groups.get_mut(group) {
+            g.running = false;
+        }
+        self.agenda.clear(self.offsets.blocks.saturating_add(group));
+    }
+
+    fn has_work(&self, group: usize) -> bool {
+        self.groups.get(group).is_some_and(|g| {
+            !g.cohorts.is_empty()
+                || g.tenants.iter().any(|t| self.tenants.get(*t).is_some_and(|t| !t.queue.is_empty()))
+        })
+    }
+
+    /// How many blocks that ask so much find an SM with room.
+    ///
+    /// What is free on all SMs together may be too little on each. Blocks go to the SM with most room, so a kernel's
+    /// are spread evenly: each SM has `q` of them or `q + 1`. The two kernels that take most are spread so, one's
+    /// surplus where the other has none; of further ones every SM has its part. The more kernels there are, the less
+    /// even it is: from three on half way to what fits into the sum.
+    fn room(&mut self, group: usize, ask: &Resources) -> u64 {
+        let Some(g) = self.groups.get(group) else { return 0 };
+        let sms = u64::from(self.layout.instances.get(g.instance).copied().unwrap_or(0));
+        let size = |k: &OnSms| k.ask.first().map_or(0, |warps| warps.saturating_mul(k.blocks));
+        self.order.clear();
+        self.order.extend_from_slice(&g.on_sms);
+        let order = &mut self.order;
+        order.sort_by_key(|k| Reverse(size(k)));
+        let per_sm = |n: Option<&OnSms>| {
+            n.map_or((0, 0, [0; 4]), |k| (k.blocks / sms.max(1), k.blocks % sms.max(1), k.ask))
+        };
+        let (a, b) = (per_sm(order.first()), per_sm(order.get(1)));
+        let mut rest = [0.0; 4];
+        for k in order.iter().skip(2) {
+            for (rest, ask) in rest.iter_mut().zip(&k.ask) {
+                *rest += (ask.saturating_mul(k.blocks)) as f64 / sms.max(1) as f64;
+            }
+        }
+        // SMs with one more of the first, of the second, of both, of neither.
+        let both = a.1.saturating_add(b.1).saturating_sub(sms);
+        let classes = [
+            (a.1.saturating_sub(both), 1, 0),
+            (b.1.saturating_sub(both), 0, 1),
+            (both, 1, 1),
+            (sms.saturating_add(both).saturating_sub(a.1).saturating_sub(b.1), 0, 0),
+        ];
+        let even = classes.iter().fold(0, |sum: u64, (count, more_a, more_b)| {
+            if *count == 0 {
+                return sum;
+            }
+            let mut fits = u64::MAX;
+            for (n, (ask, has)) in ask.iter().zip(&self.per_sm).enumerate() {
+                if *ask == 0 {
+                    continue;
+                }
+                let of = |k: &(u64, u64, Resources), more: u64| {
+                    k.2.get(n).map_or(0, |each| each.saturating_mul(k.0.saturating_add(more)))
+                };
+                let taken = of(&a, *more_a).saturating_add(of(&b, *more_b));
+                let others = rest.get(n).copied().unwrap_or(0.0);
+                let left = (has.saturating_sub(taken) as f64 - others).max(0.0);
+                fits = fits.min((left / *ask as f64) as u64);
+            }
+            sum.saturating_add(count.saturating_mul(fits))
+        });
+        if order.len() < 3 {
+            return even;
+        }
+        let mut sum = u64::MAX;
+        for (n, (ask, has)) in ask.iter().zip(&self.per_sm).enumerate().filter(|(_, (ask, _))| **ask > 0) {
+            let taken = order.iter().fold(0_u64, |taken, k| {
+                taken.saturating_add(k.ask.get(n).map_or(0, |each| each.saturating_mul(k.blocks)))
+            });
+            sum = sum.min(has.saturating_mul(sms).saturating_sub(taken) / ask);
+        }
+        even.saturating_add(sum.max(even)) / 2
+    }
+
+    /// Places what there is room for: the head that has waited longest first, and that again after every kernel.
+    fn dispatch(&mut self, group: usize) {
+        let local = self.local(group);
+        self.full.clear();
+        let members = self.groups.get(group).map_or(0, |g| g.tenants.len());
+        self.full.resize(members, false);
+        loop {
+            let Some(g) = self.groups.get(group) else { return };
+            let mut next: Option<(Ps, usize, usize, u32)> = None;
+            for (n, (t, full)) in g.tenants.iter().zip(&self.full).enumerate() {
+                if *full {
+                    continue;
+                }
+                let head = self.tenants.get(*t).and_then(|tenant| {
+                    let slot = tenant.queue.front().copied()?;
+                    Some((tenant.live.get(slot as usize)?.ready, slot))
+                });
+                // Of equally old ones the first.
+                if let Some((ready, slot)) = head.filter(|h| next.is_none_or(|next| h.0 < next.0)) {
+                    next = Some((ready, n, *t, slot));
+                }
+            }
+            let Some((_, n, tenant, slot)) = next else { break };
+            if self.place(group, local, tenant, slot) {
+                if let Some(t) = self.tenants.get_mut(tenant) {
+                    t.queue.pop_front();
+                }
+            } else if let Some(full) = self.full.get_mut(n) {
+                *full = true;
+            }
+        }
+        self.pace(group);
+        self.tick(group);
+    }
+
+    /// Places blocks of a kernel; true when none is left.
+    fn place(&mut self, group: usize, local: Ps, tenant: usize, slot: u32) -> bool {
+        let held = self.held(group);
+        let lengths = self.lengths;
+        let Some(g) = self.groups.get(group) else { return true };
+        let Some(t) = self.tenants.get(tenant) else { return true };
+        let Some(o) = t.live.get(slot as usize) else { return true };
+        let Some(class) = t.classes.get(o.class as usize).copied() else { return true };
+        let own = o.unplaced.min(class.at_once.saturating_sub(o.in_flight));
+        // A kernel whose footprint is larger than the pool (its blocks were cut to what fits) still runs alone.
+        let empty = t.in_flight == 0 && (g.disjoint || g.cohorts.is_empty());
+        let mut count = within(own, &class.ask, &t.free);
+        if count > 0 && !g.disjoint {
+            count = count.min(if g.on_sms.is_empty() { class.alone } else { self.room(group, &class.ask) });
+        }
+        if count == 0 && empty {
+            count = own;
+        }
+        if count == 0 {
+            return false;
+        }
+        let Some(g) = self.groups.get_mut(group) else { return true };
+        let Some(t) = self.tenants.get_mut(tenant) else { return true };
+        let Some(o) = t.live.get_mut(slot as usize) else { return true };
+        // Whole waves that nobody can come between: all but the last at once.
+        // Who comes later waits longer: it gets what the kernel leaves, as between two waves.
+        let undisturbed = lengths.is_none() && (g.cohorts.is_empty() || (g.disjoint && t.in_flight == 0));
+        let mut waves = 1;
+        if undisturbed && count == class.at_once && o.unplaced > count {
+            let left = o.unplaced.saturating_sub(count);
+            let more = left.saturating_sub(1) / class.at_once;
+            waves = waves.max(more.saturating_add(1));
+            o.unplaced = o.unplaced.saturating_sub(more.saturating_mul(count));
+        }
+        if o.in_flight == 0 && o.started < 0 {
+            (o.started, o.begun) = (held, local);
+        }
+        o.unplaced = o.unplaced.saturating_sub(count);
+        o.in_flight = o.in_flight.saturating_add(count);
+        t.in_flight = t.in_flight.saturating_add(count);
+        give(&mut t.free, &class.ask, count, i64::saturating_sub);
+        match g.on_sms.iter_mut().find(|k| (k.tenant, k.slot) == (tenant, slot)) {
+            Some(kernel) => kernel.blocks = kernel.blocks.saturating_add(count),
+            None => g.on_sms.push(OnSms { tenant, slot, blocks: count, ask: class.ask }),
+        }
+        let length = o.block.saturating_mul(Ps::try_from(waves).unwrap_or(Ps::MAX));
+        if let Some(lengths) = lengths {
+            let part = (length / PARTS.cast_signed()).max(1);
+            // Times of a kernel are counted from its begin, so that what comes between shifts none of them by a little.
+            let passed = local.saturating_sub(o.begun).saturating_add(part / 2) / part;
+            for (blocks, parts) in parts(count, lengths) {
+                let after = u64::try_from(passed).unwrap_or(0).saturating_add(parts);
+                let Some(ends) = o.ends.get_mut(after as usize % AHEAD_PARTS) else { continue };
+                if *ends == 0 {
+                    let end = o.begun.saturating_add(part.saturating_mul(after.cast_signed()));
+                    g.cohorts.push(Reverse((end, tenant, o.op, after, slot)));
+                }
+                *ends = ends.saturating_add(blocks);
+            }
+        } else {
+            g.cohorts.push(Reverse((local.saturating_add(length.max(1)), tenant, o.op, count, slot)));
+        }
+        o.unplaced == 0
+    }
+
+    fn blocks_end(&mut self, group: usize) {
+        self.settle(group);
+        let (local, held) = (self.local(group), self.held(group));
+        let Some(g) = self.groups.get_mut(group) else { return };
+        while let Some(Reverse((end, tenant, op, which, slot))) = g.cohorts.peek().copied() {
+            if end > local {
+                break;
+            }
+            g.cohorts.pop();
+            let Some(t) = self.tenants.get_mut(tenant) else { continue };
+            let Some(o) = t.live.get_mut(slot as usize) else { continue };
+            let count = match o.ends.get_mut(which as usize % AHEAD_PARTS) {
+                Some(ends) if self.lengths.is_some() => std::mem::take(ends),
+                _ => which,
+            };
+            let Some(class) = t.classes.get(o.class as usize) else { continue };
+            t.in_flight = t.in_flight.saturating_sub(count);
+            give(&mut t.free, &class.ask, count, i64::saturating_add);
+            if let Some(at) = g.on_sms.iter().position(|k| (k.tenant, k.slot) == (tenant, slot)) {
+                let left = g.on_sms.get_mut(at).map_or(0, |k| {
+                    k.blocks = k.blocks.saturating_sub(count);
+                    k.blocks
+                });
+                if left == 0 {
+                    g.on_sms.swap_remove(at);
+                }
+            }
+            o.in_flight = o.in_flight.saturating_sub(count);
+            if o.in_flight == 0 && o.unplaced == 0 {
+                self.done.push((tenant, slot));
+                let ns = held.saturating_sub(o.started) / 1000;
+                (self.see)(t.index, op, ns);
+            }
+        }
+        let mut done = std::mem::take(&mut self.done);
+        for (tenant, slot) in done.drain(..) {
+            self.ended(tenant, slot);
+        }
+        self.done = done;
+        self.dispatch(group);
+        self.look(group);
+    }
+
+    /// How fast the SMs of a group run.
+    fn pace(&mut self, group: usize) {
+        if self.layout.contention <= 0.0 {
+            return;
+        }
+        let Some(g) = self.groups.get(group) else { return };
+        let busy =
+            g.tenants.iter().filter(|t| self.tenants.get(**t).is_some_and(|t| t.in_flight > 0)).count();
+        let rate = if busy >= 2 { 1.0 / (1.0 + self.layout.contention) } else { 1.0 };
+        if (rate - g.rate).abs() > 1e-12 {
+            self.settle(group);
+            if let Some(g) = self.groups.get_mut(group) {
+                g.rate = rate;
+            }
+        }
+    }
+
+    /// Sets the alarm for the next blocks that end.
+    fn tick(&mut self, group: usize) {
+        let local = self.local(group);
+        let Some(g) = self.groups.get(group) else { return };
+        let source = self.offsets.blocks.saturating_add(group);
+        let Some(Reverse((end, ..))) = g.cohorts.peek().copied().filter(|_| g.running) else {
+            self.agenda.clear(source);
+            return;
+        };
+        let left = end.saturating_sub(local).max(0);
+        let wait = if g.rate < 1.0 { (left as f64 / g.rate).ceil() as Ps } else { left };
+        self.at(source, self.now.saturating_add(wait));
+    }
+
+    // -- engines ----------------------------------------------------------------------------------------
+
+    /// Looks at an engine after a group has got or lost work.
+    fn look(&mut self, group: usize) {
+        let Some(instance) = self.groups.get(group).map(|g| g.instance) else { return };
+        let Some(i) = self.instances.get(instance) else { return };
+        if i.groups.len() < 2 {
+            return;
+        }
+        match i.doing {
+            Doing::Idle => self.hand_over(instance, false),
+            Doing::Running | Doing::Lingering => self.watch_turn(instance),
+            Doing::Switching => {}
+        }
+    }
+
+    /// Sets the alarm for the end of a turn, if somebody waits for it.
+    fn watch_turn(&mut self, instance: usize) {
+        let waits = self.next(instance).is_some();
+        let Some(i) = self.instances.get_mut(instance) else { return };
+        let current = i.groups.get(i.turn).copied();
+        let (doing, armed) = (i.doing, i.armed);
+        // A holder that was alone has used whole slices.
+        let slice = ps(self.layout.slice_ns).max(1);
+        let over = self.now.saturating_sub(i.slice_end);
+        if over >= 0 {
+            i.slice_end = i.slice_end.saturating_add((over / slice).saturating_add(1).saturating_mul(slice));
+        }
+        let left = i.slice_end.saturating_sub(self.now);
+        let idle = current.is_some_and(|g| !self.has_work(g));
+        match (waits, idle) {
+            (true, true) if doing == Doing::Running => self.alarm(instance, Doing::Lingering, ps(LINGER_NS)),
+            (true, false) if doing == Doing::Lingering || !armed => {
+                self.alarm(instance, Doing::Running, left);
+                if let Some(i) = self.instances.get_mut(instance) {
+                    i.armed = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn alarm(&mut self, instance: usize, doing: Doing, after: Ps) {
+        let time = self.now.saturating_add(after);
+        let Some(i) = self.instances.get_mut(instance) else { return };
+        i.doing = doing;
+        i.armed = false;
+        self.at(self.offsets.engines.saturating_add(instance), time);
+    }
+
+    /// The turn after the present one whose group has work.
+    fn next(&self, instance: usize) -> Option<usize> {
+        let i = self.instances.get(instance)?;
+        let n = i.groups.len();
+        (1..n)
+            .map(|step| i.turn.saturating_add(step) % n.max(1))
+            .find(|turn| i.groups.get(*turn).is_some_and(|g| self.has_work(*g)))
+    }
+
+    fn engine(&mut self, instance: usize) {
+        let now = self.now;
+        let slice = ps(self.layout.slice_ns);
+        let Some(i) = self.instances.get_mut(instance) else { return };
+        i.armed = false;
+        let (doing, current) = (i.doing, i.groups.get(i.turn).copied());
+        if doing != Doing::Idle {
+            i.doing = Doing::Running;
+        }
+        match doing {
+            Doing::Switching => {
+                i.slice_end = now.saturating_add(slice);
+                if let Some(group) = current {
+                    self.start(group);
+                }
+                self.watch_turn(instance);
+            }
+            Doing::Lingering if current.is_some_and(|g| self.has_work(g)) => self.watch_turn(instance),
+            Doing::Running | Doing::Lingering => {
+                if self.next(instance).is_some() {
+                    self.hand_over(instance, true);
+                }
+            }
+            Doing::Idle => {}
+        }
+    }
+
+    fn hand_over(&mut self, instance: usize, leaving: bool) {
+        let Some(i) = self.instances.get(instance) else { return };
+        let current = i.groups.get(i.turn).copied();
+        let n = i.groups.len();
+        let next = if leaving {
+            self.next(instance)
+        } else {
+            // Idle so far: whoever has work.
+            (0..n).find(|turn| i.groups.get(*turn).is_some_and(|g| self.has_work(*g)))
+        };
+        let Some(next) = next else { return };
+        if let (true, Some(group)) = (leaving, current) {
+            self.stop(group);
+        }
+        if let Some(i) = self.instances.get_mut(instance) {
+            i.turn = next;
+        }
+        let cost = if leaving { ps(self.layout.switch_ns) } else { 0 };
+        self.alarm(instance, Doing::Switching, cost);
+    }
+
+    fn took(self) -> Vec<Took> {
+        self.tenants
+            .into_iter()
+            .map(|mut t| {
+                let latency_ns = t.latencies.iter().fold(0_i64, |sum, l| sum.saturating_add(*l));
+                let last = t.latencies.len().saturating_sub(1);
+                let at = (last as f64 * 0.99).round() as usize;
+                let p99 = if t.latencies.is_empty() { 0 } else { *t.latencies.select_nth_unstable(at).1 };
+                Took {
+                    tenant: t.program.tenant,
+                    elapsed_ns: t.end.saturating_sub(t.first.min(t.end)) / 1000,
+                    latency_ns,
+                    latency_p99_ns: p99,
+                    operations: t.ended,
+                }
+            })
+            .collect()
+    }
+}
+
+/// So many blocks, or as many as fit into what is free.
+fn within(count: u64, ask: &Resources, free: &[i64; 4]) -> u64 {
+    let wanted = i64::try_from(count).unwrap_or(i64::MAX);
+    let asks = || ask.iter().zip(free).filter(|(ask, _)| **ask > 0);
+    let signed = |ask: &u64| i64::try_from(*ask).unwrap_or(i64::MAX);
+    // Divisions cost more than all the rest: most of the time all fit.
+    if asks().all(|(ask, free)| signed(ask).saturating_mul(wanted) <= *free) {
+        return count;
+    }
+    let least = asks().map(|(ask, free)| (*free).max(0) / signed(ask)).min();
+    least.map_or(count, |n| count.min(u64::try_from(n).unwrap_or(0)))
+}
+
+/// Takes what so many blocks ask, or gives it back.
+fn give(free: &mut [i64; 4], ask: &Resources, count: u64, with: fn(i64, i64) -> i64) {
+    for (free, ask) in free.iter_mut().zip(ask) {
+        *free = with(*free, i64::try_from(ask.saturating_mul(count)).unwrap_or(i64::MAX));
+    }
+}

@@ -1,0 +1,402 @@
+//! What would the same programs have taken under another sharing mode?
+//!
+//! `host_program.rs` says what each tenant's host launches, when, and what it waits for. This runs all of them on a device
+//! that is shared in a given way (a [`Layout`]): hosts think and wait in real time, operations of a stream follow each
+//! other, blocks are placed where there is room, engines are handed round.
+//!
+//! ```text
+//!   Layout                instances (SMs of their own)        groups (contexts that hold the engine together)
+//!   exclusive             one                                 one, one tenant in it
+//!   MPS                   one                                 one, all tenants; a cap limits a tenant's SMs
+//!   time-slicing          one                                 one per tenant, in turns
+//!   MIG                   one per tenant or more              as above, inside each instance
+//! ```
+//!
+//! The rules: blocks of equal length, SMs that hold warps, registers, shared memory and block slots, and one queue for
+//! each tenant as clients of MPS have: the kernel that has waited longest goes first, what is left goes to the heads of
+//! the other queues. What it does not know: priorities of streams, programmatic dependent launch, memory, caches and
+//! issue slots. [`Layout::contention`] is a stated allowance for them: while kernels of two tenants hold blocks of
+//! one instance at once, its SMs run slower by that part. A group that does not hold the engine stands still; its host
+//! does not.
+//!
+//! Cost follows operations, not blocks: equal waves of one kernel that nobody can disturb are one event.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
+
+use crate::base::error::{Error, Result};
+use crate::base::watch::Watch;
+use crate::simulate::device::simulate;
+use crate::simulate::device::Took;
+use crate::simulate::host_program::{self as programs, Place, Program, Programs};
+use crate::simulate::sharing_config::{Layout, Recorded};
+use crate::table::builder::Builder;
+use crate::table::events::Tables;
+use crate::table::schema;
+
+/// Replays one device of a session in each layout: the `replay` table.
+///
+/// # Errors
+/// [`Error::Argument`] for a layout that makes no sense, [`Error::Schema`], [`Error::Cancelled`].
+pub fn run(
+    session: &Tables,
+    device: u32,
+    recorded: &Recorded,
+    layouts: &[Layout],
+    threads: usize,
+    watch: &dyn Watch,
+) -> Result<RecordBatch> {
+    layouts.iter().try_for_each(Layout::check)?;
+    let mut made = programs::read(session, device, &recorded.visible_sms, recorded.time_sliced, watch)?;
+    let contention = match &recorded.layout {
+        Some(layout) => fit(&mut made, layout, watch)?,
+        None => None,
+    };
+    let threads = match threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        n => n,
+    };
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<Vec<(usize, Vec<Took>)>> {
+        let mut mine = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(layout) = layouts.get(at) else { return Ok(mine) };
+            mine.push((at, simulate(&made.programs, &made.limits, layout, &mut |_, _, _| {}, watch)?));
+        }
+    };
+    let mut took: Vec<(usize, Vec<Took>)> = std::thread::scope(|scope| {
+        let hands: Vec<_> = (1..threads.min(layouts.len())).map(|_| scope.spawn(work)).collect();
+        let mut all = work()?;
+        for hand in hands {
+            all.extend(hand.join().map_err(|_| Error::Cancelled)??);
+        }
+        Ok::<_, Error>(all)
+    })?;
+    took.sort_by_key(|(at, _)| *at);
+    table(device, &made, layouts, &took, contention)
+}
+
+fn table(
+    device: u32,
+    made: &Programs,
+    layouts: &[Layout],
+    took: &[(usize, Vec<Took>)],
+    contention: Option<f64>,
+) -> Result<RecordBatch> {
+    type Row<'a> = (u32, &'a str, i64, Option<(i64, i64)>, u64, &'static str, String);
+    let mut rows: Vec<Row<'_>> = Vec::new();
+    for p in &made.programs {
+        let (elapsed_ns, ops) = (p.recorded_ns, p.ops.len() as u64);
+        rows.push((p.tenant, "recorded", elapsed_ns, p.latency_ns, ops, "observed", detail(p, made)));
+    }
+    for (at, took) in took {
+        let Some(layout) = layouts.get(*at) else { continue };
+        for t in took {
+            let Some(p) = made.programs.iter().find(|p| p.tenant == t.tenant) else { continue };
+            let latency = p.from_calls.then_some((t.latency_ns, t.latency_p99_ns));
+            let detail = detail(p, made);
+            rows.push((t.tenant, &layout.name, t.elapsed_ns, latency, t.operations, "modelled", detail));
+        }
+    }
+    let n = rows.len();
+    let measured = |r: &Row<'_>| contention.filter(|_| r.5 == "observed");
+    Builder::new(&schema::REPLAY)
+        .put("contention", rows.iter().map(measured).collect::<Float64Array>())
+        .put("device_id", UInt32Array::from(vec![device; n]))
+        .put("tenant_id", rows.iter().map(|r| Some(r.0)).collect::<UInt32Array>())
+        .put_names("layout", rows.iter().map(|r| Some(r.1)))
+        .put("elapsed_ns", rows.iter().map(|r| Some(r.2)).collect::<Int64Array>())
+        .put("latency_ns", rows.iter().map(|r| r.3.map(|l| l.0)).collect::<Int64Array>())
+        .put("latency_p99_ns", rows.iter().map(|r| r.3.map(|l| l.1)).collect::<Int64Array>())
+        .put("operations", rows.iter().map(|r| Some(r.4)).collect::<UInt64Array>())
+        .put_names("basis", rows.iter().map(|r| Some(r.5)))
+        .put("detail", rows.iter().map(|r| Some(r.6.as_str())).collect::<StringArray>())
+        .finish(n)
+}
+
+/// How often the fit is improved.
+const FIT_ROUNDS: usize = 6;
+/// How much operations vary meanwhile.
+const FIT_JITTER: f64 = 0.03;
+
+/// Makes programs and what was recorded agree in the layout in which they were recorded.
+///
+/// Of kernels that never had the device for themselves nothing says what they take alone: they ran beside others, with
+/// fewer SMs for their blocks. Replayed in the recorded layout they must take as long as recorded; their time alone is
+/// changed until they do. Kernels of which the time alone is known must too: by how much they take longer than the
+/// replay says is the contention that it does not know. Returns that, where there are such kernels.
+fn fit(made: &mut Programs, layout: &Layout, watch: &dyn Watch) -> Result<Option<f64>> {
+    let copy = |p: &Program, class: u32| matches!(p.places.get(class as usize), Some(Place::Copy(_)));
+    let company = |p: &Program| p.ops.iter().any(|op| op.company && !copy(p, op.class));
+    if !made.programs.iter().any(company) {
+        return Ok(None);
+    }
+    let mut layout = layout.clone();
+    // In turns nobody is beside another tenant: what a tenant's own streams do to each other is no contention with one.
+    let beside = layout.seats.iter().enumerate().any(|(n, a)| {
+        layout.seats.iter().skip(n.saturating_add(1)).any(|b| (a.instance, a.group) == (b.instance, b.group))
+    });
+    let mut measured = None;
+    // What the recorded programs fell into step with by chance is no property of their kernels.
+    layout.jitter = FIT_JITTER;
+    for round in 0..FIT_ROUNDS {
+        layout.seed = round as u64;
+        let mut sums: Vec<(f64, f64)> = vec![(0.0, 0.0); made.shapes.len()];
+        let programs = &made.programs;
+        let mut see = |program: usize, op: u32, ns: i64| {
+            let Some(op) = programs.get(program).and_then(|p| p.ops.get(op as usize)) else { return };
+            let slot = sums.get_mut(op.shape as usize);
+            if let (Some(slot), true) = (slot, op.company) {
+                *slot = (slot.0 + op.seen_ns as f64, slot.1 + ns as f64);
+            }
+        };
+        simulate(programs, &made.limits, &layout, &mut see, watch)?;
+        let (mut recorded, mut replayed, mut worst) = (0.0, 0.0, 0.0_f64);
+        let mut factors = vec![1.0; sums.len()];
+        for ((shape, (seen, ran)), factor) in made.shapes.iter().zip(&sums).zip(factors.iter_mut()) {
+            if *ran <= 0.0 || *seen <= 0.0 {
+                continue;
+            }
+            if shape.known {
+                (recorded, replayed) = (recorded + seen, replayed + ran);
+            } else {
+                *factor = (seen / ran).clamp(0.5, 2.0);
+                worst = worst.max((*factor - 1.0_f64).abs());
+            }
+        }
+        for op in made.programs.iter_mut().flat_map(|p| &mut p.ops).filter(|op| op.company) {
+            let factor = factors.get(op.shape as usize).copied().unwrap_or(1.0);
+            op.work_ns = ((op.work_ns as f64 * factor) as i64).max(1);
+        }
+        if replayed > 0.0 && beside {
+            let more: f64 = recorded / replayed;
+            worst = worst.max((more - 1.0).abs());
+            layout.contention = ((1.0 + layout.contention) * more - 1.0).clamp(0.0, 3.0);
+            measured = Some(layout.contention);
+        }
+        if worst < 0.01 {
+            break;
+        }
+    }
+    Ok(measured)
+}
+
+fn detail(p: &Program, made: &Programs) -> String {
+    let waits = if p.from_calls {
+        "launches and waits from API calls"
+    } else {
+        "no API calls: gaps of a stream are taken for think time"
+    };
+    let mut text = format!("{} operations; {waits}", p.ops.len());
+    if p.contended > 0.0 {
+        let part = 100.0 * p.contended;
+        text.push_str(&format!(
+            "; {part:.0} % of its kernel time was in company: taken for no more than what kernels of equal shape took alone"
+        ));
+    }
+    if p.opaque > 0 {
+        text.push_str(&format!("; {} of unknown shape are taken to fill the device", p.opaque));
+    }
+    if !made.unknown.is_empty() {
+        text.push_str("; what others ran was not traced and is not in it");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::watch::{StopAfter, Unwatched};
+    use crate::occupancy::theoretical::Limits;
+    use crate::simulate::host_program::{Op, Step};
+    use crate::simulate::sharing_config::Seat;
+
+    const WARPS: u64 = 64;
+
+    /// 10 SMs of 64 warps; a block of 8 warps: 8 of them on an SM, 80 on the device.
+    fn limits() -> Limits {
+        Limits { max_warps_per_sm: Some(64), sm_count: Some(10), ..Limits::default() }
+    }
+
+    fn kernel(stream: u32, us: i64, count: u64, warps: u64) -> (Op, Place) {
+        let place = Place::Sms { count, per_sm: WARPS / warps, ask: [warps, 0, 0, 0] };
+        let (work_ns, seen_ns) = (us * 1000, us * 1000);
+        (Op { stream, class: 0, work_ns, seen_ns, shape: 0, company: false }, place)
+    }
+
+    fn program(tenant: u32, ops: Vec<(Op, Place)>, steps: Vec<Step>) -> Program {
+        let streams = 1 + ops.iter().map(|o| o.0.stream).max().unwrap_or(0);
+        let places = ops.iter().map(|o| o.1).collect();
+        let ops = (0..).zip(ops).map(|(class, (op, _))| Op { class, ..op }).collect();
+        Program {
+            tenant,
+            ops,
+            places,
+            streams,
+            hosts: vec![(0, steps)],
+            visible_sms: 10,
+            from_calls: true,
+            ..Program::default()
+        }
+    }
+
+    /// Launches everything at once.
+    fn burst(tenant: u32, ops: Vec<(Op, Place)>) -> Program {
+        let steps = (0..ops.len() as u32).map(Step::Launch).collect();
+        program(tenant, ops, steps)
+    }
+
+    fn layout(seats: Vec<Seat>) -> Layout {
+        Layout {
+            name: "x".into(),
+            instances: vec![10],
+            seats,
+            slice_ns: 1_000_000,
+            switch_ns: 100_000,
+            contention: 0.0,
+            ragged: 0.0,
+            jitter: 0.0,
+            seed: 0,
+        }
+    }
+
+    fn seat(tenant: u32, group: u32, sms: Option<u32>) -> Seat {
+        Seat { tenant, instance: 0, group, sms }
+    }
+
+    /// Elapsed microseconds of each tenant.
+    fn us(programs: &[Program], layout: &Layout) -> Vec<i64> {
+        let took = simulate(programs, &limits(), layout, &mut |_, _, _| {}, &Unwatched).unwrap();
+        took.iter().map(|t| t.elapsed_ns / 1000).collect()
+    }
+
+    #[test]
+    fn streams_in_order_and_beside_each_other() {
+        // |k0 100|k1 100|  stream 0, 40 of 80 blocks each
+        // |k2 150...|      stream 1, 40 blocks: all fit
+        let p = [burst(0, vec![kernel(0, 100, 40, 8), kernel(0, 100, 40, 8), kernel(1, 150, 40, 8)])];
+        assert_eq!(us(&p, &layout(vec![seat(0, 0, None)])), [200]);
+        // The legacy default stream in between: k2 waits for k0, k1 for k2.
+        let mut p = burst(0, vec![kernel(0, 100, 40, 8), kernel(1, 150, 40, 8), kernel(0, 100, 40, 8)]);
+        p.barrier = Some(1);
+        assert_eq!(us(&[p], &layout(vec![seat(0, 0, None)])), [350]);
+    }
+
+    #[test]
+    fn hosts_think_and_wait() {
+        // launch, wait for it (100), think 30, launch (100): 230; what it waits for is what counts, not how long.
+        let steps = vec![Step::Launch(0), Step::Wait(0), Step::Think(30_000), Step::Launch(1), Step::WaitAll];
+        let p = [program(0, vec![kernel(0, 100, 80, 8), kernel(0, 100, 80, 8)], steps)];
+        assert_eq!(us(&p, &layout(vec![seat(0, 0, None)])), [230]);
+        // Thinking beside its own kernel costs nothing: 20 + 100.
+        let steps = vec![Step::Launch(0), Step::Think(20_000), Step::Launch(1)];
+        let p = [program(0, vec![kernel(0, 10, 80, 8), kernel(0, 100, 80, 8)], steps)];
+        assert_eq!(us(&p, &layout(vec![seat(0, 0, None)])), [120]);
+    }
+
+    #[test]
+    fn side_by_side_in_turns_and_apart() {
+        let both =
+            |blocks| [burst(0, vec![kernel(0, 3000, blocks, 8)]), burst(1, vec![kernel(0, 3000, blocks, 8)])];
+        let mps = layout(vec![seat(0, 0, None), seat(1, 0, None)]);
+        assert_eq!(us(&both(40), &mps), [3000, 3000]);
+        assert_eq!(us(&both(80), &mps), [3000, 6000]);
+        // Turns of 1000, 100 between them: A 0..1000, 2200..3200, 4400..5400; B 1100..2100, 3300..4300; A lingers
+        // 25 without work, B 5525..6525.
+        let turns = layout(vec![seat(0, 0, None), seat(1, 1, None)]);
+        assert_eq!(us(&both(80), &turns), [5400, 6525]);
+        // Halves: caps of 5 SMs take two waves of what fitted in one.
+        let capped = layout(vec![seat(0, 0, Some(5)), seat(1, 0, Some(5))]);
+        assert_eq!(us(&both(80), &capped), [6000, 6000]);
+        let mig = Layout {
+            instances: vec![4, 5],
+            seats: vec![
+                Seat { tenant: 0, instance: 0, group: 0, sms: None },
+                Seat { tenant: 1, instance: 1, group: 0, sms: None },
+            ],
+            ..layout(vec![])
+        };
+        // 80 blocks on 4 SMs (32 at once): three waves; on 5: two.
+        assert_eq!(us(&both(80), &mig), [9000, 6000]);
+        // Beside each other at 3/4 of the speed.
+        assert_eq!(us(&both(40), &Layout { contention: 1.0 / 3.0, ..mps }), [4000, 4000]);
+    }
+
+    #[test]
+    fn a_host_goes_on_while_its_context_does_not_hold_the_engine() {
+        // A works all the time. B: 100 of work, wait, think 900, again. Alone 1100; in turns its second kernel is
+        // launched while A has the engine.
+        let a = burst(0, vec![kernel(0, 10_000, 80, 8)]);
+        let steps = vec![Step::Launch(0), Step::Wait(0), Step::Think(900_000), Step::Launch(1)];
+        let b = program(1, vec![kernel(0, 100, 80, 8), kernel(0, 100, 80, 8)], steps);
+        // A 0..1000, B 1100..1200 + 25 of lingering, A 1325..2325, B from 2425 (launched at 2100) to 2525 + 25, A from
+        // 2650 with 8000 left.
+        let turns = layout(vec![seat(0, 0, None), seat(1, 1, None)]);
+        assert_eq!(us(&[a, b], &turns), [10_650, 2525]);
+    }
+
+    #[test]
+    fn blocks_need_room_on_one_sm() {
+        // A: 5 of 8 places on every SM. B's blocks want 32 warps of the 24 that are left on each: it waits although
+        // 240 warps are free.
+        let a = burst(0, vec![kernel(0, 100, 50, 8)]);
+        let b = burst(1, vec![kernel(0, 100, 5, 32)]);
+        assert_eq!(us(&[a, b], &layout(vec![seat(0, 0, None), seat(1, 0, None)])), [100, 200]);
+    }
+
+    #[test]
+    fn copies_have_engines_of_their_own() {
+        let copy = |ns| (Op { work_ns: ns, ..kernel(1, 1, 1, 8).0 }, Place::Copy(0));
+        let p = [burst(0, vec![kernel(0, 100, 80, 8), copy(80_000)]), burst(1, vec![copy(80_000)])];
+        // Two copies to the device one after the other, beside the kernel.
+        assert_eq!(us(&p, &layout(vec![seat(0, 0, None), seat(1, 1, None)])), [100, 160]);
+    }
+
+    #[test]
+    fn uneven_blocks_take_as_long_as_they_took_alone() {
+        for (count, us_alone) in [(40, 100), (80, 100), (130, 300), (1000, 5000)] {
+            let p = [burst(0, vec![kernel(0, us_alone, count, 8)])];
+            let ragged = Layout { ragged: 0.4, ..layout(vec![seat(0, 0, None)]) };
+            let found = us(&p, &ragged);
+            assert!((found[0] - us_alone).abs() <= 1 + us_alone / 100, "{count}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn what_takes_long_in_company_is_fitted_to_the_record() {
+        // Both were recorded side by side, each half of the device: 40 blocks in one wave, 100 long, alone 100 too. B's
+        // 80 blocks got 40 places: recorded 200, alone 100.
+        let mut a = burst(0, (0..20).map(|_| kernel(0, 100, 40, 8)).collect());
+        let mut b = burst(1, (0..10).map(|_| kernel(0, 200, 80, 8)).collect());
+        for p in [&mut a, &mut b] {
+            p.ops.iter_mut().for_each(|op| op.company = true);
+        }
+        b.ops.iter_mut().for_each(|op| op.shape = 1);
+        let shapes = vec![crate::simulate::host_program::ShapeSeen { known: false }; 2];
+        let mut made = Programs { programs: vec![a, b], shapes, limits: limits(), ..Programs::default() };
+        let capped = layout(vec![seat(0, 0, Some(5)), seat(1, 0, Some(5))]);
+        assert_eq!(fit(&mut made, &capped, &Unwatched).unwrap(), None);
+        let alone: Vec<i64> = made.programs.iter().map(|p| p.ops[0].work_ns / 1000).collect();
+        assert!((alone[0] - 100).abs() <= 4 && (alone[1] - 100).abs() <= 4, "{alone:?}");
+    }
+
+    #[test]
+    fn nonsense_is_refused_and_it_stops_when_told() {
+        let p = [burst(0, vec![kernel(0, 100, 80, 8)])];
+        let good = layout(vec![seat(0, 0, None)]);
+        for bad in [
+            Layout { slice_ns: 0, ..good.clone() },
+            Layout { contention: -1.0, ..good.clone() },
+            Layout { jitter: 2.0, ..good.clone() },
+            Layout { instances: vec![0], ..good.clone() },
+            layout(vec![seat(0, 0, Some(0))]),
+        ] {
+            let made = simulate(&p, &limits(), &bad, &mut |_, _, _| {}, &Unwatched);
+            assert!(matches!(made, Err(Error::Argument(_))));
+        }
+        let stop = StopAfter::new(0);
+        assert!(matches!(simulate(&p, &limits(), &good, &mut |_, _, _| {}, &stop), Err(Error::Cancelled)));
+    }
+}

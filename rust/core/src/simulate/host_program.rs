@@ -1,0 +1,671 @@
+//! What does each tenant's host ask of the device, in which order, and what does it wait for?
+//!
+//! The input of a replay. A program is what its recorder saw, less what company did to it:
+//!
+//! ```text
+//!   host      |launch|  |launch|      |......synchronize......|  think   |launch|
+//!   device        |====k1====|====k2====|
+//!                                       ^ the wait ends here: the host waited for k2, the rest was its own time
+//! ```
+//!
+//! - **With API calls** a host is a thread: time between calls and inside them is its own, except in calls that block
+//!   (synchronisation, copies that are not asynchronous): such a call waited for the operation that ended last before
+//!   the call did, if the two ends lie closer than [`WAKE_NS`]. A call in which nothing ended waited for nothing.
+//! - **Without** them a host is invented for each stream: it waits for the operation before, then for what was left
+//!   of the gap after the turns of others. Think time and waits for other streams look alike then.
+//! - The **work** of a kernel is its time alone. Where its tenant was switched out: the covered part of the interval,
+//!   less what saving and restoring state took of it (estimated from kernels of equal shape that were cut more and
+//!   less often). Where kernels ran beside it: no more than the usual time of those of equal shape that had the
+//!   device for themselves, or the shortest tenth where none had.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::base::error::Result;
+use crate::base::hardware::{DEFAULT_SLICE_NS, IDLE_GAP_NS, RELEASE_NS, STATE_NS, SUBMIT_NS, WAKE_NS};
+use crate::base::intervals::Union;
+use crate::base::statistics::median_ns;
+use crate::base::watch::Watch;
+use crate::occupancy::theoretical::{LaunchColumns, Limits, Recorded, Resources};
+use crate::residency::observed::{slice_lengths, Slice};
+use crate::table::columns::Columns;
+use crate::table::events::{Events, Tables};
+use crate::table::schema;
+use crate::table::tenant_lookup::Who;
+use crate::table::work::{work, Work, WorkKind};
+
+/// A kernel of more waves than this is replayed in so many longer ones: cost follows waves.
+const MOST_WAVES: u64 = 12;
+/// nsys calls the legacy default stream so.
+const NULL_STREAM: u32 = 7;
+
+/// What a host does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// It is busy with itself.
+    Think(i64),
+    /// It launches an operation.
+    Launch(u32),
+    /// It waits for an operation.
+    Wait(u32),
+    /// It waits for all that its process has launched.
+    WaitAll,
+}
+
+/// Where an operation runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Place {
+    /// On the SMs: blocks, how many an SM holds, what one takes.
+    Sms { count: u64, per_sm: u64, ask: Resources },
+    /// On all SMs: its blocks are not known.
+    Device,
+    /// On a copy engine: to the device, from it, or inside.
+    Copy(usize),
+}
+
+/// An operation on the device.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Op {
+    /// Number of its stream in the program.
+    pub stream: u32,
+    /// Where it runs: index into the program's places.
+    pub class: u32,
+    /// Time alone on the device as it was recorded.
+    pub work_ns: i64,
+    /// Time from start to end in which its tenant held the engine, as recorded, less what switches took of it.
+    pub seen_ns: i64,
+    /// Number of its name and launch configuration.
+    pub shape: u32,
+    /// Another kernel was on the device at the same time.
+    pub company: bool,
+}
+
+/// What is known of launches of one name and configuration.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ShapeSeen {
+    /// Enough of them were alone on the device: their time alone is known.
+    pub known: bool,
+}
+
+/// One tenant's operations, and the threads that ask for them.
+#[derive(Debug, Default)]
+pub(crate) struct Program {
+    pub tenant: u32,
+    pub ops: Vec<Op>,
+    /// Where operations run, every way once.
+    pub places: Vec<Place>,
+    /// Steps of each host, and when it begins.
+    pub hosts: Vec<(i64, Vec<Step>)>,
+    pub streams: u32,
+    /// The stream that all others wait for and that waits for them.
+    pub barrier: Option<u32>,
+    pub submit_ns: i64,
+    pub release_ns: i64,
+    /// First call (without calls: operation) to last end, as recorded.
+    pub recorded_ns: i64,
+    /// Recorded sum of launch call to end, and its 99th percentile; `None` without calls.
+    pub latency_ns: Option<(i64, i64)>,
+    /// Kernels and whole graphs whose blocks are not known.
+    pub opaque: u64,
+    /// Launch and wait times are from API calls.
+    pub from_calls: bool,
+    /// Part of the kernels' recorded time whose alone time had to be taken from others of equal shape.
+    pub contended: f64,
+    /// Where it runs its kernels: SMs that it was seen to have.
+    pub visible_sms: u32,
+}
+
+/// All programs of a device.
+#[derive(Debug, Default)]
+pub(crate) struct Programs {
+    pub programs: Vec<Program>,
+    /// By number; equal launches of different tenants are one.
+    pub shapes: Vec<ShapeSeen>,
+    pub limits: Limits,
+    /// Tenants that ran without being traced, with the time they held the engine.
+    pub unknown: Vec<(u32, i64)>,
+    /// Residency that one save or restore was found to take, in nanoseconds.
+    pub state_ns: i64,
+    /// Usual slice and usual gap between two, where switch records show any.
+    pub slice_ns: Option<i64>,
+}
+
+/// An operation as recorded.
+struct Seen {
+    work: Work,
+    launch: Option<Recorded>,
+    name: Option<u32>,
+    copy: usize,
+    covered_ns: i64,
+    edges: usize,
+    clear: bool,
+}
+
+/// What is known of a group of tenants that hold the engine together.
+#[derive(Default)]
+struct Held {
+    resident: Union,
+}
+
+/// The time before each slice in which its tenant may have waited for the turns of others.
+fn turns_of_others(slices: &[&Slice], slice_ns: i64) -> BTreeMap<u32, Vec<(i64, i64)>> {
+    let mut turns: BTreeMap<u32, Vec<(i64, i64)>> = BTreeMap::new();
+    for (at, own) in slices.iter().enumerate() {
+        let Some(tenant) = own.tenant else { continue };
+        let mut from_ns = own.start_ns;
+        let mut seen = Vec::new();
+        // Round robin: whoever waits sees at most one slice of each of the others.
+        for other in slices.iter().take(at).rev() {
+            let key = (other.hw_context, other.pid);
+            let idle = from_ns.saturating_sub(other.end_ns) > IDLE_GAP_NS;
+            if other.tenant == own.tenant || idle || seen.contains(&key) {
+                break;
+            }
+            seen.push(key);
+            from_ns = other.start_ns.max(other.end_ns.saturating_sub(slice_ns));
+            // It held the engine for longer than a slice: nobody waited when that began.
+            if from_ns > other.start_ns {
+                break;
+            }
+        }
+        if from_ns < own.start_ns {
+            turns.entry(tenant).or_default().push((from_ns, own.start_ns));
+        }
+    }
+    turns
+}
+
+/// Reads the programs of one device.
+///
+/// `visible` says how many SMs a tenant had where that is not all of them; `time_sliced` that kernels of different
+/// tenants never ran at one instant, though their recorded intervals may overlap.
+pub(crate) fn read(
+    session: &Tables,
+    device: u32,
+    visible: &BTreeMap<u32, u32>,
+    time_sliced: bool,
+    watch: &dyn Watch,
+) -> Result<Programs> {
+    let who = Who::read(session)?;
+    let mut made = Programs::default();
+    if let Some(devices) = session.get(schema::DEVICES.name) {
+        made.limits = Limits::of_devices(devices)?.remove(&device).unwrap_or_default();
+    }
+    let mut slices = session.get(schema::RESIDENCY.name).map_or(Ok(Vec::new()), Slice::read)?;
+    slices.retain(|s| s.device == device);
+    slices.sort_by_key(|s| s.start_ns);
+    made.slice_ns = slice_lengths(&slices).get(&device).and_then(|l| median_ns(l));
+    let references: Vec<&Slice> = slices.iter().collect();
+    let turns: BTreeMap<u32, Union> = turns_of_others(&references, made.slice_ns.unwrap_or(DEFAULT_SLICE_NS))
+        .into_iter()
+        .map(|(t, spans)| (t, Union::of(spans)))
+        .collect();
+    let mut held: BTreeMap<u32, Held> = BTreeMap::new();
+    let mut spans: BTreeMap<u32, Vec<(i64, i64)>> = BTreeMap::new();
+    for s in &slices {
+        if let Some(tenant) = s.tenant {
+            spans.entry(tenant).or_default().push((s.start_ns, s.end_ns));
+        }
+    }
+    for (tenant, spans) in spans {
+        held.insert(tenant, Held { resident: Union::of(spans) });
+    }
+    let here: Vec<_> = who.tenants.iter().filter(|t| t.device == device).collect();
+    for t in &here {
+        let serves = here.iter().any(|other| other.served_by == Some(t.id));
+        let held_ns = held.get(&t.id).map_or(0, |h| h.resident.total_ns());
+        if !t.traced && !serves {
+            made.unknown.push((t.id, held_ns));
+        }
+    }
+    let mut by_tenant: BTreeMap<u32, Vec<Seen>> = BTreeMap::new();
+    let events = Events::of(session);
+    let kernels = events.get(&schema::KERNELS);
+    let launches = kernels.as_ref().map(LaunchColumns::new).transpose()?;
+    let names = kernels.as_ref().map(|k| k.names("name")).transpose()?;
+    let memops = events.get(&schema::MEMOPS);
+    let kinds = memops.as_ref().map(|m| m.u8("copy_kind")).transpose()?;
+    for (n, w) in work(&events)?.enumerate() {
+        if n.is_multiple_of(65_536) {
+            watch.progress("programs", n as u64, 0)?;
+        }
+        if w.device != device {
+            continue;
+        }
+        let Some(tenant) = who.of(w.capture, w.pid, w.device) else { continue };
+        let is_kernel = w.kind == WorkKind::Kernel;
+        let seen = Seen {
+            launch: launches.as_ref().filter(|_| is_kernel).map(|l| l.read(w.row)),
+            name: names.as_ref().filter(|_| is_kernel).and_then(|n| n.key(w.row)),
+            copy: match kinds
+                .filter(|_| w.kind == WorkKind::Copy)
+                .and_then(|k| crate::table::columns::at(k, w.row))
+            {
+                Some(1) => 0,
+                Some(2) => 1,
+                _ => 2,
+            },
+            covered_ns: 0,
+            edges: 0,
+            clear: true,
+            work: w,
+        };
+        by_tenant.entry(tenant).or_default().push(seen);
+    }
+    let holder = |id: u32| {
+        let served = who.tenants.get(id as usize).and_then(|t| t.served_by);
+        held.get(&served.unwrap_or(id)).or_else(|| held.get(&id))
+    };
+    cover(&mut by_tenant, &holder, time_sliced);
+    let state = state_ns(&by_tenant);
+    made.state_ns = state as i64;
+    let alone = shapes(&by_tenant, state, &mut made.shapes);
+    let calls = calls(session, &who, device)?;
+    for (tenant, seen) in by_tenant {
+        watch.progress("programs", 0, 0)?;
+        let sms = visible.get(&tenant).copied().or(made.limits.sm_count).unwrap_or(0);
+        let mut program = Program { tenant, visible_sms: sms, ..Program::default() };
+        operations(&mut program, &seen, &made.limits, state, &alone);
+        let calls = calls.get(&tenant).filter(|c| !c.is_empty());
+        match calls {
+            Some(calls) if threads(&mut program, &seen, calls) => program.from_calls = true,
+            _ => streams(&mut program, &seen, turns.get(&tenant)),
+        }
+        if !program.ops.is_empty() {
+            made.programs.push(program);
+        }
+    }
+    Ok(made)
+}
+
+/// How much of each kernel its tenant held the engine, and whether anything ran beside it then.
+fn cover<'a>(
+    by_tenant: &mut BTreeMap<u32, Vec<Seen>>,
+    holder: &dyn Fn(u32) -> Option<&'a Held>,
+    time_sliced: bool,
+) {
+    // Last end of earlier kernels and first start of later ones, of all that could run at the same instant.
+    let mut order: Vec<(i64, i64, u32, usize)> = Vec::new();
+    for (tenant, seen) in by_tenant.iter_mut() {
+        let held = holder(*tenant);
+        for (n, s) in seen.iter_mut().enumerate() {
+            let (start, end) = (s.work.start_ns, s.work.end_ns);
+            s.covered_ns = held.map_or(end.saturating_sub(start), |h| h.resident.covered_ns(start, end));
+            s.edges = held.map_or(0, |h| h.resident.edges_inside(start, end));
+            if s.work.kind != WorkKind::Copy {
+                order.push((start, end, *tenant, n));
+            }
+        }
+    }
+    order.sort_unstable();
+    // With switch records kernels of tenants that take turns are no company for each other; without them nobody knows.
+    let apart = |tenant: u32| time_sliced && holder(tenant).is_some();
+    type Kernel = (u32, usize);
+    let mut ends: BTreeMap<Option<u32>, (i64, Option<Kernel>)> = BTreeMap::new();
+    let mut company: Vec<Kernel> = Vec::new();
+    for (start, end, tenant, n) in &order {
+        let key = apart(*tenant).then_some(*tenant);
+        let (last, by) = ends.entry(key).or_insert((i64::MIN, None));
+        if *last > *start {
+            company.push((*tenant, *n));
+            company.extend(*by);
+        }
+        if *end > *last {
+            (*last, *by) = (*end, Some((*tenant, *n)));
+        }
+    }
+    for (tenant, n) in company {
+        if let Some(seen) = by_tenant.get_mut(&tenant).and_then(|s| s.get_mut(n)) {
+            seen.clear = false;
+        }
+    }
+}
+
+type Shape = (Option<u32>, Option<Recorded>);
+
+/// Residency that one edge of a cut kernel costs: kernels of equal shape that were cut more and less often differ by
+/// it (least squares over deviations from the mean of their shape).
+fn state_ns(by_tenant: &BTreeMap<u32, Vec<Seen>>) -> f64 {
+    let (mut xy, mut xx, mut n) = (0.0, 0.0, 0_u32);
+    for seen in by_tenant.values() {
+        let mut shapes: HashMap<Shape, (f64, f64, f64)> = HashMap::new();
+        let kernels =
+            || seen.iter().filter(|s| s.work.kind == WorkKind::Kernel && s.clear && s.edges % 2 == 0);
+        for s in kernels() {
+            let sums = shapes.entry((s.name, s.launch)).or_default();
+            *sums = (sums.0 + 1.0, sums.1 + s.edges as f64, sums.2 + s.covered_ns as f64);
+        }
+        for s in kernels() {
+            let Some((count, edges, covered)) = shapes.get(&(s.name, s.launch)) else { continue };
+            let x = s.edges as f64 - edges / count;
+            let y = s.covered_ns as f64 - covered / count;
+            (xy, xx) = (x.mul_add(y, xy), x.mul_add(x, xx));
+            n = n.saturating_add(u32::from(x.abs() > 0.0));
+        }
+    }
+    if n < 8 || xx <= 0.0 {
+        return STATE_NS as f64 / 2.0;
+    }
+    (xy / xx).clamp(0.0, STATE_NS as f64)
+}
+
+fn percentile(values: &mut [i64], part: f64) -> i64 {
+    values.sort_unstable();
+    let last = values.len().saturating_sub(1);
+    values.get((last as f64 * part).round() as usize).copied().unwrap_or(0)
+}
+
+/// What of a kernel's residency was its own: less what saving and restoring state took.
+fn own_ns(s: &Seen, state_ns: f64) -> i64 {
+    let cut = (s.edges as f64 * state_ns) as i64;
+    s.covered_ns.saturating_sub(cut.min(s.covered_ns / 2)).max(0)
+}
+
+/// Number and usual time alone of each name and launch configuration, over all tenants.
+fn shapes(
+    by_tenant: &BTreeMap<u32, Vec<Seen>>,
+    state_ns: f64,
+    shapes: &mut Vec<ShapeSeen>,
+) -> HashMap<Shape, (u32, i64)> {
+    let mut usual: HashMap<Shape, (Vec<i64>, Vec<i64>)> = HashMap::new();
+    for s in by_tenant.values().flatten().filter(|s| s.work.kind != WorkKind::Copy) {
+        let (clear, company) = usual.entry((s.name, s.launch)).or_default();
+        let list = if s.clear { clear } else { company };
+        list.push(own_ns(s, state_ns));
+    }
+    let mut alone = HashMap::new();
+    for (shape, (mut clear, mut company)) in usual {
+        let known = clear.len() >= 3;
+        let usual = if known { percentile(&mut clear, 0.5) } else { percentile(&mut company, 0.1) };
+        alone.insert(shape, (u32::try_from(shapes.len()).unwrap_or(u32::MAX), usual));
+        shapes.push(ShapeSeen { known });
+    }
+    alone
+}
+
+/// The operations of a program, with the time each takes alone.
+fn operations(
+    program: &mut Program,
+    seen: &[Seen],
+    limits: &Limits,
+    state_ns: f64,
+    alone: &HashMap<Shape, (u32, i64)>,
+) {
+    let surely = |s: &Seen| own_ns(s, state_ns);
+    let mut fits: HashMap<Recorded, Option<(u64, Resources)>> = HashMap::new();
+    let mut numbers: BTreeMap<(Option<u32>, Option<u32>), u32> = BTreeMap::new();
+    let mut classes: HashMap<Place, u32> = HashMap::new();
+    let (mut kernels_ns, mut replaced_ns) = (0_i64, 0_i64);
+    for s in seen {
+        let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+        let stream = *numbers.entry((s.work.context, s.work.stream)).or_insert(next);
+        let whole_ns = s.work.end_ns.saturating_sub(s.work.start_ns);
+        let (shape, usual) = alone.get(&(s.name, s.launch)).copied().unwrap_or((u32::MAX, i64::MAX));
+        let (place, work_ns) = if s.work.kind == WorkKind::Copy {
+            (Place::Copy(s.copy), whole_ns)
+        } else {
+            let mut ns = surely(s);
+            kernels_ns = kernels_ns.saturating_add(ns);
+            if !s.clear {
+                replaced_ns = replaced_ns.saturating_add(ns);
+                ns = ns.min(usual);
+            }
+            let fit = s.launch.and_then(|launch| {
+                let shape = launch.shape();
+                let known = fits.entry(shape).or_insert_with(|| {
+                    let per_sm =
+                        shape.fit(Some(limits)).ok().map(|f| u64::from(f.blocks)).filter(|n| *n > 0)?;
+                    Some((per_sm, shape.footprint(limits)?))
+                });
+                known.zip(launch.grid_blocks)
+            });
+            let at_once = |per_sm: u64| per_sm.saturating_mul(u64::from(program.visible_sms)).max(1);
+            let place = fit.map_or(Place::Device, |((per_sm, ask), count)| {
+                // Blocks that follow each other in one place are one long block.
+                let joined = count.div_ceil(at_once(per_sm)).div_ceil(MOST_WAVES).max(1);
+                Place::Sms { count: count.div_ceil(joined), per_sm, ask }
+            });
+            program.opaque = program.opaque.saturating_add(u64::from(place == Place::Device));
+            (place, ns)
+        };
+        let (seen_ns, company) = (surely(s), !s.clear);
+        let class = *classes.entry(place).or_insert_with(|| {
+            program.places.push(place);
+            u32::try_from(program.places.len().saturating_sub(1)).unwrap_or(u32::MAX)
+        });
+        program.ops.push(Op { stream, class, work_ns: work_ns.max(1), seen_ns, shape, company });
+    }
+    program.streams = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+    program.contended = replaced_ns as f64 / kernels_ns.max(1) as f64;
+    program.barrier = barrier(seen, &numbers);
+}
+
+/// The legacy default stream, unless the capture shows it beside another stream of its context.
+fn barrier(seen: &[Seen], numbers: &BTreeMap<(Option<u32>, Option<u32>), u32>) -> Option<u32> {
+    let (key, number) = numbers.iter().find(|((_, stream), _)| *stream == Some(NULL_STREAM))?;
+    let mut last: [i64; 2] = [i64::MIN; 2];
+    for s in seen.iter().filter(|s| s.work.context == key.0) {
+        let (mine, other) = if s.work.stream == key.1 { (0, 1) } else { (1, 0) };
+        if last.get(other).is_some_and(|end| *end > s.work.start_ns.saturating_add(1_000)) {
+            return None;
+        }
+        if let Some(end) = last.get_mut(mine) {
+            *end = (*end).max(s.work.end_ns);
+        }
+    }
+    Some(*number)
+}
+
+/// A CUDA call.
+struct Call {
+    thread: u32,
+    start_ns: i64,
+    end_ns: i64,
+    correlation: Option<u32>,
+    /// It returns only when work has ended: all that was launched, or some.
+    blocks: Option<bool>,
+}
+
+/// Whether a call waits for the device: `Some(true)` for all of its work.
+fn blocking(name: &str) -> Option<bool> {
+    if name.contains("Synchronize") {
+        return Some(name.contains("DeviceSynchronize") || name.contains("CtxSynchronize"));
+    }
+    let copies = name.contains("Memcpy") || name.contains("Memset");
+    (copies && !name.contains("Async")).then_some(false)
+}
+
+/// Calls by tenant, each thread's in order; calls inside another one are part of it.
+fn calls(session: &Tables, who: &Who, device: u32) -> Result<BTreeMap<u32, Vec<Call>>> {
+    let mut found: BTreeMap<u32, Vec<Call>> = BTreeMap::new();
+    let Some(batch) = session.get(schema::API_CALLS.name) else { return Ok(found) };
+    let c = Columns::new(&schema::API_CALLS, batch);
+    let (capture, pid, thread) = (c.u32("capture")?, c.u32("pid")?, c.u32("tid")?);
+    let (start, end) = (c.i64("start_ns")?, c.i64("end_ns")?);
+    let (name, correlation) = (c.names("name")?, c.u32("correlation_id")?);
+    let mut waits: HashMap<u32, Option<bool>> = HashMap::new();
+    for row in 0..c.rows() {
+        let pid = crate::table::columns::at(pid, row);
+        let Some(tenant) = who.of(capture.value(row), pid, device) else { continue };
+        let blocks = name
+            .key(row)
+            .and_then(|key| *waits.entry(key).or_insert_with(|| name.get(row).and_then(blocking)));
+        found.entry(tenant).or_default().push(Call {
+            thread: crate::table::columns::at(thread, row).unwrap_or(0),
+            start_ns: start.value(row),
+            end_ns: end.value(row).max(start.value(row)),
+            correlation: crate::table::columns::at(correlation, row),
+            blocks,
+        });
+    }
+    Ok(found)
+}
+
+/// Hosts from API calls; false where too few operations have one.
+fn threads(program: &mut Program, seen: &[Seen], calls: &[Call]) -> bool {
+    let mut caused: HashMap<u32, Vec<u32>> = HashMap::new();
+    for (n, s) in seen.iter().enumerate() {
+        if let Some(correlation) = s.work.correlation {
+            caused.entry(correlation).or_default().push(n as u32);
+        }
+    }
+    let mut launched_ns: Vec<Option<i64>> = vec![None; seen.len()];
+    for call in calls {
+        for op in call.correlation.and_then(|c| caused.get(&c)).into_iter().flatten() {
+            if let Some(at) = launched_ns.get_mut(*op as usize) {
+                at.get_or_insert(call.start_ns);
+            }
+        }
+    }
+    let known = launched_ns.iter().flatten().count();
+    // Ids repeat across processes and are lost with old exports; a program with holes would wait for nothing.
+    if known.saturating_mul(100) < seen.len().saturating_mul(98) {
+        return false;
+    }
+    let mut ended: Vec<(i64, u32)> =
+        seen.iter().enumerate().map(|(n, s)| (s.work.end_ns, n as u32)).collect();
+    ended.sort_unstable();
+    let mut latencies: Vec<i64> = Vec::with_capacity(seen.len());
+    for (s, launched) in seen.iter().zip(&launched_ns) {
+        if let (Some(from), true) = (launched, s.work.kind != WorkKind::Copy) {
+            latencies.push(s.work.end_ns.saturating_sub(*from));
+        }
+    }
+    let sum = latencies.iter().fold(0_i64, |sum, l| sum.saturating_add(*l));
+    program.latency_ns = Some((sum, percentile(&mut latencies, 0.99)));
+    delays(program, seen, &launched_ns);
+    let last_ns = seen.iter().map(|s| s.work.end_ns).max().unwrap_or(0);
+    let mut by_thread: BTreeMap<u32, Vec<&Call>> = BTreeMap::new();
+    for call in calls {
+        by_thread.entry(call.thread).or_default().push(call);
+    }
+    // What no call caused (records that were lost) cannot be placed among the calls: it is left out.
+    let mut launched: Vec<bool> = launched_ns.iter().map(Option::is_none).collect();
+    let mut first_ns = i64::MAX;
+    for calls in by_thread.into_values() {
+        let mut steps: Vec<Step> = Vec::with_capacity(calls.len().saturating_mul(3));
+        let mut begin_ns = None;
+        let mut until_ns = 0;
+        for call in calls {
+            if call.start_ns >= last_ns {
+                break;
+            }
+            let ops = call.correlation.and_then(|c| caused.get(&c));
+            if begin_ns.is_none() {
+                // Before its first launch a program initialises: no part of the work.
+                if ops.is_none() {
+                    continue;
+                }
+                begin_ns = Some(call.start_ns);
+                until_ns = call.start_ns;
+            }
+            if call.end_ns <= until_ns && call.start_ns < until_ns {
+                // Inside the call before: a runtime call and the driver call that it makes.
+                launch(&mut steps, &mut launched, ops);
+                continue;
+            }
+            think(&mut steps, call.start_ns.saturating_sub(until_ns));
+            launch(&mut steps, &mut launched, ops);
+            let own_ns = call.end_ns.saturating_sub(call.start_ns);
+            match call.blocks.and_then(|all| Some((all, waited_for(call, &ended, &launched_ns)?))) {
+                Some((all, (op, end_ns))) => {
+                    steps.push(if all { Step::WaitAll } else { Step::Wait(op) });
+                    think(&mut steps, call.end_ns.saturating_sub(end_ns));
+                }
+                None => think(&mut steps, own_ns),
+            }
+            until_ns = call.end_ns;
+        }
+        if let Some(begin) = begin_ns {
+            first_ns = first_ns.min(begin);
+            program.hosts.push((begin, steps));
+        }
+    }
+    program.recorded_ns = last_ns.saturating_sub(first_ns);
+    !program.hosts.is_empty()
+}
+
+fn launch(steps: &mut Vec<Step>, launched: &mut [bool], ops: Option<&Vec<u32>>) {
+    for op in ops.into_iter().flatten() {
+        // A runtime call and the driver call inside it have the same id.
+        if let Some(done) = launched.get_mut(*op as usize).filter(|done| !**done) {
+            *done = true;
+            steps.push(Step::Launch(*op));
+        }
+    }
+}
+
+fn think(steps: &mut Vec<Step>, ns: i64) {
+    if ns <= 0 {
+        return;
+    }
+    match steps.last_mut() {
+        Some(Step::Think(before)) => *before = before.saturating_add(ns),
+        _ => steps.push(Step::Think(ns)),
+    }
+}
+
+/// The operation that ended last before a call did, if the call waited for it.
+fn waited_for(call: &Call, ended: &[(i64, u32)], launched_ns: &[Option<i64>]) -> Option<(u32, i64)> {
+    let before = ended.partition_point(|e| e.0 <= call.end_ns);
+    ended
+        .get(..before)?
+        .iter()
+        .rev()
+        .take_while(|(end, _)| *end > call.start_ns && call.end_ns.saturating_sub(*end) <= WAKE_NS)
+        .find(|(_, op)| {
+            launched_ns.get(*op as usize).copied().flatten().is_some_and(|at| at <= call.start_ns)
+        })
+        .map(|(end, op)| (*op, *end))
+}
+
+/// How soon the device takes what is launched on an idle stream, and what waits in a busy one.
+fn delays(program: &mut Program, seen: &[Seen], launched_ns: &[Option<i64>]) {
+    let (mut submit, mut release) = (Vec::new(), Vec::new());
+    let mut last: BTreeMap<u32, i64> = BTreeMap::new();
+    for ((s, op), launched) in seen.iter().zip(&program.ops).zip(launched_ns) {
+        let end = last.insert(op.stream, s.work.end_ns).unwrap_or(i64::MIN);
+        let Some(launched) = launched else { continue };
+        if end < *launched {
+            submit.push(s.work.start_ns.saturating_sub(*launched));
+        } else if end.saturating_sub(*launched) > 20_000 && end <= s.work.start_ns {
+            release.push(s.work.start_ns.saturating_sub(end));
+        }
+    }
+    submit.retain(|ns| (0..1_000_000).contains(ns));
+    release.retain(|ns| (0..1_000_000).contains(ns));
+    // What takes longer waited for something else too: its turn, or room.
+    let typical = |values: &mut Vec<i64>, default: i64| {
+        if values.len() < 8 {
+            return default;
+        }
+        percentile(values, 0.25).min(20_000)
+    };
+    program.submit_ns = typical(&mut submit, SUBMIT_NS);
+    program.release_ns = typical(&mut release, RELEASE_NS);
+}
+
+/// Hosts invented for streams: each launches when the operation before has ended and the gap has gone by.
+fn streams(program: &mut Program, seen: &[Seen], turns: Option<&Union>) {
+    let mut hosts: BTreeMap<u32, (i64, i64, Vec<Step>, Option<u32>)> = BTreeMap::new();
+    let mut first_ns = i64::MAX;
+    let mut last_ns = i64::MIN;
+    // A stream begins to think when its process begins to work.
+    for (n, (s, op)) in seen.iter().zip(&program.ops).enumerate() {
+        let (start, end) = (s.work.start_ns, s.work.end_ns);
+        first_ns = first_ns.min(start);
+        last_ns = last_ns.max(end);
+        let host = hosts.entry(op.stream).or_insert((start, start, Vec::new(), None));
+        if let Some(before) = host.3 {
+            host.2.push(Step::Wait(before));
+        }
+        let gap_ns = start.saturating_sub(host.1).max(0);
+        let turn_ns = turns.map_or(0, |t| t.covered_ns(host.1, start));
+        think(&mut host.2, gap_ns.saturating_sub(turn_ns));
+        host.2.push(Step::Launch(n as u32));
+        host.1 = host.1.max(end);
+        host.3 = Some(n as u32);
+    }
+    program.hosts = hosts.into_values().map(|(begin, _, steps, _)| (begin, steps)).collect();
+    program.recorded_ns = last_ns.saturating_sub(first_ns).max(0);
+    (program.submit_ns, program.release_ns) = (0, 0);
+}

@@ -1,0 +1,480 @@
+//! What would this tenant's own run have looked like without the others, as far as the capture itself tells?
+//!
+//! Its program is played again, call by call: the host thinks as long as it did, launches as it did, and waits for the
+//! device where it waited, but what it waits for is done earlier. Of every operation the time in which others kept it
+//! from running is left out:
+//!
+//! ```text
+//!   host      |la|la|sync..........................|think|la|...
+//!   device        |k1|-not resident-|k1| |-- others --|k2|
+//!   again     |la|la|sync......|think|la|...
+//!   device        |k1|k1| |k2|
+//! ```
+//!
+//! An operation beside others lasts as long as its like did alone in the same capture. Where there is no such
+//! time, nothing is said. This is a model (basis `inferred`): it does not know why a host waits.
+
+use std::collections::BTreeMap;
+
+use crate::base::hardware::WAKE_NS;
+use crate::base::statistics::{median, quantiles};
+use crate::slowdown::operations::{entry, Call, Calls, Company, Op, Scene, Tenancy};
+use crate::table::work::WorkKind;
+
+/// Equal operations without company that stand for those in company.
+const ENOUGH_ALONE: f64 = 5.0;
+/// Beside others for less than this part of its time, an operation counts as undisturbed.
+const BESIDE_PART: i64 = 50;
+/// A host without a call for so long may have slept until a moment, rather than thought for a time.
+const SLEEP_NS: i64 = 200_000;
+/// A launch call of this length, many times the usual, while others work and its own work is done, is held back by
+/// somebody: a limiter, a lock in the driver. Hosts that are slow by themselves stay below.
+const HELD_NS: i64 = 1_000_000;
+const HELD_TIMES: i64 = 20;
+/// Of all time at work, this part may be of operations that nobody saw alone.
+const BLIND_PART: f64 = 0.1;
+
+/// One operation as it would have been (or, from a baseline, was).
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Alone {
+    pub latency_ns: i64,
+    pub ran_ns: i64,
+    /// Launch, own queue, other queue, not resident, switch, execution.
+    pub parts: [i64; 6],
+    /// On the clock of that run; none: not known.
+    pub launch_ns: Option<i64>,
+    /// There, what is not the program's own held its launch up.
+    pub held_up: bool,
+}
+
+/// What a tenant's operations are held against: the same ones without company, by the place of each.
+pub(crate) trait Reference {
+    /// `None` for an operation without a counterpart.
+    fn of(&self, place: usize) -> Option<Alone>;
+}
+
+impl Reference for Vec<Option<Alone>> {
+    fn of(&self, place: usize) -> Option<Alone> {
+        self.get(place).copied().flatten()
+    }
+}
+
+/// An operation that was played again. There are as many as kernels in a capture, so only moments are kept.
+#[derive(Debug, Clone, Copy)]
+struct Again {
+    /// `NOT_PLAYED` for none.
+    launch_ns: i64,
+    called_ns: i64,
+    begin_ns: i64,
+    end_ns: i64,
+}
+
+const NOT_PLAYED: Again = Again { launch_ns: i64::MIN, called_ns: 0, begin_ns: 0, end_ns: 0 };
+
+/// The same, with a host that sleeps until moments instead of for times.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Anchored {
+    pub launch_ns: i64,
+    end_ns: i64,
+}
+
+/// A tenant's run without the others.
+#[derive(Debug)]
+pub(crate) struct Replayed<'a> {
+    tenant: &'a Tenancy,
+    again: Vec<Again>,
+    pub anchored: Vec<Anchored>,
+    /// Standard error of all lengths together, on the logarithm.
+    pub error: f64,
+    /// How much shorter they may have been for all that is known of what each cut inside a kernel costs.
+    pub cuts: f64,
+}
+
+impl Reference for Replayed<'_> {
+    fn of(&self, place: usize) -> Option<Alone> {
+        let Again { launch_ns, called_ns, begin_ns, end_ns } = *self.again.get(place)?;
+        if launch_ns == NOT_PLAYED.launch_ns {
+            return None;
+        }
+        let ran_ns = end_ns.saturating_sub(begin_ns);
+        Some(Alone {
+            latency_ns: end_ns.saturating_sub(launch_ns),
+            ran_ns,
+            parts: [called_ns.saturating_sub(launch_ns), begin_ns.saturating_sub(called_ns), 0, 0, 0, ran_ns],
+            launch_ns: Some(launch_ns),
+            held_up: self.tenant.ops.get(place)?.held_up(),
+        })
+    }
+}
+
+/// Why a tenant's run cannot be played again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    NoCalls,
+    NeverAlone,
+    Strangers,
+    Nothing,
+}
+
+impl Refused {
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::NoCalls => {
+                "its launch calls are not in the capture, or not in this part of it: waiting cannot be seen"
+            }
+            Self::NeverAlone => {
+                "its kernels ran beside those of others and were never seen alone: a capture of it alone is needed"
+            }
+            Self::Strangers => "somebody on the device was neither traced nor seen in switch records",
+            Self::Nothing => "it did nothing",
+        }
+    }
+}
+
+/// Mean length without company over mean length in company, by signature.
+#[derive(Debug, Default)]
+struct Stretch {
+    alone: Moments,
+    beside: Moments,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Moments {
+    n: f64,
+    sum: f64,
+    squares: f64,
+}
+
+impl Moments {
+    fn add(&mut self, value: f64) {
+        self.n += 1.0;
+        self.sum += value;
+        self.squares += value * value;
+    }
+
+    fn mean(&self) -> f64 {
+        self.sum / self.n
+    }
+
+    /// Squared standard error of the mean over the mean; twice what independent values had, since neighbours in time
+    /// are alike.
+    fn error(&self) -> f64 {
+        let variance = (self.squares / self.n - self.mean().powi(2)).max(0.0);
+        2.0 * variance / (self.n * self.mean().powi(2)).max(1e-300)
+    }
+}
+
+impl Stretch {
+    fn factor(&self) -> Option<f64> {
+        let enough = self.alone.n >= ENOUGH_ALONE && self.beside.n > 0.0 && self.beside.sum > 0.0;
+        enough.then(|| self.alone.mean() / self.beside.mean())
+    }
+}
+
+fn disturbed(op: &Op) -> bool {
+    op.beside_ns.saturating_mul(BESIDE_PART) > op.ran_ns
+}
+
+/// What a cut inside a kernel may cost beyond the saving of state: SMs run empty before a context is switched out, caches
+/// are cold after. Where kernels are cut so evenly that it cannot be measured, so much is allowed for.
+const CUT_NS: f64 = 350_000.0;
+
+/// What each cut inside a kernel took while its context ran, and how surely; `None`: could not be measured.
+fn cut_ns(tenant: &Tenancy) -> Option<(f64, f64)> {
+    let (cost, error) = tenant.cut_cost().known().filter(|(_, error)| *error < CUT_NS / 2.0)?;
+    // What may as well be nothing is taken for nothing, and its error allowed for.
+    let cost = if cost > 2.0 * error { cost.min(2.0 * CUT_NS) } else { 0.0 };
+    Some((cost, error))
+}
+
+/// Lengths of a tenant's operations without the others; `None` where nobody knows.
+fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64, f64), Refused> {
+    let mut stretch: Vec<Stretch> = Vec::new();
+    for op in tenant.ops.iter().filter(|op| op.unusual.is_none()) {
+        let Some(s) = entry(&mut stretch, op.signature) else { continue };
+        let slot = if disturbed(op) {
+            &mut s.beside
+        } else if op.company == Company::Alone || tenant.ran.is_some() {
+            &mut s.alone
+        } else {
+            continue;
+        };
+        slot.add(op.ran_ns as f64);
+    }
+    let factors: Vec<Option<f64>> = stretch.iter().map(Stretch::factor).collect();
+    let (mut blind, mut whole, mut cuts) = (0.0, 0.0, 0.0);
+    let each_cut = cut_ns(tenant);
+    let mut stretched: BTreeMap<u32, f64> = BTreeMap::new();
+    let mut out = Vec::with_capacity(tenant.ops.len());
+    for op in &tenant.ops {
+        let mut length = op.ran_ns as f64;
+        whole += length;
+        if disturbed(op) {
+            match factors.get(op.signature as usize).copied().flatten() {
+                Some(factor) => {
+                    length *= factor.min(1.0);
+                    *stretched.entry(op.signature).or_default() += length;
+                }
+                None => blind += length,
+            }
+        }
+        if let Some(ran) = tenant.ran.as_ref().filter(|_| op.kind != WorkKind::Copy) {
+            let inside = op.cuts(ran) as f64;
+            length = (length - inside * each_cut.map_or(0.0, |c| c.0)).max(0.5 * length);
+            cuts += inside;
+        }
+        out.push(length.round() as i64);
+    }
+    if blind > BLIND_PART * whole {
+        return Err(Refused::NeverAlone);
+    }
+    let alone: f64 = out.iter().map(|length| *length as f64).sum();
+    let error: f64 = stretched
+        .iter()
+        .filter_map(|(signature, length)| {
+            let s = stretch.get(*signature as usize)?;
+            Some((length / alone.max(1.0)).powi(2) * (s.alone.error() + s.beside.error()))
+        })
+        .sum();
+    // All cuts have the same cost: their error does not average out.
+    let of_cuts = each_cut.map_or(0.0, |(_, error)| cuts * error / alone.max(1.0));
+    let cuts = if each_cut.is_some() { 0.0 } else { cuts * CUT_NS / alone.max(1.0) };
+    Ok((out, (error + of_cuts.powi(2)).sqrt(), cuts))
+}
+
+/// Waits of an operation that would have been there without the others: behind its own tenant's work, and what the
+/// device always takes.
+struct Wait {
+    own_ns: i64,
+    rest_ns: i64,
+    /// Its context was there all the time.
+    resident: bool,
+}
+
+fn wait(tenant: &Tenancy, op: &Op) -> Wait {
+    let waited = op.start_ns.saturating_sub(op.free_ns()).max(0);
+    let resident = op.waited.resident_ns;
+    let own = resident.min(op.waited.busy_ns);
+    let by_turns = tenant.ran.is_some() && op.kind != WorkKind::Copy;
+    let others = if by_turns { op.waited.beside_ns } else { op.waited.others_ns };
+    Wait {
+        own_ns: own,
+        rest_ns: resident.saturating_sub(own).saturating_sub(others).max(0),
+        resident: resident == waited,
+    }
+}
+
+/// Plays a process again; gives its tenants' runs by tenant id.
+pub(crate) fn replay(
+    scene: &Scene,
+    process: (u32, Option<u32>),
+) -> BTreeMap<u32, Result<Replayed<'_>, Refused>> {
+    let mut out = BTreeMap::new();
+    let mut lengths_of: BTreeMap<u32, (Vec<i64>, f64, f64)> = BTreeMap::new();
+    let tenants: Vec<&Tenancy> = scene.tenants.iter().filter(|t| t.traced && t.process == process).collect();
+    let no_calls = Calls::default();
+    let calls = scene.calls.get(&process).unwrap_or(&no_calls);
+    for tenant in &tenants {
+        let called = tenant.ops.iter().filter(|op| op.call.is_some()).count();
+        let found = if tenant.ops.is_empty() {
+            Err(Refused::Nothing)
+        } else if tenant.strangers {
+            Err(Refused::Strangers)
+        } else if called * 10 < tenant.ops.len() * 9 {
+            Err(Refused::NoCalls)
+        } else {
+            lengths(tenant)
+        };
+        match found {
+            Ok(found) => {
+                lengths_of.insert(tenant.id, found);
+            }
+            Err(refused) => {
+                out.insert(tenant.id, Err(refused));
+            }
+        }
+    }
+    if lengths_of.is_empty() {
+        return out;
+    }
+    let played = Play::new(&tenants, &lengths_of).run(calls);
+    for (tenant, (again, anchored)) in tenants.iter().zip(played) {
+        if let Some((_, error, cuts)) = lengths_of.get(&tenant.id) {
+            let (error, cuts) = (*error, *cuts);
+            out.insert(tenant.id, Ok(Replayed { tenant, again, anchored, error, cuts }));
+        }
+    }
+    out
+}
+
+/// A process as it was recorded.
+struct Play<'a> {
+    tenants: &'a [&'a Tenancy],
+    lengths: Vec<Option<&'a Vec<i64>>>,
+    usual_ns: Vec<i64>,
+    usual_call_ns: i64,
+    /// (call, tenant, operation), in order of calls' starts.
+    by_call: Vec<(u32, u32, u32)>,
+    /// Ends as recorded: (end, tenant, operation).
+    by_end: Vec<(i64, u32, u32)>,
+}
+
+impl<'a> Play<'a> {
+    fn new(tenants: &'a [&'a Tenancy], lengths: &'a BTreeMap<u32, (Vec<i64>, f64, f64)>) -> Self {
+        let usual_ns = tenants
+            .iter()
+            .map(|t| {
+                let waits = || t.ops.iter().map(|op| (op, wait(t, op)));
+                let undisturbed = |(op, wait): &(&Op, Wait)| op.company == Company::Alone && wait.resident;
+                let alone: Vec<i64> = waits().filter(undisturbed).map(|(_, wait)| wait.rest_ns).collect();
+                if alone.len() >= 10 {
+                    return median(&alone).unwrap_or(0.0) as i64;
+                }
+                let mut all: Vec<f64> = waits().map(|(_, wait)| wait.rest_ns as f64).collect();
+                let [quarter] = quantiles(&mut all, [0.25]);
+                quarter.unwrap_or(0.0) as i64
+            })
+            .collect();
+        let mut by_call = Vec::new();
+        let mut by_end = Vec::with_capacity(tenants.iter().map(|t| t.ops.len()).sum());
+        let mut lengths_of_calls: Vec<i64> = Vec::with_capacity(by_end.capacity());
+        for (t, tenant) in (0_u32..).zip(tenants) {
+            for (n, op) in (0_u32..).zip(&tenant.ops) {
+                if let Some(call) = op.call {
+                    by_call.push((call, t, n));
+                }
+                by_end.push((op.end_ns, t, n));
+                lengths_of_calls.push(op.called_ns.saturating_sub(op.launch_ns));
+            }
+        }
+        let start = |t: u32, n: u32| {
+            tenants.get(t as usize).and_then(|t| t.ops.get(n as usize)).map_or(0, |op| op.start_ns)
+        };
+        by_call.sort_by_key(|(call, t, n)| (*call, start(*t, *n), *t, *n));
+        // Nearly in order already, which a stable sort sees.
+        by_end.sort();
+        Self {
+            tenants,
+            lengths: tenants.iter().map(|t| lengths.get(&t.id).map(|l| &l.0)).collect(),
+            usual_ns,
+            usual_call_ns: median(&lengths_of_calls).unwrap_or(0.0) as i64,
+            by_call,
+            by_end,
+        }
+    }
+
+    /// The part of a launch call in which somebody held it back.
+    fn held_ns(&self, t: usize, n: usize, call: &Call) -> i64 {
+        let length = call.end_ns.saturating_sub(call.start_ns);
+        if length < HELD_NS.max(HELD_TIMES.saturating_mul(self.usual_call_ns)) {
+            return 0;
+        }
+        let Some(tenant) = self.tenants.get(t) else { return 0 };
+        if tenant.ops.get(n).is_none_or(Op::held_up) {
+            return 0;
+        }
+        let others = tenant.others.covered_ns(call.start_ns, call.end_ns);
+        let own = tenant.busy.covered_ns(call.start_ns, call.end_ns);
+        if others.saturating_mul(2) > length && own.saturating_mul(2) < length {
+            length.saturating_sub(self.usual_call_ns)
+        } else {
+            0
+        }
+    }
+
+    /// An operation that is launched at `start`, and when its stream is done with it.
+    fn launch(
+        &self,
+        (t, n): (usize, usize),
+        start: i64,
+        held_ns: i64,
+        stream_end: &mut [Vec<i64>],
+    ) -> Option<Again> {
+        let tenant = self.tenants.get(t)?;
+        let op = tenant.ops.get(n)?;
+        let length = self.lengths.get(t).copied().flatten().and_then(|l| l.get(n)).copied();
+        let length = length.unwrap_or(op.ran_ns);
+        let called = start.saturating_add(op.called_ns.saturating_sub(op.launch_ns)).saturating_sub(held_ns);
+        // A kernel may start before its launch call returns.
+        let called_ns = called.min(start.saturating_add(op.start_ns.saturating_sub(op.launch_ns))).max(start);
+        let free = stream_end.get_mut(t)?.get_mut(op.stream as usize)?;
+        let ready = called_ns.max(*free);
+        let wait = wait(tenant, op);
+        let usual = self.usual_ns.get(t).copied().unwrap_or(0);
+        // Nobody but others keeps a lone operation from starting for longer than usual.
+        let undisturbed = op.company == Company::Alone && wait.resident;
+        let rest = if undisturbed { wait.rest_ns } else { wait.rest_ns.min(usual) };
+        let begin_ns = ready.saturating_add(wait.own_ns).saturating_add(rest);
+        let end_ns = begin_ns.saturating_add(length);
+        *free = end_ns;
+        Some(Again { launch_ns: start, called_ns, begin_ns, end_ns })
+    }
+
+    /// Plays both readings of the host's pauses side by side; gives every tenant's operations as they would have been.
+    fn run(&self, calls: &Calls) -> Vec<(Vec<Again>, Vec<Anchored>)> {
+        let mut out: Vec<(Vec<Again>, Vec<Anchored>)> = self
+            .tenants
+            .iter()
+            .map(|t| (vec![NOT_PLAYED; t.ops.len()], vec![Anchored::default(); t.ops.len()]))
+            .collect();
+        // Of each thread how much earlier it is than recorded, by reading, and the end of its last call.
+        let mut threads = vec![([0_i64; 2], i64::MIN); calls.threads.len()];
+        let streams: Vec<Vec<i64>> = self.tenants.iter().map(|t| vec![i64::MIN; t.streams()]).collect();
+        let mut stream_ends = [streams.clone(), streams];
+        let (mut next_op, mut next_end) = (0_usize, 0_usize);
+        let (mut last_end, mut last_end_again) = (i64::MIN, [i64::MIN; 2]);
+        for (number, call) in calls.list.iter().enumerate() {
+            let Some((shifts, before)) = threads.get_mut(call.thread as usize) else { continue };
+            let idle = if *before == i64::MIN { 0 } else { call.start_ns.saturating_sub(*before) };
+            if idle > SLEEP_NS {
+                shifts[1] = shifts[1].min(0);
+            }
+            let starts = shifts.map(|shift| call.start_ns.saturating_sub(shift));
+            let mut held_ns = 0;
+            while let Some((of, t, n)) = self.by_call.get(next_op).copied().filter(|o| o.0 as usize <= number)
+            {
+                next_op += 1;
+                if of as usize != number {
+                    continue;
+                }
+                let place = (t as usize, n as usize);
+                held_ns = self.held_ns(place.0, place.1, call);
+                let Some((again, anchored)) = out.get_mut(place.0) else { continue };
+                let [of_times, of_moments] = &mut stream_ends;
+                if let (Some(slot), Some(played)) =
+                    (again.get_mut(place.1), self.launch(place, starts[0], held_ns, of_times))
+                {
+                    *slot = played;
+                }
+                if let (Some(slot), Some(Again { launch_ns, end_ns, .. })) =
+                    (anchored.get_mut(place.1), self.launch(place, starts[1], held_ns, of_moments))
+                {
+                    *slot = Anchored { launch_ns, end_ns };
+                }
+            }
+            let length = call.end_ns.saturating_sub(call.start_ns).saturating_sub(held_ns);
+            let mut ends = starts.map(|start| start.saturating_add(length));
+            if call.waits {
+                while let Some((done, t, n)) =
+                    self.by_end.get(next_end).copied().filter(|e| e.0 <= call.end_ns.saturating_add(1_000))
+                {
+                    last_end = last_end.max(done);
+                    let played = out.get(t as usize);
+                    let again = played.and_then(|p| p.0.get(n as usize)).map_or(0, |a| a.end_ns);
+                    let anchored = played.and_then(|p| p.1.get(n as usize)).map_or(0, |a| a.end_ns);
+                    last_end_again = [last_end_again[0].max(again), last_end_again[1].max(anchored)];
+                    next_end += 1;
+                }
+                let after = call.end_ns.saturating_sub(last_end);
+                if last_end > call.start_ns && after <= WAKE_NS.max(length / 10) {
+                    for ((end, start), last) in ends.iter_mut().zip(starts).zip(last_end_again) {
+                        *end = last.saturating_add(after.max(0)).max(start.saturating_add(length.min(1_000)));
+                    }
+                }
+            }
+            *shifts = ends.map(|end| call.end_ns.saturating_sub(end));
+            *before = call.end_ns;
+        }
+        out
+    }
+}

@@ -1,0 +1,1116 @@
+//! Who was slowed, by how much, and beside whom?
+//!
+//! Three ways to know, from the best down:
+//!
+//! - **a baseline**: the same work recorded alone, operation beside operation (`slowdown/baseline.rs`);
+//! - **the capture itself**: the run played again without what others took (`slowdown/counterfactual.rs`), and equal kernels
+//!   alone against contended (`slowdowns`, one row per signature);
+//! - **nothing**: a tenant that was never alone beside others on the same SMs. Then a reason stands in the table.
+//!
+//! This room looks at the whole capture at once, not at chunks: what an operation waited for, and what it is compared
+//! with, may be anywhere.
+
+mod baseline;
+mod compare;
+mod counterfactual;
+mod operations;
+
+use std::collections::BTreeMap;
+
+use arrow_array::{
+    BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array,
+};
+
+use crate::base::error::Result;
+use crate::base::parallel::ThreadPool;
+use crate::base::statistics::{cliffs_delta, quantile, Resamples};
+use crate::base::watch::Watch;
+use crate::slowdown::baseline::{likeness, matched};
+use crate::slowdown::compare::{compare, scatter, units, Blocks, Clock, Compared, Doubt, Figure, Unit};
+use crate::slowdown::counterfactual::{replay, Alone, Reference, Refused};
+use crate::slowdown::operations::{Company, Gathered, Op, Scene, Signatures, Tenancy, Unusual};
+use crate::table::builder::Builder;
+use crate::table::columns::{at, Columns};
+use crate::table::events::Tables;
+use crate::table::schema;
+use crate::table::work::WorkKind;
+
+/// Kernels on each side below which no ratio of a signature is given.
+pub const ENOUGH_KERNELS: usize = 10;
+/// Units of one name below which none are compared; names that say which unit it is are no names.
+const ENOUGH_UNITS: usize = 5;
+const MOST_NAMES: usize = 200;
+/// Signatures in common, by time, below which a baseline is none of this tenant.
+const LIKE: f64 = 0.5;
+/// Less added latency than this part of the latency alone has no causes.
+const LEAST_ADDED: f64 = 0.02;
+/// Parts of the kernels of a signature whose lengths show how they are distributed.
+const SPREAD: [f64; 4] = [0.05, 0.25, 0.75, 0.95];
+/// What an equal process name adds to the likeness.
+const SAME_NAME: f64 = 0.05;
+
+/// A recording of tenants alone.
+#[derive(Debug, Clone)]
+pub struct Baseline {
+    /// A reconstructed session.
+    pub tables: Tables,
+    /// The tenant that it is of; none: found by its kernels.
+    pub tenant: Option<u32>,
+}
+
+struct Row<'a> {
+    tenant: &'a Tenancy,
+    against: &'static str,
+    baseline: Option<u32>,
+    basis: &'static str,
+    compared: Compared,
+    /// Units of work by name.
+    units: Vec<(String, Vec<Figure>)>,
+    reason: Option<&'static str>,
+}
+
+struct Match {
+    tenant: u32,
+    device: u32,
+    baseline: u32,
+    baseline_tenant: u32,
+    likeness: f64,
+    same_name: bool,
+    forced: bool,
+    used: bool,
+    aligned: Option<bool>,
+}
+
+fn names(tables: &Tables) -> Result<Vec<String>> {
+    let Some(batch) = tables.get(schema::TENANTS.name) else { return Ok(Vec::new()) };
+    let columns = Columns::new(&schema::TENANTS, batch);
+    let name = columns.text("name")?;
+    Ok((0..columns.rows()).map(|row| name.value(row).to_owned()).collect())
+}
+
+/// Compares every tenant of a reconstructed session with itself alone: `slowdowns`, `tenant_slowdowns`, `causes`,
+/// `aggressors` and `baseline_matches`. On `threads` threads (0: as many as there are processors), whose number changes
+/// nothing in the tables. Where the session was cut down to a `window` of time, what was cut there counts as nothing:
+/// how long it took is not known.
+///
+/// # Errors
+/// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
+pub fn slowdowns(
+    session: &Tables,
+    baselines: &[Baseline],
+    window: Option<(i64, i64)>,
+    threads: usize,
+    watch: &dyn Watch,
+) -> Result<Tables> {
+    let pool = ThreadPool::new(threads);
+    let all: Vec<&Tables> = std::iter::once(session).chain(baselines.iter().map(|b| &b.tables)).collect();
+    let mut gathered = Vec::with_capacity(all.len());
+    for tables in all {
+        gathered.push((Gathered::read(tables, pool, watch)?, names(tables)?));
+    }
+    if let Some((session, _)) = gathered.first_mut() {
+        session.window = window;
+    }
+    let signatures = Signatures::of(gathered.iter_mut().map(|(session, _)| &mut session.found));
+    let mut scenes =
+        gathered.into_iter().map(|(session, names)| (Scene::of(session, &signatures, pool), names));
+    let Some((scene, names_here)) = scenes.next() else { return Ok(Tables::new()) };
+    let others: Vec<(Scene, Vec<String>)> = scenes.collect();
+    let mut matches = Vec::new();
+    for tenant in scene.tenants.iter().filter(|t| t.traced && !t.ops.is_empty()) {
+        matches.extend(choose(tenant, &names_here, baselines, &others));
+    }
+    let processes: Vec<(u32, Option<u32>)> = {
+        let mut all: Vec<_> =
+            scene.tenants.iter().filter(|t| t.traced && !t.ops.is_empty()).map(|t| t.process).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    };
+    let work = units_of_work(session, window)?;
+    let none = UnitsOfProcess::new();
+    watch.progress("slowdowns", 0, processes.len() as u64)?;
+    // Each process is looked at by itself.
+    let done = pool.each(processes.clone(), |process| {
+        of_process(&scene, &others, &matches, process, work.get(&process).unwrap_or(&none), pool)
+    });
+    watch.progress("slowdowns", processes.len() as u64, processes.len() as u64)?;
+    let (rows, by_signature): (Vec<Row<'_>>, Vec<Vec<SignatureRow>>) = done.into_iter().flatten().unzip();
+    let by_signature: Vec<SignatureRow> = by_signature.into_iter().flatten().collect();
+    for m in &mut matches {
+        if let Some(r) = rows.iter().find(|r| m.used && r.tenant.id == m.tenant && r.baseline.is_some()) {
+            m.aligned = Some(r.reason.is_none());
+        }
+    }
+    Ok([
+        (schema::SLOWDOWNS.name, signature_table(&by_signature, &signatures)?),
+        (schema::TENANT_SLOWDOWNS.name, figure_table(&rows)?),
+        (schema::CAUSES.name, cause_table(&rows)?),
+        (schema::AGGRESSORS.name, aggressor_table(&rows)?),
+        (schema::BASELINE_MATCHES.name, match_table(&matches)?),
+    ]
+    .into())
+}
+
+/// The baselines that may be this tenant's, the one that is used marked.
+fn choose(
+    tenant: &Tenancy,
+    names: &[String],
+    baselines: &[Baseline],
+    others: &[(Scene, Vec<String>)],
+) -> Vec<Match> {
+    let mut found = Vec::new();
+    for (number, (baseline, (scene, their_names))) in baselines.iter().zip(others).enumerate() {
+        let forced = baseline.tenant == Some(tenant.id);
+        if baseline.tenant.is_some() && !forced {
+            continue;
+        }
+        for theirs in scene.tenants.iter().filter(|t| t.traced && !t.ops.is_empty()) {
+            let name = names.get(tenant.id as usize);
+            found.push(Match {
+                tenant: tenant.id,
+                device: tenant.device,
+                baseline: u32::try_from(number).unwrap_or(u32::MAX),
+                baseline_tenant: theirs.id,
+                likeness: likeness(tenant, theirs),
+                same_name: name.is_some() && name == their_names.get(theirs.id as usize),
+                forced,
+                used: false,
+                aligned: None,
+            });
+        }
+    }
+    let score =
+        |m: &Match| m.likeness + if m.same_name { SAME_NAME } else { 0.0 } + if m.forced { 2.0 } else { 0.0 };
+    let best = found.iter().map(score).fold(f64::NEG_INFINITY, f64::max);
+    if let Some(chosen) = found.iter_mut().find(|m| score(m) >= best && (m.likeness >= LIKE)) {
+        chosen.used = true;
+    }
+    found
+}
+
+/// Units of work of a process by name.
+type UnitsOfProcess = BTreeMap<String, Vec<Unit>>;
+
+/// NVTX ranges, and what a caller put among them, without those that a window cuts.
+fn units_of_work(
+    tables: &Tables,
+    window: Option<(i64, i64)>,
+) -> Result<BTreeMap<(u32, Option<u32>), UnitsOfProcess>> {
+    let mut out: BTreeMap<(u32, Option<u32>), UnitsOfProcess> = BTreeMap::new();
+    let Some(batch) = tables.get(schema::NVTX.name) else { return Ok(out) };
+    let columns = Columns::new(&schema::NVTX, batch);
+    let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
+    let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
+    let text = columns.names("text")?;
+    for row in 0..columns.rows() {
+        let (Some(end_ns), Some(name)) = (at(end, row), text.get(row)) else { continue };
+        let unit = Unit { start_ns: start.value(row), end_ns, thread: at(tid, row) };
+        if window.is_some_and(|(first, last)| unit.start_ns <= first || unit.end_ns >= last) {
+            continue;
+        }
+        let of = out.entry((capture.value(row), at(pid, row))).or_default();
+        if let Some(known) = of.get_mut(name) {
+            known.push(unit);
+        } else if of.len() < MOST_NAMES {
+            of.insert(name.to_owned(), vec![unit]);
+        }
+    }
+    Ok(out)
+}
+
+fn of_units(
+    scene: &Scene,
+    tenant: &Tenancy,
+    alone: &impl Reference,
+    work: &UnitsOfProcess,
+    doubt: &Doubt,
+) -> Vec<(String, Vec<Figure>)> {
+    let calls = scene.calls.get(&tenant.process);
+    let thread_of = |op: &Op| calls.and_then(|c| c.thread(op.call?));
+    work.iter()
+        .filter(|(_, list)| list.len() >= ENOUGH_UNITS)
+        .map(|(name, list)| (name.clone(), units(tenant, alone, &thread_of, list, doubt)))
+        .filter(|(_, figures)| !figures.is_empty())
+        .collect()
+}
+
+fn of_process<'a>(
+    scene: &'a Scene,
+    others: &[(Scene, Vec<String>)],
+    matches: &[Match],
+    process: (u32, Option<u32>),
+    work: &UnitsOfProcess,
+    pool: ThreadPool,
+) -> Vec<(Row<'a>, Vec<SignatureRow>)> {
+    let mut replays = replay(scene, process);
+    let mut out = Vec::new();
+    let tenants = scene.tenants.iter().filter(|t| t.traced && !t.ops.is_empty() && t.process == process);
+    for tenant in tenants {
+        let switching = scene.switching.get(&tenant.device);
+        let called = tenant.ops.iter().filter(|op| op.call.is_some()).count();
+        let latencies = called * 10 >= tenant.ops.len() * 9;
+        if let Some(m) = matches.iter().find(|m| m.used && m.tenant == tenant.id) {
+            let base = others
+                .get(m.baseline as usize)
+                .and_then(|(scene, _)| Some((scene, scene.tenants.get(m.baseline_tenant as usize)?)));
+            if let Some((theirs, base)) = base {
+                let found = matched(tenant, base, theirs.switching.get(&base.device));
+                let clock = match found.pace {
+                    Some(pace) if !found.aligned => Clock::Pace(pace),
+                    _ => Clock::Own,
+                };
+                let base_called = base.ops.iter().filter(|op| op.call.is_some()).count();
+                let both = latencies && base_called * 10 >= base.ops.len() * 9;
+                let mut doubt = scatter(base, &as_recorded(base));
+                if scene.window.is_some() {
+                    let held_against = found.ops.iter().flatten().count();
+                    doubt = doubt.of_part(held_against as f64 / base.ops.len() as f64);
+                }
+                let compared = compare(tenant, &found.ops, &clock, switching, both, &doubt);
+                let units = if both { of_units(scene, tenant, &found.ops, work, &doubt) } else { Vec::new() };
+                let reason = (!found.aligned).then_some(
+                    "the baseline did other amounts of work: each operation is held against the mean of its like, elapsed time against the baseline's pace",
+                );
+                let signatures = by_signature(tenant, Some((m.baseline, base)), pool);
+                let row = Row {
+                    tenant,
+                    against: "baseline",
+                    baseline: Some(m.baseline),
+                    basis: "observed",
+                    compared,
+                    units,
+                    reason,
+                };
+                out.push((row, signatures));
+            }
+        }
+        let refused = |r: Refused| Row {
+            tenant,
+            against: "replay",
+            baseline: None,
+            basis: "inferred",
+            compared: Compared::default(),
+            units: Vec::new(),
+            reason: Some(r.reason()),
+        };
+        let row = match replays.remove(&tenant.id) {
+            Some(Ok(run)) => {
+                let (clock, doubt) = (Clock::Anchored(&run.anchored), Doubt::Model(run.error, run.cuts));
+                Row {
+                    compared: compare(tenant, &run, &clock, switching, latencies, &doubt),
+                    units: of_units(scene, tenant, &run, work, &doubt),
+                    reason: None,
+                    ..refused(Refused::Nothing)
+                }
+            }
+            Some(Err(why)) => refused(why),
+            None => refused(Refused::Nothing),
+        };
+        out.push((row, by_signature(tenant, None, pool)));
+    }
+    out
+}
+
+/// A run that is its own reference.
+fn as_recorded(base: &Tenancy) -> Vec<Option<Alone>> {
+    base.ops
+        .iter()
+        .map(|op| {
+            Some(Alone {
+                latency_ns: op.latency_ns(),
+                ran_ns: op.ran_ns,
+                parts: [0; 6],
+                launch_ns: Some(op.launch_ns),
+                held_up: op.held_up(),
+            })
+        })
+        .collect()
+}
+
+/// One signature of a tenant, in company against alone.
+struct SignatureRow {
+    tenant: u32,
+    device: u32,
+    baseline: Option<u32>,
+    signature: u32,
+    n: usize,
+    n_alone: usize,
+    excluded: usize,
+    excluded_overhead: usize,
+    medians: Option<(f64, f64)>,
+    /// In company and alone, as `SPREAD` lists them.
+    spread: Option<[[i64; 4]; 2]>,
+    ratio: Option<(f64, Option<(f64, f64)>)>,
+    effect: Option<f64>,
+    total_ns: i64,
+    reason: Option<String>,
+}
+
+/// Lengths of one side, and their logarithms by block of time.
+#[derive(Debug)]
+struct Side {
+    lengths: Vec<f64>,
+    logs: Vec<f64>,
+    counts: Vec<f64>,
+}
+
+impl Side {
+    fn new(blocks: usize, room: usize) -> Self {
+        Self { lengths: Vec::with_capacity(room), logs: vec![0.0; blocks], counts: vec![0.0; blocks] }
+    }
+
+    fn add(&mut self, op: &Op, block: usize) {
+        let length = op.ran_ns.max(1) as f64;
+        self.lengths.push(length);
+        if let (Some(log), Some(count)) = (self.logs.get_mut(block), self.counts.get_mut(block)) {
+            *log += length.ln();
+            *count += 1.0;
+        }
+    }
+
+    fn mean_log(&self) -> f64 {
+        self.logs.iter().sum::<f64>() / self.counts.iter().sum::<f64>()
+    }
+
+    fn filled(&self) -> usize {
+        self.counts.iter().filter(|c| **c > 0.0).count()
+    }
+
+    fn draws(&self, draws: &Resamples) -> Vec<f64> {
+        // Nothing drawn divides nothing by nothing: no value, and left out.
+        draws.replicates(&[&self.logs, &self.counts], |s| s[0] / s[1])
+    }
+}
+
+/// Kernels of one signature, in company and alone.
+struct Both {
+    signature: u32,
+    company: Side,
+    alone: Side,
+    excluded: usize,
+    excluded_overhead: usize,
+    total_ns: i64,
+}
+
+impl Both {
+    fn leave_out(&mut self, why: Unusual) {
+        self.excluded += 1;
+        self.excluded_overhead += usize::from(why == Unusual::Overhead);
+    }
+}
+
+fn by_signature(tenant: &Tenancy, base: Option<(u32, &Tenancy)>, pool: ThreadPool) -> Vec<SignatureRow> {
+    let work = |op: &&Op| op.kind != WorkKind::Copy;
+    let blocks = Blocks::of(&tenant.ops, tenant.ops.len());
+    let base_blocks = base.map(|(_, b)| Blocks::of(&b.ops, b.ops.len()));
+    let usual_of = |of: &Tenancy, signature: u32| of.usual.get(signature as usize).copied().unwrap_or([0; 3]);
+    let count_alone = base_blocks.as_ref().map_or(blocks.count, |b| b.count);
+    let mut places: Vec<u32> = Vec::new();
+    let mut sides: Vec<Both> = Vec::new();
+    for op in tenant.ops.iter().filter(work) {
+        let signature = op.signature as usize;
+        if places.len() <= signature {
+            places.resize(signature + 1, u32::MAX);
+        }
+        let Some(place) = places.get_mut(signature) else { continue };
+        if *place == u32::MAX {
+            *place = u32::try_from(sides.len()).unwrap_or(u32::MAX);
+            let [lone, waited, contended] = usual_of(tenant, op.signature);
+            let (there, here) = match base {
+                Some((_, base)) => (usual_of(base, op.signature).iter().sum(), lone + waited + contended),
+                None => (lone, contended),
+            };
+            let (company, alone) = (Side::new(blocks.count, here), Side::new(count_alone, there));
+            sides.push(Both {
+                signature: op.signature,
+                company,
+                alone,
+                excluded: 0,
+                excluded_overhead: 0,
+                total_ns: 0,
+            });
+        }
+        let Some(both) = sides.get_mut(*place as usize) else { continue };
+        let block = blocks.at(op.launch_ns);
+        if let Some(why) = op.unusual {
+            both.leave_out(why);
+        } else if base.is_some() || op.company == Company::Contended {
+            both.company.add(op, block);
+            both.total_ns = both.total_ns.saturating_add(op.ran_ns);
+        } else if op.company == Company::Alone {
+            both.alone.add(op, block);
+        } else {
+            both.excluded += 1;
+        }
+    }
+    if let (Some((_, base)), Some(blocks)) = (base, &base_blocks) {
+        for op in base.ops.iter().filter(work) {
+            let place = places.get(op.signature as usize).copied().unwrap_or(u32::MAX);
+            let Some(both) = sides.get_mut(place as usize) else { continue };
+            if let Some(why) = op.unusual {
+                both.leave_out(why);
+            } else {
+                both.alone.add(op, blocks.at(op.launch_ns));
+            }
+        }
+    }
+    sides.sort_unstable_by_key(|both| both.signature);
+    let draws = Resamples::new(blocks.count);
+    let base_draws = base_blocks.as_ref().map(|b| Resamples::new(b.count));
+    pool.each(sides, |both| signature_row(tenant, base.map(|b| b.0), both, &draws, base_draws.as_ref()))
+}
+
+fn signature_row(
+    tenant: &Tenancy,
+    baseline: Option<u32>,
+    mut both: Both,
+    draws: &Resamples,
+    base_draws: Option<&Resamples>,
+) -> SignatureRow {
+    let (n, n_alone) = (both.company.lengths.len(), both.alone.lengths.len());
+    let mut row = SignatureRow {
+        tenant: tenant.id,
+        device: tenant.device,
+        baseline,
+        signature: both.signature,
+        n,
+        n_alone,
+        excluded: both.excluded,
+        excluded_overhead: both.excluded_overhead,
+        medians: None,
+        spread: None,
+        ratio: None,
+        effect: None,
+        total_ns: both.total_ns,
+        reason: None,
+    };
+    if n < ENOUGH_KERNELS || n_alone < ENOUGH_KERNELS {
+        row.reason = Some(format!("{n} in company and {n_alone} alone; {ENOUGH_KERNELS} of each are needed"));
+        return row;
+    }
+    both.company.lengths.sort_unstable_by(f64::total_cmp);
+    both.alone.lengths.sort_unstable_by(f64::total_cmp);
+    let value = both.company.mean_log() - both.alone.mean_log();
+    let filled = both.company.filled().min(both.alone.filled());
+    let bounds = match base_draws {
+        // Two recordings: drawn one by itself and the other by itself.
+        Some(theirs) => {
+            let (a, b) = (both.company.draws(draws), both.alone.draws(theirs));
+            let half = b.len() / 2;
+            let drawn = a.iter().zip(b.iter().cycle().skip(half)).map(|(a, b)| a - b).collect();
+            draws.interval(value, drawn, filled)
+        }
+        None => {
+            let columns = [
+                both.company.logs.as_slice(),
+                both.company.counts.as_slice(),
+                both.alone.logs.as_slice(),
+                both.alone.counts.as_slice(),
+            ];
+            let drawn = draws.replicates(&columns, |s| s[0] / s[1] - s[2] / s[3]);
+            draws.interval(value, drawn, filled)
+        }
+    };
+    row.ratio = Some((value.exp(), bounds.map(|(low, high)| (low.exp(), high.exp()))));
+    let spread = |sorted: &[f64]| SPREAD.map(|part| quantile(sorted, part).unwrap_or(0.0) as i64);
+    row.spread = Some([spread(&both.company.lengths), spread(&both.alone.lengths)]);
+    row.medians = middle(&both.alone.lengths).zip(middle(&both.company.lengths));
+    row.effect = cliffs_delta(&both.alone.lengths, &both.company.lengths);
+    if bounds.is_none() {
+        row.reason = Some(format!("they fall into {filled} stretches of time: too few for an interval"));
+    }
+    row
+}
+
+fn middle(sorted: &[f64]) -> Option<f64> {
+    let upper = *sorted.get(sorted.len() / 2)?;
+    if sorted.len() % 2 == 1 {
+        return Some(upper);
+    }
+    let lower = *sorted.get((sorted.len() / 2).checked_sub(1)?)?;
+    Some(f64::midpoint(lower, upper))
+}
+
+fn signature_table(rows: &[SignatureRow], signatures: &Signatures) -> Result<RecordBatch> {
+    let of = |r: &SignatureRow| signatures.list.get(r.signature as usize);
+    let u32s = |pick: &dyn Fn(&operations::Signature) -> Option<u32>| {
+        rows.iter().map(|r| of(r).and_then(pick)).collect::<UInt32Array>()
+    };
+    let bound = |r: &SignatureRow| r.ratio.and_then(|(_, bounds)| bounds);
+    let spread = |side: usize, part: usize| {
+        let pick = |r: &SignatureRow| r.spread.and_then(|s| s.get(side)?.get(part).copied());
+        rows.iter().map(pick).collect::<Int64Array>()
+    };
+    Builder::new(&schema::SLOWDOWNS)
+        .put("tenant_id", rows.iter().map(|r| Some(r.tenant)).collect::<UInt32Array>())
+        .put("device_id", rows.iter().map(|r| Some(r.device)).collect::<UInt32Array>())
+        .put_names(
+            "against",
+            rows.iter().map(|r| Some(if r.baseline.is_some() { "baseline" } else { "alone" })),
+        )
+        .put("baseline", rows.iter().map(|r| r.baseline).collect::<UInt32Array>())
+        .put_names("name", rows.iter().map(|r| of(r).and_then(|s| s.name.as_deref())))
+        .put("grid_x", u32s(&|s| s.grid[0]))
+        .put("grid_y", u32s(&|s| s.grid[1]))
+        .put("grid_z", u32s(&|s| s.grid[2]))
+        .put("block_x", u32s(&|s| s.block[0]))
+        .put("block_y", u32s(&|s| s.block[1]))
+        .put("block_z", u32s(&|s| s.block[2]))
+        .put("dynamic_shared_bytes", rows.iter().map(|r| of(r).and_then(|s| s.bytes)).collect::<Int64Array>())
+        .put("n", rows.iter().map(|r| Some(r.n as u64)).collect::<UInt64Array>())
+        .put("n_alone", rows.iter().map(|r| Some(r.n_alone as u64)).collect::<UInt64Array>())
+        .put("excluded", rows.iter().map(|r| Some(r.excluded as u64)).collect::<UInt64Array>())
+        .put(
+            "excluded_overhead",
+            rows.iter().map(|r| Some(r.excluded_overhead as u64)).collect::<UInt64Array>(),
+        )
+        .put("median_ns", rows.iter().map(|r| r.medians.map(|m| m.1.round() as i64)).collect::<Int64Array>())
+        .put(
+            "alone_median_ns",
+            rows.iter().map(|r| r.medians.map(|m| m.0.round() as i64)).collect::<Int64Array>(),
+        )
+        .put("median_ratio", rows.iter().map(|r| r.medians.map(|m| m.1 / m.0)).collect::<Float64Array>())
+        .put("ratio", rows.iter().map(|r| r.ratio.map(|x| x.0)).collect::<Float64Array>())
+        .put("ratio_low", rows.iter().map(|r| bound(r).map(|b| b.0)).collect::<Float64Array>())
+        .put("ratio_high", rows.iter().map(|r| bound(r).map(|b| b.1)).collect::<Float64Array>())
+        .put("effect", rows.iter().map(|r| r.effect).collect::<Float64Array>())
+        .put("total_ns", rows.iter().map(|r| Some(r.total_ns)).collect::<Int64Array>())
+        .put("reason", rows.iter().map(|r| r.reason.as_deref()).collect::<StringArray>())
+        .put_names("basis", rows.iter().map(|_| Some("observed")))
+        .put("p5_ns", spread(0, 0))
+        .put("p25_ns", spread(0, 1))
+        .put("p75_ns", spread(0, 2))
+        .put("p95_ns", spread(0, 3))
+        .put("alone_p5_ns", spread(1, 0))
+        .put("alone_p25_ns", spread(1, 1))
+        .put("alone_p75_ns", spread(1, 2))
+        .put("alone_p95_ns", spread(1, 3))
+        .finish(rows.len())
+}
+
+fn figure_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
+    let all: Vec<(&Row<'_>, Option<&Figure>, Option<&str>)> = rows
+        .iter()
+        .flat_map(|r| {
+            let refused = r.compared.figures.is_empty().then_some((r, None, None));
+            let kernels = r.compared.figures.iter().map(move |f| (r, Some(f), None));
+            let units = r.units.iter().flat_map(move |(name, figures)| {
+                figures.iter().map(move |f| (r, Some(f), Some(name.as_str())))
+            });
+            kernels.chain(units).chain(refused)
+        })
+        .collect();
+    let f64s = |pick: &dyn Fn(&Figure) -> Option<f64>| {
+        all.iter().map(|(_, f, _)| f.and_then(pick)).collect::<Float64Array>()
+    };
+    let i64s = |pick: &dyn Fn(&Figure) -> f64| {
+        all.iter().map(|(_, f, _)| f.map(|f| pick(f).round() as i64)).collect::<Int64Array>()
+    };
+    Builder::new(&schema::TENANT_SLOWDOWNS)
+        .put("tenant_id", all.iter().map(|(r, ..)| Some(r.tenant.id)).collect::<UInt32Array>())
+        .put("device_id", all.iter().map(|(r, ..)| Some(r.tenant.device)).collect::<UInt32Array>())
+        .put_names("measure", all.iter().map(|(_, f, _)| Some(f.map_or("none", |f| f.measure))))
+        .put_names("work", all.iter().map(|(.., work)| *work))
+        .put_names("against", all.iter().map(|(r, ..)| Some(r.against)))
+        .put("baseline", all.iter().map(|(r, ..)| r.baseline).collect::<UInt32Array>())
+        .put("value", f64s(&|f| Some(f.value)))
+        .put("low", f64s(&|f| f.bounds.map(|b| b.0)))
+        .put("high", f64s(&|f| f.bounds.map(|b| b.1)))
+        .put("n", all.iter().map(|(_, f, _)| Some(f.map_or(0, |f| f.n as u64))).collect::<UInt64Array>())
+        .put(
+            "excluded",
+            all.iter()
+                .map(|(r, _, work)| work.is_none().then_some(r.compared.left_out as u64))
+                .collect::<UInt64Array>(),
+        )
+        .put("blocks", all.iter().map(|(r, ..)| Some(r.compared.blocks as u64)).collect::<UInt64Array>())
+        .put("shared_ns", i64s(&|f| f.shared_ns))
+        .put("alone_ns", i64s(&|f| f.alone_ns))
+        .put("reason", all.iter().map(|(r, ..)| r.reason).collect::<StringArray>())
+        .put_names("basis", all.iter().map(|(r, ..)| Some(r.basis)))
+        .finish(all.len())
+}
+
+fn cause_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
+    let all: Vec<(&Row<'_>, &compare::Part, f64)> = rows
+        .iter()
+        .flat_map(|r| {
+            let (shared, alone) =
+                r.compared.parts.iter().fold((0.0, 0.0), |(a, b), (_, x, y)| (a + x, b + y));
+            // Shares of next to nothing are noise.
+            let added = if shared > (1.0 + LEAST_ADDED) * alone { shared - alone } else { 0.0 };
+            r.compared.parts.iter().map(move |p| (r, p, added))
+        })
+        .collect();
+    let ns = |pick: &dyn Fn(&compare::Part) -> f64| {
+        all.iter().map(|(_, p, _)| Some(pick(p).round() as i64)).collect::<Int64Array>()
+    };
+    Builder::new(&schema::CAUSES)
+        .put("tenant_id", all.iter().map(|(r, ..)| Some(r.tenant.id)).collect::<UInt32Array>())
+        .put("device_id", all.iter().map(|(r, ..)| Some(r.tenant.device)).collect::<UInt32Array>())
+        .put_names("against", all.iter().map(|(r, ..)| Some(r.against)))
+        .put("baseline", all.iter().map(|(r, ..)| r.baseline).collect::<UInt32Array>())
+        .put_names("cause", all.iter().map(|(_, p, _)| Some(p.0)))
+        .put("shared_ns", ns(&|p| p.1))
+        .put("alone_ns", ns(&|p| p.2))
+        .put("added_ns", ns(&|p| p.1 - p.2))
+        .put(
+            "share",
+            all.iter()
+                .map(|(_, p, added)| (*added > 0.0).then(|| (p.1 - p.2) / added))
+                .collect::<Float64Array>(),
+        )
+        .put(
+            "residency_known",
+            all.iter().map(|(r, ..)| Some(r.tenant.ran.is_some())).collect::<BooleanArray>(),
+        )
+        .put_names("basis", all.iter().map(|(r, ..)| Some(r.basis)))
+        .finish(all.len())
+}
+
+fn aggressor_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
+    let all: Vec<(&Row<'_>, &compare::Blame)> =
+        rows.iter().flat_map(|r| r.compared.blames.iter().map(move |b| (r, b))).collect();
+    let bound = |b: &compare::Blame| b.share.and_then(|(_, bounds)| bounds);
+    Builder::new(&schema::AGGRESSORS)
+        .put("device_id", all.iter().map(|(r, _)| Some(r.tenant.device)).collect::<UInt32Array>())
+        .put("victim", all.iter().map(|(r, _)| Some(r.tenant.id)).collect::<UInt32Array>())
+        .put("aggressor", all.iter().map(|(_, b)| Some(b.aggressor)).collect::<UInt32Array>())
+        .put_names("against", all.iter().map(|(r, _)| Some(r.against)))
+        .put("baseline", all.iter().map(|(r, _)| r.baseline).collect::<UInt32Array>())
+        .put("exposure_ns", all.iter().map(|(_, b)| Some(b.exposure_ns as i64)).collect::<Int64Array>())
+        .put("share", all.iter().map(|(_, b)| b.share.map(|s| s.0)).collect::<Float64Array>())
+        .put("share_low", all.iter().map(|(_, b)| bound(b).map(|x| x.0)).collect::<Float64Array>())
+        .put("share_high", all.iter().map(|(_, b)| bound(b).map(|x| x.1)).collect::<Float64Array>())
+        .put("inseparable_from", all.iter().map(|(_, b)| b.with).collect::<UInt32Array>())
+        .put("n", all.iter().map(|(_, b)| Some(b.n as u64)).collect::<UInt64Array>())
+        .put_names("basis", all.iter().map(|(r, _)| Some(r.basis)))
+        .finish(all.len())
+}
+
+fn match_table(all: &[Match]) -> Result<RecordBatch> {
+    Builder::new(&schema::BASELINE_MATCHES)
+        .put("tenant_id", all.iter().map(|m| Some(m.tenant)).collect::<UInt32Array>())
+        .put("device_id", all.iter().map(|m| Some(m.device)).collect::<UInt32Array>())
+        .put("baseline", all.iter().map(|m| Some(m.baseline)).collect::<UInt32Array>())
+        .put("baseline_tenant_id", all.iter().map(|m| Some(m.baseline_tenant)).collect::<UInt32Array>())
+        .put("likeness", all.iter().map(|m| Some(m.likeness)).collect::<Float64Array>())
+        .put("same_name", all.iter().map(|m| Some(m.same_name)).collect::<BooleanArray>())
+        .put("named", all.iter().map(|m| Some(m.forced)).collect::<BooleanArray>())
+        .put("used", all.iter().map(|m| Some(m.used)).collect::<BooleanArray>())
+        .put("aligned", all.iter().map(|m| m.aligned).collect::<BooleanArray>())
+        .finish(all.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::watch::{StopAfter, Unwatched};
+    use crate::test_tables::{named, residency};
+
+    /// Pid, name, launch call from, to, kernel start, end, all in us.
+    type K = (u32, &'static str, i64, i64, i64, i64);
+    /// Pid, from, to: a call that waits.
+    type Sync = (u32, i64, i64);
+
+    fn session(kernels: &[K], syncs: &[Sync], held: &[(u32, u32, u32, u64, i64, i64)]) -> Tables {
+        let mut rows: Vec<(usize, K)> = kernels.iter().copied().enumerate().collect();
+        rows.sort_by_key(|r| r.1 .4);
+        let n = rows.len();
+        let u32s =
+            |pick: &dyn Fn(&(usize, K)) -> u32| rows.iter().map(|r| Some(pick(r))).collect::<UInt32Array>();
+        let table = Builder::new(&schema::KERNELS)
+            .put("capture", u32s(&|_| 0))
+            .put("pid", u32s(&|r| r.1 .0))
+            .put("device_id", u32s(&|_| 0))
+            .put("context_id", u32s(&|_| 1))
+            .put("stream_id", u32s(&|_| 7))
+            .put("correlation_id", u32s(&|r| r.0 as u32))
+            .put("start_ns", rows.iter().map(|r| Some(r.1 .4 * 1000)).collect::<Int64Array>())
+            .put("end_ns", rows.iter().map(|r| Some(r.1 .5 * 1000)).collect::<Int64Array>())
+            .put_names("name", rows.iter().map(|r| Some(r.1 .1)))
+            .finish(n)
+            .unwrap();
+        let mut calls: Vec<(u32, i64, i64, &str, Option<u32>)> = kernels
+            .iter()
+            .enumerate()
+            .map(|(n, k)| (k.0, k.2, k.3, "cudaLaunchKernel_v7000", Some(n as u32)))
+            .collect();
+        calls.extend(syncs.iter().map(|s| (s.0, s.1, s.2, "cudaDeviceSynchronize_v3020", None)));
+        calls.sort_by_key(|c| c.1);
+        let calls_table = Builder::new(&schema::API_CALLS)
+            .put("capture", calls.iter().map(|_| Some(0)).collect::<UInt32Array>())
+            .put("pid", calls.iter().map(|c| Some(c.0)).collect::<UInt32Array>())
+            .put("tid", calls.iter().map(|c| Some(c.0)).collect::<UInt32Array>())
+            .put("start_ns", calls.iter().map(|c| Some(c.1 * 1000)).collect::<Int64Array>())
+            .put("end_ns", calls.iter().map(|c| Some(c.2 * 1000)).collect::<Int64Array>())
+            .put_names("name", calls.iter().map(|c| Some(c.3)))
+            .put("correlation_id", calls.iter().map(|c| c.4).collect::<UInt32Array>())
+            .finish(calls.len())
+            .unwrap();
+        let mut tables = Tables::from([("kernels", table), ("api_calls", calls_table)]);
+        if !held.is_empty() {
+            tables.insert("residency", residency(held));
+        }
+        named(tables).0
+    }
+
+    /// (measure, against) of the tenant with that pid: value, shared, alone.
+    fn figure(
+        made: &Tables,
+        session: &Tables,
+        pid: u32,
+        measure: &str,
+        against: &str,
+    ) -> Option<(f64, i64, i64)> {
+        let tenants = Columns::new(&schema::TENANTS, &session["tenants"]);
+        let row = (0..tenants.rows()).find(|r| tenants.u32("pid").unwrap().value(*r) == pid).unwrap();
+        let id = tenants.u32("tenant_id").unwrap().value(row);
+        let c = Columns::new(&schema::TENANT_SLOWDOWNS, &made["tenant_slowdowns"]);
+        (0..c.rows())
+            .find(|r| {
+                c.u32("tenant_id").unwrap().value(*r) == id
+                    && c.names("measure").unwrap().get(*r) == Some(measure)
+                    && c.names("against").unwrap().get(*r) == Some(against)
+            })
+            .map(|r| {
+                let ns = |name: &str| at(c.i64(name).unwrap(), r).unwrap_or(0);
+                (at(c.f64("value").unwrap(), r).unwrap_or(f64::NAN), ns("shared_ns"), ns("alone_ns"))
+            })
+    }
+
+    /// 7 launches, waits, thinks 5 us, launches again; 8 holds the engine inside 7's first kernel.
+    fn turns() -> Tables {
+        // 7 host      |0=5|sync.........115|  |120=125|sync....185|
+        // 7 kernel        |10============110|     |130==180|
+        // 7 resident  |-5======40|    |90==================200|       works 30 + 20, then 50
+        // 8 resident           |40==90|
+        session(
+            &[(7, "a", 0, 5, 10, 110), (8, "b", 30, 35, 45, 85), (7, "a", 120, 125, 130, 180)],
+            &[(7, 5, 115), (7, 125, 185)],
+            &[(0, 0, 7, 1, -5, 40), (0, 0, 8, 2, 40, 90), (0, 0, 7, 1, 90, 200)],
+        )
+    }
+
+    #[test]
+    fn a_run_played_again_leaves_out_the_turns_of_others() {
+        let session = turns();
+        let made = slowdowns(&session, &[], None, 0, &Unwatched).unwrap();
+        // Again: 10..60, the host wakes 5 us later, thinks 5 us, launches at 70: 80..130.
+        let (value, shared, alone) = figure(&made, &session, 7, "elapsed", "replay").unwrap();
+        assert_eq!((shared, alone), (180_000, 130_000));
+        assert!((value - 180.0 / 130.0).abs() < 1e-9);
+        // From launch to end: 110 and 60, alone 60 and 60.
+        assert_eq!(figure(&made, &session, 7, "latency", "replay").unwrap().1, 170_000);
+        assert_eq!(figure(&made, &session, 7, "latency", "replay").unwrap().2, 120_000);
+        assert!((figure(&made, &session, 7, "resident", "replay").unwrap().0 - 1.0).abs() < 1e-9);
+        // What was added is 50 us of not being resident; the switch took no time in these records.
+        let c = Columns::new(&schema::CAUSES, &made["causes"]);
+        let added: Vec<(Option<&str>, i64)> = (0..6)
+            .map(|r| (c.names("cause").unwrap().get(r), c.i64("added_ns").unwrap().value(r)))
+            .filter(|(_, ns)| *ns != 0)
+            .collect();
+        assert_eq!(added, [(Some("not_resident"), 50_000)]);
+    }
+
+    #[test]
+    fn a_baseline_is_found_by_its_kernels_and_laid_beside() {
+        // 30 kernels of 20 us one after the other, 8 beside them; alone 10 us each. Everything takes twice as long.
+        let mut rows: Vec<K> =
+            (0..30).map(|n| (7, "a", n * 30, n * 30 + 2, n * 30 + 5, n * 30 + 25)).collect();
+        rows.extend((0..30).map(|n| (8, "b", n * 30, n * 30 + 2, n * 30 + 5, n * 30 + 25)));
+        let shared = session(&rows, &[], &[]);
+        let rows: Vec<K> = (0..30).map(|n| (3, "a", n * 15, n * 15 + 2, n * 15 + 2, n * 15 + 12)).collect();
+        let alone = Baseline { tables: session(&rows, &[], &[]), tenant: None };
+        let made = slowdowns(&shared, &[alone], None, 0, &Unwatched).unwrap();
+        let m = Columns::new(&schema::BASELINE_MATCHES, &made["baseline_matches"]);
+        let used: Vec<(f64, bool)> = (0..m.rows())
+            .map(|r| (m.f64("likeness").unwrap().value(r), m.bool("used").unwrap().value(r)))
+            .collect();
+        assert_eq!(used.iter().filter(|u| u.1).count(), 1);
+        assert!(used.contains(&(1.0, true)) && used.contains(&(0.0, false)));
+        // 29 * 30 + 25 against 29 * 15 + 12; 25 against 12; 20 against 10.
+        let (_, a, b) = figure(&made, &shared, 7, "elapsed", "baseline").unwrap();
+        assert_eq!((a, b), (895_000, 447_000));
+        assert!((figure(&made, &shared, 7, "latency", "baseline").unwrap().0 - 25.0 / 12.0).abs() < 1e-9);
+        assert!((figure(&made, &shared, 7, "resident", "baseline").unwrap().0 - 2.0).abs() < 1e-9);
+        // 8 was never alone, nobody was switched out, and there is no recording of it.
+        assert_eq!(figure(&made, &shared, 8, "elapsed", "replay"), None);
+        assert!(figure(&made, &shared, 8, "none", "replay").is_some());
+    }
+
+    #[test]
+    fn what_a_window_cuts_is_no_measure() {
+        // From 1000 to 2000 us, of a run whose kernels take 20 us, 25 from launch to end, beside nobody. The first began
+        // before, the second was launched before, the last ends after.
+        let mut rows: Vec<K> = vec![(7, "a", 1000, 1000, 1000, 1008), (7, "a", 1000, 1001, 1010, 1030)];
+        rows.extend((0..30).map(|n| {
+            let launch = 1030 + n * 30;
+            (7, "a", launch, launch + 2, launch + 5, launch + 25)
+        }));
+        rows.push((7, "a", 1980, 1982, 1985, 2000));
+        let mut part = session(&rows, &[], &[]);
+        // A step per kernel; those that cross the edges are cut there: the first holds a whole kernel.
+        let mut steps: Vec<(i64, i64)> = (0..30).map(|n| (1030 + n * 30, 1055 + n * 30)).collect();
+        steps.splice(0..1, [(1000, 1056)]);
+        steps.push((1980, 2000));
+        let nvtx = Builder::new(&schema::NVTX)
+            .put("capture", steps.iter().map(|_| Some(0)).collect::<UInt32Array>())
+            .put("pid", steps.iter().map(|_| Some(7)).collect::<UInt32Array>())
+            .put("tid", steps.iter().map(|_| Some(7)).collect::<UInt32Array>())
+            .put("start_ns", steps.iter().map(|s| Some(s.0 * 1000)).collect::<Int64Array>())
+            .put("end_ns", steps.iter().map(|s| Some(s.1 * 1000)).collect::<Int64Array>())
+            .put_names("kind", steps.iter().map(|_| Some("push-pop")))
+            .put_names("text", steps.iter().map(|_| Some("step")))
+            .finish(steps.len())
+            .unwrap();
+        part.insert("nvtx", nvtx);
+        let rows: Vec<K> = (0..40).map(|n| (3, "a", n * 30, n * 30 + 2, n * 30 + 5, n * 30 + 25)).collect();
+        let alone = [Baseline { tables: session(&rows, &[], &[]), tenant: None }];
+        let window = Some((1_000_000, 2_000_000));
+        let made = slowdowns(&part, &alone, window, 0, &Unwatched).unwrap();
+        let c = Columns::new(&schema::TENANT_SLOWDOWNS, &made["tenant_slowdowns"]);
+        let of = |measure: &str, work: Option<&str>| {
+            let row = (0..c.rows()).find(|r| {
+                c.names("measure").unwrap().get(*r) == Some(measure)
+                    && c.names("work").unwrap().get(*r) == work
+                    && c.names("against").unwrap().get(*r) == Some("baseline")
+            });
+            let row = row.unwrap();
+            let ns = |name: &str| c.i64(name).unwrap().value(row);
+            (
+                c.u64("n").unwrap().value(row),
+                ns("shared_ns"),
+                ns("alone_ns"),
+                at(c.u64("excluded").unwrap(), row),
+            )
+        };
+        assert_eq!(of("resident", None), (31, 31 * 20_000, 31 * 20_000, Some(3)));
+        assert_eq!(of("latency", None), (30, 30 * 25_000, 30 * 25_000, Some(3)));
+        assert_eq!(of("latency", Some("step")), (29, 29 * 25_000, 29 * 25_000, None));
+        let c = Columns::new(&schema::SLOWDOWNS, &made["slowdowns"]);
+        let row = (0..c.rows()).find(|r| c.names("against").unwrap().get(*r) == Some("baseline")).unwrap();
+        // Two that were cut; of the recording alone its first.
+        let counts = ["n", "n_alone", "excluded"].map(|name| c.u64(name).unwrap().value(row));
+        assert_eq!(counts, [31, 39, 3]);
+        // A recording of another length, 295 us for 200 at work: parts count in what was done in the window's time.
+        let rows: Vec<K> = (0..10).map(|n| (3, "a", n * 30, n * 30 + 2, n * 30 + 5, n * 30 + 25)).collect();
+        let short = [Baseline { tables: session(&rows, &[], &[]), tenant: None }];
+        let made = slowdowns(&part, &short, window, 0, &Unwatched).unwrap();
+        let (_, shared, expected) = figure(&made, &part, 7, "elapsed", "baseline").unwrap();
+        assert_eq!((shared, expected), (1_000_000, (31 * 20 + 8 + 15) * 1475));
+        // Of a whole capture every kernel counts.
+        let (_, shared, alone) =
+            figure(&slowdowns(&part, &alone, None, 0, &Unwatched).unwrap(), &part, 7, "resident", "baseline")
+                .unwrap();
+        assert_eq!((shared, alone), (31 * 20_000 + 8_000 + 15_000, 33 * 20_000));
+    }
+
+    #[test]
+    fn equal_kernels_alone_and_contended() {
+        // 7: 40 kernels of 100 us; 8 works beside every second ten of them, and those take 150 us.
+        let mut rows: Vec<K> = Vec::new();
+        for n in 0..40_i64 {
+            let (from, beside) = (n * 400, (n / 10) % 2 == 1);
+            rows.push((7, "a", from, from + 2, from + 5, from + if beside { 155 } else { 105 }));
+            if beside {
+                rows.push((8, "b", from, from + 2, from + 6, from + 160));
+            }
+        }
+        let session = session(&rows, &[], &[]);
+        let made = slowdowns(&session, &[], None, 0, &Unwatched).unwrap();
+        let c = Columns::new(&schema::SLOWDOWNS, &made["slowdowns"]);
+        let row = (0..c.rows()).find(|r| c.names("name").unwrap().get(*r) == Some("a")).unwrap();
+        // The first of all is left out.
+        assert_eq!(
+            (
+                c.u64("n").unwrap().value(row),
+                c.u64("n_alone").unwrap().value(row),
+                c.u64("excluded").unwrap().value(row)
+            ),
+            (20, 19, 1)
+        );
+        assert!((c.f64("ratio").unwrap().value(row) - 1.5).abs() < 1e-9);
+        assert!((c.f64("median_ratio").unwrap().value(row) - 1.5).abs() < 1e-9);
+        assert!((c.f64("effect").unwrap().value(row) - 1.0).abs() < 1e-9);
+        // Nothing varies but the company: the interval is the value.
+        assert!((c.f64("ratio_low").unwrap().value(row) - 1.5).abs() < 1e-6);
+        let other = (0..c.rows()).find(|r| c.names("name").unwrap().get(*r) == Some("b")).unwrap();
+        assert!(c.text("reason").unwrap().value(other).contains("0 alone"));
+        // 7 alone: 20 of its kernels are 50 us shorter, 20 x 155 + 20 x 105 against 40 x 105.
+        let (value, ..) = figure(&made, &session, 7, "latency", "replay").unwrap();
+        assert!((value - 5200.0 / 4200.0).abs() < 1e-6, "{value}");
+        let blamed = Columns::new(&schema::AGGRESSORS, &made["aggressors"]);
+        let share = blamed.f64("share").unwrap().value(0);
+        assert!((share - 1.0).abs() < 1e-6, "{share}");
+    }
+
+    #[test]
+    fn what_the_profiler_held_up_is_left_out_and_counted() {
+        // As above with more room; a buffer is flushed in the 16th launch, whose call takes 300 us instead of 2.
+        let mut rows: Vec<K> = Vec::new();
+        for n in 0..40_i64 {
+            let (from, beside) = (n * 800, (n / 10) % 2 == 1);
+            let called = from + if n == 15 { 300 } else { 2 };
+            rows.push((7, "a", from, called, called + 3, called + if beside { 153 } else { 103 }));
+            if beside {
+                rows.push((8, "b", called - 2, called, called + 4, called + 158));
+            }
+        }
+        let mut session = session(&rows, &[], &[]);
+        let overhead = |kind: &'static str| {
+            Builder::new(&schema::PROFILER_OVERHEAD)
+                .put("capture", UInt32Array::from(vec![0]))
+                .put("pid", UInt32Array::from(vec![7]))
+                .put("tid", UInt32Array::from(vec![7]))
+                .put("start_ns", Int64Array::from(vec![12_001_000]))
+                .put("end_ns", Int64Array::from(vec![12_299_000]))
+                .put_names("kind", [Some(kind)])
+                .finish(1)
+                .unwrap()
+        };
+        let counts = |made: &Tables| {
+            let c = Columns::new(&schema::SLOWDOWNS, &made["slowdowns"]);
+            let row = (0..c.rows()).find(|r| c.names("name").unwrap().get(*r) == Some("a")).unwrap();
+            ["n", "n_alone", "excluded", "excluded_overhead"].map(|name| c.u64(name).unwrap().value(row))
+        };
+        session.insert("profiler_overhead", overhead("Buffer flush (Profiler)"));
+        let made = slowdowns(&session, &[], None, 0, &Unwatched).unwrap();
+        assert_eq!(counts(&made), [19, 19, 2, 1]);
+        // Launch calls of 2 us and latencies of 155 and 105 us: 19 and 20 of them, alone 39 of 105.
+        let (_, shared, alone) = figure(&made, &session, 7, "latency", "replay").unwrap();
+        assert_eq!((shared, alone), ((19 * 155 + 20 * 105) * 1000, 39 * 105 * 1000));
+        let c = Columns::new(&schema::CAUSES, &made["causes"]);
+        let launch = (0..c.rows()).find(|r| c.names("cause").unwrap().get(*r) == Some("launch")).unwrap();
+        assert_eq!(c.i64("shared_ns").unwrap().value(launch), 39 * 2000);
+        let c = Columns::new(&schema::TENANT_SLOWDOWNS, &made["tenant_slowdowns"]);
+        let row = (0..c.rows()).find(|r| c.names("measure").unwrap().get(*r) == Some("latency")).unwrap();
+        assert_eq!((c.u64("n").unwrap().value(row), c.u64("excluded").unwrap().value(row)), (39, 1));
+        // A program that launches faster than the GPU works is the program's own doing.
+        session.insert("profiler_overhead", overhead("Command buffer full (CUDA)"));
+        assert_eq!(counts(&slowdowns(&session, &[], None, 0, &Unwatched).unwrap()), [20, 19, 1, 0]);
+    }
+
+    #[test]
+    fn whose_turn_it_was_is_who_is_to_blame() {
+        // 30 rounds of 7, 8, 9, in which 7's kernel waits 30 us for 8 and 10 us for 9.
+        let mut rows: Vec<K> = Vec::new();
+        let mut held = Vec::new();
+        for n in 0..30_i64 {
+            let t = n * 100;
+            held.extend([
+                (0, 0, 7, 1, t, t + 20),
+                (0, 0, 8, 2, t + 20, t + 50),
+                (0, 0, 9, 3, t + 50, t + 60),
+            ]);
+            held.push((0, 0, 7, 1, t + 60, t + 100));
+            rows.push((7, "a", t, t + 1, t + 5, t + 70));
+            rows.push((8, "b", t + 2, t + 3, t + 22, t + 48));
+            rows.push((9, "c", t + 2, t + 3, t + 52, t + 58));
+        }
+        let session = session(&rows, &[], &held);
+        let made = slowdowns(&session, &[], None, 0, &Unwatched).unwrap();
+        let tenants = Columns::new(&schema::TENANTS, &session["tenants"]);
+        let id = |pid: u32| {
+            let row = (0..tenants.rows()).find(|r| tenants.u32("pid").unwrap().value(*r) == pid).unwrap();
+            tenants.u32("tenant_id").unwrap().value(row)
+        };
+        let c = Columns::new(&schema::AGGRESSORS, &made["aggressors"]);
+        let share = |aggressor: u32| {
+            let row = (0..c.rows())
+                .find(|r| {
+                    c.u32("victim").unwrap().value(*r) == id(7)
+                        && c.u32("aggressor").unwrap().value(*r) == id(aggressor)
+                })
+                .unwrap();
+            c.f64("share").unwrap().value(row)
+        };
+        // 8's kernels run for 26 us of each round and 9's for 6; 40 are lost.
+        assert!((share(8) - 26.0 / 40.0).abs() < 0.02, "{}", share(8));
+        assert!((share(9) - 6.0 / 40.0).abs() < 0.02, "{}", share(9));
+    }
+
+    /// The rows of every table but those given, turned round.
+    fn turned(tables: &Tables, but: &[&str]) -> Tables {
+        let turn = |(name, batch): (&&'static str, &RecordBatch)| {
+            let order: UInt32Array = (0..batch.num_rows() as u32).rev().map(Some).collect();
+            let columns = batch.columns().iter().map(|c| arrow_select::take::take(c, &order, None).unwrap());
+            let turned = RecordBatch::try_new(batch.schema(), columns.collect()).unwrap();
+            (*name, if but.contains(name) { batch.clone() } else { turned })
+        };
+        tables.iter().map(turn).collect()
+    }
+
+    #[test]
+    fn neither_threads_nor_the_order_of_rows_change_anything() {
+        let mut rows: Vec<K> = Vec::new();
+        for n in 0..300_i64 {
+            let (from, long) = (n * 400, 50 + n * 7919 % 60);
+            rows.push((7, ["a", "c", "d"][(n % 3) as usize], from, from + 2, from + 5, from + long));
+            if (n / 10) % 2 == 1 {
+                rows.push((8, "b", from + 1, from + 2, from + 6, from + 160));
+                rows.push((9, "b", from + 1, from + 3, from + 7, from + 120));
+            }
+        }
+        let session = session(&rows, &[(7, 1000, 1100)], &[]);
+        let one = slowdowns(&session, &[], None, 1, &Unwatched).unwrap();
+        assert!(one["slowdowns"].num_rows() == 5 && one["aggressors"].num_rows() > 0);
+        for threads in [2, 5] {
+            assert_eq!(slowdowns(&session, &[], None, threads, &Unwatched).unwrap(), one);
+        }
+        // Ids of tenants are the order of their table.
+        let turned = turned(&session, &["tenants"]);
+        assert_eq!(slowdowns(&turned, &[], None, 0, &Unwatched).unwrap(), one);
+        let baseline = |tables: &Tables| [Baseline { tables: tables.clone(), tenant: None }];
+        assert_eq!(
+            slowdowns(&session, &baseline(&turned), None, 3, &Unwatched).unwrap(),
+            slowdowns(&turned, &baseline(&session), None, 1, &Unwatched).unwrap()
+        );
+    }
+
+    #[test]
+    fn long_kernels_are_cut_more_often_which_costs_nothing() {
+        // 7 and 8 take turns of 200 us. Kernels of one signature take 20 to 300 us at work, one after the other, so that
+        // long ones are cut more often; cuts cost nothing, and nobody waits for anything else.
+        let mut rows: Vec<K> = Vec::new();
+        let mut held = Vec::new();
+        let mut worked = 0_i64;
+        // The time at which so much work is done: turns of 7 begin at 0, 400, 800...
+        let at_work = |worked: i64| worked / 200 * 400 + worked % 200;
+        for n in 0..400_i64 {
+            let length = 20 + n * n * 7919 % 281;
+            let (from, to) = (at_work(worked), at_work(worked + length - 1) + 1);
+            rows.push((7, "a", from - 3, from - 1, from, to));
+            worked += length;
+        }
+        for n in 0..=worked / 200 {
+            held.push((0, 0, 7, 1, n * 400, n * 400 + 200));
+            held.push((0, 0, 8, 2, n * 400 + 200, n * 400 + 400));
+        }
+        let session = session(&rows, &[], &held);
+        let mut gathered = Gathered::read(&session, ThreadPool::new(1), &Unwatched).unwrap();
+        let all = Signatures::of([&mut gathered.found]);
+        let scene = Scene::of(gathered, &all, ThreadPool::new(1));
+        let tenant = scene.tenants.iter().find(|t| t.ops.len() == 400).unwrap();
+        // What its kernels were at work is what they are known to take: no saving of state was invented.
+        let ran: i64 = tenant.ops.iter().map(|op| op.ran_ns).sum();
+        assert!((ran as f64 / (1e3 * worked as f64) - 1.0).abs() < 0.01, "{ran} of {worked} us");
+    }
+
+    #[test]
+    fn nothing_equal_tables_and_cancellation() {
+        let empty = slowdowns(&Tables::new(), &[], None, 0, &Unwatched).unwrap();
+        assert_eq!(empty.len(), 5);
+        assert!(empty.values().all(|batch| batch.num_rows() == 0));
+        let session = turns();
+        assert_eq!(
+            slowdowns(&session, &[], None, 0, &Unwatched).unwrap(),
+            slowdowns(&session, &[], None, 0, &Unwatched).unwrap()
+        );
+        assert!(matches!(
+            slowdowns(&session, &[], None, 0, &StopAfter::new(1)),
+            Err(crate::Error::Cancelled)
+        ));
+    }
+}

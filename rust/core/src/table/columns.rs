@@ -1,0 +1,170 @@
+//! Typed access to batches of declared tables.
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    ArrowPrimitiveType, Float64Type, Int32Type, Int64Type, UInt16Type, UInt32Type, UInt64Type, UInt8Type,
+};
+use arrow_array::{Array, ArrayRef, BooleanArray, DictionaryArray, PrimitiveArray, RecordBatch, StringArray};
+use arrow_schema::DataType;
+
+use crate::base::error::{Error, Result};
+use crate::table::builder::Builder;
+use crate::table::schema::Table;
+
+/// Typed access to the columns of a batch of a declared table.
+#[derive(Debug, Clone, Copy)]
+pub struct Columns<'a> {
+    table: &'static Table,
+    batch: &'a RecordBatch,
+}
+
+impl<'a> Columns<'a> {
+    /// Wraps `batch` as a batch of `table`.
+    #[must_use]
+    pub fn new(table: &'static Table, batch: &'a RecordBatch) -> Self {
+        Self { table, batch }
+    }
+
+    /// Rows.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.batch.num_rows()
+    }
+
+    fn get(&self, name: &str) -> Result<&'a ArrayRef> {
+        self.batch
+            .column_by_name(name)
+            .ok_or_else(|| Error::schema(&self.table.id(), format!("column {name} is missing")))
+    }
+
+    fn primitive<T: arrow_array::ArrowPrimitiveType>(&self, name: &str) -> Result<&'a PrimitiveArray<T>> {
+        let array = self.get(name)?;
+        array.as_primitive_opt::<T>().ok_or_else(|| {
+            Error::schema(&self.table.id(), format!("column {name} has type {}", array.data_type()))
+        })
+    }
+
+    /// A `u8` column. # Errors: missing column or other type; so for all of these.
+    pub fn u8(&self, name: &str) -> Result<&'a PrimitiveArray<UInt8Type>> {
+        self.primitive(name)
+    }
+    /// A `u16` column.
+    pub fn u16(&self, name: &str) -> Result<&'a PrimitiveArray<UInt16Type>> {
+        self.primitive(name)
+    }
+    /// A `u32` column.
+    pub fn u32(&self, name: &str) -> Result<&'a PrimitiveArray<UInt32Type>> {
+        self.primitive(name)
+    }
+    /// A `u64` column.
+    pub fn u64(&self, name: &str) -> Result<&'a PrimitiveArray<UInt64Type>> {
+        self.primitive(name)
+    }
+    /// An `i32` column.
+    pub fn i32(&self, name: &str) -> Result<&'a PrimitiveArray<Int32Type>> {
+        self.primitive(name)
+    }
+    /// An `i64` column.
+    pub fn i64(&self, name: &str) -> Result<&'a PrimitiveArray<Int64Type>> {
+        self.primitive(name)
+    }
+    /// An `f64` column.
+    pub fn f64(&self, name: &str) -> Result<&'a PrimitiveArray<Float64Type>> {
+        self.primitive(name)
+    }
+    /// A boolean column.
+    pub fn bool(&self, name: &str) -> Result<&'a BooleanArray> {
+        let array = self.get(name)?;
+        array.as_boolean_opt().ok_or_else(|| {
+            Error::schema(&self.table.id(), format!("column {name} has type {}", array.data_type()))
+        })
+    }
+    /// A text column.
+    pub fn text(&self, name: &str) -> Result<&'a StringArray> {
+        let array = self.get(name)?;
+        array.as_string_opt::<i32>().ok_or_else(|| {
+            Error::schema(&self.table.id(), format!("column {name} has type {}", array.data_type()))
+        })
+    }
+    /// A dictionary-encoded column.
+    pub fn names(&self, name: &str) -> Result<NameColumn<'a>> {
+        let array = self.get(name)?;
+        let wrong =
+            || Error::schema(&self.table.id(), format!("column {name} has type {}", array.data_type()));
+        let dictionary = array.as_dictionary_opt::<UInt32Type>().ok_or_else(wrong)?;
+        let values = dictionary.values().as_string_opt::<i32>().ok_or_else(wrong)?;
+        Ok(NameColumn { dictionary, values })
+    }
+}
+
+/// A dictionary-encoded column, with its text.
+#[derive(Debug, Clone, Copy)]
+pub struct NameColumn<'a> {
+    dictionary: &'a DictionaryArray<UInt32Type>,
+    values: &'a StringArray,
+}
+
+impl<'a> NameColumn<'a> {
+    /// The text of a row; `None` for null.
+    #[must_use]
+    pub fn get(&self, row: usize) -> Option<&'a str> {
+        self.text(self.key(row)?)
+    }
+
+    /// The text of a dictionary key.
+    #[must_use]
+    pub fn text(&self, key: u32) -> Option<&'a str> {
+        let key = usize::try_from(key).ok()?;
+        (key < self.values.len()).then(|| self.values.value(key))
+    }
+
+    /// The dictionary key of a row: equal keys have equal text inside one batch.
+    #[must_use]
+    pub fn key(&self, row: usize) -> Option<u32> {
+        self.dictionary.key(row).and_then(|key| u32::try_from(key).ok())
+    }
+}
+
+/// Brings a batch that came from outside (another Arrow library) to the declared columns and types.
+///
+/// Extra columns are dropped; text views, large text and other dictionary layouts are cast.
+///
+/// # Errors
+/// [`Error::Schema`] when a column is missing or cannot be cast.
+pub fn conform(table: &'static Table, batch: &RecordBatch) -> Result<RecordBatch> {
+    let id = table.id();
+    let mut builder = Builder::new(table);
+    for column in table.columns {
+        let Some(array) = batch.column_by_name(column.name) else {
+            if column.null.is_some() {
+                continue;
+            }
+            return Err(Error::schema(&id, format!("column {} is missing", column.name)));
+        };
+        let want = column.kind.data_type();
+        let array = if *array.data_type() == want {
+            Arc::clone(array)
+        } else {
+            // A dictionary of string views cannot be cast in one step: through plain text it can.
+            let text = arrow_cast::cast(array, &DataType::Utf8);
+            let direct = arrow_cast::cast(array, &want);
+            direct
+                .or_else(|e| text.and_then(|t| arrow_cast::cast(&t, &want)).map_err(|_| e))
+                .map_err(|e| Error::schema(&id, format!("column {}: {e}", column.name)))?
+        };
+        builder = builder.put(column.name, array);
+    }
+    builder.finish(batch.num_rows())
+}
+
+/// The value of a row; `None` for null and past the end.
+pub(crate) fn at<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, row: usize) -> Option<T::Native> {
+    (row < array.len() && array.is_valid(row)).then(|| array.value(row))
+}
+
+/// The text of a row; `None` for null and past the end.
+pub(crate) fn text_at(array: &StringArray, row: usize) -> Option<&str> {
+    (row < array.len() && array.is_valid(row)).then(|| array.value(row))
+}

@@ -1,0 +1,10 @@
+//! Arrow tables: declared, built, read, cut.
+
+pub mod builder;
+pub mod columns;
+pub mod events;
+pub mod quality;
+pub mod schema;
+pub mod tenant_lookup;
+pub mod window;
+pub(crate) mod work;

@@ -1,0 +1,135 @@
+//! How full the SMs were, and forecasts.
+
+use super::Kind::{Name, Text, F64, I64, U32, U64};
+use super::{col, opt, Table, BASIS, CAPTURE_ID, CORRELATION_ID, DEVICE_ID, END, OLD, PID, START, TENANT_ID};
+
+const NOT_REPLAYED: &str = "its tenant never held the engine between its start and its end";
+
+/// Theoretical occupancy per launch configuration.
+pub const KERNEL_OCCUPANCY: Table = Table {
+    name: "kernel_occupancy",
+    version: 1,
+    doc: "Theoretical occupancy of every distinct launch configuration, with its limiting resources.",
+    columns: &[
+        DEVICE_ID,
+        opt("tenant_id", U32, "no tenant could be named", "Tenant."),
+        opt("name", Name, "no name was recorded", "Kernel. Hostile text."),
+        opt("short_name", Name, "no name was recorded", "Kernel without parameters. Hostile text."),
+        col("launches", U64, "How many launches share this configuration."),
+        col("total_ns", I64, "Sum of their durations as recorded."),
+        opt("grid_blocks", U64, OLD, "Blocks in the grid."),
+        opt("block_threads", U32, OLD, "Threads in a block."),
+        opt("registers_per_thread", U32, OLD, "Registers."),
+        opt("shared_bytes", I64, OLD, "Static and dynamic shared memory of a block."),
+        opt(
+            "blocks_per_sm",
+            U32,
+            "the device or the launch is not known well enough",
+            "Blocks that fit on one SM at once.",
+        ),
+        opt("warps_per_sm", U32, "the device or the launch is not known well enough", "Their warps."),
+        opt(
+            "occupancy",
+            F64,
+            "the device or the launch is not known well enough",
+            "warps_per_sm over the SM's limit.",
+        ),
+        opt(
+            "limiters",
+            Text,
+            "the device or the launch is not known well enough",
+            "All resources that tie: `warps`, `registers`, `shared`, `blocks`, `barriers`, `clusters`.",
+        ),
+        opt(
+            "waves",
+            F64,
+            "the device or the launch is not known well enough",
+            "Grid over what the whole device holds at once: below 1 leaves SMs empty.",
+        ),
+        opt("reason", Text, "computed", "Why it could not be computed."),
+        BASIS,
+    ],
+};
+
+/// How full the SMs were, over time.
+pub const SM_OCCUPANCY: Table = Table {
+    name: "sm_occupancy",
+    version: 1,
+    doc: "Modelled warps and busy SMs per tenant and time bin. No supported interface measures this.",
+    columns: &[
+        DEVICE_ID,
+        TENANT_ID,
+        START,
+        END,
+        col("warps", F64, "Mean resident warps as a fraction of the device's warp slots."),
+        col("sm_active", F64, "Mean fraction of SMs with at least one of its warps."),
+        BASIS,
+        col(
+            "warps_low",
+            F64,
+            "No fewer than this: one block of each of its kernels in flight while it held the engine.",
+        ),
+        col(
+            "warps_high",
+            F64,
+            "No more than this: as many blocks of each as its SMs hold, for the whole of each kernel.",
+        ),
+    ],
+};
+
+/// How full each SM was, over time.
+pub const SM_WARPS: Table = Table {
+    name: "sm_warps",
+    version: 1,
+    doc: "Modelled warps per SM and time bin. No supported interface measures this. Which SM is which rests on an order of preference among equally full SMs that was measured on Pascal and Turing and is assumed for others; sorted by warps the SMs of a bin do not depend on it.",
+    columns: &[
+        DEVICE_ID,
+        START,
+        END,
+        col("sm", U32, "Number of the SM, from 0; of a MIG instance's own SMs."),
+        col("warps", F64, "Mean resident warps."),
+        col("active", F64, "Mean part of the time with at least one warp."),
+        col("model", Name, "`replay`: blocks placed as the block scheduler would. `even`: the warps of each tenant spread evenly over the SMs it may use."),
+        BASIS,
+    ],
+};
+
+/// Where kernels ran.
+pub const KERNEL_PLACEMENT: Table = Table {
+    name: "kernel_placement",
+    version: 1,
+    doc: "One row per kernel that was replayed, sorted by start: how many SMs its blocks reached, by the model.",
+    columns: &[
+        CAPTURE_ID,
+        PID,
+        CORRELATION_ID,
+        DEVICE_ID,
+        TENANT_ID,
+        START,
+        END,
+        col("blocks", U64, "Blocks in the grid."),
+        opt("sms_reached", U32, NOT_REPLAYED, "SMs that held at least one of its blocks."),
+        opt("waves", F64, NOT_REPLAYED, "Blocks over the most that were resident at once."),
+        opt("caveat", Name, "none", "`clusters`: blocks were placed one by one, the hardware places clusters inside a GPC. `persistent`: the grid is one block per SM or exactly what the device holds, as in programs whose blocks fetch work and end when there is none. `uneven`: equal blocks contradict the start of a later kernel, so its blocks were thinned out. `not resident`."),
+        BASIS,
+    ],
+};
+
+/// The recorded programs under other sharing modes.
+pub const REPLAY: Table = Table {
+    name: "replay",
+    version: 1,
+    doc: "What each tenant took, as recorded, and would have taken with the same launches in other layouts: modelled, not a promise. Neighbours cost SM slots, turns, copy engines and the stated contention, nothing else.",
+    columns: &[
+        DEVICE_ID,
+        TENANT_ID,
+        col("layout", Name, "Name of the layout; `recorded`: what the capture shows."),
+        col("elapsed_ns", I64, "First launch call (without API calls: first start) to last end."),
+        opt("latency_ns", I64, "no API calls were loaded", "Launch call to end, summed over kernels and whole graphs."),
+        opt("latency_p99_ns", I64, "no API calls were loaded", "99th percentile of the same."),
+        col("operations", U64, "Kernels, graphs and copies that ended."),
+        opt("contention", F64, "a replayed layout, or no kernels of known time alone ran in company", "Part by which kernels of different tenants took longer beside each other than blocks and SMs explain: memory, caches, issue slots."),
+        BASIS,
+        col("detail", Text, "What the program was made from."),
+    ],
+};

@@ -1,0 +1,275 @@
+//! Who held the engine, and what tenants did meanwhile.
+
+use super::Kind::{Bool, Name, Text, F64, I64, U32, U64};
+use super::{
+    col, opt, Table, BASIS, CAPTURE_ID, CORRELATION_ID, DEVICE_ID, END, NO_CALL, NO_RECORDS, NO_SLICE, PID,
+    START, TENANT_ID,
+};
+
+/// Who held the GPU.
+pub const RESIDENCY: Table = Table {
+    name: "residency",
+    version: 1,
+    doc: "Slices: a hardware context held the compute engine from RESTORE_START to SAVE_END. Sorted by start.",
+    columns: &[
+        CAPTURE_ID,
+        DEVICE_ID,
+        opt("tenant_id", U32, "no tenant could be named", "Tenant."),
+        opt("pid", U32, "recorded without privilege, or a kernel client", "Host process id."),
+        col("hw_context", U64, "Hardware context."),
+        START,
+        END,
+        opt("running_start_ns", I64, "no CONTEXT_START record", "CONTEXT_START."),
+        opt("running_end_ns", I64, "no acknowledgement record", "First acknowledgement of the switch that ended the slice."),
+        col("ending", Name, "How the slice ended: `WFI`, `GFXP`, `CTAP`, `CILP`, `acknowledged`, `unknown`, `reset`, or `open` at the end of the records."),
+        col("complete", Bool, "Both ends were recorded. Only complete slices enter slice statistics."),
+        BASIS,
+    ],
+};
+
+/// Residency without records.
+pub const INFERRED_RESIDENCY: Table = Table {
+    name: "inferred_residency",
+    version: 1,
+    doc: "Turns on the compute engine where the verdict is time-slicing and no switch records were captured: a kernel starts and ends only while its context is resident, and between such moments slices are dealt in turn. Of a device's only traced tenant: when its kernels were stretched, and paused, by as much as others' turns take; nothing where that cannot be told. What tenants that were not traced held is in nobody's turns. Sorted by start.",
+    columns: &[
+        DEVICE_ID,
+        TENANT_ID,
+        START,
+        END,
+        col("earliest_start_ns", I64, "The turn began after this: the last sign of whoever had the engine before."),
+        col("latest_start_ns", I64, "And before this. From here to earliest_end_ns the tenant held the engine, if the tenants take turns; a turn with earliest_end_ns before it is one of which no kernel tells."),
+        col("earliest_end_ns", I64, "It ended after this: its tenant's last sign."),
+        col("latest_end_ns", I64, "And before this."),
+        opt("time_slice_ns", I64, "kernels agree on none", "Length of a slice that agrees best with all kernels of the device."),
+        BASIS,
+    ],
+};
+
+/// The ledger of slices, per tenant.
+pub const LEDGER: Table = Table {
+    name: "ledger",
+    version: 1,
+    doc:
+        "What the slices of each tenant add up to. On devices without observed slices, of the inferred ones. Times and shares are of the window that `engine` says; slices and their lengths are whole.",
+    columns: &[
+        DEVICE_ID,
+        TENANT_ID,
+        col("slices", U64, "Complete slices; those of contexts that were only created are left out."),
+        col(
+            "cut_slices",
+            U64,
+            "Slices that the recording or lost records cut: in resident_ns, not among the lengths.",
+        ),
+        col("resident_ns", I64, "In the window, its contexts held the engine, creation included; all of it where no activity was recorded."),
+        opt("resident_share", F64, "nobody held the engine", "Of the time in the window in which anybody did; where only one tenant was traced and nothing recorded, of the window."),
+        opt("idle_ns", I64, "its kernels were not traced", "In the window, resident with none of its kernels in flight."),
+        opt("idle_share", F64, "its kernels were not traced", "Of resident_ns."),
+        opt("min_slice_ns", I64, NO_SLICE, "Shortest."),
+        opt("p10_slice_ns", I64, NO_SLICE, "A tenth is not longer."),
+        opt("median_slice_ns", I64, NO_SLICE, "Median."),
+        opt("p90_slice_ns", I64, NO_SLICE, "Nine tenths are not longer."),
+        opt("max_slice_ns", I64, NO_SLICE, "Longest."),
+        opt(
+            "expired",
+            U64,
+            "no time slice could be estimated",
+            "Slices of at least 0.8 of the time slice that another tenant followed.",
+        ),
+        opt(
+            "yielded",
+            U64,
+            "no time slice could be estimated",
+            "Shorter ones that another tenant followed: it had no more work.",
+        ),
+        opt("ended_wfi", U64, NO_RECORDS, "Ended when the engine had drained (wait for idle)."),
+        opt("ended_gfxp", U64, NO_RECORDS, "Ended by graphics preemption."),
+        opt("ended_ctap", U64, NO_RECORDS, "Ended between blocks (compute thread array preemption)."),
+        opt(
+            "ended_cilp",
+            U64,
+            NO_RECORDS,
+            "Ended between instructions (compute instruction level preemption).",
+        ),
+        opt("ended_acknowledged", U64, NO_RECORDS, "Ended by an acknowledgement that does not say how."),
+        opt("ended_reset", U64, NO_RECORDS, "Ended by a reset of the engine."),
+        opt(
+            "ended_unknown",
+            U64,
+            NO_RECORDS,
+            "Ended without an acknowledgement record: release drivers write none.",
+        ),
+        BASIS,
+    ],
+};
+
+/// The engine over the window.
+pub const ENGINE: Table = Table {
+    name: "engine",
+    version: 1,
+    doc: "The compute engine of each device that anybody held: time, switches, cost, time slice, fairness.",
+    columns: &[
+        DEVICE_ID,
+        opt("start_ns", I64, "no activity recorded", "First activity of any tenant."),
+        opt("end_ns", I64, "no activity recorded", "Last activity of any tenant."),
+        opt("held_ns", I64, "no activity recorded", "In this window, somebody held it; all of it where only one tenant was traced and nothing recorded."),
+        opt("idle_ns", I64, NO_RECORDS, "In this window, nobody held it and it was not being handed over."),
+        opt("switches", U64, NO_RECORDS, "Back to back from one context to another that both had work."),
+        opt("creations", U64, NO_RECORDS, "To or from a context that ran nothing yet."),
+        opt("unclear", U64, NO_RECORDS, "Changes around which records are missing."),
+        opt("cost_kind", Name, "no switch", "`gap`: SAVE_END to the next RESTORE_START; `full`: acknowledgement to CONTEXT_START, where every switch has both."),
+        opt("median_cost_ns", I64, "no switch", "Median cost of a switch."),
+        opt("total_cost_ns", I64, "no switch", "Sum of the costs."),
+        opt("overhead_share", F64, "no switch", "Of the window."),
+        opt("median_save_ns", I64, "no acknowledgement record", "Acknowledgement to SAVE_END."),
+        opt("median_restore_ns", I64, "no CONTEXT_START record", "RESTORE_START to CONTEXT_START."),
+        opt("time_slice_ns", I64, "too few slices agree", "Length at which most of the time in slices that another tenant ended agrees; for inferred slices the fitted one."),
+        opt("policy", Name, "no time slice could be estimated", "`short` (below 0.9 ms), `default` (to 2.7 ms), `medium` (to 20 ms), `long`: as of nvidia-smi compute-policy, for which NVIDIA publishes no lengths."),
+        opt("jain", F64, "nobody held the engine, or only one tenant was seen", "Jain's index of residency over tenants with two slices or a hundredth of it: 1 is equal, 1/n is one for all."),
+        BASIS,
+    ],
+};
+
+/// Context switches.
+pub const SWITCHES: Table = Table {
+    name: "switches",
+    version: 1,
+    doc: "From the end of one slice to the start of the next on the same device, sorted by time.",
+    columns: &[
+        DEVICE_ID,
+        col("time_ns", I64, "SAVE_END of the outgoing context."),
+        opt("from_tenant_id", U32, "no tenant could be named", "Outgoing tenant."),
+        col("from_hw_context", U64, "Outgoing context."),
+        opt("to_tenant_id", U32, "no tenant could be named", "Incoming tenant."),
+        col("to_hw_context", U64, "Incoming context."),
+        col("gap_ns", I64, "SAVE_END to the next RESTORE_START."),
+        opt("full_ns", I64, "no acknowledgement or CONTEXT_START record", "Acknowledgement to CONTEXT_START."),
+        opt("save_ns", I64, "no acknowledgement record", "Acknowledgement to SAVE_END."),
+        opt("restore_ns", I64, "no CONTEXT_START record", "RESTORE_START to CONTEXT_START."),
+        col("ending", Name, "How the outgoing slice ended, see `residency`."),
+        col("kind", Name, "`switch`: back to back, counted as cost. `idle`: the engine stood idle in between, not a cost. `creation`: to or from a context that ran no kernel yet. `same-context`: the same context again. `lost-records`: records are missing in between."),
+    ],
+};
+
+/// What each tenant used.
+pub const TENANT_USAGE: Table = Table {
+    name: "tenant_usage",
+    version: 1,
+    doc: "Totals per tenant and device.",
+    columns: &[
+        TENANT_ID,
+        DEVICE_ID,
+        col("kernels", U64, "Kernels."),
+        col("graph_launches", U64, "Whole-graph launches."),
+        col("memops", U64, "Copies and sets."),
+        opt("first_ns", I64, "no activity recorded", "First start of anything it did on the device."),
+        opt("last_ns", I64, "no activity recorded", "Last end of anything it did on the device."),
+        opt(
+            "busy_ns",
+            I64,
+            "its kernels were not traced",
+            "Union of its kernel and graph intervals, as recorded.",
+        ),
+        opt("copy_ns", I64, "its copies were not traced", "Union of its copy and set intervals."),
+        opt(
+            "resident_ns",
+            I64,
+            "no switch records",
+            "Its contexts held the compute engine, before the first activity and after the last as well; `ledger` has it of the window.",
+        ),
+        opt(
+            "charged_ns",
+            I64,
+            "its kernels were not traced",
+            "Busy and resident; equals busy_ns where nothing is known to be switched out.",
+        ),
+        opt(
+            "resident_idle_ns",
+            I64,
+            "no switch records, or its kernels were not traced",
+            "Resident with none of its kernels in flight, before the first activity and after the last as well.",
+        ),
+        opt("copy_bytes", I64, "its copies were not traced", "Bytes copied."),
+        opt("memory_peak_bytes", I64, "no memory events or samples", "Largest device memory seen in use."),
+        col("slices", U64, "Complete slices."),
+        opt("median_slice_ns", I64, "no complete slice", "Median length of complete slices."),
+        opt("max_slice_ns", I64, "no complete slice", "Longest complete slice."),
+        BASIS,
+    ],
+};
+
+/// Per-kernel charged time.
+pub const CHARGED: Table = Table {
+    name: "charged",
+    version: 1,
+    doc: "What of each kernel's interval its context held the engine, sorted as `kernels`. Graph launches are not in it.",
+    columns: &[
+        CAPTURE_ID,
+        PID,
+        DEVICE_ID,
+        CORRELATION_ID,
+        opt("tenant_id", U32, "no tenant could be named", "Tenant."),
+        START,
+        END,
+        col("charged_ns", I64, "Part of the interval inside the tenant's residency; the whole interval where there are no switch records."),
+        col("switched_out_ns", I64, "The rest: end_ns - start_ns - charged_ns."),
+        BASIS,
+        opt("call_start_ns", I64, NO_CALL, "Begin of the call that launched it. From here to end_ns, in_call_ns + queued_own_ns + queued_other_ns + charged_ns + switched_out_ns account for every nanosecond."),
+        opt("in_call_ns", I64, NO_CALL, "Until that call returned, at most until the kernel started."),
+        opt("queued_own_ns", I64, NO_CALL, "Then behind earlier work of its own stream, or behind its own tenant's work while that held the engine."),
+        opt("queued_other_ns", I64, NO_CALL, "Then ready, but not on the engine: another tenant's turn, or the switch. Where several tenants may be on the engine at once, or residency is not known, while work of others was in flight."),
+        opt("switching_ns", I64, "no switch records", "Of queued_other_ns and switched_out_ns, the part in which the engine was being handed over (SAVE_END to RESTORE_START)."),
+    ],
+};
+
+/// Pairs of tenants.
+pub const OVERLAPS: Table = Table {
+    name: "overlaps",
+    version: 1,
+    doc: "For every pair of tenants on a device: how long both were busy, and what their short kernels did.",
+    columns: &[
+        DEVICE_ID,
+        col("tenant_a", U32, "Tenant, the smaller id."),
+        col("tenant_b", U32, "Tenant, the larger id."),
+        col("co_window_ns", I64, "Both between their first and last activity."),
+        opt("co_busy_ns", I64, "one of them was not traced", "Both had kernels or graphs in flight, by their recorded intervals."),
+        opt("co_resident_ns", I64, "one of them has no residency", "Both held the engine at once: not time-sliced."),
+        opt("short_kernels", U64, "one of them was not traced", "Kernels shorter than a tenth of a time slice that started while the other had work in flight."),
+        opt("short_overlapping", U64, "one of them was not traced", "Those of them that overlap a kernel of the other, also a long one."),
+        opt("short_short_overlapping", U64, "one of them was not traced", "Those of them that overlap a short kernel of the other: shared SMs or shared device, never time-slicing."),
+        opt("short_short_expected", F64, "one of them was not traced", "How many of them would do so by chance if neither waited for the other: near zero means that their short kernels rarely could have met."),
+        BASIS,
+    ],
+};
+
+/// Measured quantities.
+pub const FACTS: Table = Table {
+    name: "facts",
+    version: 1,
+    doc: "The measured quantities that verdicts look at, per device.",
+    columns: &[
+        DEVICE_ID,
+        col("name", Name, "Stable name, listed in features.rs."),
+        opt("value", F64, "could not look: see detail", "Value."),
+        col("unit", Name, "Unit, `1` for plain numbers."),
+        col("n", U64, "How many rows it is computed from."),
+        BASIS,
+        col("detail", Text, "How it was computed, or why it could not be."),
+    ],
+};
+
+/// Strongest intervals behind a fact.
+pub const FACT_EXAMPLES: Table = Table {
+    name: "fact_examples",
+    version: 1,
+    doc: "Up to three intervals behind each fact, to be found again in the nsys timeline.",
+    columns: &[
+        DEVICE_ID,
+        col("fact", Name, "Name of the fact."),
+        CAPTURE_ID,
+        START,
+        END,
+        PID,
+        CORRELATION_ID,
+    ],
+};

@@ -1,0 +1,156 @@
+//! How much slower, and why.
+
+use super::Kind::{Bool, Name, Text, F64, I64, U32, U64};
+use super::{col, opt, Column, Table, BASIS, DEVICE_ID, END, OLD, START, TENANT_ID, TOO_FEW};
+
+const BASELINE_ID: Column = opt("baseline", U32, "not against a baseline", "Index of the baseline.");
+
+const AGAINST_RUN: Column = col(
+    "against",
+    Name,
+    "`baseline`: recorded alone. `replay`: this run played again without what others took.",
+);
+
+/// Latency over time, for a chart.
+pub const LATENCIES: Table = Table {
+    name: "latencies",
+    version: 1,
+    doc: "Kernels of each tenant in equal bins of time: how long they took from launch to end, and how much they were at work. What lies outside of the window counts to the outermost bins.",
+    columns: &[
+        DEVICE_ID,
+        TENANT_ID,
+        START,
+        END,
+        col("kernels", U64, "Kernels whose launch call began in the bin; where no call is known, that started in it."),
+        opt("p50_ns", I64, "no kernel was launched in the bin", "Median of the times from begin of launch call to end of kernel."),
+        opt("p95_ns", I64, "no kernel was launched in the bin", "95th percentile of the same, the nearest value."),
+        col("busy_ns", I64, "Sum of the lengths of kernels that started in the bin; more than the bin where kernels overlap."),
+    ],
+};
+
+/// Kernels in company against alone.
+pub const SLOWDOWNS: Table = Table {
+    name: "slowdowns",
+    version: 1,
+    doc: "The same kernel (name, grid, block, dynamic shared memory) in company against alone, on the time in which its context ran. First launches, those that the profiler held up, and kernels that only waited for others are left out and counted.",
+    columns: &[
+        TENANT_ID,
+        DEVICE_ID,
+        col("against", Name, "`alone`: its like in the same capture with nobody else at work. `baseline`: in a recording of the tenant alone."),
+        BASELINE_ID,
+        opt("name", Name, "no name was recorded", "Demangled name, or the graph. Hostile text."),
+        opt("grid_x", U32, OLD, "Blocks."),
+        opt("grid_y", U32, OLD, "Blocks."),
+        opt("grid_z", U32, OLD, "Blocks."),
+        opt("block_x", U32, OLD, "Threads."),
+        opt("block_y", U32, OLD, "Threads."),
+        opt("block_z", U32, OLD, "Threads."),
+        opt("dynamic_shared_bytes", I64, OLD, "Dynamic shared memory of a block."),
+        col("n", U64, "Kernels in company (all of the tenant's, against a baseline)."),
+        col("n_alone", U64, "Kernels alone."),
+        col("excluded", U64, "On either side: first launches, launches that the profiler or the loading of code held up, kernels that only waited for others, and kernels that the window of the session cuts."),
+        col("excluded_overhead", U64, "Of these, held up by the profiler or the loading of code (`profiler_overhead`)."),
+        opt("median_ns", I64, TOO_FEW, "Median time at work in company."),
+        opt("alone_median_ns", I64, TOO_FEW, "Median time at work alone."),
+        opt("median_ratio", F64, TOO_FEW, "median_ns over alone_median_ns."),
+        opt("ratio", F64, TOO_FEW, "Ratio of the geometric means: what the interval is of."),
+        opt("ratio_low", F64, TOO_FEW, "Lower end of its 95 % interval (2000 resamples of blocks of time)."),
+        opt("ratio_high", F64, TOO_FEW, "Upper end of it."),
+        opt("effect", F64, TOO_FEW, "Cliff's delta: 0 no difference, 1 every kernel in company is longer than every one alone."),
+        col("total_ns", I64, "Time at work of the kernels in company."),
+        opt("reason", Text, "nothing is missing", "Why a ratio or its interval is missing."),
+        BASIS,
+        opt("p5_ns", I64, TOO_FEW, "Time at work in company that 5 % of the kernels do not exceed."),
+        opt("p25_ns", I64, TOO_FEW, "That 25 % do not exceed."),
+        opt("p75_ns", I64, TOO_FEW, "That 75 % do not exceed."),
+        opt("p95_ns", I64, TOO_FEW, "That 95 % do not exceed."),
+        opt("alone_p5_ns", I64, TOO_FEW, "Time at work alone that 5 % of the kernels do not exceed."),
+        opt("alone_p25_ns", I64, TOO_FEW, "That 25 % do not exceed."),
+        opt("alone_p75_ns", I64, TOO_FEW, "That 75 % do not exceed."),
+        opt("alone_p95_ns", I64, TOO_FEW, "That 95 % do not exceed."),
+    ],
+};
+
+/// Slowdowns of whole tenants.
+pub const TENANT_SLOWDOWNS: Table = Table {
+    name: "tenant_slowdowns",
+    version: 1,
+    doc: "Each tenant's work beside the same work alone: shared over alone.",
+    columns: &[
+        TENANT_ID,
+        DEVICE_ID,
+        col("measure", Name, "`elapsed`: first launch to last end. `latency`: sum of end minus launch over kernels; `latency_p50`, `_p95`, `_p99`: its percentiles. `resident`: sum of time at work. `none`: no comparison, see reason."),
+        opt("work", Name, "of its kernels", "Units of work: the name of NVTX ranges or of given ones, from their begin to the end of the last operation launched inside. Hostile text."),
+        AGAINST_RUN,
+        BASELINE_ID,
+        opt("value", F64, "see reason", "Shared over alone."),
+        opt("low", F64, "too few operations, or a percentile", "Lower end of the 95 % interval."),
+        opt("high", F64, "too few operations, or a percentile", "Upper end of the 95 % interval."),
+        col("n", U64, "Kernels and graph launches compared, or units of work."),
+        col("blocks", U64, "Blocks of time that were drawn from."),
+        opt("excluded", U64, "of units of work", "Operations left out of latencies because the profiler or the loading of code held their launch up, or because the window of the session cuts them or begins after their launch; those that it cuts are left out of resident as well."),
+        opt("shared_ns", I64, "see reason", "In company: the sum, or the percentile."),
+        opt("alone_ns", I64, "see reason", "Alone: the sum, or the percentile."),
+        opt("reason", Text, "nothing to add", "Why there is no value, or what it rests on."),
+        BASIS,
+    ],
+};
+
+/// Where added latency went.
+pub const CAUSES: Table = Table {
+    name: "causes",
+    version: 1,
+    doc: "Where the latency of a tenant's kernels went, in company and alone; the parts of each sum to its latency.",
+    columns: &[
+        TENANT_ID,
+        DEVICE_ID,
+        AGAINST_RUN,
+        BASELINE_ID,
+        col("cause", Name, "`launch`: the launch call. `queue_own`: behind its own stream and kernels. `queue_other`: its context ran, others had the SMs. `not_resident`: its context did not hold the engine. `switch`: the switches. `execution`: at work."),
+        col("shared_ns", I64, "In company."),
+        col("alone_ns", I64, "Alone."),
+        col("added_ns", I64, "The difference."),
+        opt("share", F64, "nothing was added", "Of all that was added; may be negative."),
+        col("residency_known", Bool, "Switch records say when its context ran; otherwise time switched out hides in queue_other and execution."),
+        BASIS,
+    ],
+};
+
+/// Who slowed whom.
+pub const AGGRESSORS: Table = Table {
+    name: "aggressors",
+    version: 1,
+    doc: "Added latency of each victim's kernels by the time in which each other tenant's work could run between their launch and end (regression without a constant).",
+    columns: &[
+        DEVICE_ID,
+        col("victim", U32, "Tenant that was slowed."),
+        col("aggressor", U32, "Tenant beside it."),
+        AGAINST_RUN,
+        BASELINE_ID,
+        col("exposure_ns", I64, "Sum over the victim's kernels."),
+        opt("share", F64, "nothing was added, or it cannot be told from another's", "Part of the added latency; what no aggressor explains is the rest."),
+        opt("share_low", F64, "no interval", "Lower end of the 95 % interval."),
+        opt("share_high", F64, "no interval", "Upper end of the 95 % interval."),
+        opt("inseparable_from", U32, "it can be told from all others", "A tenant that was always there at the same time."),
+        col("n", U64, "The victim's kernels."),
+        BASIS,
+    ],
+};
+
+/// Which baseline is whose.
+pub const BASELINE_MATCHES: Table = Table {
+    name: "baseline_matches",
+    version: 1,
+    doc: "How alike each tenant and each recording alone are, and which was used.",
+    columns: &[
+        TENANT_ID,
+        DEVICE_ID,
+        col("baseline", U32, "Index of the baseline."),
+        col("baseline_tenant_id", U32, "Tenant in the baseline."),
+        col("likeness", F64, "Part of the time at work, of the one and of the other, in kernels that both have: the smaller of the two."),
+        col("same_name", Bool, "The processes have one name."),
+        col("named", Bool, "The caller said whose it is."),
+        col("used", Bool, "The comparison was made with it."),
+        opt("aligned", Bool, "not used", "Both did the same work, operation by operation."),
+    ],
+};
