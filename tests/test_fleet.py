@@ -22,6 +22,7 @@ from typing import Any
 import jsonschema
 import polars as pl
 import pytest
+from command_line import run
 
 from pyanalyze.analysis.gate import Limits, check
 from pyanalyze.cli.fleet import Pace, pace, worst_words
@@ -406,8 +407,7 @@ def test_what_programs_read_of_a_fleet(captures: Path, fixtures: Path, tmp_path:
         ("expect_mode", "mig"): "passed",
         ("expect_mode", "mps"): "passed",
     }
-    code = [sys.executable, "-c", "from pyanalyze.cli import main; main()", "check", str(moved), "--expect-mode", "m*"]
-    done = subprocess.run(code, capture_output=True, text=True)
+    done = run("check", moved, "--expect-mode", "m*")
     assert done.returncode == 1
     assert "FAILED        expect-mode (containers:" in done.stdout
 
