@@ -748,19 +748,9 @@ class Session:
         >>> "summary" in pyanalyze.load(capture).chart("usage").to_dict()["usermeta"]
         True
         """
-        from pyanalyze.report.blocks import chart_key
-        from pyanalyze.report.rendering import draw
-        from pyanalyze.results.labels import main_device
+        from pyanalyze.report.rendering import draw_one
 
-        report = self.report()
-        main = main_device(report)
-        number = device_id if device_id is not None or main is None else main.device_id
-        drawn = draw(self.analysis, report)
-        key = chart_key(name, -1 if number is None else number)
-        if key not in drawn:
-            known = ", ".join(sorted(drawn)) or "nothing"
-            raise UsageError(f"there is no data for a chart {key}; there is for {known}")
-        return drawn[key]
+        return draw_one(self.analysis, self.report(), name, device_id)
 
     def __repr__(self) -> str:
         """Say what was loaded."""

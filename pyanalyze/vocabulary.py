@@ -77,15 +77,13 @@ MODES: Final[tuple[Mode, ...]] = tuple(Mode)
 
 #: Probability. A verdict below it is `undetermined`: the contract of the JSON.
 MIN_CONFIDENCE: Final = 0.8
-#: Ratio, shared over solo. Measured against a baseline, a tenant is slowed from here on, and only if its interval lies
-#: above 1.
-SLOWED_OBSERVED: Final = 1.02
-#: Ratio, shared over solo. The same without a baseline: the counterfactual replay of tenants that nobody slowed is up
-#: to 3 % off.
-SLOWED_INFERRED: Final = 1.03
-#: Ratio, shared over solo. Reports call a smaller slowdown none, and a fleet does not name it as the worst of a device
-#: of which another tenant's is not known.
-SLOWED_REPORTED: Final = 1.05
+#: Ratio, shared over solo, by how it is known. Part of the one rule of what counts as slowed, :func:`is_slowed`.
+#: Observed, against a baseline: two runs of one program differ by 2 % without another tenant. Inferred: the
+#: counterfactual replay of tenants that nobody slowed is up to 3 % off.
+SLOWED: Final[Mapping[str, float]] = {"observed": 1.02, "inferred": 1.03}
+#: Ratio, shared over solo. An interval that includes 1 and ends below it excludes any slowdown that is worth acting on,
+#: so that sharing is not the cause; one that ends above shows nothing. What counts as slowed does not depend on it.
+EXCLUDED_ABOVE: Final = 1.05
 #: Fraction of the time of equal work. Two runs of one program on one GPU differ by this much for reasons that no
 #: capture shows (clocks, temperature, placement).
 NOISE_FLOOR: Final = 0.02
@@ -95,6 +93,38 @@ NEGLIGIBLE_RESIDENCY: Final = 0.001
 #: Fraction of device memory that contexts, libraries and fragmentation may need on top of what was seen: an allocator
 #: fragments before it is full.
 MEMORY_RESERVE: Final = 0.1
+
+
+def is_slowed(value: float, low: float | None, basis: str) -> bool:
+    """Whether a slowdown is one: sentences, causes, aggressors and fleets all ask this.
+
+    The value reaches the threshold of its basis, and its whole interval (or its lower bound) lies above 1. A slowdown
+    without an end of its interval below is not shown.
+
+    Parameters
+    ----------
+    value, low
+        Ratio, shared over solo, and the lower end of its interval; None: it has none.
+    basis
+        How it is known.
+
+    Examples
+    --------
+    >>> is_slowed(1.02, 1.01, "observed"), is_slowed(1.02, 1.01, "inferred"), is_slowed(1.5, 0.9, "observed")
+    (True, False, False)
+    """
+    return value >= threshold_of(basis) and low is not None and low > 1.0
+
+
+def threshold_of(basis: str) -> float:
+    """The value from which on a slowdown known in this way may count.
+
+    Examples
+    --------
+    >>> threshold_of("observed"), threshold_of("inferred")
+    (1.02, 1.03)
+    """
+    return SLOWED["observed" if basis == "observed" else "inferred"]
 
 
 # What modes mean ----------------------------------------------------------------------------------------------------

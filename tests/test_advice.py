@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import generate
 import polars as pl
 import pytest
+from command_line import run
 
 import pyanalyze
 from pyanalyze.analysis.advice import (
@@ -244,21 +243,18 @@ def test_layouts_are_checked() -> None:
     assert side_by_side(10, [0, 1], {0: 4}).seats == (Seat(0, sms=4), Seat(1))
 
 
-def spoken(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from pyanalyze.cli import main; main()", "advise", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 def test_the_verb_prints_and_speaks_json() -> None:
     path = str(generate.built("time-slicing-pair", 3) / "time-slicing-pair.sqlite")
-    shown = spoken(path, "--latency", "3", "--kubernetes")
+    shown = run("advise", path, "--latency", "3", "--kubernetes")
     assert shown.returncode == 0, shown.stderr
     assert "Undo: " in shown.stdout
     assert "sharing: {mps:" in shown.stdout
     assert "For waits of at most 3.00 ms" in shown.stdout
-    (device,) = json.loads(spoken(path, "-f", "json", "--require", "bandwidth-qos,memory-protection").stdout)["devices"]
+    (device,) = json.loads(run("advise", path, "-f", "json", "--require", "bandwidth-qos,memory-protection").stdout)[
+        "devices"
+    ]
     assert [option["mode"] for option in device["options"] if option["recommended"]] == ["mig"]
-    wrong = spoken(path, "--require", "magic")
+    wrong = run("advise", path, "--require", "magic")
     assert wrong.returncode == 2
     assert "magic is none of fault-isolation" in wrong.stderr
 

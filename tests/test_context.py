@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -460,3 +461,45 @@ def test_real_listings_of_five_machines() -> None:
         assert [instance["profile"] for instance in instances] == profiles
         assert {instance["gpu_uuid"] for instance in instances} <= {zeros}
         assert len({instance["uuid"] for instance in instances}) == len(profiles)
+
+
+HOSTILE = {
+    "blanks": " " * 200_000,
+    "blank lines": "\n" * 200_000,
+    "empty cells": "| " * 100_000,
+    "tabs in cells": "|\t" * 100_000,
+    "GPUs without an end": "GPU 0: " * 30_000,
+    "clients without an end": "Client {PID: 1," * 15_000,
+    "braces": "{" * 100_000,
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_no_text_takes_a_reader_long(text: str) -> None:
+    """A pattern in which two parts match the same blanks took 27 s for 40 KB of them, and 25 times that for these."""
+    for reader in READERS:
+        began = time.process_time()
+        if reader.sniff(text):
+            list(reader.read(text))
+        assert time.process_time() - began < 5, reader.name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[2026-01-02 03:04:05.678 Control 4711] NEW SERVER 1: Ready\n"
+        "[2026-01-02 03:04:05.678 Control 4711] NEW CLIENT " + "9" * 5000 + " from user 0: Server is ready\n",
+        "[2026-01-02 03:04:05.678 Control " + "9" * 5000 + "] Starting control daemon\n",
+        "[2026-01-02 03:04:05.678 Server 7] Device pinned memory limit for device 0 set to 0x"
+        + "f" * 5000
+        + " bytes\n",
+        "$ echo get_server_list | nvidia-cuda-mps-control\n" + "7" * 5000 + "\n",
+        "GPU " + "1" * 5000 + " Timeslice: Default\n",
+    ],
+)
+def test_numbers_of_thousands_of_digits_are_no_numbers(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "context.txt"
+    file.write_text(text, encoding="utf-8")
+    frame = read_context(file)
+    assert frame.filter(pl.col("value").str.len_chars() > 100).is_empty()
+    assert frame["pid"].drop_nulls().is_in([1, 7, 4711]).all()

@@ -90,3 +90,11 @@ def test_links_between_pages_lead_somewhere() -> None:
             if not (page.parent / target).exists():
                 broken.append(f"{page.relative_to(ROOT)}: {target}")
     assert broken == []
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md", "docs/design-notes.md", "README.md"])
+def test_paths_that_a_page_names_exist(page: str) -> None:
+    """Of `fuzz/regressions/TARGET` and `rules/<mode>.py` the part before what is to be filled in."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = re.findall(r"`((?:pyanalyze|rust|fixtures|tests|docs|fuzz)/[\w./-]+)", text)
+    assert [path for path in named if not (ROOT / path.removesuffix("TARGET")).exists()] == []

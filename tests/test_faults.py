@@ -7,6 +7,7 @@ import bz2
 import gc
 import gzip
 import hashlib
+import json
 import lzma
 import math
 import os
@@ -26,10 +27,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
+from click.testing import CliRunner
 
 import pyanalyze
 from pyanalyze.cli import Asked, _interrupts, cli, main
-from pyanalyze.errors import CaptureUnreadable, NotACapture, PyanalyzeError
+from pyanalyze.errors import CaptureUnreadable, NotACapture, PyanalyzeError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -507,3 +509,47 @@ def test_an_error_of_reading_names_the_file() -> None:
     done = _run("info", "/proc/self/mem")
     assert done.returncode == 3
     assert done.stderr.startswith("pyanalyze: /proc/self/mem: Input/output error; ")
+
+
+@pytest.mark.parametrize("threads", ["0", "-1", "many", ""])
+def test_a_number_of_threads_that_polars_would_panic_at_is_refused(fixtures: Path, threads: str) -> None:
+    code = "from pyanalyze.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "info", str(fixtures / "exclusive.sqlite")],
+        env={**os.environ, "POLARS_MAX_THREADS": threads},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("pyanalyze: POLARS_MAX_THREADS is no number from 1 on")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[check]\nmax_slowdown = " + "9" * 400 + "\n",
+        "[check]\nmax_slowdown = inf\n",
+        "[check]\nmax_slowdown = nan\n",
+        "[check]\nmax_change = inf\n",
+        "[check]\nx = " + "[" * 20_000 + "\n",
+    ],
+)
+def test_thresholds_that_are_no_finite_numbers_are_refused(fixtures: Path, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "pyanalyze.toml"
+    file.write_text(text, encoding="utf-8")
+    result = CliRunner().invoke(cli, ["check", str(fixtures / "exclusive.sqlite"), "--config", str(file)])
+    assert isinstance(result.exception, UsageError), result.exception
+
+
+def test_more_memory_than_64_bits_is_refused(fixtures: Path) -> None:
+    with pytest.raises(UsageError, match="more memory than any machine has"):
+        pyanalyze.load(fixtures / "exclusive.sqlite", memory="999999999999TB")
+
+
+def test_a_saved_report_with_numbers_of_more_than_64_bits_is_refused(fixtures: Path, tmp_path: Path) -> None:
+    report = json.loads(pyanalyze.load(fixtures / "exclusive.sqlite").report().to_json())
+    report["devices"][0]["tenants"][0]["work"]["batches"][0]["busy_ns"] = 10**400
+    file = tmp_path / "report.json"
+    file.write_text(json.dumps(report), encoding="utf-8")
+    with pytest.raises(NotACapture):
+        pyanalyze.compare(file, file)

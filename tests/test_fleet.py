@@ -22,6 +22,7 @@ from typing import Any
 import jsonschema
 import polars as pl
 import pytest
+from command_line import run
 
 from pyanalyze.analysis.gate import Limits, check
 from pyanalyze.cli.fleet import Pace, pace, worst_words
@@ -406,8 +407,7 @@ def test_what_programs_read_of_a_fleet(captures: Path, fixtures: Path, tmp_path:
         ("expect_mode", "mig"): "passed",
         ("expect_mode", "mps"): "passed",
     }
-    code = [sys.executable, "-c", "from pyanalyze.cli import main; main()", "check", str(moved), "--expect-mode", "m*"]
-    done = subprocess.run(code, capture_output=True, text=True)
+    done = run("check", moved, "--expect-mode", "m*")
     assert done.returncode == 1
     assert "FAILED        expect-mode (containers:" in done.stdout
 
@@ -677,10 +677,10 @@ def test_a_bound_is_not_printed_as_what_was_measured() -> None:
 
 def test_who_is_not_known_may_be_the_worst() -> None:
     def tenant(
-        number: int, slowdown: float | None, server: int | None = None, *, traced: bool = True
+        number: int, slowdown: float | None, server: int | None = None, *, traced: bool = True, low: float = 1.01
     ) -> dict[str, Any]:
         estimate = (
-            None if slowdown is None else {"value": slowdown, "low": 1.0, "high": 9.0, "n": 3, "basis": "inferred"}
+            None if slowdown is None else {"value": slowdown, "low": low, "high": 9.0, "n": 3, "basis": "inferred"}
         )
         kinds = {"elapsed": estimate, "latency": estimate}
         busy = 5 if traced else None
@@ -690,6 +690,10 @@ def test_who_is_not_known_may_be_the_worst() -> None:
     assert _worst([server, tenant(1, 1.0, 0), tenant(2, None, 0)]) == {}, "at least 1.00 is no figure"
     at_least = _worst([tenant(1, 2.0), tenant(2, None)])
     assert (at_least["worst_slowdown"], at_least["worst_slowdown_high"]) == (2.0, None)
+    assert _worst([tenant(1, 2.0, low=0.5), tenant(2, None)]) == {}, "nor is one that may be chance"
+    assert _worst([tenant(1, 1.02), tenant(2, None)]) == {}, "nor is one below what a replay misses"
+    # One that is shown comes before a larger one that is not.
+    assert _worst([tenant(1, 1.2), tenant(2, 2.0, low=0.5)])["worst_slowdown"] == 1.2
     whole = _worst([server, tenant(1, 1.0, 0), tenant(2, 1.02, 0)])
     assert (whole["worst_slowdown"], whole["worst_slowdown_high"]) == (1.02, 9.0)
     # Two clients and their server are two.

@@ -250,6 +250,29 @@ def test_processors_and_memory_are_divided(scheduler: str | None) -> None:
     assert done.stdout.strip() == "[('1000000000', '1', 1)]", done.stderr
 
 
+def _interruptible(seconds: float) -> tuple[int, bool]:
+    time.sleep(seconds)
+    return os.getpid(), signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+@pytest.mark.parametrize("scheduler", [None, pytest.param("local", marks=needs_dask)])
+def test_ctrl_c_reaches_no_worker(scheduler: str | None) -> None:
+    """Polars puts its own handler in the place of one that ignores the signal: only a mask keeps it away."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from test_fleet_dask import _interruptible\nfrom pyanalyze.fleet.executors import executor_for\n"
+        "if __name__ == '__main__':\n"
+        f"    with executor_for({scheduler!r}, 2) as executor:\n"
+        "        found = dict(answer for _, answer in executor.outcomes(_interruptible, [(0.6,)] * 8))\n"
+        "    print(sorted(found.values()))\n"
+    )
+    path = str(Path(__file__).parent)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([path, os.environ.get("PYTHONPATH", "")])}
+    # A process of its own: what multiprocessing starts once, before the first worker, is not running yet.
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, env=env, timeout=240)
+    assert done.stdout.strip() == "[False, False]", done.stderr
+
+
 def test_without_dask_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UsageError, match=r"pyanalyze-gpu\[fleet\]"):

@@ -26,9 +26,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import gc
 import hashlib
-import io
 import json
 import math
 import re
@@ -39,7 +37,7 @@ import sys
 import tempfile
 import time
 import unicodedata
-from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
@@ -47,9 +45,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
+from command_line import run
 
 import pyanalyze
-from pyanalyze.cli import main
 
 # All of pyanalyze that is not public and is needed here; where it lives may change.
 from pyanalyze.core._core import table_declarations
@@ -236,7 +234,6 @@ CASES = {
 @contextmanager
 def workplace() -> Iterator[None]:
     """Make a temporary folder with all inputs the working directory, in a known environment."""
-    threshold, hook = gc.get_threshold(), sys.unraisablehook
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         folder = Path(name)
         for source in INPUTS:
@@ -256,12 +253,8 @@ def workplace() -> Iterator[None]:
         ):
             patch.setenv(variable, value)
         time.tzset()
-        try:
-            _derive_inputs()
-            yield
-        finally:
-            gc.set_threshold(*threshold)
-            sys.unraisablehook = hook
+        _derive_inputs()
+        yield
     time.tzset()
 
 
@@ -314,21 +307,8 @@ def _derived(name: str, capture: str, statements: Sequence[str]) -> None:
 
 def _run(line: str) -> tuple[str, str, int]:
     """Run a command line in this process; what it printed on both streams, and its exit code."""
-    streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2)]
-    code: Any = 0
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(streams[0]), redirect_stderr(streams[1]):
-        patch.setattr(sys, "argv", ["pyanalyze", *shlex.split(line)])
-        # click asks it for the name of a program that was started with `python -m`.
-        patch.setattr(sys.modules["__main__"], "__package__", None)
-        try:
-            main()
-        except SystemExit as error:
-            code = error.code
-    printed = []
-    for stream in streams:
-        stream.flush()
-        printed.append(stream.buffer.getvalue().decode("utf-8"))
-    return printed[0], printed[1], int(code or 0)
+    done = run(*shlex.split(line))
+    return done.stdout, done.stderr, done.returncode
 
 
 def outputs(name: str) -> dict[str, str]:

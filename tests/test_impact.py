@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import report_examples as examples
 
 from pyanalyze.analysis.impact import ANSWERS, Answer, Cause, Impact, Reason, impact_of
+from pyanalyze.analysis.interference.slowdown import TenantInterference
 from pyanalyze.report.sentences import cause_sentence
 from pyanalyze.results.interference import Causes, Estimate, HostFinding, Slowdown
 from pyanalyze.results.report import Device, Tenant
-from pyanalyze.vocabulary import Mode
+from pyanalyze.vocabulary import Basis, Mode
 
 
-def at(value: float, low: float | None, high: float | None) -> Estimate:
-    return Estimate(value=value, low=low, high=high, n=50, basis="observed")
+def at(value: float, low: float | None, high: float | None, basis: Basis = "observed") -> Estimate:
+    return Estimate(value=value, low=low, high=high, n=50, basis=basis)
 
 
 SLOWED, NOT_SLOWED, WIDE = at(2.0, 1.9, 2.1), at(1.01, 1.005, 1.015), at(1.5, 0.7, 3.2)
@@ -83,6 +85,56 @@ def test_a_reason_decides_the_answer(reason: Reason, answer: str, given: Device)
     assert cause_sentence(given).startswith(words[found.answer])
 
 
+@pytest.mark.parametrize(
+    ("estimate", "reason"),
+    [
+        # Against a baseline from 1.02 on, without one from 1.03 on; both only with all of the interval above 1.
+        (at(1.02, 1.001, 1.04), Reason.CAUSES_UNKNOWN),
+        (at(1.0199, 1.001, 1.04), Reason.NOT_SLOWED),
+        (at(1.03, 1.001, 1.04, "inferred"), Reason.CAUSES_UNKNOWN),
+        (at(1.0299, 1.001, 1.04, "inferred"), Reason.NOT_SLOWED),
+        (at(1.5, 1.0, 3.0), Reason.NOT_SHOWN),
+        (at(1.5, 1.0001, 3.0), Reason.CAUSES_UNKNOWN),
+        # An interval around 1: what it excludes counts, not its middle.
+        (at(1.03, 0.99, 1.0499), Reason.EXCLUDED),
+        (at(1.03, 0.99, 1.05), Reason.NOT_SHOWN),
+        (at(1.0, 0.8, 1.3), Reason.NOT_SHOWN),
+        (at(0.9, 0.85, 0.95), Reason.NOT_SLOWED),
+        # Bounds on one side, or none.
+        (at(1.8, 1.8, None, "inferred"), Reason.CAUSES_UNKNOWN),
+        (at(1.01, 1.01, None, "inferred"), Reason.NOT_SHOWN),
+        (at(1.01, None, 1.01, "inferred"), Reason.EXCLUDED),
+        (at(1.4, None, 1.4, "inferred"), Reason.NOT_SHOWN),
+        (at(1.4, None, None), Reason.NOT_SHOWN),
+        (at(1.0, None, None), Reason.NOT_SHOWN),
+    ],
+)
+def test_what_counts_as_slowed(estimate: Estimate, reason: Reason) -> None:
+    given = device(tenants(slowdown(estimate), slowdown(at(0.5, 0.4, 0.6))))
+    found = impact_of(given)
+    assert found.reason == reason
+    assert found.victim is not None
+    assert found.victim.slowed is (reason == Reason.CAUSES_UNKNOWN)
+    assert ("includes 1" in cause_sentence(given)) is (
+        reason == Reason.NOT_SHOWN and None not in (estimate.low, estimate.high)
+    )
+
+
+def test_a_page_that_lists_causes_never_says_that_nobody_was_slowed() -> None:
+    """Causes are listed of tenants that were slowed (`TenantInterference.slowed`); the answer asks the same."""
+    some = [None, at(1.01, 1.001, 1.03), at(1.025, 1.01, 1.04), at(1.025, 1.01, 1.04, "inferred"), at(1.04, 1.02, 1.06),
+            at(1.2, 1.1, 1.3), WIDE, at(2.0, None, None)]  # fmt: skip
+    slowed_at_all = 0
+    for one, two, three in itertools.product(some, repeat=3):
+        mine = [slowdown(one, two), slowdown(three)]
+        listed = [TenantInterference(n, "", cast("Any", s)).slowed for n, s in enumerate(mine)]
+        victim = impact_of(device(tenants(*mine))).victim
+        assert (victim is not None and victim.slowed) is any(listed)
+        assert victim is None or not any(listed) or listed[victim.tenant.tenant_id]
+        slowed_at_all += any(listed)
+    assert 100 < slowed_at_all < len(some) ** 3
+
+
 def test_every_reason_is_tried_and_has_an_answer() -> None:
     assert {reason for reason, _, _ in CASES} == set(Reason) == set(ANSWERS)
 
@@ -135,6 +187,20 @@ def test_how_much_a_victim_was_switched_out(times: dict[str, int | None], expect
     assert switched_out == expected or (
         switched_out is not None and expected is not None and math.isclose(switched_out, expected)
     )
+
+
+@pytest.mark.parametrize(
+    ("charged_ns", "reason"),
+    # Of 100 ns in flight its context was resident for so many: at least 1.02 and 1.031 times as long.
+    [(98, Reason.NOT_SHOWN), (97, Reason.SWITCHED_OUT), (100, Reason.NOT_SHOWN), (0, Reason.NOT_SHOWN)],
+)
+def test_one_long_kernel_has_no_interval_and_its_residency_tells(charged_ns: int, reason: Reason) -> None:
+    few = at(1.03 if charged_ns == 97 else 1.01, None, None, "inferred")
+    given = device(tenants(slowdown(None, few), slowdown(NOT_SLOWED), charged_ns=charged_ns))
+    assert impact_of(given).reason == reason
+    # That bounds how long its kernels took, not all of its time.
+    given = device(tenants(slowdown(at(2.0, None, None)), slowdown(at(0.9, 0.8, 0.95)), charged_ns=charged_ns))
+    assert impact_of(given).reason == Reason.NOT_SHOWN
 
 
 def test_tenants_of_unknown_slowdown_are_named() -> None:

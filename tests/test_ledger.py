@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 import pyanalyze
+from pyanalyze.analysis.occupancy import PlacementPolicy
 from pyanalyze.core import _core
 
 if TYPE_CHECKING:
@@ -85,7 +86,9 @@ def common(one: Spans, other: Spans) -> int:
 def inferred(session: Session) -> pl.DataFrame:
     """As if the verdict were time-slicing, whatever evidence there is for it."""
     return pl.DataFrame(
-        _core.infer_residency(session.tables.for_core(), [(0, "time-sliced")], None)["inferred_residency"]
+        _core.infer_residency(session.tables.for_core(), {0: PlacementPolicy("time-sliced")}, None)[
+            "inferred_residency"
+        ]
     )
 
 

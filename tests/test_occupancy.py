@@ -7,14 +7,13 @@ import io
 import json
 import shutil
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 import generate
 import polars as pl
 import pytest
+from command_line import run
 from test_occupancy_corpus import export
 
 import pyanalyze
@@ -343,8 +342,9 @@ def test_the_carve_out_is_what_was_set_else_what_was_asked_for(tmp_path: Path) -
 
 def _printed(*arguments: str | Path) -> str:
     """What `pyanalyze occupancy` prints."""
-    command = [sys.executable, "-c", "from pyanalyze.cli import main; main()", "occupancy", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    done = run("occupancy", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_csv_holds_every_tenant_over_time_by_name() -> None:

@@ -6,14 +6,13 @@ import csv
 import json
 import math
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 import yaml
+from command_line import run
 from test_fleet import vary
 
 from pyanalyze.errors import UsageError
@@ -122,8 +121,7 @@ def test_a_solo_run_without_a_mode_contradicts_what_more_than_one_process_shows(
 
 
 def test_the_verb_says_contradictions_first(study_file: Path, tmp_path: Path) -> None:
-    code = [sys.executable, "-c", "from pyanalyze.cli import main; main()", "study", str(study_file)]
-    done = subprocess.run([*code, "-o", str(tmp_path / "out"), "--workers", "1"], capture_output=True, text=True)
+    done = run("study", study_file, "-o", tmp_path / "out", "--workers", "1")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(
         "CONTRADICTS ITS LABEL, left out: w_1-mps-3: mps was meant, time-slicing was observed"

@@ -140,7 +140,7 @@ class Analysis:
 
         if "_occupancy_tables" in vars(self):
             return self._occupancy_tables
-        return kernel_tables(self.tables, self.policies)
+        return kernel_tables(self.tables)
 
     def counter_check(self, device_id: int) -> CounterComparison | None:
         """Compare modelled occupancy with the GPU metrics of a device; None: it has none."""

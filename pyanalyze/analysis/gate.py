@@ -20,6 +20,7 @@ from pyanalyze.errors import UsageError
 from pyanalyze.results.labels import device_title, tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
+from pyanalyze.text.numbers import bounded_float
 from pyanalyze.text.visible import json_text
 from pyanalyze.vocabulary import MODES, NEGLIGIBLE_RESIDENCY, Mode, Part
 
@@ -622,12 +623,12 @@ def fraction(text: str | float, name: str) -> float:
     >>> fraction("5%", "max_change"), fraction(0.05, "max_change")
     (0.05, 0.05)
     """
-    try:
-        if isinstance(text, str) and text.strip().endswith("%"):
-            return float(text.strip()[:-1]) / 100
-        return float(text)
-    except (TypeError, ValueError):
-        raise UsageError(f"{name} = {text!r} is neither a fraction such as 0.05 nor a percentage such as 5%") from None
+    percent = isinstance(text, str) and text.strip().endswith("%")
+    number = bounded_float(text.strip()[:-1] if percent else text)  # type: ignore[union-attr]
+    if number is None:
+        shown = str(text)[:40] if isinstance(text, str) else "a number too large"
+        raise UsageError(f"{name} = {shown} is neither a fraction such as 0.05 nor a percentage such as 5%")
+    return number / 100 if percent else number
 
 
 def read_limits(path: str | os.PathLike[str]) -> tuple[Limits, Literal["fail", "warn"] | None]:
@@ -662,7 +663,7 @@ def read_limits(path: str | os.PathLike[str]) -> tuple[Limits, Literal["fail", "
     file = Path(path)
     try:
         whole = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{file}: not TOML: {error}") from error
     table = whole.get("check")
     if table is None:
@@ -713,7 +714,10 @@ def _from_table(table: dict[str, Any], where: str) -> tuple[Limits, Literal["fai
 def _number(value: object, name: str, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UsageError(f"{where}: {name} = {value!r} is no number")
-    return float(value)
+    number = bounded_float(value)
+    if number is None:
+        raise UsageError(f"{where}: {name} is no finite number")
+    return number
 
 
 def merged(file: Limits, line: Limits) -> Limits:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
-from pyanalyze.vocabulary import SLOWED_REPORTED, TRAITS
+from pyanalyze.vocabulary import EXCLUDED_ABOVE, TRAITS, is_slowed, threshold_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,9 +68,9 @@ class Reason(StrEnum):
     OTHERS_UNKNOWN = "others-unknown"
     """None of the tenants whose slowdown is known was slowed, and that of others is not known."""
     EXCLUDED = "excluded"
-    """The interval of the largest slowdown ends below what counts as one."""
+    """The interval of the largest slowdown includes 1 and excludes any that is worth acting on."""
     NOT_SHOWN = "not-shown"
-    """The interval of the largest slowdown includes 1, and what counts as one."""
+    """The interval of the largest slowdown includes 1 and one that is worth acting on, or it has no lower end."""
     NOT_SLOWED = "not-slowed"
     """The largest slowdown is below what counts as one."""
     SWITCHED_OUT = "switched-out"
@@ -113,14 +113,14 @@ _NOTABLE_PART = 0.01
 
 @dataclass(frozen=True)
 class Victim:
-    """The tenant with the largest slowdown.
+    """The tenant with the largest slowdown: of those that count as one, if any does.
 
     Attributes
     ----------
     tenant
         The tenant, as the report has it.
     kind
-        Which of its slowdowns is the largest.
+        Which of its slowdowns that is.
     estimate
         That slowdown.
     top
@@ -140,8 +140,8 @@ class Victim:
 
     @property
     def slowed(self) -> bool:
-        """Whether it was slowed at all."""
-        return self.estimate.value >= SLOWED_REPORTED
+        """Whether it was slowed, by :func:`pyanalyze.vocabulary.is_slowed`."""
+        return _counts(self.tenant, self.kind, self.estimate)
 
 
 @dataclass(frozen=True)
@@ -191,13 +191,13 @@ def impact_of(device: Device) -> Impact:
     sole = sole_tenant(device)
     if not found:
         return Impact(_without_slowdown(device, sole=sole), None, sole, unknown)
-    victim = _victim(*max(found, key=lambda item: item[2].value))
+    victim = _victim(*max(found, key=lambda item: _rank(*item)))
     reason = _unless_slowed(device, victim, unknown, sole=sole) or _where_it_went(victim)
     return Impact(reason, victim, sole, unknown)
 
 
 def _largest(tenant: Tenant) -> tuple[SlowdownKind, Estimate] | None:
-    """The larger of elapsed and latency, as `check --max-slowdown` takes it; else contention proper."""
+    """The larger of elapsed and latency, one that counts before one that does not; else contention proper."""
     pairs: tuple[tuple[SlowdownKind, Estimate | None], ...] = (
         ("elapsed", tenant.slowdown.elapsed),
         ("latency", tenant.slowdown.latency),
@@ -205,7 +205,21 @@ def _largest(tenant: Tenant) -> tuple[SlowdownKind, Estimate] | None:
     known = [(kind, estimate) for kind, estimate in pairs if estimate is not None]
     if not known and tenant.slowdown.resident is not None:
         return "resident", tenant.slowdown.resident
-    return max(known, key=lambda pair: pair[1].value, default=None)
+    return max(known, key=lambda pair: _rank(tenant, *pair), default=None)
+
+
+def _counts(tenant: Tenant, kind: SlowdownKind, estimate: Estimate) -> bool:
+    low = estimate.low
+    if low is None and estimate.high is None and kind == "latency":
+        # Too few kernels for an interval. What they lost while another context was resident was recorded: a bound.
+        lost = _switched_out(tenant)
+        low = None if lost is None or lost >= 1.0 else 1 / (1 - lost)
+    return is_slowed(estimate.value, low, estimate.basis)
+
+
+def _rank(tenant: Tenant, kind: SlowdownKind, estimate: Estimate) -> tuple[bool, float]:
+    """A slowdown that is shown comes before a larger one that may be chance: only of that one there are causes."""
+    return _counts(tenant, kind, estimate), estimate.value
 
 
 def _victim(tenant: Tenant, kind: SlowdownKind, estimate: Estimate) -> Victim:
@@ -245,18 +259,21 @@ def _without_slowdown(device: Device, *, sole: bool) -> Reason:
 
 def _unless_slowed(device: Device, victim: Victim, unknown: tuple[Tenant, ...], *, sole: bool) -> Reason | None:
     """Why sharing is not the cause, or may not be, whatever the added latency was; None: somebody was slowed."""
-    estimate = victim.estimate
-    if device.host and (sole or not victim.slowed):
+    low, high = victim.estimate.low, victim.estimate.high
+    small = victim.estimate.value < threshold_of(victim.estimate.basis)
+    # An interval around 1 that excludes what one would feel is an answer; a wide or an open one is none.
+    excluded = high is not None and high < EXCLUDED_ABOVE and (low is None or low <= 1.0 <= high)
+    if device.host and (sole or small or excluded):
         return Reason.HOST
-    if sole and victim.slowed:
-        return Reason.SOLE_TENANT_SLOWED
-    if unknown and not victim.slowed:
+    if victim.slowed:
+        return Reason.SOLE_TENANT_SLOWED if sole else None
+    if unknown and (small or excluded):
         # One that was not slowed says nothing of another whose slowdown is not known.
         return Reason.OTHERS_UNKNOWN
-    if estimate.low is not None and estimate.high is not None and estimate.low <= 1.0 <= estimate.high:
-        # An interval around 1 that excludes what one would feel is an answer; a wide one is none.
-        return Reason.EXCLUDED if estimate.high < SLOWED_REPORTED else Reason.NOT_SHOWN
-    return None if victim.slowed else Reason.NOT_SLOWED
+    if excluded:
+        return Reason.EXCLUDED
+    bounded = low is not None and high is not None and not low <= 1.0 <= high
+    return Reason.NOT_SLOWED if small and bounded else Reason.NOT_SHOWN
 
 
 def _where_it_went(victim: Victim) -> Reason:

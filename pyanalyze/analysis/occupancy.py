@@ -271,10 +271,9 @@ class ModelledOccupancy:
         return f"<ModelledOccupancy of {devices} device(s), {self.model} model, modelled{calibrated}>"
 
 
-def kernel_tables(tables: TableSet, policies: Mapping[int, PlacementPolicy]) -> dict[str, _core.Table]:
-    """Compute the table `kernel_occupancy` without placing blocks on SMs over time."""
-    made = model_tables(tables, policies, bins=1, model="even")
-    return {"kernel_occupancy": made["kernel_occupancy"]}
+def kernel_tables(tables: TableSet) -> dict[str, _core.Table]:
+    """Compute the table `kernel_occupancy`: no block is placed on an SM for it, and no verdict is needed."""
+    return _core.kernel_occupancy(tables.for_core())
 
 
 def modelled(
@@ -322,15 +321,8 @@ def model_tables(
         raise UsageError(f"no placement model is named {model}; choose from replay, even")
     return _core.occupancy(
         tables.for_core(),
-        [(device, policy.sharing) for device, policy in policies.items()],
+        policies,
         bins,
-        sms=[
-            (tenant, context, list(sms) if isinstance(sms, tuple) else sms)
-            for policy in policies.values()
-            for (tenant, context), sms in policy.sms.items()
-        ],
-        groups=[pair for policy in policies.values() for pair in policy.groups.items()],
-        held_by=[pair for policy in policies.values() for pair in policy.held_by.items()],
         window=window,
         model=model,
     )

@@ -153,9 +153,7 @@ def inferred_tables(tables: TableSet, policies: Mapping[int, PlacementPolicy]) -
     policies
         Who shares SMs with whom, by device: only a verdict says whether contexts alternate at all.
     """
-    return _core.infer_residency(
-        tables.for_core(), [(device, policy.sharing) for device, policy in policies.items()], None
-    )
+    return _core.infer_residency(tables.for_core(), policies, None)
 
 
 def summary_tables(tables: TableSet, inferred: Mapping[str, AnyTable]) -> dict[str, _core.Table]:

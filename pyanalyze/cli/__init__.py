@@ -9,6 +9,7 @@ import atexit
 import copy
 import gc
 import importlib
+import os
 import sys
 import threading
 import time
@@ -153,6 +154,10 @@ def main() -> None:
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
     asked = Asked()
+    threads = os.environ.get("POLARS_MAX_THREADS")
+    if threads is not None and not threads.strip().strip("0").isdigit():
+        click.echo("pyanalyze: POLARS_MAX_THREADS is no number from 1 on; unset it, or use --threads", err=True)
+        sys.exit(2)
     try:
         with _interrupts():
             code = cli.main(standalone_mode=False, obj=asked)

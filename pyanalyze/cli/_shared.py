@@ -160,8 +160,12 @@ def verb(
         def command(
             fmt: str, output: Path | None, *, force: bool, expect_mode: tuple[str, ...], **options: Any
         ) -> None:
+            from pyanalyze.tables.frames import ON_REQUEST
+
             refuse_existing(output, force=force)
-            session = open_session(**options, reconstruct=reconstruct or bool(expect_mode))
+            # What is compared needs the calls of the host: read with the rest, the file is opened once.
+            late = ON_REQUEST if slowdowns else ()
+            session = open_session(**options, reconstruct=reconstruct or bool(expect_mode), extra_tables=late)
             emit(function(session, fmt), output, force=force)
             require_mode(session, expect_mode)
 

@@ -15,6 +15,7 @@ from pyanalyze.cli._shared import (
     output_options,
     refuse_existing,
 )
+from pyanalyze.tables.frames import ON_REQUEST
 from pyanalyze.vocabulary import Part
 
 if TYPE_CHECKING:
@@ -165,4 +166,5 @@ def read(captures: tuple[Path, ...], *, parts: frozenset[Part], **options: Any) 
     if len(captures) == 1 and is_saved(captures[0]):
         _refuse(f"{captures[0]} is a saved report", options)
         return read_saved(captures[0])
-    return open_session(captures, **options).report(parts=parts)
+    late = ON_REQUEST if Part.INTERFERENCE in parts else ()
+    return open_session(captures, extra_tables=late, **options).report(parts=parts)

@@ -46,13 +46,14 @@ def command(
 ) -> None:
     """Write all that is known: -f html (one self-contained file), md, json (the contract) or txt."""
     from pyanalyze.report.rendering import render
+    from pyanalyze.tables.frames import ON_REQUEST
 
     if pictures is not None and fmt != "md":
         raise click.UsageError(f"--pictures is for -f md; {fmt} holds its own, or none")
     if pictures == "beside" and output is None:
         raise click.UsageError("--pictures beside needs -o: pictures stand beside the file")
     refuse_existing(output, force=force)
-    session = open_session(**options)
+    session = open_session(**options, extra_tables=ON_REQUEST)
     # A redacted report must not name its captures in the command that made it.
     line = "" if session.selection.redacted else shlex.join(["pyanalyze", *sys.argv[1:]])
     wanted = pictures or ("beside" if output is not None else "none")

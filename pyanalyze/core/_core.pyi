@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, final
+from typing import Any, Protocol, TypeAlias, final
 
 __version__: str
 
@@ -16,6 +16,7 @@ __all__ = [
     "hardware_constants",
     "infer_residency",
     "join_captures",
+    "kernel_occupancy",
     "kernel_summary",
     "latencies",
     "launches",
@@ -60,9 +61,53 @@ class Part:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 _Tables: TypeAlias = dict[str, Table]
-_Seat: TypeAlias = tuple[int, int, int, int | None]
-_Layout: TypeAlias = tuple[str, Sequence[int], Sequence[_Seat], tuple[int, int], tuple[float, float, float], int]
 _Progress: TypeAlias = Callable[[str, int, int], object] | None
+
+class _Policy(Protocol):
+    """`pyanalyze.analysis.occupancy.PlacementPolicy`; its mappings are dictionaries."""
+
+    @property
+    def sharing(self) -> str: ...
+    @property
+    def sms(self) -> Mapping[tuple[int, int | None], int | tuple[int, ...]]: ...
+    @property
+    def groups(self) -> Mapping[int, int]: ...
+    @property
+    def held_by(self) -> Mapping[int, int]: ...
+
+class _Seat(Protocol):
+    """`pyanalyze.analysis.advice.replay.Seat`."""
+
+    @property
+    def tenant_id(self) -> int: ...
+    @property
+    def instance(self) -> int: ...
+    @property
+    def group(self) -> int: ...
+    @property
+    def sms(self) -> int | None: ...
+
+class _SharingConfig(Protocol):
+    """`pyanalyze.analysis.advice.replay.Layout`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def instances(self) -> Sequence[int]: ...
+    @property
+    def seats(self) -> Sequence[_Seat]: ...
+    @property
+    def slice_ns(self) -> int: ...
+    @property
+    def switch_ns(self) -> int: ...
+    @property
+    def contention(self) -> float: ...
+    @property
+    def ragged(self) -> float: ...
+    @property
+    def jitter(self) -> float: ...
+    @property
+    def seed(self) -> int: ...
 
 def read_capture(path: str, capture: int, tables: Sequence[str], progress: _Progress = None) -> _Tables:
     """Read one nsys export on its own clock; `tables` are the event tables wanted."""
@@ -90,22 +135,17 @@ def reconstruct(session: Mapping[str, Any], progress: _Progress = None) -> _Tabl
 
 def occupancy(
     session: Mapping[str, Any],
-    policies: Sequence[tuple[int, str]],
+    policies: Mapping[int, _Policy],
     bins: int,
     progress: _Progress = None,
     *,
-    sms: Sequence[tuple[int, int | None, int | list[int]]] | None = None,
-    groups: Sequence[tuple[int, int]] | None = None,
-    held_by: Sequence[tuple[int, int]] | None = None,
     window: tuple[int, int] | None = None,
     model: str = "replay",
 ) -> _Tables:
     """How full the SMs were: `kernel_occupancy`, and by a model `sm_occupancy`, `sm_warps`, `kernel_placement`."""
 
-def infer_residency(
-    session: Mapping[str, Any], policies: Sequence[tuple[int, str]], progress: _Progress = None
-) -> _Tables:
-    """Who held time-sliced engines without switch records: `inferred_residency`, given (device, policy)."""
+def infer_residency(session: Mapping[str, Any], policies: Mapping[int, _Policy], progress: _Progress = None) -> _Tables:
+    """Who held time-sliced engines without switch records: `inferred_residency`, given the policy of each device."""
 
 def ledger(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
     """What slices add up to: `ledger` and `engine`, of `residency`, else of `inferred_residency`."""
@@ -113,9 +153,8 @@ def ledger(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
 def launches(session: Mapping[str, Any], progress: _Progress = None) -> list[dict[str, Any]]:
     """What each tenant launched and where its time went.
 
-    By device and tenant: `residency_known`; `configurations` with most time (name, short name, blocks, threads,
-    launches, their time, what of it was charged), `other_launches` and `other_ns` of the rest; `batches` of
-    consecutive launches (how many; time idle, idle and absent, idle beside others, busy; what of the last was charged).
+    By device and tenant: `residency_known`; `configurations` with most time, `other_launches` and `other_ns` of the
+    rest; `batches` of consecutive launches.
     """
 
 def timeline(session: Mapping[str, Any], start_ns: int, end_ns: int, marks: int, progress: _Progress = None) -> Table:
@@ -132,18 +171,14 @@ def write_perfetto(session: Mapping[str, Any], path: str, progress: _Progress = 
 def replay(
     session: Mapping[str, Any],
     device: int,
-    visible_sms: Sequence[tuple[int, int]],
+    visible_sms: Mapping[int, int],
     time_sliced: bool,
-    recorded: _Layout | None,
-    layouts: Sequence[_Layout],
+    recorded: _SharingConfig | None,
+    layouts: Sequence[_SharingConfig],
     threads: int,
     progress: _Progress = None,
 ) -> _Tables:
-    """What recorded programs would have taken in layouts.
-
-    A layout is (name, SMs of its instances, seats (tenant, instance, group, SMs), (slice, switch),
-    (contention, ragged, jitter), seed).
-    """
+    """What recorded programs would have taken in other sharing configurations."""
 
 def slowdowns(
     session: Mapping[str, Any],
@@ -180,3 +215,6 @@ def hardware_constants() -> dict[str, int]:
 
 def mps_sms(sm_count: int, percentage: float, compute_major: int | None = None) -> int:
     """Return the SMs that an MPS active thread percentage leaves to a client."""
+
+def kernel_occupancy(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
+    """Say what each launch configuration could hold at most: `kernel_occupancy`."""

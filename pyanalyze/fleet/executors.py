@@ -22,6 +22,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -228,6 +229,8 @@ class Processes:
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
     """Start processes that Ctrl-C does not reach: the parent decides, and one message is enough."""
+    # Started with the first process it would unblock the signal for that one: it restores no mask but unblocks.
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -98,7 +98,7 @@ def read_study(path: str | os.PathLike[str]) -> StudyFile:
     file = Path(path)
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{file}: not TOML: {error}") from error
     for run in table.get("run", []) if isinstance(table.get("run"), list) else []:
         if isinstance(run, dict) and isinstance(run.get("captures"), str):

@@ -12,7 +12,7 @@ from pyanalyze.results.model import Fraction, Number, Result, Text, rounded
 from pyanalyze.results.report import Tool
 from pyanalyze.text.format import ratio
 from pyanalyze.text.visible import json_text
-from pyanalyze.vocabulary import SLOWED_REPORTED, Basis, Mode
+from pyanalyze.vocabulary import Basis, Mode, is_slowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -226,14 +226,19 @@ def _worst(tenants: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     ]
     if not found:
         return {}
-    estimate, tenant = max(found, key=lambda pair: pair[0]["value"])
+    # One that is shown before one that may be chance, as in the report.
+    estimate, tenant = max(found, key=lambda pair: (_shown(pair[0]), pair[0]["value"]))
     parts = {f"worst_slowdown_{key}": estimate[key] for key in ("low", "high", "n", "basis")}
     if any(t["busy_ns"] is not None and t["slowdown"]["elapsed"] is t["slowdown"]["latency"] is None for t in tenants):
-        # The one that is not known may be the worst: what is known is a lower bound, and near 1 it says nothing.
-        if estimate["value"] <= SLOWED_REPORTED:
+        # The one that is not known may be the worst: what is known is a lower bound, and says nothing if it is none.
+        if not _shown(estimate):
             return {}
         parts["worst_slowdown_high"] = None
     return {"worst_slowdown": estimate["value"], **parts, "worst_slowdown_tenant": tenant}
+
+
+def _shown(estimate: Mapping[str, Any]) -> bool:
+    return is_slowed(estimate["value"], estimate["low"], estimate["basis"])
 
 
 def jobs_of(groups: Sequence[tuple[str, frozenset[str], frozenset[str], tuple[int, int] | None]]) -> dict[str, str]:

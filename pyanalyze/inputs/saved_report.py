@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.errors import NotACapture
 from pyanalyze.files import head_of
+from pyanalyze.text.numbers import within_64_bits
 
 if TYPE_CHECKING:
     import os
@@ -56,10 +57,13 @@ def read_saved(path: str | os.PathLike[str]) -> Report:
     from pyanalyze.results.report import Report
 
     try:
-        return Report.from_json(Path(path).read_bytes())
+        read = Report.from_json(Path(path).read_bytes())
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         raise NotACapture(
             f"{path} is no saved report ({where}: {first['msg']}); `pyanalyze report -f json` writes one"
         ) from error
+    if not within_64_bits(read.model_dump()):
+        raise NotACapture(f"{path} is no saved report: it holds numbers of more than 64 bits")
+    return read

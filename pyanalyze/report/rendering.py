@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pyanalyze.analysis.over_time import latencies, timeline
 from pyanalyze.errors import UsageError
+from pyanalyze.report.blocks import chart_key
 from pyanalyze.report.build import assemble
+from pyanalyze.results.labels import main_device, tenant_labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,6 +126,24 @@ def draw_png(analysis: Analysis, report: Report) -> dict[str, bytes]:
     return {key: png(chart.to_dict()) for key, chart in draw(analysis, report).items()}
 
 
+def draw_one(analysis: Analysis, report: Report, name: str, device_id: int | None) -> alt.TopLevelMixin:
+    """Draw one chart of a device; None: of the device with most tenants.
+
+    Raises
+    ------
+    pyanalyze.errors.UsageError
+        The device has no data for such a chart.
+    """
+    main = main_device(report)
+    number = device_id if device_id is not None or main is None else main.device_id
+    drawn = draw(analysis, report)
+    key = chart_key(name, -1 if number is None else number)
+    if key not in drawn:
+        known = ", ".join(sorted(drawn)) or "nothing"
+        raise UsageError(f"there is no data for a chart {key}; there is for {known}")
+    return drawn[key]
+
+
 def draw(analysis: Analysis, report: Report) -> dict[str, alt.TopLevelMixin]:
     """Draw every chart that a device has data for.
 
@@ -154,8 +174,6 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
 
     from pyanalyze import charts
     from pyanalyze.analysis.interference import kernels_alone
-    from pyanalyze.report.blocks import chart_key
-    from pyanalyze.results.labels import tenant_labels
 
     tables = analysis.tables
     compared = {found.device_id: found for found in analysis.interference}

@@ -248,6 +248,10 @@ def cause_sentence(device: Device) -> str:
         case Reason.EXCLUDED:
             return f"no: the worst slowdown is at most {fmt.ratio(victim.estimate.high)}"
         case Reason.NOT_SHOWN:
+            if victim.estimate.high is None and victim.estimate.low == victim.estimate.value:
+                return f"not shown: the worst slowdown is at least {slowdown}, with no upper bound"
+            if victim.estimate.low is None or victim.estimate.high is None:
+                return f"not shown: the worst slowdown ({slowdown}) has no interval"
             return f"not shown: the interval of the worst slowdown ({slowdown}) includes 1"
         case Reason.NOT_SLOWED:
             return f"no: the worst slowdown is {slowdown}"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
+from pyanalyze.text.numbers import bounded_float, bounded_int
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +97,10 @@ def parse(text: str | int) -> int:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?|)b?\s*", str(text), re.IGNORECASE | re.ASCII)
     if found is None:
         raise UsageError(f"{text!r} is no amount of memory; write it as 2GB, 1500MB or 4GiB")
-    size = int(float(found[1]) * _UNITS[found[2].lower()])
+    amount = bounded_float(found[1])
+    size = None if amount is None else bounded_int(f"{amount * _UNITS[found[2].lower()]:.0f}")
+    if size is None:
+        raise UsageError(f"{text!r} is more memory than any machine has; write it as 2GB, 1500MB or 4GiB")
     if size < LEAST_BYTES:
         raise UsageError(f"{text!r} is too little memory: give at least {_mib(LEAST_BYTES)} MiB")
     return size

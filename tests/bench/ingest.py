@@ -154,7 +154,18 @@ def last_json(command: list[str]) -> dict[str, Any] | str:
 
 def core(path: Path, runs: int) -> list[dict[str, Any]]:
     """Rows of the Rust example: SQLite, scan and memory in one process."""
-    command = ["cargo", "run", "--release", "--quiet", "--locked", "-p", "pyanalyze-sqlite", "--example", "ingest", "--"]
+    command = [
+        "cargo",
+        "run",
+        "--release",
+        "--quiet",
+        "--locked",
+        "-p",
+        "pyanalyze-sqlite",
+        "--example",
+        "ingest",
+        "--",
+    ]
     ran = subprocess.run([*command, str(path), str(runs)], capture_output=True, text=True, check=True, cwd=ROOT)
     return [json.loads(line) for line in ran.stdout.splitlines()]
 

@@ -96,7 +96,9 @@ def judged(job: tuple[str, int, bool]) -> tuple[list[Row], list[tuple[str, str, 
                 }
                 unexplained = found.causes.unexplained or 0.0
                 if abs(unexplained) < 0.01:
-                    causes += [(how, part, 100 * (getattr(found.causes, part) - ns / whole)) for part, ns in parts.items()]
+                    causes += [
+                        (how, part, 100 * (getattr(found.causes, part) - ns / whole)) for part, ns in parts.items()
+                    ]
     if not keep:
         shutil.rmtree(folder)
     return rows, causes, calls

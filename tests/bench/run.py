@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import measurements
 
+from pyanalyze.analysis.occupancy import PlacementPolicy
 from pyanalyze.core import _core
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def main() -> int:
             session = _core.join_captures([tables])
             reconstruct = timed(lambda: _core.reconstruct(session), options.runs)  # noqa: B023
             whole = {**session, **_core.reconstruct(session)}
-            occupancy = timed(lambda: _core.occupancy(whole, [(0, "time-sliced")], 200), options.runs)  # noqa: B023
+            occupancy = timed(lambda: _core.occupancy(whole, {0: PlacementPolicy("time-sliced")}, 200), options.runs)  # noqa: B023
         print(f"{rows:>10} {read:>8.3f} {read / peer:>10.2f} {join:>8.3f} {reconstruct:>14.3f} {occupancy:>12.3f}")
         figures = {
             "bench": "load",

@@ -102,32 +102,6 @@ class Layout:
         groups = [(seat.instance, seat.group) for seat in self.seats]
         return len(set(groups)) < len(groups)
 
-    def plain(
-        self,
-    ) -> tuple[
-        str,
-        list[int],
-        list[tuple[int, int, int, int | None]],
-        tuple[int, int],
-        tuple[float, float, float],
-        int,
-    ]:
-        """Return it as the core takes it.
-
-        Examples
-        --------
-        >>> alone(108, 3).plain()[:3]
-        ('alone 3', [108], [(3, 0, 0, None)])
-        """
-        return (
-            self.name,
-            list(self.instances),
-            [(seat.tenant_id, seat.instance, seat.group, seat.sms) for seat in self.seats],
-            (self.slice_ns, self.switch_ns),
-            (self.contention, self.ragged, self.jitter),
-            self.seed,
-        )
-
 
 def alone(sm_count: int, tenant_id: int) -> Layout:
     """One tenant with the whole device.
@@ -224,10 +198,10 @@ def replay(
     made = _core.replay(
         tables.with_calls(),
         device_id,
-        list((visible_sms or {}).items()),
+        visible_sms or {},
         time_sliced,
-        None if recorded is None else recorded.plain(),
-        [layout.plain() for layout in layouts],
+        recorded,
+        layouts,
         threads,
         None,
     )

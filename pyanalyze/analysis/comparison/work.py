@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["work_of"]
 
-#: Numbers of a batch, in the order in which the core has them.
-_BATCH = ("launches", "idle_ns", "idle_absent_ns", "idle_beside_ns", "busy_ns", "charged_ns")
 #: Longest kernel name in it.
 _NAME = 120
 
@@ -46,14 +44,14 @@ def work_of(tables: TableSet) -> dict[tuple[int, int], Work]:
     found: dict[tuple[int, int], Work] = {}
     for one in _core.launches(tables.for_core()):
         key = one["device_id"], one["tenant_id"]
-        batches = [Batch(**dict(zip(_BATCH, batch, strict=True))) for batch in one["batches"]]
+        batches = [Batch(**batch) for batch in one["batches"]]
         found[key] = Work(
             launches=sum(batch.launches for batch in batches),
             graph_launches=usage[key]["graph_launches"],
             copies=usage[key]["memops"],
             copy_bytes=usage[key]["copy_bytes"],
             residency_known=one["residency_known"],
-            configurations=[_configuration(*row) for row in one["configurations"]],
+            configurations=[_configuration(**row) for row in one["configurations"]],
             other_launches=one["other_launches"],
             other_ns=one["other_ns"],
             batches=batches,
@@ -62,6 +60,7 @@ def work_of(tables: TableSet) -> dict[tuple[int, int], Work]:
 
 
 def _configuration(
+    *,
     name: str | None,
     short_name: str | None,
     grid_blocks: int | None,

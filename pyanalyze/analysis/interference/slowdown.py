@@ -24,7 +24,7 @@ from pyanalyze.results.interference import (
     Tail,
     UnitsOfWork,
 )
-from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, SLOWED_INFERRED, SLOWED_OBSERVED, TRAITS
+from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, SLOWED, TRAITS, is_slowed, threshold_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -106,14 +106,9 @@ class TenantInterference:
 
     @property
     def slowed(self) -> bool:
-        """Whether elapsed time or latency grew, beyond what its interval allows for."""
-        return any(
-            e is not None
-            and e.value >= (SLOWED_OBSERVED if e.basis == "observed" else SLOWED_INFERRED)
-            and e.low is not None
-            and e.low > 1.0
-            for e in (self.slowdown.elapsed, self.slowdown.latency)
-        )
+        """Whether elapsed time or latency grew, by :func:`pyanalyze.vocabulary.is_slowed`."""
+        known = [e for e in (self.slowdown.elapsed, self.slowdown.latency) if e is not None]
+        return any(is_slowed(e.value, e.low, e.basis) for e in known)
 
 
 @dataclass(frozen=True)
@@ -205,7 +200,7 @@ def kernels_alone(tables: TableSet, interference: Sequence[DeviceInterference]) 
     return tables.slowdowns.filter(~(measured & pl.col("tenant_id").is_in(refused)))
 
 
-def standing(ran: Sequence[tuple[float, int, int]]) -> str:
+def standing(ran: Sequence[tuple[float, int, int]], *, least: float = SLOWED["observed"]) -> str:
     """Where a co-run stands between no interference and destruction.
 
     What all would have taken alone, one after the other, is held against the time in which any of them ran. Throughput
@@ -216,6 +211,8 @@ def standing(ran: Sequence[tuple[float, int, int]]) -> str:
     ----------
     ran
         Elapsed slowdown, first and last time in nanoseconds of every tenant; at least one.
+    least
+        The slowdown from which on there is interference.
 
     Examples
     --------
@@ -226,7 +223,7 @@ def standing(ran: Sequence[tuple[float, int, int]]) -> str:
     >>> standing([(1.25, 0, 1000), (2.5, 500, 1000)])  # 800 and 200 ns alone
     'as good as one after the other'
     """
-    if max(slowdown for slowdown, _, _ in ran) < SLOWED_OBSERVED:
+    if max(slowdown for slowdown, _, _ in ran) < least:
         return "no interference"
     in_sequence = sum((last - first) / slowdown for slowdown, first, last in ran)
     # Time in which nobody was there is no part of the co-run.
@@ -267,7 +264,8 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterferen
         antt, stp, jain = device_figures(elapsed)
         spans = {row["tenant_id"]: (row["first_ns"], row["last_ns"]) for row in rows.iter_rows(named=True)}
         ran = [(t.slowdown.elapsed.value, *spans[t.tenant_id]) for t in tenants if t.slowdown.elapsed is not None]
-        unfairness, stands = max(elapsed) / min(elapsed), standing(ran)
+        least = max(threshold_of(t.slowdown.elapsed.basis) for t in tenants if t.slowdown.elapsed is not None)
+        unfairness, stands = max(elapsed) / min(elapsed), standing(ran, least=least)
     known = {t.tenant_id: t for t in tenants if t.slowdown.elapsed is not None or t.slowdown.latency is not None}
     figures = None
     if many and known:

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyanalyze.text.numbers import bounded_int
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -63,8 +65,7 @@ def real_pid(text: str) -> int | None:
     >>> real_pid("4711"), real_pid("0"), real_pid("1073741824")
     (4711, None, None)
     """
-    pid = int(text)
-    return pid if 0 < pid < _PID_SENTINEL else None
+    return bounded_int(text, 1, _PID_SENTINEL - 1)
 
 
 def plain(value: object) -> str | None:

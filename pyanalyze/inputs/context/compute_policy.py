@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 
 from pyanalyze.inputs.context.base import Reader, Row, once
+from pyanalyze.text.numbers import bounded_int
 from pyanalyze.text.pairs import pairs
 
-# A box with one GPU a line, or plain lines, by driver.
+# A box with one GPU a line, or plain lines, by driver. No blank may be matched by two parts of the pattern: of
+# thousands all ways would be tried.
 _POLICY = re.compile(
-    r"^\s*\|?\s*(?:GPU\s+)?(?P<gpu>\d+)\b[^\n|]*?\bTime-?slice\b[\s:|]*(?P<timeslice>Default|Short|Medium|Long)\b",
+    r"^[ \t]*(?:\|[ \t]*)?(?:GPU[ \t]+)?(?P<gpu>\d+)\b[^\n|]*?\bTime-?slice\b[\s:|]*"
+    r"(?P<timeslice>Default|Short|Medium|Long)\b",
     re.MULTILINE | re.IGNORECASE,
 )
 
@@ -24,8 +27,9 @@ def _sniff(text: str) -> bool:
 
 def _read(text: str) -> list[Row]:
     return once(
-        Row("compute_policy", pairs(gpu=int(found["gpu"]), timeslice=found["timeslice"].lower()))
+        Row("compute_policy", pairs(gpu=gpu, timeslice=found["timeslice"].lower()))
         for found in _POLICY.finditer(text)
+        if (gpu := bounded_int(found["gpu"])) is not None
     )
 
 

@@ -44,7 +44,7 @@ LABELS = {
     "cloud.google.com/gke-gpu-partition-size": "gke_partition",
 }
 _RESOURCE = re.compile(r"(?:nvidia\.com|volcano\.sh|aliyun\.com)/[A-Za-z0-9._-]+")
-_OBJECT = re.compile(r"^\s*\{", re.MULTILINE)
+_OBJECT = re.compile(r"^[ \t]*\{", re.MULTILINE)
 #: Strategies for sharing: the word of dynamic resource allocation, and that of the device plugin, which rows hold.
 _STRATEGIES = {"TimeSlicing": "time-slicing", "MPS": "mps"}
 #: Deeper than Kubernetes nests lists of lists.

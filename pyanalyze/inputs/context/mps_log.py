@@ -16,6 +16,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pyanalyze.inputs.context.base import Reader, Row, once, real_pid
+from pyanalyze.text.numbers import bounded_float, bounded_int
 from pyanalyze.text.pairs import pairs
 
 if TYPE_CHECKING:
@@ -51,10 +52,13 @@ def _rows(line: re.Match[str]) -> Iterator[Row]:
     elif found := _CLIENT.search(text):
         yield Row("mps_client", "connected", real_pid(found[1] or found[2]))
     elif found := _PERCENTAGE.search(text):
-        yield Row("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", f"{float(found[1]):g}")
+        if (percentage := bounded_float(found[1], 0, 100)) is not None:
+            yield Row("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", f"{percentage:g}")
     elif found := _MEMORY.search(text):
-        # The form of the environment variable, in bytes: `0=5368709120`.
-        yield Row("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", f"{found[1]}={int(found[2], 0)}")
+        device, limit_bytes = bounded_int(found[1]), bounded_int(found[2])
+        if device is not None and limit_bytes is not None:
+            # The form of the environment variable, in bytes: `0=5368709120`.
+            yield Row("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", f"{device}={limit_bytes}")
     elif found := _CONTEXT.search(text):
         yield Row("mps_device", pairs(device=found[1], name=found[2]))
     elif found := _ASSOCIATED.search(text):

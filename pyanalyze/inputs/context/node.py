@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze.inputs.context.base import INNER_PID, Reader, Row, mapping, once, plain
 from pyanalyze.text.allowlist import is_allowed
+from pyanalyze.text.numbers import bounded_int
 from pyanalyze.text.pairs import pairs
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _list(value: Any) -> list[dict[str, Any]]:
 
 def _pid(value: Any) -> int | None:
     text = plain(value)
-    return int(text) if text is not None and text.isdecimal() and 0 < int(text) < 1 << 22 else None
+    return None if text is None else bounded_int(text, 1, (1 << 22) - 1)
 
 
 def _sniff(text: str) -> bool:

@@ -12,11 +12,12 @@ import re
 from pyanalyze.inputs.context.base import Reader, Row, once
 from pyanalyze.text.pairs import pairs
 
-_GPU = re.compile(r"^\s*GPU (\d+): (.+?) \(UUID: (GPU-[0-9A-Fa-f-]+)\)\s*$", re.MULTILINE)
+_GPU = re.compile(r"^[ \t]*GPU (\d+): (.+?) \(UUID: (GPU-[0-9A-Fa-f-]+)\)[ \t\r]*$", re.MULTILINE)
 _LINE = re.compile(
-    r"^\s*GPU (?P<gpu>\d+): (?P<name>.+?) \(UUID: (?P<uuid>GPU-[0-9A-Fa-f-]+)\)\s*$"
+    r"^[ \t]*GPU (?P<gpu>\d+): (?P<name>.+?) \(UUID: (?P<uuid>GPU-[0-9A-Fa-f-]+)\)[ \t\r]*$"
     # Before R470 a MIG device was MIG-GPU-<uuid of the GPU>/<GPU instance>/<compute instance>.
-    r"|^\s*MIG (?P<profile>\S+)\s+Device\s+(?P<device>\d+):\s+\(UUID: (?P<mig>MIG-[0-9A-Za-z/-]+)\)\s*$",
+    r"|^[ \t]*MIG (?P<profile>\S+)[ \t]+Device[ \t]+(?P<device>\d+):[ \t]+"
+    r"\(UUID: (?P<mig>MIG-[0-9A-Za-z/-]+)\)[ \t\r]*$",
     re.MULTILINE,
 )
 

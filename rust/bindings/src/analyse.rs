@@ -1,40 +1,21 @@
 //! What happened on the GPU.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use pyanalyze_core::activity::latencies as over_time;
-use pyanalyze_core::occupancy::placement::{PlacementPolicy, Sharing};
 use pyanalyze_core::output::{perfetto, timeline as tracks};
 use pyanalyze_core::pipeline;
 use pyanalyze_core::slowdown::{self, Baseline};
 use pyanalyze_core::table::schema;
 use pyanalyze_core::table::window::{self, Selection};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::raise;
+use crate::model::{policy_of, DevicePolicy};
 use crate::progress::{Callback, PyWatch};
 use crate::table::{from_python, one, to_python, Table};
-
-/// The policy of these devices, by the names that `pyanalyze.session.placement_policy` gives.
-pub(crate) fn policy_of(policies: Vec<(u32, String)>) -> PyResult<PlacementPolicy> {
-    let mut policy = PlacementPolicy::default();
-    for (device, name) in policies {
-        let sharing = match name.as_str() {
-            "time-sliced" => Sharing::TimeSliced,
-            "shared" => Sharing::Shared,
-            "disjoint" => Sharing::Disjoint,
-            _ => {
-                return Err(PyValueError::new_err(format!(
-                    "no placement policy is named {name}; choose from time-sliced, shared, disjoint"
-                )))
-            }
-        };
-        policy.sharing.insert(device, sharing);
-    }
-    Ok(policy)
-}
 
 /// Who held time-sliced engines without switch records, given per device how its tenants share it.
 #[pyfunction]
@@ -42,7 +23,7 @@ pub(crate) fn policy_of(policies: Vec<(u32, String)>) -> PyResult<PlacementPolic
 pub(crate) fn infer_residency(
     py: Python<'_>,
     session: &Bound<'_, PyDict>,
-    policies: Vec<(u32, String)>,
+    policies: BTreeMap<u32, DevicePolicy>,
     progress: Callback,
 ) -> PyResult<Py<PyDict>> {
     let session = from_python(session)?;
@@ -66,10 +47,28 @@ pub(crate) fn ledger(
     to_python(py, made)
 }
 
-/// A configuration: name, short name, blocks, threads, launches, their time, what of it was charged.
-type Configuration = (Option<String>, Option<String>, Option<u64>, Option<u32>, u64, i64, i64);
-/// A batch: launches; time idle, absent, beside others, busy; what of the last was charged.
-type Batch = (u64, i64, i64, i64, i64, i64);
+/// Launches of one kernel with one grid and block size, as a dictionary.
+#[derive(IntoPyObject)]
+pub(crate) struct Configuration {
+    name: Option<String>,
+    short_name: Option<String>,
+    grid_blocks: Option<u64>,
+    block_threads: Option<u32>,
+    launches: u64,
+    total_ns: i64,
+    charged_ns: i64,
+}
+
+/// Consecutive launches, and where the time between the first and the last went, as a dictionary.
+#[derive(IntoPyObject)]
+pub(crate) struct Batch {
+    launches: u64,
+    idle_ns: i64,
+    idle_absent_ns: i64,
+    idle_beside_ns: i64,
+    busy_ns: i64,
+    charged_ns: i64,
+}
 
 /// What a tenant launched, as a dictionary.
 #[derive(IntoPyObject)]
@@ -101,8 +100,14 @@ pub(crate) fn launches(
         configurations: one
             .configurations
             .into_iter()
-            .map(|c| {
-                (c.name, c.short_name, c.grid_blocks, c.block_threads, c.launches, c.total_ns, c.charged_ns)
+            .map(|c| Configuration {
+                name: c.name,
+                short_name: c.short_name,
+                grid_blocks: c.grid_blocks,
+                block_threads: c.block_threads,
+                launches: c.launches,
+                total_ns: c.total_ns,
+                charged_ns: c.charged_ns,
             })
             .collect(),
         other_launches: one.other_launches,
@@ -110,7 +115,14 @@ pub(crate) fn launches(
         batches: one
             .batches
             .into_iter()
-            .map(|b| (b.launches, b.idle_ns, b.absent_ns, b.beside_ns, b.busy_ns, b.charged_ns))
+            .map(|b| Batch {
+                launches: b.launches,
+                idle_ns: b.idle_ns,
+                idle_absent_ns: b.absent_ns,
+                idle_beside_ns: b.beside_ns,
+                busy_ns: b.busy_ns,
+                charged_ns: b.charged_ns,
+            })
             .collect(),
     });
     Ok(found.collect())

@@ -34,6 +34,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(read::samples_session, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::reconstruct, module)?)?;
     module.add_function(wrap_pyfunction!(model::occupancy, module)?)?;
+    module.add_function(wrap_pyfunction!(model::kernel_occupancy, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::infer_residency, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::launches, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::ledger, module)?)?;

@@ -3,52 +3,75 @@
 use std::collections::BTreeMap;
 
 use pyanalyze_core::base::hardware;
-use pyanalyze_core::occupancy::placement::{Model, SmSet};
+use pyanalyze_core::occupancy::placement::{Model, PlacementPolicy, Sharing, SmSet};
 use pyanalyze_core::pipeline;
 use pyanalyze_core::simulate::sharing_config::{self, Recorded};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::analyse::policy_of;
 use crate::progress::{Callback, PyWatch};
 use crate::table::{from_python, to_python};
 
 /// SMs that a tenant may use: how many, or which.
 #[derive(FromPyObject)]
-pub(crate) enum Sms {
+enum Sms {
     Count(u32),
     These(Vec<u32>),
 }
 
-/// How full the SMs were, given per device how its tenants share them; `sms` has (tenant, context or None, SMs),
-/// `groups` (tenant, group), `held_by` (tenant, tenant whose residency counts).
+/// Who may be on which SMs of a device: `pyanalyze.analysis.occupancy.PlacementPolicy`.
+#[derive(FromPyObject)]
+pub(crate) struct DevicePolicy {
+    sharing: String,
+    /// By tenant and context.
+    sms: BTreeMap<(u32, Option<u32>), Sms>,
+    groups: BTreeMap<u32, u32>,
+    held_by: BTreeMap<u32, u32>,
+}
+
+/// The policy of these devices.
+pub(crate) fn policy_of(policies: BTreeMap<u32, DevicePolicy>) -> PyResult<PlacementPolicy> {
+    let mut policy = PlacementPolicy::default();
+    for (device, of_device) in policies {
+        let sharing = match of_device.sharing.as_str() {
+            "time-sliced" => Sharing::TimeSliced,
+            "shared" => Sharing::Shared,
+            "disjoint" => Sharing::Disjoint,
+            name => {
+                return Err(PyValueError::new_err(format!(
+                    "no placement policy is named {name}; choose from time-sliced, shared, disjoint"
+                )))
+            }
+        };
+        policy.sharing.insert(device, sharing);
+        for (of, sms) in of_device.sms {
+            let set = match sms {
+                Sms::Count(n) => SmSet::Count(n),
+                Sms::These(sms) => SmSet::These(sms),
+            };
+            policy.sms.insert(of, set);
+        }
+        policy.groups.extend(of_device.groups);
+        policy.held_by.extend(of_device.held_by);
+    }
+    Ok(policy)
+}
+
+/// How full the SMs were, given per device how its tenants share them.
 #[pyfunction]
-#[pyo3(signature = (session, policies, bins, progress=None, *, sms=None, groups=None, held_by=None, window=None, model="replay"))]
-#[allow(clippy::too_many_arguments)]
+#[pyo3(signature = (session, policies, bins, progress=None, *, window=None, model="replay"))]
 pub(crate) fn occupancy(
     py: Python<'_>,
     session: &Bound<'_, PyDict>,
-    policies: Vec<(u32, String)>,
+    policies: BTreeMap<u32, DevicePolicy>,
     bins: usize,
     progress: Callback,
-    sms: Option<Vec<(u32, Option<u32>, Sms)>>,
-    groups: Option<Vec<(u32, u32)>>,
-    held_by: Option<Vec<(u32, u32)>>,
     window: Option<(i64, i64)>,
     model: &str,
 ) -> PyResult<Py<PyDict>> {
     let session = from_python(session)?;
-    let mut policy = policy_of(policies)?;
-    for (tenant, context, sms) in sms.unwrap_or_default() {
-        let set = match sms {
-            Sms::Count(n) => SmSet::Count(n),
-            Sms::These(sms) => SmSet::These(sms),
-        };
-        policy.sms.insert((tenant, context), set);
-    }
-    policy.groups.extend(groups.unwrap_or_default());
-    policy.held_by.extend(held_by.unwrap_or_default());
+    let policy = policy_of(policies)?;
     let model = match model {
         "replay" => Model::Replay,
         "even" => Model::Even,
@@ -63,23 +86,62 @@ pub(crate) fn occupancy(
     to_python(py, made.map_err(|e| watch.raise(e))?)
 }
 
-/// A tenant's place in a layout: tenant, instance, group, SMs.
-type Seat = (u32, usize, u32, Option<u32>);
-/// A layout: name, SMs of its instances, seats, slice and switch, (contention, ragged, jitter), seed.
-type Layout = (String, Vec<u32>, Vec<Seat>, (i64, i64), (f64, f64, f64), u64);
+/// What each launch configuration could hold at most, without placing a block.
+#[pyfunction]
+#[pyo3(signature = (session, progress=None))]
+pub(crate) fn kernel_occupancy(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    progress: Callback,
+) -> PyResult<Py<PyDict>> {
+    let session = from_python(session)?;
+    let watch = PyWatch::new(progress);
+    let made = py.detach(|| pipeline::kernel_occupancy(&session, &watch)).map_err(|e| watch.raise(e))?;
+    to_python(py, made)
+}
 
-pub(crate) fn layout((name, instances, seats, turn, part, seed): Layout) -> sharing_config::Layout {
-    let seat = |(tenant, instance, group, sms): Seat| sharing_config::Seat { tenant, instance, group, sms };
-    sharing_config::Layout {
-        name,
-        instances,
-        seats: seats.into_iter().map(seat).collect(),
-        slice_ns: turn.0,
-        switch_ns: turn.1,
-        contention: part.0,
-        ragged: part.1,
-        jitter: part.2,
-        seed,
+/// A tenant's place in a layout: `pyanalyze.analysis.advice.replay.Seat`.
+#[derive(FromPyObject)]
+pub(crate) struct Seat {
+    tenant_id: u32,
+    instance: usize,
+    group: u32,
+    sms: Option<u32>,
+}
+
+/// A way to share a device: `pyanalyze.analysis.advice.replay.Layout`.
+#[derive(FromPyObject)]
+pub(crate) struct Layout {
+    name: String,
+    instances: Vec<u32>,
+    seats: Vec<Seat>,
+    slice_ns: i64,
+    switch_ns: i64,
+    contention: f64,
+    ragged: f64,
+    jitter: f64,
+    seed: u64,
+}
+
+impl From<Layout> for sharing_config::Layout {
+    fn from(layout: Layout) -> Self {
+        let seat = |seat: Seat| sharing_config::Seat {
+            tenant: seat.tenant_id,
+            instance: seat.instance,
+            group: seat.group,
+            sms: seat.sms,
+        };
+        Self {
+            name: layout.name,
+            instances: layout.instances,
+            seats: layout.seats.into_iter().map(seat).collect(),
+            slice_ns: layout.slice_ns,
+            switch_ns: layout.switch_ns,
+            contention: layout.contention,
+            ragged: layout.ragged,
+            jitter: layout.jitter,
+            seed: layout.seed,
+        }
     }
 }
 
@@ -91,7 +153,7 @@ pub(crate) fn replay(
     py: Python<'_>,
     session: &Bound<'_, PyDict>,
     device: u32,
-    visible_sms: Vec<(u32, u32)>,
+    visible_sms: BTreeMap<u32, u32>,
     time_sliced: bool,
     recorded: Option<Layout>,
     layouts: Vec<Layout>,
@@ -99,9 +161,8 @@ pub(crate) fn replay(
     progress: Callback,
 ) -> PyResult<Py<PyDict>> {
     let session = from_python(session)?;
-    let visible_sms = visible_sms.into_iter().collect();
-    let recorded = Recorded { visible_sms, time_sliced, layout: recorded.map(layout) };
-    let layouts: Vec<sharing_config::Layout> = layouts.into_iter().map(layout).collect();
+    let recorded = Recorded { visible_sms, time_sliced, layout: recorded.map(Into::into) };
+    let layouts: Vec<sharing_config::Layout> = layouts.into_iter().map(Into::into).collect();
     let watch = PyWatch::new(progress);
     let made = py.detach(|| pipeline::replay(&session, device, &recorded, &layouts, threads, &watch));
     to_python(py, made.map_err(|e| watch.raise(e))?)

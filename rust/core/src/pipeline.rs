@@ -138,6 +138,19 @@ pub fn occupancy(
     Ok(made)
 }
 
+/// Says what each launch configuration could hold at most: `kernel_occupancy`, without placing a block.
+///
+/// # Errors
+/// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
+pub fn kernel_occupancy(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
+    let table = |declared: &'static schema::Table| {
+        session.get(declared.name).cloned().unwrap_or_else(|| declared.empty())
+    };
+    let tenants = tenant_map(&table(&schema::TENANTS))?;
+    let made = KernelOccupancy::new(&table(&schema::DEVICES), tenants)?.run(session, watch)?;
+    Ok([(schema::KERNEL_OCCUPANCY.name, made)].into())
+}
+
 /// Runs two rooms that do not see each other's tables at once; of two errors the first room's counts.
 fn both<A: Send, B>(
     one: impl FnOnce() -> Result<A> + Send,

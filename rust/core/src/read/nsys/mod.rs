@@ -665,10 +665,26 @@ fn source_table(capture: u32, rows: &[SourceRow]) -> Result<RecordBatch> {
         .finish(rows.len())
 }
 
+/// Tables that are read on request only.
+const ON_REQUEST: [&str; 4] = ["api_calls", "profiler_overhead", "thread_runs", "nvtx"];
+
 /// First and last time of the event tables that were read; `last_ns` are latest ends that are known.
+///
+/// What was read on request does not count where anything else was recorded: a capture has the same times whatever else
+/// of it was read.
 fn window(tables: &Tables, last_ns: &BTreeMap<&str, i64>) -> Result<Option<(i64, i64)>> {
+    let (requested, always): (Vec<&str>, Vec<&str>) =
+        tables.keys().copied().partition(|name| ON_REQUEST.contains(name));
+    match window_of(tables, &always, last_ns)? {
+        Some(window) => Ok(Some(window)),
+        None => window_of(tables, &requested, last_ns),
+    }
+}
+
+/// First and last time of these tables.
+fn window_of(tables: &Tables, names: &[&str], last_ns: &BTreeMap<&str, i64>) -> Result<Option<(i64, i64)>> {
     let mut window: Option<(i64, i64)> = None;
-    for (name, batch) in tables {
+    for (name, batch) in tables.iter().filter(|(name, _)| names.contains(*name)) {
         let Some(table) = schema::table(name) else { continue };
         for column in table.columns.iter().filter(|c| ["start_ns", "end_ns", "time_ns"].contains(&c.name)) {
             let times = Columns::new(table, batch).i64(column.name)?;

@@ -460,7 +460,13 @@ pub(super) fn reading(cell: &str, unit: Unit) -> Reading {
         // A unit that was not expected is no licence to guess.
         _ => return text(),
     };
-    Reading::Number(value * scale)
+    // 1e308 MiB are more bytes than a number holds.
+    let scaled = value * scale;
+    if scaled.is_finite() {
+        Reading::Number(scaled)
+    } else {
+        text()
+    }
 }
 
 /// `[N/A]`, `[Not Supported]`, `N/A`, `-` and empty: no identity can be read from these.
