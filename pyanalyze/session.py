@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pyanalyze.analysis.advice import DeviceAdvice
-    from pyanalyze.analysis.gate import Checked, Limits
     from pyanalyze.analysis.interference import DeviceInterference
     from pyanalyze.analysis.occupancy import CounterComparison, Model, ModelledOccupancy, PlacementPolicy
     from pyanalyze.analysis.residency import DeviceResidency
     from pyanalyze.analysis.sharing import Case, Verdict
+    from pyanalyze.results.check import Checked, Limits
     from pyanalyze.results.comparison import Comparison
     from pyanalyze.results.report import Report
     from pyanalyze.tables.frames import AnyTable
@@ -548,7 +548,7 @@ class Session:
         Parameters
         ----------
         limits
-            Thresholds, see :class:`pyanalyze.analysis.gate.Limits`.
+            Thresholds, see :class:`pyanalyze.results.check.Limits`.
         inconclusive
             Whether a threshold that could not be looked at fails the check or warns.
         **more
@@ -556,7 +556,7 @@ class Session:
 
         Returns
         -------
-        pyanalyze.analysis.gate.Checked
+        pyanalyze.results.check.Checked
             ``status``, ``exit_code`` and an outcome for every threshold; ``to_junit()`` writes it for CI.
 
         Raises
@@ -571,7 +571,8 @@ class Session:
         >>> [(outcome.gate, outcome.status) for outcome in checked.outcomes]
         [('expect_mode', 'passed'), ('max_switch_overhead', 'failed')]
         """
-        from pyanalyze.analysis.gate import Limits, check, parts_of
+        from pyanalyze.analysis.gate import check, parts_of
+        from pyanalyze.results.check import Limits
 
         try:
             asked = replace(limits or Limits(), **more)

@@ -13,8 +13,9 @@ import report_examples as examples
 from command_line import run
 
 import pyanalyze
-from pyanalyze.analysis.gate import Checked, Limits, Outcome, check, read_limits
+from pyanalyze.analysis.gate import check, read_limits
 from pyanalyze.errors import UsageError
+from pyanalyze.results.check import Checked, Limits, Outcome
 from pyanalyze.results.interference import BaselineNotUsed, Estimate, Slowdown
 from pyanalyze.results.model import Missing
 from pyanalyze.results.report import Report

@@ -14,9 +14,10 @@ from command_line import run
 
 import pyanalyze
 from pyanalyze.analysis.comparison.split import compare_reports
-from pyanalyze.analysis.gate import Limits, check
+from pyanalyze.analysis.gate import check
 from pyanalyze.errors import UsageError
 from pyanalyze.report.comparison import render_comparison
+from pyanalyze.results.check import Limits
 from pyanalyze.results.comparison import Comparison, comparison_schema
 from pyanalyze.results.report import Report
 from pyanalyze.results.work import Batch, Configuration, Work

@@ -24,7 +24,7 @@ import polars as pl
 import pytest
 from command_line import run
 
-from pyanalyze.analysis.gate import Limits, check
+from pyanalyze.analysis.gate import check
 from pyanalyze.cli.fleet import Pace, pace, worst_words
 from pyanalyze.errors import NotACapture, OutputExists, UsageError
 from pyanalyze.fleet import analyse, arrange, find
@@ -34,6 +34,7 @@ from pyanalyze.fleet.failures import WorkerDied
 from pyanalyze.fleet.outputs import DEVICE_COLUMNS, fleet_csv, openmetrics
 from pyanalyze.fleet.plan import Look, Span, look, shared_gpus, span
 from pyanalyze.fleet.summary import DeviceRow, FleetSummary, GroupPart, _counted, _worst, fleet_schema, summarise
+from pyanalyze.results.check import Limits
 from pyanalyze.results.report import Report
 
 

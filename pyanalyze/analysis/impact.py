@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pyanalyze.vocabulary import EXCLUDED_ABOVE, TRAITS, is_slowed, threshold_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyanalyze.results.interference import Causes, Estimate
+    from pyanalyze.results.interference import Causes, Estimate, SlowdownKind
     from pyanalyze.results.report import Device, Tenant
 
 __all__ = [
@@ -23,14 +23,11 @@ __all__ = [
     "Cause",
     "Impact",
     "Reason",
-    "SlowdownKind",
     "Victim",
     "impact_of",
     "sole_tenant",
     "untraced_share",
 ]
-
-SlowdownKind = Literal["elapsed", "latency", "resident"]
 
 
 class Answer(StrEnum):

@@ -19,7 +19,7 @@ from pyanalyze.tables.frames import ON_REQUEST
 from pyanalyze.vocabulary import Part
 
 if TYPE_CHECKING:
-    from pyanalyze.analysis.gate import Checked, Limits
+    from pyanalyze.results.check import Checked, Limits
     from pyanalyze.results.report import Report
 
 
@@ -136,8 +136,9 @@ _THRESHOLDS = (
 
 def _limits(config: Path | None, line: dict[str, Any]) -> tuple[Limits, str | None]:
     from pyanalyze.analysis import gate
+    from pyanalyze.results.check import Limits
 
-    given = gate.Limits(**line)
+    given = Limits(**line)
     here = Path("pyanalyze.toml")
     if config is None and not here.is_file():
         return given, None

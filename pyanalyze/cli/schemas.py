@@ -178,7 +178,7 @@ def _dataclass(kind: type) -> dict[str, Any]:
 
 
 def _check() -> dict[str, Any]:
-    from pyanalyze.analysis.gate import Outcome
+    from pyanalyze.results.check import Outcome
 
     outcome = _dataclass(Outcome)
     status = outcome["properties"]["status"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pyanalyze.analysis import gate
 from pyanalyze.errors import NotACapture, UsageError
+from pyanalyze.results.check import Checked, Limits, Outcome
 
 if TYPE_CHECKING:
     import os
@@ -29,8 +30,8 @@ def is_fleet(path: str | os.PathLike[str]) -> bool:
 
 
 def check_fleet(
-    path: str | os.PathLike[str], limits: gate.Limits, *, inconclusive: Literal["fail", "warn"] = "fail"
-) -> gate.Checked:
+    path: str | os.PathLike[str], limits: Limits, *, inconclusive: Literal["fail", "warn"] = "fail"
+) -> Checked:
     """Hold every group of a fleet against thresholds; a capture without a result could not be looked at.
 
     Parameters
@@ -57,7 +58,7 @@ def check_fleet(
     >>> from pyanalyze.fleet import analyse
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = analyse(capture, folder, workers=1)
-    ...     checked = check_fleet(folder, gate.Limits(expect_mode=("mps*",)))
+    ...     checked = check_fleet(folder, Limits(expect_mode=("mps*",)))
     >>> checked.status, checked.outcomes[0].subject
     ('failed', 'demo-time-slicing: NVIDIA A100-SXM4-40GB (device 0)')
     """
@@ -69,7 +70,7 @@ def check_fleet(
     if limits.max_change is not None:
         raise UsageError("max_change compares two runs: give it two captures, not a fleet")
     folder = _folder(path)
-    outcomes: list[gate.Outcome] = []
+    outcomes: list[Outcome] = []
     try:
         summary = FleetSummary.model_validate_json((folder / "fleet.json").read_bytes())
         with (folder / "check.jsonl").open(encoding="utf-8") as lines:
@@ -83,12 +84,12 @@ def check_fleet(
         reason = str(error).splitlines()[0]
         raise NotACapture(f"{folder} is not what `pyanalyze fleet` wrote ({reason}); run it again") from error
     outcomes += [
-        gate.Outcome("analysed", one.path, "inconclusive", one.message, how="see the message, then run fleet again")
+        Outcome("analysed", one.path, "inconclusive", one.message, how="see the message, then run fleet again")
         for one in summary.failures
     ]
     if not outcomes:
         outcomes = list(gate.check(Report.model_validate(_EMPTY), limits, inconclusive=inconclusive).outcomes)
-    return gate.Checked(tuple(outcomes), inconclusive)
+    return Checked(tuple(outcomes), inconclusive)
 
 
 _EMPTY = {

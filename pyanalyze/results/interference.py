@@ -20,10 +20,12 @@ __all__ = [
     "NotUsedReason",
     "Pace",
     "Slowdown",
+    "SlowdownKind",
     "Tail",
     "UnitsOfWork",
 ]
 
+SlowdownKind = Literal["elapsed", "latency", "resident"]
 #: Why a baseline was not used: it has no work in common with the tenant (or with any); it was recorded on another GPU
 #: model; other tenants ran in it; other baselines fit as well, and their throughput differs.
 NotUsedReason = Literal["no-common-work", "other-gpu-model", "not-solo", "ambiguous"]
