@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import generate
 import pytest
 import report_examples as examples
-from test_cli import run
+from command_line import run
 
 import pyanalyze
 from pyanalyze.analysis.gate import Checked, Limits, Outcome, check, read_limits

@@ -10,7 +10,7 @@ import generate
 import jsonschema
 import pytest
 import report_examples as examples
-from test_cli import run
+from command_line import run
 
 import pyanalyze
 from pyanalyze.analysis.comparison.split import compare_reports

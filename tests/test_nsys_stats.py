@@ -11,7 +11,7 @@ from pathlib import Path
 import generate
 import polars as pl
 import pytest
-from test_cli import run
+from command_line import run
 
 import pyanalyze
 from pyanalyze.errors import NotACapture, SamplesUnreadable, UsageError

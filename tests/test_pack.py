@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import generate
 import polars as pl
 import pytest
-from test_cli import run
+from command_line import run
+from test_cli import run_apart
 
 import pyanalyze
 from pyanalyze.errors import CaptureDamaged, CaptureUnreadable, SamplesUnreadable, TableMismatch, UsageError
@@ -294,7 +295,7 @@ def test_a_pack_that_claims_what_it_does_not_hold_is_one_line_and_exit_3(
     bad = pack(fixtures / DEMO, tmp_path / "bad.pack", key=KEY).path
     change, statements, says = FORGED[claim]
     _edit(bad, change, *statements)
-    done = run("screen", bad, before=LIMITED)
+    done = run_apart("screen", bad, before=LIMITED)
     assert done.returncode == 3, done.stderr
     (line,) = done.stderr.splitlines()
     assert line.startswith("pyanalyze: ")

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 import pytest
 import report_examples as examples
-from test_cli import run
+from command_line import run
 
 import pyanalyze
 from pyanalyze import charts

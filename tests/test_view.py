@@ -9,7 +9,7 @@ from pathlib import Path
 import generate
 import polars as pl
 import pytest
-from test_cli import run
+from command_line import run
 
 import pyanalyze
 from pyanalyze.errors import UsageError
