@@ -44,5 +44,5 @@ def run(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Completed
     printed = []
     for stream in streams:
         stream.flush()
-        printed.append(stream.buffer.getvalue().decode("utf-8"))  # type: ignore[attr-defined]
+        printed.append(stream.buffer.getvalue().decode("utf-8"))
     return subprocess.CompletedProcess(words, int(code or 0), *printed)
