@@ -6,15 +6,19 @@
 
 PYTHON ?= python3
 FUZZ_SECONDS ?= 600
+# Processes that share the Python tests: one a processor, at most four; PYTEST_WORKERS=0 runs them in one process.
+PYTEST_WORKERS ?= logical
 VENV := .venv
 BIN := $(VENV)/bin
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PYTHONDONTWRITEBYTECODE := 1
 unexport PYTHONPATH PYTHONHOME
 
+# cargo counts its own jobs: make's do not reach it.
+CARGO := env -u MAKEFLAGS -u MFLAGS cargo
 RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help demo test lint check-format rust-test python-test docs pictures notebooks fixtures format bench fuzz dist-test lock clean
+.PHONY: help demo test lint rust-lint python-lint rust-test python-test docs pictures notebooks fixtures format bench fuzz dist-test lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -30,18 +34,25 @@ $(VENV)/.installed: requirements-dev.lock
 
 $(VENV)/.built: $(VENV)/.installed $(RUST_SOURCES) pyproject.toml
 	@echo "compiling the extension (a few minutes the first time)"
-	@$(BIN)/maturin develop --release --locked > $(VENV)/build.log 2>&1 || { cat $(VENV)/build.log; exit 1; }
+	@env -u MAKEFLAGS -u MFLAGS $(BIN)/maturin develop --release --locked > $(VENV)/build.log 2>&1 || { cat $(VENV)/build.log; exit 1; }
 	@touch $@
 
 demo: $(VENV)/.built ## analyse the capture that ships in fixtures/, print the verdict, write demo-report.html
 	@$(BIN)/python fixtures/demo.py
 
-test: lint rust-test python-test ## everything that must be green
+# Two lanes: compiling the extension and the Python tests in one, clippy and the Rust tests in the other. They compile in
+# folders of their own (release and debug), so that neither waits for the other.
+test: ## everything that must be green
+	@$(MAKE) --no-print-directory --jobs=2 python-test rust-lint rust-test python-lint
 	@echo "make test: all green"
 
-lint: $(VENV)/.built ## formatting, clippy, ruff, layers, mypy, stub check
-	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+lint: rust-lint python-lint ## formatting, clippy, ruff, layers, mypy, stub check
+
+rust-lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked --quiet -- -D warnings
+
+python-lint: $(VENV)/.built
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-cache --no-logo
@@ -49,10 +60,10 @@ lint: $(VENV)/.built ## formatting, clippy, ruff, layers, mypy, stub check
 	$(BIN)/python -m mypy.stubtest pyanalyze.core._core --ignore-disjoint-bases
 
 rust-test: ## Rust tests
-	cargo test --workspace --locked --quiet
+	$(CARGO) test --workspace --locked --quiet
 
 python-test: $(VENV)/.built ## Python tests, docstring examples included
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n $(PYTEST_WORKERS) --maxprocesses 4 --dist worksteal
 
 docs: $(VENV)/.built ## regenerate docs/schemas.md, docs/troubleshooting.md and docs/measurements.md
 	$(BIN)/python docs/generate.py

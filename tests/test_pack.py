@@ -6,7 +6,6 @@ import json
 import shutil
 import sqlite3
 import stat
-import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +15,7 @@ import generate
 import polars as pl
 import pytest
 from command_line import run
+from test_cli import run_apart
 
 import pyanalyze
 from pyanalyze.errors import CaptureDamaged, CaptureUnreadable, SamplesUnreadable, TableMismatch, UsageError
@@ -295,8 +295,7 @@ def test_a_pack_that_claims_what_it_does_not_hold_is_one_line_and_exit_3(
     bad = pack(fixtures / DEMO, tmp_path / "bad.pack", key=KEY).path
     change, statements, says = FORGED[claim]
     _edit(bad, change, *statements)
-    command = [*LIMITED, sys.executable, "-c", "from pyanalyze.cli import main; main()", "screen", str(bad)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = run_apart("screen", bad, before=LIMITED)
     assert done.returncode == 3, done.stderr
     (line,) = done.stderr.splitlines()
     assert line.startswith("pyanalyze: ")

@@ -133,6 +133,13 @@ def draw_one(analysis: Analysis, report: Report, name: str, device_id: int | Non
     ------
     pyanalyze.errors.UsageError
         The device has no data for such a chart.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> "summary" in draw_one(session.analysis, session.report(), "usage", None).to_dict()["usermeta"]
+    True
     """
     main = main_device(report)
     number = device_id if device_id is not None or main is None else main.device_id

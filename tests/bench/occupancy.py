@@ -122,7 +122,9 @@ def errors(modelled: Grid, truth: Grid) -> dict[str, float]:
     }
 
 
-def against(made: ModelledOccupancy, device_id: int, truth: tuple[Grid, dict[int, float]]) -> tuple[dict[str, float], float]:
+def against(
+    made: ModelledOccupancy, device_id: int, truth: tuple[Grid, dict[int, float]]
+) -> tuple[dict[str, float], float]:
     """Errors of a model of a device, and the largest difference of a tenant's share of the SM time."""
     warps, true_shares = truth
     n_sms = len(warps[0])
