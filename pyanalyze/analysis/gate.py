@@ -385,7 +385,7 @@ def parts_of(limits: Limits) -> frozenset[Part]:
 
     Examples
     --------
-    >>> sorted(parts_of(Limits(expect_mode=("mps",), max_slowdown=1.2)))
+    >>> sorted(part.value for part in parts_of(Limits(expect_mode=("mps",), max_slowdown=1.2)))
     ['interference']
     """
     return frozenset(part for gate, part in _PARTS.items() if gate in limits.asked())

@@ -295,7 +295,7 @@ class Report(Result):
         >>> import pyanalyze
         >>> report = pyanalyze.load(capture).report()
         >>> sorted(report.to_dict())
-        ['captures', 'clock', 'devices', 'quality', 'schema', 'tool', 'view']
+        ['captures', 'clock', 'devices', 'quality', 'samples_not_used', 'schema', 'tool', 'view']
         """
         plain: dict[str, Any] = self.model_dump(mode="json", by_alias=True)
         for device in plain["devices"]:
