@@ -207,6 +207,6 @@ def test_memory_is_held_against_a_threshold_and_listed_processes_are_somebody() 
         assert checked.output.startswith(f"check: {status}\n")
         assert said in checked.output
         assert "no activity of any tenant" in checked.output
-    shown = CliRunner().invoke(cli, ["residency", *given]).output
+    shown = CliRunner().invoke(cli, ["report", "-f", "txt", *given]).output
     assert "The samples list 1 compute process; what it did was not traced." in shown
     assert "No process was seen" not in shown
