@@ -17,10 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyanalyze
-import pyanalyze.session
 from pyanalyze.core import _core
 from pyanalyze.errors import MemoryExceeded, UsageError
-from pyanalyze.tables import memory
+from pyanalyze.tables import memory, tableset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -231,7 +230,7 @@ def test_a_budget_that_makes_no_sense_is_wrong_usage(fixtures: Path) -> None:
 def test_reports_do_not_depend_on_pieces(name: str, fixtures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of them with hardware counters, which are looked at in pieces as kernels are."""
     whole = pyanalyze.load(fixtures / f"{name}.sqlite").report().to_json()
-    monkeypatch.setattr(pyanalyze.session, "PIECE_ROWS", 997)
+    monkeypatch.setattr(tableset, "PIECE_ROWS", 997)
     assert pyanalyze.load(fixtures / f"{name}.sqlite").report().to_json() == whole
 
 
@@ -268,7 +267,7 @@ def test_pieces_of_any_size_give_the_same(fixtures: Path, monkeypatch: pytest.Mo
         return launched, [host_side._median_ns(session.tables, 0, process) for process in launched]
 
     whole = found()
-    monkeypatch.setattr(pyanalyze.session, "PIECE_ROWS", 7)
+    monkeypatch.setattr(tableset, "PIECE_ROWS", 7)
     assert found() == whole
     # By hand: the kernels of the first process, in order.
     (process, first), *_ = whole[0].items()
