@@ -23,10 +23,10 @@ except ImportError:
 
 if atheris is not None and __name__ == "__main__":
     with atheris.instrument_imports(include=["pyanalyze", "jinja2", "markupsafe"]):
-        from pyanalyze.report import html, markdown, page, text
+        from pyanalyze.report import blocks, html, markdown, text
         from pyanalyze.text.escape import spreadsheet, visible
 else:
-    from pyanalyze.report import html, markdown, page, text
+    from pyanalyze.report import blocks, html, markdown, text
     from pyanalyze.text.escape import spreadsheet, visible
 
 
@@ -54,23 +54,23 @@ class _Tags(HTMLParser):
         self.shown += data
 
 
-def _page(name: str) -> page.Page:
+def _page(name: str) -> blocks.Page:
     """A page with the name in every place that a page has for one."""
     shown = visible(name)
-    table = page.Table(
-        (page.Column("Name"), page.Column(shown, unit=shown, numeric=True)),
-        ((page.Cell(shown, note=shown), page.Cell(shown, tone="code")),),
+    table = blocks.Table(
+        (blocks.Column("Name"), blocks.Column(shown, unit=shown, numeric=True)),
+        ((blocks.Cell(shown, note=shown), blocks.Cell(shown, tone="code")),),
         f"Of {shown}.",
     )
-    blocks = (
-        page.Para(shown),
-        page.Note(shown, shown),
-        page.Facts((page.Fact(shown, shown, shown),)),
+    parts = (
+        blocks.Para(shown),
+        blocks.Note(shown, shown),
+        blocks.Facts((blocks.Fact(shown, shown, shown),)),
         table,
-        page.Commands((f"nvidia-smi  # {shown}",)),
+        blocks.Commands((f"nvidia-smi  # {shown}",)),
     )
-    section = page.Section("id", shown, (*blocks, page.Fold(shown, blocks)), device=shown)
-    return page.Page(shown, shown, (shown,), (section,), (page.Note(shown, shown),))
+    section = blocks.Section("id", shown, (*parts, blocks.Fold(shown, parts)), device=shown)
+    return blocks.Page(shown, shown, (shown,), (section,), (blocks.Note(shown, shown),))
 
 
 def _html(name: str) -> _Tags:
