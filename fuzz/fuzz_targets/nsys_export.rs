@@ -21,5 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
     let Some(mut session) = answer(pipeline::join(vec![tables], &Unwatched)) else { return };
     let Some(made) = answer(pipeline::reconstruct(&session, &Unwatched)) else { return };
     session.extend(made);
+    let Some(made) = answer(pipeline::attribution(&session, &Unwatched)) else { return };
+    session.extend(made);
     answer(pipeline::ledger(&session, &Unwatched));
 });

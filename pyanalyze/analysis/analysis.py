@@ -34,6 +34,7 @@ DERIVED_TABLES = {
     "aggressors": "_slowdown_tables",
     "baseline_matches": "_slowdown_tables",
     "causes": "_slowdown_tables",
+    "charged": "_attribution_tables",
     "engine": "_residency_summary_tables",
     "inferred_residency": "_inferred_residency_tables",
     "kernel_occupancy": "_kernel_occupancy_tables",
@@ -113,6 +114,10 @@ class Analysis:
         from pyanalyze.analysis.residency import inferred_tables
 
         return inferred_tables(self.tables, self.policies)
+
+    @cached_property
+    def _attribution_tables(self) -> Mapping[str, AnyTable]:
+        return _core.attribution(self.read.for_core(), None)
 
     @cached_property
     def _residency_summary_tables(self) -> Mapping[str, AnyTable]:
@@ -233,7 +238,7 @@ class Analysis:
         summaries = self.summaries
         read = self.read
         if read.paths and "tenants" in read:
-            read = read.complete(self._slowdown_tables)
+            read = read.complete({**self._slowdown_tables, **self._attribution_tables})
         changed = redacted(read, names)
         return replace(
             self,

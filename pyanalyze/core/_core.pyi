@@ -131,7 +131,15 @@ def samples_session(samples: Sequence[Mapping[str, Any]]) -> _Tables:
     """Make a session of samples without any capture: its sources are absent, its zero is the first sample."""
 
 def reconstruct(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
-    """Who held the GPU: residency, switches, tenants, charged time, overlaps, facts; quality of all steps."""
+    """Who held the GPU: residency, switches, tenants, overlaps, facts; quality of all steps."""
+
+def reconstruct_parts(
+    sessions: Sequence[Mapping[str, Any]], progress: _Progress = None, threads: int = 0
+) -> list[_Tables]:
+    """Reconstruct several sessions, such as parts of one, at once."""
+
+def attribution(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
+    """Attribute every kernel's interval: `charged`, of a reconstructed session."""
 
 def occupancy(
     session: Mapping[str, Any],

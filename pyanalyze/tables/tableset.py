@@ -402,8 +402,13 @@ def reconstructed(
     progress
         Called as ``progress(stage, done, total)``.
     """
+    return dict(_core.reconstruct(answered(tables, answering), progress))
+
+
+def answered(tables: Mapping[str, AnyTable], answering: pl.DataFrame | None) -> dict[str, AnyTable]:
+    """Return the tables with only those samples that answer for the captures, see :class:`TableSet`."""
     chosen = {} if answering is None else {"nvml_samples": FrameTable("nvml_samples", answering)}
-    return dict(_core.reconstruct({**tables, **chosen}, progress))
+    return {**tables, **chosen}
 
 
 def empty_frame(name: str) -> pl.DataFrame:

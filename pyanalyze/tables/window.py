@@ -6,22 +6,24 @@ the code that reconstructs whole captures.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
 from pyanalyze.tables.frames import FrameTable, to_frame
 from pyanalyze.tables.names import named
-from pyanalyze.tables.tableset import Selection, reconstructed
+from pyanalyze.tables.tableset import Selection, answered, reconstructed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import polars as pl
 
     from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["narrowed"]
+__all__ = ["narrowed", "narrowed_parts"]
 
 #: Made from the rest of the session; everything else is input.
 _RECONSTRUCTED = (
@@ -29,7 +31,6 @@ _RECONSTRUCTED = (
     "switches",
     "tenants",
     "tenant_usage",
-    "charged",
     "overlaps",
     "facts",
     "fact_examples",
@@ -78,6 +79,53 @@ def narrowed(tables: TableSet, window: tuple[int, int] | None, gpu: int | None) 
         raise UsageError(
             f"a window must end after it starts, not from {window[0]} ns to {window[1]} ns{_activity(tables)}"
         )
+    part = _cut(tables, window, gpu)
+    if part is None:
+        start, end = window or tables.span_ns
+        raise UsageError(f"nothing was recorded from {start} ns to {end} ns{_activity(tables)}")
+    return _joined(tables, part, reconstructed(part.events, part.answering, None))
+
+
+def narrowed_parts(tables: TableSet, windows: Sequence[tuple[int, int]]) -> list[TableSet | None]:
+    """Cut tables down to several windows of time, reconstructed at once: as :func:`narrowed` one by one.
+
+    Parameters
+    ----------
+    tables
+        The tables.
+    windows
+        Start and end of each, nanoseconds.
+
+    Returns
+    -------
+    list of TableSet or None
+        In the order of the windows; None for an empty one, and for one in which nothing was recorded.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> tables = pyanalyze.load(capture).tables
+    >>> [part.tenant_usage["last_ns"].max() for part in narrowed_parts(tables, [(0, 300_000_000)])]
+    [300000000]
+    """
+    parts = [_cut(tables, window, None) if window[0] < window[1] else None for window in windows]
+    some = [part for part in parts if part is not None]
+    made = iter(_core.reconstruct_parts([answered(part.events, part.answering) for part in some], None))
+    return [None if part is None else _joined(tables, part, next(made)) for part in parts]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What of the tables that were read lies in a part."""
+
+    window: tuple[int, int] | None
+    gpu: int | None
+    events: dict[str, AnyTable]
+    answering: pl.DataFrame | None
+
+
+def _cut(tables: TableSet, window: tuple[int, int] | None, gpu: int | None) -> _Part | None:
+    """Cut what was read; None where there were events, and none in this window."""
     # Events of the core are cut there: a part of a large capture is then mostly the memory of the whole.
     events = (*_INTERVALS, *_POINTS, "switch_events")
     ours: dict[str, AnyTable] = {
@@ -96,9 +144,13 @@ def narrowed(tables: TableSet, window: tuple[int, int] | None, gpu: int | None) 
         answering = None if answering is None else _within("nvml_samples", answering, *window)
         left = [table.num_rows for table in ours.values()]
         if had and not any([*left, *(frames[name].height for name in events if name in frames)]):
-            raise UsageError(f"nothing was recorded from {window[0]} ns to {window[1]} ns{_activity(tables)}")
-    given: dict[str, AnyTable] = {**{name: FrameTable(name, frame) for name, frame in frames.items()}, **ours}
-    made = reconstructed(given, answering, None)
+            return None
+    return _Part(window, gpu, {**{name: FrameTable(name, frame) for name, frame in frames.items()}, **ours}, answering)
+
+
+def _joined(tables: TableSet, part: _Part, made: dict[str, Any]) -> TableSet:
+    """Put the events of a part and what was reconstructed of them together."""
+    window, gpu = part.window, part.gpu
     recorded = made["tenants"]
     if window is not None:
         made["residency"] = FrameTable("residency", _open_at_edges(made["residency"], *window))
@@ -110,8 +162,8 @@ def narrowed(tables: TableSet, window: tuple[int, int] | None, gpu: int | None) 
         gpu=was.gpu if gpu is None else gpu,
         redacted=was.redacted,
     )
-    given |= made
-    given["tenants"] = named(recorded, frames["configured"], tables.names, tables.paths, narrowed=True)
+    given = {**part.events, **made}
+    given["tenants"] = named(recorded, to_frame(part.events["configured"]), tables.names, tables.paths, narrowed=True)
 
     def lens(name: str, frame: pl.DataFrame) -> pl.DataFrame:
         frame = frame if gpu is None else _of_device(name, frame, gpu)
@@ -121,7 +173,7 @@ def narrowed(tables: TableSet, window: tuple[int, int] | None, gpu: int | None) 
         tables.with_tables({}),
         stored=given,
         recorded_tenants=recorded,
-        answering=answering,
+        answering=part.answering,
         selection=selection,
         lenses=(*tables.lenses, lens),
     )

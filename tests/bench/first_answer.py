@@ -48,7 +48,8 @@ with open(sys.argv[2], "w") as out:
 """
 #: Functions that read or compute, not those that say what there is.
 COUNTED = (
-    "read_capture", "kernel_summary", "join_captures", "place_samples", "reconstruct", "occupancy", "kernel_occupancy",
+    "read_capture", "kernel_summary", "join_captures", "place_samples", "reconstruct", "reconstruct_parts", "attribution",
+    "occupancy", "kernel_occupancy",
     "infer_residency",
     "ledger", "launches", "timeline", "latencies", "cut", "slowdowns", "replay",
 )  # fmt: skip

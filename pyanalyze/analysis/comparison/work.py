@@ -42,7 +42,7 @@ def work_of(tables: TableSet) -> dict[tuple[int, int], Work]:
 
     usage = {(row["device_id"], row["tenant_id"]): row for row in tables.tenant_usage.iter_rows(named=True)}
     found: dict[tuple[int, int], Work] = {}
-    for one in _core.launches(tables.for_core()):
+    for one in _core.launches({**tables.for_core(), "charged": tables.table("charged")}):
         key = one["device_id"], one["tenant_id"]
         batches = [Batch(**batch) for batch in one["batches"]]
         found[key] = Work(

@@ -7,28 +7,24 @@ neighbours were decided differently the change is looked for between them by hal
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.sharing.case import cases_of, verdicts_of
-from pyanalyze.errors import UsageError
 from pyanalyze.results.sharing import Segment
 from pyanalyze.tables.frames import ON_REQUEST
-from pyanalyze.tables.window import narrowed
+from pyanalyze.tables.window import narrowed_parts
 from pyanalyze.vocabulary import Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyanalyze.analysis.sharing.classify import Verdict
     from pyanalyze.tables.tableset import TableSet
 
 #: Parts that are judged by themselves.
 PARTS = 8
-#: Parts that are judged at a time, on as many processors; each holds what it was cut to in memory.
-AT_ONCE = 4
 #: Shorter parts hold too few time slices (about 2 ms each) to be judged.
 MIN_PART_NS = 20_000_000
 #: Halvings of the stretch in which a change lies: a 64th of two parts.
@@ -71,30 +67,16 @@ def segments(tables: TableSet, verdict: Verdict) -> tuple[Segment, ...]:
     if usage.height < 2 or length < MIN_PART_NS:
         return whole
 
-    def judged(start: int, end: int) -> tuple[Mode, float]:
-        """Mode and confidence of a stretch; `undetermined` where nothing ran."""
-        try:
-            part = narrowed(tables, (start, end), None)
-        except UsageError:
-            return Mode.UNDETERMINED, 0.0
-        cases = cases_of(part)
-        found = next((v for v in verdicts_of(part, cases) if v.device_id == verdict.device_id), None)
-        case = next((case for case in cases if case.device_id == verdict.device_id), None)
-        if found is None or case is None:
-            return Mode.UNDETERMINED, 0.0
-        # Clients of an MPS server beside an outsider: which relation has more of the time is no change of the mode.
-        turns = any(w.name == "alternation" for w in found.evidence)
-        mixed = turns and any(pair.together for pair in case.pairs)
-        return (Mode.UNDETERMINED if mixed else found.mode), found.confidence
+    def judged(windows: Sequence[tuple[int, int]]) -> list[tuple[Mode, float]]:
+        """Mode and confidence of each stretch; `undetermined` where nothing ran."""
+        return [_judged(part, verdict.device_id) for part in narrowed_parts(tables, windows)]
 
     # No rule looks at the tables that are read on request, and cutting millions of API calls takes time.
     judged_by = {name: table for name, table in tables.stored.items() if name not in ON_REQUEST}
     tables = replace(tables, stored=judged_by)
     edges = [first + length * n for n in range(PARTS)] + [last]
     parts = list(pairwise(edges))
-    # The core lets go of the interpreter while it works.
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        said = list(pool.map(lambda part: judged(*part), parts))
+    said = judged(parts)
     found = [(*part, *mode) for part, mode in zip(parts, said, strict=True)]
     decided = [part for part in found if part[2] != Mode.UNDETERMINED]
     if len({mode for _, _, mode, _ in decided}) < 2:
@@ -117,7 +99,26 @@ def segments(tables: TableSet, verdict: Verdict) -> tuple[Segment, ...]:
     return tuple(joined)
 
 
-def _change(judged: Callable[[int, int], tuple[Mode, float]], before: Segment, after: Segment, length: int) -> int:
+def _judged(part: TableSet | None, device_id: int) -> tuple[Mode, float]:
+    if part is None:
+        return Mode.UNDETERMINED, 0.0
+    cases = cases_of(part)
+    found = next((v for v in verdicts_of(part, cases) if v.device_id == device_id), None)
+    case = next((case for case in cases if case.device_id == device_id), None)
+    if found is None or case is None:
+        return Mode.UNDETERMINED, 0.0
+    # Clients of an MPS server beside an outsider: which relation has more of the time is no change of the mode.
+    turns = any(w.name == "alternation" for w in found.evidence)
+    mixed = turns and any(pair.together for pair in case.pairs)
+    return (Mode.UNDETERMINED if mixed else found.mode), found.confidence
+
+
+def _change(
+    judged: Callable[[Sequence[tuple[int, int]]], list[tuple[Mode, float]]],
+    before: Segment,
+    after: Segment,
+    length: int,
+) -> int:
     """Where one mode ends and the next begins.
 
     A stretch is still judged as before with a bit of what comes after in it, and the other way round: the change lies
@@ -129,15 +130,24 @@ def _change(judged: Callable[[int, int], tuple[Mode, float]], before: Segment, a
     start, end = max(before.start_ns, low - length // 2), min(after.end_ns, high + length // 2)
     low, high = max(low, start + length // 2), min(high, end - length // 2)
 
-    def last(holds: Callable[[int], bool]) -> int | None:
-        if not holds(low) or holds(high):
-            return None
-        edges = [low, high]
-        for _ in range(HALVINGS):
-            middle = sum(edges) // 2
-            edges[0 if holds(middle) else 1] = middle
-        return sum(edges) // 2
+    def hold(first: int | None, second: int | None) -> tuple[bool, bool]:
+        """Whether the first time still counts to what is before, and the second: by what is before it, and after it."""
+        asked = [(start, first)] if first is not None else []
+        asked += [(second, end)] if second is not None else []
+        said = iter(judged(asked))
+        return (
+            first is not None and next(said)[0] == before.mode,
+            second is not None and next(said)[0] != after.mode,
+        )
 
-    found = [last(lambda t: judged(start, t)[0] == before.mode), last(lambda t: judged(t, end)[0] != after.mode)]
-    told = [t for t in found if t is not None]
+    at_low, at_high = hold(low, low), hold(high, high)
+    edges = [[low, high] if one and not other else None for one, other in zip(at_low, at_high, strict=True)]
+    for _ in range(HALVINGS):
+        middles = [None if pair is None else sum(pair) // 2 for pair in edges]
+        if middles == [None, None]:
+            break
+        for pair, middle, holds in zip(edges, middles, hold(*middles), strict=True):
+            if pair is not None and middle is not None:
+                pair[0 if holds else 1] = middle
+    told = [sum(pair) // 2 for pair in edges if pair is not None]
     return sum(told) // len(told) if told else (before.end_ns + after.start_ns) // 2

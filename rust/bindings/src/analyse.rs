@@ -33,6 +33,35 @@ pub(crate) fn infer_residency(
     to_python(py, made.map_err(|e| watch.raise(e))?)
 }
 
+/// The same of several sessions, such as parts of one, at once.
+#[pyfunction]
+#[pyo3(signature = (sessions, progress=None, threads=0))]
+pub(crate) fn reconstruct_parts(
+    py: Python<'_>,
+    sessions: Vec<Bound<'_, PyDict>>,
+    progress: Callback,
+    threads: usize,
+) -> PyResult<Vec<Py<PyDict>>> {
+    let sessions = sessions.iter().map(from_python).collect::<PyResult<Vec<_>>>()?;
+    let watch = PyWatch::new(progress);
+    let made = py.detach(|| pipeline::reconstruct_parts(sessions, threads, &watch));
+    made.map_err(|e| watch.raise(e))?.into_iter().map(|tables| to_python(py, tables)).collect()
+}
+
+/// What of every kernel's interval its context was resident, and what it waited for before.
+#[pyfunction]
+#[pyo3(signature = (session, progress=None))]
+pub(crate) fn attribution(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    progress: Callback,
+) -> PyResult<Py<PyDict>> {
+    let session = from_python(session)?;
+    let watch = PyWatch::new(progress);
+    let made = py.detach(|| pipeline::attribution(&session, &watch)).map_err(|e| watch.raise(e))?;
+    to_python(py, made)
+}
+
 /// What the slices add up to, per tenant and per device.
 #[pyfunction]
 #[pyo3(signature = (session, progress=None))]

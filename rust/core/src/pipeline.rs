@@ -16,6 +16,7 @@ use crate::activity::features::Facts;
 use crate::activity::launches::{Launched, Launches};
 use crate::activity::overlap::Overlap;
 use crate::base::error::Result;
+use crate::base::parallel::ThreadPool;
 use crate::base::watch::Watch;
 use crate::identity::tenants::Tenants;
 use crate::occupancy::placement::{Model, Placement, PlacementPolicy, Sharing};
@@ -201,7 +202,25 @@ pub fn ledger(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
     Ok([(schema::LEDGER.name, made.ledger), (schema::ENGINE.name, made.engine)].into())
 }
 
-/// Says what each tenant launched, and where its time went.
+/// Reconstructs several sessions, such as parts of one, on `threads` threads (0: as many as there are processors).
+///
+/// # Errors
+/// Those of [`reconstruct`], of the first session that has one.
+pub fn reconstruct_parts(parts: Vec<Tables>, threads: usize, watch: &dyn Watch) -> Result<Vec<Tables>> {
+    ThreadPool::new(threads).each(parts, |part| reconstruct(&part, watch)).into_iter().collect()
+}
+
+/// Attributes the interval of every kernel: what of it its context was resident, and what it waited for before: `charged`.
+/// The session is a reconstructed one.
+///
+/// # Errors
+/// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
+pub fn attribution(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
+    let made = Charged::new(session)?.run(session, watch)?;
+    Ok([(schema::CHARGED.name, made)].into())
+}
+
+/// Says what each tenant launched, and where its time went. Without `charged` in the session, kernels count whole.
 ///
 /// # Errors
 /// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
@@ -245,8 +264,8 @@ fn add_quality(session: &mut Tables, quality: &Quality) -> Result<()> {
 }
 
 /// Reconstructs a session (captures joined on one clock): hands out `residency`, `switches`, `tenants`,
-/// `tenant_usage`, `charged`, `overlaps`, `facts`, `fact_examples`, and `quality` with the counts made on the
-/// way added to those of the session.
+/// `tenant_usage`, `overlaps`, `facts`, `fact_examples`, and `quality` with the counts made on the way added to those
+/// of the session.
 ///
 /// # Errors
 /// [`crate::Error::Schema`] for tables that are not what they are declared to be,
@@ -270,16 +289,10 @@ pub fn reconstruct(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
         made.insert(table.name, batch);
     }
 
-    let ((charged, overlap), facts) = both(
-        || {
-            let charged = Charged::new(&seen)?.run(&seen, watch)?;
-            Ok((charged, Overlap::new(&seen)?.run(&seen, watch)?))
-        },
-        || Facts::new(&seen)?.after(&seen, watch),
-    )?;
+    let (overlap, facts) =
+        both(|| Overlap::new(&seen)?.run(&seen, watch), || Facts::new(&seen)?.after(&seen, watch))?;
     let facts = facts.beside(overlap.overlaps.clone()).finish(watch)?;
     made.insert(schema::OVERLAPS.name, overlap.overlaps);
-    made.insert(schema::CHARGED.name, charged);
     made.insert(schema::TENANT_USAGE.name, overlap.tenant_usage);
     made.insert(schema::FACTS.name, facts.facts);
     made.insert(schema::FACT_EXAMPLES.name, facts.fact_examples);

@@ -16,7 +16,7 @@ use pyanalyze_core::base::intervals::Union;
 use pyanalyze_core::base::watch::{StopAfter, Unwatched};
 use pyanalyze_core::identity::tenants::Tenants;
 use pyanalyze_core::output::timeline::timeline;
-use pyanalyze_core::pipeline::reconstruct;
+use pyanalyze_core::pipeline::{attribution, reconstruct};
 use pyanalyze_core::residency::observed::{Residency, Slice};
 use pyanalyze_core::table::builder::Builder;
 use pyanalyze_core::table::columns::Columns;
@@ -165,6 +165,7 @@ fn opt(array: &Int64Array, row: usize) -> Option<i64> {
 fn session_of(tables: &Tables) -> Tables {
     let mut seen = tables.clone();
     seen.extend(reconstruct(tables, &Unwatched).unwrap());
+    seen.extend(attribution(&seen, &Unwatched).unwrap());
     seen
 }
 
@@ -231,7 +232,7 @@ proptest! {
 
     #[test]
     fn charged_time_holds_against_counting(tables in session()) {
-        let made = reconstruct(&tables, &Unwatched).unwrap();
+        let made = session_of(&tables);
         let slices = Slice::read(&made["residency"]).unwrap();
         let held: BTreeMap<u32, BTreeSet<i64>> = slices.iter().filter_map(|s| s.tenant).map(|t| {
             (t, naive(slices.iter().filter(|s| s.tenant == Some(t)).map(|s| (s.start_ns, s.end_ns))))
@@ -436,7 +437,6 @@ fn captures_with_nothing_give_empty_tables() {
         assert_eq!(
             made.keys().copied().collect::<Vec<_>>(),
             [
-                "charged",
                 "fact_examples",
                 "facts",
                 "overlaps",

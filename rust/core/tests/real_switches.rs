@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use arrow_array::{Array, Int64Array, UInt16Array, UInt32Array, UInt64Array, UInt8Array};
 use pyanalyze_core::base::watch::Unwatched;
-use pyanalyze_core::pipeline::reconstruct;
+use pyanalyze_core::pipeline::{attribution, reconstruct};
 use pyanalyze_core::residency::observed::Slice;
 use pyanalyze_core::table::builder::Builder;
 use pyanalyze_core::table::columns::Columns;
@@ -98,7 +98,9 @@ fn median_ms(slices: &[Slice], hw: u64) -> f64 {
 #[test]
 fn two_time_sliced_processes_on_an_ada() {
     let Some(path) = capture("utils__report1.nsys2026.sqlite") else { return };
-    let made = reconstruct(&read(&path), &Unwatched).unwrap();
+    let mut made = read(&path);
+    made.extend(reconstruct(&made, &Unwatched).unwrap());
+    made.extend(attribution(&made, &Unwatched).unwrap());
     let slices = Slice::read(&made["residency"]).unwrap();
     let complete = |hw: u64| slices.iter().filter(|s| s.hw_context == hw && s.complete).count();
     assert_eq!((complete(830), complete(814), complete(837)), (606, 607, 1));

@@ -489,7 +489,7 @@ mod tests {
     use crate::activity::attribution::Charged;
     use crate::activity::overlap::Overlap;
     use crate::base::watch::Unwatched;
-    use crate::pipeline::{launches, reconstruct};
+    use crate::pipeline::{attribution, launches, reconstruct};
     use crate::residency::observed::Slice;
     use crate::table::builder::Builder;
     use crate::test_tables::{kernels, named, residency};
@@ -504,6 +504,7 @@ mod tests {
 
     fn reconstructed(mut tables: Tables) -> Tables {
         tables.extend(reconstruct(&tables, &Unwatched).unwrap());
+        tables.extend(attribution(&tables, &Unwatched).unwrap());
         tables
     }
 

@@ -44,6 +44,43 @@ impl Hasher for NumberHasher {
 /// A map by a few whole numbers.
 pub(crate) type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
+/// Keys met last, each with a place in a list of the caller's. A key stands in the one slot that its hash names, so a
+/// row costs one comparison; a key that another took the slot of gets a second place, and the caller adds up by key.
+#[derive(Debug)]
+pub(crate) struct Recent<K>(Vec<Option<(K, usize)>>);
+
+/// Slots; a power of two.
+const SLOTS: usize = 4096;
+
+impl<K: Copy> Default for Recent<K> {
+    fn default() -> Self {
+        Self(vec![None; SLOTS])
+    }
+}
+
+impl<K: Copy + PartialEq> Recent<K> {
+    /// The place of a key: that of the last time, else a new one. `mixed` are the numbers that tell most keys apart.
+    pub(crate) fn place<const N: usize>(
+        &mut self,
+        mixed: [u64; N],
+        key: K,
+        new: impl FnOnce() -> usize,
+    ) -> usize {
+        let mut hasher = NumberHasher::default();
+        mixed.into_iter().for_each(|word| hasher.add(word));
+        let slot = self.0.get_mut(hasher.finish() as usize % SLOTS);
+        match slot {
+            Some(Some((same, place))) if *same == key => *place,
+            Some(slot) => {
+                let place = new();
+                *slot = Some((key, place));
+                place
+            }
+            None => new(),
+        }
+    }
+}
+
 /// Text by number, so that names of different dictionaries can be compared cheaply.
 #[derive(Debug, Default)]
 pub(crate) struct Interner {

@@ -18,8 +18,7 @@ use std::fmt;
 use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array, UInt8Array};
 
 use crate::base::error::Result;
-use crate::base::maps::Interner;
-use crate::base::maps::NumberMap;
+use crate::base::maps::{Interner, NumberMap, Recent};
 use crate::base::watch::Watch;
 use crate::session::devices::{self as device, Capability};
 use crate::table::builder::Builder;
@@ -593,6 +592,10 @@ impl EventPass for KernelOccupancy {
         // A dictionary may hold a text twice: the text decides, looked up once per key.
         let mut long_ids: HashMap<u32, u32> = HashMap::new();
         let mut short_ids: HashMap<u32, u32> = HashMap::new();
+        // Programs launch the same configurations again and again: most rows need no map.
+        let mut recent: Recent<Key> = Recent::default();
+        let mut sums: Vec<(Key, u64, i64)> = Vec::new();
+        let mut known = None;
         let total = c.rows() as u64;
         for row in 0..c.rows() {
             if row % 65_536 == 0 {
@@ -604,16 +607,35 @@ impl EventPass for KernelOccupancy {
                 let text = column.get(row)?;
                 Some(*ids.entry(key).or_insert_with(|| names.id(text)))
             };
-            let key = Key {
-                device: device.value(row),
-                tenant: self.tenants.get(&(capture.value(row), at(pid, row), device.value(row))).copied(),
-                name: intern(&name, &mut long_ids),
-                short_name: intern(&short, &mut short_ids),
-                launch: launches.read(row),
+            let process = (capture.value(row), at(pid, row), device.value(row));
+            let tenant = match known {
+                Some((same, tenant)) if same == process => tenant,
+                _ => self.tenants.get(&process).copied(),
             };
+            known = Some((process, tenant));
+            // By dictionary keys first; texts are compared once per configuration.
+            let launch = launches.read(row);
+            let (long_key, short_key) = (name.key(row), short.key(row));
+            let seen = Key { device: process.2, tenant, name: long_key, short_name: short_key, launch };
+            let mixed = [
+                u64::from(long_key.unwrap_or(0)),
+                launch.grid_blocks.unwrap_or(0),
+                u64::from(tenant.unwrap_or(0)),
+            ];
+            let place = recent.place(mixed, seen, || {
+                let (name, short_name) = (intern(&name, &mut long_ids), intern(&short, &mut short_ids));
+                sums.push((Key { name, short_name, ..seen }, 0, 0));
+                sums.len() - 1
+            });
+            if let Some((_, count, sum_ns)) = sums.get_mut(place) {
+                *count += 1;
+                *sum_ns = sum_ns.saturating_add(end.value(row).saturating_sub(start.value(row)));
+            }
+        }
+        for (key, count, sum_ns) in sums {
             let group = self.groups.entry(key).or_insert((0, 0));
-            group.0 += 1;
-            group.1 = group.1.saturating_add(end.value(row).saturating_sub(start.value(row)));
+            group.0 += count;
+            group.1 = group.1.saturating_add(sum_ns);
         }
         watch.progress("kernel occupancy", total, total)
     }

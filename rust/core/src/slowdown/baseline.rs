@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 
 use crate::base::intervals::Union;
+use crate::base::maps::NumberMap;
 use crate::slowdown::counterfactual::Alone;
-use crate::slowdown::operations::{Op, Quick, Tenancy};
+use crate::slowdown::operations::{Op, Tenancy};
 
 /// Of the operations, at least this part has a counterpart where runs are laid beside each other.
 const ALIGNED_PART: f64 = 0.98;
@@ -31,7 +32,7 @@ fn span_ns(ops: &[Op]) -> Option<i64> {
 /// How much of the tenant's work, and of the other's, is of signatures that both have.
 pub(crate) fn likeness(tenant: &Tenancy, other: &Tenancy) -> f64 {
     let sums = |t: &Tenancy| {
-        let mut sums: Quick<u32, f64> = Quick::default();
+        let mut sums: NumberMap<u32, f64> = NumberMap::default();
         for op in &t.ops {
             *sums.entry(op.signature).or_default() += op.ran_ns as f64;
         }
@@ -53,11 +54,11 @@ pub(crate) fn likeness(tenant: &Tenancy, other: &Tenancy) -> f64 {
 
 /// Lays a baseline beside a tenant.
 pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union>) -> Matched {
-    let mut queues: Quick<u32, Vec<usize>> = Quick::default();
+    let mut queues: NumberMap<u32, Vec<usize>> = NumberMap::default();
     for (n, op) in base.ops.iter().enumerate() {
         queues.entry(op.signature).or_default().push(n);
     }
-    let mut used: Quick<u32, usize> = Quick::default();
+    let mut used: NumberMap<u32, usize> = NumberMap::default();
     let mut pairs: Vec<Option<usize>> = Vec::with_capacity(tenant.ops.len());
     for op in &tenant.ops {
         let taken = used.entry(op.signature).or_insert(0);
@@ -82,9 +83,9 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
     let mut ops: Vec<Option<Alone>> = if aligned {
         pairs.into_iter().map(|pair| pair.and_then(|n| base.ops.get(n)).map(of)).collect()
     } else {
-        let mut means: Quick<u32, ([f64; 8], f64)> = Quick::default();
+        let mut means: NumberMap<u32, ([f64; 8], f64)> = NumberMap::default();
         // Not of launches that something held up, unless all of a kind were.
-        let held_up: Quick<u32, bool> = base.ops.iter().fold(Quick::default(), |mut all, op| {
+        let held_up: NumberMap<u32, bool> = base.ops.iter().fold(NumberMap::default(), |mut all, op| {
             let every = all.entry(op.signature).or_insert(true);
             *every &= op.held_up();
             all

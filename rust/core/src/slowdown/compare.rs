@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::base::intervals::{Union, Walk};
+use crate::base::maps::NumberMap;
 use crate::base::statistics::{quantile, quantiles, student, Resamples};
 use crate::slowdown::counterfactual::{Alone, Anchored, Reference};
-use crate::slowdown::operations::{Op, Quick, Tenancy};
+use crate::slowdown::operations::{Op, Tenancy};
 use crate::table::work::WorkKind;
 
 /// Fewer operations than this bear no interval.
@@ -221,7 +222,7 @@ pub(crate) fn scatter(base: &Tenancy, alone: &impl Reference) -> Doubt {
         [advance, op.latency_ns() as f64, op.ran_ns as f64]
     };
     // By signature: sums and count. Time between launches passes at copies, too.
-    let mut means: Quick<u32, ([f64; 3], f64)> = Quick::default();
+    let mut means: NumberMap<u32, ([f64; 3], f64)> = NumberMap::default();
     for (n, op) in base.ops.iter().enumerate() {
         let (sums, count) = means.entry(op.signature).or_default();
         for (sum, value) in sums.iter_mut().zip(values(n, op)) {

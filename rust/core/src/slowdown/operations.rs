@@ -11,13 +11,13 @@
 //! An operation is a kernel, a whole graph or a copy. Its latency runs from the begin of the launch call (the begin of
 //! its interval where calls were not captured) to its end, and splits into parts that sum to it.
 
-use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
 use crate::base::hardware::{IDLE_GAP_NS, MAX_STATE_NS};
 use crate::base::intervals::{Union, Walk};
+use crate::base::maps::{NumberMap, Recent};
 use crate::base::parallel::ThreadPool;
 use crate::base::statistics::median;
 use crate::base::watch::Watch;
@@ -92,45 +92,6 @@ impl Found {
         place.copied().unwrap_or(u32::MAX)
     }
 }
-
-/// Multiplies and rotates: keys here are a few small numbers that nobody chose to collide.
-#[derive(Debug, Default)]
-pub(crate) struct Mixer(u64);
-
-impl Hasher for Mixer {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u32(&mut self, value: u32) {
-        self.write_u64(u64::from(value));
-    }
-
-    fn write_i64(&mut self, value: i64) {
-        self.write_u64(value as u64);
-    }
-
-    fn write_usize(&mut self, value: usize) {
-        self.write_u64(value as u64);
-    }
-
-    fn write_isize(&mut self, value: isize) {
-        self.write_u64(value as u64);
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x517C_C1B7_2722_0A95);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0 ^ (self.0 >> 32)
-    }
-}
-
-/// A map whose keys are a few small numbers.
-pub(crate) type Quick<K, V> = HashMap<K, V, BuildHasherDefault<Mixer>>;
 
 /// The entry of a signature in a list by number; none for what has no number.
 pub(crate) fn entry<T: Default>(list: &mut Vec<T>, signature: u32) -> Option<&mut T> {
@@ -311,7 +272,7 @@ pub(crate) struct Tenancy {
     /// By signature: kernels and graphs that are usual, alone, waiting and contended (as `Company` counts).
     pub usual: Vec<[usize; 3]>,
     /// Context and stream, by the number that operations have of it.
-    streams: Quick<StreamKey, u32>,
+    streams: NumberMap<StreamKey, u32>,
     last_stream: Option<(StreamKey, u32)>,
 }
 
@@ -447,8 +408,6 @@ fn waits(name: &str) -> bool {
 type StreamKey = (Option<u32>, Option<u32>);
 /// Dictionary key of the name, grid and block, dynamic shared memory.
 type Configuration = (Option<u32>, [Option<u32>; 6], Option<i64>);
-/// Slots for configurations met last; a power of two.
-const SLOTS: usize = 4096;
 type CallsByProcess = BTreeMap<(u32, Option<u32>), Calls>;
 
 fn calls(tables: &Tables) -> Result<CallsByProcess> {
@@ -458,9 +417,9 @@ fn calls(tables: &Tables) -> Result<CallsByProcess> {
     let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
     let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
     let (name, correlation) = (columns.names("name")?, columns.u32("correlation_id")?);
-    let mut known: Quick<u32, bool> = Quick::default();
+    let mut known: NumberMap<u32, bool> = NumberMap::default();
     // By process: its calls, and the number of each thread.
-    let mut found: Vec<(Calls, Quick<u32, u32>)> = Vec::new();
+    let mut found: Vec<(Calls, NumberMap<u32, u32>)> = Vec::new();
     let mut places: BTreeMap<(u32, Option<u32>), usize> = BTreeMap::new();
     let mut last = None;
     for row in 0..columns.rows() {
@@ -470,7 +429,7 @@ fn calls(tables: &Tables) -> Result<CallsByProcess> {
             _ => {
                 let place = *places.entry(process).or_insert(found.len());
                 if place == found.len() {
-                    found.push(<(Calls, Quick<u32, u32>)>::default());
+                    found.push(<(Calls, NumberMap<u32, u32>)>::default());
                 }
                 last = Some((process, place));
                 place
@@ -569,9 +528,8 @@ fn signatures_of(tables: &Tables) -> Result<Found> {
         let block = [c.u32("block_x")?, c.u32("block_y")?, c.u32("block_z")?];
         let shared = c.i64("dynamic_shared_bytes")?;
         // By dictionary key: text is looked at once per configuration, not once per row.
-        let mut seen: Quick<Configuration, u32> = Quick::default();
-        // The configurations met last, each in the one slot that it may stand in: most rows need no map.
-        let mut last: Vec<Option<(Configuration, u32)>> = vec![None; SLOTS];
+        let mut seen: NumberMap<Configuration, u32> = NumberMap::default();
+        let mut recent: Recent<Configuration> = Recent::default();
         kernels_out.reserve_exact(c.rows());
         for row in 0..c.rows() {
             let shape = [
@@ -583,25 +541,20 @@ fn signatures_of(tables: &Tables) -> Result<Found> {
                 at(block[2], row),
             ];
             let key = (name.key(row), shape, at(shared, row));
-            let mixed = [key.0, shape[0], shape[1], shape[3]].map(|n| n.unwrap_or(0) as usize);
-            let slot = mixed.iter().fold(0_usize, |sum, n| sum.wrapping_mul(31).wrapping_add(*n)) % SLOTS;
-            let Some(slot) = last.get_mut(slot) else { continue };
-            let place = match slot {
-                Some((same, place)) if *same == key => *place,
-                _ => {
-                    let place = *seen.entry(key).or_insert_with(|| {
-                        enter(Signature {
-                            kind: WorkKind::Kernel,
-                            name: name.get(row).map(str::to_owned),
-                            grid: [shape[0], shape[1], shape[2]],
-                            block: [shape[3], shape[4], shape[5]],
-                            bytes: key.2,
-                        })
-                    });
-                    *slot = Some((key, place));
-                    place
-                }
-            };
+            let mixed = [key.0, shape[0], shape[1], shape[3]].map(|n| u64::from(n.unwrap_or(0)));
+            let place = recent.place(mixed, key, || {
+                let place = *seen.entry(key).or_insert_with(|| {
+                    enter(Signature {
+                        kind: WorkKind::Kernel,
+                        name: name.get(row).map(str::to_owned),
+                        grid: [shape[0], shape[1], shape[2]],
+                        block: [shape[3], shape[4], shape[5]],
+                        bytes: key.2,
+                    })
+                });
+                place as usize
+            });
+            let place = u32::try_from(place).unwrap_or(u32::MAX);
             kernels_out.push(place);
         }
     }
@@ -615,7 +568,7 @@ fn signatures_of(tables: &Tables) -> Result<Found> {
     if let Some(batch) = tables.get(schema::GRAPH_LAUNCHES.name) {
         let c = Columns::new(&schema::GRAPH_LAUNCHES, batch);
         let graph = c.u64("graph_id")?;
-        let mut seen: Quick<Option<u64>, u32> = Quick::default();
+        let mut seen: NumberMap<Option<u64>, u32> = NumberMap::default();
         for row in 0..c.rows() {
             let graph = at(graph, row);
             let name = || graph.map_or("graph".to_owned(), |id| format!("graph {id}"));
@@ -626,7 +579,7 @@ fn signatures_of(tables: &Tables) -> Result<Found> {
     if let Some(batch) = tables.get(schema::MEMOPS.name) {
         let c = Columns::new(&schema::MEMOPS, batch);
         let (operation, bytes) = (c.names("operation")?, c.i64("bytes")?);
-        let mut seen: Quick<(Option<u32>, i64), u32> = Quick::default();
+        let mut seen: NumberMap<(Option<u32>, i64), u32> = NumberMap::default();
         for row in 0..c.rows() {
             let bytes = bytes.value(row);
             let name = || operation.get(row).unwrap_or("copy").to_owned();
