@@ -133,23 +133,29 @@ def test_a_stopped_run_leaves_no_worker_of_its_cluster(
     scratch = tmp_path / "tmp"
     scratch.mkdir()
     monkeypatch.setenv("TMPDIR", str(scratch))
-    out = tmp_path / "out"
-    process = command(many, "-o", out, "--workers", "2", "--scheduler", "local", strict=False, start_new_session=True)
-    end = time.monotonic() + 120
-    while not list(out.glob("groups/*/report.json")) and time.monotonic() < end:
-        time.sleep(0.005)
-    assert len(workers_of(process)) == 2
-    assert list(scratch.iterdir()), "workers have a folder"
-    if how == signal.SIGINT:
-        os.killpg(process.pid, how)  # as a terminal does: to the workers too
+    # On a busy machine the run may be over before the signal comes: then it is stopped earlier or later the next time.
+    for attempt in range(5):
+        out = tmp_path / f"out{attempt}"
+        options = ("--workers", "2", "--scheduler", "local")
+        process = command(many, "-o", out, *options, strict=False, start_new_session=True)
+        end = time.monotonic() + 120
+        while not list(out.glob("groups/*/report.json")) and time.monotonic() < end:
+            time.sleep(0.005)
+        workers, folders = workers_of(process), list(scratch.iterdir())
+        if how == signal.SIGINT:
+            os.killpg(process.pid, how)  # as a terminal does: to the workers too
+        else:
+            process.kill()
+        _, stderr = process.communicate(timeout=120)
+        if len(list(out.glob("groups/*/report.json"))) < 12:
+            break
     else:
-        process.kill()
-    _, stderr = process.communicate(timeout=60)
-    assert len(list(out.glob("groups/*/report.json"))) < 12, "it was stopped half-way"
+        pytest.fail("five runs were over before they could be stopped")
+    assert (len(workers), len(folders) > 0) == (2, True), "two workers, and a folder for them"
     if how == signal.SIGINT:
         assert (process.returncode, stderr.strip()) == (130, "pyanalyze: stopped")
         assert list(scratch.iterdir()) == []
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while alive(process.pid) and time.monotonic() < end:
         time.sleep(0.05)
     assert alive(process.pid) == [], "no process works on for nobody"
