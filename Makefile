@@ -18,7 +18,7 @@ unexport PYTHONPATH PYTHONHOME
 CARGO := env -u MAKEFLAGS -u MFLAGS cargo
 RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help demo test lint rust-lint python-lint rust-test python-test docs pictures notebooks fixtures format bench fuzz dist-test lock clean
+.PHONY: help demo test lint rust-lint python-lint rust-test python-test docs site pictures notebooks fixtures format bench fuzz dist-test lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -68,6 +68,10 @@ python-test: $(VENV)/.built ## Python tests, docstring examples included
 docs: $(VENV)/.built ## regenerate docs/schemas.md, docs/troubleshooting.md and docs/measurements.md
 	$(BIN)/python docs/generate.py
 
+site: $(VENV)/.built ## build the documentation site in build/site
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-site.lock
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 pictures: $(VENV)/.built ## take the pictures in docs/images (needs a system Chromium)
 	$(BIN)/python docs/pictures.py
 
@@ -107,10 +111,10 @@ format: $(VENV)/.installed ## format everything
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-lock: ## renew requirements-dev.lock from requirements-dev.in
+lock: ## renew requirements-dev.lock and requirements-site.lock, with hashes
 	$(PYTHON) -m venv $(VENV)-lock
 	$(VENV)-lock/bin/pip install --quiet pip-tools
-	$(VENV)-lock/bin/pip-compile --quiet --no-header --no-emit-index-url --no-emit-trusted-host --strip-extras --no-emit-find-links -o requirements-dev.lock requirements-dev.in
+	for name in dev site; do $(VENV)-lock/bin/pip-compile --quiet --allow-unsafe --generate-hashes --no-header --no-emit-index-url --no-emit-trusted-host --strip-extras --no-emit-find-links -o requirements-$$name.lock requirements-$$name.in || exit 1; done
 	rm -rf $(VENV)-lock
 
 clean: ## remove what was built
