@@ -79,12 +79,12 @@ notebooks: $(VENV)/.built ## execute notebooks/*.ipynb in place
 	$(BIN)/python notebooks/run_notebooks.py
 
 fixtures: $(VENV)/.installed ## rebuild fixtures/captures; or make fixtures SCENARIO=mps SEED=7 OUT=folder
-	$(BIN)/python fixtures/generate.py $(SCENARIO) $(if $(SEED),--seed $(SEED)) $(if $(ALONE),--alone) $(if $(OUT),--tables -o $(OUT))
+	$(BIN)/python fixtures/generate.py $(SCENARIO) $(if $(SEED),--seed $(SEED)) $(if $(SOLO),--solo) $(if $(OUT),--tables -o $(OUT))
 
 bench: $(VENV)/.built ## measure; appends to docs/measurements.jsonl
 	$(BIN)/python tests/bench/run.py
 	$(BIN)/python tests/bench/ingest.py
-	$(BIN)/python tests/bench/who_held.py
+	$(BIN)/python tests/bench/residency.py
 	$(BIN)/python tests/bench/verdicts.py --seeds 4
 	$(BIN)/python tests/bench/facts.py
 	$(BIN)/python tests/bench/interference.py --seeds 4 --kernels 10000000
@@ -96,7 +96,7 @@ bench: $(VENV)/.built ## measure; appends to docs/measurements.jsonl
 	$(BIN)/python tests/bench/occupancy.py --seeds 3
 	$(BIN)/python tests/bench/occupancy.py --speed
 	$(BIN)/python tests/bench/advice.py --first 11 --seeds 4
-	$(BIN)/python tests/bench/replay.py
+	$(BIN)/python tests/bench/forecast.py
 	$(BIN)/python tests/bench/fleet.py
 
 fuzz: $(VENV)/.built ## fuzz readers, state machine, escaping, and mutate whole captures: FUZZ_SECONDS (600) each

@@ -150,16 +150,16 @@ def fleets(rows: list[dict[str, Any]]) -> list[str]:
     return out
 
 
-def who_held(rows: list[dict[str, Any]]) -> list[str]:
+def residency(rows: list[dict[str, Any]]) -> list[str]:
     """What it takes to work out who held the GPU."""
     names = {
         "residency": "switch records to residency and switches (aim: 10^7 in 2 s)",
-        "charged": "kernels against a tenth as many slices to charged time (aim: 10^7 in 3 s)",
-        "turns": "kernels without switch records to inferred turns",
+        "attribution": "kernels against a tenth as many slices to attributed time (aim: 10^7 in 3 s)",
+        "inferred": "kernels without switch records to inferred turns",
     }
     out = ["\n## Who held the GPU\n"]
     out.append(
-        "`tests/bench/who_held.py`: each run a process of its own, medians; `CPU s` is what its first thread had of "
+        "`tests/bench/residency.py`: each run a process of its own, medians; `CPU s` is what its first thread had of "
         "a processor. The load is that of the machine when the runs ended: above the number of processors the "
         "seconds were shared with others. Peak memory is the process's, over the tables that go in and come out "
         "(aim: 2).\n"
@@ -481,7 +481,7 @@ def replay(rows: list[dict[str, Any]]) -> list[str]:
     row = rows[-1]
     return [
         f"\n{row['replays']} replays of {row['kernels']:,} launches on {row['threads']} threads "
-        f"(`tests/bench/replay.py`, version {row['version']}, {row['machine']}): {row['seconds']} s"
+        f"(`tests/bench/forecast.py`, version {row['version']}, {row['machine']}): {row['seconds']} s"
         + (f", {row['cpu_seconds']} s of processor time." if "cpu_seconds" in row else ".")
     ]
 
@@ -638,7 +638,7 @@ SECTIONS: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {
     "occupancy": occupancy,
     "occupancy-speed": occupancy_speed,
     "fleet": fleets,
-    "who_held": who_held,
+    "residency": residency,
 }
 
 

@@ -33,7 +33,7 @@ def validation() -> str:
     rows = [
         ("every value of every table", "what SQLite itself says, over random files of every legal shape and all real captures", "none: equal, or the table is left to SQLite (`rust/core/tests/page_scan.rs`)"),
         ("kernel, API and NVTX summaries", "NVIDIA's own `nsys stats` of the same captures", "none beyond the last printed digit (`tests/test_nsys_stats.py`)"),
-        ("busy, charged, resident, co-busy time", "counting nanosecond by nanosecond, over random sessions", "none: integers are equal (`rust/core/tests/counting.rs`)"),
+        ("busy, attributed, resident, co-busy time", "counting nanosecond by nanosecond, over random sessions", "none: integers are equal (`rust/core/tests/counting.rs`)"),
         ("residency, slices, switch cost", "the simulator's books", "none where both records of a slice exist (`tests/test_truth.py`)"),
         ("sharing mode", "the simulator's truth", wrong),
         ("confidence", "how often verdicts of that kind were right, families of scenarios left out in turn", "[calibration](calibration.md)"),

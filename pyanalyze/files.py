@@ -157,13 +157,13 @@ def _check(target: Path, named: str | os.PathLike[str], *, force: bool) -> None:
         )
     if target.exists() and not target.is_file():
         # A rename would replace the device itself.
-        raise OSError(errno.EINVAL, "not a regular file; name another output", os.fspath(named))
+        raise OSError(errno.EINVAL, "not a regular file; choose another output", os.fspath(named))
     if target.exists() and not force:
         raise _exists(named)
 
 
 def _exists(named: str | os.PathLike[str]) -> OutputExists:
-    return OutputExists(f"{os.fspath(named)} exists; pass --force (force=True) to replace it, or name another output")
+    return OutputExists(f"{os.fspath(named)} exists; give --force (force=True) to replace it, or choose another output")
 
 
 def _flush(file: Path) -> None:

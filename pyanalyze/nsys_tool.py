@@ -72,7 +72,7 @@ def find_nsys(nsys: str | None = None) -> Nsys | None:
         if asked is None:
             return None
         source = "the nsys given" if nsys else "$PYANALYZE_NSYS"
-        raise CaptureUnreadable(f"{source}, {asked}, is not an executable file; name the nsys to run, or unset it")
+        raise CaptureUnreadable(f"{source}, {asked}, is not an executable file; set it to the nsys to run, or unset it")
     answer = run([path, "--version"])
     found = _VERSION.search(answer.stdout)
     if answer.returncode != 0 or found is None:

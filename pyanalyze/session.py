@@ -185,11 +185,11 @@ class Session:
     residency = Frame()
     inferred_residency = Frame()
     switches = Frame()
-    ledger = Frame()
-    engine = Frame()
+    residency_by_tenant = Frame()
+    residency_by_device = Frame()
     tenants = Frame()
     tenant_usage = Frame()
-    charged = Frame()
+    kernel_attribution = Frame()
     overlaps = Frame()
     facts = Frame()
     fact_examples = Frame()
@@ -200,7 +200,7 @@ class Session:
     slowdowns = Frame()
     tenant_slowdowns = Frame()
     causes = Frame()
-    aggressors = Frame()
+    pairwise_interference = Frame()
     baseline_matches = Frame()
 
     @property
@@ -365,19 +365,20 @@ class Session:
         """
         return self.analysis.verdicts
 
-    def who_held(self) -> tuple[DeviceResidency, ...]:
+    def residency_summary(self) -> tuple[DeviceResidency, ...]:
         """Add up who held the engine: slices per tenant, switches, cost, time slice, fairness.
 
         Returns
         -------
         tuple of pyanalyze.analysis.residency.DeviceResidency
             One per device of which residency is known; `inferred` where the verdict is time-slicing and there are
-            no switch records. The frames behind it are `ledger`, `engine`, `residency` or `inferred_residency`.
+            no switch records. The frames behind it are `residency_by_tenant`, `residency_by_device`, and `residency`
+            or `inferred_residency`.
 
         Examples
         --------
         >>> import pyanalyze
-        >>> held = pyanalyze.load(capture).who_held()[0]
+        >>> held = pyanalyze.load(capture).residency_summary()[0]
         >>> held.switches, held.cost_kind
         (365, 'gap')
         """
@@ -511,7 +512,7 @@ class Session:
         if isinstance(words, str):
             words = [part.strip() for part in words.split(",") if part.strip()]  # as the command line does
         if unknown := sorted(set(words) - set(REQUIREMENTS)):
-            raise UsageError(f"nothing is known of {', '.join(unknown)}; require {', '.join(REQUIREMENTS)}")
+            raise UsageError(f"unknown requirement {', '.join(unknown)}; choose from {', '.join(REQUIREMENTS)}")
         return tuple(
             advise_device(self.tables, verdict, require=words, latency_ns=latency_ns, for_kubernetes=kubernetes)
             for verdict in self.classify()
@@ -669,14 +670,14 @@ class Session:
         return self.tables.absent()
 
     def timeline(self, start_ns: int | None = None, end_ns: int | None = None, marks: int = 600) -> pl.DataFrame:
-        """Lanes for a picture: intervals merged to at most `marks` per lane.
+        """Tracks for a picture: intervals merged to at most `marks` per track.
 
         Parameters
         ----------
         start_ns, end_ns
             Window on the session clock, in nanoseconds; the whole session by default.
         marks
-            Most marks per device, tenant and lane.
+            Most marks per device, tenant and track.
 
         Returns
         -------
@@ -686,8 +687,8 @@ class Session:
         Examples
         --------
         >>> import pyanalyze
-        >>> lanes = pyanalyze.load(capture).timeline(marks=50)
-        >>> sorted(set(lanes["lane"].cast(str)))
+        >>> tracks = pyanalyze.load(capture).timeline(marks=50)
+        >>> sorted(set(tracks["track"].cast(str)))
         ['copies', 'kernels', 'residency']
         """
         from pyanalyze.analysis.over_time import timeline
@@ -762,9 +763,9 @@ class Session:
 
     def __str__(self) -> str:
         """Show the first screen."""
-        from pyanalyze.report.text import SCREEN_PARTS, first_screen
+        from pyanalyze.report.text import SUMMARY_PARTS, render_summary
 
-        return first_screen(self.report(parts=SCREEN_PARTS))
+        return render_summary(self.report(parts=SUMMARY_PARTS))
 
     def _repr_html_(self) -> str:
         from html import escape

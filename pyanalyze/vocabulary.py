@@ -23,6 +23,14 @@ Requirement = Literal["fault-isolation", "memory-protection", "bandwidth-qos"]
 REQUIREMENTS: Final[tuple[Requirement, ...]] = ("fault-isolation", "memory-protection", "bandwidth-qos")
 
 
+class Answer(StrEnum):
+    """Whether sharing the GPU is the cause of a slowdown."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
 class Part(StrEnum):
     """A part of an answer that takes time to compute: a command asks for those that it shows."""
 
@@ -253,15 +261,17 @@ _OPERATOR = "NVIDIA, GPU operator: time-slicing GPUs in Kubernetes"
 _CUDA = "NVIDIA, CUDA C++ programming guide: streams, green contexts"
 _EXPORTER = "NVIDIA/dcgm-exporter issue 478 and NVIDIA/DCGM issue 58"
 
-_PER_PROCESS = "per process: memory, and utilisation by time (NVML); SM activity of the whole GPU only"
-_MPS_SHARED = "clients share DRAM bandwidth, L2, copy engines, scheduling hardware and the server: a fault reaches all"
+_PER_PROCESS = "per process: memory and utilisation (NVML); SM activity of the whole GPU only"
+_MPS_SHARED = "clients share DRAM bandwidth, L2, copy engines, scheduling hardware and the server; a fault reaches all"
 _MIG_SHARED = (
-    "power, clocks, the PCIe link, the last-level TLB and media engines are the whole board's; "
-    "a reset takes all instances down"
+    "power, clocks, the PCIe link, the last-level TLB and media engines belong to the whole board; a reset "
+    "stops all instances"
 )
-_SLICED_SHARED = "memory capacity is not partitioned, L2 is refilled after each turn, copies of all run at any time"
+_SLICED_SHARED = (
+    "memory capacity is not partitioned; L2 is refilled after each time slice; copies of all tenants run at any time"
+)
 _FAULTS = (
-    "; each process has a context of its own, and its faults should end only itself, but NVIDIA's GPU operator "
+    ". Each process has its own context, so a fault should end only that process; NVIDIA's GPU operator "
     "documentation says that replicas have no memory or fault isolation"
 )
 
@@ -271,7 +281,7 @@ _NOTHING_KNOWN = Promises(
 )  # fmt: skip
 _EXCLUSIVE = Promises(
     memory_protection=True, fault_isolation=True, bandwidth_qos=True, own_sms=True, max_partitions=1,
-    reconfigurable="at any time", telemetry="everything", not_isolated="nobody to be isolated from", sources=(_CUDA,),
+    reconfigurable="at any time", telemetry="everything", not_isolated="no other tenant", sources=(_CUDA,),
 )  # fmt: skip
 _STREAMS = Promises(
     memory_protection=False, fault_isolation=False, bandwidth_qos=False, own_sms=False, max_partitions=None,
@@ -280,19 +290,19 @@ _STREAMS = Promises(
 )  # fmt: skip
 _TIME_SLICING = Promises(
     memory_protection=True, fault_isolation=None, bandwidth_qos=False, own_sms=True, max_partitions=None,
-    reconfigurable="slice length at any time (nvidia-smi compute-policy), as root", telemetry=_PER_PROCESS,
+    reconfigurable="time slice at any time (nvidia-smi compute-policy), as root", telemetry=_PER_PROCESS,
     not_isolated=_SLICED_SHARED + _FAULTS, sources=(_SLICING, _OPERATOR, _MPS),
 )  # fmt: skip
 _MPS_VOLTA = Promises(
     memory_protection=True, fault_isolation=False, bandwidth_qos=False, own_sms=False, max_partitions=48,
     reconfigurable="when clients start; default percentage at any time for new clients",
-    telemetry="memory per client (type M+C); utilisation by time says 99 % even for a client with 1 % of the SMs",
+    telemetry="memory per client (type M+C); utilisation reads 99 % even for a client with 1 % of the SMs",
     not_isolated=_MPS_SHARED, sources=(_MPS, _EXPORTER),
 )  # fmt: skip
 _MIG_WHOLE = Promises(
     memory_protection=True, fault_isolation=True, bandwidth_qos=True, own_sms=True, max_partitions=7,
-    reconfigurable="instances while nothing uses them; MIG mode itself needs an idle GPU",
-    telemetry="per instance through DCGM (and GPM on Hopper); no utilisation per process by any tool",
+    reconfigurable="instances while nothing uses them; MIG mode itself on an idle GPU",
+    telemetry="per instance through DCGM (and GPM on Hopper); no tool reports utilisation per process",
     not_isolated=_MIG_SHARED, sources=(_MIG, _EXPORTER),
 )  # fmt: skip
 
@@ -311,7 +321,7 @@ TRAITS: Final[Mapping[Mode, Traits]] = {
             memory_protection=False,
             max_partitions=16,
             reconfigurable="when the server starts",
-            telemetry="only the server is listed, with everybody's memory",
+            telemetry="only the server is listed, with the memory of all clients",
             not_isolated="clients share one address space and one context: " + _MPS_SHARED,
         ),
         mps=True,
@@ -322,7 +332,7 @@ TRAITS: Final[Mapping[Mode, Traits]] = {
     Mode.MPS: Traits(_MPS_VOLTA, mps=True, same_sms=True),
     # D2: a percentage caps the number of SMs and reserves none: clients may have SMs in common, or not.
     Mode.MPS_PARTITIONED: Traits(
-        replace(_MPS_VOLTA, not_isolated="a percentage is a cap, no reservation; " + _MPS_SHARED),
+        replace(_MPS_VOLTA, not_isolated="a percentage is a cap, not a reservation; " + _MPS_SHARED),
         mps=True,
         same_sms=None,
         capped=True,
@@ -384,8 +394,8 @@ TRAITS: Final[Mapping[Mode, Traits]] = {
             bandwidth_qos=False,
             own_sms=True,
             max_partitions=32,
-            reconfigurable="policy and slice when no vGPU runs; a vGPU's type when its machine is off",
-            telemetry="per machine on the host; in the guest its own share only",
+            reconfigurable="policy and time slice when no vGPU runs; the type of a vGPU when its machine is off",
+            telemetry="per machine on the host; in a guest only its own",
             not_isolated=_SLICED_SHARED,
             sources=(_VGPU,),
         ),
@@ -418,7 +428,7 @@ TRAITS: Final[Mapping[Mode, Traits]] = {
         replace(
             _TIME_SLICING,
             reconfigurable="by the limiter",
-            not_isolated="the limiter holds launches back, the GPU does not know of it; " + _SLICED_SHARED,
+            not_isolated="the limiter delays launches, without the GPU's knowledge; " + _SLICED_SHARED,
         ),
         time_sliced=None,
         same_sms=None,

@@ -1,7 +1,7 @@
 """Reports and tables made by hand, for the tests of everything that shows an answer.
 
 The time-slicing figures are those of a published two-process capture on an RTX 6000 Ada (606 and 607 slices,
-median 2.131 ms, 42.7 µs from save to restore, 1230.8 of 2511.7 ms resident); the rest is made up around them.
+median 2.131 ms, 42.7 us from save to restore, 1230.8 of 2511.7 ms resident); the rest is made up around them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pyanalyze.results.interference import Causes, Estimate, ExecutionSplit, Int
 from pyanalyze.results.model import Missing
 from pyanalyze.results.occupancy import Occupancy
 from pyanalyze.results.report import Capture, Clock, Device, Memory, QualityRow, Report, Tenant, Tool, View, Window
-from pyanalyze.results.residency import ContextSwitches, HeldSlices, Ledger
-from pyanalyze.results.sharing import Detail, Evidence, Example, Relation, Rival, Segment, Sharing
+from pyanalyze.results.residency import ContextSwitches, ResidencySummary, ResidencyTotals
+from pyanalyze.results.sharing import Alternative, Detail, Evidence, Example, Relation, Segment, Sharing
 from pyanalyze.results.work import Batch, Configuration, Work
 from pyanalyze.vocabulary import Mode
 
@@ -49,7 +49,7 @@ def tenant(tenant_id: int, name: str, pid: int | None = None, **values: object) 
         "contexts": [1],
         "busy_ns": None,
         "resident_ns": None,
-        "charged_ns": None,
+        "attributed_ns": None,
         "slices": None,
         "median_slice_ns": None,
         "sm_share": None,
@@ -58,6 +58,9 @@ def tenant(tenant_id: int, name: str, pid: int | None = None, **values: object) 
         "slowdown": NO_SLOWDOWN,
         "causes": None,
     }
+    resident_ns = values.get("resident_ns")
+    if isinstance(resident_ns, int):
+        fields |= {"gpu_time_share": resident_ns / LENGTH, "gpu_time_basis": "observed"}
     return Tenant.model_validate({**fields, "tenant_id": tenant_id, "name": name, **values})
 
 
@@ -84,7 +87,7 @@ def _device(**values: object) -> Device:
 
 
 def time_sliced(*, synthetic: bool = False) -> Report:
-    """Two processes that take turns; one of them is not traced."""
+    """Two time-sliced processes; one of them is not traced."""
     victim = tenant(
         0,
         "compute_victim",
@@ -92,7 +95,7 @@ def time_sliced(*, synthetic: bool = False) -> Report:
         host_pid=30428,
         busy_ns=LENGTH,
         resident_ns=1_230_800_000,
-        charged_ns=1_230_800_000,
+        attributed_ns=1_230_800_000,
         slices=606,
         median_slice_ns=2_131_000,
         sm_share=0.52,
@@ -126,7 +129,7 @@ def time_sliced(*, synthetic: bool = False) -> Report:
                     block_threads=256,
                     launches=1,
                     total_ns=LENGTH,
-                    charged_total_ns=1_230_800_000,
+                    attributed_total_ns=1_230_800_000,
                 )
             ],
             other_launches=0,
@@ -135,15 +138,15 @@ def time_sliced(*, synthetic: bool = False) -> Report:
                 Batch(
                     launches=1,
                     idle_ns=0,
-                    idle_absent_ns=0,
-                    idle_beside_ns=0,
+                    idle_not_resident_ns=0,
+                    idle_other_resident_ns=0,
                     busy_ns=LENGTH,
-                    charged_ns=1_230_800_000,
+                    attributed_ns=1_230_800_000,
                 )
             ],
         ),
     )
-    neighbour = tenant(1, "pid 30398 (not traced)", None, host_pid=30398, capture=None, resident_ns=1_233_600_000)
+    untraced = tenant(1, "pid 30398 (not traced)", None, host_pid=30398, capture=None, resident_ns=1_233_600_000)
     evidence = [
         Evidence(
             name="switches_between_busy_contexts",
@@ -219,9 +222,11 @@ def time_sliced(*, synthetic: bool = False) -> Report:
                 detail="median stay on the engine 2.13 ms",
             )
         ],
-        rivals=[
-            Rival(mode=Mode.MPS, confidence=0.02, why_not="MPS clients share one context; here two took turns"),
-            Rival(mode=Mode.EXCLUSIVE, confidence=0.01, why_not="a second context held the engine 49 % of the time"),
+        alternatives=[
+            Alternative(mode=Mode.MPS, confidence=0.02, why_not="MPS clients share one context; here two took turns"),
+            Alternative(
+                mode=Mode.EXCLUSIVE, confidence=0.01, why_not="a second context held the engine 49 % of the time"
+            ),
         ],
         missing=[
             Missing(
@@ -259,9 +264,9 @@ def time_sliced(*, synthetic: bool = False) -> Report:
             endings={"unknown": 1213},
             dropped=0,
         ),
-        ledger=Ledger(
+        residency_summary=ResidencySummary(
             basis="observed",
-            held_ns=2_455_000_000,
+            resident_ns=2_455_000_000,
             idle_ns=4_000_000,
             median_save_ns=None,
             median_restore_ns=None,
@@ -269,11 +274,11 @@ def time_sliced(*, synthetic: bool = False) -> Report:
             policy="default",
             jain=0.999,
             tenants=[
-                HeldSlices(
+                ResidencyTotals(
                     tenant_id=tenant,
                     slices=606,
                     cut_slices=1,
-                    resident_share=0.5,
+                    gpu_time_share=0.5,
                     idle_ns=idle,
                     idle_share=share,
                     p10_slice_ns=SLICE,
@@ -286,7 +291,7 @@ def time_sliced(*, synthetic: bool = False) -> Report:
                 for tenant, idle, share in ((0, 1_000_000, 0.001), (1, None, None))
             ],
         ),
-        tenants=[victim, neighbour],
+        tenants=[victim, untraced],
         occupancy=Occupancy(
             sm_active=0.49,
             warps=0.33,
@@ -305,7 +310,7 @@ def time_sliced(*, synthetic: bool = False) -> Report:
                 action="Share through MPS instead of time slices: configured, but not in effect",
                 commands=["export CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps", "nvidia-cuda-mps-control -d"],
                 expected=None,
-                bound="at most 1.94× throughput, if both fit beside each other",
+                bound="at most 1.94x throughput, if both fit beside each other",
                 why="slices alternate although each tenant fills half of the warp slots",
                 undo="echo quit | nvidia-cuda-mps-control",
             )
@@ -355,7 +360,9 @@ def undetermined() -> Report:
         agrees=None,
         summary="Nothing in the capture shows who else was on the GPU.",
         evidence=[],
-        rivals=[Rival(mode=Mode.EXCLUSIVE, confidence=0.41, why_not="nothing would have shown a second process")],
+        alternatives=[
+            Alternative(mode=Mode.EXCLUSIVE, confidence=0.41, why_not="nothing would have shown a second process")
+        ],
         missing=missing,
     )
     return Report(
@@ -402,7 +409,7 @@ def hostile() -> Report:
                 Detail(topic="mps", name=n, value=1.0, unit=n, basis="observed", detail=p)
                 for n, p in zip(names, prose, strict=True)
             ],
-            "rivals": [Rival(mode=Mode.MPS, confidence=0.1, why_not=p) for p in prose],
+            "alternatives": [Alternative(mode=Mode.MPS, confidence=0.1, why_not=p) for p in prose],
             "missing": [Missing(what=n, why=p, how=p) for n, p in zip(names, prose, strict=True)],
         }
     )
@@ -435,7 +442,7 @@ def timeline(slices: int = 1213, names: tuple[str, str] = ("spin", "spin")) -> p
         at = START + i * LENGTH // 6
         rows.append((0, 0, "copies", at, at + 9_000_000, 8_000_000, 12, None))
         rows.append((0, 1, "graphs", at + 50_000_000, at + 120_000_000, 60_000_000, 3, names[1]))
-    schema = ["device_id", "tenant_id", "lane", "start_ns", "end_ns", "busy_ns", "events", "label"]
+    schema = ["device_id", "tenant_id", "track", "start_ns", "end_ns", "busy_ns", "events", "label"]
     return pl.DataFrame(rows, schema=schema, orient="row", infer_schema_length=None)
 
 
@@ -519,6 +526,6 @@ def tenant_usage() -> pl.DataFrame:
             "tenant_id": [0, 1],
             "busy_ns": [LENGTH, None],
             "resident_ns": [1_230_800_000, 1_233_600_000],
-            "charged_ns": [1_230_800_000, None],
+            "attributed_ns": [1_230_800_000, None],
         }
     )

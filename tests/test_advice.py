@@ -15,22 +15,22 @@ from command_line import run
 
 import pyanalyze
 from pyanalyze.analysis.advice import (
+    Assignment,
     Forecast,
-    Layout,
     Option,
     Options,
-    Seat,
+    SharingConfig,
     advise,
     bandwidth,
+    forecast,
     host_side,
     kubernetes,
     mig,
     mps,
     options,
-    replay,
 )
+from pyanalyze.analysis.advice.forecast import alone, in_turns, side_by_side
 from pyanalyze.analysis.advice.options import observed_slicing
-from pyanalyze.analysis.advice.replay import alone, in_turns, side_by_side
 from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.errors import UsageError
 from pyanalyze.tables.frames import ANALYSIS_TABLES
@@ -119,12 +119,12 @@ def test_alone_is_what_the_simulation_took_alone(scenario: str) -> None:
     by_pid = {t["pid"]: t for t in truth["tenants"] if t["slowdown"]}
     tenants = dict(session.tenants.filter("traced").select("tenant_id", "pid").iter_rows())
     sms = session.devices["sm_count"][0]
-    rows = replay(session.tables, 0, [alone(sms, tenant) for tenant in tenants], time_sliced=time_sliced(session))
+    rows = forecast(session.tables, 0, [alone(sms, tenant) for tenant in tenants], time_sliced=time_sliced(session))
     for tenant, pid in tenants.items():
-        (found,) = rows.filter(pl.col("layout").cast(pl.String) == f"alone {tenant}")["elapsed_ns"]
+        (found,) = rows.filter(pl.col("sharing_config").cast(pl.String) == f"alone {tenant}")["elapsed_ns"]
         elapsed = by_pid[pid]["slowdown"]["elapsed"]
-        assert found == pytest.approx(elapsed["alone_ns"], rel=0.02)
-        recorded = rows.filter(pl.col("layout").cast(pl.String) == "recorded", pl.col("tenant_id") == tenant)
+        assert found == pytest.approx(elapsed["solo_ns"], rel=0.02)
+        recorded = rows.filter(pl.col("sharing_config").cast(pl.String) == "recorded", pl.col("tenant_id") == tenant)
         assert recorded["elapsed_ns"].to_list() == [pytest.approx(elapsed["shared_ns"], rel=0.005)]
         assert recorded["basis"].to_list() == ["observed"]
 
@@ -135,10 +135,10 @@ def test_turns_again_take_as_long_as_recorded() -> None:
     assert found.check < 0.04
     assert found.current is not None
     assert found.current.name == "time-slicing"
-    for forecast in found.current.forecasts:
-        assert forecast.low < forecast.slowdown < forecast.high
-        assert forecast.latency is not None
-        assert forecast.p99_ns is not None
+    for modelled in found.current.forecasts:
+        assert modelled.low < modelled.slowdown < modelled.high
+        assert modelled.latency is not None
+        assert modelled.p99_ns is not None
 
 
 def test_without_api_calls_bounds_are_wider(tmp_path: Path) -> None:
@@ -235,12 +235,17 @@ def test_who_is_advised_to_stay_is_advised_no_other_way(corpus: Path) -> None:
 def test_layouts_are_checked() -> None:
     session, _ = truth_of("time-slicing-pair")
     with pytest.raises(UsageError, match="names of their own"):
-        replay(session.tables, 0, [alone(10, 0), alone(10, 0)], time_sliced=time_sliced(session))
+        forecast(session.tables, 0, [alone(10, 0), alone(10, 0)], time_sliced=time_sliced(session))
     with pytest.raises(ValueError, match="slice of 1000 ns or more"):
-        replay(session.tables, 0, [in_turns(10, [0, 1], slice_ns=1)], time_sliced=time_sliced(session))
+        forecast(session.tables, 0, [in_turns(10, [0, 1], slice_ns=1)], time_sliced=time_sliced(session))
     with pytest.raises(ValueError, match="which has no SMs"):
-        replay(session.tables, 0, [Layout("x", (10,), (Seat(0, instance=3),))], time_sliced=time_sliced(session))
-    assert side_by_side(10, [0, 1], {0: 4}).seats == (Seat(0, sms=4), Seat(1))
+        forecast(
+            session.tables,
+            0,
+            [SharingConfig("x", (10,), (Assignment(0, instance=3),))],
+            time_sliced=time_sliced(session),
+        )
+    assert side_by_side(10, [0, 1], {0: 4}).assignments == (Assignment(0, sms=4), Assignment(1))
 
 
 def test_the_verb_prints_and_speaks_json() -> None:
@@ -307,7 +312,7 @@ def test_a_report_forecasts_what_advise_does() -> None:
     assert any("mean" in (a.expected or "") for a in reported.advice)
 
 
-def forecast(tenant_id: int, slowdown: float, elapsed_ms: int = 100) -> Forecast:
+def predicted(tenant_id: int, slowdown: float, elapsed_ms: int = 100) -> Forecast:
     return Forecast(
         tenant_id=tenant_id,
         name=f"t{tenant_id}",
@@ -325,11 +330,11 @@ def compared(*means: tuple[str, float], best: str, now: str, elapsed_ms: tuple[i
     provision = mps.provisions([mps.Client(n, f"t{n}", None, None, None) for n in (0, 1)], 108, 8)[0]
     made = []
     for name, mean in means:
-        layout = in_turns(108, [0, 1]) if name == "time-slicing" else side_by_side(108, [0, 1])
-        both = forecast(0, mean, elapsed_ms[0]), forecast(1, mean, elapsed_ms[1])
+        config = in_turns(108, [0, 1]) if name == "time-slicing" else side_by_side(108, [0, 1])
+        both = predicted(0, mean, elapsed_ms[0]), predicted(1, mean, elapsed_ms[1])
         capped = name == "MPS, equal caps"
         mode: Any = "time-slicing" if name == "time-slicing" else "mps-partitioned" if capped else "mps"
-        made.append(Option(name, mode, layout, both, provision if capped else None))
+        made.append(Option(name, mode, config, both, provision if capped else None))
     by_name = {option.name: option for option in made}
     return Options(0, tuple(made), by_name[now], by_name[best])
 
@@ -370,7 +375,9 @@ def test_caps_under_a_daemon_that_runs_are_set_and_undone_there() -> None:
 
 def test_mig_after_mps_stops_the_daemon_first() -> None:
     placement = mig.place(mig.FAMILIES["A30"], [mig.Need(name, None, lambda sms: 28 / sms) for name in "ab"])
-    option = Option("MIG", Mode.MIG, Layout("mig", (28, 28), (Seat(0), Seat(1, 1))), (), None, placement)
+    option = Option(
+        "MIG", Mode.MIG, SharingConfig("mig", (28, 28), (Assignment(0), Assignment(1, 1))), (), None, placement
+    )
     commands, undo = advise._commands(option, Options(0), Mode.MPS, kube=False)
     assert commands[0].startswith("echo quit | nvidia-cuda-mps-control")
     assert "-mig 1" in commands[1]
@@ -392,7 +399,7 @@ def test_kubernetes_is_advised_what_its_device_plugin_makes() -> None:
     order = [n for word in ("config.yaml: ", "create configmap", "migManager", "label node") for n, line in
              enumerate(lines) if word in line and not (word == "config.yaml: " and n)]  # fmt: skip
     assert order == sorted(order)
-    # The label that takes it back names a layout of the same file.
+    # The label that takes it back names a config of the same file.
     assert "all-disabled: [{devices: all, mig-enabled: false}]" in lines[0]
 
 

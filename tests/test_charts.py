@@ -116,7 +116,7 @@ def test_switches_have_a_row_of_their_own_on_the_same_axis() -> None:
     assert spec["resolve"]["scale"]["x"] == "shared"
     row = spec["vconcat"][1]
     ticks = [(r["a"], r["f"], r["t"], r["d"]) for r in row["data"]["values"]]
-    assert ticks == [(1.0, LABELS[0], LABELS[1], "40.0 µs"), (2.5, LABELS[1], LABELS[0], "120 µs")]
+    assert ticks == [(1.0, LABELS[0], LABELS[1], "40.0 us"), (2.5, LABELS[1], LABELS[0], "120 us")]
     many = pl.concat(
         [few.head(1).with_columns(time_ns=pl.lit(WINDOW[0] + i * 1_000_000, dtype=pl.Int64)) for i in range(1000)]
     )
@@ -135,8 +135,8 @@ def test_parts_of_latency_have_colours_that_no_tenant_has() -> None:
 
 def test_timeline_keeps_what_has_no_tenant() -> None:
     table = examples.timeline(10).with_columns(
-        tenant_id=pl.when(pl.col("lane") == "graphs").then(None).otherwise(pl.col("tenant_id")).cast(pl.UInt32),
-        lane=pl.col("lane").cast(pl.Categorical),
+        tenant_id=pl.when(pl.col("track") == "graphs").then(None).otherwise(pl.col("tenant_id")).cast(pl.UInt32),
+        track=pl.col("track").cast(pl.Categorical),
         label=pl.col("label").cast(pl.Categorical),
     )
     spec = _spec(charts.timeline(table, LABELS, window=WINDOW))
@@ -158,7 +158,7 @@ def test_slice_histogram_counts_complete_slices_around_the_median() -> None:
     bars = [row for row in _rows(spec) if "n" in row]
     assert sum(row["n"] for row in bars) == 1213
     assert sum(row["n"] for row in bars if row["t"] == "compute_victim") == 607
-    # 2.131 ms plus or minus 61 µs; the incomplete slice of 900 ms must not be there.
+    # 2.131 ms plus or minus 61 us; the incomplete slice of 900 ms must not be there.
     assert all(row["a"] <= 2.192 and row["b"] >= 2.070 for row in bars)
     assert {row["text"] for row in _rows(spec) if "text" in row} == {"median 2.131 ms"}
     assert spec["layer"][0]["encoding"]["x"]["scale"]["type"] == "log"
@@ -240,10 +240,10 @@ def test_usage_says_what_is_not_known() -> None:
     assert [row["text"] for row in rows] == [
         "busy 2.512 s (100.0 %)",
         "resident 1.231 s (49.0 %)",
-        "charged 1.231 s (49.0 %)",
+        "attributed 1.231 s (49.0 %)",
         "busy not known",
         "resident 1.234 s (49.1 %)",
-        "charged not known",
+        "attributed not known",
     ]
 
 

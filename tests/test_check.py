@@ -299,13 +299,13 @@ def test_any_verb_may_expect_a_mode(fixtures: Path) -> None:
 
 def test_a_gate_measures_slowdowns_against_runs_alone(fixtures: Path, tmp_path: Path) -> None:
     """Three tenants of 2.76 to 3.3 times (the books of the generator), by recordings, packs and saved reports."""
-    folder = generate.built("running-example-time-slicing", 3, alone=True)
+    folder = generate.built("running-example-time-slicing", 3, solo=True)
     shared = folder / "running-example-time-slicing.sqlite"
     truth = json.loads((folder / "running-example-time-slicing.truth.json").read_text(encoding="utf-8"))
     true = {tenant["process"]: tenant["slowdown"]["elapsed"]["ratio"] for tenant in truth["tenants"]}
     key = tmp_path / "key"
     key.write_text("0123456789abcdef" * 4, encoding="utf-8")
-    alone = {letter: folder / f"running-example-time-slicing.alone.{letter}.sqlite" for letter in "ABC"}
+    alone = {letter: folder / f"running-example-time-slicing.solo.{letter}.sqlite" for letter in "ABC"}
     packs, saved = [], []
     for letter, file in alone.items():
         packs.append(tmp_path / f"{letter}.pack")

@@ -53,7 +53,7 @@ def test_what_a_usage_error_refers_to_is_listed() -> None:
 
 
 #: Verbs that take captures and the shared options.
-ANSWERS = ("screen", "info", "kernels", "classify", "residency", "occupancy", "interference", "advise", "report")
+ANSWERS = ("summary", "info", "kernels", "classify", "residency", "occupancy", "interference", "advise", "report")
 
 
 @pytest.mark.parametrize("verb", ANSWERS)
@@ -63,7 +63,7 @@ def test_every_verb_answers_on_every_kind_of_fixture(fixtures: Path, verb: str) 
     assert set(ANSWERS) <= set(VERBS)
     # Kernels and switches, switches alone, kernels alone; the first screen reads them all.
     few = [fixtures / f"{name}.sqlite" for name in ("demo-time-slicing", "node-switches-only", "hostile-names")]
-    for capture in found if verb == "screen" else few:
+    for capture in found if verb == "summary" else few:
         by = run_apart if capture.stem == "demo-time-slicing" else run
         result = by(verb, capture, *(("-f", "txt") if verb == "report" else ()))
         assert result.returncode == 0, f"{capture}: {result.stderr}"
@@ -90,7 +90,7 @@ def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "HEAVY []" in result.stdout
     for verb, (_, text) in VERBS.items():
-        assert verb == "screen" or text in " ".join(result.stdout.split())
+        assert verb == "summary" or text in " ".join(result.stdout.split())
 
 
 def test_info_imports_nothing_that_it_does_not_need(fixtures: Path) -> None:
@@ -185,7 +185,7 @@ def damaged(kind: str, folder: Path, demo: Path) -> Path:
         ("unreadable", "Permission denied"),
     ],
 )
-@pytest.mark.parametrize("verb", ["screen", "report"])
+@pytest.mark.parametrize("verb", ["summary", "report"])
 def test_bad_input_is_one_line_and_exit_3(fixtures: Path, tmp_path: Path, kind: str, says: str, verb: str) -> None:
     before = POWERLESS if kind == "unreadable" and os.geteuid() == 0 else ()
     if before and shutil.which(before[0]) is None:

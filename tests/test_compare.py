@@ -35,7 +35,7 @@ def configuration(key: str, launches: int, each_ns: int) -> Configuration:
         block_threads=128,
         launches=launches,
         total_ns=launches * each_ns,
-        charged_total_ns=launches * each_ns,
+        attributed_total_ns=launches * each_ns,
     )
 
 
@@ -54,7 +54,14 @@ def a_run(
     """A report of one tenant whose batches all look like this one; `shake` is added and taken in turn."""
     rows = [
         Batch.model_validate(
-            {"launches": 10, "idle_ns": 0, "idle_absent_ns": 0, "idle_beside_ns": 0, "busy_ns": 0, "charged_ns": 0}
+            {
+                "launches": 10,
+                "idle_ns": 0,
+                "idle_not_resident_ns": 0,
+                "idle_other_resident_ns": 0,
+                "busy_ns": 0,
+                "attributed_ns": 0,
+            }
             | batch
             | {"idle_ns": batch.get("idle_ns", 0) + (shake if i % 2 else -shake)}
         )
@@ -79,7 +86,7 @@ def a_run(
     return report.model_copy(update={"devices": [device]})
 
 
-ALONE = {"busy_ns": 10 * MS, "charged_ns": 10 * MS, "idle_ns": MS}
+ALONE = {"busy_ns": 10 * MS, "attributed_ns": 10 * MS, "idle_ns": MS}
 
 
 def parts(comparison: Comparison) -> dict[str, float]:
@@ -99,14 +106,17 @@ def parts(comparison: Comparison) -> dict[str, float]:
         # In flight twice as long, half of it switched out.
         (ALONE | {"busy_ns": 20 * MS}, {"work": 0, "host": 0, "not_resident": 100, "resident": 0}),
         (
-            ALONE | {"busy_ns": 15 * MS, "charged_ns": 15 * MS},
+            ALONE | {"busy_ns": 15 * MS, "attributed_ns": 15 * MS},
             {"work": 0, "host": 0, "not_resident": 0, "resident": 50},
         ),
         # Idle while another held it: not the host's, as long as the host may have been as quick as before.
-        (ALONE | {"idle_absent_ns": 4 * MS}, {"work": 0, "host": 0, "not_resident": 40, "resident": 0}),
-        (ALONE | {"idle_beside_ns": 4 * MS}, {"work": 0, "host": 0, "not_resident": 0, "resident": 40}),
+        (ALONE | {"idle_not_resident_ns": 4 * MS}, {"work": 0, "host": 0, "not_resident": 40, "resident": 0}),
+        (ALONE | {"idle_other_resident_ns": 4 * MS}, {"work": 0, "host": 0, "not_resident": 0, "resident": 40}),
         # The host's own millisecond may hide in the four: three are left for the neighbour.
-        (ALONE | {"idle_ns": 0, "idle_absent_ns": 4 * MS}, {"work": 0, "host": 0, "not_resident": 30, "resident": 0}),
+        (
+            ALONE | {"idle_ns": 0, "idle_not_resident_ns": 4 * MS},
+            {"work": 0, "host": 0, "not_resident": 30, "resident": 0},
+        ),
     ],
 )
 def test_the_change_is_split_without_rest(batch: dict[str, int], expected: dict[str, float]) -> None:
@@ -114,7 +124,7 @@ def test_the_change_is_split_without_rest(batch: dict[str, int], expected: dict[
 
 
 def test_bounds_hold_both_readings_of_an_idle_engine() -> None:
-    (pair,) = compare_reports(a_run(ALONE), a_run(ALONE | {"idle_absent_ns": 4 * MS})).tenants
+    (pair,) = compare_reports(a_run(ALONE), a_run(ALONE | {"idle_not_resident_ns": 4 * MS})).tenants
     host = next(part for part in pair.parts if part.name == "host")
     away = next(part for part in pair.parts if part.name == "not_resident")
     assert (host.low_ns, host.high_ns) == (0, 40 * MS)
@@ -133,7 +143,7 @@ def test_twice_the_work_in_twice_the_time_is_no_change() -> None:
 
 def test_other_work_is_said_first_and_taken_out() -> None:
     # 40 more launches of relu at 1 ms: 40 of 100 ms resident.
-    more = a_run(ALONE | {"busy_ns": 14 * MS, "charged_ns": 14 * MS}, kernels=(("gemm", 80, MS), ("relu", 60, MS)))
+    more = a_run(ALONE | {"busy_ns": 14 * MS, "attributed_ns": 14 * MS}, kernels=(("gemm", 80, MS), ("relu", 60, MS)))
     comparison = compare_reports(a_run(ALONE), more)
     (pair,) = comparison.tenants
     assert comparison.equal_work is False
@@ -159,7 +169,7 @@ def test_what_makes_work_unequal(other: dict[str, Any], equal: bool) -> None:
 
 
 def test_a_change_within_the_noise_is_not_called_one() -> None:
-    slower = {"idle_ns": int(1.1 * MS)} | {key: ALONE[key] for key in ("busy_ns", "charged_ns")}
+    slower = {"idle_ns": int(1.1 * MS)} | {key: ALONE[key] for key in ("busy_ns", "attributed_ns")}
     (pair,) = compare_reports(a_run(ALONE), a_run(slower)).tenants
     assert pair.change is not None
     # 1 of 110 ms: below the floor of 2 %, although the batches are all alike.
@@ -181,9 +191,9 @@ def test_a_certain_change_is_not_hidden_by_an_uncertain_one() -> None:
 
     def two(quick_ns: int, slow_ns: int) -> Report:
         report = a_run(ALONE)
-        first = a_run(ALONE | {"busy_ns": quick_ns, "charged_ns": quick_ns}, name="steady").devices[0].tenants[0]
+        first = a_run(ALONE | {"busy_ns": quick_ns, "attributed_ns": quick_ns}, name="steady").devices[0].tenants[0]
         second = (
-            a_run(ALONE | {"busy_ns": slow_ns, "charged_ns": slow_ns}, name="rare", batches=1).devices[0].tenants[0]
+            a_run(ALONE | {"busy_ns": slow_ns, "attributed_ns": slow_ns}, name="rare", batches=1).devices[0].tenants[0]
         )
         tenants = [first, second.model_copy(update={"tenant_id": 1})]
         return report.model_copy(update={"devices": [report.devices[0].model_copy(update={"tenants": tenants})]})
@@ -216,7 +226,7 @@ def test_what_does_not_carry_over_is_named() -> None:
 @pytest.mark.parametrize("mode", [Mode.TIME_SLICING, Mode.UNDETERMINED, Mode.SOFTWARE_LIMITED])
 def test_without_switch_records_two_parts_are_one(mode: Mode) -> None:
     """The driver may time-slice what a limiter lets through."""
-    blind = a_run(ALONE | {"busy_ns": 20 * MS, "charged_ns": 20 * MS}, mode=mode, residency=False)
+    blind = a_run(ALONE | {"busy_ns": 20 * MS, "attributed_ns": 20 * MS}, mode=mode, residency=False)
     found = parts(compare_reports(a_run(ALONE), blind))
     assert found == pytest.approx({"work": 0, "host": 0, "in_flight": 100})
 
@@ -280,7 +290,7 @@ def test_names_numbered_apart_are_not_compared(fixtures: Path, tmp_path: Path) -
 def test_one_numbering_for_both_runs() -> None:
     """Redacted together, two runs are compared as under their own names."""
     captures = [
-        generate.built(f"running-example-{name}") / f"running-example-{name}.sqlite" for name in ("alone", "mps")
+        generate.built(f"running-example-{name}") / f"running-example-{name}.sqlite" for name in ("solo", "mps")
     ]
     plain, hidden = (run("compare", *captures, "-f", "json", *more) for more in ((), ("--redact",)))
     assert (plain.returncode, hidden.returncode) == (0, 0), hidden.stderr
@@ -296,7 +306,7 @@ def test_one_numbering_for_both_runs() -> None:
 
 
 def test_the_gate_takes_a_comparison() -> None:
-    slower = a_run(ALONE | {"busy_ns": 15 * MS, "charged_ns": 15 * MS})
+    slower = a_run(ALONE | {"busy_ns": 15 * MS, "attributed_ns": 15 * MS})
     comparison = compare_reports(a_run(ALONE), slower)
     for most, status in ((0.1, "failed"), (0.6, "passed"), (0.45, "inconclusive")):
         # 50 of 110 ms: 45.5 %, and 2 % of noise on both sides.
@@ -307,8 +317,8 @@ def test_the_gate_takes_a_comparison() -> None:
 
 def test_mps_against_alone_is_what_the_books_say() -> None:
     """Each application of the running example alone, and all three under MPS on the same GPU."""
-    alone, shared = (generate.built(f"running-example-{name}") for name in ("alone", "mps"))
-    comparison = pyanalyze.compare(alone / "running-example-alone.sqlite", shared / "running-example-mps.sqlite")
+    alone, shared = (generate.built(f"running-example-{name}") for name in ("solo", "mps"))
+    comparison = pyanalyze.compare(alone / "running-example-solo.sqlite", shared / "running-example-mps.sqlite")
     truth = json.loads((shared / "running-example-mps.truth.json").read_text(encoding="utf-8"))
     true = {f"app_{t['name'].lower()}": t["slowdown"] for t in truth["tenants"] if t["slowdown"]}
     assert len(comparison.tenants) == len(true) == 3

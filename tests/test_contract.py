@@ -29,7 +29,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def test_every_declared_table_is_an_attribute_of_a_session() -> None:
-    computed_apart = {"identities", "kernel_summary", "latencies", "replay", "timeline"}
+    computed_apart = {"identities", "forecast", "kernel_summary", "latencies", "timeline"}
     attributes = {name for name, value in vars(Session).items() if isinstance(value, Frame)}
     assert attributes == set(tables.declarations()) - computed_apart
 
@@ -45,7 +45,7 @@ def test_frames_have_the_declared_columns(fixtures: Path) -> None:
     session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
     checked = 0
     for table in _core.table_declarations():
-        if table["name"] in (*ON_REQUEST, "kernel_summary", "latencies", "replay", "timeline"):
+        if table["name"] in (*ON_REQUEST, "forecast", "kernel_summary", "latencies", "timeline"):
             continue
         frame = session.frame(table["name"])
         assert frame.columns == [column["name"] for column in table["columns"]]
@@ -100,7 +100,7 @@ def test_json_keys_mean_what_the_columns_mean() -> None:
                     shared.add(name)
                     unit = "ns" if name.endswith("_ns") else "bytes"
                     assert re.search(rf"\b{unit}\b", field.description or ""), f"{thing.__name__}.{name}"
-    assert {"busy_ns", "resident_ns", "charged_ns", "memory_peak_bytes", "start_ns"} <= shared
+    assert {"busy_ns", "resident_ns", "attributed_ns", "memory_peak_bytes", "start_ns"} <= shared
 
 
 def test_every_exception_is_one_of_ours_and_reachable() -> None:

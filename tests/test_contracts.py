@@ -51,7 +51,7 @@ def test_every_verb_that_writes_json_has_a_schema() -> None:
     assert tuple(VERBS) == NAMED
     # `fleet` writes its summary into the folder; the JSON of the first screen is the whole report.
     written = {name for name in COMMANDS if "|json" in run(name, "--help")}
-    assert written - {"screen"} == set(VERBS) - {"fleet"}
+    assert written - {"summary"} == set(VERBS) - {"fleet"}
     for verb in VERBS:
         jsonschema.Draft202012Validator.check_schema(schema_of(verb))
         assert schema_of(verb)["properties"]["schema"]["const"] == f"pyanalyze.{verb}/1"
@@ -67,7 +67,7 @@ def test_what_a_verb_writes_fits(fixtures: Path, verb: str) -> None:
         assert not fits({key: value for key, value in body.items() if key != "schema"}, verb)
         if verb == "report":
             # Saved ones of older versions must fit as well: they did not have all keys.
-            assert json.loads(run("screen", fixtures / name, "-f", "json")) == body
+            assert json.loads(run("summary", fixtures / name, "-f", "json")) == body
             continue
         for key in body:
             assert not fits({k: v for k, v in body.items() if k != key}, verb), key
@@ -133,7 +133,7 @@ NEVER = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066
 SHOWN = pytest.mark.parametrize(
     "arguments",
     [
-        ("screen",),
+        ("summary",),
         *((verb, "-f", form) for verb in ("classify", "residency", "occupancy", "interference") for form in FORMS),
         ("advise",),
         ("info",),

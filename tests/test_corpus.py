@@ -58,15 +58,15 @@ def test_counters_contradict_what_kernels_alone_suggest(corpus: Path, schema: st
     """
     verdict = pyanalyze.load(corpus / "exports" / "rtx3090-gpumetrics" / f"report2.{schema}.sqlite").classify()[0]
     assert verdict.mode == "undetermined"
-    assert verdict.rivals[0].mode == "time-slicing"
-    assert "counters_loud" in [weighed.name for weighed in verdict.evidence]
+    assert verdict.alternatives[0].mode == "time-slicing"
+    assert "sm_active_outside_traced_kernels" in [weighed.name for weighed in verdict.evidence]
 
 
 def test_several_streams_are_not_concurrency(corpus: Path) -> None:
     for name in ("report2", "report2.nsys2026"):
         verdict = pyanalyze.load(corpus / "exports" / "test-cuda-4streams" / f"{name}.sqlite").classify()[0]
         assert verdict.mode in ("exclusive", "undetermined")
-        assert "streams" not in [rival.mode for rival in verdict.rivals]
+        assert "streams" not in [rival.mode for rival in verdict.alternatives]
 
 
 def test_the_untraced_process_is_not_overlooked(corpus: Path) -> None:
@@ -94,9 +94,9 @@ def test_the_untraced_process_is_not_overlooked(corpus: Path) -> None:
     assert device.context_switches.cost_kind == "gap"
     traced = tenants[30428]
     assert traced.busy_ns is not None
-    assert traced.charged_ns is not None
+    assert traced.attributed_ns is not None
     assert round(traced.busy_ns / 1e6, 1) == 2511.7
-    assert round(traced.charged_ns / 1e6, 1) == 1230.8
+    assert round(traced.attributed_ns / 1e6, 1) == 1230.8
     assert tenants[30398].busy_ns is None, "an untraced process has no known kernels, which is not zero"
 
 

@@ -30,8 +30,8 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `make fixtures` of the tutorial makes."""
     folder = tmp_path_factory.mktemp("docs") / "tutorial"
     folder.mkdir()
-    for scenario, alone in (("running-example-time-slicing", True), ("running-example-mps", False)):
-        for path in generate.built(scenario, alone=alone).glob("*.sqlite"):
+    for scenario, solo in (("running-example-time-slicing", True), ("running-example-mps", False)):
+        for path in generate.built(scenario, solo=solo).glob("*.sqlite"):
             shutil.copyfile(path, folder / path.name)
     return folder
 

@@ -58,7 +58,15 @@ def test_sqlite_holds_the_rows_and_the_report(fixtures: Path, tmp_path: Path) ->
 
 def test_the_results_join_with_the_export(fixtures: Path, tmp_path: Path) -> None:
     """Process and correlation id name one launch in both: every kernel of nsys meets its row of ours, at its time."""
-    run(fixtures / DEMO, "--to", "sqlite", "-o", tmp_path / "out.sqlite", "--tables", "kernels,charged,capture")
+    run(
+        fixtures / DEMO,
+        "--to",
+        "sqlite",
+        "-o",
+        tmp_path / "out.sqlite",
+        "--tables",
+        "kernels,kernel_attribution,capture",
+    )
     export = f"{(fixtures / DEMO).resolve().as_uri()}?immutable=1"
     connection = sqlite3.connect(f"{(tmp_path / 'out.sqlite').as_uri()}?mode=ro", uri=True)
     try:
@@ -66,11 +74,11 @@ def test_the_results_join_with_the_export(fixtures: Path, tmp_path: Path) -> Non
         # A global pid of nsys holds the pid above 24 bits for the thread; our times have the capture's offset.
         (found,) = connection.execute(
             """
-            SELECT count(*), sum(ours.start_ns = theirs.start + capture.clock_offset_ns), sum(charged.charged_ns > 0)
+            SELECT count(*), sum(ours.start_ns = theirs.start + capture.clock_offset_ns), sum(kernel_attribution.attributed_ns > 0)
             FROM nsys.CUPTI_ACTIVITY_KIND_KERNEL AS theirs
             JOIN kernels AS ours ON ours.correlation_id = theirs.correlationId
                 AND ours.pid = (theirs.globalPid >> 24 & 0xFFFFFF)
-            JOIN charged USING (capture, pid, correlation_id)
+            JOIN kernel_attribution USING (capture, pid, correlation_id)
             JOIN capture USING (capture)
             """
         ).fetchall()

@@ -32,6 +32,7 @@ from click.testing import CliRunner
 import pyanalyze
 from pyanalyze.cli import Asked, _interrupts, cli, main
 from pyanalyze.errors import CaptureUnreadable, NotACapture, PyanalyzeError, UsageError
+from pyanalyze.inputs.saved_report import read_saved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -234,7 +235,7 @@ def test_interrupted_system_calls_change_nothing(capture: Path, tmp_path: Path) 
             ["export", str(capture), "--to", "sqlite", "-q", "-o", str(tmp_path / "a.sqlite")], standalone_mode=False
         )
     assert calls > 20
-    for table in ("kernels", "switch_events", "residency", "charged", "facts"):
+    for table in ("kernels", "switch_events", "residency", "kernel_attribution", "facts"):
         assert session.frame(table).equals(quiet.frame(table)), table
     cli.main(["export", str(capture), "--to", "sqlite", "-q", "-o", str(tmp_path / "b.sqlite")], standalone_mode=False)
     assert (tmp_path / "a.sqlite").stat().st_size == (tmp_path / "b.sqlite").stat().st_size
@@ -553,3 +554,19 @@ def test_a_saved_report_with_numbers_of_more_than_64_bits_is_refused(fixtures: P
     file.write_text(json.dumps(report), encoding="utf-8")
     with pytest.raises(NotACapture):
         pyanalyze.compare(file, file)
+
+
+def test_a_saved_report_with_keys_of_another_build_names_both_versions(fixtures: Path, tmp_path: Path) -> None:
+    """Keys were renamed before the first release: a reader must learn that, not only which key does not fit."""
+    body = pyanalyze.load(fixtures / "streams.sqlite").report().to_dict()
+    body["tool"]["version"] = "0.0.9"
+    for device in body["devices"]:
+        device["name_of_old"] = device.pop("residency_summary")
+    old = tmp_path / "old.json"
+    old.write_text(json.dumps(body), encoding="utf-8")
+    with pytest.raises(NotACapture) as caught:
+        read_saved(old)
+    said = str(caught.value)
+    assert said.startswith(f"{old} was written by pyanalyze 0.0.9, this is {pyanalyze.__version__}: their keys differ")
+    assert "devices.0.name_of_old" in said
+    assert isinstance(CliRunner().invoke(cli, ["check", str(old), "--expect-mode", "streams"]).exception, NotACapture)

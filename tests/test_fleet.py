@@ -25,14 +25,14 @@ import pytest
 from command_line import run
 
 from pyanalyze.analysis.gate import check
-from pyanalyze.cli.fleet import Pace, pace, worst_words
+from pyanalyze.cli.fleet import ProgressLine, rate, worst_words
 from pyanalyze.errors import NotACapture, OutputExists, UsageError
 from pyanalyze.fleet import analyse, arrange, find
 from pyanalyze.fleet.check import check_fleet
 from pyanalyze.fleet.executors import Processes
 from pyanalyze.fleet.failures import WorkerDied
 from pyanalyze.fleet.outputs import DEVICE_COLUMNS, fleet_csv, openmetrics
-from pyanalyze.fleet.plan import Look, Span, look, shared_gpus, span
+from pyanalyze.fleet.plan import CaptureProbe, Span, probe, shared_gpus, span
 from pyanalyze.fleet.summary import DeviceRow, FleetSummary, GroupPart, _counted, _worst, fleet_schema, summarise
 from pyanalyze.results.check import Limits
 from pyanalyze.results.report import Report
@@ -469,7 +469,7 @@ def test_what_stands_out() -> None:
 def test_progress_says_how_fast_and_how_long(capsys: pytest.CaptureFixture[str]) -> None:
     """No terminal: a line every half minute, nothing with -q."""
     now = [0.0]
-    with Pace(quiet=False, clock=lambda: now[0]) as report:
+    with ProgressLine(quiet=False, clock=lambda: now[0]) as report:
         assert report is not None
         for done in range(5):
             now[0] = done * 20.0
@@ -478,19 +478,19 @@ def test_progress_says_how_fast_and_how_long(capsys: pytest.CaptureFixture[str])
         "pyanalyze: analysing (20.0 s each, 32 min left): 2 of 100",
         "pyanalyze: analysing (20.0 s each, 32 min left): 4 of 100",
     ]
-    with Pace(quiet=True) as nobody:
+    with ProgressLine(quiet=True) as nobody:
         assert nobody is None
-    assert pace(400, 10_000, 100.0) == " (4.0/s, 40 min left)"
-    assert pace(1, 3, 7200.0) == " (7200.0 s each, 4 h 0 min left)"
+    assert rate(400, 10_000, 100.0) == " (4.0/s, 40 min left)"
+    assert rate(1, 3, 7200.0) == " (7200.0 s each, 4 h 0 min left)"
 
 
 def test_ten_thousand_nodes_are_arranged_at_once() -> None:
     """What is compared with what must not grow with the square of the fleet."""
-    looks = [made(f"{n:05}", gpus=(f"GPU-{n // 2}",), host=f"h{n // 16}") for n in range(40_000)]
-    looks = [replace(one, utc_origin_ns=1000 + n % 2) for n, one in enumerate(looks)]
-    spans = {one.path: Span(0, 10, one.gpus) for one in looks}
+    probes = [made(f"{n:05}", gpus=(f"GPU-{n // 2}",), host=f"h{n // 16}") for n in range(40_000)]
+    probes = [replace(one, utc_origin_ns=1000 + n % 2) for n, one in enumerate(probes)]
+    spans = {one.path: Span(0, 10, one.gpus) for one in probes}
     began = time.process_time()
-    plan = arrange(looks, spans)
+    plan = arrange(probes, spans)
     assert len(plan.groups) == 20_000
     assert time.process_time() - began < 20
 
@@ -515,7 +515,7 @@ def test_what_was_recorded_beside_a_capture_counts(fixtures: Path, tmp_path: Pat
     assert (back.analysed, back.reused) == (0, 1)
 
 
-def made(path: str, **known: Any) -> Look:
+def made(path: str, **known: Any) -> CaptureProbe:
     plain: dict[str, Any] = {
         "sha256": path,
         "gpus": ("GPU-1",),
@@ -525,11 +525,11 @@ def made(path: str, **known: Any) -> Look:
         "sources": 1,
         "stamp": (0, 0),
     }
-    return Look(path=path, **{**plain, **known})
+    return CaptureProbe(path=path, **{**plain, **known})
 
 
-def grouped(looks: list[Look], spans: dict[str, Span]) -> list[list[str]]:
-    return sorted([sorted(one.path for one in group.captures) for group in arrange(looks, spans).groups])
+def grouped(probes: list[CaptureProbe], spans: dict[str, Span]) -> list[list[str]]:
+    return sorted([sorted(one.path for one in group.captures) for group in arrange(probes, spans).groups])
 
 
 def test_time_and_the_gpu_that_worked_make_a_job() -> None:
@@ -576,24 +576,26 @@ def test_one_report_exported_twice_is_not_a_job_of_two(known: dict[str, Any], du
 
 def test_the_richest_export_is_kept() -> None:
     poor, rich, new = made("a", sources=1), made("b", sources=3, schema=(2, 9)), made("c", sources=3, schema=(3, 10))
-    same = [Look(**{**vars(one), "session_uuid": "one"}) for one in (poor, rich, new)]
+    same = [CaptureProbe(**{**vars(one), "session_uuid": "one"}) for one in (poor, rich, new)]
     assert [(one.path, one.of) for one in arrange(same, {}).duplicates] == [("a", "c"), ("b", "c")]
 
 
 def test_folder_names_are_safe_and_unique() -> None:
-    looks = [made(path) for path in ("x/run.sqlite", "y/run.sqlite", "z/RUN.sqlite", "../..sqlite", "n\x1b/ü b.sqlite")]
-    names = [group.name for group in arrange(looks, {}).groups]
-    assert len({name.casefold() for name in names}) == len(looks)
+    probes = [
+        made(path) for path in ("x/run.sqlite", "y/run.sqlite", "z/RUN.sqlite", "../..sqlite", "n\x1b/ü b.sqlite")
+    ]
+    names = [group.name for group in arrange(probes, {}).groups]
+    assert len({name.casefold() for name in names}) == len(probes)
     assert all(name == Path(name).name and name.isascii() and name.isprintable() and name[0] != "." for name in names)
-    again = [group.name for group in arrange(looks[::-1], {}).groups]
+    again = [group.name for group in arrange(probes[::-1], {}).groups]
     assert again == names
 
 
 def test_equal_names_are_told_apart_by_their_folder() -> None:
-    looks = [
+    probes = [
         made(path) for path in ("a/run.sqlite", "b/run.sqlite", "1/c/run.sqlite", "2/c/run.sqlite", "a/other.sqlite")
     ]
-    names = {group.captures[0].path: group.name for group in arrange(looks, {}).groups}
+    names = {group.captures[0].path: group.name for group in arrange(probes, {}).groups}
     assert names["a/run.sqlite"] == "a_run"
     assert names["b/run.sqlite"] == "b_run"
     assert names["a/other.sqlite"] == "other"
@@ -631,11 +633,11 @@ def test_what_a_capture_says_of_itself(fixtures: Path) -> None:
     truth = json.loads((fixtures / "containers-same-pid.truth.json").read_text())
     node = str(fixtures / "containers-same-pid" / "node.sqlite")
     seen = span(node)
-    assert seen.gpus == look(node).gpus
+    assert seen.gpus == probe(node).gpus
     assert seen.start_ns is not None
     assert seen.end_ns is not None
     assert truth["window"]["start_ns"] <= seen.start_ns < seen.end_ns <= truth["window"]["end_ns"]
-    pods = [look(str(fixtures / "containers-same-pid" / f"{name}.sqlite")) for name in ("pod-a", "pod-b")]
+    pods = [probe(str(fixtures / "containers-same-pid" / f"{name}.sqlite")) for name in ("pod-a", "pod-b")]
     origins = {capture["name"].rpartition("/")[2]: capture["origin_ns"] for capture in truth["captures"]}
     assert pods[0].utc_origin_ns is not None
     assert pods[1].utc_origin_ns is not None
@@ -648,8 +650,8 @@ def test_real_reports_in_several_schemas_are_one_each(corpus: Path, tmp_path: Pa
     names = ["raiderstream/report1", "rtx3090-gpumetrics/report2", "mig-a30/report3", "balinski/report19"]
     found = sorted(path for name in names for path in exports.glob(f"{name}.*sqlite"))
     assert len(found) == 11
-    looks = [look(str(path)) for path in found]
-    plan = arrange(looks, {one.path: span(one.path) for one in looks})
+    probes = [probe(str(path)) for path in found]
+    plan = arrange(probes, {one.path: span(one.path) for one in probes})
     assert len(plan.groups) == 4
     assert all(len(group.captures) == 1 for group in plan.groups)
     assert len(plan.duplicates) == 7
@@ -657,10 +659,10 @@ def test_real_reports_in_several_schemas_are_one_each(corpus: Path, tmp_path: Pa
 
 def test_real_recordings_of_one_gpu_at_several_times_stay_apart(corpus: Path) -> None:
     found = sorted((corpus / "exports" / "ctxsw-ada-timeslice").glob("*.sqlite"))
-    looks = [look(str(path)) for path in found]
-    assert len(looks) == 4
-    assert len(shared_gpus(looks)) == 4, "one GPU"
-    plan = arrange(looks, {one.path: span(one.path) for one in looks})
+    probes = [probe(str(path)) for path in found]
+    assert len(probes) == 4
+    assert len(shared_gpus(probes)) == 4, "one GPU"
+    plan = arrange(probes, {one.path: span(one.path) for one in probes})
     assert [len(group.captures) for group in plan.groups] == [1, 1, 1, 1]
 
 

@@ -75,7 +75,7 @@ def test_every_kernel_is_compiled_for_ampere_and_hopper(kit: Path) -> None:
 def test_each_stage_runs_what_it_is_named_for() -> None:
     every = {stage: run.cases(stage) for stage in run.STAGES}
     assert all(len({case.name for case in found}) == len(found) for found in every.values())
-    assert all(len(case.processes) == 1 and len(case.processes[0]) == 1 for case in every["alone"])
+    assert all(len(case.processes) == 1 and len(case.processes[0]) == 1 for case in every["solo"])
     assert all(len(case.processes) == 1 and len(case.processes[0]) > 1 for case in every["streams"])
     assert {len(case.processes) for case in every["slices"]} == {2, 3}
     assert {case.percentages for case in every["mps"]} == {(), (50, 50), (30, 70)}

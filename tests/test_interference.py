@@ -19,9 +19,9 @@ from click.testing import CliRunner
 
 import pyanalyze
 from pyanalyze.analysis.impact import Cause
-from pyanalyze.analysis.interference import TenantInterference, kernels_alone
+from pyanalyze.analysis.interference import TenantInterference, kernels_solo
 from pyanalyze.analysis.interference.scheduling import on_cpu_ns
-from pyanalyze.analysis.interference.slowdown import standing
+from pyanalyze.analysis.interference.slowdown import speedup_over_serial
 from pyanalyze.cli import cli
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.work_units import read_work
@@ -37,7 +37,7 @@ SCENARIOS = (
     "mps-four-nbody",
     "mps-capped",
     "mig-shared-ci",
-    "limiter-turns",
+    "limiter-exclusive-quota",
 )
 #: Of these the capture alone tells: residency says who ran when.
 ALONE = ("time-slicing-pair", "time-slicing-four-nbody", "time-slicing-short-kernels", "time-slicing-open-loop")
@@ -47,10 +47,10 @@ CALM = ("apart", "exclusive", "mig-two-instances", "streams")
 
 def compared(name: str, *, baselines: bool) -> list[tuple[TenantInterference, dict[str, Any]]]:
     """Every traced tenant of a scenario with its truth."""
-    folder = generate.built(name, alone=True)
+    folder = generate.built(name, solo=True)
     truth = json.loads((folder / f"{name}.truth.json").read_text(encoding="utf-8"))
     recording = truth["captures"][0]
-    alone = sorted(folder.glob(f"{recording['name']}.alone.*.sqlite")) if baselines else []
+    alone = sorted(folder.glob(f"{recording['name']}.solo.*.sqlite")) if baselines else []
     session = pyanalyze.load(folder / f"{recording['name']}.sqlite", baselines=alone)
     names = {traced["pid"]: traced["tenant"] for traced in recording["traced"]}
     pids = dict(session.tenants.filter("traced").select("tenant_id", "pid").iter_rows())
@@ -78,9 +78,9 @@ def test_with_baselines_slowdowns_are_within_two_percent(name: str) -> None:
 @pytest.mark.parametrize(("start_ms", "end_ms"), [(100, 150), (100, 200), (50, 100)])
 def test_kernels_that_a_window_cuts_make_nobody_faster(start_ms: int, end_ms: int) -> None:
     """Turns slow no kernel while its context runs; a kernel of which the window shows a part counts as none."""
-    folder, name = generate.built("running-example-time-slicing", alone=True), "running-example-time-slicing"
+    folder, name = generate.built("running-example-time-slicing", solo=True), "running-example-time-slicing"
     truth = json.loads((folder / f"{name}.truth.json").read_text(encoding="utf-8"))
-    whole = pyanalyze.load(folder / f"{name}.sqlite", baselines=sorted(folder.glob(f"{name}.alone.*.sqlite")))
+    whole = pyanalyze.load(folder / f"{name}.sqlite", baselines=sorted(folder.glob(f"{name}.solo.*.sqlite")))
     start, end = start_ms * 1_000_000, end_ms * 1_000_000
     part = whole.window(start, end)
     names = {traced["pid"]: traced["tenant"] for traced in truth["captures"][0]["traced"]}
@@ -138,7 +138,7 @@ def test_causes_are_within_ten_points(name: str) -> None:
         lost = true["lost"]
         assert sum(getattr(tenant.causes, cause) for cause in Cause) == pytest.approx(1)
         assert tenant.causes.queue == pytest.approx(
-            (lost["queue_own_ns"] + lost["queue_other_ns"]) / lost["total_ns"], abs=0.1
+            (lost["queue_same_tenant_ns"] + lost["queue_other_tenant_ns"]) / lost["total_ns"], abs=0.1
         )
         for part in ("launch", "not_resident", "switch", "execution"):
             assert getattr(tenant.causes, part) == pytest.approx(lost[f"{part}_ns"] / lost["total_ns"], abs=0.1), part
@@ -154,7 +154,7 @@ def test_nobody_is_called_slowed_who_was_not(name: str, baselines: bool) -> None
 
 def test_two_equal_processes_by_turns_run_at_half_speed() -> None:
     """What everybody measures: the GPU is "50 % utilised" by each, and each takes about twice as long."""
-    folder = generate.built("time-slicing-sleep-kernels", alone=True)
+    folder = generate.built("time-slicing-sleep-kernels", solo=True)
     session = pyanalyze.load(folder / "time-slicing-sleep-kernels.sqlite")
     (device,) = session.interference()
     for tenant in device.tenants:
@@ -162,35 +162,35 @@ def test_two_equal_processes_by_turns_run_at_half_speed() -> None:
             assert tenant.slowdown.elapsed.value == pytest.approx(2.0, rel=0.15)
 
 
-def test_turns_of_tenants_that_partly_overlap_gain_nothing(fixtures: Path) -> None:
-    """STP is above 1 because one of them was alone for half of the time: nothing was gained by company."""
+def test_time_slicing_of_tenants_that_partly_overlap_gains_nothing(fixtures: Path) -> None:
+    """STP is above 1 because one of them ran solo for half of the time: sharing gained nothing."""
     truth = json.loads((fixtures / "containers-same-pid.truth.json").read_text(encoding="utf-8"))
     (device,) = pyanalyze.load(fixtures / "containers-same-pid").interference()
     assert device.figures is not None
     assert device.figures.stp is not None
     assert device.figures.stp > 1.1
-    # By the books: what they were charged for, one after the other, fills the time that the busier was there.
-    charged = sum(tenant["charged_ns"] for tenant in truth["tenants"])
-    assert 0.9 < charged / max(tenant["busy_ns"] for tenant in truth["tenants"]) < 1.1
-    assert device.figures.standing == "as good as one after the other"
+    # By the truth: their attributed GPU times, one after the other, fill the time that the busier one was there.
+    attributed = sum(tenant["attributed_ns"] for tenant in truth["tenants"])
+    assert 0.9 < attributed / max(tenant["busy_ns"] for tenant in truth["tenants"]) < 1.1
+    assert device.figures.speedup_over_serial == pytest.approx(1.0, abs=0.1)
 
 
-def test_standing_is_by_time_not_by_throughput() -> None:
-    # Alone 800 and 200: 1000 one after the other, 1000 together; 1/1.25 + 1/2.5 is 1.2.
-    assert standing([(1.25, 0, 1000), (2.5, 500, 1000)]) == "as good as one after the other"
-    # Alone 800 and 800 in 1000.
-    assert standing([(1.25, 0, 1000), (1.25, 0, 1000)]) == "better than one after the other"
-    # Alone 250 and 250 in 1000; the pause between 2000 and 5000, and a third alone after it, are nobody's doing.
-    assert standing([(4.0, 0, 1000), (4.0, 0, 1000)]).startswith("destructive")
-    assert standing([(2.0, 0, 2000), (2.0, 0, 2000), (1.0, 5000, 5100)]) == "as good as one after the other"
-    assert standing([(1.0, 0, 10), (1.01, 5, 10)]) == "no interference"
+def test_speedup_over_serial_is_by_time_not_by_throughput() -> None:
+    # Solo 800 and 200: 1000 one after the other, 1000 co-run; 1/1.25 + 1/2.5 is 1.2.
+    assert speedup_over_serial([(1.25, 0, 1000), (2.5, 500, 1000)]) == pytest.approx(1.0)
+    # Solo 800 and 800 in 1000.
+    assert speedup_over_serial([(1.25, 0, 1000), (1.25, 0, 1000)]) == pytest.approx(1.6)
+    # Solo 250 and 250 in 1000.
+    assert speedup_over_serial([(4.0, 0, 1000), (4.0, 0, 1000)]) == pytest.approx(0.5)
+    # The pause from 2000 to 5000 is no part of the co-run; the third tenant takes as long as it did.
+    assert speedup_over_serial([(2.0, 0, 2000), (2.0, 0, 2000), (1.0, 5000, 5100)]) == pytest.approx(1.0)
 
 
 def test_four_nbody_processes_get_further_under_mps_than_by_turns() -> None:
     stp = {}
     for name in ("mps-four-nbody", "time-slicing-four-nbody"):
-        folder = generate.built(name, alone=True)
-        session = pyanalyze.load(folder / f"{name}.sqlite", baselines=sorted(folder.glob("*.alone.*.sqlite")))
+        folder = generate.built(name, solo=True)
+        session = pyanalyze.load(folder / f"{name}.sqlite", baselines=sorted(folder.glob("*.solo.*.sqlite")))
         figures = session.interference()[0].figures
         assert figures is not None
         assert figures.stp is not None
@@ -202,14 +202,14 @@ def test_a_client_that_was_never_alone_has_no_slowdown_and_a_reason() -> None:
     for tenant, _ in compared("mps-four-nbody", baselines=False):
         assert (tenant.slowdown.elapsed, tenant.slowdown.latency, tenant.slowdown.resident) == (None, None, None)
         assert tenant.missing is not None
-        assert "a capture of it alone is needed" in tenant.missing
+        assert "a solo recording of it is needed" in tenant.missing
         assert not tenant.slowed
 
 
 def test_held_launches_off_the_cpu_are_said_to_be(tmp_path: Path) -> None:
     """As `nsys --cpuctxsw=process-tree` records it: the threads are scheduled out inside the calls that are held."""
     capture = tmp_path / "limiter.sqlite"
-    shutil.copyfile(generate.built("limiter-turns") / "limiter-turns.sqlite", capture)
+    shutil.copyfile(generate.built("limiter-exclusive-quota") / "limiter-exclusive-quota.sqlite", capture)
     with closing(sqlite3.connect(capture)) as db, db:
         db.execute("CREATE TABLE SCHED_EVENTS (start INTEGER, cpu INTEGER, isSchedIn INTEGER, globalTid INTEGER)")
         calls = db.execute("SELECT start, end, globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME ORDER BY start").fetchall()
@@ -223,7 +223,7 @@ def test_held_launches_off_the_cpu_are_said_to_be(tmp_path: Path) -> None:
             events.append((mine[-1][1] + 10, 0))
             db.executemany("INSERT INTO SCHED_EVENTS VALUES (?, 0, ?, ?)", [(*event, thread) for event in events])
     findings = pyanalyze.load(capture).interference()[0].host
-    assert {finding.what for finding in findings} == {"held launches"}
+    assert {finding.what for finding in findings} == {"blocked launches"}
     for finding in findings:
         assert finding.detail.endswith(
             "in these calls their threads were off the CPU for 75% of the time: they slept or waited, for a lock or for "
@@ -256,10 +256,10 @@ def test_time_on_the_cpu_equals_a_slow_count_on_real_captures(corpus: Path) -> N
 
 
 def test_a_limiter_in_front_of_the_gpu_is_said_first() -> None:
-    folder = generate.built("limiter-turns")
-    session = pyanalyze.load(folder / "limiter-turns.sqlite")
-    assert {finding.what for finding in session.interference()[0].host} == {"held launches"}
-    shown = CliRunner().invoke(cli, ["interference", str(folder / "limiter-turns.sqlite")]).output
+    folder = generate.built("limiter-exclusive-quota")
+    session = pyanalyze.load(folder / "limiter-exclusive-quota.sqlite")
+    assert {finding.what for finding in session.interference()[0].host} == {"blocked launches"}
+    shown = CliRunner().invoke(cli, ["interference", str(folder / "limiter-exclusive-quota.sqlite")]).output
     section = shown.partition("Who was slowed, by whom")[2]
     assert section.index("Look at the host first") < section.index("Worst victim")
 
@@ -281,11 +281,11 @@ def test_a_host_that_is_slower_than_alone_is_said_first(tmp_path: Path) -> None:
     (tenant,) = device.tenants
     assert tenant.slowdown.resident is not None
     assert tenant.slowdown.resident.value == pytest.approx(1, abs=0.05)
-    found = next(finding for finding in device.host if finding.what == "slower calls than alone")
+    found = next(finding for finding in device.host if finding.what == "slower calls than solo")
     assert "not of the GPU" in found.detail
     # Against itself nothing is found.
     again = pyanalyze.load(capture, baselines=capture).interference()[0].host
-    assert "slower calls than alone" not in {finding.what for finding in again}
+    assert "slower calls than solo" not in {finding.what for finding in again}
 
 
 def test_whose_turn_it_was_is_told_apart(fixtures: Path) -> None:
@@ -303,12 +303,12 @@ def test_whose_turn_it_was_is_told_apart(fixtures: Path) -> None:
         shares = [(slowdown - 1) / (whole.value - 1) for slowdown in caused if slowdown is not None]
         assert 0.85 < sum(shares) <= 1 + 1e-9
     # C's own slowdown is not known: no figure of the whole device leaves it out silently.
-    assert (device.figures.antt, device.figures.standing) == (None, None)
+    assert (device.figures.antt, device.figures.speedup_over_serial) == (None, None)
 
 
 def test_the_caller_may_say_whose_a_baseline_is() -> None:
-    folder = generate.built("mps-four-nbody", alone=True)
-    capture, solo = folder / "mps-four-nbody.sqlite", folder / "mps-four-nbody.alone.n1.sqlite"
+    folder = generate.built("mps-four-nbody", solo=True)
+    capture, solo = folder / "mps-four-nbody.sqlite", folder / "mps-four-nbody.solo.n1.sqlite"
     session = pyanalyze.load(capture)
     name = session.tenants.filter("traced")["name"][0]
     one = pyanalyze.load(capture, baselines=f"{name}={solo}", tenants={})
@@ -339,13 +339,13 @@ def test_a_baseline_that_was_shared_is_refused(fixtures: Path, tmp_path: Path) -
         assert baseline.stem not in hidden.baselines_not_used[0].model_dump_json()
     session = pyanalyze.load(capture, baselines=f"app_a={capture}")
     assert "baseline" in session.slowdowns["against"].cast(str).to_list()
-    assert "baseline" not in kernels_alone(session.tables, session.interference())["against"].cast(str).to_list()
+    assert "baseline" not in kernels_solo(session.tables, session.interference())["against"].cast(str).to_list()
     checked = session.check(max_slowdown=1.5, slowdown="elapsed")
     assert checked.status == "failed", "the baseline says 1.00"
 
 
 def test_tenants_recorded_apart_in_one_capture_are_alone() -> None:
-    folder = generate.built("apart", alone=True)
+    folder = generate.built("apart", solo=True)
     capture = folder / "apart.sqlite"
     session = pyanalyze.load(capture, baselines=capture)
     for tenant in session.interference()[0].tenants:
@@ -355,14 +355,14 @@ def test_tenants_recorded_apart_in_one_capture_are_alone() -> None:
 
 
 def test_a_baseline_of_another_gpu_model_is_refused() -> None:
-    folder = generate.built("mps-memory-bound", alone=True)
+    folder = generate.built("mps-memory-bound", solo=True)
     other = next(
         built
         for seed in range(2, 9)
-        if device_name(built := generate.built("mps-memory-bound", seed, alone=True)) != device_name(folder)
+        if device_name(built := generate.built("mps-memory-bound", seed, solo=True)) != device_name(folder)
     )
     session = pyanalyze.load(
-        folder / "mps-memory-bound.sqlite", baselines=f"writer={other / 'mps-memory-bound.alone.writer.sqlite'}"
+        folder / "mps-memory-bound.sqlite", baselines=f"writer={other / 'mps-memory-bound.solo.writer.sqlite'}"
     )
     notes = [note for tenant in session.interference()[0].tenants for note in tenant.notes]
     # Other models have other grids: already the kernels may differ, then it is nobody's baseline.
@@ -381,7 +381,7 @@ def device_name(folder: Path) -> str:
 
 def test_units_of_work_are_those_of_the_books(tmp_path: Path) -> None:
     """Requests as NVTX ranges, and the same as rows of a file."""
-    folder = generate.built("time-slicing-open-loop", alone=True)
+    folder = generate.built("time-slicing-open-loop", solo=True)
     capture = folder / "time-slicing-open-loop.sqlite"
     truth = json.loads((folder / "time-slicing-open-loop.truth.json").read_text(encoding="utf-8"))
     true = next(t for t in truth["tenants"] if t["name"] == "service")["slowdown"]["unit_latency"]["ratio"]
@@ -463,8 +463,8 @@ def test_units_that_make_no_sense_are_refused(fixtures: Path, tmp_path: Path, te
 
 
 def test_the_verb_speaks_csv_and_json() -> None:
-    folder = generate.built("mps-memory-bound", alone=True)
-    solo = [part for file in sorted(folder.glob("*.alone.*.sqlite")) for part in ("--baseline", str(file))]
+    folder = generate.built("mps-memory-bound", solo=True)
+    solo = [part for file in sorted(folder.glob("*.solo.*.sqlite")) for part in ("--baseline", str(file))]
     arguments = ["interference", str(folder / "mps-memory-bound.sqlite"), *solo, "-f"]
     table = list(csv.DictReader(io.StringIO(CliRunner().invoke(cli, [*arguments, "csv"]).output)))
     assert {(row["tenant"], row["measure"]) for row in table} == {
@@ -472,7 +472,7 @@ def test_the_verb_speaks_csv_and_json() -> None:
     }
     assert all(float(row["low"]) <= float(row["slowdown"]) <= float(row["high"]) for row in table)
     found = json.loads(CliRunner().invoke(cli, [*arguments, "json"]).output)["devices"][0]["interference"]
-    assert found["standing"].startswith("destructive")
+    assert found["speedup_over_serial"] < 0.9
     assert {(cell["victim"], cell["aggressor"]) for cell in found["matrix"]} == {(0, 1), (1, 0)}
 
 
@@ -532,10 +532,10 @@ def test_two_at_full_utilisation_by_turns_are_told_from_four_side_by_side() -> N
         return [a / (a + b) for a, b in zip(turned, worked, strict=True)]
 
     for name, mode in (("time-slicing-pair", "time-slicing"), ("time-slicing-four-nbody", "time-slicing")):
-        assert pyanalyze.load(generate.built(name, alone=True) / f"{name}.sqlite").classify()[0].mode == mode
+        assert pyanalyze.load(generate.built(name, solo=True) / f"{name}.sqlite").classify()[0].mode == mode
         assert min(away(name)) > 0.9
     for name in ("mps-memory-bound", "mps-four-nbody"):
-        assert pyanalyze.load(generate.built(name, alone=True) / f"{name}.sqlite").classify()[0].mode == "mps"
+        assert pyanalyze.load(generate.built(name, solo=True) / f"{name}.sqlite").classify()[0].mode == "mps"
         assert max(away(name)) < 0.1
 
 
@@ -561,8 +561,8 @@ def test_inference_pods_of_a_public_comparison(mode: str, pods: int, tmp_path: P
     servers = 'processes = [[811, "nvidia-cuda-mps-control"]]' if mode == "mps" else ""
     text.append(f'[[capture]]\nname = "pods"\nswitches = true\n{servers}')
     (tmp_path / "pods.toml").write_text("\n".join(text), encoding="utf-8")
-    generate.generate([tmp_path / "pods.toml"], tmp_path / "built", alone=True)
-    alone = tmp_path / "built" / "pods.alone.pod-0.sqlite"
+    generate.generate([tmp_path / "pods.toml"], tmp_path / "built", solo=True)
+    alone = tmp_path / "built" / "pods.solo.pod-0.sqlite"
     session = pyanalyze.load(tmp_path / "built" / "pods.sqlite", baselines=alone)
     assert session.classify()[0].mode == mode
     slowdowns = [tenant.slowdown.elapsed for tenant in session.interference()[0].tenants]
@@ -573,11 +573,11 @@ def test_inference_pods_of_a_public_comparison(mode: str, pods: int, tmp_path: P
 
 def test_recordings_of_one_program_at_several_loads_are_nobodys_until_they_are_named() -> None:
     """Four processes of one program, busy from 4 to 100 % of the time: kernels and names cannot say which was which."""
-    folder = generate.built("uneven-four-equal-kernels", 21, alone=True)
+    folder = generate.built("uneven-four-equal-kernels", 21, solo=True)
     shared = folder / "uneven-four-equal-kernels.sqlite"
     truth = json.loads((folder / "uneven-four-equal-kernels.truth.json").read_text(encoding="utf-8"))["tenants"]
     pids = {tenant["name"]: tenant["pid"] for tenant in truth}
-    files = {name: folder / f"uneven-four-equal-kernels.alone.{name}.sqlite" for name in pids}
+    files = {name: folder / f"uneven-four-equal-kernels.solo.{name}.sqlite" for name in pids}
     loose = pyanalyze.load(shared, baselines=list(files.values()))
     elapsed = {tenant["pid"]: tenant["slowdown"]["elapsed"]["ratio"] for tenant in truth}
     pid_of = dict(loose.tenants.select("tenant_id", "pid").iter_rows())
@@ -614,9 +614,9 @@ GRAPHS = "graphs-time-slicing"
 
 def test_whole_graphs_that_fit_two_tenants_are_told_apart_by_their_throughput() -> None:
     """Two tenants launch nothing but graphs that were traced as a whole: there are no kernels to count."""
-    folder = generate.built(GRAPHS, alone=True)
+    folder = generate.built(GRAPHS, solo=True)
     truth = {t["name"]: t for t in json.loads((folder / f"{GRAPHS}.truth.json").read_text(encoding="utf-8"))["tenants"]}
-    session = pyanalyze.load(folder / f"{GRAPHS}.sqlite", baselines=folder / f"{GRAPHS}.alone.first.sqlite")
+    session = pyanalyze.load(folder / f"{GRAPHS}.sqlite", baselines=folder / f"{GRAPHS}.solo.first.sqlite")
     assert session.tenant_usage["kernels"].to_list() == [0, 0]
     assert session.baseline_matches["used"].to_list() == [True, True]
     # The second launches half as often again as the first: 223 and 156 graphs, each in about 275 ms.
@@ -630,15 +630,15 @@ def test_whole_graphs_that_fit_two_tenants_are_told_apart_by_their_throughput() 
 
 
 def test_solo_recordings_of_whole_graphs_are_not_compared_until_they_are_named(tmp_path: Path) -> None:
-    folder = generate.built(GRAPHS, alone=True)
+    folder = generate.built(GRAPHS, solo=True)
     truth = {t["name"]: t for t in json.loads((folder / f"{GRAPHS}.truth.json").read_text(encoding="utf-8"))["tenants"]}
-    for name in (GRAPHS, *(f"{GRAPHS}.alone.{tenant}" for tenant in truth)):
+    for name in (GRAPHS, *(f"{GRAPHS}.solo.{tenant}" for tenant in truth)):
         shutil.copyfile(folder / f"{name}.sqlite", tmp_path / f"{name}.sqlite")
         with closing(sqlite3.connect(tmp_path / f"{name}.sqlite")) as db, db:
             # Two processes of one program: their names tell nothing.
             db.execute("UPDATE PROCESSES SET name = 'app' WHERE name IN ('first', 'second')")
     shared = tmp_path / f"{GRAPHS}.sqlite"
-    alone = {tenant: tmp_path / f"{GRAPHS}.alone.{tenant}.sqlite" for tenant in truth}
+    alone = {tenant: tmp_path / f"{GRAPHS}.solo.{tenant}.sqlite" for tenant in truth}
     (loose,) = pyanalyze.load(shared, baselines=list(alone.values())).interference()
     assert len(loose.tenants) == 2
     for tenant in loose.tenants:
@@ -697,4 +697,4 @@ switches = true
     report = pyanalyze.load(tmp_path / "made" / "queued.sqlite").report()
     (device,) = report.devices
     assert [finding for finding in device.host if finding.what == "idle between launches"] == []
-    assert cause_sentence(device).startswith("not known")
+    assert cause_sentence(device).startswith("unknown (")

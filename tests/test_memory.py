@@ -230,7 +230,7 @@ def test_a_budget_that_makes_no_sense_is_wrong_usage(fixtures: Path) -> None:
 def test_reports_do_not_depend_on_pieces(name: str, fixtures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of them with hardware counters, which are looked at in pieces as kernels are."""
     whole = pyanalyze.load(fixtures / f"{name}.sqlite").report().to_json()
-    monkeypatch.setattr(tableset, "PIECE_ROWS", 997)
+    monkeypatch.setattr(tableset, "BATCH_ROWS", 997)
     assert pyanalyze.load(fixtures / f"{name}.sqlite").report().to_json() == whole
 
 
@@ -249,7 +249,7 @@ def test_what_began_last_is_found_in_pieces(data: st.DataObject) -> None:
     rows.sort(key=lambda row: row[0])
     columns = {"capture": pl.UInt32, "pid": pl.UInt32, "start_ns": pl.Int64, "end_ns": pl.Int64}
     kernels = pl.DataFrame([(0, of, start, start + length) for start, length, of in rows], columns, orient="row")
-    session = SimpleNamespace(pieces=lambda _, *names: kernels.select(names).iter_slices(size))
+    session = SimpleNamespace(batches=lambda _, *names: kernels.select(names).iter_slices(size))
     who = pl.DataFrame({"capture": [0], "pid": [pid]}, {"capture": pl.UInt32, "pid": pl.UInt32})
     found = _last_begun(session, who, pl.Series(times, dtype=pl.Int64))  # type: ignore[arg-type]
     begun = [[(start, start + length) for start, length, of in rows if of == pid and start <= time] for time in times]
@@ -267,7 +267,7 @@ def test_pieces_of_any_size_give_the_same(fixtures: Path, monkeypatch: pytest.Mo
         return launched, [host_side._median_ns(session.tables, 0, process) for process in launched]
 
     whole = found()
-    monkeypatch.setattr(tableset, "PIECE_ROWS", 7)
+    monkeypatch.setattr(tableset, "BATCH_ROWS", 7)
     assert found() == whole
     # By hand: the kernels of the first process, in order.
     (process, first), *_ = whole[0].items()
@@ -301,5 +301,5 @@ def test_medians_are_those_of_all_lengths(lengths: list[int], median: float | No
         },
         orient="row",
     )
-    session = SimpleNamespace(pieces=lambda _, *columns: [kernels.select(columns)])
+    session = SimpleNamespace(batches=lambda _, *columns: [kernels.select(columns)])
     assert host_side._median_ns(session, 0, (0, 7)) == median  # type: ignore[arg-type]

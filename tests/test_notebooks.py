@@ -23,7 +23,7 @@ def test_there_are_three() -> None:
     assert [path.stem for path in NOTEBOOKS] == [
         "check-an-mps-provisioning",
         "classify-a-capture",
-        "find-the-noisy-neighbour",
+        "find-the-aggressor",
     ]
 
 
@@ -47,11 +47,11 @@ def test_the_stories_they_tell_are_true(monkeypatch: pytest.MonkeyPatch) -> None
     """What the text between the cells claims of the numbers in them."""
     monkeypatch.chdir(HERE)
     space: dict[str, Any] = {}
-    for stem in ("find-the-noisy-neighbour", "check-an-mps-provisioning"):
+    for stem in ("find-the-aggressor", "check-an-mps-provisioning"):
         for cell in json.loads((HERE / f"{stem}.ipynb").read_text(encoding="utf-8"))["cells"]:
             if cell["cell_type"] == "code":
                 exec("".join(cell["source"]), space)
-        if stem == "find-the-noisy-neighbour":
+        if stem == "find-the-aggressor":
             parts = {part.name: part for part in space["comparison"].tenants[0].parts}
             assert parts["not_resident"].significant
             assert not parts["host"].significant

@@ -132,7 +132,7 @@ def test_disagreements_have_reasons(fixtures: Path) -> None:
     # The demo takes turns: every kernel was switched out at times, and no name is launched by two tenants.
     assert found.height == 8
     assert found["reason"].str.contains("switched out").all()
-    assert found["ours"].sum() == session.charged["charged_ns"].sum()
+    assert found["ours"].sum() == session.kernel_attribution["attributed_ns"].sum()
     assert found["nsys"].sum() == theirs["total_time_ns"].sum()
     exclusive = pyanalyze.load(fixtures / "exclusive.sqlite")
     assert disagreements(produce(exclusive.tables, "cuda_gpu_kern_sum"), exclusive.tables).is_empty()

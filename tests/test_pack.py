@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sqlite3
 import stat
@@ -43,7 +44,7 @@ def assert_same(paths: Path | list[Path], tmp_path: Path) -> None:
     original = pyanalyze.load(paths)
     again = pyanalyze.load(pack(paths, tmp_path / "run.pack", key=KEY, force=True).path)
     assert verdicts(again) == verdicts(original)
-    for table in ("residency", "switches", "tenant_usage", "charged", "overlaps"):
+    for table in ("residency", "switches", "tenant_usage", "kernel_attribution", "overlaps"):
         assert again.frame(table).equals(original.frame(table)), table
     assert again.facts.drop("detail").equals(original.facts.drop("detail"))
     assert again.report().devices[0].sharing.mode == original.report().devices[0].sharing.mode
@@ -205,6 +206,14 @@ def test_what_is_no_whole_pack_is_refused(fixtures: Path, tmp_path: Path) -> Non
         connection.close()
         with pytest.raises(error):
             pyanalyze.load(bad)
+    # A column under its old name: the versions of both builds stand in the message.
+    shutil.copy(good, old := tmp_path / "old.pack")
+    _edit(old, lambda a: a["tables"]["kernels"]["columns"].append("attributed_ns"))
+    _edit(old, lambda a: a.update(tool="0.0.9"))
+    with pytest.raises(
+        TableMismatch, match=rf"pyanalyze 0\.0\.9, this is {re.escape(pyanalyze.__version__)}: .*attributed_ns"
+    ):
+        pyanalyze.load(old)
     cut = tmp_path / "cut.pack"
     cut.write_bytes(good.read_bytes()[:20_000])
     with pytest.raises(CaptureDamaged):
@@ -246,7 +255,11 @@ FORGED: dict[str, tuple[Callable[[Any], object], tuple[str, ...], str]] = {
     "no processes": (lambda a: a["tables"].pop("processes") and None, (), "there is no table processes"),
     "no row of a capture": (lambda a: a["tables"]["capture"].update(rows=0), (), "holds 0 captures"),
     "an unknown table": (lambda a: a["tables"].update(wine={"version": None}), (), "wine@None"),
-    "an unknown column": (lambda a: a["tables"]["kernels"]["columns"].append("wine"), (), "no such columns"),
+    "an unknown column": (
+        lambda a: a["tables"]["kernels"]["columns"].append("wine"),
+        (),
+        "columns of kernels differ (wine)",
+    ),
     "a time no clock says": (lambda a: _one_row(a["tables"], 1, start_ns=-(1 << 63)), (), "which no clock says"),
     "an end before a start": (lambda a: _one_row(a["tables"], 1, end_ns=1), (), "an interval of -999999 ns"),
     "a kernel of two years": (lambda a: _one_row(a["tables"], 1, end_ns=2 * 365 * 86_400 * 10**9), (), "an interval"),
@@ -295,7 +308,7 @@ def test_a_pack_that_claims_what_it_does_not_hold_is_one_line_and_exit_3(
     bad = pack(fixtures / DEMO, tmp_path / "bad.pack", key=KEY).path
     change, statements, says = FORGED[claim]
     _edit(bad, change, *statements)
-    done = run_apart("screen", bad, before=LIMITED)
+    done = run_apart("summary", bad, before=LIMITED)
     assert done.returncode == 3, done.stderr
     (line,) = done.stderr.splitlines()
     assert line.startswith("pyanalyze: ")

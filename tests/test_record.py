@@ -764,10 +764,10 @@ def test_a_recording_is_a_capture(library: Path, tmp_path: Path) -> None:
     assert session.devices["uuid"].to_list() == ["GPU-h100"]
     assert session.nvml_samples.height > 100
     assert "gpu=0 uuid=GPU-h100 name=NVIDIA H100" in session.configured["value"].to_list()
-    screen = run(library, "none", out)
-    assert screen.returncode == 0, screen.stderr
-    assert "mps" in screen.stdout.lower()
-    assert "observed" not in screen.stdout.splitlines()[0]
+    summary = run(library, "none", out)
+    assert summary.returncode == 0, summary.stderr
+    assert "mps" in summary.stdout.lower()
+    assert "observed" not in summary.stdout.splitlines()[0]
 
 
 def test_samples_beside_an_export_are_picked_up(tmp_path: Path) -> None:

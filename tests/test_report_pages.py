@@ -25,7 +25,7 @@ from pyanalyze.report.html import MAX_BYTES, render_html
 from pyanalyze.report.layout import lay_out
 from pyanalyze.report.rendering import draw
 from pyanalyze.report.sentences import cause_sentence
-from pyanalyze.report.text import first_screen, render_text
+from pyanalyze.report.text import render_summary, render_text
 from pyanalyze.results.interference import Causes, Estimate, HostFinding, Slowdown
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.results.model import Missing
@@ -146,16 +146,16 @@ def test_page_says_everything(page: str) -> None:
     words = re.sub(r"\s+", " ", " ".join(_Parsed(page).words))
     for text in (
         "Synthetic capture",
-        "was shared by time-slicing (confidence 0.97, observed)",
+        "Sharing mode: time-slicing (confidence 0.97, observed)",
         "Configured and observed disagree",
-        "42.7 µs",
+        "42.7 us",
         "2.131 ms",
         "Could not look: only one of the tenants was traced",
         "nvidia-cuda-mps-control -d",
-        "at most 1.94× throughput",
-        "How full the SMs were (modelled)",
-        "What could not be seen",
-        "Where this comes from",
+        "at most 1.94x throughput",
+        "SM occupancy (modelled)",
+        "Not available",
+        "Provenance",
         "nothing measured it",
     ):
         assert text in words, text
@@ -165,15 +165,15 @@ def test_commands_stand_on_lines_of_their_own(page: str) -> None:
     assert "/tmp/nvidia-mps\nnvidia-cuda-mps-control -d</code></pre>" in page
 
 
-def test_sections_that_could_not_look_say_so() -> None:
+def test_sections_without_data_say_so() -> None:
     page = render_html(examples.undetermined(), {}, "pyanalyze 0.1.0")
     words = re.sub(r"\s+", " ", " ".join(_Parsed(page).words))
     for text in (
-        "undetermined: the strongest candidate, exclusive, has confidence 0.41",
-        "Slices and switches are not known",
-        "Occupancy could not be modelled The SM count is not known.",
+        "undetermined (most likely exclusive, 0.41)",
+        "Residency and context switches are not known",
+        "Occupancy is not known The SM count is not known.",
         "Interference is not known",
-        "Nothing can be advised",
+        "No advice follows from this evidence.",
     ):
         assert text in words, text
     assert "0.0 %" not in words
@@ -252,7 +252,7 @@ def test_it_fits_three_sizes_and_reads_without_javascript(page: str, tmp_path: P
         boxes = [box.bounding_box() for box in tab.locator("[data-chart] .static svg").all()]
         assert len(boxes) == 5
         assert all(box is not None and box["height"] > 40 and box["x"] + box["width"] <= width for box in boxes)
-        # The first screen is on the first screen: the three sentences need no scrolling.
+        # The first summary is on the first summary: the three sentences need no scrolling.
         lead = tab.locator(".lead p").all()
         assert len(lead) == 3
         assert all((box := line.bounding_box()) and box["y"] + box["height"] < height for line in lead)
@@ -422,8 +422,8 @@ def test_sections_stand_in_the_order_of_the_questions(page: str) -> None:
     headings = re.findall(r'<section id="([a-z]+)', page)
     assert headings == [
         "summary",
-        "verdict",
-        "held",
+        "sharing",
+        "residency",
         "tenants",
         "occupancy",
         "memory",
@@ -436,7 +436,7 @@ def test_sections_stand_in_the_order_of_the_questions(page: str) -> None:
     ]
 
 
-def test_an_innocent_gpu_is_line_one() -> None:
+def test_that_sharing_is_not_the_cause_is_line_one() -> None:
     report = examples.time_sliced()
     (device,) = report.devices
     same = Estimate(value=1.01, low=1.005, high=1.02, n=50, basis="observed")
@@ -446,11 +446,11 @@ def test_an_innocent_gpu_is_line_one() -> None:
     ]
     report = report.model_copy(update={"devices": [device.model_copy(update={"tenants": quiet})]})
     lead = lay_out(report).lead
-    assert lead[0].startswith("Sharing this GPU is not what makes it slow (no: the worst slowdown is 1.01×).")
-    assert not lay_out(examples.time_sliced()).lead[0].startswith("Sharing")
+    assert lead[0].startswith("Sharing is the cause: no (the largest slowdown is 1.01x).")
+    assert not lay_out(examples.time_sliced()).lead[0].startswith("Sharing is the cause")
 
 
-def test_the_host_is_line_one_where_it_is_to_blame() -> None:
+def test_the_host_is_line_one_where_it_is_the_cause() -> None:
     report = examples.time_sliced()
     (device,) = report.devices
     found = HostFinding(tenant_id=0, what="slow launches", detail="compute_victim waits; a third of it", share=0.3)
@@ -461,22 +461,22 @@ def test_the_host_is_line_one_where_it_is_to_blame() -> None:
             "host": [found],
         }
     )
-    said = "no: look at the host first: compute_victim waits"
+    said = "Check the host first: compute_victim waits; a third of it."
     report = report.model_copy(update={"devices": [alone]})
-    assert lay_out(report).lead[0].startswith(f"Sharing this GPU is not what makes it slow ({said}).")
+    assert lay_out(report).lead[0].startswith(f"Sharing is the cause: no. {said}")
     # The terminal and the ticket begin with it as well.
-    assert first_screen(report).startswith(f"GPU to blame {said}")
+    assert render_summary(report).startswith(f"Cause        Sharing is the cause: no. {said}")
     # Two tenants and no measured slowdown: the host is looked at first, but nothing clears the GPU.
     unknown = alone.model_copy(update={"tenants": [*alone.tenants, device.tenants[1]]})
     lead = lay_out(report.model_copy(update={"devices": [unknown]})).lead[0]
-    assert not lead.startswith("Sharing")
+    assert not lead.startswith("Sharing is the cause")
 
 
 @pytest.mark.parametrize(
     ("low", "high", "said"),
     [
-        (0.99, 1.02, "no: the worst slowdown is at most 1.02×"),
-        (0.80, 1.40, "not shown: the interval of the worst slowdown (1.01×) includes 1"),
+        (0.99, 1.02, "Sharing is the cause: no (the largest slowdown is at most 1.02x)."),
+        (0.80, 1.40, "Sharing is the cause: unknown. The largest slowdown, 1.01x, is not significant: its interval includes 1."),
     ],
 )
 def test_only_a_narrow_interval_around_one_clears_the_gpu(low: float, high: float, said: str) -> None:
@@ -488,16 +488,16 @@ def test_only_a_narrow_interval_around_one_clears_the_gpu(low: float, high: floa
 
 
 def test_three_sentences_answer_the_five_questions() -> None:
-    """Against the made report: how shared and as configured; who held it; how full; who lost what by whom; what to do."""
-    (shared, held, rest) = lay_out(examples.time_sliced()).lead
-    assert "was shared by time-slicing (confidence 0.97, observed), although mps was configured" in shared
-    assert "Held by pid 30398 (not traced) 49.1 %, compute_victim 49.0 % (606 slices) of 2.512 s" in held
+    """Against the made report: mode and configuration; GPU time; occupancy; victim, aggressor and cause; what to do."""
+    (shared, gpu_time, rest) = lay_out(examples.time_sliced()).lead
+    assert "time-slicing (confidence 0.97, observed). Configured: mps; MISMATCH: time-slicing was observed." in shared
+    assert "GPU time: pid 30398 (not traced) 49.1 %, compute_victim 49.0 % of 2.512 s (switch records)." in gpu_time
     for part in (
-        "SMs were active 49.0 % of the window by traced kernels alone (modelled)",
-        "worst victim: compute_victim, latency slowdown 2.05× (n = 1, inferred)",
-        "most by pid 30398 (not traced) (elapsed 2.04× if only that one were there, inferred)",
-        "through waiting for its slice (95.5 % of the added latency)",
-        "first to do: share through MPS instead of time slices",
+        "SMs active: 49.0 % of the window, traced kernels only (modelled).",
+        "Largest slowdown: compute_victim, kernel latency 2.05x (n = 1, inferred).",
+        "Main aggressor: pid 30398 (not traced) (2.04x with it alone, inferred).",
+        "Cause: waiting for its time slice (95.5 % of the added latency).",
+        "First action: Share through MPS instead of time slices",
     ):
         assert part in rest, part
 
@@ -505,18 +505,18 @@ def test_three_sentences_answer_the_five_questions() -> None:
 def test_what_is_not_known_keeps_three_sentences() -> None:
     """No remedy inside of a sentence: what is missing stands in a section of its own."""
     lead = lay_out(examples.undetermined()).lead
-    assert lead[1] == "Who held the GPU is not known (no context-switch records)."
-    assert lead[2].startswith("How full the SMs were is not known (the SM count is not known);")
-    assert "whether anyone was slowed is not known (no context-switch records)" in lead[2]
+    assert lead[1] == "GPU time per tenant is not known: no context-switch records."
+    assert lead[2].startswith("SM occupancy is not known: the SM count is not known. ")
+    assert "Slowdown is not known: no context-switch records." in lead[2]
     assert all("To capture it" not in line for line in lead)
-    assert "what was configured is not known" in lead[0]
+    assert "Configured: not known." in lead[0]
 
 
 def test_an_open_end_is_the_end() -> None:
     report = examples.time_sliced()
     assert report.view is not None
     text = lay_out(report).notes[0].text
-    assert text.endswith("UTC to the end, all shares are of it.")
+    assert text.endswith("UTC to the end; all shares are of this window.")
     late = report.model_copy(update={"view": report.view.model_copy(update={"start_ns": None, "end_ns": 5})})
     assert lay_out(late).notes[0].text.startswith("From the start to ")
 
@@ -533,11 +533,11 @@ def test_names_keep_their_first_letter(fixtures: Path) -> None:
     ("total", "peak", "tenants", "said"),
     [
         # By hand: 48 GiB and a peak of 47 leave 2 % of it.
-        (48, 47, (20, 27), "Close to running out"),
-        (48, 30, (29, 28), "May run out if peaks coincide"),
-        (48, 30, (10, 20), "Nothing points to running out"),
-        (48, None, (None, None), "How much was in use is not known"),
-        (None, 30, (10, 20), "Tenants' peaks together 30.0 GiB"),
+        (48, 47, (20, 27), "Memory is almost full"),
+        (48, 30, (29, 28), "Memory may run out if the peaks coincide"),
+        (48, 30, (10, 20), "Memory was never almost full"),
+        (48, None, (None, None), "Memory in use is not known"),
+        (None, 30, (10, 20), "Sum of the tenants' peaks 30.0 GiB"),
     ],
 )
 def test_memory_says_how_much_is_left(
@@ -610,22 +610,22 @@ def test_a_name_at_the_start_of_a_sentence_keeps_its_letters() -> None:
 
 def test_a_table_of_properties_is_read_line_by_line() -> None:
     """Its second column has no title: nothing to repeat before each value."""
-    assert "- Memory of a tenant is protected: " in render_text(examples.time_sliced())
+    assert "- Memory protection: " in render_text(examples.time_sliced())
 
 
-def test_charged_is_a_bound_where_nobody_knows_who_else_ran() -> None:
-    """Busy time is charged in full only because nothing shows that a neighbour was switched in."""
+def test_attributed_time_is_a_bound_where_other_tenants_are_not_known() -> None:
+    """Busy time is attributed in full only because no record shows that another tenant was switched in."""
 
-    def charged(report: Report) -> str:
+    def attributed(report: Report) -> str:
         (device,) = report.devices
-        tenant = examples.tenant(0, "python", 77, busy_ns=10_000_000, charged_ns=10_000_000)
+        tenant = examples.tenant(0, "python", 77, busy_ns=10_000_000, attributed_ns=10_000_000)
         device = device.model_copy(update={"tenants": [tenant]})
         text = render_text(report.model_copy(update={"devices": [device]}), sections=("tenants",))
-        (line,) = [line for line in text.splitlines() if line.strip().startswith("Charged")]
+        (line,) = [line for line in text.splitlines() if line.strip().startswith("Attributed")]
         return line.partition(": ")[2]
 
-    assert charged(examples.undetermined()).startswith("at most 10.00 ms")
-    assert charged(examples.time_sliced()).startswith("10.00 ms")
+    assert attributed(examples.undetermined()).startswith("at most 10.00 ms")
+    assert attributed(examples.time_sliced()).startswith("10.00 ms")
 
 
 def test_lost_data_is_named() -> None:
@@ -637,22 +637,22 @@ def test_lost_data_is_named() -> None:
             [report.quality[0]] * 2, ("diagnostic_loss", "dropped_switch_records"), (1, 20), strict=True
         )
     ]
-    screen = first_screen(report.model_copy(update={"quality": lost}))
-    assert "sums may be too small: diagnostic_loss (1), dropped_switch_records (20)" in screen
+    summary = render_summary(report.model_copy(update={"quality": lost}))
+    assert "sums may be too small: diagnostic_loss (1), dropped_switch_records (20)" in summary
 
 
-def test_sms_of_an_untraced_neighbour_are_not_called_idle() -> None:
+def test_sms_of_an_untraced_tenant_are_not_called_idle() -> None:
     """Its kernels are not replayed: the modelled share is that of traced ones, and says so."""
     report = examples.time_sliced()
     (device,) = report.devices
     assert {t.busy_ns is None for t in device.tenants} == {True, False}
-    assert "of the window by traced kernels alone (modelled)" in " ".join(render_text(report).split())
+    assert "of the window, traced kernels only (modelled)" in " ".join(render_text(report).split())
     traced = [t for t in device.tenants if t.busy_ns is not None]
     alone = report.model_copy(update={"devices": [device.model_copy(update={"tenants": traced})]})
     assert "by traced kernels alone" not in render_text(alone)
 
 
-def test_a_baseline_that_was_faster_is_not_the_neighbours_fault() -> None:
+def test_a_baseline_that_was_faster_does_not_make_sharing_the_cause() -> None:
     report = examples.time_sliced()
     (device,) = report.devices
     slowed = Slowdown(
@@ -666,7 +666,7 @@ def test_a_baseline_that_was_faster_is_not_the_neighbours_fault() -> None:
         }
     )
     lead = lay_out(report.model_copy(update={"devices": [alone]})).lead[0]
-    assert lead.startswith("Sharing this GPU is not what makes it slow (no: one tenant was on the device")
+    assert lead.startswith("Sharing is the cause: no. Only one process used the GPU")
 
 
 def test_one_tenant_that_was_not_slowed_clears_the_gpu_for_no_other() -> None:
@@ -678,10 +678,10 @@ def test_one_tenant_that_was_not_slowed_clears_the_gpu_for_no_other() -> None:
     first = device.tenants[0].model_copy(update={"slowdown": good})
     second = first.model_copy(update={"tenant_id": 7, "name": "other", "pid": 7, "slowdown": examples.NO_SLOWDOWN})
     one, both = (device.model_copy(update={"tenants": tenants, "host": []}) for tenants in ([first], [first, second]))
-    assert lay_out(report.model_copy(update={"devices": [one]})).lead[0].startswith("Sharing this GPU is not")
+    assert lay_out(report.model_copy(update={"devices": [one]})).lead[0].startswith("Sharing is the cause: no")
     page = lay_out(report.model_copy(update={"devices": [both]}))
-    assert not page.lead[0].startswith("Sharing")
-    assert "that of other is not" in first_screen(report.model_copy(update={"devices": [both]}))
+    assert not page.lead[0].startswith("Sharing is the cause")
+    assert "The slowdown of other is not known" in " ".join(render_summary(report.model_copy(update={"devices": [both]})).split())
 
 
 def test_a_trace_of_a_cause_does_not_hold_up_a_queue() -> None:
@@ -697,20 +697,20 @@ def test_a_trace_of_a_cause_does_not_hold_up_a_queue() -> None:
         tenants = [victim.model_copy(update={"causes": causes}), *others]
         return cause_sentence(device.model_copy(update={"tenants": tenants, "host": []}))
 
-    assert "what holds up the first in line" not in said(0.003)
-    assert "what holds up the first in line is launch" in said(0.1)
+    assert said(0.003) == "Sharing is the cause: yes. Queueing (99.7 % of the added latency)."
+    assert "Launch overhead (the API call) (its later kernels queue behind it: 90.0 %" in said(0.1)
 
 
 def test_a_long_reason_ends_between_words() -> None:
     report = examples.time_sliced()
     (device,) = report.devices
-    why = "; ".join(f"tenant app_{letter}: waiting before a start cannot be seen" for letter in "abcdef")
+    why = "; ".join(f"tenant app_{letter}: waiting before a start is not known" for letter in "abcdef")
     missing = [m.model_copy(update={"why": why}) if m.what == "slowdown" else m for m in device.sharing.missing]
     missing.append(Missing(what="interference", why=why, how=""))
     tenants = [t.model_copy(update={"slowdown": examples.NO_SLOWDOWN}) for t in device.tenants]
     sharing = device.sharing.model_copy(update={"missing": missing})
     device = device.model_copy(update={"tenants": tenants, "sharing": sharing, "host": []})
     lead = " ".join(lay_out(report.model_copy(update={"devices": [device]})).lead)
-    told = lead.partition("whether anyone was slowed is not known (")[2].partition(")")[0]
+    told = lead.partition("Slowdown is not known: ")[2].partition(" First")[0]
     assert told.endswith(" …")
     assert why.startswith((told.removesuffix(" …") + " ", told.removesuffix(" …") + "; "))

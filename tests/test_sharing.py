@@ -22,7 +22,7 @@ from pyanalyze.analysis.sharing.details import mps_limit
 from pyanalyze.analysis.sharing.evidence import Pair
 from pyanalyze.analysis.sharing.segments import segments
 from pyanalyze.report.rendering import render
-from pyanalyze.report.text import first_screen
+from pyanalyze.report.text import render_summary
 from pyanalyze.vocabulary import MIN_CONFIDENCE, Mode
 
 
@@ -55,7 +55,7 @@ ALONE = {
     "streams_used": 1,
     "preemption_exposure": 470.0,
     "unbroken_exposure": 470.0,
-    "stretched_share": 0.0,
+    "inflated_share": 0.0,
 }
 
 
@@ -94,13 +94,13 @@ def test_what_kubernetes_offers_is_configured(rows: list[str], configured: str |
 
 @pytest.mark.parametrize(("switches", "seen"), [(t.MIN_ALTERNATIONS - 1, False), (t.MIN_ALTERNATIONS, True)])
 def test_a_few_switches_are_no_alternation(switches: float, seen: bool) -> None:
-    assert ("alternation" in observe(case({**TURNS, "switches_between_tenants": switches}))) is seen
+    assert ("contexts_alternate" in observe(case({**TURNS, "switches_between_tenants": switches}))) is seen
 
 
 @pytest.mark.parametrize(
     ("fact_name", "below", "above", "observation"),
     [
-        ("alternation_share", t.MIN_ALTERNATION_SHARE - 0.01, t.MIN_ALTERNATION_SHARE, "alternation"),
+        ("alternation_share", t.MIN_ALTERNATION_SHARE - 0.01, t.MIN_ALTERNATION_SHARE, "contexts_alternate"),
         (
             "stream_overlap_share",
             t.MIN_STREAM_OVERLAP_SHARE - 0.001,
@@ -126,13 +126,28 @@ def test_a_few_switches_are_no_alternation(switches: float, seen: bool) -> None:
             t.MIN_EXPECTED_OVERLAP_SHARE,
             "short_kernels_exclude",
         ),
-        ("unbroken_exposure", t.MIN_EXPOSURE - 0.1, t.MIN_EXPOSURE, "steady_kernels"),
-        ("stretched_share", t.MIN_STRETCH_SHARE - 0.001, t.MIN_STRETCH_SHARE, "stretched_kernels"),
-        ("stretch_excess_spread", t.MAX_SLICE_SPREAD + 0.001, t.MAX_SLICE_SPREAD, "stretched_by_slices"),
-        ("crowded_start_share", t.MIN_CROWDED_SHARE - 0.001, t.MIN_CROWDED_SHARE, "no_room_for_both"),
-        ("crowded_start_share", t.MAX_ROOM_SHARE + 0.001, t.MAX_ROOM_SHARE, "starts_when_room"),
-        ("metric_outside_pct", t.MAX_QUIET_SM_ACTIVE_PCT + 0.1, t.MAX_QUIET_SM_ACTIVE_PCT, "counters_quiet"),
-        ("metric_outside_pct", t.MIN_LOUD_SM_ACTIVE_PCT - 0.1, t.MIN_LOUD_SM_ACTIVE_PCT, "counters_loud"),
+        ("unbroken_exposure", t.MIN_EXPOSURE - 0.1, t.MIN_EXPOSURE, "kernel_durations_stable"),
+        ("inflated_share", t.MIN_INFLATED_SHARE - 0.001, t.MIN_INFLATED_SHARE, "kernel_durations_inflated"),
+        ("inflation_spread", t.MAX_SLICE_SPREAD + 0.001, t.MAX_SLICE_SPREAD, "kernel_durations_inflated_by_slices"),
+        ("crowded_start_share", t.MIN_CROWDED_SHARE - 0.001, t.MIN_CROWDED_SHARE, "co_residency_infeasible"),
+        (
+            "crowded_start_share",
+            t.MAX_PARTIAL_WAVE_SHARE + 0.001,
+            t.MAX_PARTIAL_WAVE_SHARE,
+            "starts_in_partial_last_wave",
+        ),
+        (
+            "metric_outside_pct",
+            t.MAX_QUIET_SM_ACTIVE_PCT + 0.1,
+            t.MAX_QUIET_SM_ACTIVE_PCT,
+            "sm_idle_outside_traced_kernels",
+        ),
+        (
+            "metric_outside_pct",
+            t.MIN_LOUD_SM_ACTIVE_PCT - 0.1,
+            t.MIN_LOUD_SM_ACTIVE_PCT,
+            "sm_active_outside_traced_kernels",
+        ),
     ],
 )
 def test_both_sides_of_each_threshold(fact_name: str, below: float, above: float, observation: str) -> None:
@@ -142,8 +157,8 @@ def test_both_sides_of_each_threshold(fact_name: str, below: float, above: float
         "short_overlap_share": 0.0,
         "short_overlap_expected": t.MIN_EXPECTED_OVERLAP_SHARE,
     }
-    if observation == "stretched_by_slices":
-        facts |= {"stretched_share": 0.2, "stretch_excess_ns": 2.2e6, "stretch_ratio_spread": 0.5}
+    if observation == "kernel_durations_inflated_by_slices":
+        facts |= {"inflated_share": 0.2, "inflation_ns": 2.2e6, "inflation_ratio_spread": 0.5}
     assert observation not in observe(case({**facts, fact_name: below}))
     assert observation in observe(case({**facts, fact_name: above}))
 
@@ -164,18 +179,18 @@ def test_both_sides_of_each_threshold(fact_name: str, below: float, above: float
 def test_slices_add_and_contention_multiplies(
     excess_ns: float, excess_spread: float, ratio_spread: float, *, seen: bool
 ) -> None:
-    facts = {"stretched_share": 0.2, "stretch_excess_ns": excess_ns, "stretch_excess_spread": excess_spread}
-    found = observe(case({**ALONE, **facts, "stretch_ratio_spread": ratio_spread}))
-    assert ("stretched_by_slices" in found) is seen
-    few = {name: replace(fact(value), n=int(t.MIN_STRETCHED) - 1) for name, value in facts.items()}
+    facts = {"inflated_share": 0.2, "inflation_ns": excess_ns, "inflation_spread": excess_spread}
+    found = observe(case({**ALONE, **facts, "inflation_ratio_spread": ratio_spread}))
+    assert ("kernel_durations_inflated_by_slices" in found) is seen
+    few = {name: replace(fact(value), n=int(t.MIN_INFLATED) - 1) for name, value in facts.items()}
     made = {name: fact(value) for name, value in ALONE.items()}
-    assert "stretched_by_slices" not in observe(replace(case({}), facts={**made, **few}))
+    assert "kernel_durations_inflated_by_slices" not in observe(replace(case({}), facts={**made, **few}))
 
 
 @pytest.mark.parametrize(("n", "seen"), [(t.MIN_CROWDED_STARTS - 1, False), (t.MIN_CROWDED_STARTS, True)])
 def test_few_kernels_beside_wide_ones_say_nothing(n: float, *, seen: bool) -> None:
     made = {"crowded_start_share": fact(1.0, n=int(n))}
-    assert ("no_room_for_both" in observe(replace(case({}), facts=made))) is seen
+    assert ("co_residency_infeasible" in observe(replace(case({}), facts=made))) is seen
 
 
 @pytest.mark.parametrize(
@@ -185,7 +200,7 @@ def test_few_kernels_beside_wide_ones_say_nothing(n: float, *, seen: bool) -> No
 def test_a_limiter_that_left_the_gpu_idle_held_back(limit: str, busy: float, *, seen: bool) -> None:
     rows = [Configured("environment", "CUDA_DEVICE_SM_LIMIT", limit)]
     found = observe(case({**TURNS, "busy_share": busy}, configured=rows))
-    assert ("held_back" in found) is seen
+    assert ("idle_behind_limiter" in found) is seen
     if seen:
         assert judge(case({**TURNS, "busy_share": busy}, configured=rows)).mode == "software-limited"
 
@@ -200,15 +215,15 @@ TESTED_ELSEWHERE = {
     "MAX_EXCLUSION_SHARE",
     "MIN_EXPECTED_OVERLAP_SHARE",
     "MIN_EXPOSURE",
-    "MIN_STRETCH_SHARE",
+    "MIN_INFLATED_SHARE",
     "MAX_SLICE_SPREAD",
     "MIN_CROWDED_SHARE",
-    "MAX_ROOM_SHARE",
+    "MAX_PARTIAL_WAVE_SHARE",
     "MAX_QUIET_SM_ACTIVE_PCT",
     "MIN_LOUD_SM_ACTIVE_PCT",
     "MIN_RATIO_TO_EXCESS_SPREAD",
     "DEFAULT_SLICE_EXCESS_NS",
-    "MIN_STRETCHED",
+    "MIN_INFLATED",
     "MIN_CROWDED_STARTS",
     "MAX_HELD_BACK_BUSY_SHARE",
     "MIN_SHORT_KERNELS",
@@ -244,9 +259,9 @@ SIDES: list[tuple[str, dict[str, float | tuple[float, int]], dict[str, float | t
     ),
     (
         "MIN_REPEATS",
-        {"stretched_share": (0.0, int(t.MIN_REPEATS) - 1), "preemption_exposure": 100.0, "unbroken_exposure": 100.0},
-        {"stretched_share": (0.0, int(t.MIN_REPEATS)), "preemption_exposure": 100.0, "unbroken_exposure": 100.0},
-        "steady_kernels",
+        {"inflated_share": (0.0, int(t.MIN_REPEATS) - 1), "preemption_exposure": 100.0, "unbroken_exposure": 100.0},
+        {"inflated_share": (0.0, int(t.MIN_REPEATS)), "preemption_exposure": 100.0, "unbroken_exposure": 100.0},
+        "kernel_durations_stable",
     ),
     (
         "MIN_PROMPT_START_SHARE",
@@ -262,31 +277,31 @@ SIDES: list[tuple[str, dict[str, float | tuple[float, int]], dict[str, float | t
     ),
     (
         "MIN_REPEATS",
-        {"stretched_share": (0.5, int(t.MIN_REPEATS) - 1), "preemption_exposure": 100.0},
-        {"stretched_share": (0.5, int(t.MIN_REPEATS)), "preemption_exposure": 100.0},
-        "stretched_kernels",
+        {"inflated_share": (0.5, int(t.MIN_REPEATS) - 1), "preemption_exposure": 100.0},
+        {"inflated_share": (0.5, int(t.MIN_REPEATS)), "preemption_exposure": 100.0},
+        "kernel_durations_inflated",
     ),
     (
-        "MAX_QUIET_STRETCH_SHARE",
+        "MAX_STABLE_INFLATED_SHARE",
         {
-            "stretched_share": t.MAX_QUIET_STRETCH_SHARE + 0.0001,
+            "inflated_share": t.MAX_STABLE_INFLATED_SHARE + 0.0001,
             "preemption_exposure": 100.0,
             "unbroken_exposure": 100.0,
         },
-        {"stretched_share": t.MAX_QUIET_STRETCH_SHARE, "preemption_exposure": 100.0, "unbroken_exposure": 100.0},
-        "steady_kernels",
+        {"inflated_share": t.MAX_STABLE_INFLATED_SHARE, "preemption_exposure": 100.0, "unbroken_exposure": 100.0},
+        "kernel_durations_stable",
     ),
     (
         "MIN_COUNTER_SAMPLES",
         {"metric_outside_pct": (0.0, int(t.MIN_COUNTER_SAMPLES) - 1)},
         {"metric_outside_pct": (0.0, int(t.MIN_COUNTER_SAMPLES))},
-        "counters_quiet",
+        "sm_idle_outside_traced_kernels",
     ),
     (
         "MIN_COUNTER_SAMPLES",
         {"metric_outside_pct": (90.0, int(t.MIN_COUNTER_SAMPLES) - 1)},
         {"metric_outside_pct": (90.0, int(t.MIN_COUNTER_SAMPLES))},
-        "counters_loud",
+        "sm_active_outside_traced_kernels",
     ),
     (
         "MIN_CO_BUSY_SHARE",
@@ -322,9 +337,9 @@ SIDES: list[tuple[str, dict[str, float | tuple[float, int]], dict[str, float | t
         "busy_without_switches",
     ),
     (
-        "MIN_STRETCHED",
-        {"stretched_share": 0.01, "stretch_excess_ns": (1e6, int(t.MIN_STRETCHED) - 1), "preemption_exposure": 100.0},
-        {"stretched_share": 0.01, "stretch_excess_ns": (1e6, int(t.MIN_STRETCHED)), "preemption_exposure": 100.0},
+        "MIN_INFLATED",
+        {"inflated_share": 0.01, "inflation_ns": (1e6, int(t.MIN_INFLATED) - 1), "preemption_exposure": 100.0},
+        {"inflated_share": 0.01, "inflation_ns": (1e6, int(t.MIN_INFLATED)), "preemption_exposure": 100.0},
         "interrupted_kernels",
     ),
 ]
@@ -378,11 +393,11 @@ def test_a_rare_visitor_is_no_proof_of_nobody() -> None:
     """A twentieth of a per cent of the kernels is stretched: too few for a rival, too many for nobody."""
     streams = {**ALONE, "stream_overlap_share": 0.9, "streams_used": 3}
     assert judge(case(streams, tenants=("a",))).mode == "streams"
-    visited = {**streams, "stretched_share": 0.004, "stretch_excess_ns": 1.1e6}
-    made = {name: fact(value, n=27 if name == "stretch_excess_ns" else 6000) for name, value in visited.items()}
+    visited = {**streams, "inflated_share": 0.004, "inflation_ns": 1.1e6}
+    made = {name: fact(value, n=27 if name == "inflation_ns" else 6000) for name, value in visited.items()}
     found = observe(replace(case({}), facts=made))
     assert "interrupted_kernels" in found
-    assert "steady_kernels" not in found
+    assert "kernel_durations_stable" not in found
     assert judge(replace(case({}), facts=made, tenants=("a",))).mode == "undetermined"
 
 
@@ -391,8 +406,8 @@ def test_two_that_take_turns_have_no_outsider() -> None:
     facts = {**TURNS, "traced_tenants": 2, "resident_share_untraced": 0.0, "co_busy_share": 0.02}
     met = [Pair((0, 1), 11_000_000, 765, 83)]
     assert judge(case({**facts, "short_overlap_share": 0.1085}, pairs=met)).mode != "mps"
-    assert "turns_with_outsider" not in observe(case(facts, pairs=met))
-    assert "turns_with_outsider" in observe(case({**facts, "resident_share_untraced": 0.3}, pairs=met))
+    assert "mps_group_time_sliced" not in observe(case(facts, pairs=met))
+    assert "mps_group_time_sliced" in observe(case({**facts, "resident_share_untraced": 0.3}, pairs=met))
 
 
 def test_a_client_that_is_nearly_always_idle_was_there_all_the_same() -> None:
@@ -483,7 +498,7 @@ def test_an_idle_gpu_has_no_mode() -> None:
     verdict = judge(case({}, tenants=()))
     assert verdict.mode == "undetermined"
     assert "no sharing mode can be named" in verdict.summary
-    assert (verdict.confidence, verdict.rivals) == (0.0, [])
+    assert (verdict.confidence, verdict.alternatives) == (0.0, [])
 
 
 def test_a_capture_without_cuda_does_not_say_that_nothing_ran(fixtures: Path, tmp_path: Path) -> None:
@@ -599,7 +614,7 @@ def test_limiter_variables_are_a_configuration_not_an_observation() -> None:
     verdict = judge(case({"busy_ns": 1e9, "traced_tenants": 1}, configured=limiter, tenants=("a",)))
     assert verdict.mode == "undetermined"
     assert verdict.configured == "software-limited"
-    assert "software-limited" in [rival.mode for rival in verdict.rivals]
+    assert "software-limited" in [rival.mode for rival in verdict.alternatives]
 
 
 def test_rules_are_complete_and_say_why() -> None:
@@ -677,7 +692,7 @@ def test_all_sms_are_worth_a_word_where_caps_may_be_set(changes: dict[str, objec
     daemon = [Configured("process-list", "mps_daemon", "nvidia-cuda-mps-server")]
     verdict = judge(case(TOGETHER, configured=daemon, visible_sms=(108, 108), **changes))
     assert verdict.mode == mode
-    assert ("sms_reached" in {detail.name for detail in verdict.details}) is said
+    assert ("visible_sms" in {detail.name for detail in verdict.details}) is said
 
 
 def test_a_daemon_settles_what_visible_sms_leave_open() -> None:
@@ -696,8 +711,8 @@ def test_processes_of_unknown_instances_are_not_said_to_share_one() -> None:
 def test_a_rival_that_is_seldom_busy_need_not_stretch_anything() -> None:
     """Its kernels are shorter than a slice, and it yields: what it leaves unstretched does not prove MPS."""
     facts = {**ALONE, "traced_tenants": 2, "co_busy_share": 0.05}
-    assert "steady_kernels" in observe(case(ALONE))
-    assert "steady_kernels" not in observe(case(facts))
+    assert "kernel_durations_stable" in observe(case(ALONE))
+    assert "kernel_durations_stable" not in observe(case(facts))
     assert judge(case(facts)).mode == "undetermined"
 
 
@@ -779,13 +794,13 @@ def yielded(path: Path, sql: str) -> float:
 @pytest.mark.parametrize(
     ("scenario", "names"),
     [
-        ("time-slicing-pair", {"alternation", "several_traced_tenants"}),
-        ("time-slicing-pair.2021", {"alternation", "several_traced_tenants"}),
+        ("time-slicing-pair", {"contexts_alternate", "several_traced_tenants"}),
+        ("time-slicing-pair.2021", {"contexts_alternate", "several_traced_tenants"}),
         ("time-slicing-short-kernels.no-switches", {"short_kernels_exclude"}),
-        ("running-example-time-slicing", {"alternation", "streams_overlap"}),
-        ("time-slicing-untraced-neighbour", {"untraced_resident"}),
+        ("running-example-time-slicing", {"contexts_alternate", "streams_overlap"}),
+        ("time-slicing-untraced-tenant", {"untraced_resident"}),
         ("mps", {"busy_without_switches", "several_traced_tenants", "short_kernels_overlap"}),
-        ("mps-outsider", {"turns_with_outsider"}),
+        ("mps-outsider", {"mps_group_time_sliced"}),
         ("mps-capped", {"sms_hidden"}),
         ("mps-pre-volta", {"pre_volta"}),
         ("mig-two-instances", {"mig_instance", "one_traced_tenant"}),
@@ -870,7 +885,7 @@ def test_relations_beside_an_outsider_are_the_true_ones() -> None:
 
 def test_the_first_screen_says_whom_an_mps_server_holds_the_gpu_for() -> None:
     report = pyanalyze.load(generate.built("mps-outsider") / "mps-outsider.sqlite").report()
-    assert "nvidia-cuda-mps (for client-1, client-2) 8" in first_screen(report)
+    assert "nvidia-cuda-mps (for client-1, client-2) 8" in render_summary(report)
 
 
 @pytest.mark.parametrize(
@@ -898,13 +913,13 @@ def test_short_kernels_inside_long_ones_that_are_not_stretched_are_no_exclusion(
         **TOGETHER,
         "short_overlap_share": 0.0,
         "short_overlap_expected": 0.15,
-        "stretched_share": 0.0,
+        "inflated_share": 0.0,
         "preemption_exposure": 100.0,
     }
     apart, inside = Pair((0, 1), 500, 1080, 0), Pair((0, 1), 500, 1080, 0, short_inside=1080)
     assert "short_kernels_exclude" in observe(case(facts, pairs=[apart]))
     assert "short_kernels_exclude" not in observe(case(facts, pairs=[inside]))
-    assert "short_kernels_exclude" in observe(case({**facts, "stretched_share": 0.1}, pairs=[inside]))
+    assert "short_kernels_exclude" in observe(case({**facts, "inflated_share": 0.1}, pairs=[inside]))
 
 
 def told(verdict: pyanalyze.analysis.sharing.Verdict, topic: str) -> dict[str, str]:
@@ -977,7 +992,7 @@ def test_mps_says_generation_clients_caps_and_the_sms_they_reach() -> None:
         ("clients", 2.0, "clients"),
         ("cap", 50.0, "%"),
         ("cap", 33.0, "%"),
-        ("sms_reached", 54.0, "SMs"),
+        ("visible_sms", 54.0, "SMs"),
     ]
     assert "34 of 108 SMs at most" in next(d.detail for d in verdict.details if d.value == 33.0)
     old = judge(case(TOGETHER, configured=rows[2:], compute_capability=(6, 0)))
@@ -988,7 +1003,7 @@ def test_a_process_beside_the_group_is_named() -> None:
     turns = {**TURNS, "traced_tenants": 3, "resident_share_untraced": 0.0, "co_busy_share": 0.4}
     pairs = [Pair((0, 1), 500, 1000, 600), Pair((0, 2), 200, 400, 4), Pair((1, 2), 200, 400, 4)]
     verdict = judge(case({**turns, "short_overlap_share": 0.2}, pairs=pairs))
-    assert "no client ran beside the group" in told(verdict, "mps")["outsider"]
+    assert "a process outside of the MPS group ran" in told(verdict, "mps")["other_process"]
     # Turns within the same answer: how long, and who.
     assert "2.13 ms" in told(verdict, "time-slicing")["slice"]
 
@@ -1026,7 +1041,7 @@ def test_more_streams_than_queues_are_said() -> None:
     found = told(verdict, "streams")
     assert found["streams_used"] == "one context used 12 streams"
     assert "8 hardware queues, fewer than streams" in found["hardware_queues"]
-    facts = {**ALONE, "streams_used": 4, "streams_at_once": 1, "stream_handovers": 90, "stream_waited_share": 1.0}
+    facts = {**ALONE, "streams_used": 4, "streams_at_once": 1, "stream_changes": 90, "stream_waited_share": 1.0}
     one_queue = [Configured("environment", "CUDA_DEVICE_MAX_CONNECTIONS", "1")]
     said = told(judge(case(facts, tenants=("a",), configured=one_queue)), "streams")
     assert said["hardware_queues"].startswith("CUDA_DEVICE_MAX_CONNECTIONS=1, fewer")
@@ -1042,7 +1057,7 @@ def test_details_reach_json_text_and_report() -> None:
     session = pyanalyze.load(generate.built("mps-outsider") / "mps-outsider.sqlite")
     (device,) = session.report().devices
     assert {detail.topic for detail in device.sharing.details} == {"mps", "time-slicing", "limits"}
-    detail = next(detail for detail in device.sharing.details if detail.name == "outsider")
+    detail = next(detail for detail in device.sharing.details if detail.name == "other_process")
     assert detail.detail in _block(device)
     for fmt in ("html", "md"):
         assert "no client ran beside the group" in render(session.analysis, fmt)

@@ -58,7 +58,7 @@ def test_one_picture_of_a_node_and_its_pods(seed: int) -> None:
     for tenant in truth["tenants"]:
         row = found[tenant["host_pid"]]
         assert row["busy_ns"] == tenant["busy_ns"]
-        assert row["charged_ns"] == pytest.approx(tenant["charged_ns"], rel=0.01)
+        assert row["attributed_ns"] == pytest.approx(tenant["attributed_ns"], rel=0.01)
 
 
 def test_what_was_written_down_at_capture_time_names_pods_and_containers(fixtures: Path, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_named_tenant_may_be_missing_in_a_part_of_the_time(fixtures: Path) -> 
         pyanalyze.load(demo, tenants={"named": 999_999}).window(end="200ms")
 
     folder, _ = pods(fixtures)
-    for verb in ("screen", "classify"):
+    for verb in ("summary", "classify"):
         result = CliRunner().invoke(cli, [verb, str(folder), "--tenant", f"b={folder / 'pod-b.sqlite'}"])
         assert result.exit_code == 0, result.output
     result = CliRunner().invoke(cli, ["classify", str(demo), "--tenant", "late=41305", "--end", "200ms"])
@@ -195,10 +195,10 @@ def test_two_recordings_of_one_gpu_are_placed_by_the_records_both_saw() -> None:
 
 
 def test_runs_of_one_gpu_at_different_times_get_no_common_verdict() -> None:
-    folder = generate.built("running-example-time-slicing", alone=True)
-    run, alone = (folder / f"running-example-time-slicing{end}.sqlite" for end in ("", ".alone.A"))
+    folder = generate.built("running-example-time-slicing", solo=True)
+    run, alone = (folder / f"running-example-time-slicing{end}.sqlite" for end in ("", ".solo.A"))
     together = pyanalyze.load([run, alone])
-    with pytest.raises(UsageError, match=r"alone\.A\.sqlite and .*slicing\.sqlite are of one GPU but not of one time"):
+    with pytest.raises(UsageError, match=r"solo\.A\.sqlite and .*slicing\.sqlite are of one GPU but not of one time"):
         together.classify()
     # Tables and exports of both are what they are, and a part of one run is one run.
     assert together.kernels.height > pyanalyze.load(run).kernels.height

@@ -102,18 +102,18 @@ def test_residency_switches_and_charged_time_are_exact(name: str, capture: str) 
             continue  # a launch of a graph is one interval: the pauses between its kernels cannot be seen
         assert row["kernels"] == sum(kernel["n"] for kernel in tenant["kernels"].values())
         assert row["busy_ns"] == tenant["busy_ns"]
-        assert row["charged_ns"] == tenant["charged_ns"]
+        assert row["attributed_ns"] == tenant["attributed_ns"]
 
 
 def test_clients_are_served_by_their_server() -> None:
-    """Their work goes through the server's context: time of an outsider is charged to none of them."""
+    """Their work goes through the server's context: time of an outsider is attributed to none of them."""
     session, truth, _ = generated("mps-outsider", "mps-outsider")
     names = dict(session.tenants.select("tenant_id", "name").iter_rows())
     served = {row["name"]: names.get(row["served_by"]) for row in session.tenants.iter_rows(named=True)}
     server = next(name for name in names.values() if name.startswith("nvidia-cuda-mps"))
     assert served == {"client-1": server, "client-2": server, server: None, "outsider": None}
     clients = [tenant for tenant in truth["tenants"] if tenant["mps_client"]]
-    assert all(tenant["charged_ns"] < 0.95 * tenant["busy_ns"] for tenant in clients)
+    assert all(tenant["attributed_ns"] < 0.95 * tenant["busy_ns"] for tenant in clients)
 
 
 @pytest.mark.parametrize(("name", "capture"), recorded(switches=False))
@@ -130,7 +130,7 @@ def test_without_switch_records_nothing_is_called_observed_residency(name: str, 
 
 
 def test_three_captures_of_one_gpu_are_one_picture(fixtures: Path) -> None:
-    """The node's switch records and two exports with pid 1 in both: residency, charged time and names go together."""
+    """The node's switch records and two exports with pid 1 in both: residency, attributed time and names go together."""
     session, truth = loaded(fixtures, "containers-same-pid")
     usage = session.tenants.join(session.tenant_usage, on=["tenant_id", "device_id"])
     found = {row["host_pid"]: row for row in usage.iter_rows(named=True)}
@@ -138,10 +138,10 @@ def test_three_captures_of_one_gpu_are_one_picture(fixtures: Path) -> None:
     for tenant in truth["tenants"]:
         row = found[tenant["host_pid"]]
         assert row["pid"] == 1
-        assert (row["resident_ns"], row["busy_ns"], row["charged_ns"]) == (
+        assert (row["resident_ns"], row["busy_ns"], row["attributed_ns"]) == (
             tenant["resident_ns"],
             tenant["busy_ns"],
-            tenant["charged_ns"],
+            tenant["attributed_ns"],
         )
 
 
@@ -159,10 +159,10 @@ def test_the_first_screen_says_switches_and_slices_as_they_were(fixtures: Path) 
 
 def test_charged_time_conserves_to_the_nanosecond(fixtures: Path) -> None:
     for name in generate.COMMITTED:
-        charged = loaded(fixtures, name)[0].charged
-        parts = charged["charged_ns"] + charged["switched_out_ns"]
-        assert parts.equals(charged["end_ns"] - charged["start_ns"], check_names=False)
-        assert charged.filter((pl.col("charged_ns") < 0) | (pl.col("switched_out_ns") < 0)).is_empty()
+        attributed = loaded(fixtures, name)[0].kernel_attribution
+        parts = attributed["attributed_ns"] + attributed["switched_out_ns"]
+        assert parts.equals(attributed["end_ns"] - attributed["start_ns"], check_names=False)
+        assert attributed.filter((pl.col("attributed_ns") < 0) | (pl.col("switched_out_ns") < 0)).is_empty()
 
 
 def test_a_node_capture_answers_without_kernels(fixtures: Path) -> None:

@@ -118,7 +118,7 @@ def test_who_has_no_slice_in_a_window_is_charged_nothing(fixtures: Path) -> None
     slices = session.residency.filter((pl.col("start_ns") < window[1]) & (pl.col("end_ns") > window[0]))
     assert slices.height == 1, "the window is inside one slice"
     usage = session.window(*window).tenant_usage.join(session.tenants.select("tenant_id", "name"), on="tenant_id")
-    found = {row["name"]: (row["resident_ns"], row["charged_ns"]) for row in usage.iter_rows(named=True)}
+    found = {row["name"]: (row["resident_ns"], row["attributed_ns"]) for row in usage.iter_rows(named=True)}
     assert found["app_a"] == found["app_b"] == (0, 0)
     assert found["app_c"][0] == 1_000_000
 

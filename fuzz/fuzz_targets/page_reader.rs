@@ -1,4 +1,4 @@
-//! Does the page reader survive any file: every table as whole columns of every kind, and row by row?
+//! Read every table of any file, as whole columns of every kind and row by row: no panic, no wrong memory access.
 #![no_main]
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};

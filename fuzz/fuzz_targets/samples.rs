@@ -1,4 +1,4 @@
-//! Does every sample reader survive any file, and does the session that is made of it hold?
+//! Read any file with every sample reader, and build the session of it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

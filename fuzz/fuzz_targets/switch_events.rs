@@ -1,7 +1,7 @@
-//! Any order of switch records, with gaps, wraps and impossible times: does the state machine keep its promises?
+//! Feed switch records in any order, with gaps, wraps and impossible times, to the residency state machine.
 //!
-//! Slices of one engine lie one after the other, none ends before it begins, and of complete slices both ends stand in
-//! records.
+//! Residency intervals of one engine must not overlap, none may end before it begins, and both ends of a complete
+//! interval must be records.
 #![no_main]
 
 use arrow_array::{Int64Array, RecordBatch, UInt16Array, UInt32Array, UInt64Array, UInt8Array};

@@ -31,15 +31,15 @@ __all__ = ["DERIVED_TABLES", "Analysis"]
 
 #: Tables that an analysis computes at first use -> the attribute of :class:`Analysis` that makes them.
 DERIVED_TABLES = {
-    "aggressors": "_slowdown_tables",
+    "pairwise_interference": "_slowdown_tables",
     "baseline_matches": "_slowdown_tables",
     "causes": "_slowdown_tables",
-    "charged": "_attribution_tables",
-    "engine": "_residency_summary_tables",
+    "kernel_attribution": "_attribution_tables",
+    "residency_by_device": "_residency_summary_tables",
     "inferred_residency": "_inferred_residency_tables",
     "kernel_occupancy": "_kernel_occupancy_tables",
     "kernel_placement": "_occupancy_tables",
-    "ledger": "_residency_summary_tables",
+    "residency_by_tenant": "_residency_summary_tables",
     "slowdowns": "_slowdown_tables",
     "sm_occupancy": "_occupancy_tables",
     "sm_warps": "_occupancy_tables",

@@ -44,7 +44,7 @@ def check(
     inconclusive: Literal["fail", "warn"] = "fail",
     comparison: Comparison | None = None,
 ) -> Checked:
-    """Hold a report against thresholds.
+    """Compare a report with thresholds.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def check(
     limits = _plain(limits)
     _sensible(limits)
     if limits.max_change is not None and comparison is None:
-        raise UsageError("max_change needs another run to compare with: give --against (a capture, a pack or JSON)")
+        raise UsageError("max_change needs another run: give --against (a capture, a pack or JSON)")
     found: list[Outcome] = []
     active = [device for device in report.devices if device.tenants]
     if not active:
@@ -123,32 +123,30 @@ def _plain(limits: Limits) -> Limits:
 
 def _sensible(limits: Limits) -> None:
     if not limits.asked():
-        raise UsageError(
-            "no threshold was given, so nothing could fail; give one, such as --max-slowdown 1.2, or a TOML file"
-        )
+        raise UsageError("no threshold was given; give one, such as --max-slowdown 1.2, or a TOML file")
     for pattern in limits.expect_mode:
         if not any(fnmatchcase(mode, pattern) for mode in MODES):
-            raise UsageError(f"no mode is named {pattern}; modes are {', '.join(MODES)}")
+            raise UsageError(f"there is no mode {pattern}; modes are {', '.join(MODES)}")
     below_one = {"max_slowdown": limits.max_slowdown, **{f"tenants.{k}": v for k, v in limits.tenants.items()}}
     for name, value in below_one.items():
         if value is not None and not value >= 1:
-            raise UsageError(f"{name} is {value:g}, but a slowdown is shared over alone: 1 is none, 1.2 is 20 % longer")
+            raise UsageError(f"{name} is {value:g}, but a slowdown is a factor from 1 on: 1.2 is 20 % longer than solo")
     for name in ("max_switch_overhead", "min_jain", "min_sm_active", "max_memory"):
         value = getattr(limits, name)
         if value is not None and not 0 <= value <= 1:
-            raise UsageError(f"{name} is {value:g}, but it is a fraction from 0 to 1 (or a percentage such as 5%)")
+            raise UsageError(f"{name} is {value:g}, but must be a fraction from 0 to 1 (or a percentage such as 5%)")
     if limits.max_change is not None and not limits.max_change >= 0:
-        raise UsageError(f"max_change is {limits.max_change:g}, but growth is a fraction from 0 (or 5%)")
+        raise UsageError(f"max_change is {limits.max_change:g}, but must be a fraction from 0 on (or 5%)")
 
 
 def _mode(device: Device, limits: Limits) -> Iterator[Outcome]:
     sharing, wanted = device.sharing, " or ".join(limits.expect_mode)
     known = f"(confidence {sharing.confidence:.2f}, {sharing.basis})"
     if sharing.mode == Mode.UNDETERMINED and Mode.UNDETERMINED not in limits.expect_mode:
-        rival = f"{sharing.rivals[0].mode} is likeliest {known}" if sharing.rivals else "nothing was there to weigh"
+        likely = f"most likely {sharing.alternatives[0].mode} {known}" if sharing.alternatives else "no evidence"
         how = next((gap.how for gap in sharing.missing if gap.how), "")
         yield Outcome(
-            "expect_mode", device_title(device), "inconclusive", f"undetermined: {rival}, expected {wanted}", how=how
+            "expect_mode", device_title(device), "inconclusive", f"undetermined: {likely}, expected {wanted}", how=how
         )
         return
     fits = any(fnmatchcase(sharing.mode, pattern) for pattern in limits.expect_mode)
@@ -159,7 +157,7 @@ def _mode(device: Device, limits: Limits) -> Iterator[Outcome]:
 def _agreement(device: Device, limits: Limits) -> Iterator[Outcome]:
     sharing = device.sharing
     if sharing.agrees is None:
-        what = "what was configured is not known" if sharing.configured is None else "the two cannot be compared"
+        what = "the configured mode is not known" if sharing.configured is None else "they cannot be compared"
         status: Status = "inconclusive"
         detail, how = f"{what}; {sharing.mode} was observed", "--context with nvidia-smi -L, MPS or kubectl output"
     else:
@@ -171,7 +169,7 @@ def _agreement(device: Device, limits: Limits) -> Iterator[Outcome]:
 def _slowdowns(device: Device, limits: Limits) -> Iterator[Outcome]:
     traced = [tenant for tenant in device.tenants if tenant.busy_ns is not None]
     if not traced:
-        detail = "no tenant was traced, so nobody's slowdown is known"
+        detail = "no tenant was traced, so no slowdown is known"
         yield Outcome("max_slowdown", device_title(device), "inconclusive", detail, how="nsys profile -t cuda")
     for tenant in traced:
         if limits.max_slowdown is not None:
@@ -195,10 +193,11 @@ def _slowdown(device: Device, tenant: Tenant, most: float, kind: SlowdownKind | 
     # A baseline that was given and is not what the figures come from: the notes say why.
     unused = tenant.baselines_not_used if tenant.baseline is None else ()
     left = "".join(f"; {visible(one.detail, limit=None)}" for one in unused)
-    # What was measured against a recording alone counts whoever was there.
+    # A slowdown against a baseline counts in every mode.
     if sole_tenant(device) and not any(e is not None and e.basis == "observed" for e in known.values()):
         detail = (
-            f"one tenant was on the device ({device.sharing.mode}, confidence {device.sharing.confidence:.2f}){left}"
+            f"only one tenant was on the device ({device.sharing.mode}, confidence "
+            f"{device.sharing.confidence:.2f}){left}"
         )
         return Outcome("max_slowdown", subject, "passed", detail, limit=most)
     worst = max((e for e in known.values() if e is not None), key=lambda e: e.value, default=None)
@@ -209,7 +208,7 @@ def _slowdown(device: Device, tenant: Tenant, most: float, kind: SlowdownKind | 
     high = None if None in highs else max(h for h in highs if h is not None)
     status = _judged(low, high, most)
     gaps = (*device.missing_for("slowdown"), *device.missing_for("interference"))
-    how = next((gap.how for gap in gaps if gap.how), "record each workload alone in the same way and give --baseline")
+    how = next((gap.how for gap in gaps if gap.how), "record each workload solo in the same way and give --baseline")
     return Outcome(
         "max_slowdown",
         subject,
@@ -233,12 +232,12 @@ def _range(estimate: Estimate | None) -> str:
     elif estimate.low is None or estimate.low == estimate.high:
         span = f"{fmt.ratio(estimate.value)}"
     else:
-        span = f"{fmt.ratio(estimate.value)} ({estimate.low:.2f} to {estimate.high:.2f})"
+        span = f"{fmt.ratio(estimate.value)} ({fmt.interval(estimate.low, estimate.high)})"
     return f"{span}, n = {fmt.count(estimate.n)}, {estimate.basis}"
 
 
 def _judged(low: float | None, high: float | None, most: float) -> Status:
-    """Hold what is known of a value, its two ends, against a maximum; an end that is not known decides nothing."""
+    """Compare a value, by its two ends, with a maximum; an end that is not known decides nothing."""
     if high is not None and high <= most:
         return "passed"
     return "failed" if low is not None and low > most else "inconclusive"
@@ -269,16 +268,19 @@ def _overhead(device: Device, limits: Limits) -> Iterator[Outcome]:
         return
     value = switches.overhead_fraction if switches.count else 0.0
     if value is None:
-        detail = "the cost of the switches is not known"
+        detail = "the cost of context switches is not known"
         yield Outcome("max_switch_overhead", device_title(device), "inconclusive", detail, limit=most)
         return
     kind = f" ({switches.cost_kind})" if switches.cost_kind else ""
     found, limit = _percents(value, most)
-    detail = f"{found} of the window in {fmt.count(switches.count)} switches{kind}, observed; limit {limit}"
+    detail = f"{found} of the window in {fmt.count(switches.count)} context switches{kind}, observed; limit {limit}"
     status: Status = "passed" if value <= most else "failed"
     if switches.dropped and status == "passed":
         # Lost records hide switches: what was counted is a lower bound.
-        status, detail = "inconclusive", f"{detail}; {fmt.count(switches.dropped)} records were lost, so it may be more"
+        status, detail = (
+            "inconclusive",
+            f"{detail}; {fmt.count(switches.dropped)} records were lost, so it may be higher",
+        )
     yield Outcome("max_switch_overhead", device_title(device), status, detail, value, value, value, most)
 
 
@@ -301,7 +303,7 @@ def _sm_active(device: Device, limits: Limits) -> Iterator[Outcome]:
     least = limits.min_sm_active or 0.0
     if device.occupancy is None or device.occupancy.sm_active is None:
         reasons = device.missing_for("occupancy")
-        detail = reasons[0].why if reasons else "occupancy could not be modelled"
+        detail = reasons[0].why if reasons else "SM occupancy is not known"
         how = reasons[0].how if reasons else ""
         yield Outcome("min_sm_active", device_title(device), "inconclusive", detail, limit=least, how=how)
         return
@@ -313,7 +315,9 @@ def _sm_active(device: Device, limits: Limits) -> Iterator[Outcome]:
     if status == "failed" and value + untraced >= least and untraced > NEGLIGIBLE_RESIDENCY:
         # Only traced kernels are replayed: what was found is a lower bound.
         status, how = "inconclusive", "nsys profile -t cuda around every process that uses the GPU"
-        detail += f"; untraced processes held the GPU for {fmt.percent(untraced)}, and what they did is not known"
+        detail += (
+            f"; untraced processes were resident for {fmt.percent(untraced)} of the window, and their work is not known"
+        )
     yield Outcome("min_sm_active", device_title(device), status, detail, value, limit=least, how=how)
 
 
@@ -321,7 +325,7 @@ def _memory(device: Device, limits: Limits) -> Iterator[Outcome]:
     most = limits.max_memory or 0.0
     memory = device.memory
     if memory is None or memory.peak_bytes is None or not memory.total_bytes:
-        detail = "how much device memory was in use is not known"
+        detail = "memory in use is not known"
         how = "--samples with nvidia-smi --query-gpu=timestamp,uuid,memory.used --format=csv -l 1"
         yield Outcome("max_memory", device_title(device), "inconclusive", detail, limit=most, how=how)
         return
@@ -339,7 +343,7 @@ def _data_loss(report: Report) -> Outcome:
     if not lost:
         return Outcome("no_data_loss", "captures", "passed", "no record is known to be lost")
     names = ", ".join(f"{visible(row.name)} ({fmt.count(row.count)})" for row in lost)
-    return Outcome("no_data_loss", "captures", "failed", f"records are missing: {names}")
+    return Outcome("no_data_loss", "captures", "failed", f"records were lost: {names}")
 
 
 def _changes(comparison: Comparison, most: float) -> Iterator[Outcome]:
@@ -354,8 +358,8 @@ def _changes(comparison: Comparison, most: float) -> Iterator[Outcome]:
         status = _judged(change.low, change.high, most)
         # Below what two runs of the same program differ by, no threshold can be told from zero.
         detail = (
-            f"time per unit of work {change.value:+.1%} ({change.low:+.1%} to {change.high:+.1%}, "
-            f"noise floor included); limit {most:+.1%}"
+            f"time per unit of work {fmt.signed_percent(change.value)} ({fmt.signed_percent(change.low)} to "
+            f"{fmt.signed_percent(change.high)}, noise floor included); limit {fmt.signed_percent(most)}"
         )
         yield Outcome("max_change", pair.label, status, detail, change.value, change.low, change.high, most)
 
@@ -462,7 +466,7 @@ def _from_table(table: dict[str, Any], where: str) -> tuple[Limits, Literal["fai
     if unknown:
         # A misspelt threshold that is skipped would be a gate that is always open.
         raise UsageError(
-            f"{where}: no threshold is named {', '.join(unknown)}; there are {', '.join(sorted(known))}, inconclusive"
+            f"{where}: there is no threshold {', '.join(unknown)}; there are {', '.join(sorted(known))}, inconclusive"
         )
     values: dict[str, Any] = {}
     for name, value in table.items():
@@ -492,10 +496,10 @@ def _from_table(table: dict[str, Any], where: str) -> tuple[Limits, Literal["fai
 
 def _number(value: object, name: str, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UsageError(f"{where}: {name} = {value!r} is no number")
+        raise UsageError(f"{where}: {name} = {value!r} is not a number")
     number = bounded_float(value)
     if number is None:
-        raise UsageError(f"{where}: {name} is no finite number")
+        raise UsageError(f"{where}: {name} is not a finite number")
     return number
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from pyanalyze.vocabulary import EXCLUDED_ABOVE, TRAITS, is_slowed, threshold_of
+from pyanalyze.vocabulary import EXCLUDED_ABOVE, TRAITS, Answer, is_slowed, threshold_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANSWERS",
-    "Answer",
     "Cause",
     "Impact",
     "Reason",
@@ -28,14 +27,6 @@ __all__ = [
     "sole_tenant",
     "untraced_share",
 ]
-
-
-class Answer(StrEnum):
-    """Whether sharing is the cause."""
-
-    YES = "yes"
-    NO = "no"
-    UNKNOWN = "unknown"
 
 
 class Cause(StrEnum):
@@ -242,9 +233,9 @@ def _first_cause(causes: Causes) -> Cause | None:
 
 
 def _switched_out(tenant: Tenant) -> float | None:
-    if tenant.resident_ns is None or not tenant.busy_ns or tenant.charged_ns is None:
+    if tenant.resident_ns is None or not tenant.busy_ns or tenant.attributed_ns is None:
         return None
-    lost = 1 - tenant.charged_ns / tenant.busy_ns
+    lost = 1 - tenant.attributed_ns / tenant.busy_ns
     return lost if lost > 0 else None
 
 

@@ -90,7 +90,7 @@ def kernel_summary(capture: PathLike, *, progress: Progress | None = None) -> pl
         The table `kernel_summary`, longest in total first: all processes together, lengths as recorded, which hold the
         time a context was switched out. `cuda_gpu_kern_sum` of `nsys stats` has the same figures, rounded;
         :func:`pyanalyze.export.nsys_stats.produce` makes it of each tenant, and
-        `session.charged` has what they really took.
+        `session.kernel_attribution` has what they really took.
 
     Raises
     ------

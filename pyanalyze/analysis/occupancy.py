@@ -10,6 +10,7 @@ from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
 from pyanalyze.results.occupancy import CounterCheck
 from pyanalyze.tables.frames import to_frame
+from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ class ModelledOccupancy:
 
         counted = check.warps_counted
         if counted is None or check.factor is None:
-            raise UsageError("nothing to calibrate by: the capture has no samples of Compute Warps in Flight")
+            raise UsageError("not calibrated: the capture has no samples of Compute Warps in Flight")
         here = pl.col("device_id") == device_id
         device = self.per_sm.filter(here).group_by("start_ns", "end_ns")
         scales = check.scales(
@@ -305,7 +306,7 @@ def model_in_passing(tables: TableSet) -> Model:
     >>> model_in_passing(pyanalyze.load(capture).tables)
     'replay'
     """
-    return "replay" if tables.rows("kernels") <= REPLAYED_IN_PASSING else "even"
+    return "replay" if tables.row_count("kernels") <= REPLAYED_IN_PASSING else "even"
 
 
 def model_tables(
@@ -318,7 +319,7 @@ def model_tables(
 ) -> dict[str, _core.Table]:
     """Run the model: the tables `sm_occupancy`, `sm_warps`, `kernel_occupancy` and `kernel_placement`."""
     if model not in ("replay", "even"):
-        raise UsageError(f"no placement model is named {model}; choose from replay, even")
+        raise UsageError(f"there is no placement model {model}; choose from replay, even")
     return _core.occupancy(
         tables.for_core(),
         policies,
@@ -471,12 +472,12 @@ class CounterComparison:
         said = [("SMs active", "sm_active"), *([("warps", "warps")] if self.warps_counter else [])]
         parts = [
             f"{word} {self.mean(f'{key}_modelled'):.3f} modelled, {self.mean(f'{key}_counted'):.3f} counted "
-            f"(by bin {self.absolute_difference(key):.3f} apart)"  # type: ignore[arg-type]
+            f"(mean difference per bin {self.absolute_difference(key):.3f})"  # type: ignore[arg-type]
             for word, key in said
         ]
         text = f"means over {self.bins.height} bins: " + "; ".join(parts)
         if self.factor is not None:
-            text += f"; counted over modelled warps: {self.factor:.3f}, not applied unless asked for"
+            text += f"; counted over modelled warps: {self.factor:.3f}, not applied by default"
         return text + "".join(f"; {caveat}" for caveat in self.caveats)
 
     def __repr__(self) -> str:
@@ -550,7 +551,7 @@ def check_against_counters(
     caveats = _caveats(tables, device_id, (start, end))
     unexplained = float((table["sm_active_counted"] - table["sm_active_modelled"]).mean() or 0.0)  # type: ignore[arg-type]
     if unexplained > COUNTER_TOLERANCE:
-        seen = f"{unexplained:.0%} of SM time was counted as active and no traced kernel explains it"
+        seen = f"{fmt.percent(unexplained, 0)} of SM time was active by counter, without a traced kernel"
         caveats = (*caveats, f"{seen}: another process, rendering, or work that CUPTI does not record")
     return CounterComparison(table, inside, period, slots, active, counted, caveats)
 
@@ -571,16 +572,18 @@ def _said_of_scales(device_id: int, scales: pl.DataFrame, samples: pl.DataFrame)
         busy=busy.sum(),
     ).row(0, named=True)
     if sums["modelled"] <= 0:
-        raise UsageError("nothing to calibrate: nothing is modelled where Compute Warps in Flight was sampled")
+        raise UsageError("not calibrated: no modelled work where Compute Warps in Flight was sampled")
     here = pl.col("time_ns").is_between(scales["start_ns"].min(), scales["end_ns"].max(), closed="right")
     text = (
-        f"device {device_id}: warps times {sums['counted'] / sums['modelled']:.3f} over all bins, each by its own of "
+        f"device {device_id}: warps times {sums['counted'] / sums['modelled']:.3f} over all bins, each by its own "
         f"{samples.filter(here).height} samples of Compute Warps in Flight"
     )
     if sums["bins"] < sums["busy"]:
-        text += f"; {sums['busy'] - sums['bins']} of {sums['busy']} bins with work were not sampled and are as modelled"
+        text += (
+            f"; {sums['busy'] - sums['bins']} of {sums['busy']} bins with work were not sampled and stay as modelled"
+        )
     if sums["unexplained"] > UNEXPLAINED * sums["all"]:
-        text += f"; {sums['unexplained'] / sums['all']:.1%} of the counted warps lie where nothing is modelled"
+        text += f"; {fmt.percent(sums['unexplained'] / sums['all'])} of the counted warps are where no work is modelled"
     return text
 
 
@@ -642,16 +645,16 @@ def _caveats(tables: TableSet, device_id: int, window: tuple[int, int]) -> tuple
     found = []
     untraced = tables.tenants.filter(here & ~pl.col("traced")).height
     if untraced:
-        found.append(f"the counters also see {untraced} tenant(s) whose kernels were not traced")
+        found.append(f"the counters include {untraced} tenant(s) whose kernels were not traced")
     memsets = tables.memops.filter(here & during & (pl.col("operation").cast(pl.String) == "[CUDA memset]")).height
     if memsets:
-        found.append(f"the counters also see {memsets} memset(s), which may run as kernels")
+        found.append(f"the counters include {memsets} memset(s), which may run as kernels")
     graphs = tables.graph_launches.filter(here & during).height
     if graphs:
-        found.append(f"{graphs} graph launch(es) whose kernels were not recorded are not in the model")
+        found.append(f"the model lacks {graphs} graph launch(es) whose kernels were not recorded")
     unknown = tables.kernel_occupancy.filter(here & pl.col("blocks_per_sm").is_null())["launches"].sum()
     if unknown:
         found.append(f"{unknown} launch(es) could not be modelled")
     if tables.tenants.filter(here & pl.col("traced")).height > 1:
-        found.append("counters have no process: only the sum of the tenants is compared")
+        found.append("counters are not per process: only the sum of the tenants is compared")
     return tuple(found)

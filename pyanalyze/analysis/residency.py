@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.core import _core
 from pyanalyze.results.model import Text
-from pyanalyze.results.residency import CostKind, HeldSlices, Ledger
+from pyanalyze.results.residency import CostKind, ResidencySummary, ResidencyTotals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["DeviceResidency", "TenantResidency", "residency_summary"]
 
 
-class TenantResidency(HeldSlices):
+class TenantResidency(ResidencyTotals):
     """Residency intervals of one tenant, with what the report says elsewhere.
 
     Attributes
@@ -34,10 +34,10 @@ class TenantResidency(HeldSlices):
     resident_ns: int
 
 
-class DeviceResidency(Ledger):
+class DeviceResidency(ResidencySummary):
     """Residency on one device, with what the report says elsewhere; times in nanoseconds.
 
-    A report holds it as its `ledger`.
+    A report holds it as its `residency_by_tenant`.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class DeviceResidency(Ledger):
         for t in self.tenants:
             idle = "" if t.idle_share is None else f", idle {fmt.percent(t.idle_share)} of it"
             lines.append(
-                f"  {visible(t.name)}: {fmt.percent(t.resident_share)} in {fmt.count(t.slices)} slices "
+                f"  {visible(t.name)}: {fmt.percent(t.gpu_time_share)} of GPU time in {fmt.count(t.slices)} intervals "
                 f"of {fmt.duration(t.median_slice_ns)}{idle}"
             )
         return "\n".join(lines)
@@ -122,9 +122,9 @@ def residency_summary(tables: TableSet) -> tuple[DeviceResidency, ...]:
     devices = dict(tables.devices.select("device_id", "name").iter_rows())
     lost = tables.quality.filter(pl.col("name").cast(pl.String) == "switch_events_lost")["count"].sum()
     found = []
-    for engine in tables.engine.sort("device_id").iter_rows(named=True):
+    for engine in tables.residency_by_device.sort("device_id").iter_rows(named=True):
         device_id = engine["device_id"]
-        rows = tables.ledger.filter(pl.col("device_id") == device_id).sort("resident_ns", descending=True)
+        rows = tables.residency_by_tenant.filter(pl.col("device_id") == device_id).sort("resident_ns", descending=True)
         observed = str(engine["basis"]) == "observed"
         found.append(
             DeviceResidency(
@@ -157,7 +157,7 @@ def inferred_tables(tables: TableSet, policies: Mapping[int, PlacementPolicy]) -
 
 
 def summary_tables(tables: TableSet, inferred: Mapping[str, AnyTable]) -> dict[str, _core.Table]:
-    """Sum up residency by tenant and by device: the tables `ledger` and `engine`.
+    """Sum up residency by tenant and by device: the tables `residency_by_tenant` and `residency_by_device`.
 
     Parameters
     ----------
@@ -166,4 +166,4 @@ def summary_tables(tables: TableSet, inferred: Mapping[str, AnyTable]) -> dict[s
     inferred
         What :func:`inferred_tables` made.
     """
-    return _core.ledger({**tables.stored, **inferred}, None)
+    return _core.residency_summary({**tables.stored, **inferred}, None)

@@ -2,9 +2,9 @@
 
 from pyanalyze.charts.fleet import mode_map, slowdown_spread
 from pyanalyze.charts.interference import (
-    alone_against_contended,
     cause_bars,
     latency_over_time,
+    solo_against_shared,
     victim_by_aggressor,
 )
 from pyanalyze.charts.occupancy import counters, limiters, occupancy, sm_heatmap
@@ -16,7 +16,6 @@ from pyanalyze.charts.usage import usage
 
 __all__ = [
     "MAX_MARKS",
-    "alone_against_contended",
     "cause_bars",
     "counters",
     "latency_over_time",
@@ -26,6 +25,7 @@ __all__ = [
     "slice_lengths",
     "slowdown_spread",
     "sm_heatmap",
+    "solo_against_shared",
     "tenant_colors",
     "time_split",
     "timeline",

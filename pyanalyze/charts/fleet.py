@@ -88,7 +88,7 @@ def slowdown_spread(values: Sequence[float], above: float, *, width: int = 720) 
 
     Examples
     --------
-    >>> "1.50×" in str(slowdown_spread([1.0, 1.2, 3.0], 1.5).to_dict())
+    >>> "1.50x" in str(slowdown_spread([1.0, 1.2, 3.0], 1.5).to_dict())
     True
     """
     bins: dict[int, int] = {}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.interference import TenantInterference
     from pyanalyze.results.interference import MatrixCell
 
-__all__ = ["alone_against_contended", "cause_bars", "latency_over_time", "victim_by_aggressor"]
+__all__ = ["cause_bars", "latency_over_time", "solo_against_shared", "victim_by_aggressor"]
 
 #: Parts of added latency in the order in which they happen, with a colour each: those of Paul Tol's "muted", told
 #: apart with any colour vision, that no tenant has.
@@ -30,7 +30,7 @@ _PARTS = {
     "execution": "#AA4499",
     "unexplained": "#8C8C8C",
 }
-_ALONE, _COMPANY = "alone", "in company"
+_SOLO, _SHARED = "solo", "in the co-run"
 _TOP = 15
 
 
@@ -159,7 +159,7 @@ def cause_bars(
     return done
 
 
-def alone_against_contended(
+def solo_against_shared(
     slowdowns: pl.DataFrame, labels: Mapping[int, str], *, device_id: int = 0, width: int = 420
 ) -> alt.TopLevelMixin:
     """The same kernel with nobody else at work and beside others: how its time at work is distributed, and the ratio.
@@ -182,7 +182,7 @@ def alone_against_contended(
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> "A1" in str(alone_against_contended(session.slowdowns, {0: "app_a", 1: "app_b"}).to_dict())
+    >>> "A1" in str(solo_against_shared(session.slowdowns, {0: "app_a", 1: "app_b"}).to_dict())
     True
     """
     import polars as pl
@@ -208,24 +208,24 @@ def alone_against_contended(
                 "low": row["ratio_low"],
                 "high": row["ratio_high"],
                 "t": who,
-                "s": _COMPANY,
-                "text": f"{duration(row['alone_median_ns'])} → {duration(row['median_ns'])}",
-                "n": f"{row['n_alone']} alone ({row['against']}), {row['n']} in company",
+                "s": _SHARED,
+                "text": f"{duration(row['solo_median_ns'])} → {duration(row['median_ns'])}",
+                "n": f"{row['n_solo']} alone ({row['against']}), {row['n']} in the co-run",
             }
         )
-        unit = max(row["alone_median_ns"], 1)
-        for side, prefix in ((_ALONE, "alone_"), (_COMPANY, "")):
+        unit = max(row["solo_median_ns"], 1)
+        for side, prefix in ((_SOLO, "solo_"), (_SHARED, "")):
             lengths = {part: row[f"{prefix}{part}_ns"] / unit for part in ("p5", "p25", "median", "p75", "p95")}
             spread.append({"k": kernel, "t": who, "s": side, **lengths})
     y = alt.Y("k:N", title=None, sort=None, axis=alt.Axis(minExtent=240, maxExtent=240, labelLimit=232))
-    offset = alt.YOffset("s:N", sort=[_ALONE, _COMPANY], scale=alt.Scale(domain=[_ALONE, _COMPANY]))
+    offset = alt.YOffset("s:N", sort=[_SOLO, _SHARED], scale=alt.Scale(domain=[_SOLO, _SHARED]))
     color = alt.Color("t:N", scale=tenant_scale(labels, mine["tenant_id"].to_list()), legend=None)
     span = [
         min([0.95, *(r["low"] for r in rows), *(r["p5"] for r in spread)]),
         max([1.05, *(r["high"] for r in rows), *(r["p95"] for r in spread)]),
     ]
     scale = alt.Scale(domain=span, zero=False)
-    title = ["Time at work over the median alone:", "above alone, below in company"]
+    title = ["Time at work over the median alone:", "above alone, below in the co-run"]
     lengths_of = alt.Chart(inline(spread)).encode(
         y=y,
         yOffset=offset,
@@ -236,7 +236,7 @@ def alone_against_contended(
             *(alt.Tooltip(f"{part}:Q", format=".3f") for part in ("p5", "p25", "median", "p75", "p95")),
         ],
     )
-    faint = alt.condition(alt.datum.s == _ALONE, alt.value(0.3), alt.value(0.6))
+    faint = alt.condition(alt.datum.s == _SOLO, alt.value(0.3), alt.value(0.6))
     lines = lengths_of.mark_rule(strokeWidth=1).encode(
         x=alt.X("p5:Q", title=title, scale=scale), x2="p95:Q", opacity=faint
     )
@@ -247,7 +247,7 @@ def alone_against_contended(
         yOffset=offset,
         tooltip=[
             alt.Tooltip("k:N", title="Kernel"),
-            alt.Tooltip("text:N", title="Median, alone → in company"),
+            alt.Tooltip("text:N", title="Median, solo → shared"),
             alt.Tooltip("x:Q", title="Ratio", format=".3f"),
             alt.Tooltip("low:Q", title="95 % from", format=".3f"),
             alt.Tooltip("high:Q", title="to", format=".3f"),

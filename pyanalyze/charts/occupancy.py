@@ -18,6 +18,7 @@ from pyanalyze.charts.style import (
     pan_and_zoom,
     tenant_scale,
 )
+from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import duration
 
@@ -323,7 +324,7 @@ def limiters(table: pl.DataFrame, *, device_id: int = 0, width: int = 720) -> al
                 "all": visible(row["limiters"]) or visible(row["reason"], 120) or "not known",
                 "d": duration(row["total_ns"]),
                 "n": row["launches"],
-                "text": f"{row['occupancy']:.0%}" if known else "not computed",
+                "text": f"{fmt.percent(row['occupancy'], 0)}" if known else "not computed",
             }
         )
     seen = {r["r"] for r in rows if r["o"] is not None}

@@ -55,8 +55,8 @@ def time_split(comparison: Comparison, *, width: int = 640) -> alt.TopLevelMixin
             times = (
                 split.resident_ns,
                 split.not_resident_ns,
-                split.idle_absent_ns,
-                split.idle_beside_ns,
+                split.idle_not_resident_ns,
+                split.idle_other_resident_ns,
                 split.idle_ns,
             )
             for order, (kind, ns) in enumerate(zip(_KINDS, times, strict=True)):

@@ -1,4 +1,4 @@
-"""Who ran when: a lane per tenant, with switches and samples of the whole GPU below on the same axis."""
+"""Who ran when: a track per tenant, with switches and samples of the whole GPU below on the same axis."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["timeline"]
 
-#: Width of the lane labels in pixels; fixed, so that the strips below line up and the page can fit the width.
+#: Width of the track labels in pixels; fixed, so that the strips below line up and the page can fit the width.
 _LABELS = 150
 _GUTTER = _LABELS + 46
 
@@ -58,8 +58,8 @@ def timeline(
     Parameters
     ----------
     table
-        The ``timeline`` table: ``device_id, tenant_id, lane, start_ns, end_ns, busy_ns, events, label``.
-        More than :data:`~pyanalyze.charts.style.MAX_MARKS` rows are merged per tenant, lane and time bin.
+        The ``timeline`` table: ``device_id, tenant_id, track, start_ns, end_ns, busy_ns, events, label``.
+        More than :data:`~pyanalyze.charts.style.MAX_MARKS` rows are merged per tenant, track and time bin.
     labels
         Shown name per tenant id, see :func:`pyanalyze.results.labels.tenant_labels`.
     device_id
@@ -100,9 +100,9 @@ def timeline(
     turns = None if switches is None else _switches(switches, labels, device_id, start, end)
     if turns is not None:
         strips.insert(0, _switch_strip(*turns, _time_axis(span, last=not strips), width))
-    lanes = _lanes(data, _time_axis(span, last=not strips), scale, width).add_params(pan_and_zoom())
-    # The x scale is shared: moving the lanes moves the strips below as well.
-    chart: Any = alt.vconcat(lanes, *strips, spacing=6).resolve_scale(x="shared", color="independent")
+    tracks = _tracks(data, _time_axis(span, last=not strips), scale, width).add_params(pan_and_zoom())
+    # The x scale is shared: moving the tracks moves the strips below as well.
+    chart: Any = alt.vconcat(tracks, *strips, spacing=6).resolve_scale(x="shared", color="independent")
     merged = "" if marks.height == mine.height else f" {mine.height} intervals are merged into {marks.height} marks."
     summary = f"Timeline of {len(used)} tenants over {duration(span)}.{merged}"
     done: alt.TopLevelMixin = decorate(chart, gutter=_GUTTER, summary=summary)
@@ -120,17 +120,17 @@ def _time_axis(span: int, *, last: bool) -> alt.X:
 
 
 def _bounded(mine: pl.DataFrame, start: int, span: int) -> pl.DataFrame:
-    """At most MAX_MARKS rows: the finer lanes are merged into time bins, busy time and counts summed."""
-    columns = ["tenant_id", "lane", "start_ns", "end_ns", "busy_ns", "events", "label"]
+    """At most MAX_MARKS rows: the finer tracks are merged into time bins, busy time and counts summed."""
+    columns = ["tenant_id", "track", "start_ns", "end_ns", "busy_ns", "events", "label"]
     # Dictionary columns become text: bins compare labels.
-    mine = mine.select(columns).with_columns(pl.col("lane", "label").cast(pl.String))
+    mine = mine.select(columns).with_columns(pl.col("track", "label").cast(pl.String))
     if mine.height <= MAX_MARKS:
         return mine.sort("start_ns")
-    groups = mine.select("tenant_id", "lane").n_unique()
+    groups = mine.select("tenant_id", "track").n_unique()
     width = max(span // max(MAX_MARKS // (2 * groups), 1), 1)
     binned = (
         mine.with_columns(bin=(pl.col("start_ns") - start) // width)
-        .group_by("tenant_id", "lane", "bin")
+        .group_by("tenant_id", "track", "bin")
         .agg(
             pl.col("start_ns").min(),
             pl.col("end_ns").max(),
@@ -140,19 +140,19 @@ def _bounded(mine: pl.DataFrame, start: int, span: int) -> pl.DataFrame:
         )
     )
     # With very many tenants even one mark each per bin is too many: the longest stay.
-    return binned.drop("bin").top_k(MAX_MARKS, by="busy_ns").select(columns).sort("start_ns", "tenant_id", "lane")
+    return binned.drop("bin").top_k(MAX_MARKS, by="busy_ns").select(columns).sort("start_ns", "tenant_id", "track")
 
 
 def _rows(marks: pl.DataFrame, labels: Mapping[int, str], start: int) -> alt.SchemaBase:
     """Short keys: this is the largest part of a report."""
     rows: list[dict[str, Any]] = []
-    for tenant, lane, begin, end, busy, events, name in marks.iter_rows():
+    for tenant, track, begin, end, busy, events, name in marks.iter_rows():
         rows.append(
             {
                 "a": (begin - start) / 1e6,
                 "b": (end - start) / 1e6,
                 "t": label_of(tenant, labels),
-                "l": lane,
+                "l": track,
                 "n": visible(name) or ("several" if events > 1 else "–"),
                 "e": events,
                 # Text, because a nanosecond position may not fit a double, and to be pasted into nsys.
@@ -164,10 +164,10 @@ def _rows(marks: pl.DataFrame, labels: Mapping[int, str], start: int) -> alt.Sch
     return inline(rows)
 
 
-def _lanes(data: alt.SchemaBase, x: alt.X, scale: alt.Scale, width: int) -> alt.LayerChart:
+def _tracks(data: alt.SchemaBase, x: alt.X, scale: alt.Scale, width: int) -> alt.LayerChart:
     tips = [
         alt.Tooltip("t:N", title="Tenant"),
-        alt.Tooltip("l:N", title="Lane"),
+        alt.Tooltip("l:N", title="Track"),
         alt.Tooltip("n:N", title="Name"),
         alt.Tooltip("s:N", title="Start (ns, capture clock)"),
         alt.Tooltip("d:N", title="Length"),
@@ -192,8 +192,8 @@ def _lanes(data: alt.SchemaBase, x: alt.X, scale: alt.Scale, width: int) -> alt.
         base.transform_filter("datum.l === 'kernels'").mark_bar(height=18, yOffset=-4, strokeWidth=0.5),
         base.transform_filter("datum.l === 'copies'").mark_bar(height=5, yOffset=13, opacity=0.9),
     ]
-    lanes: alt.LayerChart = alt.LayerChart(layer=layers).properties(width=width, height=alt.Step(48))
-    return lanes
+    tracks: alt.LayerChart = alt.LayerChart(layer=layers).properties(width=width, height=alt.Step(48))
+    return tracks
 
 
 #: Ticks in the row of switches; more are counted per bin.

@@ -1,4 +1,4 @@
-"""What each tenant used: busy, resident and charged time side by side."""
+"""What each tenant used: busy, resident and attributed time side by side."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["usage"]
 
-_KINDS = (("busy", "busy_ns", 0.45), ("resident", "resident_ns", 0.7), ("charged", "charged_ns", 1.0))
+_KINDS = (("busy", "busy_ns", 0.45), ("resident", "resident_ns", 0.7), ("attributed", "attributed_ns", 1.0))
 
 
 def usage(
@@ -27,12 +27,12 @@ def usage(
     window_ns: int | None = None,
     width: int = 720,
 ) -> alt.TopLevelMixin:
-    """Busy, resident and charged time per tenant; what is not known says so instead of showing no bar.
+    """Busy, resident and attributed time per tenant; what is not known says so instead of showing no bar.
 
     Parameters
     ----------
     table
-        The ``tenant_usage`` table: ``device_id, tenant_id, busy_ns, resident_ns, charged_ns``.
+        The ``tenant_usage`` table: ``device_id, tenant_id, busy_ns, resident_ns, attributed_ns``.
     labels
         Shown name per tenant id.
     device_id

@@ -25,32 +25,35 @@ if TYPE_CHECKING:
 
 #: verb -> (module, one line for --help). A new verb is one file and one line here.
 VERBS: dict[str, tuple[str, str]] = {
-    "screen": ("pyanalyze.cli.screen", "The first screen: at most 15 lines to paste (also without a verb)."),
-    "info": ("pyanalyze.cli.info", "What the capture holds, versions, data quality, what is missing."),
-    "kernels": ("pyanalyze.cli.kernels", "How long the kernels of each name took, without loading the rest."),
-    "classify": ("pyanalyze.cli.classify", "How each GPU was shared, with evidence and rivals."),
-    "residency": ("pyanalyze.cli.residency", "Who held the GPU: slices, switches, cost."),
-    "occupancy": ("pyanalyze.cli.occupancy", "How full the SMs were, per tenant and kernel (modelled)."),
-    "interference": ("pyanalyze.cli.interference", "Who was slowed, by how much, as far as the capture tells."),
-    "advise": ("pyanalyze.cli.advise", "What to change, with bounds, and how to undo it."),
-    "compare": ("pyanalyze.cli.compare", "Two runs: was the work equal, and where did the change come from?"),
+    "summary": (
+        "pyanalyze.cli.summary",
+        "Mode, GPU time, slowdown, cause and advice in at most 15 lines (also without a verb).",
+    ),
+    "info": ("pyanalyze.cli.info", "Contents of the capture: versions, data quality, what is not available."),
+    "kernels": ("pyanalyze.cli.kernels", "GPU time by kernel name, without loading the rest."),
+    "classify": ("pyanalyze.cli.classify", "Sharing mode of each GPU, with evidence and alternatives."),
+    "residency": ("pyanalyze.cli.residency", "GPU time per tenant, and the cost of context switches."),
+    "occupancy": ("pyanalyze.cli.occupancy", "SM occupancy, by tenant and kernel (modelled)."),
+    "interference": ("pyanalyze.cli.interference", "Slowdown of each tenant, its aggressors and its causes."),
+    "advise": ("pyanalyze.cli.advise", "What to change: commands, expected gain, risk, undo."),
+    "compare": ("pyanalyze.cli.compare", "Compare two runs: equal work, and where the change came from."),
     "check": ("pyanalyze.cli.check", "A gate for CI: thresholds in, exit code out; JUnit, GitHub annotations."),
-    "report": ("pyanalyze.cli.report", "All of it in one file: html, md, json or txt."),
-    "fleet": ("pyanalyze.cli.fleet", "Many captures at once, in parallel; a rerun does only what changed."),
-    "study": ("pyanalyze.cli.study", "A labelled experiment: estimates over runs, contradicting runs first."),
-    "now": ("pyanalyze.cli.now", "What this machine's GPUs look like this moment; without nsys."),
-    "record": ("pyanalyze.cli.record", "Run a command and sample the GPUs beside it."),
-    "doctor": ("pyanalyze.cli.doctor", "What this machine can capture, and what is in the way."),
-    "export": ("pyanalyze.cli.export", "The tables as parquet, arrow, csv or sqlite; a trace for Perfetto."),
-    "pack": ("pyanalyze.cli.pack", "A small file to hand on: what we read, names under pseudonyms."),
+    "report": ("pyanalyze.cli.report", "Everything in one file: html, md, json or txt."),
+    "fleet": ("pyanalyze.cli.fleet", "Analyse many captures in parallel; a rerun analyses only what changed."),
+    "study": ("pyanalyze.cli.study", "A labelled experiment: estimates over runs, mislabelled runs first."),
+    "now": ("pyanalyze.cli.now", "The current state of this machine's GPUs, without nsys."),
+    "record": ("pyanalyze.cli.record", "Run a command and sample the GPUs meanwhile."),
+    "doctor": ("pyanalyze.cli.doctor", "What this machine can capture, and how to fix what it cannot."),
+    "export": ("pyanalyze.cli.export", "Tables as parquet, arrow, csv or sqlite; a trace for Perfetto."),
+    "pack": ("pyanalyze.cli.pack", "A small file to share: what was read, with pseudonyms for names."),
     "schema": ("pyanalyze.cli.schema", "The JSON Schema of the report; --tables describes the tables."),
-    "completion": ("pyanalyze.cli.completion", "Completion of verbs, options and files in bash, zsh and fish."),
+    "completion": ("pyanalyze.cli.completion", "Shell completion of verbs, options and files (bash, zsh, fish)."),
 }
 
 EPILOG = (
-    "Exit codes: 0 done, 1 a gate failed, 2 wrong usage or the output exists, 3 a capture is missing or cannot be "
-    "read, 4 inconclusive, 70 an internal error (--debug shows its traceback), 130 interrupted. An undetermined "
-    "verdict is an answer: 0."
+    "Exit codes: 0 done, 1 a gate failed, 2 wrong usage or the output exists, 3 a capture is missing or "
+    "unreadable, 4 inconclusive, 70 internal error (--debug shows the traceback), 130 interrupted. An "
+    "undetermined verdict is an answer: 0."
 )
 
 #: As sysexits.h has it (EX_SOFTWARE); 1 would say that a gate failed.
@@ -96,18 +99,18 @@ class _Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in VERBS:
-            return "screen", self.get_command(ctx, "screen"), args
+            return "summary", self.get_command(ctx, "summary"), args
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # `pyanalyze --samples x.csv run.sqlite`: options before the capture belong to the first screen.
         # Not the words of a recorded command: they are its own.
         if "" in args and args[0] != "record":
-            raise click.UsageError("an argument is empty: is a variable of the shell not set?", ctx)
+            raise click.UsageError("an argument is empty; check the shell variables in the command", ctx)
         before = args[:1] if args[:1] == ["--debug"] else []
         args = args[len(before) :]
         if args and args[0].startswith("-") and args[0] not in ("--help", "-h", "--version"):
-            args = ["screen", *args]
+            args = ["summary", *args]
         args = [*before, *args]
         return super().parse_args(ctx, args)
 
@@ -156,7 +159,7 @@ def main() -> None:
     asked = Asked()
     threads = os.environ.get("POLARS_MAX_THREADS")
     if threads is not None and not threads.strip().strip("0").isdigit():
-        click.echo("pyanalyze: POLARS_MAX_THREADS is no number from 1 on; unset it, or use --threads", err=True)
+        click.echo("pyanalyze: POLARS_MAX_THREADS is not a number from 1 on; unset it, or use --threads", err=True)
         sys.exit(2)
     try:
         with _interrupts():
@@ -176,7 +179,7 @@ def main() -> None:
         sys.exit(0)
     except OSError as error:
         name = str(error.filename or "")
-        hint = "check the path, its permissions and the room on its disk"
+        hint = "check the path, its permissions and the free space on its disk"
         # Only what stands in the place of a verb can have been meant as one.
         unnamed = not any(argument in VERBS for argument in sys.argv[1:])
         if isinstance(error, FileNotFoundError) and name.replace("-", "_").isidentifier() and unnamed:

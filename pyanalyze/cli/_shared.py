@@ -42,7 +42,7 @@ class TenantName(click.ParamType["tuple[str, int | Path]"]):
         if who.isdigit() and who.isascii():
             return name, int(who)
         if not Path(who).exists():
-            self.fail(f"{value!r}: {who} is neither a pid nor a capture that exists", param, ctx)
+            self.fail(f"{value!r}: {who} is neither a pid nor an existing capture", param, ctx)
         return name, Path(who)
 
 
@@ -60,7 +60,7 @@ def _format_of(output: Path | None, formats: tuple[str, ...], default: str) -> s
     if said is None or said in formats:
         return said or default
     has = ", ".join(formats)
-    raise click.UsageError(f"{output} ends like {said}, which this verb does not write: name one of {has} with -f")
+    raise click.UsageError(f"{output} ends like {said}, which this verb does not write; choose one of {has} with -f")
 
 
 def output_options(formats: tuple[str, ...], default: str = "table") -> Callable[[_F], _F]:
@@ -76,10 +76,17 @@ def output_options(formats: tuple[str, ...], default: str = "table") -> Callable
         for option in (
             click.option("--force", is_flag=True, help="Replace an existing output."),
             click.option(
-                "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Else standard output."
+                "-o",
+                "--output",
+                type=click.Path(path_type=Path, dir_okay=False),
+                help="Output file; default: standard output.",
             ),
             click.option(
-                "-f", "--format", "fmt", type=click.Choice(formats), help=f"[default: {default}, or as FILE ends]"
+                "-f",
+                "--format",
+                "fmt",
+                type=click.Choice(formats),
+                help=f"[default: {default}, or by the ending of FILE]",
             ),
         ):
             function = option(function)
@@ -94,19 +101,21 @@ def capture_options(function: _F) -> _F:
     file = click.Path(path_type=Path, readable=False)
     for option in (
         click.option("-q", "--quiet", is_flag=True, help="No progress."),
-        click.option("--threads", type=click.IntRange(min=1), help="Processors to use; else all at hand."),
-        click.option("--memory", metavar="SIZE", help="Memory to use, such as 2GB; else most of what there is."),
+        click.option("--threads", type=click.IntRange(min=1), help="Number of CPUs; default: all."),
+        click.option(
+            "--memory", metavar="SIZE", help="Memory budget, such as 2GB; default: most of the available memory."
+        ),
         click.option(
             "--redact",
             is_flag=True,
-            help="Number names of processes, kernels, containers, hosts, files; those of --tenant stay.",
+            help="Replace names of processes, kernels, containers, hosts and files by numbers; those of --tenant stay.",
         ),
-        click.option("--detail", is_flag=True, help="JSON holds arrays of intervals as well."),
-        click.option("--around", metavar="TIME[/LENGTH]", help="Only LENGTH (else 1s) with TIME in its middle."),
+        click.option("--detail", is_flag=True, help="Add arrays of intervals to JSON."),
+        click.option("--around", metavar="TIME[/LENGTH]", help="Only LENGTH (default 1s) around TIME."),
         click.option("--end", metavar="TIME", help="Only up to TIME."),
         click.option("--start", metavar="TIME", help="Only from TIME: 1s200ms as nsys shows it, or RFC 3339."),
         click.option("--gpu", type=click.IntRange(min=0), help="Only this GPU, by the number `info` gives it."),
-        click.option("--keep-going", is_flag=True, help="Go on when one of several captures cannot be read."),
+        click.option("--keep-going", is_flag=True, help="Continue when one of several captures cannot be read."),
         click.option(
             "--tenant",
             "tenants",
@@ -129,14 +138,14 @@ def baseline_options(function: _F) -> _F:
         click.option(
             "--work",
             type=click.Path(path_type=Path, readable=False),
-            help="Units of work: CSV of tenant,start,end and perhaps name; times as for --start.",
+            help="Units of work: CSV with tenant,start,end and optionally name; times as for --start.",
         ),
         click.option(
             "--baseline",
             "baselines",
             multiple=True,
             metavar="[NAME=]FILE",
-            help="A tenant recorded alone (repeatable).",
+            help="A solo recording of a tenant (repeatable).",
         ),
     ):
         function = option(function)
@@ -176,7 +185,7 @@ def verb(
 
 def expect_option(function: _F) -> _F:
     """Add --expect-mode to a verb; `require_mode` looks at it after the answer was printed."""
-    text = "Exit 1 unless every GPU shows this mode (repeatable; mps* for several), 4 if that cannot be told."
+    text = "Exit 1 unless every GPU shows this mode (repeatable; mps* for several), 4 if the mode is not known."
     return click.option("--expect-mode", multiple=True, metavar="MODE", help=text)(function)
 
 
@@ -226,7 +235,7 @@ def open_session(
     """Load captures with a progress bar that is only there for people, and cut them to what was asked for."""
     limit_threads(threads)
     if around is not None and (start is not None or end is not None):
-        raise click.UsageError("--around chooses both ends: give it alone, or --start and --end")
+        raise click.UsageError("--around sets both ends: use it alone, or use --start and --end")
     from dataclasses import replace
 
     from pyanalyze.session import load
@@ -263,7 +272,7 @@ def open_session(
         session = session.window(start, end)
     if session.selection.narrowed:
         for name in session.absent():
-            click.echo(f"pyanalyze: --tenant {name}: not seen in the chosen time or on the chosen GPU", err=True)
+            click.echo(f"pyanalyze: --tenant {name}: no such tenant in the chosen time or on the chosen GPU", err=True)
     if redact:
         session = session.redacted(None if redact is True else redact)
     return replace(session, detail=True) if detail else session
@@ -362,7 +371,7 @@ def refuse_read(output: Path) -> None:
         with suppress(OSError):
             inside = path.is_dir() and output.suffix in _CAPTURES and output.parent.samefile(path)
             if inside or (output.is_file() and path.samefile(output)):
-                raise UsageError(f"{output} is read here; writing there would destroy it: name another output")
+                raise UsageError(f"{output} is an input; writing there would destroy it: choose another output")
 
 
 def _paths(value: Any) -> Iterator[Path]:

@@ -27,20 +27,20 @@ class Requirements(click.ParamType[tuple[str, ...]]):
         wanted = tuple(part.strip() for part in str(value).split(",") if part.strip())
         unknown = [part for part in wanted if part not in REQUIREMENTS]
         if unknown:
-            self.fail(f"{', '.join(unknown)} is none of {', '.join(REQUIREMENTS)}", param, ctx)
+            self.fail(f"{', '.join(unknown)}: not among {', '.join(REQUIREMENTS)}", param, ctx)
         return wanted
 
 
 @click.command("advise")
 @capture_options
 @click.option(
-    "--require", type=Requirements(), default=(), help=f"What a mode must promise: {', '.join(REQUIREMENTS)}."
+    "--require", type=Requirements(), default=(), help=f"What the mode must guarantee: {', '.join(REQUIREMENTS)}."
 )
 @click.option(
-    "--latency", "latency_ms", type=click.FloatRange(min=0, min_open=True), help="Longest wait for a turn, ms."
+    "--latency", "latency_ms", type=click.FloatRange(min=0, min_open=True), help="Longest wait for a time slice, ms."
 )
 @click.option(
-    "--kubernetes/--no-kubernetes", default=None, help="Device-plugin settings too (default: where pods are seen)."
+    "--kubernetes/--no-kubernetes", default=None, help="Add device-plugin settings (default: where pods are known)."
 )
 @output_options(("table", "json"))
 def command(
@@ -53,7 +53,7 @@ def command(
     force: bool,
     **options: Any,
 ) -> None:
-    """Say what to change, what it gives at most, and how to take it back."""
+    """Advise what to change: commands, expected gain, risk and undo."""
     refuse_existing(output, force=force)
     session = open_session(**options)
     latency_ns = None if latency_ms is None else round(latency_ms * 1e6)

@@ -42,18 +42,26 @@ class Fraction(click.ParamType[float]):
 @click.command("check")
 @capture_options
 @click.option("--expect-mode", multiple=True, metavar="MODE", help="Every GPU shows this mode (repeatable; mps*).")
-@click.option("--expect-agreement", is_flag=True, help="The configured and the observed mode agree.")
-@click.option("--max-slowdown", type=float, help="Of every traced tenant: the larger of elapsed and latency.")
-@click.option("--slowdown", type=click.Choice(("elapsed", "latency", "resident")), help="Look at this one alone.")
+@click.option("--expect-agreement", is_flag=True, help="The configured and the observed mode match.")
+@click.option("--max-slowdown", type=float, help="Of every traced tenant: the larger of elapsed and latency slowdown.")
+@click.option(
+    "--slowdown", type=click.Choice(("elapsed", "latency", "resident")), help="Check only this kind of slowdown."
+)
 @click.option("--max-switch-overhead", type=Fraction(), help="Cost of context switches over the window, such as 5%.")
 @click.option("--min-jain", type=Fraction(), help="Fairness: Jain's index of 1 / slowdown.")
-@click.option("--min-sm-active", type=Fraction(), help="Mean share of SMs with work (modelled).")
-@click.option("--max-memory", type=Fraction(), help="Peak of device memory over all of it (sampled).")
+@click.option("--min-sm-active", type=Fraction(), help="Mean share of active SMs (modelled).")
+@click.option("--max-memory", type=Fraction(), help="Peak of device memory, as a share of it (sampled).")
 @click.option("--max-change", type=Fraction(), help="Growth of the time per unit of work against --against.")
 @click.option("--no-data-loss", is_flag=True, help="No record is known to be lost.")
 @click.option("--against", type=click.Path(path_type=Path, readable=False), help="Run to compare with.")
-@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="Else pyanalyze.toml, if it is here.")
-@click.option("--inconclusive", type=click.Choice(("fail", "warn")), help="Exit 4 when it could not look, or warn.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Default: pyanalyze.toml, if it is in this directory.",
+)
+@click.option(
+    "--inconclusive", type=click.Choice(("fail", "warn")), help="Exit 4 on inconclusive thresholds, or only warn."
+)
 @click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write JUnit XML as well.")
 @output_options(("table", "json"))
 @baseline_options
@@ -68,7 +76,7 @@ def command(
     force: bool,
     **options: Any,
 ) -> int:
-    """Hold captures, a pack, a saved report or a fleet's folder against thresholds: 0 passed, 1 failed, 4 no look.
+    """Check captures, a pack, a saved report or a fleet folder: exit 0 passed, 1 failed, 4 inconclusive.
 
     A gate that could not look never passes: where a slowdown was not measured, or no switch records were captured,
     it ends with 4 and says how to capture them. Thresholds may stand in pyanalyze.toml:
@@ -149,7 +157,7 @@ def _limits(config: Path | None, line: dict[str, Any]) -> tuple[Limits, str | No
 
 
 def _refuse(what: str, options: dict[str, Any]) -> None:
-    """An option that what was saved cannot follow must not look as if it had been followed."""
+    """Refuse options that a saved report cannot honour."""
     alone = ("gpu", "start", "end", "around", "redact", "detail", "samples", "context", "tenant")
     narrowing = (*alone, "baseline", "work", "against")
     # The repeatable ones are kept under their plural.

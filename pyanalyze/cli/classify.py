@@ -1,4 +1,4 @@
-"""`pyanalyze classify`: how each GPU was shared, with evidence."""
+"""`pyanalyze classify`: the sharing mode of each GPU, with evidence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @verb("classify", ("table", "json", "csv"))
 def command(session: Session, fmt: str) -> str:
-    """Name the observed sharing mode of every GPU, with evidence, rivals and what is missing."""
+    """Name the sharing mode of every GPU, with evidence, alternatives and what is not available."""
     from pyanalyze.cli.schemas import SHOWN, part_of
 
     report = session.report(parts=SHOWN["classify"].parts)
@@ -22,7 +22,7 @@ def command(session: Session, fmt: str) -> str:
         return json.dumps(part_of(report, "classify"), indent=2)
     if fmt == "csv":
         return csv_of([_row(device) for device in report.devices])
-    return "\n\n".join(_block(device) for device in report.devices) or "no GPU did anything in the capture"
+    return "\n\n".join(_block(device) for device in report.devices) or "no activity on any GPU in the capture"
 
 
 def _row(device: Device) -> dict[str, object]:
@@ -48,7 +48,7 @@ def _block(device: Device) -> str:
         f"  {visible(sharing.summary, limit=None)}",
     ]
     if sharing.configured is not None:
-        word = {True: "agrees", False: "CONTRADICTED", None: "cannot be compared"}[sharing.agrees]
+        word = {True: "matches", False: "MISMATCH", None: "not comparable"}[sharing.agrees]
         out.append(f"  configured: {sharing.configured} ({word})")
     for evidence in sharing.evidence:
         speaks = f"for {', '.join(evidence.supports[:3])}" if evidence.supports else ""
@@ -58,10 +58,10 @@ def _block(device: Device) -> str:
         out.append(f"      [{evidence.basis}, n={evidence.n}, weight {evidence.weight:+.1f}] {both}")
     for told in sharing.details:
         out.append(f"  {told.topic}: {visible(told.detail, limit=None)} [{told.basis}]")
-    for rival in sharing.rivals:
-        out.append(f"  rival {rival.mode} ({rival.confidence:.2f}): {visible(rival.why_not, limit=None)}")
+    for other in sharing.alternatives:
+        out.append(f"  alternative {other.mode} ({other.confidence:.2f}): {visible(other.why_not, limit=None)}")
     for missing in sharing.missing:
-        out.append(f"  could not see {visible(missing.what, limit=None)}: {visible(missing.why, limit=None)}")
+        out.append(f"  not available: {visible(missing.what, limit=None)}: {visible(missing.why, limit=None)}")
         if missing.how:
-            out.append(f"      to see it: {visible(missing.how, limit=None)}")
+            out.append(f"      to capture it: {visible(missing.how, limit=None)}")
     return "\n".join(out)

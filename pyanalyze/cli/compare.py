@@ -15,8 +15,13 @@ if TYPE_CHECKING:
 
 @click.command("compare")
 @capture_options
-@click.option("--noise-floor", type=Fraction(), help="Changes below it are noise.  [default: 2%]")
-@click.option("--inconclusive", type=click.Choice(("fail", "warn")), default="fail", help="Exit 4, or 0 all the same.")
+@click.option("--noise-floor", type=Fraction(), help="Noise floor of relative changes.  [default: 2%]")
+@click.option(
+    "--inconclusive",
+    type=click.Choice(("fail", "warn")),
+    default="fail",
+    help="Exit 4, or only warn, if the runs cannot be compared.",
+)
 @output_options(("table", "json", "md", "html"))
 def command(
     fmt: str,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.command("doctor")
 @output_options(("table", "json"), "table")
 def command(*, fmt: str, output: Path | None, force: bool) -> None:
-    """Say what this machine can capture and what is in the way, each with its remedy."""
+    """Check what this machine can capture, with a remedy for everything that it cannot."""
     from pyanalyze.record.doctor import diagnose
     from pyanalyze.text.visible import visible
 

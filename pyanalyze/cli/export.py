@@ -36,7 +36,7 @@ FORMATS = (*FOLDERS, "sqlite", "perfetto", STATS)
     "--output",
     type=click.Path(path_type=Path),
     required=True,
-    help="Directory to make (parquet, arrow, csv: one file per table; nsys-stats) or file (sqlite, perfetto).",
+    help="Directory (parquet, arrow, csv: one file per table; nsys-stats) or file (sqlite, perfetto).",
 )
 @click.option("--tables", "chosen", help="Only these, comma-separated; `pyanalyze schema --tables` describes them.")
 @click.option("--pace", "paced", metavar="KERNEL", help="nsys-stats: cuda_gpu_kern_pace too, of this short name.")
@@ -45,8 +45,8 @@ FORMATS = (*FOLDERS, "sqlite", "perfetto", STATS)
     "nsys_reports",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="sqlite: add what `nsys stats`, `nsys analyze` or `nsys recipe` wrote of this capture (file or a recipe's "
-    "folder; repeatable), and where it says other than we do.",
+    help="sqlite: add the output of `nsys stats`, `nsys analyze` or `nsys recipe` on this capture (file or recipe "
+    "folder; repeatable), and where it differs from ours.",
 )
 @click.option("--force", is_flag=True, help="Replace an existing output.")
 def command(
@@ -71,7 +71,7 @@ def command(
         raise click.UsageError(f"--pace is a report of --to {STATS}")
     wanted = None if chosen is None else tuple(filter(None, (name.strip() for name in chosen.split(","))))
     if fmt == STATS and wanted is not None:
-        raise click.UsageError("--tables chooses our tables; nsys-stats writes the reports that can be made")
+        raise click.UsageError("--tables chooses tables of this program; nsys-stats writes reports")
     _check_names(wanted)
     refuse(output, folder=fmt in (*FOLDERS, STATS), force=force)
     extra = ("api_calls",) if fmt == STATS else tuple(name for name in ON_REQUEST if name in (wanted or ()))
@@ -241,7 +241,7 @@ def refuse(output: Path, *, folder: bool, force: bool) -> None:
         foreign = sorted(file.name for file in output.iterdir() if not _is_ours(file))
         if foreign:
             raise UsageError(
-                f"{output} holds what no export wrote ({foreign[0]}), and --force would delete it; name another -o"
+                f"{output} holds a file that no export wrote ({foreign[0]}); --force would delete it: choose another -o"
             )
 
 
@@ -311,7 +311,7 @@ def _check_names(wanted: Sequence[str] | None) -> None:
     unknown = [name for name in wanted if name not in known]
     if unknown or not wanted:
         raise UsageError(
-            f"--tables: no table is named {', '.join(unknown) or '(nothing)'}; choose from {', '.join(known)}"
+            f"--tables: there is no table {', '.join(unknown) or '(nothing)'}; choose from {', '.join(known)}"
         )
 
 

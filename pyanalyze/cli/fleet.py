@@ -19,17 +19,17 @@ _F = Any
 
 
 def worker_options(function: _F) -> _F:
-    """Add the options of every verb that has work done by many."""
+    """Add the options of every verb that uses several workers."""
     for option in (
         click.option("-q", "--quiet", is_flag=True, help="No progress."),
+        click.option("--force", is_flag=True, help="Ignore the result cache: analyse all captures again."),
         click.option(
-            "--force", is_flag=True, help="Trust nothing in the folder: analyse all again, whatever it holds."
+            "--memory",
+            metavar="SIZE",
+            help="Memory of all workers together, such as 8GB; default: most of the available memory.",
         ),
-        click.option(
-            "--memory", metavar="SIZE", help="Memory of all workers together, such as 8GB; else most there is."
-        ),
-        click.option("--threads", type=click.IntRange(min=1), help="Processors of all workers together."),
-        click.option("--workers", type=click.IntRange(min=1), help="How many at once; else the processors at hand."),
+        click.option("--threads", type=click.IntRange(min=1), help="CPUs of all workers together."),
+        click.option("--workers", type=click.IntRange(min=1), help="Number of workers; default: the available CPUs."),
         click.option(
             "--scheduler",
             metavar="ADDRESS",
@@ -49,12 +49,12 @@ def worker_options(function: _F) -> _F:
     "--context",
     multiple=True,
     type=click.Path(path_type=Path, readable=False),
-    help="What was configured, for all of them (repeatable).",
+    help="Configuration of all captures (repeatable).",
 )
-@click.option("--pictures", is_flag=True, help="Reports hold pictures: some seconds and a megabyte each.")
+@click.option("--pictures", is_flag=True, help="Add charts to the reports: some seconds and a megabyte each.")
 @worker_options
 def command(captures: tuple[str, ...], output: Path, *, memory: str | None, quiet: bool, **options: Any) -> int:
-    """Analyse many captures, each once; what saw one GPU at one time is analysed together.
+    """Analyse many captures, each once; captures of one GPU at one time are analysed together.
 
     CAPTURES are files, folders, or quoted patterns such as 'captures/**/*.sqlite'. Writes index.html (open it first),
     fleet.json, fleet.csv, fleet.prom (alerts), check.jsonl (`pyanalyze check OUT`), tables/ (Parquet) and
@@ -65,7 +65,7 @@ def command(captures: tuple[str, ...], output: Path, *, memory: str | None, quie
     from pyanalyze.fleet import analyse
     from pyanalyze.text.escape import visible
 
-    with Pace(quiet=quiet) as report, naming(output):
+    with ProgressLine(quiet=quiet) as report, naming(output):
         fleet = analyse(captures, output, memory=memory, progress=report, **options)
     for failure in fleet.failures:
         click.echo(f"pyanalyze: {visible(failure.message, limit=None)}", err=True)
@@ -73,7 +73,7 @@ def command(captures: tuple[str, ...], output: Path, *, memory: str | None, quie
     return fleet.exit_code
 
 
-class Pace:
+class ProgressLine:
     """Progress with rate and remaining time: a bar on a terminal, a line now and then elsewhere, nothing if quiet."""
 
     #: Seconds between lines where nobody watches: a log, not a film.
@@ -100,7 +100,7 @@ class Pace:
         now = self._clock()
         if stage != self._stage:
             self._stage, self._began = stage, now
-        text = stage + pace(done, total, now - self._began)
+        text = stage + rate(done, total, now - self._began)
         if self._show is not None:
             self._show(text, done, total)
         elif now - self._told >= self.EVERY_S:
@@ -108,12 +108,12 @@ class Pace:
             click.echo(f"pyanalyze: {text}: {done:,} of {total:,}", err=True)
 
 
-def pace(done: int, total: int, seconds: float) -> str:
+def rate(done: int, total: int, seconds: float) -> str:
     """How fast it goes and how long it will take, in words.
 
     Examples
     --------
-    >>> pace(30, 120, 10.0), pace(0, 5, 1.0)
+    >>> rate(30, 120, 10.0), rate(0, 5, 1.0)
     (' (3.0/s, 30 s left)', '')
     """
     if done < 1 or seconds <= 0:
@@ -126,7 +126,7 @@ def pace(done: int, total: int, seconds: float) -> str:
 
 
 def worst_words(value: float | None, low: float | None, high: float | None, n: int | None) -> str:
-    """The worst slowdown of a GPU in words; a value that is its own bound says so.
+    """The largest slowdown of a GPU in words; a value that is its own bound says so.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def worst_words(value: float | None, low: float | None, high: float | None, n: i
     if value is None:
         return "slowdown not known"
     bound = "at least " if low == value and high is None else "at most " if high == value and low != value else ""
-    return f"worst slowdown {bound}{value:.2f} (n={n})"
+    return f"largest slowdown {bound}{value:.2f}x (n={n})"
 
 
 def _table(fleet: Fleet) -> str:
@@ -155,7 +155,7 @@ def _table(fleet: Fleet) -> str:
     if len(shown) > _MOST_LINES:
         lines.append(f"... and {len(shown) - _MOST_LINES:,} more, outliers first: see index.html")
     lines.extend(
-        f"{visible(group.name, limit=None)}: no GPU did anything"
+        f"{visible(group.name, limit=None)}: no activity on any GPU"
         for group in fleet.summary.groups[:_MOST_LINES]
         if not group.devices
     )
@@ -165,7 +165,7 @@ def _table(fleet: Fleet) -> str:
     )
     lines.append(visible(fleet.summary.line, limit=None))
     lines.append(
-        f"{len(fleet.summary.groups)} group(s), {fleet.analysed} analysed, {fleet.reused} known already, "
+        f"{len(fleet.summary.groups)} group(s): {fleet.analysed} analysed, {fleet.reused} from the result cache; "
         f"{len(fleet.failures)} failed: {visible(str(fleet.output), limit=None)}"
     )
     return "\n".join(lines)

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @verb("info", ("table", "json", "csv"), reconstruct=False)
 def command(session: Session, fmt: str) -> str:
-    """Say what the capture holds, who wrote it, what is odd in it, and what is missing."""
+    """List the contents of the capture: versions, data quality and what is not available."""
     found: dict[str, Any] = describe(session)
     if fmt == "json":
         return json.dumps({"schema": "pyanalyze.info/1", **found, "memory": asdict(memory.account())}, indent=2)
     if fmt == "csv":
         return csv_of(found["sources"])
-    return f"{_table(found, alone=not session.paths)}\n{memory.account()}"
+    return f"{_table(found, samples_only=not session.paths)}\n{memory.account()}"
 
 
 def describe(session: Session) -> dict[str, list[dict[str, Any]]]:
@@ -52,21 +52,21 @@ def describe(session: Session) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _table(found: dict[str, list[dict[str, Any]]], *, alone: bool) -> str:
+def _table(found: dict[str, list[dict[str, Any]]], *, samples_only: bool) -> str:
     from pyanalyze.text.escape import visible
     from pyanalyze.text.format import count, duration
 
     out: list[str] = []
     for capture in found["captures"]:
         out.append(f"capture {capture['capture']}: {visible(capture['path'], limit=None)}")
-        version = capture["nsys_version"] or "unknown nsys (no metadata)"
+        version = capture["nsys_version"] or "nsys version not recorded"
         product, schema = capture["product"] or "product not recorded", capture["schema_version"] or "not recorded"
         driver = capture["driver_version"] or "not recorded"
-        wrote = "" if alone else f", version {visible(version)}, schema {visible(schema)}"
+        wrote = "" if samples_only else f", version {visible(version)}, schema {visible(schema)}"
         out.append(f"  {visible(product)}{wrote}, driver {visible(driver)}")
         if capture["start_ns"] is not None:
             span = capture["end_ns"] - capture["start_ns"]
-            what = "samples" if alone else "events"
+            what = "samples" if samples_only else "events"
             out.append(f"  {duration(span)} of {what}, from {capture['start_ns']} ns on its own clock")
         if capture["synthetic"]:
             out.append("  SYNTHETIC: made by a generator, not recorded on a GPU")
@@ -75,9 +75,7 @@ def _table(found: dict[str, list[dict[str, Any]]], *, alone: bool) -> str:
             for row in found["quality"]
             if row["name"] == "read_by_sqlite" and row["capture"] == capture["capture"]
         )
-        how_read = (
-            f"{count(left)} tables by stepping through SQLite, see below" if left else "from the pages of the file"
-        )
+        how_read = f"{count(left)} tables row by row through SQLite, see below" if left else "page scan"
         out.append(f"  read {how_read}")
         here = [source for source in found["sources"] if source["capture"] == capture["capture"]]
         for source in here:
@@ -93,7 +91,7 @@ def _table(found: dict[str, list[dict[str, Any]]], *, alone: bool) -> str:
         name, uuid = visible(device["name"] or "name not recorded"), visible(device["uuid"] or "no UUID")
         out.append(f"  {device['device_id']}: {name}, {sms}, {cc}, {uuid}")
     if not found["devices"]:
-        out.append("  none named in the capture")
+        out.append("  none in the capture")
     traced = ", ".join(f"{visible(p['name'] or '?')} ({p['pid']})" for p in found["processes"])
     out.append(f"traced processes: {traced or 'none'}")
     for row in found["samples"]:
@@ -104,7 +102,7 @@ def _table(found: dict[str, list[dict[str, Any]]], *, alone: bool) -> str:
     for row in found["configured"]:
         out.append(f"configured: {row['key']}={visible(row['value'])} ({row['source']})")
     # Slices and tenants are not reconstructed here; what that finds odd stands in the other verbs.
-    out.append("data quality of the files:" if found["quality"] else "data quality of the files: nothing odd")
+    out.append("data-quality counters:" if found["quality"] else "data-quality counters: none")
     for row in found["quality"]:
         detail = f": {visible(row['detail'], limit=160)}" if row["detail"] else ""
         out.append(f"  [{row['severity']}] {row['name']} x{count(row['count'])}{detail}")

@@ -1,4 +1,4 @@
-"""`pyanalyze interference`: who was slowed, by how much, by whom, through what."""
+"""`pyanalyze interference`: slowdown of each tenant, its aggressors and its causes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyanalyze.cli._shared import answer, csv_of, verb
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyanalyze.results.interference import Estimate, Tail
+    from pyanalyze.results.interference import Estimate, LatencyPercentile
     from pyanalyze.session import Session
 
 SECTIONS = ("interference",)
@@ -19,7 +19,7 @@ TOP = 12
 
 @verb("interference", ("table", "json", "csv"), slowdowns=True)
 def command(session: Session, fmt: str) -> str:
-    """Say who was slowed, by how much, through what and by whom; --baseline measures it against recordings alone."""
+    """Measure the slowdown of each tenant, with causes and aggressors; --baseline gives solo recordings."""
     if fmt == "csv":
         return csv_of(rows(session))
     text = answer(session, "interference", SECTIONS, fmt)
@@ -27,38 +27,37 @@ def command(session: Session, fmt: str) -> str:
 
 
 def _kernels(session: Session) -> str:
-    """The same kernels alone and in company: those with most time, as lines."""
+    """The same kernels solo and shared: those with most time, as lines."""
     import polars as pl
 
-    from pyanalyze.analysis.interference import kernels_alone
+    from pyanalyze.analysis.interference import kernels_solo
     from pyanalyze.text.escape import visible
     from pyanalyze.text.format import duration
+    from pyanalyze.text.format import interval as interval_text
 
-    table = kernels_alone(session.tables, session.interference()).with_columns(
-        pl.col("name", "against").cast(pl.String)
-    )
+    table = kernels_solo(session.tables, session.interference()).with_columns(pl.col("name", "against").cast(pl.String))
     known = table.filter(pl.col("ratio").is_not_null()).sort("total_ns", descending=True)
     few, excluded = table.height - known.height, int(table["excluded"].sum())
     overhead = int(table["excluded_overhead"].sum())
     devices = session.tenants["device_id"].unique()
     names = {number: name for device_id in devices for number, name in session.labels(device_id).items()}
-    cut = " or that the window cuts" if session.selection.start_ns is not None else ""
-    lines = ["", "The same kernels alone and in company (time at work)", "-" * 52]
+    cut = " or were cut by the window" if session.selection.start_ns is not None else ""
+    lines = ["", "Resident time of the same kernels, solo and shared", "-" * 50]
     for row in known.head(TOP).iter_rows(named=True):
         low, high = row["ratio_low"], row["ratio_high"]
-        interval = "no interval" if low is None else f"95 % {low:.3f} to {high:.3f}"
+        interval = "no interval" if low is None else interval_text(low, high, 3)
         kernel = visible((row["name"] or "unnamed").partition("(")[0], 28)
         lines.append(
             f"{visible(names[row['tenant_id']], 16):<16} {kernel:<28} {row['ratio']:6.3f}x ({interval}); median "
-            f"{duration(row['alone_median_ns'])} -> {duration(row['median_ns'])}, n {row['n_alone']} "
-            f"{'alone' if row['against'] == 'alone' else 'in baseline'} / {row['n']}, effect {row['effect']:+.2f}"
+            f"{duration(row['solo_median_ns'])} -> {duration(row['median_ns'])}, n {row['n_solo']} "
+            f"{'solo' if row['against'] == 'solo' else 'in baseline'} / {row['n']}, effect {row['effect']:+.2f}"
         )
     if known.height > TOP:
         lines.append(f"... and {known.height - TOP} more (pyanalyze export: table slowdowns)")
     lines.append(
-        f"{few} launch configurations ran too rarely alone or in company for a ratio; {excluded} launches are left "
-        f"out: the first of their kind, {overhead} that the profiler or the loading of code held up, and those that "
-        f"only waited for others{cut}."
+        f"{few} launch configurations ran too rarely solo or shared for a ratio. {excluded} launches are left out: "
+        f"first launches, {overhead} with overhead of the profiler or of loading code, and those that only waited for "
+        f"others{cut}."
     )
     return "\n".join(lines) + "\n"
 
@@ -69,11 +68,11 @@ def rows(session: Session) -> list[dict[str, Any]]:
     for device in session.interference():
         for tenant in device.tenants:
             slow = tenant.slowdown
-            known: list[tuple[str, str, Estimate | None, Sequence[Tail]]] = [
+            known: list[tuple[str, str, Estimate | None, Sequence[LatencyPercentile]]] = [
                 ("", "elapsed", slow.elapsed, ()),
-                ("", "latency", slow.latency, tenant.tails),
+                ("", "latency", slow.latency, tenant.latency_percentiles),
                 ("", "resident", slow.resident, ()),
-                *((units.name, "latency", units.latency, units.tails) for units in tenant.units),
+                *((units.name, "latency", units.latency, units.latency_percentiles) for units in tenant.units),
             ]
             for work, measure, estimate, tails in known:
                 by_part = {tail.percentile: tail for tail in tails}
@@ -93,7 +92,7 @@ def rows(session: Session) -> list[dict[str, Any]]:
                 for part in (50, 95, 99):
                     tail = by_part.get(part)
                     row[f"p{part}_shared_ns"] = None if tail is None else tail.shared_ns
-                    row[f"p{part}_alone_ns"] = None if tail is None else tail.alone_ns
+                    row[f"p{part}_solo_ns"] = None if tail is None else tail.solo_ns
                 row["why_missing"] = tenant.missing if estimate is None else None
                 out.append(row)
     return out

@@ -36,7 +36,7 @@ _ALSO_ALONE = frozenset({"captures", "quiet", "threads", "memory", "detail", "ke
 @expect_option
 @output_options(("table", "json", "csv"))
 def command(fmt: str, output: Path | None, *, force: bool, expect_mode: tuple[str, ...], **options: Any) -> None:
-    """Say how long the kernels of each name took, as cuda_gpu_kern_sum of `nsys stats` does, in a fraction of its time.
+    """Sum GPU time by kernel name, as cuda_gpu_kern_sum of `nsys stats` does, in a fraction of its time.
 
     All processes together, lengths as recorded: they hold the time a context was switched out. What each tenant really
     took is in `residency` and `report`.
@@ -76,13 +76,13 @@ def _shown(found: KernelTimes, fmt: str) -> str:
         return json.dumps({"schema": "pyanalyze.kernels/1", **body, "quality": found.quality}, indent=2)
     if fmt == "csv":
         for gap in found.missing:
-            click.echo(f"pyanalyze: not in here: {_gap(gap)}", err=True)
+            click.echo(f"pyanalyze: not included: {_gap(gap)}", err=True)
         return csv_of(found.rows, COLUMNS)
     return _table(found)
 
 
 def _gap(gap: dict[str, str]) -> str:
-    return f"{gap['what']}: {gap['why']}; capture with: {gap['how']}"
+    return f"{gap['what']}: {gap['why']}; to capture it: {gap['how']}"
 
 
 def _table(found: KernelTimes) -> str:
@@ -103,10 +103,10 @@ def _table(found: KernelTimes) -> str:
     if found.rows:
         out.append(f"{count(kernels)} kernels of {count(len(found.rows))} names, {duration(whole_ns)} as recorded")
     elif found.known:
-        out.append("no kernels in what was chosen")
+        out.append("no kernels in the selection")
     for *cells, name in lines if found.rows else ():
         out.append("  ".join([*(cell.rjust(width) for cell, width in zip(cells, widths, strict=False)), name]))
-    out.extend(f"not in here: {_gap(gap)}" for gap in found.missing)
+    out.extend(f"not included: {_gap(gap)}" for gap in found.missing)
     for row in found.quality:
         detail = f": {visible(row['detail'], limit=160)}" if row["detail"] else ""
         out.append(f"  [{row['severity']}] {row['name']} x{count(row['count'])}{detail}")

@@ -69,7 +69,7 @@ def _gpu(gpu: dict[str, Any]) -> list[str]:
         if caps:
             out.append("    configured: " + ", ".join(f"{key}={visible(str(value))}" for key, value in caps.items()))
     if not gpu["processes"]:
-        out.append("  no process is seen (in a container NVML may hide those of others)")
+        out.append("  no process listed (in a container NVML may hide those of others)")
     return out
 
 

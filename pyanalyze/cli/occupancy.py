@@ -14,7 +14,7 @@ SECTIONS = ("occupancy",)
 
 @verb("occupancy", ("table", "json", "csv"))
 def command(session: Session, fmt: str) -> str:
-    """Say how full the SMs were: modelled, checked against counters where the capture has them.
+    """Show SM occupancy: modelled, and checked against hardware counters where the capture has them.
 
     csv: the tenants over time, warps and active SMs as parts of the device; --detail adds every SM over time to json.
     """

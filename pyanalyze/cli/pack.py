@@ -17,16 +17,18 @@ from pyanalyze.tables.frames import ANALYSIS_TABLES, ON_REQUEST
     "--key",
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Key file, made if it is not there; keep it: the same key gives the same pseudonyms.",
+    help="Key file, created if absent; the same key gives the same pseudonyms.",
 )
-@click.option("--names", type=click.Path(path_type=Path, dir_okay=False), help="Write which name became what (CSV).")
+@click.option(
+    "--names", type=click.Path(path_type=Path, dir_okay=False), help="Write the names and their pseudonyms (CSV)."
+)
 @click.option("--samples", multiple=True, type=click.Path(path_type=Path, readable=False), help="As elsewhere.")
 @click.option("--context", multiple=True, type=click.Path(path_type=Path, readable=False), help="As elsewhere.")
 @click.option(
     "--also",
     multiple=True,
     type=click.Choice(ON_REQUEST),
-    help="Event tables besides.",
+    help="Additional event tables.",
 )
 @click.option("--force", is_flag=True, help="Replace an existing output.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
@@ -73,10 +75,12 @@ def command(
             key.unlink(missing_ok=True)
         raise
     if fresh:
-        click.echo(f"pyanalyze: made the key {key}; keep it, and give it to nobody who gets the pack", err=True)
+        click.echo(f"pyanalyze: created the key {key}; keep it, and do not share it with the pack", err=True)
     if names is not None:
         rows = [{"kind": kind, "name": name, "pseudonym": given} for kind, name, given in made.names]
         emit(csv_of(rows), names, force=force)
     events = sum(count for name, count in made.rows.items() if name in (*ANALYSIS_TABLES, *also))
     size = made.path.stat().st_size
-    click.echo(f"wrote {output}: {events:,} events, {size:,} bytes, {len(made.names)} names under pseudonyms", err=True)
+    click.echo(
+        f"wrote {output}: {events:,} events, {size:,} bytes, {len(made.names)} names replaced by pseudonyms", err=True
+    )

@@ -8,25 +8,31 @@ from typing import Literal
 
 import click
 
+from pyanalyze.text import format as fmt
+
 
 @click.command("record", context_settings={"allow_interspersed_args": False})
-@click.option("-o", "--output", "folder", type=click.Path(path_type=Path), help="Folder; default is named by the time.")
+@click.option(
+    "-o", "--output", "folder", type=click.Path(path_type=Path), help="Output folder; default: named by the time."
+)
 @click.option("--rate", "rate_hz", type=float, default=10.0, show_default=True, metavar="HZ", help="Samples a second.")
 @click.option(
     "--duration", "duration_s", type=float, default=10.0, show_default=True, metavar="S",
-    help="Record so long; the command is waited for.",
+    help="Duration; a command is waited for.",
 )  # fmt: skip
-@click.option("--until-end", is_flag=True, help="Record as long as the command runs, or until Ctrl-C.")
+@click.option("--until-end", is_flag=True, help="Record while the command runs, or until Ctrl-C.")
 @click.option(
     "--max-size", "max_mib", type=click.IntRange(min=1), default=1024, show_default=True, metavar="MIB",
-    help="End the recording when it takes more.",
+    help="Stop recording above this size.",
 )  # fmt: skip
 @click.option("--nsys", is_flag=True, help="Run the command under nsys; without a command: switch records of the node.")
 @click.option(
-    "--graphs", type=click.Choice(["node", "graph"]), default="node", help="Kernels inside CUDA graphs, or not."
+    "--graphs", type=click.Choice(["node", "graph"]), default="node", help="Trace kernels inside CUDA graphs, or not."
 )
-@click.option("--fork-tracing", is_flag=True, help="Trace between fork and exec; may crash the command (says NVIDIA).")
-@click.option("--pause-dcgm", is_flag=True, help="Let DCGM hand the counters to nsys meanwhile.")
+@click.option(
+    "--fork-tracing", is_flag=True, help="Trace between fork and exec; NVIDIA warns that it may crash the command."
+)
+@click.option("--pause-dcgm", is_flag=True, help="Pause DCGM's use of the counters, so that nsys can read them.")
 @click.option("--manifest", metavar="NODE", help="Only print a Kubernetes pod that records this node.")
 @click.option("--image", default="IMAGE", metavar="IMAGE", help="With --manifest: an image with pyanalyze.")
 @click.argument("run", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD ...]")
@@ -45,7 +51,7 @@ def command(
     image: str,
     run: tuple[str, ...],
 ) -> int:
-    """Run CMD and sample NVML beside it; ends with the status of CMD. Without CMD: watch what runs.
+    """Run CMD and sample NVML meanwhile; exit with the status of CMD. Without CMD, sample what runs.
 
     What it writes is a capture: pyanalyze FOLDER.
     """
@@ -76,7 +82,7 @@ def command(
     )
     if done.mean_sample_ns is not None and done.period_share is not None and done.cpu_share is not None:
         say(
-            f"{done.samples} samples at {rate_hz:g} Hz, {done.mean_sample_ns / 1e6:.2f} ms each, "
+            f"{done.samples} samples at {rate_hz:g} Hz, {fmt.duration(done.mean_sample_ns)} each, "
             f"{100 * done.period_share:.1f}% of the period; {100 * done.cpu_share:.1f}% of a CPU core; "
             f"{done.late} rounds late, {done.lost} lines lost"
         )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option(
     "--pictures",
     type=click.Choice(("beside", "embed", "none")),
-    help="With -f md: PNG files beside the output, inside it, or none.  [default: beside, with -o]",
+    help="With -f md: PNG files next to the output, embedded, or none.  [default: beside, with -o]",
 )
 @output_options(("html", "md", "json", "txt"), "html")
 def command(
@@ -44,14 +44,14 @@ def command(
     expect_mode: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Write all that is known: -f html (one self-contained file), md, json (the contract) or txt."""
+    """Write the whole report: -f html (one self-contained file), md, json (the contract) or txt."""
     from pyanalyze.report.rendering import render
     from pyanalyze.tables.frames import ON_REQUEST
 
     if pictures is not None and fmt != "md":
-        raise click.UsageError(f"--pictures is for -f md; {fmt} holds its own, or none")
+        raise click.UsageError(f"--pictures is for -f md; {fmt} embeds its charts, or has none")
     if pictures == "beside" and output is None:
-        raise click.UsageError("--pictures beside needs -o: pictures stand beside the file")
+        raise click.UsageError("--pictures beside needs -o")
     refuse_existing(output, force=force)
     session = open_session(**options, extra_tables=ON_REQUEST)
     # A redacted report must not name its captures in the command that made it.

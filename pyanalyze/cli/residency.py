@@ -1,4 +1,4 @@
-"""`pyanalyze residency`: who held the GPU: slices, switches, cost."""
+"""`pyanalyze residency`: GPU time per tenant, context switches and their cost."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pyanalyze.cli._shared import answer, csv_of, verb
 if TYPE_CHECKING:
     from pyanalyze.session import Session
 
-SECTIONS = ("held",)
+SECTIONS = ("residency",)
 
 
 @verb("residency", ("table", "json", "csv"))
 def command(session: Session, fmt: str) -> str:
-    """Say who held the GPU when, and what switching cost (csv: the slices per tenant)."""
+    """Show GPU time per tenant and the cost of context switches (csv: residency per tenant)."""
     if fmt == "csv":
         names = dict(session.tenants.select("tenant_id", "name").iter_rows())
-        rows = session.ledger.iter_rows(named=True)
+        rows = session.residency_by_tenant.iter_rows(named=True)
         return csv_of([{"tenant": names.get(row["tenant_id"]), **row} for row in rows])
     return answer(session, "residency", SECTIONS, fmt)

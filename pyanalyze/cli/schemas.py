@@ -48,16 +48,26 @@ SHOWN: Mapping[str, Shown] = {
         _WHERE | {"gpu_uuid", "sharing", "relations", "segments"}, frozenset(), frozenset({Part.SEGMENTS})
     ),
     "residency": Shown(
-        _WHERE | {"context_switches", "ledger", "tenants", "window"},
-        _WHO | {"resident_ns", "charged_ns", "slices", "median_slice_ns"},
+        _WHERE | {"context_switches", "residency_summary", "tenants", "window"},
+        _WHO | {"gpu_time_share", "gpu_time_basis", "resident_ns", "attributed_ns", "slices", "median_slice_ns"},
         frozenset({Part.RESIDENCY}),
     ),
     "occupancy": Shown(
         _WHERE | {"occupancy", "tenants", "window"}, _WHO | {"sm_share", "occupancy"}, frozenset({Part.OCCUPANCY})
     ),
     "interference": Shown(
-        _WHERE | {"host", "interference", "tenants", "window"},
-        _WHO | {"slowdown", "causes", "baseline", "tails", "units", "pace", "slowdown_notes", "baselines_not_used"},
+        _WHERE | {"host", "interference", "sharing_is_the_cause", "tenants", "window"},
+        _WHO
+        | {
+            "slowdown",
+            "causes",
+            "baseline",
+            "latency_percentiles",
+            "units",
+            "throughput",
+            "slowdown_notes",
+            "baselines_not_used",
+        },
         frozenset({Part.INTERFERENCE}),
     ),
     "advise": Shown(_WHERE | {"advice", "options"}, frozenset(), frozenset({Part.ADVICE})),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyanalyze.cli.fleet import Pace, worker_options
+from pyanalyze.cli.fleet import ProgressLine, worker_options
 
 if TYPE_CHECKING:
     from pyanalyze.fleet.estimates import Study
@@ -35,7 +35,7 @@ def command(file: Path, output: Path, *, memory: str | None, quiet: bool, **opti
     from pyanalyze.fleet.study import conduct
     from pyanalyze.text.escape import visible
 
-    with Pace(quiet=quiet) as report:
+    with ProgressLine(quiet=quiet) as report:
         study = conduct(file, output, memory=memory, progress=report, **options)
     for failure in study.failures:
         click.echo(f"pyanalyze: {visible(failure.message, limit=None)}", err=True)
@@ -47,18 +47,18 @@ def _table(study: Study) -> str:
     from pyanalyze.text.escape import visible
 
     lines = [
-        f"CONTRADICTS ITS LABEL, left out: {visible(one.run, limit=None)}: {one.label or 'alone'} was meant, "
-        f"{one.observed} was observed ({one.confidence:.2f}, {one.basis})"
+        f"MISLABELLED, left out: {visible(one.run, limit=None)}: labelled {one.label or 'solo'}, but {one.observed} "
+        f"was observed ({one.confidence:.2f}, {one.basis})"
         for one in study.contradicting
     ]
     for one in study.estimates:
-        ends = "one run, no interval" if one.low is None else f"{one.low:.3f} to {one.high:.3f}"
-        counted = f"{one.runs} run(s)" + (f" against {one.solo_runs} alone" if one.solo_runs else "")
+        ends = "one run, no interval" if one.low is None else f"95 % CI {one.low:.3f}-{one.high:.3f}"
+        counted = f"{one.runs} run(s)" + (f" against {one.solo_runs} solo" if one.solo_runs else "")
         who = f"{visible(one.workload, limit=None)}, {one.mode}, {visible(one.tenant, limit=None)}"
         lines.append(f"{who}: {one.measure} {one.value:.3f} ({ends}; {counted})")
     runs = len({one.run for one in study.observations})
     lines.append(
-        f"{runs} run(s), {len(study.contradicting)} contradict their label, {len(study.failures)} capture(s) failed: "
+        f"{runs} run(s); {len(study.contradicting)} mislabelled, {len(study.failures)} capture(s) failed: "
         f"{visible(str(study.output), limit=None)}"
     )
     return "\n".join(lines)

@@ -13,6 +13,7 @@ __all__ = [
     "bound_memory",
     "check_memory",
     "cut",
+    "forecast",
     "hardware_constants",
     "infer_residency",
     "join_captures",
@@ -20,7 +21,6 @@ __all__ = [
     "kernel_summary",
     "latencies",
     "launches",
-    "ledger",
     "memory_account",
     "mps_sms",
     "occupancy",
@@ -30,7 +30,7 @@ __all__ = [
     "read_capture",
     "read_samples",
     "reconstruct",
-    "replay",
+    "residency_summary",
     "samples_session",
     "slowdowns",
     "table_declarations",
@@ -51,7 +51,7 @@ class Table:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
     def to_dicts(self) -> list[dict[str, Any]]:
         """Its rows, of few of them, without polars."""
-    def part(self, columns: Sequence[str], start: int = 0, rows: int = ...) -> Part:
+    def slice(self, columns: Sequence[str], start: int = 0, rows: int = ...) -> Part:
         """Some of the columns, of some of the rows."""
 
 @final
@@ -75,8 +75,8 @@ class _Policy(Protocol):
     @property
     def held_by(self) -> Mapping[int, int]: ...
 
-class _Seat(Protocol):
-    """`pyanalyze.analysis.advice.replay.Seat`."""
+class _Assignment(Protocol):
+    """`pyanalyze.analysis.advice.forecast.Assignment`."""
 
     @property
     def tenant_id(self) -> int: ...
@@ -88,14 +88,14 @@ class _Seat(Protocol):
     def sms(self) -> int | None: ...
 
 class _SharingConfig(Protocol):
-    """`pyanalyze.analysis.advice.replay.Layout`."""
+    """`pyanalyze.analysis.advice.forecast.SharingConfig`."""
 
     @property
     def name(self) -> str: ...
     @property
     def instances(self) -> Sequence[int]: ...
     @property
-    def seats(self) -> Sequence[_Seat]: ...
+    def assignments(self) -> Sequence[_Assignment]: ...
     @property
     def slice_ns(self) -> int: ...
     @property
@@ -103,7 +103,7 @@ class _SharingConfig(Protocol):
     @property
     def contention(self) -> float: ...
     @property
-    def ragged(self) -> float: ...
+    def block_imbalance(self) -> float: ...
     @property
     def jitter(self) -> float: ...
     @property
@@ -139,7 +139,7 @@ def reconstruct_parts(
     """Reconstruct several sessions, such as parts of one, at once."""
 
 def attribution(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
-    """Attribute every kernel's interval: `charged`, of a reconstructed session."""
+    """Attribute every kernel's interval: `kernel_attribution`, of a reconstructed session."""
 
 def occupancy(
     session: Mapping[str, Any],
@@ -155,8 +155,8 @@ def occupancy(
 def infer_residency(session: Mapping[str, Any], policies: Mapping[int, _Policy], progress: _Progress = None) -> _Tables:
     """Who held time-sliced engines without switch records: `inferred_residency`, given the policy of each device."""
 
-def ledger(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
-    """What slices add up to: `ledger` and `engine`, of `residency`, else of `inferred_residency`."""
+def residency_summary(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
+    """Sum up `residency`, else `inferred_residency`: `residency_by_tenant` and `residency_by_device`."""
 
 def launches(session: Mapping[str, Any], progress: _Progress = None) -> list[dict[str, Any]]:
     """What each tenant launched and where its time went.
@@ -176,13 +176,13 @@ def latencies(
 def write_perfetto(session: Mapping[str, Any], path: str, progress: _Progress = None) -> int:
     """Write a Perfetto protobuf trace over `path`; the number of events. No table but those given is in it."""
 
-def replay(
+def forecast(
     session: Mapping[str, Any],
     device: int,
     visible_sms: Mapping[int, int],
     time_sliced: bool,
     recorded: _SharingConfig | None,
-    layouts: Sequence[_SharingConfig],
+    configs: Sequence[_SharingConfig],
     threads: int,
     progress: _Progress = None,
 ) -> _Tables:

@@ -71,10 +71,10 @@ def produce(tables: TableSet, report: str, *, tenant: int | None = None, **optio
 
     Notes
     -----
-    Durations are those recorded: they hold the time a context was switched out, as NVIDIA's do. `charged` has them
-    without it. `gpu_gaps` and `gpu_time_util` count graphs that were traced as a whole as use of the GPU, which nsys
-    does not, and do not count its own overhead as use, which nsys does. `cuda_gpu_time_util_map` ends with the
-    capture's last event; nsys ends it with the session.
+    Durations are those recorded: they include the time a context was switched out, as NVIDIA's do;
+    `kernel_attribution` has them without it. `gpu_gaps` and `gpu_time_util` count graphs that were traced as a whole
+    as use of the GPU, which nsys does not. They do not count nsys's own overhead as use, which nsys does.
+    `cuda_gpu_time_util_map` ends with the capture's last event; nsys ends it with the session.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def produce(tables: TableSet, report: str, *, tenant: int | None = None, **optio
     """
     make = PRODUCED.get(report)
     if make is None:
-        raise UsageError(f"no report {report} can be made; choose from {', '.join(PRODUCED)}")
+        raise UsageError(f"there is no report {report}; choose from {', '.join(PRODUCED)}")
     known = set(inspect.signature(make).parameters) - {"tables", "tenant"}
     if not options.keys() <= known:
         wrong = ", ".join(sorted(options.keys() - known))
@@ -150,20 +150,20 @@ def disagreements(rows: pl.DataFrame, tables: TableSet) -> pl.DataFrame:
     from pyanalyze.inputs.nsys_recipes import compare_kernel_summary
 
     unexplained = compare_kernel_summary(rows, tables.kernels).select("name", "quantity", "nsys", "ours", "reason")
-    charged = tables.charged
+    attributed = tables.kernel_attribution
     mine = tables.kernels.select(
         pl.col("name").cast(pl.String), duration=pl.col("end_ns") - pl.col("start_ns")
-    ).with_columns(charged["charged_ns"], charged["tenant_id"])
+    ).with_columns(attributed["attributed_ns"], attributed["tenant_id"])
     each = mine.group_by("name").agg(
-        pl.col("duration", "charged_ns").sum(), pl.col("tenant_id").n_unique().alias("tenants")
+        pl.col("duration", "attributed_ns").sum(), pl.col("tenant_id").n_unique().alias("tenants")
     )
-    away = pl.col("duration") - pl.col("charged_ns")
+    away = pl.col("duration") - pl.col("attributed_ns")
     share = (100.0 * away / pl.col("duration")).round(1)
     out = each.filter(away > 0).select(
         "name",
         pl.lit("total_time_ns").alias("quantity"),
         pl.col("duration").cast(pl.Float64).alias("nsys"),
-        pl.col("charged_ns").cast(pl.Float64).alias("ours"),
+        pl.col("attributed_ns").cast(pl.Float64).alias("ours"),
         pl.format("switched out for {} % of it, which nsys counts as execution", share).alias("reason"),
     )
     pooled = each.filter(pl.col("tenants") > 1).select(
@@ -171,7 +171,7 @@ def disagreements(rows: pl.DataFrame, tables: TableSet) -> pl.DataFrame:
         pl.lit("instances").alias("quantity"),
         pl.lit(None, pl.Float64).alias("nsys"),
         pl.lit(None, pl.Float64).alias("ours"),
-        pl.format("{} tenants pooled in one row: make it for each", "tenants").alias("reason"),
+        pl.format("{} tenants in one row: make the report for each tenant", "tenants").alias("reason"),
     )
     return pl.concat([unexplained, out.sort("nsys", "name", descending=[True, False]), pooled.sort("name")])
 
@@ -458,9 +458,7 @@ _MAPPED = {
 
 def _metric_util_map(tables: TableSet, tenant: int | None, bins: int = 30) -> pl.DataFrame:
     if tenant is not None:
-        raise UsageError(
-            "gpu_metric_util_map is of the whole GPU: its counters know no processes; leave out the tenant"
-        )
+        raise UsageError("gpu_metric_util_map is for the whole GPU: counters are not per process; leave out the tenant")
     stems = _stems(tables)
     size = math.ceil(max(1, int(tables.frame("capture")["end_ns"].max() or 1)) / bins)  # type: ignore[arg-type]
     name = pl.col("metric").cast(pl.String)
@@ -481,7 +479,7 @@ def _metric_util_map(tables: TableSet, tenant: int | None, bins: int = 30) -> pl
 
 def _kern_pace(tables: TableSet, tenant: int | None, kernel: str | None = None) -> pl.DataFrame:
     if kernel is None:
-        raise UsageError("cuda_gpu_kern_pace is of one kernel: give its short name as `kernel`")
+        raise UsageError("cuda_gpu_kern_pace is for one kernel: give its short name as `kernel`")
     kernels = _of(tables, tables.kernels, tenant)
     mine = kernels.filter(pl.col("short_name").cast(pl.String) == kernel).sort("capture", "start_ns")
     stems = _stems(tables)

@@ -116,7 +116,7 @@ def pack(
     wanted = tuple(ANALYSIS_TABLES if tables is None else tables)
     unknown = sorted(set(wanted) - set(EVENT_TABLES))
     if unknown:
-        raise UsageError(f"no event table is named {', '.join(unknown)}; choose from {', '.join(EVENT_TABLES)}")
+        raise UsageError(f"there is no event table {', '.join(unknown)}; choose from {', '.join(EVENT_TABLES)}")
     names = Names(_keyed(key))
     read = read_recordings(captures, wanted, progress)
     frames = _together(read.captures)
@@ -169,7 +169,7 @@ def read_key(path: PathLike, *, create: bool = False) -> bytes:
     try:
         key = bytes.fromhex(file.read_text(encoding="ascii").strip())
     except (ValueError, UnicodeDecodeError):
-        raise UsageError(f"{file} holds no key: at least 32 hexadecimal digits, such as new_key() makes") from None
+        raise UsageError(f"{file} has no key: at least 32 hexadecimal digits, such as new_key() makes") from None
     _long_enough(key)
     return key
 

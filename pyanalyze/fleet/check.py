@@ -68,7 +68,7 @@ def check_fleet(
     from pyanalyze.results.report import Report
 
     if limits.max_change is not None:
-        raise UsageError("max_change compares two runs: give it two captures, not a fleet")
+        raise UsageError("max_change compares two runs: give two captures, not a fleet")
     folder = _folder(path)
     outcomes: list[Outcome] = []
     try:
@@ -82,7 +82,7 @@ def check_fleet(
         raise
     except (ValidationError, ValueError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0]
-        raise NotACapture(f"{folder} is not what `pyanalyze fleet` wrote ({reason}); run it again") from error
+        raise NotACapture(f"{folder} is not the output of `pyanalyze fleet` ({reason}); run it again") from error
     outcomes += [
         Outcome("analysed", one.path, "inconclusive", one.message, how="see the message, then run fleet again")
         for one in summary.failures

@@ -102,12 +102,12 @@ def executor_for(
     [(0, 1), (1, 2)]
     """
     if workers is not None and workers < 1:
-        raise UsageError(f"{workers} workers cannot do any work; give 1 or more")
+        raise UsageError(f"{workers} workers are too few; give 1 or more")
     if scheduler not in (None, LOCAL):
         given = {"workers": workers, "threads": threads, "memory": memory}
         if any(value is not None for value in given.values()):
             names = ", ".join(f"--{name}" for name, value in given.items() if value is not None)
-            raise UsageError(f"{scheduler} has workers of its own: give them {names} where they are started")
+            raise UsageError(f"{scheduler} starts its own workers: set {names} there")
         return Cluster(str(scheduler), 0, None)
     count = workers or available()
     whole = budget(memory)
@@ -115,8 +115,8 @@ def executor_for(
     if count > most and (memory is not None or workers is not None):
         there = f"{memory} is" if memory is not None else f"{whole.bytes >> 20} MiB ({whole.source}) are"
         raise UsageError(
-            f"{there} too little memory for {count} workers, each needs {LEAST_BYTES >> 20} MiB: "
-            f"give --workers {most} or fewer{', or more memory' if memory is not None else ''}"
+            f"{there} too little memory for {count} workers, which need {LEAST_BYTES >> 20} MiB each: give --workers "
+            f"{most} or fewer{', or more memory' if memory is not None else ''}"
         )
     count = min(count, most)
     each = Share(max(1, (threads or available()) // count), whole.bytes // count)
@@ -338,8 +338,8 @@ class Cluster:
                 self._client.register_plugin(_settling())
         except (OSError, ValueError) as error:
             raise UsageError(
-                f"{self._scheduler}: no Dask scheduler answers there ({error}); give tcp://HOST:PORT, the file that "
-                f"`dask scheduler --scheduler-file` wrote, or `{LOCAL}`"
+                f"{self._scheduler}: no Dask scheduler answers ({error}); give tcp://HOST:PORT, the file of `dask "
+                f"scheduler --scheduler-file`, or `{LOCAL}`"
             ) from error
 
     def __exit__(self, kind: object, *_: object) -> None:
@@ -372,7 +372,8 @@ class Cluster:
         from distributed import Future
 
         self._lost = ConnectionError(
-            f"{self._scheduler}: workers end before they have begun; see what they say above, or leave out --scheduler"
+            f"{self._scheduler}: workers end before they start work; read their messages above, or leave out "
+            "--scheduler"
         )
         if (client := self._client) is not None:
             client.cancel([Future(key, client) for key in list(client.futures)])
@@ -416,7 +417,8 @@ class Cluster:
                 done = future.result()
             except CancelledError as error:
                 raise self._lost or ConnectionError(
-                    f"{self._scheduler}: the Dask scheduler went away; what is finished is kept, run it again to go on"
+                    f"{self._scheduler}: the Dask scheduler has gone; finished results are kept: run it again to "
+                    "continue"
                 ) from error
             except KilledWorker:
                 died += piece
@@ -435,7 +437,7 @@ def _check_note(file: Path) -> None:
     """Dask fails an assertion on a file that no scheduler wrote, after a second of trying."""
     plain = json.loads(file.read_text(encoding="utf-8"))
     if not (isinstance(plain, dict) and plain.get("address")):
-        raise ValueError("the file names no address")
+        raise ValueError("the file has no address")
 
 
 def _pieces(indices: Sequence[int], at_once: int) -> list[Sequence[int]]:

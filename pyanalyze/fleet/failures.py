@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pyanalyze.errors import PyanalyzeError
 
 _CRASHED = (
-    "the process that read it ended abnormally, also when it ran alone (killed, or out of memory); "
-    "try it with more memory, or a shorter capture"
+    "the worker process ended abnormally, also with this capture alone (killed, or out of memory); "
+    "give more memory, or a shorter capture"
 )
 
 
@@ -51,5 +51,5 @@ class Failed:
             return cls(path, type(error).__name__, f"{path}: {reason}; check the path and its permissions{beside}")
         if isinstance(error, PyanalyzeError):
             return cls(path, type(error).__name__, f"{error}{beside}")
-        message = f"{path}: {type(error).__name__}: {error}; this is a defect of pyanalyze, please report it{beside}"
+        message = f"{path}: {type(error).__name__}: {error}; this is a bug of pyanalyze, please report it{beside}"
         return cls(path, type(error).__name__, message)

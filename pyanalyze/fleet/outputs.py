@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze.fleet.plan import Look
+    from pyanalyze.fleet.plan import CaptureProbe
     from pyanalyze.fleet.summary import DeviceRow, FleetSummary
 
 #: How many mantissa bits a double keeps is no concern of a count; what is counted is Int64, what is measured Float64.
@@ -43,7 +43,7 @@ TABLES: dict[str, dict[str, str]] = {
     "tenants": {
         "group": _TEXT, "device_id": _WHOLE, "uuid": _TEXT, "tenant_id": _WHOLE, "name": _TEXT,
         "pid": _WHOLE, "host_pid": _WHOLE, "pod": _TEXT, "container": _TEXT, "busy_ns": _WHOLE, "resident_ns": _WHOLE,
-        "charged_ns": _WHOLE, "sm_share": _REAL, "occupancy": _REAL, "memory_peak_bytes": _WHOLE,
+        "attributed_ns": _WHOLE, "sm_share": _REAL, "occupancy": _REAL, "memory_peak_bytes": _WHOLE,
         **{f"{kind}_slowdown{end}": _REAL for kind in _KIND for end in ("", "_low", "_high")},
         **{f"cause_{cause}": _REAL for cause in _CAUSES},
     },
@@ -58,7 +58,9 @@ TABLES: dict[str, dict[str, str]] = {
 _NO_DATE = "__HIVE_DEFAULT_PARTITION__"
 
 
-def group_tables(group: str, report: Mapping[str, Any], looks: Sequence[Look]) -> dict[str, list[tuple[Any, ...]]]:
+def group_tables(
+    group: str, report: Mapping[str, Any], probes: Sequence[CaptureProbe]
+) -> dict[str, list[tuple[Any, ...]]]:
     """Rows of every table but `devices` for one group.
 
     Parameters
@@ -67,7 +69,7 @@ def group_tables(group: str, report: Mapping[str, Any], looks: Sequence[Look]) -
         Its name.
     report
         Its report as plain data, on its own clock.
-    looks
+    probes
         The captures in it, in order.
     """
     origin = report["clock"]["origin_utc_ns"]
@@ -76,7 +78,7 @@ def group_tables(group: str, report: Mapping[str, Any], looks: Sequence[Look]) -
         return None if origin is None or position is None else int(origin) + position
 
     found: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES if name != "devices"}
-    for one, seen in zip(report["captures"], looks, strict=True):
+    for one, seen in zip(report["captures"], probes, strict=True):
         kept = (seen.host, one["path"], seen.sha256, one["nsys_version"], one["driver_version"])
         span = (utc(one["start_ns"]), utc(one["end_ns"]))
         found["captures"].append((group, *kept, *span, one["clock_uncertainty_ns"]))
@@ -179,16 +181,16 @@ def fleet_csv(rows: Iterable[DeviceRow]) -> str:
 
 #: Gauges only: readers of the older text format know no others that we would need.
 _GAUGES: tuple[tuple[str, str], ...] = (
-    ("pyanalyze_gpu_mode", "1 for the observed sharing mode of a device, with what was configured."),
-    ("pyanalyze_gpu_configured_not_observed", "1: the configured mode is not the observed one, 0: it is."),
+    ("pyanalyze_gpu_mode", "1 for the observed sharing mode of a device, with the configured mode."),
+    ("pyanalyze_gpu_configured_not_observed", "1: the configured mode differs from the observed one, 0: it matches."),
     ("pyanalyze_gpu_mode_confidence", "Calibrated probability of the observed mode."),
     ("pyanalyze_gpu_worst_slowdown_ratio", "Largest slowdown of a tenant of the device; 1 is none."),
     ("pyanalyze_gpu_switch_overhead_ratio", "Cost of context switches over the window."),
-    ("pyanalyze_gpu_lost_records", "Oddities that mean that records of the group are missing."),
+    ("pyanalyze_gpu_lost_records", "Data-quality counters that mean lost records in the group."),
     ("pyanalyze_gpu_observed_timestamp_seconds", "Last activity on the device, UTC."),
     ("pyanalyze_fleet_groups", "Groups of captures that were analysed."),
     ("pyanalyze_fleet_failed_captures", "Captures without a result."),
-    ("pyanalyze_fleet_attention_devices", "Devices that somebody should look at."),
+    ("pyanalyze_fleet_attention_devices", "Devices that need attention."),
 )
 
 
@@ -237,17 +239,23 @@ def _label(value: str) -> str:
 # Check ---------------------------------------------------------------------------------------------------------------
 
 _BULKY_DEVICE: dict[str, Any] = {
-    "relations": [], "segments": [], "ledger": None, "advice": [], "host": [], "options": None,
+    "relations": [], "segments": [], "residency_summary": None, "advice": [], "host": [], "options": None,
 }  # fmt: skip
-_BULKY_TENANT: dict[str, Any] = {"work": None, "tails": [], "units": [], "pace": None, "causes": None}
+_BULKY_TENANT: dict[str, Any] = {
+    "work": None,
+    "latency_percentiles": [],
+    "units": [],
+    "throughput": None,
+    "causes": None,
+}
 
 
 def check_line(group: str, report: Mapping[str, Any]) -> str:
-    """What `check` holds against thresholds, on one line: a report by its contract, without what no gate looks at."""
+    """What `check` holds against thresholds, on one line: a report by its contract, without what no gate reads."""
     devices = []
     for device in report["devices"]:
         slim = {**device, **_BULKY_DEVICE}
-        slim["sharing"] = {**device["sharing"], "evidence": [], "rivals": device["sharing"]["rivals"][:1]}
+        slim["sharing"] = {**device["sharing"], "evidence": [], "alternatives": device["sharing"]["alternatives"][:1]}
         slim["tenants"] = [{**tenant, **_BULKY_TENANT} for tenant in device["tenants"]]
         if device["interference"] is not None:
             slim["interference"] = {**device["interference"], "matrix": None}

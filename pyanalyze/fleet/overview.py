@@ -75,7 +75,7 @@ def _page(summary: FleetSummary) -> Page:
     ]
     captures = sum(len(group.captures) for group in summary.groups)
     return Page(
-        title="Fleet: how its GPUs were shared",
+        title="Fleet report",
         subtitle=f"{fmt.count(captures)} captures in {fmt.count(len(summary.groups))} groups",
         lead=(summary.line,),
         sections=tuple(section for section in sections if section.blocks),
@@ -100,16 +100,16 @@ def _slowdown(row: DeviceRow) -> Cell:
         return Cell("not shared" if row.tenants < 2 else fmt.UNKNOWN, tone="muted")
     note = ""
     if row.worst_slowdown_low is not None and row.worst_slowdown_high is not None:
-        note = f"{row.worst_slowdown_low:.2f} to {row.worst_slowdown_high:.2f}, n = {row.worst_slowdown_n}"
+        note = f"{fmt.interval(row.worst_slowdown_low, row.worst_slowdown_high)}, n = {row.worst_slowdown_n}"
     return Cell(fmt.ratio(row.worst_slowdown), row.worst_slowdown_basis, note=note)
 
 
 def _attention(summary: FleetSummary, pages: dict[str, str]) -> Section:
     if not summary.rows():
-        return Section("first", "Look at these first", (Para("No GPU did anything in these captures."),))
+        return Section("first", "Needs attention", (Para("These captures have no activity on any GPU."),))
     if not summary.attention:
-        text = "Nothing stands out: no device is shared otherwise than configured, none is slowed more than others."
-        return Section("first", "Look at these first", (Para(text),))
+        text = "No device needs attention: all match their configuration, and no slowdown is an outlier."
+        return Section("first", "Needs attention", (Para(text),))
     by_place = {(row.group, row.device_id): row for row in summary.rows()}
     rows = []
     for one in summary.attention[:MAX_ROWS]:
@@ -123,37 +123,37 @@ def _attention(summary: FleetSummary, pages: dict[str, str]) -> Section:
                 Cell(visible(one.detail, 300), tone="bad" if "configured" in one.why else "plain"),
             )
         )
-    columns = (Column("Report"), Column("Where"), Column("Mode"), Column("Worst slowdown", "", True), Column("Why"))
+    columns = (Column("Report"), Column("Where"), Column("Mode"), Column("Largest slowdown", "", True), Column("Why"))
     caption = (
-        "Gravest first: shared otherwise than configured, slowed more than others, costly switches, not to be told, "
-        "records missing."
+        "Most serious first: configuration mismatch, outlier slowdown, costly context switches, mode not known, lost "
+        "records."
     )
     blocks: list[Block] = [Table(columns, tuple(rows), caption)]
     if len(summary.attention) > MAX_ROWS:
         more = len(summary.attention) - MAX_ROWS
-        blocks.append(Para(f"{fmt.count(more)} more stand under `attention` in fleet.json.", "muted"))
-    return Section("first", "Look at these first", tuple(blocks))
+        blocks.append(Para(f"{fmt.count(more)} more are listed under `attention` in fleet.json.", "muted"))
+    return Section("first", "Needs attention", tuple(blocks))
 
 
 def _agreement(summary: FleetSummary) -> Section:
     rows = summary.rows()
     if not rows:
-        return Section("configured", "Configured against observed", ())
+        return Section("configured", "Configured vs. observed", ())
     blocks: list[Block] = [
         Facts(
             (
-                Fact("As configured", fmt.count(summary.agreement["agree"]), "devices"),
-                Fact("Not as configured", fmt.count(summary.agreement["disagree"]), "devices"),
-                Fact("Cannot be compared", fmt.count(summary.agreement["unknown"]), "devices"),
+                Fact("Match", fmt.count(summary.agreement["agree"]), "devices"),
+                Fact("Mismatch", fmt.count(summary.agreement["disagree"]), "devices"),
+                Fact("Not comparable", fmt.count(summary.agreement["unknown"]), "devices"),
             )
         )
     ]
     counted = Counter((row.configured, row.mode, row.agrees) for row in rows if row.configured is not None)
     if counted:
         ordered = sorted(counted.items(), key=lambda pair: (pair[0][2] is not False, -pair[1], str(pair[0])))
-        words = {True: ("agree", "good"), False: ("differ", "bad"), None: ("cannot be compared", "muted")}
+        words = {True: ("match", "good"), False: ("mismatch", "bad"), None: ("not comparable", "muted")}
         table = Table(
-            (Column("Configured"), Column("Observed"), Column("They"), Column("Devices", "", True)),
+            (Column("Configured"), Column("Observed"), Column("Result"), Column("Devices", "", True)),
             tuple(
                 (Cell(str(configured)), Cell(mode), Cell(words[agrees][0], tone=words[agrees][1]), Cell(fmt.count(n)))  # type: ignore[arg-type]
                 for (configured, mode, agrees), n in ordered
@@ -162,11 +162,11 @@ def _agreement(summary: FleetSummary) -> Section:
         blocks.append(table)
     else:
         text = (
-            "Nothing says what was configured: give --context with nvidia-smi -L, MPS or kubectl output, or record "
+            "The configured modes are not known: give --context with nvidia-smi -L, MPS or kubectl output, or record "
             "with `pyanalyze record`, which describes the node."
         )
         blocks.append(Para(text, "muted"))
-    return Section("configured", "Configured against observed", tuple(blocks))
+    return Section("configured", "Configured vs. observed", tuple(blocks))
 
 
 def _map_cells(summary: FleetSummary) -> list[tuple[bool, tuple[str, str, str, str]]]:
@@ -221,15 +221,15 @@ def _modes(summary: FleetSummary) -> Section:
         Column("GPUs", "", True),
         Column("Groups", "", True),
         Column("Observed modes", "devices in groups"),
-        Column("Not as configured", "", True),
-        Column("Worst slowdown", "", True),
+        Column("Mismatch", "", True),
+        Column("Largest slowdown", "", True),
     )
     blocks: list[Block] = [
-        Chart("modes-0", "Mode of each GPU", "One cell for each GPU, as it was last seen; nodes with outliers first."),
+        Chart("modes-0", "Mode of each GPU", "One cell per GPU, in its latest state; nodes with outliers first."),
         Table(columns, tuple(lines)),
     ]
     if len(by_node) > MAX_NODES:
-        text = f"The picture shows {MAX_NODES} of {fmt.count(len(by_node))} nodes, the table at most {MAX_ROWS}."
+        text = f"The chart shows {MAX_NODES} of {fmt.count(len(by_node))} nodes, the table at most {MAX_ROWS}."
         blocks.append(Para(text, "muted"))
     return Section("modes", "Modes by node and GPU", tuple(blocks))
 
@@ -238,24 +238,24 @@ def _slowdowns(summary: FleetSummary) -> Section:
     found = summary.slowdown
     if not found.n:
         text = "No slowdown of a shared device is known."
-        return Section("slowdown", "How far slowdowns spread", (Para(text, "muted"),) if summary.rows() else ())
+        return Section("slowdown", "Distribution of slowdowns", (Para(text, "muted"),) if summary.rows() else ())
     facts = Facts(
         (
             Fact("In the middle", fmt.ratio(found.median), f"of {fmt.count(found.n)} shared devices"),
-            Fact("Nine of ten below", fmt.ratio(found.p90)),
+            Fact("p90", fmt.ratio(found.p90)),
             Fact("99 of 100 below", fmt.ratio(found.p99)),
             Fact("At most", fmt.ratio(found.max)),
         )
     )
     caption = (
-        "The larger of elapsed and latency slowdown of the slowest tenant of each device that had several. From the "
-        "line on they stand out: three scaled median deviations above the middle, and at least "
+        f"The larger of elapsed and latency slowdown of the slowest tenant, for devices with several tenants. The "
+        f"line marks outliers: three scaled median deviations above the median, and at least "
         f"{fmt.ratio(LEAST_OUTLIER)}."
     )
     blocks: list[Block] = [facts, Chart("spread-0", "Worst slowdowns", caption)]
     if found.unknown:
-        blocks.append(Para(f"Of {fmt.count(found.unknown)} more shared devices none is known.", "muted"))
-    return Section("slowdown", "How far slowdowns spread", tuple(blocks))
+        blocks.append(Para(f"The slowdown of {fmt.count(found.unknown)} more shared devices is not known.", "muted"))
+    return Section("slowdown", "Distribution of slowdowns", tuple(blocks))
 
 
 def _devices(summary: FleetSummary, pages: dict[str, str]) -> Section:
@@ -277,23 +277,23 @@ def _devices(summary: FleetSummary, pages: dict[str, str]) -> Section:
     )
     columns = (
         Column("Report"),
-        Column("Job", "where not itself"),
+        Column("Job", "if another one"),
         Column("Began", "UTC", True),
         Column("Where"),
         Column("Mode"),
         Column("Configured"),
         Column("Tenants", "", True),
-        Column("Worst slowdown", "", True),
+        Column("Largest slowdown", "", True),
         Column("Switch cost", "of the window", True),
     )
     blocks: list[Block] = [Table(columns, rows)] if rows else []
     if len(ordered) > MAX_ROWS:
-        text = f"{fmt.count(len(ordered) - MAX_ROWS)} more devices stand in fleet.csv and in tables/devices."
+        text = f"{fmt.count(len(ordered) - MAX_ROWS)} more devices are in fleet.csv and in tables/devices."
         blocks.append(Para(text, "muted"))
     idle = [group for group in summary.groups if not group.devices]
     if idle:
-        blocks.append(Fold(f"Groups in which no GPU did anything ({len(idle)})", (_idle(idle),)))
-    return Section("devices", "Every device, outliers first", tuple(blocks))
+        blocks.append(Fold(f"Groups without activity on any GPU ({len(idle)})", (_idle(idle),)))
+    return Section("devices", "All devices, outliers first", tuple(blocks))
 
 
 def _when(row: DeviceRow) -> str:
@@ -308,13 +308,13 @@ def _idle(groups: Sequence[GroupPart]) -> Table:
 def _without(summary: FleetSummary) -> Section:
     blocks: list[Block] = []
     if summary.failures:
-        text = "The others are not affected; a next run tries these again."
+        text = "Other captures are not affected. The next run tries these again."
         blocks.append(Note(f"{fmt.count(len(summary.failures))} without a result", text, "warning"))
         rows = tuple(
             (Cell(visible(one.path, 200), tone="code"), Cell(visible(one.message, 400)))
             for one in summary.failures[:MAX_ROWS]
         )
-        blocks.append(Table((Column("Capture"), Column("Why, and what to do")), rows))
+        blocks.append(Table((Column("Capture"), Column("Reason and remedy")), rows))
     if summary.duplicates:
         twins = tuple(
             (Cell(visible(one.path, 200), tone="code"), Cell(visible(one.of, 200), tone="code"), Cell(one.why))

@@ -40,17 +40,17 @@ def methods(study: StudyFile, done: Study) -> str:
             f"repeat{'' if most == 1 else 's'} of each configuration) of {len({r.workload for r in by_run.values()})} "
             f"workload(s), recorded with Nsight Systems, with pyanalyze {_core.__version__}."
         ),
-        "How the GPU was really shared was determined from each recording and compared with the label of the run: "
+        "The sharing mode was determined from each recording and compared with the label of the run: "
         + (
-            f"{len(wrong)} run(s) showed another mode ({_named(wrong)}) and were left out of every estimate"
+            f"{len(wrong)} run(s) showed another mode ({_named(wrong)}) and were left out of all estimates"
             if wrong
-            else "no run showed another mode than it was labelled with"
+            else "no run showed another mode than its label"
         )
-        + (f"; of {len(blind)} run(s) the mode could not be determined, they were kept." if blind else "."),
+        + (f"; the mode of {len(blind)} run(s) could not be determined, and they were kept." if blind else "."),
         (
-            "Slowdowns are the speed alone over the speed shared, as geometric means over runs; intervals are 95 % "
-            "intervals of Student's t (Welch) of the logarithms, with runs, not kernels, as the unit of replication. "
-            "Configurations with a single run have no interval."
+            "Slowdowns are the solo speed over the shared speed, as geometric means over runs. Intervals are 95 % "
+            "confidence intervals of Student's t (Welch) of the logarithms, with runs, not kernels, as the unit of "
+            "replication. Configurations with a single run have no interval."
         ),
     ]
     measured = [row for row in done.observations if row.throughput_unprofiled is not None]
@@ -63,7 +63,7 @@ def methods(study: StudyFile, done: Study) -> str:
             text += f"; without it throughput was {span} times that with it"
         parts.append(text + ".")
     else:
-        parts.append("Throughput without the profiler was not measured, so what the profiler cost is not known.")
+        parts.append("Throughput without the profiler was not measured, so the overhead of the profiler is not known.")
     return " ".join(parts)
 
 
@@ -98,7 +98,7 @@ def latex_table(study: StudyFile, done: Study) -> str:
     heads = ["Workload", "Mode", "Tenant", "Runs", *(f"by {_TITLES[m]}" for m in shown)]
     heads += ["Profiler"] if profiler else []
     lines = [
-        "% Needs \\usepackage{booktabs}. Slowdowns: speed alone over speed shared, 95 % intervals over runs.",
+        "% Needs \\usepackage{booktabs}. Slowdowns: solo speed over shared speed, 95 % confidence intervals over runs.",
         f"\\begin{{tabular}}{{lllr{'r' * (len(heads) - 4)}}}",
         "\\toprule",
         " & ".join(latex(head) for head in heads) + " \\\\",
@@ -112,7 +112,7 @@ def latex_table(study: StudyFile, done: Study) -> str:
     wrong = done.contradicting
     lines += ["\\bottomrule", "\\end{tabular}"]
     if wrong:
-        lines.append(f"% Left out, other mode observed than labelled: {', '.join(one.run for one in wrong)}")
+        lines.append(f"% Left out, observed mode differs from the label: {', '.join(one.run for one in wrong)}")
     return "\n".join(lines) + "\n"
 
 

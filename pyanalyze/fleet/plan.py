@@ -37,7 +37,7 @@ SAMPLES, NODE = "samples.jsonl", "node.json"
 
 
 @dataclass(frozen=True)
-class Look:
+class CaptureProbe:
     """What the metadata of a capture says; nothing about events.
 
     Attributes
@@ -101,7 +101,7 @@ class Group:
     """
 
     name: str
-    captures: tuple[Look, ...]
+    captures: tuple[CaptureProbe, ...]
     gpus: tuple[str, ...]
 
 
@@ -153,7 +153,7 @@ def find(patterns: Sequence[str | os.PathLike[str]]) -> tuple[list[Path], list[s
     from pyanalyze.inputs.capture import find_captures
 
     if not patterns:
-        raise UsageError("no capture was given; name files, folders or a pattern such as 'captures/**/*.sqlite'")
+        raise UsageError("no capture was given; give files, folders or a pattern such as 'captures/**/*.sqlite'")
     found: set[Path] = set()
     without = []
     for pattern in map(str, patterns):
@@ -182,8 +182,8 @@ def nothing_at(pattern: str) -> str:
     'runs/*.sqlite: there is no such capture; check the path'
     """
     if Path(pattern).is_dir():
-        return f"{pattern}: there is no capture in this folder; those of folders inside are named by '{pattern}/**/*'"
-    return f"{pattern}: there is no such capture; check the path"
+        return f"{pattern}: no capture in this folder; for its subfolders give '{pattern}/**/*'"
+    return f"{pattern}: no such capture; check the path"
 
 
 def content_hash(path: str | os.PathLike[str]) -> str:
@@ -223,11 +223,11 @@ def content_hash(path: str | os.PathLike[str]) -> str:
                 digest.update(block)
         after = file.stat()
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-            raise CaptureChanged(f"{file}: it changed while it was read; wait until it is written, then try again")
+            raise CaptureChanged(f"{file}: it changed while it was read; wait until it is complete, then try again")
     return digest.hexdigest()
 
 
-def look(path: str) -> Look:
+def probe(path: str) -> CaptureProbe:
     """Read the metadata of a capture and hash its content.
 
     Parameters
@@ -237,7 +237,7 @@ def look(path: str) -> Look:
 
     Returns
     -------
-    Look
+    CaptureProbe
         No event table is read for it.
 
     Raises
@@ -247,7 +247,7 @@ def look(path: str) -> Look:
 
     Examples
     --------
-    >>> look(capture).gpus
+    >>> probe(capture).gpus
     ('GPU-5c3f2a10-7be4-4d0a-9d26-1f0a5e8b7c41',)
     """
     from pyanalyze.tables.frames import EVENT_TABLES
@@ -258,7 +258,7 @@ def look(path: str) -> Look:
     row = _frame(tables, "capture").row(0, named=True)
     sources = _frame(tables, "sources")
     events = {*EVENT_TABLES, "copies"}
-    return Look(
+    return CaptureProbe(
         path=path,
         sha256=content_hash(path),
         gpus=_gpus(_frame(tables, "devices")),
@@ -341,25 +341,25 @@ def span(path: str) -> Span:
     return Span(None, None, ())
 
 
-def shared_gpus(looks: Sequence[Look]) -> list[Look]:
+def shared_gpus(probes: Sequence[CaptureProbe]) -> list[CaptureProbe]:
     """Choose the captures whose time must be known: those that list a GPU which another one lists too.
 
     Parameters
     ----------
-    looks
+    probes
         Captures without duplicates.
 
     Returns
     -------
-    list of Look
+    list of CaptureProbe
         Those that could belong to another one; captures that cannot be placed in time are not among them.
 
     Examples
     --------
-    >>> shared_gpus([look(capture)])
+    >>> shared_gpus([probe(capture)])
     []
     """
-    placed = [one for one in looks if one.utc_origin_ns is not None]
+    placed = [one for one in probes if one.utc_origin_ns is not None]
     listed: dict[str, int] = {}
     for one in placed:
         for gpu in one.gpus:
@@ -367,14 +367,14 @@ def shared_gpus(looks: Sequence[Look]) -> list[Look]:
     return [one for one in placed if any(listed[gpu] > 1 for gpu in one.gpus)]
 
 
-def without_duplicates(looks: Sequence[Look]) -> tuple[list[Look], tuple[Duplicate, ...]]:
+def without_duplicates(probes: Sequence[CaptureProbe]) -> tuple[list[CaptureProbe], tuple[Duplicate, ...]]:
     """Keep one export of every recording.
 
     The one that holds most event tables is kept, then the one of the newest schema, then the first by path.
 
     Parameters
     ----------
-    looks
+    probes
         All captures.
 
     Returns
@@ -386,15 +386,15 @@ def without_duplicates(looks: Sequence[Look]) -> tuple[list[Look], tuple[Duplica
 
     Examples
     --------
-    >>> kept, duplicates = without_duplicates([look(capture), look(capture)])
+    >>> kept, duplicates = without_duplicates([probe(capture), probe(capture)])
     >>> len(kept), duplicates[0].why
     (1, 'the same content')
     """
-    kept: list[Look] = []
+    kept: list[CaptureProbe] = []
     duplicates = []
     # Of a hundred thousand captures each is only compared with those that say the same of themselves.
     alike: dict[object, list[int]] = {}
-    for one in sorted(looks, key=lambda one: (-one.sources, tuple(-part for part in one.schema), one.path)):
+    for one in sorted(probes, key=lambda one: (-one.sources, tuple(-part for part in one.schema), one.path)):
         marks: list[object] = [one.sha256]
         marks += [] if one.session_uuid is None else [one.session_uuid]
         marks += [] if one.utc_origin_ns is None else [(one.utc_origin_ns, one.gpus)]
@@ -410,12 +410,12 @@ def without_duplicates(looks: Sequence[Look]) -> tuple[list[Look], tuple[Duplica
     return sorted(kept, key=lambda one: one.path), tuple(sorted(duplicates, key=lambda one: one.path))
 
 
-def arrange(looks: Sequence[Look], spans: Mapping[str, Span]) -> Plan:
+def arrange(probes: Sequence[CaptureProbe], spans: Mapping[str, Span]) -> Plan:
     """Group captures that saw the same GPU at the same time.
 
     Parameters
     ----------
-    looks
+    probes
         All captures, duplicates included.
     spans
         By path, at least of those that :func:`shared_gpus` chose; a capture without one stays alone.
@@ -427,12 +427,12 @@ def arrange(looks: Sequence[Look], spans: Mapping[str, Span]) -> Plan:
 
     Examples
     --------
-    >>> one = look(capture)
+    >>> one = probe(capture)
     >>> [group.name for group in arrange([one], {}).groups]
     ['demo-time-slicing']
     """
-    kept, duplicates = without_duplicates(looks)
-    together: dict[int, list[Look]] = {}
+    kept, duplicates = without_duplicates(probes)
+    together: dict[int, list[CaptureProbe]] = {}
     on_gpu: dict[str, set[int]] = {}
     for number, one in enumerate(kept):
         # Through `one`, groups that did not touch each other may become one: the node's capture joins its pods.
@@ -451,7 +451,7 @@ def arrange(looks: Sequence[Look], spans: Mapping[str, Span]) -> Plan:
     return Plan(_named([_group(members, spans) for members in together.values()]), duplicates)
 
 
-def _same_recording(one: Look, other: Look) -> str | None:
+def _same_recording(one: CaptureProbe, other: CaptureProbe) -> str | None:
     """Say why two captures are one recording; None if they are not."""
     if one.sha256 == other.sha256:
         return "the same content"
@@ -460,38 +460,38 @@ def _same_recording(one: Look, other: Look) -> str | None:
     if one.session_uuid is not None and other.session_uuid is not None:
         # One session can leave several reports (repeated capture ranges); each has an origin of its own.
         same = one.session_uuid == other.session_uuid and not origins_differ
-        return "the same profiling session, exported again" if same else None
+        return "another export of the same profiling session" if same else None
     # Old schemas have no session id. Two recordings on one GPU do not begin in the same nanosecond.
     if one_origin is not None and one_origin == other_origin and one.gpus and one.gpus == other.gpus:
-        return "the same GPU from the same nanosecond on: one recording, exported again"
+        return "another export of one recording: the same GPU from the same nanosecond on"
     return None
 
 
-def _one_job(one: Look, other: Look, spans: Mapping[str, Span]) -> bool:
+def _one_job(one: CaptureProbe, other: CaptureProbe, spans: Mapping[str, Span]) -> bool:
     mine, theirs = _window(one, spans), _window(other, spans)
     if mine is None or theirs is None or not set(mine[2]) & set(theirs[2]):
         return False
     return mine[0] <= theirs[1] and theirs[0] <= mine[1]
 
 
-def _one_moment(one: Look, other: Look) -> bool:
+def _one_moment(one: CaptureProbe, other: CaptureProbe) -> bool:
     """Whether two captures claim one GPU from one nanosecond on: what a generator writes, and no two recordings do."""
     begun = one.utc_origin_ns is not None and one.utc_origin_ns == other.utc_origin_ns
     return begun and bool(set(one.gpus) & set(other.gpus))
 
 
-def _worked(members: Sequence[Look], spans: Mapping[str, Span]) -> set[str]:
+def _worked(members: Sequence[CaptureProbe], spans: Mapping[str, Span]) -> set[str]:
     return {gpu for one in members if one.path in spans for gpu in spans[one.path].gpus}
 
 
-def _window(one: Look, spans: Mapping[str, Span]) -> tuple[int, int, tuple[str, ...]] | None:
+def _window(one: CaptureProbe, spans: Mapping[str, Span]) -> tuple[int, int, tuple[str, ...]] | None:
     seen = spans.get(one.path)
     if seen is None or seen.start_ns is None or seen.end_ns is None or one.utc_origin_ns is None:
         return None
     return one.utc_origin_ns + seen.start_ns, one.utc_origin_ns + seen.end_ns, seen.gpus
 
 
-def _group(members: Sequence[Look], spans: Mapping[str, Span]) -> Group:
+def _group(members: Sequence[CaptureProbe], spans: Mapping[str, Span]) -> Group:
     # Content, not path, breaks ties: a result must not depend on where the files lie.
     ordered = sorted(members, key=lambda one: (one.utc_origin_ns or 0, one.sha256))
     counted: dict[str, int] = {}

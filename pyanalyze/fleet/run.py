@@ -17,8 +17,8 @@ from pyanalyze.fleet import outputs
 from pyanalyze.fleet.executors import Executor, executor_for
 from pyanalyze.fleet.failures import Failed
 from pyanalyze.fleet.plan import (
+    CaptureProbe,
     Group,
-    Look,
     Plan,
     Span,
     arrange,
@@ -164,15 +164,15 @@ def analyse(
     paths, without = find(_listed(captures))
     if not paths:
         # A mistyped pattern must not bring a folder of an earlier run up to date: nothing would be left in it.
-        raise NotACapture(f"{'; '.join(map(nothing_at, without))} ({output} was left as it is)")
+        raise NotACapture(f"{'; '.join(map(nothing_at, without))} ({output} was not changed)")
     failures = [Failed(name, "FileNotFoundError", nothing_at(name)) for name in without]
     options = Options(context=digests(_listed(context)), pictures=pictures)
-    bench = Workbench(Path(output), executor, force=force, progress=progress)
+    cache = ResultCache(Path(output), executor, force=force, progress=progress)
     with executor:
-        looks = bench.looks([str(path) for path in paths], failures)
-        plan = bench.plan(looks, failures)
-        kept = bench.reports(plan.groups, lambda _: options, _kept, failures)
-    return _published(bench, plan, kept, failures)
+        probes = cache.probes([str(path) for path in paths], failures)
+        plan = cache.plan(probes, failures)
+        kept = cache.reports(plan.groups, lambda _: options, _kept, failures)
+    return _published(cache, plan, kept, failures)
 
 
 def digests(paths: Sequence[PathLike]) -> tuple[tuple[str, str], ...]:
@@ -187,7 +187,7 @@ def _listed(given: PathLike | Sequence[PathLike]) -> list[PathLike]:
 # Steps ---------------------------------------------------------------------------------------------------------------
 
 
-class Workbench:
+class ResultCache:
     """A folder to write to, what is known in it, and who works: the steps that fleets and studies are made of.
 
     Parameters
@@ -215,9 +215,9 @@ class Workbench:
         self._tell: Progress = progress or (lambda *_: None)
         self._written: set[str] = set()
 
-    def looks(self, paths: Sequence[str], failures: list[Failed]) -> list[Look]:
+    def probes(self, paths: Sequence[str], failures: list[Failed]) -> list[CaptureProbe]:
         """What every capture says of itself; one that did not change since it was hashed is not read again."""
-        found: dict[str, Look] = {}
+        found: dict[str, CaptureProbe] = {}
         unknown: dict[str, tuple[str, str | None]] = {}
         for path in paths:
             at = os.path.abspath(path)  # noqa: PTH100
@@ -226,8 +226,8 @@ class Workbench:
             if body is None:
                 unknown[at] = (path, key)
             else:
-                found[path] = _look_of(body, path)
-        for at, seen in self._done(see, [(at,) for at in unknown], "looking at captures"):
+                found[path] = _probe_of(body, path)
+        for at, seen in self._done(see, [(at,) for at in unknown], "probing captures"):
             path, key = unknown[at]
             if isinstance(seen, BaseException):
                 failures.append(_shown(Failed.of(at, seen), {at: path}))
@@ -237,11 +237,11 @@ class Workbench:
                 self._cache.put(key, asdict(seen))
         return [found[path] for path in paths if path in found]
 
-    def plan(self, looks: Sequence[Look], failures: list[Failed]) -> Plan:
+    def plan(self, probes: Sequence[CaptureProbe], failures: list[Failed]) -> Plan:
         """Decide what belongs together; a capture whose events cannot be read is out from here on."""
-        kept, _ = without_duplicates(looks)
+        kept, _ = without_duplicates(probes)
         spans: dict[str, Span] = {}
-        unknown: dict[str, Look] = {}
+        unknown: dict[str, CaptureProbe] = {}
         for one in shared_gpus(kept):
             body = self._cache.get(_key("span", [one]))
             if body is None:
@@ -257,13 +257,13 @@ class Workbench:
             else:
                 spans[one.path] = found
                 self._cache.put(_key("span", [one]), asdict(found))
-        return arrange([one for one in looks if one.path not in broken], spans)
+        return arrange([one for one in probes if one.path not in broken], spans)
 
     def reports(
         self,
         groups: Sequence[Group],
         options: Callable[[Group], Options],
-        keep: Callable[[Group, dict[str, Any], list[Look]], _T],
+        keep: Callable[[Group, dict[str, Any], list[CaptureProbe]], _T],
         failures: list[Failed],
     ) -> dict[str, _T]:
         """Write the report of every group as soon as it is there: what is finished survives an interruption.
@@ -320,7 +320,7 @@ class Workbench:
                 for folder in list(path.parents)[: len(Path(name).parts) - 1]:
                     folder.rmdir()
 
-    def _write_report(self, group: Group, made: Made, options: Options) -> tuple[dict[str, Any], list[Look]]:
+    def _write_report(self, group: Group, made: Made, options: Options) -> tuple[dict[str, Any], list[CaptureProbe]]:
         report, page = named(made, group.captures, options)
         self.write(f"groups/{group.name}/report.json", report)
         self.write(f"groups/{group.name}/report.html", page)
@@ -339,7 +339,7 @@ class Workbench:
             self._tell(stage, ended, len(tasks))
 
 
-def _named_group(version: str, _name: str, captures: tuple[Look, ...], options: Options) -> bytes:
+def _named_group(version: str, _name: str, captures: tuple[CaptureProbe, ...], options: Options) -> bytes:
     return analyse_group(version, captures, options)
 
 
@@ -363,7 +363,7 @@ class _Kept:
     span: tuple[int, int] | None
 
 
-def _kept(group: Group, report: dict[str, Any], read: list[Look]) -> _Kept:
+def _kept(group: Group, report: dict[str, Any], read: list[CaptureProbe]) -> _Kept:
     hosts = frozenset(one.host for one in read if one.host is not None)
     origin = report["clock"]["origin_utc_ns"]
     known = [one[key] for one in report["captures"] for key in ("start_ns", "end_ns") if one[key] is not None]
@@ -378,7 +378,7 @@ def _kept(group: Group, report: dict[str, Any], read: list[Look]) -> _Kept:
     )
 
 
-def _published(bench: Workbench, plan: Plan, kept: Mapping[str, _Kept], failures: list[Failed]) -> Fleet:
+def _published(cache: ResultCache, plan: Plan, kept: Mapping[str, _Kept], failures: list[Failed]) -> Fleet:
     groups = [(group, kept[group.name]) for group in plan.groups if group.name in kept]
     jobs = jobs_of([(group.name, one.hosts, one.sessions, one.span) for group, one in groups])
     parts: list[GroupPart] = []
@@ -401,7 +401,7 @@ def _published(bench: Workbench, plan: Plan, kept: Mapping[str, _Kept], failures
         )
     for (name, date), cells in sorted(dataset.items()):
         table = outputs.frame(outputs.TABLES[name], cells)
-        bench.write(f"tables/{name}/date={date}/part-0.parquet", outputs.parquet(table))
+        cache.write(f"tables/{name}/date={date}/part-0.parquet", outputs.parquet(table))
     failed = tuple(sorted(failures, key=lambda one: (one.path, one.message)))
     summary = summarise(
         _core.__version__,
@@ -411,13 +411,13 @@ def _published(bench: Workbench, plan: Plan, kept: Mapping[str, _Kept], failures
     )
     from pyanalyze.fleet.overview import render_overview
 
-    bench.write("check.jsonl", "".join(one.line for _, one in groups))
-    bench.write("fleet.csv", outputs.fleet_csv(summary.rows()))
-    bench.write("fleet.prom", outputs.openmetrics(summary))
-    bench.write("index.html", render_overview(summary))
-    bench.write("fleet.json", summary.to_json())
-    bench.finish()
-    return Fleet(bench.output, plan, summary, failed, bench.analysed, len(plan.groups) - bench.analysed)
+    cache.write("check.jsonl", "".join(one.line for _, one in groups))
+    cache.write("fleet.csv", outputs.fleet_csv(summary.rows()))
+    cache.write("fleet.prom", outputs.openmetrics(summary))
+    cache.write("index.html", render_overview(summary))
+    cache.write("fleet.json", summary.to_json())
+    cache.finish()
+    return Fleet(cache.output, plan, summary, failed, cache.analysed, len(plan.groups) - cache.analysed)
 
 
 # Files ---------------------------------------------------------------------------------------------------------------
@@ -458,14 +458,14 @@ def _open(output: Path, *, force: bool) -> _Cache:
     tag = folder / "CACHEDIR.TAG"
     if output.is_dir() and not force and not tag.is_file() and any(output.iterdir()):
         raise OutputExists(
-            f"{output} holds things that no fleet wrote; give --force (force=True) to write into it, or another -o"
+            f"{output} holds files that no fleet run wrote; give --force (force=True) to write into it, or another -o"
         )
     folder.mkdir(parents=True, exist_ok=True)
     _write(tag, _TAG)
     return _Cache(folder, trusted=not force)
 
 
-def _key(work: str, captures: Sequence[Look], options: Options | None = None) -> str:
+def _key(work: str, captures: Sequence[CaptureProbe], options: Options | None = None) -> str:
     """Name a result by all that it follows from; paths are not part of it, so that moved captures are known."""
     said = {
         "work": work,
@@ -491,10 +491,10 @@ def _file_key(path: str) -> str | None:
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()
 
 
-def _look_of(body: Mapping[str, Any], path: str) -> Look:
+def _probe_of(body: Mapping[str, Any], path: str) -> CaptureProbe:
     lists = {"gpus": tuple(body["gpus"]), "schema": tuple(body["schema"]), "stamp": tuple(body["stamp"])}
     beside = tuple((file, digest) for file, digest in body["beside"])
-    return Look(**{**body, **lists, "beside": beside, "path": path})
+    return CaptureProbe(**{**body, **lists, "beside": beside, "path": path})
 
 
 def _write(path: Path, data: str | bytes) -> None:

@@ -21,8 +21,8 @@ from pyanalyze.fleet.estimates import Estimate, Observation, Study, estimates
 from pyanalyze.fleet.executors import executor_for
 from pyanalyze.fleet.failures import Failed
 from pyanalyze.fleet.paper import citation, latex, latex_table, methods
-from pyanalyze.fleet.plan import Group, Look, find, nothing_at, without_duplicates
-from pyanalyze.fleet.run import Workbench, digests
+from pyanalyze.fleet.plan import CaptureProbe, Group, find, nothing_at, without_duplicates
+from pyanalyze.fleet.run import ResultCache, digests
 from pyanalyze.fleet.study_file import LabelledRun, StudyFile, Throughput, read_study
 from pyanalyze.fleet.work import Options
 from pyanalyze.vocabulary import TRAITS, Mode
@@ -85,27 +85,27 @@ def conduct(
     study = read_study(file)
     executor = executor_for(scheduler, workers, threads=threads, memory=memory)
     failures: list[Failed] = []
-    bench = Workbench(Path(output), executor, force=force, progress=progress)
+    cache = ResultCache(Path(output), executor, force=force, progress=progress)
     with executor:
-        runs = _runs(bench, study, file.parent, failures)
+        runs = _runs(cache, study, file.parent, failures)
         options = _options(runs, digests([file.parent / name for name in study.context]))
         groups = [group for group, _ in runs.values()]
         labels = {name: run for name, (_, run) in runs.items()}
 
-        def keep(group: Group, report: dict[str, Any], _: list[Look]) -> list[Observation]:
+        def keep(group: Group, report: dict[str, Any], _: list[CaptureProbe]) -> list[Observation]:
             return observations(group.name, labels[group.name], report)
 
-        found = bench.reports(groups, lambda group: options[group.name], keep, failures)
+        found = cache.reports(groups, lambda group: options[group.name], keep, failures)
     rows = [row for name in runs for row in found.get(name, ())]
     rows.sort(key=lambda row: row.contradicts is not True)
     failures.sort(key=lambda one: (one.path, one.message))
-    done = Study(bench.output, tuple(rows), tuple(estimates(rows)), tuple(failures))
-    _publish(bench, study, done)
+    done = Study(cache.output, tuple(rows), tuple(estimates(rows)), tuple(failures))
+    _publish(cache, study, done)
     return done
 
 
 def _runs(
-    bench: Workbench, study: StudyFile, folder: Path, failures: list[Failed]
+    cache: ResultCache, study: StudyFile, folder: Path, failures: list[Failed]
 ) -> dict[str, tuple[Group, LabelledRun]]:
     """The captures of every run; several of one run are one job, whatever they say of themselves."""
     paths: list[list[str]] = []
@@ -115,11 +115,11 @@ def _runs(
         failures += [Failed(name, "FileNotFoundError", nothing_at(name)) for name in without]
     twice = [path for path, n in Counter(path for here in paths for path in here).items() if n > 1]
     if twice:
-        raise UsageError(f"{twice[0]} is named by two runs; each capture belongs to one")
-    looks = {one.path: one for one in bench.looks(sorted({path for here in paths for path in here}), failures)}
+        raise UsageError(f"{twice[0]} is listed in two runs; each capture belongs to one")
+    probes = {one.path: one for one in cache.probes(sorted({path for here in paths for path in here}), failures)}
     runs: dict[str, tuple[Group, LabelledRun]] = {}
     for run, here in zip(study.run, paths, strict=True):
-        kept, _ = without_duplicates([looks[path] for path in here if path in looks])
+        kept, _ = without_duplicates([probes[path] for path in here if path in probes])
         if not kept:
             continue
         ordered = tuple(sorted(kept, key=lambda one: (one.utc_origin_ns or 0, one.sha256)))
@@ -244,7 +244,7 @@ def _launched(work: Mapping[str, Any] | None) -> tuple[int | None, int | None]:
     """Launches, and the time from the first to the end of the last: batches leave nothing out."""
     if work is None or not work["batches"]:
         return None, None
-    parts = ("idle_ns", "idle_absent_ns", "idle_beside_ns", "busy_ns")
+    parts = ("idle_ns", "idle_not_resident_ns", "idle_other_resident_ns", "busy_ns")
     return work["launches"], sum(batch[part] for batch in work["batches"] for part in parts)
 
 
@@ -258,14 +258,14 @@ def _table(kind: type, rows: Sequence[Any]) -> tuple[dict[str, str], list[tuple[
     return columns, [tuple(asdict(row).values()) for row in rows]
 
 
-def _publish(bench: Workbench, study: StudyFile, done: Study) -> None:
+def _publish(cache: ResultCache, study: StudyFile, done: Study) -> None:
     for name, kind, rows in (("runs", Observation, done.observations), ("estimates", Estimate, done.estimates)):
         columns, cells = _table(kind, rows)
-        bench.write(f"{name}.csv", outputs.csv_text(list(columns), cells))
-        bench.write(f"{name}.parquet", outputs.parquet(outputs.frame(columns, cells)))
+        cache.write(f"{name}.csv", outputs.csv_text(list(columns), cells))
+        cache.write(f"{name}.parquet", outputs.parquet(outputs.frame(columns, cells)))
     paragraph = methods(study, done)
-    bench.write("table.tex", latex_table(study, done))
-    bench.write("methods.md", paragraph + "\n")
-    bench.write("methods.tex", latex(paragraph).replace("`", "") + "\n")
-    bench.write("CITATION.cff", citation(study))
-    bench.finish()
+    cache.write("table.tex", latex_table(study, done))
+    cache.write("methods.md", paragraph + "\n")
+    cache.write("methods.tex", latex(paragraph).replace("`", "") + "\n")
+    cache.write("CITATION.cff", citation(study))
+    cache.finish()

@@ -108,7 +108,7 @@ def read_study(path: str | os.PathLike[str]) -> StudyFile:
         try:
             table["date"] = dt.date.fromisoformat(str(day)[:10]).isoformat()
         except ValueError as error:
-            raise UsageError(f"{file}: date: {day!s} is no day; write it as 2026-11-21") from error
+            raise UsageError(f"{file}: date: {day!s} is not a date; write it as 2026-11-21") from error
     try:
         study = StudyFile.model_validate(table)
     except ValidationError as error:
@@ -117,7 +117,7 @@ def read_study(path: str | os.PathLike[str]) -> StudyFile:
         raise UsageError(f"{file}: {where}: {first['msg']}") from error
     for number, run in enumerate(study.run, start=1):
         if run.role == "shared" and run.mode is None:
-            raise UsageError(f"{file}: run.{number}: a shared run needs the mode that was meant, such as mode = 'mps'")
+            raise UsageError(f"{file}: run.{number}: a shared run needs its intended mode, such as mode = 'mps'")
         if run.mode is not None and not any(fnmatchcase(mode, run.mode) for mode in MODES):
-            raise UsageError(f"{file}: run.{number}: no mode is named {run.mode}; modes are {', '.join(MODES)}")
+            raise UsageError(f"{file}: run.{number}: there is no mode {run.mode}; modes are {', '.join(MODES)}")
     return study

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from pyanalyze.results.model import Fraction, Number, Result, Text, rounded
 from pyanalyze.results.report import Tool
+from pyanalyze.text import format as fmt
 from pyanalyze.text.format import ratio
 from pyanalyze.text.visible import json_text
 from pyanalyze.vocabulary import Basis, Mode, is_slowed
@@ -60,9 +61,11 @@ class DeviceRow(Result):
     mode: Mode = Field(description="Observed sharing mode.")
     confidence: Fraction = Field(description="Calibrated probability of it.")
     basis: Basis = Field(description="How it is known.")
-    configured: Mode | None = Field(description="What the machine was set up to do; null: not known.")
-    agrees: bool | None = Field(description="Configured is observed; null: one of them is not known.")
-    tenants: int = Field(description="Who was on it, counted.")
+    configured: Mode | None = Field(description="Configured mode; null: not known.")
+    agrees: bool | None = Field(
+        description="The configured mode matches the observed one; null: one of them is not known."
+    )
+    tenants: int = Field(description="Number of tenants.")
     switches: int | None = Field(description="Context switches; null: no switch records.")
     switch_overhead_fraction: Number = Field(description="Their cost over the window.")
     worst_slowdown: Number = Field(description="Of its tenants: the larger of elapsed and latency; 1 is none.")
@@ -70,10 +73,10 @@ class DeviceRow(Result):
     worst_slowdown_high: Number = Field(description="Upper end of its interval or bounds.")
     worst_slowdown_n: int | None = Field(description="Units of work compared.")
     worst_slowdown_basis: Basis | None = Field(description="How it is known.")
-    worst_slowdown_tenant: Text | None = Field(description="Whose it is. Hostile text.")
+    worst_slowdown_tenant: Text | None = Field(description="The slowest tenant. Hostile text.")
     sm_active: Number = Field(description="Mean fraction of SMs with work; modelled.")
     memory_peak_fraction: Number = Field(description="Peak of device memory over all of it; sampled.")
-    lost_records: int = Field(ge=0, description="Oddities of the group's data that mean that records are missing.")
+    lost_records: int = Field(ge=0, description="Data-quality counters that mean lost records of the group.")
 
 
 class CapturePart(Result):
@@ -92,7 +95,7 @@ class GroupPart(Result):
     page: Text = Field(description="The report as an HTML page, from here.")
     captures: list[CapturePart] = Field(description="In the order of their start; the first one's clock is its clock.")
     shared_gpus: list[Text] = Field(description="UUIDs that made them one group; empty for one capture.")
-    devices: list[DeviceRow] = Field(description="What was on each GPU; empty: no GPU did anything.")
+    devices: list[DeviceRow] = Field(description="One entry per GPU with activity.")
 
 
 class DuplicatePart(Result):
@@ -100,7 +103,7 @@ class DuplicatePart(Result):
 
     path: Text = Field(description="Where it is.")
     of: Text = Field(description="The capture that was analysed instead.")
-    why: Text = Field(description="How it is known that they are one recording.")
+    why: Text = Field(description="Why they are one recording.")
 
 
 class FailurePart(Result):
@@ -108,7 +111,7 @@ class FailurePart(Result):
 
     path: Text = Field(description="The capture or pattern.")
     error: Text = Field(description="Kind of the error.")
-    message: Text = Field(description="What, where, what to do.")
+    message: Text = Field(description="What failed, why, and what to do.")
 
 
 class Attention(Result):
@@ -123,13 +126,13 @@ class Attention(Result):
 class Distribution(Result):
     """Worst slowdowns of devices with more than one tenant."""
 
-    n: int = Field(ge=0, description="Devices of which one is known.")
-    unknown: int = Field(ge=0, description="Devices with several tenants of which none is known.")
-    median: Number = Field(description="Half of them are not larger.")
-    p90: Number = Field(description="Nine of ten are not larger.")
-    p99: Number = Field(description="Ninety-nine of a hundred are not larger.")
+    n: int = Field(ge=0, description="Devices with a known slowdown.")
+    unknown: int = Field(ge=0, description="Devices with several tenants and no known slowdown.")
+    median: Number = Field(description="p50.")
+    p90: Number = Field(description="p90.")
+    p99: Number = Field(description="p99.")
     max: Number = Field(description="The largest.")
-    outlier_above: Number = Field(description="Larger ones need attention.")
+    outlier_above: Number = Field(description="Outliers are above it.")
 
 
 class FleetSummary(Result):
@@ -140,16 +143,18 @@ class FleetSummary(Result):
     )
     tool: Tool = Field(description="What wrote it.")
     line: Text = Field(description="The answer in one line.")
-    hosts: int = Field(ge=0, description="Hosts that are told apart by their digest.")
-    gpus: int = Field(ge=0, description="Boards that did something, by UUID.")
+    hosts: int = Field(ge=0, description="Hosts, by the hash of their names.")
+    gpus: int = Field(ge=0, description="Boards with activity, by UUID.")
     modes: dict[Text, int] = Field(description="Observed mode: devices, most first.")
     agreement: dict[Literal["agree", "disagree", "unknown"], int] = Field(
-        description="Devices whose configured mode is the observed one, is not, or cannot be compared."
+        description="Devices whose configured mode matches the observed one, differs, or cannot be compared."
     )
-    slowdown: Distribution = Field(description="How much the slowest tenant of each device was slowed.")
-    attention: list[Attention] = Field(description="Outliers, gravest first.")
+    slowdown: Distribution = Field(description="Slowdown of the slowest tenant of each device.")
+    attention: list[Attention] = Field(description="Devices that need attention, most serious first.")
     groups: list[GroupPart] = Field(description="By name.")
-    duplicates: list[DuplicatePart] = Field(description="Captures left out as another export is analysed.")
+    duplicates: list[DuplicatePart] = Field(
+        description="Captures left out because another export of the recording is analysed."
+    )
     failures: list[FailurePart] = Field(description="Captures without a result.")
 
     def rows(self) -> list[DeviceRow]:
@@ -312,12 +317,12 @@ def summarise(
     where = f" on {_many(hosts, 'host')}" if hosts else ""
     parts = [
         f"{_many(gpus, 'GPU')}{where} in {_many(captures, 'capture')}: "
-        + (", ".join(f"{mode} {n}" for mode, n in counted.items()) or "no GPU did anything"),
-        f"{agreement['disagree']} of {known} not shared as configured" if known else "what was configured is not known",
-        f"worst slowdown {ratio(slowdown.median)} in the middle, {ratio(slowdown.max)} at most"
+        + (", ".join(f"{mode} {n}" for mode, n in counted.items()) or "no activity on any GPU"),
+        _agreement_text(agreement["disagree"], known) if known else "configured modes not known",
+        f"largest slowdown per device: median {ratio(slowdown.median)}, maximum {ratio(slowdown.max)}"
         if slowdown.n
-        else "no slowdown is known",
-        f"{_many(len(attention), 'device')} to look at",
+        else "slowdown not known",
+        f"{_many(len(attention), 'device')} need{'s' if len(attention) == 1 else ''} attention",
     ]
     if failures:
         parts.append(f"{_many(len(failures), 'capture')} without a result")
@@ -334,6 +339,13 @@ def summarise(
         duplicates=duplicates,
         failures=failures,
     )
+
+
+def _agreement_text(mismatches: int, known: int) -> str:
+    """Such as `All 11 match their configuration`."""
+    if not mismatches:
+        return "it matches its configuration" if known == 1 else f"all {known} match their configuration"
+    return f"{mismatches} of {known} do not match their configuration"
 
 
 def _many(n: int, what: str) -> str:
@@ -380,18 +392,18 @@ def _attention(rows: Iterable[DeviceRow], slowdown: Distribution) -> list[Attent
     for row in rows:
         why: dict[Why, str] = {}
         if row.agrees is False:
-            why["configured"] = f"{row.configured} was configured, {row.mode} was observed"
+            why["configured"] = f"configured {row.configured}, observed {row.mode}"
         # What may be no more than chance or a bound is no outlier.
         low = row.worst_slowdown if row.worst_slowdown_low is None else row.worst_slowdown_low
         if low is not None and slowdown.outlier_above is not None and low > slowdown.outlier_above:
-            middle = "" if slowdown.n < _ENOUGH else f", {ratio(slowdown.median)} in the middle of the fleet"
-            why["slowdown"] = f"{row.worst_slowdown_tenant} was slowed {ratio(row.worst_slowdown)}{middle}"
+            middle = "" if slowdown.n < _ENOUGH else f" (fleet median {ratio(slowdown.median)})"
+            why["slowdown"] = f"slowdown of {row.worst_slowdown_tenant}: {ratio(row.worst_slowdown)}{middle}"
         if row.switch_overhead_fraction is not None and row.switch_overhead_fraction > HIGH_OVERHEAD:
-            why["switches"] = f"context switches cost {row.switch_overhead_fraction:.1%} of the time"
+            why["switches"] = f"context switches cost {fmt.percent(row.switch_overhead_fraction)} of the time"
         if row.mode == Mode.UNDETERMINED and row.tenants:
-            why["undetermined"] = "how it was shared cannot be told"
+            why["undetermined"] = "sharing mode not known"
         if row.lost_records:
-            why["data-loss"] = f"records are missing ({row.lost_records})"
+            why["data-loss"] = f"records lost ({row.lost_records})"
         if why:
             one = Attention(group=row.group, device_id=row.device_id, why=list(why), detail="; ".join(why.values()))
             grave = min(order.index(key) for key in why)

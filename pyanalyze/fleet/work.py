@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyanalyze.core import _core
 from pyanalyze.errors import CaptureChanged, CaptureUnreadable, UsageError
 from pyanalyze.fleet.failures import Failed
-from pyanalyze.fleet.plan import NODE, SAMPLES, Look, Span, look, span, stamp
+from pyanalyze.fleet.plan import NODE, SAMPLES, CaptureProbe, Span, probe, span, stamp
 from pyanalyze.tables.frames import ANALYSIS_TABLES
 from pyanalyze.text.visible import json_text
 
@@ -78,10 +78,10 @@ class Made:
     failed: tuple[Failed, ...]
 
 
-def see(version: str, path: str) -> Look:
+def see(version: str, path: str) -> CaptureProbe:
     """In a worker: :func:`pyanalyze.fleet.plan.look`."""
     _same_version(version)
-    return look(path)
+    return probe(path)
 
 
 def place(version: str, path: str) -> Span:
@@ -90,7 +90,7 @@ def place(version: str, path: str) -> Span:
     return span(path)
 
 
-def analyse_group(version: str, captures: Sequence[Look], options: Options) -> bytes:
+def analyse_group(version: str, captures: Sequence[CaptureProbe], options: Options) -> bytes:
     """In a worker: all of a group, as :func:`unpacked` takes it.
 
     Parameters
@@ -104,7 +104,7 @@ def analyse_group(version: str, captures: Sequence[Look], options: Options) -> b
 
     Examples
     --------
-    >>> made = unpacked(analyse_group(_core.__version__, [look(capture)], Options()))
+    >>> made = unpacked(analyse_group(_core.__version__, [probe(capture)], Options()))
     >>> json.loads(made.report)["devices"][0]["sharing"]["mode"], made.read, made.failed
     ('time-slicing', (0,), ())
     """
@@ -118,7 +118,7 @@ def analyse_group(version: str, captures: Sequence[Look], options: Options) -> b
             failed.append(Failed.of(one.path, error))
             continue
         if changed:
-            message = f"{one.path}: it changed since it was looked at; wait until it is written, then try again"
+            message = f"{one.path}: it changed since it was probed; wait until it is complete, then try again"
             failed.append(Failed.of(one.path, CaptureChanged(message)))
         else:
             whole.append(one)
@@ -134,12 +134,12 @@ def unpacked(data: bytes) -> Made:
     return Made(plain["report"], plain["page"], tuple(plain["read"]), failed)
 
 
-def named(made: Made, captures: Sequence[Look], options: Options = Options()) -> tuple[str, str]:
+def named(made: Made, captures: Sequence[CaptureProbe], options: Options = Options()) -> tuple[str, str]:
     """The report as JSON text and its page, with the paths of the captures.
 
     Examples
     --------
-    >>> one = look(capture)
+    >>> one = probe(capture)
     >>> report, page = named(unpacked(analyse_group(_core.__version__, [one], Options())), [one])
     >>> capture in report, capture in page
     (True, True)
@@ -159,8 +159,8 @@ def text(path: str) -> str:
 
 
 def _made(
-    captures: Sequence[Look],
-    whole: Sequence[Look],
+    captures: Sequence[CaptureProbe],
+    whole: Sequence[CaptureProbe],
     failed: list[Failed],
     options: Options,
 ) -> Made:
@@ -199,7 +199,7 @@ def _made(
     return Made(report, page, tuple(by_path[str(path)] for path in session.paths), tuple(failed))
 
 
-def _tokens(captures: Sequence[Look], options: Options) -> list[tuple[str, str]]:
+def _tokens(captures: Sequence[CaptureProbe], options: Options) -> list[tuple[str, str]]:
     """Paths and what stands for them, the longest first: one may be the beginning of another."""
     files = [(one.path, one.sha256) for one in captures] + [pair for one in captures for pair in one.beside]
     files += [*options.context, *((path, digest) for _, path, digest in options.baselines)]
@@ -209,5 +209,6 @@ def _tokens(captures: Sequence[Look], options: Options) -> list[tuple[str, str]]
 def _same_version(version: str) -> None:
     if version != _core.__version__:
         raise UsageError(
-            f"this worker has pyanalyze {_core.__version__}, but {version} asked; install one version everywhere"
+            f"this worker has pyanalyze {_core.__version__}, but version {version} is required; install one version "
+            "everywhere"
         )

@@ -80,7 +80,7 @@ def read(
     """
     unknown = sorted(set(tables) - set(EVENT_TABLES))
     if unknown:
-        raise UsageError(f"no event table is named {', '.join(unknown)}; choose from {', '.join(EVENT_TABLES)}")
+        raise UsageError(f"there is no event table {', '.join(unknown)}; choose from {', '.join(EVENT_TABLES)}")
     hold(memory)
     paths, files, context, raw = _with_recordings(_listed(captures), _listed(samples), _listed(context))
     names = {name: who if isinstance(who, int) else Path(who) for name, who in (tenants or {}).items()}
@@ -105,8 +105,8 @@ def read(
         joined = dict(_core.samples_session(sampled))
         if not joined["devices"].num_rows and joined["nvml_samples"].num_rows:
             detail = (
-                f"none of {joined['nvml_samples'].num_rows} rows names its GPU (numbers of DCGM entities do not); "
-                "`pyanalyze export` has them; to judge them sample with nvidia-smi --query-gpu=timestamp,uuid,... too"
+                f"none of {joined['nvml_samples'].num_rows} sample rows names its GPU (DCGM entity numbers do not). "
+                "`pyanalyze export` has them; for a verdict sample nvidia-smi --query-gpu=timestamp,uuid,... as well"
             )
             quality.append(("samples_other_gpu", detail))
     of_its_time: pl.DataFrame | None = None
@@ -307,7 +307,7 @@ def _parquet_samples(file: Path) -> dict[str, object]:
         ]
         frame = frame.select(columns)
     except pl.exceptions.PolarsError as error:
-        raise SamplesUnreadable(f"{file}: no Parquet file with the columns of nvml_samples: {error}") from error
+        raise SamplesUnreadable(f"{file}: not a Parquet file with the columns of nvml_samples: {error}") from error
     empty = [c["name"] for c in table["columns"] if c["null"] is None and frame[c["name"]].null_count()]
     if empty:
         raise SamplesUnreadable(f"{file}: {', '.join(empty)} must have a value in every row of nvml_samples")
@@ -400,7 +400,7 @@ def find_captures(paths: Sequence[PathLike]) -> list[Path]:
     """
     if not paths:
         raise UsageError(
-            "no capture was given; name a .sqlite export, a directory of them, a .nsys-rep, or --samples alone"
+            "no capture was given; give a .sqlite export, a directory of them, a .nsys-rep, or only --samples"
         )
     found: list[Path] = []
     for given in paths:
@@ -413,8 +413,8 @@ def find_captures(paths: Sequence[PathLike]) -> list[Path]:
         inside += sorted(report for report in path.glob("*.nsys-rep") if report.stem not in have)
         if not inside:
             raise NotACapture(
-                f"{path} holds no capture (*.sqlite or *.nsys-rep); make one with "
-                "`nsys export --type sqlite REPORT.nsys-rep`"
+                f"{path} has no capture (*.sqlite or *.nsys-rep); make one with `nsys export --type sqlite "
+                "REPORT.nsys-rep`"
             )
         found.extend(inside)
     return found

@@ -87,12 +87,10 @@ def told_from_other_formats(path: Path) -> Iterator[None]:
         head = head_of(path, 8) if path.is_file() else b""
         tool = next((tool for magic, tool in _COMPRESSED.items() if head.startswith(magic)), None)
         if tool is not None:
-            raise NotACapture(
-                f"{path} is compressed, not a SQLite file; unpack it first ({tool}) and pass what was in it"
-            ) from error
+            raise NotACapture(f"{path} is compressed; decompress it first ({tool}) and give the result") from error
         if head.startswith(b"{"):
             raise NotACapture(
-                f"{path} is JSON; a saved report goes to compare, check and --baseline, others need a capture"
+                f"{path} is JSON; a saved report goes to compare, check and --baseline; other commands need a capture"
             ) from error
         raise
 

@@ -133,9 +133,8 @@ def export_report(
     if tool is None:
         version = f" (it was written by nsys {written_by})" if written_by else ""
         raise CaptureUnreadable(
-            f"{path} is a report{version}, and only nsys can read it, but there is no nsys on PATH. Install "
-            f"the Nsight Systems command line tool, or set PYANALYZE_NSYS to it. "
-            f"{_elsewhere(path, written_by)}"
+            f"{path} is a report{version}; only nsys can read it, and nsys is not on PATH. Install the Nsight Systems "
+            f"command line tool, or set PYANALYZE_NSYS to it. {_elsewhere(path, written_by)}"
         )
 
     options = ["--type", "sqlite", "--lazy=true"]  # its default is announced to change

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyanalyze.core import _core
 from pyanalyze.errors import CaptureDamaged, NotACapture, TableMismatch
 from pyanalyze.tables.frames import EVENT_TABLES, FrameTable, declarations
+from pyanalyze.text.escape import visible
 
 if TYPE_CHECKING:
     import os
@@ -98,8 +100,11 @@ def unpack(path: PathLike, first: int = 0) -> Unpacked:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, size)
         about = _about(connection)
         if about["format"] != FORMAT:
-            raise NotACapture(f"{file} is a pack of format {about['format']}; this version reads {FORMAT}: update it")
-        described = {name: _Described.of(name, table, most) for name, table in dict(about["tables"]).items()}
+            raise NotACapture(
+                f"{file} is a pack of format {about['format']}, but this version reads {FORMAT}: update pyanalyze"
+            )
+        writer = visible(str(about.get("tool")), 24)
+        described = {name: _Described.of(name, table, most, writer) for name, table in dict(about["tables"]).items()}
         names = _names(connection, size)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_ROW_BYTES)
         frames = {name: _read(connection, name, table, names) for name, table in described.items()}
@@ -107,7 +112,7 @@ def unpack(path: PathLike, first: int = 0) -> Unpacked:
         told = frames.pop(CONTEXT, None)
         captures = _separated(frames, str(path), first)
     except (sqlite3.Error, TypeError, KeyError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
-        raise CaptureDamaged(f"{file}: the pack does not hold what it says: {error}; make it again") from error
+        raise CaptureDamaged(f"{file}: the pack is damaged: {error}; make it again") from error
     except RecursionError as error:
         raise CaptureDamaged(f"{file}: the description of the pack is nested too deeply; make it again") from error
     finally:
@@ -150,21 +155,25 @@ class _Described:
     declared: tuple[dict[str, Any], ...]
 
     @classmethod
-    def of(cls, name: str, said: Any, most: int) -> _Described:
+    def of(cls, name: str, said: Any, most: int, writer: str) -> _Described:
         declared = "configured" if name == CONTEXT else name
         known_version = declarations().get(declared, {}).get("version")
         if known_version is None or known_version != said["version"]:
             raise TableMismatch(
-                f"the pack holds {declared}@{said['version']}, this version of pyanalyze knows "
-                f"{declared}@{known_version}; make the pack again from the capture"
+                f"the pack holds {declared}@{said['version']} of pyanalyze {writer}, this is {_core.__version__} and "
+                f"knows {declared}@{known_version}; make the pack again from the capture"
             )
         columns = tuple(declarations()[declared]["columns"])
         known = {column["name"] for column in columns}
         rows, stored = said["rows"], tuple(said["columns"])
         if type(rows) is not int or not 0 <= rows <= (most if stored else 1):
-            raise ValueError(f"{name} claims {rows} rows, and there is room for {most if stored else 1} in the file")
+            raise ValueError(f"{name} claims {rows} rows, but the file can hold {most if stored else 1}")
         if not known.issuperset(stored) or len(set(stored)) != len(stored):
-            raise ValueError(f"{name} has no such columns: {', '.join(map(str, stored))}")
+            unknown = ", ".join(visible(str(column), 40) for column in stored if column not in known) or "one twice"
+            raise TableMismatch(
+                f"the pack was written by pyanalyze {writer}, this is {_core.__version__}: their columns of {declared} "
+                f"differ ({unknown}); make the pack again from the capture"
+            )
         return cls(rows, dict(said["constants"]), stored, frozenset(said["names"]), columns)
 
 
@@ -245,7 +254,7 @@ def _possible(name: str, frame: pl.DataFrame, declared: Sequence[dict[str, Any]]
         if label.endswith("_ns") and column["type"] == "Int64":
             for time_ns in (frame[label].min(), frame[label].max()):
                 if isinstance(time_ns, int) and not -_FARTHEST_NS <= time_ns <= _FARTHEST_NS:
-                    raise ValueError(f"{name}.{label} holds {time_ns} ns, which no clock says")
+                    raise ValueError(f"{name}.{label} is {time_ns} ns, which is out of range")
     if name in EVENT_TABLES and {"start_ns", "end_ns"}.issubset(frame.columns):
         lasted_ns = frame["end_ns"] - frame["start_ns"]
         for length_ns in (lasted_ns.min(), lasted_ns.max()):

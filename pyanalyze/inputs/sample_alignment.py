@@ -96,8 +96,9 @@ def of_another_time(samples: pl.DataFrame, captures: pl.DataFrame) -> list[str]:
         first=pl.col("time_ns").min(), last=pl.col("time_ns").max()
     )
     return [
-        f"{row['source']}: rows of {_range(row['first'], row['last'], zero_ns)}, capture of {_range(*span, zero_ns)}: "
-        "not used for any answer; if the time zone is wrong, write 2026-03-14T14:26:53+09:00"
+        f"{row['source']}: samples of {_range(row['first'], row['last'], zero_ns)}, capture of "
+        f"{_range(*span, zero_ns)}: the samples are not used. If the time zone is wrong, write "
+        "2026-03-14T14:26:53+09:00"
         for row in rows.iter_rows(named=True)
     ]
 

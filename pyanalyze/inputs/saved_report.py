@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyanalyze.core import _core
 from pyanalyze.errors import NotACapture
 from pyanalyze.files import head_of
+from pyanalyze.text.escape import visible
 from pyanalyze.text.numbers import within_64_bits
 
 if TYPE_CHECKING:
@@ -41,7 +44,8 @@ def read_saved(path: str | os.PathLike[str]) -> Report:
     OSError
         It cannot be read.
     pyanalyze.errors.NotACapture
-        Not such a report; the message names the first key that does not fit.
+        Not such a report; the message names the first key that does not fit, and of a report that another build
+        wrote, the versions of both.
 
     Examples
     --------
@@ -56,14 +60,31 @@ def read_saved(path: str | os.PathLike[str]) -> Report:
 
     from pyanalyze.results.report import Report
 
+    body = Path(path).read_bytes()
     try:
-        read = Report.from_json(Path(path).read_bytes())
+        read = Report.from_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "the file"
+        if (writer := _writer(body)) is not None and first["type"] in ("extra_forbidden", "missing"):
+            raise NotACapture(
+                f"{path} was written by pyanalyze {writer}, this is {_core.__version__}: their keys differ "
+                f"({where}: {first['msg']}); make the report again from the captures"
+            ) from error
         raise NotACapture(
-            f"{path} is no saved report ({where}: {first['msg']}); `pyanalyze report -f json` writes one"
+            f"{path} is not a saved report ({where}: {first['msg']}); `pyanalyze report -f json` writes one"
         ) from error
     if not within_64_bits(read.model_dump()):
-        raise NotACapture(f"{path} is no saved report: it holds numbers of more than 64 bits")
+        raise NotACapture(f"{path} is not a saved report: it has numbers of more than 64 bits")
     return read
+
+
+def _writer(body: bytes) -> str | None:
+    """Version of the program that wrote a report; None: it is no report of this contract."""
+    from pyanalyze.results.report import SCHEMA_ID
+
+    try:
+        found = json.loads(body)
+        return visible(str(found["tool"]["version"]), 24) if found["schema"] == SCHEMA_ID else None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None

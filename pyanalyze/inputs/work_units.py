@@ -62,7 +62,7 @@ def read_work(path: Path, tenants: pl.DataFrame, origin_ns: int | None) -> pl.Da
                 raise UsageError(f"{path}: units of work need the columns tenant, start, end")
             given = list(reader)
         except (csv.Error, UnicodeDecodeError) as error:
-            raise UsageError(f"{path}: no CSV file: {error}") from error
+            raise UsageError(f"{path}: not a CSV file: {error}") from error
     known: dict[str, tuple[int, int | None]] = {}
     for row in tenants.filter("traced").iter_rows(named=True):
         for key in (row["name"], row["pid"], row["host_pid"]):
@@ -72,7 +72,7 @@ def read_work(path: Path, tenants: pl.DataFrame, origin_ns: int | None) -> pl.Da
         who = known.get(row["tenant"] or "")
         if who is None:
             names = ", ".join(sorted({str(name) for name in tenants.filter("traced")["name"]}))
-            raise UsageError(f"{path}, line {number}: no traced tenant is {row['tenant']!r}; there are {names}")
+            raise UsageError(f"{path}, line {number}: there is no traced tenant {row['tenant']!r}; there are {names}")
         start, end = (_time(row[key], path, number, origin_ns) for key in ("start", "end"))
         if end < start:
             raise UsageError(f"{path}, line {number}: it ends before it starts")

@@ -80,7 +80,7 @@ def diagnose(root: Path = Path("/")) -> list[Finding]:
     """
     found: list[Finding] = []
     driver, cuda = None, None
-    confidential: tuple[bool | None, bool | None, str | None] = (None, None, "NVML cannot be asked")
+    confidential: tuple[bool | None, bool | None, str | None] = (None, None, "NVML does not answer")
     try:
         with Nvml(counters=False) as nvml:
             gpus, driver, readings = nvml.identity(), nvml.driver_version(), nvml.sample()
@@ -99,16 +99,16 @@ def diagnose(root: Path = Path("/")) -> list[Finding]:
                 Finding(
                     f"{name}: utilisation",
                     "limited",
-                    f"MIG with {len(gpu['mig'])} instances: NVML has no utilisation of instances or processes",
-                    "DCGM profiling fields (dcgmi dmon -e 1001,1002) give it per instance",
+                    f"MIG with {len(gpu['mig'])} instances: NVML reports no utilisation of instances or processes",
+                    "DCGM profiling fields (dcgmi dmon -e 1001,1002) report it per instance",
                 )
             )
             found.append(
                 Finding(
                     f"{name}: context switches",
                     "limited",
-                    "while MIG is in use the driver pauses the stream of switch records that nsys reads",
-                    "trace the processes of an instance together (nsys profile -t cuda): turns show in their kernels",
+                    "while MIG is in use, the driver pauses the switch records that nsys reads",
+                    "trace all processes of an instance (nsys profile -t cuda): time-slicing shows in their kernels",
                 )
             )
         if gpu.get("virtualization_mode") == "VGPU":
@@ -127,12 +127,12 @@ def diagnose(root: Path = Path("/")) -> list[Finding]:
     found.append(_dcgm(root))
     host_pids = sees_host_pids(root / "proc")
     if host_pids:
-        found.append(Finding("process names", "ok", "pids that NVML gives are pids here"))
+        found.append(Finding("process names", "ok", "pids that NVML reports are valid here"))
     else:
         state, detail = (
-            ("unknown", "/proc/self/ns/pid cannot be read")
+            ("unknown", "/proc/self/ns/pid is not readable")
             if host_pids is None
-            else ("limited", "a pid namespace of its own: processes of NVML cannot be found in /proc")
+            else ("limited", "a separate pid namespace: processes that NVML reports are not in /proc")
         )
         found.append(Finding("process names", state, detail, "run on the host, or with --pid=host (hostPID: true)"))
     daemons = mps_processes(root / "proc")
@@ -142,8 +142,8 @@ def diagnose(root: Path = Path("/")) -> list[Finding]:
             Finding(
                 "MPS",
                 "limited",
-                f"{len(daemons)} MPS processes and {clients} clients: nsys traces only what it started itself",
-                "start each client under nsys; its server needs no profiling",
+                f"{len(daemons)} MPS processes and {clients} clients: nsys traces only processes that it started",
+                "start each client under nsys; the MPS server needs no tracing",
             )
         )
     return found
@@ -159,11 +159,11 @@ def _nsys(cuda: str | None) -> list[Finding]:
     except UsageError:
         remedy = "install Nsight Systems (nsight-systems-cli), or set PYANALYZE_NSYS"
         return [Finding("nsys", "blocked", "not on PATH", remedy)]
-    tool, newer = run.tool, "install a newer Nsight Systems (nsight-systems-cli) beside it, and set PYANALYZE_NSYS"
+    tool, newer = run.tool, "install a newer Nsight Systems (nsight-systems-cli) as well, and set PYANALYZE_NSYS"
     found = [Finding("nsys", "ok", f"{tool.version} ({tool.path})")]
     unknown = [switch for switch in ("--gpuctxsw", "--gpu-metrics-device", "--kill") if switch not in run.help_text]
     if unknown:
-        detail = f"nsys {tool.version} is too old: it does not know {', '.join(unknown)}"
+        detail = f"nsys {tool.version} is too old: it lacks {', '.join(unknown)}"
         found.append(Finding("nsys: what it records", "limited", detail, newer))
     came_with = cuda_of(tool.version)
     if cuda is not None and came_with is not None and int(came_with.split(".")[0]) < int(cuda.split(".")[0]):
@@ -171,8 +171,8 @@ def _nsys(cuda: str | None) -> list[Finding]:
             Finding(
                 "nsys: kernels",
                 "limited",
-                f"nsys {tool.version} came with CUDA {came_with}, the driver serves {cuda}: kernels may be missing",
-                f"record a program that launches one kernel, and look; else {newer}",
+                f"nsys {tool.version} is for CUDA {came_with}, the driver provides {cuda}: kernels may be missing",
+                f"record a program that launches one kernel, and check; else {newer}",
             )
         )
     return found
@@ -200,12 +200,12 @@ def _confidential(on: bool | None, tools: bool | None, why: str | None) -> list[
         remedy = "nvidia-smi conf-compute -f"
         return [] if asked else [Finding("confidential computing", "unknown", why or "", remedy)]
     if tools:
-        return [Finding("confidential computing", "ok", "on, in its development mode, which lets tools profile")]
+        return [Finding("confidential computing", "ok", "on, in development mode, which allows profiling")]
     return [
         Finding(
             "confidential computing",
             "blocked",
-            "on: the GPU gives neither kernels nor counters to tools",
+            "on: the GPU reports neither kernels nor counters",
             "profile the same work with confidential computing off, or in its development mode (devtools)",
         )
     ]
@@ -218,13 +218,13 @@ def _dcgm(root: Path) -> Finding:
         return Finding(
             "GPU metrics and DCGM",
             "limited",
-            f"{names} runs: while DCGM watches profiling fields (1001 and up) it holds the counters",
+            f"{names} runs: while DCGM watches profiling fields (1001 and up) it uses the counters",
             "pyanalyze record --nsys --pause-dcgm, or dcgmi profile --pause before and --resume after",
         )
     if sees_host_pids(root / "proc"):
         return Finding("GPU metrics and DCGM", "ok", "no DCGM runs here")
-    detail = "a DCGM on the host cannot be seen from this pid namespace"
-    return Finding("GPU metrics and DCGM", "unknown", detail, "look on the host: pgrep -a 'nv-hostengine|dcgm'")
+    detail = "a DCGM on the host is not visible from this pid namespace"
+    return Finding("GPU metrics and DCGM", "unknown", detail, "check on the host: pgrep -a 'nv-hostengine|dcgm'")
 
 
 def _compatibility(driver: str | None, root: Path) -> list[Finding]:
@@ -241,9 +241,9 @@ def _compatibility(driver: str | None, root: Path) -> list[Finding]:
             Finding(
                 "context switches: libcuda",
                 "blocked",
-                f"{library} is {version}, the driver is {driver}: with forward-compatibility libraries nsys gives no "
-                "switch records",
-                f"take {folder} out of LD_LIBRARY_PATH and /etc/ld.so.conf.d while recording, or update the driver",
+                f"{library} is {version}, the driver is {driver}: with forward-compatibility libraries nsys records "
+                "no context switches",
+                f"remove {folder} from LD_LIBRARY_PATH and /etc/ld.so.conf.d while recording, or update the driver",
             )
         ]
     return []
@@ -269,18 +269,18 @@ def _privileges(root: Path) -> list[Finding]:
         switches = Finding(
             "context switches",
             "limited",
-            "not root: records of other users' processes come without pid and with blurred times; one's own stay exact",
+            "not root: switch records of other users' processes have no pid and inexact times; your own are exact",
             "run as root: sudo nsys profile --gpuctxsw=true ...; in a container add --cap-add=SYS_ADMIN",
         )
     restricted = profiling_restricted(root)
-    metrics = Finding("GPU metrics", "ok", "hardware counters may be read")
+    metrics = Finding("GPU metrics", "ok", "hardware counters are readable")
     if not admin and restricted is None:
         metrics = Finding("GPU metrics", "unknown", "/proc/driver/nvidia/params does not say", "run as root")
     elif not admin and restricted:
         metrics = Finding(
             "GPU metrics",
             "blocked",
-            "the driver gives hardware counters to administrators only (RmProfilingAdminOnly: 1)",
+            "the driver restricts hardware counters to administrators (RmProfilingAdminOnly: 1)",
             "run as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0 (modprobe.d, then reboot)",
         )
     return [switches, metrics]

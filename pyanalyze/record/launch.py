@@ -134,7 +134,7 @@ def prepare(folder: Path, nsys: str | None = None) -> NsysRun:
     """
     tool = find_nsys(nsys)
     if tool is None:
-        raise UsageError("there is no nsys on PATH; install Nsight Systems, set PYANALYZE_NSYS, or leave --nsys out")
+        raise UsageError("nsys is not on PATH; install Nsight Systems, set PYANALYZE_NSYS, or leave --nsys out")
     answer = subprocess.run(  # noqa: S603
         [tool.path, "profile", "--help"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
@@ -169,10 +169,10 @@ def options_for(help_text: str, wanted: Wanted, version: str = "") -> tuple[list
         if switch in help_text:
             options.append(f"{switch}={value}")
         elif needed:
-            notes.append(f"nsys {version} does not know {switch}: left out")
+            notes.append(f"nsys {version} does not support {switch}: left out")
     if "--kill" not in help_text and duration is not None:
         options = [option for option in options if not option.startswith("--duration")]
-        notes.append(f"nsys {version} would end the command with the collection: it collects until the command ends")
+        notes.append(f"nsys {version} would end the command with the collection; it collects until the command ends")
     return options, notes
 
 
@@ -197,9 +197,9 @@ def arming(folder: Path, wanted: Wanted, nsys: str = "nsys", help_text: str = ""
     collect = f"{program} start --session=replica --sample=none --cpuctxsw=none{options} -o {report}"
     return "\n".join(
         (
-            "nsys cannot trace CUDA in processes that run already. To see their kernels, start one replica armed:",
+            "nsys cannot trace CUDA in running processes. To trace their kernels, start one replica under nsys:",
             f"  {program} launch --session-new=replica -t cuda,nvtx --cuda-graph-trace=node YOUR COMMAND",
-            "and, while it is busy, collect for a moment (no signal is sent to it):",
+            "and, while it is busy, collect for a moment (it gets no signal):",
             f"  {collect}; sleep {seconds}; {program} stop --session=replica",
             f"then: pyanalyze {shlex.quote(str(folder))}",
         )

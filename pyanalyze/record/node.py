@@ -74,7 +74,7 @@ def process_facts(pid: int, proc: Path = _PROC) -> dict[str, Any]:
             found["unread"][key] = error.strerror or str(error)
         except (ValueError, IndexError):
             found[key] = None
-            found["unread"][key] = "not in the form that is known"
+            found["unread"][key] = "in an unknown format"
     return found
 
 

@@ -132,17 +132,20 @@ def setup(configured: dict[str, Any], processes: Sequence[dict[str, Any]], insta
     clients = [p for p in processes if p.get("type") == "M+C"]
     servers = [p for p in processes if "nvidia-cuda-mps" in (p.get("name") or "")]
     if configured.get("virtualization_mode") == "VGPU":
-        return None, "a vGPU: how the host shares the board is set there, not here"
+        return None, "a vGPU: sharing of the board is configured on the host"
     plain = [p for p in processes if "C" in (p.get("type") or "") and p not in clients and p not in servers]
     if configured.get("mig_mode") == "Enabled":
         inside = ", MPS clients inside" if clients else ""
         return (Mode.MIG_MPS if clients else Mode.MIG), f"MIG is enabled with {instances} instances{inside}"
     if clients:
-        return Mode.MPS, f"{len(clients)} MPS clients are on the GPU"
+        return Mode.MPS, f"{len(clients)} MPS clients use the GPU"
     if servers:
-        return Mode.MPS, "an MPS server is on the GPU"
+        return Mode.MPS, "an MPS server runs on the GPU"
     if configured.get("compute_mode") == "Exclusive_Process":
-        return Mode.EXCLUSIVE, "compute mode Exclusive_Process: one process may hold the GPU"
+        return Mode.EXCLUSIVE, "compute mode Exclusive_Process: one process may use the GPU"
     if len(plain) > 1:
-        return Mode.TIME_SLICING, f"{len(plain)} compute processes, no MPS, no MIG: they take turns when both are busy"
-    return None, "nothing is set up for sharing, and at most one compute process is seen"
+        return (
+            Mode.TIME_SLICING,
+            f"{len(plain)} compute processes, no MPS, no MIG: they are time-sliced when several are busy",
+        )
+    return None, "no sharing is configured, and at most one compute process is listed"

@@ -165,7 +165,7 @@ class Nvml:
                 self._gpus.append(_Gpu(index, handle, uuid, name))
         if not self._gpus:
             self.close()
-            raise GpuUnavailable("no NVIDIA GPU on this machine: NVML counts none that may be used here")
+            raise GpuUnavailable("no NVIDIA GPU on this machine: NVML lists none")
 
     def __enter__(self) -> Self:
         """Return the open connection."""
@@ -549,8 +549,7 @@ def _binding() -> Any:
         return importlib.import_module("pynvml")
     except ImportError as error:
         raise GpuUnavailable(
-            "the Python package nvidia-ml-py, through which NVML is asked, is not installed; "
-            "run: pip install 'pyanalyze-gpu[nvml]'"
+            "the Python package nvidia-ml-py is not installed, which NVML needs; run: pip install 'pyanalyze-gpu[nvml]'"
         ) from error
 
 
@@ -559,12 +558,10 @@ def _unavailable(name: str) -> str:
         inside = "; in a container, start it with the NVIDIA runtime (--gpus all)" if has_driver() else ""
         return f"no NVIDIA GPU on this machine: the driver's libnvidia-ml.so.1 is not found{inside}"
     if name == "NVML_ERROR_DRIVER_NOT_LOADED":
-        return (
-            "no NVIDIA GPU can be used: the driver is not loaded (NVML_ERROR_DRIVER_NOT_LOADED); try: modprobe nvidia"
-        )
+        return "no NVIDIA GPU is usable: the driver is not loaded (NVML_ERROR_DRIVER_NOT_LOADED); try: modprobe nvidia"
     if name == "NVML_ERROR_LIB_RM_VERSION_MISMATCH":
-        return f"NVML does not match the loaded driver ({name}): it was updated under way; reboot, or reload the driver"
-    return f"NVML cannot be opened ({name}); look at `nvidia-smi` and the kernel log"
+        return f"NVML does not match the loaded driver ({name}): the driver was updated; reboot, or reload the driver"
+    return f"NVML cannot be opened ({name}); check `nvidia-smi` and the kernel log"
 
 
 def has_driver(root: Path = Path("/")) -> bool:

@@ -107,7 +107,7 @@ class _Log:
             try:
                 os.ftruncate(self._descriptor, self._whole_bytes)
             except OSError:
-                self.first_error += "; its last line is torn"
+                self.first_error += "; its last line is incomplete"
         else:
             self._whole_bytes += len(data)
 
@@ -171,7 +171,7 @@ class _Sampler(threading.Thread):
             self.write_node()  # now, while it is known: the recorder may be killed
         self._seen_us = now_us
         if self.log.first_error:
-            self.note(f"samples cannot be written ({self.log.first_error}); the command goes on")
+            self.note(f"samples cannot be written ({self.log.first_error}); the command continues")
         if self._command_pid is not None:
             # Once more: right after its start it may not have become its program, and then has no environment.
             self.describe_command(self._command_pid)
@@ -193,7 +193,7 @@ class _Sampler(threading.Thread):
         if taken <= self._max_bytes:
             return
         self.note(
-            f"the recording took {taken >> 20} MiB, more than the {self._max_bytes >> 20} MiB allowed: it ends here"
+            f"the recording reached {taken >> 20} MiB, above the limit of {self._max_bytes >> 20} MiB: it ends here"
         )
         self.ask_stop("size cap")
         if run is not None:
@@ -220,7 +220,7 @@ class _Sampler(threading.Thread):
         try:
             write_whole(self._folder / "node.json", json.dumps(self._node, indent=1) + "\n", force=True)
         except OSError as error:
-            self.note(f"node.json cannot be written ({error.strerror}); the command goes on")
+            self.note(f"node.json cannot be written ({error.strerror}); the command continues")
 
     def run(self) -> None:
         due = time.monotonic() + self.period_s
@@ -246,7 +246,9 @@ class _Sampler(threading.Thread):
     def time_is_over(self, goes_on: bool) -> None:  # noqa: FBT001
         """End the sampling because that was its duration."""
         if goes_on and not self.stop_asked.is_set():
-            self._say("the recording is over; the command goes on, and is waited for (--until-end records all of it)")
+            self._say(
+                "the recording has ended; the command continues, and is waited for (--until-end records all of it)"
+            )
         self.ask_stop("duration over")
 
     def finish(self, why: str) -> None:
@@ -257,7 +259,7 @@ class _Sampler(threading.Thread):
             return
         self.join(_PATIENCE_S)
         if self.is_alive():
-            self.note("NVML does not answer any more; the recording ends without its closing line")
+            self.note("NVML no longer answers; the recording ends without its closing line")
 
     def _close(self) -> None:
         """Write how it went; in the sampler's own thread, for NVML may not come back."""
@@ -359,11 +361,11 @@ def record(
     0
     """
     if not 0.01 <= rate_hz <= 100:
-        raise UsageError(f"a rate of {rate_hz:g} Hz makes no sense; give 0.01 to 100 samples a second")
+        raise UsageError(f"the rate of {rate_hz:g} Hz is out of range; give 0.01 to 100 samples a second")
     if duration_s is not None and duration_s <= 0:
-        raise UsageError(f"a duration of {duration_s:g} s makes no sense; give more than 0")
+        raise UsageError(f"the duration of {duration_s:g} s is out of range; give more than 0")
     if nsys and not command and duration_s is None:
-        raise UsageError("--nsys without a command watches the node for a while; give --duration")
+        raise UsageError("--nsys without a command records the node for a while; give --duration")
     if command and shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]} is not an executable file or not on PATH; nothing was started")
     place = Path(time.strftime("pyanalyze-record-%Y%m%dT%H%M%SZ", time.gmtime()) if folder is None else folder)
@@ -377,9 +379,7 @@ def record(
         nvml.close()
         raise
     if not command and not nsys:
-        sampler.note(
-            "samples only; --nsys adds who held the GPU, and tells how to get the kernels of what runs already"
-        )
+        sampler.note("samples only; --nsys adds context switches, and says how to trace kernels of running processes")
     plans: list[Wanted] = []
     paused = None
     if run is not None:
@@ -393,7 +393,7 @@ def record(
         wanted, paused = _counters(wanted, sampler, pause_dcgm=pause_dcgm)
         nvml.read_counters(not wanted.metrics)
         if not is_root():
-            sampler.note("not root: of other users' processes the switch records carry neither pid nor exact times")
+            sampler.note("not root: switch records of other users' processes have no pid and inexact times")
         plans = _less_and_less(wanted)
         if not command:
             say(arming(place, wanted, run.tool.path, run.help_text))
@@ -417,18 +417,18 @@ def record(
 def _refuse_recording(place: Path) -> None:
     for name in ("samples.jsonl", "report.nsys-rep", "report.qdstrm"):
         if (place / name).exists():
-            raise OutputExists(f"{place / name} exists; name another -o, a recording is never replaced")
+            raise OutputExists(f"{place / name} exists; choose another -o: a recording is never replaced")
 
 
 def _counters(wanted: Wanted, sampler: _Sampler, *, pause_dcgm: bool) -> tuple[Wanted, str | None]:
     """Whether nsys may sample hardware counters; the dcgmi that is to resume afterwards."""
     if not is_root() and profiling_restricted() is not False:
-        sampler.note("GPU metrics are left out: the driver gives hardware counters to administrators only")
+        sampler.note("GPU metrics are left out: the driver restricts hardware counters to administrators")
         return replace(wanted, metrics=False), None
     if not dcgm_processes():
         return wanted, None
     if not pause_dcgm:
-        sampler.note("GPU metrics are left out: DCGM runs and holds the counters; --pause-dcgm pauses it meanwhile")
+        sampler.note("GPU metrics are left out: DCGM uses the counters; --pause-dcgm pauses it meanwhile")
         return replace(wanted, metrics=False), None
     dcgmi = shutil.which("dcgmi")
     if dcgmi is None or not _dcgm(dcgmi, "--pause", sampler):
@@ -493,14 +493,16 @@ class _Command:
             if not self._plans or self.interrupted:
                 self._sampler.note(f"nsys {run.tool.version} did not start the command; nothing was run")
                 return 3, "nsys did not start the command"
-            self._sampler.note("nsys refused to start the command; it is asked for fewer records now")
+            self._sampler.note("nsys refused to start the command; fewer records are requested now")
             code = self._start_nsys(run, self._command).wait()
         # The collection is over; the command may go on for as long as it likes.
         while run.status() is None and alive(pid):
             time.sleep(0.1)
         ended = run.status()
         if ended is None:
-            self._sampler.note("how the command ended is not known: what it ran in was killed, or the disk is full")
+            self._sampler.note(
+                "the exit status of the command is not known: its session was killed, or the disk is full"
+            )
             ended = code if code > 0 else 3
         run.forget()
         return ended, "command ended"
@@ -571,8 +573,8 @@ def _run(
             signal.signal(restored, old)
     if run is not None and (place / "report.qdstrm").exists() and not (place / "report.nsys-rep").exists():
         sampler.note(
-            "nsys left a raw stream only; where the whole of Nsight Systems is installed, run: "
-            f"QdstrmImporter -i {place}/report.qdstrm"
+            f"nsys left only a raw stream; where Nsight Systems is fully installed, run: QdstrmImporter -i "
+            f"{place}/report.qdstrm"
         )
     return Recording(
         place,
@@ -620,7 +622,7 @@ def _own_throttling() -> dict[str, int] | None:
 
 def _node(nvml: Nvml) -> dict[str, Any]:
     host_pids = sees_host_pids()
-    unread = None if host_pids else "pids that NVML gives are not those of this pid namespace: /proc is not asked"
+    unread = None if host_pids else "pids that NVML reports belong to another pid namespace: /proc is not read"
     return {
         "schema": "pyanalyze.node/1",
         "time_utc_ns": time.time_ns(),

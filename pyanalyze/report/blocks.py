@@ -173,6 +173,8 @@ def chart_key(name: str, device_id: int) -> str:
     return f"{name}-{device_id}"
 
 
-def value_cell(text: str) -> Cell:
-    """A value in a table, muted where it is not known."""
-    return Cell(text, tone="muted" if text == fmt.UNKNOWN else "plain")
+def value_cell(text: str, basis: Basis | None = None) -> Cell:
+    """A value in a table, muted and without basis where it is not known."""
+    if text == fmt.UNKNOWN:
+        return Cell(text, tone="muted")
+    return Cell(text, basis=basis)

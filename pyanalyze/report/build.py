@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyanalyze.analysis.impact import impact_of
 from pyanalyze.analysis.occupancy import model_in_passing
 from pyanalyze.analysis.sharing.evidence import HOW, pairs_of
 from pyanalyze.core import _core
+from pyanalyze.report.sentences import why_sharing
 from pyanalyze.results.advice import SharingOption
 from pyanalyze.results.interference import (
     Interference,
+    SharingCause,
     Slowdown,
 )
 from pyanalyze.results.model import Missing
@@ -32,6 +35,7 @@ from pyanalyze.results.residency import ContextSwitches, CostKind, ResidencySlic
 from pyanalyze.results.sharing import Relation
 from pyanalyze.tables.process_lists import compute_processes, process_memory
 from pyanalyze.tables.tableset import Selection
+from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import EVERY_PART, NEGLIGIBLE_RESIDENCY, TRAITS, Mode, Part, RelationKind
 
 if TYPE_CHECKING:
@@ -42,10 +46,12 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.advice import DeviceAdvice
     from pyanalyze.analysis.analysis import Analysis
     from pyanalyze.analysis.interference import DeviceInterference, TenantInterference
+    from pyanalyze.analysis.residency import DeviceResidency
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.analysis.sharing.evidence import Pair
     from pyanalyze.results.work import Work
     from pyanalyze.tables.tableset import TableSet
+    from pyanalyze.vocabulary import Basis
 
 
 def assemble(
@@ -177,7 +183,9 @@ def _device(
     occupancy = None
     if Part.OCCUPANCY in parts:
         if model_in_passing(tables) != "replay":
-            why = f"{tables.rows('kernels')} kernels: here blocks are spread evenly over the SMs instead of replayed"
+            why = (
+                f"{tables.row_count('kernels')} kernels: here blocks are spread evenly over the SMs instead of replayed"
+            )
             missing.append(
                 Missing(
                     what="occupancy.replay", why=f"{why} on each", how="session.occupancy() in Python replays every SM"
@@ -187,17 +195,21 @@ def _device(
         occupancy = _occupancy(analysis, verdict, modelled, window, device, missing)
     compared = {tenant.tenant_id: tenant for tenant in (() if found is None else found.tenants)}
     work = analysis.work if Part.WORK in parts else {}
-    tenants = _tenants(tables, device["device_id"], usage, modelled, span_ns, compared, work)
+    held = analysis.residency if Part.RESIDENCY in parts else ()
+    summary = next((one for one in held if one.device_id == verdict.device_id), None)
+    tenants = [
+        _with_gpu_time(tenant, summary, span_ns, known=Part.RESIDENCY in parts)
+        for tenant in _tenants(tables, device["device_id"], usage, modelled, span_ns, compared, work)
+    ]
     interference = None
     if found is not None:
         interference = _interference(found, usage, missing)
         missing += _unsplit(found)
-    held = analysis.residency if Part.RESIDENCY in parts else ()
     capability = (device["compute_major"], device["compute_minor"])
     if advice is not None and advice.options.why_not is not None:
         how = "pyanalyze advise CAPTURE" if advice.options.postponed else ""
         missing.append(Missing(what="options", why=advice.options.why_not, how=how))
-    return Device(
+    made = Device(
         device_id=verdict.device_id,
         uuid=device["uuid"],
         gpu_uuid=device["gpu_uuid"],
@@ -214,7 +226,7 @@ def _device(
         relations=_relations(tables, usage, pairs, verdict),
         segments=list(analysis.segments[verdict.device_id]) if Part.SEGMENTS in parts else [],
         context_switches=switches,
-        ledger=next((one for one in held if one.device_id == verdict.device_id), None),
+        residency_summary=summary,
         tenants=tenants,
         occupancy=occupancy,
         interference=interference,
@@ -224,6 +236,14 @@ def _device(
         advice=[] if advice is None else list(advice.actions),
         options=None if advice is None else _options(advice),
     )
+    if Part.INTERFERENCE not in parts:
+        return made
+    return made.model_copy(update={"sharing_is_the_cause": _sharing_cause(made)})
+
+
+def _sharing_cause(device: Device) -> SharingCause:
+    impact = impact_of(device)
+    return SharingCause(answer=impact.answer.value, reason=impact.reason.value, why=why_sharing(device))
 
 
 def _options(advice: DeviceAdvice) -> list[SharingOption] | None:
@@ -401,7 +421,7 @@ def _tenants(
                 served_by=row["served_by"],
                 busy_ns=row["busy_ns"],
                 resident_ns=row["resident_ns"],
-                charged_ns=row["charged_ns"],
+                attributed_ns=row["attributed_ns"],
                 slices=None if row["resident_ns"] is None else row["slices"],
                 median_slice_ns=row["median_slice_ns"],
                 sm_share=own[0] / all_sm_time if own and all_sm_time else None,
@@ -412,14 +432,33 @@ def _tenants(
                 causes=found.causes if found is not None and found.slowed else None,
                 work=work.get((row["device_id"], row["tenant_id"])),
                 baseline=None if found is None else found.baseline,
-                tails=[] if found is None else list(found.tails),
+                latency_percentiles=[] if found is None else list(found.latency_percentiles),
                 units=[] if found is None else list(found.units),
-                pace=None if found is None else found.throughput,
+                throughput=None if found is None else found.throughput,
                 slowdown_notes=_notes(found),
                 baselines_not_used=[] if found is None else list(found.baselines_not_used),
             )
         )
     return tenants
+
+
+def _with_gpu_time(tenant: Tenant, summary: DeviceResidency | None, span_ns: int, *, known: bool) -> Tenant:
+    """Add the GPU time share, which has one denominator: the window.
+
+    Observed residency, else inferred residency, else attributed time (all of busy, where nothing is switched out).
+    """
+    share: float | None = None
+    basis: Basis | None = None
+    if tenant.resident_ns is not None:
+        share, basis = (tenant.resident_ns / span_ns if span_ns else None), "observed"
+    elif known:
+        inferred = () if summary is None else summary.tenants
+        found = next((one for one in inferred if one.tenant_id == tenant.tenant_id), None)
+        if found is not None:
+            share, basis = found.gpu_time_share, "inferred"
+        elif tenant.attributed_ns is not None and span_ns:
+            share, basis = tenant.attributed_ns / span_ns, "inferred"
+    return tenant.model_copy(update={"gpu_time_share": share, "gpu_time_basis": None if share is None else basis})
 
 
 def _notes(found: TenantInterference | None) -> list[str]:
@@ -518,7 +557,7 @@ def _occupancy(
         missing.append(
             Missing(
                 what="occupancy.part",
-                why=f"{100 * blind:.1f} % of kernel time could not be modelled: {'; '.join(reasons)}",
+                why=f"{fmt.percent(blind)} of kernel time could not be modelled: {'; '.join(reasons)}",
                 how="",
             )
         )
@@ -583,7 +622,7 @@ def _relation(row: dict[str, Any], pairs: Sequence[Pair], verdict: Verdict) -> t
     if verdict.mode != Mode.UNDETERMINED and pair is not None and pair.together:
         return "side-by-side", verdict.confidence
     # Beside a group that runs together, its turns are those of pairs that never do.
-    outsider = any(w.name == "turns_with_outsider" for w in verdict.evidence)
+    outsider = any(w.name == "mps_group_time_sliced" for w in verdict.evidence)
     # Virtual machines that are time-sliced are no tenants here.
     if (traits.time_sliced and not traits.vgpu) or (outsider and pair is not None):
         return "time-sliced", verdict.confidence

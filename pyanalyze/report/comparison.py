@@ -57,7 +57,7 @@ def render_comparison(comparison: Comparison, form: str) -> str:
         from pyanalyze.report.html import html_page
 
         return html_page(page, {_CHART: time_split(comparison)}, f"pyanalyze {_core.__version__}")
-    raise UsageError(f"no format is named {form}; choose from html, md, txt, json")
+    raise UsageError(f"there is no format {form}; choose from html, md, txt, json")
 
 
 def _page(comparison: Comparison) -> Page:
@@ -102,13 +102,13 @@ def _runs(comparison: Comparison) -> Section:
 
 
 def _equal(pair: TenantChange) -> str:
-    return {True: "equal", False: "not equal", None: "cannot be told"}[pair.equal_work]
+    return {True: "equal", False: "not equal", None: "not known"}[pair.equal_work]
 
 
 def _work(comparison: Comparison) -> Section:
     if not comparison.tenants:
         text = "No traced tenant of one run has a counterpart in the other."
-        return Section("work", "Was the work equal?", (Note("Nothing to compare", text, "warning"),))
+        return Section("work", "Equal work", (Note("Not comparable", text, "warning"),))
     rows = tuple(
         (
             Cell(pair.label, tone="code"),
@@ -126,7 +126,7 @@ def _work(comparison: Comparison) -> Section:
         Column("Tenant"),
         Column("Work per unit"),
         Column("Units", "of B for each of A", True),
-        Column("Launched otherwise", "of A's kernel time", True),
+        Column("Changed launches", "of A's kernel time", True),
         Column("Launches", "A", True),
         Column("Launches", "B", True),
         Column("Copied", "A", True),
@@ -136,18 +136,18 @@ def _work(comparison: Comparison) -> Section:
     blocks: list[Block] = [Table(columns, rows, caption)]
     for pair in comparison.tenants:
         if pair.changed:
-            blocks.append(Fold(f"What {pair.label} launched otherwise", (_changed(pair),)))
+            blocks.append(Fold(f"Changed launches of {pair.label}", (_changed(pair),)))
     for label, names in (("A", comparison.only_a), ("B", comparison.only_b)):
         if names:
             blocks.append(Para(f"Only in {label}: {', '.join(visible(name) for name in names)}."))
-    return Section("work", "Was the work equal?", tuple(blocks))
+    return Section("work", "Equal work", tuple(blocks))
 
 
 def _changed(pair: TenantChange) -> Table:
     rows = tuple(
         (
             Cell(visible(row.kernel), tone="code"),
-            Cell(f"{fmt.count(row.grid_blocks)} × {fmt.count(row.block_threads)}"),
+            Cell(f"{fmt.count(row.grid_blocks)} x {fmt.count(row.block_threads)}"),
             Cell(fmt.count(row.launches_a)),
             Cell(fmt.number(row.expected_b)),
             Cell(fmt.count(row.launches_b)),
@@ -156,7 +156,7 @@ def _changed(pair: TenantChange) -> Table:
     )
     columns = (
         Column("Kernel"),
-        Column("Grid × block", "blocks × threads", True),
+        Column("Grid x block", "blocks x threads", True),
         Column("Launches", "A", True),
         Column("Expected", "B, from A", True),
         Column("Launches", "B", True),
@@ -177,20 +177,21 @@ def _changes(comparison: Comparison) -> Section:
         )
     for pair in comparison.tenants:
         if pair.change is None:
-            blocks.append(Note(pair.label, f"The change of its time is not known: {pair.why}.", "warning"))
+            blocks.append(Note(pair.label, f"Its change of time is not known: {pair.why}.", "warning"))
             continue
         change = pair.change
-        word = "" if change.significant else ": no more than noise"
+        word = "" if change.significant else "; not significant"
         blocks.append(
             Para(
                 f"{pair.label}: {fmt.duration(pair.time_a_ns)} before, {fmt.duration(pair.time_b_ns)} after; per unit "
-                f"of work {change.value:+.1%} ({change.low:+.1%} to {change.high:+.1%}, n = {change.n} batches){word}."
+                f"of work {fmt.signed_percent(change.value)} (95 % CI {fmt.signed_percent(change.low)} to "
+                f"{fmt.signed_percent(change.high)}, n = {change.n} batches){word}."
             )
         )
         rows = tuple(
             (
                 Cell(part_words(part.name)),
-                Cell(f"{part.share or 0.0:+.1%}", tone="plain" if part.significant else "muted"),
+                Cell(fmt.signed_percent(part.share or 0.0), tone="plain" if part.significant else "muted"),
                 Cell(_signed(part.value_ns)),
                 Cell(f"{_signed(part.low_ns)} to {_signed(part.high_ns)}"),
                 Cell("yes" if part.significant else "no", tone="plain" if part.significant else "muted"),
@@ -201,21 +202,23 @@ def _changes(comparison: Comparison) -> Section:
             Column("Part"),
             Column("Of A's time", numeric=True),
             Column("Time", "per unit", True),
-            Column("95 % interval or bounds", numeric=True),
-            Column("Beyond noise"),
+            Column("95 % CI or bounds", numeric=True),
+            Column("Significant"),
         )
         blocks.append(Table(columns, rows, f"Where the change of {pair.label} came from (inferred)."))
         if pair.why:
             blocks.append(Para(capital(pair.why) + ".", "muted"))
     if comparison.conclusive:
         words = (
-            "Other work: launched otherwise. The host: nothing was in flight although nobody was in the way. Not "
-            "resident: another context held the engine, inside kernels and between them. Slower while resident: the "
-            "same kernels took longer while they held it, or waited for SMs. A unit is as much work as A did. Where "
-            "an idle time may be the host's or a neighbour's, the bounds say both."
+            "Other work: launches that changed. Host time: no work in flight, and no other tenant in the way. Waiting "
+            "for its time slice: another context was resident, inside kernels and between them. Slower execution while "
+            "resident: the same kernels took longer, or waited for SMs. A unit is as much work as A did. Idle time "
+            "that the host or another tenant may have caused is in the bounds of both."
         )
         blocks.append(Para(words, "muted"))
-    floor = f"Noise floor: {comparison.noise_floor:.0%} of the time; a single run on each side cannot see below it."
+    floor = (
+        f"Noise floor: {fmt.percent(comparison.noise_floor, 0)} of the time. Single runs do not show smaller changes."
+    )
     blocks.append(Para(floor, "muted"))
     return Section("changes", "Where the change came from", tuple(blocks))
 
@@ -226,10 +229,10 @@ def _signed(ns: float) -> str:
 
 def _left_out(comparison: Comparison) -> Section:
     if not comparison.left_out:
-        return Section("left-out", "What does not carry over", (Para("Nothing had to be left out."),))
+        return Section("left-out", "Not comparable between the runs", (Para("Nothing had to be left out."),))
     rows = tuple(
         (Cell(gap.what, tone="code"), Cell(visible(gap.why, None)), Cell(visible(gap.how, None), tone="code"))
         for gap in comparison.left_out
     )
     columns = (Column("Left out"), Column("Why"), Column("What helps"))
-    return Section("left-out", "What does not carry over", (Table(columns, rows),))
+    return Section("left-out", "Not comparable between the runs", (Table(columns, rows),))

@@ -90,15 +90,15 @@ def _html(analysis: Analysis, command: str, *, detail: bool) -> str:
         )
 
 
-def _lanes(tables: TableSet, window: tuple[int, int], here: pl.Expr) -> pl.DataFrame:
+def _tracks(tables: TableSet, window: tuple[int, int], here: pl.Expr) -> pl.DataFrame:
     """As many marks as a picture can hold: zooming in on a short capture shows single slices."""
     from pyanalyze.charts import MAX_MARKS
 
     for marks in (MAX_MARKS, MAX_MARKS // 2, MAX_MARKS // 5):
-        lanes = timeline(tables, *window, marks=marks).filter(here)
-        if lanes.height <= MAX_MARKS:
+        tracks = timeline(tables, *window, marks=marks).filter(here)
+        if tracks.height <= MAX_MARKS:
             break
-    return lanes
+    return tracks
 
 
 def draw_png(analysis: Analysis, report: Report) -> dict[str, bytes]:
@@ -180,7 +180,7 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
     import polars as pl
 
     from pyanalyze import charts
-    from pyanalyze.analysis.interference import kernels_alone
+    from pyanalyze.analysis.interference import kernels_solo
 
     tables = analysis.tables
     compared = {found.device_id: found for found in analysis.interference}
@@ -191,12 +191,12 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
         labels = tenant_labels(device.tenants)
         window = (device.window.start_ns, device.window.end_ns)
         here = pl.col("device_id") == number
-        lanes = _lanes(tables, window, here)
-        if not lanes.is_empty():
+        tracks = _tracks(tables, window, here)
+        if not tracks.is_empty():
             yield (
                 chart_key("timeline", number),
                 charts.timeline(
-                    lanes,
+                    tracks,
                     labels,
                     device_id=number,
                     window=window,
@@ -239,9 +239,9 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
         if len(device.tenants) > 1 and any(tenant.busy_ns for tenant in device.tenants):
             binned = latencies(tables, number, *window, bins=150)
             yield chart_key("latency", number), charts.latency_over_time(binned, labels, window=window)
-        kernels = kernels_alone(tables, analysis.interference)
+        kernels = kernels_solo(tables, analysis.interference)
         if not kernels.filter(here & pl.col("ratio_low").is_not_null()).is_empty():
             yield (
-                chart_key("alone", number),
-                charts.alone_against_contended(kernels, labels, device_id=number),
+                chart_key("solo", number),
+                charts.solo_against_shared(kernels, labels, device_id=number),
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.impact import Answer, impact_of
+from pyanalyze.analysis.impact import impact_of
 from pyanalyze.report.blocks import Block, Cell, Chart, Commands, Facts, Fold, Note, Page, Para, Table, is_empty
 from pyanalyze.report.layout import lay_out
 from pyanalyze.report.sentences import (
@@ -25,7 +25,7 @@ from pyanalyze.report.sentences import (
 from pyanalyze.results.labels import device_title, main_device
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
-from pyanalyze.vocabulary import Mode, Part
+from pyanalyze.vocabulary import Answer, Mode, Part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
     from pyanalyze.results.model import Missing
     from pyanalyze.results.report import Device, Report
 
-__all__ = ["FIRST_SCREEN_COLUMNS", "FIRST_SCREEN_LINES", "SCREEN_PARTS", "first_screen", "render_text"]
+__all__ = ["SUMMARY_COLUMNS", "SUMMARY_LINES", "SUMMARY_PARTS", "render_summary", "render_text"]
 
-FIRST_SCREEN_LINES = 15
+SUMMARY_LINES = 15
 #: What the first screen shows, and what has to be computed for it.
-SCREEN_PARTS = frozenset({Part.SEGMENTS, Part.RESIDENCY, Part.INTERFERENCE, Part.ADVICE})
-FIRST_SCREEN_COLUMNS = 100
+SUMMARY_PARTS = frozenset({Part.SEGMENTS, Part.RESIDENCY, Part.INTERFERENCE, Part.ADVICE})
+SUMMARY_COLUMNS = 100
 _LABEL = 13
 _WIDTH = 100
 
 
-def first_screen(report: Report) -> str:
+def render_summary(report: Report) -> str:
     """At most 15 lines of at most 100 columns, to paste into a chat.
 
     Returns
@@ -57,47 +57,47 @@ def first_screen(report: Report) -> str:
     --------
     >>> import pyanalyze
     >>> report = pyanalyze.load(capture).report()
-    >>> len(first_screen(report).splitlines()) <= 15
+    >>> len(render_summary(report).splitlines()) <= 15
     True
     """
     device = main_device(report)
-    nothing = [_line("Verdict", "no GPU was found in what was read")]
+    nothing = [_line("Mode", "no GPU was found in the input")]
     for row in report.quality if device is None else ():
         if row.name.startswith("samples_") and row.severity != "info":
             nothing += _lines("Samples", visible(row.detail or row.name, None), 3)
     lines = nothing if device is None else _device_lines(report, device)
     lines.append(_line("Versions", versions_text(report)))
     if report.synthetic:
-        lines.insert(0, "SYNTHETIC CAPTURE: made by a generator; it proves nothing about real hardware.")
-    return "\n".join(lines[:FIRST_SCREEN_LINES]) + "\n"
+        lines.insert(0, "SYNTHETIC CAPTURE: made by a generator, not recorded on a GPU.")
+    return "\n".join(lines[:SUMMARY_LINES]) + "\n"
 
 
 def _device_lines(report: Report, device: Device) -> list[str]:
-    blame = _lines("GPU to blame", cause_sentence(device), 2)
+    cause = _lines("Cause", cause_sentence(device), 2)
     clear = impact_of(device).answer is Answer.NO
-    advice = visible(device.advice[0].action, None) if device.advice else "nothing can be advised on this evidence"
+    advice = visible(device.advice[0].action, None) if device.advice else "no advice follows from this evidence"
     lost = [row for row in report.quality if row.severity in ("data-loss", "error") and row.count]
     others = (d for d in report.devices if d is not device)
     also = "; ".join(f"{device_title(d)}: {d.sharing.mode} {d.sharing.confidence:.2f}" for d in others)
     lines = [
-        # Where sharing is not the cause, nobody has to read on.
-        *(blame if clear else ()),
-        *_lines("Verdict", _verdict(device), 2),
+        # Where sharing is not the cause, that is the answer.
+        *(cause if clear else ()),
+        *_lines("Mode", _verdict(device), 2),
         *([_line("Also", also)] if also else ()),
         _line("Configured", agreement_text(device)),
         *_sampled(device),
         *(line for said in samples_not_used(report)[:1] for line in _lines("Samples", said, 2)),
-        *_lines("Held by", residency_sentence(device).removeprefix("Held by "), 2),
-        *_lines("Slowed", victim_sentence(device).removeprefix("Worst victim: "), 2),
-        *(() if clear else blame),
+        *_lines("GPU time", residency_sentence(device).removeprefix("GPU time: "), 2),
+        *_lines("Slowdown", victim_sentence(device).removeprefix("Largest slowdown: "), 2),
+        *(() if clear else cause),
         _line("Do", advice),
-        _line("Not seen", _not_seen(device.sharing.missing)),
+        _line("Missing", _missing(device.sharing.missing)),
         _line("Window", window_text(report, device)),
     ]
     if lost:
         # By name: what one of it stands for (a record, a row, a message of the profiler) is not the same for all.
         names = ", ".join(f"{visible(row.name, 40)} ({fmt.count(row.count)})" for row in lost)
-        lines.append(_line("Data lost", f"sums may be too small: {names}"))
+        lines.append(_line("Data loss", f"sums may be too small: {names}"))
     return lines
 
 
@@ -119,14 +119,14 @@ def _verdict(device: Device) -> str:
     return f"{said}; over time: {', '.join(parts)}"
 
 
-def _not_seen(missing: list[Missing]) -> str:
+def _missing(missing: list[Missing]) -> str:
     if not missing:
-        return "nothing that is needed is missing"
-    return f"{', '.join(visible(m.what, 30) for m in missing)} ({len(missing)}; `report` says how)"
+        return "nothing"
+    return f"{', '.join(visible(m.what, 30) for m in missing)} ({len(missing)}; `report` says how to capture it)"
 
 
 def _lines(label: str, text: str, most: int) -> list[str]:
-    room = FIRST_SCREEN_COLUMNS - _LABEL
+    room = SUMMARY_COLUMNS - _LABEL
     parts = textwrap.wrap(text, room, break_long_words=True, break_on_hyphens=False) or [""]
     if len(parts) > most:
         last = parts[most - 1][: room - 1].rstrip()

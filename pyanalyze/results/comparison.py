@@ -68,8 +68,10 @@ class Split(Result):
     """Where a tenant's time went; the five sum to it."""
 
     idle_ns: Finite = Field(description="Nothing in flight, nobody in the way, ns.")
-    idle_absent_ns: Finite = Field(description="Nothing in flight while another tenant's context held the engine, ns.")
-    idle_beside_ns: Finite = Field(
+    idle_not_resident_ns: Finite = Field(
+        description="Nothing in flight while another tenant's context held the engine, ns."
+    )
+    idle_other_resident_ns: Finite = Field(
         description="Nothing in flight while a tenant that may run beside it had kernels in flight, ns."
     )
     not_resident_ns: Finite = Field(description="In flight while its context did not hold the engine, ns.")

@@ -16,12 +16,13 @@ __all__ = [
     "ExecutionSplit",
     "HostFinding",
     "Interference",
+    "LatencyPercentile",
     "MatrixCell",
     "NotUsedReason",
-    "Pace",
+    "SharingCause",
     "Slowdown",
     "SlowdownKind",
-    "Tail",
+    "Throughput",
     "UnitsOfWork",
 ]
 
@@ -89,12 +90,12 @@ class Causes(Result):
     execution_split: ExecutionSplit | None = Field(description="Parts of execution; null: cannot be split.")
 
 
-class Tail(Result):
+class LatencyPercentile(Result):
     """One percentile of kernel latency, launch to end."""
 
     percentile: int = Field(ge=1, le=99, description="Such as 95.")
-    shared_ns: int = Field(description="In company, ns.")
-    alone_ns: int = Field(description="Alone, ns.")
+    shared_ns: int = Field(description="In the co-run, ns.")
+    solo_ns: int = Field(description="Alone, ns.")
     ratio: Finite = Field(description="Shared over alone.")
 
 
@@ -103,21 +104,21 @@ class UnitsOfWork(Result):
 
     name: Text = Field(description="Name of the NVTX ranges, or given units. Hostile text.")
     latency: Estimate = Field(description="Sum of their latencies, shared over alone.")
-    tails: list[Tail] = Field(description="Percentiles of their latency.")
+    latency_percentiles: list[LatencyPercentile] = Field(description="Percentiles of their latency.")
 
 
-class Pace(Result):
+class Throughput(Result):
     """Kernels and graph launches a second, over the time from first launch to last end."""
 
-    shared_per_s: Finite = Field(description="In company.")
-    alone_per_s: Finite = Field(description="Alone.")
+    shared_per_s: Finite = Field(description="In the co-run.")
+    solo_per_s: Finite = Field(description="Alone.")
 
 
 class HostFinding(Result):
     """Something outside of the GPU that makes a tenant slow."""
 
     tenant_id: int = Field(description="Tenant id.")
-    what: Text = Field(description="held launches, slow launches, slower calls than alone, idle between launches.")
+    what: Text = Field(description="blocked launches, slow launches, slower calls than solo, idle between launches.")
     detail: Text = Field(description="The evidence, in a sentence.")
     share: Finite = Field(description="Of the tenant's time.")
 
@@ -147,6 +148,14 @@ class MatrixCell(Result):
     )
 
 
+class SharingCause(Result):
+    """Whether sharing the GPU is the cause of the slowdown."""
+
+    answer: Literal["yes", "no", "unknown"] = Field(description="yes, no or unknown.")
+    reason: Text = Field(description="What the answer follows from: a stable name.")
+    why: Text = Field(description="The same in a sentence.")
+
+
 class Interference(Result):
     """Device-wide figures, from elapsed slowdowns."""
 
@@ -156,7 +165,7 @@ class Interference(Result):
     matrix: list[MatrixCell] | None = Field(description="Who slowed whom; null: could not be told.")
     harmonic: Number = Field(default=None, description="Harmonic speedup: 1 / antt.")
     unfairness: Number = Field(default=None, description="Largest slowdown over the smallest.")
-    standing: Text | None = Field(
+    speedup_over_serial: Number = Field(
         default=None,
-        description="No interference, better than / as good as one after the other, or destructive; null: not known.",
+        description="Time of the solo runs one after the other over that of the co-run; below 1 sharing is a loss.",
     )

@@ -7,7 +7,7 @@ never zero.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -17,20 +17,19 @@ from pyanalyze.results.interference import (
     Causes,
     HostFinding,
     Interference,
-    Pace,
+    LatencyPercentile,
+    SharingCause,
     Slowdown,
-    Tail,
+    Throughput,
     UnitsOfWork,
 )
 from pyanalyze.results.model import Missing, Number, Result, Text, rounded
 from pyanalyze.results.occupancy import Occupancy, SmWarps
-from pyanalyze.results.residency import ContextSwitches, Ledger, ResidencySlice
+from pyanalyze.results.residency import ContextSwitches, ResidencySlice, ResidencySummary
 from pyanalyze.results.sharing import Relation, Segment, Sharing
 from pyanalyze.results.work import Work
 from pyanalyze.text.visible import json_text
-
-if TYPE_CHECKING:
-    from pyanalyze.vocabulary import Basis
+from pyanalyze.vocabulary import Basis
 
 __all__ = [
     "BASIS_TEXT",
@@ -181,10 +180,18 @@ class Tenant(Result):
         description="Union of its kernel and copy-free graph intervals as recorded, ns; null: not traced."
     )
     resident_ns: int | None = Field(
-        description="In the window, its context held the compute engine, ns; null: no switch records."
+        description="Resident time in the window: its context occupied the compute engine, ns; null: no switch records."
     )
-    charged_ns: int | None = Field(
+    attributed_ns: int | None = Field(
         description="Busy intersected with resident, ns; equals busy_ns where nothing is switched out."
+    )
+    gpu_time_share: Number = Field(
+        default=None,
+        description="GPU time share: resident time over the window, observed or inferred; where neither is known, "
+        "attributed time over the window. Shares of concurrent tenants may sum to more than 1.",
+    )
+    gpu_time_basis: Basis | None = Field(
+        default=None, description="How the GPU time share is known; null: it is not known."
     )
     slices: int | None = Field(
         description="Complete slices of its contexts, context creation left out; null: no switch records."
@@ -200,9 +207,11 @@ class Tenant(Result):
         default=None,
         description="The recording alone that it was compared with; null: this run, played again without the others.",
     )
-    tails: list[Tail] = Field(default=[], description="Percentiles of kernel latency; empty: not known.")
+    latency_percentiles: list[LatencyPercentile] = Field(
+        default=[], description="Percentiles of kernel latency; empty: not known."
+    )
     units: list[UnitsOfWork] = Field(default=[], description="Units of work, most of the time first.")
-    pace: Pace | None = Field(default=None, description="Work per second; null: not known.")
+    throughput: Throughput | None = Field(default=None, description="Work per second; null: not known.")
     slowdown_notes: list[Text] = Field(default=[], description="What to know when reading its slowdown.")
     baselines_not_used: list[BaselineNotUsed] = Field(
         default=[],
@@ -227,10 +236,15 @@ class Device(Result):
     relations: list[Relation] = Field(description="Per pair of tenants.")
     segments: list[Segment] = Field(description="The mode over time.")
     context_switches: ContextSwitches | None = Field(description="null: no switch records.")
-    ledger: Ledger | None = Field(default=None, description="null: residency is neither observed nor inferred.")
+    residency_summary: ResidencySummary | None = Field(
+        default=None, description="null: residency is neither observed nor inferred."
+    )
     tenants: list[Tenant] = Field(description="Who was on it.")
     occupancy: Occupancy | None = Field(description="null: could not be modelled.")
     interference: Interference | None = Field(description="null: could not be computed.")
+    sharing_is_the_cause: SharingCause | None = Field(
+        default=None, description="Whether sharing the GPU is the cause of the slowdown; null: not asked for."
+    )
     advice: list[Advice] = Field(description="What to change, best first.")
     host: list[HostFinding] = Field(default=[], description="What lies with the host: read it before blaming the GPU.")
     sampled: Sampled | None = Field(default=None, description="null: no samples of the whole device.")

@@ -10,7 +10,7 @@ from pydantic import Field
 from pyanalyze.results.model import Number, Result, Text
 from pyanalyze.vocabulary import Basis
 
-__all__ = ["ContextSwitches", "CostKind", "HeldSlices", "Ledger", "ResidencySlice"]
+__all__ = ["ContextSwitches", "CostKind", "ResidencySlice", "ResidencySummary", "ResidencyTotals"]
 
 CostKind = Literal["gap", "full"]
 
@@ -32,13 +32,13 @@ class ContextSwitches(Result):
     dropped: int | None = Field(description="Records lost, by sequence number; null: cannot be told.")
 
 
-class HeldSlices(Result):
+class ResidencyTotals(Result):
     """What the slices of one tenant add up to."""
 
     tenant_id: int = Field(ge=0, description="The tenant.")
     slices: int = Field(ge=0, description="Complete slices.")
     cut_slices: int = Field(ge=0, description="Slices that the recording or lost records cut.")
-    resident_share: Number = Field(description="Of the time in the window in which anybody held the engine.")
+    gpu_time_share: Number = Field(description="GPU time share: its residency in the window, over the window.")
     idle_ns: int | None = Field(
         description="In the window, resident with none of its kernels in flight, ns; null: not traced."
     )
@@ -55,11 +55,11 @@ class HeldSlices(Result):
     yielded: int | None = Field(description="Shorter ones that another tenant followed; null: as expired.")
 
 
-class Ledger(Result):
+class ResidencySummary(Result):
     """Slices and the engine; `inferred` from kernels where the mode is time-slicing without switch records."""
 
     basis: Basis = Field(description="observed: switch records; inferred: starts and ends of kernels.")
-    held_ns: int | None = Field(description="Of the window, somebody held the engine, ns.")
+    resident_ns: int | None = Field(description="Of the window, somebody held the engine, ns.")
     idle_ns: int | None = Field(description="Of the window, nobody held it and no switch went on, ns; null: inferred.")
     median_save_ns: int | None = Field(description="Acknowledgement to SAVE_END, ns; null: no such tags.")
     median_restore_ns: int | None = Field(description="RESTORE_START to CONTEXT_START, ns; null: no such tags.")
@@ -68,7 +68,7 @@ class Ledger(Result):
         description="short, default, medium or long, as of nvidia-smi compute-policy; NVIDIA publishes no lengths."
     )
     jain: Number = Field(description="Jain's index of residency in the window over tenants; 1 is equal.")
-    tenants: Sequence[HeldSlices] = Field(description="Per tenant, most residency first.")
+    tenants: Sequence[ResidencyTotals] = Field(description="Per tenant, most residency first.")
 
 
 class ResidencySlice(Result):

@@ -9,7 +9,7 @@ from pydantic import Field
 from pyanalyze.results.model import Finite, Fraction, Missing, Number, Result, Text
 from pyanalyze.vocabulary import Basis, Mode, RelationKind
 
-__all__ = ["Detail", "Evidence", "Example", "Relation", "Rival", "Segment", "Sharing"]
+__all__ = ["Alternative", "Detail", "Evidence", "Example", "Relation", "Segment", "Sharing"]
 
 
 class Example(Result):
@@ -49,7 +49,7 @@ class Detail(Result):
     detail: Text = Field(description="The same in words.")
 
 
-class Rival(Result):
+class Alternative(Result):
     """A mode that was considered and not chosen."""
 
     mode: Mode = Field(description="The mode.")
@@ -73,7 +73,7 @@ class Sharing(Result):
         default_factory=list,
         description="Slices and who else, clients and caps, profile, why streams followed each other; limits.",
     )
-    rivals: list[Rival] = Field(description="The other modes, strongest first.")
+    alternatives: list[Alternative] = Field(description="The other modes, strongest first.")
     missing: list[Missing] = Field(description="What could not be looked at, for the whole device entry.")
 
 

@@ -18,7 +18,7 @@ class Configuration(Result):
     block_threads: int | None = Field(description="Threads in a block; null: not exported.")
     launches: int = Field(ge=1, description="How often.")
     total_ns: int = Field(description="Sum of their durations as recorded, ns; switched-out time included.")
-    charged_total_ns: int = Field(description="Sum of the parts in which its context held the engine, ns.")
+    attributed_total_ns: int = Field(description="Sum of the parts in which its context held the engine, ns.")
 
 
 class Batch(Result):
@@ -26,12 +26,14 @@ class Batch(Result):
 
     launches: int = Field(ge=1, description="Launches in it.")
     idle_ns: int = Field(description="Nothing of the tenant was in flight, and no other tenant was in its way, ns.")
-    idle_absent_ns: int = Field(description="Nothing was in flight while another tenant's context held the engine, ns.")
-    idle_beside_ns: int = Field(
+    idle_not_resident_ns: int = Field(
+        description="Nothing was in flight while another tenant's context held the engine, ns."
+    )
+    idle_other_resident_ns: int = Field(
         description="Nothing was in flight while a tenant that may run beside it had kernels in flight, ns."
     )
     busy_ns: int = Field(description="Union of its kernel and graph intervals as recorded, ns.")
-    charged_ns: int = Field(description="The part of it in which its context held the engine, ns.")
+    attributed_ns: int = Field(description="The part of it in which its context held the engine, ns.")
 
 
 class Work(Result):

@@ -96,7 +96,7 @@ def parse(text: str | int) -> int:
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?|)b?\s*", str(text), re.IGNORECASE | re.ASCII)
     if found is None:
-        raise UsageError(f"{text!r} is no amount of memory; write it as 2GB, 1500MB or 4GiB")
+        raise UsageError(f"{text!r} is not an amount of memory; write it as 2GB, 1500MB or 4GiB")
     amount = bounded_float(found[1])
     size = None if amount is None else bounded_int(f"{amount * _UNITS[found[2].lower()]:.0f}")
     if size is None:
@@ -161,7 +161,7 @@ def hold(given: str | int | None = None) -> Budget | None:
         return Budget(known, "in force")
     chosen = budget(given)
     folder = spill_folder()
-    why = "every temporary folder is in memory, where files save none"
+    why = "every temporary folder is in memory, so files save none"
     if folder is not None:
         try:
             # The other half is for what is no large block, and for pages of files that are being used.
@@ -171,7 +171,7 @@ def hold(given: str | int | None = None) -> Budget | None:
         else:
             return chosen
     if chosen.source in ("given", VARIABLE):
-        raise UsageError(f"a budget of memory cannot be held: {why}; name a folder on a disk with {FOLDER_VARIABLE}")
+        raise UsageError(f"the memory budget cannot be kept: {why}; set {FOLDER_VARIABLE} to a folder on a disk")
     return None
 
 

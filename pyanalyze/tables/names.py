@@ -113,9 +113,7 @@ def with_given_names(
         named = meant(who, paths)
         found = tenants.filter(named).height
         if found == 0 and not narrowed:
-            lacks = (
-                "no tenant has that pid" if isinstance(who, int) else "that capture shows no process that was traced"
-            )
+            lacks = "no tenant has that pid" if isinstance(who, int) else "that capture has no traced process"
             raise UsageError(f"--tenant {given}={who}: {lacks}")
         if found > 1 and not isinstance(who, int):
             new = pl.format(f"{given.replace('{', '').replace('}', '')} (pid {{}})", pl.col("pid"))

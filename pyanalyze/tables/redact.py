@@ -199,5 +199,5 @@ def redacted(tables: TableSet, names: Names) -> TableSet:
         samples_not_used=tuple(names.in_text(text) for text in tables.samples_not_used),
         work=None if tables.work is None else renamed("nvtx", tables.work, names),
         selection=replace(tables.selection, redacted=True),
-        lenses=(*tables.lenses, lambda name, frame: renamed(name, frame, names)),
+        late_transforms=(*tables.late_transforms, lambda name, frame: renamed(name, frame, names)),
     )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Producer = Callable[[], Mapping[str, AnyTable]]
 
 #: Rows of a table that are read at a time: copies of their columns are some tens of megabytes.
-PIECE_ROWS = 1 << 20
+BATCH_ROWS = 1 << 20
 
 
 class _HasTables(Protocol):
@@ -107,7 +107,7 @@ class TableSet:
         Of each file of samples that are of another time than the captures, in a sentence.
     read_late
         Reads event tables that were not asked for at first, once; None: there is nothing to read from.
-    lenses
+    late_transforms
         What tables that are read late go through, so that they are narrowed and renamed as the others were.
     work
         Units of work that were given beside the captures, as rows of `nvtx`.
@@ -120,7 +120,7 @@ class TableSet:
     --------
     >>> import pyanalyze
     >>> tables = pyanalyze.load(capture).tables
-    >>> tables.devices["sm_count"].to_list(), tables.rows("kernels") == tables.kernels.height
+    >>> tables.devices["sm_count"].to_list(), tables.row_count("kernels") == tables.kernels.height
     ([108], True)
     """
 
@@ -132,7 +132,7 @@ class TableSet:
     answering: pl.DataFrame | None = None
     samples_not_used: tuple[str, ...] = ()
     read_late: LateReader | None = None
-    lenses: tuple[Callable[[str, pl.DataFrame], pl.DataFrame], ...] = ()
+    late_transforms: tuple[Callable[[str, pl.DataFrame], pl.DataFrame], ...] = ()
     work: pl.DataFrame | None = None
     work_placed: bool = False
     producers: Mapping[str, Producer] = field(default_factory=dict)
@@ -155,11 +155,11 @@ class TableSet:
     residency = Frame()
     inferred_residency = Frame()
     switches = Frame()
-    ledger = Frame()
-    engine = Frame()
+    residency_by_tenant = Frame()
+    residency_by_device = Frame()
     tenants = Frame()
     tenant_usage = Frame()
-    charged = Frame()
+    kernel_attribution = Frame()
     overlaps = Frame()
     facts = Frame()
     fact_examples = Frame()
@@ -169,7 +169,7 @@ class TableSet:
     slowdowns = Frame()
     tenant_slowdowns = Frame()
     causes = Frame()
-    aggressors = Frame()
+    pairwise_interference = Frame()
     baseline_matches = Frame()
 
     def with_producers(self, producers: Mapping[str, Producer]) -> Self:
@@ -201,8 +201,8 @@ class TableSet:
             found = self.producers[name]().get(name)
         if found is None:
             raise UsageError(
-                f"the session holds no table {name}; it holds {', '.join(sorted(self.stored))}. "
-                "Event tables are chosen with load(tables=...); load(reconstruct=False) makes nothing of them"
+                f"the session has no table {name}; it has {', '.join(sorted(self.stored))}. Event tables are chosen "
+                "with load(tables=...); load(reconstruct=False) computes no other tables"
             )
         return found
 
@@ -219,7 +219,7 @@ class TableSet:
             found = self._frames[name] = to_frame(self.table(name))
         return found
 
-    def rows(self, name: str) -> int:
+    def row_count(self, name: str) -> int:
         """Return how many rows a table has, without converting it."""
         return self.table(name).num_rows
 
@@ -237,14 +237,14 @@ class TableSet:
             return self.frame(name).select(columns).slice(start, rows)
         import polars as pl
 
-        return pl.DataFrame(table.part(columns, start, rows))
+        return pl.DataFrame(table.slice(columns, start, rows))
 
-    def pieces(self, name: str, *columns: str) -> Iterator[pl.DataFrame]:
-        """Yield some columns of a table, :data:`PIECE_ROWS` rows at a time and in order, in little memory."""
+    def batches(self, name: str, *columns: str) -> Iterator[pl.DataFrame]:
+        """Yield some columns of a table, :data:`BATCH_ROWS` rows at a time and in order, in little memory."""
         start = 0
-        while (piece := self.columns(name, *columns, start=start, rows=PIECE_ROWS)).height:
+        while (piece := self.columns(name, *columns, start=start, rows=BATCH_ROWS)).height:
             yield piece
-            start += PIECE_ROWS
+            start += BATCH_ROWS
 
     def counters(self, named: Callable[[pl.Expr], pl.Expr]) -> pl.DataFrame:
         """Return samples of some hardware counters: of a recording of hours, no more than those.
@@ -263,7 +263,7 @@ class TableSet:
 
         columns = ("device_id", "time_ns", "unit", "value", "metric")
         parts = [self.columns("gpu_metrics", *columns, rows=0).drop("metric")]
-        for piece in self.pieces("gpu_metrics", *columns):
+        for piece in self.batches("gpu_metrics", *columns):
             names = piece.select(pl.col("metric").unique())
             wanted = names.filter(named(pl.col("metric").cast(pl.String)))
             if wanted.height:
@@ -369,7 +369,11 @@ class TableSet:
             wanted = [late for late in ON_REQUEST if late not in self.stored]
             self._late_read.append(() if self.read_late is None else self.read_late(wanted))
         read = [(number, tables[name]) for number, tables in self._late_read[0] if name in tables]
-        if len(read) == 1 == len(self.paths) and not self.lenses and self.capture["clock_offset_ns"].to_list() == [0]:
+        if (
+            len(read) == 1 == len(self.paths)
+            and not self.late_transforms
+            and self.capture["clock_offset_ns"].to_list() == [0]
+        ):
             return read[0][1]
         offsets = dict(self.capture.select("capture", "clock_offset_ns").iter_rows())
         parts = [
@@ -381,8 +385,8 @@ class TableSet:
             for number, table in read
         ]
         late = pl.concat(parts).sort("start_ns", maintain_order=True) if parts else empty_frame(name)
-        for lens in self.lenses:
-            late = lens(name, late)
+        for transform in self.late_transforms:
+            late = transform(name, late)
         return FrameTable(name, late)
 
 

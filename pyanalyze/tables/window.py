@@ -74,7 +74,7 @@ def narrowed(tables: TableSet, window: tuple[int, int] | None, gpu: int | None) 
     """
     if gpu is not None and gpu not in tables.devices["device_id"]:
         have = ", ".join(map(str, tables.devices["device_id"].sort()))
-        raise UsageError(f"there is no GPU {gpu}; `pyanalyze info` lists them: {have or 'none is named'}")
+        raise UsageError(f"there is no GPU {gpu}; `pyanalyze info` lists them: {have or 'none'}")
     if window is not None and window[0] >= window[1]:
         raise UsageError(
             f"a window must end after it starts, not from {window[0]} ns to {window[1]} ns{_activity(tables)}"
@@ -135,7 +135,7 @@ def _cut(tables: TableSet, window: tuple[int, int] | None, gpu: int | None) -> _
     }
     frames = {name: tables.frame(name) for name in tables.stored if name not in (*_RECONSTRUCTED, *ours)}
     answering = tables.answering
-    had = any(tables.rows(name) for name in events if name in tables)
+    had = any(tables.row_count(name) for name in events if name in tables)
     if gpu is not None:
         frames = {name: _of_device(name, frame, gpu) for name, frame in frames.items()}
         answering = None if answering is None else _of_device("nvml_samples", answering, gpu)
@@ -165,7 +165,7 @@ def _joined(tables: TableSet, part: _Part, made: dict[str, Any]) -> TableSet:
     given = {**part.events, **made}
     given["tenants"] = named(recorded, to_frame(part.events["configured"]), tables.names, tables.paths, narrowed=True)
 
-    def lens(name: str, frame: pl.DataFrame) -> pl.DataFrame:
+    def transform(name: str, frame: pl.DataFrame) -> pl.DataFrame:
         frame = frame if gpu is None else _of_device(name, frame, gpu)
         return frame if window is None else _within(name, frame, *window)
 
@@ -175,7 +175,7 @@ def _joined(tables: TableSet, part: _Part, made: dict[str, Any]) -> TableSet:
         recorded_tenants=recorded,
         answering=part.answering,
         selection=selection,
-        lenses=(*tables.lenses, lens),
+        late_transforms=(*tables.late_transforms, transform),
     )
 
 
@@ -183,7 +183,7 @@ def _activity(tables: TableSet) -> str:
     """Where there is something to see, for a window that missed it."""
     first, last = tables.span_ns
     if first == last:
-        return "; no kernel, graph or slice was recorded at all"
+        return "; no kernel, graph or residency interval was recorded"
     return f"; activity is from {first} ns to {last} ns ({first / 1e9:.3f} s to {last / 1e9:.3f} s)"
 
 
@@ -274,6 +274,6 @@ def _out_of_turn(made: dict[str, Any], all_tenants: pl.DataFrame) -> pl.DataFram
     never = pl.col("tenant_id").is_in(here["tenant_id"].to_list()) & pl.col("resident_ns").is_null()
     never &= pl.col("device_id").is_in(to_frame(made["residency"])["device_id"].unique().to_list())
     nothing = {
-        name: pl.when(never).then(0).otherwise(name) for name in ("resident_ns", "charged_ns", "resident_idle_ns")
+        name: pl.when(never).then(0).otherwise(name) for name in ("resident_ns", "attributed_ns", "resident_idle_ns")
     }
     return usage.with_columns(**nothing)

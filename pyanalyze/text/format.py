@@ -4,8 +4,27 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
-__all__ = ["UNKNOWN", "bytes_", "capital", "count", "duration", "number", "percent", "quantity", "ratio", "utc"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "UNKNOWN",
+    "bytes_",
+    "capital",
+    "count",
+    "duration",
+    "full_stop",
+    "interval",
+    "names",
+    "number",
+    "percent",
+    "quantity",
+    "ratio",
+    "signed_percent",
+    "utc",
+]
 
 #: What stands where a value is not known. Never 0.
 UNKNOWN = "not known"
@@ -37,21 +56,21 @@ def _digits(value: float, significant: int = 4) -> str:
 
 
 def duration(ns: float | None) -> str:
-    """Nanoseconds in the largest fitting unit of ns, µs, ms, s.
+    """Nanoseconds in the largest fitting unit of ns, us, ms, s.
 
     Examples
     --------
     >>> duration(2_131_000), duration(42_700), duration(1_230_800_000), duration(None)
-    ('2.131 ms', '42.7 µs', '1.231 s', 'not known')
+    ('2.131 ms', '42.7 us', '1.231 s', 'not known')
     """
     if ns is None:
         return UNKNOWN
     size = abs(ns)
     if size < 1_000:
         return f"{ns:.0f} ns" if float(ns).is_integer() else f"{_digits(ns, 3)} ns"
-    for unit, scale in (("µs", 1e3), ("ms", 1e6)):
+    for unit, scale in (("us", 1e3), ("ms", 1e6)):
         # Switch costs are known to a tenth of a microsecond at best: three digits there.
-        text = _digits(ns / scale, 3 if unit == "µs" else 4)
+        text = _digits(ns / scale, 3 if unit == "us" else 4)
         # What rounds to 1000 belongs to the next unit.
         if abs(float(text)) < 1000:
             return f"{text} {unit}"
@@ -76,17 +95,19 @@ def bytes_(value: float | None) -> str:
     return UNKNOWN
 
 
-def percent(fraction: float | None) -> str:
-    """A fraction as a percentage with one decimal; small ones keep a digit.
+def percent(fraction: float | None, decimals: int = 1) -> str:
+    """A fraction as a percentage; small ones keep a digit.
 
     Examples
     --------
-    >>> percent(0.49), percent(0.0004), percent(None)
-    ('49.0 %', '0.04 %', 'not known')
+    >>> percent(0.49), percent(0.0004), percent(None), percent(0.914, 0)
+    ('49.0 %', '0.04 %', 'not known', '91 %')
     """
     if fraction is None:
         return UNKNOWN
     value = 100 * fraction
+    if decimals == 0 and (value == 0 or abs(value) >= 1):
+        return f"{value:.0f} %"
     if value == 0 or abs(value) >= 0.1:
         return f"{value:.1f} %"
     return f"{value:.2f} %" if abs(value) >= 0.01 else "< 0.01 %" if value > 0 else f"{value:.2g} %"
@@ -109,9 +130,57 @@ def ratio(value: float | None) -> str:
     Examples
     --------
     >>> ratio(2.0408)
-    '2.04×'
+    '2.04x'
     """
-    return UNKNOWN if value is None else f"{value:.2f}×"
+    return UNKNOWN if value is None else f"{value:.2f}x"
+
+
+def interval(low: float, high: float, digits: int = 2) -> str:
+    """A 95 % confidence interval of a factor.
+
+    Examples
+    --------
+    >>> interval(2.861, 3.149)
+    '95 % CI 2.86-3.15'
+    """
+    return f"95 % CI {low:.{digits}f}-{high:.{digits}f}"
+
+
+def signed_percent(fraction: float | None) -> str:
+    """A relative change as a percentage with its sign.
+
+    Examples
+    --------
+    >>> signed_percent(-0.038), signed_percent(0.962), signed_percent(0.0)
+    ('-3.8 %', '+96.2 %', '0.0 %')
+    """
+    if fraction is None:
+        return UNKNOWN
+    text = f"{100 * fraction:+.1f} %"
+    return "0.0 %" if text in ("+0.0 %", "-0.0 %") else text
+
+
+def names(items: Sequence[str]) -> str:
+    """A list in words.
+
+    Examples
+    --------
+    >>> names(["a"]), names(["a", "b"]), names(["a", "b", "c"])
+    ('a', 'a and b', 'a, b and c')
+    """
+    return " and ".join(filter(None, (", ".join(items[:-1]), *items[-1:])))
+
+
+def full_stop(text: str) -> str:
+    """Text as a sentence: it ends in a mark.
+
+    Examples
+    --------
+    >>> full_stop("done"), full_stop("Is it done?")
+    ('done.', 'Is it done?')
+    """
+    text = text.strip()
+    return text if not text or text[-1] in ".!?…" else text + "."
 
 
 def number(value: float | None) -> str:
@@ -129,7 +198,7 @@ def quantity(value: float | None, unit: str) -> str:
     Examples
     --------
     >>> quantity(42_700, "ns"), quantity(0.49, "fraction"), quantity(12, "1")
-    ('42.7 µs', '49.0 %', '12')
+    ('42.7 us', '49.0 %', '12')
     """
     if value is None:
         return UNKNOWN

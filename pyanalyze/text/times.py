@@ -61,7 +61,9 @@ def duration_ns(text: str) -> int:
         while at < len(body) and body[at] == " ":
             at += 1
     if not body or at < len(body):
-        raise UsageError(f"{text!r} is no time: write it as nsys does, such as 1s200ms or 350us (a number alone is ns)")
+        raise UsageError(
+            f"{text!r} is not a time: write it as nsys does, such as 1s200ms or 350us (a number alone is ns)"
+        )
     return sign * total
 
 
@@ -107,8 +109,8 @@ def position_ns(moment: Moment, origin_utc_ns: int | None) -> int:
         raise UsageError(f"{given!r} has no time zone; end it with Z or an offset such as +09:00")
     if origin_utc_ns is None:
         raise UsageError(
-            f"{given!r} cannot be found: what was given does not say when it was recorded (tables of nvidia-smi have "
-            "no time zone). Use the time since its beginning, such as 1s200ms"
+            f"{given!r} cannot be placed: the input does not say when it was recorded (tables of nvidia-smi have no "
+            "time zone). Use the time since its start, such as 1s200ms"
         )
     since = (moment - _EPOCH) // timedelta(microseconds=1)
     return since * 1000 + below_ns - origin_utc_ns
@@ -123,7 +125,7 @@ def _dated(text: str) -> tuple[datetime, int]:
     try:
         return datetime.fromisoformat(f"{base}.{digits[:6]}{zone}"), int(digits[6:])
     except ValueError:
-        raise UsageError(f"{text!r} is no date of RFC 3339, such as 2026-03-14T05:26:53.7Z") from None
+        raise UsageError(f"{text!r} is not an RFC 3339 date, such as 2026-03-14T05:26:53.7Z") from None
 
 
 def around_ns(text: str, origin_utc_ns: int | None) -> tuple[int, int]:

@@ -27,8 +27,8 @@ import measurements  # noqa: E402
 import polars as pl  # noqa: E402
 
 import pyanalyze  # noqa: E402
+from pyanalyze.analysis.advice.forecast import SharingConfig  # noqa: E402
 from pyanalyze.analysis.advice.options import Forecast, options  # noqa: E402
-from pyanalyze.analysis.advice.replay import Layout  # noqa: E402
 from pyanalyze.tables.frames import ANALYSIS_TABLES  # noqa: E402
 
 #: Whole GPUs that several traced processes share, without caps: what alone takes is then the whole GPU.
@@ -78,12 +78,14 @@ def whole(name: str) -> dict[str, Any]:
     return base
 
 
-def rewritten(name: str, layout: Layout, units: dict[str, int], names: dict[int, str], profiles: list[str]) -> str:
-    """The scenario with the same units of work in another layout, without recordings."""
+def rewritten(
+    name: str, config: SharingConfig, units: dict[str, int], names: dict[int, str], profiles: list[str]
+) -> str:
+    """The scenario with the same units of work in another config, without recordings."""
     table = whole(name)
-    seats = {names[seat.tenant_id]: seat for seat in layout.seats}
-    groups = {(seat.instance, seat.group) for seat in layout.seats}
-    together = len(groups) < len(seats)
+    assignments = {names[assignment.tenant_id]: assignment for assignment in config.assignments}
+    groups = {(assignment.instance, assignment.group) for assignment in config.assignments}
+    together = len(groups) < len(assignments)
     (board,) = table["board"]
     mode = "mps" if together else "time-slicing"
     for key in ("mode", "mig"):
@@ -92,15 +94,15 @@ def rewritten(name: str, layout: Layout, units: dict[str, int], names: dict[int,
         board["mig"] = [{"profile": profile, "mode": "mig"} for profile in profiles]
     else:
         board["mode"] = mode
-    sms = layout.instances[0]
+    sms = config.instances[0]
     for tenant in table["tenant"]:
-        seat = seats[tenant["name"]]
+        assignment = assignments[tenant["name"]]
         for key in ("mps", "pre_volta", "mps_percent", "mps_chunks"):
             tenant.pop(key, None)
-        tenant["device"] = seat.instance
+        tenant["device"] = assignment.instance
         tenant["mps"] = together
-        if seat.sms is not None:
-            tenant["mps_percent"] = 100.0 * (seat.sms + 0.5) / sms
+        if assignment.sms is not None:
+            tenant["mps_percent"] = 100.0 * (assignment.sms + 0.5) / sms
         (work,) = tenant["work"]
         # The same draws: a range is drawn from whatever its limits are.
         work["until_ms"] = [1e6, 1e6] if isinstance(work.get("until_ms"), list) else 1e6
@@ -126,7 +128,7 @@ def simulated(text: str, seed: int) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Compared:
-    """A tenant in a layout: what was predicted and what the simulation did."""
+    """A tenant in a config: what was predicted and what the simulation did."""
 
     base: str
     seed: int
@@ -160,12 +162,12 @@ def compared(base: str, seed: int) -> tuple[list[Compared], str | None]:
         row["tenant_id"]: by_pid[row["pid"]]["name"]
         for row in session.tenants.filter(pl.col("traced")).iter_rows(named=True)
     }
-    alone = {t["name"]: t["slowdown"]["elapsed"]["alone_ns"] for t in by_pid.values()}
+    alone = {t["name"]: t["slowdown"]["elapsed"]["solo_ns"] for t in by_pid.values()}
     units = {t["name"]: t["slowdown"]["n_units"] for t in by_pid.values()}
     found = options(session.tables, verdict)
     rows = []
     for option in found.options:
-        text = rewritten(base, option.layout, units, names, list(option.profiles))
+        text = rewritten(base, option.config, units, names, list(option.profiles))
         took = simulated(text, seed)
         for forecast in option.forecasts:
             name = names[forecast.tenant_id]

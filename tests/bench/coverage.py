@@ -1,7 +1,7 @@
 """How often does a stated 95 % interval hold the truth, where kernels, pauses and arrivals vary by chance?
 
 ``python tests/bench/coverage.py [--seeds N] [--first SEED]`` builds the scenarios in ``tests/bench/scatter`` with N
-seeds, holds every tenant against a recording of it alone (another day: other lengths, pauses, arrivals) and against the
+seeds, holds every tenant against a recording of it solo (another day: other lengths, pauses, arrivals) and against the
 run played again, and appends a line to docs/measurements.jsonl. Scenarios without scatter say nothing of an interval:
 there the estimate is the truth.
 """
@@ -38,14 +38,14 @@ def judged(job: tuple[Path, int]) -> list[Row]:
     scenario, seed = job
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
-        generate.generate([scenario], Path(folder), seed, alone=True)
+        generate.generate([scenario], Path(folder), seed, solo=True)
         name = scenario.stem
         truth = json.loads((Path(folder) / f"{name}.truth.json").read_text(encoding="utf-8"))
         tenants = {t["name"]: t["slowdown"] for t in truth["tenants"]}
         names = {t["pid"]: t["tenant"] for t in truth["captures"][0]["traced"]}
         for how in ("with", "without"):
-            alone = sorted(Path(folder).glob(f"{name}.alone.*.sqlite")) if how == "with" else []
-            session = pyanalyze.load(Path(folder) / f"{name}.sqlite", baselines=alone)
+            solo = sorted(Path(folder).glob(f"{name}.solo.*.sqlite")) if how == "with" else []
+            session = pyanalyze.load(Path(folder) / f"{name}.sqlite", baselines=solo)
             pids = dict(session.tenants.select("tenant_id", "pid").iter_rows())
             for found in (tenant for device in session.interference() for tenant in device.tenants):
                 who = names[pids[found.tenant_id]]

@@ -51,9 +51,9 @@ COUNTED = (
     "read_capture", "kernel_summary", "join_captures", "place_samples", "reconstruct", "reconstruct_parts", "attribution",
     "occupancy", "kernel_occupancy",
     "infer_residency",
-    "ledger", "launches", "timeline", "latencies", "cut", "slowdowns", "replay",
+    "residency_summary", "launches", "timeline", "latencies", "cut", "slowdowns", "replay",
 )  # fmt: skip
-COMMANDS = ("screen", "classify", "residency", "occupancy", "interference", "advise", "report")
+COMMANDS = ("summary", "classify", "residency", "occupancy", "interference", "advise", "report")
 
 
 def words(command: str, capture: Path, out: Path) -> list[str]:

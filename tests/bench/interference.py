@@ -56,13 +56,13 @@ class Row:
 def judged(job: tuple[str, int, bool]) -> tuple[list[Row], list[tuple[str, str, float]], list[tuple[str, bool, bool]]]:
     """Rows, errors of causes in points (how, cause, error), and (how, truly calm, called slowed) of each tenant."""
     name, seed, keep = job
-    folder = generate.built(name, seed, alone=True)
+    folder = generate.built(name, seed, solo=True)
     truth = json.loads((folder / f"{name}.truth.json").read_text(encoding="utf-8"))
     first = truth["captures"][0]["name"]
     # What was recorded at the same time of the same GPU belongs together.
     together = [c["name"] for c in truth["captures"] if c["name"] == first or Path(c["name"]).parent != Path()]
     captures = [folder / f"{name_}.sqlite" for name_ in together]
-    alone = sorted(folder.glob(f"{first}.alone.*.sqlite"))
+    alone = sorted(folder.glob(f"{first}.solo.*.sqlite"))
     tenants = {t["name"]: t for t in truth["tenants"]}
     by_pid = {(c["name"], t["pid"]): t["tenant"] for c in truth["captures"] for t in c["traced"]}
     rows, causes, calls = [], [], []
@@ -84,12 +84,12 @@ def judged(job: tuple[str, int, bool]) -> tuple[list[Row], list[tuple[str, str, 
                 if found.slowdown.elapsed is not None or found.slowdown.latency is not None:
                     calls.append((how, calm, found.slowed))
                 lost = true["lost"]
-                if found.causes is None or lost["total_ns"] < 0.05 * true["kernel_latency"]["alone_ns"]:
+                if found.causes is None or lost["total_ns"] < 0.05 * true["kernel_latency"]["solo_ns"]:
                     continue
                 whole = lost["total_ns"]
                 parts = {
                     "launch": lost["launch_ns"],
-                    "queue": lost["queue_own_ns"] + lost["queue_other_ns"],
+                    "queue": lost["queue_same_tenant_ns"] + lost["queue_other_tenant_ns"],
                     "not_resident": lost["not_resident_ns"],
                     "switch": lost["switch_ns"],
                     "execution": lost["execution_ns"],

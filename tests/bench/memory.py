@@ -90,7 +90,7 @@ def main() -> int:
     parser.add_argument("--kernels", type=int, nargs="+", default=[1_000_000, 5_000_000])
     parser.add_argument("--calls", type=int, help="API calls of each export; else a tenth of its kernels")
     parser.add_argument("--budget", default="2GB")
-    verbs = ("screen", "json", "html", "info", "classify")
+    verbs = ("summary", "json", "html", "info", "classify")
     parser.add_argument("--outputs", nargs="*", choices=verbs, default=verbs[:3])
     parser.add_argument("--peers", nargs="*", choices=PEERS, help="whole-table loads of others as well; else all")
     parser.add_argument("--peer-limit", type=memory.parse, help="address space that a peer may have, such as 12GB")

@@ -1,17 +1,17 @@
 """What should be changed?  Bounds from what was measured, refined by a replay; never a promise."""
 
 from pyanalyze.analysis.advice.advise import DeviceAdvice, advise_device
+from pyanalyze.analysis.advice.forecast import Assignment, SharingConfig, forecast
 from pyanalyze.analysis.advice.options import Forecast, Option, Options, options
-from pyanalyze.analysis.advice.replay import Layout, Seat, replay
 
 __all__ = [
+    "Assignment",
     "DeviceAdvice",
     "Forecast",
-    "Layout",
     "Option",
     "Options",
-    "Seat",
+    "SharingConfig",
     "advise_device",
+    "forecast",
     "options",
-    "replay",
 ]

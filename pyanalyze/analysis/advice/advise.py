@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.advice import host_side, kubernetes, mps, slicing
 from pyanalyze.analysis.advice.mig import Placement
 from pyanalyze.analysis.advice.options import AS_GOOD, Option, Options, best_of, observed_slicing, options
-from pyanalyze.analysis.advice.simple import Held, record_first, simple_bounds, unknown_tenants
+from pyanalyze.analysis.advice.simple import Resident, record_first, simple_bounds, unknown_tenants
 from pyanalyze.results.advice import Advice
+from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import MEMORY_RESERVE, TRAITS, Mode
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class DeviceAdvice:
     actions
         Best first.
     options
-        The ways to share it that were compared.
+        The sharing configurations that were compared.
     """
 
     device_id: int
@@ -53,10 +54,14 @@ class DeviceAdvice:
         for number, action in enumerate(self.actions, 1):
             lines += [f"{number}. {action.action}", f"   {action.why}"]
             lines += [f"     {command}" for command in action.commands]
-            parts = (("Expected", action.expected), ("Bound", action.bound), ("Wrong if", action.wrong_if))
+            parts = (
+                ("Expected gain", action.expected),
+                ("Upper bound", action.bound),
+                ("Does not apply if", action.wrong_if),
+            )
             lines += [f"   {name}: {text}" for name, text in (*parts, ("Undo", action.undo)) if text]
         for option in self.options.options:
-            each = ", ".join(f"{f.name} {f.slowdown:.2f}x ({f.low:.2f} to {f.high:.2f})" for f in option.forecasts)
+            each = ", ".join(f"{f.name} {f.slowdown:.2f}x ({f.low:.2f}-{f.high:.2f})" for f in option.forecasts)
             lines.append(f"{option.name}: {each}")
         return "\n".join(lines)
 
@@ -110,7 +115,7 @@ def advise_device(
     # Only counted: their columns are not looked at.
     operations = sum(int(tables.columns(name, "device_id").select(here.sum()).item()) for name in ("kernels", "memops"))
     if quick and operations > QUICK_OPERATIONS:
-        why = f"{operations} operations are too many to replay in passing; `pyanalyze advise` does"
+        why = f"{operations} operations are too many for a forecast here; `pyanalyze advise` makes it"
         compared = Options(verdict.device_id, why_not=why, postponed=True)
     else:
         compared = options(tables, verdict, required)
@@ -138,7 +143,7 @@ def _actions(
     *,
     kube: bool,
 ) -> Iterator[Advice]:
-    held = list(_held(tables, verdict.device_id))
+    held = list(_residents(tables, verdict.device_id))
     traits = TRAITS[verdict.mode]
     if verdict.mode == Mode.UNDETERMINED:
         yield from record_first(verdict)
@@ -162,11 +167,11 @@ def _actions(
             yield _alone_in_instance()
         elif traits.one_process:
             yield Advice(
-                action="Nothing to gain from sharing differently",
+                action="Keep the sharing configuration: changing it gains nothing",
                 commands=[],
                 expected=None,
-                bound="no other tenant took GPU time in this capture",
-                why="one tenant was on the device; if it is slow, look at the host side, the kernels or the clocks",
+                bound="no other tenant used the GPU in this capture",
+                why="only one tenant was on the device; if it is slow, check the host, its kernels and the clocks",
                 undo=None,
                 wrong_if="samples or switch records of the same time show another process",
             )
@@ -178,33 +183,33 @@ def _actions(
 def _alone_in_instance() -> Advice:
     """An instance is a part of the device: nobody else in it does not mean that nothing is lost to the others."""
     return Advice(
-        action="Nobody else was seen in this MIG instance; what a larger one would gain is not known",
+        action="Record the workload in a larger MIG instance: its gain is not known",
         commands=[],
         expected=None,
-        bound="a capture of one instance says nothing of another size, nor of the whole GPU",
-        why="to know it, record the workload in a larger profile or on the whole GPU and give that as --baseline; if "
-        "it is slow, look at the host side, the kernels and the clocks, too",
+        bound="a capture of one instance does not show what another size would gain",
+        why="only one tenant was in this MIG instance. Record the workload in a larger profile or on the whole GPU, "
+        "and give that as --baseline. If it is slow, check the host, its kernels and the clocks as well",
         undo=None,
         wrong_if="samples of the same time show another process in the instance",
     )
 
 
-def _held(tables: TableSet, device_id: int) -> Iterator[Held]:
+def _residents(tables: TableSet, device_id: int) -> Iterator[Resident]:
     import polars as pl
 
     here = pl.col("device_id") == device_id
     usage = tables.tenants.filter(here).join(tables.tenant_usage.filter(here), on=["tenant_id", "device_id"])
-    # Of the window, as the ledger has it: a context is resident before anybody works, too, while it is created.
-    shares = dict(tables.ledger.filter(here).select("tenant_id", "resident_share").iter_rows())
+    # Over the window, as the residency summary has it: a context is also resident while it is created.
+    shares = dict(tables.residency_by_tenant.filter(here).select("tenant_id", "gpu_time_share").iter_rows())
     for row in usage.sort("tenant_id").iter_rows(named=True):
-        resident, busy, charged = row["resident_ns"], row["busy_ns"], row["charged_ns"]
-        yield Held(
+        resident, busy, attributed = row["resident_ns"], row["busy_ns"], row["attributed_ns"]
+        yield Resident(
             row["tenant_id"],
             row["name"],
             row["host_pid"] or row["pid"],
             bool(row["traced"]),
             None if resident is None else shares.get(row["tenant_id"]),
-            busy / charged if busy and charged else None,
+            busy / attributed if busy and attributed else None,
         )
 
 
@@ -240,72 +245,78 @@ def _each(option: Option) -> str:
 
 
 def _bounds(option: Option) -> str:
-    each = ", ".join(f"{f.name} {f.low:.2f}x to {f.high:.2f}x" for f in option.forecasts)
+    each = ", ".join(f"{f.name} {f.low:.2f}-{f.high:.2f}x" for f in option.forecasts)
     low, high = option.antt_bounds
-    return f"modelled: {each}; mean (ANTT) {low:.2f}x to {high:.2f}x"
+    return f"forecast: {each}; mean (ANTT) {low:.2f}-{high:.2f}x"
 
 
 def _ends_early(option: Option) -> str:
-    """What is left once the first is done: programs in a closed loop would never leave the GPU to the others."""
+    """A caveat where one tenant ends early: programs in a closed loop would go on."""
     if option.placement is not None:
         return ""
     first, last = (f(option.forecasts, key=lambda one: one.elapsed_ns) for f in (min, max))
     if first.elapsed_ns >= EARLY * last.elapsed_ns:
         return ""
     return (
-        f"; in the replay {first.name} is done after {first.elapsed_ns / 1e6:.0f} ms, {last.name} after "
-        f"{last.elapsed_ns / 1e6:.0f} ms, and who is done slows nobody: this holds for as much work as was recorded, "
-        "not for programs that go on, which may be slower than these bounds"
+        f". In the forecast {first.name} ends after {fmt.duration(first.elapsed_ns)} and {last.name} after "
+        f"{fmt.duration(last.elapsed_ns)}. A tenant that has ended slows no other, so longer runs may be slower"
     )
 
 
-def _tails(option: Option) -> str:
-    each = [f"{f.name} {f.p99_ns / 1e6:.2f} ms" for f in option.forecasts if f.p99_ns is not None]
-    return f"; p99 of kernel latency {', '.join(each)}" if each else ""
+def _latency_percentiles(option: Option) -> str:
+    each = [f"{f.name} {fmt.duration(f.p99_ns)}" for f in option.forecasts if f.p99_ns is not None]
+    return f"; p99 kernel latency {', '.join(each)}" if each else ""
 
 
 def _trust(compared: Options) -> str:
     if compared.check is None:
         return ""
-    return f" The replay of the recorded mode is within {100 * compared.check:.1f} % of the record."
+    return f" The same model is within {fmt.percent(compared.check)} of the recorded run."
 
 
 def _change(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Advice]:
     best, now = compared.recommended, compared.current
     if best is None:
         return
-    before = "" if now is None else f"; now, by the same model, {_each(now)}"
+    before = "" if now is None else f"; currently, by the same model, {_each(now)}"
     refused = [option for option, _ in compared.refused]
     met = [option for option in compared.options if option not in refused]
-    ways = f"{len(met)} ways compared" if not refused else f"{len(met)} ways that meet the requirements"
+    ways = (
+        f"{len(met)} configurations compared"
+        if not refused
+        else f"{len(met)} configurations that meet the requirements"
+    )
     if kube:
         met = [option for option in met if kubernetes.makes(option) or option is now]
-        ways = f"the {len(met)} of {ways} that are there now or that Kubernetes' device plugin or MIG manager makes"
+        ways = f"the {len(met)} of {ways} that are current or that Kubernetes can make"
     least = min(option.antt for option in met)
-    first = f"it has the least mean slowdown of {ways}"
+    first = f"it has the smallest mean slowdown of {ways}"
     if best.antt > least:
-        first = f"its mean slowdown is within {100 * AS_GOOD:.0f} % of the least of {ways}, and it is simpler to set up"
+        first = (
+            f"its mean slowdown is within {fmt.percent(AS_GOOD, 0)} of the smallest of {ways}, and it is simpler "
+            "to set up"
+        )
     yield _make(best, compared, f"{first}{before}", mode, kube=kube)
 
 
 def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool) -> Advice:
     expected = (
-        f"modelled, against each alone on the whole GPU: {_each(option)} "
-        f"(mean {option.antt:.2f}x, STP {option.stp:.2f}){_tails(option)}"
+        f"forecast, compared with each tenant solo on the whole GPU: {_each(option)} (mean {option.antt:.2f}x, STP "
+        f"{option.stp:.2f}){_latency_percentiles(option)}"
     )
-    wrong = f"a capture in that mode shows a tenant outside its bounds; compare {option.worst.name} first"
+    wrong = f"a capture in that mode shows a tenant outside of its bounds; compare {option.worst.name} first"
     commands, undo = _commands(option, compared, mode, kube=kube)
-    titles = {0: f"Let the tenants take turns ({option.name})", 1: "Let the tenants run side by side under MPS"}
-    title = titles[1] if option.layout.together else titles[0]
+    titles = {0: f"Time-slice the tenants ({option.name})", 1: "Run the tenants under MPS"}
+    title = titles[1] if option.config.together else titles[0]
     if option.provision is not None:
         shares = ", ".join(f"{f.name} {option.provision.percentages[f.tenant_id]} %" for f in option.forecasts)
         title = f"Run the tenants under MPS with {option.provision.strategy} caps: {shares}"
         why = f"{why}; {option.provision.why}"
         if kube:
-            why = f"{why}; the device plugin divides the memory equally, too"
+            why = f"{why}. The device plugin also divides the memory equally"
     if option.placement is not None:
         parts = ", ".join(f"{name} {one.profile.name}" for name, one in option.placement.placed.items())
-        title = f"Give each tenant a MIG instance of its own: {parts}"
+        title = f"Give each tenant its own MIG instance: {parts}"
         why = f"{why}; {option.placement.left}"
         unknown = [client.name for client in compared.clients if client.memory_bytes is None]
         if unknown:
@@ -313,7 +324,7 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
                 f"{name} {option.placement.family.memory_bytes(option.placement.placed[name].profile) / 2**30:.1f} GiB"
                 for name in unknown
             )
-            why = f"{why}; what memory they use is not known (nvidia-smi beside the capture shows it), they get {sizes}"
+            why = f"{why}. Their memory use is not known; they get {sizes} (nvidia-smi samples show it)"
     shares = TRAITS[option.mode].promises.not_isolated
     return Advice(
         action=title,
@@ -335,14 +346,14 @@ def _commands(option: Option, compared: Options, mode: Mode, *, kube: bool) -> t
         lines = ((mps.STOP,) if runs else ()) + option.placement.commands()
         back = Placement.undo() + (f"; {start}   # before the workloads start" if runs else "")
         return (*lines, *(kubernetes.mig(option.profiles) if kube else ())), kubernetes.UNDO_MIG if kube else back
-    if option.layout.together:
+    if option.config.together:
         # A daemon with static partitions takes no percentages: it has to start again.
         lines = ((mps.STOP,) if static else ()) + mps.settings(
             option.provision, compared.clients, running=runs and not static
         )
         back = mps.UNDO if not runs else f"{mps.STOP.partition(' #')[0].rstrip()}; {start}" if static else mps.UNDO_CAPS
         return (*lines, *(kubernetes.mps(n) if kube else ())), kubernetes.UNDO if kube else back
-    lines = ("echo quit | nvidia-cuda-mps-control   # where an MPS daemon runs: without it processes take turns",)
+    lines = ("echo quit | nvidia-cuda-mps-control   # where an MPS daemon runs: without it processes are time-sliced",)
     return (*lines, *(kubernetes.time_slicing(n) if kube else ())), (
         kubernetes.UNDO if kube else f"{start}   # before the workloads start"
     )
@@ -353,29 +364,29 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
     if best is None:
         lacking = "; ".join(f"{option.name} lacks {', '.join(lacks)}" for option, lacks in compared.refused)
         return Advice(
-            action=f"No way of sharing this GPU promises {' and '.join(required)}",
+            action=f"Give the tenants their own GPUs: no sharing mode provides {' and '.join(required)}",
             commands=[],
             expected=None,
             bound=None,
-            why=f"of the ways that hold these tenants, {lacking}. Give them GPUs of their own",
+            why=f"of the sharing configurations that fit these tenants, {lacking}",
             undo=None,
-            wrong_if="a tenant's memory need is smaller than what was seen, so that it fits a smaller MIG instance",
+            wrong_if="a tenant needs less memory than it used, and fits a smaller MIG instance",
         )
     now = _now(compared, verdict.mode) or best
     others = [option for option in compared.options if option is not now]
     next_best = f"; the next best, {others[0].name}: {_each(others[0])}" if others else ""
     low = min((option.antt_bounds[0] for option in others), default=None)
-    bound = None if low is None else f"no other way compared has a mean slowdown below {low:.2f}x by its bound"
+    bound = None if low is None else f"no other configuration has a mean slowdown below {low:.2f}x, by its lower bound"
     inside = TRAITS[verdict.mode].mig_instance and not TRAITS[verdict.mode].one_process
     return Advice(
-        action=f"Nothing to gain from sharing {'this instance ' if inside else ''}differently",
+        action=f"Keep the sharing configuration{' of this instance' if inside else ''}: changing it gains nothing",
         commands=[],
-        expected=f"modelled: as it is ({verdict.mode}), {_each(now)}{next_best}{_tails(now)}",
+        expected=f"forecast of the current mode ({verdict.mode}): {_each(now)}{next_best}{_latency_percentiles(now)}",
         bound=bound,
-        why=f"the mean slowdown of {now.antt:.2f}x is within {100 * WORTH_IT:.0f} % of the best of "
-        f"{len(compared.options)} ways compared.{_trust(compared)}",
+        why=f"its mean slowdown of {now.antt:.2f}x is within {fmt.percent(WORTH_IT, 0)} of the best of "
+        f"{len(compared.options)} configurations.{_trust(compared)}",
         undo=None,
-        wrong_if="the workloads change: other kernels, other load, another number of tenants",
+        wrong_if="the workloads change: other kernels, other load, or another number of tenants",
     )
 
 
@@ -388,8 +399,8 @@ def _stricter(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Advice]:
         if option.placement is not None and option not in [refused for refused, _ in compared.refused]:
             price = option.antt / best.antt
             why = (
-                "it is the only way here that keeps faults, memory and bandwidth apart; the mean slowdown is "
-                f"{price:.2f} times that of {best.name}"
+                f"only it isolates faults, memory and bandwidth; its mean slowdown is {price:.2f} times that of "
+                f"{best.name}"
             )
             yield _make(option, compared, why, mode, kube=kube)
 
@@ -399,13 +410,13 @@ def _no_instance(compared: Options) -> Iterator[Advice]:
         return
     each = "; ".join(f"{name}: {why}" for name, why in compared.unplaced.items())
     yield Advice(
-        action=f"MIG cannot hold them all: {', '.join(compared.unplaced)} would need another GPU",
+        action=f"Move tenants to another GPU: MIG cannot hold {', '.join(compared.unplaced)}",
         commands=[],
         expected=None,
-        bound="every valid set of instances was looked at",
+        bound="all valid sets of instances were tried",
         why=each,
         undo=None,
-        wrong_if="a tenant's memory need is smaller than what was seen",
+        wrong_if="a tenant needs less memory than it used",
     )
 
 
@@ -416,11 +427,11 @@ def _left_out(compared: Options, required: tuple[Requirement, ...]) -> Iterator[
         f"{option.name} ({_each(option)}) lacks {', '.join(lacks)}" for option, lacks in compared.refused
     )
     yield Advice(
-        action=f"Left out for want of {' or '.join(required)}",
+        action=f"Configurations without {' or '.join(required)} were left out",
         commands=[],
         expected=None,
         bound=None,
-        why=f"{lacking}. What modes promise is NVIDIA's documentation, not this capture",
+        why=f"{lacking}. This follows from NVIDIA's documentation, not from this capture",
         undo=None,
         wrong_if=None,
     )
@@ -434,15 +445,15 @@ def _memory(compared: Options, device: Mapping[str, object]) -> Iterator[Advice]
     used = sum(known)
     if used > total * (1 - MEMORY_RESERVE):
         unknown = len(compared.clients) - len(known)
-        more = f"; of {unknown} more nothing is known" if unknown else ""
+        more = f"; memory of {unknown} more is not known" if unknown else ""
         yield Advice(
-            action="Mind the memory before anything else: together these tenants may run out of it",
-            commands=["under MPS CUDA_MPS_PINNED_DEVICE_MEM_LIMIT per client; elsewhere smaller batches or caches"],
+            action="Reduce memory use first: together these tenants may run out of memory",
+            commands=["under MPS: CUDA_MPS_PINNED_DEVICE_MEM_LIMIT per client; otherwise smaller batches or caches"],
             expected=None,
-            bound=f"their high-water marks sum to {used / 2**30:.1f} of {total / 2**30:.1f} GiB{more}",
-            why="no mode but MIG divides memory; an allocation that does not fit fails whoever makes it",
+            bound=f"the sum of their memory peaks is {used / 2**30:.1f} of {total / 2**30:.1f} GiB{more}",
+            why="only MIG partitions memory; an allocation that does not fit fails, whichever tenant makes it",
             undo="unset the limit",
-            wrong_if="the marks were never reached at the same time",
+            wrong_if="the peaks never coincide",
         )
 
 
@@ -450,27 +461,27 @@ def _host_side(tables: TableSet, verdict: Verdict) -> Iterator[Advice]:
     names = tables.labels(verdict.device_id)
     instance = TRAITS[verdict.mode].mig_instance
     where = "instance" if instance else "GPU"
-    bound = "another way of sharing removes none of it"
+    bound = "changing the sharing mode gains nothing"
     if instance:
-        bound = "another way of sharing this instance removes none of it; what a larger one would is not known"
+        bound = "changing the sharing mode of this instance gains nothing; the gain of a larger instance is not known"
     titles = {
-        "launch-bound": "launches are what takes time, not the GPU",
-        "copy-bound": "copies are what takes time, not the SMs",
-        "throttled": "the clocks are down",
-        "default-stream": "the legacy default stream serialises its own streams",
-        "full-grids": f"its streams cannot overlap: each grid fills the {where}",
+        "launch-bound": "it is limited by launches, not by the GPU",
+        "copy-bound": "it is limited by copies, not by the SMs",
+        "throttled": "its clocks are throttled",
+        "default-stream": "the legacy default stream serialises its streams",
+        "full-grids": f"its streams cannot overlap, because each grid fills the {where}",
     }
     for cause in host_side.causes(tables, verdict.device_id):
         who = "the board" if cause.tenant_id is None else names.get(cause.tenant_id, f"tenant {cause.tenant_id}")
         yield Advice(
-            action=f"Look at {who}, not at a neighbour: {titles[cause.kind]}",
+            action=f"Check {who} first: {titles[cause.kind]}",
             commands=[],
             expected=None,
             # Clocks are the board's.
-            bound=bound if cause.tenant_id is not None else "another way of sharing removes none of it",
-            why=f"{cause.what}. To do: {cause.do}",
+            bound=bound if cause.tenant_id is not None else "changing the sharing mode gains nothing",
+            why=f"{cause.what}. To fix it: {cause.do}",
             undo=None,
-            wrong_if="the same measure alone on the GPU is different",
+            wrong_if="a solo run shows another value",
         )
 
 
@@ -488,33 +499,32 @@ def _time_slices(
     if slice_ns is None:
         if latency_ns is not None:
             yield Advice(
-                action=f"Whether nobody waits longer than {latency_ns / 1e6:.2f} ms is not known: no full time slice "
-                "was seen",
+                action=f"Record while all tenants are busy: whether waits stay below {fmt.duration(latency_ns)} is not "
+                "known",
                 commands=[],
                 expected=None,
                 bound=None,
-                why="too few slices ended while somebody else waited from their begin to their end, so how long one "
-                "may be does not show here; record while all tenants are busy",
+                why="too few time slices expired in this capture to measure their length",
                 undo=None,
             )
         return
     cost, wait_ns = slicing.overhead(slice_ns, switch_ns), slicing.longest_wait_ns(slice_ns, switch_ns, tenants)
     everyone = "both" if tenants == 2 else f"all {tenants}"
     now = (
-        f"slices execute for {slice_ns / 1e6:.2f} ms, and {switch_ns / 1e3:.0f} us pass from the work of one to that "
-        f"of the next, the gap between residencies included: {100 * cost:.1f} % while {everyone} are busy, and a "
-        f"kernel waits up to {wait_ns / 1e6:.1f} ms"
+        f"a time slice executes for {fmt.duration(slice_ns)}, and a switch takes {fmt.duration(switch_ns)} from kernel "
+        f"to kernel: {fmt.percent(cost)} while {everyone} are busy. A kernel waits up to {fmt.duration(wait_ns)}"
     )
     undo = "nvidia-smi compute-policy --set-timeslice=0"
-    unknown = "NVIDIA publishes no lengths for the policies: set one, record again, read it in `pyanalyze residency`"
+    unknown = "NVIDIA publishes no lengths: set a policy, record again, and read the length in `pyanalyze residency`"
     if latency_ns is not None:
         choice = slicing.slice_for(latency_ns, switch_ns, tenants)
         if choice.slice_ns is None or choice.overhead is None:
             yield Advice(
-                action=f"No time slice gives a wait of {latency_ns / 1e6:.2f} ms among {tenants} tenants",
+                action=f"Use fewer tenants: no time slice gives waits below {fmt.duration(latency_ns)} for {tenants} "
+                "tenants",
                 commands=[],
                 expected=None,
-                bound=f"{tenants} switches of {switch_ns / 1e3:.0f} us alone take longer",
+                bound=f"{tenants} switches of {fmt.duration(switch_ns)} alone take longer",
                 why=now,
                 undo=None,
                 wrong_if="a capture shows cheaper switches",
@@ -522,16 +532,16 @@ def _time_slices(
             return
         policy = slicing.policy_for(choice.slice_ns, slice_ns)
         yield Advice(
-            action=f"For waits of at most {latency_ns / 1e6:.2f} ms take slices of at most "
-            f"{choice.slice_ns / 1e6:.2f} ms: policy {slicing.POLICIES[policy]}",
+            action=f"Set time slices of at most {fmt.duration(choice.slice_ns)} for waits below {latency_ns / 1e6:.2f} "
+            f"ms: policy {slicing.POLICIES[policy]}",
             commands=[
                 f"nvidia-smi compute-policy --set-timeslice={policy}   # as root, lasts until the driver is reloaded"
             ],
-            expected=f"by arithmetic: {100 * choice.overhead:.1f} % of the time goes into switches then",
-            bound="round robin, everybody busy; a kernel that cannot be cut makes it longer",
+            expected=f"calculated: context switches then take {fmt.percent(choice.overhead)} of the time",
+            bound="round robin with all tenants busy; a kernel that cannot be preempted waits longer",
             why=f"{now}. {unknown}",
             undo=undo,
-            wrong_if="slices recorded under the policy are longer than that",
+            wrong_if="time slices recorded under the policy are longer",
         )
     elif cost >= NOTABLE_OVERHEAD:
         yield Advice(
@@ -540,8 +550,9 @@ def _time_slices(
                 "nvidia-smi compute-policy --set-timeslice=3   # long; as root, lasts until the driver is reloaded"
             ],
             expected=None,
-            bound=f"at most {100 * cost:.1f} % of the time in which several tenants are busy, all that switching takes",
-            why=f"each switch costs about the same however long the slice was; {now}. {unknown}",
+            bound=f"at most {fmt.percent(cost)} of the time in which several tenants are busy, the whole switching "
+            "cost",
+            why=f"the cost of a switch does not depend on the time slice; {now}. {unknown}",
             undo=undo,
-            wrong_if="the slices recorded afterwards are not longer",
+            wrong_if="time slices recorded afterwards are not longer",
         )

@@ -1,10 +1,12 @@
-"""Is it the neighbour at all?  Causes of slowness that no other way of sharing removes."""
+"""Causes of slowness that no other sharing configuration removes: launches, copies, clocks, streams, full grids."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from pyanalyze.text import format as fmt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -111,7 +113,7 @@ def _pieces(tables: TableSet, device_id: int, *columns: str) -> Iterator[pl.Data
     """Kernels of a device in order, so many at a time that copies of them take no notable memory."""
     import polars as pl
 
-    for piece in tables.pieces("kernels", "device_id", "capture", "pid", "start_ns", "end_ns", *columns):
+    for piece in tables.batches("kernels", "device_id", "capture", "pid", "start_ns", "end_ns", *columns):
         yield piece.filter(pl.col("device_id") == device_id)
 
 
@@ -180,9 +182,9 @@ def _of_tenant(
         found.append(
             Cause(
                 "copy-bound", tenant,
-                f"copies were in flight {100 * copying:.0f} % of its time, kernels {100 * busy:.0f} %",
-                "copy less, from pinned memory, and beside kernels (other streams); copy engines and the link are "
-                "shared in every mode, MIG included",
+                f"copies were in flight for {fmt.percent(copying, 0)} of its time, kernels for {fmt.percent(busy, 0)}",
+                "copy less, use pinned memory, and overlap copies with kernels (other streams). Copy engines and the "
+                "link are shared in every mode, including MIG",
             )
         )  # fmt: skip
     short = launched.short_gaps_ns
@@ -192,9 +194,9 @@ def _of_tenant(
         found.append(
             Cause(
                 "launch-bound", tenant,
-                f"kernels were in flight {100 * busy:.0f} % of its time, {100 * short / span:.0f} % were gaps of at "
-                f"most {LAUNCH_GAP_NS // 1000} us between them ({launched.kernels} kernels, median "
-                f"{median / 1e3:.0f} us)",
+                f"kernels were in flight for {fmt.percent(busy, 0)} of its time; gaps of at most "
+                f"{LAUNCH_GAP_NS // 1000} "
+                f"us took {fmt.percent(short / span, 0)} ({launched.kernels} kernels, median {fmt.duration(median)})",
                 "launch fewer, longer kernels (CUDA graphs, fusion, larger batches), or give its host more CPU",
             )
         )  # fmt: skip
@@ -204,9 +206,8 @@ def _of_tenant(
         found.append(
             Cause(
                 "default-stream", tenant,
-                f"{legacy} of {known} kernels were in the legacy default stream, beside "
-                f"{streams - 1} others: it waits for them and they for it, unless they were created "
-                "non-blocking",
+                f"{legacy} of {known} kernels were in the legacy default stream, which synchronises with its "
+                f"{streams - 1} other streams unless they were created non-blocking",
                 "build with --default-stream per-thread, or create streams with cudaStreamNonBlocking",
             )
         )  # fmt: skip
@@ -216,9 +217,10 @@ def _of_tenant(
         found.append(
             Cause(
                 "full-grids", tenant,
-                f"{100 * full / total:.0f} % of its kernel time is in grids that fill the device alone, in "
-                f"{streams} streams",
-                "more streams cannot overlap them: they run one after the other in every mode without partitions",
+                f"{fmt.percent(full / total, 0)} of its kernel time is in grids that fill the device, in {streams} "
+                "streams",
+                "use smaller grids or fewer streams: these kernels run one after the other in every mode without "
+                "partitions",
             )
         )  # fmt: skip
     return found
@@ -249,12 +251,12 @@ def _throttled(tables: TableSet, device_id: int) -> Cause | None:
     then = pl.col("time_ns").is_null() | pl.col("time_ns").is_in(slow["time_ns"].to_list())
     flags = samples.filter(then & pl.col("metric").str.starts_with(_REASON) & (pl.col("value") == 1))["metric"]
     reasons = sorted({flag.removeprefix(_REASON) for flag in flags})
-    named = f"; reasons given: {', '.join(reasons)}" if reasons else ""
+    named = f"; reasons: {', '.join(reasons)}" if reasons else ""
     median = slow["value"].median()
     return Cause(
         "throttled", None,
-        f"the SM clock was below {100 * THROTTLED:.0f} % of {float(str(top)) / 1e6:.0f} MHz in {slow.height} of "
-        f"{clock.height} samples (median there {float(str(median)) / 1e6:.0f} MHz){named}",
-        "look at power limit, cooling and application clocks (nvidia-smi -q -d PERFORMANCE,CLOCK,POWER); clocks are "
-        "the whole board's in every mode, MIG included",
+        f"the SM clock was below {fmt.percent(THROTTLED, 0)} of {float(str(top)) / 1e6:.0f} MHz in {slow.height} of "
+        f"{clock.height} samples (median {float(str(median)) / 1e6:.0f} MHz){named}",
+        "check power limit, cooling and application clocks (nvidia-smi -q -d PERFORMANCE,CLOCK,POWER). Clocks are "
+        "shared by the whole board in every mode, including MIG",
     )  # fmt: skip

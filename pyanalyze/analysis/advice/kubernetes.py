@@ -14,7 +14,7 @@ _APPLY = (
     "kubectl patch clusterpolicies.nvidia.com/cluster-policy --type merge "
     '-p \'{"spec":{"devicePlugin":{"config":{"name":"gpu-sharing","default":"config"}}}}\''
 )
-#: A configuration of one's own takes the place of the operator's: without this layout there is no way back.
+#: A configuration of one's own takes the place of the operator's: without this configuration there is no way back.
 _WHOLE = "all-disabled: [{devices: all, mig-enabled: false}]"
 _APPLY_MIG = (
     "kubectl create configmap -n gpu-operator advised-mig --from-file=config.yaml && "
@@ -42,13 +42,13 @@ def makes(option: Option) -> bool:
     Examples
     --------
     >>> from pyanalyze.analysis.advice import Option
-    >>> from pyanalyze.analysis.advice.replay import in_turns, side_by_side
+    >>> from pyanalyze.analysis.advice.forecast import in_turns, side_by_side
     >>> makes(Option("MPS", "mps", side_by_side(108, [0, 1]), ()))
     False
     >>> makes(Option("time-slicing", "time-slicing", in_turns(108, [0, 1]), ()))
     True
     """
-    if option.layout.together:
+    if option.config.together:
         return option.provision is not None and option.provision.strategy == "equal"
     return True
 

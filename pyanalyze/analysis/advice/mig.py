@@ -344,10 +344,14 @@ class Placement:
         if not memory and not compute:
             return "nothing is left"
         still = ", ".join(p.name for p in self.still)
-        usable = f"one more of {still} would fit" if still else "no further instance fits: it is lost to fragmentation"
+        usable = (
+            "no further instance fits (fragmentation)"
+            if still
+            else "no further instance fits: it is lost to fragmentation"
+        )
         return (
             f"{memory} of {self.family.memory_slices} memory slices and {compute} of {self.family.compute_slices} "
-            f"compute slices are left; {usable}"
+            f"compute slices are free; {usable}"
         )
 
     def commands(self, gpu: int = 0) -> tuple[str, ...]:
@@ -363,7 +367,7 @@ class Placement:
         order = sorted(self.placed.values(), key=lambda one: one.start)
         tuples = ",".join(f"{one.profile.name}:{one.start}" for one in order)
         return (
-            f"nvidia-smi -i {gpu} -mig 1   # as root; nothing may run on the GPU; some GPUs need a reset",
+            f"nvidia-smi -i {gpu} -mig 1   # as root, on an idle GPU; some GPUs need a reset",
             f"nvidia-smi mig -i {gpu} -cgi {tuples} -C",
             "nvidia-smi -L   # each process gets the UUID of its instance: CUDA_VISIBLE_DEVICES=MIG-...",
         )
@@ -421,7 +425,7 @@ def place(family: Family, needs: Sequence[Need]) -> Placement:
     {'train': ('4g.20gb', 0), 'serve': ('1g.5gb', 6)}
     """
     if len({need.tenant for need in needs}) < len(needs):
-        raise ValueError("two tenants have the same name: each would be told the other's instance")
+        raise ValueError("two tenants have the same name, so their instances could be confused")
     fits = [holds(family, need) for need in needs]
     best: tuple[tuple[float, ...], list[Placed | None]] | None = None
     chosen: list[Placed | None] = []
@@ -466,7 +470,7 @@ def place(family: Family, needs: Sequence[Need]) -> Placement:
         if one is None:
             largest = max(family.memory_bytes(p) for p in family.profiles) / 2**30
             unplaced[need.tenant] = (
-                "no instance is left for it beside the others"
+                "no instance is left for it"
                 if fit
                 else f"it used {(need.memory_bytes or 0) / 2**30:.1f} GiB, the largest instance has {largest:.1f} GiB"
             )

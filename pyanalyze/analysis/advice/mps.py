@@ -166,21 +166,21 @@ def provisions(clients: Sequence[Client], sm_count: int, compute_major: int | No
         return Provision(strategy, whole, {t: mps_sms(sm_count, p, compute_major) for t, p in whole.items()}, why)
 
     found = [
-        made("equal", [100 / n] * n, "as Kubernetes' device plugin sets it; nobody can take more than its part"),
+        made("equal", [100 / n] * n, "as Kubernetes' device plugin sets it: no client gets more than its part"),
         made(
             "half-overcommitted",
             [min(100.0, 100 / (0.5 * n))] * n,
-            "each may borrow as much again from those that are idle (NVIDIA's documentation calls it more optimal)",
+            "each client may use idle SMs beyond its part (NVIDIA's documentation calls this more optimal)",
         ),
     ]
     loads = [c.load for c in clients]
     if all(load is not None for load in loads) and (sum_ := sum(load or 0 for load in loads)) > 0:
-        why = "parts follow the SM time each used; non-uniform parts that sum to 100 tend to be disjoint"
+        why = "caps follow the SM time that each used; non-uniform caps with a sum of 100 tend to be disjoint"
         found.append(made("by load", [100 * (load or 0) / sum_ for load in loads], why))
     needs = [c.needed_sms for c in clients]
     if all(need is not None for need in needs):
         exact = [float(percentage_for(need or sm_count, sm_count, compute_major)) for need in needs]
-        why = "the fewest SMs with which a client's own kernels lose next to nothing alone"
+        why = "the fewest SMs with which a client's kernels lose almost nothing solo"
         found.append(made("exact", exact, why))
     return found
 
@@ -211,9 +211,9 @@ def settings(
     if provision is not None and len(set(provision.percentages.values())) == 1:
         percentage = next(iter(provision.percentages.values()))
         default, servers = _caps(percentage)
-        lines.append(f"{default}   # or so, for all")
+        lines.append(f"{default}   # or, for all")
         if running:
-            lines.append(f"{servers}   # and for the server that runs: holds for clients that start afterwards")
+            lines.append(f"{servers}   # and for the running server: applies to clients that start afterwards")
     return tuple(lines)
 
 
@@ -228,11 +228,8 @@ def _caps(percentage: int) -> tuple[str, str]:
 
 
 #: Ends a daemon, so that the GPU can be shared in another way.
-STOP = "echo quit | nvidia-cuda-mps-control   # clients must have ended: the MPS daemon that runs holds the GPU"
+STOP = "echo quit | nvidia-cuda-mps-control   # when no client runs: the running MPS daemon occupies the GPU"
 #: Takes caps away again from a daemon that goes on.
-UNDO_CAPS = (
-    f"{'; '.join(_caps(100))}   # 100, or what it was; unset CUDA_MPS_* for each client; holds for clients that start "
-    "afterwards"
-)
+UNDO_CAPS = f"{'; '.join(_caps(100))}   # or the earlier value; unset CUDA_MPS_* for each client; for new clients"
 #: Takes MPS away again.
-UNDO = "echo quit | nvidia-cuda-mps-control   # clients must have ended; unset CUDA_MPS_* in their environment"
+UNDO = "echo quit | nvidia-cuda-mps-control   # when no client runs; unset CUDA_MPS_* in their environment"

@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.advice import bandwidth, mps
 from pyanalyze.analysis.advice import mig as mig_
-from pyanalyze.analysis.advice.replay import (
-    Layout,
-    Seat,
+from pyanalyze.analysis.advice.forecast import (
+    Assignment,
+    SharingConfig,
     alone,
+    forecast,
     in_turns,
-    replay,
     side_by_side,
 )
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, IDLE_GAP_NS, STATE_NS, SWITCH_NS
 from pyanalyze.results.advice import ForecastRow
 from pyanalyze.results.model import Text
 from pyanalyze.tables.process_lists import process_memory
+from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, TRAITS, Mode
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ LOSE = 0.05
 #: measured: none, middle, much, as the simulations of the benchmark have it. Two kernels that each want all of the DRAM
 #: bandwidth slow each other by 1.0, and published cases go further: a capture in the mode decides.
 CONTENTION = (0.0, 0.03, 0.12)
-#: Where it is measured (kernels of known time alone ran in company): parts of it.
+#: Where it is measured (kernels of known time alone ran in the co-run): parts of it.
 MEASURED_CONTENTION = (0.5, 1.0, 1.3)
 #: And this much more may come with other caps, which change what meets what.
 MORE_CONTENTION = 0.08
@@ -92,7 +93,7 @@ class Option:
         Such as ``MPS, exact caps``.
     mode
         The sharing mode it makes.
-    layout
+    config
         What was replayed.
     forecasts
         One per tenant.
@@ -104,14 +105,14 @@ class Option:
 
     name: str
     mode: Mode
-    layout: Layout
+    config: SharingConfig
     forecasts: tuple[Forecast, ...]
     provision: mps.Provision | None = None
     placement: mig_.Placement | None = None
 
     @property
     def profiles(self) -> tuple[str, ...]:
-        """MIG profiles, in the order of the layout's instances."""
+        """MIG profiles, in the order of the config's instances."""
         if self.placement is None:
             return ()
         return tuple(one.profile.name for one in sorted(self.placement.placed.values(), key=lambda one: one.start))
@@ -376,7 +377,7 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
         return Options(device_id, why_not=why_not)
     sm_count = int(device["sm_count"])
     clients = clients_of(tables, device_id, names, sm_count)
-    recording = recorded_layout(tables, verdict, list(names), sm_count)
+    recording = recorded_config(tables, verdict, list(names), sm_count)
     candidates, unplaced = _candidates(tables, verdict, device, clients, sm_count, recording)
     made, check = _forecast(tables, verdict, recording, candidates, names, sm_count)
     ranked = sorted(made, key=lambda option: option.antt)
@@ -403,7 +404,7 @@ def _effort(option: Option) -> int:
         return 3
     if option.provision is not None:
         return 2
-    return 1 if option.layout.together else 0
+    return 1 if option.config.together else 0
 
 
 def _why_not(
@@ -417,7 +418,7 @@ def _why_not(
     if not names:
         return "no kernels were traced"
     if verdict.mode == Mode.UNDETERMINED:
-        return "the sharing mode is not known, so what ran at once is not either"
+        return "the sharing mode is not known, so concurrent work is not known either"
     if device["sm_count"] is None:
         return "the SM count of the device is not known"
     serving = set(here["served_by"].drop_nulls())
@@ -428,11 +429,11 @@ def _why_not(
         server = row["tenant_id"] in serving or row["name"].startswith("nvidia-cuda-mps")
         if not server and mine > NEGLIGIBLE_RESIDENCY * whole:
             return (
-                f"tenant {row['name']} held the engine for {mine / 1e6:.0f} ms and its work was not traced: nobody "
-                "knows what it would do elsewhere"
+                f"tenant {row['name']} was resident for {fmt.duration(mine)}, but its work was not traced, so it "
+                "cannot be forecast"
             )
     if len(names) < 2:
-        return "one tenant was on the device: there is nothing to share differently"
+        return "only one tenant was on the device"
     return None
 
 
@@ -442,7 +443,7 @@ def _candidates(
     device: Mapping[str, object],
     clients: Sequence[mps.Client],
     sm_count: int,
-    recording: Layout | None,
+    recording: SharingConfig | None,
 ) -> tuple[list[Option], Mapping[str, str]]:
     """Options without forecasts, and tenants that MIG cannot hold."""
     traits = TRAITS[verdict.mode]
@@ -454,15 +455,15 @@ def _candidates(
     capability = device["compute_major"], device["compute_minor"]
     major = int(str(capability[0])) if capability[0] is not None else None
     if major is not None and major >= 7 and len(tenants) <= mps.MAX_CLIENTS:
-        whole = Layout("mps", (sm_count,), tuple(Seat(t) for t in tenants))
+        whole = SharingConfig("mps", (sm_count,), tuple(Assignment(t) for t in tenants))
         found.append(Option("MPS", Mode.MIG_MPS if inside else Mode.MPS, whole, ()))
         for provision in mps.provisions(clients, sm_count, major):
             if all(sms >= sm_count for sms in provision.sms.values()):
                 continue  # no cap at all
-            seats = tuple(Seat(t, sms=provision.sms[t]) for t in tenants)
+            assignments = tuple(Assignment(t, sms=provision.sms[t]) for t in tenants)
             mode = Mode.MIG_MPS if inside else Mode.MPS_PARTITIONED
             name = f"MPS, {provision.strategy} caps"
-            found.append(Option(name, mode, Layout(name, (sm_count,), seats), (), provision))
+            found.append(Option(name, mode, SharingConfig(name, (sm_count,), assignments), (), provision))
     memory = device["memory_bytes"]
     family = None if inside else mig_.family_of(str(device["name"]), int(str(memory)) if memory else None)
     if family is None:
@@ -482,25 +483,27 @@ def _mig(
     family: mig_.Family,
     clients: Sequence[mps.Client],
     sm_count: int,
-    recording: Layout | None,
+    recording: SharingConfig | None,
 ) -> Option:
     """Instances for as many tenants as fit; cost of an instance: its tenant replayed on so many SMs."""
     import polars as pl
 
     sizes = sorted({profile.sm_count for profile in family.profiles if profile.sm_count})
-    layouts = [alone(sm_count, client.tenant_id) for client in clients]
-    layouts += [
-        Layout(f"{client.tenant_id} on {sms}", (sms,), (Seat(client.tenant_id),)) for client in clients for sms in sizes
+    configs = [alone(sm_count, client.tenant_id) for client in clients]
+    configs += [
+        SharingConfig(f"{client.tenant_id} on {sms}", (sms,), (Assignment(client.tenant_id),))
+        for client in clients
+        for sms in sizes
     ]
-    rows = replay(
+    rows = forecast(
         tables,
         verdict.device_id,
-        layouts,
+        configs,
         recorded=recording,
         visible_sms=visible_sms(tables, verdict.device_id),
         time_sliced=_time_sliced(verdict),
     )
-    took = dict(rows.select(pl.col("layout").cast(pl.String), "elapsed_ns").iter_rows())
+    took = dict(rows.select(pl.col("sharing_config").cast(pl.String), "elapsed_ns").iter_rows())
 
     def cost_of(client: mps.Client) -> mig_.Need:
         whole = max(took[f"alone {client.tenant_id}"], 1)
@@ -510,9 +513,9 @@ def _mig(
     placement = mig_.place(family, [cost_of(client) for client in clients])
     order = sorted(placement.placed.items(), key=lambda item: item[1].start)
     index = {name: n for n, (name, _) in enumerate(order)}
-    seats = tuple(Seat(client.tenant_id, index[client.name]) for client in clients if client.name in index)
+    assignments = tuple(Assignment(client.tenant_id, index[client.name]) for client in clients if client.name in index)
     instances = tuple(one.profile.sm_count or 0 for _, one in order)
-    return Option("MIG", Mode.MIG, Layout("mig", instances, seats), (), None, placement)
+    return Option("MIG", Mode.MIG, SharingConfig("mig", instances, assignments), (), None, placement)
 
 
 @dataclass(frozen=True)
@@ -521,14 +524,14 @@ class _Variant:
 
     name: str
     contention: float
-    ragged: float
+    block_imbalance: float
     seed: int
     counts: bool
 
 
 def _variants(option: Option, contention: tuple[float, float, float]) -> list[_Variant]:
     low, middle, high = contention
-    if option.layout.together:
+    if option.config.together:
         return [
             _Variant("1", middle, 0.0, 1, counts=True),
             _Variant("2", middle, RAGGED, 2, counts=True),
@@ -543,17 +546,17 @@ def _variants(option: Option, contention: tuple[float, float, float]) -> list[_V
 def _forecast(
     tables: TableSet,
     verdict: Verdict,
-    recording: Layout | None,
+    recording: SharingConfig | None,
     candidates: Sequence[Option],
     names: Mapping[int, str],
     sm_count: int,
 ) -> tuple[list[Option], float | None]:
-    """Options with forecasts, and how far the replay of the recorded layout is from the record."""
+    """Options with forecasts, and how far the replay of the recorded config is from the record."""
     from dataclasses import replace
 
     device_id, time_sliced = verdict.device_id, _time_sliced(verdict)
     seen = visible_sms(tables, device_id)
-    first = replay(
+    first = forecast(
         tables,
         device_id,
         [recording or alone(sm_count, next(iter(names)))],
@@ -572,26 +575,28 @@ def _forecast(
         if asked is not None:
             # Bandwidth is known then; caches and issue slots are not.
             contention = (MEASURED_CONTENTION[0] * asked[0], asked[0] + CONTENTION[1], asked[1] + CONTENTION[2])
-    layouts = [alone(sm_count, tenant) for tenant in names]
+    configs = [alone(sm_count, tenant) for tenant in names]
     if recording is not None:
-        layouts.append(recording.varied("check", contention=measured[0] if measured else 0.0))
+        configs.append(recording.varied("check", contention=measured[0] if measured else 0.0))
     for option in candidates:
         for v in _variants(option, contention):
             name = f"{option.name} {v.name}"
-            layouts.append(
-                option.layout.varied(name, contention=v.contention, ragged=v.ragged, jitter=JITTER, seed=v.seed)
+            configs.append(
+                option.config.varied(
+                    name, contention=v.contention, block_imbalance=v.block_imbalance, jitter=JITTER, seed=v.seed
+                )
             )
     draining = recording is not None and not recording.together and _slices_vary(tables, device_id)
-    rows = replay(tables, device_id, layouts, recorded=recording, visible_sms=seen, time_sliced=time_sliced)
-    took = {(str(row["layout"]), row["tenant_id"]): row for row in rows.iter_rows(named=True)}
+    rows = forecast(tables, device_id, configs, recorded=recording, visible_sms=seen, time_sliced=time_sliced)
+    took = {(str(row["sharing_config"]), row["tenant_id"]): row for row in rows.iter_rows(named=True)}
     from_calls = rows["latency_ns"].null_count() == 0
     made = []
     for option in candidates:
-        kind = "instances" if option.placement else "together" if option.layout.together else "turns"
+        kind = "instances" if option.placement else "together" if option.config.together else "turns"
         margin = MARGIN[kind] if from_calls else MARGIN_WITHOUT_CALLS
         if option.provision is not None and sum(option.provision.sms.values()) > sm_count:
             margin += MARGIN_OVERLAP
-        if recording is not None and recording.together and not option.layout.together:
+        if recording is not None and recording.together and not option.config.together:
             margin += MARGIN_FITTED
         if draining:
             margin += MARGIN_DRAINING
@@ -638,14 +643,14 @@ def _memory_part(option: Option, tenant: int, contention: float, tenants: int) -
     if option.placement is None or contention <= 0:
         return (1.0, 1.0, 1.0)
     order = sorted(option.placement.placed.values(), key=lambda one: one.start)
-    instance = next(seat.instance for seat in option.layout.seats if seat.tenant_id == tenant)
+    instance = next(assignment.instance for assignment in option.config.assignments if assignment.tenant_id == tenant)
     part = order[instance].profile.memory_slices / option.placement.family.memory_slices
     wanted = (1 + contention) / tenants
     return (1.0, max(1.0, wanted / part), max(1.0, (1 + contention) / part))
 
 
-def recorded_layout(tables: TableSet, verdict: Verdict, tenants: Sequence[int], sm_count: int) -> Layout | None:
-    """The layout that the verdict names, as far as it is known.
+def recorded_config(tables: TableSet, verdict: Verdict, tenants: Sequence[int], sm_count: int) -> SharingConfig | None:
+    """The config that the verdict names, as far as it is known.
 
     Parameters
     ----------
@@ -658,14 +663,14 @@ def recorded_layout(tables: TableSet, verdict: Verdict, tenants: Sequence[int], 
 
     Returns
     -------
-    Layout or None
+    SharingConfig or None
         None for modes that cannot be replayed (vGPU, limiters, MPS with caps that the capture does not show).
 
     Examples
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> recorded_layout(session.tables, session.classify()[0], [0, 1], 108).together
+    >>> recorded_config(session.tables, session.classify()[0], [0, 1], 108).together
     False
     """
     traits = TRAITS[verdict.mode]

@@ -1,4 +1,4 @@
-"""Advice that follows from the verdict and the slices alone: bounds, before anything is replayed."""
+"""Advice that follows from the verdict and residency alone: bounds, without a forecast."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyanalyze.results.advice import Advice
+from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Held:
+class Resident:
     """What advice needs to know of a tenant.
 
     Attributes
@@ -24,18 +25,18 @@ class Held:
         Who.
     traced
         nsys recorded its work.
-    resident_share
-        Its part of all residency; None without switch records.
-    stretched
-        Its busy time over that in which it held the engine: what switching out cost at most; None where not known.
+    gpu_time_share
+        Its resident time over the window; None without switch records.
+    inflation
+        Its busy time over its attributed time: what time-slicing cost its kernels at most; None: not known.
     """
 
     tenant_id: int
     name: str
     host_pid: int | None
     traced: bool
-    resident_share: float | None
-    stretched: float | None
+    gpu_time_share: float | None
+    inflation: float | None
 
 
 def record_first(verdict: Verdict) -> Iterator[Advice]:
@@ -46,50 +47,54 @@ def record_first(verdict: Verdict) -> Iterator[Advice]:
     >>> from pyanalyze.analysis.sharing import Case, judge
     >>> verdict = judge(Case(0, "NVIDIA A100", None, None, None, (8, 0), 108, {}, (), {}, ("app",)))
     >>> next(record_first(verdict)).action
-    'Record what decides before changing anything'
+    'Not enough data to decide: record what is missing before changing anything'
     """
     commands = list(dict.fromkeys(gap.how for gap in verdict.missing if gap.how))
     if commands:
         yield Advice(
-            action="Record what decides before changing anything",
+            action="Not enough data to decide: record what is missing before changing anything",
             commands=commands[:3],
             expected=None,
             bound=None,
-            why=f"the sharing mode is not known (nearest: {verdict.rivals[0].mode if verdict.rivals else 'none'})",
+            why=f"the sharing mode is not known (most likely {_likeliest(verdict)})",
             undo=None,
         )
 
 
-def unknown_tenants(tenants: Sequence[Held]) -> Iterator[Advice]:
-    """Ask whose the processes are that held the engine and were not traced.
+def _likeliest(verdict: Verdict) -> str:
+    return verdict.alternatives[0].mode if verdict.alternatives else "none"
+
+
+def unknown_tenants(tenants: Sequence[Resident]) -> Iterator[Advice]:
+    """Ask for the identity of untraced tenants.
 
     Examples
     --------
-    >>> mine, other = Held(0, "app", 7, True, 0.6, None), Held(1, "stranger", 8, False, 0.4, None)
+    >>> mine, other = Resident(0, "app", 7, True, 0.6, None), Resident(1, "stranger", 8, False, 0.4, None)
     >>> next(unknown_tenants([mine, other])).action
-    'Find out whose process 8 (stranger) is'
+    'Identify process 8 (stranger)'
     """
     if not any(tenant.traced for tenant in tenants):
-        return  # a node capture traces nobody: there is no stranger among strangers
+        return  # a capture of the node traces no tenant
     for tenant in tenants:
-        # An MPS server holds the engine for its clients.
+        # An MPS server is resident for its clients.
         if tenant.name.startswith("nvidia-cuda-mps"):
             continue
-        if not tenant.traced and (tenant.resident_share or 0) >= 0.05 and tenant.host_pid:
+        if not tenant.traced and (tenant.gpu_time_share or 0) >= 0.05 and tenant.host_pid:
             yield Advice(
-                action=f"Find out whose process {tenant.host_pid} ({tenant.name}) is",
+                action=f"Identify process {tenant.host_pid} ({tenant.name})",
                 commands=[f"ps -o pid,user,lstart,cmd -p {tenant.host_pid}", f"cat /proc/{tenant.host_pid}/cgroup"],
                 expected=None,
-                bound=f"it held the engine for {100 * (tenant.resident_share or 0):.0f} % of the time that anybody did",
-                why="nsys did not trace it; only the driver's switch records show it",
+                bound=f"its GPU time share is {fmt.percent(tenant.gpu_time_share or 0)}",
+                why="it is not traced; only switch records show it",
                 undo=None,
             )
 
 
 def simple_bounds(
-    verdict: Verdict, tenants: Iterable[Held], device: Mapping[str, object], why_not: str | None
+    verdict: Verdict, tenants: Iterable[Resident], device: Mapping[str, object], why_not: str | None
 ) -> Iterator[Advice]:
-    """What can be said without a replay, and why there was none.
+    """Advise without a forecast, and say why there is none.
 
     Examples
     --------
@@ -98,24 +103,24 @@ def simple_bounds(
     >>> list(simple_bounds(verdict, [], {"compute_major": 8}, "nobody was traced"))
     []
     """
-    worst = max((t.stretched for t in tenants if t.stretched is not None), default=None)
+    worst = max((t.inflation for t in tenants if t.inflation is not None), default=None)
     major = device["compute_major"]
     traits = TRAITS[verdict.mode]
     # In a MIG instance and in a virtual machine MPS is another set-up, or none.
     whole_gpu = not (traits.mig_instance or traits.vgpu)
     if not (traits.time_sliced and whole_gpu) or not isinstance(major, int) or major < 7:
         return
-    because = "" if why_not is None else f" What it would give cannot be replayed: {why_not}."
+    because = "" if why_not is None else f" A forecast is not possible: {why_not}."
     yield Advice(
-        action="Let the tenants run side by side under MPS instead of in turns",
+        action="Run the tenants under MPS instead of time-slicing",
         commands=["nvidia-cuda-mps-control -d   # as the user that runs the workloads, before they start"],
         expected=None,
         bound=None
         if worst is None
-        else f"at most what switching out took comes back: kernels stretched {worst:.2f}x, and waits before they "
-        "started; contention may take part of it",
-        why=f"they took turns on the engine; side by side they share the SMs.{because} A fault of one MPS client "
-        "reaches the others",
+        else f"at most the time lost by time-slicing: kernels are inflated {worst:.2f}x, and wait before they start. "
+        "Contention may take part of it",
+        why=f"time-sliced contexts alternate; MPS clients share the SMs.{because} A fault of one MPS client ends the "
+        "others",
         undo="echo quit | nvidia-cuda-mps-control",
-        wrong_if="a tenant that fills the SMs is slower beside the others than in turns with them",
+        wrong_if="a tenant that fills the SMs is slower under MPS than under time-slicing",
     )

@@ -64,7 +64,7 @@ def compare_reports(
     True
     """
     if not 0 <= noise_floor < 1:
-        raise UsageError(f"noise_floor is {noise_floor:g}, but it is a fraction from 0 to 1")
+        raise UsageError(f"noise_floor is {noise_floor:g}, but must be a fraction from 0 to 1")
     sides_a, sides_b = _sides(a), _sides(b)
     pairs = _pairs(sides_a, sides_b)
     run_a, run_b = _run("A", a), _run("B", b)
@@ -100,7 +100,7 @@ def _nameless(
     numbered = [report.view is not None and report.view.redacted for report in (a, b)]
     digests = [{c.key for side in sides for c in side.work.configurations} for sides in (sides_a, sides_b)]
     if all(numbered) and not one_numbering:
-        why = "names were numbered in each report on its own: kernel-1 of one need not be kernel-1 of the other"
+        why = "names were numbered in each report by itself: kernel-1 of one need not be kernel-1 of the other"
         return Missing(what="names", why=why, how="compare --redact the captures themselves")
     packed = [
         any(_PACKED.fullmatch(c.kernel) for side in sides for c in side.work.configurations)
@@ -171,8 +171,8 @@ def _left_out(a: Run, b: Run, report_a: Report, report_b: Report, pairs: list[tu
         gaps.append(
             Missing(
                 what="raw kernel durations",
-                why=f"A was {a.mode}, B was {b.mode}: a recorded duration may hold what a neighbour took meanwhile",
-                how="compare the time while resident; switch records (nsys profile --gpuctxsw=true) tell it",
+                why=f"A was {a.mode}, B was {b.mode}: a recorded duration may include time of other tenants",
+                how="compare resident time; switch records (nsys profile --gpuctxsw=true) show it",
             )
         )
     boards_a, boards_b = ({(x.device.name, x.device.sm_count) for x, _ in pairs}, {_board(y) for _, y in pairs})
@@ -181,7 +181,8 @@ def _left_out(a: Run, b: Run, report_a: Report, report_b: Report, pairs: list[tu
         gaps.append(
             Missing(
                 what="slower while resident",
-                why=f"the GPUs differ ({names}, SMs {_sms(boards_a)} and {_sms(boards_b)}): kernels take other times",
+                why=f"the GPUs differ ({names}, SMs {_sms(boards_a)} and {_sms(boards_b)}), so kernels take other "
+                "times",
                 how="record both on the same kind of GPU",
             )
         )
@@ -190,7 +191,7 @@ def _left_out(a: Run, b: Run, report_a: Report, report_b: Report, pairs: list[tu
         gaps.append(
             Missing(
                 what="work of CUDA graphs",
-                why="one run traced graphs as a whole, the other did not or had none: launches do not correspond",
+                why="one run traced graphs as a whole, the other did not or had none: their launches do not correspond",
                 how="record both with the same --cuda-graph-trace",
             )
         )
@@ -199,7 +200,7 @@ def _left_out(a: Run, b: Run, report_a: Report, report_b: Report, pairs: list[tu
         gaps.append(
             Missing(
                 what="residency of one run",
-                why="switch records stand in one of the two only: in the other nobody is known to be switched out",
+                why="only one of the two has switch records; in the other, time switched out is not known",
                 how="record both with nsys profile --gpuctxsw=true",
             )
         )
@@ -208,7 +209,8 @@ def _left_out(a: Run, b: Run, report_a: Report, report_b: Report, pairs: list[tu
         gaps.append(
             Missing(
                 what="host overhead of tracing",
-                why=f"recorded by different nsys versions ({versions_a} and {versions_b}), which cost different time",
+                why=f"recorded by different nsys versions ({versions_a} and {versions_b}), which have different "
+                "overhead",
                 how="record both with the same nsys and the same switches",
             )
         )
@@ -231,7 +233,7 @@ def _versions(report: Report) -> str:
 def units_of(a: Work, b: Work) -> float | None:
     """How often B did what A did: the ratio of launches under which most of A's kernel time lies; None: no overlap."""
     in_b = {c.key: c.launches for c in b.configurations}
-    ratios = sorted((in_b[c.key] / c.launches, c.charged_total_ns + 1) for c in a.configurations if c.key in in_b)
+    ratios = sorted((in_b[c.key] / c.launches, c.attributed_total_ns + 1) for c in a.configurations if c.key in in_b)
     half, below = sum(weight for _, weight in ratios) / 2, 0
     for ratio, weight in ratios:
         below += weight
@@ -254,7 +256,7 @@ class _Mix:
 
 def _mix(a: Work, b: Work, units: float) -> _Mix:
     rows_a, rows_b = ({c.key: c for c in work.configurations} for work in (a, b))
-    whole = sum(c.charged_total_ns for c in a.configurations)
+    whole = sum(c.attributed_total_ns for c in a.configurations)
     moved = grown = 0.0
     changed = []
     for key in (*rows_a, *(key for key in rows_b if key not in rows_a)):
@@ -264,7 +266,7 @@ def _mix(a: Work, b: Work, units: float) -> _Mix:
             continue
         launches_a, launches_b = (0 if c is None else c.launches for c in (one, other))
         expected = launches_a * units
-        each = shape.charged_total_ns / shape.launches
+        each = shape.attributed_total_ns / shape.launches
         # Runs end within a unit: a launch or two are no difference.
         delta = launches_b - expected
         if abs(delta) <= max(2.0, 0.01 * expected):
@@ -302,12 +304,12 @@ def _tenant(a: _Side, b: _Side, floor: float, *, other_gpu: bool, nameless: Miss
     if units is None or not time_a or nameless is not None:
         kernels = a.work.graph_launches != a.work.launches and b.work.graph_launches != b.work.launches
         why = (
-            "the two launched nothing in common"
+            "they have no kernel in common"
             if kernels
-            else "graphs were traced as a whole: what they did is unseen"
+            else "graphs were traced as a whole, so their kernels are not known"
         )
         if kernels and nameless is not None:
-            why, kernels = f"{nameless.why}: no launch of one is known to be one of the other", False
+            why, kernels = f"{nameless.why}: launches of one cannot be matched with those of the other", False
         mix, equal, change = _Mix([], 1.0, 0.0, None), (False if kernels else None), None
         parts: list[Part] = []
     else:
@@ -339,17 +341,17 @@ def _tenant(a: _Side, b: _Side, floor: float, *, other_gpu: bool, nameless: Miss
 
 
 def _time(work: Work) -> int:
-    return sum(b.idle_ns + b.idle_absent_ns + b.idle_beside_ns + b.busy_ns for b in work.batches)
+    return sum(b.idle_ns + b.idle_not_resident_ns + b.idle_other_resident_ns + b.busy_ns for b in work.batches)
 
 
 def _where(work: Work, scale: float) -> Split:
     rows = work.batches
     return Split(
         idle_ns=sum(x.idle_ns for x in rows) / scale,
-        idle_absent_ns=sum(x.idle_absent_ns for x in rows) / scale,
-        idle_beside_ns=sum(x.idle_beside_ns for x in rows) / scale,
-        not_resident_ns=sum(x.busy_ns - x.charged_ns for x in rows) / scale,
-        resident_ns=sum(x.charged_ns for x in rows) / scale,
+        idle_not_resident_ns=sum(x.idle_not_resident_ns for x in rows) / scale,
+        idle_other_resident_ns=sum(x.idle_other_resident_ns for x in rows) / scale,
+        not_resident_ns=sum(x.busy_ns - x.attributed_ns for x in rows) / scale,
+        resident_ns=sum(x.attributed_ns for x in rows) / scale,
     )
 
 
@@ -406,10 +408,10 @@ def _split(
     slow = held - work
     # Idle while another was in the way: waiting for it, or nothing to do. The host is blamed for as little of the
     # change as both readings allow, the rest goes to who was in the way, and the bounds say what else it may be.
-    idle, absent = is_.idle_ns - was.idle_ns, is_.idle_absent_ns - was.idle_absent_ns
-    beside = is_.idle_beside_ns - was.idle_beside_ns
-    host_low = idle - was.idle_absent_ns - was.idle_beside_ns
-    host_high = idle + is_.idle_absent_ns + is_.idle_beside_ns
+    idle, absent = is_.idle_ns - was.idle_ns, is_.idle_not_resident_ns - was.idle_not_resident_ns
+    beside = is_.idle_other_resident_ns - was.idle_other_resident_ns
+    host_low = idle - was.idle_not_resident_ns - was.idle_other_resident_ns
+    host_high = idle + is_.idle_not_resident_ns + is_.idle_other_resident_ns
     host = min(max(0.0, host_low), host_high)
     # What the host takes beyond its own idle time comes from the two in proportion.
     taken, either = host - idle, absent + beside
@@ -432,18 +434,18 @@ def _split(
         part("host", host, host_low - host_noise, host_high + host_noise),
     ]
     why = None
-    away_low, away_high = min(away, -was.idle_absent_ns), max(away, is_.idle_absent_ns)
-    near_low, near_high = min(near, -was.idle_beside_ns), max(near, is_.idle_beside_ns)
+    away_low, away_high = min(away, -was.idle_not_resident_ns), max(away, is_.idle_not_resident_ns)
+    near_low, near_high = min(near, -was.idle_other_resident_ns), max(near, is_.idle_other_resident_ns)
     if any(not side.work.residency_known and _may_wait(side.device.sharing.mode) for side in (a, b)):
         width = math.hypot(out_noise, held_noise)
         low, high = away_low + near_low - width, away_high + near_high + width
         both = out + slow + away + near
         parts.append(part("in_flight", both, out + slow + low, out + slow + high))
-        why = "without switch records, waiting for the engine and being slow on it cannot be told apart"
+        why = "without switch records, waiting for residency and slower execution cannot be separated"
     else:
         parts.append(part("not_resident", out + away, out + away_low - out_noise, out + away_high + out_noise))
         if other_gpu:
-            why = "slower while resident is left out: the GPUs differ"
+            why = "slower execution is left out: the GPUs differ"
         else:
             parts.append(part("resident", slow + near, slow + near_low - held_noise, slow + near_high + held_noise))
     return parts, why
@@ -453,8 +455,8 @@ def _picked(batch: Batch, pick: str) -> float:
     if pick == "idle":
         return float(batch.idle_ns)
     if pick == "all":
-        return float(batch.idle_ns + batch.idle_absent_ns + batch.idle_beside_ns + batch.busy_ns)
-    return float(batch.charged_ns if pick == "held" else batch.busy_ns - batch.charged_ns)
+        return float(batch.idle_ns + batch.idle_not_resident_ns + batch.idle_other_resident_ns + batch.busy_ns)
+    return float(batch.attributed_ns if pick == "held" else batch.busy_ns - batch.attributed_ns)
 
 
 def _may_wait(mode: Mode) -> bool:
@@ -464,10 +466,10 @@ def _may_wait(mode: Mode) -> bool:
 
 _WORDS = {
     "work": "other work",
-    "host": "the host",
-    "not_resident": "not resident",
-    "resident": "slower while resident",
-    "in_flight": "not resident or slower",
+    "host": "host time",
+    "not_resident": "waiting for its time slice",
+    "resident": "slower execution while resident",
+    "in_flight": "waiting for its time slice or slower execution",
 }
 
 
@@ -477,20 +479,20 @@ def part_words(name: str) -> str:
     Examples
     --------
     >>> part_words("host")
-    'the host'
+    'host time'
     """
     return _WORDS[name]
 
 
 def _summary(a: Run, b: Run, tenants: list[TenantChange], nameless: Missing | None) -> str:
     if not tenants:
-        text = "No traced tenant of one run has a counterpart in the other: nothing can be compared."
+        text = "The runs cannot be compared: no traced tenant of one has a counterpart in the other."
         return text if nameless is None else f"{text} {capital(nameless.why)}: {nameless.how}."
     known = [pair.equal_work for pair in tenants]
     if None in known:
-        work = "Whether the work was equal cannot be told for every tenant"
+        work = "Equal work: not known for every tenant"
     else:
-        work = "The work was equal per unit" if all(known) else "The work was not equal"
+        work = "Equal work: yes, per unit" if all(known) else "Equal work: no"
     modes = (
         f"{a.mode or 'no activity'} before, {b.mode or 'no activity'} after"
         if a.mode != b.mode
@@ -504,14 +506,17 @@ def _summary(a: Run, b: Run, tenants: list[TenantChange], nameless: Missing | No
         certain or changed, key=lambda pair: abs(pair.change.value) if pair.change is not None else 0.0, default=None
     )
     if worst is None or worst.change is None:
-        return f"{text} No change of time can be given: {tenants[0].why}."
-    how = "longer" if worst.change.value > 0 else "shorter"
+        return f"{text} The change of time is not known: {tenants[0].why}."
+    how = "slower" if worst.change.value > 0 else "faster"
     if not worst.change.significant:
-        most = f"{worst.change.value:+.1%}, of which {worst.change.low:+.1%} to {worst.change.high:+.1%} may be true"
-        return f"{text} No tenant's time per unit of work changed by more than the noise (the most: {most})."
-    text += f" {worst.label} took {abs(worst.change.value):.1%} {how} per unit of work"
+        most = (
+            f"{fmt.signed_percent(worst.change.value)}, not significant (95 % CI "
+            f"{fmt.signed_percent(worst.change.low)} to {fmt.signed_percent(worst.change.high)}, n = {worst.change.n})"
+        )
+        return f"{text} Largest change of time per unit of work: {worst.label} {most}."
+    text += f" {worst.label} is {fmt.percent(abs(worst.change.value))} {how} per unit of work"
     causes = [p for p in worst.parts if p.significant and p.value_ns * worst.change.value > 0]
     if not causes:
-        return f"{text}; no single part stands out of the noise."
+        return f"{text}; no single cause is significant."
     top = max(causes, key=lambda p: abs(p.value_ns))
-    return f"{text}, most of it {_WORDS[top.name]} ({top.share or 0.0:+.1%})."
+    return f"{text}, mostly {_WORDS[top.name]} ({fmt.signed_percent(top.share or 0.0)})."

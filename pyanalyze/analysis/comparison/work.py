@@ -42,7 +42,7 @@ def work_of(tables: TableSet) -> dict[tuple[int, int], Work]:
 
     usage = {(row["device_id"], row["tenant_id"]): row for row in tables.tenant_usage.iter_rows(named=True)}
     found: dict[tuple[int, int], Work] = {}
-    for one in _core.launches({**tables.for_core(), "charged": tables.table("charged")}):
+    for one in _core.launches({**tables.for_core(), "kernel_attribution": tables.table("kernel_attribution")}):
         key = one["device_id"], one["tenant_id"]
         batches = [Batch(**batch) for batch in one["batches"]]
         found[key] = Work(
@@ -67,7 +67,7 @@ def _configuration(
     block_threads: int | None,
     launches: int,
     total_ns: int,
-    charged_ns: int,
+    attributed_ns: int,
 ) -> Configuration:
     whole = f"{name}\0{grid_blocks}\0{block_threads}"
     return Configuration(
@@ -77,5 +77,5 @@ def _configuration(
         block_threads=block_threads,
         launches=launches,
         total_ns=total_ns,
-        charged_total_ns=charged_ns,
+        attributed_total_ns=attributed_ns,
     )

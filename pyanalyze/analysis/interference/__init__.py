@@ -11,7 +11,7 @@ from pyanalyze.analysis.interference.slowdown import (
     DeviceInterference,
     TenantInterference,
     analyse,
-    kernels_alone,
+    kernels_solo,
 )
 
 __all__ = [
@@ -19,6 +19,6 @@ __all__ = [
     "TenantInterference",
     "analyse",
     "device_figures",
-    "kernels_alone",
+    "kernels_solo",
     "slowdown_from_lost_time",
 ]

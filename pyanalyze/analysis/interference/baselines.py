@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze.errors import UsageError
 from pyanalyze.results.interference import BaselineNotUsed, Estimate
+from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import NOISE_FLOOR
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ CLOCK_TOLERANCE = 0.03
 #: A summary is of a tenant if this part of the kernel time of both is in kernels that both have.
 _ALIKE = 0.5
 #: Where others had more than this part of a tenant's time, it was not recorded alone.
-COMPANY = 0.05
+CO_RUN_SHARE = 0.05
 #: MPS variables that cap what a client may use.
 CAPS = ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT")
 
@@ -69,7 +70,7 @@ def not_used(baseline: str, refused: Mapping[NotUsedReason, str]) -> BaselineNot
     >>> not_used("solo.sqlite", {"not-solo": "others ran there"}).detail
     'solo.sqlite is not compared: others ran there'
     """
-    detail = f"{baseline} is not compared: {'; '.join(refused.values())}"
+    detail = f"{baseline} is not used: {'; '.join(refused.values())}"
     return BaselineNotUsed(baseline=baseline, reasons=list(refused), detail=detail)
 
 
@@ -115,15 +116,15 @@ def against_saved(saved: Sequence[SavedBaseline], tables: TableSet, mine: Work, 
         return _refused(file, {"other-gpu-model": why})
     units = units_of(work, mine)
     if units is None:
-        return _refused(file, {"no-common-work": "the two launched nothing in common"})
+        return _refused(file, {"no-common-work": "no kernel in common"})
     change = change_of(work, mine, units, NOISE_FLOOR)
-    whose = "as the caller said" if named else f"{share:.0%} of the time in kernels that both have"
-    notes = [f"elapsed against {file} ({whose}), a saved report: latency and causes need the capture or a pack of it"]
-    company = _company_saved(device, work)
-    if company > COMPANY:
-        return _refused(file, {"not-solo": _not_alone(company)})
-    if company:
-        notes.append(f"others had up to {company:.1%} of its time in the baseline")
+    whose = "assigned by --baseline" if named else f"{fmt.percent(share, 0)} of the kernel time in common"
+    notes = [f"elapsed time is compared with {file} ({whose}), a saved report; its capture is needed for the rest"]
+    co_run_share = _co_run_share_saved(device, work)
+    if co_run_share > CO_RUN_SHARE:
+        return _refused(file, {"not-solo": _not_solo(co_run_share)})
+    if co_run_share:
+        notes.append(f"other tenants ran for up to {fmt.percent(co_run_share)} of the baseline")
     elapsed = Estimate(
         value=1 + change.value,
         low=max(0.0, 1 + change.low),
@@ -139,7 +140,7 @@ def _refused(file: str, refused: Mapping[NotUsedReason, str]) -> Summary:
     return Summary(file, None, (found.detail,), found)
 
 
-def _company_saved(device: Device, own: Work) -> float:
+def _co_run_share_saved(device: Device, own: Work) -> float:
     """As of a recording; a summary says how long each tenant was there and not when, only the least they overlapped."""
     if device.window is None:
         return 0.0
@@ -149,14 +150,14 @@ def _company_saved(device: Device, own: Work) -> float:
     for tenant in device.tenants:
         if tenant.work is not None and tenant.work is not own:
             batches = tenant.work.batches
-            had = sum(batch.charged_ns if tenant.work.residency_known else batch.busy_ns for batch in batches)
+            had = sum(batch.attributed_ns if tenant.work.residency_known else batch.busy_ns for batch in batches)
             taken += min(had, max(mine + _there_ns(tenant.work) - whole, 0))
     return min(taken / max(mine, 1), 1.0)
 
 
 def _there_ns(work: Work) -> int:
     """From a tenant's first to its last work."""
-    return sum(b.idle_ns + b.idle_absent_ns + b.idle_beside_ns + b.busy_ns for b in work.batches)
+    return sum(b.idle_ns + b.idle_not_resident_ns + b.idle_other_resident_ns + b.busy_ns for b in work.batches)
 
 
 def tenant_number(baseline: Baseline, tenants: pl.DataFrame) -> int | None:
@@ -183,8 +184,8 @@ def tenant_number(baseline: Baseline, tenants: pl.DataFrame) -> int | None:
         names = ", ".join(sorted(set(tenants.filter("traced")["name"])))
         many = "several tenants have" if found else "no traced tenant has"
         raise UsageError(
-            f"--baseline {baseline.tenant}={baseline.path}: {many} that name; there are {names}. "
-            "Name processes apart with --tenant NAME=PID"
+            f"--baseline {baseline.tenant}={baseline.path}: {many} that name; there are {names}. Name processes with "
+            "--tenant NAME=PID"
         )
     return int(found[0])
 
@@ -197,7 +198,7 @@ def flags(
     Parameters
     ----------
     tables, tenant_id
-        The tenant in company.
+        The tenant in the co-run.
     baseline, baseline_tenant_id
         The same work alone.
 
@@ -221,8 +222,8 @@ def flags(
     for key, what in (("sms", "SMs that its process may use"), ("cap", "MPS cap")):
         if here[key] != there[key]:
             care.append(
-                f"{what}: {_shown(there[key])} in the baseline, {_shown(here[key])} here: the difference of shares "
-                "is in the slowdown as well"
+                f"{what}: {_shown(there[key])} in the baseline, {_shown(here[key])} here: the slowdown includes this "
+                "difference"
             )
     ours, theirs = _method(tables), _method(baseline)
     care += [
@@ -231,25 +232,25 @@ def flags(
     clocks = [_clock(tables, here["device_id"]), _clock(baseline, there["device_id"])]
     if clocks[0] is not None and clocks[1] is not None and abs(clocks[0] / clocks[1] - 1) > CLOCK_TOLERANCE:
         care.append(
-            f"SM clocks: mean {clocks[1] / 1e6:.0f} MHz in the baseline, {clocks[0] / 1e6:.0f} MHz here: durations "
-            "differ by that alone"
+            f"SM clocks: mean {clocks[1] / 1e6:.0f} MHz in the baseline, {clocks[0] / 1e6:.0f} MHz here: the slowdown "
+            "includes this difference"
         )
-    company = _company(baseline, baseline_tenant_id, there["device_id"])
-    if company > COMPANY:
-        refuse["not-solo"] = _not_alone(company)
-    elif company:
-        care.append(f"others had up to {company:.1%} of its time in the baseline")
+    co_run_share = _co_run_share(baseline, baseline_tenant_id, there["device_id"])
+    if co_run_share > CO_RUN_SHARE:
+        refuse["not-solo"] = _not_solo(co_run_share)
+    elif co_run_share:
+        care.append(f"other tenants ran for up to {fmt.percent(co_run_share)} of the baseline")
     return refuse, care
 
 
-def _not_alone(company: float) -> str:
-    return f"others had up to {company:.0%} of its time there: it is not a recording alone"
+def _not_solo(co_run_share: float) -> str:
+    return f"other tenants ran for up to {fmt.percent(co_run_share, 0)} of it: it is not a solo recording"
 
 
-def _company(tables: TableSet, tenant_id: int, device_id: int) -> float:
+def _co_run_share(tables: TableSet, tenant_id: int, device_id: int) -> float:
     """Part of a tenant's time, from its first to its last work, that others on the device may have taken.
 
-    Who was there before or after it is no company. Of each other it is what it was charged for, at most the time in
+    Who was there before or after it is no company. Of each other it is what it was attributed for, at most the time in
     which both were there; of those that were not traced what they held, where it is known what the tenant held.
     """
     import polars as pl
@@ -266,7 +267,7 @@ def _company(tables: TableSet, tenant_id: int, device_id: int) -> float:
         if other["tenant_id"] in {tenant_id, *serving}:
             continue
         if other["traced"]:
-            had = other["busy_ns"] if other["charged_ns"] is None else other["charged_ns"]
+            had = other["busy_ns"] if other["attributed_ns"] is None else other["attributed_ns"]
             spans = [(other["first_ns"], other["last_ns"])] if other["first_ns"] is not None else []
         else:
             # An engine that is held for the tenant itself, by its server or under a pid on the host, is no company.

@@ -39,12 +39,12 @@ def clock_part_ns(shared_ns: float, clock_hz: float, alone_hz: float) -> float:
     return shared_ns * slower if abs(slower) > EQUAL_CLOCKS else 0.0
 
 
-def slots_part_ns(alone_ns: float, wanted: float, others: float) -> float:
-    """Time that waiting for SM slots adds to `alone_ns` of work beside others.
+def slots_part_ns(solo_ns: float, wanted: float, others: float) -> float:
+    """Time that waiting for SM slots adds to `solo_ns` of work beside others.
 
     Parameters
     ----------
-    alone_ns
+    solo_ns
         What the work takes by itself.
     wanted, others
         Blocks of its kernels, and of the kernels beside them, as parts of what the device holds at once ("waves").
@@ -66,7 +66,7 @@ def slots_part_ns(alone_ns: float, wanted: float, others: float) -> float:
     if wanted + others <= 1 or wanted <= 0:
         return 0.0
     share = max(wanted / (wanted + others), 1 - others)
-    return alone_ns * (min(wanted, 1.0) / min(wanted, share) - 1)
+    return solo_ns * (min(wanted, 1.0) / min(wanted, share) - 1)
 
 
 def divide(
@@ -123,9 +123,9 @@ def split_execution(
     Parameters
     ----------
     tables, tenant_id
-        The tenant in company.
+        The tenant in the co-run.
     against
-        `baseline` or `replay`: the row of the `causes` table.
+        `baseline` or `counterfactual`: the row of the `causes` table.
     baseline, baseline_tenant_id
         The recording alone; None where this run was played again.
 
@@ -139,7 +139,7 @@ def split_execution(
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> split_execution(session.analysis.tables, 0, "replay", None, None) is None  # by turns: at work as fast as alone
+    >>> split_execution(session.analysis.tables, 0, "counterfactual", None, None) is None  # time-sliced
     True
     """
     import polars as pl
@@ -149,8 +149,8 @@ def split_execution(
     latency_ns = float(rows["added_ns"].sum())
     if work.is_empty() or latency_ns <= 0:
         return None
-    shared_ns, alone_ns = float(work["shared_ns"][0]), float(work["alone_ns"][0])
-    if abs(shared_ns - alone_ns) < LEAST * max(alone_ns, latency_ns, 1.0):
+    shared_ns, solo_ns = float(work["shared_ns"][0]), float(work["solo_ns"][0])
+    if abs(shared_ns - solo_ns) < LEAST * max(solo_ns, latency_ns, 1.0):
         return None
     tenant = tables.tenants.row(tenant_id, named=True)
     device = int(tenant["device_id"])
@@ -159,9 +159,9 @@ def split_execution(
     known["clock"] = _clock(tables, device, shared_ns, baseline, reasons)
     known["uvm"] = _migrations(tables, tenant_id, baseline, baseline_tenant_id, reasons)
     known["copy"] = _copies(tables, tenant_id, reasons)
-    known["sm_slots"] = _slots(tables, tenant_id, alone_ns, reasons)
+    known["sm_slots"] = _slots(tables, tenant_id, solo_ns, reasons)
     memory = _bandwidth(tables, tenant_id, device, reasons)
-    return divide(shared_ns - alone_ns, latency_ns, known, memory=memory), reasons
+    return divide(shared_ns - solo_ns, latency_ns, known, memory=memory), reasons
 
 
 def _mean_clock(tables: TableSet, device: int) -> tuple[float, float] | None:
@@ -188,20 +188,20 @@ def _clock(
 ) -> float | None:
     here = _mean_clock(tables, device)
     if here is None:
-        reasons["clock"] = f"SM clocks were not sampled: {COUNTERS}, or nvidia-smi samples beside it (--samples)"
+        reasons["clock"] = f"SM clocks were not sampled: {COUNTERS}, or give nvidia-smi samples with --samples"
         return None
     if baseline is None:
         if here[1] <= EQUAL_CLOCKS:
             reasons["clock"] = f"the SM clock stayed at {here[0] / 1e6:.0f} MHz, sampled"
             return 0.0
-        reasons["clock"] = "the SM clock changed, and nothing says what it was while the tenant was alone"
+        reasons["clock"] = "the SM clock changed, and its value during solo execution is not known"
         return None
     devices = baseline.devices["device_id"].to_list()
     there = _mean_clock(baseline, int(devices[0])) if len(devices) == 1 else None
     if there is None:
         reasons["clock"] = f"the baseline has no SM clocks: {COUNTERS} there as well"
         return None
-    reasons["clock"] = f"SM clock {there[0] / 1e6:.0f} MHz alone, {here[0] / 1e6:.0f} MHz in company, sampled"
+    reasons["clock"] = f"SM clock {there[0] / 1e6:.0f} MHz solo, {here[0] / 1e6:.0f} MHz in the co-run, sampled"
     return clock_part_ns(shared_ns, here[0], there[0])
 
 
@@ -211,7 +211,7 @@ def _last_begun(tables: TableSet, who: pl.DataFrame, times: pl.Series) -> pl.Dat
 
     begun, latest = pl.lit(None, dtype=pl.Int64), pl.lit(None, dtype=pl.Int64)
     found = []
-    for piece in tables.pieces("kernels", "capture", "pid", "start_ns", "end_ns"):
+    for piece in tables.batches("kernels", "capture", "pid", "start_ns", "end_ns"):
         # Kernels are in order of their start: all that began before that of the last one are here.
         answered = int(times.search_sorted(piece["start_ns"][-1], side="left"))
         mine = piece.join(who, on=["capture", "pid"], how="semi", nulls_equal=True).sort("start_ns")
@@ -250,11 +250,11 @@ def _migrations(
         reasons["uvm"] = "no unified-memory migration was recorded"
         return 0.0
     if baseline is None or alone_id is None:
-        reasons["uvm"] = f"{count} unified-memory migrations, but nothing says how many there are alone"
+        reasons["uvm"] = f"{count} unified-memory migrations; their number in a solo run is not known"
         return None
-    alone_ns, there = _inside_ns(baseline, alone_id)
-    reasons["uvm"] = f"{count} unified-memory migrations in company, {there} alone"
-    return max(inside_ns - alone_ns, 0.0)
+    solo_ns, there = _inside_ns(baseline, alone_id)
+    reasons["uvm"] = f"{count} unified-memory migrations in the co-run, {there} solo"
+    return max(inside_ns - solo_ns, 0.0)
 
 
 def _copies(tables: TableSet, tenant_id: int, reasons: dict[str, str]) -> float | None:
@@ -266,11 +266,11 @@ def _copies(tables: TableSet, tenant_id: int, reasons: dict[str, str]) -> float 
     over_link = pl.col("copy_kind").is_in([1, 2, 10]).fill_null(value=False)
     others = tables.memops.filter((pl.col("device_id") == tenant["device_id"]) & ~mine & over_link)
     if others.is_empty():
-        reasons["copy"] = "nobody else copied between host and device"
+        reasons["copy"] = "no other tenant copied between host and device"
         return 0.0
     reasons["copy"] = (
-        f"others copied {float(others['bytes'].sum()) / 1e6:.0f} MB over the link; whether kernels of this tenant read "
-        f"host memory over it is not recorded (PCIe throughput: {COUNTERS})"
+        f"other tenants copied {float(others['bytes'].sum()) / 1e6:.0f} MB over the link; whether this tenant's "
+        f"kernels read host memory is not recorded (PCIe throughput: {COUNTERS})"
     )
     return None
 
@@ -286,7 +286,7 @@ def _waves(tables: TableSet, device: int) -> dict[int, float]:
     return {int(number): float(waves) for number, waves in table.group_by("tenant_id").agg(mean).iter_rows()}
 
 
-def _slots(tables: TableSet, tenant_id: int, alone_ns: float, reasons: dict[str, str]) -> float | None:
+def _slots(tables: TableSet, tenant_id: int, solo_ns: float, reasons: dict[str, str]) -> float | None:
     import polars as pl
 
     device = int(tables.tenants.row(tenant_id, named=True)["device_id"])
@@ -294,16 +294,16 @@ def _slots(tables: TableSet, tenant_id: int, alone_ns: float, reasons: dict[str,
     if tenant_id not in waves:
         reasons["sm_slots"] = "occupancy of its kernels cannot be modelled"
         return None
-    exposed = tables.aggressors.filter((pl.col("victim") == tenant_id) & (pl.col("exposure_ns") > 0))
+    exposed = tables.pairwise_interference.filter((pl.col("victim") == tenant_id) & (pl.col("exposure_ns") > 0))
     beside = set(exposed["aggressor"].to_list())
     if beside - set(waves):
-        reasons["sm_slots"] = "occupancy of the kernels beside its own cannot be modelled"
+        reasons["sm_slots"] = "occupancy of the concurrent kernels cannot be modelled"
         return None
     others = sum(waves[number] for number in beside)
     reasons["sm_slots"] = (
-        f"its blocks take {waves[tenant_id]:.2f} of what the device holds, those beside them {others:.2f}, modelled"
+        f"its blocks use {waves[tenant_id]:.2f} of the device's capacity, concurrent ones {others:.2f}, modelled"
     )
-    return slots_part_ns(alone_ns, waves[tenant_id], others)
+    return slots_part_ns(solo_ns, waves[tenant_id], others)
 
 
 def _bandwidth(tables: TableSet, tenant_id: int, device: int, reasons: dict[str, str]) -> bool | None:
@@ -326,10 +326,10 @@ def _bandwidth(tables: TableSet, tenant_id: int, device: int, reasons: dict[str,
     both = samples.filter(at_work[0] & at_work[1])["value"]
     mean = both.mean()
     if not isinstance(mean, float):
-        reasons["memory"] = "no sample of DRAM bandwidth fell into time at work beside others"
+        reasons["memory"] = "no sample of DRAM bandwidth fell into concurrent execution"
         return None
     near = mean >= 100 * NEAR_CEILING
-    reasons["memory"] = f"DRAM at {mean:.0f} % of its peak beside others, sampled" + (
-        ": near its ceiling (bandwidth, and traffic that L2 no longer holds)" if near else ": bandwidth to spare"
+    reasons["memory"] = f"DRAM at {mean:.0f} % of its peak during concurrent execution, sampled" + (
+        ": near the limit (bandwidth, and L2 misses)" if near else ": not limiting"
     )
     return near

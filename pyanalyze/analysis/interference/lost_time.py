@@ -6,7 +6,7 @@ from pyanalyze.results.interference import Estimate, Slowdown
 
 
 def slowdown_from_lost_time(
-    *, busy_ns: int | None, charged_ns: int | None, resident_ns: int | None, kernels: int
+    *, busy_ns: int | None, attributed_ns: int | None, resident_ns: int | None, kernels: int
 ) -> Slowdown:
     """Bound the slowdown of a time-sliced tenant by the time it was switched out.
 
@@ -14,7 +14,7 @@ def slowdown_from_lost_time(
     ----------
     busy_ns
         Union of its kernel and graph intervals, nanoseconds; None if it was not traced.
-    charged_ns
+    attributed_ns
         The part of it in which its context held the engine, nanoseconds.
     resident_ns
         Residency of its contexts, nanoseconds; None without switch records: then nothing is known to be lost.
@@ -31,16 +31,16 @@ def slowdown_from_lost_time(
 
     Examples
     --------
-    >>> slow = slowdown_from_lost_time(busy_ns=200, charged_ns=100, resident_ns=125, kernels=7)
+    >>> slow = slowdown_from_lost_time(busy_ns=200, attributed_ns=100, resident_ns=125, kernels=7)
     >>> slow.elapsed, slow.latency.value, slow.latency.high
     (None, 1.8, None)
     """
-    if busy_ns is None or charged_ns is None or resident_ns is None or kernels == 0:
+    if busy_ns is None or attributed_ns is None or resident_ns is None or kernels == 0:
         return Slowdown(elapsed=None, latency=None, resident=None)
-    if busy_ns < charged_ns or charged_ns <= 0 or resident_ns <= 0:
+    if busy_ns < attributed_ns or attributed_ns <= 0 or resident_ns <= 0:
         return Slowdown(elapsed=None, latency=None, resident=None)
     # As if it had waited, unstretched, whenever it held the engine and ran nothing.
-    least = 1 + (busy_ns - charged_ns) / max(resident_ns, charged_ns)
+    least = 1 + (busy_ns - attributed_ns) / max(resident_ns, attributed_ns)
     latency = Estimate(value=least, low=least, high=None, n=kernels, basis="inferred")
     return Slowdown(elapsed=None, latency=latency, resident=None)
 

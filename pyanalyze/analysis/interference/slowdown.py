@@ -18,13 +18,14 @@ from pyanalyze.results.interference import (
     ExecutionSplit,
     HostFinding,
     Interference,
+    LatencyPercentile,
     MatrixCell,
-    Pace,
     Slowdown,
-    Tail,
+    Throughput,
     UnitsOfWork,
 )
-from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, SLOWED, TRAITS, is_slowed, threshold_of
+from pyanalyze.text import format as fmt
+from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, TRAITS, is_slowed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 #: A baseline's interval of elapsed time this much wider than that of the run played again (log scale) is mostly about
 #: arrivals that differ from day to day.
 MUCH_WIDER = 3.0
-#: As good as one after the other: the times are within this of each other.
-SEQUENTIAL = 0.1
 #: Of the calls' or idle time, the part from which the host is worth naming.
 NOTABLE_HOST = 0.2
 
@@ -56,7 +55,7 @@ AS_ALIKE = 0.1
 OTHER_PACE = 0.1
 _NOT_KNOWN = Slowdown(elapsed=None, latency=None, resident=None)
 ELAPSED_IS_ARRIVALS = (
-    "elapsed: from this run played again, since what the baseline took depends mostly on when work arrived"
+    "elapsed: from the counterfactual replay, because the baseline's elapsed time depends mostly on when work arrived"
 )
 
 
@@ -70,7 +69,7 @@ class TenantInterference:
         Who.
     slowdown
         `elapsed`, `latency` and `resident`, each with its 95 % interval, n and basis; None: cannot be known.
-    tails
+    latency_percentiles
         Percentiles of kernel latency.
     throughput
         Kernels and graph launches a second, shared and solo.
@@ -93,8 +92,8 @@ class TenantInterference:
     tenant_id: int
     name: str
     slowdown: Slowdown
-    tails: Sequence[Tail] = ()
-    throughput: Pace | None = None
+    latency_percentiles: Sequence[LatencyPercentile] = ()
+    throughput: Throughput | None = None
     causes: Causes | None = None
     added_ns: int | None = None
     baseline: str | None = None
@@ -182,14 +181,14 @@ def analyse(
     return tuple(_device(tables, verdict, solo) for verdict in verdicts)
 
 
-def kernels_alone(tables: TableSet, interference: Sequence[DeviceInterference]) -> pl.DataFrame:
+def kernels_solo(tables: TableSet, interference: Sequence[DeviceInterference]) -> pl.DataFrame:
     """The table `slowdowns` without what was measured in recordings that were refused as baselines.
 
     Examples
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> kernels_alone(session.tables, session.interference()).height == session.slowdowns.height
+    >>> kernels_solo(session.tables, session.interference()).height == session.slowdowns.height
     True
     """
     import polars as pl
@@ -200,42 +199,33 @@ def kernels_alone(tables: TableSet, interference: Sequence[DeviceInterference]) 
     return tables.slowdowns.filter(~(measured & pl.col("tenant_id").is_in(refused)))
 
 
-def standing(ran: Sequence[tuple[float, int, int]], *, least: float = SLOWED["observed"]) -> str:
-    """Where a co-run stands between no interference and destruction.
+def speedup_over_serial(ran: Sequence[tuple[float, int, int]]) -> float:
+    """Divide the time of solo runs, one after the other, by the time of the co-run.
 
-    What all would have taken alone, one after the other, is held against the time in which any of them ran. Throughput
-    (STP) says the same only of tenants that ran all the time: one that was alone for long has little slowdown, and
-    nobody's company to thank for it.
+    System throughput (STP) equals this only for tenants that ran during the whole window: a tenant that had the device
+    to itself for most of its run has a small slowdown, which sharing did not bring about.
 
     Parameters
     ----------
     ran
         Elapsed slowdown, first and last time in nanoseconds of every tenant; at least one.
-    least
-        The slowdown from which on there is interference.
 
     Examples
     --------
-    >>> standing([(2.0, 0, 1000), (2.0, 0, 1000)])
-    'as good as one after the other'
-    >>> standing([(1.0, 0, 1000), (1.01, 0, 1000)])
-    'no interference'
-    >>> standing([(1.25, 0, 1000), (2.5, 500, 1000)])  # 800 and 200 ns alone
-    'as good as one after the other'
+    >>> speedup_over_serial([(2.0, 0, 1000), (2.0, 0, 1000)])
+    1.0
+    >>> speedup_over_serial([(1.0, 0, 1000), (1.0, 0, 1000)])
+    2.0
+    >>> speedup_over_serial([(1.25, 0, 1000), (2.5, 500, 1000)])  # 800 and 200 ns solo
+    1.0
     """
-    if max(slowdown for slowdown, _, _ in ran) < least:
-        return "no interference"
-    in_sequence = sum((last - first) / slowdown for slowdown, first, last in ran)
-    # Time in which nobody was there is no part of the co-run.
-    together, until = 0, min(first for _, first, _ in ran)
+    serial_ns = sum((last - first) / slowdown for slowdown, first, last in ran)
+    # Time in which no tenant ran is not part of the co-run.
+    co_run_ns, until = 0, min(first for _, first, _ in ran)
     for _, first, last in sorted(ran, key=lambda one: one[1]):
-        together += max(last - max(first, until), 0)
+        co_run_ns += max(last - max(first, until), 0)
         until = max(until, last)
-    gained = in_sequence / max(together, 1)
-    if gained > 1 + SEQUENTIAL:
-        return "better than one after the other"
-    same = gained >= 1 - SEQUENTIAL
-    return "as good as one after the other" if same else "destructive: worse than one after the other"
+    return serial_ns / max(co_run_ns, 1)
 
 
 def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterference:
@@ -252,7 +242,7 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterferen
         if row["traced"] and row["busy_ns"]
     ]
     elapsed = [t.slowdown.elapsed.value for t in tenants if t.slowdown.elapsed is not None]
-    antt = stp = jain = unfairness = stands = None
+    antt = stp = jain = unfairness = speedup = None
     # One whose slowdown nobody knows would be missing from every sum.
     resident_ns = int(rows["resident_ns"].sum() or 0)
     others = rows.filter(
@@ -264,8 +254,7 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterferen
         antt, stp, jain = device_figures(elapsed)
         spans = {row["tenant_id"]: (row["first_ns"], row["last_ns"]) for row in rows.iter_rows(named=True)}
         ran = [(t.slowdown.elapsed.value, *spans[t.tenant_id]) for t in tenants if t.slowdown.elapsed is not None]
-        least = max(threshold_of(t.slowdown.elapsed.basis) for t in tenants if t.slowdown.elapsed is not None)
-        unfairness, stands = max(elapsed) / min(elapsed), standing(ran, least=least)
+        unfairness, speedup = max(elapsed) / min(elapsed), speedup_over_serial(ran)
     known = {t.tenant_id: t for t in tenants if t.slowdown.elapsed is not None or t.slowdown.latency is not None}
     figures = None
     if many and known:
@@ -276,7 +265,7 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterferen
             matrix=_matrix(tables, known),
             harmonic=None if antt is None else 1 / antt,
             unfairness=unfairness,
-            standing=stands,
+            speedup_over_serial=speedup,
         )
     return DeviceInterference(
         verdict.device_id,
@@ -290,7 +279,7 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterferen
 class _Against:
     """Which comparison counts for a tenant: with a baseline or with the replay; and what was not used, and why."""
 
-    kind: Literal["baseline", "replay"] = "replay"
+    kind: Literal["baseline", "counterfactual"] = "counterfactual"
     baseline: str | None = None
     not_used: tuple[BaselineNotUsed, ...] = ()
     notes: tuple[str, ...] = ()
@@ -309,7 +298,7 @@ def _against(tables: TableSet, solo: _Solo, tenant_id: int) -> _Against:
             BaselineNotUsed(
                 baseline=name,
                 reasons=["no-common-work"],
-                detail=f"{name} is of nobody here: it shares no kernel with any tenant (names in a pack are "
+                detail=f"{name} matches no tenant: it has no kernel in common with any (names in a pack are "
                 "pseudonyms: pack both with one key)",
             )
             for name in left
@@ -318,20 +307,24 @@ def _against(tables: TableSet, solo: _Solo, tenant_id: int) -> _Against:
     match = used.row(0, named=True)
     baseline = solo.baselines[match["baseline"]]
     refuse, care = flags(tables, tenant_id, baseline.tables, match["baseline_tenant_id"])
-    whose = "as the caller said" if match["named"] else f"{match['likeness']:.0%} of the time in kernels that both have"
+    whose = (
+        "assigned by --baseline"
+        if match["named"]
+        else f"{fmt.percent(match['likeness'], 0)} of the kernel time in common"
+    )
     if match["same_name"] and not match["named"]:
         whose += ", same process name"
-    if not refuse and (rivals := _rivals(tables, solo, match)):
+    if not refuse and (others := _other_baselines(tables, solo, match)):
         refuse["ambiguous"] = (
-            f"{', '.join(rivals)} fit as well, and what they launched in a time differs; say whose each is: "
-            "--tenant NAME=PID, --baseline NAME=FILE"
+            f"{', '.join(others)} match as well, with another throughput; assign them with --baseline NAME=FILE and "
+            "--tenant NAME=PID"
         )
     if refuse:
         return _Against(not_used=(not_used(baseline.path.name, refuse),))
     return _Against("baseline", baseline.path.name, (), (f"against {baseline.path.name} ({whose})", *care))
 
 
-def _rivals(tables: TableSet, solo: _Solo, match: dict[str, Any]) -> list[str]:
+def _other_baselines(tables: TableSet, solo: _Solo, match: dict[str, Any]) -> list[str]:
     """Other baselines that fit a tenant as well as the one that was used, and that launched at another pace.
 
     Processes of one program have kernels and a name in common whatever their load is: which of two such recordings is
@@ -436,44 +429,44 @@ def _slowed(
     )
     kernels, units = mine.filter(pl.col("work").is_null()), mine.filter(pl.col("work").is_not_null())
     found = {r["measure"]: r for r in kernels.filter(pl.col("against") == against).iter_rows(named=True)}
-    again = {r["measure"]: r for r in kernels.filter(pl.col("against") == "replay").iter_rows(named=True)}
-    if not many and against == "replay":
-        why = "nobody else was seen on the device; whether it was slowed by somebody unseen needs a capture of it alone"
+    again = {r["measure"]: r for r in kernels.filter(pl.col("against") == "counterfactual").iter_rows(named=True)}
+    if not many and against == "counterfactual":
+        why = "no other tenant is known on the device; a solo recording would show whether an unknown one slowed it"
         return TenantInterference(number, name, _NOT_KNOWN, missing=why, notes=tuple(refused))
     if "none" in found:
         return _from_lost_time(tables, verdict, row, found["none"]["reason"], refused)
     lost = _lost_records(tables)
-    if against == "replay" and row["resident_ns"] is not None and lost is not None:
+    if against == "counterfactual" and row["resident_ns"] is not None and lost is not None:
         return _from_lost_time(tables, verdict, row, lost, refused)
     notes += [r["reason"] for r in list(found.values())[:1] if r["reason"]]
     estimates = {measure: _estimate(found.get(measure)) for measure in ("elapsed", "latency", "resident")}
     other = _estimate(again.get("elapsed"))
     wide = _width(estimates["elapsed"]) > MUCH_WIDER * _width(other) + 0.1
     elapsed_row = found.get("elapsed")
-    # Played again beside nobody a run is as it was: that tells nothing of whom nobody saw.
+    # A replay without other tenants equals the run: it tells nothing of unknown tenants.
     played = other is not None and many
     if against == "baseline" and (doubles := _doubles(tables, number)):
         estimates["elapsed"], elapsed_row = (other, again["elapsed"]) if played else (None, None)
         notes.append(
-            f"elapsed: not from {baseline}, which fits {', '.join(doubles)} as well, who launched at another pace; "
-            "say whose it is: --baseline NAME=FILE"
+            f"elapsed: not from {baseline}, because {', '.join(doubles)} match as well, with another throughput; "
+            "assign it with --baseline NAME=FILE"
         )
     elif against == "baseline" and wide and played and _waits_for_work(tables, row):
         estimates["elapsed"], elapsed_row = other, again["elapsed"]
         notes.append(ELAPSED_IS_ARRIVALS)
     if lost is not None:
         estimates["resident"] = None
-        notes.append(f"resident: not known, {lost}")
+        notes.append(f"execution: not known, {lost}")
     time_sliced = TRAITS[verdict.mode].time_sliced
     held = row["resident_ns"] is not None or _server_held(tables, row)
     if time_sliced and not held:
-        # Nothing tells a kernel that was switched out from one that ran slowly.
+        # A kernel that was switched out cannot be told from one that ran slowly.
         estimates["resident"] = None
-        notes.append("resident: not known without switch records, kernels include time switched out")
+        notes.append("execution: not known without switch records, because kernel durations include time switched out")
     throughput = None
-    if elapsed_row is not None and elapsed_row["alone_ns"] and elapsed_row["n"] >= ENOUGH:
+    if elapsed_row is not None and elapsed_row["solo_ns"] and elapsed_row["n"] >= ENOUGH:
         n = 1e9 * elapsed_row["n"]
-        throughput = Pace(shared_per_s=n / elapsed_row["shared_ns"], alone_per_s=n / elapsed_row["alone_ns"])
+        throughput = Throughput(shared_per_s=n / elapsed_row["shared_ns"], solo_per_s=n / elapsed_row["solo_ns"])
     shares, added_ns = _shares_of_causes(tables, number, against, blind=bool(time_sliced) and not held)
     split: ExecutionSplit | None = None
     reasons: dict[str, str] = {}
@@ -485,7 +478,7 @@ def _slowed(
         number,
         name,
         Slowdown(elapsed=estimates["elapsed"], latency=estimates["latency"], resident=estimates["resident"]),
-        _tails(found),
+        _latency_percentiles(found),
         throughput,
         None if shares is None else Causes(**shares, execution_split=split),
         added_ns,
@@ -507,13 +500,13 @@ def _alone(tables: TableSet, solo: _Solo, tenant_id: int) -> tuple[TableSet | No
     return solo.baselines[match["baseline"]].tables, int(match["baseline_tenant_id"])
 
 
-def _tails(rows: dict[str, dict[str, Any]]) -> list[Tail]:
+def _latency_percentiles(rows: dict[str, dict[str, Any]]) -> list[LatencyPercentile]:
     return [
-        Tail(
+        LatencyPercentile(
             percentile=percentile,
             shared_ns=rows[key]["shared_ns"],
-            alone_ns=rows[key]["alone_ns"],
-            ratio=rows[key]["shared_ns"] / rows[key]["alone_ns"],
+            solo_ns=rows[key]["solo_ns"],
+            ratio=rows[key]["shared_ns"] / rows[key]["solo_ns"],
         )
         for percentile in (50, 95, 99)
         if (key := f"latency_p{percentile}") in rows and rows[key]["n"] >= ENOUGH
@@ -525,7 +518,10 @@ def _units(rows: pl.DataFrame) -> tuple[UnitsOfWork, ...]:
     for row in rows.iter_rows(named=True):
         by_name.setdefault(str(row["work"]), {})[row["measure"]] = row
     found = [
-        (measures["latency"]["shared_ns"], UnitsOfWork(name=name, latency=estimate, tails=_tails(measures)))
+        (
+            measures["latency"]["shared_ns"],
+            UnitsOfWork(name=name, latency=estimate, latency_percentiles=_latency_percentiles(measures)),
+        )
         for name, measures in by_name.items()
         if (estimate := _estimate(measures.get("latency"))) is not None
     ]
@@ -551,14 +547,14 @@ def _waits_for_work(tables: TableSet, row: dict[str, Any]) -> bool:
 
 
 def _lost_records(tables: TableSet) -> str | None:
-    """Say when so many switch records are missing that residency has holes."""
+    """Say when so many switch records are missing that residency has gaps."""
     import polars as pl
 
     counts = tables.quality.filter(pl.col("name").cast(pl.String) == "switch_events_lost")["count"]
     lost, slices = int(counts.sum()), tables.residency.height
     if lost <= 0.02 * slices:
         return None
-    return f"{lost} switch records were lost: when its context ran has holes, so this is no more than a bound"
+    return f"{lost} switch records were lost, so residency has gaps and this is only a bound"
 
 
 def _server_held(tables: TableSet, row: dict[str, Any]) -> bool:
@@ -585,11 +581,11 @@ def _estimate(row: dict[str, Any] | None) -> Estimate | None:
 def _from_lost_time(
     tables: TableSet, verdict: Verdict, row: dict[str, Any], reason: str, refused: list[str]
 ) -> TenantInterference:
-    """Bounds from residency alone, where tenants take turns; else nothing."""
+    """Bounds from residency alone, where tenants are time-sliced; else nothing."""
     if TRAITS[verdict.mode].time_sliced and row["first_ns"] is not None:
         slowdown = slowdown_from_lost_time(
             busy_ns=row["busy_ns"],
-            charged_ns=row["charged_ns"],
+            attributed_ns=row["attributed_ns"],
             resident_ns=row["resident_ns"],
             kernels=row["kernels"] + row["graph_launches"],
         )
@@ -614,15 +610,15 @@ def _shares_of_causes(
         return None, added_ns
     causes = {
         "launch": shares["launch"],
-        "queue": shares["queue_own"] + shares["queue_other"],
+        "queue": shares["queue_same_tenant"] + shares["queue_other_tenant"],
         "not_resident": shares["not_resident"],
         "switch": shares["switch"],
         "execution": shares["execution"],
         "unexplained": 0.0,
     }
     if blind:
-        causes["queue"] = shares["queue_own"]
-        causes["unexplained"] = shares["queue_other"] + shares["execution"]
+        causes["queue"] = shares["queue_same_tenant"]
+        causes["unexplained"] = shares["queue_other_tenant"] + shares["execution"]
         causes["execution"] = 0.0
     return causes, added_ns
 
@@ -631,9 +627,9 @@ def _matrix(tables: TableSet, known: dict[int, TenantInterference]) -> list[Matr
     import polars as pl
 
     cells = []
-    for row in tables.aggressors.with_columns(pl.col("against").cast(pl.String)).iter_rows(named=True):
+    for row in tables.pairwise_interference.with_columns(pl.col("against").cast(pl.String)).iter_rows(named=True):
         victim = known.get(row["victim"])
-        if victim is None or row["against"] != ("replay" if victim.baseline is None else "baseline"):
+        if victim is None or row["against"] != ("counterfactual" if victim.baseline is None else "baseline"):
             continue
         elapsed, latency = victim.slowdown.elapsed, victim.slowdown.latency
         # Of a victim that was not slowed there is nothing to blame on anybody, and that can be told.
@@ -719,40 +715,43 @@ def _host(
         held = own.filter(pl.col("dur_ns") > most)
         slow = own.filter((pl.col("dur_ns") > SLOW_TIMES * usual_ns) & (pl.col("dur_ns") <= most))
         held_ns, slow_ns = int(held["dur_ns"].sum()), int(slow["dur_ns"].sum())
-        usual = f"usual {usual_ns / 1e3:.1f} us"
+        usual = f"usually {fmt.duration(usual_ns)}"
         # Of a GPU that is busy with the tenant's own work, the queue is full: that is no limiter.
         if held_ns > NOTABLE_HOST * span_ns and row["busy_ns"] < (1 - NOTABLE_HOST) * span_ns:
             text = (
-                f"{held.height} of {own.height} launch calls of {who} came back only after "
-                f"{held_ns / held.height / 1e6:.1f} ms on average ({usual}), {held_ns / span_ns:.0%} of its time: "
-                f"something in front of the GPU holds them back (a limiter, a full queue, a lock){_off_cpu(held)}"
+                f"{held.height} of {own.height} launch calls of {who} took {fmt.duration(held_ns / held.height)} on "
+                f"average ({usual}), {fmt.percent(held_ns / span_ns, 0)} of its time; they are blocked on the host (a "
+                "limiter, a "
+                f"full queue, a lock){_off_cpu(held)}"
             )
             found.append(
-                HostFinding(tenant_id=row["tenant_id"], what="held launches", detail=text, share=held_ns / span_ns)
+                HostFinding(tenant_id=row["tenant_id"], what="blocked launches", detail=text, share=held_ns / span_ns)
             )
         # A GPU that is busy all the same does not wait for its host.
         if slow_ns > NOTABLE_HOST * span_ns and row["busy_ns"] < (1 - NOTABLE_HOST) * span_ns:
             text = (
                 f"{slow.height} of {own.height} launch calls of {who} took more than {SLOW_TIMES} times the {usual} "
-                f"(longest {longest_ns / 1e3:.0f} us), {slow_ns / span_ns:.0%} of its time, while its kernels "
-                f"kept the GPU busy for {row['busy_ns'] / span_ns:.0%}: the host is slow, not the GPU{_off_cpu(slow)}"
+                f"(longest {fmt.duration(longest_ns)}), {fmt.percent(slow_ns / span_ns, 0)} of its time. Its kernels "
+                "kept the GPU "
+                f"busy for {fmt.percent(row['busy_ns'] / span_ns, 0)}: the host is slow, not the GPU{_off_cpu(slow)}"
             )
             found.append(
                 HostFinding(tenant_id=row["tenant_id"], what="slow launches", detail=text, share=slow_ns / span_ns)
             )
-        alone_ns = _mean_launch_ns(tables, solo, row["tenant_id"])
+        solo_ns = _mean_launch_ns(tables, solo, row["tenant_id"])
         mean_ns = _number(own["dur_ns"].mean())
-        if alone_ns and mean_ns > SLOWER_CALLS * alone_ns:
-            lost = (mean_ns - alone_ns) * own.height / span_ns
+        if solo_ns and mean_ns > SLOWER_CALLS * solo_ns:
+            lost = (mean_ns - solo_ns) * own.height / span_ns
             if lost > NOTABLE_HOST and row["busy_ns"] < (1 - NOTABLE_HOST) * span_ns:
                 text = (
-                    f"launch calls of {who} take {mean_ns / 1e3:.1f} us on average, {alone_ns / 1e3:.1f} us in the "
-                    f"recording alone: {lost:.0%} of its time, while its kernels kept the GPU busy for "
-                    f"{row['busy_ns'] / span_ns:.0%}. That is time of its host (too few processors, a lock "
-                    f"in the driver), not of the GPU{_off_cpu(own)}"
+                    f"launch calls of {who} take {fmt.duration(mean_ns)} on average, {fmt.duration(solo_ns)} in the "
+                    f"solo recording: {fmt.percent(lost, 0)} of its time. Its kernels kept the GPU busy for "
+                    f"{fmt.percent(row['busy_ns'] / span_ns, 0)}: the host is slow (too few CPUs, a lock in the "
+                    "driver), not the "
+                    f"GPU{_off_cpu(own)}"
                 )
                 found.append(
-                    HostFinding(tenant_id=row["tenant_id"], what="slower calls than alone", detail=text, share=lost)
+                    HostFinding(tenant_id=row["tenant_id"], what="slower calls than solo", detail=text, share=lost)
                 )
         waits = calls.filter(mine & waiting).select(pl.col("end_ns") - pl.col("start_ns"))
         waited = int(waits["end_ns"].sum()) / span_ns
@@ -762,9 +761,10 @@ def _host(
             idle = 1 - _pending_ns(tables, row, own) / span_ns
         if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
             text = (
-                f"{who} had nothing on the GPU for {idle:.0%} of its time and waited for it in {waited:.0%} of it: "
-                "if it is slow, that happens on the host (or nobody asked it for more)"
-                f"{_off_cpu(_between(own, runs), 'between its launches its threads')}"
+                f"{who} had no work on the GPU for {fmt.percent(idle, 0)} of its time and waited for the GPU in "
+                f"{fmt.percent(waited, 0)}: if "
+                f"it is slow, the host is the cause (or it had no "
+                f"requests){_off_cpu(_between(own, runs), 'between its launches its threads')}"
             )
             found.append(HostFinding(tenant_id=row["tenant_id"], what="idle between launches", detail=text, share=idle))
     return tuple(sorted(found, key=lambda finding: -finding.share))
@@ -806,7 +806,7 @@ def _between(launches: pl.DataFrame, runs: pl.DataFrame | None) -> pl.DataFrame:
     return spans if runs is None else spans.with_columns(on_cpu_ns(runs, spans))
 
 
-def _off_cpu(spans: pl.DataFrame, what: str = "in these calls their threads") -> str:
+def _off_cpu(spans: pl.DataFrame, what: str = "during these calls their threads") -> str:
     """How much of the time of some threads was off the CPU, to append; nothing where nobody recorded that."""
     import polars as pl
 
@@ -817,5 +817,5 @@ def _off_cpu(spans: pl.DataFrame, what: str = "in these calls their threads") ->
     if all_ns <= 0 or known.height * 2 < spans.height:
         return ""
     off = 1 - int(known["on_cpu_ns"].sum()) / all_ns
-    why = "they slept or waited, for a lock or for a processor" if off > NOTABLE_HOST else "the CPU was theirs"
-    return f"; {what} were off the CPU for {off:.0%} of the time: {why}"
+    why = "they slept, or waited for a lock or a CPU" if off > NOTABLE_HOST else "they could have run"
+    return f"; {what} were off the CPU for {fmt.percent(off, 0)} of the time: {why}"

@@ -64,20 +64,18 @@ def how_many_counted(tables: TableSet, tenant: Mapping[str, Any], latencies: Map
     said = []
     if few.height:
         which = f"{few['text'][0]}: " if few.height == 1 else f"of {few.height} names: "
-        said.append(
-            f"{which}none of {few['len'].sum()} counted: fewer than {ENOUGH_UNITS} of one name are not compared"
-        )
+        said.append(f"{which}none of {few['len'].sum()} counted: at least {ENOUGH_UNITS} of one name are needed")
     for name, whole, nothing in sums.filter(pl.col("len") >= ENOUGH_UNITS).iter_rows():
         latency = latencies.get(name)
         counted = 0 if latency is None else latency.n
         others = []
         if nothing := min(nothing, whole - counted):
-            others.append(f"nothing was launched in {nothing}")
+            others.append(f"no work was launched in {nothing}")
         if unknown := whole - counted - nothing:
-            others.append(f"the time alone is not known of what was launched in {unknown}")
+            others.append(f"the solo time of {unknown} is not known")
         why = f": {', '.join(others)}" if others else ""
         if latency is not None and counted < ENOUGH:
-            why += f"; their latency slowdown is {latency.value:.2f}, percentiles need {ENOUGH}"
+            why += f"; their latency slowdown is {latency.value:.2f}x, percentiles need {ENOUGH}"
         if why:
             said.append(f"{name}: {counted or 'none'} of {whole} counted{why}")
     return tuple(said[:MOST_SAID])

@@ -61,9 +61,9 @@ def _refuse_captures_apart(tables: TableSet) -> None:
     there = seen.filter(pl.col("device_id") == here["device_id"], pl.col("capture") != here["capture"])
     paths = dict(tables.capture.select("capture", "path").iter_rows())
     raise UsageError(
-        f"{paths[here['capture']]} and {paths[there['capture'].min()]} are of one GPU but not of one time: what "
-        "they say together holds for neither. Give each by itself, or all to `pyanalyze fleet`; a recording of one "
-        "tenant alone goes to --baseline"
+        f"{paths[here['capture']]} and {paths[there['capture'].min()]} are of one GPU, but of different times: they "
+        f"have no common verdict. Analyse each by itself, or all with `pyanalyze fleet`; a solo recording goes to "
+        "--baseline"
     )
 
 

@@ -12,7 +12,8 @@ from pyanalyze.analysis.sharing.details import details
 from pyanalyze.analysis.sharing.evidence import HOW, Case, Observation, gaps, observe
 from pyanalyze.analysis.sharing.rules import RULES, Rule
 from pyanalyze.results.model import Missing, Text
-from pyanalyze.results.sharing import Evidence, Rival, Sharing
+from pyanalyze.results.sharing import Alternative, Evidence, Sharing
+from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import MIN_CONFIDENCE, TRAITS, Mode
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Verdict(Sharing):
         told = "".join(f"<li>{escape(detail.detail)}</li>" for detail in self.details)
         return (
             f"<p><b>{escape(self.device)}: {self.mode}</b> (confidence {self.confidence:.2f}, {self.basis})<br>"
-            f"{escape(self.summary)}</p><ul>{told}</ul><table><tr><th>seen</th><th>for</th><th>against</th><th>weight</th>"
+            f"{escape(self.summary)}</p><ul>{told}</ul><table><tr><th>evidence</th><th>for</th><th>against</th><th>weight</th>"
             f"<th>basis</th></tr>{rows}</table>"
         )
 
@@ -123,8 +124,8 @@ def judge(case: Case) -> Verdict:
         configured=configured,
         agrees=_agrees(configured, mode),
         evidence=evidence,
-        rivals=[
-            Rival(mode=other, confidence=round(posterior[other], 3), why_not=_why_not(other, case))
+        alternatives=[
+            Alternative(mode=other, confidence=round(posterior[other], 3), why_not=_why_not(other, case))
             for other in ranked[0 if mode == Mode.UNDETERMINED else 1 :]
             if posterior[other] >= 0.01
         ][:4],
@@ -188,24 +189,30 @@ def _active(case: Case) -> bool:
 
 
 def _told(case: Case, mode: Mode) -> bool:
-    """Whether one sample or setting alone says that it was this mode."""
+    """Whether a single sample or setting names this mode."""
     rule = _rule(mode)
     return any(weight >= t.STRONG and case.has(name) for name, (weight, _) in rule.weights.items())
 
 
 def _never_together(case: Case) -> Missing | None:
-    """Two tenants that were never busy at the same time prove nothing."""
+    """Two tenants that were never busy at once do not show how they share."""
     traced = case.fact("traced_tenants") or 0
     together = case.fact("co_busy_share")
-    # Who takes turns is not in flight together: that much less than by chance is what an exclusion shows.
-    turns = case.has("alternation") or case.has("turns_with_outsider") or case.has("short_kernels_exclude")
-    # Who is nearly always idle may have met the other often enough all the same.
-    if traced < 2 or turns or case.has("short_kernels_overlap") or together is None or together >= t.MIN_CO_BUSY_SHARE:
+    # Time-sliced tenants have less work in flight at once than by chance: that is what an exclusion shows.
+    alternate = case.has("contexts_alternate") or case.has("mps_group_time_sliced") or case.has("short_kernels_exclude")
+    # A tenant that is nearly always idle may have met the other often enough all the same.
+    if (
+        traced < 2
+        or alternate
+        or case.has("short_kernels_overlap")
+        or together is None
+        or together >= t.MIN_CO_BUSY_SHARE
+    ):
         return None
     return Missing(
         what="co_run",
-        why=f"{traced:.0f} processes were traced, but they were busy together for {100 * together:.2f} % of busy time: "
-        "that proves nothing about how they share",
+        why=f"{traced:.0f} processes were traced, but they were busy at once for only {fmt.percent(together)} of the "
+        "busy time, which does not show how they share",
         how=HOW["co_run"],
     )
 
@@ -213,7 +220,7 @@ def _never_together(case: Case) -> Missing | None:
 def _basis(evidence: Sequence[Evidence], mode: Mode) -> Basis:
     """What the verdict mainly rests on: the basis of the strongest observations for it.
 
-    Who else was there is a deduction for one-tenant modes unless a record would have shown them.
+    For one-tenant modes the absence of other tenants is inferred, unless a record would have shown them.
     """
     # That the device is an instance says nothing of how it is shared inside.
     traits = TRAITS[mode]
@@ -223,7 +230,7 @@ def _basis(evidence: Sequence[Evidence], mode: Mode) -> Basis:
     if inside:
         strong = strong or telling[:1]
     kinds = {w.basis for w in strong}
-    settled = {"sole_resident", "alternation", "short_kernels_overlap", "busy_without_switches"}
+    settled = {"sole_resident", "contexts_alternate", "short_kernels_overlap", "busy_without_switches"}
     if _rule(mode).by_absence and not any(w.name in settled for w in evidence):
         return "inferred"
     if kinds == {"observed"} or (strong and strong[0].basis == "observed"):
@@ -242,7 +249,7 @@ def _rule(mode: Mode) -> Rule:
 
 
 def _configured(case: Case) -> Mode | None:
-    """What was intended, as far as anything says so. A missing variable never means that nothing was set."""
+    """The configured mode, where a setting names one. A missing variable never means that nothing was set."""
     offered = _offered(case)
     daemon = case.has("mps_daemon") or case.has("mps_daemon_idle")
     if case.mig_profile is not None:
@@ -292,7 +299,7 @@ def _why_not(mode: Mode, case: Case) -> str:
     against = [(w, why) for name, (w, why) in rule.weights.items() if w < 0 and case.has(name)]
     if against:
         return min(against)[1]
-    return "nothing speaks against it but the other explains more" if case.observations else "nothing was seen"
+    return "not ruled out" if case.observations else "no evidence is available"
 
 
 def _summary(
@@ -300,15 +307,15 @@ def _summary(
 ) -> str:
     if mode == Mode.UNDETERMINED:
         if not case.captured:
-            lead = "No capture: samples cannot show who held the GPU or who ran beside whom."
-            return f"{lead} Nearest is {best} at {posterior:.2f}." if evidence else lead
+            lead = "Samples cannot show residency or concurrent execution; a capture can."
+            return f"{lead} Most likely mode: {best} ({posterior:.2f})." if evidence else lead
         if not _active(case):
-            if case.has("counters_loud"):
-                loud = case.observations["counters_loud"].detail
-                return f"Nothing that ran on this GPU was traced, so no sharing mode can be named; {loud}."
-            return "No work on this GPU stands in the capture, so no sharing mode can be named."
-        lead = f"The evidence does not decide; nearest is {best} at {posterior:.2f}."
-        need = f" To decide: {missing[0].why}; {missing[0].how}." if missing else ""
+            if case.has("sm_active_outside_traced_kernels"):
+                loud = case.observations["sm_active_outside_traced_kernels"].detail
+                return f"No traced work ran on this GPU, so its sharing mode is not known; {loud}."
+            return "The capture has no work on this GPU, so its sharing mode is not known."
+        lead = f"The evidence does not decide. Most likely mode: {best} ({posterior:.2f})."
+        need = f" To decide: {missing[0].how} ({missing[0].why})." if missing else ""
         return lead + need
     rule = _rule(mode)
     reasons = [w.detail for w in evidence if mode in w.supports and w.weight > 0][:2]
@@ -316,7 +323,7 @@ def _summary(
     text = text[0].upper() + text[1:]
     doubt = ""
     if TRAITS[mode].one_process and not case.has("sole_resident"):
-        doubt = " That nobody else ran is deduced, no record of other processes was captured."
+        doubt = " No record of other processes was captured: that there were none is inferred."
     said = [case.observations[name].detail for name in ("cap_without_effect", "caps_over_100") if case.has(name)]
     return " ".join(
         (f"{text}.{doubt}", *(f"{detail[0].upper()}{detail[1:]}." for detail in said if detail not in reasons))

@@ -1,7 +1,7 @@
-"""What experts ask next about a mode: slices and who else, clients and caps, profile and instance, why streams follow.
+"""Details of a sharing mode: residency intervals, tenants, clients and caps, MIG profile, why streams do not overlap.
 
 Each :class:`Detail` is one plain figure or statement with its basis. Limits that NVIDIA states (clients of an MPS
-server, instances of a board, one user of a server) are held against what was seen or set up.
+server, instances of a board, one user of a server) are compared with what was observed or configured.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.evidence import MANY, percentages
 from pyanalyze.results.sharing import Detail
+from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
@@ -28,19 +29,19 @@ _DRIVER_OF_60 = 590
 
 
 def details(case: Case, mode: Mode) -> tuple[Detail, ...]:
-    """Say what there is to say about the mode that was named.
+    """Describe the mode of the verdict.
 
     Parameters
     ----------
     case
         One device, with its observations.
     mode
-        The mode of the verdict. Of an `undetermined` one only what is configured and the limits are said.
+        The mode of the verdict; of `undetermined` only configured settings and limits are listed.
 
     Returns
     -------
     tuple of Detail
-        By topic. Empty where nothing was seen.
+        By topic.
 
     Examples
     --------
@@ -51,13 +52,13 @@ def details(case: Case, mode: Mode) -> tuple[Detail, ...]:
     ['profile', 'processes_inside']
     """
     found: list[Detail] = []
-    outsiders = case.has("turns_with_outsider")
+    other_process = case.has("mps_group_time_sliced")
     traits = TRAITS[mode]
     if traits.one_process:
         found += _streams(case)
-    if traits.time_sliced or outsiders:
+    if traits.time_sliced or other_process:
         found += _time_slicing(case, mode)
-    if traits.mps or outsiders or case.has("mps_daemon"):
+    if traits.mps or other_process or case.has("mps_daemon"):
         found += _mps(case, mode)
     if case.mig_profile is not None:
         found += _mig(case)
@@ -65,7 +66,7 @@ def details(case: Case, mode: Mode) -> tuple[Detail, ...]:
 
 
 def _streams(case: Case) -> Iterable[Detail]:
-    """Why kernels of several streams followed each other, or no more of them ran side by side."""
+    """Why kernels of several streams ran one after the other."""
     used, at_once = case.fact("streams_used"), case.fact("streams_at_once")
     if used is None or used < MANY or at_once is None:
         return
@@ -84,7 +85,7 @@ def _streams(case: Case) -> Iterable[Detail]:
         value=at_once,
         unit="streams",
         basis="observed",
-        detail=f"at most {at_once:.0f} of them had kernels in flight at once, two or more for {100 * share:.1f} % of "
+        detail=f"at most {at_once:.0f} of them had kernels in flight at once; two or more for {fmt.percent(share)} of "
         "the time",
     )
     queues, set_ = _queues(case)
@@ -98,29 +99,29 @@ def _streams(case: Case) -> Iterable[Detail]:
         detail=(
             f"{_CONNECTIONS}={queues}" if set_ else f"{_CONNECTIONS} is not known to be set: {queues} hardware queues"
         )
-        + (", fewer than streams: some stand behind others in a queue, room or not" if limited else ""),
+        + (", fewer than streams: streams that share a queue wait for each other" if limited else ""),
     )
-    n = case.fact("stream_handovers") or 0.0
+    n = case.fact("stream_changes") or 0.0
     if not n:
         return
     causes = {
         "launch-bound": (
             case.fact("stream_late_share") or 0.0,
-            "the device had run out of work: launches came too late, or the program waited between them",
+            "the device was idle: the program launched too late, or waited between launches",
         ),
         "default-stream": (
             case.fact("stream_default_share") or 0.0,
-            "one of the two was in the legacy default stream, which waits for all others and lets them wait",
+            "one of the two was in the legacy default stream, which synchronises with all other streams",
         ),
         "full-grid": (
             case.fact("stream_full_share") or 0.0,
-            "the kernel before had as many blocks as fit at once, and left no room",
+            "the earlier kernel used all SM resources",
         ),
         "queues": (
             case.fact("stream_waited_share") or 0.0,
-            "there was room: more streams than hardware queues, so it stood behind others"
+            "SM resources were free, but there are more streams than hardware queues: it queued behind another stream"
             if limited
-            else "there was room: it waited for an event, a copy, or behind others in a hardware queue",
+            else "SM resources were free: it waited for an event, a copy, or behind another stream in a hardware queue",
         ),
     }
     for name, (part, why) in sorted(causes.items(), key=lambda item: -item[1][0]):
@@ -131,7 +132,7 @@ def _streams(case: Case) -> Iterable[Detail]:
                 value=part,
                 unit="1",
                 basis="inferred",
-                detail=f"{100 * part:.0f} % of {n:.0f} times that a kernel followed one of another stream: {why}",
+                detail=f"{fmt.percent(part, 0)} of {n:.0f} kernels that ran after one of another stream: {why}",
             )
 
 
@@ -144,7 +145,7 @@ def _queues(case: Case) -> tuple[int, bool]:
 
 
 def _time_slicing(case: Case, mode: Mode) -> Iterable[Detail]:
-    slice_ns, excess = case.fact("median_slice_ns"), case.fact("stretch_excess_ns")
+    slice_ns, excess = case.fact("median_slice_ns"), case.fact("inflation_ns")
     spread = case.fact("slice_spread")
     if slice_ns is not None:
         long = slice_ns > t.LONGEST_SLICE_NS
@@ -154,19 +155,19 @@ def _time_slicing(case: Case, mode: Mode) -> Iterable[Detail]:
             value=slice_ns,
             unit="ns",
             basis="observed",
-            detail=f"median stay on the engine {slice_ns / 1e6:.2f} ms"
-            + ("" if spread is None else f" (half of them within {100 * spread:.0f} %)")
-            + (", longer than any time slice: who is alone keeps it" if long else ""),
+            detail=f"median residency interval {fmt.duration(slice_ns)}"
+            + ("" if spread is None else f" (half of them within {fmt.percent(spread, 0)})")
+            + (", longer than any time slice: a tenant keeps the engine while no other has work" if long else ""),
         )
-    elif excess is not None and case.has("stretched_by_slices"):
+    elif excess is not None and case.has("kernel_durations_inflated_by_slices"):
         yield Detail(
             topic="time-slicing",
             name="slice",
             value=excess,
             unit="ns",
             basis="inferred",
-            detail=f"interrupted kernels are longer by {excess / 1e6:.2f} ms: the turns of all others together, with "
-            "switches",
+            detail=f"interrupted kernels take {fmt.duration(excess)} longer: the time slices of all other tenants, "
+            "with switches",
         )
     overhead = case.fact("switch_overhead_share")
     if overhead is not None:
@@ -176,7 +177,7 @@ def _time_slicing(case: Case, mode: Mode) -> Iterable[Detail]:
             value=overhead,
             unit="1",
             basis="observed",
-            detail=f"{100 * overhead:.1f} % of the time in turns was between two contexts",
+            detail=f"context switches took {fmt.percent(overhead)} of the time in which contexts alternated",
         )
     policies = sorted({row.value for row in case.configured if row.key == "compute_policy"})
     if policies:
@@ -192,27 +193,27 @@ def _time_slicing(case: Case, mode: Mode) -> Iterable[Detail]:
     if TRAITS[mode].vgpu:
         yield Detail(
             topic="time-slicing",
-            name="neighbours",
+            name="other_virtual_machines",
             value=None,
             unit="1",
             basis="inferred",
-            detail="virtual machines beside this one cannot be seen from it",
+            detail="other virtual machines on the board are not visible from this one",
         )
     elif case.tenants:
-        others = f"; {', '.join(case.untraced[:5])} without being traced" if case.untraced else ""
+        others = f"; untraced: {', '.join(case.untraced[:5])}" if case.untraced else ""
         yield Detail(
             topic="time-slicing",
             name="tenants",
             value=float(len(case.tenants)),
             unit="tenants",
             basis="observed",
-            detail=f"who took turns: {', '.join(case.tenants[:5])}{' and others' if len(case.tenants) > 5 else ''}"
-            f"{others}",
+            detail=f"time-sliced tenants: "
+            f"{', '.join(case.tenants[:5])}{' and others' if len(case.tenants) > 5 else ''}{others}",
         )
 
 
 def clients(case: Case) -> int | None:
-    """How many clients of an MPS server were seen: most that any source shows; None where none does."""
+    """Count the clients of an MPS server: the largest number that any source shows; None where none does."""
     log = len({row.pid for row in case.configured if row.key == "mps_client" and row.pid is not None})
     listed = sum(kind == "M+C" for _, _, kind in case.nvml_processes or ())
     together = len({tenant for pair in case.pairs if pair.together for tenant in pair.tenants})
@@ -230,7 +231,7 @@ def _mps(case: Case, mode: Mode) -> Iterable[Detail]:
             basis="observed",
             detail="before Volta: the server submits for all clients from one context, with one address space"
             if pre_volta
-            else "Volta or newer: clients submit themselves, each with an address space of its own",
+            else "Volta or newer: clients submit directly, each with its own address space",
         )
     count = clients(case)
     if count is not None:
@@ -240,14 +241,14 @@ def _mps(case: Case, mode: Mode) -> Iterable[Detail]:
             value=float(count),
             unit="clients",
             basis="observed",
-            detail=f"{count} client(s) of an MPS server were seen",
+            detail=f"{count} client(s) of an MPS server",
         )
     set_ = percentages(case)
     major = None if case.compute_capability is None else case.compute_capability[0]
     for pid, percentage in sorted(set_.items(), key=lambda item: item[0] or 0):
         whose = "all clients" if pid is None else f"process {pid}"
         reached = (
-            "" if not case.sm_count else f", {mps_sms(case.sm_count, percentage, major)} of {case.sm_count} SMs at most"
+            "" if not case.sm_count else f", at most {mps_sms(case.sm_count, percentage, major)} of {case.sm_count} SMs"
         )
         yield Detail(
             topic="mps",
@@ -257,17 +258,17 @@ def _mps(case: Case, mode: Mode) -> Iterable[Detail]:
             basis="configured",
             detail=f"{_PERCENTAGE}={percentage:g} for {whose}{reached}",
         )
-    # Clients without caps reach all SMs: worth a word only where caps were meant.
+    # Clients without caps use all SMs: stated only where caps were intended.
     uncapped = TRAITS[mode].mps and TRAITS[mode].capped is False
     if case.visible_sms and case.sm_count and (not uncapped or case.has("cap_without_effect")):
         counts = ", ".join(str(sms) for sms in sorted(case.visible_sms))
         yield Detail(
             topic="mps",
-            name="sms_reached",
+            name="visible_sms",
             value=float(max(case.visible_sms)),
             unit="SMs",
             basis="observed",
-            detail=f"CUDA showed the clients {counts} of {case.sm_count} SMs",
+            detail=f"the clients saw {counts} of {case.sm_count} SMs",
         )
     partitions = sorted({row.value for row in case.configured if row.key in ("CUDA_MPS_SM_PARTITION", "mps_partition")})
     for partition in partitions:
@@ -277,17 +278,17 @@ def _mps(case: Case, mode: Mode) -> Iterable[Detail]:
             value=None,
             unit="1",
             basis="configured",
-            detail=f"a static SM partition: {partition}",
+            detail=f"static SM partition: {partition}",
         )
-    if case.has("turns_with_outsider"):
+    if case.has("mps_group_time_sliced"):
         switches = case.fact("switches_between_tenants")
         yield Detail(
             topic="mps",
-            name="outsider",
+            name="other_process",
             value=switches,
             unit="switches",
             basis="observed",
-            detail="a process that is no client ran beside the group: the server's context and its own took turns",
+            detail="a process outside of the MPS group ran: its context and the server's were time-sliced",
         )
 
 
@@ -324,8 +325,7 @@ def _mig(case: Case) -> Iterable[Detail]:
             value=float(inside),
             unit="processes",
             basis="observed",
-            detail=f"{inside} process(es) worked in the instance"
-            + (": they share its SMs, one way or another" if inside >= MANY else ""),
+            detail=f"{inside} process(es) ran in the instance" + (" and share its SMs" if inside >= MANY else ""),
         )
 
 
@@ -347,7 +347,10 @@ def mps_limit(case: Case) -> tuple[int, str]:
     driver = re.match(r"(\d+)\.", case.driver or "")
     if driver and int(driver[1]) >= _DRIVER_OF_60:
         return 60, f"CUDA 13.1 or newer, driver {case.driver}"
-    return 48, f"driver {case.driver}" if driver else "48 until CUDA 13.0, 60 since; the driver's version is not known"
+    return (
+        48,
+        f"driver {case.driver}" if driver else "48 until CUDA 13.0, 60 from 13.1 on; the driver version is not known",
+    )
 
 
 def _limits(case: Case, mode: Mode) -> Iterable[Detail]:
@@ -361,11 +364,11 @@ def _limits(case: Case, mode: Mode) -> Iterable[Detail]:
             value=float(most),
             unit="clients",
             basis="configured",
-            detail=f"an MPS server takes {most} clients ({why}): {count} seen"
+            detail=f"an MPS server accepts {most} clients ({why}); there were {count}"
             + (
-                ", MORE than that: further ones are refused, or several servers ran"
+                ": MORE than the limit, so that further clients are refused, or several servers ran"
                 if over
-                else f", {most - count} left"
+                else f", so {most - count} more are possible"
             ),
         )
     servers = {row.pid for row in case.configured if row.key == "mps_server" and row.pid is not None}
@@ -376,8 +379,8 @@ def _limits(case: Case, mode: Mode) -> Iterable[Detail]:
             value=float(len(servers)),
             unit="servers",
             basis="configured",
-            detail=f"{len(servers)} MPS servers were listed: a server serves one UNIX user (unless -multiuser-server "
-            "is set), clients of another user wait until it has gone",
+            detail=f"{len(servers)} MPS servers were listed. A server serves one UNIX user unless -multiuser-server "
+            "is set. Clients of another user wait until it exits",
         )
     instances = {row.value for row in case.configured if row.key == "mig_device"}
     boards: dict[str, int] = {}
@@ -394,6 +397,6 @@ def _limits(case: Case, mode: Mode) -> Iterable[Detail]:
             value=float(t.MOST_INSTANCES),
             unit="instances",
             basis="configured",
-            detail=f"a board has at most {t.MOST_INSTANCES} instances: {listed} listed"
-            + (", MORE than there can be" if over else ""),
+            detail=f"a board has at most {t.MOST_INSTANCES} MIG instances; {listed} are listed"
+            + (", MORE than possible" if over else ""),
         )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.queries import query, text_literal
 from pyanalyze.results.model import Missing
+from pyanalyze.text import format as fmt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +34,7 @@ HOW = {
     "switch_events": "nsys profile --gpuctxsw=true ... (as root; driver r435 or newer)",
     "kernels": "nsys profile -t cuda ...",
     "nvml": "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory --format=csv -l 1 "
-    "beside the run, given as --samples",
+    "during the run, given as --samples",
     "mps_control": "echo get_server_list | nvidia-cuda-mps-control; keep /var/log/nvidia-mps/*.log, given as --context",
     "export": "nsys export --type sqlite REPORT.nsys-rep, without leaving out columns",
     "instances": "nvidia-smi -L and nvidia-smi mig -lgi, given as --context; an export of nsys 2025 or newer",
@@ -43,7 +44,7 @@ HOW = {
 
 @dataclass(frozen=True)
 class Observation:
-    """One thing that was seen.
+    """One observation.
 
     ``value`` is in ``unit`` (``1`` for plain numbers), computed from ``n`` rows.
     """
@@ -227,7 +228,7 @@ class Case:
         --------
         >>> case = Case(0, None, None, None, None, None, None, {"kernels": Fact(2.0, "1", 2, "observed", "")},
         ...             (Configured("environment", "CUDA_MPS_PIPE_DIRECTORY", "/tmp/mps"),), {}, ())
-        >>> case.has("alternation")
+        >>> case.has("contexts_alternate")
         False
         """
         return observation in self.observations
@@ -256,7 +257,7 @@ def observe(case: Case) -> dict[str, Observation]:
     Returns
     -------
     dict
-        Observations by name. What is not in it was not seen, or could not be looked at (:func:`gaps` says which).
+        Observations by name. What is absent was not observed, or is not available (:func:`gaps` says which).
 
     Examples
     --------
@@ -265,7 +266,7 @@ def observe(case: Case) -> dict[str, Observation]:
     ['mig_instance']
     """
     seen: list[Observation] = []
-    for make in (_residency, _streams, _short_kernels, _room, _solitude, _counters, _set_up, _nvml):
+    for make in (_residency, _streams, _short_kernels, _co_residency, _solitude, _counters, _set_up, _nvml):
         seen.extend(make(case))
     return {observation.name: observation for observation in seen}
 
@@ -275,7 +276,7 @@ EXAMPLES_OF = {
     "switches_between_tenants": "alternation_share",
     "co_busy_share": "co_busy_ns",
     "stream_overlap_share": "stream_overlap_ns",
-    "stretch_excess_ns": "stretched_share",
+    "inflation_ns": "inflated_share",
     "busy_share": "busy_ns",
 }
 
@@ -298,44 +299,44 @@ def _query(case: Case, name: str) -> str | None:
 def _residency(case: Case) -> Iterable[Observation]:
     switches = case.fact("switches_between_tenants")
     share = case.fact("alternation_share")
-    # Contexts of processes that never had work at the same time are handed over too, however they share: with pauses
-    # or turns that are far longer than any time slice.
+    # Contexts of processes that never had work at the same time alternate too, in every mode: with pauses, or with
+    # residency intervals far longer than any time slice.
     met = case.fact("co_busy_share")
     met_enough = (case.fact("traced_tenants") or 0) < MANY or met is None or met >= t.MIN_CO_BUSY_SHARE
     strangers = (case.fact("resident_share_untraced") or 0) >= 1 - t.SOLE_RESIDENT_SHARE
     # The mean, not the median: a context is resident now and then for a moment while it is created.
     short_slices = (case.fact("window_ns") or 0) <= (switches or 0) * t.LONGEST_SLICE_NS
     often = (switches or 0) >= t.MIN_ALTERNATIONS and (share or 0) >= t.MIN_ALTERNATION_SHARE
-    turns = often and (met_enough or strangers or short_slices)
-    # Clients of one MPS server beside an outsider: the engine goes back and forth between its context and the
-    # outsider's, and the clients run together. The mode is that of most of the time that pairs were busy in.
-    if turns and _mostly_together(case) and _outsider(case):
+    alternate = often and (met_enough or strangers or short_slices)
+    # An MPS group and another process: their contexts alternate, and the clients run concurrently. The mode is that of
+    # most of the time in which pairs were busy.
+    if alternate and _mostly_together(case) and _outsider(case):
         yield _from_fact(
             case,
             "switches_between_tenants",
-            "turns_with_outsider",
-            f"{switches:.0f} switches between contexts, while other tenants ran at the same time: a group that shares "
-            "one context takes turns with somebody outside of it",
+            "mps_group_time_sliced",
+            f"{switches:.0f} context switches, while some tenants ran concurrently: an MPS group is time-sliced with "
+            "another process",
         )
-    elif turns:
+    elif alternate:
         slice_ns = case.fact("median_slice_ns")
-        length = "" if slice_ns is None else f", median slice {slice_ns / 1e6:.3f} ms"
+        length = "" if slice_ns is None else f", median residency interval {fmt.duration(slice_ns)}"
         yield _from_fact(
             case,
             "switches_between_tenants",
-            "alternation",
-            f"contexts of different tenants took turns on the engine: {switches:.0f} switches between them{length}",
+            "contexts_alternate",
+            f"contexts of different tenants alternated on the engine: {switches:.0f} context switches{length}",
         )
     top = case.facts.get("resident_share_top")
-    # While one of several has its slice, it is alone.
-    could_turn = not case.fact("co_busy_ns") or (case.fact("window_ns") or 0) > t.LONGEST_SLICE_NS
+    # During the time slice of one of several tenants, it is the only resident one.
+    could_alternate = not case.fact("co_busy_ns") or (case.fact("window_ns") or 0) > t.LONGEST_SLICE_NS
     held = None if top is None or top.n < t.MIN_SLICES else top.value
-    if held is not None and held >= t.SOLE_RESIDENT_SHARE and could_turn and not turns:
+    if held is not None and held >= t.SOLE_RESIDENT_SHARE and could_alternate and not alternate:
         yield _from_fact(
             case,
             "resident_share_top",
             "sole_resident",
-            f"one tenant held the engine for {100 * held:.1f} % of all recorded residency",
+            f"one tenant accounts for {fmt.percent(held)} of all resident time",
         )
     untraced = case.fact("resident_share_untraced")
     if untraced is not None and untraced >= 1 - t.SOLE_RESIDENT_SHARE:
@@ -343,7 +344,7 @@ def _residency(case: Case) -> Iterable[Observation]:
             case,
             "resident_share_untraced",
             "untraced_resident",
-            f"processes that nsys did not trace held the engine for {100 * untraced:.1f} % of all residency",
+            f"untraced processes account for {fmt.percent(untraced, 0)} of all resident time",
         )
     together = case.fact("co_busy_share")
     if (
@@ -352,20 +353,21 @@ def _residency(case: Case) -> Iterable[Observation]:
         and switches is not None
         and switches < t.MIN_ALTERNATIONS
         and (case.fact("switch_records") or 0) > 0
-        # In a short window there are few switches of whoever takes turns, too.
+        # In a short window there are few switches under time-slicing, too.
         and (case.fact("co_busy_ns") or 0) > (switches + 1) * t.LONGEST_SLICE_NS
     ):
         yield _from_fact(
             case,
             "co_busy_share",
             "busy_without_switches",
-            f"tenants had kernels in flight together for {100 * together:.1f} % of busy time, yet the engine "
-            "hardly switched between them",
+            f"several tenants were busy at once for {fmt.percent(together)} of the busy time, with few context "
+            "switches "
+            "between them",
         )
 
 
 def _outsider(case: Case) -> bool:
-    """Whether there is anybody with whom those that run together could take turns."""
+    """Whether a tenant outside of the MPS group exists."""
     return (case.fact("resident_share_untraced") or 0) > 0 or any(not pair.together for pair in case.pairs)
 
 
@@ -383,7 +385,7 @@ def _streams(case: Case) -> Iterable[Observation]:
             case,
             "stream_overlap_share",
             "streams_overlap",
-            f"kernels of several streams of one process ran side by side for {100 * share:.1f} % of its busy time",
+            f"kernels of several streams of one process ran concurrently for {fmt.percent(share)} of its busy time",
         )
     elif share <= t.MAX_TAIL_OVERLAP_SHARE:
         streams = case.fact("streams_used") or 0
@@ -391,8 +393,8 @@ def _streams(case: Case) -> Iterable[Observation]:
             case,
             "stream_overlap_share",
             "streams_apart",
-            f"{streams:.0f} stream(s) used; they overlap for {100 * share:.1f} % of the busy time",
-            "stream_handovers" if streams >= MANY else "busy_ns",
+            f"{streams:.0f} stream(s) were used; they overlap for {fmt.percent(share)} of the busy time",
+            "stream_changes" if streams >= MANY else "busy_ns",
         )
 
 
@@ -405,13 +407,14 @@ def _short_kernels(case: Case) -> Iterable[Observation]:
             case,
             "short_overlap_share",
             "short_kernels_overlap",
-            f"{100 * share.value:.1f} % of {share.n} short kernels that started while another tenant was busy overlap "
-            "one of its short kernels: they ran at the same time",
+            f"short kernels of different tenants ran concurrently: {fmt.percent(share.value)} of {share.n} that "
+            "started "
+            "while another tenant was busy",
         )
     elif (
         share.value <= t.MAX_EXCLUSION_SHARE
-        and not _inside_unstretched(case)
-        # Beside turns of a second every kernel is short.
+        and not _inside_stable(case)
+        # Against residency intervals of a second every kernel is short.
         and (case.fact("median_slice_ns") or 0) <= t.LONGEST_SLICE_NS
         and (case.fact("short_overlap_expected") or 0) >= t.MIN_EXPECTED_OVERLAP_SHARE
     ):
@@ -419,20 +422,19 @@ def _short_kernels(case: Case) -> Iterable[Observation]:
             case,
             "short_overlap_share",
             "short_kernels_exclude",
-            f"of {share.n} short kernels that started while another tenant was busy {100 * share.value:.1f} % overlap "
-            f"one of its short kernels, {100 * (case.fact('short_overlap_expected') or 0):.0f} % would by "
-            "chance: they took turns",
+            f"short kernels of different tenants hardly ever overlap: {fmt.percent(share.value)} of {share.n}, where "
+            f"{fmt.percent(case.fact('short_overlap_expected') or 0, 0)} would by chance",
             "short_kernels_contended",
         )
 
 
-def _inside_unstretched(case: Case) -> bool:
-    """Whether short kernels mostly ran inside long ones of the other tenant that are no longer than their kind.
+def _inside_stable(case: Case) -> bool:
+    """Whether short kernels mostly ran inside long kernels of the other tenant that kept their usual duration.
 
-    Who takes turns lengthens what it interrupts. So it was not a turn that kept the short ones from each other.
+    Time-slicing inflates the kernels that it interrupts, so it did not keep the short ones from overlapping.
     """
-    stretched = case.fact("stretched_share")
-    if stretched is None or stretched > t.MAX_QUIET_STRETCH_SHARE:
+    inflated = case.fact("inflated_share")
+    if inflated is None or inflated > t.MAX_STABLE_INFLATED_SHARE:
         return False
     return any(pair.short_kernels and 2 * pair.short_inside > pair.short_kernels for pair in case.pairs)
 
@@ -442,7 +444,7 @@ def _solitude(case: Case) -> Iterable[Observation]:
     if not case.pids_known:
         yield _plain(
             "no_process_ids",
-            "activity carries no process ids: how many processes there were is not known",
+            "the capture has no process ids, so the number of processes is not known",
             "observed",
             0.0,
             sql=_query(case, "no_process_ids"),
@@ -456,11 +458,11 @@ def _solitude(case: Case) -> Iterable[Observation]:
             "several_traced_tenants",
             f"nsys traced CUDA work of {traced.value:.0f} processes",
         )
-    # When a traced rival had work is known, and seldom was it a whole slice: what it left undisturbed proves nothing.
-    alone = traced is not None and (traced.value or 0) < MANY
+    # The activity of another traced tenant is known: undisturbed kernels prove nothing about it.
+    sole = traced is not None and (traced.value or 0) < MANY
     prompt = case.facts.get("prompt_start_share")
     if (
-        alone
+        sole
         and prompt is not None
         and prompt.value is not None
         and prompt.n >= t.MIN_PROMPT_STARTS
@@ -470,54 +472,53 @@ def _solitude(case: Case) -> Iterable[Observation]:
             case,
             "prompt_start_share",
             "prompt_starts",
-            f"of {prompt.n} kernels behind a copy of their own stream, when anybody else could have taken the SMs, "
-            f"{100 * prompt.value:.0f} % started within 0.1 ms",
+            f"{fmt.percent(prompt.value, 0)} of {prompt.n} kernels after a copy in their stream started within 0.1 ms; "
+            "another busy tenant would have delayed them",
         )
     exposure = case.fact("preemption_exposure")
-    stretched = case.facts.get("stretched_share")
-    if exposure is None or stretched is None or stretched.value is None:
+    inflated = case.facts.get("inflated_share")
+    if exposure is None or inflated is None or inflated.value is None:
         return
-    # Of many kernels few are in the way of a rare visitor: so many at all are no accident.
-    interrupted = case.facts.get("stretch_excess_ns")
-    visited = interrupted is not None and interrupted.n >= t.MIN_STRETCHED
-    quiet = stretched.n >= t.MIN_REPEATS and stretched.value <= t.MAX_QUIET_STRETCH_SHARE and not visited
-    # Who pauses before the slice is over gives the engine up: of such work nothing is stretched, whoever else is there.
+    # A rarely active tenant interrupts few of many kernels: so many at all are no accident.
+    interrupted = case.facts.get("inflation_ns")
+    visited = interrupted is not None and interrupted.n >= t.MIN_INFLATED
+    quiet = inflated.n >= t.MIN_REPEATS and inflated.value <= t.MAX_STABLE_INFLATED_SHARE and not visited
+    # A tenant that pauses before its time slice ends yields the engine: its kernels are not inflated in any mode.
     unbroken = case.fact("unbroken_exposure")
-    if alone and unbroken is not None and unbroken >= t.MIN_EXPOSURE and quiet:
+    if sole and unbroken is not None and unbroken >= t.MIN_EXPOSURE and quiet:
         yield _from_fact(
             case,
-            "stretched_share",
-            "steady_kernels",
-            f"in {unbroken:.0f} slices' worth of work without a pause {100 * stretched.value:.2f} % of {stretched.n} "
-            "repeated kernels are longer by a slice than their kind: a busy rival under "
-            "time-slicing would have stretched many",
+            "inflated_share",
+            "kernel_durations_stable",
+            f"only {fmt.percent(inflated.value)} of {inflated.n} repeated kernels ran about one time slice longer than "
+            f"usual, in continuous work of {unbroken:.0f} time slices",
         )
-    elif exposure >= t.MIN_EXPOSURE and stretched.n >= t.MIN_REPEATS and stretched.value >= t.MIN_STRETCH_SHARE:
+    elif exposure >= t.MIN_EXPOSURE and inflated.n >= t.MIN_REPEATS and inflated.value >= t.MIN_INFLATED_SHARE:
         yield _from_fact(
             case,
-            "stretched_share",
-            "stretched_kernels",
-            f"{100 * stretched.value:.1f} % of {stretched.n} repeated kernels are longer by about a slice than "
-            "their kind",
+            "inflated_share",
+            "kernel_durations_inflated",
+            f"{fmt.percent(inflated.value)} of {inflated.n} repeated kernels ran about one time slice longer than "
+            "usual",
         )
         yield from _slices(case)
     elif exposure >= t.MIN_EXPOSURE and visited and interrupted is not None:
         yield _from_fact(
             case,
-            "stretch_excess_ns",
+            "inflation_ns",
             "interrupted_kernels",
-            f"{interrupted.n} of {stretched.n} repeated kernels are longer than their kind by 0.8 ms and more: "
-            "something came in between now and then",
+            f"{interrupted.n} of {inflated.n} repeated kernels ran at least 0.8 ms longer than usual: they were "
+            "interrupted",
         )
 
 
 def _slices(case: Case) -> Iterable[Observation]:
-    """What stretched kernels are longer by: turns of others add the same to kernels of any length."""
-    excess, spread = case.facts.get("stretch_excess_ns"), case.fact("stretch_excess_spread")
-    if excess is None or excess.value is None or spread is None or excess.n < t.MIN_STRETCHED:
+    """By how much kernels are inflated: time slices of another tenant add the same to kernels of any length."""
+    excess, spread = case.facts.get("inflation_ns"), case.fact("inflation_spread")
+    if excess is None or excess.value is None or spread is None or excess.n < t.MIN_INFLATED:
         return
     low, high = t.DEFAULT_SLICE_EXCESS_NS
-    adds = spread * t.MIN_RATIO_TO_EXCESS_SPREAD <= (case.fact("stretch_ratio_spread") or 0)
+    adds = spread * t.MIN_RATIO_TO_EXCESS_SPREAD <= (case.fact("inflation_ratio_spread") or 0)
     if (
         spread <= t.MAX_SLICE_SPREAD
         and excess.value <= t.LONGEST_SLICE_NS * MANY
@@ -525,15 +526,16 @@ def _slices(case: Case) -> Iterable[Observation]:
     ):
         yield _from_fact(
             case,
-            "stretch_excess_ns",
-            "stretched_by_slices",
-            f"{excess.n} stretched kernels are longer than their kind by the same {excess.value / 1e6:.2f} ms "
-            f"(within {100 * spread:.0f} %): as by turns of somebody else",
+            "inflation_ns",
+            "kernel_durations_inflated_by_slices",
+            f"{excess.n} kernels were delayed by the same {fmt.duration(excess.value)} (within "
+            f"{fmt.percent(spread, 0)}): "
+            "consistent with another process's time slice",
         )
 
 
-def _room(case: Case) -> Iterable[Observation]:
-    """Whether kernels of several tenants were in flight that could not be on the SMs together."""
+def _co_residency(case: Case) -> Iterable[Observation]:
+    """Whether kernels of several tenants were in flight that the SMs could not hold at once."""
     share = case.facts.get("crowded_start_share")
     if share is None or share.value is None or share.n < t.MIN_CROWDED_STARTS:
         return
@@ -541,18 +543,19 @@ def _room(case: Case) -> Iterable[Observation]:
         yield _from_fact(
             case,
             "crowded_start_share",
-            "no_room_for_both",
-            f"of {share.n} kernels that started while a kernel of many waves of another tenant was in flight, "
-            f"{100 * share.value:.0f} % could find no room beside it: it was off the SMs",
+            "co_residency_infeasible",
+            f"{fmt.percent(share.value, 0)} of {share.n} kernels started although another tenant's kernel in flight "
+            "filled "
+            "the SMs: that kernel was switched out",
         )
-    # A turn of others inside the wide kernel would make its waves seem long.
-    elif share.value <= t.MAX_ROOM_SHARE and (case.fact("stretched_share") or 0) <= t.MAX_QUIET_STRETCH_SHARE:
+    # A time slice of another tenant inside the wide kernel would inflate its waves.
+    elif share.value <= t.MAX_PARTIAL_WAVE_SHARE and (case.fact("inflated_share") or 0) <= t.MAX_STABLE_INFLATED_SHARE:
         yield _from_fact(
             case,
             "crowded_start_share",
-            "starts_when_room",
-            f"of {share.n} kernels that started while a kernel of many waves of another tenant was in flight, "
-            f"{100 * (1 - share.value):.0f} % waited for its last waves, as blocks of one queue do",
+            "starts_in_partial_last_wave",
+            f"{fmt.percent(1 - share.value, 0)} of {share.n} kernels started in the partial last wave of another "
+            "tenant's kernel, as concurrent kernels do",
         )
 
 
@@ -564,17 +567,17 @@ def _counters(case: Case) -> Iterable[Observation]:
         yield _from_fact(
             case,
             "metric_outside_pct",
-            "counters_quiet",
-            f"the SMs were {outside.value:.2f} % active while no traced kernel ran ({outside.n} samples): "
-            "nobody else worked",
+            "sm_idle_outside_traced_kernels",
+            f"SM activity was {outside.value:.2f} % while no traced kernel ran ({outside.n} samples): no other process "
+            "worked",
         )
     elif outside.value >= t.MIN_LOUD_SM_ACTIVE_PCT:
         yield _from_fact(
             case,
             "metric_outside_pct",
-            "counters_loud",
-            f"the SMs were {outside.value:.1f} % active while no traced kernel ran ({outside.n} samples): "
-            "somebody else worked",
+            "sm_active_outside_traced_kernels",
+            f"SM activity was {outside.value:.1f} % while no traced kernel ran ({outside.n} samples): another process "
+            "worked",
         )
 
 
@@ -602,12 +605,12 @@ def _set_up(case: Case) -> Iterable[Observation]:
             yield _of_device(
                 case,
                 "mig_compute_instance",
-                f"{case.mig_profile}: a compute instance smaller than its GPU instance, which others may share",
+                f"{case.mig_profile} is a compute instance; other compute instances may share its GPU instance",
             )
     if case.instances_unassigned > 1 and (case.fact("traced_tenants") or 0) >= MANY:
         yield _plain(
             "instance_unknown",
-            f"the capture lists {case.instances_unassigned} MIG instances and does not say which process used which",
+            f"the capture lists {case.instances_unassigned} MIG instances, but not which process used which",
             "observed",
             float(case.instances_unassigned),
             sql=_query(case, "instance_unknown"),
@@ -619,19 +622,19 @@ def _set_up(case: Case) -> Iterable[Observation]:
     if case.green_contexts:
         yield _plain(
             "green_contexts",
-            f"{case.green_contexts} green context(s) cut SM sets of their own",
+            f"{case.green_contexts} green context(s) with their own SM sets were recorded",
             "observed",
             float(case.green_contexts),
             sql=_query(case, "green_contexts"),
         )
     daemon = case.setting("mps_daemon")
     if daemon is not None and _mps_server(case):
-        yield _plain("mps_daemon", f"an MPS daemon and a server of it ran while recording ({daemon.source})")
+        yield _plain("mps_daemon", f"an MPS daemon and its server were running ({daemon.source})")
     elif daemon is not None:
-        yield _plain("mps_daemon_idle", f"an MPS control daemon ran, no server of it was seen ({daemon.source})")
+        yield _plain("mps_daemon_idle", f"an MPS control daemon was running, without a server ({daemon.source})")
     server = case.setting("mps_client")
     if server is not None:
-        yield _plain("mps_client_connected", "an MPS log or answer shows clients connected")
+        yield _plain("mps_client_connected", "an MPS log shows connected clients")
     for key, name in (
         ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "mps_percentage"),
         ("CUDA_MPS_SM_PARTITION", "mps_sm_partition"),
@@ -657,7 +660,7 @@ def _limiter(case: Case) -> Iterable[Observation]:
     rows = [row for row in case.configured if row.key.startswith(LIMITERS)]
     if not rows:
         return
-    yield _plain("software_limiter", f"{rows[0].key} is set: a software limiter wraps the CUDA library")
+    yield _plain("software_limiter", f"{rows[0].key} is set: a software limiter intercepts the CUDA library")
     # 0 and 100 are no limit of SMs; others of its variables limit memory.
     limits = [number for row in rows if row.key == "CUDA_DEVICE_SM_LIMIT" and (number := _number(row.value))]
     busy = case.facts.get("busy_share")
@@ -666,16 +669,16 @@ def _limiter(case: Case) -> Iterable[Observation]:
             _from_fact(
                 case,
                 "busy_share",
-                "held_back",
-                f"with a limit of {min(limits):.0f} % of the SMs set, no kernel was in flight for "
-                f"{100 * (1 - (busy.value or 0)):.0f} % of the time that tenants were active",
+                "idle_behind_limiter",
+                f"the limit is {min(limits):.0f} % of the SMs, and no kernel was in flight for "
+                f"{fmt.percent(1 - (busy.value or 0), 0)} of the window",
             ),
             basis="inferred",
         )
 
 
 def _caps(case: Case) -> Iterable[Observation]:
-    """MPS percentages that the trace contradicts, or that add up to more than there is."""
+    """MPS percentages without effect, or with a sum above 100 %."""
     key = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
     set_ = percentages(case)
     capped = [number for number in set_.values() if number < 100]
@@ -689,13 +692,13 @@ def _caps(case: Case) -> Iterable[Observation]:
             "SMs",
             len(case.visible_sms),
             "observed",
-            f"{key}={low:g} was set, but CUDA showed every process all {case.sm_count} SMs: the cap had no effect",
+            f"{key}={low:g} was set, but every process saw all {case.sm_count} SMs: the cap had no effect",
             _query(case, "cap_without_effect"),
         )
     if len(capped) >= MANY and sum(set_.values()) > t.WHOLE_PERCENTAGE:
         yield _plain(
             "caps_over_100",
-            f"the MPS percentages of {len(set_)} processes add up to {sum(set_.values()):g} %: they may meet on SMs",
+            f"the MPS percentages of {len(set_)} processes add up to {sum(set_.values()):g} %: they may share SMs",
             value=sum(set_.values()),
             unit="%",
         )
@@ -739,8 +742,8 @@ def _visible_sms(case: Case) -> Iterable[Observation]:
         "SMs",
         len(case.visible_sms),
         "observed",
-        f"CUDA showed the processes {counts} of {case.sm_count} SMs"
-        + (": MIG instances of this board have as many" if like_mig else ""),
+        f"the processes saw {counts} of {case.sm_count} SMs"
+        + (", as many as MIG instances of this board have" if like_mig else ""),
         _query(case, "sms_like_mig" if like_mig else "sms_hidden"),
     )
 
@@ -778,10 +781,10 @@ def _nvml(case: Case) -> Iterable[Observation]:
             "1",
             len(clients),
             "sampled",
-            "NVML lists processes of type M+C: MPS clients",
+            "NVML lists MPS clients (type M+C)",
         )
     together = len(clients) if case.nvml_together is None else case.nvml_together
-    # A list that lacks who was traced shows somebody, not that there was nobody else.
+    # A list that lacks traced processes cannot show that there were no others.
     if len(clients) == 1 and not case.unlisted:
         yield Observation(
             "nvml_one_process", 1.0, "processes", 1, "sampled", "NVML lists one compute process on the GPU"
@@ -798,7 +801,7 @@ def _nvml(case: Case) -> Iterable[Observation]:
 
 
 def gaps(case: Case) -> list[Missing]:
-    """List what could not be looked at and would have helped.
+    """List what is not available and would have helped.
 
     Parameters
     ----------
@@ -820,23 +823,23 @@ def gaps(case: Case) -> list[Missing]:
     if not case.fact("switch_records"):
         state = case.sources.get("switch_events", "absent")
         why = {
-            "absent": "no context-switch table in the capture",
-            "empty": "the context-switch table is empty: not recorded, not permitted, or paused by MIG; "
-            "it does not mean exclusive use",
-            "present": "no context-switch record names this GPU",
+            "absent": "the capture has no context-switch table",
+            "empty": "the context-switch table is empty (not recorded, not permitted, or paused by MIG); this is no "
+            "sign of exclusive use",
+            "present": "no context-switch record belongs to this GPU",
         }.get(state, "the context-switch table was not read")
         found.append(Missing(what="context_switches", why=why, how=HOW["switch_events"]))
     if case.sources.get("kernels") in ("absent", "empty") and not case.fact("graph_launches"):
-        found.append(Missing(what="kernels", why="no CUDA kernels in the capture", how=HOW["kernels"]))
+        found.append(Missing(what="kernels", why="the capture has no CUDA kernels", how=HOW["kernels"]))
     if not case.pids_known:
         found.append(
-            Missing(what="process_ids", why="activity carries no process ids (a trimmed export)", how=HOW["export"])
+            Missing(what="process_ids", why="the capture has no process ids (a trimmed export)", how=HOW["export"])
         )
     if case.nvml_processes is None:
         found.append(
             Missing(
                 what="process_list",
-                why="no process list beside the capture: processes nsys did not trace cannot be seen",
+                why="no process list was given, so untraced processes are not known",
                 how=HOW["nvml"],
             )
         )
@@ -845,8 +848,8 @@ def gaps(case: Case) -> list[Missing]:
         found.append(
             Missing(
                 what="process_list",
-                why=f"the process list beside the capture lacks what was traced ({lacks}): its pids are of another "
-                "container or it was not taken while these ran, so it does not show that nobody else was there",
+                why=f"the process list lacks traced processes ({lacks}), so it does not rule out other processes; its "
+                "pids may be of another container, or it was taken at another time",
                 how=HOW["nvml"],
             )
         )
@@ -855,5 +858,5 @@ def gaps(case: Case) -> list[Missing]:
             Missing(what="instances", why="which MIG instance each process used is not recorded", how=HOW["instances"]),
         )
     if (case.has("mps_daemon") or case.has("mps_daemon_idle")) and not case.has("mps_client_connected"):
-        found.append(Missing(what="mps_clients", why="no MPS log or control output", how=HOW["mps_control"]))
+        found.append(Missing(what="mps_clients", why="no MPS log or control output was given", how=HOW["mps_control"]))
     return found

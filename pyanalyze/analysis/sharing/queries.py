@@ -97,8 +97,8 @@ _SMS = "SELECT smCount FROM {gpu} WHERE name = {name} LIMIT 1"
 _LEAST_SMS = "SELECT min(numMultiprocessors) FROM {cuda_devices} WHERE numMultiprocessors > 0"
 
 _QUERIES = {
-    "alternation": f"WITH {_SLICES}, {_CHANGES}",
-    "turns_with_outsider": f"WITH {_SLICES}, {_CHANGES}",
+    "contexts_alternate": f"WITH {_SLICES}, {_CHANGES}",
+    "mps_group_time_sliced": f"WITH {_SLICES}, {_CHANGES}",
     "sole_resident": f"WITH {_HELD} SELECT 1.0 * max(ns) / sum(ns) FROM held",  # noqa: S608 - constants
     "untraced_resident": f"WITH {_HELD} {_UNTRACED}",
     "busy_without_switches": f"WITH {_WORK}, {_BUSY} {_TOGETHER}",

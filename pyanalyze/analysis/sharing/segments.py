@@ -1,8 +1,8 @@
-"""When did the mode change?  The verdict, asked again of parts of the time.
+"""Find changes of the sharing mode over time: the verdict for parts of the window.
 
-An MPS daemon that is started half-way, a job that ends, a second one that comes: the facts of the whole capture mix
-both.  The window is cut into equal parts, each part is judged as if only it had been recorded, and where two
-neighbours were decided differently the change is looked for between them by halving.
+An MPS daemon may start half-way, a job may end, a second one may begin: the facts of the whole capture mix both. The
+window is cut into equal parts, and each part is judged as if only it had been recorded. Where two adjacent parts
+differ, the change between them is found by bisection.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 PARTS = 8
 #: Shorter parts hold too few time slices (about 2 ms each) to be judged.
 MIN_PART_NS = 20_000_000
-#: Halvings of the stretch in which a change lies: a 64th of two parts.
+#: Bisection steps for a change: a 64th of two parts.
 HALVINGS = 6
 
 
 def segments(tables: TableSet, verdict: Verdict) -> tuple[Segment, ...]:
-    """Say from when to when a device was shared how.
+    """Say when the sharing mode of a device changed.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def segments(tables: TableSet, verdict: Verdict) -> tuple[Segment, ...]:
         return ()
     whole = (Segment(start_ns=first, end_ns=last, mode=verdict.mode, confidence=verdict.confidence),)
     length = (last - first) // PARTS
-    # One tenant has nobody to share with, now or later.
+    # One tenant shares with no other, now or later.
     if usage.height < 2 or length < MIN_PART_NS:
         return whole
 
@@ -108,7 +108,7 @@ def _judged(part: TableSet | None, device_id: int) -> tuple[Mode, float]:
     if found is None or case is None:
         return Mode.UNDETERMINED, 0.0
     # Clients of an MPS server beside an outsider: which relation has more of the time is no change of the mode.
-    turns = any(w.name == "alternation" for w in found.evidence)
+    turns = any(w.name == "contexts_alternate" for w in found.evidence)
     mixed = turns and any(pair.together for pair in case.pairs)
     return (Mode.UNDETERMINED if mixed else found.mode), found.confidence
 
@@ -121,9 +121,9 @@ def _change(
 ) -> int:
     """Where one mode ends and the next begins.
 
-    A stretch is still judged as before with a bit of what comes after in it, and the other way round: the change lies
-    in the middle of where the one judgement ends and the other begins. A tenant that comes is seen as soon as it is
-    there, whatever was before: then only the one side tells.
+    An interval keeps its verdict with a bit of the next mode in it, and the other way round: the change lies midway
+    between the end of the one verdict and the start of the other. A new tenant changes the verdict at once, whatever
+    was before: then only one side tells.
     """
     # It may lie anywhere in the last part of the one and the first of the other.
     low, high = before.end_ns - length, after.start_ns + length

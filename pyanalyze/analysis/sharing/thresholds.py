@@ -25,8 +25,8 @@ WEAK = 0.7
 #: Prior of modes that need special set-up, in nats below the everyday ones (exclusive, streams, time-slicing, MPS).
 RARE = -3.0
 
-#: Switches between two tenants that make an alternation, not a coincidence (contexts are also switched when one is
-#: created). The real time-slicing captures hold 79 to 1213 of them.
+#: Switches between two tenants from which on their contexts alternate; fewer may be context creation. The real
+#: time-slicing captures hold 79 to 1213 of them.
 MIN_ALTERNATIONS = 8.0
 #: Share of neighbouring slices that change tenant, above which tenants took turns. Real: 0.97 to 1.0.
 MIN_ALTERNATION_SHARE = 0.5
@@ -58,10 +58,10 @@ MIN_REPEATS = 100.0
 MIN_PROMPT_STARTS = 50.0
 MIN_PROMPT_START_SHARE = 0.97
 #: Share of repeated kernels stretched by most of a slice: none with nobody there, ~ d / slice with a busy rival.
-MAX_QUIET_STRETCH_SHARE = 0.005
-MIN_STRETCH_SHARE = 0.05
+MAX_STABLE_INFLATED_SHARE = 0.005
+MIN_INFLATED_SHARE = 0.05
 #: Stretched repeats needed to say that something interrupted them, and by what they are stretched.
-MIN_STRETCHED = 10.0
+MIN_INFLATED = 10.0
 #: Spread (median absolute deviation over median) up to which all of them are longer by the same time: a slice of the
 #: others. Generated time-slicing shows 0.005 to 0.04.
 MAX_SLICE_SPREAD = 0.1
@@ -75,7 +75,7 @@ MIN_CROWDED_STARTS = 20.0
 #: Share of those for which the blocks of both could not have fitted. Turns: at least 1 - 2.25 / waves, so 0.25 for 3
 #: waves; side by side: none, but where a last wave is more than twice as long as the others.
 MIN_CROWDED_SHARE = 0.1
-MAX_ROOM_SHARE = 0.02
+MAX_PARTIAL_WAVE_SHARE = 0.02
 #: Share of the window that tenants behind a limiter kept the GPU busy, below which it held them back.
 MAX_HELD_BACK_BUSY_SHARE = 0.85
 #: Mean `SM Active` in per cent outside the traced kernels: an idle GPU reads 0 or 1.

@@ -19,7 +19,7 @@
     if (spec.vconcat) spec.vconcat.forEach(function (view) { fit(view, width); });
     else spec.width = width;
   }
-  // A phone has no room for long lane labels: they are cut to 90 pixels, the tooltip has them whole.
+  // A phone has no room for long track labels: they are cut to 90 pixels, the tooltip has them whole.
   function narrow(part) {
     var saved = 0;
     if (!part || typeof part !== "object") return 0;

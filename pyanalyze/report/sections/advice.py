@@ -1,4 +1,4 @@
-"""What to change, and the ways to share that were compared."""
+"""What to change, and the sharing configurations that were compared."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Column, Commands, Note, Para, Table
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import LONG, full_stop, why_missing_or_nothing
+from pyanalyze.report.sentences import LONG, why_missing_or_nothing
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
-from pyanalyze.text.format import capital
+from pyanalyze.text.format import capital, full_stop
 from pyanalyze.vocabulary import TRAITS, Mode
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     if not device.advice:
-        text = "Nothing can be advised on this evidence. " + why_missing_or_nothing(device, "advice")
+        text = "No advice follows from this evidence. " + why_missing_or_nothing(device, "advice")
         return [Para(text.strip())]
     blocks: list[Block] = []
     for number, item in enumerate(device.advice, 1):
@@ -27,9 +27,10 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         if item.commands:
             blocks.append(Commands(tuple(visible(line, None) for line in item.commands)))
         parts = [
-            f"Expected: {visible(item.expected, LONG) or 'cannot be said'}.",
-            f"Bound: {visible(item.bound, LONG) or fmt.UNKNOWN}." if item.bound else "",
-            f"Wrong if {visible(item.wrong_if, LONG)}." if item.wrong_if else "",
+            f"Expected gain: {visible(item.expected, LONG)}." if item.expected else "",
+            f"Upper bound of the gain: {visible(item.bound, LONG)}." if item.bound else "",
+            "Expected gain: not known." if not item.expected and not item.bound else "",
+            f"Does not apply if {visible(item.wrong_if, LONG)}." if item.wrong_if else "",
             f"Undo: {visible(item.undo, LONG)}." if item.undo else "",
         ]
         blocks.append(Para(" ".join(p.replace("..", ".") for p in parts if p), "muted"))
@@ -37,13 +38,13 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
 
 
 def _compared(device: Device) -> list[Block]:
-    """The ways to share it that were replayed, and what their modes promise."""
+    """The sharing configurations that were forecast, and what their modes isolate."""
     if not device.options:
         return []
     labels = tenant_labels(device.tenants)
     rows = []
     for option in device.options:
-        mark = " (now)" if option.current else ""
+        mark = " (current)" if option.current else ""
         mark += ", advised" if option.recommended and mark else " (advised)" if option.recommended else ""
         each = "; ".join(
             f"{labels.get(f.tenant_id, str(f.tenant_id))} {fmt.ratio(f.slowdown)} "
@@ -60,21 +61,21 @@ def _compared(device: Device) -> list[Block]:
             )
         )
     columns = (
-        Column("Way to share"),
+        Column("Sharing configuration"),
         Column("Mean slowdown", "ANTT", True),
         Column("Throughput", "STP", True),
-        Column("Slowdown of each [bounds]"),
-        Column("Kept apart"),
+        Column("Slowdown of each tenant", "[bounds]"),
+        Column("Isolated"),
     )
     caption = (
-        "Modelled, no promise: the recorded launches replayed under each way to share, against each tenant alone on "
-        "the whole GPU. The last column is what documentation says of the mode (a question mark: sources disagree)."
+        "Forecasts: the recorded launches replayed under each sharing configuration, compared with each tenant solo on "
+        "the whole GPU (modelled). The last column is what documentation says of the mode; ? marks disagreement."
     )
     return [Table(columns, tuple(rows), caption)]
 
 
 def _kept_apart(mode: Mode) -> str:
-    """What a mode keeps apart between tenants, in words."""
+    """What a mode isolates between tenants, in words."""
     if mode == Mode.UNDETERMINED:
         return fmt.UNKNOWN
     found = TRAITS[mode].promises

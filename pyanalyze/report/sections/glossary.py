@@ -9,7 +9,7 @@ from pyanalyze.results.report import BASIS_TEXT
 
 def _blocks(inputs: Inputs) -> list[Block]:
     rows = tuple((Cell("", basis=word), Cell(text)) for word, text in BASIS_TEXT.items())
-    return [Table((Column("Word"), Column("Meaning")), rows)]
+    return [Table((Column("Basis"), Column("Meaning")), rows)]
 
 
-SECTION = ReportSection("glossary", "What the basis words mean", _blocks)
+SECTION = ReportSection("glossary", "How a value is known", _blocks)

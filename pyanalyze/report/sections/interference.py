@@ -1,4 +1,4 @@
-"""Slowdown of each tenant, its aggressors, and where the added latency went."""
+"""Slowdown of each tenant, its aggressors and its causes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from pyanalyze.report.sentences import (
     bound_text,
     cause_sentence,
     estimate_text,
-    full_stop,
     victim_sentence,
     why_missing,
 )
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
-from pyanalyze.text.format import capital
+from pyanalyze.text.format import capital, full_stop
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     labels = tenant_labels(device.tenants)
-    # Whoever reads only the first line must not blame the GPU for what its host did.
-    blocks: list[Block] = [Note("Look at the host first", full_stop(capital(h.detail))) for h in device.host]
+    # A slow host comes first: changing the GPU would not help.
+    blocks: list[Block] = [Note("Check the host first", full_stop(capital(h.detail))) for h in device.host]
     blocks.append(Para(victim_sentence(device)))
     if any(t.slowdown.elapsed or t.slowdown.latency or t.slowdown.resident for t in device.tenants):
         blocks.append(_slowdown_table(device, labels))
@@ -52,17 +51,16 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         blocks.append(
             Chart(
                 chart_key("latency", device.device_id),
-                "Kernel latency over time, with the neighbours under it",
-                "Each mark is the median, the line above it the 95th percentile, of the time from launch to end of the "
-                "kernels that were launched in that stretch. Below: how much of it each tenant had work on the GPU.",
+                "Kernel latency over time, and the activity of all tenants",
+                "Mark: median latency (launch to end) of the kernels launched in the interval. Line above it: p95. "
+                "Below: how busy each tenant was in the interval.",
             )
         )
         blocks.append(
             Chart(
-                chart_key("alone", device.device_id),
-                "The same kernels, alone and contended",
-                "Median time at work of each kernel with nobody else at work, and beside others; the ratio with its "
-                "95 % interval.",
+                chart_key("solo", device.device_id),
+                "The same kernels, solo and shared",
+                "Median resident time of each kernel, solo and shared; the ratio with its 95 % confidence interval.",
             )
         )
     return blocks
@@ -75,7 +73,7 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
             _estimate_cell(t.slowdown.elapsed),
             _estimate_cell(t.slowdown.latency),
             _estimate_cell(t.slowdown.resident),
-            _pace_cell(t),
+            _throughput_cell(t),
         )
         for t in device.tenants
         if t.slowdown.elapsed or t.slowdown.latency or t.slowdown.resident
@@ -84,26 +82,29 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
         Column("Tenant"),
         Column("Elapsed", "first launch to last end"),
         Column("Latency", "launch to end, summed"),
-        Column("Resident", "time at work"),
-        Column("Kernels/s", "alone → in company", True),
+        Column("Execution", "while resident"),
+        Column("Kernels/s", "solo → shared", True),
     )
     measured = sorted({visible(t.baseline) for t in device.tenants if t.baseline is not None})
     known = [e for t in device.tenants for e in (t.slowdown.elapsed, t.slowdown.latency, t.slowdown.resident) if e]
     if measured:
         against = f"measured against {', '.join(measured)}"
     elif known and all(e.high is None for e in known):
-        against = "bounded by the time in which others held the engine"
+        against = "bounded by the resident time of the other tenants"
     else:
-        against = "estimated: this run, played again without what others took from it"
-    return Table(columns, rows, f"Slowdown, shared over alone, with bounds of 95 %; {against}.")
+        against = "estimated by a counterfactual replay without the other tenants"
+    return Table(columns, rows, f"Slowdown (shared over solo) with 95 % confidence intervals, {against}.")
 
 
-def _pace_cell(tenant: Tenant) -> Cell:
-    pace, known = tenant.pace, tenant.slowdown.elapsed or tenant.slowdown.latency or tenant.slowdown.resident
-    if pace is None:
+def _throughput_cell(tenant: Tenant) -> Cell:
+    throughput, known = (
+        tenant.throughput,
+        tenant.slowdown.elapsed or tenant.slowdown.latency or tenant.slowdown.resident,
+    )
+    if throughput is None:
         return Cell(fmt.UNKNOWN, tone="muted")
-    # Known as well as the slowdown is: alone was recorded, or played again.
-    text = f"{fmt.count(round(pace.alone_per_s))} → {fmt.count(round(pace.shared_per_s))}"
+    # The solo run was recorded, or replayed: the basis is that of the slowdown.
+    text = f"{fmt.count(round(throughput.solo_per_s))} → {fmt.count(round(throughput.shared_per_s))}"
     return Cell(text, basis=None if known is None else known.basis)
 
 
@@ -113,27 +114,30 @@ def _estimate_cell(estimate: Estimate | None) -> Cell:
     low, high = estimate.low, estimate.high
     if bound_text(estimate) or low is None or high is None:
         return Cell(estimate_text(estimate, basis=False), basis=estimate.basis)
-    return Cell(f"{fmt.ratio(estimate.value)} ({low:.2f} to {high:.2f})", basis=estimate.basis)
+    return Cell(f"{fmt.ratio(estimate.value)} ({low:.2f}-{high:.2f})", basis=estimate.basis)
 
 
 def _figure_blocks(device: Device, figures: Interference) -> list[Block]:
     if figures.antt is None:
-        return [Note("Figures of the whole device are not known", why_missing(device, "interference.figures"))]
+        return [Note("Figures of the device are not known", why_missing(device, "interference.figures"))]
     bases = {t.slowdown.elapsed.basis for t in device.tenants if t.slowdown.elapsed is not None}
     basis: Basis = "inferred" if "inferred" in bases else "observed"
     facts = (
         Fact(
-            "The co-run is", figures.standing or fmt.UNKNOWN, "by the time all took, against one after the other", basis
+            "Speedup over serial execution",
+            fmt.ratio(figures.speedup_over_serial),
+            "time of the solo runs one after the other, over the time of the co-run; 1 is no gain",
+            basis,
         ),
-        Fact("ANTT", fmt.number(figures.antt), "mean elapsed slowdown; 1 is none", basis),
+        Fact("ANTT", fmt.number(figures.antt), "average normalised turnaround time: mean elapsed slowdown", basis),
         Fact(
             "STP",
             fmt.number(figures.stp),
-            "sum of 1/slowdown, most the number of tenants; as if all ran all the time",
+            "system throughput: sum of 1/slowdown",
             basis,
         ),
         Fact("Harmonic speedup", fmt.number(figures.harmonic), "1/ANTT; 1 is no interference", basis),
-        Fact("Jain", fmt.number(figures.jain), "fairness; 1 is fair", basis),
+        Fact("Jain's index", fmt.number(figures.jain), "fairness; 1 is fair", basis),
         Fact("Unfairness", fmt.number(figures.unfairness), "largest slowdown over the smallest", basis),
     )
     return [Facts(facts)]
@@ -141,7 +145,7 @@ def _figure_blocks(device: Device, figures: Interference) -> list[Block]:
 
 def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, str]) -> list[Block]:
     if figures.matrix is None:
-        return [Note("Who slowed whom is not known", why_missing(device, "interference.matrix", "interference"))]
+        return [Note("Pairwise interference is not known", why_missing(device, "interference.matrix", "interference"))]
     if not figures.matrix:
         return []
     rows = tuple(
@@ -157,9 +161,9 @@ def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, s
     )
     columns = (
         Column("Victim"),
-        Column("Beside"),
+        Column("Aggressor"),
         Column("Elapsed", numeric=True),
-        Column("95 % interval", numeric=True),
+        Column("95 % CI", numeric=True),
         Column("Latency", numeric=True),
         Column("n", numeric=True),
     )
@@ -171,33 +175,33 @@ def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, s
     blocks: list[Block] = [
         Chart(
             chart_key("matrix", device.device_id),
-            "Who slowed whom",
-            "Elapsed slowdown of the victim (row) if only that neighbour (column) had been there.",
+            "Pairwise interference",
+            "Elapsed slowdown of the victim (row) with that aggressor (column) as the only other tenant.",
         ),
-        Table(columns, rows, "Who slowed whom: the slowdown if only that neighbour had been there (inferred)."),
+        Table(columns, rows, "Pairwise interference: slowdown with the aggressor as the only other tenant (inferred)."),
     ]
     if together:
         text = (
-            f"{', '.join(sorted(set(together)))} were always there at the same time: their parts cannot be told apart."
+            f"{', '.join(sorted(set(together)))} were always active at the same time. Their parts cannot be separated."
         )
         blocks.append(Note("Inseparable", text))
     return blocks
 
 
 def _span(cell: MatrixCell) -> str:
-    return fmt.UNKNOWN if cell.low is None or cell.high is None else f"{cell.low:.2f} to {cell.high:.2f}"
+    return fmt.UNKNOWN if cell.low is None or cell.high is None else f"{cell.low:.2f}-{cell.high:.2f}"
 
 
 def _tail_blocks(device: Device, labels: Mapping[int, str]) -> list[Block]:
-    """Percentiles of latency, alone and in company: of kernels, and of units of work, which stand in tickets."""
+    """Percentiles of latency, solo and shared: of kernels, and of units of work, which users ask for."""
     rows = []
     for t in device.tenants:
-        kinds = [("kernels", t.slowdown.latency, t.tails)]
-        kinds += [(visible(u.name), u.latency, u.tails) for u in t.units]
+        kinds = [("kernels", t.slowdown.latency, t.latency_percentiles)]
+        kinds += [(visible(u.name), u.latency, u.latency_percentiles) for u in t.units]
         for name, latency, tails in kinds:
             if not tails or latency is None:
                 continue
-            cells = [Cell(f"{fmt.duration(x.alone_ns)} → {fmt.duration(x.shared_ns)} ({x.ratio:.2f}×)") for x in tails]
+            cells = [Cell(f"{fmt.duration(x.solo_ns)} → {fmt.duration(x.shared_ns)} ({x.ratio:.2f}x)") for x in tails]
             cells[0] = replace(cells[0], basis=latency.basis)
             rows.append((Cell(labels[t.tenant_id], tone="code"), Cell(name), Cell(fmt.count(latency.n)), *cells))
     if not rows:
@@ -206,17 +210,17 @@ def _tail_blocks(device: Device, labels: Mapping[int, str]) -> list[Block]:
         Column("Tenant"),
         Column("Work"),
         Column("n", numeric=True),
-        Column("p50", "alone → in company", True),
+        Column("p50", "solo → shared", True),
         Column("p95", numeric=True),
         Column("p99", numeric=True),
     )
-    caption = "Latency of kernels (launch to end) and of units of work (begin to the end of their last operation)."
+    caption = "Latency of kernels (launch to end) and of units of work (start to the end of their last operation)."
     return [Table(columns, tuple(rows), caption)]
 
 
 def _cause_blocks(device: Device) -> list[Block]:
     known = [t for t in device.tenants if t.causes is not None]
-    answer: list[Block] = [Para(f"Is sharing this GPU the cause? {full_stop(capital(cause_sentence(device)))}")]
+    answer: list[Block] = [Para(cause_sentence(device))]
     if not known:
         return answer
     labels = tenant_labels(device.tenants)
@@ -228,15 +232,14 @@ def _cause_blocks(device: Device) -> list[Block]:
         )
         for t in known
     )
-    columns = (Column("Tenant"), *(Column(n.replace("_", " ").capitalize(), numeric=True) for n in names))
+    columns = (Column("Tenant"), *(Column(capital(CAUSE_WORDS[cause]), numeric=True) for cause in Cause))
     chart = Chart(
         chart_key("causes", device.device_id),
         "Where the added latency went",
-        "Parts of the latency that was added to its kernels, summing to 100 %.",
+        "Parts of the added latency of its kernels; they sum to 100 %.",
     )
-    words = Para("Parts: " + "; ".join(CAUSE_WORDS.values()) + ".")
     table = Table(columns, rows, "Where the added latency of its kernels went (inferred).")
-    return [*answer, chart, table, *_execution_blocks(known, labels), words]
+    return [*answer, chart, table, *_execution_blocks(known, labels)]
 
 
 def _execution_blocks(tenants: Sequence[Tenant], labels: Mapping[int, str]) -> list[Block]:
@@ -249,13 +252,13 @@ def _execution_blocks(tenants: Sequence[Tenant], labels: Mapping[int, str]) -> l
     )
     if not rows:
         return []
-    heads = ("SM slots", "Memory", "Copies", "Clock", "Migrations", "Unexplained")
+    heads = ("SM slots", "Memory system", "Copy engines", "Clock", "Page migration", "Not explained")
     columns = (Column("Tenant"), *(Column(head, numeric=True) for head in heads))
-    return [Table(columns, rows, "Of the added latency, what its kernels took longer at work, by evidence (inferred).")]
+    return [Table(columns, rows, "Slower execution by cause, as parts of the added latency (inferred).")]
 
 
 def _part(value: float | None) -> str:
     return fmt.percent(value)
 
 
-SECTION = DeviceSection("interference", "Who was slowed, by whom", _blocks)
+SECTION = DeviceSection("interference", "Interference", _blocks)

@@ -18,12 +18,12 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     memory = device.memory
     labels = tenant_labels(device.tenants)
     known = [t for t in device.tenants if t.memory_peak_bytes is not None]
-    how = "Samples tell: nvidia-smi --query-gpu and --query-compute-apps beside the run, or pyanalyze record."
+    how = "To capture it: pyanalyze record, or nvidia-smi --query-gpu and --query-compute-apps during the run."
     if not known and (memory is None or memory.peak_bytes is None):
         size = (
             "" if memory is None or memory.total_bytes is None else f" The device has {fmt.bytes_(memory.total_bytes)}."
         )
-        return [Note("How much was in use is not known", f"{how}{size}")]
+        return [Note("Memory in use is not known", f"{how}{size}")]
     total = None if memory is None else memory.total_bytes
     peak = None if memory is None else memory.peak_bytes
     together = sum(t.memory_peak_bytes or 0 for t in known)
@@ -31,26 +31,26 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     blocks: list[Block] = [
         Facts(
             (
-                Fact("Device", fmt.bytes_(total), "all of it", "observed" if total is not None else None),
+                Fact("Device", fmt.bytes_(total), "total", "observed" if total is not None else None),
                 Fact("Peak in use", fmt.bytes_(peak), "all tenants at once", "sampled" if peak is not None else None),
-                Fact("Headroom", fmt.bytes_(free), "device less peak", "sampled" if free is not None else None),
+                Fact("Headroom", fmt.bytes_(free), "total minus peak", "sampled" if free is not None else None),
                 Fact(
-                    "Tenants' peaks together",
+                    "Sum of the tenants' peaks",
                     fmt.bytes_(together) if known else fmt.UNKNOWN,
-                    f"{fmt.count(len(known))} of {fmt.count(len(device.tenants))} tenants known",
+                    f"{fmt.count(len(known))} of {fmt.count(len(device.tenants))} tenants",
                     "sampled" if known else None,
                 ),
             )
         )
     ]
     if total is not None and free is not None and free < MEMORY_RESERVE * total:
-        text = f"{fmt.bytes_(free)} of {fmt.bytes_(total)} were left at the peak ({fmt.percent(free / total)})."
-        blocks.append(Note("Close to running out", text, "warning"))
+        text = f"{fmt.bytes_(free)} of {fmt.bytes_(total)} were free at the peak ({fmt.percent(free / total)})."
+        blocks.append(Note("Memory is almost full", text, "warning"))
     elif total is not None and together > total:
-        text = f"Each fits, but their peaks together ({fmt.bytes_(together)}) do not fit into {fmt.bytes_(total)}."
-        blocks.append(Note("May run out if peaks coincide", text, "warning"))
+        text = f"The sum of the tenants' peaks is {fmt.bytes_(together)}; the device has {fmt.bytes_(total)}."
+        blocks.append(Note("Memory may run out if the peaks coincide", text, "warning"))
     elif free is not None:
-        blocks.append(Para("Nothing points to running out. Peaks between two samples are not seen.", "muted"))
+        blocks.append(Para("Memory was never almost full. Peaks between two samples are not recorded.", "muted"))
     if device.tenants:
         rows = tuple(
             (

@@ -1,4 +1,4 @@
-"""What is not known, and the command that captures it."""
+"""What is not available, why, and the command that captures it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     entries = device.sharing.missing
     if not entries:
-        return [Para("Nothing that this report needs is missing.")]
+        return [Para("Everything that this report needs is available.")]
     rows = tuple((Cell(visible(e.what), tone="code"), Cell(visible(e.why, LONG)), _how(e)) for e in entries)
-    columns = (Column("Missing"), Column("Why"), Column("How to capture it"))
+    columns = (Column("Not available"), Column("Why"), Column("How to capture it"))
     return [Table(columns, rows)]
 
 
 def _how(entry: Missing) -> Cell:
     if not entry.how:
-        return Cell("no way is known", tone="muted")
+        return Cell("not possible", tone="muted")
     return Cell(visible(entry.how, LONG), tone="code")
 
 
-SECTION = DeviceSection("missing", "What could not be seen", _blocks)
+SECTION = DeviceSection("missing", "Not available", _blocks)

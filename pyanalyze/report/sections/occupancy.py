@@ -1,4 +1,4 @@
-"""How full the SMs were, by the model and by counters."""
+"""SM occupancy, by the model and by counters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     blocks: list[Block] = []
     occupancy = device.occupancy
     if occupancy is None:
-        blocks.append(Note("Occupancy could not be modelled", why_missing(device, "occupancy")))
+        blocks.append(Note("Occupancy is not known", why_missing(device, "occupancy")))
     else:
         check = occupancy.check_against_counters
         over = f"mean over the window{by_traced(device)}"
@@ -53,7 +53,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 facts.append(Fact("Warp slots by counter", fmt.percent(check.warps), f"n = {check.n}", "sampled"))
         blocks.append(Facts(tuple(facts)))
         if check is None:
-            text = "No counter samples to check the model against. " + why_missing_or_nothing(device, "gpu_metrics")
+            text = "No hardware counters are available to check the model. " + why_missing_or_nothing(
+                device, "gpu_metrics"
+            )
             blocks.append(Para(text.strip(), "muted"))
         else:
             if check.agrees is False:
@@ -83,8 +85,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                     Chart(
                         chart_key("sm_heatmap", device.device_id),
                         "Modelled warps by SM and time",
-                        "Blocks replayed SM by SM as the block scheduler would place them, held to the recorded starts "
-                        "and ends of the kernels. Hatched, because it is a model: which SM is which is not recorded.",
+                        "Blocks placed SM by SM as the block scheduler would, constrained by the recorded starts and "
+                        "ends of the kernels. Hatched: it is a model, because no trace records the SM of a block.",
                     ),
                 ),
             )
@@ -96,16 +98,16 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             )
             columns = (
                 Column("Limiting resource"),
-                Column("Kernel time under it", "ties count for each", True),
+                Column("Kernel time it limits", "ties count for each", True),
             )
-            blocks.append(Table(columns, rows, "What limits occupancy (modelled)."))
+            blocks.append(Table(columns, rows, "Resources that limit occupancy (modelled)."))
     blocks += _kernel_blocks(device, inputs.kernels)
     return blocks
 
 
 def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
     if kernels is None:
-        return [Para("Launch configurations were not handed to this report.", "muted")]
+        return [Para("This report has no launch configurations.", "muted")]
     mine = [row for row in kernels.iter_rows(named=True) if row["device_id"] == device.device_id]
     if not mine:
         return [Para("No kernel launch was captured on this device.", "muted")]
@@ -117,25 +119,25 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
         Column("Tenant"),
         Column("Time", "sum of durations", True),
         Column("Launches", numeric=True),
-        Column("Grid × block", "blocks × threads", True),
+        Column("Grid x block", "blocks x threads", True),
         Column("Registers", "per thread", True),
         Column("Shared", "per block", True),
         Column("Occupancy", "theoretical", True),
         Column("Limited by"),
-        Column("Waves", "below 1 leaves SMs empty", True),
+        Column("Waves", "below 1: SMs stay empty", True),
     )
     more = f" of {fmt.count(len(mine))}" if len(mine) > TOP_KERNELS else ""
     return [
         Chart(
             chart_key("limiters", device.device_id),
-            "What limits each kernel",
-            "Theoretical occupancy of the kernels with most time, coloured by the limiting resource.",
+            "Occupancy limit of each kernel",
+            "Theoretical occupancy of the kernels with the most time, coloured by the limiting resource.",
         ),
         Table(
             columns,
             rows,
-            f"Launch configurations with most time: {len(rows)}{more}. "
-            "Times and launches are observed, occupancy and waves modelled.",
+            f"The {len(rows)}{more} launch configurations with the most time. "
+            "Times and launches are observed, occupancy and waves are modelled.",
         ),
     ]
 
@@ -156,7 +158,7 @@ def _kernel_row(row: Mapping[str, object], labels: Mapping[int, str]) -> tuple[C
     tenant = whole("tenant_id")
     owner = fmt.UNKNOWN if tenant is None else labels.get(tenant, f"#{tenant}")
     grid, block = whole("grid_blocks"), whole("block_threads")
-    shape = fmt.UNKNOWN if grid is None or block is None else f"{fmt.count(grid)} × {fmt.count(block)}"
+    shape = fmt.UNKNOWN if grid is None or block is None else f"{fmt.count(grid)} x {fmt.count(block)}"
     reason = row.get("reason")
     limit = words("limiters").replace(",", ", ") or (visible(reason, 200) if isinstance(reason, str) else fmt.UNKNOWN)
     return (
@@ -173,4 +175,4 @@ def _kernel_row(row: Mapping[str, object], labels: Mapping[int, str]) -> tuple[C
     )
 
 
-SECTION = DeviceSection("occupancy", "How full the SMs were (modelled)", _blocks)
+SECTION = DeviceSection("occupancy", "SM occupancy (modelled)", _blocks)

@@ -27,7 +27,7 @@ def _blocks(inputs: Inputs) -> list[Block]:
         parts = [
             f"driver {visible(driver, 24) or fmt.UNKNOWN}",
             f"CUDA {visible(cuda, 16) or fmt.UNKNOWN}",
-            f"host {visible(host, 24)} (digest of its name)" if host else "host not named",
+            f"host {visible(host, 24)} (hash of its name)" if host else "host not recorded",
         ]
         rows.append(("Machine", ", ".join(parts)))
     for device in report.devices:
@@ -40,9 +40,9 @@ def _blocks(inputs: Inputs) -> list[Block]:
             parts.append(f"memory {fmt.bytes_(device.memory.total_bytes)}, peak {fmt.bytes_(device.memory.peak_bytes)}")
         rows.append((device_title(device), ", ".join(parts)))
     about = Table(
-        (Column("What"), Column("Value")),
+        (Column("Property"), Column("Value")),
         tuple((Cell(a), Cell(b, tone="plain")) for a, b in rows),
-        "This report.",
+        "How this report was made.",
     )
     captures = tuple(
         (
@@ -63,16 +63,14 @@ def _blocks(inputs: Inputs) -> list[Block]:
         Column("nsys"),
         Column("Schema"),
         Column("First record"),
-        Column("Length", numeric=True),
+        Column("Duration", numeric=True),
         Column("Clock offset", numeric=True),
         Column("Uncertainty", numeric=True),
     )
     read: Block = (
-        Table(columns, captures, "Captures, as they say of themselves (observed).")
-        if captures
-        else Para("No capture was read.", "muted")
+        Table(columns, captures, "Captures (observed).") if captures else Para("No capture was read.", "muted")
     )
     return [about, read]
 
 
-SECTION = ReportSection("provenance", "Where this comes from", _blocks)
+SECTION = ReportSection("provenance", "Provenance", _blocks)

@@ -1,4 +1,4 @@
-"""Oddities of the data, counted while reading."""
+"""Data-quality counters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyanalyze.text.escape import visible
 
 def _blocks(inputs: Inputs) -> list[Block]:
     if not inputs.report.quality:
-        return [Para("Nothing odd was counted in the data.")]
+        return [Para("No data-quality issue was counted.")]
     order = {"error": 0, "data-loss": 1, "notice": 2, "info": 3}
     rows = tuple(
         (
@@ -23,7 +23,7 @@ def _blocks(inputs: Inputs) -> list[Block]:
         for row in sorted(inputs.report.quality, key=lambda r: (order[r.severity], r.name))
     )
     columns = (Column("Severity"), Column("Counter"), Column("Count", numeric=True), Column("Detail"))
-    return [Table(columns, rows, "Rows and records, counted while reading (observed).")]
+    return [Table(columns, rows, "Data-quality counters (observed).")]
 
 
 SECTION = ReportSection("quality", "Data quality", _blocks)

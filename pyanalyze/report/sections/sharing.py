@@ -1,4 +1,4 @@
-"""The sharing mode, what it follows from, and what else it might have been."""
+"""The sharing mode, its evidence and its alternatives."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Column, Commands, Fold, Note, Para, Table
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import LONG, agreement_text, full_stop, id_text, verdict_sentence
+from pyanalyze.report.sentences import LONG, agreement_text, id_text, verdict_sentence
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
-from pyanalyze.text.format import capital
+from pyanalyze.text.format import capital, full_stop
 from pyanalyze.vocabulary import TRAITS, Mode, Promises
 
 if TYPE_CHECKING:
@@ -27,27 +27,29 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         text = f"{sharing.configured} was configured, {sharing.mode} was observed."
         blocks.append(Note("Configured and observed disagree", text, "warning"))
     else:
-        blocks.append(Para(f"Configured: {agreement_text(device)}.", "muted"))
+        blocks.append(Para(f"Configured mode: {agreement_text(device)}.", "muted"))
     if sharing.details:
         rows: tuple[tuple[Cell, ...], ...] = tuple(
             (Cell(d.topic), Cell(capital(visible(d.detail, LONG))), Cell("", basis=d.basis)) for d in sharing.details
         )
-        heads: tuple[Column, ...] = (Column("About"), Column("Seen or set up"), Column("Basis"))
-        blocks.append(Table(heads, rows, "Details of the mode, and the limits that apply."))
+        heads: tuple[Column, ...] = (Column("Topic"), Column("Finding"), Column("Basis"))
+        blocks.append(Table(heads, rows, "Details of the sharing mode."))
     if sharing.evidence:
         columns: tuple[Column, ...] = (
-            Column("Seen"),
-            Column("Speaks for"),
-            Column("Speaks against"),
+            Column("Evidence"),
+            Column("For"),
+            Column("Against"),
             Column("Weight", "log odds", numeric=True),
             Column("Value", numeric=True),
             Column("n", numeric=True),
             Column("Basis"),
             Column("Name"),
         )
-        blocks.append(Table(columns, tuple(_evidence_row(e) for e in sharing.evidence), "Evidence, heaviest first."))
+        blocks.append(
+            Table(columns, tuple(_evidence_row(e) for e in sharing.evidence), "Evidence, largest weight first.")
+        )
     else:
-        blocks.append(Para("No evidence could be gathered.", "muted"))
+        blocks.append(Para("No evidence is available.", "muted"))
     found = [
         (
             Cell(visible(item.name), tone="code"),
@@ -63,21 +65,21 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     if found:
         titles = ("Evidence", "Capture", "Start", "End", "pid", "Correlation id")
         columns = tuple(Column(h, "ns" if h in ("Start", "End") else "", h != "Evidence") for h in titles)
-        caption = "On the clock of the capture, as nsys shows it (observed)."
-        blocks.append(Fold("Intervals behind the evidence", (Table(columns, tuple(found), caption),)))
+        caption = "Times on the clock of the capture, as nsys shows them (observed)."
+        blocks.append(Fold("Intervals that show the evidence", (Table(columns, tuple(found), caption),)))
     # A comment and a semicolon each: pasted into sqlite3 all at once, they run one after the other.
     queries = [(f"-- {visible(e.name)}", f"{visible(e.sql, None).rstrip('; ')};") for e in sharing.evidence if e.sql]
     if queries:
         lines = tuple(line for query in queries for line in query)
-        blocks.append(Fold("Queries that show the same in the export", (Commands(lines, "sql"),)))
-    if sharing.rivals:
+        blocks.append(Fold("SQL queries that show the same in the export", (Commands(lines, "sql"),)))
+    if sharing.alternatives:
         rows = tuple(
-            (Cell(r.mode), Cell(f"{r.confidence:.2f}"), Cell(visible(r.why_not, LONG))) for r in sharing.rivals
+            (Cell(r.mode), Cell(f"{r.confidence:.2f}"), Cell(visible(r.why_not, LONG))) for r in sharing.alternatives
         )
         columns = (Column("Other mode"), Column("Confidence", numeric=True), Column("Why not"))
-        blocks.append(Table(columns, rows, "Rivals: what else it might have been."))
+        blocks.append(Table(columns, rows, "Alternatives: modes that were not chosen."))
     if sharing.mode != Mode.UNDETERMINED:
-        blocks.append(Fold("What this mode promises, whatever runs", (_promises(TRAITS[sharing.mode].promises),)))
+        blocks.append(Fold("Documented isolation of this mode", (_promises(TRAITS[sharing.mode].promises),)))
     if len(device.segments) > 1:
         start = 0 if device.window is None else device.window.start_ns
         rows = tuple(
@@ -95,7 +97,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             Column("Mode"),
             Column("Confidence", numeric=True),
         )
-        blocks.append(Table(columns, rows, "The mode over time (inferred)."))
+        blocks.append(Table(columns, rows, "Sharing mode over time (inferred)."))
     if device.relations:
         labels = tenant_labels(device.tenants)
         rows = tuple(
@@ -113,9 +115,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             Column("Tenant"),
             Column("Relation"),
             Column("Confidence", numeric=True),
-            Column("Both busy", "by their records, observed", True),
+            Column("Both busy", "kernel intervals, observed", True),
         )
-        blocks.append(Table(columns, rows, "What each pair of tenants was to each other."))
+        blocks.append(Table(columns, rows, "Relation of each pair of tenants."))
     return blocks
 
 
@@ -123,12 +125,12 @@ def _promises(known: Promises) -> Table:
     """Properties of a mode from its documentation; nothing in them was measured."""
     says = {True: "yes", False: "no", None: "sources disagree"}
     rows = (
-        ("Memory of a tenant is protected", says[known.memory_protection]),
-        ("Faults stay with the tenant", says[known.fault_isolation]),
-        ("DRAM bandwidth and L2 of its own", says[known.bandwidth_qos]),
-        ("SMs of its own while it runs", says[known.own_sms]),
-        ("Tenants at most", "no fixed number" if known.max_partitions is None else str(known.max_partitions)),
-        ("Can be changed", known.reconfigurable),
+        ("Memory protection", says[known.memory_protection]),
+        ("Fault isolation", says[known.fault_isolation]),
+        ("DRAM bandwidth and L2 partitioned", says[known.bandwidth_qos]),
+        ("Exclusive SMs while it runs", says[known.own_sms]),
+        ("Maximum number of tenants", "not fixed" if known.max_partitions is None else str(known.max_partitions)),
+        ("When it can be changed", known.reconfigurable),
         ("Telemetry per tenant", known.telemetry),
         ("Still shared", known.not_isolated),
         ("Sources", "; ".join(known.sources)),
@@ -154,4 +156,4 @@ def _evidence_row(item: Evidence) -> tuple[Cell, ...]:
     )
 
 
-SECTION = DeviceSection("verdict", "How it was shared", _blocks)
+SECTION = DeviceSection("sharing", "Sharing mode", _blocks)

@@ -1,4 +1,4 @@
-"""The figures that are asked for first."""
+"""Key figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.report.blocks import Block, Fact, Facts
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import agreement_note, bound_text, by_traced
+from pyanalyze.report.sentences import KIND_WORDS, agreement_note, bound_text, by_traced
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import Mode
@@ -23,7 +23,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             "Observed mode",
             sharing.mode,
             f"confidence {sharing.confidence:.2f}"
-            + (" of the strongest rival" if sharing.mode == Mode.UNDETERMINED else ""),
+            + (" of the most likely mode" if sharing.mode == Mode.UNDETERMINED else ""),
             sharing.basis,
         ),
         Fact("Configured", sharing.configured or fmt.UNKNOWN, agreement_note(device)),
@@ -34,20 +34,22 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     else:
         facts.append(
             Fact(
-                "Switch overhead",
+                "Context-switch overhead",
                 fmt.percent(switches.overhead_fraction),
                 f"of the window; {fmt.count(switches.count)} switches",
                 "observed",
             )
         )
-        facts.append(Fact("Median slice", fmt.duration(switches.median_slice_ns), "complete slices", "observed"))
+        facts.append(
+            Fact("Median residency interval", fmt.duration(switches.median_slice_ns), "complete intervals", "observed")
+        )
     victim = impact_of(device).victim
     if victim is None:
-        facts.append(Fact("Worst slowdown", fmt.UNKNOWN, "see what is missing"))
+        facts.append(Fact("Largest slowdown", fmt.UNKNOWN, "see what is not available"))
     else:
         label = tenant_labels(device.tenants)[victim.tenant.tenant_id]
-        note = f"{label}, {bound_text(victim.estimate)}{victim.kind}, n = {fmt.count(victim.estimate.n)}"
-        facts.append(Fact("Worst slowdown", fmt.ratio(victim.estimate.value), note, victim.estimate.basis))
+        note = f"{label}, {bound_text(victim.estimate)}{KIND_WORDS[victim.kind]}, n = {fmt.count(victim.estimate.n)}"
+        facts.append(Fact("Largest slowdown", fmt.ratio(victim.estimate.value), note, victim.estimate.basis))
     if device.occupancy is not None:
         facts.append(
             Fact(
@@ -58,7 +60,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             )
         )
     else:
-        facts.append(Fact("SMs active", fmt.UNKNOWN, "could not be modelled"))
+        facts.append(Fact("SMs active", fmt.UNKNOWN, "not available"))
     return [Facts(tuple(facts))]
 
 

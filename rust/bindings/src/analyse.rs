@@ -1,4 +1,4 @@
-//! What happened on the GPU.
+//! Functions that reconstruct and analyse a session.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -65,14 +65,14 @@ pub(crate) fn attribution(
 /// What the slices add up to, per tenant and per device.
 #[pyfunction]
 #[pyo3(signature = (session, progress=None))]
-pub(crate) fn ledger(
+pub(crate) fn residency_summary(
     py: Python<'_>,
     session: &Bound<'_, PyDict>,
     progress: Callback,
 ) -> PyResult<Py<PyDict>> {
     let session = from_python(session)?;
     let watch = PyWatch::new(progress);
-    let made = py.detach(|| pipeline::ledger(&session, &watch)).map_err(|e| watch.raise(e))?;
+    let made = py.detach(|| pipeline::residency_summary(&session, &watch)).map_err(|e| watch.raise(e))?;
     to_python(py, made)
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Configuration {
     block_threads: Option<u32>,
     launches: u64,
     total_ns: i64,
-    charged_ns: i64,
+    attributed_ns: i64,
 }
 
 /// Consecutive launches, and where the time between the first and the last went, as a dictionary.
@@ -93,10 +93,10 @@ pub(crate) struct Configuration {
 pub(crate) struct Batch {
     launches: u64,
     idle_ns: i64,
-    idle_absent_ns: i64,
-    idle_beside_ns: i64,
+    idle_not_resident_ns: i64,
+    idle_other_resident_ns: i64,
     busy_ns: i64,
-    charged_ns: i64,
+    attributed_ns: i64,
 }
 
 /// What a tenant launched, as a dictionary.
@@ -136,7 +136,7 @@ pub(crate) fn launches(
                 block_threads: c.block_threads,
                 launches: c.launches,
                 total_ns: c.total_ns,
-                charged_ns: c.charged_ns,
+                attributed_ns: c.attributed_ns,
             })
             .collect(),
         other_launches: one.other_launches,
@@ -147,10 +147,10 @@ pub(crate) fn launches(
             .map(|b| Batch {
                 launches: b.launches,
                 idle_ns: b.idle_ns,
-                idle_absent_ns: b.absent_ns,
-                idle_beside_ns: b.beside_ns,
+                idle_not_resident_ns: b.absent_ns,
+                idle_other_resident_ns: b.beside_ns,
                 busy_ns: b.busy_ns,
-                charged_ns: b.charged_ns,
+                attributed_ns: b.attributed_ns,
             })
             .collect(),
     });
@@ -220,7 +220,7 @@ pub(crate) fn write_perfetto(
     py.detach(|| perfetto::write_file(&session, &path, &watch)).map_err(|e| watch.raise(e))
 }
 
-/// Who held the GPU: residency, tenants, charged time, overlaps, facts.
+/// Who held the GPU: residency, tenants, attributed time, overlaps, facts.
 #[pyfunction]
 #[pyo3(signature = (session, progress=None))]
 pub(crate) fn reconstruct(

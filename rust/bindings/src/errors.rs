@@ -1,4 +1,4 @@
-//! Which Python exception is it? I/O errors become the builtin ones, every other kind has one class
+//! Map errors of the core to Python exceptions. I/O errors become the builtin ones; every other kind has a class
 //! in `pyanalyze.errors`.
 
 use pyanalyze_core::Error;

@@ -39,12 +39,12 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(model::kernel_occupancy, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::infer_residency, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::launches, module)?)?;
-    module.add_function(wrap_pyfunction!(analyse::ledger, module)?)?;
+    module.add_function(wrap_pyfunction!(analyse::residency_summary, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::timeline, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::latencies, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::cut, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::write_perfetto, module)?)?;
-    module.add_function(wrap_pyfunction!(model::replay, module)?)?;
+    module.add_function(wrap_pyfunction!(model::forecast, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::slowdowns, module)?)?;
     module.add_function(wrap_pyfunction!(model::hardware_constants, module)?)?;
     module.add_function(wrap_pyfunction!(model::mps_sms, module)?)?;

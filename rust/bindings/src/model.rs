@@ -100,71 +100,71 @@ pub(crate) fn kernel_occupancy(
     to_python(py, made)
 }
 
-/// A tenant's place in a layout: `pyanalyze.analysis.advice.replay.Seat`.
+/// A tenant's place in a config: `pyanalyze.analysis.advice.forecast.Assignment`.
 #[derive(FromPyObject)]
-pub(crate) struct Seat {
+pub(crate) struct Assignment {
     tenant_id: u32,
     instance: usize,
     group: u32,
     sms: Option<u32>,
 }
 
-/// A way to share a device: `pyanalyze.analysis.advice.replay.Layout`.
+/// A way to share a device: `pyanalyze.analysis.advice.forecast.SharingConfig`.
 #[derive(FromPyObject)]
-pub(crate) struct Layout {
+pub(crate) struct SharingConfig {
     name: String,
     instances: Vec<u32>,
-    seats: Vec<Seat>,
+    assignments: Vec<Assignment>,
     slice_ns: i64,
     switch_ns: i64,
     contention: f64,
-    ragged: f64,
+    block_imbalance: f64,
     jitter: f64,
     seed: u64,
 }
 
-impl From<Layout> for sharing_config::Layout {
-    fn from(layout: Layout) -> Self {
-        let seat = |seat: Seat| sharing_config::Seat {
-            tenant: seat.tenant_id,
-            instance: seat.instance,
-            group: seat.group,
-            sms: seat.sms,
+impl From<SharingConfig> for sharing_config::SharingConfig {
+    fn from(config: SharingConfig) -> Self {
+        let assignment = |assignment: Assignment| sharing_config::Assignment {
+            tenant: assignment.tenant_id,
+            instance: assignment.instance,
+            group: assignment.group,
+            sms: assignment.sms,
         };
         Self {
-            name: layout.name,
-            instances: layout.instances,
-            seats: layout.seats.into_iter().map(seat).collect(),
-            slice_ns: layout.slice_ns,
-            switch_ns: layout.switch_ns,
-            contention: layout.contention,
-            ragged: layout.ragged,
-            jitter: layout.jitter,
-            seed: layout.seed,
+            name: config.name,
+            instances: config.instances,
+            assignments: config.assignments.into_iter().map(assignment).collect(),
+            slice_ns: config.slice_ns,
+            switch_ns: config.switch_ns,
+            contention: config.contention,
+            block_imbalance: config.block_imbalance,
+            jitter: config.jitter,
+            seed: config.seed,
         }
     }
 }
 
-/// What recorded programs would have taken in other layouts.
+/// What recorded programs would have taken in other configs.
 #[pyfunction]
-#[pyo3(signature = (session, device, visible_sms, time_sliced, recorded, layouts, threads, progress=None))]
+#[pyo3(signature = (session, device, visible_sms, time_sliced, recorded, configs, threads, progress=None))]
 #[allow(clippy::too_many_arguments)] // Python names them
-pub(crate) fn replay(
+pub(crate) fn forecast(
     py: Python<'_>,
     session: &Bound<'_, PyDict>,
     device: u32,
     visible_sms: BTreeMap<u32, u32>,
     time_sliced: bool,
-    recorded: Option<Layout>,
-    layouts: Vec<Layout>,
+    recorded: Option<SharingConfig>,
+    configs: Vec<SharingConfig>,
     threads: usize,
     progress: Callback,
 ) -> PyResult<Py<PyDict>> {
     let session = from_python(session)?;
-    let recorded = Recorded { visible_sms, time_sliced, layout: recorded.map(Into::into) };
-    let layouts: Vec<sharing_config::Layout> = layouts.into_iter().map(Into::into).collect();
+    let recorded = Recorded { visible_sms, time_sliced, config: recorded.map(Into::into) };
+    let configs: Vec<sharing_config::SharingConfig> = configs.into_iter().map(Into::into).collect();
     let watch = PyWatch::new(progress);
-    let made = py.detach(|| pipeline::replay(&session, device, &recorded, &layouts, threads, &watch));
+    let made = py.detach(|| pipeline::forecast(&session, device, &recorded, &configs, threads, &watch));
     to_python(py, made.map_err(|e| watch.raise(e))?)
 }
 

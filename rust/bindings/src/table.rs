@@ -1,4 +1,4 @@
-//! How does a table cross to Python and back? One class, the Arrow PyCapsule protocol, no pyarrow.
+//! Tables across the language border: one class, the Arrow PyCapsule protocol, no pyarrow.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ impl Table {
 
     /// Some of the columns, of at most `rows` rows from `start` on: what another library takes may cost it memory.
     #[pyo3(signature = (columns, start=0, rows=usize::MAX))]
-    fn part(&self, columns: Vec<String>, start: usize, rows: usize) -> PyResult<Part> {
+    fn slice(&self, columns: Vec<String>, start: usize, rows: usize) -> PyResult<Part> {
         let schema = self.batch.schema();
         let place = |name: &String| schema.index_of(name).map_err(|_| PyKeyError::new_err(name.clone()));
         let places = columns.iter().map(place).collect::<PyResult<Vec<usize>>>()?;

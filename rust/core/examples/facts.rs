@@ -1,9 +1,9 @@
-//! How fast are the facts of a verdict read?
+//! Measure how fast the facts of a verdict are computed.
 //!
 //! `cargo run --release -p pyanalyze-core --example facts -- ROWS` prints one JSON line: kernels, seconds and processor
-//! seconds (all threads) of who ran beside whom (`overlap`) and of the facts themselves, and the peak memory. Two
-//! processes take turns of 2.1 ms, each with three streams and twelve kinds of kernels. `tests/bench/facts.py` runs it,
-//! one process a line.
+//! seconds (all threads) of the overlap of tenants (`overlap`) and of the facts, and the peak memory. Two processes are
+//! time-sliced (2.1 ms), each with three streams and twelve kinds of kernels. `tests/bench/facts.py` runs it, one
+//! process a line.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! In which order do the rooms run?
+//! The order in which the passes run.
 //!
 //! ```text
 //!   captures -> clock, device -> samples -> | switch_events -> residency -> tenants -> overlap -> facts
@@ -7,11 +7,12 @@
 //!
 //! Samples may come without captures; they then make the session by themselves.
 //!
-//! Each room sees the tables of those before it and nothing else; rooms that do not see each other's run at once.
+//! A pass sees the tables of the passes before it and nothing else. Passes that do not depend on each other run at
+//! once.
 
 use arrow_array::RecordBatch;
 
-use crate::activity::attribution::Charged;
+use crate::activity::attribution::Attribution;
 use crate::activity::features::Facts;
 use crate::activity::launches::{Launched, Launches};
 use crate::activity::overlap::Overlap;
@@ -21,12 +22,12 @@ use crate::base::watch::Watch;
 use crate::identity::tenants::Tenants;
 use crate::occupancy::placement::{Model, Placement, PlacementPolicy, Sharing};
 use crate::occupancy::theoretical::{tenant_map, KernelOccupancy};
-use crate::residency::inferred::Turns;
+use crate::residency::inferred::InferredResidency;
 use crate::residency::observed::Residency;
-use crate::residency::summary::Ledger;
-use crate::session::{clock, devices, samples_alone};
+use crate::residency::summary::ResidencySummary;
+use crate::session::{clock, devices, samples_only};
 use crate::simulate::forecast;
-use crate::simulate::sharing_config::{Layout, Recorded};
+use crate::simulate::sharing_config::{Recorded, SharingConfig};
 use crate::table::columns::Columns;
 use crate::table::events::{concat, EventPass, Tables};
 use crate::table::quality::Quality;
@@ -78,9 +79,9 @@ pub fn add_samples(session: &Tables, samples: &[Tables]) -> Result<Tables> {
 /// Makes a session of samples (each with `nvml_samples` and `quality`) where there is no capture.
 ///
 /// # Errors
-/// Those of [`samples_alone::session`] and [`devices::complete`].
+/// Those of [`samples_only::session`] and [`devices::complete`].
 pub fn of_samples(samples: &[Tables]) -> Result<Tables> {
-    let mut session = samples_alone::session(samples)?;
+    let mut session = samples_only::session(samples)?;
     let mut quality = Quality::default();
     if let Some(listed) = session.get(schema::DEVICES.name) {
         let complete = devices::complete(listed, &mut quality)?;
@@ -116,7 +117,7 @@ pub fn occupancy(
     let named = tenants.clone();
     let placed = || {
         let Some(window) = window else { return Ok(None) };
-        let turns = turns_without_records(session, &policy, &residency, watch)?;
+        let turns = residency_without_records(session, &policy, &residency, watch)?;
         let mut placement = Placement::new(&devices, named, Some(&residency), policy, window, n_bins)?;
         if let Some(turns) = turns {
             placement = placement.with_inferred(&turns)?;
@@ -166,7 +167,7 @@ fn both<A: Send, B>(
 }
 
 /// The turns of time-sliced devices of which nobody recorded any; `None` where there is no such device.
-fn turns_without_records(
+fn residency_without_records(
     session: &Tables,
     policy: &PlacementPolicy,
     residency: &RecordBatch,
@@ -188,18 +189,22 @@ fn turns_without_records(
 pub fn infer_residency(session: &Tables, policy: &PlacementPolicy, watch: &dyn Watch) -> Result<Tables> {
     let sliced = policy.sharing.iter().filter(|(_, sharing)| **sharing == Sharing::TimeSliced);
     let sliced = sliced.map(|(device, _)| *device).collect();
-    let made = Turns::new(session, &sliced)?.run(session, watch)?;
+    let made = InferredResidency::new(session, &sliced)?.run(session, watch)?;
     Ok([(schema::INFERRED_RESIDENCY.name, made)].into())
 }
 
-/// Adds the slices up: `ledger` per tenant and `engine` per device, of observed residency, else of the
+/// Adds the slices up: `residency_by_tenant` per tenant and `residency_by_device` per device, of observed residency, else of the
 /// `inferred_residency` in `session`.
 ///
 /// # Errors
 /// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
-pub fn ledger(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
-    let made = Ledger::new(session)?.run(session, watch)?;
-    Ok([(schema::LEDGER.name, made.ledger), (schema::ENGINE.name, made.engine)].into())
+pub fn residency_summary(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
+    let made = ResidencySummary::new(session)?.run(session, watch)?;
+    Ok([
+        (schema::RESIDENCY_BY_TENANT.name, made.by_tenant),
+        (schema::RESIDENCY_BY_DEVICE.name, made.by_device),
+    ]
+    .into())
 }
 
 /// Reconstructs several sessions, such as parts of one, on `threads` threads (0: as many as there are processors).
@@ -210,17 +215,17 @@ pub fn reconstruct_parts(parts: Vec<Tables>, threads: usize, watch: &dyn Watch) 
     ThreadPool::new(threads).each(parts, |part| reconstruct(&part, watch)).into_iter().collect()
 }
 
-/// Attributes the interval of every kernel: what of it its context was resident, and what it waited for before: `charged`.
+/// Attributes the interval of every kernel: what of it its context was resident, and what it waited for before: `kernel_attribution`.
 /// The session is a reconstructed one.
 ///
 /// # Errors
 /// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
 pub fn attribution(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
-    let made = Charged::new(session)?.run(session, watch)?;
-    Ok([(schema::CHARGED.name, made)].into())
+    let made = Attribution::new(session)?.run(session, watch)?;
+    Ok([(schema::KERNEL_ATTRIBUTION.name, made)].into())
 }
 
-/// Says what each tenant launched, and where its time went. Without `charged` in the session, kernels count whole.
+/// Says what each tenant launched, and where its time went. Without `kernel_attribution` in the session, kernels count whole.
 ///
 /// # Errors
 /// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
@@ -228,24 +233,24 @@ pub fn launches(session: &Tables, watch: &dyn Watch) -> Result<Vec<Launched>> {
     Launches::new(session)?.run(session, watch)
 }
 
-/// What the recorded programs of a device would have taken in other layouts: `replay`.
+/// What the recorded programs of a device would have taken under other sharing configurations: `forecast`.
 ///
 /// `visible` and `time_sliced` say how the device was shared while it was recorded, see [`Recorded`].
 /// Layouts are replayed on `threads` threads (0: as many as there are processors).
 ///
 /// # Errors
-/// [`crate::Error::Argument`] for a layout that makes no sense, [`crate::Error::Schema`] for tables that are not
+/// [`crate::Error::Argument`] for a config that makes no sense, [`crate::Error::Schema`] for tables that are not
 /// what they are declared to be, [`crate::Error::Cancelled`].
-pub fn replay(
+pub fn forecast(
     session: &Tables,
     device: u32,
     recorded: &Recorded,
-    layouts: &[Layout],
+    configs: &[SharingConfig],
     threads: usize,
     watch: &dyn Watch,
 ) -> Result<Tables> {
-    let made = forecast::run(session, device, recorded, layouts, threads, watch)?;
-    Ok([(schema::REPLAY.name, made)].into())
+    let made = forecast::run(session, device, recorded, configs, threads, watch)?;
+    Ok([(schema::FORECAST.name, made)].into())
 }
 
 /// First to last activity of any tenant; `None` for a session without activity, or of no length.

@@ -1,8 +1,7 @@
-//! Does the reader say of real exports of nsys 2021 to 2026 what NVIDIA's own `nsys stats` says, and
-//! the same of one report in several schemas?
+//! Compare the reader with NVIDIA's `nsys stats` on real exports of nsys 2021 to 2026.
 //!
-//! The captures are not part of the repository: `$PYANALYZE_CORPUS`, else `../shared/corpus` beside
-//! it. Without them these tests print why they do nothing.
+//! The same report in several schemas must give the same tables. The captures are not part of the repository:
+//! `$PYANALYZE_CORPUS`, else `../shared/corpus` beside it. Without them these tests print why they do nothing.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::print_stdout)]
 

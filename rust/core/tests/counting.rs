@@ -1,5 +1,4 @@
-//! Do sums of intervals hold against counting nanosecond by nanosecond, and does every step stop when it is
-//! told to?
+//! Check sums of intervals against counting nanosecond by nanosecond, and that every step stops when told to.
 
 // A test may stop at the first surprise, also in its helpers.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
@@ -8,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt16Array, UInt32Array, UInt64Array, UInt8Array};
 use proptest::prelude::*;
-use pyanalyze_core::activity::attribution::Charged;
+use pyanalyze_core::activity::attribution::Attribution;
 use pyanalyze_core::activity::features::{Facts, FACTS};
 use pyanalyze_core::activity::launches::{Batch, Launches};
 use pyanalyze_core::activity::overlap::Overlap;
@@ -237,13 +236,13 @@ proptest! {
         let held: BTreeMap<u32, BTreeSet<i64>> = slices.iter().filter_map(|s| s.tenant).map(|t| {
             (t, naive(slices.iter().filter(|s| s.tenant == Some(t)).map(|s| (s.start_ns, s.end_ns))))
         }).collect();
-        let c = Columns::new(&schema::CHARGED, &made["charged"]);
+        let c = Columns::new(&schema::KERNEL_ATTRIBUTION, &made["kernel_attribution"]);
         for row in 0..c.rows() {
             let (start, end) = (c.i64("start_ns").unwrap().value(row), c.i64("end_ns").unwrap().value(row));
-            let (ns, out) = (c.i64("charged_ns").unwrap().value(row), c.i64("switched_out_ns").unwrap().value(row));
+            let (ns, out) = (c.i64("attributed_ns").unwrap().value(row), c.i64("switched_out_ns").unwrap().value(row));
             prop_assert_eq!(ns + out, end - start);
             if let Some(call) = opt(c.i64("call_start_ns").unwrap(), row) {
-                let waits = ["in_call_ns", "queued_own_ns", "queued_other_ns"];
+                let waits = ["launch_overhead_ns", "queued_same_tenant_ns", "queued_other_tenant_ns"];
                 let waits = waits.map(|name| opt(c.i64(name).unwrap(), row).unwrap());
                 prop_assert!(waits.iter().all(|part| *part >= 0), "{waits:?}");
                 prop_assert_eq!(waits.iter().sum::<i64>(), start - call);
@@ -265,7 +264,7 @@ proptest! {
             if let Some(ns) = opt(u.i64("busy_ns").unwrap(), row) {
                 prop_assert_eq!(ns, ran.len() as i64);
                 let expected = resident.map_or(ran.len(), |h| h.intersection(&ran).count()) as i64;
-                prop_assert_eq!(opt(u.i64("charged_ns").unwrap(), row), Some(expected));
+                prop_assert_eq!(opt(u.i64("attributed_ns").unwrap(), row), Some(expected));
             }
         }
     }
@@ -412,7 +411,7 @@ proptest! {
                 Residency::default().run(&seen, &stop).map(drop),
                 Tenants::new(&seen).unwrap().run(&seen, &stop).map(drop),
                 Overlap::new(&seen).unwrap().run(&seen, &stop).map(drop),
-                Charged::new(&seen).unwrap().run(&seen, &stop).map(drop),
+                Attribution::new(&seen).unwrap().run(&seen, &stop).map(drop),
                 Facts::new(&seen).unwrap().run(&seen, &stop).map(drop),
                 Launches::new(&seen).unwrap().run(&seen, &stop).map(drop),
                 timeline(&seen, 0, RANGE, 5, &stop).map(drop),
@@ -439,6 +438,7 @@ fn captures_with_nothing_give_empty_tables() {
             [
                 "fact_examples",
                 "facts",
+                "kernel_attribution",
                 "overlaps",
                 "quality",
                 "residency",

@@ -1,6 +1,7 @@
-//! How fast are the replay and the calculator? Prints one line of JSON each; tests/bench/occupancy.py runs it.
+//! Measure the speed of the placement replay and of the calculator, one JSON line each.
 //!
-//! `cargo test --release -p pyanalyze-core --test occupancy_speed -- --ignored --nocapture`
+//! `cargo test --release -p pyanalyze-core --test occupancy_speed -- --ignored --nocapture`; tests/bench/occupancy.py
+//! runs it.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -86,7 +87,7 @@ fn kernels(n: usize, tenants: usize, streams: usize, crowd: bool) -> Tables {
     [("kernels", batch)].into()
 }
 
-/// Turns of 2 ms.
+/// InferredResidency of 2 ms.
 fn slices(tenants: usize, end_ns: i64) -> RecordBatch {
     let n = (end_ns / 2_000_000 + 1) as usize;
     let start = || (0..n as i64).map(|i| i * 2_000_000);

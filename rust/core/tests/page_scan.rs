@@ -1,6 +1,6 @@
-//! Does our scan read what SQLite reads, value for value, and does it survive files that no SQLite wrote?
+//! Compare the page scan with SQLite, value for value, also on damaged files.
 //!
-//! SQLite itself writes the files and says what stands in them. The long run of the second half:
+//! SQLite itself writes the files and says what they hold. The long run of the second half:
 //! `PAGE_SCAN_SECONDS=600 cargo test --release -p pyanalyze-core --test page_scan -- --ignored --nocapture`.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::print_stdout)]
 

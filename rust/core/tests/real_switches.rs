@@ -1,4 +1,4 @@
-//! Do the rooms find in real captures what is known of them?
+//! Check residency on real captures against what is known of them.
 //!
 //! The captures stand outside the repository; without them this says so and passes.
 
@@ -114,11 +114,13 @@ fn two_time_sliced_processes_on_an_ada() {
     // Context 837 belongs to 30428 and was only created: it is not among its slices.
     assert_eq!(usage.u64("slices").unwrap().values(), &[606, 607]);
 
-    let charged = Columns::new(&schema::CHARGED, &made["charged"]);
-    assert_eq!(charged.i64("start_ns").unwrap().values(), &[284_272_939]);
-    assert_eq!(charged.i64("end_ns").unwrap().values(), &[2_795_970_339]);
-    let (held, out) =
-        (charged.i64("charged_ns").unwrap().value(0), charged.i64("switched_out_ns").unwrap().value(0));
+    let attributed = Columns::new(&schema::KERNEL_ATTRIBUTION, &made["kernel_attribution"]);
+    assert_eq!(attributed.i64("start_ns").unwrap().values(), &[284_272_939]);
+    assert_eq!(attributed.i64("end_ns").unwrap().values(), &[2_795_970_339]);
+    let (held, out) = (
+        attributed.i64("attributed_ns").unwrap().value(0),
+        attributed.i64("switched_out_ns").unwrap().value(0),
+    );
     assert_eq!(format!("{:.1} {:.1}", held as f64 / 1e6, (held + out) as f64 / 1e6), "1230.8 2511.7");
 
     let facts = facts(&made);

@@ -1,4 +1,4 @@
-//! Do all sample formats say the same of the same samples, and does every real file read?
+//! Check that all sample formats give the same samples, and that every real file can be read.
 //!
 //! `fixtures/samples/` holds two moments of one GPU with one process, written by hand in every format.
 

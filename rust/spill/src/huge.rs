@@ -1,7 +1,7 @@
 //! Large blocks of ordinary memory, made of huge pages.
 //!
-//! Handing out pages of 4 KiB one by one takes a third of the time that reading a capture takes. A huge page begins at a
-//! multiple of its size, so a block does too: what lay before the first and behind the last one would be small pages
+//! Handing out pages of 4 KiB one by one takes a third of the time that reading a capture takes. A huge page begins at
+//! a multiple of its size, so a block does too: what lay before the first and behind the last one would be small pages
 //! again. The system may have no huge pages, or be told to hand out none; then these are blocks as any other.
 
 use std::ptr::null_mut;

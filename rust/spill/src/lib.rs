@@ -1,26 +1,26 @@
-//! How does a capture larger than memory go through rooms that see whole tables?
+//! Bound the memory of the process: large blocks become mapped files.
 //!
-//! Columns, and what rooms carry from row to row, are few blocks of many megabytes each. [`Spilling`] is the allocator
-//! of the extension: while all large blocks together stay below half of a budget they are ordinary memory; from then
-//! on a large block is a file without a name, mapped into the process. Nobody else notices: the same code runs over
-//! the same bytes, so results cannot differ. The system writes pages of a mapped file to the disk by itself, and a
-//! thread of ours lets go of them whenever the process comes near its budget:
+//! Columns, and what passes carry from row to row, are few blocks of many megabytes each. [`Spilling`] is the allocator
+//! of the extension. While all large blocks together stay below half of a budget they are ordinary memory; from then on
+//! a large block is an unlinked file, mapped into the process. The same code runs over the same bytes, so results
+//! cannot differ. The system writes pages of a mapped file to the disk by itself, and a thread releases them whenever
+//! the process comes near its budget:
 //!
 //! ```text
 //!   block < 4 MiB ------------------------------------> memory
-//!   block >= 4 MiB, held + block <= half the budget --> memory, in huge pages
-//!   else  file without a name, its space reserved ----> mapped; let go of near the budget, read again at next use
+//!   block >= 4 MiB, used + block <= half the budget --> memory, in huge pages
+//!   else  unlinked file, its space reserved ----------> mapped; released near the budget, read again at next use
 //! ```
 //!
-//! What is bounded is the resident memory of the process (`VmRSS`: its own and mapped pages). The system may keep pages
-//! of the files cached beyond that while nobody else needs the memory, as for every file.
+//! The budget bounds the resident memory of the process (`VmRSS`: its own and mapped pages). The system may keep pages
+//! of the files cached beyond that while the memory is free, as for every file.
 //!
 //! Such a file is gone with the process, however it ends: no name, nothing to remove, nothing for others to open. Its
-//! space is reserved before it is mapped, so that a full disk is known when a block is asked for and not when it is
-//! written to; the block is then ordinary memory, and [`check`] says why the budget could not be held.
+//! space is reserved before it is mapped, so a full disk is known when a block is requested and not when it is written
+//! to. The block is then ordinary memory, and [`check`] says why the budget could not be kept.
 //!
-//! An allocator has no other form than `unsafe`. It hands out memory of the system's allocator
-//! or of `mmap`, and keeps a list of the files.
+//! An allocator has no other form than `unsafe`. It returns memory of the system's allocator or of `mmap`, and keeps a
+//! list of the files.
 
 #![allow(unsafe_code)]
 

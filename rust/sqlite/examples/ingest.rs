@@ -1,10 +1,9 @@
-//! How fast is a table read, against SQLite and against the memory it stands in?
+//! Measure how fast a table is read, against SQLite and against memory bandwidth.
 //!
 //! `cargo run --release -p pyanalyze-sqlite --example ingest -- EXPORT [RUNS]` prints one JSON line per set of columns:
-//! seconds (medians; of all but SQLite in turns, and of the two that are set beside each other the fastest too) of
-//! `sqlite3_step` on one thread, of our scan on one thread and on all, of a plain sum over the same leaf pages in memory,
-//! and of reading those pages with nothing done to them.
-//! `tests/bench/ingest.py` runs it.
+//! seconds of `sqlite3_step` on one thread, of our scan on one thread and on all, of a plain sum over the same leaf
+//! pages in memory, and of reading those pages without decoding. Seconds are medians of interleaved runs (SQLite's are
+//! not interleaved); the two that are compared have their fastest run too. `tests/bench/ingest.py` runs it.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::fs::File;

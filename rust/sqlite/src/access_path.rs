@@ -1,7 +1,7 @@
-//! Can a table be read from its pages, or is it left to SQLite?
+//! Decide whether a table is read by the page scan or left to SQLite.
 //!
-//! Decided before a row is handed out, from what SQLite itself says about the table: its schema is parsed
-//! by SQLite, never by us. What our scan does not read exactly as SQLite does, it does not read at all.
+//! Decided before the first row, from what SQLite itself says about the table: SQLite parses its schema, never this
+//! crate. A table that the scan would not read exactly as SQLite does is left to SQLite.
 
 use rusqlite::{Connection, OptionalExtension};
 

@@ -1,8 +1,8 @@
-//! How do rows become columns?
+//! Decode rows into typed columns, on several threads.
 //!
-//! Every asked column is read as a type that the caller names, never as one that its values suggest. A cell
-//! that does not fit becomes null and its row is named. Leaves are shared out between threads by their
-//! place in the tree; how many threads there are, and which is faster, does not change the result.
+//! Every requested column is read as a type that the caller names, never as one that its values suggest. A cell that
+//! does not fit becomes null and its row is reported. Leaves are divided among threads by their place in the tree; the
+//! number of threads does not change the result.
 
 use std::collections::hash_map::Entry as MapEntry;
 use std::collections::HashMap;
@@ -17,10 +17,10 @@ use crate::cursor::{cut, Cursor};
 use crate::error::{Error, Result};
 use crate::pages::{wide, Fault, Leaf, Pages, Visited};
 use crate::parallel::ThreadPool;
-use crate::prefetch::{Ahead, Following};
+use crate::prefetch::{Following, Prefetch};
 use crate::progress::Progress;
 use crate::record::{Block, Cell, Meaning, Shapes, Sort, Stored, Window};
-use crate::simd::{Found, Fours, LANES, ROWS};
+use crate::simd::{Found, SimdColumns, LANES, ROWS};
 use crate::Value;
 
 /// Fewer leaves are not worth a task of their own.
@@ -840,7 +840,7 @@ struct Task<'a> {
 
 /// Takes blocks into the parts of all columns.
 struct Takes {
-    fours: Fours,
+    groups: SimdColumns,
     found: Box<Found>,
     /// What the block at hand has in each column.
     sorts: Vec<Sort>,
@@ -851,7 +851,7 @@ struct Takes {
 impl Takes {
     fn new() -> Self {
         Self {
-            fours: Fours::new(),
+            groups: SimdColumns::new(),
             found: Box::new([[0; ROWS]; LANES]),
             sorts: Vec::new(),
             numbers: Vec::new(),
@@ -868,8 +868,8 @@ impl Takes {
         self.numbers.clear();
         self.numbers.extend(parts.iter().zip(&self.sorts).enumerate().filter_map(takes));
         if let (false, Some(window)) = (self.numbers.is_empty(), cursor.window()) {
-            self.fours.prepare(&self.numbers, shapes);
-            for four in 0..self.fours.len() {
+            self.groups.prepare(&self.numbers, shapes);
+            for four in 0..self.groups.len() {
                 self.four(four, window, block, shapes, parts);
             }
         }
@@ -887,7 +887,7 @@ impl Takes {
         shapes: &Shapes,
         parts: &mut [AnyPart<'_>],
     ) {
-        let columns = self.fours.columns(four);
+        let columns = self.groups.columns(four);
         let mut lanes = [const { None }; LANES];
         for (column, part) in parts.iter_mut().enumerate() {
             let of = columns.iter().position(|c| *c == Some(column));
@@ -898,7 +898,7 @@ impl Takes {
         if lanes.iter().all(Option::is_none) {
             return;
         }
-        let near = self.fours.near(four, block);
+        let near = self.groups.near(four, block);
         for from in (0..block.len()).step_by(ROWS) {
             let rows = ROWS.min(block.len() - from);
             let mut places = self.found.each_mut().map(|found| found.get_mut(..rows).unwrap_or_default());
@@ -907,7 +907,7 @@ impl Takes {
                     *place = own;
                 }
             }
-            self.fours.find((four, near), window, block, from, shapes, places);
+            self.groups.find((four, near), window, block, from, shapes, places);
             for (lane, found) in lanes.iter_mut().zip(self.found.iter()) {
                 if let (Some(part), Some(found)) = (lane, found.get(..rows)) {
                     part.put_numbers(from, found);
@@ -983,10 +983,10 @@ pub(crate) fn read(
     (table, root): (&str, u32),
     asked: &[(Stored, As)],
     processors: usize,
-    ahead: Option<&Ahead>,
+    prefetch: Option<&Prefetch>,
     progress: &(impl Progress + ?Sized),
 ) -> Result<(usize, Vec<Column>)> {
-    let following = ahead.and_then(|ahead| ahead.follow(table));
+    let following = prefetch.and_then(|prefetch| prefetch.follow(table));
     let walked;
     let leaves = match &following {
         Some(following) => following.leaves(),

@@ -1,8 +1,7 @@
-//! How do leaves become blocks of rows?
+//! Read leaf pages into blocks of rows.
 //!
-//! Leaves that lie next to each other in the file are read in one go, small enough to stay in the cache
-//! until their rows are decoded. Rows are handed on in blocks of some hundred, so that whoever decodes
-//! them can do so column by column.
+//! Leaves that are adjacent in the file are read at once, in pieces small enough to stay in the cache until their rows
+//! are decoded. Rows are handed on in blocks of some hundred, so that they can be decoded column by column.
 
 use std::fs::File;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! What can go wrong with a SQLite file.
+//! Errors of a SQLite file.
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
-//! Is this a whole SQLite file, and is there unfinished work beside it?
+//! Check that a file is a whole SQLite database, and whether a journal lies next to it.
 //!
-//! Looks at bytes only: header, length, companions. Nothing here asks SQLite, because SQLite would
-//! already touch the folder.
+//! Looks at bytes only: header, length, companions. Nothing here asks SQLite, because SQLite would already write to the
+//! folder.
 
 use std::ffi::OsString;
 use std::fs::File;

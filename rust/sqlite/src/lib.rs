@@ -1,28 +1,26 @@
-//! Reads the rows of a SQLite file without leaving a trace beside it.
+//! Read the rows of a SQLite file without leaving a trace next to it.
 //!
-//! The only place that knows the SQLite file. Everything else sees a [`Database`]: names of tables
-//! and columns, a scan that hands out the cells of chosen columns row by row, and one that turns a table
-//! into typed columns.
+//! The only place that knows the SQLite file format. Everything else sees a [`Database`]: names of tables and columns,
+//! a scan that yields the cells of chosen columns row by row, and one that turns a table into typed columns.
 //!
 //! ```text
-//!   access_path  may a table be read from its pages, or is it left to SQLite?
-//!   pages        the tree of a table, down to its leaves
+//!   access_path  page scan, or row by row through SQLite
+//!   pages        the b-tree of a table, down to its leaves
 //!   prefetch     fetches the pages of the next tables from the disk
-//!   record       where the asked columns stand in a row
+//!   record       where the requested columns stand in a row
 //!   cursor       leaves to blocks of rows
 //!   simd         blocks to whole numbers, four columns at a time
 //!   columns      those to typed columns, on several threads
 //! ```
 //!
-//! Stepping through rows with SQLite costs more than everything that is done with them afterwards, so a
-//! table is read from its pages where that is exact, and by SQLite where it is not; [`Database::by_sqlite`]
-//! says which tables that were, and why.
+//! Stepping through rows with SQLite costs more than everything that is done with them afterwards. So a table is read
+//! from its pages where that is exact, and by SQLite where it is not; [`Database::by_sqlite`] says which tables that
+//! were, and why.
 //!
-//! A capture is evidence: nothing beside or inside it may change. SQLite's `mode=ro` still writes a
-//! `-shm` file beside a database in WAL mode, and `immutable=1` ignores a write-ahead log. So the
-//! header and the companions are looked at first: without unfinished work the file is opened as
-//! immutable; with it, the database and its companions are copied to a private folder and recovered
-//! there ([`Database::recovered`]).
+//! A capture is evidence: nothing next to it or inside it may change. SQLite's `mode=ro` still writes a `-shm` file
+//! next to a database in WAL mode, and `immutable=1` ignores a write-ahead log. So the header and the companions are
+//! checked first. Without unfinished work the file is opened as immutable; with it, the database and its companions are
+//! copied to a private folder and recovered there ([`Database::recovered`]).
 
 mod access_path;
 mod columns;
@@ -50,7 +48,7 @@ use cursor::Cursor;
 pub use error::{Error, Result};
 use file::Fingerprint;
 use pages::Pages;
-use prefetch::Ahead;
+use prefetch::Prefetch;
 pub use progress::{Progress, Unwatched};
 use record::{Block, Shapes};
 
@@ -124,7 +122,7 @@ impl Row<'_> {
 }
 
 /// How a table is stored, or why it is left to SQLite.
-type Route = std::result::Result<Stand, &'static str>;
+type AccessPath = std::result::Result<Stand, &'static str>;
 
 /// A SQLite file, open for reading.
 #[derive(Debug)]
@@ -135,9 +133,9 @@ pub struct Database {
     before: Fingerprint,
     /// The inner error says why no table is read from its pages.
     pages: std::result::Result<Arc<Pages>, &'static str>,
-    routes: RefCell<BTreeMap<String, Route>>,
+    access_paths: RefCell<BTreeMap<String, AccessPath>>,
     threads: usize,
-    ahead: RefCell<Option<Ahead>>,
+    prefetch: RefCell<Option<Prefetch>>,
     // Dropped after the connection: fields are dropped in order.
     copy: Option<tempfile::TempDir>,
 }
@@ -205,8 +203,18 @@ impl Database {
         copy: Option<tempfile::TempDir>,
     ) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let (pages, routes, ahead) = (pages.map(Arc::new), RefCell::default(), RefCell::default());
-        Self { path: path.to_owned(), connection, tables, before, pages, routes, threads, ahead, copy }
+        let (pages, access_paths, prefetch) = (pages.map(Arc::new), RefCell::default(), RefCell::default());
+        Self {
+            path: path.to_owned(),
+            connection,
+            tables,
+            before,
+            pages,
+            access_paths,
+            threads,
+            prefetch,
+            copy,
+        }
     }
 
     /// Leaves every table to SQLite: the reference that the page scan is held against.
@@ -227,13 +235,16 @@ impl Database {
     /// The tables read so far that were left to SQLite, and why.
     #[must_use]
     pub fn by_sqlite(&self) -> Vec<(String, &'static str)> {
-        let routes = self.routes.borrow();
-        routes.iter().filter_map(|(table, route)| Some((table.clone(), *route.as_ref().err()?))).collect()
+        let access_paths = self.access_paths.borrow();
+        access_paths
+            .iter()
+            .filter_map(|(table, access_path_of)| Some((table.clone(), *access_path_of.as_ref().err()?)))
+            .collect()
     }
 
     /// Whether `table` is read from its pages.
-    fn route(&self, table: &str) -> Result<Route> {
-        if let Some(known) = self.routes.borrow().get(table) {
+    fn access_path_of(&self, table: &str) -> Result<AccessPath> {
+        if let Some(known) = self.access_paths.borrow().get(table) {
             return Ok(known.clone());
         }
         let found = match &self.pages {
@@ -241,7 +252,7 @@ impl Database {
             Ok(_) => access_path::look(&self.connection, table)
                 .map_err(|e| explain(&self.path, &format!("table {table}"), &e))?,
         };
-        self.routes.borrow_mut().insert(table.to_owned(), found.clone());
+        self.access_paths.borrow_mut().insert(table.to_owned(), found.clone());
         Ok(found)
     }
 
@@ -290,7 +301,7 @@ impl Database {
     /// # Errors
     /// [`Error::Damaged`] or [`Error::Io`].
     pub fn count(&self, table: &str) -> Result<u64> {
-        if let (Ok(pages), Ok(stand)) = (&self.pages, self.route(table)?) {
+        if let (Ok(pages), Ok(stand)) = (&self.pages, self.access_path_of(table)?) {
             let mut leaves = pages.leaves(table, stand.root, &pages.unvisited())?;
             return pages.count_rows(table, &mut leaves, self.threads);
         }
@@ -310,7 +321,7 @@ impl Database {
     /// # Errors
     /// As [`Database::count`].
     pub fn rows_by_ids(&self, table: &str) -> Result<u64> {
-        if !self.route(table)?.is_ok_and(|stand| stand.numbers_its_rows()) {
+        if !self.access_path_of(table)?.is_ok_and(|stand| stand.numbers_its_rows()) {
             return self.count(table);
         }
         self.row_ids(table).map_err(|e| explain(&self.path, &format!("table {table}"), &e))
@@ -329,7 +340,7 @@ impl Database {
         progress: &(impl Progress + ?Sized),
         mut visit: impl FnMut(&Row<'_>) -> std::result::Result<(), E>,
     ) -> std::result::Result<u64, E> {
-        if let (Ok(pages), Ok(stand)) = (&self.pages, self.route(table)?) {
+        if let (Ok(pages), Ok(stand)) = (&self.pages, self.access_path_of(table)?) {
             let stored: Option<Vec<_>> = columns.iter().map(|name| stand.column(name)).collect();
             if let Some(stored) = stored {
                 let leaves = pages.leaves(table, stand.root, &pages.unvisited())?;
@@ -363,13 +374,13 @@ impl Database {
     pub fn read_soon(&self, tables: &[&str]) -> Result<()> {
         let mut roots = Vec::new();
         for table in tables {
-            if let Ok(stand) = self.route(table)? {
+            if let Ok(stand) = self.access_path_of(table)? {
                 roots.push(((*table).to_owned(), stand.root));
             }
         }
         let pages = self.pages.as_ref().ok().filter(|_| self.threads > 1 && !roots.is_empty());
-        let start = |pages: &Arc<Pages>| Ahead::start(Arc::clone(pages), roots, self.threads);
-        self.ahead.replace(pages.map(start));
+        let start = |pages: &Arc<Pages>| Prefetch::start(Arc::clone(pages), roots, self.threads);
+        self.prefetch.replace(pages.map(start));
         Ok(())
     }
 
@@ -385,12 +396,12 @@ impl Database {
         asked: &[(&str, As)],
         progress: &(impl Progress + ?Sized),
     ) -> Result<(usize, Vec<Column>)> {
-        if let (Ok(pages), Ok(stand)) = (&self.pages, self.route(table)?) {
+        if let (Ok(pages), Ok(stand)) = (&self.pages, self.access_path_of(table)?) {
             let stored: Option<Vec<_>> =
                 asked.iter().map(|(name, kind)| Some((stand.column(name)?, *kind))).collect();
             if let Some(stored) = stored {
-                let (table, ahead) = ((table, stand.root), self.ahead.borrow());
-                return columns::read(pages, table, &stored, self.threads, ahead.as_ref(), progress);
+                let (table, prefetch) = ((table, stand.root), self.prefetch.borrow());
+                return columns::read(pages, table, &stored, self.threads, prefetch.as_ref(), progress);
             }
         }
         let names: Vec<&str> = asked.iter().map(|(name, _)| *name).collect();

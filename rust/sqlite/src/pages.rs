@@ -1,10 +1,10 @@
-//! Where do the rows of a table stand in the file?
+//! Find the leaf pages of a table.
 //!
-//! Page size and page count from the header, positioned reads of pages, and the walk from the root of a
-//! table's b-tree down to its leaves. Nothing of a row is looked at here (see `record.rs`).
+//! Page size and page count from the header, positioned reads of pages, and the walk from the root of a table's b-tree
+//! down to its leaves. Rows are not decoded here (see `record.rs`).
 //!
-//! Every number that comes out of the file is checked before it is used: a page is visited once or the
-//! file is damaged, so time and memory are bounded by the size of the file whatever it claims.
+//! Every number from the file is checked before it is used. A page is visited once or the file is damaged, so time and
+//! memory are bounded by the size of the file, whatever it claims.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! A thread pool whose results do not depend on the number of threads.
 //!
-//! Items are taken from one queue by as many threads as are allowed, and results are put back into the order of the items.
+//! Items are taken from one queue by as many threads as are allowed, and results are put back into the order of the
+//! items.
 
 use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};

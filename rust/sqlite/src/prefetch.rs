@@ -1,11 +1,11 @@
-//! Who fetches the leaves of tables from a disk while others decode them?
+//! Prefetch the leaf pages of tables from disk while other threads decode.
 //!
-//! One thread reads tables in the order in which they will be asked for, from front to back and in large pieces, and
-//! says how far it is. Those who decode wait for it and ask the disk for nothing: several readers have it jump between
-//! their places, start slowly at each of them, and wait for it all at the same time. While columns of one table are
-//! finished, the disk is busy with the next.
+//! One thread reads tables in the order in which they will be requested, from front to back and in large pieces, and
+//! publishes how far it is. Decoders wait for it and do not read the disk themselves: several readers would make the
+//! disk seek between their positions, with a cold read-ahead at each. While columns of one table are finished, the disk
+//! is busy with the next.
 //!
-//! What is in memory already is not read here.
+//! Pages that are in memory already are not read here.
 
 use std::fs::File;
 use std::ops::Range;
@@ -27,47 +27,47 @@ const FARTHEST_BYTES: u64 = 128 << 20;
 
 /// Reads tables that will be asked for.
 #[derive(Debug)]
-pub(crate) struct Ahead {
-    road: Arc<Road>,
+pub(crate) struct Prefetch {
+    shared: Arc<PrefetchState>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Ahead {
+impl Prefetch {
     /// Begins with `tables`, names and first pages, for so many processors.
     pub(crate) fn start(pages: Arc<Pages>, tables: Vec<(String, u32)>, processors: usize) -> Self {
-        let road = Arc::new(Road { tables, state: Mutex::default(), changed: Condvar::new() });
-        let on_it = Arc::clone(&road);
+        let shared = Arc::new(PrefetchState { tables, state: Mutex::default(), changed: Condvar::new() });
+        let on_it = Arc::clone(&shared);
         let thread = std::thread::Builder::new().spawn(move || {
             let _done = Done(&on_it);
             on_it.read(&pages, processors);
         });
         if thread.is_err() {
-            road.stop();
+            shared.stop();
         }
-        Self { road, thread: thread.ok() }
+        Self { shared, thread: thread.ok() }
     }
 
     /// The leaves of `table` with somebody who reads them; none if it is not on the list, comes before one that was asked
     /// for, or is damaged.
     pub(crate) fn follow(&self, table: &str) -> Option<Following<'_>> {
-        let road = &self.road;
-        let at = road.tables.iter().position(|(name, _)| name == table)?;
-        let mut state = road.state();
+        let shared = &self.shared;
+        let at = shared.tables.iter().position(|(name, _)| name == table)?;
+        let mut state = shared.state();
         if at < state.wanted {
             return None;
         }
         state.wanted = at;
-        road.changed.notify_all();
+        shared.changed.notify_all();
         let unknown = |state: &mut State| !state.stopped && state.tables.len() <= at;
-        let state = road.changed.wait_while(state, unknown).unwrap_or_else(PoisonError::into_inner);
+        let state = shared.changed.wait_while(state, unknown).unwrap_or_else(PoisonError::into_inner);
         let Some(Some(found)) = state.tables.get(at) else { return None };
-        Some(Following { road, at, found: found.clone() })
+        Some(Following { shared, at, found: found.clone() })
     }
 }
 
-impl Drop for Ahead {
+impl Drop for Prefetch {
     fn drop(&mut self) {
-        self.road.stop();
+        self.shared.stop();
         if let Some(thread) = self.thread.take() {
             // It has nothing to say: what it could not read is read again by who decodes it.
             let _ = thread.join();
@@ -78,7 +78,7 @@ impl Drop for Ahead {
 /// A table whose leaves somebody reads.
 #[derive(Debug)]
 pub(crate) struct Following<'a> {
-    road: &'a Road,
+    shared: &'a PrefetchState,
     at: usize,
     found: Found,
 }
@@ -97,13 +97,13 @@ impl Following<'_> {
     /// Says that decoding has come to the leaf `leaf`.
     pub(crate) fn take(&self, leaf: usize) {
         let taken = self.found.from_byte + wide(leaf) * self.found.leaf_bytes;
-        self.road.change(|state| state.taken_bytes = state.taken_bytes.max(taken));
+        self.shared.change(|state| state.taken_bytes = state.taken_bytes.max(taken));
     }
 
     /// Waits until all leaves before `leaf` were read.
     pub(crate) fn wait(&self, leaf: usize) {
         let behind = |state: &mut State| !state.stopped && state.place < (self.at, leaf);
-        let waited = self.road.changed.wait_while(self.road.state(), behind);
+        let waited = self.shared.changed.wait_while(self.shared.state(), behind);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 }
@@ -120,7 +120,7 @@ struct Found {
 
 /// How far the reader and those behind it are.
 #[derive(Debug)]
-struct Road {
+struct PrefetchState {
     tables: Vec<(String, u32)>,
     state: Mutex<State>,
     changed: Condvar,
@@ -139,7 +139,7 @@ struct State {
     stopped: bool,
 }
 
-impl Road {
+impl PrefetchState {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -208,7 +208,7 @@ impl Road {
 }
 
 /// Tells, also when something went badly wrong, that nothing more will come.
-struct Done<'a>(&'a Road);
+struct Done<'a>(&'a PrefetchState);
 
 impl Drop for Done<'_> {
     fn drop(&mut self) {

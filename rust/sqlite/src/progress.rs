@@ -1,4 +1,4 @@
-//! How far reading is, and whether to stop.
+//! Progress of reading, and cancellation.
 
 use crate::error::Result;
 

@@ -1,10 +1,9 @@
-//! Where do the asked columns stand in a row?
+//! Find the requested columns in a row.
 //!
-//! A row begins with a header that gives the type and width of every column. Consecutive rows mostly have
-//! the same header, byte for byte, so a header is worked out once into a shape: for every asked column
-//! where its value ends and what to do with the bytes. Finding the shape of the next row is one
-//! comparison, in which the length of the row and that of its row id are told along, and reading a value is one
-//! load at a known place.
+//! A row begins with a header that gives the type and width of every column. Consecutive rows mostly have the same
+//! header, byte for byte, so a header is decoded once into a shape: for every requested column where its value ends and
+//! how to decode it. Finding the shape of the next row is one comparison, which also yields the length of the row and
+//! that of its row id; reading a value is one load at a known place.
 
 use crate::pages::{varint, wide, Fault};
 use crate::Value;

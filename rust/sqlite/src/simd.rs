@@ -1,16 +1,15 @@
-//! How are the whole numbers of a block found, four columns at a time?
+//! SIMD decode of the whole numbers of a block, four columns at a time.
 //!
-//! The bytes of a number are a load, a swap, and a shift away once the shape of its row is known; what that costs is
-//! the number of instructions, not the memory. Columns of whole numbers mostly stand near each other in a row. So two of
-//! them are loaded at once, two such pairs become one vector, and a shuffle that belongs to the shape puts all four where
-//! they belong, with the bytes in the order of the machine. Four rows of four columns are then turned over into four
-//! columns of four rows.
+//! Once the shape of a row is known, a number is a load, a byte swap and a shift; the cost is the number of
+//! instructions, not the memory. Columns of whole numbers are mostly close to each other in a row. So two of them are
+//! loaded at once, two such pairs become one vector, and a shuffle that belongs to the shape puts all four in place,
+//! with the bytes in machine order. Four rows of four columns are then transposed into four columns of four rows.
 //!
-//! Processors without AVX2, and rows with more than 16 bytes from the first byte of a pair to its last, take the
-//! plain way, number by number; both say the same (see the test below).
+//! Processors without AVX2, and rows with more than 16 bytes from the first byte of a pair to its last, are decoded
+//! number by number, with the same result (see the test below).
 //!
-//! Here is the only `unsafe` of the core: four loads and stores of whole arrays, and the call of a function for a
-//! processor that was asked whether it has what that takes.
+//! Here is the only `unsafe` of the crate: four loads and stores of whole arrays, and the call of a function that needs
+//! AVX2 after the processor was asked for it.
 
 use crate::record::{Block, Cell, Shapes, Window, WINDOW};
 
@@ -73,9 +72,9 @@ impl Way {
     }
 }
 
-/// Four columns.
+/// ColumnGroup columns.
 #[derive(Debug)]
-struct Four {
+struct ColumnGroup {
     /// Their numbers among the asked ones.
     columns: [Option<usize>; LANES],
     /// By shape.
@@ -84,50 +83,50 @@ struct Four {
 
 /// All columns of whole numbers that came up so far, four by four.
 #[derive(Debug)]
-pub(crate) struct Fours {
-    fours: Vec<Four>,
+pub(crate) struct SimdColumns {
+    groups: Vec<ColumnGroup>,
     /// Shapes of all rows so far whose ways are known, and how often those were forgotten.
     known: usize,
     forgotten: u64,
     vectors: bool,
 }
 
-impl Fours {
+impl SimdColumns {
     pub(crate) fn new() -> Self {
-        Self { fours: Vec::new(), known: 0, forgotten: 0, vectors: has_vectors() }
+        Self { groups: Vec::new(), known: 0, forgotten: 0, vectors: has_vectors() }
     }
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.fours.len()
+        self.groups.len()
     }
 
     /// The columns of the `four`-th, by their numbers among the asked ones.
     pub(crate) fn columns(&self, four: usize) -> [Option<usize>; LANES] {
-        self.fours.get(four).map_or([None; LANES], |four| four.columns)
+        self.groups.get(four).map_or([None; LANES], |four| four.columns)
     }
 
     /// Gets ready for blocks with whole numbers in `columns`, and with the rows of `shapes`.
     pub(crate) fn prepare(&mut self, columns: &[usize], shapes: &Shapes) {
-        let has = |column| self.fours.iter().any(|four| four.columns.contains(&Some(column)));
+        let has = |column| self.groups.iter().any(|four| four.columns.contains(&Some(column)));
         if !columns.iter().all(|column| has(*column)) {
-            let mut all: Vec<usize> = self.fours.iter().flat_map(|four| four.columns).flatten().collect();
+            let mut all: Vec<usize> = self.groups.iter().flat_map(|four| four.columns).flatten().collect();
             all.extend(columns);
             // As they follow each other in a row: neighbours are near.
             all.sort_unstable_by_key(|column| (shapes.place_of(*column), *column));
             all.dedup();
-            let four = |columns: &[usize]| Four {
+            let four = |columns: &[usize]| ColumnGroup {
                 columns: std::array::from_fn(|lane| columns.get(lane).copied()),
                 ways: Vec::new(),
             };
-            self.fours = all.chunks(LANES).map(four).collect();
+            self.groups = all.chunks(LANES).map(four).collect();
             self.known = 0;
         }
         if self.forgotten != shapes.forgotten() {
-            self.fours.iter_mut().for_each(|four| four.ways.clear());
+            self.groups.iter_mut().for_each(|four| four.ways.clear());
             (self.known, self.forgotten) = (0, shapes.forgotten());
         }
-        for four in &mut self.fours {
+        for four in &mut self.groups {
             for shape in self.known..shapes.len() {
                 let cell = |column: Option<usize>| shapes.cells(column?).get(shape).copied();
                 four.ways.push(Way::of(&four.columns.map(cell)));
@@ -138,13 +137,13 @@ impl Fours {
 
     /// Whether the `four`-th can be found at once in a block: all its pairs stand near enough together.
     pub(crate) fn near(&self, four: usize, block: &Block) -> bool {
-        let ways = self.fours.get(four).map_or(&[][..], |four| &four.ways);
+        let ways = self.groups.get(four).map_or(&[][..], |four| &four.ways);
         self.vectors
             && block.shapes.iter().all(|shape| ways.get(usize::from(*shape)).is_some_and(|way| way.fits))
     }
 
     /// Puts the numbers of rows of a block, from its `from`-th on, of the `four`-th four columns into `places`, which are
-    /// of one length; 0 for what is none. `near` is what [`Fours::near`] says, and all rows stand in their pages.
+    /// of one length; 0 for what is none. `near` is what [`SimdColumns::near`] says, and all rows stand in their pages.
     pub(crate) fn find(
         &self,
         (four, near): (usize, bool),
@@ -154,7 +153,7 @@ impl Fours {
         shapes: &Shapes,
         mut places: [&mut [i64]; LANES],
     ) {
-        let Some(Four { columns, ways }) = self.fours.get(four) else { return };
+        let Some(ColumnGroup { columns, ways }) = self.groups.get(four) else { return };
         let (Some(starts), Some(of)) = (block.starts.get(from..), block.shape_of.get(from..)) else { return };
         let mut done = 0;
         #[cfg(target_arch = "x86_64")]
@@ -219,7 +218,7 @@ mod x86 {
         unsafe { _mm256_loadu_si256(numbers.as_ptr().cast()) }
     }
 
-    /// Four numbers to any place.
+    /// ColumnGroup numbers to any place.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn store_4(numbers: &mut [i64; 4], vector: __m256i) {
@@ -247,7 +246,7 @@ mod x86 {
         _mm256_add_epi64(_mm256_xor_si256(bytes, load_4(&way.sign)), load_4(&way.add))
     }
 
-    /// Four rows of four columns as four columns of four rows.
+    /// ColumnGroup rows of four columns as four columns of four rows.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn turned([a, b, c, d]: [__m256i; LANES]) -> [__m256i; LANES] {
@@ -340,7 +339,7 @@ mod tests {
     }
 
     /// Rows of seven columns with whole numbers, nulls and texts in random places of a window; five of the columns are
-    /// asked for, in another order. Returns how many fours were near enough together.
+    /// asked for, in another order. Returns how many groups were near enough together.
     fn agree(numbers: &mut Numbers, rows: usize, kinds: usize, longest_text: usize) -> usize {
         const ASKED: [usize; 5] = [5, 0, 2, 1, 6];
         let asked = ASKED.map(|place| Stored { place: Some(place), real: false });
@@ -375,20 +374,20 @@ mod tests {
         shapes.take_marked(&mut block.shapes);
         let mut near = 0;
         for vectors in [has_vectors(), false] {
-            let mut fours = Fours { vectors, ..Fours::new() };
+            let mut groups = SimdColumns { vectors, ..SimdColumns::new() };
             // Not all of them come up at once.
-            fours.prepare(&[1], &shapes);
-            fours.prepare(&[4, 0, 3], &shapes);
-            fours.prepare(&[2], &shapes);
-            assert_eq!(fours.len(), 2);
+            groups.prepare(&[1], &shapes);
+            groups.prepare(&[4, 0, 3], &shapes);
+            groups.prepare(&[2], &shapes);
+            assert_eq!(groups.len(), 2);
             let mut seen = Vec::new();
-            for four in 0..fours.len() {
-                near += usize::from(fours.near(four, &block));
+            for four in 0..groups.len() {
+                near += usize::from(groups.near(four, &block));
                 let mut found = [(); LANES].map(|()| vec![i64::MIN; rows]);
                 let places = found.each_mut().map(Vec::as_mut_slice);
                 let window = window.first_chunk().unwrap();
-                fours.find((four, fours.near(four, &block)), window, &block, 0, &shapes, places);
-                for (column, found) in fours.columns(four).iter().zip(found) {
+                groups.find((four, groups.near(four, &block)), window, &block, 0, &shapes, places);
+                for (column, found) in groups.columns(four).iter().zip(found) {
                     let Some(column) = column else { continue };
                     seen.push(*column);
                     for (row, number) in found.iter().enumerate() {
@@ -414,7 +413,7 @@ mod tests {
                 near += agree(&mut numbers, rows, kinds, longest_text);
             }
         }
-        // Where there are vectors, some fours stand near enough together for them, and some do not.
+        // Where there are vectors, some groups stand near enough together for them, and some do not.
         assert!(!has_vectors() || (1..72).contains(&near), "{near}");
     }
 }

@@ -447,7 +447,9 @@ fn inner_pages_are_left_in_memory_only_where_they_were() {
         fadvise(&again, 0, None, Advice::Random).unwrap();
         again.read_exact_at(&mut vec![0; read_before], 0).unwrap();
         let database = Database::open(&path).unwrap();
-        let (Ok(pages), Ok(stand)) = (&database.pages, database.route("T").unwrap()) else { unreachable!() };
+        let (Ok(pages), Ok(stand)) = (&database.pages, database.access_path_of("T").unwrap()) else {
+            unreachable!()
+        };
         let found = pages.leaves("T", stand.root, &pages.unvisited()).unwrap();
         assert!(found.len() > 500);
         (in_memory(&inner), in_memory(&after))
@@ -572,8 +574,8 @@ fn from_a_disk_tables_are_fetched_in_the_order_in_which_they_are_asked_for() {
             let database = Database::open(&path).unwrap().with_threads(3);
             database.read_soon(&["T", "U", "nowhere"]).unwrap();
             if order[0] == "T" {
-                let ahead = database.ahead.borrow();
-                let following = ahead.as_ref().unwrap().follow("T").unwrap();
+                let prefetch = database.prefetch.borrow();
+                let following = prefetch.as_ref().unwrap().follow("T").unwrap();
                 if !following.is_fetched() {
                     eprintln!("skipped: where temporary files are kept here, the system never forgets any");
                     return;
@@ -589,7 +591,7 @@ fn from_a_disk_tables_are_fetched_in_the_order_in_which_they_are_asked_for() {
         fs::read(&path).unwrap();
         let database = Database::open(&path).unwrap().with_threads(2);
         database.read_soon(&["U"]).unwrap();
-        assert!(!database.ahead.borrow().as_ref().unwrap().follow("U").unwrap().is_fetched());
+        assert!(!database.prefetch.borrow().as_ref().unwrap().follow("U").unwrap().is_fetched());
         fadvise(fs::File::open(&path).unwrap(), 0, None, Advice::DontNeed).unwrap();
         database.read_soon(&["T", "U"]).unwrap();
         drop(database);

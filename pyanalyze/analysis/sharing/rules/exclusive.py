@@ -8,36 +8,45 @@ RULE = Rule(
     mode=Mode.EXCLUSIVE,
     by_absence=True,
     shows=(
-        "One process holds the compute engine for all recorded residency; nothing else is active "
-        "outside its kernels; its repeated kernels keep their length."
+        "One process is resident all the time. The SMs are idle outside its kernels. Its repeated kernels keep their "
+        "duration."
     ),
     looks_like=(
-        "Time-slicing beside a process that nsys did not trace: kernels alone look the same, switch "
-        "records, device-wide counters, process lists and stretched kernels tell."
+        "Time-slicing with an untraced process: the kernels look the same. Switch records, hardware counters, process "
+        "lists and inflated kernel durations show the difference."
     ),
     weights={
-        "one_traced_tenant": (t.WEAK, "only one process was seen to launch work"),
-        "sole_resident": (t.STRONG, "nobody else held the engine"),
-        "counters_quiet": (t.STRONG, "a second tenant would have kept SMs active outside these kernels"),
-        "steady_kernels": (t.MODERATE, "a busy rival would have stretched repeated kernels"),
-        "prompt_starts": (t.MODERATE, "a busy rival would have kept the SMs for the rest of its slice"),
+        "one_traced_tenant": (t.WEAK, "only one process launched work"),
+        "sole_resident": (t.STRONG, "no other tenant was resident"),
+        "sm_idle_outside_traced_kernels": (
+            t.STRONG,
+            "SMs were idle while no traced kernel ran",
+        ),
+        "kernel_durations_stable": (t.MODERATE, "another busy tenant would have inflated kernel durations"),
+        "prompt_starts": (t.MODERATE, "another busy tenant would have delayed kernel starts by up to a time slice"),
         "nvml_one_process": (t.MODERATE, "the driver lists no other process"),
         "nvml_several_processes": (-t.MODERATE, "the driver lists other processes, busy or not"),
-        "no_process_ids": (-t.STRONG, "that it was one process cannot be seen"),
-        "interrupted_kernels": (-t.STRONG, "something interrupted repeated kernels now and then"),
-        "alternation": (-t.DECISIVE, "different tenants took turns on the engine"),
-        "untraced_resident": (-t.STRONG, "a process that nsys did not trace held the engine"),
-        "counters_loud": (-t.STRONG, "SMs were active while no traced kernel ran"),
-        "stretched_kernels": (-t.MODERATE, "repeated kernels are stretched by about a slice"),
-        "stretched_by_slices": (-t.MODERATE, "repeated kernels are longer by the same time, as by turns of others"),
+        "no_process_ids": (-t.STRONG, "the trace does not show how many processes there were"),
+        "interrupted_kernels": (-t.STRONG, "some repeated kernels were interrupted"),
+        "contexts_alternate": (-t.DECISIVE, "contexts of different tenants alternated on the engine"),
+        "untraced_resident": (-t.STRONG, "an untraced process was resident"),
+        "sm_active_outside_traced_kernels": (-t.STRONG, "SMs were active while no traced kernel ran"),
+        "kernel_durations_inflated": (
+            -t.MODERATE,
+            "durations of repeated kernels are inflated by about one time slice",
+        ),
+        "kernel_durations_inflated_by_slices": (
+            -t.MODERATE,
+            "repeated kernels were delayed by the same time, consistent with time slices of other tenants",
+        ),
         "several_traced_tenants": (-t.DECISIVE, "several processes launched work"),
-        "streams_overlap": (-t.DECISIVE, "its streams run side by side: that is `streams`"),
-        "mps_daemon": (-t.MODERATE, "an MPS daemon is there to serve several"),
-        "software_limiter": (-t.WEAK, "limiters are installed to share"),
-        "green_contexts": (-t.STRONG, "the SMs were divided"),
-        "sms_hidden": (-t.STRONG, "the process saw fewer SMs than there are, which takes a cap"),
-        "mig_instance": (-t.DECISIVE, "the device is an instance: that is `mig`"),
-        "vgpu_name": (-t.DECISIVE, "a virtual GPU has neighbours that it cannot see"),
-        "vgpu_mig_name": (-t.DECISIVE, "a virtual GPU on an instance"),
+        "streams_overlap": (-t.DECISIVE, "its streams run concurrently: that is `streams`"),
+        "mps_daemon": (-t.MODERATE, "an MPS daemon was running"),
+        "software_limiter": (-t.WEAK, "a software limiter was installed"),
+        "green_contexts": (-t.STRONG, "green contexts partition the SMs"),
+        "sms_hidden": (-t.STRONG, "the process saw fewer SMs than the GPU has: it was capped"),
+        "mig_instance": (-t.DECISIVE, "the device is a MIG instance: that is `mig`"),
+        "vgpu_name": (-t.DECISIVE, "a virtual GPU shares its board with other virtual machines"),
+        "vgpu_mig_name": (-t.DECISIVE, "the device is a virtual GPU on a MIG instance"),
     },
 )

@@ -9,27 +9,33 @@ RULE = Rule(
     by_absence=True,
     shows=("The device name ends in `MIG <g>g.<m>gb`, its UUID starts with MIG-, its SM count is that of a profile."),
     looks_like=(
-        "An instance that several processes share. An empty switch table proves nothing here: MIG pauses that stream."
+        "A MIG instance that several processes share. An empty switch table proves nothing: MIG pauses that stream."
     ),
     prior=t.RARE,
     requires=frozenset({"mig_instance"}),
     weights={
         "mig_instance": (t.DECISIVE, "the device is a MIG instance"),
-        "one_traced_tenant": (t.MODERATE, "one process was seen in the instance"),
+        "one_traced_tenant": (t.MODERATE, "only one process launched work in the instance"),
         "nvml_one_process": (t.MODERATE, "the driver lists one process"),
-        "sole_resident": (t.MODERATE, "nobody else held the engine"),
-        "steady_kernels": (t.WEAK, "no rival stretched its kernels"),
-        "prompt_starts": (t.WEAK, "no rival kept the SMs from its kernels"),
-        "several_traced_tenants": (-t.DECISIVE, "several processes ran in the instance"),
-        "no_process_ids": (-t.STRONG, "that it was one process cannot be seen"),
-        "interrupted_kernels": (-t.STRONG, "something interrupted repeated kernels now and then"),
-        "alternation": (-t.DECISIVE, "tenants took turns in the instance"),
+        "sole_resident": (t.MODERATE, "no other tenant was resident"),
+        "kernel_durations_stable": (t.WEAK, "another busy tenant would have inflated kernel durations"),
+        "prompt_starts": (t.WEAK, "another busy tenant would have delayed kernel starts"),
+        "several_traced_tenants": (-t.DECISIVE, "several processes launched work in the instance"),
+        "no_process_ids": (-t.STRONG, "the trace does not show how many processes there were"),
+        "interrupted_kernels": (-t.STRONG, "some repeated kernels were interrupted"),
+        "contexts_alternate": (-t.DECISIVE, "contexts of different tenants alternated in the instance"),
         "mig_compute_instance": (
             -t.MODERATE,
             "the compute instance is part of a larger GPU instance: that is `mig-shared-ci`",
         ),
         "mps_daemon": (-t.MODERATE, "an MPS daemon was running"),
-        "stretched_kernels": (-t.MODERATE, "repeated kernels are stretched by about a slice"),
-        "stretched_by_slices": (-t.MODERATE, "repeated kernels are longer by the same time, as by turns of others"),
+        "kernel_durations_inflated": (
+            -t.MODERATE,
+            "durations of repeated kernels are inflated by about one time slice",
+        ),
+        "kernel_durations_inflated_by_slices": (
+            -t.MODERATE,
+            "repeated kernels were delayed by the same time, consistent with time slices of other tenants",
+        ),
     },
 )

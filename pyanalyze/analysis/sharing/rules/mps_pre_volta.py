@@ -8,8 +8,8 @@ from pyanalyze.vocabulary import Mode
 RULE = Rule(
     mode=Mode.MPS_PRE_VOLTA,
     shows=(
-        "Compute capability below 7 and only nvidia-cuda-mps-server is a GPU client in NVML; kernels "
-        "of clients overlap as streams do."
+        "Compute capability below 7, and NVML lists only nvidia-cuda-mps-server. Kernels of clients overlap as streams "
+        "do."
     ),
     looks_like="Streams of one process.",
     prior=t.RARE,

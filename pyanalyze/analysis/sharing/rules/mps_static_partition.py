@@ -8,14 +8,14 @@ from pyanalyze.vocabulary import Mode
 RULE = Rule(
     mode=Mode.MPS_STATIC_PARTITION,
     shows="As MPS, and CUDA_MPS_SM_PARTITION names the partition of each client.",
-    looks_like="A percentage, which caps but does not reserve.",
+    looks_like="MPS with a percentage, which caps but does not reserve.",
     prior=t.RARE,
     requires=frozenset({"mps_sm_partition"}),
     weights={
-        # Behind caps clients may be on SMs of their own and need no room beside each other.
-        **{name: weight for name, weight in CLIENTS.items() if name != "no_room_for_both"},
+        # Capped clients may use different SMs, so that they need not fit on the same ones.
+        **{name: weight for name, weight in CLIENTS.items() if name != "co_residency_infeasible"},
         "sms_hidden": (t.MODERATE, "clients see the SMs of their partition"),
-        "mps_sm_partition": (t.DECISIVE, "clients need this variable to join a partition"),
+        "mps_sm_partition": (t.DECISIVE, "a client joins a partition through this variable"),
         "pre_volta": (-t.DECISIVE, "this chip is older than Volta: that is `mps-pre-volta`"),
     },
 )

@@ -7,20 +7,21 @@ from pyanalyze.vocabulary import Mode
 RULE = Rule(
     mode=Mode.SOFTWARE_LIMITED,
     shows=(
-        "Gaps on the launch side at the limiter's tick with nobody else resident; variables of the "
-        "limiter in the environment."
+        "Launches pause at the limiter's interval while no other tenant is resident. The limiter's variables are in "
+        "the "
+        "environment."
     ),
     looks_like=(
-        "An application that is slow by itself: where the variables are set, its pauses look the same. Below a limiter "
-        "the driver time-slices, so contexts may take turns as well."
+        "An application that pauses by itself. Below a limiter the driver time-slices, so contexts may alternate as "
+        "well."
     ),
     prior=t.RARE,
     requires=frozenset({"software_limiter"}),
     weights={
-        # A variable says what was intended; that launches were held back shows in idle time that nobody else filled.
+        # A variable is only a setting; idle time that no other tenant filled shows that launches were held back.
         "software_limiter": (t.STRONG, "variables of a software limiter are set"),
-        "held_back": (t.DECISIVE, "a limit was set and the GPU stood idle while tenants were active"),
-        "sole_resident": (t.WEAK, "nobody else held the engine"),
-        "short_kernels_overlap": (-t.STRONG, "short kernels of different tenants ran together"),
+        "idle_behind_limiter": (t.DECISIVE, "a limit was set, and the GPU was idle while tenants were active"),
+        "sole_resident": (t.WEAK, "no other tenant was resident"),
+        "short_kernels_overlap": (-t.STRONG, "short kernels of different tenants ran concurrently"),
     },
 )

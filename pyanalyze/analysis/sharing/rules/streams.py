@@ -7,37 +7,38 @@ from pyanalyze.vocabulary import Mode
 RULE = Rule(
     mode=Mode.STREAMS,
     shows=(
-        "Kernels of one process and context overlap in different streams, mostly at the tail of the "
-        "earlier one (leftover policy)."
+        "Kernels of one context overlap in different streams, mostly in the partial last wave of the earlier one "
+        "(leftover policy)."
     ),
     looks_like=(
-        "Several streams that never overlap (full grids, the default stream, one hardware queue) are "
-        "`exclusive`; overlap of two processes is not `streams`."
+        "Streams that never overlap (full grids, the default stream, one hardware queue) are `exclusive`. Overlap of "
+        "two "
+        "processes is not `streams`."
     ),
     requires=frozenset({"streams_overlap"}),
     weights={
         "streams_overlap": (
             t.STRONG,
-            "kernels of several streams of one context were in flight; a context is not switched against itself",
+            "kernels of several streams of one context ran concurrently",
         ),
-        "one_traced_tenant": (t.WEAK, "only one process was seen to launch work"),
-        "sole_resident": (t.STRONG, "nobody else held the engine"),
-        "counters_quiet": (t.STRONG, "nobody else kept SMs active"),
-        "steady_kernels": (t.WEAK, "no rival stretched its kernels"),
-        "prompt_starts": (t.WEAK, "no rival kept the SMs from its kernels"),
+        "one_traced_tenant": (t.WEAK, "only one process launched work"),
+        "sole_resident": (t.STRONG, "no other tenant was resident"),
+        "sm_idle_outside_traced_kernels": (t.STRONG, "SMs were idle while no traced kernel ran"),
+        "kernel_durations_stable": (t.WEAK, "another busy tenant would have inflated kernel durations"),
+        "prompt_starts": (t.WEAK, "another busy tenant would have delayed kernel starts"),
         "nvml_one_process": (t.MODERATE, "the driver lists no other process"),
-        "no_process_ids": (-t.STRONG, "that it was one process cannot be seen"),
-        "interrupted_kernels": (-t.STRONG, "something interrupted repeated kernels now and then"),
-        "alternation": (-t.DECISIVE, "different tenants took turns on the engine"),
-        "untraced_resident": (-t.STRONG, "a process that nsys did not trace held the engine"),
-        "counters_loud": (-t.STRONG, "SMs were active while no traced kernel ran"),
+        "no_process_ids": (-t.STRONG, "the trace does not show how many processes there were"),
+        "interrupted_kernels": (-t.STRONG, "some repeated kernels were interrupted"),
+        "contexts_alternate": (-t.DECISIVE, "contexts of different tenants alternated on the engine"),
+        "untraced_resident": (-t.STRONG, "an untraced process was resident"),
+        "sm_active_outside_traced_kernels": (-t.STRONG, "SMs were active while no traced kernel ran"),
         "several_traced_tenants": (-t.STRONG, "several processes launched work"),
         "nvml_several_processes": (-t.WEAK, "the driver lists other processes, busy or not"),
-        "mps_daemon": (-t.MODERATE, "an MPS daemon is there to serve several"),
-        "green_contexts": (-t.STRONG, "the SMs were divided"),
-        "sms_hidden": (-t.STRONG, "the process saw fewer SMs than there are, which takes a cap"),
-        "mig_instance": (-t.DECISIVE, "the device is an instance: that is `mig`"),
-        "vgpu_name": (-t.DECISIVE, "a virtual GPU has neighbours that it cannot see"),
-        "vgpu_mig_name": (-t.DECISIVE, "a virtual GPU on an instance"),
+        "mps_daemon": (-t.MODERATE, "an MPS daemon was running"),
+        "green_contexts": (-t.STRONG, "green contexts partition the SMs"),
+        "sms_hidden": (-t.STRONG, "the process saw fewer SMs than the GPU has: it was capped"),
+        "mig_instance": (-t.DECISIVE, "the device is a MIG instance: that is `mig`"),
+        "vgpu_name": (-t.DECISIVE, "a virtual GPU shares its board with other virtual machines"),
+        "vgpu_mig_name": (-t.DECISIVE, "the device is a virtual GPU on a MIG instance"),
     },
 )

@@ -1,4 +1,4 @@
-"""Several tenants take turns on the whole engine."""
+"""Several tenants are time-sliced on the whole GPU."""
 
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.rules.base import Rule
@@ -7,42 +7,54 @@ from pyanalyze.vocabulary import Mode
 RULE = Rule(
     mode=Mode.TIME_SLICING,
     shows=(
-        "Residency of different tenants alternates in slices (about 2 ms when both are busy); their "
-        "short kernels exclude each other; long kernels are stretched by the time they are switched "
-        "out."
+        "Contexts of different tenants alternate in time slices (about 2 ms when both are busy). Their short kernels "
+        "never "
+        "overlap. Long kernels are inflated by the time they are switched out."
     ),
     looks_like=(
-        "MPS clients that each fill the GPU run one after the other too, but without slices; recorded "
-        "intervals of two processes overlap under both, so overlap alone says nothing."
+        "MPS with clients that each fill the GPU: they also run one after the other, but without time slices. Recorded "
+        "kernel intervals of two processes overlap under both modes."
     ),
     weights={
-        "alternation": (
+        "contexts_alternate": (
             t.DECISIVE,
             "contexts of different tenants are switched on one engine only when time-sliced",
         ),
-        "untraced_resident": (t.MODERATE, "a second process held the engine in turns"),
-        "short_kernels_exclude": (t.STRONG, "short kernels of different tenants never ran together"),
-        "stretched_kernels": (t.MODERATE, "stretching by a slice is what a switched-out kernel shows"),
-        "stretched_by_slices": (t.MODERATE, "turns of others add the same time to kernels of any length"),
-        "interrupted_kernels": (t.WEAK, "turns of a rare visitor lengthen what they interrupt"),
-        "no_room_for_both": (t.STRONG, "a kernel that has the SMs to itself is in nobody's way only when switched out"),
-        "starts_when_room": (-t.MODERATE, "who takes turns need not wait for room"),
-        "held_back": (-t.DECISIVE, "the GPU stood idle behind a limiter"),
-        "counters_loud": (t.MODERATE, "SMs were active while no traced kernel ran: somebody else worked"),
+        "untraced_resident": (t.MODERATE, "an untraced process was resident"),
+        "short_kernels_exclude": (t.STRONG, "short kernels of different tenants never ran concurrently"),
+        "kernel_durations_inflated": (t.MODERATE, "a kernel that is switched out is inflated by about one time slice"),
+        "kernel_durations_inflated_by_slices": (
+            t.MODERATE,
+            "a time slice of another tenant delays kernels of any length by the same time",
+        ),
+        "interrupted_kernels": (
+            t.WEAK,
+            "time slices of a rarely active tenant inflate the kernels that they interrupt",
+        ),
+        "co_residency_infeasible": (
+            t.STRONG,
+            "the SMs could not hold blocks of both, so one was switched out",
+        ),
+        "starts_in_partial_last_wave": (-t.MODERATE, "under time-slicing a kernel need not wait for SM resources"),
+        "idle_behind_limiter": (-t.DECISIVE, "the GPU was idle behind a software limiter"),
+        "sm_active_outside_traced_kernels": (
+            t.MODERATE,
+            "SMs were active while no traced kernel ran: another process worked",
+        ),
         "several_traced_tenants": (t.WEAK, "several processes launched work"),
         "nvml_several_processes": (t.WEAK, "the driver lists several processes"),
-        "one_traced_tenant": (-t.WEAK, "no second process was seen to launch work"),
-        "sole_resident": (-t.STRONG, "nobody else held the engine"),
-        "busy_without_switches": (-t.DECISIVE, "tenants were busy together without switches"),
-        "short_kernels_overlap": (-t.DECISIVE, "short kernels of different tenants ran together"),
-        "steady_kernels": (-t.STRONG, "turns would have stretched repeated kernels"),
-        "prompt_starts": (-t.STRONG, "a rival would have finished its slice first"),
-        "counters_quiet": (-t.STRONG, "nobody else kept SMs active"),
-        "sms_hidden": (-t.STRONG, "a process saw fewer SMs than there are, which takes a cap"),
+        "one_traced_tenant": (-t.WEAK, "only one process launched work"),
+        "sole_resident": (-t.STRONG, "no other tenant was resident"),
+        "busy_without_switches": (-t.DECISIVE, "several tenants were busy at once, without context switches"),
+        "short_kernels_overlap": (-t.DECISIVE, "short kernels of different tenants ran concurrently"),
+        "kernel_durations_stable": (-t.STRONG, "time slices of another tenant would have inflated kernel durations"),
+        "prompt_starts": (-t.STRONG, "another tenant would have finished its time slice first"),
+        "sm_idle_outside_traced_kernels": (-t.STRONG, "SMs were idle while no traced kernel ran"),
+        "sms_hidden": (-t.STRONG, "a process saw fewer SMs than the GPU has: it was capped"),
         "mps_daemon": (-t.MODERATE, "an MPS server was running"),
         "mps_percentage": (-t.WEAK, "an MPS percentage was set"),
         "nvml_mps_clients": (-t.MODERATE, "processes are MPS clients"),
-        "mig_instance": (-t.DECISIVE, "inside an instance that is `mig+time-slicing`"),
+        "mig_instance": (-t.DECISIVE, "inside a MIG instance that is `mig+time-slicing`"),
         "vgpu_name": (-t.STRONG, "among virtual machines that is `vgpu-time-sliced`"),
         "nvml_one_process": (-t.MODERATE, "the driver lists no other process"),
     },

@@ -1,19 +1,20 @@
-//! What of each kernel's time did its context hold the engine, and what had the kernel waited for before?
-//!
-//! From the begin of the call that launched it to its end, every nanosecond of a kernel belongs to one
-//! of five parts:
+//! Split the time of each kernel, from its launch call to its end, into five parts.
 //!
 //! ```text
 //!   launch call        |==c==|
 //!   its stream          |===== earlier kernel ====|
-//!   its context holds  ========|         |==========|       |=====
+//!   context resident   ========|         |==========|       |=====
 //!   kernel                                            |=============|
-//!                      |in call|-- queued own ---|..|o|out..|charged|
+//!                      |launch|- same tenant -|other..|a|out..|attr.|
 //! ```
 //!
-//! in the call, queued behind its own stream (or, ready and resident, behind its own other work),
-//! queued behind others (ready, but another tenant's turn or the switch to its own), charged (started
-//! and resident) and switched out (started and not resident). They add up to the nanosecond.
+//! - launch overhead: until the launch call returned, at most until the kernel started
+//! - queued behind the same tenant: behind earlier work of its stream, or resident behind its tenant's other work
+//! - queued behind other tenants: ready, but another tenant or the context switch had the engine
+//! - attributed: started, and its context resident
+//! - switched out: started, and its context not resident
+//!
+//! The parts add up to the whole, to the nanosecond.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -108,7 +109,7 @@ struct Held {
 #[derive(Debug, Default)]
 struct Rows {
     tenant: UInt32Builder,
-    charged: Vec<i64>,
+    attributed: Vec<i64>,
     out: Vec<i64>,
     call: Int64Builder,
     in_call: Int64Builder,
@@ -124,10 +125,10 @@ type Process = (u32, Option<u32>, u32);
 /// A stream: capture, pid, context, stream.
 type Stream = (u32, Option<u32>, Option<u32>, Option<u32>);
 
-/// The room: work in, `charged` out. Takes the finished `tenants`, `residency` and `switches` of the session, and its
+/// Reads kernels, graphs and copies, makes `kernel_attribution`. Takes the finished `tenants`, `residency` and `switches` of the session, and its
 /// `api_calls` where they were read.
 #[derive(Debug)]
-pub struct Charged {
+pub struct Attribution {
     who: Who,
     held: Vec<Held>,
     /// Time in which the engine was being handed over.
@@ -146,8 +147,8 @@ pub struct Charged {
     done: u64,
 }
 
-impl Charged {
-    /// Reads what stands left of this room.
+impl Attribution {
+    /// Reads the tables that earlier passes made.
     ///
     /// # Errors
     /// [`crate::Error::Schema`] for tables that are not what they are declared to be.
@@ -233,7 +234,7 @@ impl Charged {
         let resident = |walk: &mut Walk, from: i64, to: i64| {
             residency.map_or(to.saturating_sub(from), |union| walk.covered_ns(union, from, to))
         };
-        let charged_ns = resident(walk, w.start_ns, w.end_ns);
+        let attributed_ns = resident(walk, w.start_ns, w.end_ns);
         let calls = self.calls.get_mut(&(w.capture, w.pid));
         let call = calls.zip(w.correlation).and_then(|(calls, id)| calls.find(id));
         // A call that began after its kernel is another's, or the clocks of host and device disagree.
@@ -259,13 +260,13 @@ impl Charged {
         let from_ns = waited.map_or(w.start_ns, |(.., ready_ns)| ready_ns);
         let rows = &mut self.rows;
         rows.tenant.append_option(tenant);
-        let out_ns = dur_ns.saturating_sub(charged_ns);
-        rows.charged.push(charged_ns);
+        let out_ns = dur_ns.saturating_sub(attributed_ns);
+        rows.attributed.push(attributed_ns);
         rows.out.push(out_ns);
         rows.observed.push(held.observed);
         if self.has_calls {
             rows.call.append_option(waited.map(|(call_ns, ..)| call_ns));
-            rows.in_call.append_option(waited.map(|(_, in_call_ns, ..)| in_call_ns));
+            rows.in_call.append_option(waited.map(|(_, launch_overhead_ns, ..)| launch_overhead_ns));
             rows.own.append_option(waited.map(|(_, _, own_ns, ..)| own_ns));
             rows.other.append_option(waited.map(|(_, _, _, other_ns, _)| other_ns));
         }
@@ -281,16 +282,16 @@ impl Charged {
     /// The rows of `kernels`, with what was found for each. Columns that stand in `kernels` are not copied.
     fn table(&mut self, kernels: &RecordBatch) -> Result<RecordBatch> {
         let mut rows = std::mem::take(&mut self.rows);
-        let mut builder = Builder::new(&schema::CHARGED);
+        let mut builder = Builder::new(&schema::KERNEL_ATTRIBUTION);
         for name in ["capture", "pid", "device_id", "correlation_id", "start_ns", "end_ns"] {
             if let Some(column) = kernels.column_by_name(name) {
                 builder = builder.put(name, Arc::clone(column));
             }
         }
-        let count = rows.charged.len();
+        let count = rows.attributed.len();
         builder = builder
             .put("tenant_id", rows.tenant.finish())
-            .put("charged_ns", Int64Array::from(rows.charged))
+            .put("attributed_ns", Int64Array::from(rows.attributed))
             .put("switched_out_ns", Int64Array::from(rows.out))
             .put_words(
                 "basis",
@@ -299,12 +300,12 @@ impl Charged {
         if self.has_calls {
             builder = builder
                 .put("call_start_ns", rows.call.finish())
-                .put("in_call_ns", rows.in_call.finish())
-                .put("queued_own_ns", rows.own.finish())
-                .put("queued_other_ns", rows.other.finish());
+                .put("launch_overhead_ns", rows.in_call.finish())
+                .put("queued_same_tenant_ns", rows.own.finish())
+                .put("queued_other_tenant_ns", rows.other.finish());
         }
         if self.has_switches {
-            builder = builder.put("switching_ns", rows.switching.finish());
+            builder = builder.put("switch_ns", rows.switching.finish());
         }
         builder.finish(count)
     }
@@ -326,14 +327,14 @@ fn switching(session: &Tables) -> Result<BTreeMap<u32, (Union, Walk)>> {
     Ok(spans.into_iter().map(|(device, spans)| (device, (Union::of(spans), Walk::default()))).collect())
 }
 
-impl EventPass for Charged {
+impl EventPass for Attribution {
     type Output = RecordBatch;
 
     fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
-        watch.progress("charged", self.done, 0)?;
+        watch.progress("attribution", self.done, 0)?;
         for w in work(events)? {
             if self.done.is_multiple_of(4096) {
-                watch.progress("charged", self.done, 0)?;
+                watch.progress("attribution", self.done, 0)?;
             }
             self.done = self.done.saturating_add(1);
             self.take(&w);
@@ -343,8 +344,8 @@ impl EventPass for Charged {
     }
 
     fn finish(self, watch: &dyn Watch) -> Result<RecordBatch> {
-        watch.progress("charged", self.done, self.done)?;
-        Ok(self.made.unwrap_or_else(|| schema::CHARGED.empty()))
+        watch.progress("attribution", self.done, self.done)?;
+        Ok(self.made.unwrap_or_else(|| schema::KERNEL_ATTRIBUTION.empty()))
     }
 }
 
@@ -376,21 +377,21 @@ mod tests {
             .unwrap()
     }
 
-    /// In call, own, other, charged, out, switching in us per kernel; the sum is checked.
+    /// In call, own, other, attributed, out, switching in us per kernel; the sum is checked.
     fn parts(tables: Tables) -> Vec<[Option<i64>; 6]> {
         let (tables, _) = named(tables);
-        let batch = Charged::new(&tables).unwrap().run(&tables, &Unwatched).unwrap();
-        let c = Columns::new(&schema::CHARGED, &batch);
+        let batch = Attribution::new(&tables).unwrap().run(&tables, &Unwatched).unwrap();
+        let c = Columns::new(&schema::KERNEL_ATTRIBUTION, &batch);
         let column = |name: &str, row| at(c.i64(name).unwrap(), row);
         (0..c.rows())
             .map(|row| {
                 let names = [
-                    "in_call_ns",
-                    "queued_own_ns",
-                    "queued_other_ns",
-                    "charged_ns",
+                    "launch_overhead_ns",
+                    "queued_same_tenant_ns",
+                    "queued_other_tenant_ns",
+                    "attributed_ns",
                     "switched_out_ns",
-                    "switching_ns",
+                    "switch_ns",
                 ];
                 let found = names.map(|name| column(name, row));
                 if let Some(call) = column("call_start_ns", row) {
@@ -413,7 +414,7 @@ mod tests {
         // 7 resident |0=====1000|       |2040=======3000|        |4040==5000|
         // 8 resident               |1040==2000|        |3040=4000|
         // kernel 2: call 30, own stream 50..1500, other 1500..2040, own (resident, ready) 2040..2100,
-        // charged 2100..3000 and 4040..4300, out 3000..4040.
+        // attributed 2100..3000 and 4040..4300, out 3000..4040.
         let mut tables = Tables::from([
             ("kernels", numbered(&[(0, 7, 0, 1, 7, 20, 1500), (0, 7, 0, 1, 7, 2100, 4300)])),
             (
@@ -477,7 +478,7 @@ mod tests {
     #[test]
     fn charged_time_is_resident_time() {
         // kernel of 7  |100=================2400|
-        // 7 resident  |0======1000|      |2000====3000|      charged 900 + 400, out 1000
+        // 7 resident  |0======1000|      |2000====3000|      attributed 900 + 400, out 1000
         // 8 resident              |1040=1960|
         let found = parts(Tables::from([
             ("kernels", kernels(&[(0, 7, 0, 1, 7, 100, 2400)])),
@@ -490,9 +491,9 @@ mod tests {
         // Without switch records all of it, as an assumption.
         let rows = kernels(&[(0, 7, 0, 1, 7, 100, 2400), (0, 7, 0, 1, 8, 200, 2500)]);
         let (tables, _) = named(Tables::from([("kernels", rows)]));
-        let batch = Charged::new(&tables).unwrap().run(&tables, &Unwatched).unwrap();
-        let c = Columns::new(&schema::CHARGED, &batch);
-        assert_eq!(c.i64("charged_ns").unwrap().values(), &[2_300_000, 2_300_000]);
+        let batch = Attribution::new(&tables).unwrap().run(&tables, &Unwatched).unwrap();
+        let c = Columns::new(&schema::KERNEL_ATTRIBUTION, &batch);
+        assert_eq!(c.i64("attributed_ns").unwrap().values(), &[2_300_000, 2_300_000]);
         assert_eq!(c.names("basis").unwrap().get(0), Some("inferred"));
     }
 }

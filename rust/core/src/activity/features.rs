@@ -1,8 +1,8 @@
-//! Which measured quantities do verdicts look at?
+//! Measure the quantities (facts) that verdicts rest on.
 //!
-//! [`FACTS`] is the one list: every device that shows anything gets one row of each, so that a rule can
-//! tell "zero" from "could not look" (value null, reason in `detail`). Judgement over these numbers is
-//! made elsewhere, where people can read and change it.
+//! [`FACTS`] is the one list. Every device with activity gets one row of each, so that a rule can tell zero from not
+//! available (value null, reason in `detail`). Rules weigh these numbers elsewhere, in Python, where people can read
+//! and change them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
@@ -77,7 +77,7 @@ pub const FACTS: &[(&str, &str, &str)] = &[
     ("stream_overlap_ns", "ns", "One tenant had kernels of two streams of one context in flight: the tenant with most."),
     ("stream_overlap_share", "1", "The same over the tenant's busy time: the tenant with the largest share."),
     ("streams_at_once", "1", "Most streams of one context that had kernels in flight at once."),
-    ("stream_handovers", "1", "Kernels that started when no other stream of their context had one in flight and the last to end was of another stream."),
+    ("stream_changes", "1", "Kernels that started when no other stream of their context had one in flight and the last to end was of another stream."),
     ("stream_late_share", "1", "Of these, the share that started more than 4 us after it: until the program launched more, or stopped waiting, the device had nothing to do."),
     ("stream_default_share", "1", "The share that started at once, one of the two in the legacy default stream, which waits for all others and lets them wait."),
     ("stream_full_share", "1", "The share that started at once after a kernel whose blocks filled the device."),
@@ -92,10 +92,10 @@ pub const FACTS: &[(&str, &str, &str)] = &[
     ("unbroken_exposure", "1", "Of that, in stretches of work that last a slice and more without a pause of 50 us: who pauses gives the engine up before it is taken away."),
     ("prompt_start_share", "1", "Kernels whose stream copied from or to the host for 50 us and more while their tenant had none in flight: the share before which the stream stood still for at most 100 us since. Copy engines leave the SMs to whoever has work; a rival would have kept them for the rest of a slice."),
     ("repeats", "1", "Kernels whose name, grid and block occur at least five times for their tenant."),
-    ("stretched_share", "1", "Of repeats, those longer than 1.5 times and 0.8 ms more than the median of their like."),
-    ("stretch_excess_ns", "ns", "Of those, by how much they are longer than that median: median."),
-    ("stretch_excess_spread", "1", "Median absolute deviation of that excess over its median."),
-    ("stretch_ratio_spread", "1", "The same of the ratio of their length to that median: slices add, contention multiplies."),
+    ("inflated_share", "1", "Of repeats, those longer than 1.5 times and 0.8 ms more than the median of their like."),
+    ("inflation_ns", "ns", "Of those, by how much they are longer than that median: median."),
+    ("inflation_spread", "1", "Median absolute deviation of that excess over its median."),
+    ("inflation_ratio_spread", "1", "The same of the ratio of their length to that median: slices add, contention multiplies."),
     ("crowded_starts", "1", "Kernels that started while only one of at least 3 waves of another tenant was in flight, which leaves no room for them while its blocks wait."),
     ("crowded_start_share", "1", "Of these, the share for which the other had more than 2.25 waves to go."),
     ("repeat_spread", "1", "Median over groups of repeats, by launches, of deviation (MAD) over median."),
@@ -108,7 +108,7 @@ const NO_SWITCHES: &str =
 const NO_KERNELS: &str = "no kernels or graphs were captured; record with -t cuda";
 const NO_METRICS: &str = "no SM activity samples of this device; record with --gpu-metrics-devices=all";
 
-/// What this room hands out.
+/// The tables that this pass makes.
 #[derive(Debug, Clone)]
 pub struct Output {
     /// `facts`.
@@ -347,7 +347,7 @@ type NullStreams = BTreeMap<(u32, Option<u32>, u32), u32>;
 /// Name, grid and block.
 type Signature = (u32, [Option<u32>; 6]);
 
-/// The room: work, switch records and metrics in, `facts` and `fact_examples` out. Takes all finished
+/// One pass: work, switch records and metrics in, `facts` and `fact_examples` out. Takes all finished
 /// tables to its left.
 #[derive(Debug)]
 pub struct Facts {
@@ -370,7 +370,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Reads what stands left of this room.
+    /// Reads the tables that earlier passes made.
     ///
     /// # Errors
     /// [`crate::Error::Schema`] for tables that are not what they are declared to be.
@@ -738,8 +738,8 @@ impl Facts {
         let h = &d.handovers;
         let at_once = kernels.map(|()| h.at_once as f64);
         sheet.put(id, "streams_at_once", at_once, d.kernels, "observed", unseen);
-        sheet.put(id, "stream_handovers", kernels.map(|()| h.all as f64), d.kernels, "observed", unseen);
-        sheet.examples(id, "stream_handovers", &h.top);
+        sheet.put(id, "stream_changes", kernels.map(|()| h.all as f64), d.kernels, "observed", unseen);
+        sheet.examples(id, "stream_changes", &h.top);
         let why = if kernels.is_some() { "no kernel followed one of another stream" } else { unseen };
         let rest = h.all.saturating_sub(h.late).saturating_sub(h.default).saturating_sub(h.full);
         for (name, n) in [
@@ -976,14 +976,14 @@ fn repeat_facts(sheet: &mut Sheet, id: u32, d: &OfDevice, known: bool) {
     sheet.put(id, "repeats", known.then_some(launches as f64), d.kernels, "observed", NO_KERNELS);
     let why = if known { "no kernel was launched five times in the same shape" } else { NO_KERNELS };
     let share = (launches > 0).then(|| stretched as f64 / launches as f64);
-    sheet.put(id, "stretched_share", share, launches, "inferred", why);
-    sheet.examples(id, "stretched_share", &top);
+    sheet.put(id, "inflated_share", share, launches, "inferred", why);
+    sheet.examples(id, "inflated_share", &top);
     let n = excess_ns.len() as u64;
     let why = if launches > 0 { "no repeat is stretched" } else { why };
-    sheet.put(id, "stretch_excess_ns", median(&excess_ns), n, "inferred", why);
+    sheet.put(id, "inflation_ns", median(&excess_ns), n, "inferred", why);
     let relative = |values: &[i64]| mad(values).zip(median(values)).map(|(mad, middle)| mad / middle);
-    sheet.put(id, "stretch_excess_spread", relative(&excess_ns), n, "inferred", why);
-    sheet.put(id, "stretch_ratio_spread", relative(&ratios_ppm), n, "inferred", why);
+    sheet.put(id, "inflation_spread", relative(&excess_ns), n, "inferred", why);
+    sheet.put(id, "inflation_ratio_spread", relative(&ratios_ppm), n, "inferred", why);
     sheet.put(id, "repeat_spread", weighted_median(&spreads), launches, "observed", why);
     let traced = d.tenants.len() > 1;
     let why =
@@ -1115,7 +1115,7 @@ mod tests {
         rows.push((0, 7, 0, 1, 7, 45_000, 48_500));
         let facts = of(&work(&rows));
         assert_eq!(facts["repeats"].0, Some(10.0));
-        assert_eq!(facts["stretched_share"].0, Some(0.1));
+        assert_eq!(facts["inflated_share"].0, Some(0.1));
         // Of 12.5 ms only the longest kernel lasts a slice of 2.13 ms without a pause.
         assert_eq!(facts["unbroken_exposure"].0, Some(3_500_000.0 / DEFAULT_SLICE_NS as f64));
         assert_eq!(facts["repeat_spread"].0, Some(0.0));
@@ -1123,11 +1123,10 @@ mod tests {
         assert_eq!(facts["window_ns"].0, Some(48_500_000.0));
         let made = reconstruct(&work(&rows), &Unwatched).unwrap();
         let e = Columns::new(&schema::FACT_EXAMPLES, &made["fact_examples"]);
-        let row =
-            (0..e.rows()).find(|r| e.names("fact").unwrap().get(*r) == Some("stretched_share")).unwrap();
+        let row = (0..e.rows()).find(|r| e.names("fact").unwrap().get(*r) == Some("inflated_share")).unwrap();
         assert_eq!(e.i64("start_ns").unwrap().value(row), 45_000_000);
         // Four launches have no like.
-        assert_eq!(of(&work(&rows[..4]))["stretched_share"].0, None);
+        assert_eq!(of(&work(&rows[..4]))["inflated_share"].0, None);
     }
 
     #[test]
@@ -1234,11 +1233,11 @@ mod tests {
             }
         }
         let facts = of(&launched(&rows));
-        assert_eq!(facts["stretched_share"].0, Some(0.25));
-        assert_eq!(facts["stretch_excess_ns"].0, Some(2_200_000.0));
-        assert_eq!(facts["stretch_excess_spread"].0, Some(0.0));
+        assert_eq!(facts["inflated_share"].0, Some(0.25));
+        assert_eq!(facts["inflation_ns"].0, Some(2_200_000.0));
+        assert_eq!(facts["inflation_spread"].0, Some(0.0));
         // Ratios 3.2 three times, 1.55 three times: the median 2.375 is 0.825 from each.
-        let spread = facts["stretch_ratio_spread"].0.unwrap();
+        let spread = facts["inflation_ratio_spread"].0.unwrap();
         assert!((spread - 0.825 / 2.375).abs() < 1e-5, "{spread}");
         assert_eq!(facts["crowded_starts"].0, None);
     }
@@ -1306,7 +1305,7 @@ mod tests {
         tables.insert("contexts", contexts);
         let facts = of(&tables);
         assert_eq!((facts["streams_used"].0, facts["streams_at_once"].0), (Some(3.0), Some(2.0)));
-        assert_eq!(facts["stream_handovers"].0, Some(4.0));
+        assert_eq!(facts["stream_changes"].0, Some(4.0));
         for name in ["stream_full_share", "stream_waited_share", "stream_late_share", "stream_default_share"]
         {
             assert_eq!(facts[name].0, Some(0.25), "{name}");
@@ -1318,7 +1317,7 @@ mod tests {
         );
         // One stream has nothing to follow.
         let facts = of(&streamed(&[(7, 0, 100, 16, 13), (7, 101, 200, 4, 13)]));
-        assert_eq!((facts["stream_handovers"].0, facts["stream_full_share"].0), (Some(0.0), None));
+        assert_eq!((facts["stream_changes"].0, facts["stream_full_share"].0), (Some(0.0), None));
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! How long did a tenant's kernels take from their launch to their end, over time?
+//! Bin the kernel latency (launch to end) of each tenant over time.
 //!
-//! A picture shows a bounded number of bins, so that is what is made here, in one pass over kernels and calls:
+//! One pass over kernels and calls makes a bounded number of bins, as many as a chart shows:
 //!
 //! ```text
 //!   launch call  |=|          |=|    |=|
 //!   kernel          |====|           |======|       |===|
-//!   latency      |-------|    |-------------:-------|---|...   counted in the bin of its begin
+//!   latency      |-------|    |-------------:-------|---|...   counted in the bin of the launch
 //!   busy            |----|           |------|       |---|      counted in the bin of the kernel's start
 //! ```
 

@@ -1,18 +1,18 @@
-//! What did each tenant launch, and where did its time go?
+//! Summarise what each tenant launched and where its time went.
 //!
 //! The time of a tenant, from its first launch to the end of its last, is cut at its launches into batches of about
 //! equally many. Of each batch:
 //!
 //! ```text
 //!   tenant           |==busy==|            gap             |==busy==|
-//!   engine            its own  |  another's   |  its own
-//!   its fellows               |=====|      |====|     |==|
+//!   resident           its own |  another's   |  its own
+//!   co-resident               |=====|      |====|     |==|
 //!   the gap                    |..absent......|b|.idle.|b.|.idle|
 //! ```
 //!
-//! Absent: another tenant's context held the engine. Beside: one that may run beside it had kernels in flight, as far as
-//! it was not absent. Idle: the rest. Launches come by start, so that of all others no more has to be kept than what of
-//! the gap that is open they cover.
+//! Absent: another tenant's context was resident. Beside (b): a co-resident tenant had kernels in flight while this one
+//! was not absent. Idle: the rest. Launches come by start, so of all other tenants only what covers the open gap is
+//! kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,7 +51,7 @@ pub struct Batch {
     /// Union of its launches.
     pub busy_ns: i64,
     /// The part of it in which its context held the engine.
-    pub charged_ns: i64,
+    pub attributed_ns: i64,
 }
 
 /// Kernels of one name and size of the grid and block; whole graphs.
@@ -69,8 +69,8 @@ pub struct Configuration {
     pub launches: u64,
     /// Sum of their lengths as recorded.
     pub total_ns: i64,
-    /// Sum of what each was charged.
-    pub charged_ns: i64,
+    /// Sum of what each was attributed.
+    pub attributed_ns: i64,
 }
 
 /// What one tenant launched.
@@ -132,20 +132,20 @@ struct Tally {
     /// Launches it will have had in the end.
     expected: u64,
     /// Busy and resident, of its whole time.
-    charged_ns: i64,
+    attributed_ns: i64,
     /// Latest end of its launches; before the first there is no gap.
     free_ns: i64,
     absent: Covered,
     beside: Covered,
     launches: u64,
     batches: Vec<Batch>,
-    /// Of each batch: what its launches were charged, each the part in which no earlier one was in flight.
-    charged: Vec<f64>,
+    /// Of each batch: what its launches were attributed, each the part in which no earlier one was in flight.
+    attributed: Vec<f64>,
 }
 
 impl Tally {
     #[allow(clippy::cast_precision_loss)] // of nanoseconds beyond 2^53 none counts
-    fn take(&mut self, start_ns: i64, end_ns: i64, charged_ns: i64) {
+    fn take(&mut self, start_ns: i64, end_ns: i64, attributed_ns: i64) {
         if self.launches == 0 {
             self.free_ns = start_ns;
             self.absent.reopen(start_ns);
@@ -163,16 +163,17 @@ impl Tally {
         let place = usize::try_from(place.min(count.saturating_sub(1))).unwrap_or(0);
         if self.batches.len() <= place {
             self.batches.resize(place.saturating_add(1), Batch::default());
-            self.charged.resize(place.saturating_add(1), 0.0);
+            self.attributed.resize(place.saturating_add(1), 0.0);
         }
-        if let (Some(batch), Some(charged)) = (self.batches.get_mut(place), self.charged.get_mut(place)) {
+        if let (Some(batch), Some(attributed)) = (self.batches.get_mut(place), self.attributed.get_mut(place))
+        {
             let idle_ns = gap_ns.saturating_sub(absent_ns).saturating_sub(beside_ns);
             batch.launches = batch.launches.saturating_add(1);
             batch.idle_ns = batch.idle_ns.saturating_add(idle_ns);
             batch.absent_ns = batch.absent_ns.saturating_add(absent_ns);
             batch.beside_ns = batch.beside_ns.saturating_add(beside_ns);
             batch.busy_ns = batch.busy_ns.saturating_add(busy_ns);
-            *charged += charged_ns as f64 * busy_ns as f64 / length_ns as f64;
+            *attributed += attributed_ns as f64 * busy_ns as f64 / length_ns as f64;
         }
         self.launches = self.launches.saturating_add(1);
         self.free_ns = free_ns.max(end_ns);
@@ -180,13 +181,13 @@ impl Tally {
         self.beside.reopen(self.free_ns);
     }
 
-    /// Overlapping launches share a tenant's time: what each was charged is scaled to what all were.
+    /// Overlapping launches share a tenant's time: what each was attributed is scaled to what all were.
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)] // as in `take`
     fn finished(mut self) -> Vec<Batch> {
-        let all: f64 = self.charged.iter().sum();
-        let scale = if all > 0.0 { self.charged_ns as f64 / all } else { 1.0 };
-        for (batch, charged) in self.batches.iter_mut().zip(&self.charged) {
-            batch.charged_ns = ((charged * scale).round_ties_even() as i64).min(batch.busy_ns);
+        let all: f64 = self.attributed.iter().sum();
+        let scale = if all > 0.0 { self.attributed_ns as f64 / all } else { 1.0 };
+        for (batch, attributed) in self.batches.iter_mut().zip(&self.attributed) {
+            batch.attributed_ns = ((attributed * scale).round_ties_even() as i64).min(batch.busy_ns);
         }
         self.batches.retain(|batch| batch.launches > 0);
         self.batches
@@ -202,18 +203,18 @@ struct Sums {
     short_name: Option<u32>,
     launches: u64,
     total_ns: i64,
-    charged_ns: i64,
+    attributed_ns: i64,
 }
 
 impl Sums {
     fn of(short_name: Option<u32>) -> Self {
-        Self { short_name, launches: 0, total_ns: 0, charged_ns: 0 }
+        Self { short_name, launches: 0, total_ns: 0, attributed_ns: 0 }
     }
 
-    fn add(&mut self, launches: u64, total_ns: i64, charged_ns: i64) {
+    fn add(&mut self, launches: u64, total_ns: i64, attributed_ns: i64) {
         self.launches = self.launches.saturating_add(launches);
         self.total_ns = self.total_ns.saturating_add(total_ns);
-        self.charged_ns = self.charged_ns.saturating_add(charged_ns);
+        self.attributed_ns = self.attributed_ns.saturating_add(attributed_ns);
     }
 }
 
@@ -255,7 +256,7 @@ struct Slices {
     next: usize,
 }
 
-/// The room. Takes the finished `tenants`, `tenant_usage`, `residency` and `charged` of the session.
+/// One pass over the events. Takes the finished `tenants`, `tenant_usage`, `residency` and `kernel_attribution` of the session.
 #[derive(Debug)]
 pub struct Launches {
     who: Who,
@@ -264,7 +265,7 @@ pub struct Launches {
     /// By tenant: those that have it as a fellow.
     fellow_of: Vec<Vec<usize>>,
     slices: Option<Slices>,
-    charged: Option<Int64Array>,
+    attributed: Option<Int64Array>,
     names: Interner,
     configurations: NumberMap<Key, Sums>,
     /// The process and device looked up last: rows come in runs.
@@ -273,7 +274,7 @@ pub struct Launches {
 }
 
 impl Launches {
-    /// Reads what stands left of this room.
+    /// Reads the tables that earlier passes made.
     ///
     /// # Errors
     /// [`crate::Error::Schema`] for tables that are not what they are declared to be.
@@ -296,7 +297,7 @@ impl Launches {
         if let Some(batch) = session.get(schema::TENANT_USAGE.name) {
             let c = Columns::new(&schema::TENANT_USAGE, batch);
             let (kernels, graphs) = (c.u64("kernels")?, c.u64("graph_launches")?);
-            let (id, busy, charged) = (c.u32("tenant_id")?, c.i64("busy_ns")?, c.i64("charged_ns")?);
+            let (id, busy, attributed) = (c.u32("tenant_id")?, c.i64("busy_ns")?, c.i64("attributed_ns")?);
             for row in (0..c.rows()).filter(|row| busy.is_valid(*row)) {
                 let place = id.value(row) as usize;
                 let (Some(tenant), Some(tally)) = (who.tenants.get(place), tallies.get_mut(place)) else {
@@ -308,13 +309,13 @@ impl Launches {
                     holders,
                     residency_known: holders.iter().flatten().any(|tenant| holding.contains(tenant)),
                     expected: kernels.value(row).saturating_add(graphs.value(row)),
-                    charged_ns: at(charged, row).unwrap_or(0),
+                    attributed_ns: at(attributed, row).unwrap_or(0),
                     free_ns: i64::MAX,
                     absent: Covered::NOTHING,
                     beside: Covered::NOTHING,
                     launches: 0,
                     batches: Vec::new(),
-                    charged: Vec::new(),
+                    attributed: Vec::new(),
                 });
             }
         }
@@ -331,14 +332,15 @@ impl Launches {
             counted.filter(|(me, tally)| fellows(*me, tally, other)).map(|(me, _)| me).collect()
         });
         let fellow_of = fellow_of.collect();
-        let charged = session.get(schema::CHARGED.name);
-        let charged = charged.map(|batch| Columns::new(&schema::CHARGED, batch).i64("charged_ns").cloned());
+        let attributed = session.get(schema::KERNEL_ATTRIBUTION.name);
+        let attributed = attributed
+            .map(|batch| Columns::new(&schema::KERNEL_ATTRIBUTION, batch).i64("attributed_ns").cloned());
         Ok(Self {
             who,
             tallies,
             fellow_of,
             slices,
-            charged: charged.transpose()?,
+            attributed: attributed.transpose()?,
             names: Interner::default(),
             configurations: NumberMap::default(),
             known: None,
@@ -374,11 +376,11 @@ impl Launches {
         }
     }
 
-    fn take(&mut self, w: &Work, tenant: u32, charged_ns: i64) {
+    fn take(&mut self, w: &Work, tenant: u32, attributed_ns: i64) {
         self.hold_until(w.start_ns);
         let place = tenant as usize;
         if let Some(Some(tally)) = self.tallies.get_mut(place) {
-            tally.take(w.start_ns, w.end_ns, charged_ns);
+            tally.take(w.start_ns, w.end_ns, attributed_ns);
         }
         for other in self.fellow_of.get(place).into_iter().flatten() {
             if let Some(Some(tally)) = self.tallies.get_mut(*other) {
@@ -406,16 +408,16 @@ impl EventPass for Launches {
             }
             let Some(tenant) = self.tenant_of(&w) else { continue };
             let length_ns = w.end_ns.saturating_sub(w.start_ns);
-            let charged_ns = match (&shapes, w.kind) {
+            let attributed_ns = match (&shapes, w.kind) {
                 (Some(shapes), WorkKind::Kernel) => {
-                    let charged_ns = self.charged.as_ref().and_then(|charged| at(charged, w.row));
-                    let charged_ns = charged_ns.unwrap_or(length_ns);
+                    let attributed_ns = self.attributed.as_ref().and_then(|attributed| at(attributed, w.row));
+                    let attributed_ns = attributed_ns.unwrap_or(length_ns);
                     let sums = here.entry(shapes.key(tenant, w.row));
                     let sums = sums.or_insert_with(|| Sums::of(shapes.short_name.key(w.row)));
-                    sums.add(1, length_ns, charged_ns);
-                    charged_ns
+                    sums.add(1, length_ns, attributed_ns);
+                    attributed_ns
                 }
-                // `charged` has kernels only; the total of the tenant, to which all are scaled, has graphs as well.
+                // `kernel_attribution` has kernels only; the total of the tenant, to which all are scaled, has graphs as well.
                 _ => {
                     let name = Some(self.names.id(GRAPH));
                     let sums = self.configurations.entry((tenant, name, None, None));
@@ -423,7 +425,7 @@ impl EventPass for Launches {
                     length_ns
                 }
             };
-            self.take(&w, tenant, charged_ns);
+            self.take(&w, tenant, attributed_ns);
         }
         if let Some(shapes) = shapes {
             for ((tenant, name, blocks, threads), sums) in here {
@@ -431,7 +433,11 @@ impl EventPass for Launches {
                 let short = sums.short_name.and_then(|key| shapes.short_name.text(key));
                 let short = short.map(|text| self.names.id(text));
                 let known = self.configurations.entry((tenant, name, blocks, threads));
-                known.or_insert_with(|| Sums::of(short)).add(sums.launches, sums.total_ns, sums.charged_ns);
+                known.or_insert_with(|| Sums::of(short)).add(
+                    sums.launches,
+                    sums.total_ns,
+                    sums.attributed_ns,
+                );
             }
         }
         Ok(())
@@ -449,7 +455,7 @@ impl EventPass for Launches {
                 block_threads,
                 launches: sums.launches,
                 total_ns: sums.total_ns,
-                charged_ns: sums.charged_ns,
+                attributed_ns: sums.attributed_ns,
             });
         }
         let mut found = Vec::new();
@@ -486,7 +492,7 @@ impl EventPass for Launches {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::activity::attribution::Charged;
+    use crate::activity::attribution::Attribution;
     use crate::activity::overlap::Overlap;
     use crate::base::watch::Unwatched;
     use crate::pipeline::{attribution, launches, reconstruct};
@@ -494,10 +500,10 @@ mod tests {
     use crate::table::builder::Builder;
     use crate::test_tables::{kernels, named, residency};
 
-    /// Idle, absent, beside, busy, charged in us of each batch of each tenant.
+    /// Idle, absent, beside, busy, attributed in us of each batch of each tenant.
     fn parts(tables: &Tables) -> Vec<Vec<[i64; 5]>> {
         let us =
-            |b: &Batch| [b.idle_ns, b.absent_ns, b.beside_ns, b.busy_ns, b.charged_ns].map(|ns| ns / 1000);
+            |b: &Batch| [b.idle_ns, b.absent_ns, b.beside_ns, b.busy_ns, b.attributed_ns].map(|ns| ns / 1000);
         let found = launches(tables, &Unwatched).unwrap();
         found.iter().map(|one| one.batches.iter().map(us).collect()).collect()
     }
@@ -523,8 +529,8 @@ mod tests {
         let tables = Tables::from([("kernels", kernels(&rows)), ("residency", residency(&slices))]);
         let (mut seen, _) = named(tables);
         let usage = Overlap::new(&seen).unwrap().run(&seen, &Unwatched).unwrap().tenant_usage;
-        let charged = Charged::new(&seen).unwrap().run(&seen, &Unwatched).unwrap();
-        seen.extend([("tenant_usage", usage), ("charged", charged)]);
+        let attributed = Attribution::new(&seen).unwrap().run(&seen, &Unwatched).unwrap();
+        seen.extend([("tenant_usage", usage), ("kernel_attribution", attributed)]);
         assert_eq!(parts(&seen), [vec![[15, 35, 0, 40, 40]], vec![[0, 0, 0, 25, 25]]]);
         // Nothing says who held the engine: 8's kernel was beside it.
         let without = reconstructed(Tables::from([("kernels", kernels(&rows))]));
@@ -579,7 +585,7 @@ mod tests {
         let found = launches(&seen, &Unwatched).unwrap();
         let one = &found[0].configurations[0];
         assert_eq!(
-            (found[0].configurations.len(), one.launches, one.total_ns, one.charged_ns),
+            (found[0].configurations.len(), one.launches, one.total_ns, one.attributed_ns),
             (1, 4, 55_000, 55_000)
         );
         assert_eq!((one.name.as_deref(), one.grid_blocks), (Some("k"), None));

@@ -1,4 +1,4 @@
-//! What tenants did, when and beside whom.
+//! Activity of tenants: overlap, attribution, launches, latencies, facts.
 
 pub mod attribution;
 pub mod features;

@@ -1,18 +1,18 @@
-//! Who ran beside whom, for how long, and what of each tenant's time did its context hold the engine?
+//! Measure how long tenants were active at once, and attribute their busy time.
 //!
-//! A recorded kernel interval includes time in which its context was switched out: charged time is the
-//! interval intersected with the tenant's residency, so overlap of recorded intervals is no proof of
-//! running at once. Short kernels are: what is much shorter than a time slice cannot straddle many
-//! switches, so under time-slicing short kernels of two tenants exclude each other.
+//! A recorded kernel interval includes time in which its context was switched out. Attributed GPU time is the interval
+//! intersected with the tenant's residency. So an overlap of recorded intervals does not prove concurrent execution.
+//! Short kernels do: a kernel much shorter than a time slice cannot span many switches, so under time-slicing short
+//! kernels of two tenants exclude each other.
 //!
 //! ```text
 //!   A's kernel   |========================|      recorded 24
-//!   A resident   |======|      |======|  |==|    charged 7 + 7 + 2, switched out 8
-//!   B's shorts          |k|k|k|                  contended: B finds A in flight on both sides
+//!   A resident   |======|      |======|  |==|    attributed 7 + 7 + 2, switched out 8
+//!   B's shorts          |k|k|k|                  contended: A is in flight on both sides
 //! ```
 //!
-//! Everything is streamed: rows come by start, so the part of a new interval that any earlier interval
-//! of a group covers is `[start, min(end, latest end of the group))`, and unions grow at their end.
+//! Everything is streamed: rows come by start, so the part of a new interval that any earlier interval of a group
+//! covers is `[start, min(end, latest end of the group))`, and unions grow at their end.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -33,7 +33,7 @@ use crate::table::schema;
 use crate::table::tenant_lookup::Who;
 use crate::table::work::{work, Work, WorkKind};
 
-/// What this room hands out.
+/// The tables that this pass makes.
 #[derive(Debug, Clone)]
 pub struct Output {
     /// `tenant_usage`.
@@ -66,7 +66,7 @@ struct Usage {
     first_ns: Option<i64>,
     last_ns: Option<i64>,
     busy: Growing,
-    charged_ns: i64,
+    attributed_ns: i64,
     copy: Growing,
     copy_bytes: i64,
     shorts: u64,
@@ -122,7 +122,7 @@ impl Against {
     }
 }
 
-/// The room: work in; `tenant_usage` and `overlaps` out. Takes the finished `tenants` and
+/// Reads kernels, graphs and copies, makes `tenant_usage` and `overlaps`. Takes the finished `tenants` and
 /// `residency` of the session.
 #[derive(Debug)]
 pub struct Overlap {
@@ -143,7 +143,7 @@ pub(crate) fn short_ns(slice_ns: Option<f64>) -> i64 {
 }
 
 impl Overlap {
-    /// Reads what stands left of this room.
+    /// Reads the tables that earlier passes made.
     ///
     /// # Errors
     /// [`crate::Error::Schema`] for tables that are not what they are declared to be.
@@ -187,12 +187,12 @@ impl Overlap {
                 traced.entry(t.device).or_default().push(t.id);
             }
             let slice = lengths.get(&t.device).and_then(|l| median(l));
-            let rivals = who.tenants.iter().filter(|o| o.device == t.device).count().clamp(2, 9) - 1;
+            let others = who.tenants.iter().filter(|o| o.device == t.device).count().clamp(2, 9) - 1;
             // A context without work yields after some 24 us: such slices do not bound the waiting time.
             let turn = slice.unwrap_or(0.0).max(DEFAULT_SLICE_NS as f64);
             limits.insert(
                 t.device,
-                Limits { short_ns: short_ns(slice), bridge_ns: (1.5 * turn * rivals as f64) as i64 },
+                Limits { short_ns: short_ns(slice), bridge_ns: (1.5 * turn * others as f64) as i64 },
             );
         }
         Ok(Self {
@@ -268,9 +268,9 @@ impl Overlap {
         if let Some((from, to)) = u.busy.add(w.start_ns, w.end_ns) {
             let new_ns = to.saturating_sub(from);
             u.spell_ns = u.spell_ns.saturating_add(new_ns);
-            let charged =
+            let attributed =
                 u.residency.as_ref().or(u.through.as_ref()).map_or(new_ns, |r| r.covered_ns(from, to));
-            u.charged_ns = u.charged_ns.saturating_add(charged);
+            u.attributed_ns = u.attributed_ns.saturating_add(attributed);
         }
         if w.kind == WorkKind::Graph {
             u.graphs = u.graphs.saturating_add(1);
@@ -309,11 +309,11 @@ impl Overlap {
             .put("busy_ns", all.iter().map(|u| busy(u, u.busy.total_ns)).collect::<Int64Array>())
             .put("copy_ns", all.iter().map(|u| copy(u, u.copy.total_ns)).collect::<Int64Array>())
             .put("resident_ns", all.iter().map(resident).collect::<Int64Array>())
-            .put("charged_ns", all.iter().map(|u| busy(u, u.charged_ns)).collect::<Int64Array>())
+            .put("attributed_ns", all.iter().map(|u| busy(u, u.attributed_ns)).collect::<Int64Array>())
             .put(
                 "resident_idle_ns",
                 all.iter()
-                    .map(|u| resident(u).filter(|_| u.traced).map(|r| r.saturating_sub(u.charged_ns)))
+                    .map(|u| resident(u).filter(|_| u.traced).map(|r| r.saturating_sub(u.attributed_ns)))
                     .collect::<Int64Array>(),
             )
             .put("copy_bytes", all.iter().map(|u| copy(u, u.copy_bytes)).collect::<Int64Array>())
@@ -460,7 +460,7 @@ mod tests {
     #[test]
     fn charged_time_is_resident_time_and_conserves_every_nanosecond() {
         // kernel of 7  |100=================2400|
-        // 7 resident  |0======1000|      |2000====3000|      charged 900 + 400, out 1000
+        // 7 resident  |0======1000|      |2000====3000|      attributed 900 + 400, out 1000
         // 8 resident              |1040=1960|
         let out = run(Tables::from([
             ("kernels", kernels(&[(0, 7, 0, 1, 7, 100, 2400)])),
@@ -472,7 +472,7 @@ mod tests {
         let u = Columns::new(&schema::TENANT_USAGE, &out.tenant_usage);
         assert_eq!(u.i64("busy_ns").unwrap().value(0), 2_300_000);
         assert_eq!(u.i64("resident_ns").unwrap().value(0), 2_000_000);
-        assert_eq!(u.i64("charged_ns").unwrap().value(0), 1_300_000);
+        assert_eq!(u.i64("attributed_ns").unwrap().value(0), 1_300_000);
         assert_eq!(u.i64("resident_idle_ns").unwrap().value(0), 700_000);
         assert_eq!(u.u64("slices").unwrap().values(), &[2, 1]);
         assert_eq!(at(u.i64("busy_ns").unwrap(), 1), None);

@@ -1,7 +1,7 @@
-//! What can go wrong, in which file, table and column, and what to do about it.
+//! Errors of the core: what failed, in which file, table and column, and what to do about it.
 //!
-//! One enum for the whole core. Every message answers three questions: what, where, what to do.
-//! I/O errors keep their [`std::io::ErrorKind`], so that Python can raise the builtin exception.
+//! One enum for the whole core. I/O errors keep their [`std::io::ErrorKind`], so that Python can raise the builtin
+//! exception.
 
 use std::path::{Path, PathBuf};
 

@@ -13,7 +13,7 @@ pub const SWITCH_NS: i64 = 145_000;
 /// From the last kernel of one tenant to the first of the next where nothing has to be preempted: 67 us on an Ada (20
 /// to SAVE_END, 43 to RESTORE_START, 4 to the kernel). Between that and [`SWITCH_NS`], since inferred residency cannot
 /// tell the two apart.
-pub const HANDOVER_NS: i64 = 83_000;
+pub const DRAINED_SWITCH_NS: i64 = 83_000;
 
 /// Saving the state of a context, or restoring it, takes at most this part of its residency: half of [`SWITCH_NS`].
 pub const STATE_NS: i64 = 73_000;
@@ -65,7 +65,7 @@ pub const MPS_FLOOR_FROM_MAJOR: u32 = 9;
 pub const CONSTANTS: &[(&str, i64)] = &[
     ("default_slice_ns", DEFAULT_SLICE_NS),
     ("switch_ns", SWITCH_NS),
-    ("handover_ns", HANDOVER_NS),
+    ("drained_switch_ns", DRAINED_SWITCH_NS),
     ("state_ns", STATE_NS),
     ("idle_gap_ns", IDLE_GAP_NS),
     ("idle_residency_ns", IDLE_RESIDENCY_NS),

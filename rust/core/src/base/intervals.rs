@@ -1,4 +1,4 @@
-//! Intervals of time: unions, and how much of a stretch they cover.
+//! Intervals of time: unions, and how much of an interval they cover.
 
 /// Disjoint, sorted intervals with the time covered before each: "how much of this is inside" in O(log n).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Maps by a few whole numbers, and text by number.
+//! Hash maps keyed by a few integers, and interned text.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,4 +1,4 @@
-//! What every layer may use: errors, progress, numbers, hardware.
+//! Used by every layer: errors, progress, statistics, hardware constants.
 
 pub mod error;
 pub mod hardware;

@@ -1,4 +1,4 @@
-//! The time of simulations.
+//! Simulation time in picoseconds.
 
 /// Internal time: picoseconds, so that a kernel divides into waves without a loss that shows. 106 days fit.
 pub(crate) type Ps = i64;

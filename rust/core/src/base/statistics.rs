@@ -1,10 +1,9 @@
-//! What is the middle of these numbers, and how far do they scatter?
+//! Medians, quantiles and block-bootstrap confidence intervals.
 //!
-//! Only what the rooms use. Intervals are block bootstraps: work in time is not independent (a neighbour comes and goes,
-//! clocks drift), so whole stretches of time are drawn, not single kernels. Seeds are fixed and depend on nothing but the
-//! number of blocks: the same table gives the same interval on any machine, in any row order, on any number of threads.
-//! The median of an even number of values is the mean of the two middle
-//! ones, as `nsys stats` computes it, so that our figures can be held against NVIDIA's.
+//! Work in time is not independent (another tenant comes and goes, clocks drift), so intervals resample whole blocks of
+//! time, not single kernels. Seeds are fixed and depend only on the number of blocks: the same table gives the same
+//! interval on any machine, in any row order, on any number of threads. The median of an even number of values is the
+//! mean of the two middle ones, as in `nsys stats`, so that our figures can be compared with NVIDIA's.
 
 /// The median; `None` of nothing.
 #[must_use]

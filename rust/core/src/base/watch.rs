@@ -1,8 +1,7 @@
-//! How far is it, and should it stop? The handle that every room takes.
+//! Progress and cancellation: the handle that every pass takes.
 //!
-//! Core knows no terminal and no Python: whoever calls decides what progress looks like and how a
-//! user cancels. Rooms call [`Watch::progress`] at least every few milliseconds of work and return
-//! its error at once.
+//! The core knows no terminal and no Python: the caller decides how progress looks and how a user cancels. Passes call
+//! [`Watch::progress`] at least every few milliseconds of work and return its error at once.
 
 use crate::base::error::{Error, Result};
 

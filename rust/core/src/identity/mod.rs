@@ -1,4 +1,4 @@
-//! Which processes, contexts and pids are one tenant.
+//! Identity of tenants over processes, contexts and pids.
 
 pub(crate) mod pid_match;
 pub mod tenants;

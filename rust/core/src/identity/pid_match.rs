@@ -1,15 +1,15 @@
-//! Which process of the host takes and gives back device memory when a traced one allocates and frees?
+//! Match pids inside containers to host pids by changes of device memory.
 //!
-//! nsys records what a process asks for, NVML what each process of the host holds. The two never agree on the level (a
-//! context, its modules and rounding take hundreds of MiB that nobody asked for), but they do on steps:
+//! nsys records what a process allocates, NVML what each host process uses. The levels never agree (a context, its
+//! modules and rounding take hundreds of MiB that nobody allocated), but the steps do:
 //!
 //! ```text
-//!   asked for by pid 1          ____|=====2 GiB=====|________|==1 GiB==|___
-//!   held by 30428, sampled      o   o   o   o   o   o   o   o   o   o   o      every step, at its time: the same
-//!   held by 30398               o - o - o - o - o - o - o - o - o - o - o      none of them: no evidence for it
+//!   allocated by pid 1          ____|=====2 GiB=====|________|==1 GiB==|___
+//!   used by 30428, sampled      o   o   o   o   o   o   o   o   o   o   o      every step, at its time: the same
+//!   used by 30398               o - o - o - o - o - o - o - o - o - o - o      none of them: no evidence for it
 //! ```
 //!
-//! A sample so close to a change that its time does not say on which side of it the sample stands is left out.
+//! A sample is left out if its time does not say on which side of a change it stands.
 
 use std::collections::BTreeMap;
 

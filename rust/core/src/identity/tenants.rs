@@ -1,10 +1,10 @@
-//! Who is who?
+//! Assign processes, contexts and host pids to tenants.
 //!
-//! CUPTI rows carry the pid that the process itself sees (inside a container: the container's), switch
-//! records carry host pids, and neither carries the other. In one capture equal pids are taken for one
-//! tenant and checked by time: kernels of a tenant *start* while one of its contexts is resident. Where
-//! no pid is equal, only time can tie them together; two candidates that fit equally well tie nothing, unless
-//! what was written down of processes while they ran (their pid in their own namespace, their program) leaves one.
+//! CUPTI rows carry the pid that the process itself sees (inside a container: the container's). Switch records carry
+//! host pids. Neither carries the other. Within one capture equal pids are taken for one tenant and checked by time:
+//! kernels of a tenant *start* while one of its contexts is resident. Where no pid is equal, only time can match them.
+//! Two candidates that fit equally well match nothing, unless records made while they ran (pid in the namespace,
+//! program) leave only one.
 //!
 //! ```text
 //!   kernels of pid 1 (container)      |k|  |k|            |k||k|
@@ -38,7 +38,7 @@ const KERNEL_CLIENT: u64 = 0xFFFF_FFFF;
 /// A process as work shows it: (device, capture, pid).
 type Process = (u32, u32, Option<u32>);
 
-/// What this room hands out.
+/// The tables that this pass makes.
 #[derive(Debug, Clone)]
 pub struct Output {
     /// `tenants`.
@@ -96,7 +96,7 @@ struct Seen {
     inside: BTreeMap<u32, u64>,
 }
 
-/// The room: work in, `tenants` out. Takes the finished `residency`, `switches`, `contexts` and
+/// Reads kernels, graphs and copies, makes `tenants`. Takes the finished `residency`, `switches`, `contexts` and
 /// `processes` of the session.
 #[derive(Debug)]
 pub struct Tenants {
@@ -115,7 +115,7 @@ pub struct Tenants {
 }
 
 impl Tenants {
-    /// Reads what stands left of this room.
+    /// Reads the tables that earlier passes made.
     ///
     /// # Errors
     /// [`crate::Error::Schema`] for tables that are not what they are declared to be.
@@ -258,9 +258,9 @@ impl Tenants {
 
     /// Whether no other traced process fits that one of the host as well; a pid that was written down is enough.
     fn only(&self, process: &Process, host: u32) -> bool {
-        let mut rivals = self.seen.keys().filter(|other| other.0 == process.0 && *other != process);
+        let mut other_hosts = self.seen.keys().filter(|other| other.0 == process.0 && *other != process);
         let fit = self.fit(process, host);
-        fit.same_pid || rivals.all(|other| self.fit(other, host) < fit)
+        fit.same_pid || other_hosts.all(|other| self.fit(other, host) < fit)
     }
 
     /// Ties every traced process to a host pid: (device, capture, pid) -> (host pid, bridged); and the clients of an MPS

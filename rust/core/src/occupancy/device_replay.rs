@@ -1,19 +1,19 @@
-//! The replay of one device: groups of tenants on its SMs, each on a clock of its own.
+//! Replay of block placement on one device: groups of co-resident tenants, each on a clock of its own.
 
 use std::collections::BTreeMap;
 
 use crate::base::picoseconds::{ps, Ps};
-use crate::occupancy::observed_blocks::{Forced, Machine, Meter, Standing};
+use crate::occupancy::observed_blocks::{Forced, Machine, Meter, ResidentBlocks};
 use crate::occupancy::placement::SmSet;
-use crate::occupancy::sm_array::{Floor, PerSm};
+use crate::occupancy::sm_array::{PerSm, SmArray};
 use crate::occupancy::theoretical::Limits;
 use crate::occupancy::time_bins::Bins;
 
 /// Where a kernel's context stands.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seat {
+pub(super) struct Assignment {
     pub(super) tenant: u32,
-    pub(super) crew: usize,
+    pub(super) sm_group: usize,
     pub(super) member: usize,
     pub(super) queue: u32,
     pub(super) set: usize,
@@ -23,21 +23,21 @@ pub(super) struct Seat {
 
 /// The replay of one device: its groups, and what they add up to.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct DeviceReplay {
     pub(super) sums: Sums,
-    pub(super) crews: Vec<Crew>,
+    pub(super) sm_groups: Vec<SmGroup>,
     pub(super) by_group: BTreeMap<(bool, u32), usize>,
     pub(super) queues: u32,
     /// The SM at each place of the tie order.
     pub(super) order: Vec<u32>,
     /// How many sets use each TPC.
     pub(super) users: Vec<u32>,
-    pub(super) floor: Floor,
+    pub(super) floor: SmArray,
 }
 
 /// Tenants that hold the SMs together.
 #[derive(Debug)]
-pub(super) struct Crew {
+pub(super) struct SmGroup {
     pub(super) machine: Machine,
     pub(super) clock: Clock,
     pub(super) cursor: usize,
@@ -139,7 +139,7 @@ impl Sums {
         weight: f64,
         from: Ps,
         to: Ps,
-        standing: &Standing<'_>,
+        resident: &ResidentBlocks<'_>,
         members: &[usize],
     ) {
         let Some((first, last)) = self.edges.first().copied().zip(self.edges.last().copied()) else { return };
@@ -152,20 +152,20 @@ impl Sums {
             let until = to.min(*end);
             let length = (until - at) as f64 * weight / 1000.0;
             let row = *cursor * self.sms..(*cursor + 1) * self.sms;
-            for (sum, n) in self.warps.get_mut(row.clone()).unwrap_or_default().iter_mut().zip(standing.warps)
+            for (sum, n) in self.warps.get_mut(row.clone()).unwrap_or_default().iter_mut().zip(resident.warps)
             {
                 *sum += f64::from(*n) * length;
             }
-            if standing.everywhere {
+            if resident.everywhere {
                 if let Some(sum) = self.everywhere.get_mut(*cursor) {
                     *sum += length;
                 }
             } else {
-                for (sum, n) in self.active.get_mut(row).unwrap_or_default().iter_mut().zip(standing.warps) {
+                for (sum, n) in self.active.get_mut(row).unwrap_or_default().iter_mut().zip(resident.warps) {
                     *sum += if *n > 0 { length } else { 0.0 };
                 }
             }
-            for (held, member) in standing.tenants.iter().zip(members).filter(|(held, _)| held.warps > 0) {
+            for (held, member) in resident.tenants.iter().zip(members).filter(|(held, _)| held.warps > 0) {
                 let Some((_, warps, sms)) = self.tenants.get_mut(*member) else { continue };
                 if let Some(sum) = warps.get_mut(*cursor) {
                     *sum += held.warps as f64 * length;
@@ -189,13 +189,13 @@ pub(super) struct Sink<'a> {
 }
 
 impl Meter for Sink<'_> {
-    fn stretch(&mut self, from: Ps, to: Ps, standing: &Standing<'_>) {
+    fn stretch(&mut self, from: Ps, to: Ps, resident: &ResidentBlocks<'_>) {
         let Self { sums, clock, cursor, members, weight } = self;
-        clock.real(from, to, |a, b| sums.add(cursor, *weight, a, b, standing, members));
+        clock.real(from, to, |a, b| sums.add(cursor, *weight, a, b, resident, members));
     }
 }
 
-impl Crew {
+impl SmGroup {
     /// Does something with the machine and where its stretches go.
     pub(super) fn with<T>(
         &mut self,
@@ -208,7 +208,7 @@ impl Crew {
     }
 }
 
-impl Stage {
+impl DeviceReplay {
     pub(super) fn new(limits: &Limits, sm_count: u32, bins: &Bins) -> Self {
         let n = sm_count as usize;
         let mut order: Vec<u32> = (0..sm_count).collect();
@@ -226,12 +226,12 @@ impl Stage {
                 everywhere: vec![0.0; bins.n],
                 tenants: Vec::new(),
             },
-            crews: Vec::new(),
+            sm_groups: Vec::new(),
             by_group: BTreeMap::new(),
             queues: 0,
             order,
             users: vec![0; n.div_ceil(2)],
-            floor: Floor::new(limits.resources(), n),
+            floor: SmArray::new(limits.resources(), n),
         }
     }
 
@@ -273,47 +273,47 @@ impl Stage {
     /// Groups that take turns, and nothing says when, hold the engine in equal shares: the share of each.
     #[allow(clippy::cast_precision_loss)] // a few groups
     pub(super) fn weight(&self) -> f64 {
-        let waiting = self.crews.iter().filter(|c| c.unsliced && c.machine.busy()).count();
+        let waiting = self.sm_groups.iter().filter(|c| c.unsliced && c.machine.busy()).count();
         1.0 / waiting.max(1) as f64
     }
 
     /// Lets all of them get to `now`, event by event, because each one's share depends on the others.
     pub(super) fn advance_unsliced(&mut self, now: Ps) {
         loop {
-            let next = self.crews.iter().enumerate().filter(|(_, c)| c.unsliced);
+            let next = self.sm_groups.iter().enumerate().filter(|(_, c)| c.unsliced);
             let next = next.filter_map(|(n, c)| Some((c.machine.next().filter(|t| *t <= now)?, n))).min();
             let weight = self.weight();
             let time = next.map_or(now, |(time, _)| time);
-            for crew in self.crews.iter_mut().filter(|c| c.unsliced) {
-                crew.with(&mut self.sums, weight, |machine, sink| machine.settle(time, sink));
+            for sm_group in self.sm_groups.iter_mut().filter(|c| c.unsliced) {
+                sm_group.with(&mut self.sums, weight, |machine, sink| machine.settle(time, sink));
             }
             let Some((time, n)) = next else { return };
-            if let Some(crew) = self.crews.get_mut(n) {
-                crew.with(&mut self.sums, weight, |machine, sink| machine.advance(time, sink));
+            if let Some(sm_group) = self.sm_groups.get_mut(n) {
+                sm_group.with(&mut self.sums, weight, |machine, sink| machine.advance(time, sink));
             }
         }
     }
 
-    pub(super) fn start(&mut self, crew: usize, mut kernel: Forced) -> bool {
-        let Some(unsliced) = self.crews.get(crew).map(|c| c.unsliced) else { return false };
+    pub(super) fn start(&mut self, sm_group: usize, mut kernel: Forced) -> bool {
+        let Some(unsliced) = self.sm_groups.get(sm_group).map(|c| c.unsliced) else { return false };
         if unsliced {
             self.advance_unsliced(kernel.start);
         }
         let weight = if unsliced { self.weight() } else { 1.0 };
-        let Some(crew) = self.crews.get_mut(crew) else { return false };
-        kernel.start = crew.clock.own(kernel.start);
-        kernel.end = crew.clock.own(kernel.end);
+        let Some(sm_group) = self.sm_groups.get_mut(sm_group) else { return false };
+        kernel.start = sm_group.clock.own(kernel.start);
+        kernel.end = sm_group.clock.own(kernel.end);
         if kernel.start >= kernel.end {
             return false;
         }
-        crew.with(&mut self.sums, weight, |machine, sink| machine.start(kernel, sink));
+        sm_group.with(&mut self.sums, weight, |machine, sink| machine.start(kernel, sink));
         true
     }
 
     pub(super) fn finish(&mut self) {
         self.advance_unsliced(Ps::MAX);
-        for crew in &mut self.crews {
-            crew.with(&mut self.sums, 1.0, |machine, sink| machine.advance(Ps::MAX, sink));
+        for sm_group in &mut self.sm_groups {
+            sm_group.with(&mut self.sums, 1.0, |machine, sink| machine.advance(Ps::MAX, sink));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The even model: the warps of each tenant spread evenly over the SMs that it may use.
 //!
-//! What the replay is measured against, and where the bounds of both come from.
+//! It is the baseline that the replay is measured against, and gives the bounds of both models.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -156,17 +156,18 @@ impl Placement {
     pub(super) fn spread_evenly(&mut self) {
         for (device, state) in &self.devices {
             let Some(max_warps) = self.limits.get(device).and_then(|l| l.max_warps_per_sm) else { continue };
-            let Some(stage) = self.stages.get_mut(device) else { continue };
-            let n = stage.sums.sms.max(1);
+            let Some(replay) = self.replays.get_mut(device) else { continue };
+            let n = replay.sums.sms.max(1);
             for (id, tenant) in state.tenants.iter().filter(|t| t.1.seen) {
-                let crew = stage.crews.iter().find(|c| c.by_tenant.contains_key(id));
-                let set = crew.and_then(|c| c.sets.get(&(*id, None)).and_then(|set| c.machine.set(set.0)));
+                let sm_group = replay.sm_groups.iter().find(|c| c.by_tenant.contains_key(id));
+                let set =
+                    sm_group.and_then(|c| c.sets.get(&(*id, None)).and_then(|set| c.machine.set(set.0)));
                 let set: Vec<f64> = match set {
                     Some(set) => set.iter().map(|s| f64::from(*s)).collect(),
                     None => vec![1.0; n],
                 };
                 let own = set.iter().sum::<f64>().max(1.0);
-                let rows = stage.sums.warps.chunks_mut(n).zip(stage.sums.active.chunks_mut(n));
+                let rows = replay.sums.warps.chunks_mut(n).zip(replay.sums.active.chunks_mut(n));
                 for ((warps, active), (w, a)) in rows.zip(tenant.warps.iter().zip(&tenant.sm_active)) {
                     for ((warps, active), may) in warps.iter_mut().zip(active).zip(&set) {
                         *warps += may * w * n as f64 / own * f64::from(max_warps);

@@ -1,4 +1,4 @@
-//! How many blocks fit on the SMs, and how many were there.
+//! SM occupancy: theoretical limits and modelled block placement.
 
 mod device_replay;
 mod even;

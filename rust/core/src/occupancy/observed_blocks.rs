@@ -1,32 +1,32 @@
-//! Which SMs did these kernels' blocks stand on, when the trace says from when to when each kernel ran?
+//! Model which SMs the blocks of kernels ran on, given the observed start and end of each kernel.
 //!
-//! The block scheduler as published measurements describe it, held to the observed starts and ends:
+//! The block scheduler follows published measurements and is constrained by the observed times:
 //!
 //! ```text
-//!   SM 0 |A A|A A|A  |B B|      A: 9 blocks, two on an SM, two SMs: waves of 4, the last one ragged (SM 0, tie order)
-//!   SM 1 |A A|A A|  B|B  |      B: starts where A's last wave leaves room: on SM 1
+//!   SM 0 |A A|A A|A  |B B|      A: 9 blocks, two per SM, two SMs: waves of 4, a partial last wave (SM 0, tie order)
+//!   SM 1 |A A|A A|  B|B  |      B: starts in A's partial last wave, on SM 1
 //! ```
 //!
-//! - A block goes to the SM that could take the most further ones of its kernel; equals in the device's tie order.
-//! - Of a queue (a context's kernels) only the oldest kernel with unplaced blocks is looked at (leftover policy);
-//!   queues are served by age of that kernel.
-//! - All blocks of a kernel take equally long: as long as makes the last one end when the kernel did, given the room
-//!   that kernels with known ends leave it. A kernel's last blocks are held to its observed end.
-//! - A start is a fact. Where by the model blocks of the kernels before it in its queue have not been placed, they
-//!   have been. Older kernels of other queues would have taken its room: what the model still has of their blocks comes
-//!   after it. Where it has no room, an eighth of the blocks that would end next ends at once, and, where they are their
-//!   kernel's last, the others one by one around their time. Kernels whose blocks cannot be equal because of that are
-//!   marked uneven.
+//! - A block goes to the SM that could take the most further blocks of its kernel; ties follow the device's tie order.
+//! - Of a queue (a context's kernels) only the oldest kernel with unplaced blocks is considered (leftover policy);
+//!   queues are served by the age of that kernel.
+//! - All blocks of a kernel take equally long: so long that the last one ends when the kernel did, given the capacity
+//!   that kernels with known ends leave it. A kernel's last blocks end at its observed end.
+//! - Observed starts override the model. If predecessors in the same queue still have unplaced blocks, they are treated
+//!   as placed. Older kernels of other queues would have taken the capacity: the blocks that the model still has of
+//!   them come later. If no SM has capacity, an eighth of the blocks that would end next end at once; where these are
+//!   their kernel's last, the others end one by one around their time. Kernels whose blocks cannot be equal because of
+//!   that are marked uneven.
 //!
-//! Cost follows kernels and waves: blocks placed together are one cohort, equal waves are taken in one step, and every
-//! step is a sweep over the SMs. Waves of a kernel that began where nothing fits, or beside one that did, and that is much
-//! shorter than what is asked for ([`Machine::new`]), are not followed: what it takes it holds until it ends.
+//! Cost follows kernels and waves: blocks placed together are one cohort, equal waves are one step, and every step
+//! sweeps the SMs. The waves of a short kernel are not followed if it began without capacity, or next to a kernel that
+//! did; see [`Machine::new`] for what counts as short. It keeps its blocks until it ends.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::base::picoseconds::Ps;
-use crate::occupancy::sm_array::{Ask, Floor, PerSm};
+use crate::occupancy::sm_array::{BlockFootprint, PerSm, SmArray};
 
 /// One in so many blocks makes room for what started although there was none.
 const THINNED: u32 = 8;
@@ -47,7 +47,7 @@ pub(crate) struct Forced {
     pub start: Ps,
     pub end: Ps,
     pub blocks: u64,
-    pub ask: Ask,
+    pub ask: BlockFootprint,
     /// Index of its tenant among those of the machine.
     pub tenant: usize,
     /// Which queue it stands in.
@@ -71,23 +71,23 @@ pub(crate) struct Reached {
 /// Gets every stretch of time in which nothing changed.
 pub(crate) trait Meter {
     /// From, until, and what stood where.
-    fn stretch(&mut self, from: Ps, to: Ps, sms: &Standing<'_>);
+    fn stretch(&mut self, from: Ps, to: Ps, sms: &ResidentBlocks<'_>);
 }
 
 /// What stands on the SMs, in tie order.
 #[derive(Debug)]
-pub(crate) struct Standing<'a> {
+pub(crate) struct ResidentBlocks<'a> {
     /// Resident warps of each SM.
     pub warps: &'a [PerSm],
     /// There are some on every SM.
     pub everywhere: bool,
     /// Of each tenant of the machine.
-    pub tenants: &'a [Held],
+    pub tenants: &'a [TenantBlocks],
 }
 
 /// What a tenant holds.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Held {
+pub(crate) struct TenantBlocks {
     pub warps: i64,
     /// SMs with a block of it.
     pub sms: u32,
@@ -127,7 +127,7 @@ struct Cohort {
 /// SMs whose tenants may be on them together.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    floor: Floor,
+    floor: SmArray,
     /// SMs that a kernel may use, in tie order: 1 or 0; `None` for all.
     sets: Vec<Option<Vec<PerSm>>>,
     lives: Vec<Option<Live>>,
@@ -144,7 +144,7 @@ pub(crate) struct Machine {
     nowhere: Vec<PerSm>,
     /// When last settled.
     warps: Vec<PerSm>,
-    tenants: Vec<Held>,
+    tenants: Vec<TenantBlocks>,
     since: Ps,
     blocked: Vec<u32>,
     done: Vec<Reached>,
@@ -156,7 +156,7 @@ pub(crate) struct Machine {
 impl Machine {
     /// SMs with `floor` to give. Waves of kernels that take less than `short` are not followed where equal blocks contradict
     /// the starts.
-    pub(crate) fn new(floor: Floor, short: Ps) -> Self {
+    pub(crate) fn new(floor: SmArray, short: Ps) -> Self {
         Self {
             short,
             nowhere: floor.nowhere(),
@@ -180,7 +180,7 @@ impl Machine {
 
     /// A further tenant; its index.
     pub(crate) fn add_tenant(&mut self) -> usize {
-        self.tenants.push(Held { blocks: self.nowhere.clone(), ..Held::default() });
+        self.tenants.push(TenantBlocks { blocks: self.nowhere.clone(), ..TenantBlocks::default() });
         self.tenants.len() - 1
     }
 
@@ -221,7 +221,7 @@ impl Machine {
                     held.changed = false;
                 }
                 let (warps, tenants) = (&self.warps, &self.tenants);
-                meter.stretch(self.since, now, &Standing { warps, everywhere, tenants });
+                meter.stretch(self.since, now, &ResidentBlocks { warps, everywhere, tenants });
             }
             self.since = now;
         }
@@ -694,7 +694,7 @@ impl Machine {
     /// There must be room now: of the blocks that would end next every n-th ends, or, where one of them makes no room
     /// for a block that asks for more, all on every n-th SM. If those are their kernel's last, the others end one by one
     /// from now on, the later ones as much after their time as the first are before it. False when there are none left.
-    fn thin_next(&mut self, now: Ps, ask: &Ask) -> bool {
+    fn thin_next(&mut self, now: Ps, ask: &BlockFootprint) -> bool {
         let uncut = |c: &&(usize, &Cohort)| c.1.live != usize::MAX && c.1.end > now && !c.1.cut;
         let next =
             self.cohorts.iter().enumerate().filter(|c| uncut(&c)).min_by_key(|(slot, c)| (c.end, *slot));
@@ -793,8 +793,8 @@ fn occupied(blocks: &[PerSm]) -> u32 {
     blocks.chunks(1 << 15).map(|sms| u32::from(some(sms))).sum()
 }
 
-/// Blocks of `each` warps begin on SMs; -1 times that where they end. Sums wrap, as in [`Floor`].
-fn stand(tenant: Option<&mut Held>, on: &[PerSm], count: u64, each: i32, sign: PerSm) {
+/// Blocks of `each` warps begin on SMs; -1 times that where they end. Sums wrap, as in [`SmArray`].
+fn stand(tenant: Option<&mut TenantBlocks>, on: &[PerSm], count: u64, each: i32, sign: PerSm) {
     let Some(held) = tenant else { return };
     held.warps += i64::try_from(count).unwrap_or(0) * i64::from(each) * i64::from(sign);
     held.changed = true;
@@ -834,7 +834,7 @@ mod tests {
     struct Seen(Vec<(Ps, Ps, Vec<i64>)>);
 
     impl Meter for Seen {
-        fn stretch(&mut self, from: Ps, to: Ps, sms: &Standing<'_>) {
+        fn stretch(&mut self, from: Ps, to: Ps, sms: &ResidentBlocks<'_>) {
             self.0.push((from, to, sms.tenants.iter().map(|held| held.warps).collect()));
         }
     }
@@ -845,7 +845,7 @@ mod tests {
         // which one block less makes no room for. That the first kernel ends at 100 is a fact, too: both are there until
         // then. What comes later finds an empty SM.
         let has = [64, 0, 0, 0];
-        let mut machine = Machine::new(Floor::new(has, 1), 0);
+        let mut machine = Machine::new(SmArray::new(has, 1), 0);
         for _ in 0..2 {
             machine.add_tenant();
         }
@@ -854,7 +854,7 @@ mod tests {
             [(0, 0, 100, 8, 8), (1, 50, 200, 1, 16), (0, 300, 400, 4, 8)]
         {
             let per_sm = u32::try_from(64 / warps).unwrap_or(0);
-            let ask = Ask::new([warps, 0, 0, 0], has, per_sm, None);
+            let ask = BlockFootprint::new([warps, 0, 0, 0], has, per_sm, None);
             let queue = u32::from(tenant > 0);
             machine.start(Forced { row: 0, start, end, blocks, ask, tenant, queue, set: 0 }, &mut seen);
         }

@@ -1,28 +1,26 @@
-//! How full were the SMs, and whose work was on them?
+//! Model the occupancy of each SM, by tenant and time.
 //!
-//! No supported interface measures this per SM or tenant, so it is a model, and every row says so (`modelled`).
-//! Two models stand beside each other:
+//! No supported interface measures this per SM or tenant, so it is a model, and every row says so (`modelled`). There
+//! are two models:
 //!
-//! - The **replay** ([`Model::Replay`]): blocks are placed SM by SM as the block scheduler would, held to the observed
-//!   starts and ends (`occupancy/observed_blocks.rs` says how and what it assumes).
-//! - The **even** model ([`Model::Even`]), what the replay is measured against: a kernel holds
-//!   `min(grid, blocks per SM x SMs)` blocks for the whole of its interval, spread evenly over the SMs its tenant may
-//!   use. What a tenant's kernels ask for together is capped at those SMs, then the sum over tenants at the device, by
-//!   scaling all in proportion.
+//! - The **replay** ([`Model::Replay`]) places blocks SM by SM as the block scheduler would, constrained by the
+//!   observed starts and ends (`occupancy/observed_blocks.rs` states the assumptions).
+//! - The **even** model ([`Model::Even`]) is the baseline for the replay: a kernel has `min(grid, blocks per SM x SMs)`
+//!   blocks for its whole interval, spread evenly over the SMs that its tenant may use. The sum of a tenant's kernels
+//!   is capped at those SMs, then the sum over tenants at the device, by scaling all in proportion.
 //!
-//! Bounds come with both. No fewer: one block of every kernel in flight whose tenant held the engine. No more: what the
-//! even model asks for before tenants are scaled down. They hold whatever the order and the lengths of the blocks were,
-//! as long as the policy is right.
+//! Both have bounds. Lower: one block of every kernel in flight whose tenant was resident. Upper: what the even model
+//! requests before tenants are scaled down. The bounds hold for any order and length of blocks, if the policy is right.
 //!
-//! Who may be on the SMs together is the [`PlacementPolicy`]'s to say. Groups of tenants that take turns each have
-//! the device to themselves, and their blocks stand still while others hold it: they are replayed on a clock of their
-//! own, which runs while the group was resident: by switch records, or by the turns that starts and ends of kernels imply
-//! (`residency/inferred.rs`). Records that include the restoring and saving of the state are shortened by what no kernel ever starts
-//! or ends in ([`Placement::with_kernels`]). Where nothing says when that was, all groups with kernels in flight hold the
-//! engine in equal shares.
+//! [`PlacementPolicy`] says which tenants may share SMs. Groups of time-sliced tenants each have the device to
+//! themselves, and their blocks stand still while others are resident. Each group is replayed on a clock that runs
+//! while it was resident, by switch records or by inferred residency (`residency/inferred.rs`). Records that include
+//! restoring and saving of state are shortened by the time in which no kernel ever starts or ends
+//! ([`Placement::with_kernels`]). Where residency is not known, all groups with kernels in flight share the engine
+//! equally.
 //!
-//! Not in it: whole-graph launches (their kernels are not recorded), copies, kernels whose occupancy or
-//! tenant is not known; they are counted in [`Placed`].
+//! Not modelled: whole-graph launches (their kernels are not recorded), copies, and kernels whose occupancy or tenant
+//! is not known. They are counted in [`Placed`].
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,10 +31,10 @@ use crate::base::error::{Error, Result};
 use crate::base::maps::NumberMap;
 use crate::base::picoseconds::ps;
 use crate::base::watch::Watch;
-use crate::occupancy::device_replay::{Clock, Crew, Seat, Stage};
+use crate::occupancy::device_replay::{Assignment, Clock, DeviceReplay, SmGroup};
 use crate::occupancy::even::{Device, End, Ends};
 use crate::occupancy::observed_blocks::{Forced, Machine};
-use crate::occupancy::sm_array::Ask;
+use crate::occupancy::sm_array::BlockFootprint;
 use crate::occupancy::theoretical::{LaunchColumns, Limiter, Limits, Recorded, TenantMap};
 use crate::occupancy::time_bins::{Bins, Nearest};
 use crate::residency::inferred as turns;
@@ -116,7 +114,7 @@ pub(super) type Context = (u32, Option<u32>, u32, Option<u32>);
 pub(super) struct Fits {
     pub(super) blocks: u32,
     pub(super) warps: u32,
-    pub(super) ask: Ask,
+    pub(super) ask: BlockFootprint,
     pub(super) clusters: bool,
 }
 
@@ -137,10 +135,10 @@ pub struct Placement {
     /// Devices whose slices are inferred: bounds do not rest on them.
     pub(super) inferred: BTreeSet<u32>,
     pub(super) devices: BTreeMap<u32, Device>,
-    pub(super) stages: BTreeMap<u32, Stage>,
+    pub(super) replays: BTreeMap<u32, DeviceReplay>,
     pub(super) ends: Ends,
     pub(super) fits: NumberMap<(u32, Recorded), Option<Fits>>,
-    pub(super) seats: NumberMap<Context, Option<Seat>>,
+    pub(super) assignments: NumberMap<Context, Option<Assignment>>,
     pub(super) rows: Rows,
     pub(super) unmodelled_kernels: u64,
     pub(super) unmodelled_ns: i64,
@@ -156,37 +154,37 @@ pub(super) struct Entry {
     pub(super) from: i64,
     pub(super) to: i64,
     pub(super) blocks: u64,
-    pub(super) seat: Seat,
+    pub(super) assignment: Assignment,
     pub(super) fit: Fits,
 }
 
 impl Entry {
     /// Blocks that its SMs hold.
     fn room(&self) -> u64 {
-        u64::from(self.fit.blocks) * u64::from(self.seat.sms)
+        u64::from(self.fit.blocks) * u64::from(self.assignment.sms)
     }
 
-    fn replay(&self, stages: &mut BTreeMap<u32, Stage>, rows: &mut Rows) {
-        let Self { seat, fit, blocks, .. } = *self;
-        let Some(stage) = stages.get_mut(&self.gpu) else { return };
+    fn replay(&self, replays: &mut BTreeMap<u32, DeviceReplay>, rows: &mut Rows) {
+        let Self { assignment, fit, blocks, .. } = *self;
+        let Some(replay) = replays.get_mut(&self.gpu) else { return };
         let kernel = Forced {
             row: rows.start.len(),
             start: ps(self.from),
             end: ps(self.to),
             blocks,
             ask: fit.ask,
-            tenant: seat.member,
-            queue: seat.queue,
-            set: seat.set,
+            tenant: assignment.member,
+            queue: assignment.queue,
+            set: assignment.set,
         };
-        let replayed = stage.start(seat.crew, kernel);
+        let replayed = replay.start(assignment.sm_group, kernel);
         // One block on each SM, or all that the device holds: as programs do that fetch their work themselves.
-        let persistent = blocks == u64::from(seat.sms) || blocks == self.room();
+        let persistent = blocks == u64::from(assignment.sms) || blocks == self.room();
         rows.capture.push(self.capture);
         rows.pid.push(self.pid);
         rows.correlation.push(self.correlation);
         rows.device.push(self.gpu);
-        rows.tenant.push(seat.tenant);
+        rows.tenant.push(assignment.tenant);
         rows.start.push(self.from);
         rows.end.push(self.to);
         rows.blocks.push(blocks);
@@ -329,10 +327,10 @@ impl Placement {
             exact,
             inferred: BTreeSet::new(),
             devices: BTreeMap::new(),
-            stages: BTreeMap::new(),
+            replays: BTreeMap::new(),
             ends: Ends::new(),
             fits: NumberMap::default(),
-            seats: NumberMap::default(),
+            assignments: NumberMap::default(),
             rows: Rows::default(),
             unmodelled_kernels: 0,
             unmodelled_ns: 0,
@@ -504,7 +502,7 @@ impl Placement {
                 Limiter::Blocks | Limiter::Barriers => Some(3),
                 Limiter::Warps | Limiter::Clusters => None,
             });
-            let ask = Ask::new(ask, limits.resources(), fit.blocks, padded);
+            let ask = BlockFootprint::new(ask, limits.resources(), fit.blocks, padded);
             Some(Fits {
                 blocks: fit.blocks,
                 warps: fit.warps / fit.blocks.max(1),
@@ -515,20 +513,20 @@ impl Placement {
     }
 
     /// Where the kernels of a context are replayed.
-    fn seat(&mut self, device: u32, tenant: u32, context: Option<u32>) -> Option<Seat> {
+    fn assignment(&mut self, device: u32, tenant: u32, context: Option<u32>) -> Option<Assignment> {
         let limits = self.limits.get(&device)?;
         let all = limits.sm_count?;
         let group = self.group(device, tenant);
         let turns = self.turns(device, tenant);
         let bins = self.bins;
-        let stage = self.stages.entry(device).or_insert_with(|| Stage::new(limits, all, &bins));
-        let crew = if let Some(crew) = stage.by_group.get(&group) {
-            *crew
+        let replay = self.replays.entry(device).or_insert_with(|| DeviceReplay::new(limits, all, &bins));
+        let sm_group = if let Some(sm_group) = replay.by_group.get(&group) {
+            *sm_group
         } else {
             let holder = self.policy.held_by.get(&tenant).copied().unwrap_or(tenant);
             let slices = self.held.get(&(device, holder)).filter(|_| turns);
-            stage.crews.push(Crew {
-                machine: Machine::new(stage.floor.clone(), stage.sums.short()),
+            replay.sm_groups.push(SmGroup {
+                machine: Machine::new(replay.floor.clone(), replay.sums.short()),
                 clock: slices.map_or(Clock::Real, |slices| Clock::of(slices.clone())),
                 cursor: 0,
                 members: Vec::new(),
@@ -536,52 +534,52 @@ impl Placement {
                 sets: BTreeMap::new(),
                 unsliced: turns && slices.is_none(),
             });
-            let crew = stage.crews.len() - 1;
-            stage.by_group.insert(group, crew);
-            crew
+            let sm_group = replay.sm_groups.len() - 1;
+            replay.by_group.insert(group, sm_group);
+            sm_group
         };
         let own = (tenant, context);
         let key = if self.policy.sms.contains_key(&own) { own } else { (tenant, None) };
-        let known = stage.crews.get(crew).and_then(|c| c.sets.get(&key)).copied();
+        let known = replay.sm_groups.get(sm_group).and_then(|c| c.sets.get(&key)).copied();
         let (set, sms) = match (known, self.policy.sms.get(&key)) {
             (Some(known), _) => known,
             (None, None) => (0, all),
             (None, Some(set)) => {
-                let (mask, sms) = stage.mask(set);
-                let crew = stage.crews.get_mut(crew)?;
-                let set = (crew.machine.add_set(mask), sms);
-                crew.sets.insert(key, set);
+                let (mask, sms) = replay.mask(set);
+                let sm_group = replay.sm_groups.get_mut(sm_group)?;
+                let set = (sm_group.machine.add_set(mask), sms);
+                sm_group.sets.insert(key, set);
                 set
             }
         };
-        let queue = stage.queues;
-        stage.queues += 1;
-        let crew_at = crew;
-        let crew = stage.crews.get_mut(crew)?;
-        let member = if let Some(member) = crew.by_tenant.get(&tenant) {
+        let queue = replay.queues;
+        replay.queues += 1;
+        let sm_group_at = sm_group;
+        let sm_group = replay.sm_groups.get_mut(sm_group)?;
+        let member = if let Some(member) = sm_group.by_tenant.get(&tenant) {
             *member
         } else {
             let n = bins.n;
-            let place = stage.sums.tenants.len();
-            stage.sums.tenants.push((tenant, vec![0.0; n], vec![0.0; n]));
-            crew.members.push(place);
-            let member = crew.machine.add_tenant();
-            crew.by_tenant.insert(tenant, member);
+            let place = replay.sums.tenants.len();
+            replay.sums.tenants.push((tenant, vec![0.0; n], vec![0.0; n]));
+            sm_group.members.push(place);
+            let member = sm_group.machine.add_tenant();
+            sm_group.by_tenant.insert(tenant, member);
             member
         };
-        (sms > 0).then_some(Seat { tenant, crew: crew_at, member, queue, set, sms })
+        (sms > 0).then_some(Assignment { tenant, sm_group: sm_group_at, member, queue, set, sms })
     }
 
     /// The `sm_warps` table.
     fn sm_warps(&mut self) -> Result<RecordBatch> {
         let (mut device_id, mut starts, mut ends, mut sms) = (vec![], vec![], vec![], vec![]);
         let (mut warps, mut active) = (vec![], vec![]);
-        for (device, stage) in &self.stages {
-            let mut places: Vec<(u32, usize)> = stage.order.iter().copied().zip(0..).collect();
+        for (device, replay) in &self.replays {
+            let mut places: Vec<(u32, usize)> = replay.order.iter().copied().zip(0..).collect();
             places.sort_unstable();
-            let rows = stage.sums.warps.chunks(stage.sums.sms.max(1));
-            let rows = rows.zip(stage.sums.active.chunks(stage.sums.sms.max(1)));
-            for (bin, ((w, a), everywhere)) in rows.zip(&stage.sums.everywhere).enumerate() {
+            let rows = replay.sums.warps.chunks(replay.sums.sms.max(1));
+            let rows = rows.zip(replay.sums.active.chunks(replay.sums.sms.max(1)));
+            for (bin, ((w, a), everywhere)) in rows.zip(&replay.sums.everywhere).enumerate() {
                 let (from, to) = (self.bins.edge(bin), self.bins.edge(bin + 1));
                 let length = (to - from).max(1) as f64;
                 for (sm, place) in &places {
@@ -632,13 +630,13 @@ impl Placement {
 
     /// A kernel, as the even model and the bounds see it.
     fn count(&mut self, entry: &Entry) {
-        let Entry { gpu, from, to, blocks, seat, fit, .. } = *entry;
+        let Entry { gpu, from, to, blocks, assignment, fit, .. } = *entry;
         let warps = blocks.min(entry.room()) * u64::from(fit.warps);
-        let (sms, least) = (blocks.min(u64::from(seat.sms)), u64::from(fit.warps));
+        let (sms, least) = (blocks.min(u64::from(assignment.sms)), u64::from(fit.warps));
         self.advance(from);
         self.settle(gpu, from);
         let n = self.bins.n;
-        let tenant = self.tenant(gpu, seat.tenant);
+        let tenant = self.tenant(gpu, assignment.tenant);
         if !tenant.seen {
             tenant.seen = true;
             for series in [&mut tenant.warps, &mut tenant.sm_active, &mut tenant.low, &mut tenant.high] {
@@ -649,12 +647,12 @@ impl Placement {
         tenant.load.warps += warps;
         tenant.load.sms += sms;
         tenant.load.least += least;
-        self.ends.push(Reverse((to, gpu, seat.tenant, End::Kernel { warps, sms, least })));
+        self.ends.push(Reverse((to, gpu, assignment.tenant, End::Kernel { warps, sms, least })));
     }
 
-    /// Reads a batch of kernels from `first` on; the row behind them. Unless it `may_seat` new contexts among those that
+    /// Reads a batch of kernels from `first` on; the row behind them. Unless it `may_assign` new contexts among those that
     /// are replayed, it ends before one.
-    fn read(&mut self, c: &KernelRows<'_>, first: usize, batch: &mut Vec<Entry>, may_seat: bool) -> usize {
+    fn read(&mut self, c: &KernelRows<'_>, first: usize, batch: &mut Vec<Entry>, may_assign: bool) -> usize {
         for row in first..c.rows {
             if batch.len() >= BATCH {
                 return row;
@@ -666,33 +664,33 @@ impl Placement {
             let (capture, pid) = (c.capture.value(row), at(c.pid, row));
             let context = at(c.green, row).or_else(|| at(c.context, row));
             let who = (capture, pid, gpu, context);
-            let seat = match self.seats.get(&who) {
-                Some(seat) => *seat,
-                None if !may_seat => return row,
+            let assignment = match self.assignments.get(&who) {
+                Some(assignment) => *assignment,
+                None if !may_assign => return row,
                 None => {
                     let tenant = self.tenants.get(&(capture, pid, gpu)).copied();
-                    let seat = tenant.and_then(|tenant| self.seat(gpu, tenant, context));
-                    self.seats.insert(who, seat);
-                    seat
+                    let assignment = tenant.and_then(|tenant| self.assignment(gpu, tenant, context));
+                    self.assignments.insert(who, assignment);
+                    assignment
                 }
             };
             let launch = c.launches.read(row);
-            let fit = seat.and_then(|_| self.fit(gpu, launch));
-            let (Some(seat), Some(fit), Some(blocks)) = (seat, fit, launch.grid_blocks) else {
+            let fit = assignment.and_then(|_| self.fit(gpu, launch));
+            let (Some(assignment), Some(fit), Some(blocks)) = (assignment, fit, launch.grid_blocks) else {
                 self.unmodelled_kernels += 1;
                 self.unmodelled_ns = self.unmodelled_ns.saturating_add(to.saturating_sub(from));
                 continue;
             };
             let correlation = at(c.correlation, row);
-            batch.push(Entry { capture, pid, correlation, gpu, from, to, blocks, seat, fit });
+            batch.push(Entry { capture, pid, correlation, gpu, from, to, blocks, assignment, fit });
         }
         c.rows
     }
 
     /// Takes over what the replay says of kernels that have ended.
     fn collect(&mut self) {
-        for crew in self.stages.values_mut().flat_map(|s| &mut s.crews) {
-            for done in crew.machine.take_done() {
+        for sm_group in self.replays.values_mut().flat_map(|s| &mut s.sm_groups) {
+            for done in sm_group.machine.take_done() {
                 if let Some(sms) = self.rows.sms.get_mut(done.row) {
                     *sms = Some(done.sms);
                 }
@@ -720,16 +718,16 @@ impl EventPass for Placement {
         while !batch.is_empty() {
             watch.progress("placement", (row - batch.len()) as u64, total)?;
             // The two models share nothing but what they read. The replay takes longest: what comes next is read meanwhile.
-            let (mut stages, mut rows) = (std::mem::take(&mut self.stages), std::mem::take(&mut self.rows));
+            let (mut replays, mut rows) = (std::mem::take(&mut self.replays), std::mem::take(&mut self.rows));
             std::thread::scope(|scope| {
                 if self.model == Model::Replay {
-                    let (stages, rows, batch) = (&mut stages, &mut rows, &batch);
-                    scope.spawn(move || batch.iter().for_each(|entry| entry.replay(stages, rows)));
+                    let (replays, rows, batch) = (&mut replays, &mut rows, &batch);
+                    scope.spawn(move || batch.iter().for_each(|entry| entry.replay(replays, rows)));
                 }
                 row = self.read(&kernels, row, &mut next, false);
                 batch.iter().for_each(|entry| self.count(entry));
             });
-            (self.stages, self.rows) = (stages, rows);
+            (self.replays, self.rows) = (replays, rows);
             self.collect();
             row = self.read(&kernels, row, &mut next, true);
             std::mem::swap(&mut batch, &mut next);
@@ -742,14 +740,14 @@ impl EventPass for Placement {
         watch.progress("placement", 0, 0)?;
         self.advance(i64::MAX);
         match self.model {
-            Model::Replay => self.stages.values_mut().for_each(Stage::finish),
+            Model::Replay => self.replays.values_mut().for_each(DeviceReplay::finish),
             Model::Even => self.spread_evenly(),
         }
         self.collect();
         let (mut device_id, mut tenant_id, mut starts, mut ends) = (vec![], vec![], vec![], vec![]);
         let (mut warps, mut sm_active, mut low, mut high) = (vec![], vec![], vec![], vec![]);
         for (device, state) in &self.devices {
-            let replayed = self.stages.get(device).filter(|_| self.model == Model::Replay);
+            let replayed = self.replays.get(device).filter(|_| self.model == Model::Replay);
             let slots = self.limits.get(device).and_then(|l| Some((l.sm_count?, l.max_warps_per_sm?)));
             let (sm_count, max_warps) = slots.map_or((1.0, 1.0), |s| (f64::from(s.0), f64::from(s.1)));
             for (id, tenant) in state.tenants.iter().filter(|t| t.1.seen) {

@@ -1,6 +1,6 @@
-//! What do the SMs of a device have left, SM by SM, and where does the block scheduler put the next blocks?
+//! Free capacity of each SM of a device, and where the block scheduler puts the next blocks.
 //!
-//! It places a block where most further ones have room, the first of equals first.
+//! A block goes to the SM on which most further blocks of its kernel fit; the first of equals wins.
 
 use crate::occupancy::theoretical::Resources;
 
@@ -52,9 +52,9 @@ impl Divisor {
     }
 }
 
-/// What a block takes of an SM, ready for [`Floor`].
+/// What a block takes of an SM, ready for [`SmArray`].
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Ask {
+pub(crate) struct BlockFootprint {
     /// Warps of a block.
     pub warps: i32,
     /// Blocks that an empty SM holds.
@@ -63,7 +63,7 @@ pub(crate) struct Ask {
     by: [Divisor; 4],
 }
 
-impl Ask {
+impl BlockFootprint {
     /// For blocks of `ask` (warps, registers, shared memory, block slots) on SMs that have `has` and hold `per_sm` of
     /// them; `padded` is the resource of which less than the total can be used (sub-partitions, carve-outs).
     pub(crate) fn new(ask: Resources, has: Resources, per_sm: u32, padded: Option<usize>) -> Self {
@@ -88,7 +88,7 @@ impl Ask {
 ///
 /// Sums over SMs wrap: an SM holds a few dozen blocks. Where overflow is looked for, compilers take numbers one by one.
 #[derive(Debug, Clone)]
-pub(crate) struct Floor {
+pub(crate) struct SmArray {
     sms: usize,
     /// What an SM has.
     has: [PerSm; 4],
@@ -102,13 +102,13 @@ pub(crate) struct Floor {
     /// All SMs were looked at, none left out.
     everywhere: bool,
     /// Blocks that no SM has room for, nor for any that takes no less: since then nothing has been given back.
-    too_big: Vec<Ask>,
+    too_big: Vec<BlockFootprint>,
 }
 
 /// More kinds of blocks than this are not remembered as too big: they are looked for.
 const REMEMBERED: usize = 8;
 
-impl Floor {
+impl SmArray {
     /// Empty SMs of `per_sm` each.
     pub(crate) fn new(per_sm: Resources, sms: usize) -> Self {
         let mut has = [0; 4];
@@ -155,7 +155,7 @@ impl Floor {
     }
 
     /// How many blocks would fit, on the SMs of `set` (1: may be used) or all.
-    pub(crate) fn room(&mut self, ask: &Ask, set: Option<&[PerSm]>) -> u64 {
+    pub(crate) fn room(&mut self, ask: &BlockFootprint, set: Option<&[PerSm]>) -> u64 {
         (self.total, self.everywhere) = (0, false);
         if ask.take == [0; 4] || self.too_big.iter().any(|big| big.fits_where(ask)) {
             return 0;
@@ -191,7 +191,7 @@ impl Floor {
     }
 
     /// Whether any SM has room for such a block: mostly the first ones have, or none, which is seen sooner than how many fit.
-    fn fits_somewhere(&self, ask: &Ask) -> bool {
+    fn fits_somewhere(&self, ask: &BlockFootprint) -> bool {
         let [a, b, c, d] = self.free.each_ref().map(|free| free.as_chunks::<LANES>().0);
         // What is not asked for may be overdrawn.
         let [x, y, z, w] = ask.take.map(|take| if take > 0 { take } else { -OVERDRAWN });
@@ -213,7 +213,7 @@ impl Floor {
     }
 
     /// No SM has room for such a block.
-    fn full_for(&mut self, ask: &Ask) {
+    fn full_for(&mut self, ask: &BlockFootprint) {
         self.too_big.retain(|big| !ask.fits_where(big));
         if self.too_big.len() < REMEMBERED {
             self.too_big.push(*ask);
@@ -221,7 +221,7 @@ impl Floor {
     }
 
     /// Makes room for one block where most warps are free, whatever the limits say; false where even so it would be too much.
-    pub(crate) fn least_full(&mut self, ask: &Ask, set: Option<&[PerSm]>) -> bool {
+    pub(crate) fn least_full(&mut self, ask: &BlockFootprint, set: Option<&[PerSm]>) -> bool {
         (self.total, self.everywhere) = (0, false);
         let [warps, ..] = &self.free;
         let may = |sm: usize| set.is_none_or(|set| set.get(sm).is_some_and(|m| *m > 0));
@@ -246,7 +246,7 @@ impl Floor {
 
     /// Puts `count` blocks of the kernel last asked for, one by one, where most further ones have room, the first of
     /// equals first. Not more than the room that was looked at.
-    pub(crate) fn place(&mut self, ask: &Ask, count: u64, on: &mut [PerSm]) {
+    pub(crate) fn place(&mut self, ask: &BlockFootprint, count: u64, on: &mut [PerSm]) {
         self.choose(count, on);
         for (free, take) in self.free.iter_mut().zip(ask.take) {
             for (free, on) in free.iter_mut().zip(&*on) {
@@ -300,7 +300,7 @@ impl Floor {
         }
     }
 
-    pub(crate) fn give(&mut self, ask: &Ask, on: &[PerSm]) {
+    pub(crate) fn give(&mut self, ask: &BlockFootprint, on: &[PerSm]) {
         self.too_big.clear();
         for (free, take) in self.free.iter_mut().zip(ask.take) {
             for (free, on) in free.iter_mut().zip(on) {
@@ -318,8 +318,11 @@ mod tests {
     fn what_found_no_room_finds_it_again() {
         // Two SMs of 4 slots, blocks of one and of three slots.
         let has = [0, 0, 0, 4];
-        let (small, big) = (Ask::new([0, 0, 0, 1], has, 4, None), Ask::new([0, 0, 0, 3], has, 1, None));
-        let mut floor = Floor::new(has, 2);
+        let (small, big) = (
+            BlockFootprint::new([0, 0, 0, 1], has, 4, None),
+            BlockFootprint::new([0, 0, 0, 3], has, 1, None),
+        );
+        let mut floor = SmArray::new(has, 2);
         let mut on = floor.nowhere();
         let [first, second] = [0, 1].map(|sm| {
             let mut set = floor.nowhere();
@@ -358,8 +361,8 @@ mod tests {
     fn blocks_level_the_room() {
         // Three SMs of 9 slots, of which 5, 0 and 2 are taken: room for 4, 9 and 7.
         let has = [0, 0, 0, 9];
-        let ask = Ask::new([0, 0, 0, 1], has, 9, None);
-        let mut floor = Floor::new(has, 3);
+        let ask = BlockFootprint::new([0, 0, 0, 1], has, 9, None);
+        let mut floor = SmArray::new(has, 3);
         let taken: Vec<PerSm> = [5, 0, 2].into_iter().chain([0; 13]).collect();
         for (sm, n) in [5, 0, 2].into_iter().enumerate() {
             let mut set = floor.nowhere();
@@ -398,8 +401,8 @@ mod tests {
     fn more_than_an_sm_has_is_not_without_end() {
         // Blocks of all 128 units each, where there is no room for any.
         let has = [0, 0, 16384, 0];
-        let ask = Ask::new([0, 0, 16384, 0], has, 1, None);
-        let mut floor = Floor::new(has, 1);
+        let ask = BlockFootprint::new([0, 0, 16384, 0], has, 1, None);
+        let mut floor = SmArray::new(has, 1);
         let mut on = floor.nowhere();
         let forced = (0..1000).take_while(|_| {
             let may = floor.least_full(&ask, None);

@@ -1,16 +1,15 @@
-//! How many blocks of this launch fit on one SM, and what stops the next one?
+//! Theoretical occupancy: how many blocks of a launch fit on one SM, and which resource limits them.
 //!
-//! The algorithm is that of NVIDIA's occupancy calculator header of CUDA 13.5: the least of what warps,
-//! registers, shared memory, block slots and (from compute capability 9.0 on) barriers allow, with every
-//! resource that ties. Two differences, both because a trace says more than a source file does: the
-//! shared-memory carve-out that the driver set for the launch is the pool where it is recorded, and the
-//! number of clusters that fit on the device, where it is recorded, caps the whole device.
+//! The algorithm is that of NVIDIA's occupancy calculator header of CUDA 13.5: the minimum of what warps, registers,
+//! shared memory, block slots and (from compute capability 9.0 on) barriers allow, with every resource that ties. Two
+//! differences, because a trace says more than a source file: the recorded shared-memory carve-out of the launch is
+//! used as the pool, and the recorded number of clusters that fit on the device caps the whole device.
 //!
 //! Partitioned global caching (compute capability 5.2, 5.3, 6.1, 6.2 with `-Xptxas -dlcm=ca`) confines a block to half
-//! an SM. No trace records it: the calculator has it, tables are made without.
+//! an SM. No trace records it: the calculator supports it, tables are made without.
 //!
-//! Theoretical occupancy is what an SM could hold, not what it held: small grids, last waves, uneven blocks
-//! and neighbours all stay below it.
+//! Theoretical occupancy is what an SM could hold, not what it held. Small grids, partial last waves, uneven blocks and
+//! other tenants keep it lower.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

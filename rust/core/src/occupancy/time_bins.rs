@@ -1,4 +1,4 @@
-//! Equal parts of a window of time, and the least of some times.
+//! Equal time bins of a window, and the earliest of several times.
 
 /// Equal parts of a window.
 #[derive(Debug, Clone, Copy)]

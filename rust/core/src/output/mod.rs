@@ -1,4 +1,4 @@
-//! Tables for pictures and for other programs.
+//! Output for charts and for other programs.
 
 pub mod perfetto;
 pub mod timeline;

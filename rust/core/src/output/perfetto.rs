@@ -1,8 +1,8 @@
 //! How does a session look in the Perfetto UI?
 //!
-//! Writes a Perfetto protobuf trace (`ui.perfetto.dev`, `trace_processor`) while it walks the tables in
-//! time order: every table stays as it is, and what is kept besides is one entry per slice that is open, per
-//! track and per distinct name. The protobuf encoder is the forty lines below: a trace needs three wire types.
+//! Writes a Perfetto protobuf trace (`ui.perfetto.dev`, `trace_processor`) while it walks the tables in time order:
+//! every table stays as it is, and what is kept besides is one entry per slice that is open, per track and per distinct
+//! name. The protobuf encoder is the forty lines below: a trace needs three wire types.
 //!
 //! ```text
 //!   about this trace                       an instant: clock, shift, what is modelled
@@ -15,16 +15,16 @@
 //!       modelled: SMs active (fraction)
 //! ```
 //!
-//! - Kernels are slices on tracks (`TrackEvent`), not `GpuRenderStageEvent`: render stages know hardware queues
-//!   but no tenants, and tenants are what this trace is about.
-//! - Groups are plain tracks that name the pid, not Perfetto processes: two containers may show the same pid,
-//!   and Perfetto would merge their tracks.
-//! - Slices of a track must nest, kernels of a stream may overlap (programmatic launches, graph nodes,
-//!   time-slicing): each overlap gets a lane, a further track of the same name and merge key that the UI folds into one.
-//! - Timestamps are nanoseconds of the session clock on the trace's own clock (`BUILTIN_CLOCK_BOOTTIME`, which
-//!   it is not: no clock of the machine is claimed). Perfetto knows no negative time: a session that starts
-//!   before 0 is shifted to start at 0, and `time_shift_ns` of the trace attributes and of the first instant says
-//!   how much was added; it is 0 otherwise.
+//! - Kernels are slices on tracks (`TrackEvent`), not `GpuRenderStageEvent`: render stages know hardware queues but no
+//!   tenants, and tenants are what this trace is about.
+//! - Groups are plain tracks that name the pid, not Perfetto processes: two containers may show the same pid, and
+//!   Perfetto would merge their tracks.
+//! - Slices of a track must nest, kernels of a stream may overlap (programmatic launches, graph nodes, time-slicing):
+//!   each overlap gets a uuid, a further track of the same name and merge key that the UI folds into one.
+//! - Timestamps are nanoseconds of the session clock on the trace's own clock (`BUILTIN_CLOCK_BOOTTIME`, which it is
+//!   not: no clock of the machine is claimed). Perfetto knows no negative time: a session that starts before 0 is
+//!   shifted to start at 0, and `time_shift_ns` of the trace attributes and of the first instant says how much was
+//!   added; it is 0 otherwise.
 //! - An interval whose end lies before its start is drawn with no length.
 //! - API calls, NVTX ranges and samples are not in it.
 
@@ -239,20 +239,20 @@ struct Track {
     parent: u64,
     name: String,
     rank: i64,
-    /// Lanes, the track itself among them, with nothing open, lowest first.
+    /// Parallel tracks, the track itself among them, with nothing open, lowest first.
     free: BinaryHeap<Reverse<u64>>,
 }
 
 /// What is still to be written for something that began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Closing {
-    /// The slice on this lane of this track ends.
-    Slice { lane: u64, track: usize },
+    /// The slice on this uuid of this track ends.
+    Slice { uuid: u64, track: usize },
     /// The model says nothing about what comes after: it ends at nothing on the SMs.
     Counter { track: u64 },
 }
 
-/// Writes packets; knows tracks, lanes and interned text.
+/// Writes packets; knows tracks, parallel tracks and interned text.
 struct Writer<'a> {
     out: &'a mut dyn Write,
     path: &'a Path,
@@ -391,7 +391,7 @@ impl Writer<'_> {
         Ok(index)
     }
 
-    fn declare(&mut self, parent: u64, label: &Label, lane_of: Option<u64>) -> Result<u64> {
+    fn declare(&mut self, parent: u64, label: &Label, merged_with: Option<u64>) -> Result<u64> {
         self.next_uuid += 1;
         let uuid = self.next_uuid;
         let mut track = Message::default();
@@ -406,7 +406,7 @@ impl Writer<'_> {
         track.uint(proto::TRACK_CHILD_ORDERING, proto::ORDERING_EXPLICIT);
         track.int(proto::TRACK_RANK, label.rank);
         track.uint(proto::TRACK_MERGE, proto::MERGE_BY_KEY);
-        track.uint(proto::TRACK_MERGE_KEY, lane_of.unwrap_or(uuid));
+        track.uint(proto::TRACK_MERGE_KEY, merged_with.unwrap_or(uuid));
         if let Some(unit) = &label.counter {
             let mut counter = Message::default();
             counter.text(proto::COUNTER_UNIT_NAME, unit);
@@ -426,10 +426,10 @@ impl Writer<'_> {
             }
             self.open.pop();
             match closing {
-                Closing::Slice { lane, track } => {
-                    self.event(end_ns, proto::TYPE_END, lane, None, &[], None)?;
+                Closing::Slice { uuid, track } => {
+                    self.event(end_ns, proto::TYPE_END, uuid, None, &[], None)?;
                     if let Some(track) = self.tracks.get_mut(track) {
-                        track.free.push(Reverse(lane));
+                        track.free.push(Reverse(uuid));
                     }
                 }
                 Closing::Counter { track } => {
@@ -443,8 +443,8 @@ impl Writer<'_> {
     fn slice(&mut self, start_ns: i64, end_ns: i64, key: Key, name: &str, notes: &[Note<'_>]) -> Result<()> {
         let index = self.track(key)?;
         let free = self.tracks.get_mut(index).and_then(|track| track.free.pop());
-        let lane = match (free, self.tracks.get(index)) {
-            (Some(Reverse(lane)), _) => lane,
+        let uuid = match (free, self.tracks.get(index)) {
+            (Some(Reverse(uuid)), _) => uuid,
             (None, Some(track)) => {
                 let (uuid, parent, rank) = (track.uuid, track.parent, track.rank);
                 let label = Label { name: track.name.clone(), rank, description: None, counter: None };
@@ -452,8 +452,8 @@ impl Writer<'_> {
             }
             (None, None) => return Ok(()),
         };
-        self.event(start_ns, proto::TYPE_BEGIN, lane, Some(name), notes, None)?;
-        self.open.push(Reverse((end_ns.max(start_ns), Closing::Slice { lane, track: index })));
+        self.event(start_ns, proto::TYPE_BEGIN, uuid, Some(name), notes, None)?;
+        self.open.push(Reverse((end_ns.max(start_ns), Closing::Slice { uuid, track: index })));
         Ok(())
     }
 
@@ -657,9 +657,9 @@ pub fn write(tables: &Tables, out: &mut dyn Write, path: &Path, watch: &dyn Watc
     let columns = |table: &'static Table| tables.get(table.name).map(|batch| Columns::new(table, batch));
     let who = Who::read(tables)?;
     let kernels = columns(&schema::KERNELS).map(Kernels::read).transpose()?;
-    let charged = columns(&schema::CHARGED).map(Charged::read).transpose()?;
+    let attributed = columns(&schema::KERNEL_ATTRIBUTION).map(Attribution::read).transpose()?;
     // Once for the whole table: it compares every row.
-    let charged = charged.filter(|c| kernels.as_ref().is_some_and(|kernels| c.beside(kernels)));
+    let attributed = attributed.filter(|c| kernels.as_ref().is_some_and(|kernels| c.beside(kernels)));
     let graphs = columns(&schema::GRAPH_LAUNCHES).map(Graphs::read).transpose()?;
     let copies = columns(&schema::MEMOPS).map(Copies::read).transpose()?;
     let residency = columns(&schema::RESIDENCY).map(ResidencyRows::read).transpose()?;
@@ -728,7 +728,7 @@ pub fn write(tables: &Tables, out: &mut dyn Write, path: &Path, watch: &dyn Watc
         match kind {
             Kind::Kernels => {
                 if let Some(t) = &kernels {
-                    t.write(row, &who, charged.as_ref(), &mut writer)?;
+                    t.write(row, &who, attributed.as_ref(), &mut writer)?;
                 }
             }
             Kind::Graphs => graphs.as_ref().map_or(Ok(()), |t| t.write(row, &who, &mut writer))?,
@@ -839,7 +839,7 @@ impl<'a> Kernels<'a> {
         &self,
         row: usize,
         who: &Who,
-        charged: Option<&Charged<'_>>,
+        attributed: Option<&Attribution<'_>>,
         writer: &mut Writer<'_>,
     ) -> Result<()> {
         let long = self.name.get(row);
@@ -851,9 +851,9 @@ impl<'a> Kernels<'a> {
         notes.extend(block.as_deref().map(|size| ("block", Value::Text(size))));
         notes.extend(at(self.registers, row).map(|n| ("registers_per_thread", Value::Uint(n.into()))));
         notes.extend(at(self.graph_node, row).map(|id| ("graph_node_id", Value::Uint(id))));
-        if let Some(charged) = charged.filter(|c| c.out.value(row) > 0) {
-            notes.push(("switched_out_ns", Value::Int(charged.out.value(row))));
-            notes.push(("switched_out_basis", Value::Text(charged.basis.get(row).unwrap_or("inferred"))));
+        if let Some(attributed) = attributed.filter(|c| c.out.value(row) > 0) {
+            notes.push(("switched_out_ns", Value::Int(attributed.out.value(row))));
+            notes.push(("switched_out_basis", Value::Text(attributed.basis.get(row).unwrap_or("inferred"))));
         }
         self.work.slice(row, Work::Kernels, name, notes, who, writer)
     }
@@ -865,14 +865,14 @@ fn size(axes: [U32s<'_>; 3], row: usize) -> Option<String> {
     Some(format!("{},{},{}", x?, y?, z?))
 }
 
-struct Charged<'a> {
+struct Attribution<'a> {
     start: I64s<'a>,
     end: I64s<'a>,
     out: I64s<'a>,
     basis: Names<'a>,
 }
 
-impl<'a> Charged<'a> {
+impl<'a> Attribution<'a> {
     fn read(c: Columns<'a>) -> Result<Self> {
         let (start, end) = (c.i64("start_ns")?, c.i64("end_ns")?);
         Ok(Self { start, end, out: c.i64("switched_out_ns")?, basis: c.names("basis")? })

@@ -1,7 +1,7 @@
-//! What can a picture of this window show?
+//! Merge intervals to the number of marks that a chart can show.
 //!
-//! A lane with a million kernels is a solid bar on any screen: neighbours closer than a pixel are
-//! merged into one mark, which keeps how busy it was inside.
+//! A track with a million kernels is a solid bar on any screen. Intervals closer than a pixel are merged into one mark,
+//! which keeps how busy it was inside.
 //!
 //! ```text
 //!   kernels   |a|a||b|   |a|                 |c|
@@ -32,9 +32,9 @@ struct Mark {
     label: Option<String>,
 }
 
-type Lane = (u32, Option<u32>, &'static str);
+type Track = (u32, Option<u32>, &'static str);
 
-/// Marks per device, tenant and lane inside `[start_ns, end_ns)`, at most `max_marks` per lane.
+/// Marks per device, tenant and track inside `[start_ns, end_ns)`, at most `max_marks` per track.
 ///
 /// # Errors
 /// [`Error::Argument`] for an empty window or no marks, [`Error::Schema`] for tables that are not what
@@ -58,19 +58,19 @@ pub fn timeline(
         None => None,
     };
     let whole = Events::of(tables);
-    let mut lanes: BTreeMap<Lane, Vec<Mark>> = BTreeMap::new();
-    // With gaps of at least this between marks, no more than max_marks fit: one that begins the lane needs
+    let mut tracks: BTreeMap<Track, Vec<Mark>> = BTreeMap::new();
+    // With gaps of at least this between marks, no more than max_marks fit: one that begins the track needs
     // no gap before it, hence the division by one less.
     let step = i64::try_from(max_marks).unwrap_or(i64::MAX).saturating_sub(1);
     let window_ns = end_ns.saturating_sub(start_ns);
     let pixel_ns = if step == 0 { i64::MAX } else { window_ns.div_euclid(step).saturating_add(1) };
-    let mut add = |lane: Lane, from: i64, to: i64, label: Option<&str>| {
+    let mut add = |track: Track, from: i64, to: i64, label: Option<&str>| {
         let (from, to) = (from.max(start_ns), to.min(end_ns));
         // Something of no length at the edge of the window still happened inside it or did not.
         if from > to || from >= end_ns || (to == start_ns && from < to) {
             return;
         }
-        let marks = lanes.entry(lane).or_default();
+        let marks = tracks.entry(track).or_default();
         match marks.last_mut() {
             Some(last) if from.saturating_sub(last.end_ns) < pixel_ns => {
                 last.end_ns = last.end_ns.max(to);
@@ -95,7 +95,7 @@ pub fn timeline(
         if w.end_ns < start_ns || w.start_ns >= end_ns || (w.end_ns == start_ns && w.start_ns < w.end_ns) {
             continue;
         }
-        let lane = match w.kind {
+        let track = match w.kind {
             WorkKind::Kernel => "kernels",
             WorkKind::Graph => "graphs",
             WorkKind::Copy => "copies",
@@ -104,7 +104,7 @@ pub fn timeline(
             (Some((short, long)), WorkKind::Kernel) => short.get(w.row).or_else(|| long.get(w.row)),
             _ => None,
         };
-        add((w.device, who.of(w.capture, w.pid, w.device), lane), w.start_ns, w.end_ns, label);
+        add((w.device, who.of(w.capture, w.pid, w.device), track), w.start_ns, w.end_ns, label);
     }
     let slices = tables.get(schema::RESIDENCY.name).map_or(Ok(Vec::new()), Slice::read)?;
     for (n, s) in slices.iter().enumerate() {
@@ -124,18 +124,18 @@ pub fn timeline(
                 watch.progress("timeline", row as u64, 0)?;
             }
             if end.value(row) > start_ns && start.value(row) < end_ns {
-                let lane = (device.value(row), Some(tenant.value(row)), "inferred residency");
-                add(lane, start.value(row), end.value(row), None);
+                let track = (device.value(row), Some(tenant.value(row)), "inferred residency");
+                add(track, start.value(row), end.value(row), None);
             }
         }
     }
     watch.progress("timeline", 1, 1)?;
-    let rows: Vec<(&Lane, &Mark)> =
-        lanes.iter().flat_map(|(lane, marks)| marks.iter().map(move |m| (lane, m))).collect();
+    let rows: Vec<(&Track, &Mark)> =
+        tracks.iter().flat_map(|(track, marks)| marks.iter().map(move |m| (track, m))).collect();
     Builder::new(&schema::TIMELINE)
         .put("device_id", rows.iter().map(|(l, _)| Some(l.0)).collect::<UInt32Array>())
         .put("tenant_id", rows.iter().map(|(l, _)| l.1).collect::<UInt32Array>())
-        .put_names("lane", rows.iter().map(|(l, _)| Some(l.2)))
+        .put_names("track", rows.iter().map(|(l, _)| Some(l.2)))
         .put("start_ns", rows.iter().map(|(_, m)| Some(m.start_ns)).collect::<Int64Array>())
         .put("end_ns", rows.iter().map(|(_, m)| Some(m.end_ns)).collect::<Int64Array>())
         .put("busy_ns", rows.iter().map(|(_, m)| Some(m.busy.total_ns)).collect::<Int64Array>())
@@ -175,11 +175,11 @@ mod tests {
         assert_eq!(c.i64("busy_ns").unwrap().values(), &[40_000, 100_000, 10_000, 100_000]);
         assert_eq!(c.u64("events").unwrap().values(), &[2, 1, 1, 1]);
         assert_eq!(c.names("label").unwrap().get(0), Some("k"));
-        assert_eq!(c.names("lane").unwrap().get(3), Some("residency"));
+        assert_eq!(c.names("track").unwrap().get(3), Some("residency"));
     }
 
     #[test]
-    fn a_lane_never_has_more_marks_than_asked_for() {
+    fn a_track_never_has_more_marks_than_asked_for() {
         let rows: Vec<_> = (0..1000).map(|n| (0, 7, 0, 1, 7, n * 10, n * 10)).collect();
         let (tables, _) = named(Tables::from([("kernels", kernels(&rows))]));
         for max in [1, 2, 3, 50, 999, 5000] {

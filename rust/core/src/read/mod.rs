@@ -1,4 +1,4 @@
-//! Readers of the files that users hold.
+//! Readers of exports and samples.
 
 pub mod nsys;
 pub mod samples;

@@ -1,28 +1,28 @@
-//! Who held the engine under time-slicing where no switch record says so?
+//! Infer residency under time-slicing where no switch records were captured.
 //!
-//! A kernel starts and ends only while its context is resident, so every recorded start and end nails
-//! its tenant to the engine at that moment. Between two such moments nothing starts or ends: the
-//! tenants with kernels in flight are known, and the engine deals slices among them in turn.
+//! A kernel starts and ends only while its context is resident, so every recorded start and end fixes the resident
+//! tenant at that moment. Between two such moments nothing starts or ends: the tenants with kernels in flight are
+//! known, and the engine gives them time slices in round-robin order.
 //!
 //! ```text
-//!   A   |k|k|k|========k========|k|k|          starts and ends of A:   ^^^^        ^^^
-//!   B        ========k=====|k|k|               starts and ends of B:         ^^^
-//!   held  A A A A|  ?  |B B B B|?|A A A        `?`: somewhere in here; the length of a slice says where
+//!   A         |k|k|k|========k========|k|k|          starts and ends of A:   ^^^^        ^^^
+//!   B              ========k=====|k|k|               starts and ends of B:         ^^^
+//!   resident   A A A A|  ?  |B B B B|?|A A A        `?`: a boundary lies here; the time slice says where
 //! ```
 //!
-//! A tenant without kernels in flight leaves the engine when somebody else wants it; who is alone keeps
-//! it. The length of a slice is the one that agrees best with all that is nailed down. Every boundary
-//! keeps the moments between which it must lie: what lies inside them all is certain, if the tenants
-//! really take turns. Whether they do is a verdict, so this room comes after it.
+//! A tenant without kernels in flight yields the engine when another one has work; a tenant that nobody waits for keeps
+//! it. The time slice is the one that agrees best with all fixed moments. Every boundary keeps the moments between
+//! which it must lie: what lies inside them all is certain if the tenants are time-sliced. Whether they are is a
+//! verdict, so this pass comes after it.
 //!
-//! Where only one tenant was traced its own kernels say when it was gone: see [`stretched`].
+//! Where only one tenant was traced, its own kernels tell when it was switched out: see `residency/inferred_single.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use arrow_array::{Int64Array, RecordBatch, UInt32Array};
 
 use crate::base::error::Result;
-use crate::base::hardware::{DEFAULT_SLICE_NS, HANDOVER_NS};
+use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS};
 use crate::base::watch::Watch;
 use crate::residency::inferred_single as single;
 use crate::table::builder::Builder;
@@ -34,10 +34,10 @@ use crate::table::work::{work, WorkKind};
 
 use crate::residency::inferred_single::Kernel;
 
-/// Of a handover: still resident after the last kernel, and already resident before the first.
+/// Of a switch_gap: still resident after the last kernel, and already resident before the first.
 const LEAVING: f64 = 0.36;
 const COMING: f64 = 0.12;
-/// A turn of which no kernel tells is less likely than none.
+/// A interval of which no kernel tells is less likely than none.
 const UNSEEN_NS: f64 = 20_000.0;
 /// How much agreement it takes to believe in another slice than the usual one, per factor e.
 pub(crate) const UNUSUAL_NS: f64 = 100_000.0;
@@ -56,9 +56,9 @@ struct Seen {
     tenant: usize,
 }
 
-/// One turn with the moments between which its ends lie.
+/// One interval with the moments between which its ends lie.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Turn {
+pub(crate) struct ResidencyInterval {
     pub tenant: usize,
     pub start_ns: f64,
     pub end_ns: f64,
@@ -66,15 +66,15 @@ pub(crate) struct Turn {
     pub end_within: (i64, i64),
 }
 
-/// What a handover takes, in its three parts.
+/// What a switch_gap takes, in its three parts.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Handover {
+pub(crate) struct SwitchGap {
     pub leaving_ns: f64,
     pub gap_ns: f64,
     pub coming_ns: f64,
 }
 
-impl Handover {
+impl SwitchGap {
     /// The shortest waits from the end of one tenant's kernel to the start of another's.
     fn of(seen: &[Seen]) -> Self {
         let pairs = seen.iter().zip(seen.iter().skip(1));
@@ -85,7 +85,7 @@ impl Handover {
             .collect();
         waits.sort_unstable();
         let short = waits.get(waits.len() / 10).copied().filter(|_| waits.len() >= 5);
-        Self::whole(short.unwrap_or(HANDOVER_NS) as f64)
+        Self::whole(short.unwrap_or(DRAINED_SWITCH_NS) as f64)
     }
 
     /// One that takes so long in all.
@@ -95,11 +95,11 @@ impl Handover {
     }
 }
 
-/// Of turns that lie `gap_ns` apart: how long before its end a turn has no block running any more, because the state is
+/// Of intervals that lie `gap_ns` apart: how long before its end a interval has no block running any more, because the state is
 /// saved, and how long after its start none yet.
 pub(crate) fn not_running(gap_ns: i64) -> (i64, i64) {
-    let handover = Handover::whole(gap_ns as f64 / (1.0 - LEAVING - COMING));
-    (handover.leaving_ns.round() as i64, handover.coming_ns.round() as i64)
+    let switch_gap = SwitchGap::whole(gap_ns as f64 / (1.0 - LEAVING - COMING));
+    (switch_gap.leaving_ns.round() as i64, switch_gap.coming_ns.round() as i64)
 }
 
 /// How the engine went from one tenant to the next between two moments.
@@ -116,7 +116,7 @@ struct Way {
 /// Follows the engine.
 struct Engine<'a> {
     slice_ns: f64,
-    handover: Handover,
+    switch_gap: SwitchGap,
     in_flight: Vec<u32>,
     /// Tenants with kernels in flight.
     wanting: BTreeSet<usize>,
@@ -124,20 +124,25 @@ struct Engine<'a> {
     holder: Option<(usize, f64, (i64, i64))>,
     last_ns: i64,
     cost_ns: f64,
-    turns: Option<&'a mut Vec<Turn>>,
+    intervals: Option<&'a mut Vec<ResidencyInterval>>,
 }
 
 impl<'a> Engine<'a> {
-    fn new(tenants: usize, slice_ns: f64, handover: Handover, turns: Option<&'a mut Vec<Turn>>) -> Self {
+    fn new(
+        tenants: usize,
+        slice_ns: f64,
+        switch_gap: SwitchGap,
+        intervals: Option<&'a mut Vec<ResidencyInterval>>,
+    ) -> Self {
         Self {
             slice_ns,
-            handover,
+            switch_gap,
             in_flight: vec![0; tenants],
             wanting: BTreeSet::new(),
             holder: None,
             last_ns: 0,
             cost_ns: 0.0,
-            turns,
+            intervals,
         }
     }
 
@@ -157,7 +162,7 @@ impl<'a> Engine<'a> {
         self.last_ns = next.time_ns;
     }
 
-    /// Who comes after a tenant, in turn.
+    /// Who comes after a tenant, in interval.
     fn after(&self, tenant: usize) -> Option<usize> {
         let later = self.wanting.range(tenant.saturating_add(1)..).next();
         later.or_else(|| self.wanting.iter().next()).copied().filter(|next| *next != tenant)
@@ -169,30 +174,30 @@ impl<'a> Engine<'a> {
         if !others && holder == next.tenant {
             return;
         }
-        let room_ns = next.time_ns.saturating_sub(self.last_ns) as f64;
+        let free_ns = next.time_ns.saturating_sub(self.last_ns) as f64;
         let works = self.wanting.contains(&holder);
         let rest_ns = if works {
             (since_ns + self.slice_ns - self.last_ns as f64).max(0.0)
         } else {
-            self.handover.leaving_ns
+            self.switch_gap.leaving_ns
         };
         let way = if others {
-            let way = self.way(holder, next, room_ns, rest_ns);
+            let way = self.way(holder, next, free_ns, rest_ns);
             self.cost_ns += way.cost_ns.min(DEFAULT_SLICE_NS as f64);
             way
         } else {
             // It kept the engine until the next one wanted it.
-            Way { switches: 1, cost_ns: 0.0, last_ns: self.handover.coming_ns.min(room_ns) }
+            Way { switches: 1, cost_ns: 0.0, last_ns: self.switch_gap.coming_ns.min(free_ns) }
         };
         if way.switches > 0 {
-            let rest_ns = if others { rest_ns } else { room_ns };
+            let rest_ns = if others { rest_ns } else { free_ns };
             self.go(holder, since_ns, within, next, way, rest_ns);
         }
     }
 
-    /// The way that agrees best with slices in turn.
-    fn way(&self, holder: usize, next: &Seen, room_ns: f64, rest_ns: f64) -> Way {
-        let (slice_ns, Handover { leaving_ns, gap_ns, coming_ns }) = (self.slice_ns, self.handover);
+    /// The way that agrees best with slices in interval.
+    fn way(&self, holder: usize, next: &Seen, free_ns: f64, rest_ns: f64) -> Way {
+        let (slice_ns, SwitchGap { leaving_ns, gap_ns, coming_ns }) = (self.slice_ns, self.switch_gap);
         let wants = self.wanting.contains(&next.tenant);
         let only = self.wanting.len() == 1;
         let mut best: Option<Way> = None;
@@ -204,18 +209,18 @@ impl<'a> Engine<'a> {
         if holder == next.tenant {
             // Beyond its slice, or idle while others wait: both should have cost it the engine.
             let stays_ns = if wants { rest_ns } else { leaving_ns };
-            offer(Way { switches: 0, cost_ns: (room_ns - stays_ns).max(0.0), last_ns: 0.0 });
+            offer(Way { switches: 0, cost_ns: (free_ns - stays_ns).max(0.0), last_ns: 0.0 });
         }
         let whole = |switches: usize| {
             rest_ns + switches as f64 * gap_ns + switches.saturating_sub(1) as f64 * slice_ns
         };
         let unseen = |switches: usize| UNSEEN_NS * switches.saturating_sub(1) as f64;
         let nearly = |ns: f64| {
-            let turns = (room_ns - rest_ns - gap_ns - ns) / (slice_ns + gap_ns);
-            turns.max(0.0) as usize
+            let intervals = (free_ns - rest_ns - gap_ns - ns) / (slice_ns + gap_ns);
+            intervals.max(0.0) as usize
         };
         if wants {
-            // Its place in the turns after the holder; then once in every round.
+            // Its place in the intervals after the holder; then once in every round.
             let position = |tenant: usize| self.wanting.iter().filter(|t| **t <= tenant).count();
             let members = self.wanting.len();
             let ahead = position(next.tenant) + members - position(holder);
@@ -227,11 +232,11 @@ impl<'a> Engine<'a> {
                 let rounds = nearly(0.0).saturating_sub(first.saturating_sub(1)) / members;
                 for round in rounds..=rounds.saturating_add(1) {
                     let switches = first.saturating_add(round.saturating_mul(members));
-                    let last_ns = room_ns - whole(switches);
+                    let last_ns = free_ns - whole(switches);
                     // Alone it keeps the engine.
                     let beyond_ns = if only { 0.0 } else { (last_ns - slice_ns).max(0.0) };
                     let cost_ns = beyond_ns + (-last_ns).max(0.0) + unseen(switches);
-                    let last_ns = last_ns.clamp(0.0, if only { room_ns } else { slice_ns });
+                    let last_ns = last_ns.clamp(0.0, if only { free_ns } else { slice_ns });
                     offer(Way { switches, cost_ns, last_ns });
                     if only {
                         break;
@@ -240,36 +245,36 @@ impl<'a> Engine<'a> {
             }
         } else {
             // It wanted the engine only just now, or waited for it: its kernel starts when it gets it.
-            let last_ns = coming_ns.min(room_ns);
+            let last_ns = coming_ns.min(free_ns);
             let least = if holder == next.tenant { 2 } else { 1 };
             let alone = only && !self.wanting.contains(&holder);
             let most = if only { 2 } else { usize::MAX };
             let near = nearly(coming_ns).saturating_add(1);
             for switches in [least, near, near.saturating_add(1)] {
                 let switches = switches.clamp(least, most);
-                let off_ns = room_ns - whole(switches) - last_ns;
+                let off_ns = free_ns - whole(switches) - last_ns;
                 let off_ns =
                     if alone && switches == 2 { (-off_ns - slice_ns).max(0.0) } else { off_ns.abs() };
                 offer(Way { switches, cost_ns: off_ns + unseen(switches), last_ns });
             }
         }
-        best.unwrap_or(Way { switches: 1, cost_ns: 0.0, last_ns: coming_ns.min(room_ns) })
+        best.unwrap_or(Way { switches: 1, cost_ns: 0.0, last_ns: coming_ns.min(free_ns) })
     }
 
     /// Goes that way; what does not fit is spread over the parts.
     fn go(&mut self, holder: usize, since_ns: f64, within: (i64, i64), next: &Seen, way: Way, rest_ns: f64) {
-        let room_ns = next.time_ns.saturating_sub(self.last_ns) as f64;
+        let free_ns = next.time_ns.saturating_sub(self.last_ns) as f64;
         let switches = way.switches as f64;
         let here = (self.last_ns, next.time_ns);
-        let held_ns = room_ns - way.last_ns - switches * self.handover.gap_ns;
+        let held_ns = free_ns - way.last_ns - switches * self.switch_gap.gap_ns;
         let alone = way.switches == 2 && self.wanting.len() == 1 && !self.wanting.contains(&holder);
         let model_ns = rest_ns + (switches - 1.0) * self.slice_ns;
         let (part, gap_ns) = if held_ns <= 0.0 {
-            (0.0, (room_ns - way.last_ns).max(0.0) / switches)
+            (0.0, (free_ns - way.last_ns).max(0.0) / switches)
         } else if model_ns > 0.0 {
-            (held_ns / model_ns, self.handover.gap_ns)
+            (held_ns / model_ns, self.switch_gap.gap_ns)
         } else {
-            (0.0, self.handover.gap_ns)
+            (0.0, self.switch_gap.gap_ns)
         };
         let (mut tenant, mut start_ns, mut start_within) = (holder, since_ns, within);
         let mut now_ns = self.last_ns as f64;
@@ -280,8 +285,14 @@ impl<'a> Engine<'a> {
                 (0, false) => rest_ns * part,
                 (_, false) => self.slice_ns * part,
             };
-            if let Some(turns) = &mut self.turns {
-                turns.push(Turn { tenant, start_ns, end_ns: now_ns, start_within, end_within: here });
+            if let Some(intervals) = &mut self.intervals {
+                intervals.push(ResidencyInterval {
+                    tenant,
+                    start_ns,
+                    end_ns: now_ns,
+                    start_within,
+                    end_within: here,
+                });
             }
             now_ns += gap_ns;
             let last = step.saturating_add(1) == way.switches;
@@ -292,22 +303,22 @@ impl<'a> Engine<'a> {
     }
 
     fn finish(self) -> f64 {
-        if let (Some((tenant, start_ns, start_within)), Some(turns)) = (self.holder, self.turns) {
+        if let (Some((tenant, start_ns, start_within)), Some(intervals)) = (self.holder, self.intervals) {
             let end = (self.last_ns, self.last_ns);
             let end_ns = self.last_ns as f64;
-            turns.push(Turn { tenant, start_ns, end_ns, start_within, end_within: end });
+            intervals.push(ResidencyInterval { tenant, start_ns, end_ns, start_within, end_within: end });
         }
         self.cost_ns
     }
 }
 
 /// The slice that agrees best with what is seen; `None` where nobody ever contended.
-fn fit(seen: &[Seen], tenants: usize, handover: Handover) -> Option<f64> {
+fn fit(seen: &[Seen], tenants: usize, switch_gap: SwitchGap) -> Option<f64> {
     let stretch = seen.len().div_ceil(STRETCHES).max(STRETCH);
     let stretches = || seen.chunks(stretch).map(|s| s.get(..STRETCH.min(s.len())).unwrap_or_default());
     let cost = |slice_ns: f64| {
         let follow = |stretch: &[Seen]| {
-            let mut engine = Engine::new(tenants, slice_ns, handover, None);
+            let mut engine = Engine::new(tenants, slice_ns, switch_gap, None);
             for next in stretch {
                 engine.see(next);
             }
@@ -326,7 +337,7 @@ fn fit(seen: &[Seen], tenants: usize, handover: Handover) -> Option<f64> {
 
 #[derive(Debug, Default)]
 struct Device {
-    /// Tenants in the order of their ids, at the end in that of their turns; `Seen.tenant` counts in it.
+    /// Tenants in the order of their ids, at the end in that of their intervals; `Seen.tenant` counts in it.
     tenants: Vec<u32>,
     seen: Vec<Seen>,
     /// Of the only tenant that was traced.
@@ -334,7 +345,7 @@ struct Device {
 }
 
 impl Device {
-    /// Puts the tenants in the order of their turns, which is not that of their ids: after each comes the one that most
+    /// Puts the tenants in the order of their intervals, which is not that of their ids: after each comes the one that most
     /// often shows signs after it.
     fn take_turns(&mut self) {
         let count = self.tenants.len();
@@ -357,9 +368,9 @@ impl Device {
     }
 }
 
-/// The room: work in, `inferred_residency` out, for devices that are time-sliced and without records.
+/// Reads kernels, graphs and copies, makes `inferred_residency` out, for devices that are time-sliced and without records.
 #[derive(Debug)]
-pub struct Turns {
+pub struct InferredResidency {
     who: Who,
     devices: BTreeMap<u32, Device>,
     signatures: Signatures,
@@ -399,8 +410,8 @@ impl Signatures {
     }
 }
 
-impl Turns {
-    /// Reads what stands left of this room. `time_sliced` names the devices whose tenants take turns, by the verdict;
+impl InferredResidency {
+    /// Reads the tables that earlier passes made. `time_sliced` names the devices whose tenants take intervals, by the verdict;
     /// those with observed residency are left out.
     ///
     /// # Errors
@@ -421,17 +432,17 @@ impl Turns {
     }
 }
 
-impl EventPass for Turns {
+impl EventPass for InferredResidency {
     type Output = RecordBatch;
 
     fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
-        watch.progress("turns", self.done, 0)?;
+        watch.progress("inferred residency", self.done, 0)?;
         let alone = self.devices.values().any(|device| device.tenants.len() == 1);
         let kernels = events.get(&schema::KERNELS).filter(|_| alone);
         let signatures = kernels.map_or(Ok(Vec::new()), |kernels| self.signatures.of(&kernels))?;
         for w in work(events)? {
             if self.done.is_multiple_of(4096) {
-                watch.progress("turns", self.done, 0)?;
+                watch.progress("inferred residency", self.done, 0)?;
             }
             self.done = self.done.saturating_add(1);
             // Copies have engines of their own.
@@ -456,40 +467,42 @@ impl EventPass for Turns {
     }
 
     fn finish(self, watch: &dyn Watch) -> Result<RecordBatch> {
-        let mut rows: Vec<(u32, u32, Turn, Option<i64>)> = Vec::new();
+        let mut rows: Vec<(u32, u32, ResidencyInterval, Option<i64>)> = Vec::new();
         for (id, mut device) in self.devices {
-            watch.progress("turns", self.done, 0)?;
+            watch.progress("inferred residency", self.done, 0)?;
             if let [only] = device.tenants.as_slice() {
-                if let Some((turns, slice_ns)) = single::turns(&device.kernels) {
+                if let Some((intervals, slice_ns)) = single::intervals(&device.kernels) {
                     let slice_ns = slice_ns.map(|ns| ns.round() as i64);
-                    rows.extend(turns.into_iter().map(|turn| (id, *only, turn, slice_ns)));
+                    rows.extend(intervals.into_iter().map(|interval| (id, *only, interval, slice_ns)));
                 }
                 continue;
             }
             device.seen.sort_unstable();
             device.take_turns();
-            let handover = Handover::of(&device.seen);
+            let switch_gap = SwitchGap::of(&device.seen);
             let tenants = device.tenants.len();
-            let Some(slice_ns) = fit(&device.seen, tenants, handover) else { continue };
-            watch.progress("turns", self.done, 0)?;
-            let mut turns = Vec::new();
-            let mut engine = Engine::new(tenants, slice_ns, handover, Some(&mut turns));
+            let Some(slice_ns) = fit(&device.seen, tenants, switch_gap) else { continue };
+            watch.progress("inferred residency", self.done, 0)?;
+            let mut intervals = Vec::new();
+            let mut engine = Engine::new(tenants, slice_ns, switch_gap, Some(&mut intervals));
             for (n, next) in device.seen.iter().enumerate() {
                 if n.is_multiple_of(4096) {
-                    watch.progress("turns", self.done, 0)?;
+                    watch.progress("inferred residency", self.done, 0)?;
                 }
                 engine.see(next);
             }
             engine.finish();
-            for turn in turns {
-                if let Some(tenant) = device.tenants.get(turn.tenant) {
-                    rows.push((id, *tenant, turn, Some(slice_ns.round() as i64)));
+            for interval in intervals {
+                if let Some(tenant) = device.tenants.get(interval.tenant) {
+                    rows.push((id, *tenant, interval, Some(slice_ns.round() as i64)));
                 }
             }
         }
-        watch.progress("turns", self.done, self.done)?;
+        watch.progress("inferred residency", self.done, self.done)?;
         rows.sort_by(|a, b| (a.2.start_ns.total_cmp(&b.2.start_ns)).then((a.0, a.1).cmp(&(b.0, b.1))));
-        let time = |pick: fn(&Turn) -> i64| rows.iter().map(|r| Some(pick(&r.2))).collect::<Int64Array>();
+        let time = |pick: fn(&ResidencyInterval) -> i64| {
+            rows.iter().map(|r| Some(pick(&r.2))).collect::<Int64Array>()
+        };
         Builder::new(&schema::INFERRED_RESIDENCY)
             .put("device_id", rows.iter().map(|r| Some(r.0)).collect::<UInt32Array>())
             .put("tenant_id", rows.iter().map(|r| Some(r.1)).collect::<UInt32Array>())
@@ -514,8 +527,8 @@ mod tests {
     /// Tenant, start, end in us, and the ends that are certain.
     fn held(rows: &[K]) -> Vec<(u32, i64, i64, i64, i64)> {
         let (tables, _) = named(Tables::from([("kernels", kernels(rows))]));
-        let room = Turns::new(&tables, &BTreeSet::from([0])).unwrap();
-        let batch = room.run(&tables, &Unwatched).unwrap();
+        let pass = InferredResidency::new(&tables, &BTreeSet::from([0])).unwrap();
+        let batch = pass.run(&tables, &Unwatched).unwrap();
         let c = Columns::new(&schema::INFERRED_RESIDENCY, &batch);
         let us = |name: &str, row| c.i64(name).unwrap().value(row) / 1000;
         (0..c.rows())
@@ -536,7 +549,7 @@ mod tests {
     fn who_is_alone_keeps_the_engine_until_the_other_starts() {
         // 7 |0=100|   |300=400|                      |2000=2100|
         // 8                        |1000=1100|                       an end and a start 83 us apart do not stand here:
-        // the handover is the usual one, 10 us of it before a start, 43 nobody's
+        // the switch_gap is the usual one, 10 us of it before a start, 43 nobody's
         let rows = [
             (0, 7, 0, 1, 7, 0, 100),
             (0, 7, 0, 1, 7, 300, 400),
@@ -558,12 +571,12 @@ mod tests {
         // Slices of 3 ms, 43 us apart; both run kernels of 250 us back to back, cut where the slice ends.
         let (slice, gap, length) = (3_000_i64, 43_i64, 250_i64);
         let mut rows: Vec<K> = Vec::new();
-        let mut turns = Vec::new();
+        let mut intervals = Vec::new();
         let (mut left, mut started) = ([length; 2], [None; 2]);
-        for turn in 0..40_i64 {
-            let who = (turn % 2) as usize;
-            let (mut now, end) = (turn * (slice + gap), turn * (slice + gap) + slice);
-            turns.push((who as u32, now, end));
+        for interval in 0..40_i64 {
+            let who = (interval % 2) as usize;
+            let (mut now, end) = (interval * (slice + gap), interval * (slice + gap) + slice);
+            intervals.push((who as u32, now, end));
             while now < end {
                 let start = *started[who].get_or_insert(now);
                 let done = left[who].min(end - now);
@@ -576,12 +589,12 @@ mod tests {
         }
         let found = held(&rows);
         let mut wrong = 0;
-        for (tenant, start, end) in &turns {
+        for (tenant, start, end) in &intervals {
             let same = found.iter().find(|f| f.0 == *tenant && (f.1 - start).abs() < 400).unwrap();
             wrong += (same.1 - start).abs() + (same.2 - end).abs();
             assert!(same.3 <= *end && same.4 >= *start, "bounds hold");
         }
-        let total: i64 = turns.iter().map(|t| t.2 - t.1).sum();
+        let total: i64 = intervals.iter().map(|t| t.2 - t.1).sum();
         assert!(100 * wrong < 3 * total, "{wrong} of {total}");
     }
 
@@ -606,8 +619,8 @@ mod tests {
         let rows = kernels(&[(0, 7, 0, 1, 7, 0, 100), (0, 8, 0, 1, 7, 200, 300)]);
         let run = |tables: Tables, devices: &[u32]| {
             let (tables, _) = named(tables);
-            let room = Turns::new(&tables, &devices.iter().copied().collect()).unwrap();
-            room.run(&tables, &Unwatched).unwrap().num_rows()
+            let pass = InferredResidency::new(&tables, &devices.iter().copied().collect()).unwrap();
+            pass.run(&tables, &Unwatched).unwrap().num_rows()
         };
         assert_eq!(run(Tables::from([("kernels", rows.clone())]), &[0]), 2);
         assert_eq!(run(Tables::from([("kernels", rows.clone())]), &[]), 0);
@@ -623,8 +636,8 @@ mod tests {
         let rows = kernels(&[(0, 7, 0, 1, 7, 0, 100), (0, 8, 0, 1, 7, 200, 300)]);
         let (tables, _) = named(Tables::from([("kernels", rows)]));
         for reports in 0..3 {
-            let room = Turns::new(&tables, &BTreeSet::from([0])).unwrap();
-            let stopped = room.run(&tables, &StopAfter::new(reports));
+            let pass = InferredResidency::new(&tables, &BTreeSet::from([0])).unwrap();
+            let stopped = pass.run(&tables, &StopAfter::new(reports));
             assert!(matches!(stopped, Err(crate::Error::Cancelled)));
         }
     }

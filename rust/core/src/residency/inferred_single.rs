@@ -1,25 +1,27 @@
-//! When was the only traced tenant switched out, where no switch record says so?
+//! Infer when the only traced tenant was switched out, where no switch records were captured.
 //!
-//! What its neighbours ran was not recorded, but what they took shows: a kernel that usually takes 0.6 ms takes 2.9 when
-//! its context is switched out meanwhile, and where it is switched out between two kernels there is a pause as long.
+//! The other tenants were not recorded, but the time that they took shows. A kernel that usually takes 0.6 ms takes 2.9
+//! ms if its context is switched out meanwhile. A context switched out between two kernels shows a pause of the same
+//! length.
 //!
 //! ```text
 //!   usual             |=k=|
 //!   recorded    |k|k|k|====k=============|k|k|k|          |k|k|
-//!   held        ========|..away......|===========|..away...|====
-//!                   ^^^ it went in here: a slice after it last came back
+//!   resident    ========|..absent....|===========|..absent.|====
+//!                   ^^^ switched out in here: one time slice after it last came back
 //! ```
 //!
-//! A kernel of usual length `u` that was stretched from `start` to `end` ran for `u` in all: its context left within `u`
-//! after `start` and was back within `u` before `end`. The shorter kernels are beside a slice, the closer that is. Nothing
-//! is said where most work has no usual length, where it runs on several streams at once (then kernels stretch each
-//! other), where what was added to kernels is not of one kind, or where the program itself pauses more often than it is cut.
+//! A kernel of usual duration `u` whose duration is inflated, from `start` to `end`, ran for `u` in all. Its context
+//! left within `u` after `start` and was back within `u` before `end`. The shorter the kernels against a time slice,
+//! the more precise that is. Nothing is inferred where most work has no usual duration, where several streams run at
+//! once (their kernels slow each other), where the added times disagree, or where the program itself pauses more often
+//! than it is switched out.
 
 use std::collections::BTreeMap;
 
-use crate::base::hardware::{DEFAULT_SLICE_NS, HANDOVER_NS};
+use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS};
 use crate::base::statistics::median;
-use crate::residency::inferred::{Handover, Turn, SHORTEST_NS, STRETCH, TRIED, UNUSUAL_NS};
+use crate::residency::inferred::{ResidencyInterval, SwitchGap, SHORTEST_NS, STRETCH, TRIED, UNUSUAL_NS};
 
 /// Fewer kernels of one signature have no usual length.
 const LEAST_KERNELS: usize = 8;
@@ -62,8 +64,8 @@ struct Absence {
     pause: bool,
 }
 
-/// Turns of the tenant, and the time slice if its absences agree on one; `None`: it cannot be told.
-pub(crate) fn turns(kernels: &[Kernel]) -> Option<(Vec<Turn>, Option<f64>)> {
+/// Residency intervals of the tenant, and the time slice if its absences agree on one; `None`: it cannot be told.
+pub(crate) fn intervals(kernels: &[Kernel]) -> Option<(Vec<ResidencyInterval>, Option<f64>)> {
     let usual = usual(kernels);
     if !tells(kernels, &usual) {
         return None;
@@ -86,7 +88,7 @@ pub(crate) fn turns(kernels: &[Kernel]) -> Option<(Vec<Turn>, Option<f64>)> {
     // Whom nobody waits for keeps the engine through a pause.
     let contended_ns = 2.0 * (slice_ns + away_ns);
     let close = |a: &Absence, b: &Absence| (b.left.0.saturating_sub(a.back.1) as f64) < contended_ns;
-    let mut turns: Vec<Turn> = Vec::with_capacity(absences.len().saturating_add(1));
+    let mut intervals: Vec<ResidencyInterval> = Vec::with_capacity(absences.len().saturating_add(1));
     let (mut since_ns, mut since_within) = (first_ns as f64, (first_ns, first_ns));
     for (n, (absence, (left_ns, back_ns))) in absences.iter().zip(walked.gone).enumerate() {
         let before = n.checked_sub(1).and_then(|n| absences.get(n));
@@ -96,7 +98,7 @@ pub(crate) fn turns(kernels: &[Kernel]) -> Option<(Vec<Turn>, Option<f64>)> {
             continue;
         }
         let end_ns = left_ns.max(since_ns);
-        turns.push(Turn {
+        intervals.push(ResidencyInterval {
             tenant: 0,
             start_ns: since_ns,
             end_ns,
@@ -106,8 +108,14 @@ pub(crate) fn turns(kernels: &[Kernel]) -> Option<(Vec<Turn>, Option<f64>)> {
         (since_ns, since_within) = (back_ns.max(end_ns), absence.back);
     }
     let (end_ns, end_within) = ((last_ns as f64).max(since_ns), (last_ns, last_ns));
-    turns.push(Turn { tenant: 0, start_ns: since_ns, end_ns, start_within: since_within, end_within });
-    Some((turns, explained.then_some(slice_ns)))
+    intervals.push(ResidencyInterval {
+        tenant: 0,
+        start_ns: since_ns,
+        end_ns,
+        start_within: since_within,
+        end_within,
+    });
+    Some((intervals, explained.then_some(slice_ns)))
 }
 
 /// The usual length of each signature: that of its shorter kernels.
@@ -181,7 +189,7 @@ struct Walked {
 }
 
 fn walk(absences: &[Absence], slice_ns: f64) -> Walked {
-    let Handover { leaving_ns, coming_ns, .. } = Handover::whole(HANDOVER_NS as f64);
+    let SwitchGap { leaving_ns, coming_ns, .. } = SwitchGap::whole(DRAINED_SWITCH_NS as f64);
     let mut walked = Walked { gone: Vec::with_capacity(absences.len()), cost_ns: 0.0, explained: 0 };
     let mut back_ns: Option<f64> = None;
     for absence in absences {
@@ -228,36 +236,36 @@ mod tests {
 
     /// Kernels of `own_us` back to back, whose tenant holds 2000 us and is gone for 2200.
     fn cut(own_us: i64, count: usize) -> (Vec<Kernel>, Vec<(i64, i64)>) {
-        let (mut now, mut kernels, mut turns) = (0, Vec::new(), vec![(0, 2_000_000)]);
+        let (mut now, mut kernels, mut intervals) = (0, Vec::new(), vec![(0, 2_000_000)]);
         for _ in 0..count {
             let (start, mut left) = (now, own_us * 1000);
-            while let Some((_, end)) = turns.last().copied().filter(|(_, end)| now + left > *end) {
+            while let Some((_, end)) = intervals.last().copied().filter(|(_, end)| now + left > *end) {
                 left -= end - now;
                 now = end + 2_200_000;
-                turns.push((now, now + 2_000_000));
+                intervals.push((now, now + 2_000_000));
             }
             now += left;
             kernels.push(Kernel { start_ns: start, end_ns: now, signature: Some(0) });
         }
-        (kernels, turns)
+        (kernels, intervals)
     }
 
-    fn us(turns: &[Turn]) -> Vec<(i64, i64)> {
-        turns.iter().map(|t| (t.start_ns as i64 / 1000, t.end_ns as i64 / 1000)).collect()
+    fn us(intervals: &[ResidencyInterval]) -> Vec<(i64, i64)> {
+        intervals.iter().map(|t| (t.start_ns as i64 / 1000, t.end_ns as i64 / 1000)).collect()
     }
 
     #[test]
     fn stretched_kernels_say_when_it_was_gone() {
         let (kernels, truth) = cut(300, 400);
-        let (found, slice_ns) = turns(&kernels).unwrap();
+        let (found, slice_ns) = intervals(&kernels).unwrap();
         assert!((slice_ns.unwrap() - 2_000_000.0).abs() < 30_000.0, "{slice_ns:?}");
         assert_eq!(found.len(), truth.len());
-        for (turn, (start, end)) in found.iter().zip(&truth).skip(1).rev().skip(1).rev() {
+        for (interval, (start, end)) in found.iter().zip(&truth).skip(1).rev().skip(1).rev() {
             // Where inside of a kernel it was cut, nobody knows: half a kernel to either side, and 30 us of saving.
-            assert!((turn.start_ns - *start as f64).abs() <= 180_000.0, "{turn:?} for {start}");
-            assert!((turn.end_ns - *end as f64).abs() <= 180_000.0, "{turn:?} for {end}");
-            assert!(turn.start_within.0 <= *start && *start <= turn.start_within.1);
-            assert!(turn.end_within.0 <= *end && *end <= turn.end_within.1);
+            assert!((interval.start_ns - *start as f64).abs() <= 180_000.0, "{interval:?} for {start}");
+            assert!((interval.end_ns - *end as f64).abs() <= 180_000.0, "{interval:?} for {end}");
+            assert!(interval.start_within.0 <= *start && *start <= interval.start_within.1);
+            assert!(interval.end_within.0 <= *end && *end <= interval.end_within.1);
         }
     }
 
@@ -273,25 +281,25 @@ mod tests {
             }
             now += if round % 2 == 1 { 2_200_000 } else { 0 };
         }
-        let (found, _) = turns(&kernels).unwrap();
-        // Whether the end of the recording ends a turn is not known.
+        let (found, _) = intervals(&kernels).unwrap();
+        // Whether the end of the recording ends a interval is not known.
         assert!(matches!(found.len(), 20 | 21), "{:?}", us(&found));
     }
 
     #[test]
     fn what_cannot_be_told_is_not() {
         // Longer than a slice; never stretched; two streams at once; no signature; lengths that vary by themselves.
-        assert!(turns(&cut(5_000, 100).0).is_none());
+        assert!(intervals(&cut(5_000, 100).0).is_none());
         let plain: Vec<Kernel> = (0..100)
             .map(|n| Kernel { start_ns: n * 110_000, end_ns: n * 110_000 + 100_000, signature: Some(0) })
             .collect();
-        assert!(turns(&plain).is_none());
+        assert!(intervals(&plain).is_none());
         let (kernels, _) = cut(300, 400);
         let both: Vec<Kernel> = kernels.iter().flat_map(|kernel| [*kernel, *kernel]).collect();
-        assert!(turns(&both).is_none());
+        assert!(intervals(&both).is_none());
         let nameless: Vec<Kernel> =
             kernels.iter().map(|kernel| Kernel { signature: None, ..*kernel }).collect();
-        assert!(turns(&nameless).is_none());
+        assert!(intervals(&nameless).is_none());
         let mut now = 0;
         let varied: Vec<Kernel> = (0..400_i64)
             .map(|n| {
@@ -300,7 +308,7 @@ mod tests {
                 Kernel { start_ns: now - length, end_ns: now, signature: Some(0) }
             })
             .collect();
-        assert!(turns(&varied).is_none());
-        assert!(turns(&[]).is_none());
+        assert!(intervals(&varied).is_none());
+        assert!(intervals(&[]).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Which context held the compute engine: by switch records, or inferred.
+//! Residency of contexts on the compute engine: observed by switch records, or inferred.
 
 pub mod inferred;
 pub(crate) mod inferred_single;

@@ -1,7 +1,7 @@
-//! Which hardware context held the compute engine, from when to when, and what did each switch cost?
+//! Reconstruct residency intervals of hardware contexts and the cost of each context switch.
 //!
-//! Residency is RESTORE_START (8) to SAVE_END (7) of a hardware context. Release drivers record
-//! nothing else; with more privilege acknowledgements (2..6) and CONTEXT_START (9) stand between:
+//! Residency is RESTORE_START (8) to SAVE_END (7) of a hardware context. Release drivers record nothing else; with more
+//! privilege acknowledgements (2..6) and CONTEXT_START (9) stand between:
 //!
 //! ```text
 //!        RESTORE_START A        ack A  SAVE_END A   RESTORE_START B   CONTEXT_START B
@@ -11,9 +11,9 @@
 //!                                 |------------- full --------------|
 //! ```
 //!
-//! Records get lost (a 16-bit sequence number tells), recording starts and ends in the middle of a
-//! slice, and unprivileged records have noisy times. Every such case has a state here, a counter, and
-//! a flag on its slice; none becomes a plausible complete slice.
+//! Records get lost (a 16-bit sequence number tells), recording starts and ends inside a residency interval, and
+//! unprivileged records have noisy times. Every such case has a state here, a counter, and a flag on its interval; none
+//! becomes a plausible complete interval.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -342,8 +342,8 @@ pub fn creation_contexts(slices: &[Slice]) -> BTreeSet<HwContext> {
     counts
         .iter()
         .filter(|((device, _, pid), count)| {
-            let rival = pid.and_then(|pid| most.get(&(*device, pid)));
-            **count <= 2 && rival.is_some_and(|most| most > count)
+            let most_switched = pid.and_then(|pid| most.get(&(*device, pid)));
+            **count <= 2 && most_switched.is_some_and(|most| most > count)
         })
         .map(|(context, _)| *context)
         .collect()
@@ -362,7 +362,7 @@ pub(crate) fn slice_lengths(slices: &[Slice]) -> BTreeMap<u32, Vec<i64>> {
     lengths
 }
 
-/// What this room hands out.
+/// The tables that this pass makes.
 #[derive(Debug, Clone)]
 pub struct Output {
     /// `residency`, tenants not yet named.
@@ -645,7 +645,7 @@ impl Engine {
     }
 }
 
-/// The room: `switch_events` in, `residency` and `switches` out. Kernels, graphs and copies are looked
+/// One pass: `switch_events` in, `residency` and `switches` out. Kernels, graphs and copies are looked
 /// at only to know how long the device is known to have been in use after its last record.
 #[derive(Debug, Default)]
 pub struct Residency {

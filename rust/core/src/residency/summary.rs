@@ -1,14 +1,14 @@
-//! What do the slices add up to: how long, how many, how they ended, what switching cost, how fair?
+//! Summarise residency by tenant and by device: totals, slices, switch cost, fairness.
 //!
 //! ```text
-//!   A   |==k==k====|            |=====k====|        idle: resident with none of its kernels in flight
-//!   B               |====k=====|            |==     a slice that ended when it was due expired, a shorter
-//!   engine         gap        gap                   one that others took over was yielded
+//!   A        |==k==k====|            |=====k====|        idle: resident with none of its kernels in flight
+//!   B                    |====k=====|            |==     a slice that ended when it was due expired; a shorter
+//!   switch              gap        gap                   one that another tenant followed was yielded
 //! ```
 //!
-//! The slices are the observed ones; on devices without any, those that were inferred. Times and shares are of the
-//! window, from the first to the last activity of anybody: a context holds the engine before that, too, while it is
-//! created. Lengths are of whole slices.
+//! The intervals are the observed ones; on devices without any, the inferred ones. Times and shares are of the window,
+//! from the first to the last activity of any tenant (a context is also resident before that, while it is created).
+//! Lengths are of whole intervals.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,24 +38,24 @@ const CLUSTER_SHARE: f64 = 0.2;
 /// on boards that nobody configured; for medium and long 10 and 30 ms are told, without a source.
 const POLICIES: &[(i64, &str)] = &[(900_000, "short"), (2_700_000, "default"), (20_000_000, "medium")];
 
-/// What this room hands out.
+/// The tables that this pass makes.
 #[derive(Debug, Clone)]
 pub struct Output {
-    /// `ledger`.
-    pub ledger: RecordBatch,
-    /// `engine`.
-    pub engine: RecordBatch,
+    /// `residency_by_tenant`.
+    pub by_tenant: RecordBatch,
+    /// `residency_by_device`.
+    pub by_device: RecordBatch,
 }
 
 /// The slices of one tenant.
 #[derive(Debug, Default)]
-struct Held {
+struct TenantResidency {
     lengths: Vec<i64>,
     cut: u64,
     union: Union,
     walk: Walk,
     busy: Growing,
-    busy_held_ns: i64,
+    busy_resident_ns: i64,
     endings: BTreeMap<&'static str, u64>,
     handed: Vec<Handed>,
     /// Work of it was recorded.
@@ -74,11 +74,11 @@ struct Handed {
     cut_work: bool,
 }
 
-impl Held {
+impl TenantResidency {
     /// Takes in that the tenant had work in flight from `from` up to `to`.
     fn in_flight(&mut self, from: i64, to: i64) {
         let inside_ns = self.walk.covered_ns(&self.union, from, to);
-        self.busy_held_ns = self.busy_held_ns.saturating_add(inside_ns);
+        self.busy_resident_ns = self.busy_resident_ns.saturating_add(inside_ns);
         let first = self.handed.partition_point(|slice| slice.end_ns < from);
         let later = self.handed.get_mut(first..).unwrap_or_default();
         for slice in later.iter_mut().take_while(|slice| slice.end_ns < to) {
@@ -105,7 +105,7 @@ const ENDINGS: &[(&str, &str)] = &[
 ];
 
 #[derive(Debug, Default)]
-struct Engine {
+struct DeviceResidency {
     first_ns: Option<i64>,
     last_ns: Option<i64>,
     held: Union,
@@ -120,13 +120,13 @@ struct Engine {
     alone: bool,
 }
 
-/// The room: work in, `ledger` and `engine` out. Takes the finished `tenants`, `residency`, `switches` and `tenant_usage`
+/// Reads kernels, graphs and copies, makes `residency_by_tenant` and `residency_by_device`. Takes the finished `tenants`, `residency`, `switches` and `tenant_usage`
 /// of the session, and `inferred_residency` where it was made.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct ResidencySummary {
     who: Who,
-    held: BTreeMap<u32, Held>,
-    engines: BTreeMap<u32, Engine>,
+    held: BTreeMap<u32, TenantResidency>,
+    devices: BTreeMap<u32, DeviceResidency>,
     done: u64,
 }
 
@@ -218,7 +218,7 @@ fn policy(time_slice_ns: i64) -> &'static str {
     POLICIES.iter().find(|(below_ns, _)| time_slice_ns < *below_ns).map_or("long", |(_, name)| name)
 }
 
-impl Engine {
+impl DeviceResidency {
     /// First to last activity of anybody; none where nobody's was recorded.
     fn window(&self) -> Option<(i64, i64)> {
         self.first_ns.zip(self.last_ns).filter(|(first, last)| first < last)
@@ -233,8 +233,13 @@ impl Engine {
         self.window().map_or_else(|| held.total_ns(), |(first, last)| held.covered_ns(first, last))
     }
 
-    /// In the window, somebody held it.
-    fn held_ns(&self) -> i64 {
+    /// What GPU time shares are of: the window; where no activity was recorded, the time with residency.
+    fn shares_of_ns(&self) -> i64 {
+        self.window_ns().unwrap_or_else(|| self.resident_ns())
+    }
+
+    /// Time in the window in which any tenant was resident.
+    fn resident_ns(&self) -> i64 {
         match (self.alone, self.window_ns()) {
             (true, Some(window_ns)) => window_ns,
             (true, None) => {
@@ -246,8 +251,8 @@ impl Engine {
     }
 }
 
-impl Ledger {
-    /// Reads what stands left of this room.
+impl ResidencySummary {
+    /// Reads the tables that earlier passes made.
     ///
     /// # Errors
     /// [`crate::Error::Schema`] for tables that are not what they are declared to be.
@@ -259,18 +264,18 @@ impl Ledger {
         let turned: BTreeSet<u32> = turns.iter().map(|r| r.device).collect();
         rows.extend(turns.into_iter().filter(|r| !known.contains(&r.device)));
         rows.sort_by_key(|r| (r.device, r.start_ns, r.end_ns));
-        let mut engines: BTreeMap<u32, Engine> = BTreeMap::new();
+        let mut devices: BTreeMap<u32, DeviceResidency> = BTreeMap::new();
         if let Some(batch) = session.get(schema::TENANT_USAGE.name) {
             let columns = Columns::new(&schema::TENANT_USAGE, batch);
             let (device, first, last) =
                 (columns.u32("device_id")?, columns.i64("first_ns")?, columns.i64("last_ns")?);
             for row in 0..columns.rows() {
-                let engine = engines.entry(device.value(row)).or_default();
+                let engine = devices.entry(device.value(row)).or_default();
                 engine.first_ns = engine.first_ns.into_iter().chain(at(first, row)).min();
                 engine.last_ns = engine.last_ns.into_iter().chain(at(last, row)).max();
             }
         }
-        read_switches(session, &mut engines)?;
+        read_switches(session, &mut devices)?;
         // Slices that another tenant ended, back to back.
         let followed = |a: &Row, b: Option<&Row>| {
             b.is_some_and(|b| {
@@ -284,15 +289,15 @@ impl Ledger {
         };
         let next = || rows.iter().skip(1).map(Some).chain([None]);
         for row in &rows {
-            engines.entry(row.device).or_default();
+            devices.entry(row.device).or_default();
         }
-        for (device, engine) in &mut engines {
+        for (device, engine) in &mut devices {
             engine.inferred = !known.contains(device) && turned.contains(device);
             engine.time_slice_ns = fitted.get(device).copied().filter(|_| engine.inferred);
         }
-        let mut held: BTreeMap<u32, Held> = BTreeMap::new();
+        let mut held: BTreeMap<u32, TenantResidency> = BTreeMap::new();
         for (a, b) in rows.iter().zip(next()) {
-            let engine = engines.entry(a.device).or_default();
+            let engine = devices.entry(a.device).or_default();
             engine.held.add(a.start_ns, a.end_ns);
             let Some(tenant) = a.tenant else { continue };
             let of = held.entry(tenant).or_default();
@@ -312,11 +317,11 @@ impl Ledger {
                 of.handed.push(Handed { end_ns: a.end_ns, length_ns, cut_work: false });
             }
         }
-        for (device, engine) in &mut engines {
+        for (device, engine) in &mut devices {
             let seen = who.tenants.iter().filter(|t| t.device == *device && held.contains_key(&t.id));
             engine.alone = engine.inferred && seen.count() == 1;
         }
-        Ok(Self { who, held, engines, done: 0 })
+        Ok(Self { who, held, devices, done: 0 })
     }
 
     /// How long a time slice is, and which slices ended with theirs; once all work is known.
@@ -327,12 +332,12 @@ impl Ledger {
                 lengths.entry(tenant.device).or_default().extend(held.maybe_due());
             }
         }
-        for (device, engine) in &mut self.engines {
+        for (device, engine) in &mut self.devices {
             let fitted = engine.time_slice_ns.take();
             engine.time_slice_ns = fitted.or_else(|| lengths.remove(device).and_then(time_slice_ns));
         }
         for tenant in &self.who.tenants {
-            let due_ns = self.engines.get(&tenant.device).and_then(|engine| engine.time_slice_ns);
+            let due_ns = self.devices.get(&tenant.device).and_then(|engine| engine.time_slice_ns);
             let (Some(due_ns), Some(held)) = (due_ns, self.held.get_mut(&tenant.id)) else { continue };
             let early = |slice: &&Handed| (slice.length_ns as f64) < EARLY * due_ns as f64;
             held.yielded = held.handed.iter().filter(early).count() as u64;
@@ -340,41 +345,44 @@ impl Ledger {
         }
     }
 
-    fn ledger(&self) -> Result<RecordBatch> {
-        let all: Vec<(&crate::table::tenant_lookup::Tenant, &Held)> =
+    fn by_tenant(&self) -> Result<RecordBatch> {
+        let all: Vec<(&crate::table::tenant_lookup::Tenant, &TenantResidency)> =
             self.who.tenants.iter().filter_map(|t| self.held.get(&t.id).map(|h| (t, h))).collect();
-        let engine_held = |device: &u32| self.engines.get(device).map_or(0, Engine::held_ns);
+        let window_ns = |device: &u32| self.devices.get(device).map_or(0, DeviceResidency::shares_of_ns);
         let resident: Vec<i64> = all.iter().map(|(t, h)| self.resident_ns(t.device, h)).collect();
         let share = |part: i64, whole: i64| (whole > 0).then(|| part as f64 / whole as f64);
-        let quantile = |h: &Held, q: f64| {
+        let quantile = |h: &TenantResidency, q: f64| {
             let mut sorted = h.lengths.clone();
             sorted.sort_unstable();
             let place = (q * sorted.len().saturating_sub(1) as f64).round() as usize;
             sorted.get(place).copied()
         };
-        let ints = |f: &dyn Fn(&Held) -> Option<i64>| all.iter().map(|(_, h)| f(h)).collect::<Int64Array>();
-        let counts =
-            |f: &dyn Fn(&Held) -> Option<u64>| all.iter().map(|(_, h)| f(h)).collect::<UInt64Array>();
+        let ints = |f: &dyn Fn(&TenantResidency) -> Option<i64>| {
+            all.iter().map(|(_, h)| f(h)).collect::<Int64Array>()
+        };
+        let counts = |f: &dyn Fn(&TenantResidency) -> Option<u64>| {
+            all.iter().map(|(_, h)| f(h)).collect::<UInt64Array>()
+        };
         // Work lies in the window: what it covers of the slices does, too.
         let idle: Vec<Option<i64>> = all
             .iter()
             .zip(&resident)
-            .map(|((t, h), resident_ns)| t.traced.then(|| resident_ns.saturating_sub(h.busy_held_ns)))
+            .map(|((t, h), resident_ns)| t.traced.then(|| resident_ns.saturating_sub(h.busy_resident_ns)))
             .collect();
         let due = |t: &crate::table::tenant_lookup::Tenant| {
-            self.engines.get(&t.device).is_some_and(|e| e.time_slice_ns.is_some())
+            self.devices.get(&t.device).is_some_and(|e| e.time_slice_ns.is_some())
         };
-        let mut builder = Builder::new(&schema::LEDGER)
+        let mut builder = Builder::new(&schema::RESIDENCY_BY_TENANT)
             .put("device_id", all.iter().map(|(t, _)| Some(t.device)).collect::<UInt32Array>())
             .put("tenant_id", all.iter().map(|(t, _)| Some(t.id)).collect::<UInt32Array>())
             .put("slices", counts(&|h| Some(h.lengths.len() as u64)))
             .put("cut_slices", counts(&|h| Some(h.cut)))
             .put("resident_ns", resident.iter().map(|ns| Some(*ns)).collect::<Int64Array>())
             .put(
-                "resident_share",
+                "gpu_time_share",
                 all.iter()
                     .zip(&resident)
-                    .map(|((t, _), ns)| share(*ns, engine_held(&t.device)))
+                    .map(|((t, _), ns)| share(*ns, window_ns(&t.device)))
                     .collect::<Float64Array>(),
             )
             .put("idle_ns", idle.iter().copied().collect::<Int64Array>())
@@ -393,7 +401,8 @@ impl Ledger {
             .put("expired", all.iter().map(|(t, h)| due(t).then_some(h.expired)).collect::<UInt64Array>())
             .put("yielded", all.iter().map(|(t, h)| due(t).then_some(h.yielded)).collect::<UInt64Array>());
         for (ending, column) in ENDINGS {
-            let count = |h: &Held| (!h.inferred).then(|| h.endings.get(ending).copied().unwrap_or(0));
+            let count =
+                |h: &TenantResidency| (!h.inferred).then(|| h.endings.get(ending).copied().unwrap_or(0));
             builder = builder.put(column, counts(&count));
         }
         builder
@@ -401,29 +410,31 @@ impl Ledger {
             .finish(all.len())
     }
 
-    fn engine(&self) -> Result<RecordBatch> {
-        let all: Vec<(u32, &Engine)> =
-            self.engines.iter().filter(|(_, e)| e.held.total_ns() > 0).map(|(id, e)| (*id, e)).collect();
-        let ints = |f: &dyn Fn(&Engine) -> Option<i64>| all.iter().map(|(_, e)| f(e)).collect::<Int64Array>();
-        let held = |e: &Engine| e.window().map(|_| e.held_ns());
+    fn by_device(&self) -> Result<RecordBatch> {
+        let all: Vec<(u32, &DeviceResidency)> =
+            self.devices.iter().filter(|(_, e)| e.held.total_ns() > 0).map(|(id, e)| (*id, e)).collect();
+        let ints = |f: &dyn Fn(&DeviceResidency) -> Option<i64>| {
+            all.iter().map(|(_, e)| f(e)).collect::<Int64Array>()
+        };
+        let held = |e: &DeviceResidency| e.window().map(|_| e.resident_ns());
         // The full cost needs tags that most drivers do not give; a mixture would compare with neither kind.
-        let full = |e: &Engine| !e.fulls.is_empty() && e.fulls.len() == e.gaps.len();
-        let costs = |e: &Engine| if full(e) { e.fulls.clone() } else { e.gaps.clone() };
-        let total = |e: &Engine| costs(e).iter().fold(0_i64, |sum, ns| sum.saturating_add(*ns));
-        let known = |e: &Engine| !e.inferred;
-        let count = |e: &Engine, kind: &str| e.kinds.get(kind).copied().unwrap_or(0);
+        let full = |e: &DeviceResidency| !e.fulls.is_empty() && e.fulls.len() == e.gaps.len();
+        let costs = |e: &DeviceResidency| if full(e) { e.fulls.clone() } else { e.gaps.clone() };
+        let total = |e: &DeviceResidency| costs(e).iter().fold(0_i64, |sum, ns| sum.saturating_add(*ns));
+        let known = |e: &DeviceResidency| !e.inferred;
+        let count = |e: &DeviceResidency, kind: &str| e.kinds.get(kind).copied().unwrap_or(0);
         let counts =
             |kind: &str| all.iter().map(|(_, e)| known(e).then(|| count(e, kind))).collect::<UInt64Array>();
-        Builder::new(&schema::ENGINE)
+        Builder::new(&schema::RESIDENCY_BY_DEVICE)
             .put("device_id", all.iter().map(|(id, _)| Some(*id)).collect::<UInt32Array>())
             .put("start_ns", ints(&|e| e.window().map(|w| w.0)))
             .put("end_ns", ints(&|e| e.window().map(|w| w.1)))
-            .put("held_ns", ints(&held))
+            .put("resident_ns", ints(&held))
             .put(
                 "idle_ns",
                 ints(&|e| {
                     let gaps = e.gaps.iter().fold(0_i64, |sum, ns| sum.saturating_add(*ns));
-                    let free = e.window_ns()?.saturating_sub(e.held_ns());
+                    let free = e.window_ns()?.saturating_sub(e.resident_ns());
                     known(e).then(|| free.saturating_sub(gaps).max(0))
                 }),
             )
@@ -462,8 +473,8 @@ impl Ledger {
     }
 
     /// Time in the window in which a tenant of a device held its engine.
-    fn resident_ns(&self, device: u32, held: &Held) -> i64 {
-        self.engines.get(&device).map_or_else(|| held.union.total_ns(), |e| e.within_ns(&held.union))
+    fn resident_ns(&self, device: u32, held: &TenantResidency) -> i64 {
+        self.devices.get(&device).map_or_else(|| held.union.total_ns(), |e| e.within_ns(&held.union))
     }
 
     /// Jain's index of residency, over tenants that did more than come into being.
@@ -480,14 +491,14 @@ impl Ledger {
 }
 
 /// Kinds and costs of the switches, by device.
-fn read_switches(session: &Tables, engines: &mut BTreeMap<u32, Engine>) -> Result<()> {
+fn read_switches(session: &Tables, devices: &mut BTreeMap<u32, DeviceResidency>) -> Result<()> {
     let Some(batch) = session.get(schema::SWITCHES.name) else { return Ok(()) };
     let columns = Columns::new(&schema::SWITCHES, batch);
     let (device, gap, full) = (columns.u32("device_id")?, columns.i64("gap_ns")?, columns.i64("full_ns")?);
     let (save, restore) = (columns.i64("save_ns")?, columns.i64("restore_ns")?);
     let kind = columns.names("kind")?;
     for row in 0..columns.rows() {
-        let engine = engines.entry(device.value(row)).or_default();
+        let engine = devices.entry(device.value(row)).or_default();
         let kind = match kind.get(row) {
             Some("switch") => "switch",
             Some("creation") => "creation",
@@ -505,14 +516,14 @@ fn read_switches(session: &Tables, engines: &mut BTreeMap<u32, Engine>) -> Resul
     Ok(())
 }
 
-impl EventPass for Ledger {
+impl EventPass for ResidencySummary {
     type Output = Output;
 
     fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
-        watch.progress("ledger", self.done, 0)?;
+        watch.progress("residency summary", self.done, 0)?;
         for w in work(events)? {
             if self.done.is_multiple_of(4096) {
-                watch.progress("ledger", self.done, 0)?;
+                watch.progress("residency summary", self.done, 0)?;
             }
             self.done = self.done.saturating_add(1);
             if w.kind == WorkKind::Copy {
@@ -530,9 +541,9 @@ impl EventPass for Ledger {
     }
 
     fn finish(mut self, watch: &dyn Watch) -> Result<Output> {
-        watch.progress("ledger", self.done, self.done)?;
+        watch.progress("residency summary", self.done, self.done)?;
         self.tell_endings();
-        Ok(Output { ledger: self.ledger()?, engine: self.engine()? })
+        Ok(Output { by_tenant: self.by_tenant()?, by_device: self.by_device()? })
     }
 }
 
@@ -544,7 +555,7 @@ mod tests {
     use crate::test_tables::{kernels, named, residency};
 
     fn run(tables: &Tables) -> Output {
-        Ledger::new(tables).unwrap().run(tables, &Unwatched).unwrap()
+        ResidencySummary::new(tables).unwrap().run(tables, &Unwatched).unwrap()
     }
 
     /// Capture, device, pid, context, start, end in us.
@@ -577,7 +588,7 @@ mod tests {
         // One kernel of 7 over all of it, one of 8 in the first 1000 us of its first turn. The window is that of kernels:
         // the last turn of 8 lies in it.
         let out = drawn(&rows, kernels(&[(0, 7, 0, 1, 7, 0, end), (0, 8, 0, 1, 7, 2040, 3040)]));
-        let l = Columns::new(&schema::LEDGER, &out.ledger);
+        let l = Columns::new(&schema::RESIDENCY_BY_TENANT, &out.by_tenant);
         assert_eq!(l.u64("slices").unwrap().values(), &[12, 12]);
         assert_eq!(l.i64("resident_ns").unwrap().values(), &[24_000_000, 8 * 2_000_000 + 4 * 300_000]);
         assert_eq!(l.i64("idle_ns").unwrap().values(), &[0, 8 * 2_000_000 + 4 * 300_000 - 1_000_000]);
@@ -587,10 +598,10 @@ mod tests {
         assert_eq!(l.u64("expired").unwrap().values(), &[12, 8]);
         assert_eq!(l.u64("yielded").unwrap().values(), &[0, 3]);
         assert_eq!(l.u64("ended_unknown").unwrap().values(), &[12, 12]);
-        let e = Columns::new(&schema::ENGINE, &out.engine);
+        let e = Columns::new(&schema::RESIDENCY_BY_DEVICE, &out.by_device);
         assert_eq!(e.i64("time_slice_ns").unwrap().values(), &[2_000_000]);
         assert_eq!(e.names("policy").unwrap().get(0), Some("default"));
-        assert_eq!(e.i64("held_ns").unwrap().values(), &[41_200_000]);
+        assert_eq!(e.i64("resident_ns").unwrap().values(), &[41_200_000]);
         // (24 + 17.2)^2 / (2 (24^2 + 17.2^2)) = 1697.44 / 1743.68
         assert!((e.f64("jain").unwrap().value(0) - 0.973_481).abs() < 1e-5);
     }
@@ -606,8 +617,8 @@ mod tests {
                 work.push((0, pid, 0, pid, 7, start + 10, start + 330 + after_us));
             }
             let out = drawn(&slices, kernels(&work));
-            let e = Columns::new(&schema::ENGINE, &out.engine);
-            let l = Columns::new(&schema::LEDGER, &out.ledger);
+            let e = Columns::new(&schema::RESIDENCY_BY_DEVICE, &out.by_device);
+            let l = Columns::new(&schema::RESIDENCY_BY_TENANT, &out.by_tenant);
             let expired = l.u64("expired").unwrap();
             (at(e.i64("time_slice_ns").unwrap(), 0), expired.iter().flatten().sum::<u64>())
         };
@@ -624,21 +635,21 @@ mod tests {
         let rows = [(0, 0, 7, 7, -300, 1100), (0, 0, 8, 8, 1150, 1500), (0, 0, 7, 7, 1550, 2100)];
         let work = [(0, 7, 0, 1, 7, 0, 1000), (0, 8, 0, 1, 7, 1200, 1400), (0, 7, 0, 1, 7, 1600, 2000)];
         let out = drawn(&rows, kernels(&work));
-        let l = Columns::new(&schema::LEDGER, &out.ledger);
+        let l = Columns::new(&schema::RESIDENCY_BY_TENANT, &out.by_tenant);
         // 0 to 1100 and 1550 to 2000; 1150 to 1500.
         assert_eq!(l.i64("resident_ns").unwrap().values(), &[1_550_000, 350_000]);
         assert_eq!(l.i64("idle_ns").unwrap().values(), &[150_000, 150_000]);
         let near = |name: &str, row: usize, value: f64| {
             assert!((l.f64(name).unwrap().value(row) - value).abs() < 1e-12, "{name} {row}");
         };
-        near("resident_share", 0, 1550.0 / 1900.0);
-        near("resident_share", 1, 350.0 / 1900.0);
+        near("gpu_time_share", 0, 1550.0 / 2000.0);
+        near("gpu_time_share", 1, 350.0 / 2000.0);
         near("idle_share", 0, 150.0 / 1550.0);
         near("idle_share", 1, 150.0 / 350.0);
         // A slice is as long as it is.
         assert_eq!(l.i64("max_slice_ns").unwrap().values(), &[1_400_000, 350_000]);
-        let e = Columns::new(&schema::ENGINE, &out.engine);
-        assert_eq!(e.i64("held_ns").unwrap().values(), &[1_900_000]);
+        let e = Columns::new(&schema::RESIDENCY_BY_DEVICE, &out.by_device);
+        assert_eq!(e.i64("resident_ns").unwrap().values(), &[1_900_000]);
         // 1900^2 / (2 (1550^2 + 350^2))
         assert!((e.f64("jain").unwrap().value(0) - 0.714_851).abs() < 1e-6);
     }
@@ -678,19 +689,19 @@ mod tests {
             (3000, 7, 7),
         ];
         let out = run(&events(&rows));
-        let e = Columns::new(&schema::ENGINE, &out.engine);
+        let e = Columns::new(&schema::RESIDENCY_BY_DEVICE, &out.by_device);
         assert_eq!(e.names("cost_kind").unwrap().get(0), Some("full"));
         // 1000 to 1150 and 2100 to 2240.
         assert_eq!(e.i64("total_cost_ns").unwrap().values(), &[290_000]);
         assert_eq!(e.i64("median_save_ns").unwrap().values(), &[45_000]);
         assert_eq!(e.i64("median_restore_ns").unwrap().values(), &[55_000]);
         assert_eq!(at(e.i64("time_slice_ns").unwrap(), 0), None);
-        let l = Columns::new(&schema::LEDGER, &out.ledger);
+        let l = Columns::new(&schema::RESIDENCY_BY_TENANT, &out.by_tenant);
         assert_eq!(l.u64("ended_cilp").unwrap().values(), &[1, 0]);
         assert_eq!(at(l.i64("idle_ns").unwrap(), 0), None);
         let without: Vec<_> = rows.iter().copied().filter(|r| r.1 >= 7 && r.1 < 9).collect();
         let out = run(&events(&without));
-        let e = Columns::new(&schema::ENGINE, &out.engine);
+        let e = Columns::new(&schema::RESIDENCY_BY_DEVICE, &out.by_device);
         assert_eq!(e.names("cost_kind").unwrap().get(0), Some("gap"));
         assert_eq!(e.i64("total_cost_ns").unwrap().values(), &[90_000]);
     }
@@ -711,8 +722,8 @@ mod tests {
     #[test]
     fn nothing_and_cancellation() {
         let out = run(&Tables::new());
-        assert_eq!((out.ledger.num_rows(), out.engine.num_rows()), (0, 0));
-        let stopped = Ledger::new(&Tables::new()).unwrap().run(&Tables::new(), &StopAfter::new(0));
+        assert_eq!((out.by_tenant.num_rows(), out.by_device.num_rows()), (0, 0));
+        let stopped = ResidencySummary::new(&Tables::new()).unwrap().run(&Tables::new(), &StopAfter::new(0));
         assert!(matches!(stopped, Err(crate::Error::Cancelled)));
     }
 }

@@ -1,17 +1,17 @@
-//! Which time is it on the session's clock?
+//! Place all captures and samples on the session clock.
 //!
-//! Every capture counts nanoseconds from its own start. A session has one clock: the first capture's.
-//! What puts another capture on it decides how wrong the result may be, and that uncertainty stands in
-//! `capture.clock_uncertainty_ns` for every evidence that compares times of two captures.
+//! Every capture counts nanoseconds from its own start. A session has one clock: the first capture's. What places
+//! another capture on it decides how large the error may be; that uncertainty stands in `capture.clock_uncertainty_ns`
+//! for every evidence that compares times of two captures.
 //!
 //! ```text
 //!   first    0----------------------------->          session zero
 //!   second          0----------------------------->   offset = its UTC origin - the first's
 //! ```
 //!
-//! Where two captures of one GPU both hold switch records, those are the same records: their times then
-//! say the offset to a fraction of a microsecond, whatever the wall clocks said. The same holds for samples of
-//! hardware metrics that both hold.
+//! Where two captures of one GPU both have switch records, those are the same records: their times then give the offset
+//! to a fraction of a microsecond, whatever the wall clocks said. The same holds for samples of hardware metrics that
+//! both have.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
@@ -248,8 +248,8 @@ fn from_shared<K: Ord + Copy>(first: &[(K, i64)], other: &[(K, i64)]) -> Option<
         let (low, high) = (agreed.first().copied().unwrap_or(0), agreed.last().copied().unwrap_or(0));
         **value < low.saturating_sub(SHARED_SPREAD_NS) || **value > high.saturating_add(SHARED_SPREAD_NS)
     };
-    let rivals: Vec<i64> = apart.iter().filter(beyond).copied().collect();
-    if closest(&rivals).is_some_and(|(from, to)| (to - from + 1).saturating_mul(2) > agreed.len()) {
+    let beyond_it: Vec<i64> = apart.iter().filter(beyond).copied().collect();
+    if closest(&beyond_it).is_some_and(|(from, to)| (to - from + 1).saturating_mul(2) > agreed.len()) {
         return None;
     }
     let offset_ns = *agreed.get(agreed.len() / 2)?;

@@ -1,13 +1,12 @@
-//! What can this GPU hold, where the capture does not say?
+//! Limits of GPUs where the capture does not state them.
 //!
-//! Limits per compute capability, SM counts of known products, MIG profiles, and the two kinds of
-//! device name that carry meaning (MIG instance, vGPU guest). What a capture says always wins; a
-//! figure stands here only where its source states it, and is `None` where the source has a question
-//! mark or sources disagree.
+//! Limits per compute capability, SM counts of known products, MIG profiles, and the two kinds of device name that
+//! carry meaning (MIG instance, vGPU guest). What a capture says always wins. A figure stands here only where its
+//! source states it, and is `None` where the source has a question mark or sources disagree.
 //!
-//! Sources: the CUDA occupancy calculator header of CUDA 13.5 (blocks, shared-memory configurations and
-//! units, barriers, sub-partitions), the CUDA programming guide (warps, registers, shared memory),
-//! NVIDIA's product pages (SM counts) and the NVIDIA MIG user guide (profiles).
+//! Sources: the CUDA occupancy calculator header of CUDA 13.5 (blocks, shared-memory configurations and units,
+//! barriers, sub-partitions), the CUDA programming guide (warps, registers, shared memory), NVIDIA's product pages (SM
+//! counts) and the NVIDIA MIG user guide (profiles).
 
 use arrow_array::types::{Int64Type, UInt32Type};
 use arrow_array::{PrimitiveArray, RecordBatch, StringArray};

@@ -2,4 +2,4 @@
 
 pub mod clock;
 pub mod devices;
-pub mod samples_alone;
+pub mod samples_only;

@@ -1,13 +1,14 @@
-//! What happens, event by event, when programs run on a device that is shared in a given way?
+//! Simulate programs on a device under a sharing configuration, event by event.
 //!
-//! The machine of a replay; `simulate/forecast.rs` says what it models and by which rules. Three things keep an event cheap, because
-//! a what-if has millions and there are many layouts:
+//! `simulate/forecast.rs` states what is modelled and by which rules. A simulation has millions of events and there are
+//! many configurations, so three things keep an event cheap:
 //!
 //! - Each source of events (a host, the launches on their way to the device, a group's next blocks) has one entry in an
-//!   [`Agenda`]; nothing that has become untrue is left lying about.
-//! - Only operations between launch and end have a state ([`Live`]), and their number is bounded by what a driver queues:
-//!   the states stay in the processor's cache however long the program is.
-//! - What a launch asks is worked out once for all launches alike ([`Class`]); of an operation only its time is its own.
+//!   [`Agenda`]; an entry that is no longer true is replaced, not kept.
+//! - Only operations between launch and end have a state ([`Live`]), and their number is bounded by what a driver
+//!   queues: the states stay in the processor's cache however long the program is.
+//! - The resources of a launch are worked out once for all equal launches ([`Class`]); of an operation only its time is
+//!   its own.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
@@ -19,7 +20,7 @@ use crate::base::watch::Watch;
 use crate::occupancy::theoretical::{Limits, Resources};
 use crate::simulate::event_queue::Agenda;
 use crate::simulate::host_program::{Place, Program, Step};
-use crate::simulate::sharing_config::Layout;
+use crate::simulate::sharing_config::SharingConfig;
 
 /// What a tenant took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -229,7 +230,7 @@ struct Instance {
 }
 
 struct Sim<'a> {
-    layout: &'a Layout,
+    config: &'a SharingConfig,
     /// Where blocks of a kernel take unequally long.
     lengths: Option<Lengths>,
     per_sm: Resources,
@@ -250,20 +251,20 @@ struct Sim<'a> {
     order: Vec<OnSms>,
 }
 
-/// Runs programs in a layout, and says of every kernel (index of its program, operation) for how long its group held the
+/// Runs programs in a config, and says of every kernel (index of its program, operation) for how long its group held the
 /// engine from its first block to its last.
 ///
 /// # Errors
-/// [`crate::base::error::Error::Argument`] for a layout that makes no sense, [`crate::base::error::Error::Cancelled`].
+/// [`crate::base::error::Error::Argument`] for a config that makes no sense, [`crate::base::error::Error::Cancelled`].
 pub(crate) fn simulate(
     programs: &[Program],
     limits: &Limits,
-    layout: &Layout,
+    config: &SharingConfig,
     see: &mut dyn FnMut(usize, u32, i64),
     watch: &dyn Watch,
 ) -> Result<Vec<Took>> {
-    layout.check()?;
-    let mut sim = Sim::new(programs, limits, layout, see);
+    config.check()?;
+    let mut sim = Sim::new(programs, limits, config, see);
     sim.begin();
     let mut steps = 0_u64;
     let total: usize = sim.tenants.iter().map(|t| t.program.ops.len()).sum();
@@ -289,9 +290,9 @@ const AHEAD_PARTS: usize = 16;
 /// How many [`PARTS`] a quarter of the blocks each take that start together.
 type Lengths = [u64; 4];
 
-/// Of blocks whose times lie within `ragged` of their mean: the middles of four equal parts of the spread.
-fn lengths(ragged: f64) -> Lengths {
-    let from_mean = |part: f64| (ragged * part * PARTS as f64).round() as u64;
+/// Of blocks whose times lie within `block_imbalance` of their mean: the middles of four equal parts of the spread.
+fn lengths(block_imbalance: f64) -> Lengths {
+    let from_mean = |part: f64| (block_imbalance * part * PARTS as f64).round() as u64;
     let (near, far) = (from_mean(0.25), from_mean(0.75));
     [
         PARTS.saturating_sub(far).max(1),
@@ -354,7 +355,7 @@ fn span(event_ns: i64) -> Ps {
     ps(event_ns.max(0))
 }
 
-/// What the classes of a program ask in a layout: on so many SMs of an instance of so many.
+/// What the classes of a program ask in a config: on so many SMs of an instance of so many.
 fn classes(
     program: &Program,
     per_sm: Resources,
@@ -398,15 +399,15 @@ impl<'a> Sim<'a> {
     fn new(
         programs: &'a [Program],
         limits: &Limits,
-        layout: &'a Layout,
+        config: &'a SharingConfig,
         see: &'a mut dyn FnMut(usize, u32, i64),
     ) -> Self {
         let per_sm = limits.resources();
-        let lengths = (layout.ragged > 0.0).then(|| lengths(layout.ragged));
+        let lengths = (config.block_imbalance > 0.0).then(|| lengths(config.block_imbalance));
         let of = |sms: u32| {
             per_sm.map(|has| i64::try_from(has.saturating_mul(u64::from(sms)).max(1)).unwrap_or(i64::MAX))
         };
-        let mut instances: Vec<Instance> = layout
+        let mut instances: Vec<Instance> = config
             .instances
             .iter()
             .map(|_| Instance { groups: Vec::new(), turn: 0, doing: Doing::Idle, slice_end: 0, armed: false })
@@ -416,15 +417,15 @@ impl<'a> Sim<'a> {
         let mut numbers: BTreeMap<(usize, u32), usize> = BTreeMap::new();
         let mut tenants: Vec<Tenant<'a>> = Vec::new();
         let mut sources = Vec::new();
-        for seat in &layout.seats {
-            let found = programs.iter().enumerate().find(|(_, p)| p.tenant == seat.tenant);
+        for assignment in &config.assignments {
+            let found = programs.iter().enumerate().find(|(_, p)| p.tenant == assignment.tenant);
             let Some((index, program)) = found else { continue };
-            let whole = layout.instances.get(seat.instance).copied().unwrap_or(0);
-            let sms = seat.sms.unwrap_or(whole).min(whole).max(1);
-            let group = *numbers.entry((seat.instance, seat.group)).or_insert_with(|| {
+            let whole = config.instances.get(assignment.instance).copied().unwrap_or(0);
+            let sms = assignment.sms.unwrap_or(whole).min(whole).max(1);
+            let group = *numbers.entry((assignment.instance, assignment.group)).or_insert_with(|| {
                 asked.push(0);
                 groups.push(Group {
-                    instance: seat.instance,
+                    instance: assignment.instance,
                     tenants: Vec::new(),
                     on_sms: Vec::new(),
                     cohorts: BinaryHeap::new(),
@@ -435,7 +436,7 @@ impl<'a> Sim<'a> {
                     rate: 1.0,
                     disjoint: false,
                 });
-                if let Some(instance) = instances.get_mut(seat.instance) {
+                if let Some(instance) = instances.get_mut(assignment.instance) {
                     instance.groups.push(groups.len().saturating_sub(1));
                 }
                 groups.len().saturating_sub(1)
@@ -489,7 +490,7 @@ impl<'a> Sim<'a> {
             tenant.releases.source = releases.saturating_add(n);
         }
         Self {
-            layout,
+            config,
             lengths,
             per_sm,
             now: 0,
@@ -727,9 +728,9 @@ impl<'a> Sim<'a> {
             return;
         }
         let mut work = ps(t.program.ops.get(live.op as usize).map_or(1, |o| o.work_ns.max(1)));
-        if self.layout.jitter > 0.0 {
-            let drawn = spread(self.layout.seed, t.program.tenant, live.op);
-            work = (work as f64 * self.layout.jitter.mul_add(drawn, 1.0)) as Ps;
+        if self.config.jitter > 0.0 {
+            let drawn = spread(self.config.seed, t.program.tenant, live.op);
+            work = (work as f64 * self.config.jitter.mul_add(drawn, 1.0)) as Ps;
         }
         live.block = match class.span {
             Span::Waves(1) => work.max(1),
@@ -825,7 +826,7 @@ impl<'a> Sim<'a> {
     /// even it is: from three on half way to what fits into the sum.
     fn room(&mut self, group: usize, ask: &Resources) -> u64 {
         let Some(g) = self.groups.get(group) else { return 0 };
-        let sms = u64::from(self.layout.instances.get(g.instance).copied().unwrap_or(0));
+        let sms = u64::from(self.config.instances.get(g.instance).copied().unwrap_or(0));
         let size = |k: &OnSms| k.ask.first().map_or(0, |warps| warps.saturating_mul(k.blocks));
         self.order.clear();
         self.order.extend_from_slice(&g.on_sms);
@@ -912,7 +913,7 @@ impl<'a> Sim<'a> {
                 *full = true;
             }
         }
-        self.pace(group);
+        self.set_rates(group);
         self.tick(group);
     }
 
@@ -1025,14 +1026,14 @@ impl<'a> Sim<'a> {
     }
 
     /// How fast the SMs of a group run.
-    fn pace(&mut self, group: usize) {
-        if self.layout.contention <= 0.0 {
+    fn set_rates(&mut self, group: usize) {
+        if self.config.contention <= 0.0 {
             return;
         }
         let Some(g) = self.groups.get(group) else { return };
         let busy =
             g.tenants.iter().filter(|t| self.tenants.get(**t).is_some_and(|t| t.in_flight > 0)).count();
-        let rate = if busy >= 2 { 1.0 / (1.0 + self.layout.contention) } else { 1.0 };
+        let rate = if busy >= 2 { 1.0 / (1.0 + self.config.contention) } else { 1.0 };
         if (rate - g.rate).abs() > 1e-12 {
             self.settle(group);
             if let Some(g) = self.groups.get_mut(group) {
@@ -1078,7 +1079,7 @@ impl<'a> Sim<'a> {
         let current = i.groups.get(i.turn).copied();
         let (doing, armed) = (i.doing, i.armed);
         // A holder that was alone has used whole slices.
-        let slice = ps(self.layout.slice_ns).max(1);
+        let slice = ps(self.config.slice_ns).max(1);
         let over = self.now.saturating_sub(i.slice_end);
         if over >= 0 {
             i.slice_end = i.slice_end.saturating_add((over / slice).saturating_add(1).saturating_mul(slice));
@@ -1116,7 +1117,7 @@ impl<'a> Sim<'a> {
 
     fn engine(&mut self, instance: usize) {
         let now = self.now;
-        let slice = ps(self.layout.slice_ns);
+        let slice = ps(self.config.slice_ns);
         let Some(i) = self.instances.get_mut(instance) else { return };
         i.armed = false;
         let (doing, current) = (i.doing, i.groups.get(i.turn).copied());
@@ -1158,7 +1159,7 @@ impl<'a> Sim<'a> {
         if let Some(i) = self.instances.get_mut(instance) {
             i.turn = next;
         }
-        let cost = if leaving { ps(self.layout.switch_ns) } else { 0 };
+        let cost = if leaving { ps(self.config.switch_ns) } else { 0 };
         self.alarm(instance, Doing::Switching, cost);
     }
 

@@ -1,8 +1,8 @@
-//! What happens next?
+//! The next event of a simulation, over few sources.
 //!
-//! A simulation has few sources of events (hosts, queues in which things arrive in order, engines), and of each only the
-//! nearest event matters. So there is no heap of events to sift through: a tournament of the sources, in which a changed
-//! entry replays its own few matches, and an alarm that no longer holds is simply set anew.
+//! A simulation has few sources of events (hosts, queues in which operations arrive in order, engines), and of each
+//! only the next event matters. So this is a tournament tree over the sources instead of a heap of events: a changed
+//! entry replays its few matches, and an event that is no longer due is overwritten.
 
 use crate::base::picoseconds::Ps;
 

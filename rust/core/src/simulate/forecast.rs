@@ -1,25 +1,24 @@
-//! What would the same programs have taken under another sharing mode?
+//! Forecast what the recorded programs would take under another sharing configuration.
 //!
-//! `host_program.rs` says what each tenant's host launches, when, and what it waits for. This runs all of them on a device
-//! that is shared in a given way (a [`Layout`]): hosts think and wait in real time, operations of a stream follow each
-//! other, blocks are placed where there is room, engines are handed round.
+//! `host_program.rs` says what each tenant's host launches, when, and what it waits for. This runs all of them on a
+//! device that is shared in a given way (a [`SharingConfig`]): hosts think and wait in real time, operations of a
+//! stream follow each other, blocks are placed where SMs have capacity, and the engine is time-sliced.
 //!
 //! ```text
-//!   Layout                instances (SMs of their own)        groups (contexts that hold the engine together)
+//!   SharingConfig         instances (SMs of their own)        groups (contexts that are resident together)
 //!   exclusive             one                                 one, one tenant in it
 //!   MPS                   one                                 one, all tenants; a cap limits a tenant's SMs
-//!   time-slicing          one                                 one per tenant, in turns
+//!   time-slicing          one                                 one per tenant
 //!   MIG                   one per tenant or more              as above, inside each instance
 //! ```
 //!
-//! The rules: blocks of equal length, SMs that hold warps, registers, shared memory and block slots, and one queue for
-//! each tenant as clients of MPS have: the kernel that has waited longest goes first, what is left goes to the heads of
-//! the other queues. What it does not know: priorities of streams, programmatic dependent launch, memory, caches and
-//! issue slots. [`Layout::contention`] is a stated allowance for them: while kernels of two tenants hold blocks of
-//! one instance at once, its SMs run slower by that part. A group that does not hold the engine stands still; its host
-//! does not.
+//! The rules: blocks of equal length; SMs with warps, registers, shared memory and block slots; one queue for each
+//! tenant, as MPS clients have. The kernel that has waited longest goes first; what is left goes to the heads of the
+//! other queues. Not modelled: stream priorities, programmatic dependent launch, memory, caches and issue slots.
+//! [`SharingConfig::contention`] is a stated allowance for them: while kernels of two tenants have blocks on one
+//! instance at once, its SMs run slower by that part. A group that is not resident stands still; its host does not.
 //!
-//! Cost follows operations, not blocks: equal waves of one kernel that nobody can disturb are one event.
+//! Cost follows operations, not blocks: equal waves of one kernel that no other kernel can disturb are one event.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -30,27 +29,27 @@ use crate::base::watch::Watch;
 use crate::simulate::device::simulate;
 use crate::simulate::device::Took;
 use crate::simulate::host_program::{self as programs, Place, Program, Programs};
-use crate::simulate::sharing_config::{Layout, Recorded};
+use crate::simulate::sharing_config::{Recorded, SharingConfig};
 use crate::table::builder::Builder;
 use crate::table::events::Tables;
 use crate::table::schema;
 
-/// Replays one device of a session in each layout: the `replay` table.
+/// Replays one device of a session in each config: the `forecast` table.
 ///
 /// # Errors
-/// [`Error::Argument`] for a layout that makes no sense, [`Error::Schema`], [`Error::Cancelled`].
+/// [`Error::Argument`] for a config that makes no sense, [`Error::Schema`], [`Error::Cancelled`].
 pub fn run(
     session: &Tables,
     device: u32,
     recorded: &Recorded,
-    layouts: &[Layout],
+    configs: &[SharingConfig],
     threads: usize,
     watch: &dyn Watch,
 ) -> Result<RecordBatch> {
-    layouts.iter().try_for_each(Layout::check)?;
+    configs.iter().try_for_each(SharingConfig::check)?;
     let mut made = programs::read(session, device, &recorded.visible_sms, recorded.time_sliced, watch)?;
-    let contention = match &recorded.layout {
-        Some(layout) => fit(&mut made, layout, watch)?,
+    let contention = match &recorded.config {
+        Some(config) => fit(&mut made, config, watch)?,
         None => None,
     };
     let threads = match threads {
@@ -62,12 +61,12 @@ pub fn run(
         let mut mine = Vec::new();
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(layout) = layouts.get(at) else { return Ok(mine) };
-            mine.push((at, simulate(&made.programs, &made.limits, layout, &mut |_, _, _| {}, watch)?));
+            let Some(config) = configs.get(at) else { return Ok(mine) };
+            mine.push((at, simulate(&made.programs, &made.limits, config, &mut |_, _, _| {}, watch)?));
         }
     };
     let mut took: Vec<(usize, Vec<Took>)> = std::thread::scope(|scope| {
-        let hands: Vec<_> = (1..threads.min(layouts.len())).map(|_| scope.spawn(work)).collect();
+        let hands: Vec<_> = (1..threads.min(configs.len())).map(|_| scope.spawn(work)).collect();
         let mut all = work()?;
         for hand in hands {
             all.extend(hand.join().map_err(|_| Error::Cancelled)??);
@@ -75,13 +74,13 @@ pub fn run(
         Ok::<_, Error>(all)
     })?;
     took.sort_by_key(|(at, _)| *at);
-    table(device, &made, layouts, &took, contention)
+    table(device, &made, configs, &took, contention)
 }
 
 fn table(
     device: u32,
     made: &Programs,
-    layouts: &[Layout],
+    configs: &[SharingConfig],
     took: &[(usize, Vec<Took>)],
     contention: Option<f64>,
 ) -> Result<RecordBatch> {
@@ -92,21 +91,21 @@ fn table(
         rows.push((p.tenant, "recorded", elapsed_ns, p.latency_ns, ops, "observed", detail(p, made)));
     }
     for (at, took) in took {
-        let Some(layout) = layouts.get(*at) else { continue };
+        let Some(config) = configs.get(*at) else { continue };
         for t in took {
             let Some(p) = made.programs.iter().find(|p| p.tenant == t.tenant) else { continue };
             let latency = p.from_calls.then_some((t.latency_ns, t.latency_p99_ns));
             let detail = detail(p, made);
-            rows.push((t.tenant, &layout.name, t.elapsed_ns, latency, t.operations, "modelled", detail));
+            rows.push((t.tenant, &config.name, t.elapsed_ns, latency, t.operations, "modelled", detail));
         }
     }
     let n = rows.len();
     let measured = |r: &Row<'_>| contention.filter(|_| r.5 == "observed");
-    Builder::new(&schema::REPLAY)
+    Builder::new(&schema::FORECAST)
         .put("contention", rows.iter().map(measured).collect::<Float64Array>())
         .put("device_id", UInt32Array::from(vec![device; n]))
         .put("tenant_id", rows.iter().map(|r| Some(r.0)).collect::<UInt32Array>())
-        .put_names("layout", rows.iter().map(|r| Some(r.1)))
+        .put_names("sharing_config", rows.iter().map(|r| Some(r.1)))
         .put("elapsed_ns", rows.iter().map(|r| Some(r.2)).collect::<Int64Array>())
         .put("latency_ns", rows.iter().map(|r| r.3.map(|l| l.0)).collect::<Int64Array>())
         .put("latency_p99_ns", rows.iter().map(|r| r.3.map(|l| l.1)).collect::<Int64Array>())
@@ -121,38 +120,42 @@ const FIT_ROUNDS: usize = 6;
 /// How much operations vary meanwhile.
 const FIT_JITTER: f64 = 0.03;
 
-/// Makes programs and what was recorded agree in the layout in which they were recorded.
+/// Makes programs and what was recorded agree in the config in which they were recorded.
 ///
 /// Of kernels that never had the device for themselves nothing says what they take alone: they ran beside others, with
-/// fewer SMs for their blocks. Replayed in the recorded layout they must take as long as recorded; their time alone is
+/// fewer SMs for their blocks. Replayed in the recorded config they must take as long as recorded; their time alone is
 /// changed until they do. Kernels of which the time alone is known must too: by how much they take longer than the
 /// replay says is the contention that it does not know. Returns that, where there are such kernels.
-fn fit(made: &mut Programs, layout: &Layout, watch: &dyn Watch) -> Result<Option<f64>> {
+fn fit(made: &mut Programs, config: &SharingConfig, watch: &dyn Watch) -> Result<Option<f64>> {
     let copy = |p: &Program, class: u32| matches!(p.places.get(class as usize), Some(Place::Copy(_)));
-    let company = |p: &Program| p.ops.iter().any(|op| op.company && !copy(p, op.class));
-    if !made.programs.iter().any(company) {
+    let co_run = |p: &Program| p.ops.iter().any(|op| op.co_run && !copy(p, op.class));
+    if !made.programs.iter().any(co_run) {
         return Ok(None);
     }
-    let mut layout = layout.clone();
+    let mut config = config.clone();
     // In turns nobody is beside another tenant: what a tenant's own streams do to each other is no contention with one.
-    let beside = layout.seats.iter().enumerate().any(|(n, a)| {
-        layout.seats.iter().skip(n.saturating_add(1)).any(|b| (a.instance, a.group) == (b.instance, b.group))
+    let beside = config.assignments.iter().enumerate().any(|(n, a)| {
+        config
+            .assignments
+            .iter()
+            .skip(n.saturating_add(1))
+            .any(|b| (a.instance, a.group) == (b.instance, b.group))
     });
     let mut measured = None;
     // What the recorded programs fell into step with by chance is no property of their kernels.
-    layout.jitter = FIT_JITTER;
+    config.jitter = FIT_JITTER;
     for round in 0..FIT_ROUNDS {
-        layout.seed = round as u64;
+        config.seed = round as u64;
         let mut sums: Vec<(f64, f64)> = vec![(0.0, 0.0); made.shapes.len()];
         let programs = &made.programs;
         let mut see = |program: usize, op: u32, ns: i64| {
             let Some(op) = programs.get(program).and_then(|p| p.ops.get(op as usize)) else { return };
             let slot = sums.get_mut(op.shape as usize);
-            if let (Some(slot), true) = (slot, op.company) {
+            if let (Some(slot), true) = (slot, op.co_run) {
                 *slot = (slot.0 + op.seen_ns as f64, slot.1 + ns as f64);
             }
         };
-        simulate(programs, &made.limits, &layout, &mut see, watch)?;
+        simulate(programs, &made.limits, &config, &mut see, watch)?;
         let (mut recorded, mut replayed, mut worst) = (0.0, 0.0, 0.0_f64);
         let mut factors = vec![1.0; sums.len()];
         for ((shape, (seen, ran)), factor) in made.shapes.iter().zip(&sums).zip(factors.iter_mut()) {
@@ -166,15 +169,15 @@ fn fit(made: &mut Programs, layout: &Layout, watch: &dyn Watch) -> Result<Option
                 worst = worst.max((*factor - 1.0_f64).abs());
             }
         }
-        for op in made.programs.iter_mut().flat_map(|p| &mut p.ops).filter(|op| op.company) {
+        for op in made.programs.iter_mut().flat_map(|p| &mut p.ops).filter(|op| op.co_run) {
             let factor = factors.get(op.shape as usize).copied().unwrap_or(1.0);
             op.work_ns = ((op.work_ns as f64 * factor) as i64).max(1);
         }
         if replayed > 0.0 && beside {
             let more: f64 = recorded / replayed;
             worst = worst.max((more - 1.0).abs());
-            layout.contention = ((1.0 + layout.contention) * more - 1.0).clamp(0.0, 3.0);
-            measured = Some(layout.contention);
+            config.contention = ((1.0 + config.contention) * more - 1.0).clamp(0.0, 3.0);
+            measured = Some(config.contention);
         }
         if worst < 0.01 {
             break;
@@ -193,7 +196,7 @@ fn detail(p: &Program, made: &Programs) -> String {
     if p.contended > 0.0 {
         let part = 100.0 * p.contended;
         text.push_str(&format!(
-            "; {part:.0} % of its kernel time was in company: taken for no more than what kernels of equal shape took alone"
+            "; {part:.0} % of its kernel time was co-run: taken for no more than what kernels of equal shape took alone"
         ));
     }
     if p.opaque > 0 {
@@ -211,7 +214,7 @@ mod tests {
     use crate::base::watch::{StopAfter, Unwatched};
     use crate::occupancy::theoretical::Limits;
     use crate::simulate::host_program::{Op, Step};
-    use crate::simulate::sharing_config::Seat;
+    use crate::simulate::sharing_config::Assignment;
 
     const WARPS: u64 = 64;
 
@@ -223,7 +226,7 @@ mod tests {
     fn kernel(stream: u32, us: i64, count: u64, warps: u64) -> (Op, Place) {
         let place = Place::Sms { count, per_sm: WARPS / warps, ask: [warps, 0, 0, 0] };
         let (work_ns, seen_ns) = (us * 1000, us * 1000);
-        (Op { stream, class: 0, work_ns, seen_ns, shape: 0, company: false }, place)
+        (Op { stream, class: 0, work_ns, seen_ns, shape: 0, co_run: false }, place)
     }
 
     fn program(tenant: u32, ops: Vec<(Op, Place)>, steps: Vec<Step>) -> Program {
@@ -248,27 +251,27 @@ mod tests {
         program(tenant, ops, steps)
     }
 
-    fn layout(seats: Vec<Seat>) -> Layout {
-        Layout {
+    fn config(assignments: Vec<Assignment>) -> SharingConfig {
+        SharingConfig {
             name: "x".into(),
             instances: vec![10],
-            seats,
+            assignments,
             slice_ns: 1_000_000,
             switch_ns: 100_000,
             contention: 0.0,
-            ragged: 0.0,
+            block_imbalance: 0.0,
             jitter: 0.0,
             seed: 0,
         }
     }
 
-    fn seat(tenant: u32, group: u32, sms: Option<u32>) -> Seat {
-        Seat { tenant, instance: 0, group, sms }
+    fn assignment(tenant: u32, group: u32, sms: Option<u32>) -> Assignment {
+        Assignment { tenant, instance: 0, group, sms }
     }
 
     /// Elapsed microseconds of each tenant.
-    fn us(programs: &[Program], layout: &Layout) -> Vec<i64> {
-        let took = simulate(programs, &limits(), layout, &mut |_, _, _| {}, &Unwatched).unwrap();
+    fn us(programs: &[Program], config: &SharingConfig) -> Vec<i64> {
+        let took = simulate(programs, &limits(), config, &mut |_, _, _| {}, &Unwatched).unwrap();
         took.iter().map(|t| t.elapsed_ns / 1000).collect()
     }
 
@@ -277,11 +280,11 @@ mod tests {
         // |k0 100|k1 100|  stream 0, 40 of 80 blocks each
         // |k2 150...|      stream 1, 40 blocks: all fit
         let p = [burst(0, vec![kernel(0, 100, 40, 8), kernel(0, 100, 40, 8), kernel(1, 150, 40, 8)])];
-        assert_eq!(us(&p, &layout(vec![seat(0, 0, None)])), [200]);
+        assert_eq!(us(&p, &config(vec![assignment(0, 0, None)])), [200]);
         // The legacy default stream in between: k2 waits for k0, k1 for k2.
         let mut p = burst(0, vec![kernel(0, 100, 40, 8), kernel(1, 150, 40, 8), kernel(0, 100, 40, 8)]);
         p.barrier = Some(1);
-        assert_eq!(us(&[p], &layout(vec![seat(0, 0, None)])), [350]);
+        assert_eq!(us(&[p], &config(vec![assignment(0, 0, None)])), [350]);
     }
 
     #[test]
@@ -289,39 +292,39 @@ mod tests {
         // launch, wait for it (100), think 30, launch (100): 230; what it waits for is what counts, not how long.
         let steps = vec![Step::Launch(0), Step::Wait(0), Step::Think(30_000), Step::Launch(1), Step::WaitAll];
         let p = [program(0, vec![kernel(0, 100, 80, 8), kernel(0, 100, 80, 8)], steps)];
-        assert_eq!(us(&p, &layout(vec![seat(0, 0, None)])), [230]);
+        assert_eq!(us(&p, &config(vec![assignment(0, 0, None)])), [230]);
         // Thinking beside its own kernel costs nothing: 20 + 100.
         let steps = vec![Step::Launch(0), Step::Think(20_000), Step::Launch(1)];
         let p = [program(0, vec![kernel(0, 10, 80, 8), kernel(0, 100, 80, 8)], steps)];
-        assert_eq!(us(&p, &layout(vec![seat(0, 0, None)])), [120]);
+        assert_eq!(us(&p, &config(vec![assignment(0, 0, None)])), [120]);
     }
 
     #[test]
     fn side_by_side_in_turns_and_apart() {
         let both =
             |blocks| [burst(0, vec![kernel(0, 3000, blocks, 8)]), burst(1, vec![kernel(0, 3000, blocks, 8)])];
-        let mps = layout(vec![seat(0, 0, None), seat(1, 0, None)]);
+        let mps = config(vec![assignment(0, 0, None), assignment(1, 0, None)]);
         assert_eq!(us(&both(40), &mps), [3000, 3000]);
         assert_eq!(us(&both(80), &mps), [3000, 6000]);
         // Turns of 1000, 100 between them: A 0..1000, 2200..3200, 4400..5400; B 1100..2100, 3300..4300; A lingers
         // 25 without work, B 5525..6525.
-        let turns = layout(vec![seat(0, 0, None), seat(1, 1, None)]);
+        let turns = config(vec![assignment(0, 0, None), assignment(1, 1, None)]);
         assert_eq!(us(&both(80), &turns), [5400, 6525]);
         // Halves: caps of 5 SMs take two waves of what fitted in one.
-        let capped = layout(vec![seat(0, 0, Some(5)), seat(1, 0, Some(5))]);
+        let capped = config(vec![assignment(0, 0, Some(5)), assignment(1, 0, Some(5))]);
         assert_eq!(us(&both(80), &capped), [6000, 6000]);
-        let mig = Layout {
+        let mig = SharingConfig {
             instances: vec![4, 5],
-            seats: vec![
-                Seat { tenant: 0, instance: 0, group: 0, sms: None },
-                Seat { tenant: 1, instance: 1, group: 0, sms: None },
+            assignments: vec![
+                Assignment { tenant: 0, instance: 0, group: 0, sms: None },
+                Assignment { tenant: 1, instance: 1, group: 0, sms: None },
             ],
-            ..layout(vec![])
+            ..config(vec![])
         };
         // 80 blocks on 4 SMs (32 at once): three waves; on 5: two.
         assert_eq!(us(&both(80), &mig), [9000, 6000]);
         // Beside each other at 3/4 of the speed.
-        assert_eq!(us(&both(40), &Layout { contention: 1.0 / 3.0, ..mps }), [4000, 4000]);
+        assert_eq!(us(&both(40), &SharingConfig { contention: 1.0 / 3.0, ..mps }), [4000, 4000]);
     }
 
     #[test]
@@ -333,7 +336,7 @@ mod tests {
         let b = program(1, vec![kernel(0, 100, 80, 8), kernel(0, 100, 80, 8)], steps);
         // A 0..1000, B 1100..1200 + 25 of lingering, A 1325..2325, B from 2425 (launched at 2100) to 2525 + 25, A from
         // 2650 with 8000 left.
-        let turns = layout(vec![seat(0, 0, None), seat(1, 1, None)]);
+        let turns = config(vec![assignment(0, 0, None), assignment(1, 1, None)]);
         assert_eq!(us(&[a, b], &turns), [10_650, 2525]);
     }
 
@@ -343,7 +346,7 @@ mod tests {
         // 240 warps are free.
         let a = burst(0, vec![kernel(0, 100, 50, 8)]);
         let b = burst(1, vec![kernel(0, 100, 5, 32)]);
-        assert_eq!(us(&[a, b], &layout(vec![seat(0, 0, None), seat(1, 0, None)])), [100, 200]);
+        assert_eq!(us(&[a, b], &config(vec![assignment(0, 0, None), assignment(1, 0, None)])), [100, 200]);
     }
 
     #[test]
@@ -351,15 +354,16 @@ mod tests {
         let copy = |ns| (Op { work_ns: ns, ..kernel(1, 1, 1, 8).0 }, Place::Copy(0));
         let p = [burst(0, vec![kernel(0, 100, 80, 8), copy(80_000)]), burst(1, vec![copy(80_000)])];
         // Two copies to the device one after the other, beside the kernel.
-        assert_eq!(us(&p, &layout(vec![seat(0, 0, None), seat(1, 1, None)])), [100, 160]);
+        assert_eq!(us(&p, &config(vec![assignment(0, 0, None), assignment(1, 1, None)])), [100, 160]);
     }
 
     #[test]
     fn uneven_blocks_take_as_long_as_they_took_alone() {
         for (count, us_alone) in [(40, 100), (80, 100), (130, 300), (1000, 5000)] {
             let p = [burst(0, vec![kernel(0, us_alone, count, 8)])];
-            let ragged = Layout { ragged: 0.4, ..layout(vec![seat(0, 0, None)]) };
-            let found = us(&p, &ragged);
+            let block_imbalance =
+                SharingConfig { block_imbalance: 0.4, ..config(vec![assignment(0, 0, None)]) };
+            let found = us(&p, &block_imbalance);
             assert!((found[0] - us_alone).abs() <= 1 + us_alone / 100, "{count}: {found:?}");
         }
     }
@@ -371,12 +375,12 @@ mod tests {
         let mut a = burst(0, (0..20).map(|_| kernel(0, 100, 40, 8)).collect());
         let mut b = burst(1, (0..10).map(|_| kernel(0, 200, 80, 8)).collect());
         for p in [&mut a, &mut b] {
-            p.ops.iter_mut().for_each(|op| op.company = true);
+            p.ops.iter_mut().for_each(|op| op.co_run = true);
         }
         b.ops.iter_mut().for_each(|op| op.shape = 1);
         let shapes = vec![crate::simulate::host_program::ShapeSeen { known: false }; 2];
         let mut made = Programs { programs: vec![a, b], shapes, limits: limits(), ..Programs::default() };
-        let capped = layout(vec![seat(0, 0, Some(5)), seat(1, 0, Some(5))]);
+        let capped = config(vec![assignment(0, 0, Some(5)), assignment(1, 0, Some(5))]);
         assert_eq!(fit(&mut made, &capped, &Unwatched).unwrap(), None);
         let alone: Vec<i64> = made.programs.iter().map(|p| p.ops[0].work_ns / 1000).collect();
         assert!((alone[0] - 100).abs() <= 4 && (alone[1] - 100).abs() <= 4, "{alone:?}");
@@ -385,13 +389,13 @@ mod tests {
     #[test]
     fn nonsense_is_refused_and_it_stops_when_told() {
         let p = [burst(0, vec![kernel(0, 100, 80, 8)])];
-        let good = layout(vec![seat(0, 0, None)]);
+        let good = config(vec![assignment(0, 0, None)]);
         for bad in [
-            Layout { slice_ns: 0, ..good.clone() },
-            Layout { contention: -1.0, ..good.clone() },
-            Layout { jitter: 2.0, ..good.clone() },
-            Layout { instances: vec![0], ..good.clone() },
-            layout(vec![seat(0, 0, Some(0))]),
+            SharingConfig { slice_ns: 0, ..good.clone() },
+            SharingConfig { contention: -1.0, ..good.clone() },
+            SharingConfig { jitter: 2.0, ..good.clone() },
+            SharingConfig { instances: vec![0], ..good.clone() },
+            config(vec![assignment(0, 0, Some(0))]),
         ] {
             let made = simulate(&p, &limits(), &bad, &mut |_, _, _| {}, &Unwatched);
             assert!(matches!(made, Err(Error::Argument(_))));

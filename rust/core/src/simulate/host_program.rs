@@ -1,6 +1,6 @@
-//! What does each tenant's host ask of the device, in which order, and what does it wait for?
+//! Reconstruct the program of each tenant's host: what it launches, in which order, and what it waits for.
 //!
-//! The input of a replay. A program is what its recorder saw, less what company did to it:
+//! The input of a forecast. A program is what was recorded, without the effects of sharing:
 //!
 //! ```text
 //!   host      |launch|  |launch|      |......synchronize......|  think   |launch|
@@ -8,15 +8,14 @@
 //!                                       ^ the wait ends here: the host waited for k2, the rest was its own time
 //! ```
 //!
-//! - **With API calls** a host is a thread: time between calls and inside them is its own, except in calls that block
-//!   (synchronisation, copies that are not asynchronous): such a call waited for the operation that ended last before
+//! - **With API calls** a host is a thread. Time between calls and inside them is its own, except in calls that block
+//!   (synchronisation, copies that are not asynchronous). Such a call waited for the operation that ended last before
 //!   the call did, if the two ends lie closer than [`WAKE_NS`]. A call in which nothing ended waited for nothing.
-//! - **Without** them a host is invented for each stream: it waits for the operation before, then for what was left
-//!   of the gap after the turns of others. Think time and waits for other streams look alike then.
-//! - The **work** of a kernel is its time alone. Where its tenant was switched out: the covered part of the interval,
-//!   less what saving and restoring state took of it (estimated from kernels of equal shape that were cut more and
-//!   less often). Where kernels ran beside it: no more than the usual time of those of equal shape that had the
-//!   device for themselves, or the shortest tenth where none had.
+//! - **Without API calls** a host is assumed for each stream. It waits for the operation before, then for what is left
+//!   of the gap without the residency of other tenants. Think time and waits for other streams cannot be told apart.
+//! - The **work** of a kernel is its solo duration. If its tenant was switched out, it is the covered part of the
+//!   interval, less the estimated cost of saving and restoring state. If other kernels ran concurrently, it is at most
+//!   the usual duration of equal kernels that had the device to themselves, or the shortest tenth where none had.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -76,7 +75,7 @@ pub(crate) struct Op {
     /// Number of its name and launch configuration.
     pub shape: u32,
     /// Another kernel was on the device at the same time.
-    pub company: bool,
+    pub co_run: bool,
 }
 
 /// What is known of launches of one name and configuration.
@@ -297,23 +296,23 @@ fn cover<'a>(
         }
     }
     order.sort_unstable();
-    // With switch records kernels of tenants that take turns are no company for each other; without them nobody knows.
+    // With switch records kernels of tenants that take turns are no co_run for each other; without them nobody knows.
     let apart = |tenant: u32| time_sliced && holder(tenant).is_some();
     type Kernel = (u32, usize);
     let mut ends: BTreeMap<Option<u32>, (i64, Option<Kernel>)> = BTreeMap::new();
-    let mut company: Vec<Kernel> = Vec::new();
+    let mut co_run: Vec<Kernel> = Vec::new();
     for (start, end, tenant, n) in &order {
         let key = apart(*tenant).then_some(*tenant);
         let (last, by) = ends.entry(key).or_insert((i64::MIN, None));
         if *last > *start {
-            company.push((*tenant, *n));
-            company.extend(*by);
+            co_run.push((*tenant, *n));
+            co_run.extend(*by);
         }
         if *end > *last {
             (*last, *by) = (*end, Some((*tenant, *n)));
         }
     }
-    for (tenant, n) in company {
+    for (tenant, n) in co_run {
         if let Some(seen) = by_tenant.get_mut(&tenant).and_then(|s| s.get_mut(n)) {
             seen.clear = false;
         }
@@ -368,14 +367,14 @@ fn shapes(
 ) -> HashMap<Shape, (u32, i64)> {
     let mut usual: HashMap<Shape, (Vec<i64>, Vec<i64>)> = HashMap::new();
     for s in by_tenant.values().flatten().filter(|s| s.work.kind != WorkKind::Copy) {
-        let (clear, company) = usual.entry((s.name, s.launch)).or_default();
-        let list = if s.clear { clear } else { company };
+        let (clear, co_run) = usual.entry((s.name, s.launch)).or_default();
+        let list = if s.clear { clear } else { co_run };
         list.push(own_ns(s, state_ns));
     }
     let mut alone = HashMap::new();
-    for (shape, (mut clear, mut company)) in usual {
+    for (shape, (mut clear, mut co_run)) in usual {
         let known = clear.len() >= 3;
-        let usual = if known { percentile(&mut clear, 0.5) } else { percentile(&mut company, 0.1) };
+        let usual = if known { percentile(&mut clear, 0.5) } else { percentile(&mut co_run, 0.1) };
         alone.insert(shape, (u32::try_from(shapes.len()).unwrap_or(u32::MAX), usual));
         shapes.push(ShapeSeen { known });
     }
@@ -427,12 +426,12 @@ fn operations(
             program.opaque = program.opaque.saturating_add(u64::from(place == Place::Device));
             (place, ns)
         };
-        let (seen_ns, company) = (surely(s), !s.clear);
+        let (seen_ns, co_run) = (surely(s), !s.clear);
         let class = *classes.entry(place).or_insert_with(|| {
             program.places.push(place);
             u32::try_from(program.places.len().saturating_sub(1)).unwrap_or(u32::MAX)
         });
-        program.ops.push(Op { stream, class, work_ns: work_ns.max(1), seen_ns, shape, company });
+        program.ops.push(Op { stream, class, work_ns: work_ns.max(1), seen_ns, shape, co_run });
     }
     program.streams = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
     program.contended = replaced_ns as f64 / kernels_ns.max(1) as f64;

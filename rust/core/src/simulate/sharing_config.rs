@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::base::error::{Error, Result};
 
-/// Where a tenant stands in a layout.
+/// Where a tenant stands in a config.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Seat {
+pub struct Assignment {
     /// Tenant.
     pub tenant: u32,
     /// Index of its instance.
@@ -19,13 +19,13 @@ pub struct Seat {
 
 /// A way to share a device.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Layout {
+pub struct SharingConfig {
     /// Its name, as it stands in the table.
     pub name: String,
     /// SMs of each instance.
     pub instances: Vec<u32>,
     /// Who is on it; a tenant that is left out does not run.
-    pub seats: Vec<Seat>,
+    pub assignments: Vec<Assignment>,
     /// A group executes that long while others wait.
     pub slice_ns: i64,
     /// From the end of one group's execution to the begin of the next one's.
@@ -33,7 +33,7 @@ pub struct Layout {
     /// Part by which the SMs are slower while kernels of two tenants are on them.
     pub contention: f64,
     /// Block times of a kernel lie within this part of their mean; 0: all equal.
-    pub ragged: f64,
+    pub block_imbalance: f64,
     /// Every operation takes longer or shorter by up to this part, differently for each `seed`. Programs that repeat
     /// themselves fall into step, or out of it, by chance: what holds for one phase need not hold for the next.
     pub jitter: f64,
@@ -41,13 +41,13 @@ pub struct Layout {
     pub seed: u64,
 }
 
-impl Layout {
+impl SharingConfig {
     /// Whether it can be replayed.
     ///
     /// # Errors
     /// [`Error::Argument`] with what is wrong.
     pub fn check(&self) -> Result<()> {
-        let wrong = |what: String| Err(Error::Argument(format!("layout {}: {what}", self.name)));
+        let wrong = |what: String| Err(Error::Argument(format!("config {}: {what}", self.name)));
         if self.slice_ns < 1000 || self.switch_ns < 0 {
             return wrong(format!(
                 "a time slice of {} ns and a switch of {} ns cannot be modelled; take a slice of 1000 ns or more and a switch of 0 or more",
@@ -57,21 +57,21 @@ impl Layout {
         if !(0.0..=10.0).contains(&self.contention) {
             return wrong(format!("contention {} is not between 0 and 10", self.contention));
         }
-        if !(0.0..=0.5).contains(&self.ragged) || !(0.0..=0.5).contains(&self.jitter) {
+        if !(0.0..=0.5).contains(&self.block_imbalance) || !(0.0..=0.5).contains(&self.jitter) {
             return wrong(format!(
                 "spreads of {} and {} are not between 0 and 0.5",
-                self.ragged, self.jitter
+                self.block_imbalance, self.jitter
             ));
         }
-        for seat in &self.seats {
-            if self.instances.get(seat.instance).is_none_or(|sms| *sms == 0) {
+        for assignment in &self.assignments {
+            if self.instances.get(assignment.instance).is_none_or(|sms| *sms == 0) {
                 return wrong(format!(
                     "tenant {} is on instance {}, which has no SMs",
-                    seat.tenant, seat.instance
+                    assignment.tenant, assignment.instance
                 ));
             }
-            if seat.sms == Some(0) {
-                return wrong(format!("tenant {} may use no SM", seat.tenant));
+            if assignment.sms == Some(0) {
+                return wrong(format!("tenant {} may use no SM", assignment.tenant));
             }
         }
         Ok(())
@@ -85,6 +85,6 @@ pub struct Recorded {
     pub visible_sms: BTreeMap<u32, u32>,
     /// Kernels of different tenants never ran at one instant, though their recorded intervals may overlap.
     pub time_sliced: bool,
-    /// The layout that it was: what kernels take alone is fitted to it where none of equal shape was ever alone.
-    pub layout: Option<Layout>,
+    /// The config that it was: what kernels take alone is fitted to it where none of equal shape was ever alone.
+    pub config: Option<SharingConfig>,
 }

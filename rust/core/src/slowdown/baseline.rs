@@ -1,14 +1,15 @@
-//! What did the same work take when its tenant was recorded alone?
+//! Match a tenant's operations with those of its solo recording.
 //!
-//! The k-th operation of a signature stands for the k-th of the same signature. Where both runs did the same work in the
-//! same mix, every operation has its counterpart, and the runs are laid beside each other moment by moment
-//! (`aligned`). Otherwise each is held against the mean of its like, and elapsed time against the pace of the baseline.
+//! The k-th operation of a signature stands for the k-th of the same signature. Where both runs did the same work in
+//! the same mix, every operation has its counterpart, and the runs are compared operation by operation (`aligned`).
+//! Otherwise each operation is compared with the mean of its signature, and elapsed time with the baseline's elapsed
+//! time per unit of kernel time.
 
 use std::collections::BTreeMap;
 
 use crate::base::intervals::Union;
 use crate::base::maps::NumberMap;
-use crate::slowdown::counterfactual::Alone;
+use crate::slowdown::counterfactual::SoloOp;
 use crate::slowdown::operations::{Op, Tenancy};
 
 /// Of the operations, at least this part has a counterpart where runs are laid beside each other.
@@ -17,10 +18,10 @@ const ALIGNED_PART: f64 = 0.98;
 /// A tenant's work as a baseline did it.
 #[derive(Debug)]
 pub(crate) struct Matched {
-    pub ops: Vec<Option<Alone>>,
+    pub ops: Vec<Option<SoloOp>>,
     pub aligned: bool,
-    /// First launch to last end of the baseline over the time at work in it: the pace of its host.
-    pub pace: Option<f64>,
+    /// First launch to last end of the baseline over the time at work in it: the elapsed_ratio of its host.
+    pub elapsed_ratio: Option<f64>,
 }
 
 fn span_ns(ops: &[Op]) -> Option<i64> {
@@ -72,15 +73,15 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
         && found as f64 >= ALIGNED_PART * until as f64
         && found * 2 >= tenant.ops.len();
     let ran: f64 = base.ops.iter().map(|op| op.ran_ns as f64).sum();
-    let pace = span_ns(&base.ops).filter(|_| ran > 0.0).map(|span| span as f64 / ran);
-    let of = |op: &Op| Alone {
+    let elapsed_ratio = span_ns(&base.ops).filter(|_| ran > 0.0).map(|span| span as f64 / ran);
+    let of = |op: &Op| SoloOp {
         latency_ns: op.latency_ns(),
         ran_ns: op.ran_ns,
         parts: base.split(op, switching).parts(),
         launch_ns: Some(op.launch_ns),
         held_up: op.held_up(),
     };
-    let mut ops: Vec<Option<Alone>> = if aligned {
+    let mut ops: Vec<Option<SoloOp>> = if aligned {
         pairs.into_iter().map(|pair| pair.and_then(|n| base.ops.get(n)).map(of)).collect()
     } else {
         let mut means: NumberMap<u32, ([f64; 8], f64)> = NumberMap::default();
@@ -92,9 +93,9 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
         });
         let usual = |op: &&Op| !op.held_up() || held_up.get(&op.signature) == Some(&true);
         for op in base.ops.iter().filter(usual) {
-            let alone = of(op);
+            let solo = of(op);
             let (sums, n) = means.entry(op.signature).or_default();
-            let values = [alone.latency_ns, alone.ran_ns].into_iter().chain(alone.parts);
+            let values = [solo.latency_ns, solo.ran_ns].into_iter().chain(solo.parts);
             for (sum, value) in sums.iter_mut().zip(values) {
                 *sum += value as f64;
             }
@@ -102,7 +103,7 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
         }
         let mean = |op: &Op| {
             let ([latency, ran, parts @ ..], n) = means.get(&op.signature)?;
-            Some(Alone {
+            Some(SoloOp {
                 latency_ns: (latency / n).round() as i64,
                 ran_ns: (ran / n).round() as i64,
                 parts: parts.map(|p| (p / n).round() as i64),
@@ -118,5 +119,5 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
             *slot = None;
         }
     }
-    Matched { ops, aligned, pace }
+    Matched { ops, aligned, elapsed_ratio }
 }

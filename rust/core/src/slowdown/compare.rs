@@ -1,10 +1,10 @@
-//! How much longer did it take than alone, how sure is that, where did the time go, and beside whom was it lost?
+//! Compare a tenant's operations with their solo counterparts: slowdown, confidence, causes, aggressors.
 //!
-//! Everything is a ratio of sums over the same operations, with and without company. What they took in company was
-//! recorded; what this run would have taken alone is not known exactly, and that is what the interval is of: it is about
-//! this run, not about another one beside other neighbours. Against a baseline it is how far two recordings of the same
-//! work scatter (blocks of time of the baseline, drawn again and again, see `statistics.rs`); against the run played
-//! again, how well the lengths of its kernels alone are known, and how far the model was off on generated captures.
+//! Everything is a ratio of sums over the same operations, shared over solo. The shared times were recorded. The solo
+//! times of this run are not known exactly; the confidence interval is about that, for this run, not for a run with
+//! other tenants. Against a baseline it is the scatter between two recordings of the same work (blocks of time of the
+//! baseline, resampled, see `statistics.rs`). Against the counterfactual replay it is the uncertainty of the solo
+//! kernel durations, and the error of the model on generated captures.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::base::intervals::{Union, Walk};
 use crate::base::maps::NumberMap;
 use crate::base::statistics::{quantile, quantiles, student, Resamples};
-use crate::slowdown::counterfactual::{Alone, Anchored, Reference};
+use crate::slowdown::counterfactual::{Anchored, Reference, SoloOp};
 use crate::slowdown::operations::{Op, Tenancy};
 use crate::table::work::WorkKind;
 
@@ -38,19 +38,19 @@ pub(crate) struct Figure {
     pub bounds: Option<(f64, f64)>,
     pub n: usize,
     pub shared_ns: f64,
-    pub alone_ns: f64,
+    pub solo_ns: f64,
 }
 
-/// Added latency by where it went: name, shared, alone.
+/// Added latency by where it went: name, shared, solo.
 pub(crate) type Part = (&'static str, f64, f64);
 
 /// The names of `Split::parts`.
 pub(crate) const PARTS: [&str; 6] =
-    ["launch", "queue_own", "queue_other", "not_resident", "switch", "execution"];
+    ["launch", "queue_same_tenant", "queue_other_tenant", "not_resident", "switch", "execution"];
 
 /// What one aggressor added.
 #[derive(Debug, Clone)]
-pub(crate) struct Blame {
+pub(crate) struct AggressorShare {
     pub aggressor: u32,
     pub exposure_ns: f64,
     /// Part of the added latency, with its interval; none: cannot be told from another's.
@@ -59,12 +59,12 @@ pub(crate) struct Blame {
     pub n: usize,
 }
 
-/// A tenant beside itself alone.
+/// A tenant beside itself solo.
 #[derive(Debug, Default)]
 pub(crate) struct Compared {
     pub figures: Vec<Figure>,
     pub parts: Vec<Part>,
-    pub blames: Vec<Blame>,
+    pub aggressors: Vec<AggressorShare>,
     pub blocks: usize,
     /// Operations left out of latencies and their parts: what is not the program's own held a launch up, here or there,
     /// or the window of the session shows only a part of them or not their launch.
@@ -93,17 +93,17 @@ impl Blocks {
     }
 }
 
-/// Hands out the time from each launch to the next, by operation, with and without company; what the reference waited for
+/// Hands out the time from each launch to the next, by operation, with and without co-running tenants; what the reference waited for
 /// another phase of the work is taken back from both after. Operations without a launch of the reference are passed over.
 fn advances(
     ops: &[Op],
-    alone: &impl Reference,
-    launch_of: impl Fn(usize, &Alone) -> Option<i64>,
+    solo: &impl Reference,
+    launch_of: impl Fn(usize, &SoloOp) -> Option<i64>,
     mut out: impl FnMut(usize, f64, f64),
 ) {
     let both = || {
         ops.iter().enumerate().filter_map(|(n, op)| {
-            let a = alone.of(n)?;
+            let a = solo.of(n)?;
             Some((n, op, a.latency_ns, launch_of(n, &a)?))
         })
     };
@@ -150,13 +150,13 @@ fn advances(
     }
 }
 
-/// How well it is known what the run would have taken alone.
+/// How well it is known what the run would have taken solo.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Doubt {
-    /// Alone, drawn again: lower and upper end of each sum over its value, on the logarithm (elapsed, latency, resident).
+    /// SoloOp, drawn again: lower and upper end of each sum over its value, on the logarithm (elapsed, latency, resident).
     /// `None`: too few blocks.
     Scatter([Option<(f64, f64)>; 3]),
-    /// Standard error of the lengths alone, on the logarithm; and how much shorter they may have been.
+    /// Standard error of the lengths solo, on the logarithm; and how much shorter they may have been.
     Model(f64, f64),
 }
 
@@ -185,7 +185,7 @@ impl Doubt {
             Self::Scatter(all) => {
                 let place = ["elapsed", "latency", "resident"].iter().position(|m| *m == measure)?;
                 let (low, high) = (*all.get(place)?)?;
-                // The run in company has its own scatter, as large as that of the baseline.
+                // The run co-run has its own scatter, as large as that of the baseline.
                 let (low, high) = (low * std::f64::consts::SQRT_2, high * std::f64::consts::SQRT_2);
                 (-high - LEAST, -low + LEAST)
             }
@@ -198,8 +198,8 @@ impl Doubt {
     }
 }
 
-/// How far sums over a run alone scatter around what its mix of operations takes on average.
-pub(crate) fn scatter(base: &Tenancy, alone: &impl Reference) -> Doubt {
+/// How far sums over a run solo scatter around what its mix of operations takes on average.
+pub(crate) fn scatter(base: &Tenancy, solo: &impl Reference) -> Doubt {
     let work = |op: &Op| op.kind != WorkKind::Copy;
     let kept = base.ops.iter().filter(|op| work(op)).count();
     if kept < ENOUGH {
@@ -209,7 +209,7 @@ pub(crate) fn scatter(base: &Tenancy, alone: &impl Reference) -> Doubt {
     let mut passed = vec![0.0; base.ops.len()];
     advances(
         &base.ops,
-        alone,
+        solo,
         |_, a| a.launch_ns,
         |n, _, without| {
             if let Some(slot) = passed.get_mut(n) {
@@ -280,14 +280,14 @@ pub(crate) enum Clock<'a> {
     Own,
     /// As `Own`, and the other reading of the host's pauses.
     Anchored(&'a [Anchored]),
-    /// Only the pace: elapsed over time at work.
-    Pace(f64),
+    /// Only the elapsed_ratio: elapsed over time at work.
+    ElapsedRatio(f64),
 }
 
-/// Holds a tenant's operations against the same ones alone.
+/// Holds a tenant's operations against the same ones solo.
 pub(crate) fn compare(
     tenant: &Tenancy,
-    alone: &impl Reference,
+    solo: &impl Reference,
     clock: &Clock<'_>,
     switching: Option<&Union>,
     latencies: bool,
@@ -298,7 +298,7 @@ pub(crate) fn compare(
     let mut out = Compared::default();
     // More than fill all blocks need not be counted twice.
     let some =
-        ops.iter().enumerate().filter(|(n, op)| work(op) && alone.of(*n).is_some()).take(FILLED).count();
+        ops.iter().enumerate().filter(|(n, op)| work(op) && solo.of(*n).is_some()).take(FILLED).count();
     if some == 0 {
         return out;
     }
@@ -307,7 +307,7 @@ pub(crate) fn compare(
     let draws = Resamples::new(blocks.count);
     let mut sums = vec![vec![0.0_f64; blocks.count]; 6];
     let mut parts = [[0.0_f64; 2]; 6];
-    let mut tails = [Vec::with_capacity(ops.len()), Vec::with_capacity(ops.len())];
+    let mut latency_values = [Vec::with_capacity(ops.len()), Vec::with_capacity(ops.len())];
     let (mut kept, mut cut, mut no_latency) = (0, 0, 0);
     let mut ran = [0.0_f64; 2];
     let mut add = |column: usize, block: usize, value: f64| {
@@ -320,7 +320,7 @@ pub(crate) fn compare(
             cut += 1;
             continue;
         }
-        let Some(a) = alone.of(n) else { continue };
+        let Some(a) = solo.of(n) else { continue };
         kept += 1;
         let block = blocks.at(op.launch_ns);
         add(2, block, op.ran_ns as f64);
@@ -338,8 +338,8 @@ pub(crate) fn compare(
             sum[0] += shared as f64;
             sum[1] += without as f64;
         }
-        tails[0].push(op.latency_ns() as f64);
-        tails[1].push(a.latency_ns as f64);
+        latency_values[0].push(op.latency_ns() as f64);
+        latency_values[1].push(a.latency_ns as f64);
     }
     out.left_out = cut + no_latency;
     let mut other_reading = None;
@@ -348,7 +348,7 @@ pub(crate) fn compare(
             let block_of = |n: usize| ops.get(n).map_or(0, |op| blocks.at(op.launch_ns));
             advances(
                 ops,
-                alone,
+                solo,
                 |_, a| a.launch_ns,
                 |n, shared, without| {
                     let block = block_of(n);
@@ -360,7 +360,7 @@ pub(crate) fn compare(
                 let (mut a, mut b) = (0.0, 0.0);
                 advances(
                     ops,
-                    alone,
+                    solo,
                     |n, _| launches.get(n).map(|a| a.launch_ns),
                     |_, shared, without| {
                         a += shared;
@@ -370,13 +370,13 @@ pub(crate) fn compare(
                 other_reading = (b > 0.0).then_some(a / b);
             }
         }
-        Clock::Pace(pace) => {
+        Clock::ElapsedRatio(elapsed_ratio) => {
             // No counterpart in time: its end minus begin, and as long as the baseline took for as much work.
-            // Of what a window cuts, the part in it is work as well: alone it is as much shorter as the rest was.
+            // Of what a window cuts, the part in it is work as well: solo it is as much shorter as the rest was.
             let slower = if ran[1] > 0.0 { ran[0] / ran[1] } else { 1.0 };
             let mut last = None;
             for (n, op) in ops.iter().enumerate() {
-                let without = match alone.of(n) {
+                let without = match solo.of(n) {
                     Some(a) => a.ran_ns as f64,
                     None if op.cut() => op.ran_ns as f64 / slower,
                     None => continue,
@@ -385,7 +385,7 @@ pub(crate) fn compare(
                 if let Some((launch, block)) = last.replace((op.launch_ns, block)) {
                     add(4, block, op.launch_ns.saturating_sub(launch) as f64);
                 }
-                add(5, block, pace * without);
+                add(5, block, elapsed_ratio * without);
             }
             if let (Some((launch, block)), Some(end)) = (last, ops.iter().map(|op| op.end_ns).max()) {
                 add(4, block, end.saturating_sub(launch) as f64);
@@ -399,34 +399,34 @@ pub(crate) fn compare(
             continue;
         }
         let (over, under) = (column(n), column(n + 1));
-        let (shared_ns, alone_ns): (f64, f64) = (over.iter().sum(), under.iter().sum());
-        if alone_ns <= 0.0 || shared_ns <= 0.0 {
+        let (shared_ns, solo_ns): (f64, f64) = (over.iter().sum(), under.iter().sum());
+        if solo_ns <= 0.0 || shared_ns <= 0.0 {
             continue;
         }
-        let value = shared_ns / alone_ns;
+        let value = shared_ns / solo_ns;
         let mut bounds = doubt.bounds(measure, value).filter(|_| kept >= ENOUGH);
         if let (Some((low, high)), Some(other), "elapsed") = (bounds, other_reading, measure) {
             bounds = Some((low.min(other), high.max(other)));
         }
         let n = if measure == "latency" { kept - no_latency } else { kept };
-        out.figures.push(Figure { measure, value, bounds, n, shared_ns, alone_ns });
+        out.figures.push(Figure { measure, value, bounds, n, shared_ns, solo_ns });
     }
     if latencies {
-        let wanted = TAILS.map(|(_, part)| part);
-        let [shared, without] = &mut tails;
+        let wanted = PERCENTILES.map(|(_, part)| part);
+        let [shared, without] = &mut latency_values;
         let (shared, without) = (quantiles(shared, wanted), quantiles(without, wanted));
-        for ((measure, _), pair) in TAILS.iter().zip(shared.into_iter().zip(without)) {
-            let (Some(shared_ns), Some(alone_ns)) = pair else { continue };
-            if alone_ns > 0.0 {
-                let value = shared_ns / alone_ns;
+        for ((measure, _), pair) in PERCENTILES.iter().zip(shared.into_iter().zip(without)) {
+            let (Some(shared_ns), Some(solo_ns)) = pair else { continue };
+            if solo_ns > 0.0 {
+                let value = shared_ns / solo_ns;
                 let n = kept - no_latency;
-                out.figures.push(Figure { measure, value, bounds: None, n, shared_ns, alone_ns });
+                out.figures.push(Figure { measure, value, bounds: None, n, shared_ns, solo_ns });
             }
         }
         out.parts =
             PARTS.iter().zip(parts).map(|(name, [shared, without])| (*name, shared, without)).collect();
     }
-    out.blames = blame(tenant, alone, &blocks, &draws);
+    out.aggressors = aggressor_shares(tenant, solo, &blocks, &draws);
     out
 }
 
@@ -442,7 +442,7 @@ pub(crate) struct Unit {
 /// Latency of units of work, from their begin to the end of the last operation launched inside them (or their own end).
 pub(crate) fn units(
     tenant: &Tenancy,
-    alone: &impl Reference,
+    solo: &impl Reference,
     thread_of: &dyn Fn(&Op) -> Option<u32>,
     units: &[Unit],
     doubt: &Doubt,
@@ -462,12 +462,12 @@ pub(crate) fn units(
             if op.early {
                 continue;
             }
-            let known = alone.of(n).filter(|_| !op.cut());
+            let known = solo.of(n).filter(|_| !op.cut());
             let Some((a, launch)) = known.and_then(|a| Some((a, a.launch_ns?))) else {
                 begin_alone = None;
                 break;
             };
-            // What its host did before the first launch takes as long alone.
+            // What its host did before the first launch takes as long solo.
             begin_alone.get_or_insert(launch.saturating_sub(op.launch_ns.saturating_sub(unit.start_ns)));
             last = last.max(op.end_ns);
             last_alone = last_alone.max(launch.saturating_add(a.latency_ns));
@@ -478,26 +478,26 @@ pub(crate) fn units(
         without.push(last_alone.saturating_add(rest).saturating_sub(begin) as f64);
     }
     let n = shared.len();
-    let (shared_ns, alone_ns) = (shared.iter().sum::<f64>(), without.iter().sum::<f64>());
-    if n == 0 || alone_ns <= 0.0 {
+    let (shared_ns, solo_ns) = (shared.iter().sum::<f64>(), without.iter().sum::<f64>());
+    if n == 0 || solo_ns <= 0.0 {
         return Vec::new();
     }
     shared.sort_by(f64::total_cmp);
     without.sort_by(f64::total_cmp);
-    let value = shared_ns / alone_ns;
+    let value = shared_ns / solo_ns;
     let bounds = doubt.bounds("latency", value).filter(|_| n >= ENOUGH);
-    let mut out = vec![Figure { measure: "latency", value, bounds, n, shared_ns, alone_ns }];
-    for (measure, part) in TAILS {
+    let mut out = vec![Figure { measure: "latency", value, bounds, n, shared_ns, solo_ns }];
+    for (measure, part) in PERCENTILES {
         if let (Some(a), Some(b)) = (quantile(&shared, part), quantile(&without, part)) {
             if b > 0.0 {
-                out.push(Figure { measure, value: a / b, bounds: None, n, shared_ns: a, alone_ns: b });
+                out.push(Figure { measure, value: a / b, bounds: None, n, shared_ns: a, solo_ns: b });
             }
         }
     }
     out
 }
 
-const TAILS: [(&str, f64); 3] = [("latency_p50", 0.5), ("latency_p95", 0.95), ("latency_p99", 0.99)];
+const PERCENTILES: [(&str, f64); 3] = [("latency_p50", 0.5), ("latency_p95", 0.95), ("latency_p99", 0.99)];
 
 /// Solves a small system; `None` where it is singular.
 fn solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Option<Vec<f64>> {
@@ -527,11 +527,16 @@ fn solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Option<Vec<f64>> {
 
 /// Added latency of each operation by the time in which each other's work could run between its launch and its end.
 /// No constant: without others nothing is added.
-fn blame(tenant: &Tenancy, alone: &impl Reference, blocks: &Blocks, draws: &Resamples) -> Vec<Blame> {
+fn aggressor_shares(
+    tenant: &Tenancy,
+    solo: &impl Reference,
+    blocks: &Blocks,
+    draws: &Resamples,
+) -> Vec<AggressorShare> {
     let rows = || {
         let whole = |op: &Op| op.kind != WorkKind::Copy && !op.cut() && !op.early;
         let work = tenant.ops.iter().enumerate().filter(move |(_, op)| whole(op));
-        work.filter_map(|(n, op)| Some((op, op.latency_ns().saturating_sub(alone.of(n)?.latency_ns) as f64)))
+        work.filter_map(|(n, op)| Some((op, op.latency_ns().saturating_sub(solo.of(n)?.latency_ns) as f64)))
     };
     if rows().take(ENOUGH).count() < ENOUGH {
         return Vec::new();
@@ -622,7 +627,7 @@ fn blame(tenant: &Tenancy, alone: &impl Reference, blocks: &Blocks, draws: &Resa
         for member in members {
             let (Some(id), Some(column)) = (ids.get(*member), columns.get(*member)) else { continue };
             let separable = members.len() == 1;
-            out.push(Blame {
+            out.push(AggressorShare {
                 aggressor: *id,
                 exposure_ns: total(column),
                 share: value.filter(|_| separable).map(|v| (v, bounds)),
@@ -641,7 +646,7 @@ fn turns<'a>(
     each: &BTreeMap<u32, Arc<Union>>,
     blocks: &Blocks,
     draws: &Resamples,
-) -> Vec<Blame> {
+) -> Vec<AggressorShare> {
     // Per block: what was added, all turns, the turns of each other.
     let mut columns = vec![vec![0.0; blocks.count]; each.len() + 2];
     let mut enter = |column: usize, block: usize, value: f64| {
@@ -682,7 +687,7 @@ fn turns<'a>(
             let value = share(&[total(added), total(all), total(own)]);
             let drawn = draws.replicates(&[added, all, own], share);
             let share = value.is_finite().then(|| (value, draws.interval(value, drawn, filled)));
-            Some(Blame { aggressor: *id, exposure_ns: total(own), share, with: None, n: count })
+            Some(AggressorShare { aggressor: *id, exposure_ns: total(own), share, with: None, n: count })
         })
         .collect()
 }

@@ -1,42 +1,42 @@
-//! What would this tenant's own run have looked like without the others, as far as the capture itself tells?
+//! Replay a tenant's run without the other tenants (counterfactual replay).
 //!
-//! Its program is played again, call by call: the host thinks as long as it did, launches as it did, and waits for the
-//! device where it waited, but what it waits for is done earlier. Of every operation the time in which others kept it
-//! from running is left out:
+//! The program is replayed call by call: the host thinks as long as it did, launches as it did, and waits where it
+//! waited, but what it waits for ends earlier. Of every operation the time in which other tenants kept it from running
+//! is removed:
 //!
 //! ```text
 //!   host      |la|la|sync..........................|think|la|...
 //!   device        |k1|-not resident-|k1| |-- others --|k2|
-//!   again     |la|la|sync......|think|la|...
+//!   replayed  |la|la|sync......|think|la|...
 //!   device        |k1|k1| |k2|
 //! ```
 //!
-//! An operation beside others lasts as long as its like did alone in the same capture. Where there is no such
-//! time, nothing is said. This is a model (basis `inferred`): it does not know why a host waits.
+//! An operation that ran concurrently with others takes as long as equal operations took solo in the same capture.
+//! Where there are none, there is no result. This is a model (basis `inferred`): it does not know why a host waits.
 
 use std::collections::BTreeMap;
 
 use crate::base::hardware::WAKE_NS;
 use crate::base::statistics::{median, quantiles};
-use crate::slowdown::operations::{entry, Call, Calls, Company, Op, Scene, Tenancy};
+use crate::slowdown::operations::{entry, Call, Calls, CoRun, Op, Scene, Tenancy};
 use crate::table::work::WorkKind;
 
-/// Equal operations without company that stand for those in company.
+/// Equal operations without co-running tenants that stand for those co-run.
 const ENOUGH_ALONE: f64 = 5.0;
 /// Beside others for less than this part of its time, an operation counts as undisturbed.
-const BESIDE_PART: i64 = 50;
+const CO_RUNNING_PART: i64 = 50;
 /// A host without a call for so long may have slept until a moment, rather than thought for a time.
 const SLEEP_NS: i64 = 200_000;
 /// A launch call of this length, many times the usual, while others work and its own work is done, is held back by
 /// somebody: a limiter, a lock in the driver. Hosts that are slow by themselves stay below.
-const HELD_NS: i64 = 1_000_000;
-const HELD_TIMES: i64 = 20;
-/// Of all time at work, this part may be of operations that nobody saw alone.
+const BLOCKED_CALL_NS: i64 = 1_000_000;
+const BLOCKED_CALL_TIMES: i64 = 20;
+/// Of all time at work, this part may be of operations that nobody saw solo.
 const BLIND_PART: f64 = 0.1;
 
 /// One operation as it would have been (or, from a baseline, was).
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Alone {
+pub(crate) struct SoloOp {
     pub latency_ns: i64,
     pub ran_ns: i64,
     /// Launch, own queue, other queue, not resident, switch, execution.
@@ -47,14 +47,14 @@ pub(crate) struct Alone {
     pub held_up: bool,
 }
 
-/// What a tenant's operations are held against: the same ones without company, by the place of each.
+/// What a tenant's operations are held against: the same ones without co-running tenants, by the place of each.
 pub(crate) trait Reference {
     /// `None` for an operation without a counterpart.
-    fn of(&self, place: usize) -> Option<Alone>;
+    fn of(&self, place: usize) -> Option<SoloOp>;
 }
 
-impl Reference for Vec<Option<Alone>> {
-    fn of(&self, place: usize) -> Option<Alone> {
+impl Reference for Vec<Option<SoloOp>> {
+    fn of(&self, place: usize) -> Option<SoloOp> {
         self.get(place).copied().flatten()
     }
 }
@@ -91,13 +91,13 @@ pub(crate) struct Replayed<'a> {
 }
 
 impl Reference for Replayed<'_> {
-    fn of(&self, place: usize) -> Option<Alone> {
+    fn of(&self, place: usize) -> Option<SoloOp> {
         let Again { launch_ns, called_ns, begin_ns, end_ns } = *self.again.get(place)?;
         if launch_ns == NOT_PLAYED.launch_ns {
             return None;
         }
         let ran_ns = end_ns.saturating_sub(begin_ns);
-        Some(Alone {
+        Some(SoloOp {
             latency_ns: end_ns.saturating_sub(launch_ns),
             ran_ns,
             parts: [called_ns.saturating_sub(launch_ns), begin_ns.saturating_sub(called_ns), 0, 0, 0, ran_ns],
@@ -123,7 +123,7 @@ impl Refused {
                 "its launch calls are not in the capture, or not in this part of it: waiting cannot be seen"
             }
             Self::NeverAlone => {
-                "its kernels ran beside those of others and were never seen alone: a capture of it alone is needed"
+                "its kernels always ran concurrently with those of others: a solo recording of it is needed"
             }
             Self::Strangers => "somebody on the device was neither traced nor seen in switch records",
             Self::Nothing => "it did nothing",
@@ -131,10 +131,10 @@ impl Refused {
     }
 }
 
-/// Mean length without company over mean length in company, by signature.
+/// Mean length without co-running tenants over mean length co-run, by signature.
 #[derive(Debug, Default)]
 struct Stretch {
-    alone: Moments,
+    solo: Moments,
     beside: Moments,
 }
 
@@ -166,13 +166,13 @@ impl Moments {
 
 impl Stretch {
     fn factor(&self) -> Option<f64> {
-        let enough = self.alone.n >= ENOUGH_ALONE && self.beside.n > 0.0 && self.beside.sum > 0.0;
-        enough.then(|| self.alone.mean() / self.beside.mean())
+        let enough = self.solo.n >= ENOUGH_ALONE && self.beside.n > 0.0 && self.beside.sum > 0.0;
+        enough.then(|| self.solo.mean() / self.beside.mean())
     }
 }
 
 fn disturbed(op: &Op) -> bool {
-    op.beside_ns.saturating_mul(BESIDE_PART) > op.ran_ns
+    op.co_running_ns.saturating_mul(CO_RUNNING_PART) > op.ran_ns
 }
 
 /// What a cut inside a kernel may cost beyond the saving of state: SMs run empty before a context is switched out, caches
@@ -194,8 +194,8 @@ fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64, f64), Refused> {
         let Some(s) = entry(&mut stretch, op.signature) else { continue };
         let slot = if disturbed(op) {
             &mut s.beside
-        } else if op.company == Company::Alone || tenant.ran.is_some() {
-            &mut s.alone
+        } else if op.co_run == CoRun::Solo || tenant.ran.is_some() {
+            &mut s.solo
         } else {
             continue;
         };
@@ -228,17 +228,17 @@ fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64, f64), Refused> {
     if blind > BLIND_PART * whole {
         return Err(Refused::NeverAlone);
     }
-    let alone: f64 = out.iter().map(|length| *length as f64).sum();
+    let solo: f64 = out.iter().map(|length| *length as f64).sum();
     let error: f64 = stretched
         .iter()
         .filter_map(|(signature, length)| {
             let s = stretch.get(*signature as usize)?;
-            Some((length / alone.max(1.0)).powi(2) * (s.alone.error() + s.beside.error()))
+            Some((length / solo.max(1.0)).powi(2) * (s.solo.error() + s.beside.error()))
         })
         .sum();
     // All cuts have the same cost: their error does not average out.
-    let of_cuts = each_cut.map_or(0.0, |(_, error)| cuts * error / alone.max(1.0));
-    let cuts = if each_cut.is_some() { 0.0 } else { cuts * CUT_NS / alone.max(1.0) };
+    let of_cuts = each_cut.map_or(0.0, |(_, error)| cuts * error / solo.max(1.0));
+    let cuts = if each_cut.is_some() { 0.0 } else { cuts * CUT_NS / solo.max(1.0) };
     Ok((out, (error + of_cuts.powi(2)).sqrt(), cuts))
 }
 
@@ -256,7 +256,7 @@ fn wait(tenant: &Tenancy, op: &Op) -> Wait {
     let resident = op.waited.resident_ns;
     let own = resident.min(op.waited.busy_ns);
     let by_turns = tenant.ran.is_some() && op.kind != WorkKind::Copy;
-    let others = if by_turns { op.waited.beside_ns } else { op.waited.others_ns };
+    let others = if by_turns { op.waited.co_running_ns } else { op.waited.others_ns };
     Wait {
         own_ns: own,
         rest_ns: resident.saturating_sub(own).saturating_sub(others).max(0),
@@ -325,10 +325,10 @@ impl<'a> Play<'a> {
             .iter()
             .map(|t| {
                 let waits = || t.ops.iter().map(|op| (op, wait(t, op)));
-                let undisturbed = |(op, wait): &(&Op, Wait)| op.company == Company::Alone && wait.resident;
-                let alone: Vec<i64> = waits().filter(undisturbed).map(|(_, wait)| wait.rest_ns).collect();
-                if alone.len() >= 10 {
-                    return median(&alone).unwrap_or(0.0) as i64;
+                let undisturbed = |(op, wait): &(&Op, Wait)| op.co_run == CoRun::Solo && wait.resident;
+                let solo: Vec<i64> = waits().filter(undisturbed).map(|(_, wait)| wait.rest_ns).collect();
+                if solo.len() >= 10 {
+                    return median(&solo).unwrap_or(0.0) as i64;
                 }
                 let mut all: Vec<f64> = waits().map(|(_, wait)| wait.rest_ns as f64).collect();
                 let [quarter] = quantiles(&mut all, [0.25]);
@@ -366,7 +366,7 @@ impl<'a> Play<'a> {
     /// The part of a launch call in which somebody held it back.
     fn held_ns(&self, t: usize, n: usize, call: &Call) -> i64 {
         let length = call.end_ns.saturating_sub(call.start_ns);
-        if length < HELD_NS.max(HELD_TIMES.saturating_mul(self.usual_call_ns)) {
+        if length < BLOCKED_CALL_NS.max(BLOCKED_CALL_TIMES.saturating_mul(self.usual_call_ns)) {
             return 0;
         }
         let Some(tenant) = self.tenants.get(t) else { return 0 };
@@ -402,7 +402,7 @@ impl<'a> Play<'a> {
         let wait = wait(tenant, op);
         let usual = self.usual_ns.get(t).copied().unwrap_or(0);
         // Nobody but others keeps a lone operation from starting for longer than usual.
-        let undisturbed = op.company == Company::Alone && wait.resident;
+        let undisturbed = op.co_run == CoRun::Solo && wait.resident;
         let rest = if undisturbed { wait.rest_ns } else { wait.rest_ns.min(usual) };
         let begin_ns = ready.saturating_add(wait.own_ns).saturating_add(rest);
         let end_ns = begin_ns.saturating_add(length);

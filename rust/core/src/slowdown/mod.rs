@@ -1,14 +1,14 @@
-//! Who was slowed, by how much, and beside whom?
+//! Measure the slowdown of each tenant, and attribute it to the others.
 //!
-//! Three ways to know, from the best down:
+//! Three ways to know, best first:
 //!
-//! - **a baseline**: the same work recorded alone, operation beside operation (`slowdown/baseline.rs`);
-//! - **the capture itself**: the run played again without what others took (`slowdown/counterfactual.rs`), and equal kernels
-//!   alone against contended (`slowdowns`, one row per signature);
-//! - **nothing**: a tenant that was never alone beside others on the same SMs. Then a reason stands in the table.
+//! - **a baseline**: the same work recorded solo, operation by operation (`slowdown/baseline.rs`);
+//! - **the capture itself**: a counterfactual replay without the other tenants (`slowdown/counterfactual.rs`), and
+//!   equal kernels solo against contended (`slowdowns`, one row per signature);
+//! - **nothing**: a tenant that never ran solo on SMs that it shares. Then the table holds the reason.
 //!
-//! This room looks at the whole capture at once, not at chunks: what an operation waited for, and what it is compared
-//! with, may be anywhere.
+//! This step sees the whole capture at once: what an operation waited for, and what it is compared with, may be
+//! anywhere.
 
 mod baseline;
 mod compare;
@@ -27,8 +27,8 @@ use crate::base::statistics::{cliffs_delta, quantile, Resamples};
 use crate::base::watch::Watch;
 use crate::slowdown::baseline::{likeness, matched};
 use crate::slowdown::compare::{compare, scatter, units, Blocks, Clock, Compared, Doubt, Figure, Unit};
-use crate::slowdown::counterfactual::{replay, Alone, Reference, Refused};
-use crate::slowdown::operations::{Company, Gathered, Op, Scene, Signatures, Tenancy, Unusual};
+use crate::slowdown::counterfactual::{replay, Reference, Refused, SoloOp};
+use crate::slowdown::operations::{CoRun, Gathered, Op, Scene, Signatures, Tenancy, Unusual};
 use crate::table::builder::Builder;
 use crate::table::columns::{at, Columns};
 use crate::table::events::Tables;
@@ -42,14 +42,14 @@ const ENOUGH_UNITS: usize = 5;
 const MOST_NAMES: usize = 200;
 /// Signatures in common, by time, below which a baseline is none of this tenant.
 const LIKE: f64 = 0.5;
-/// Less added latency than this part of the latency alone has no causes.
+/// Less added latency than this part of the latency solo has no causes.
 const LEAST_ADDED: f64 = 0.02;
 /// Parts of the kernels of a signature whose lengths show how they are distributed.
 const SPREAD: [f64; 4] = [0.05, 0.25, 0.75, 0.95];
 /// What an equal process name adds to the likeness.
 const SAME_NAME: f64 = 0.05;
 
-/// A recording of tenants alone.
+/// A recording of tenants solo.
 #[derive(Debug, Clone)]
 pub struct Baseline {
     /// A reconstructed session.
@@ -88,8 +88,8 @@ fn names(tables: &Tables) -> Result<Vec<String>> {
     Ok((0..columns.rows()).map(|row| name.value(row).to_owned()).collect())
 }
 
-/// Compares every tenant of a reconstructed session with itself alone: `slowdowns`, `tenant_slowdowns`, `causes`,
-/// `aggressors` and `baseline_matches`. On `threads` threads (0: as many as there are processors), whose number changes
+/// Compares every tenant of a reconstructed session with itself solo: `slowdowns`, `tenant_slowdowns`, `causes`,
+/// `pairwise_interference` and `baseline_matches`. On `threads` threads (0: as many as there are processors), whose number changes
 /// nothing in the tables. Where the session was cut down to a `window` of time, what was cut there counts as nothing:
 /// how long it took is not known.
 ///
@@ -146,7 +146,7 @@ pub fn slowdowns(
         (schema::SLOWDOWNS.name, signature_table(&by_signature, &signatures)?),
         (schema::TENANT_SLOWDOWNS.name, figure_table(&rows)?),
         (schema::CAUSES.name, cause_table(&rows)?),
-        (schema::AGGRESSORS.name, aggressor_table(&rows)?),
+        (schema::PAIRWISE_INTERFERENCE.name, aggressor_table(&rows)?),
         (schema::BASELINE_MATCHES.name, match_table(&matches)?),
     ]
     .into())
@@ -222,7 +222,7 @@ fn units_of_work(
 fn of_units(
     scene: &Scene,
     tenant: &Tenancy,
-    alone: &impl Reference,
+    solo: &impl Reference,
     work: &UnitsOfProcess,
     doubt: &Doubt,
 ) -> Vec<(String, Vec<Figure>)> {
@@ -230,7 +230,7 @@ fn of_units(
     let thread_of = |op: &Op| calls.and_then(|c| c.thread(op.call?));
     work.iter()
         .filter(|(_, list)| list.len() >= ENOUGH_UNITS)
-        .map(|(name, list)| (name.clone(), units(tenant, alone, &thread_of, list, doubt)))
+        .map(|(name, list)| (name.clone(), units(tenant, solo, &thread_of, list, doubt)))
         .filter(|(_, figures)| !figures.is_empty())
         .collect()
 }
@@ -256,8 +256,8 @@ fn of_process<'a>(
                 .and_then(|(scene, _)| Some((scene, scene.tenants.get(m.baseline_tenant as usize)?)));
             if let Some((theirs, base)) = base {
                 let found = matched(tenant, base, theirs.switching.get(&base.device));
-                let clock = match found.pace {
-                    Some(pace) if !found.aligned => Clock::Pace(pace),
+                let clock = match found.elapsed_ratio {
+                    Some(elapsed_ratio) if !found.aligned => Clock::ElapsedRatio(elapsed_ratio),
                     _ => Clock::Own,
                 };
                 let base_called = base.ops.iter().filter(|op| op.call.is_some()).count();
@@ -270,7 +270,7 @@ fn of_process<'a>(
                 let compared = compare(tenant, &found.ops, &clock, switching, both, &doubt);
                 let units = if both { of_units(scene, tenant, &found.ops, work, &doubt) } else { Vec::new() };
                 let reason = (!found.aligned).then_some(
-                    "the baseline did other amounts of work: each operation is held against the mean of its like, elapsed time against the baseline's pace",
+                    "the baseline did other amounts of work: each operation is held against the mean of its like, elapsed time against the baseline's elapsed_ratio",
                 );
                 let signatures = by_signature(tenant, Some((m.baseline, base)), pool);
                 let row = Row {
@@ -287,7 +287,7 @@ fn of_process<'a>(
         }
         let refused = |r: Refused| Row {
             tenant,
-            against: "replay",
+            against: "counterfactual",
             baseline: None,
             basis: "inferred",
             compared: Compared::default(),
@@ -313,11 +313,11 @@ fn of_process<'a>(
 }
 
 /// A run that is its own reference.
-fn as_recorded(base: &Tenancy) -> Vec<Option<Alone>> {
+fn as_recorded(base: &Tenancy) -> Vec<Option<SoloOp>> {
     base.ops
         .iter()
         .map(|op| {
-            Some(Alone {
+            Some(SoloOp {
                 latency_ns: op.latency_ns(),
                 ran_ns: op.ran_ns,
                 parts: [0; 6],
@@ -328,18 +328,18 @@ fn as_recorded(base: &Tenancy) -> Vec<Option<Alone>> {
         .collect()
 }
 
-/// One signature of a tenant, in company against alone.
+/// One signature of a tenant, co-run against solo.
 struct SignatureRow {
     tenant: u32,
     device: u32,
     baseline: Option<u32>,
     signature: u32,
     n: usize,
-    n_alone: usize,
+    n_solo: usize,
     excluded: usize,
     excluded_overhead: usize,
     medians: Option<(f64, f64)>,
-    /// In company and alone, as `SPREAD` lists them.
+    /// In co_run and solo, as `SPREAD` lists them.
     spread: Option<[[i64; 4]; 2]>,
     ratio: Option<(f64, Option<(f64, f64)>)>,
     effect: Option<f64>,
@@ -383,11 +383,11 @@ impl Side {
     }
 }
 
-/// Kernels of one signature, in company and alone.
+/// Kernels of one signature, co-run and solo.
 struct Both {
     signature: u32,
-    company: Side,
-    alone: Side,
+    co_run: Side,
+    solo: Side,
     excluded: usize,
     excluded_overhead: usize,
     total_ns: i64,
@@ -421,11 +421,11 @@ fn by_signature(tenant: &Tenancy, base: Option<(u32, &Tenancy)>, pool: ThreadPoo
                 Some((_, base)) => (usual_of(base, op.signature).iter().sum(), lone + waited + contended),
                 None => (lone, contended),
             };
-            let (company, alone) = (Side::new(blocks.count, here), Side::new(count_alone, there));
+            let (co_run, solo) = (Side::new(blocks.count, here), Side::new(count_alone, there));
             sides.push(Both {
                 signature: op.signature,
-                company,
-                alone,
+                co_run,
+                solo,
                 excluded: 0,
                 excluded_overhead: 0,
                 total_ns: 0,
@@ -435,11 +435,11 @@ fn by_signature(tenant: &Tenancy, base: Option<(u32, &Tenancy)>, pool: ThreadPoo
         let block = blocks.at(op.launch_ns);
         if let Some(why) = op.unusual {
             both.leave_out(why);
-        } else if base.is_some() || op.company == Company::Contended {
-            both.company.add(op, block);
+        } else if base.is_some() || op.co_run == CoRun::Contended {
+            both.co_run.add(op, block);
             both.total_ns = both.total_ns.saturating_add(op.ran_ns);
-        } else if op.company == Company::Alone {
-            both.alone.add(op, block);
+        } else if op.co_run == CoRun::Solo {
+            both.solo.add(op, block);
         } else {
             both.excluded += 1;
         }
@@ -451,7 +451,7 @@ fn by_signature(tenant: &Tenancy, base: Option<(u32, &Tenancy)>, pool: ThreadPoo
             if let Some(why) = op.unusual {
                 both.leave_out(why);
             } else {
-                both.alone.add(op, blocks.at(op.launch_ns));
+                both.solo.add(op, blocks.at(op.launch_ns));
             }
         }
     }
@@ -468,14 +468,14 @@ fn signature_row(
     draws: &Resamples,
     base_draws: Option<&Resamples>,
 ) -> SignatureRow {
-    let (n, n_alone) = (both.company.lengths.len(), both.alone.lengths.len());
+    let (n, n_solo) = (both.co_run.lengths.len(), both.solo.lengths.len());
     let mut row = SignatureRow {
         tenant: tenant.id,
         device: tenant.device,
         baseline,
         signature: both.signature,
         n,
-        n_alone,
+        n_solo,
         excluded: both.excluded,
         excluded_overhead: both.excluded_overhead,
         medians: None,
@@ -485,28 +485,28 @@ fn signature_row(
         total_ns: both.total_ns,
         reason: None,
     };
-    if n < ENOUGH_KERNELS || n_alone < ENOUGH_KERNELS {
-        row.reason = Some(format!("{n} in company and {n_alone} alone; {ENOUGH_KERNELS} of each are needed"));
+    if n < ENOUGH_KERNELS || n_solo < ENOUGH_KERNELS {
+        row.reason = Some(format!("{n} shared and {n_solo} solo; {ENOUGH_KERNELS} of each are needed"));
         return row;
     }
-    both.company.lengths.sort_unstable_by(f64::total_cmp);
-    both.alone.lengths.sort_unstable_by(f64::total_cmp);
-    let value = both.company.mean_log() - both.alone.mean_log();
-    let filled = both.company.filled().min(both.alone.filled());
+    both.co_run.lengths.sort_unstable_by(f64::total_cmp);
+    both.solo.lengths.sort_unstable_by(f64::total_cmp);
+    let value = both.co_run.mean_log() - both.solo.mean_log();
+    let filled = both.co_run.filled().min(both.solo.filled());
     let bounds = match base_draws {
         // Two recordings: drawn one by itself and the other by itself.
         Some(theirs) => {
-            let (a, b) = (both.company.draws(draws), both.alone.draws(theirs));
+            let (a, b) = (both.co_run.draws(draws), both.solo.draws(theirs));
             let half = b.len() / 2;
             let drawn = a.iter().zip(b.iter().cycle().skip(half)).map(|(a, b)| a - b).collect();
             draws.interval(value, drawn, filled)
         }
         None => {
             let columns = [
-                both.company.logs.as_slice(),
-                both.company.counts.as_slice(),
-                both.alone.logs.as_slice(),
-                both.alone.counts.as_slice(),
+                both.co_run.logs.as_slice(),
+                both.co_run.counts.as_slice(),
+                both.solo.logs.as_slice(),
+                both.solo.counts.as_slice(),
             ];
             let drawn = draws.replicates(&columns, |s| s[0] / s[1] - s[2] / s[3]);
             draws.interval(value, drawn, filled)
@@ -514,9 +514,9 @@ fn signature_row(
     };
     row.ratio = Some((value.exp(), bounds.map(|(low, high)| (low.exp(), high.exp()))));
     let spread = |sorted: &[f64]| SPREAD.map(|part| quantile(sorted, part).unwrap_or(0.0) as i64);
-    row.spread = Some([spread(&both.company.lengths), spread(&both.alone.lengths)]);
-    row.medians = middle(&both.alone.lengths).zip(middle(&both.company.lengths));
-    row.effect = cliffs_delta(&both.alone.lengths, &both.company.lengths);
+    row.spread = Some([spread(&both.co_run.lengths), spread(&both.solo.lengths)]);
+    row.medians = middle(&both.solo.lengths).zip(middle(&both.co_run.lengths));
+    row.effect = cliffs_delta(&both.solo.lengths, &both.co_run.lengths);
     if bounds.is_none() {
         row.reason = Some(format!("they fall into {filled} stretches of time: too few for an interval"));
     }
@@ -547,7 +547,7 @@ fn signature_table(rows: &[SignatureRow], signatures: &Signatures) -> Result<Rec
         .put("device_id", rows.iter().map(|r| Some(r.device)).collect::<UInt32Array>())
         .put_names(
             "against",
-            rows.iter().map(|r| Some(if r.baseline.is_some() { "baseline" } else { "alone" })),
+            rows.iter().map(|r| Some(if r.baseline.is_some() { "baseline" } else { "solo" })),
         )
         .put("baseline", rows.iter().map(|r| r.baseline).collect::<UInt32Array>())
         .put_names("name", rows.iter().map(|r| of(r).and_then(|s| s.name.as_deref())))
@@ -559,7 +559,7 @@ fn signature_table(rows: &[SignatureRow], signatures: &Signatures) -> Result<Rec
         .put("block_z", u32s(&|s| s.block[2]))
         .put("dynamic_shared_bytes", rows.iter().map(|r| of(r).and_then(|s| s.bytes)).collect::<Int64Array>())
         .put("n", rows.iter().map(|r| Some(r.n as u64)).collect::<UInt64Array>())
-        .put("n_alone", rows.iter().map(|r| Some(r.n_alone as u64)).collect::<UInt64Array>())
+        .put("n_solo", rows.iter().map(|r| Some(r.n_solo as u64)).collect::<UInt64Array>())
         .put("excluded", rows.iter().map(|r| Some(r.excluded as u64)).collect::<UInt64Array>())
         .put(
             "excluded_overhead",
@@ -567,7 +567,7 @@ fn signature_table(rows: &[SignatureRow], signatures: &Signatures) -> Result<Rec
         )
         .put("median_ns", rows.iter().map(|r| r.medians.map(|m| m.1.round() as i64)).collect::<Int64Array>())
         .put(
-            "alone_median_ns",
+            "solo_median_ns",
             rows.iter().map(|r| r.medians.map(|m| m.0.round() as i64)).collect::<Int64Array>(),
         )
         .put("median_ratio", rows.iter().map(|r| r.medians.map(|m| m.1 / m.0)).collect::<Float64Array>())
@@ -582,10 +582,10 @@ fn signature_table(rows: &[SignatureRow], signatures: &Signatures) -> Result<Rec
         .put("p25_ns", spread(0, 1))
         .put("p75_ns", spread(0, 2))
         .put("p95_ns", spread(0, 3))
-        .put("alone_p5_ns", spread(1, 0))
-        .put("alone_p25_ns", spread(1, 1))
-        .put("alone_p75_ns", spread(1, 2))
-        .put("alone_p95_ns", spread(1, 3))
+        .put("solo_p5_ns", spread(1, 0))
+        .put("solo_p25_ns", spread(1, 1))
+        .put("solo_p75_ns", spread(1, 2))
+        .put("solo_p95_ns", spread(1, 3))
         .finish(rows.len())
 }
 
@@ -626,7 +626,7 @@ fn figure_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
         )
         .put("blocks", all.iter().map(|(r, ..)| Some(r.compared.blocks as u64)).collect::<UInt64Array>())
         .put("shared_ns", i64s(&|f| f.shared_ns))
-        .put("alone_ns", i64s(&|f| f.alone_ns))
+        .put("solo_ns", i64s(&|f| f.solo_ns))
         .put("reason", all.iter().map(|(r, ..)| r.reason).collect::<StringArray>())
         .put_names("basis", all.iter().map(|(r, ..)| Some(r.basis)))
         .finish(all.len())
@@ -636,10 +636,9 @@ fn cause_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
     let all: Vec<(&Row<'_>, &compare::Part, f64)> = rows
         .iter()
         .flat_map(|r| {
-            let (shared, alone) =
-                r.compared.parts.iter().fold((0.0, 0.0), |(a, b), (_, x, y)| (a + x, b + y));
+            let (shared, solo) = r.compared.parts.iter().fold((0.0, 0.0), |(a, b), (_, x, y)| (a + x, b + y));
             // Shares of next to nothing are noise.
-            let added = if shared > (1.0 + LEAST_ADDED) * alone { shared - alone } else { 0.0 };
+            let added = if shared > (1.0 + LEAST_ADDED) * solo { shared - solo } else { 0.0 };
             r.compared.parts.iter().map(move |p| (r, p, added))
         })
         .collect();
@@ -653,7 +652,7 @@ fn cause_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
         .put("baseline", all.iter().map(|(r, ..)| r.baseline).collect::<UInt32Array>())
         .put_names("cause", all.iter().map(|(_, p, _)| Some(p.0)))
         .put("shared_ns", ns(&|p| p.1))
-        .put("alone_ns", ns(&|p| p.2))
+        .put("solo_ns", ns(&|p| p.2))
         .put("added_ns", ns(&|p| p.1 - p.2))
         .put(
             "share",
@@ -670,10 +669,10 @@ fn cause_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
 }
 
 fn aggressor_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
-    let all: Vec<(&Row<'_>, &compare::Blame)> =
-        rows.iter().flat_map(|r| r.compared.blames.iter().map(move |b| (r, b))).collect();
-    let bound = |b: &compare::Blame| b.share.and_then(|(_, bounds)| bounds);
-    Builder::new(&schema::AGGRESSORS)
+    let all: Vec<(&Row<'_>, &compare::AggressorShare)> =
+        rows.iter().flat_map(|r| r.compared.aggressors.iter().map(move |b| (r, b))).collect();
+    let bound = |b: &compare::AggressorShare| b.share.and_then(|(_, bounds)| bounds);
+    Builder::new(&schema::PAIRWISE_INTERFERENCE)
         .put("device_id", all.iter().map(|(r, _)| Some(r.tenant.device)).collect::<UInt32Array>())
         .put("victim", all.iter().map(|(r, _)| Some(r.tenant.id)).collect::<UInt32Array>())
         .put("aggressor", all.iter().map(|(_, b)| Some(b.aggressor)).collect::<UInt32Array>())
@@ -756,7 +755,7 @@ mod tests {
         named(tables).0
     }
 
-    /// (measure, against) of the tenant with that pid: value, shared, alone.
+    /// (measure, against) of the tenant with that pid: value, shared, solo.
     fn figure(
         made: &Tables,
         session: &Tables,
@@ -776,7 +775,7 @@ mod tests {
             })
             .map(|r| {
                 let ns = |name: &str| at(c.i64(name).unwrap(), r).unwrap_or(0);
-                (at(c.f64("value").unwrap(), r).unwrap_or(f64::NAN), ns("shared_ns"), ns("alone_ns"))
+                (at(c.f64("value").unwrap(), r).unwrap_or(f64::NAN), ns("shared_ns"), ns("solo_ns"))
             })
     }
 
@@ -798,13 +797,13 @@ mod tests {
         let session = turns();
         let made = slowdowns(&session, &[], None, 0, &Unwatched).unwrap();
         // Again: 10..60, the host wakes 5 us later, thinks 5 us, launches at 70: 80..130.
-        let (value, shared, alone) = figure(&made, &session, 7, "elapsed", "replay").unwrap();
-        assert_eq!((shared, alone), (180_000, 130_000));
+        let (value, shared, solo) = figure(&made, &session, 7, "elapsed", "counterfactual").unwrap();
+        assert_eq!((shared, solo), (180_000, 130_000));
         assert!((value - 180.0 / 130.0).abs() < 1e-9);
-        // From launch to end: 110 and 60, alone 60 and 60.
-        assert_eq!(figure(&made, &session, 7, "latency", "replay").unwrap().1, 170_000);
-        assert_eq!(figure(&made, &session, 7, "latency", "replay").unwrap().2, 120_000);
-        assert!((figure(&made, &session, 7, "resident", "replay").unwrap().0 - 1.0).abs() < 1e-9);
+        // From launch to end: 110 and 60, solo 60 and 60.
+        assert_eq!(figure(&made, &session, 7, "latency", "counterfactual").unwrap().1, 170_000);
+        assert_eq!(figure(&made, &session, 7, "latency", "counterfactual").unwrap().2, 120_000);
+        assert!((figure(&made, &session, 7, "resident", "counterfactual").unwrap().0 - 1.0).abs() < 1e-9);
         // What was added is 50 us of not being resident; the switch took no time in these records.
         let c = Columns::new(&schema::CAUSES, &made["causes"]);
         let added: Vec<(Option<&str>, i64)> = (0..6)
@@ -816,14 +815,14 @@ mod tests {
 
     #[test]
     fn a_baseline_is_found_by_its_kernels_and_laid_beside() {
-        // 30 kernels of 20 us one after the other, 8 beside them; alone 10 us each. Everything takes twice as long.
+        // 30 kernels of 20 us one after the other, 8 beside them; solo 10 us each. Everything takes twice as long.
         let mut rows: Vec<K> =
             (0..30).map(|n| (7, "a", n * 30, n * 30 + 2, n * 30 + 5, n * 30 + 25)).collect();
         rows.extend((0..30).map(|n| (8, "b", n * 30, n * 30 + 2, n * 30 + 5, n * 30 + 25)));
         let shared = session(&rows, &[], &[]);
         let rows: Vec<K> = (0..30).map(|n| (3, "a", n * 15, n * 15 + 2, n * 15 + 2, n * 15 + 12)).collect();
-        let alone = Baseline { tables: session(&rows, &[], &[]), tenant: None };
-        let made = slowdowns(&shared, &[alone], None, 0, &Unwatched).unwrap();
+        let solo = Baseline { tables: session(&rows, &[], &[]), tenant: None };
+        let made = slowdowns(&shared, &[solo], None, 0, &Unwatched).unwrap();
         let m = Columns::new(&schema::BASELINE_MATCHES, &made["baseline_matches"]);
         let used: Vec<(f64, bool)> = (0..m.rows())
             .map(|r| (m.f64("likeness").unwrap().value(r), m.bool("used").unwrap().value(r)))
@@ -835,9 +834,9 @@ mod tests {
         assert_eq!((a, b), (895_000, 447_000));
         assert!((figure(&made, &shared, 7, "latency", "baseline").unwrap().0 - 25.0 / 12.0).abs() < 1e-9);
         assert!((figure(&made, &shared, 7, "resident", "baseline").unwrap().0 - 2.0).abs() < 1e-9);
-        // 8 was never alone, nobody was switched out, and there is no recording of it.
-        assert_eq!(figure(&made, &shared, 8, "elapsed", "replay"), None);
-        assert!(figure(&made, &shared, 8, "none", "replay").is_some());
+        // 8 was never solo, nobody was switched out, and there is no recording of it.
+        assert_eq!(figure(&made, &shared, 8, "elapsed", "counterfactual"), None);
+        assert!(figure(&made, &shared, 8, "none", "counterfactual").is_some());
     }
 
     #[test]
@@ -867,9 +866,9 @@ mod tests {
             .unwrap();
         part.insert("nvtx", nvtx);
         let rows: Vec<K> = (0..40).map(|n| (3, "a", n * 30, n * 30 + 2, n * 30 + 5, n * 30 + 25)).collect();
-        let alone = [Baseline { tables: session(&rows, &[], &[]), tenant: None }];
+        let solo = [Baseline { tables: session(&rows, &[], &[]), tenant: None }];
         let window = Some((1_000_000, 2_000_000));
-        let made = slowdowns(&part, &alone, window, 0, &Unwatched).unwrap();
+        let made = slowdowns(&part, &solo, window, 0, &Unwatched).unwrap();
         let c = Columns::new(&schema::TENANT_SLOWDOWNS, &made["tenant_slowdowns"]);
         let of = |measure: &str, work: Option<&str>| {
             let row = (0..c.rows()).find(|r| {
@@ -882,7 +881,7 @@ mod tests {
             (
                 c.u64("n").unwrap().value(row),
                 ns("shared_ns"),
-                ns("alone_ns"),
+                ns("solo_ns"),
                 at(c.u64("excluded").unwrap(), row),
             )
         };
@@ -891,8 +890,8 @@ mod tests {
         assert_eq!(of("latency", Some("step")), (29, 29 * 25_000, 29 * 25_000, None));
         let c = Columns::new(&schema::SLOWDOWNS, &made["slowdowns"]);
         let row = (0..c.rows()).find(|r| c.names("against").unwrap().get(*r) == Some("baseline")).unwrap();
-        // Two that were cut; of the recording alone its first.
-        let counts = ["n", "n_alone", "excluded"].map(|name| c.u64(name).unwrap().value(row));
+        // Two that were cut; of the recording solo its first.
+        let counts = ["n", "n_solo", "excluded"].map(|name| c.u64(name).unwrap().value(row));
         assert_eq!(counts, [31, 39, 3]);
         // A recording of another length, 295 us for 200 at work: parts count in what was done in the window's time.
         let rows: Vec<K> = (0..10).map(|n| (3, "a", n * 30, n * 30 + 2, n * 30 + 5, n * 30 + 25)).collect();
@@ -901,10 +900,10 @@ mod tests {
         let (_, shared, expected) = figure(&made, &part, 7, "elapsed", "baseline").unwrap();
         assert_eq!((shared, expected), (1_000_000, (31 * 20 + 8 + 15) * 1475));
         // Of a whole capture every kernel counts.
-        let (_, shared, alone) =
-            figure(&slowdowns(&part, &alone, None, 0, &Unwatched).unwrap(), &part, 7, "resident", "baseline")
+        let (_, shared, solo) =
+            figure(&slowdowns(&part, &solo, None, 0, &Unwatched).unwrap(), &part, 7, "resident", "baseline")
                 .unwrap();
-        assert_eq!((shared, alone), (31 * 20_000 + 8_000 + 15_000, 33 * 20_000));
+        assert_eq!((shared, solo), (31 * 20_000 + 8_000 + 15_000, 33 * 20_000));
     }
 
     #[test]
@@ -926,7 +925,7 @@ mod tests {
         assert_eq!(
             (
                 c.u64("n").unwrap().value(row),
-                c.u64("n_alone").unwrap().value(row),
+                c.u64("n_solo").unwrap().value(row),
                 c.u64("excluded").unwrap().value(row)
             ),
             (20, 19, 1)
@@ -934,15 +933,15 @@ mod tests {
         assert!((c.f64("ratio").unwrap().value(row) - 1.5).abs() < 1e-9);
         assert!((c.f64("median_ratio").unwrap().value(row) - 1.5).abs() < 1e-9);
         assert!((c.f64("effect").unwrap().value(row) - 1.0).abs() < 1e-9);
-        // Nothing varies but the company: the interval is the value.
+        // Nothing varies but the co_run: the interval is the value.
         assert!((c.f64("ratio_low").unwrap().value(row) - 1.5).abs() < 1e-6);
         let other = (0..c.rows()).find(|r| c.names("name").unwrap().get(*r) == Some("b")).unwrap();
-        assert!(c.text("reason").unwrap().value(other).contains("0 alone"));
-        // 7 alone: 20 of its kernels are 50 us shorter, 20 x 155 + 20 x 105 against 40 x 105.
-        let (value, ..) = figure(&made, &session, 7, "latency", "replay").unwrap();
+        assert!(c.text("reason").unwrap().value(other).contains("0 solo"));
+        // 7 solo: 20 of its kernels are 50 us shorter, 20 x 155 + 20 x 105 against 40 x 105.
+        let (value, ..) = figure(&made, &session, 7, "latency", "counterfactual").unwrap();
         assert!((value - 5200.0 / 4200.0).abs() < 1e-6, "{value}");
-        let blamed = Columns::new(&schema::AGGRESSORS, &made["aggressors"]);
-        let share = blamed.f64("share").unwrap().value(0);
+        let found = Columns::new(&schema::PAIRWISE_INTERFERENCE, &made["pairwise_interference"]);
+        let share = found.f64("share").unwrap().value(0);
         assert!((share - 1.0).abs() < 1e-6, "{share}");
     }
 
@@ -973,14 +972,14 @@ mod tests {
         let counts = |made: &Tables| {
             let c = Columns::new(&schema::SLOWDOWNS, &made["slowdowns"]);
             let row = (0..c.rows()).find(|r| c.names("name").unwrap().get(*r) == Some("a")).unwrap();
-            ["n", "n_alone", "excluded", "excluded_overhead"].map(|name| c.u64(name).unwrap().value(row))
+            ["n", "n_solo", "excluded", "excluded_overhead"].map(|name| c.u64(name).unwrap().value(row))
         };
         session.insert("profiler_overhead", overhead("Buffer flush (Profiler)"));
         let made = slowdowns(&session, &[], None, 0, &Unwatched).unwrap();
         assert_eq!(counts(&made), [19, 19, 2, 1]);
-        // Launch calls of 2 us and latencies of 155 and 105 us: 19 and 20 of them, alone 39 of 105.
-        let (_, shared, alone) = figure(&made, &session, 7, "latency", "replay").unwrap();
-        assert_eq!((shared, alone), ((19 * 155 + 20 * 105) * 1000, 39 * 105 * 1000));
+        // Launch calls of 2 us and latencies of 155 and 105 us: 19 and 20 of them, solo 39 of 105.
+        let (_, shared, solo) = figure(&made, &session, 7, "latency", "counterfactual").unwrap();
+        assert_eq!((shared, solo), ((19 * 155 + 20 * 105) * 1000, 39 * 105 * 1000));
         let c = Columns::new(&schema::CAUSES, &made["causes"]);
         let launch = (0..c.rows()).find(|r| c.names("cause").unwrap().get(*r) == Some("launch")).unwrap();
         assert_eq!(c.i64("shared_ns").unwrap().value(launch), 39 * 2000);
@@ -1016,7 +1015,7 @@ mod tests {
             let row = (0..tenants.rows()).find(|r| tenants.u32("pid").unwrap().value(*r) == pid).unwrap();
             tenants.u32("tenant_id").unwrap().value(row)
         };
-        let c = Columns::new(&schema::AGGRESSORS, &made["aggressors"]);
+        let c = Columns::new(&schema::PAIRWISE_INTERFERENCE, &made["pairwise_interference"]);
         let share = |aggressor: u32| {
             let row = (0..c.rows())
                 .find(|r| {
@@ -1055,7 +1054,7 @@ mod tests {
         }
         let session = session(&rows, &[(7, 1000, 1100)], &[]);
         let one = slowdowns(&session, &[], None, 1, &Unwatched).unwrap();
-        assert!(one["slowdowns"].num_rows() == 5 && one["aggressors"].num_rows() > 0);
+        assert!(one["slowdowns"].num_rows() == 5 && one["pairwise_interference"].num_rows() > 0);
         for threads in [2, 5] {
             assert_eq!(slowdowns(&session, &[], None, threads, &Unwatched).unwrap(), one);
         }

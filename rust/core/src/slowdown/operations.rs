@@ -1,4 +1,4 @@
-//! What did each tenant ask for, when, and where did the time until it was done go?
+//! Collect each tenant's operations, and split their latency into parts.
 //!
 //! ```text
 //!   launch call  |==|
@@ -8,7 +8,7 @@
 //!                |la| queue, own stream  |nr| execution    nr    exec |
 //! ```
 //!
-//! An operation is a kernel, a whole graph or a copy. Its latency runs from the begin of the launch call (the begin of
+//! An operation is a kernel, a whole graph or a copy. Its latency runs from the start of the launch call (the start of
 //! its interval where calls were not captured) to its end, and splits into parts that sum to it.
 
 use std::collections::BTreeMap;
@@ -104,9 +104,9 @@ pub(crate) fn entry<T: Default>(list: &mut Vec<T>, signature: u32) -> Option<&mu
 
 /// Who else was there while an operation was in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Company {
+pub(crate) enum CoRun {
     /// Nobody, from its launch to its end.
-    Alone,
+    Solo,
     /// Nobody from its start to its end, but before.
     Waited,
     /// Somebody between its start and its end.
@@ -128,7 +128,7 @@ pub(crate) enum Unusual {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Op {
     pub kind: WorkKind,
-    pub company: Company,
+    pub co_run: CoRun,
     /// Not the program's usual work.
     pub unusual: Option<Unusual>,
     /// Launched before the window that its session was cut down to: how long it waited is not known.
@@ -145,7 +145,7 @@ pub(crate) struct Op {
     /// Of start to end, its context ran.
     pub ran_ns: i64,
     /// Of that, while work of others could have run as well.
-    pub beside_ns: i64,
+    pub co_running_ns: i64,
     /// Between ready and started.
     pub waited: Waited,
 }
@@ -158,7 +158,7 @@ pub(crate) struct Waited {
     /// Its own tenant's work was running.
     pub busy_ns: i64,
     /// Others' work could run beside its own.
-    pub beside_ns: i64,
+    pub co_running_ns: i64,
     /// Others had work.
     pub others_ns: i64,
 }
@@ -269,7 +269,7 @@ pub(crate) struct Tenancy {
     pub each: BTreeMap<u32, Arc<Union>>,
     /// Somebody else with work on the device was not traced and has no residency of its own.
     pub strangers: bool,
-    /// By signature: kernels and graphs that are usual, alone, waiting and contended (as `Company` counts).
+    /// By signature: kernels and graphs that are usual, solo, waiting and contended (as `CoRun` counts).
     pub usual: Vec<[usize; 3]>,
     /// Context and stream, by the number that operations have of it.
     streams: NumberMap<StreamKey, u32>,
@@ -331,8 +331,8 @@ impl CutCost {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Split {
     pub launch_ns: i64,
-    pub queue_own_ns: i64,
-    pub queue_other_ns: i64,
+    pub queue_same_tenant_ns: i64,
+    pub queue_other_tenant_ns: i64,
     pub not_resident_ns: i64,
     pub switch_ns: i64,
     pub execution_ns: i64,
@@ -342,8 +342,8 @@ impl Split {
     pub fn parts(&self) -> [i64; 6] {
         [
             self.launch_ns,
-            self.queue_own_ns,
-            self.queue_other_ns,
+            self.queue_same_tenant_ns,
+            self.queue_other_tenant_ns,
             self.not_resident_ns,
             self.switch_ns,
             self.execution_ns,
@@ -378,16 +378,17 @@ impl Tenancy {
         let called = op.called_ns.clamp(op.launch_ns, op.start_ns.max(op.launch_ns));
         let ready = op.free_ns();
         split.launch_ns = called.saturating_sub(op.launch_ns);
-        split.queue_own_ns = ready.saturating_sub(called);
+        split.queue_same_tenant_ns = ready.saturating_sub(called);
         let covered = |a: i64, b: i64| switching.map_or(0, |u| u.covered_ns(a, b));
         let waited = op.start_ns.saturating_sub(ready).max(0);
         let resident = op.waited.resident_ns;
         let out = waited.saturating_sub(resident);
         let switch = if out > 0 { out.min(covered(ready, op.start_ns)) } else { 0 };
         let own = resident.min(op.waited.busy_ns);
-        let other = resident.saturating_sub(own).min(op.waited.beside_ns);
-        split.queue_other_ns = other;
-        split.queue_own_ns = split.queue_own_ns.saturating_add(resident.saturating_sub(other));
+        let other = resident.saturating_sub(own).min(op.waited.co_running_ns);
+        split.queue_other_tenant_ns = other;
+        split.queue_same_tenant_ns =
+            split.queue_same_tenant_ns.saturating_add(resident.saturating_sub(other));
         let dur = op.end_ns.saturating_sub(op.start_ns);
         split.execution_ns = op.ran_ns.min(dur);
         let inside = dur.saturating_sub(split.execution_ns);
@@ -918,7 +919,7 @@ impl Tenancy {
         self.last_stream = Some((key, stream));
         self.ops.push(Op {
             kind: w.kind,
-            company: Company::Alone,
+            co_run: CoRun::Solo,
             unusual: None,
             early: false,
             signature: u32::try_from(w.row).unwrap_or(u32::MAX),
@@ -930,7 +931,7 @@ impl Tenancy {
             start_ns: w.start_ns,
             end_ns: w.end_ns,
             ran_ns: 0,
-            beside_ns: 0,
+            co_running_ns: 0,
             waited: Waited::default(),
         });
     }
@@ -990,21 +991,21 @@ impl Tenancy {
             }
             let others_inside_ns = inside.covered_ns(others, op.start_ns, op.end_ns);
             let contended = others_inside_ns > 0;
-            op.company = if contended {
-                Company::Contended
+            op.co_run = if contended {
+                CoRun::Contended
             } else if before.covered_ns(others, op.launch_ns, op.start_ns) > 0 {
-                Company::Waited
+                CoRun::Waited
             } else {
-                Company::Alone
+                CoRun::Solo
             };
             if contended {
                 let with_ns =
                     if same { others_inside_ns } else { at_work.covered_ns(beside, op.start_ns, op.end_ns) };
-                op.beside_ns = with_ns.min(op.ran_ns);
+                op.co_running_ns = with_ns.min(op.ran_ns);
             }
             if op.unusual.is_none() && op.kind != WorkKind::Copy {
                 let counts = usual.get_mut(op.signature as usize);
-                if let Some(count) = counts.and_then(|counts| counts.get_mut(op.company as usize)) {
+                if let Some(count) = counts.and_then(|counts| counts.get_mut(op.co_run as usize)) {
                     *count += 1;
                 }
             }
@@ -1015,12 +1016,15 @@ impl Tenancy {
             // Copies need no turn on the compute engine.
             let ran = ran.as_ref().filter(|_| op.kind != WorkKind::Copy);
             // Where nobody was there between launch and start, nobody was in a part of that; who is beside is there.
-            let others_ns =
-                if op.company == Company::Alone { 0 } else { before.covered_ns(others, from, to) };
+            let others_ns = if op.co_run == CoRun::Solo { 0 } else { before.covered_ns(others, from, to) };
             op.waited = Waited {
                 resident_ns: ran.map_or(to.saturating_sub(from), |r| there.covered_ns(r, from, to)),
                 busy_ns: own.covered_ns(busy, from, to),
-                beside_ns: if same || others_ns == 0 { others_ns } else { near.covered_ns(beside, from, to) },
+                co_running_ns: if same || others_ns == 0 {
+                    others_ns
+                } else {
+                    near.covered_ns(beside, from, to)
+                },
                 others_ns,
             };
         }

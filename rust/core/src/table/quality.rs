@@ -1,8 +1,7 @@
-//! Which oddities can a capture have, and how bad is each?
+//! Data-quality counters of a capture, with their severity.
 //!
-//! The one list of named data-quality counters. Readers and rooms count into a [`Quality`]; the
-//! `quality` table, `info` and `docs/troubleshooting.md` come from it. A name is stable: people
-//! search for it.
+//! The one list of named counters. Readers and passes count into a [`Quality`]; the `quality` table, `info` and
+//! `docs/troubleshooting.md` come from it. A name is stable: people search for it.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The tenant of a row of work.
+//! Look up the tenant of a row of work.
 
 use std::collections::BTreeMap;
 

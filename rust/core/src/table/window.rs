@@ -1,7 +1,7 @@
-//! What of a table lies in a window of time, or belongs to one device?
+//! Restrict a table to a time window or to one device.
 //!
-//! Rows of one stretch of time stand together, so that most of the columns of the result are the same memory as
-//! before: a part of a large capture costs what its cut times cost.
+//! Rows of one interval of time stand together, so most columns of the result share memory with the original: a part of
+//! a large capture costs what its cut rows cost.
 
 use std::ops::Range;
 use std::sync::Arc;

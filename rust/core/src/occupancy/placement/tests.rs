@@ -1,4 +1,4 @@
-//! Blocks placed by hand.
+//! Block placement, worked out by hand.
 
 use super::*;
 use crate::base::watch::Unwatched;

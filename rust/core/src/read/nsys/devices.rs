@@ -1,9 +1,9 @@
-//! Which GPU does a row mean?
+//! Resolve the GPU that a row means.
 //!
-//! Three numbers name a GPU in an export: `TARGET_INFO_GPU.id` (context switches, metrics), `cuDevice`
-//! (the ordinal of a process that sees all GPUs) and the `deviceId` of CUDA activity, which is the
-//! ordinal of *that process* and moves with CUDA_VISIBLE_DEVICES. They differ in real captures, so a
-//! row names a GPU through a slot here, and slots get their `device_id` when all tables were seen.
+//! Three numbers name a GPU in an export: `TARGET_INFO_GPU.id` (context switches, metrics), `cuDevice` (the ordinal of
+//! a process that sees all GPUs) and the `deviceId` of CUDA activity, which is the ordinal of *that process* and moves
+//! with CUDA_VISIBLE_DEVICES. They differ in real captures. So a row names a GPU through a slot here, and slots get
+//! their `device_id` when all tables have been seen.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -1,4 +1,4 @@
-//! How does each event table of an export become the declared one?
+//! Read the event tables of an export into the declared tables.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;

@@ -1,9 +1,8 @@
-//! What is each thing called in the exports of nsys 2021 to 2026?
+//! Physical names of tables and columns in exports of nsys 2021 to 2026.
 //!
-//! The one file with physical table and column names. A [`Source`] is a logical table; a [`Plan`] is
-//! where it was found in one export: by looking at the tables that are there, never by a version
-//! number, because printed schemas lag behind what the exporter writes. A column that moved is one
-//! more alias here.
+//! The one file with physical names. A [`Source`] is a logical table; a [`Plan`] is where it was found in one export.
+//! It is found by looking at the tables that are there, never by a version number, because printed schemas lag behind
+//! what the exporter writes. A column that moved is one more alias here.
 
 use pyanalyze_sqlite::Database;
 

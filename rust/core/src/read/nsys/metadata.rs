@@ -1,7 +1,7 @@
-//! What wrote the export, when did the capture begin, and what was configured?
+//! Read what wrote the export, when the capture began, and what was configured.
 //!
-//! Exports carry the whole environment of the profiled process, passwords included. Values are read
-//! here and nowhere else, and only those of [`ALLOWED`] leave this file.
+//! Exports carry the whole environment of the profiled process, passwords included. Values are read here and nowhere
+//! else, and only those of [`ALLOWED`] leave this file.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,8 +1,8 @@
-//! What does an nsys export hold, whichever version of nsys wrote it?
+//! Read an nsys export of any version.
 //!
-//! [`read`] turns one SQLite export into the declared tables. Physical names stand in [`layout`],
-//! which GPU a row means in `devices`, what was configured in `metadata`, the event tables in
-//! `events`; `staged` turns cells of any type into declared columns. [`kernel_summary`] reads kernels alone.
+//! [`read`] turns one SQLite export into the declared tables. Physical names stand in [`layout`], the GPU of a row in
+//! `devices`, configuration in `metadata`, the event tables in `events`; `staged` turns cells of any type into declared
+//! columns. [`kernel_summary`] reads kernels only.
 
 mod devices;
 mod events;

@@ -1,8 +1,7 @@
-//! Is a text what its column says it holds?
+//! Check that a text has the shape that its column promises.
 //!
-//! Only names of kernels, ranges, processes and devices are free text. All else that is read as text has a shape: a
-//! version, a UUID, an address, a counter, a function. What has another shape is not handed on, so that text
-//! which ended up in a wrong place (or was put there) goes no further.
+//! Only names of kernels, ranges, processes and devices are free text. All other text has a shape: a version, a UUID,
+//! an address, a counter, a function. Text of another shape is dropped, so that text in a wrong place goes no further.
 
 /// The version at the start of `text`: numbers and dots first, then a build such as `-245134619542v0`.
 pub(super) fn version(text: &str) -> Option<String> {

@@ -1,9 +1,7 @@
-//! How do cells of any type become the columns of a declared table, in an order that says nothing
-//! about the order of the file?
+//! Turn cells of any type into the columns of a declared table, independent of the order of the file.
 //!
-//! A [`Staged`] table takes cells, counts what does not fit its columns, and is finished when the
-//! strings and the devices are known: an export names strings by id, and devices are numbered only
-//! after all tables have been seen.
+//! A [`Staged`] table takes cells, counts those that do not fit its columns, and is finished when strings and devices
+//! are known: an export names strings by id, and devices are numbered only after all tables have been seen.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};

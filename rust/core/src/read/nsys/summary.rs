@@ -1,6 +1,6 @@
-//! How long did the kernels of each name take, of an export that nobody loads?
+//! Summarise kernel time by name without loading the export.
 //!
-//! Three columns are read, and one length a kernel is kept.
+//! Three columns are read, and one duration per kernel is kept.
 
 use std::slice::IterMut;
 

@@ -1,9 +1,8 @@
-//! How is a metric called, in which tool, and what does its number mean?
+//! Canonical names and units of metrics, for every tool.
 //!
-//! The one vocabulary of all sample formats. Every dialect has a table from its own words to the
-//! canonical name, which carries the unit in which `nvml_samples` holds the value. A new metric is one
-//! line per dialect that knows it. What a dialect does not list keeps its own name where that can be
-//! told apart from a secret (columns that the user asked for by name), and is left alone elsewhere.
+//! The one vocabulary of all sample formats. Every format has a table from its own names to the canonical name, which
+//! carries the unit in which `nvml_samples` holds the value. A new metric is one line per format that has it. A column
+//! that a format does not list keeps its own name if the user asked for it by name; otherwise it is dropped.
 
 /// A value as it was read.
 #[derive(Debug, Clone, PartialEq)]

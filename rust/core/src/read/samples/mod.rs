@@ -1,16 +1,14 @@
-//! What did nvidia-smi and its like see beside the capture?
+//! Read samples of nvidia-smi, DCGM and similar tools.
 //!
-//! One file per format and the explicit list [`READERS`]; every reader yields rows of the one
-//! `nvml_samples` table, one metric a row, under canonical names with their unit. A value that the
-//! tool could not get is null and keeps its text: it is never zero. Times stay as they were written
-//! (UTC or local); placing them on the session clock is `clock.rs`'s task.
+//! One file per format and the explicit list [`READERS`]. Every reader yields rows of the one `nvml_samples` table, one
+//! metric a row, under canonical names with their unit. A value that the tool could not get is null and keeps its text:
+//! it is never zero. Times stay as they were written (UTC or local); `clock.rs` places them on the session clock.
 //!
-//! A utilisation says in how much of the time before it something ran, not how full the GPU was: one
-//! block on one SM makes 100 %. How long that time was stands beside the value (`interval_ns`).
+//! A utilisation says for which part of the time before it something ran, not how full the GPU was: one block on one SM
+//! makes 100 %. The length of that time is `interval_ns`.
 //!
-//! Sample files hold serial numbers, host names and command lines: dumps are read by an allow-list
-//! (`metric.rs`), columns that a user asked for by name are checked against `is_secret`, and of a process
-//! only its name is kept.
+//! Sample files hold serial numbers, host names and command lines. Dumps are read by an allow-list (`metric.rs`),
+//! columns that a user asked for by name are checked against `is_secret`, and of a process only its name is kept.
 
 mod dcgm_csv;
 mod dcgm_exporter;

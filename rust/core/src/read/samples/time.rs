@@ -1,4 +1,4 @@
-//! When was a sample taken, in the ways that tools write it?
+//! Parse the time of a sample, in the notations that tools use.
 
 /// A time of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! Which tables exist, and what does each column mean?
 //!
-//! Every Arrow table is declared here once: name, version, columns with type, unit, meaning of null
-//! and a sentence for people. Everybody builds output through
-//! [`crate::table::builder::Builder`], which refuses anything that is not declared; `docs/schemas.md` and the checks of `pyanalyze/tables/frames.py` come from
-//! the same declarations. Column types never depend on the values.
+//! Every Arrow table is declared here once: name, version, columns with type, unit, meaning of null and a sentence for
+//! people. Everybody builds output through [`crate::table::builder::Builder`], which refuses anything that is not
+//! declared; `docs/schemas.md` and the checks of `pyanalyze/tables/frames.py` come from the same declarations. Column
+//! types never depend on the values.
 //!
-//! Conventions: `*_ns` columns are `Int64` nanoseconds on the session clock (the capture's own clock
-//! until captures are joined, see `session/clock.rs`); `pid` is null where the export holds no process id.
+//! Conventions: `*_ns` columns are `Int64` nanoseconds on the session clock (the capture's own clock until captures are
+//! joined, see `session/clock.rs`); `pid` is null where the export holds no process id.
 
 mod events;
 mod occupancy;
@@ -177,12 +177,12 @@ pub const TABLES: &[&Table] = &[
     &IDENTITIES,
     &RESIDENCY,
     &INFERRED_RESIDENCY,
-    &LEDGER,
-    &ENGINE,
+    &RESIDENCY_BY_TENANT,
+    &RESIDENCY_BY_DEVICE,
     &SWITCHES,
     &TENANTS,
     &TENANT_USAGE,
-    &CHARGED,
+    &KERNEL_ATTRIBUTION,
     &OVERLAPS,
     &FACTS,
     &FACT_EXAMPLES,
@@ -190,14 +190,14 @@ pub const TABLES: &[&Table] = &[
     &SM_OCCUPANCY,
     &SM_WARPS,
     &KERNEL_PLACEMENT,
-    &REPLAY,
+    &FORECAST,
     &TIMELINE,
     &LATENCIES,
     &KERNEL_SUMMARY,
     &SLOWDOWNS,
     &TENANT_SLOWDOWNS,
     &CAUSES,
-    &AGGRESSORS,
+    &PAIRWISE_INTERFERENCE,
     &BASELINE_MATCHES,
 ];
 

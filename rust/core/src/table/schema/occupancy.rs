@@ -1,4 +1,4 @@
-//! How full the SMs were, and forecasts.
+//! Tables of occupancy and forecasts.
 
 use super::Kind::{Name, Text, F64, I64, U32, U64};
 use super::{col, opt, Table, BASIS, CAPTURE_ID, CORRELATION_ID, DEVICE_ID, END, OLD, PID, START, TENANT_ID};
@@ -116,19 +116,19 @@ pub const KERNEL_PLACEMENT: Table = Table {
 };
 
 /// The recorded programs under other sharing modes.
-pub const REPLAY: Table = Table {
-    name: "replay",
+pub const FORECAST: Table = Table {
+    name: "forecast",
     version: 1,
-    doc: "What each tenant took, as recorded, and would have taken with the same launches in other layouts: modelled, not a promise. Neighbours cost SM slots, turns, copy engines and the stated contention, nothing else.",
+    doc: "What each tenant took, as recorded, and would have taken with the same launches under other sharing configurations: modelled, not a promise. Neighbours cost SM slots, turns, copy engines and the stated contention, nothing else.",
     columns: &[
         DEVICE_ID,
         TENANT_ID,
-        col("layout", Name, "Name of the layout; `recorded`: what the capture shows."),
+        col("sharing_config", Name, "Name of the sharing configuration; `recorded`: what the capture shows."),
         col("elapsed_ns", I64, "First launch call (without API calls: first start) to last end."),
         opt("latency_ns", I64, "no API calls were loaded", "Launch call to end, summed over kernels and whole graphs."),
         opt("latency_p99_ns", I64, "no API calls were loaded", "99th percentile of the same."),
         col("operations", U64, "Kernels, graphs and copies that ended."),
-        opt("contention", F64, "a replayed layout, or no kernels of known time alone ran in company", "Part by which kernels of different tenants took longer beside each other than blocks and SMs explain: memory, caches, issue slots."),
+        opt("contention", F64, "a forecast, or no kernels of known time alone ran in the co-run", "Part by which kernels of different tenants took longer beside each other than blocks and SMs explain: memory, caches, issue slots."),
         BASIS,
         col("detail", Text, "What the program was made from."),
     ],

@@ -1,4 +1,4 @@
-//! Who held the engine, and what tenants did meanwhile.
+//! Tables of residency and activity.
 
 use super::Kind::{Bool, Name, Text, F64, I64, U32, U64};
 use super::{
@@ -31,7 +31,7 @@ pub const RESIDENCY: Table = Table {
 pub const INFERRED_RESIDENCY: Table = Table {
     name: "inferred_residency",
     version: 1,
-    doc: "Turns on the compute engine where the verdict is time-slicing and no switch records were captured: a kernel starts and ends only while its context is resident, and between such moments slices are dealt in turn. Of a device's only traced tenant: when its kernels were stretched, and paused, by as much as others' turns take; nothing where that cannot be told. What tenants that were not traced held is in nobody's turns. Sorted by start.",
+    doc: "Residency intervals on the compute engine where the verdict is time-slicing and no switch records were captured: a kernel starts and ends only while its context is resident, and between such moments slices are dealt in turn. Of a device's only traced tenant: when its kernels were stretched, and paused, by as much as others' turns take; nothing where that cannot be told. What tenants that were not traced held is in nobody's turns. Sorted by start.",
     columns: &[
         DEVICE_ID,
         TENANT_ID,
@@ -46,12 +46,12 @@ pub const INFERRED_RESIDENCY: Table = Table {
     ],
 };
 
-/// The ledger of slices, per tenant.
-pub const LEDGER: Table = Table {
-    name: "ledger",
+/// The residency_summary of slices, per tenant.
+pub const RESIDENCY_BY_TENANT: Table = Table {
+    name: "residency_by_tenant",
     version: 1,
     doc:
-        "What the slices of each tenant add up to. On devices without observed slices, of the inferred ones. Times and shares are of the window that `engine` says; slices and their lengths are whole.",
+        "What the slices of each tenant add up to. On devices without observed slices, of the inferred ones. Times and shares are of the window that `residency_by_device` says; slices and their lengths are whole.",
     columns: &[
         DEVICE_ID,
         TENANT_ID,
@@ -62,7 +62,7 @@ pub const LEDGER: Table = Table {
             "Slices that the recording or lost records cut: in resident_ns, not among the lengths.",
         ),
         col("resident_ns", I64, "In the window, its contexts held the engine, creation included; all of it where no activity was recorded."),
-        opt("resident_share", F64, "nobody held the engine", "Of the time in the window in which anybody did; where only one tenant was traced and nothing recorded, of the window."),
+        opt("gpu_time_share", F64, "no residency", "GPU time share: resident_ns over the window; without recorded activity, over the time in which any tenant was resident."),
         opt("idle_ns", I64, "its kernels were not traced", "In the window, resident with none of its kernels in flight."),
         opt("idle_share", F64, "its kernels were not traced", "Of resident_ns."),
         opt("min_slice_ns", I64, NO_SLICE, "Shortest."),
@@ -104,15 +104,15 @@ pub const LEDGER: Table = Table {
 };
 
 /// The engine over the window.
-pub const ENGINE: Table = Table {
-    name: "engine",
+pub const RESIDENCY_BY_DEVICE: Table = Table {
+    name: "residency_by_device",
     version: 1,
     doc: "The compute engine of each device that anybody held: time, switches, cost, time slice, fairness.",
     columns: &[
         DEVICE_ID,
         opt("start_ns", I64, "no activity recorded", "First activity of any tenant."),
         opt("end_ns", I64, "no activity recorded", "Last activity of any tenant."),
-        opt("held_ns", I64, "no activity recorded", "In this window, somebody held it; all of it where only one tenant was traced and nothing recorded."),
+        opt("resident_ns", I64, "no activity recorded", "In this window, somebody held it; all of it where only one tenant was traced and nothing recorded."),
         opt("idle_ns", I64, NO_RECORDS, "In this window, nobody held it and it was not being handed over."),
         opt("switches", U64, NO_RECORDS, "Back to back from one context to another that both had work."),
         opt("creations", U64, NO_RECORDS, "To or from a context that ran nothing yet."),
@@ -175,10 +175,10 @@ pub const TENANT_USAGE: Table = Table {
             "resident_ns",
             I64,
             "no switch records",
-            "Its contexts held the compute engine, before the first activity and after the last as well; `ledger` has it of the window.",
+            "Its contexts held the compute engine, before the first activity and after the last as well; `residency_by_tenant` has it of the window.",
         ),
         opt(
-            "charged_ns",
+            "attributed_ns",
             I64,
             "its kernels were not traced",
             "Busy and resident; equals busy_ns where nothing is known to be switched out.",
@@ -198,9 +198,9 @@ pub const TENANT_USAGE: Table = Table {
     ],
 };
 
-/// Per-kernel charged time.
-pub const CHARGED: Table = Table {
-    name: "charged",
+/// Per-kernel attributed time.
+pub const KERNEL_ATTRIBUTION: Table = Table {
+    name: "kernel_attribution",
     version: 1,
     doc: "What of each kernel's interval its context held the engine, sorted as `kernels`. Graph launches are not in it.",
     columns: &[
@@ -211,14 +211,14 @@ pub const CHARGED: Table = Table {
         opt("tenant_id", U32, "no tenant could be named", "Tenant."),
         START,
         END,
-        col("charged_ns", I64, "Part of the interval inside the tenant's residency; the whole interval where there are no switch records."),
-        col("switched_out_ns", I64, "The rest: end_ns - start_ns - charged_ns."),
+        col("attributed_ns", I64, "Part of the interval inside the tenant's residency; the whole interval where there are no switch records."),
+        col("switched_out_ns", I64, "The rest: end_ns - start_ns - attributed_ns."),
         BASIS,
-        opt("call_start_ns", I64, NO_CALL, "Begin of the call that launched it. From here to end_ns, in_call_ns + queued_own_ns + queued_other_ns + charged_ns + switched_out_ns account for every nanosecond."),
-        opt("in_call_ns", I64, NO_CALL, "Until that call returned, at most until the kernel started."),
-        opt("queued_own_ns", I64, NO_CALL, "Then behind earlier work of its own stream, or behind its own tenant's work while that held the engine."),
-        opt("queued_other_ns", I64, NO_CALL, "Then ready, but not on the engine: another tenant's turn, or the switch. Where several tenants may be on the engine at once, or residency is not known, while work of others was in flight."),
-        opt("switching_ns", I64, "no switch records", "Of queued_other_ns and switched_out_ns, the part in which the engine was being handed over (SAVE_END to RESTORE_START)."),
+        opt("call_start_ns", I64, NO_CALL, "Begin of the call that launched it. From here to end_ns, launch_overhead_ns + queued_same_tenant_ns + queued_other_tenant_ns + attributed_ns + switched_out_ns account for every nanosecond."),
+        opt("launch_overhead_ns", I64, NO_CALL, "Until that call returned, at most until the kernel started."),
+        opt("queued_same_tenant_ns", I64, NO_CALL, "Then behind earlier work of its own stream, or behind its own tenant's work while that held the engine."),
+        opt("queued_other_tenant_ns", I64, NO_CALL, "Then ready, but not on the engine: another tenant's turn, or the switch. Where several tenants may be on the engine at once, or residency is not known, while work of others was in flight."),
+        opt("switch_ns", I64, "no switch records", "Of queued_other_tenant_ns and switched_out_ns, the part in which the engine was being handed over (SAVE_END to RESTORE_START)."),
     ],
 };
 

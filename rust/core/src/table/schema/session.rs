@@ -1,4 +1,4 @@
-//! What was captured, on which devices, by whom.
+//! Tables of captures, devices and identities.
 
 use super::Kind::{Bool, Name, Text, F64, I32, I64, U32, U64};
 use super::{col, opt, Table, BASIS, CAPTURE_ID, DEVICE_ID, END, NO_GPU, NO_PID, OLD, PID, START, TENANT_ID};
@@ -258,15 +258,15 @@ pub const TENANTS: Table = Table {
     ],
 };
 
-/// Lanes for a timeline chart.
+/// Tracks for a timeline chart.
 pub const TIMELINE: Table = Table {
     name: "timeline",
     version: 1,
-    doc: "Intervals merged to what a picture can show: a bounded number of marks per lane.",
+    doc: "Intervals merged to what a picture can show: a bounded number of marks per track.",
     columns: &[
         DEVICE_ID,
         opt("tenant_id", U32, "no tenant could be named", "Tenant."),
-        col("lane", Name, "`kernels`, `graphs`, `copies`, `residency`, or `inferred residency`."),
+        col("track", Name, "`kernels`, `graphs`, `copies`, `residency`, or `inferred residency`."),
         START,
         END,
         col(

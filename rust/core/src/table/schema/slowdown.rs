@@ -1,4 +1,4 @@
-//! How much slower, and why.
+//! Tables of slowdown and its causes.
 
 use super::Kind::{Bool, Name, Text, F64, I64, U32, U64};
 use super::{col, opt, Column, Table, BASIS, DEVICE_ID, END, OLD, START, TENANT_ID, TOO_FEW};
@@ -8,7 +8,7 @@ const BASELINE_ID: Column = opt("baseline", U32, "not against a baseline", "Inde
 const AGAINST_RUN: Column = col(
     "against",
     Name,
-    "`baseline`: recorded alone. `replay`: this run played again without what others took.",
+    "`baseline`: a solo recording. `counterfactual`: this run replayed without the other tenants.",
 );
 
 /// Latency over time, for a chart.
@@ -28,15 +28,15 @@ pub const LATENCIES: Table = Table {
     ],
 };
 
-/// Kernels in company against alone.
+/// Kernels shared against solo.
 pub const SLOWDOWNS: Table = Table {
     name: "slowdowns",
     version: 1,
-    doc: "The same kernel (name, grid, block, dynamic shared memory) in company against alone, on the time in which its context ran. First launches, those that the profiler held up, and kernels that only waited for others are left out and counted.",
+    doc: "The same kernel (name, grid, block, dynamic shared memory) shared against solo, on the time in which its context ran. First launches, those that the profiler held up, and kernels that only waited for others are left out and counted.",
     columns: &[
         TENANT_ID,
         DEVICE_ID,
-        col("against", Name, "`alone`: its like in the same capture with nobody else at work. `baseline`: in a recording of the tenant alone."),
+        col("against", Name, "`solo`: the same kernels in the same capture while no other tenant ran. `baseline`: in a recording of the tenant solo."),
         BASELINE_ID,
         opt("name", Name, "no name was recorded", "Demangled name, or the graph. Hostile text."),
         opt("grid_x", U32, OLD, "Blocks."),
@@ -46,28 +46,28 @@ pub const SLOWDOWNS: Table = Table {
         opt("block_y", U32, OLD, "Threads."),
         opt("block_z", U32, OLD, "Threads."),
         opt("dynamic_shared_bytes", I64, OLD, "Dynamic shared memory of a block."),
-        col("n", U64, "Kernels in company (all of the tenant's, against a baseline)."),
-        col("n_alone", U64, "Kernels alone."),
+        col("n", U64, "Kernels in the co-run (all of the tenant's, against a baseline)."),
+        col("n_solo", U64, "Kernels solo."),
         col("excluded", U64, "On either side: first launches, launches that the profiler or the loading of code held up, kernels that only waited for others, and kernels that the window of the session cuts."),
         col("excluded_overhead", U64, "Of these, held up by the profiler or the loading of code (`profiler_overhead`)."),
-        opt("median_ns", I64, TOO_FEW, "Median time at work in company."),
-        opt("alone_median_ns", I64, TOO_FEW, "Median time at work alone."),
-        opt("median_ratio", F64, TOO_FEW, "median_ns over alone_median_ns."),
+        opt("median_ns", I64, TOO_FEW, "Median time at work in the co-run."),
+        opt("solo_median_ns", I64, TOO_FEW, "Median time at work solo."),
+        opt("median_ratio", F64, TOO_FEW, "median_ns over solo_median_ns."),
         opt("ratio", F64, TOO_FEW, "Ratio of the geometric means: what the interval is of."),
         opt("ratio_low", F64, TOO_FEW, "Lower end of its 95 % interval (2000 resamples of blocks of time)."),
         opt("ratio_high", F64, TOO_FEW, "Upper end of it."),
-        opt("effect", F64, TOO_FEW, "Cliff's delta: 0 no difference, 1 every kernel in company is longer than every one alone."),
-        col("total_ns", I64, "Time at work of the kernels in company."),
+        opt("effect", F64, TOO_FEW, "Cliff's delta: 0 no difference, 1 every kernel in the co-run is longer than every one solo."),
+        col("total_ns", I64, "Time at work of the kernels in the co-run."),
         opt("reason", Text, "nothing is missing", "Why a ratio or its interval is missing."),
         BASIS,
-        opt("p5_ns", I64, TOO_FEW, "Time at work in company that 5 % of the kernels do not exceed."),
+        opt("p5_ns", I64, TOO_FEW, "Time at work in the co-run that 5 % of the kernels do not exceed."),
         opt("p25_ns", I64, TOO_FEW, "That 25 % do not exceed."),
         opt("p75_ns", I64, TOO_FEW, "That 75 % do not exceed."),
         opt("p95_ns", I64, TOO_FEW, "That 95 % do not exceed."),
-        opt("alone_p5_ns", I64, TOO_FEW, "Time at work alone that 5 % of the kernels do not exceed."),
-        opt("alone_p25_ns", I64, TOO_FEW, "That 25 % do not exceed."),
-        opt("alone_p75_ns", I64, TOO_FEW, "That 75 % do not exceed."),
-        opt("alone_p95_ns", I64, TOO_FEW, "That 95 % do not exceed."),
+        opt("solo_p5_ns", I64, TOO_FEW, "Time at work solo that 5 % of the kernels do not exceed."),
+        opt("solo_p25_ns", I64, TOO_FEW, "That 25 % do not exceed."),
+        opt("solo_p75_ns", I64, TOO_FEW, "That 75 % do not exceed."),
+        opt("solo_p95_ns", I64, TOO_FEW, "That 95 % do not exceed."),
     ],
 };
 
@@ -75,7 +75,7 @@ pub const SLOWDOWNS: Table = Table {
 pub const TENANT_SLOWDOWNS: Table = Table {
     name: "tenant_slowdowns",
     version: 1,
-    doc: "Each tenant's work beside the same work alone: shared over alone.",
+    doc: "Each tenant's work beside the same work solo: shared over solo.",
     columns: &[
         TENANT_ID,
         DEVICE_ID,
@@ -83,14 +83,14 @@ pub const TENANT_SLOWDOWNS: Table = Table {
         opt("work", Name, "of its kernels", "Units of work: the name of NVTX ranges or of given ones, from their begin to the end of the last operation launched inside. Hostile text."),
         AGAINST_RUN,
         BASELINE_ID,
-        opt("value", F64, "see reason", "Shared over alone."),
+        opt("value", F64, "see reason", "Shared over solo."),
         opt("low", F64, "too few operations, or a percentile", "Lower end of the 95 % interval."),
         opt("high", F64, "too few operations, or a percentile", "Upper end of the 95 % interval."),
         col("n", U64, "Kernels and graph launches compared, or units of work."),
         col("blocks", U64, "Blocks of time that were drawn from."),
         opt("excluded", U64, "of units of work", "Operations left out of latencies because the profiler or the loading of code held their launch up, or because the window of the session cuts them or begins after their launch; those that it cuts are left out of resident as well."),
-        opt("shared_ns", I64, "see reason", "In company: the sum, or the percentile."),
-        opt("alone_ns", I64, "see reason", "Alone: the sum, or the percentile."),
+        opt("shared_ns", I64, "see reason", "In the co-run: the sum, or the percentile."),
+        opt("solo_ns", I64, "see reason", "Alone: the sum, or the percentile."),
         opt("reason", Text, "nothing to add", "Why there is no value, or what it rests on."),
         BASIS,
     ],
@@ -100,25 +100,25 @@ pub const TENANT_SLOWDOWNS: Table = Table {
 pub const CAUSES: Table = Table {
     name: "causes",
     version: 1,
-    doc: "Where the latency of a tenant's kernels went, in company and alone; the parts of each sum to its latency.",
+    doc: "Where the latency of a tenant's kernels went, in the co-run and solo; the parts of each sum to its latency.",
     columns: &[
         TENANT_ID,
         DEVICE_ID,
         AGAINST_RUN,
         BASELINE_ID,
-        col("cause", Name, "`launch`: the launch call. `queue_own`: behind its own stream and kernels. `queue_other`: its context ran, others had the SMs. `not_resident`: its context did not hold the engine. `switch`: the switches. `execution`: at work."),
-        col("shared_ns", I64, "In company."),
-        col("alone_ns", I64, "Alone."),
+        col("cause", Name, "`launch`: the launch call. `queue_same_tenant`: behind its own stream and kernels. `queue_other_tenant`: its context ran, others had the SMs. `not_resident`: its context did not hold the engine. `switch`: the switches. `execution`: at work."),
+        col("shared_ns", I64, "In the co-run."),
+        col("solo_ns", I64, "Alone."),
         col("added_ns", I64, "The difference."),
         opt("share", F64, "nothing was added", "Of all that was added; may be negative."),
-        col("residency_known", Bool, "Switch records say when its context ran; otherwise time switched out hides in queue_other and execution."),
+        col("residency_known", Bool, "Switch records say when its context ran; otherwise time switched out hides in queue_other_tenant and execution."),
         BASIS,
     ],
 };
 
 /// Who slowed whom.
-pub const AGGRESSORS: Table = Table {
-    name: "aggressors",
+pub const PAIRWISE_INTERFERENCE: Table = Table {
+    name: "pairwise_interference",
     version: 1,
     doc: "Added latency of each victim's kernels by the time in which each other tenant's work could run between their launch and end (regression without a constant).",
     columns: &[
@@ -141,7 +141,7 @@ pub const AGGRESSORS: Table = Table {
 pub const BASELINE_MATCHES: Table = Table {
     name: "baseline_matches",
     version: 1,
-    doc: "How alike each tenant and each recording alone are, and which was used.",
+    doc: "How alike each tenant and each recording solo are, and which was used.",
     columns: &[
         TENANT_ID,
         DEVICE_ID,

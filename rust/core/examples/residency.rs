@@ -1,19 +1,19 @@
-//! How fast, and in how much memory, are switch records, charged time and turns worked out?
+//! Measure the speed and memory of residency, attribution and inferred residency.
 //!
-//! `cargo run --release -p pyanalyze-core --example who_held -- residency|charged|turns ROWS` prints one JSON line:
-//! rows, seconds, processor seconds of the first thread,
-//! bytes of the tables that go in and come out, and peak memory of the process. Two contexts take turns of
-//! 2.1 ms; ten kernels of 0.19 ms to a slice. `tests/bench/who_held.py` runs it, one process a line.
+//! `cargo run --release -p pyanalyze-core --example residency -- residency|attribution|inferred ROWS` prints one JSON
+//! line: rows, seconds, processor seconds of the first thread, bytes of the input and output tables, and peak memory.
+//! Two contexts are time-sliced (2.1 ms); a slice holds ten kernels of 0.19 ms. `tests/bench/residency.py` runs it, one
+//! process a line.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::collections::BTreeSet;
 use std::time::Instant;
 
 use arrow_array::{Int64Array, RecordBatch, UInt16Array, UInt32Array, UInt64Array, UInt8Array};
-use pyanalyze_core::activity::attribution::Charged;
+use pyanalyze_core::activity::attribution::Attribution;
 use pyanalyze_core::base::watch::Unwatched;
 use pyanalyze_core::identity::tenants::Tenants;
-use pyanalyze_core::residency::inferred::Turns;
+use pyanalyze_core::residency::inferred::InferredResidency;
 use pyanalyze_core::residency::observed::{Ending, Residency, Slice};
 use pyanalyze_core::table::builder::Builder;
 use pyanalyze_core::table::events::{EventPass, Tables};
@@ -116,7 +116,7 @@ fn main() {
             let events = tables.values().next().unwrap();
             (seconds, cpu, bytes(&[events, &out.residency, &out.switches]))
         }
-        "charged" => {
+        "attribution" => {
             let mut tables = Tables::from([("kernels", kernels(rows)), ("residency", residency(rows / 10))]);
             // Who is who is found on a sample: it is not what is measured.
             let few = Tables::from([("kernels", kernels(1000)), ("residency", residency(100))]);
@@ -125,24 +125,24 @@ fn main() {
             let mut events = tables.clone();
             events.remove("residency");
             let (began, cpu) = (Instant::now(), cpu_seconds());
-            let out = Charged::new(&tables).unwrap().run(&events, &Unwatched).unwrap();
+            let out = Attribution::new(&tables).unwrap().run(&events, &Unwatched).unwrap();
             let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
             assert_eq!(out.num_rows(), rows);
             // Columns that it shares with the kernels count once.
             (seconds, cpu, bytes(&[&tables["kernels"], &held]) + rows * (4 + 8 + 8 + 4))
         }
-        "turns" => {
+        "inferred" => {
             let mut tables = Tables::from([("kernels", kernels(rows))]);
             let few = Tables::from([("kernels", kernels(1000))]);
             tables.insert("tenants", Tenants::new(&few).unwrap().run(&few, &Unwatched).unwrap().tenants);
             let (began, cpu) = (Instant::now(), cpu_seconds());
-            let room = Turns::new(&tables, &BTreeSet::from([0])).unwrap();
-            let out = room.run(&tables, &Unwatched).unwrap();
+            let pass = InferredResidency::new(&tables, &BTreeSet::from([0])).unwrap();
+            let out = pass.run(&tables, &Unwatched).unwrap();
             let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
             assert!(out.num_rows() > rows / 20);
             (seconds, cpu, bytes(&[&tables["kernels"], &out]))
         }
-        _ => return println!("name residency, charged or turns, and how many rows"),
+        _ => return println!("name residency, attribution or inferred, and how many rows"),
     };
     println!(
         "{{\"what\":\"{what}\",\"rows\":{rows},\"seconds\":{seconds:.4},\"cpu_seconds\":{cpu:.4},\"table_bytes\":{table_bytes},\"peak_bytes\":{}}}",

@@ -13,11 +13,11 @@ import measurements
 import polars as pl
 
 import pyanalyze
-from pyanalyze.analysis.advice.replay import Layout, alone, in_turns, replay, side_by_side
+from pyanalyze.analysis.advice.forecast import SharingConfig, alone, forecast, in_turns, side_by_side
 from pyanalyze.tables.frames import ANALYSIS_TABLES
 
 
-def layouts(sms: int, tenants: list[int]) -> list[Layout]:
+def configs(sms: int, tenants: list[int]) -> list[SharingConfig]:
     """Ten ways to share, of every kind."""
     first, second = tenants[:2]
     beside = side_by_side(sms, tenants)
@@ -28,10 +28,12 @@ def layouts(sms: int, tenants: list[int]) -> list[Layout]:
         in_turns(sms, tenants, 500_000).varied("short turns", jitter=0.04, seed=1),
         beside,
         beside.varied("contention", contention=0.1, jitter=0.04, seed=2),
-        beside.varied("ragged", ragged=0.45),
+        beside.varied("block_imbalance", block_imbalance=0.45),
         side_by_side(sms, tenants, {first: sms // 2, second: sms // 2}),
         side_by_side(sms, tenants, {first: sms // 2}).varied("one cap"),
-        Layout("instances", (sms // 2, sms // 2), (beside.seats[0], in_turns(sms, tenants).seats[1])),
+        SharingConfig(
+            "instances", (sms // 2, sms // 2), (beside.assignments[0], in_turns(sms, tenants).assignments[1])
+        ),
     ]
 
 
@@ -47,17 +49,17 @@ def main() -> int:
     loaded = time.perf_counter()
     tenants = session.tenants.filter(pl.col("traced"))["tenant_id"].to_list()
     sms = session.devices["sm_count"][0]
-    wanted = layouts(sms, tenants)
+    wanted = configs(sms, tenants)
     ready, cpu = time.perf_counter(), time.process_time()
-    rows = replay(session.tables, 0, wanted, time_sliced=False, threads=arguments.threads)
+    rows = forecast(session.tables, 0, wanted, time_sliced=False, threads=arguments.threads)
     seconds, cpu_seconds = time.perf_counter() - ready, time.process_time() - cpu
     print(
         f"loading {loaded - began:.1f} s; {len(wanted)} replays of {arguments.kernels:,} launches: {seconds:.1f} s, "
         f"{cpu_seconds:.1f} s of processor time"
     )
-    print(rows.select("layout", "tenant_id", "elapsed_ns", "operations", "detail"))
+    print(rows.select("sharing_config", "tenant_id", "elapsed_ns", "operations", "detail"))
     entry = {
-        "bench": "replay",
+        "bench": "forecast",
         "kernels": arguments.kernels,
         "replays": len(wanted),
         "threads": arguments.threads,

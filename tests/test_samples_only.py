@@ -103,7 +103,7 @@ def test_under_mig_utilisation_is_missing_and_instances_are_devices(tmp_path: Pa
     assert ("mig_mode", "Enabled") in zip(words(session.configured, "key"), session.configured["value"], strict=True)
 
 
-@pytest.mark.parametrize("verb", ["screen", "info", "classify", "residency", "occupancy", "interference", "advise"])
+@pytest.mark.parametrize("verb", ["summary", "info", "classify", "residency", "occupancy", "interference", "advise"])
 def test_every_verb_answers_on_samples_alone(verb: str) -> None:
     result = CliRunner().invoke(cli, [verb, "--samples", str(SAMPLES / "query-gpu.csv")], catch_exceptions=False)
     assert result.exit_code == 0, result.output
@@ -153,9 +153,9 @@ def test_samples_that_name_no_gpu_are_not_silence(tmp_path: Path) -> None:
     session = pyanalyze.load(samples=file)
     assert session.devices.is_empty()
     assert session.nvml_samples.height == 8
-    screen = " ".join(str(session).split())
-    assert "no GPU was found in what was read" in screen
-    assert "none of 8 rows names its GPU" in screen
+    summary = " ".join(str(session).split())
+    assert "no GPU was found in what was read" in summary
+    assert "none of 8 rows names its GPU" in summary
 
 
 def test_parquet_by_conversion_gives_the_same_rows(tmp_path: Path) -> None:

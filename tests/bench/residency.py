@@ -1,6 +1,6 @@
-"""How fast is it worked out who held the GPU?  ``python tests/bench/who_held.py`` prints rows per second.
+"""How fast is it worked out who held the GPU?  ``python tests/bench/residency.py`` prints rows per second.
 
-Switch records to residency and switches, kernels against a tenth as many slices to charged time, and kernels without any
+Switch records to residency and switches, kernels against a tenth as many slices to attributed time, and kernels without any
 records to inferred turns, each with 10^5, 10^6 and 10^7 rows, in a process of its own: two contexts that take turns.
 Peak memory is that of the whole process, over the tables that go in and come out. `CPU s` is what its first thread had of a
 processor: on a busy machine it says more than the wall clock.
@@ -23,9 +23,9 @@ import measurements
 import pyanalyze
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-COMMAND = ["cargo", "run", "--release", "--quiet", "--locked", "-p", "pyanalyze-core", "--example", "who_held", "--"]
+COMMAND = ["cargo", "run", "--release", "--quiet", "--locked", "-p", "pyanalyze-core", "--example", "residency", "--"]
 #: Seconds for 10^7 rows that were aimed at.
-AIMS = {"residency": 2.0, "charged": 3.0}
+AIMS = {"residency": 2.0, "attribution": 3.0}
 
 
 def measured(what: str, rows: int, runs: int) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def main() -> int:
     sizes = [rows for rows in (100_000, 1_000_000, 10_000_000) if rows <= arguments.most]
     results = []
     print("what             rows        s    CPU s     rows/s   peak / tables   aim")
-    for what in ("residency", "charged", "turns"):
+    for what in ("residency", "attribution", "inferred"):
         for rows in sizes:
             row = measured(what, rows, arguments.runs)
             results.append(row)
@@ -62,7 +62,7 @@ def main() -> int:
     load, processors = os.getloadavg()[0], os.cpu_count()
     print(f"load of the machine at the end: {load:.1f} on {processors} processors")
     entry = {
-        "bench": "who_held",
+        "bench": "residency",
         "runs": arguments.runs,
         "results": results,
         "load": round(load, 1),

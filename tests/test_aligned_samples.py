@@ -11,7 +11,7 @@ import pyanalyze
 from pyanalyze.analysis.advice import host_side
 from pyanalyze.analysis.advice.options import memory_peaks
 from pyanalyze.inputs.sample_alignment import of_its_time
-from pyanalyze.report.text import first_screen
+from pyanalyze.report.text import render_summary
 from pyanalyze.tables.frames import FrameTable
 from pyanalyze.tables.process_lists import process_memory
 from pyanalyze.tables.tableset import TableSet
@@ -61,7 +61,7 @@ def test_a_list_of_another_day_is_no_list_of_the_capture(fixtures: Path, tmp_pat
     assert session.window("20ms", "100ms").report().samples_not_used == said
     assert report.devices[0].sampled is None
     assert "process_list" in {gap.what for gap in report.devices[0].sharing.missing}
-    assert "Samples" in first_screen(report)
+    assert "Samples" in render_summary(report)
     # A part of the capture is no other.
     assert session.window("20ms", "100ms").nvml_processes(0) is None
 
