@@ -59,10 +59,10 @@ def truth_of(scenario: str, seed: int = 1) -> tuple[pyanalyze.Session, dict[str,
 @pytest.mark.parametrize(
     ("scenario", "first"),
     [
-        ("exclusive", "Nothing to gain from sharing differently"),
-        ("green-contexts", "Nothing to gain from sharing differently"),
-        ("mig", "Nobody else was seen in this MIG instance"),
-        ("mig-shared-ci", "Nobody else was seen in this MIG instance"),
+        ("exclusive", "Keep the sharing configuration"),
+        ("green-contexts", "Keep the sharing configuration"),
+        ("mig", "Record the workload in a larger MIG instance"),
+        ("mig-shared-ci", "Record the workload in a larger MIG instance"),
     ],
 )
 def test_one_process_is_advised_the_same_whatever_names_its_mode(scenario: str, first: str) -> None:
@@ -164,7 +164,8 @@ def test_requirements_leave_modes_out() -> None:
     commands = advice.actions[0].commands
     assert any(line.startswith("nvidia-smi mig -i 0 -cgi ") for line in commands)
     assert advice.actions[0].undo is not None
-    assert any(action.action.startswith("Left out for want of bandwidth-qos") for action in advice.actions)
+    left_out = "Configurations without bandwidth-qos were left out"
+    assert any(action.action.startswith(left_out) for action in advice.actions)
     with pytest.raises(UsageError, match="magic"):
         session.advise(require=("magic",))  # type: ignore[arg-type]
 
@@ -174,7 +175,7 @@ def test_a_gpu_without_mig_cannot_promise_bandwidth() -> None:
     assert "A100" not in truth["devices"][0]["model"]
     assert not [option for option in options_of(session).options if option.mode == "mig"]
     (advice,) = session.advise(require=("bandwidth-qos",))
-    assert any(action.action.startswith("No way of sharing this GPU promises") for action in advice.actions)
+    assert any(action.action.endswith("no sharing mode provides bandwidth-qos") for action in advice.actions)
 
 
 def test_untraced_work_is_said_and_nothing_is_compared(fixtures: Path) -> None:
@@ -219,15 +220,16 @@ def test_tenants_of_one_name_and_one_pid_are_two_tenants(fixtures: Path) -> None
     plan = next(one.placement for one in named.options.options if one.placement is not None)
     assert sorted(one.profile.name for one in plan.placed.values()) == ["3g.20gb", "4g.20gb"]
     assert plan.commands() == option.placement.commands()
-    turns = next(d.detail for d in pyanalyze.load(folder).report().devices[0].sharing.details if "turns:" in d.detail)
-    assert all(name in turns for name in names)
+    details = pyanalyze.load(folder).report().devices[0].sharing.details
+    (time_sliced,) = (d.detail for d in details if (d.topic, d.name) == ("time-slicing", "tenants"))
+    assert all(name in time_sliced for name in names)
 
 
 def test_who_is_advised_to_stay_is_advised_no_other_way(corpus: Path) -> None:
     """The recorded caps are none of the ways compared, and none of these is worth a change."""
     session = pyanalyze.load(corpus / "exports" / "concurrent-examples" / "mps_profile.nsys2025.sqlite")
     report = session.report().devices[0]
-    assert report.advice[0].action == "Nothing to gain from sharing differently"
+    assert report.advice[0].action == "Keep the sharing configuration: changing it gains nothing"
     assert report.options
     assert not any(option.recommended for option in report.options)
 
@@ -254,14 +256,14 @@ def test_the_verb_prints_and_speaks_json() -> None:
     assert shown.returncode == 0, shown.stderr
     assert "Undo: " in shown.stdout
     assert "sharing: {mps:" in shown.stdout
-    assert "For waits of at most 3.00 ms" in shown.stdout
+    assert "for waits below 3.000 ms" in shown.stdout
     (device,) = json.loads(run("advise", path, "-f", "json", "--require", "bandwidth-qos,memory-protection").stdout)[
         "devices"
     ]
     assert [option["mode"] for option in device["options"] if option["recommended"]] == ["mig"]
     wrong = run("advise", path, "--require", "magic")
     assert wrong.returncode == 2
-    assert "magic is none of fault-isolation" in wrong.stderr
+    assert "magic: not among fault-isolation" in wrong.stderr
 
 
 BANDWIDTH = """
@@ -342,10 +344,10 @@ def compared(*means: tuple[str, float], best: str, now: str, elapsed_ms: tuple[i
 def test_the_least_mean_slowdown_is_said_of_the_least() -> None:
     two = ("MPS, equal caps", 1.61), ("MPS", 1.63), ("time-slicing", 3.0)
     (simpler,) = advise._change(compared(*two, best="MPS", now="time-slicing"), Mode.TIME_SLICING, kube=False)
-    assert "within 3 % of the least of 3 ways compared, and it is simpler" in simpler.why
-    assert "has the least" not in simpler.why
+    assert "within 3 % of the smallest of 3 configurations compared, and it is simpler" in simpler.why
+    assert "it has the smallest" not in simpler.why
     (least,) = advise._change(compared(*two, best="MPS, equal caps", now="time-slicing"), Mode.TIME_SLICING, kube=False)
-    assert "it has the least mean slowdown of 3 ways compared" in least.why
+    assert "it has the smallest mean slowdown of 3 configurations compared" in least.why
 
 
 def test_what_holds_for_this_much_work_says_so() -> None:
@@ -354,8 +356,8 @@ def test_what_holds_for_this_much_work_says_so() -> None:
     for elapsed_ms, said in (((60, 100), True), ((80, 100), False)):
         ways = compared(*two, best="MPS", now="time-slicing", elapsed_ms=elapsed_ms)
         (action,) = advise._change(ways, Mode.TIME_SLICING, kube=False)
-        assert ("not for programs that go on" in (action.bound or "")) == said
-    assert "t0 is done after 60 ms, t1 after 100 ms" in str(
+        assert ("longer runs may be slower" in (action.bound or "")) == said
+    assert "t0 ends after 60.00 ms and t1 after 100.0 ms" in str(
         list(advise._change(compared(*two, best="MPS", now="time-slicing", elapsed_ms=(60, 100)), Mode.MPS, kube=False))
     )
 
@@ -409,8 +411,8 @@ def test_an_instance_is_not_the_device() -> None:
         (own,) = [a for a in advice.actions if "MIG instance" in a.action]
         assert "not known" in own.action
         assert "--baseline" in own.why
-        assert not any("Nothing to gain" in a.action for a in advice.actions)
-        assert not any(a.bound == "another way of sharing removes none of it" for a in advice.actions)
+        assert not any(a.action.startswith("Keep the sharing configuration") for a in advice.actions)
+        assert not any(a.bound == "changing the sharing mode gains nothing" for a in advice.actions)
 
 
 def test_a_slice_that_nobody_measured_is_no_reading() -> None:
@@ -418,7 +420,8 @@ def test_a_slice_that_nobody_measured_is_no_reading() -> None:
     seen = observed_slicing(session.tables, 0)
     assert seen is not None
     assert seen[0] is None
-    assert not any("slices execute" in a.why or "timeslice" in str(a.commands) for a in session.advise()[0].actions)
-    (asked,) = [a for a in session.advise(latency_ns=3_000_000)[0].actions if "3.00 ms" in a.action]
+    actions = session.advise()[0].actions
+    assert not any("a time slice executes" in a.why or "timeslice" in str(a.commands) for a in actions)
+    (asked,) = [a for a in session.advise(latency_ns=3_000_000)[0].actions if "3.000 ms" in a.action]
     assert "not known" in asked.action
     assert asked.commands == []

@@ -532,8 +532,8 @@ def _time_slices(
             return
         policy = slicing.policy_for(choice.slice_ns, slice_ns)
         yield Advice(
-            action=f"Set time slices of at most {fmt.duration(choice.slice_ns)} for waits below {latency_ns / 1e6:.2f} "
-            f"ms: policy {slicing.POLICIES[policy]}",
+            action=f"Set time slices of at most {fmt.duration(choice.slice_ns)} for waits below "
+            f"{fmt.duration(latency_ns)}: policy {slicing.POLICIES[policy]}",
             commands=[
                 f"nvidia-smi compute-policy --set-timeslice={policy}   # as root, lasts until the driver is reloaded"
             ],
