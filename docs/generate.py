@@ -70,7 +70,7 @@ def measurements() -> str:
     out = [NOTE.format(source="docs/measurements.jsonl, which `make bench` appends to"), "# Measurements\n"]
     out.append(
         "`make bench` (or `.venv/bin/python tests/bench/run.py --rows N --runs N`) on a generated export of two "
-        "processes that take turns. Seconds are medians of the runs in one process, warm cache; `of sqlite3` is the "
+        "time-sliced processes. Seconds are medians of the runs in one process, warm cache; `of sqlite3` is the "
         "reading time over that of Python's `sqlite3` stepping the same columns of the same file in the same run.\n"
     )
     log = HERE / "measurements.jsonl"
@@ -151,13 +151,13 @@ def fleets(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def residency(rows: list[dict[str, Any]]) -> list[str]:
-    """What it takes to work out who held the GPU."""
+    """What it takes to work out which context was resident."""
     names = {
         "residency": "switch records to residency and switches (aim: 10^7 in 2 s)",
         "attribution": "kernels against a tenth as many slices to attributed time (aim: 10^7 in 3 s)",
         "inferred": "kernels without switch records to inferred turns",
     }
-    out = ["\n## Who held the GPU\n"]
+    out = ["\n## Which context was resident\n"]
     out.append(
         "`tests/bench/residency.py`: each run a process of its own, medians; `CPU s` is what its first thread had of "
         "a processor. The load is that of the machine when the runs ended: above the number of processors the "

@@ -90,7 +90,7 @@ def stem_of(mode: str) -> str:
 
 
 def draw() -> None:
-    """Draw who held the GPU under every mode: what `make pictures` puts into docs/images/modes."""
+    """Draw which context was resident under every mode: what `make pictures` puts into docs/images/modes."""
     sys.path.insert(0, str(HERE.parent / "fixtures"))
     import generate
 

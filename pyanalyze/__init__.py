@@ -1,4 +1,4 @@
-"""How was this GPU really shared, who held it, how full was it, who was slowed, and what to change?
+"""How was this GPU really shared, who had GPU time, how full was it, who was slowed, and what to change?
 
 >>> import pyanalyze
 >>> session = pyanalyze.load(capture)

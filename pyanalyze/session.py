@@ -53,7 +53,7 @@ def load(
     memory: str | int | None = None,
     progress: Callable[[str, int, int], object] | None = None,
 ) -> Session:
-    """Load captures and reconstruct who held the GPU.
+    """Load captures and reconstruct which context was resident.
 
     Parameters
     ----------
@@ -366,7 +366,7 @@ class Session:
         return self.analysis.verdicts
 
     def residency_summary(self) -> tuple[DeviceResidency, ...]:
-        """Add up who held the engine: slices per tenant, switches, cost, time slice, fairness.
+        """Add up which context was resident: slices per tenant, switches, cost, time slice, fairness.
 
         Returns
         -------

@@ -185,7 +185,7 @@ def time_sliced(*, synthetic: bool = False) -> Report:
             n=1213,
             weight=1.0,
             basis="inferred",
-            detail="at no time did both contexts hold the engine",
+            detail="the contexts were never resident together",
             sql=None,
             examples=[],
         ),
@@ -198,7 +198,7 @@ def time_sliced(*, synthetic: bool = False) -> Report:
             n=0,
             weight=0.0,
             basis="observed",
-            detail="could not look: only one of the tenants was traced",
+            detail="not available: only one of the tenants was traced",
             sql=None,
             examples=[],
         ),
@@ -209,7 +209,7 @@ def time_sliced(*, synthetic: bool = False) -> Report:
         basis="observed",
         configured=Mode.MPS,
         agrees=False,
-        summary="Two processes took turns on the whole GPU in slices of about 2 ms. "
+        summary="Two processes were time-sliced on the whole GPU in slices of about 2 ms. "
         "Calibrated on 480 simulated and 14 real captures.",
         evidence=evidence,
         details=[
@@ -223,9 +223,9 @@ def time_sliced(*, synthetic: bool = False) -> Report:
             )
         ],
         alternatives=[
-            Alternative(mode=Mode.MPS, confidence=0.02, why_not="MPS clients share one context; here two took turns"),
+            Alternative(mode=Mode.MPS, confidence=0.02, why_not="MPS clients share one context; here two were time-sliced"),
             Alternative(
-                mode=Mode.EXCLUSIVE, confidence=0.01, why_not="a second context held the engine 49 % of the time"
+                mode=Mode.EXCLUSIVE, confidence=0.01, why_not="a second context was resident 49 % of the time"
             ),
         ],
         missing=[

@@ -1,7 +1,7 @@
-"""A gate for continuous integration: thresholds in, passed, failed or could-not-look out.
+"""A gate for continuous integration: thresholds in, passed, failed or not available out.
 
 A threshold passes when all that is known of the value lies within it, and fails when all of it lies beyond. What
-straddles it, is a bound on the wrong side, or was not captured is inconclusive: a gate that could not look never
+straddles it, is a bound on the wrong side, or was not captured is inconclusive: a gate without data never
 passes.
 """
 
@@ -82,7 +82,7 @@ def check(
     found: list[Outcome] = []
     active = [device for device in report.devices if device.tenants]
     if not active:
-        # Samples alone, or a capture in which nothing ran: but for memory, every threshold is asked of nobody.
+        # Samples only, or a capture in which nothing ran: but for memory, every threshold is asked of nobody.
         why = "no activity of any tenant was recorded"
         how = "nsys profile -t cuda --gpuctxsw=true"
         sampled = [d for d in report.devices if d.memory is not None and d.memory.peak_bytes is not None]

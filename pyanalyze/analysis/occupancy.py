@@ -43,12 +43,12 @@ class PlacementPolicy:
     Attributes
     ----------
     sharing
-        ``time-sliced``: tenants take turns; ``shared``: all at once; ``disjoint``: all at once, each on its own SMs.
+        ``time-sliced``: one tenant at a time; ``shared``: all at once; ``disjoint``: all at once, each on its own SMs.
     sms
         SMs by (tenant, context): a number where it is not known which, else their numbers. Context None: all contexts
         of the tenant without an entry of their own. No entry: all SMs.
     groups
-        Number of the group by tenant: equal ones are on the SMs together and take turns with others. Without an entry
+        Number of the group by tenant: equal ones share the SMs and are time-sliced with others. Without an entry
         `sharing` says it.
     held_by
         The tenant whose residency counts, by tenant: clients of an MPS server have none of their own.
@@ -78,7 +78,7 @@ def placement_policy(tables: TableSet, verdict: Verdict) -> PlacementPolicy:
     Returns
     -------
     PlacementPolicy
-        ``time-sliced`` for the modes whose tenants take turns. Undetermined devices are treated as ``shared``, which
+        ``time-sliced`` for the modes that slice time. Undetermined devices are treated as ``shared``, which
         counts every recorded interval.
 
     Examples
@@ -102,10 +102,10 @@ def placement_policy(tables: TableSet, verdict: Verdict) -> PlacementPolicy:
     held_by = {
         row["tenant_id"]: row["served_by"] for row in tenants.iter_rows(named=True) if row["served_by"] is not None
     }
-    # Who was resident is a record: where several hold the engine by turns, only those with one holder run together.
+    # Residency is on record: where several are resident alternately, only those with one holder run concurrently.
     resident = set(tables.residency.filter(here)["tenant_id"].drop_nulls())
     holders = {tenant: held_by.get(tenant, tenant) for tenant in by_pid.values()}
-    by_turns = set(holders.values()) <= resident and len(set(holders.values())) > 1
+    time_sliced = set(holders.values()) <= resident and len(set(holders.values())) > 1
     device = tables.devices.filter(here).row(0, named=True)
     total = device["sm_count"]
     sms: dict[tuple[int, int | None], int | tuple[int, ...]] = {}
@@ -125,7 +125,7 @@ def placement_policy(tables: TableSet, verdict: Verdict) -> PlacementPolicy:
         for tenant, percent in _percentages(tables, by_pid).items():
             if tenant not in shown and percent < 100:
                 sms[tenant, None] = mps_sms(total, percent, device["compute_major"])
-    return PlacementPolicy(sharing, sms, holders if by_turns else {}, held_by)
+    return PlacementPolicy(sharing, sms, holders if time_sliced else {}, held_by)
 
 
 def _sms_of_mask(mask: str | None, sm_count: int | None) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Who held the engine, as an object: slices per tenant, switches, cost, time slice, fairness."""
+"""Which context was resident, as an object: slices per tenant, switches, cost, time slice, fairness."""
 
 from __future__ import annotations
 

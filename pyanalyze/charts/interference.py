@@ -37,7 +37,7 @@ _TOP = 15
 def victim_by_aggressor(
     matrix: Sequence[MatrixCell], labels: Mapping[int, str], *, width: int = 420
 ) -> alt.TopLevelMixin:
-    """Heatmap: elapsed slowdown of each victim (row) by each neighbour (column).
+    """Heatmap: elapsed slowdown of each victim (row) by each aggressor (column).
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def cause_bars(
 def solo_against_shared(
     slowdowns: pl.DataFrame, labels: Mapping[int, str], *, device_id: int = 0, width: int = 420
 ) -> alt.TopLevelMixin:
-    """The same kernel with nobody else at work and beside others: how its time at work is distributed, and the ratio.
+    """The same kernel with nobody else at work and beside others: how its execution time is distributed, and the ratio.
 
     Lengths are in units of the kernel's median alone: the bar holds half of the kernels, the line nine in ten, the tick
     is the median. The point is the ratio of geometric means with its 95 % interval.
@@ -225,7 +225,7 @@ def solo_against_shared(
         max([1.05, *(r["high"] for r in rows), *(r["p95"] for r in spread)]),
     ]
     scale = alt.Scale(domain=span, zero=False)
-    title = ["Time at work over the median alone:", "above alone, below in the co-run"]
+    title = ["Execution time over the median alone:", "above alone, below in the co-run"]
     lengths_of = alt.Chart(inline(spread)).encode(
         y=y,
         yOffset=offset,

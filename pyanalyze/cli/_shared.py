@@ -125,7 +125,7 @@ def capture_options(function: _F) -> _F:
         ),
         click.option("--context", multiple=True, type=file, help="nvidia-smi -L, MPS, kubectl JSON (repeatable)."),
         click.option("--samples", multiple=True, type=file, help="nvidia-smi, DCGM, Prometheus (repeatable)."),
-        # None with --samples: samples alone answer what they can.
+        # None with --samples: samples without a capture answer what they can.
         click.argument("captures", nargs=-1, type=file),
     ):
         function = option(function)

@@ -78,7 +78,7 @@ def command(
 ) -> int:
     """Check captures, a pack, a saved report or a fleet folder: exit 0 passed, 1 failed, 4 inconclusive.
 
-    A gate that could not look never passes: where a slowdown was not measured, or no switch records were captured,
+    A gate without data never passes: where a slowdown was not measured, or no switch records were captured,
     it ends with 4 and says how to capture them. Thresholds may stand in pyanalyze.toml:
 
     \b

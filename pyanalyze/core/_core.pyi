@@ -131,7 +131,7 @@ def samples_session(samples: Sequence[Mapping[str, Any]]) -> _Tables:
     """Make a session of samples without any capture: its sources are absent, its zero is the first sample."""
 
 def reconstruct(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
-    """Who held the GPU: residency, switches, tenants, overlaps, facts; quality of all steps."""
+    """Which context was resident: residency, switches, tenants, overlaps, facts; quality of all steps."""
 
 def reconstruct_parts(
     sessions: Sequence[Mapping[str, Any]], progress: _Progress = None, threads: int = 0
@@ -153,7 +153,7 @@ def occupancy(
     """How full the SMs were: `kernel_occupancy`, and by a model `sm_occupancy`, `sm_warps`, `kernel_placement`."""
 
 def infer_residency(session: Mapping[str, Any], policies: Mapping[int, _Policy], progress: _Progress = None) -> _Tables:
-    """Who held time-sliced engines without switch records: `inferred_residency`, given the policy of each device."""
+    """Infer residency of time-sliced engines without switch records: `inferred_residency`."""
 
 def residency_summary(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
     """Sum up `residency`, else `inferred_residency`: `residency_by_tenant` and `residency_by_device`."""

@@ -133,7 +133,7 @@ def _runs(
 
 
 def _options(runs: Mapping[str, tuple[Group, LabelledRun]], context: tuple[tuple[str, str], ...]) -> dict[str, Options]:
-    """A shared run is compared with the recordings alone of its workload: those of the same repeat, else the first."""
+    """A shared run is compared with the baselines of its workload: those of the same repeat, else the first."""
     options = {}
     for name, (_, run) in runs.items():
         solo: dict[str, tuple[bool, tuple[str, str, str]]] = {}

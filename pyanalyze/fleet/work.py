@@ -35,7 +35,7 @@ class Options:
     pictures
         Pages hold pictures: some seconds and a megabyte each.
     baselines
-        Recordings alone: name of the tenant (empty: found by its kernels), path, SHA-256.
+        Baselines: name of the tenant (empty: found by its kernels), path, SHA-256.
     tenants
         Names for processes, by pid.
     """

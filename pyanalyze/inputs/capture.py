@@ -346,7 +346,7 @@ class _Recording:
 def _with_recordings(
     captures: Sequence[PathLike], samples: Sequence[PathLike], context: Sequence[PathLike]
 ) -> tuple[list[PathLike], list[PathLike], list[PathLike], list[Failure]]:
-    """Add what lies in the folders of `pyanalyze record`; one without an nsys report is its samples alone."""
+    """Add what lies in the folders of `pyanalyze record`; one without an nsys report is its samples only."""
     kept: list[PathLike] = []
     raw: list[Failure] = []
     files, beside = list(samples), list(context)

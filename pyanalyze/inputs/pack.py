@@ -167,7 +167,7 @@ class _Described:
         known = {column["name"] for column in columns}
         rows, stored = said["rows"], tuple(said["columns"])
         if type(rows) is not int or not 0 <= rows <= (most if stored else 1):
-            raise ValueError(f"{name} claims {rows} rows, but the file can hold {most if stored else 1}")
+            raise ValueError(f"{name} claims {rows} rows, but the file can hold at most {most if stored else 1}")
         if not known.issuperset(stored) or len(set(stored)) != len(stored):
             unknown = ", ".join(visible(str(column), 40) for column in stored if column not in known) or "one twice"
             raise TableMismatch(
@@ -181,7 +181,10 @@ def _about(connection: sqlite3.Connection) -> Any:
     found = list(_rows(connection, "pack", ("about",), 1))
     if len(found) != 1:
         raise ValueError("it is not described once")
-    return json.loads(found[0][0])
+    about = json.loads(found[0][0])
+    if not isinstance(about, dict):
+        raise ValueError("its description is not a JSON object")
+    return about
 
 
 def _names(connection: sqlite3.Connection, size: int) -> dict[int, str]:
@@ -229,20 +232,30 @@ def _read(connection: sqlite3.Connection, name: str, table: _Described, names: d
     for column in table.declared:
         label, kind = column["name"], kinds.get(column["type"], pl.String())
         if label not in read:
-            made.append(pl.Series(label, [table.constants.get(label)], dtype=kind).new_from_index(0, table.rows))
+            made.append(_series(name, label, [table.constants.get(label)], kind).new_from_index(0, table.rows))
             continue
         values = read[label]
         if label in table.names:
             values = [None if value is None else names[value] for value in values]
         elif column["type"] == "UInt64":
-            made.append(pl.Series(label, values, dtype=pl.Int64).reinterpret(signed=False))
+            made.append(_series(name, label, values, pl.Int64()).reinterpret(signed=False))
             continue
         elif column["type"] == "Boolean":
             values = [None if value is None else bool(value) for value in values]
-        made.append(pl.Series(label, values, dtype=kind))
+        made.append(_series(name, label, values, kind))
     frame = pl.DataFrame(made)
     _possible(name, frame, table.declared)
     return frame
+
+
+def _series(table: str, label: str, values: list[Any], kind: pl.DataType) -> pl.Series:
+    """Return a column; what does not fit its type ends in an error that names the column."""
+    import polars as pl
+
+    try:
+        return pl.Series(label, values, dtype=kind)
+    except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
+        raise ValueError(f"{table}.{label} holds a value that is no {kind}") from error
 
 
 def _possible(name: str, frame: pl.DataFrame, declared: Sequence[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Which samples beside a capture are of its time: only those may answer for it."""
+"""Align samples with a capture: only samples of its time may answer for it."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Finding:
     what
         What one would capture or need.
     state
-        `ok`, `limited`, `blocked`, or `unknown`: could not look.
+        `ok`, `limited`, `blocked`, or `unknown`: not available.
     detail
         What was found.
     remedy

@@ -152,7 +152,7 @@ def options_for(help_text: str, wanted: Wanted, version: str = "") -> tuple[list
     options, notes = ["-t", wanted.trace], []
     metrics = "--gpu-metrics-devices" if "--gpu-metrics-devices" in help_text else "--gpu-metrics-device"
     duration = None if wanted.duration_s is None else f"{max(1, round(wanted.duration_s))}"
-    # What is said of the CPU needs rights of its own and costs time; who held the GPU does not need it.
+    # What is said of the CPU needs rights of its own and costs time; which context was resident does not need it.
     for switch, value, needed in (
         ("--sample", "none", False),
         ("--cpuctxsw", "none", False),

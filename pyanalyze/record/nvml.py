@@ -75,7 +75,7 @@ class Reading:
     pid, process_name, process_type
         A process (host pid as NVML gives it; C, G, C+G or M+C), else None.
     metrics
-        Canonical metric to value; None: could not look.
+        Canonical metric to value; None: not available.
     errors
         Metric to NVML's name for why.
     """

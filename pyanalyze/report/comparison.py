@@ -171,7 +171,7 @@ def _changes(comparison: Comparison) -> Section:
             Chart(
                 _CHART,
                 "Time per unit of work",
-                "Of every tenant in A and in B: resident, in flight while another context held the engine, idle while "
+                "Of every tenant in A and in B: resident, in flight while another context was resident, idle while "
                 "another held it or ran beside it, and idle.",
             )
         )

@@ -158,7 +158,7 @@ def render_text(
     --------
     >>> import pyanalyze
     >>> report = pyanalyze.load(capture).report()
-    >>> "Who held the GPU" in render_text(report)
+    >>> "Which context was resident" in render_text(report)
     True
     """
     return text_page(lay_out(report, kernels, command=command), sections)

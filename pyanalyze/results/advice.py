@@ -15,7 +15,7 @@ class Advice(Result):
 
     action: Text = Field(description="What to do, in one line.")
     commands: list[Text] = Field(description="Commands that do it.")
-    expected: Text | None = Field(description="What it should give; null: cannot be said.")
+    expected: Text | None = Field(description="What it should give; null: not known.")
     bound: Text | None = Field(description="The most it can give; a bound is not a prediction.")
     why: Text = Field(description="Which evidence it follows from.")
     undo: Text | None = Field(description="How to take it back.")

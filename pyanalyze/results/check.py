@@ -84,7 +84,7 @@ class Outcome:
     subject
         The GPU or tenant.
     status
-        ``passed``, ``failed`` or ``inconclusive`` (could not look, or the threshold lies inside what is known).
+        ``passed``, ``failed`` or ``inconclusive`` (not available, or the threshold lies inside what is known).
     detail
         What was found, in words, with its basis.
     value, low, high
@@ -129,7 +129,7 @@ class Checked:
 
     @property
     def exit_code(self) -> int:
-        """0 passed, 1 a threshold failed, 4 could not look (0 with ``inconclusive="warn"``)."""
+        """0 passed, 1 a threshold failed, 4 not available (0 with ``inconclusive="warn"``)."""
         if self.status == "failed":
             return 1
         return 4 if self.status == "inconclusive" and self.inconclusive == "fail" else 0
@@ -160,7 +160,7 @@ class Checked:
         return json_text(self.to_dict()) + "\n"
 
     def to_junit(self) -> str:
-        """JUnit XML: a test case for every outcome; what could not look is an error (with ``warn``: skipped)."""
+        """JUnit XML: a test case for every outcome; what not available is an error (with ``warn``: skipped)."""
         found = [outcome.status for outcome in self.outcomes]
         blind = found.count("inconclusive")
         suite = ET.Element(

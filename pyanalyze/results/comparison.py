@@ -43,7 +43,7 @@ class Part(Result):
 
     name: PartName = Field(
         description="work: other work was launched; host: nothing in flight although nobody was in the way; "
-        "not_resident: another context held the engine; resident: its kernels took or waited longer while it held it; "
+        "not_resident: another context was resident; resident: its kernels took or waited longer while it held it; "
         "in_flight: the last two together, where no switch records tell them apart."
     )
     value_ns: Finite = Field(description="Its part of the change of the time per unit of work, ns.")
@@ -69,12 +69,12 @@ class Split(Result):
 
     idle_ns: Finite = Field(description="Nothing in flight, nobody in the way, ns.")
     idle_not_resident_ns: Finite = Field(
-        description="Nothing in flight while another tenant's context held the engine, ns."
+        description="Nothing in flight while another tenant's context was resident, ns."
     )
     idle_other_resident_ns: Finite = Field(
         description="Nothing in flight while a tenant that may run beside it had kernels in flight, ns."
     )
-    not_resident_ns: Finite = Field(description="In flight while its context did not hold the engine, ns.")
+    not_resident_ns: Finite = Field(description="In flight while its context was not resident, ns.")
     resident_ns: Finite = Field(description="In flight and resident, ns; all in flight without switch records.")
 
 

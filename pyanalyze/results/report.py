@@ -205,7 +205,7 @@ class Tenant(Result):
     work: Work | None = Field(default=None, description="What it launched; null: not traced.")
     baseline: Text | None = Field(
         default=None,
-        description="The recording alone that it was compared with; null: this run, played again without the others.",
+        description="The baseline that it was compared with; null: this run, replayed without the others.",
     )
     latency_percentiles: list[LatencyPercentile] = Field(
         default=[], description="Percentiles of kernel latency; empty: not known."

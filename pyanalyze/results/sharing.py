@@ -27,8 +27,8 @@ class Evidence(Result):
 
     name: Text = Field(description="Stable name of the fact.")
     supports: list[Mode] = Field(description="Modes it speaks for.")
-    against: list[Mode] = Field(description="Modes it speaks against.")
-    value: Number = Field(description="The value; null: could not look, see detail.")
+    against: list[Mode] = Field(description="Modes it weighs against.")
+    value: Number = Field(description="The value; null: not available, see detail.")
     unit: Text = Field(description="Unit of value; 1 for plain numbers.")
     n: int = Field(ge=0, description="Rows it was computed from.")
     weight: Finite = Field(description="Its weight in the verdict, in log odds; 0: did not count.")
@@ -54,7 +54,7 @@ class Alternative(Result):
 
     mode: Mode = Field(description="The mode.")
     confidence: Fraction = Field(description="Its probability.")
-    why_not: Text = Field(description="What speaks against it.")
+    why_not: Text = Field(description="What weighs against it.")
 
 
 class Sharing(Result):
@@ -62,7 +62,7 @@ class Sharing(Result):
 
     mode: Mode = Field(description="The observed relation between tenants; undetermined: below 0.8.")
     confidence: Fraction = Field(
-        description="Calibrated probability of mode; for undetermined, that of the strongest rival."
+        description="Calibrated probability of mode; for undetermined, that of the strongest alternative."
     )
     basis: Basis = Field(description="How it is known.")
     configured: Mode | None = Field(description="What the machine was set up to do; null: not known.")

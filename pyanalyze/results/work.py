@@ -18,7 +18,7 @@ class Configuration(Result):
     block_threads: int | None = Field(description="Threads in a block; null: not exported.")
     launches: int = Field(ge=1, description="How often.")
     total_ns: int = Field(description="Sum of their durations as recorded, ns; switched-out time included.")
-    attributed_total_ns: int = Field(description="Sum of the parts in which its context held the engine, ns.")
+    attributed_total_ns: int = Field(description="Sum of the parts in which its context was resident, ns.")
 
 
 class Batch(Result):
@@ -27,13 +27,13 @@ class Batch(Result):
     launches: int = Field(ge=1, description="Launches in it.")
     idle_ns: int = Field(description="Nothing of the tenant was in flight, and no other tenant was in its way, ns.")
     idle_not_resident_ns: int = Field(
-        description="Nothing was in flight while another tenant's context held the engine, ns."
+        description="Nothing was in flight while another tenant's context was resident, ns."
     )
     idle_other_resident_ns: int = Field(
         description="Nothing was in flight while a tenant that may run beside it had kernels in flight, ns."
     )
     busy_ns: int = Field(description="Union of its kernel and graph intervals as recorded, ns.")
-    attributed_ns: int = Field(description="The part of it in which its context held the engine, ns.")
+    attributed_ns: int = Field(description="The part of it in which its context was resident, ns.")
 
 
 class Work(Result):
@@ -43,7 +43,7 @@ class Work(Result):
     graph_launches: int = Field(ge=0, description="Whole-graph launches among them; their kernels are not seen.")
     copies: int = Field(ge=0, description="Copies and sets.")
     copy_bytes: int | None = Field(description="Copied or set, bytes; null: copies were not traced.")
-    residency_known: bool = Field(description="Switch records say when its context held the engine.")
+    residency_known: bool = Field(description="Switch records say when its context was resident.")
     configurations: list[Configuration] = Field(description="Launch configurations with most time, most first.")
     other_launches: int = Field(ge=0, description="Launches of configurations that are not listed.")
     other_ns: int = Field(ge=0, description="Sum of their durations as recorded, ns.")

@@ -58,7 +58,7 @@ def narrowed(tables: TableSet, window: tuple[int, int] | None, gpu: int | None) 
     -------
     TableSet
         Its events are those of the window: intervals that cross an edge are cut there (copies keep their bytes),
-        and whoever held the GPU at an edge holds it from or to there, in a slice that is not complete.
+        and whoever was resident at an edge holds it from or to there, in a slice that is not complete.
 
     Raises
     ------
@@ -215,7 +215,7 @@ def _within(name: str, frame: pl.DataFrame, start_ns: int, end_ns: int) -> pl.Da
 
 
 def _switches_within(events: pl.DataFrame, start_ns: int, end_ns: int) -> pl.DataFrame:
-    """Records inside the window, and those that say who held the engine at its edges, moved to the edge."""
+    """Records inside the window, and those that say which context was resident at its edges, moved to the edge."""
     import polars as pl
 
     kept: list[pl.DataFrame] = []
@@ -261,7 +261,7 @@ def _open_at_edges(residency: Any, start_ns: int, end_ns: int) -> pl.DataFrame:
 
 
 def _out_of_turn(made: dict[str, Any], all_tenants: pl.DataFrame) -> pl.DataFrame:
-    """The usage of tenants of a part: whose switches are on record elsewhere, but not here, did not hold the engine.
+    """The usage of tenants of a part: whose switches are on record elsewhere, but not here, was not resident.
 
     That somebody else did must be on record here: switch records may end before the trace does.
     """

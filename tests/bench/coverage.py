@@ -2,7 +2,7 @@
 
 ``python tests/bench/coverage.py [--seeds N] [--first SEED]`` builds the scenarios in ``tests/bench/scatter`` with N
 seeds, holds every tenant against a recording of it solo (another day: other lengths, pauses, arrivals) and against the
-run played again, and appends a line to docs/measurements.jsonl. Scenarios without scatter say nothing of an interval:
+run replayed, and appends a line to docs/measurements.jsonl. Scenarios without scatter say nothing of an interval:
 there the estimate is the truth.
 """
 

@@ -1,6 +1,6 @@
 """How fast are the facts of a verdict read?  ``python tests/bench/facts.py`` prints seconds for 10^5, 10^6, 10^7 kernels.
 
-Two processes that take turns, three streams each, twelve kinds of kernels; every run in a process of its own. `facts` is
+Two processes that are time-sliced, three streams each, twelve kinds of kernels; every run in a process of its own. `facts` is
 the room that the verdict reads, `overlap` the one before it (who ran beside whom). `CPU s` is what all threads had of the
 processors: on a busy machine it says more than the wall clock. Appends to docs/measurements.jsonl.
 """

@@ -13,7 +13,7 @@ import measurements
 import polars as pl
 
 import pyanalyze
-from pyanalyze.analysis.advice.forecast import SharingConfig, alone, forecast, in_turns, side_by_side
+from pyanalyze.analysis.advice.forecast import SharingConfig, alone, forecast, side_by_side, time_slicing
 from pyanalyze.tables.frames import ANALYSIS_TABLES
 
 
@@ -24,15 +24,15 @@ def configs(sms: int, tenants: list[int]) -> list[SharingConfig]:
     return [
         alone(sms, first),
         alone(sms, second),
-        in_turns(sms, tenants),
-        in_turns(sms, tenants, 500_000).varied("short turns", jitter=0.04, seed=1),
+        time_slicing(sms, tenants),
+        time_slicing(sms, tenants, 500_000).varied("short turns", jitter=0.04, seed=1),
         beside,
         beside.varied("contention", contention=0.1, jitter=0.04, seed=2),
         beside.varied("block_imbalance", block_imbalance=0.45),
         side_by_side(sms, tenants, {first: sms // 2, second: sms // 2}),
         side_by_side(sms, tenants, {first: sms // 2}).varied("one cap"),
         SharingConfig(
-            "instances", (sms // 2, sms // 2), (beside.assignments[0], in_turns(sms, tenants).assignments[1])
+            "instances", (sms // 2, sms // 2), (beside.assignments[0], time_slicing(sms, tenants).assignments[1])
         ),
     ]
 

@@ -246,7 +246,7 @@ def summaries(path: Path, runs: int, peers: str, nsys: str | None, nsys_path: Pa
         f"apart: {out['library_apart'] + out['apart']}"
     )
     if nsys and nsys_path:
-        # In turns: from one run to the next, either may take twice as long.
+        # Alternately: from one run to the next, either may take twice as long.
         times, theirs_s = [], []
         for _ in range(3):
             nsys_s, rows = nsys_summary(nsys, nsys_path)

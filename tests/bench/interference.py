@@ -110,7 +110,7 @@ def share(errors: list[float], limit: float) -> float:
 
 
 def speed(kernels: int) -> dict[str, Any]:
-    """Seconds to compare two tenants with that many kernels, thousands of signatures, time-sliced by turns."""
+    """Seconds to compare two tenants with that many kernels, thousands of signatures, time-sliced."""
     import polars as pl
 
     half, step = kernels // 2, 10_000

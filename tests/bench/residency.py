@@ -1,7 +1,7 @@
-"""How fast is it worked out who held the GPU?  ``python tests/bench/residency.py`` prints rows per second.
+"""How fast is it worked out which context was resident?  ``python tests/bench/residency.py`` prints rows per second.
 
 Switch records to residency and switches, kernels against a tenth as many slices to attributed time, and kernels without any
-records to inferred turns, each with 10^5, 10^6 and 10^7 rows, in a process of its own: two contexts that take turns.
+records to inferred turns, each with 10^5, 10^6 and 10^7 rows, in a process of its own: two contexts that are time-sliced.
 Peak memory is that of the whole process, over the tables that go in and come out. `CPU s` is what its first thread had of a
 processor: on a busy machine it says more than the wall clock.
 Appends to docs/measurements.jsonl.

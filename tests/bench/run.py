@@ -1,7 +1,7 @@
 """Measure, print, and append to docs/measurements.jsonl: `make bench`.
 
 Times are medians of several runs in one process, as ratios to a peer in the same run where there is one. The
-export is generated: two processes that take turns, one kernel table of `--rows` rows.
+export is generated: two processes that are time-sliced, one kernel table of `--rows` rows.
 """
 
 from __future__ import annotations

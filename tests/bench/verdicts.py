@@ -1,7 +1,7 @@
 """How often is the named sharing mode right?  ``python tests/bench/verdicts.py --seeds 4`` runs every generated scenario.
 
 Each recording of each scenario and seed is classified and compared with the truth.  ``identifiable`` recordings (an expert
-with that recording alone could tell) should be named; of the others only `undetermined` is right.  Printed: the counts,
+with that baseline could tell) should be named; of the others only `undetermined` is right.  Printed: the counts,
 each verdict that was wrong, and how often verdicts of a stated confidence were right, with the 95 % binomial interval.
 The scenarios are simulated: the figures say what the rules make of them, not how real captures are distributed.
 Appends to docs/measurements.jsonl.

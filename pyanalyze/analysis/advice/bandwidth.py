@@ -17,7 +17,7 @@ ENOUGH_SAMPLES = 10
 STRETCH_NS = 20_000
 
 
-def demands(tables: TableSet, device_id: int, tenants: Sequence[int], *, in_turns: bool) -> dict[int, float]:
+def demands(tables: TableSet, device_id: int, tenants: Sequence[int], *, time_sliced: bool) -> dict[int, float]:
     """Part of the DRAM bandwidth that each tenant used while it had the device for itself.
 
     Parameters
@@ -26,9 +26,9 @@ def demands(tables: TableSet, device_id: int, tenants: Sequence[int], *, in_turn
         The tables, and the device.
     tenants
         Who.
-    in_turns
-        Tenants took turns: a sample within a slice is its tenant's alone. Otherwise samples count in which kernels of
-        one tenant only were in flight.
+    time_sliced
+        Tenants were time-sliced: a sample within a slice belongs to one tenant. Otherwise only samples count in which
+        kernels of one tenant were in flight.
 
     Returns
     -------
@@ -39,7 +39,7 @@ def demands(tables: TableSet, device_id: int, tenants: Sequence[int], *, in_turn
     Examples
     --------
     >>> import pyanalyze
-    >>> demands(pyanalyze.load(capture).tables, 0, [0, 1], in_turns=True)
+    >>> demands(pyanalyze.load(capture).tables, 0, [0, 1], time_sliced=True)
     {}
     """
     import polars as pl
@@ -55,12 +55,12 @@ def demands(tables: TableSet, device_id: int, tenants: Sequence[int], *, in_turn
     )
     if len(samples) < ENOUGH_SAMPLES:
         return {}
-    work = {tenant: _stretches(tables, device_id, tenant, in_turns=in_turns) for tenant in tenants}
+    work = {tenant: _stretches(tables, device_id, tenant, time_sliced=time_sliced) for tenant in tenants}
     found = {}
     for tenant in tenants:
         mine = samples.join_asof(work[tenant], left_on="since_ns", right_on="start_ns", strategy="backward")
         mine = mine.filter(pl.col("end_ns") >= pl.col("time_ns")).drop("start_ns", "end_ns")
-        for other in () if in_turns else tenants:
+        for other in () if time_sliced else tenants:
             if other != tenant:
                 mine = mine.join_asof(work[other], left_on="time_ns", right_on="start_ns", strategy="backward")
                 beside = (pl.col("end_ns") > pl.col("since_ns")).fill_null(value=False)
@@ -72,12 +72,12 @@ def demands(tables: TableSet, device_id: int, tenants: Sequence[int], *, in_turn
     return found
 
 
-def _stretches(tables: TableSet, device_id: int, tenant: int, *, in_turns: bool) -> pl.DataFrame:
+def _stretches(tables: TableSet, device_id: int, tenant: int, *, time_sliced: bool) -> pl.DataFrame:
     """Intervals in which the device was a tenant's, or its kernels were in flight, in order."""
     import polars as pl
 
     here = pl.col("device_id") == device_id
-    if in_turns:
+    if time_sliced:
         mine = tables.residency.filter(here & (pl.col("tenant_id") == tenant))
         return mine.select("start_ns", "end_ns").sort("start_ns")
     who = tables.tenants.filter(here & (pl.col("tenant_id") == tenant)).select("capture", "pid")

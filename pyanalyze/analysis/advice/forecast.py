@@ -27,8 +27,8 @@ class Assignment:
     instance
         Which of the config's instances (SMs of their own).
     group
-        Tenants of one instance with the same number hold the engine together, as clients of an MPS server do; others
-        take turns.
+        Tenants of one instance with the same number are resident together, as clients of an MPS server do; others
+        are time-sliced.
     sms
         SMs its kernels may use; None: all of the instance.
     """
@@ -64,7 +64,7 @@ class SharingConfig:
 
     Examples
     --------
-    >>> SharingConfig("two in turns", (108,), (Assignment(0, group=0), Assignment(1, group=1))).slice_ns
+    >>> SharingConfig("two alternately", (108,), (Assignment(0, group=0), Assignment(1, group=1))).slice_ns
     2131500
     """
 
@@ -98,7 +98,7 @@ class SharingConfig:
 
         Examples
         --------
-        >>> in_turns(108, [0, 1]).together, side_by_side(108, [0, 1]).together
+        >>> time_slicing(108, [0, 1]).together, side_by_side(108, [0, 1]).together
         (False, True)
         """
         groups = [(assignment.instance, assignment.group) for assignment in self.assignments]
@@ -116,14 +116,14 @@ def alone(sm_count: int, tenant_id: int) -> SharingConfig:
     return SharingConfig(f"alone {tenant_id}", (sm_count,), (Assignment(tenant_id),))
 
 
-def in_turns(
+def time_slicing(
     sm_count: int, tenants: Sequence[int], slice_ns: int = DEFAULT_SLICE_NS, switch_ns: int = SWITCH_NS
 ) -> SharingConfig:
-    """All tenants in turns.
+    """All tenants alternately.
 
     Examples
     --------
-    >>> [assignment.group for assignment in in_turns(108, [4, 7]).assignments]
+    >>> [assignment.group for assignment in time_slicing(108, [4, 7]).assignments]
     [0, 1]
     """
     assignments = tuple(Assignment(tenant, group=n) for n, tenant in enumerate(tenants))

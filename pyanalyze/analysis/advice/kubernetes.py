@@ -42,10 +42,10 @@ def makes(option: Option) -> bool:
     Examples
     --------
     >>> from pyanalyze.analysis.advice import Option
-    >>> from pyanalyze.analysis.advice.forecast import in_turns, side_by_side
+    >>> from pyanalyze.analysis.advice.forecast import side_by_side, time_slicing
     >>> makes(Option("MPS", "mps", side_by_side(108, [0, 1]), ()))
     False
-    >>> makes(Option("time-slicing", "time-slicing", in_turns(108, [0, 1]), ()))
+    >>> makes(Option("time-slicing", "time-slicing", time_slicing(108, [0, 1]), ()))
     True
     """
     if option.config.together:
@@ -54,7 +54,7 @@ def makes(option: Option) -> bool:
 
 
 def time_slicing(replicas: int) -> tuple[str, ...]:
-    """Device-plugin configuration that lets pods take turns.
+    """Device-plugin configuration that time-slices pods.
 
     Parameters
     ----------

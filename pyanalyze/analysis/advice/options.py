@@ -14,8 +14,8 @@ from pyanalyze.analysis.advice.forecast import (
     SharingConfig,
     alone,
     forecast,
-    in_turns,
     side_by_side,
+    time_slicing,
 )
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, IDLE_GAP_NS, STATE_NS, SWITCH_NS
 from pyanalyze.results.advice import ForecastRow
@@ -272,7 +272,7 @@ def _cut(tables: TableSet, device_id: int) -> pl.DataFrame:
     work = pl.concat([part.filter(here).select(columns) for part in parts])
     work = (
         work.join(who, on=["capture", "pid"], nulls_equal=True)
-        # What clients of a server run, the server's context holds the engine for.
+        # What clients of a server run, the server's context is resident for.
         .with_columns(pl.coalesce("served_by", "tenant_id").alias("tenant_id"))
         .sort("start_ns")
         .select("tenant_id", "start_ns", pl.col("end_ns").cum_max().over("tenant_id").alias("busy_until_ns"))
@@ -359,7 +359,7 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
     >>> analysis = pyanalyze.load(capture).analysis
     >>> found = options(analysis.tables, analysis.verdicts[0])
     >>> found.why_not
-    'tenant app_c held the engine for 254 ms and its work was not traced: nobody knows what it would do elsewhere'
+    'tenant app_c was resident for 254 ms and its work was not traced: nobody knows what it would do elsewhere'
     """
     import polars as pl
 
@@ -450,7 +450,7 @@ def _candidates(
     inside = traits.mig_instance
     tenants = [client.tenant_id for client in clients]
     slicing = _slicing(tables, verdict.device_id) if traits.time_sliced else _DEFAULT_SLICING
-    turns = in_turns(sm_count, tenants, *slicing)
+    turns = time_slicing(sm_count, tenants, *slicing)
     found = [Option("time-slicing", Mode.MIG_TIME_SLICING if inside else Mode.TIME_SLICING, turns, ())]
     capability = device["compute_major"], device["compute_minor"]
     major = int(str(capability[0])) if capability[0] is not None else None
@@ -570,7 +570,7 @@ def _forecast(
         low, middle, high = (part * measured[0] for part in MEASURED_CONTENTION)
         contention = (low, middle, high + MORE_CONTENTION)
     elif recording is not None:
-        wanted = bandwidth.demands(tables, device_id, list(names), in_turns=not recording.together)
+        wanted = bandwidth.demands(tables, device_id, list(names), time_sliced=not recording.together)
         asked = bandwidth.contention(wanted, list(names))
         if asked is not None:
             # Bandwidth is known then; caches and issue slots are not.
@@ -676,7 +676,7 @@ def recorded_config(tables: TableSet, verdict: Verdict, tenants: Sequence[int], 
     traits = TRAITS[verdict.mode]
     # Virtual machines that are time-sliced are not recorded.
     if traits.time_sliced and not traits.vgpu:
-        return in_turns(sm_count, tenants, *_slicing(tables, verdict.device_id))
+        return time_slicing(sm_count, tenants, *_slicing(tables, verdict.device_id))
     if traits.same_sms:
         return side_by_side(sm_count, tenants)
     if traits.mps and traits.capped:

@@ -66,7 +66,7 @@ def slice_for(latency_ns: int, switch_ns: int, tenants: int) -> SliceChoice:
     switch_ns
         From the end of one slice's execution to the begin of the next one's.
     tenants
-        How many take turns.
+        How many tenants are time-sliced.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """Was the work equal, and where did the change of its time come from?
 
-The time of a tenant is cut in three, without rest: nothing of it in flight (host), in flight while another context held
-the engine (not resident), in flight and resident. Each is taken per unit of work, so that a run that did twice the
+The time of a tenant is cut in three, without rest: nothing of it in flight (host), in flight while another context
+was resident (not resident), in flight and resident. Each is taken per unit of work, so that a run that did twice the
 work is not called slower; what other work took is taken out of the third first.
 """
 
@@ -379,7 +379,7 @@ def change_of(a: Work, b: Work, units: float, floor: float) -> Change:
     time_a, time_b = _time(a), _time(b) / units
     value = time_b / time_a - 1
     lasted_a, lasted_b = ([_picked(x, "all") for x in w.batches] for w in (a, b))
-    # A ratio: what is left of a batch of B when its counterpart is stretched like the whole.
+    # A ratio: what is left of a batch of B when its counterpart is inflated like the whole.
     spread = _spread([x * (1 + value) for x in lasted_a], [y / units for y in lasted_b]) / time_a
     # One batch says nothing of its spread: then nothing below a doubling is told from noise.
     half = max(spread if math.isfinite(spread) else 1.0, floor)
@@ -406,7 +406,7 @@ def _split(
     out, held = is_.not_resident_ns - was.not_resident_ns, is_.resident_ns - was.resident_ns
     work = was.resident_ns * mix.growth
     slow = held - work
-    # Idle while another was in the way: waiting for it, or nothing to do. The host is blamed for as little of the
+    # Idle while another was in the way: waiting for it, or nothing to do. The host is given as little of the
     # change as both readings allow, the rest goes to who was in the way, and the bounds say what else it may be.
     idle, absent = is_.idle_ns - was.idle_ns, is_.idle_not_resident_ns - was.idle_not_resident_ns
     beside = is_.idle_other_resident_ns - was.idle_other_resident_ns

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NEAR_CEILING = 0.6
 #: Clocks that differ by less than this are equal: NVML and counters are that coarse.
 EQUAL_CLOCKS = 0.01
-#: Less than this part of the time at work, or of all that was added, is not worth splitting.
+#: Less than this part of the execution time, or of all that was added, is not worth splitting.
 LEAST = 0.005
 COUNTERS = "record with --gpu-metrics-devices=all"
 
@@ -127,7 +127,7 @@ def split_execution(
     against
         `baseline` or `counterfactual`: the row of the `causes` table.
     baseline, baseline_tenant_id
-        The recording alone; None where this run was played again.
+        The baseline; None where this run was replayed.
 
     Returns
     -------

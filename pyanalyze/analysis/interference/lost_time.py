@@ -15,7 +15,7 @@ def slowdown_from_lost_time(
     busy_ns
         Union of its kernel and graph intervals, nanoseconds; None if it was not traced.
     attributed_ns
-        The part of it in which its context held the engine, nanoseconds.
+        The part of it in which its context was resident, nanoseconds.
     resident_ns
         Residency of its contexts, nanoseconds; None without switch records: then nothing is known to be lost.
     kernels
@@ -24,8 +24,8 @@ def slowdown_from_lost_time(
     Returns
     -------
     Slowdown
-        ``latency``: at least what its kernels lost while others held the engine, against all the time in which it held
-        the engine itself: waiting before a kernel's start comes on top. ``elapsed``: not known. Its time without the
+        ``latency``: at least what its kernels lost while others were resident, against all the time in which it
+        was resident itself: waiting before a kernel's start comes on top. ``elapsed``: not known. Its time without the
         engine is no upper bound of what it lost: a part of its residency goes into restoring its state as well, which
         release drivers do not record. ``resident``: never known without a baseline.
 
@@ -39,7 +39,7 @@ def slowdown_from_lost_time(
         return Slowdown(elapsed=None, latency=None, resident=None)
     if busy_ns < attributed_ns or attributed_ns <= 0 or resident_ns <= 0:
         return Slowdown(elapsed=None, latency=None, resident=None)
-    # As if it had waited, unstretched, whenever it held the engine and ran nothing.
+    # As if it had waited, unstretched, whenever it was resident and ran nothing.
     least = 1 + (busy_ns - attributed_ns) / max(resident_ns, attributed_ns)
     latency = Estimate(value=least, low=least, high=None, n=kernels, basis="inferred")
     return Slowdown(elapsed=None, latency=latency, resident=None)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyanalyze.inputs.baselines import Baseline
     from pyanalyze.tables.tableset import TableSet
 
-#: A baseline's interval of elapsed time this much wider than that of the run played again (log scale) is mostly about
+#: A baseline's interval of elapsed time this much wider than that of the run replayed (log scale) is mostly about
 #: arrivals that differ from day to day.
 MUCH_WIDER = 3.0
 #: Of the calls' or idle time, the part from which the host is worth naming.
@@ -80,7 +80,7 @@ class TenantInterference:
     execution_reasons
         By part of `causes.execution_split`, why it is None, or what it was concluded from.
     baseline
-        The recording alone that it was held against; None: this run played again without what others took.
+        The baseline that it was held against; None: this run replayed without what others took.
     notes
         What to know when reading the figures.
     missing
@@ -383,7 +383,7 @@ def _throughput(tables: TableSet, tenant_id: int) -> float | None:
 
 
 def _differ(one: float | None, other: float | None) -> bool:
-    """Whether two throughputs differ; one that is not known cannot be said to equal another."""
+    """Whether two throughputs differ; one that is not known is not known to equal another."""
     return one is None or other is None or abs(one / other - 1) > OTHER_PACE
 
 
@@ -490,7 +490,7 @@ def _slowed(
 
 
 def _alone(tables: TableSet, solo: _Solo, tenant_id: int) -> tuple[TableSet | None, int | None]:
-    """The recording alone that a tenant is held against, and its number there."""
+    """The baseline that a tenant is held against, and its number there."""
     import polars as pl
 
     used = tables.baseline_matches.filter((pl.col("tenant_id") == tenant_id) & pl.col("used"))
@@ -632,7 +632,7 @@ def _matrix(tables: TableSet, known: dict[int, TenantInterference]) -> list[Matr
         if victim is None or row["against"] != ("counterfactual" if victim.baseline is None else "baseline"):
             continue
         elapsed, latency = victim.slowdown.elapsed, victim.slowdown.latency
-        # Of a victim that was not slowed there is nothing to blame on anybody, and that can be told.
+        # Of a victim that was not slowed there is no aggressor, and that can be told.
         share = row["share"] if victim.slowed else 0.0
         low, high = (row["share_low"], row["share_high"]) if victim.slowed else (None, None)
         cells.append(
@@ -660,7 +660,7 @@ def _of(whole: Estimate | None, share: float | None) -> float | None:
 
 
 def _mean_launch_ns(tables: TableSet, solo: _Solo, tenant_id: int) -> float | None:
-    """Mean length of a launch call in the recording alone; None: there is none."""
+    """Mean length of a launch call in the baseline; None: there is none."""
     import polars as pl
 
     alone, number = _alone(tables, solo, tenant_id)
@@ -757,7 +757,7 @@ def _host(
         waited = int(waits["end_ns"].sum()) / span_ns
         idle = 1 - row["busy_ns"] / span_ns
         if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
-            # A launched kernel that waits for a neighbour is no idleness, whether or not the host waits for it.
+            # A launched kernel that waits for another tenant is no idleness, whether or not the host waits for it.
             idle = 1 - _pending_ns(tables, row, own) / span_ns
         if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
             text = (

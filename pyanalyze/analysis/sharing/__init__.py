@@ -1,4 +1,4 @@
-"""How was this GPU really shared? Facts in, a verdict with proof, rivals and doubt out."""
+"""How was this GPU really shared? Facts in, a verdict with proof, alternatives and doubt out."""
 
 from pyanalyze.analysis.sharing.classify import Verdict, judge
 from pyanalyze.analysis.sharing.evidence import Case, Configured, Fact, Observation, observe

@@ -138,7 +138,7 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
             # What is made of records with holes takes more than a query.
             physical["switch_events"] = None
         cases = [replace(case, tables=_tables_of(tables, case, physical, alone=len(cases) == 1)) for case in cases]
-    # Idle neighbours of a busy GPU are left out; where nothing ran at all, that is what there is to say.
+    # Idle GPUs beside a busy one are left out; where nothing ran at all, that is what there is to say.
     return tuple(cases or idle)
 
 
@@ -177,7 +177,7 @@ def _driver(capture: pl.DataFrame) -> str | None:
 
 
 def _untraced(usage: pl.DataFrame) -> tuple[str, ...]:
-    """Names of tenants that held the engine without being traced, most first."""
+    """Names of tenants that were resident without being traced, most first."""
     held = usage.filter(~pl.col("traced"), pl.col("resident_ns").fill_null(0) > 0)
     return tuple(held.sort("resident_ns", descending=True)["name"].to_list())
 

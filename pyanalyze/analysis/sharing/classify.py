@@ -70,7 +70,7 @@ def judge(case: Case) -> Verdict:
     Returns
     -------
     Verdict
-        With evidence, rivals and what is missing. Never raises for lack of evidence: that is `undetermined`.
+        With evidence, alternatives and what is missing. Never raises for lack of evidence: that is `undetermined`.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def judge(case: Case) -> Verdict:
     """
     found = observe(case)
     if not case.captured:
-        # Samples alone: what they say of the device's name is a reading as well, but nothing was observed.
+        # Samples only: what they say of the device's name is a reading as well, but nothing was observed.
         found = {
             name: replace(seen, basis="sampled") if seen.basis == "observed" else seen for name, seen in found.items()
         }
@@ -94,7 +94,7 @@ def judge(case: Case) -> Verdict:
     if apart is not None:
         missing.append(apart)
     if not case.observations if not case.captured else not _active(case):
-        # An idle GPU has no mode and no rivals, whatever is configured; nor has one of which nothing was sampled.
+        # An idle GPU has no mode and no alternatives, whatever is configured; nor has one of which nothing was sampled.
         posterior = dict.fromkeys(posterior, 0.0)
     elif not case.captured and not _told(case, best):
         # A list of processes says who was there, not that they ran, nor that nobody else did.
@@ -109,7 +109,7 @@ def judge(case: Case) -> Verdict:
     weighed = [_weighed(observation, best, possible) for observation in case.observations.values()]
     evidence = sorted((w for w in weighed if w.supports or w.against), key=lambda w: -abs(w.weight))
     configured = _configured(case)
-    # Samples alone observe nothing, and nothing is deduced from who did not show in them.
+    # Samples observe nothing, and nothing is deduced from who did not show in them.
     basis = _basis(evidence, best) if decided and case.captured else "inferred" if case.captured else "sampled"
     confidence = _claimed(basis, posterior[best]) if decided else posterior[best]
     if decided and confidence < MIN_CONFIDENCE:

@@ -196,11 +196,11 @@ class Case:
     nvml_together: int | None = None
     #: traced tenants that are not among them: the list is of another pid namespace, or was taken beside their time
     unlisted: Sequence[str] = ()
-    #: whether there was a capture; samples alone observe nothing, and no activity in them is no idle GPU
+    #: whether there was a capture; samples without a capture observe nothing, and no activity in them is no idle GPU
     captured: bool = True
     #: version of the driver, where the capture says so
     driver: str | None = None
-    #: names of tenants that held the engine without being traced
+    #: names of tenants that were resident without being traced
     untraced: Sequence[str] = ()
     #: tenants whose work goes through an MPS server's context
     served: int = 0

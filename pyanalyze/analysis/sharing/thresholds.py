@@ -28,7 +28,7 @@ RARE = -3.0
 #: Switches between two tenants from which on their contexts alternate; fewer may be context creation. The real
 #: time-slicing captures hold 79 to 1213 of them.
 MIN_ALTERNATIONS = 8.0
-#: Share of neighbouring slices that change tenant, above which tenants took turns. Real: 0.97 to 1.0.
+#: Share of neighbouring slices that change tenant, above which tenants were time-sliced. Real: 0.97 to 1.0.
 MIN_ALTERNATION_SHARE = 0.5
 #: Share of all residency held by one tenant, above which the others are noise such as a display or a
 #: context that is created and closed.
@@ -49,18 +49,18 @@ MAX_EXCLUSION_SHARE = 0.02
 MIN_EXPECTED_OVERLAP_SHARE = 0.10
 #: Above this share both tenants' short kernels ran at the same time.
 MIN_SHORT_OVERLAP_SHARE = 0.10
-#: Slices' worth of busy time (2.1 ms each) after which a busy rival under time-slicing must have left traces.
+#: Slices' worth of busy time (2.1 ms each) after which a busy other tenant under time-slicing must have left traces.
 MIN_EXPOSURE = 8.0
 #: Repeated kernels needed beside it.
 MIN_REPEATS = 100.0
 #: Kernels behind copies of their own stream needed to say that nobody kept the SMs from them meanwhile, and the share
-#: that must have started at once: 50 starts would show a rival who is busy an eighth of the time at odds of 200:1.
+#: that must have started at once: 50 starts would show a tenant that is busy an eighth of the time at odds of 200:1.
 MIN_PROMPT_STARTS = 50.0
 MIN_PROMPT_START_SHARE = 0.97
-#: Share of repeated kernels stretched by most of a slice: none with nobody there, ~ d / slice with a busy rival.
+#: Share of repeated kernels inflated by most of a slice: none with nobody there, ~ d / slice with a busy other tenant.
 MAX_STABLE_INFLATED_SHARE = 0.005
 MIN_INFLATED_SHARE = 0.05
-#: Stretched repeats needed to say that something interrupted them, and by what they are stretched.
+#: Inflated repeats needed to say that something interrupted them, and by what they are inflated.
 MIN_INFLATED = 10.0
 #: Spread (median absolute deviation over median) up to which all of them are longer by the same time: a slice of the
 #: others. Generated time-slicing shows 0.005 to 0.04.
@@ -83,7 +83,7 @@ MAX_QUIET_SM_ACTIVE_PCT = 2.0
 MIN_LOUD_SM_ACTIVE_PCT = 20.0
 #: Samples needed for either.
 MIN_COUNTER_SAMPLES = 100.0
-#: Two tenants both busy (or both resident in turns) for less than this share of the time any was: proves nothing.
+#: Two tenants both busy (or both resident) for less than this share of the time any was: proves nothing.
 MIN_CO_BUSY_SHARE = 0.01
 
 #: No time slice is longer: the "long" policy of `nvidia-smi compute-policy` is said to be 30 ms (NVIDIA publishes
@@ -112,8 +112,8 @@ def short_and_bridge_ns(slice_ns: float | None, tenants: int) -> tuple[int, int]
     ((200000, 3197250), (213150, 12000000))
     """
     short_ns = SHORT_KERNEL_NS if slice_ns is None else int(min(slice_ns, DEFAULT_SLICE_NS) / 10)
-    rivals = min(max(tenants, 2), 9) - 1
-    return short_ns, int(1.5 * max(slice_ns or 0.0, DEFAULT_SLICE_NS) * rivals)
+    others = min(max(tenants, 2), 9) - 1
+    return short_ns, int(1.5 * max(slice_ns or 0.0, DEFAULT_SLICE_NS) * others)
 
 
 #: MPS percentage above which the SMs that it leaves may be rounded to all.

@@ -58,7 +58,7 @@ class Reader:
 
 
 def real_pid(text: str) -> int | None:
-    """Read a pid of a log; `None` where the driver could not see the process.
+    """Read a pid of a log; `None` where the driver does not list the process.
 
     Examples
     --------

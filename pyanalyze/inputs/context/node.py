@@ -62,7 +62,7 @@ def _rows(node: dict[str, Any]) -> Iterator[Row]:
         for name, value in mapping(facts.get("environment")).items():
             if is_allowed(name) and isinstance(value, str):
                 yield Row(name, value, pid)
-        # What ties a pid of a container to this one. The program's name stands in the samples beside it.
+        # What ties a pid of a container to this one. The program's name stands in the aligned samples.
         nspids = facts.get("nspids")
         if isinstance(nspids, list) and nspids and (inner := _pid(nspids[-1])):
             yield Row(INNER_PID, str(inner), pid)

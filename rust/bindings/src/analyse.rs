@@ -17,7 +17,7 @@ use crate::model::{policy_of, DevicePolicy};
 use crate::progress::{Callback, PyWatch};
 use crate::table::{from_python, one, to_python, Table};
 
-/// Who held time-sliced engines without switch records, given per device how its tenants share it.
+/// Infer residency of time-sliced engines without switch records, given per device how its tenants share it.
 #[pyfunction]
 #[pyo3(signature = (session, policies, progress=None))]
 pub(crate) fn infer_residency(
@@ -220,7 +220,7 @@ pub(crate) fn write_perfetto(
     py.detach(|| perfetto::write_file(&session, &path, &watch)).map_err(|e| watch.raise(e))
 }
 
-/// Who held the GPU: residency, tenants, attributed time, overlaps, facts.
+/// Which context was resident: residency, tenants, attributed time, overlaps, facts.
 #[pyfunction]
 #[pyo3(signature = (session, progress=None))]
 pub(crate) fn reconstruct(
@@ -234,7 +234,7 @@ pub(crate) fn reconstruct(
     to_python(py, made)
 }
 
-/// Every tenant beside itself alone: in baselines, and in this run played again.
+/// Every tenant compared with itself solo: in baselines, and in this run replayed.
 #[pyfunction]
 #[pyo3(signature = (session, baselines, progress=None, threads=0, window=None))]
 pub(crate) fn slowdowns(

@@ -181,7 +181,7 @@ fn residency_without_records(
     Ok(infer_residency(session, policy, watch)?.remove(schema::INFERRED_RESIDENCY.name))
 }
 
-/// Says who held the engine of time-sliced devices without switch records: `inferred_residency`. Which devices are
+/// Infer residency on time-sliced devices without switch records: `inferred_residency`. Which devices are
 /// time-sliced is the caller's to say.
 ///
 /// # Errors

@@ -230,7 +230,7 @@ proptest! {
     }
 
     #[test]
-    fn charged_time_holds_against_counting(tables in session()) {
+    fn attributed_time_holds_against_counting(tables in session()) {
         let made = session_of(&tables);
         let slices = Slice::read(&made["residency"]).unwrap();
         let held: BTreeMap<u32, BTreeSet<i64>> = slices.iter().filter_map(|s| s.tenant).map(|t| {
@@ -248,7 +248,7 @@ proptest! {
                 prop_assert_eq!(waits.iter().sum::<i64>(), start - call);
                 if let Some(held) = held.get(&c.u32("tenant_id").unwrap().value(row)) {
                     let out_of = (call..start).filter(|ns| !held.contains(ns)).count() as i64;
-                    prop_assert!(waits[2] <= out_of, "it waits for others only while it does not hold the engine");
+                    prop_assert!(waits[2] <= out_of, "it waits for others only while it is not resident");
                 }
             }
             let tenant = c.u32("tenant_id").unwrap().value(row);
@@ -280,7 +280,7 @@ proptest! {
             let here = slices.iter().filter(|s| s.device == found.device);
             let (own, away): (Vec<&Slice>, Vec<&Slice>) = here.partition(|s| s.tenant == Some(found.tenant));
             prop_assert_eq!(found.residency_known, !own.is_empty());
-            // Nobody is served by another here: fellows are all others where nothing says who held the engine.
+            // Nobody is served by another here: fellows are all others where nothing says which context was resident.
             let away = naive(away.iter().filter(|_| found.residency_known).map(|s| (s.start_ns, s.end_ns)));
             let near = all.iter().filter(|b| b.0 != found.tenant && !found.residency_known);
             let near = naive(near.map(|b| (b.1, b.2)));

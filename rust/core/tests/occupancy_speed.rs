@@ -137,7 +137,7 @@ fn replay_of_a_million_kernels() {
         ("one stream, up to 40 waves", (1, 1, false), Sharing::Shared),
         ("four streams side by side", (1, 4, false), Sharing::Shared),
         ("four MPS clients side by side", (4, 1, false), Sharing::Shared),
-        ("four by turns, up to 40 waves", (4, 1, true), Sharing::TimeSliced),
+        ("four alternately, up to 40 waves", (4, 1, true), Sharing::TimeSliced),
         ("four MPS clients, no start fits", (4, 1, true), Sharing::Shared),
     ] {
         let (quarter, whole) = (replay(250_000, load, sharing), replay(1_000_000, load, sharing));

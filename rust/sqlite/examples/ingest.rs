@@ -160,7 +160,7 @@ fn main() {
             // Memory that was free for two seconds the host of a virtual machine may have taken back; getting it again from
             // there takes longer than the whole scan. So nothing that takes seconds is between what follows.
             scan(&path, table, &columns, 1);
-            // In turns: what the machine lends to others it lends for seconds.
+            // Alternately: what the machine lends to others it lends for seconds.
             for _ in 0..runs {
                 timed(&mut sum_s, || {
                     let words = leaves.chunks_exact(8).map(|w| w.try_into().map_or(0, u64::from_ne_bytes));

@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn charged_time_is_resident_time() {
+    fn attributed_time_is_resident_time() {
         // kernel of 7  |100=================2400|
         // 7 resident  |0======1000|      |2000====3000|      attributed 900 + 400, out 1000
         // 8 resident              |1040=1960|

@@ -25,7 +25,7 @@ use crate::table::schema;
 use crate::table::tenant_lookup::Who;
 use crate::table::work::{work, Work, WorkKind};
 
-/// Slices further apart than this do not take turns.
+/// Slices further apart than this are not time-sliced.
 const TURN_NS: i64 = 10_000_000;
 /// Metric samples are timed by another clock than kernels: near an edge nothing can be said.
 const METRIC_GUARD_NS: i64 = 200_000;
@@ -69,10 +69,10 @@ pub const FACTS: &[(&str, &str, &str)] = &[
     ("slice_spread", "1", "Median absolute deviation of these slices over their median."),
     ("median_gap_ns", "ns", "Median SAVE_END to RESTORE_START of back-to-back switches."),
     ("switch_cost_ns", "ns", "Sum of these gaps."),
-    ("switch_overhead_share", "1", "switch_cost_ns between tenants, over the time in which tenants took turns."),
+    ("switch_overhead_share", "1", "switch_cost_ns between tenants, over the time in which tenants were time-sliced."),
     ("resident_share_untraced", "1", "Share of all residency held by tenants that nsys did not trace."),
     ("resident_share_top", "1", "Share of all residency held by the tenant with most."),
-    ("co_resident_ns", "ns", "Two tenants held the engine at once, summed over pairs."),
+    ("co_resident_ns", "ns", "Two tenants were resident at once, summed over pairs."),
     ("streams_used", "1", "Most streams with kernels in one context of one tenant."),
     ("stream_overlap_ns", "ns", "One tenant had kernels of two streams of one context in flight: the tenant with most."),
     ("stream_overlap_share", "1", "The same over the tenant's busy time: the tenant with the largest share."),
@@ -90,7 +90,7 @@ pub const FACTS: &[(&str, &str, &str)] = &[
     ("short_overlap_expected", "1", "The same share, if neither tenant ever waited for the other."),
     ("preemption_exposure", "1", "Busy time over a default slice of 2.13 ms: how often another busy tenant would have preempted."),
     ("unbroken_exposure", "1", "Of that, in stretches of work that last a slice and more without a pause of 50 us: who pauses gives the engine up before it is taken away."),
-    ("prompt_start_share", "1", "Kernels whose stream copied from or to the host for 50 us and more while their tenant had none in flight: the share before which the stream stood still for at most 100 us since. Copy engines leave the SMs to whoever has work; a rival would have kept them for the rest of a slice."),
+    ("prompt_start_share", "1", "Kernels whose stream copied from or to the host for 50 us and more while their tenant had none in flight: the share before which the stream stood still for at most 100 us since. Copy engines leave the SMs to whoever has work; another tenant would have kept them for the rest of a slice."),
     ("repeats", "1", "Kernels whose name, grid and block occur at least five times for their tenant."),
     ("inflated_share", "1", "Of repeats, those longer than 1.5 times and 0.8 ms more than the median of their like."),
     ("inflation_ns", "ns", "Of those, by how much they are longer than that median: median."),
@@ -206,7 +206,7 @@ struct Ended {
 
 /// Why kernels of one stream followed those of another instead of running beside them.
 #[derive(Debug, Default)]
-struct Handovers {
+struct StreamChanges {
     all: u64,
     late: u64,
     default: u64,
@@ -267,7 +267,7 @@ struct OfDevice {
     records: u64,
     metric: Vec<(i64, f64)>,
     groups: NumberMap<(u32, u32), Group>,
-    handovers: Handovers,
+    stream_changes: StreamChanges,
     /// Short kernels that met a short one of another tenant, and those that met none although the other had work.
     top_short_met: Top,
     top_short_apart: Top,
@@ -322,7 +322,7 @@ impl OfDevice {
     }
 }
 
-impl Handovers {
+impl StreamChanges {
     fn count(&mut self, before: Ended, now: Ended, start_ns: i64, example: impl Fn((i64, i64)) -> Example) {
         self.all = self.all.saturating_add(1);
         let apart_ns = start_ns.saturating_sub(before.end_ns);
@@ -519,10 +519,12 @@ impl Facts {
             default: context.null_stream.is_some() && context.null_stream == w.stream,
             full: shape.is_some_and(|shape| shape.waves >= FULL_WAVES),
         };
-        d.handovers.at_once = d.handovers.at_once.max(at_once);
+        d.stream_changes.at_once = d.stream_changes.at_once.max(at_once);
         match context.last {
             Some(before) if before.end_ns > w.start_ns => {}
-            Some(before) if before.stream != w.stream => d.handovers.count(before, now, w.start_ns, example),
+            Some(before) if before.stream != w.stream => {
+                d.stream_changes.count(before, now, w.start_ns, example)
+            }
             _ => {}
         }
         if context.last.is_none_or(|last| last.end_ns <= w.end_ns) {
@@ -735,7 +737,7 @@ impl Facts {
                 },
             );
         sheet.put(id, "stream_overlap_share", kernels.map(|()| share), d.kernels, "observed", unseen);
-        let h = &d.handovers;
+        let h = &d.stream_changes;
         let at_once = kernels.map(|()| h.at_once as f64);
         sheet.put(id, "streams_at_once", at_once, d.kernels, "observed", unseen);
         sheet.put(id, "stream_changes", kernels.map(|()| h.all as f64), d.kernels, "observed", unseen);
@@ -889,7 +891,7 @@ impl Facts {
             }
         }
         sheet.examples(id, "switch_cost_ns", &top);
-        let why = if looked { "tenants did not take turns" } else { NO_SWITCHES };
+        let why = if looked { "tenants were not time-sliced" } else { NO_SWITCHES };
         let share = (turns_ns > 0).then(|| turn_cost_ns as f64 / turns_ns as f64);
         sheet.put(id, "switch_overhead_share", share, n, "observed", why);
         Ok(())
@@ -952,7 +954,7 @@ fn slice_example(s: &Slice) -> Example {
 
 fn repeat_facts(sheet: &mut Sheet, id: u32, d: &OfDevice, known: bool) {
     let mut launches = 0_u64;
-    let mut stretched = 0_u64;
+    let mut inflated = 0_u64;
     let (mut excess_ns, mut ratios_ppm) = (Vec::new(), Vec::new());
     let mut spreads = Vec::new();
     let mut top = Top::default();
@@ -962,7 +964,7 @@ fn repeat_facts(sheet: &mut Sheet, id: u32, d: &OfDevice, known: bool) {
         launches = launches.saturating_add(n);
         let long = |dur: i64| dur as f64 > middle + STRETCH_NS && dur as f64 > 1.5 * middle;
         for dur in group.durs.iter().filter(|d| long(**d)) {
-            stretched = stretched.saturating_add(1);
+            inflated = inflated.saturating_add(1);
             excess_ns.push(dur.saturating_sub(middle as i64));
             ratios_ppm.push((1e6 * *dur as f64 / middle) as i64);
         }
@@ -975,11 +977,11 @@ fn repeat_facts(sheet: &mut Sheet, id: u32, d: &OfDevice, known: bool) {
     }
     sheet.put(id, "repeats", known.then_some(launches as f64), d.kernels, "observed", NO_KERNELS);
     let why = if known { "no kernel was launched five times in the same shape" } else { NO_KERNELS };
-    let share = (launches > 0).then(|| stretched as f64 / launches as f64);
+    let share = (launches > 0).then(|| inflated as f64 / launches as f64);
     sheet.put(id, "inflated_share", share, launches, "inferred", why);
     sheet.examples(id, "inflated_share", &top);
     let n = excess_ns.len() as u64;
-    let why = if launches > 0 { "no repeat is stretched" } else { why };
+    let why = if launches > 0 { "no repeat is inflated" } else { why };
     sheet.put(id, "inflation_ns", median(&excess_ns), n, "inferred", why);
     let relative = |values: &[i64]| mad(values).zip(median(values)).map(|(mad, middle)| mad / middle);
     sheet.put(id, "inflation_spread", relative(&excess_ns), n, "inferred", why);
@@ -1109,7 +1111,7 @@ mod tests {
     }
 
     #[test]
-    fn stretched_repeats_stand_out() {
+    fn inflated_repeats_stand_out() {
         // nine kernels of 1000 us; one of 3500 us, as a switch inside it would make it
         let mut rows: Vec<K> = (0..9).map(|n| (0, 7, 0, 1, 7, n * 5000, n * 5000 + 1000)).collect();
         rows.push((0, 7, 0, 1, 7, 45_000, 48_500));

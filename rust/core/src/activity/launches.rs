@@ -44,13 +44,13 @@ pub struct Batch {
     pub launches: u64,
     /// Nothing was in flight, and no other tenant was in its way.
     pub idle_ns: i64,
-    /// Nothing was in flight while another tenant's context held the engine.
+    /// Nothing was in flight while another tenant's context was resident.
     pub absent_ns: i64,
     /// Nothing was in flight while a tenant that may run beside it had kernels in flight.
     pub beside_ns: i64,
     /// Union of its launches.
     pub busy_ns: i64,
-    /// The part of it in which its context held the engine.
+    /// The part of it in which its context was resident.
     pub attributed_ns: i64,
 }
 
@@ -80,7 +80,7 @@ pub struct Launched {
     pub device: u32,
     /// Tenant.
     pub tenant: u32,
-    /// Switch records say when its context held the engine.
+    /// Switch records say when its context was resident.
     pub residency_known: bool,
     /// Those with most time, most first.
     pub configurations: Vec<Configuration>,
@@ -532,14 +532,14 @@ mod tests {
         let attributed = Attribution::new(&seen).unwrap().run(&seen, &Unwatched).unwrap();
         seen.extend([("tenant_usage", usage), ("kernel_attribution", attributed)]);
         assert_eq!(parts(&seen), [vec![[15, 35, 0, 40, 40]], vec![[0, 0, 0, 25, 25]]]);
-        // Nothing says who held the engine: 8's kernel was beside it.
+        // Nothing says which context was resident: 8's kernel was beside it.
         let without = reconstructed(Tables::from([("kernels", kernels(&rows))]));
         assert_eq!(parts(&without), [vec![[25, 0, 25, 40, 40]], vec![[0, 0, 0, 25, 25]]]);
     }
 
     #[test]
     fn only_clients_of_one_server_are_beside_each_other_where_residency_is_known() {
-        // 7, 8 and 9 run while 5 holds the engine all the time, which serves 7 and 8 but not 9.
+        // 7, 8 and 9 run while 5 is resident all the time, which serves 7 and 8 but not 9.
         let rows = [
             (0, 7, 0, 1, 7, 0, 10),
             (0, 8, 0, 1, 7, 5, 20),

@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn charged_time_is_resident_time_and_conserves_every_nanosecond() {
+    fn attributed_time_is_resident_time_and_conserves_every_nanosecond() {
         // kernel of 7  |100=================2400|
         // 7 resident  |0======1000|      |2000====3000|      attributed 900 + 400, out 1000
         // 8 resident              |1040=1960|
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn without_switch_records_all_is_charged_as_an_assumption() {
+    fn without_switch_records_all_is_attributed_as_an_assumption() {
         let out = run(Tables::from([(
             "kernels",
             kernels(&[(0, 7, 0, 1, 7, 100, 2400), (0, 7, 0, 1, 8, 200, 2500)]),

@@ -45,7 +45,7 @@ pub(super) struct SmGroup {
     pub(super) members: Vec<usize>,
     pub(super) by_tenant: BTreeMap<u32, usize>,
     pub(super) sets: BTreeMap<(u32, Option<u32>), (usize, u32)>,
-    /// Takes turns, and nothing says when.
+    /// Time-sliced, and nothing says when.
     pub(super) unsliced: bool,
 }
 
@@ -270,7 +270,7 @@ impl DeviceReplay {
         (mask, u32::try_from(n).unwrap_or(u32::MAX))
     }
 
-    /// Groups that take turns, and nothing says when, hold the engine in equal shares: the share of each.
+    /// Groups that are time-sliced, and nothing says when, are resident in equal shares: the share of each.
     #[allow(clippy::cast_precision_loss)] // a few groups
     pub(super) fn weight(&self) -> f64 {
         let waiting = self.sm_groups.iter().filter(|c| c.unsliced && c.machine.busy()).count();

@@ -74,7 +74,7 @@ pub struct PlacementPolicy {
     pub sharing: BTreeMap<u32, Sharing>,
     /// SMs by tenant, or by tenant and context (green contexts); all where none is given.
     pub sms: BTreeMap<(u32, Option<u32>), SmSet>,
-    /// Tenants with an equal number are on the SMs together, others take turns with them. Where none is given, the
+    /// Tenants with an equal number are on the SMs together, others are time-sliced with them. Where none is given, the
     /// device's sharing says it.
     pub groups: BTreeMap<u32, u32>,
     /// Tenants whose residency is that of another one: clients of an MPS server.
@@ -365,7 +365,7 @@ impl Placement {
                 *gaps.select_nth_unstable(middle).1
             }
         };
-        let handovers: BTreeMap<u32, (i64, i64)> =
+        let switches: BTreeMap<u32, (i64, i64)> =
             gaps.iter_mut().map(|(device, gaps)| (*device, turns::not_running(usual(gaps)))).collect();
         let observed: BTreeSet<u32> = self.held.keys().map(|key| key.0).collect();
         let mut slices: Vec<_> = self.next_slice.take().into_iter().chain(self.slices).collect();
@@ -375,7 +375,7 @@ impl Placement {
             if !observed.contains(&device) && from < to {
                 self.inferred.insert(device);
                 slices.push((from, to, device, tenant));
-                let (leaving, coming) = handovers.get(&device).copied().unwrap_or_default();
+                let (leaving, coming) = switches.get(&device).copied().unwrap_or_default();
                 let running = (
                     from.saturating_add(coming).min(first.value(row).max(from)),
                     to.saturating_sub(leaving).max(last.value(row).min(to)),
@@ -473,7 +473,7 @@ impl Placement {
         self.policy.held_by.get(&tenant).copied().unwrap_or(tenant)
     }
 
-    /// The tenants of a device take turns with others: the number of the group is its own.
+    /// The tenants of a device are time-sliced with others: the number of the group is its own.
     pub(super) fn group(&self, device: u32, tenant: u32) -> (bool, u32) {
         match (self.policy.groups.get(&tenant), self.policy.sharing.get(&device)) {
             (Some(group), _) => (true, *group),
@@ -482,7 +482,7 @@ impl Placement {
         }
     }
 
-    /// Whether a tenant takes turns with others of its device.
+    /// Whether a tenant is time-sliced with others of its device.
     pub(super) fn turns(&self, device: u32, tenant: u32) -> bool {
         self.policy.sharing.get(&device) == Some(&Sharing::TimeSliced)
             || self.policy.groups.contains_key(&tenant)

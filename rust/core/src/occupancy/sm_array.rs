@@ -373,7 +373,7 @@ mod tests {
                 floor.place(&ask, n, &mut on);
             }
         }
-        // By hand: to 9, 7: two on the second; then by turns on both from 7 on, down to 4; then on all three.
+        // By hand: to 9, 7: two on the second; then alternately on both from 7 on, down to 4; then on all three.
         for (count, expected) in [
             (1, [0, 1, 0]),
             (2, [0, 2, 0]),

@@ -195,7 +195,7 @@ pub struct Fit {
     pub limiters: Vec<Limiter>,
 }
 
-/// Why it cannot be said what fits.
+/// Why it is not known what fits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// No compute capability for the device.

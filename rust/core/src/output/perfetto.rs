@@ -612,7 +612,7 @@ struct Source<'a> {
     next: usize,
 }
 
-/// In this order at equal times: who holds the engine comes before what runs on it.
+/// In this order at equal times: which context is resident comes before what runs on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Residency,

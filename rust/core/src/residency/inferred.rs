@@ -347,7 +347,7 @@ struct Device {
 impl Device {
     /// Puts the tenants in the order of their intervals, which is not that of their ids: after each comes the one that most
     /// often shows signs after it.
-    fn take_turns(&mut self) {
+    fn time_slice(&mut self) {
         let count = self.tenants.len();
         let mut follows: BTreeMap<(usize, usize), u64> = BTreeMap::new();
         for (a, b) in self.seen.iter().zip(self.seen.iter().skip(1)).filter(|(a, b)| a.tenant != b.tenant) {
@@ -478,7 +478,7 @@ impl EventPass for InferredResidency {
                 continue;
             }
             device.seen.sort_unstable();
-            device.take_turns();
+            device.time_slice();
             let switch_gap = SwitchGap::of(&device.seen);
             let tenants = device.tenants.len();
             let Some(slice_ns) = fit(&device.seen, tenants, switch_gap) else { continue };
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_cut_by_turns_show_the_turns() {
+    fn kernels_interrupted_by_slices_show_the_slices() {
         // Slices of 3 ms, 43 us apart; both run kernels of 250 us back to back, cut where the slice ends.
         let (slice, gap, length) = (3_000_i64, 43_i64, 250_i64);
         let mut rows: Vec<K> = Vec::new();

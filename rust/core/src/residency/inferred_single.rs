@@ -31,9 +31,9 @@ const AWAY_NS: i64 = 250_000;
 const OWN_SPREAD: f64 = 0.2;
 /// A kernel near a whole slice says nothing of when it was cut.
 const LONGEST_NS: i64 = DEFAULT_SLICE_NS / 5 * 4;
-/// At least so many stretched kernels, such a part of the work of a usual length, no more than such a part of it beside
+/// At least so many kernels inflated by preemption, such a part of the work of a usual length, no more than such a part of it beside
 /// other work of the same tenant, and such a part of the absences within a factor of two or so.
-const LEAST_STRETCHED: usize = 5;
+const LEAST_INFLATED: usize = 5;
 const KNOWN_SHARE: f64 = 0.9;
 const OWN_OVERLAP: f64 = 0.02;
 const ALIKE_SHARE: f64 = 0.6;
@@ -71,14 +71,14 @@ pub(crate) fn intervals(kernels: &[Kernel]) -> Option<(Vec<ResidencyInterval>, O
         return None;
     }
     let absences = absences(kernels, &usual);
-    let stretched: Vec<i64> = absences.iter().filter(|a| !a.pause).map(|a| a.away_ns as i64).collect();
-    let count = stretched.len();
+    let inflated: Vec<i64> = absences.iter().filter(|a| !a.pause).map(|a| a.away_ns as i64).collect();
+    let count = inflated.len();
     if absences.len().saturating_sub(count) > count {
         return None;
     }
-    let away_ns = median(&stretched).filter(|_| count >= LEAST_STRETCHED)?;
+    let away_ns = median(&inflated).filter(|_| count >= LEAST_INFLATED)?;
     let alike = |ns: &&i64| (**ns as f64 - away_ns).abs() <= away_ns / 2.0;
-    if (stretched.iter().filter(alike).count() as f64) < ALIKE_SHARE * count as f64 {
+    if (inflated.iter().filter(alike).count() as f64) < ALIKE_SHARE * count as f64 {
         return None;
     }
     let slice_ns = fit(&absences)?;
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn stretched_kernels_say_when_it_was_gone() {
+    fn inflated_kernels_say_when_it_was_switched_out() {
         let (kernels, truth) = cut(300, 400);
         let (found, slice_ns) = intervals(&kernels).unwrap();
         assert!((slice_ns.unwrap() - 2_000_000.0).abs() < 30_000.0, "{slice_ns:?}");
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_told_is_not() {
-        // Longer than a slice; never stretched; two streams at once; no signature; lengths that vary by themselves.
+        // Longer than a slice; never preempted; two streams at once; no signature; lengths that vary by themselves.
         assert!(intervals(&cut(5_000, 100).0).is_none());
         let plain: Vec<Kernel> = (0..100)
             .map(|n| Kernel { start_ns: n * 110_000, end_ns: n * 110_000 + 100_000, signature: Some(0) })

@@ -424,9 +424,9 @@ enum State {
     /// Nothing.
     #[default]
     Unseen,
-    /// Seen, but whether it holds the engine is not known: recording began in the middle.
+    /// Seen, but whether it is resident is not known: recording began in the middle.
     Unknown(Ack),
-    /// It holds the engine.
+    /// It is resident.
     Resident { start_ns: i64, pid: Option<u32>, running_start_ns: Option<i64>, ack: Ack },
     /// It does not.
     Out,
@@ -567,7 +567,7 @@ impl Engine {
                     count(quality::SWITCH_END_WITHOUT_START);
                     let ack = if let State::Unknown(ack) = state { ack } else { Ack::default() };
                     let since = self.free_since_ns.unwrap_or(first_ns);
-                    // Resident when recording began, unless another context held the engine meanwhile.
+                    // Resident when recording began, unless another context was resident meanwhile.
                     if self.resident.is_none() && since < now {
                         self.slices.push(Slice {
                             capture: event.capture,

@@ -116,7 +116,7 @@ struct DeviceResidency {
     restores: Vec<i64>,
     time_slice_ns: Option<i64>,
     inferred: bool,
-    /// Only one tenant was seen: who held the engine when it did not is not known, but that others did is.
+    /// Only one tenant was seen: which context was resident when it did not is not known, but that others did is.
     alone: bool,
 }
 
@@ -570,7 +570,7 @@ mod tests {
         run(&tables)
     }
 
-    /// 7 and 8 take turns of 2000 us, 40 us apart; every third turn of 8 is given up after 300 us.
+    /// 7 and 8 are time-sliced, 2000 us, 40 us apart; every third turn of 8 is given up after 300 us.
     fn turns() -> (Vec<Drawn>, i64) {
         let (mut rows, mut now) = (Vec::new(), 0);
         for turn in 0..24 {
@@ -608,7 +608,7 @@ mod tests {
 
     #[test]
     fn slices_that_end_for_want_of_work_are_no_time_slice() {
-        // 7 and 8 by turns of 330 us; the kernel of each turn ends 10 us before it does, or 10 us after.
+        // 7 and 8 alternately for 330 us; the kernel of each turn ends 10 us before it does, or 10 us after.
         let told = |after_us: i64| {
             let (mut slices, mut work) = (Vec::new(), Vec::new());
             for turn in 0..40 {
@@ -629,7 +629,7 @@ mod tests {
 
     #[test]
     fn times_and_shares_are_of_the_window() {
-        // 7 holds the engine from 300 us before its kernel and 100 us beyond the last, 8 from 1200 to 1500.
+        // 7 is resident from 300 us before its kernel and 100 us beyond the last, 8 from 1200 to 1500.
         //   7 |==.....k.....==|          |..k==|        k: 0 to 1000 and 1600 to 2000
         //   8                  |..k..|                  k: 1200 to 1400
         let rows = [(0, 0, 7, 7, -300, 1100), (0, 0, 8, 8, 1150, 1500), (0, 0, 7, 7, 1550, 2100)];

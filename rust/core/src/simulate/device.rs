@@ -77,7 +77,7 @@ struct Live {
     waiters: Vec<u32>,
     launched: Ps,
     ready: Ps,
-    /// Time for which its group had held the engine when its first block was placed; below 0 before that.
+    /// Time for which its group had been resident when its first block was placed; below 0 before that.
     started: Ps,
     /// The group's own time then.
     begun: Ps,
@@ -205,7 +205,7 @@ struct Group {
     /// Its own time at `since`.
     local: Ps,
     since: Ps,
-    /// Time for which it had held the engine at `since`.
+    /// Time for which it had been resident at `since`.
     held: Ps,
     rate: f64,
     /// Caps leave room for everybody: nobody disturbs anybody.
@@ -787,7 +787,7 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// For how long a group has held the engine.
+    /// For how long a group has been resident.
     fn held(&self, group: usize) -> Ps {
         self.groups.get(group).map_or(0, |g| {
             let passed = if g.running { self.now.saturating_sub(g.since) } else { 0 };

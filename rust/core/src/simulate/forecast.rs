@@ -133,7 +133,7 @@ fn fit(made: &mut Programs, config: &SharingConfig, watch: &dyn Watch) -> Result
         return Ok(None);
     }
     let mut config = config.clone();
-    // In turns nobody is beside another tenant: what a tenant's own streams do to each other is no contention with one.
+    // Time-sliced, nobody is beside another tenant: what a tenant's own streams do to each other is no contention with one.
     let beside = config.assignments.iter().enumerate().any(|(n, a)| {
         config
             .assignments
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn side_by_side_in_turns_and_apart() {
+    fn side_by_side_time_sliced_and_apart() {
         let both =
             |blocks| [burst(0, vec![kernel(0, 3000, blocks, 8)]), burst(1, vec![kernel(0, 3000, blocks, 8)])];
         let mps = config(vec![assignment(0, 0, None), assignment(1, 0, None)]);
@@ -328,8 +328,8 @@ mod tests {
     }
 
     #[test]
-    fn a_host_goes_on_while_its_context_does_not_hold_the_engine() {
-        // A works all the time. B: 100 of work, wait, think 900, again. Alone 1100; in turns its second kernel is
+    fn a_host_goes_on_while_its_context_is_not_resident() {
+        // A works all the time. B: 100 of work, wait, think 900, again. Solo 1100; time-sliced its second kernel is
         // launched while A has the engine.
         let a = burst(0, vec![kernel(0, 10_000, 80, 8)]);
         let steps = vec![Step::Launch(0), Step::Wait(0), Step::Think(900_000), Step::Launch(1)];
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_long_in_company_is_fitted_to_the_record() {
+    fn what_takes_long_concurrently_is_fitted_to_the_record() {
         // Both were recorded side by side, each half of the device: 40 blocks in one wave, 100 long, alone 100 too. B's
         // 80 blocks got 40 places: recorded 200, alone 100.
         let mut a = burst(0, (0..20).map(|_| kernel(0, 100, 40, 8)).collect());

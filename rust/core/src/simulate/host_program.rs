@@ -70,7 +70,7 @@ pub(crate) struct Op {
     pub class: u32,
     /// Time alone on the device as it was recorded.
     pub work_ns: i64,
-    /// Time from start to end in which its tenant held the engine, as recorded, less what switches took of it.
+    /// Time from start to end in which its tenant was resident, as recorded, less what switches took of it.
     pub seen_ns: i64,
     /// Number of its name and launch configuration.
     pub shape: u32,
@@ -120,7 +120,7 @@ pub(crate) struct Programs {
     /// By number; equal launches of different tenants are one.
     pub shapes: Vec<ShapeSeen>,
     pub limits: Limits,
-    /// Tenants that ran without being traced, with the time they held the engine.
+    /// Tenants that ran without being traced, with the time they were resident.
     pub unknown: Vec<(u32, i64)>,
     /// Residency that one save or restore was found to take, in nanoseconds.
     pub state_ns: i64,
@@ -139,14 +139,14 @@ struct Seen {
     clear: bool,
 }
 
-/// What is known of a group of tenants that hold the engine together.
+/// What is known of a group of tenants that are resident together.
 #[derive(Default)]
 struct Held {
     resident: Union,
 }
 
-/// The time before each slice in which its tenant may have waited for the turns of others.
-fn turns_of_others(slices: &[&Slice], slice_ns: i64) -> BTreeMap<u32, Vec<(i64, i64)>> {
+/// The time before each slice in which its tenant may have waited for the residency of other tenants.
+fn residency_of_others(slices: &[&Slice], slice_ns: i64) -> BTreeMap<u32, Vec<(i64, i64)>> {
     let mut turns: BTreeMap<u32, Vec<(i64, i64)>> = BTreeMap::new();
     for (at, own) in slices.iter().enumerate() {
         let Some(tenant) = own.tenant else { continue };
@@ -161,7 +161,7 @@ fn turns_of_others(slices: &[&Slice], slice_ns: i64) -> BTreeMap<u32, Vec<(i64, 
             }
             seen.push(key);
             from_ns = other.start_ns.max(other.end_ns.saturating_sub(slice_ns));
-            // It held the engine for longer than a slice: nobody waited when that began.
+            // It was resident for longer than a slice: nobody waited when that began.
             if from_ns > other.start_ns {
                 break;
             }
@@ -194,10 +194,11 @@ pub(crate) fn read(
     slices.sort_by_key(|s| s.start_ns);
     made.slice_ns = slice_lengths(&slices).get(&device).and_then(|l| median_ns(l));
     let references: Vec<&Slice> = slices.iter().collect();
-    let turns: BTreeMap<u32, Union> = turns_of_others(&references, made.slice_ns.unwrap_or(DEFAULT_SLICE_NS))
-        .into_iter()
-        .map(|(t, spans)| (t, Union::of(spans)))
-        .collect();
+    let turns: BTreeMap<u32, Union> =
+        residency_of_others(&references, made.slice_ns.unwrap_or(DEFAULT_SLICE_NS))
+            .into_iter()
+            .map(|(t, spans)| (t, Union::of(spans)))
+            .collect();
     let mut held: BTreeMap<u32, Held> = BTreeMap::new();
     let mut spans: BTreeMap<u32, Vec<(i64, i64)>> = BTreeMap::new();
     for s in &slices {
@@ -276,7 +277,7 @@ pub(crate) fn read(
     Ok(made)
 }
 
-/// How much of each kernel its tenant held the engine, and whether anything ran beside it then.
+/// How much of each kernel its tenant was resident, and whether anything ran beside it then.
 fn cover<'a>(
     by_tenant: &mut BTreeMap<u32, Vec<Seen>>,
     holder: &dyn Fn(u32) -> Option<&'a Held>,
@@ -296,7 +297,7 @@ fn cover<'a>(
         }
     }
     order.sort_unstable();
-    // With switch records kernels of tenants that take turns are no co_run for each other; without them nobody knows.
+    // With switch records kernels of tenants that are time-sliced are no co_run for each other; without them nobody knows.
     let apart = |tenant: u32| time_sliced && holder(tenant).is_some();
     type Kernel = (u32, usize);
     let mut ends: BTreeMap<Option<u32>, (i64, Option<Kernel>)> = BTreeMap::new();

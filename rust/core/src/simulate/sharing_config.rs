@@ -11,7 +11,7 @@ pub struct Assignment {
     pub tenant: u32,
     /// Index of its instance.
     pub instance: usize,
-    /// Tenants of an instance with the same number hold the engine together.
+    /// Tenants of an instance with the same number are resident together.
     pub group: u32,
     /// SMs that its kernels may use; `None`: all of the instance.
     pub sms: Option<u32>,

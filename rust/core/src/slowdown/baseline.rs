@@ -20,7 +20,7 @@ const ALIGNED_PART: f64 = 0.98;
 pub(crate) struct Matched {
     pub ops: Vec<Option<SoloOp>>,
     pub aligned: bool,
-    /// First launch to last end of the baseline over the time at work in it: the elapsed_ratio of its host.
+    /// First launch to last end of the baseline over the execution time in it: the elapsed_ratio of its host.
     pub elapsed_ratio: Option<f64>,
 }
 

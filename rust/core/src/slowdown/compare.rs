@@ -160,7 +160,7 @@ pub(crate) enum Doubt {
     Model(f64, f64),
 }
 
-/// Half of the 95 % interval of a run that was played again, beside what its lengths scatter: this much of what the model
+/// Half of the 95 % interval of a run that was replayed, beside what its lengths scatter: this much of what the model
 /// took away, and this much in any case. From the errors on generated captures (`tests/bench/interference.py`).
 /// No closer than this against a baseline: what records of time themselves are worth.
 const LEAST: f64 = 0.002;
@@ -280,7 +280,7 @@ pub(crate) enum Clock<'a> {
     Own,
     /// As `Own`, and the other reading of the host's pauses.
     Anchored(&'a [Anchored]),
-    /// Only the elapsed_ratio: elapsed over time at work.
+    /// Only the elapsed_ratio: elapsed over execution time.
     ElapsedRatio(f64),
 }
 
@@ -541,7 +541,7 @@ fn aggressor_shares(
     if rows().take(ENOUGH).count() < ENOUGH {
         return Vec::new();
     }
-    // Whoever takes turns takes them one at a time: whose turn it was is a matter of record, not of regression.
+    // Time-sliced tenants run one at a time: whose turn it was is a matter of record, not of regression.
     if tenant.ran.is_some() && tenant.beside.total_ns() == 0 {
         return turns(rows(), &tenant.each, blocks, draws);
     }

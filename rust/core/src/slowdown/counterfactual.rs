@@ -31,7 +31,7 @@ const SLEEP_NS: i64 = 200_000;
 /// somebody: a limiter, a lock in the driver. Hosts that are slow by themselves stay below.
 const BLOCKED_CALL_NS: i64 = 1_000_000;
 const BLOCKED_CALL_TIMES: i64 = 20;
-/// Of all time at work, this part may be of operations that nobody saw solo.
+/// Of all execution time, this part may be of operations that nobody saw solo.
 const BLIND_PART: f64 = 0.1;
 
 /// One operation as it would have been (or, from a baseline, was).
@@ -59,7 +59,7 @@ impl Reference for Vec<Option<SoloOp>> {
     }
 }
 
-/// An operation that was played again. There are as many as kernels in a capture, so only moments are kept.
+/// An operation that was replayed. There are as many as kernels in a capture, so only moments are kept.
 #[derive(Debug, Clone, Copy)]
 struct Again {
     /// `NOT_PLAYED` for none.
@@ -107,7 +107,7 @@ impl Reference for Replayed<'_> {
     }
 }
 
-/// Why a tenant's run cannot be played again.
+/// Why a tenant's run cannot be replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
     NoCalls,
@@ -204,7 +204,7 @@ fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64, f64), Refused> {
     let factors: Vec<Option<f64>> = stretch.iter().map(Stretch::factor).collect();
     let (mut blind, mut whole, mut cuts) = (0.0, 0.0, 0.0);
     let each_cut = cut_ns(tenant);
-    let mut stretched: BTreeMap<u32, f64> = BTreeMap::new();
+    let mut inflated: BTreeMap<u32, f64> = BTreeMap::new();
     let mut out = Vec::with_capacity(tenant.ops.len());
     for op in &tenant.ops {
         let mut length = op.ran_ns as f64;
@@ -213,7 +213,7 @@ fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64, f64), Refused> {
             match factors.get(op.signature as usize).copied().flatten() {
                 Some(factor) => {
                     length *= factor.min(1.0);
-                    *stretched.entry(op.signature).or_default() += length;
+                    *inflated.entry(op.signature).or_default() += length;
                 }
                 None => blind += length,
             }
@@ -229,7 +229,7 @@ fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64, f64), Refused> {
         return Err(Refused::NeverAlone);
     }
     let solo: f64 = out.iter().map(|length| *length as f64).sum();
-    let error: f64 = stretched
+    let error: f64 = inflated
         .iter()
         .filter_map(|(signature, length)| {
             let s = stretch.get(*signature as usize)?;
@@ -255,8 +255,8 @@ fn wait(tenant: &Tenancy, op: &Op) -> Wait {
     let waited = op.start_ns.saturating_sub(op.free_ns()).max(0);
     let resident = op.waited.resident_ns;
     let own = resident.min(op.waited.busy_ns);
-    let by_turns = tenant.ran.is_some() && op.kind != WorkKind::Copy;
-    let others = if by_turns { op.waited.co_running_ns } else { op.waited.others_ns };
+    let time_sliced = tenant.ran.is_some() && op.kind != WorkKind::Copy;
+    let others = if time_sliced { op.waited.co_running_ns } else { op.waited.others_ns };
     Wait {
         own_ns: own,
         rest_ns: resident.saturating_sub(own).saturating_sub(others).max(0),

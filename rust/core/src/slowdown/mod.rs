@@ -779,7 +779,7 @@ mod tests {
             })
     }
 
-    /// 7 launches, waits, thinks 5 us, launches again; 8 holds the engine inside 7's first kernel.
+    /// 7 launches, waits, thinks 5 us, launches again; 8 is resident inside 7's first kernel.
     fn turns() -> Tables {
         // 7 host      |0=5|sync.........115|  |120=125|sync....185|
         // 7 kernel        |10============110|     |130==180|
@@ -793,7 +793,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_played_again_leaves_out_the_turns_of_others() {
+    fn a_run_replayed_leaves_out_the_residency_of_others() {
         let session = turns();
         let made = slowdowns(&session, &[], None, 0, &Unwatched).unwrap();
         // Again: 10..60, the host wakes 5 us later, thinks 5 us, launches at 70: 80..130.
@@ -992,7 +992,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_turn_it_was_is_who_is_to_blame() {
+    fn the_resident_tenant_is_the_aggressor() {
         // 30 rounds of 7, 8, 9, in which 7's kernel waits 30 us for 8 and 10 us for 9.
         let mut rows: Vec<K> = Vec::new();
         let mut held = Vec::new();
@@ -1070,7 +1070,7 @@ mod tests {
 
     #[test]
     fn long_kernels_are_cut_more_often_which_costs_nothing() {
-        // 7 and 8 take turns of 200 us. Kernels of one signature take 20 to 300 us at work, one after the other, so that
+        // 7 and 8 are time-sliced, 200 us. Kernels of one signature take 20 to 300 us at work, one after the other, so that
         // long ones are cut more often; cuts cost nothing, and nobody waits for anything else.
         let mut rows: Vec<K> = Vec::new();
         let mut held = Vec::new();

@@ -288,7 +288,7 @@ pub(crate) struct Scene {
     pub window: Option<(i64, i64)>,
 }
 
-/// Sums over kernels, each signature around its own mean: of time at work (y) over times switched out inside (x), by how
+/// Sums over kernels, each signature around its own mean: of execution time (y) over times switched out inside (x), by how
 /// little was left of the slice when the kernel started (z).
 ///
 /// Longer kernels are switched out more often, so that lengths and cuts go together even where cuts cost nothing. How
@@ -655,7 +655,7 @@ impl Gathered {
             .tenants
             .iter()
             .map(|t| {
-                // Clients of a server run when it holds the engine.
+                // Clients of a server run when it is resident.
                 let own = held.get(&t.id).or_else(|| t.served_by.and_then(|server| held.get(&server)));
                 Tenancy {
                     id: t.id,

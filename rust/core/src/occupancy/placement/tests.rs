@@ -145,7 +145,7 @@ fn time_slices_count_only_while_resident() {
     let held = slices(&[(1, 0, 20), (2, 20, 60), (1, 60, 80)]);
     let out = placed(&tables, Some(&held), policy(Sharing::TimeSliced, &[]), 1);
     assert_eq!(rows(&out), [(1, 0, 0.4, 0.4), (2, 0, 0.025, 0.2)]);
-    // Without records of who held it: equal shares of the time, not of the SMs.
+    // Without switch records: equal shares of the time, not of the SMs.
     let out = placed(&tables, None, policy(Sharing::TimeSliced, &[]), 1);
     assert_eq!(rows(&out), [(1, 0, 0.5, 0.5), (2, 0, 0.03125, 0.25)]);
 }
@@ -170,7 +170,7 @@ fn inferred(turns: &[(u32, i64, i64, i64, i64)]) -> RecordBatch {
 
 #[test]
 fn blocks_stand_still_while_turns_change() {
-    // 520 ns between turns are 0.52 of a handover: 360 ns of it before the end of a turn, 120 after the start of one.
+    // 520 ns between turns are 0.52 of a context switch: 360 ns of it before the end of a turn, 120 after the start of one.
     // 1 |0=======640|~~1000                          3040~~|3160==========4040|   a kernel that is still there at 4040
     // 2                    1520~~|1640==2160|~~2520                               a start and an end
     let turns = inferred(&[(1, 0, 1000, 0, 0), (2, 1520, 2520, 1640, 2160), (1, 3040, 4040, 4040, 4040)]);
@@ -293,7 +293,7 @@ fn policy_of_counts(sms: &[(u32, u32)]) -> PlacementPolicy {
 }
 
 #[test]
-fn blocks_stand_still_while_others_hold_the_engine() {
+fn blocks_stand_still_while_others_are_resident() {
     // Tenant 1: 160 blocks, two waves, resident in [0, 20) and [60, 80): a wave in each. Its last block ends at 80.
     let tables = kernels(&[(1, 0, 100, 160), (2, 20, 60, 5)]);
     let held = slices(&[(1, 0, 20), (2, 20, 60), (1, 60, 80)]);

@@ -306,7 +306,7 @@ impl Raw {
 
 /// Rows that follow each other and have the same two codes, and these.
 ///
-/// Processes take turns, row by row at worst; what one does mostly stays on one device and in one context.
+/// Processes alternate, row by row at worst; what one does mostly stays on one device and in one context.
 fn stretches<'a>(
     codes: &'a [u32],
     others: &'a [u32],
@@ -1135,7 +1135,7 @@ fn stored(
 mod tests {
     use super::*;
 
-    /// Codes that stay the same for a while and then take turns, of more rows than one thread takes.
+    /// Codes that stay the same for a while and then alternate, of more rows than one thread takes.
     fn codes(rows: u32, long: u32) -> Vec<u32> {
         (0..rows).map(|row| if row % 7_000 < 100 { row % 3 } else { row / long % 3 }).collect()
     }

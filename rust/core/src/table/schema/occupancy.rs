@@ -3,7 +3,7 @@
 use super::Kind::{Name, Text, F64, I64, U32, U64};
 use super::{col, opt, Table, BASIS, CAPTURE_ID, CORRELATION_ID, DEVICE_ID, END, OLD, PID, START, TENANT_ID};
 
-const NOT_REPLAYED: &str = "its tenant never held the engine between its start and its end";
+const NOT_REPLAYED: &str = "its tenant was never resident between its start and its end";
 
 /// Theoretical occupancy per launch configuration.
 pub const KERNEL_OCCUPANCY: Table = Table {
@@ -67,7 +67,7 @@ pub const SM_OCCUPANCY: Table = Table {
         col(
             "warps_low",
             F64,
-            "No fewer than this: one block of each of its kernels in flight while it held the engine.",
+            "No fewer than this: one block of each of its kernels in flight while it was resident.",
         ),
         col(
             "warps_high",
@@ -119,7 +119,7 @@ pub const KERNEL_PLACEMENT: Table = Table {
 pub const FORECAST: Table = Table {
     name: "forecast",
     version: 1,
-    doc: "What each tenant took, as recorded, and would have taken with the same launches under other sharing configurations: modelled, not a promise. Neighbours cost SM slots, turns, copy engines and the stated contention, nothing else.",
+    doc: "What each tenant took, as recorded, and would have taken with the same launches under other sharing configurations: modelled, not a promise. Other tenants cost SM slots, turns, copy engines and the stated contention, nothing else.",
     columns: &[
         DEVICE_ID,
         TENANT_ID,

@@ -6,7 +6,7 @@ use super::{
     START, TENANT_ID,
 };
 
-/// Who held the GPU.
+/// Which context was resident.
 pub const RESIDENCY: Table = Table {
     name: "residency",
     version: 1,
@@ -31,14 +31,14 @@ pub const RESIDENCY: Table = Table {
 pub const INFERRED_RESIDENCY: Table = Table {
     name: "inferred_residency",
     version: 1,
-    doc: "Residency intervals on the compute engine where the verdict is time-slicing and no switch records were captured: a kernel starts and ends only while its context is resident, and between such moments slices are dealt in turn. Of a device's only traced tenant: when its kernels were stretched, and paused, by as much as others' turns take; nothing where that cannot be told. What tenants that were not traced held is in nobody's turns. Sorted by start.",
+    doc: "Residency intervals on the compute engine where the verdict is time-slicing and no switch records were captured: a kernel starts and ends only while its context is resident, and between such moments slices are dealt in turn. Of a device's only traced tenant: when its kernels were inflated, and paused, by as much as others' turns take; nothing where that cannot be told. What tenants that were not traced held is in nobody's turns. Sorted by start.",
     columns: &[
         DEVICE_ID,
         TENANT_ID,
         START,
         END,
         col("earliest_start_ns", I64, "The turn began after this: the last sign of whoever had the engine before."),
-        col("latest_start_ns", I64, "And before this. From here to earliest_end_ns the tenant held the engine, if the tenants take turns; a turn with earliest_end_ns before it is one of which no kernel tells."),
+        col("latest_start_ns", I64, "And before this. From here to earliest_end_ns the tenant was resident, if the tenants are time-sliced; a turn with earliest_end_ns before it is one of which no kernel tells."),
         col("earliest_end_ns", I64, "It ended after this: its tenant's last sign."),
         col("latest_end_ns", I64, "And before this."),
         opt("time_slice_ns", I64, "kernels agree on none", "Length of a slice that agrees best with all kernels of the device."),
@@ -61,7 +61,7 @@ pub const RESIDENCY_BY_TENANT: Table = Table {
             U64,
             "Slices that the recording or lost records cut: in resident_ns, not among the lengths.",
         ),
-        col("resident_ns", I64, "In the window, its contexts held the engine, creation included; all of it where no activity was recorded."),
+        col("resident_ns", I64, "In the window, its contexts were resident, creation included; all of it where no activity was recorded."),
         opt("gpu_time_share", F64, "no residency", "GPU time share: resident_ns over the window; without recorded activity, over the time in which any tenant was resident."),
         opt("idle_ns", I64, "its kernels were not traced", "In the window, resident with none of its kernels in flight."),
         opt("idle_share", F64, "its kernels were not traced", "Of resident_ns."),
@@ -125,7 +125,7 @@ pub const RESIDENCY_BY_DEVICE: Table = Table {
         opt("median_restore_ns", I64, "no CONTEXT_START record", "RESTORE_START to CONTEXT_START."),
         opt("time_slice_ns", I64, "too few slices agree", "Length at which most of the time in slices that another tenant ended agrees; for inferred slices the fitted one."),
         opt("policy", Name, "no time slice could be estimated", "`short` (below 0.9 ms), `default` (to 2.7 ms), `medium` (to 20 ms), `long`: as of nvidia-smi compute-policy, for which NVIDIA publishes no lengths."),
-        opt("jain", F64, "nobody held the engine, or only one tenant was seen", "Jain's index of residency over tenants with two slices or a hundredth of it: 1 is equal, 1/n is one for all."),
+        opt("jain", F64, "no context was resident, or only one tenant was seen", "Jain's index of residency over tenants with two slices or a hundredth of it: 1 is equal, 1/n is one for all."),
         BASIS,
     ],
 };
@@ -202,7 +202,7 @@ pub const TENANT_USAGE: Table = Table {
 pub const KERNEL_ATTRIBUTION: Table = Table {
     name: "kernel_attribution",
     version: 1,
-    doc: "What of each kernel's interval its context held the engine, sorted as `kernels`. Graph launches are not in it.",
+    doc: "What of each kernel's interval its context was resident, sorted as `kernels`. Graph launches are not in it.",
     columns: &[
         CAPTURE_ID,
         PID,
@@ -216,7 +216,7 @@ pub const KERNEL_ATTRIBUTION: Table = Table {
         BASIS,
         opt("call_start_ns", I64, NO_CALL, "Begin of the call that launched it. From here to end_ns, launch_overhead_ns + queued_same_tenant_ns + queued_other_tenant_ns + attributed_ns + switched_out_ns account for every nanosecond."),
         opt("launch_overhead_ns", I64, NO_CALL, "Until that call returned, at most until the kernel started."),
-        opt("queued_same_tenant_ns", I64, NO_CALL, "Then behind earlier work of its own stream, or behind its own tenant's work while that held the engine."),
+        opt("queued_same_tenant_ns", I64, NO_CALL, "Then behind earlier work of its own stream, or behind its own tenant's work while that was resident."),
         opt("queued_other_tenant_ns", I64, NO_CALL, "Then ready, but not on the engine: another tenant's turn, or the switch. Where several tenants may be on the engine at once, or residency is not known, while work of others was in flight."),
         opt("switch_ns", I64, "no switch records", "Of queued_other_tenant_ns and switched_out_ns, the part in which the engine was being handed over (SAVE_END to RESTORE_START)."),
     ],
@@ -233,7 +233,7 @@ pub const OVERLAPS: Table = Table {
         col("tenant_b", U32, "Tenant, the larger id."),
         col("co_window_ns", I64, "Both between their first and last activity."),
         opt("co_busy_ns", I64, "one of them was not traced", "Both had kernels or graphs in flight, by their recorded intervals."),
-        opt("co_resident_ns", I64, "one of them has no residency", "Both held the engine at once: not time-sliced."),
+        opt("co_resident_ns", I64, "one of them has no residency", "Both were resident at once: not time-sliced."),
         opt("short_kernels", U64, "one of them was not traced", "Kernels shorter than a tenth of a time slice that started while the other had work in flight."),
         opt("short_overlapping", U64, "one of them was not traced", "Those of them that overlap a kernel of the other, also a long one."),
         opt("short_short_overlapping", U64, "one of them was not traced", "Those of them that overlap a short kernel of the other: shared SMs or shared device, never time-slicing."),
@@ -250,7 +250,7 @@ pub const FACTS: Table = Table {
     columns: &[
         DEVICE_ID,
         col("name", Name, "Stable name, listed in features.rs."),
-        opt("value", F64, "could not look: see detail", "Value."),
+        opt("value", F64, "not available: see detail", "Value."),
         col("unit", Name, "Unit, `1` for plain numbers."),
         col("n", U64, "How many rows it is computed from."),
         BASIS,

@@ -70,7 +70,7 @@ pub const CAPTURE: Table = Table {
 pub const SOURCES: Table = Table {
     name: "sources",
     version: 1,
-    doc: "What was looked for in each capture and what was there: the difference between zero and could-not-look.",
+    doc: "What was looked for in each capture and what was there: the difference between zero and not available.",
     columns: &[
         CAPTURE_ID,
         col("source", Name, "`kernels`, `copies`, `graph_launches`, `switch_events`, `gpu_metrics`, `api_calls`, `profiler_overhead`, `thread_runs`, `nvtx`, `allocations`, `target_gpu`, `processes`, `diagnostics`, `cuda_devices` (with the SMs that each process sees)."),
@@ -206,7 +206,7 @@ pub const NVML_SAMPLES: Table = Table {
         opt("interval_ns", I64, "a momentary value, the first of its kind, or no times in the file", "Length of the time before the sample over which the value is an average: since the sample before; for the driver's utilisation between 1/6 s and 1 s, as it samples by itself."),
         col("metric", Name, "Canonical name with its unit, such as `gpu_utilization_pct`, `memory_used_bytes`."),
         opt("value", F64, "not a number, or not available: see text", "Value in the unit of the metric's name."),
-        opt("text", Text, "the value is a number", "Value as text; `[N/A]` and the like mean: could not look."),
+        opt("text", Text, "the value is a number", "Value as text; `[N/A]` and the like mean: not available."),
     ],
 };
 
