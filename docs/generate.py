@@ -65,30 +65,73 @@ def troubleshooting() -> str:
     return "\n".join(out) + "\n"
 
 
-def measurements() -> str:
-    """Every figure that `make bench` has appended."""
-    out = [NOTE.format(source="docs/measurements.jsonl, which `make bench` appends to"), "# Measurements\n"]
-    out.append(
-        "`make bench` (or `.venv/bin/python tests/bench/run.py --rows N --runs N`) on a generated export of two "
-        "time-sliced processes. Seconds are medians of the runs in one process, warm cache; `of sqlite3` is the "
-        "reading time over that of Python's `sqlite3` stepping the same columns of the same file in the same run.\n"
-    )
+#: What tells runs of one benchmark apart: of those with equal values the last one counts, earlier ones are history.
+CONFIGURATION: dict[str, tuple[str, ...]] = {
+    "load": ("kernels",),
+    "ingest": ("kernels", "calls"),
+    "fuzz": ("target",),
+    "first_answer": ("kernels", "command"),
+    "reports": ("kernels", "output"),
+    "memory": ("kernels", "what", "budget_bytes"),
+    "occupancy-speed": ("what", "load", "configurations", "kernels"),
+    "forecast": ("kernels", "threads"),
+    "fleet": ("captures",),
+}
+
+
+def logged(*, latest: bool) -> list[dict[str, Any]]:
+    """Rows of the log: the latest of each benchmark and configuration, or all that came before."""
     log = HERE / "measurements.jsonl"
     rows = [json.loads(text) for text in log.read_text(encoding="utf-8").splitlines()]
+    last: dict[tuple[Any, ...], int] = {}
+    for number, row in enumerate(rows):
+        last[row["bench"], *(str(row.get(key)) for key in CONFIGURATION.get(row["bench"], ()))] = number
+    chosen = set(last.values())
+    return [row for number, row in enumerate(rows) if (number in chosen) is latest]
+
+
+def sections(rows: list[dict[str, Any]]) -> list[str]:
+    """Each benchmark's rows in the form of its section."""
+    out = []
     for bench, section in SECTIONS.items():
         if of_bench := [row for row in rows if row["bench"] == bench]:
             out.extend(section(of_bench))
-    return "\n".join(out) + "\n"
+    return out
+
+
+def measurements() -> str:
+    """The latest figure of each benchmark."""
+    out = [NOTE.format(source="docs/measurements.jsonl, which `make bench` appends to"), "# Measurements\n"]
+    out.append(
+        "The latest figure of each benchmark, with its command. Every command is `.venv/bin/python` and the path that "
+        "is named; `make bench` runs them all. [Earlier figures](measurements-history.md) stand on a page of their own.\n"
+    )
+    return "\n".join([*out, *sections(logged(latest=True))]) + "\n"
+
+
+def measurements_history() -> str:
+    """All figures that later runs replaced."""
+    out = [NOTE.format(source="docs/measurements.jsonl, which `make bench` appends to"), "# Earlier measurements\n"]
+    out.append(
+        "Figures that a later run of the same benchmark replaced, oldest first. "
+        "[Measurements](measurements.md) has the latest.\n"
+    )
+    return "\n".join([*out, *sections(logged(latest=False))]) + "\n"
 
 
 def end_to_end(rows: list[dict[str, Any]]) -> list[str]:
     """The whole way from a file to occupancy."""
+    what = (
+        "\n## Loading\n\n`tests/bench/run.py --rows N --runs N` on a generated export of two time-sliced processes. "
+        "Seconds are medians of the runs in one process, warm cache. `of sqlite3` is the reading time over that of Python's "
+        "`sqlite3` stepping the same columns of the same file in the same run.\n"
+    )
     names = "version | kernels | runs | read s | of sqlite3 | join s | reconstruct s | occupancy s | Python, machine"
     keys = (
         "version", "kernels", "runs", "read_s", "read_over_sqlite3", "join_s", "reconstruct_s", "occupancy_s",
     )  # fmt: skip
     lines = [line((*(row[key] for key in keys), f"{row['python']}, {row['machine']}")) for row in rows]
-    return [heads(names), *lines]
+    return [what, heads(names), *lines]
 
 
 def mutations(rows: list[dict[str, Any]]) -> list[str]:
@@ -634,7 +677,7 @@ SECTIONS: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {
     "verdicts-unseen": unseen_verdicts,
     "facts": facts,
     "advice": advice,
-    "replay": replay,
+    "forecast": replay,
     "occupancy": occupancy,
     "occupancy-speed": occupancy_speed,
     "fleet": fleets,
@@ -702,6 +745,7 @@ FILES: dict[str, Callable[[], str]] = {
     "schemas.md": schemas,
     "troubleshooting.md": troubleshooting,
     "measurements.md": measurements,
+    "measurements-history.md": measurements_history,
     "calibration.md": calibration_page,
     "pyanalyze.1": man_page,
     "validation.md": validation,
