@@ -241,14 +241,18 @@ def _edit(path: Path, change: Callable[[Any], object] = lambda _: None, *stateme
 FORGED: dict[str, tuple[Callable[[Any], object], tuple[str, ...], str]] = {
     "a billion rows": (lambda a: _one_row(a["tables"], 10**9), (), "kernels claims 1000000000 rows"),
     "forty million rows": (lambda a: _one_row(a["tables"], 40_000_000), (), "kernels claims 40000000 rows"),
-    "two rows nowhere": (lambda a: _one_row(a["tables"], 2), (), "room for 1 "),
+    "two rows nowhere": (
+        lambda a: _one_row(a["tables"], 2),
+        (),
+        "kernels claims 2 rows, but the file can hold at most 1;",
+    ),
     "fewer than none": (lambda a: _one_row(a["tables"], -1), (), "kernels claims -1 rows"),
     "half a row": (lambda a: _one_row(a["tables"], 0.5), (), "kernels claims 0.5 rows"),
     "rows yes": (lambda a: _one_row(a["tables"], True), (), "kernels claims True rows"),
     "more than fit": (lambda a: a["tables"]["kernels"].update(rows=10**9), (), "kernels claims 1000000000 rows"),
     "more than stored": (lambda a: a["tables"]["kernels"].update(rows=800), (), "rows, not 800"),
     "tables in a list": (lambda a: a.update(tables=[]), (), "there is no table capture"),
-    "nothing described": (lambda _: [], (), "the pack does not hold what it says"),
+    "nothing described": (lambda _: [], (), "its description is not a JSON object"),
     "a deep description": (lambda _: "[" * 100_000, (), "nested too deeply"),
     "described twice": (lambda _: None, ("INSERT INTO pack SELECT about FROM pack",), "not described once"),
     "no capture": (lambda a: a["tables"].pop("capture") and None, (), "there is no table capture"),
@@ -260,10 +264,18 @@ FORGED: dict[str, tuple[Callable[[Any], object], tuple[str, ...], str]] = {
         (),
         "columns of kernels differ (wine)",
     ),
-    "a time no clock says": (lambda a: _one_row(a["tables"], 1, start_ns=-(1 << 63)), (), "which no clock says"),
+    "a time no clock says": (
+        lambda a: _one_row(a["tables"], 1, start_ns=-(1 << 63)),
+        (),
+        "kernels.start_ns is -9223372036854775808 ns, which is out of range",
+    ),
     "an end before a start": (lambda a: _one_row(a["tables"], 1, end_ns=1), (), "an interval of -999999 ns"),
     "a kernel of two years": (lambda a: _one_row(a["tables"], 1, end_ns=2 * 365 * 86_400 * 10**9), (), "an interval"),
-    "a number too large": (lambda a: _one_row(a["tables"], 1, end_ns=1 << 70), (), "does not hold what it says"),
+    "a number too large": (
+        lambda a: _one_row(a["tables"], 1, end_ns=1 << 70),
+        (),
+        "kernels.end_ns holds a value that is no Int64",
+    ),
     "no start": (lambda a: _one_row(a["tables"], 1, start_ns=None), (), "kernels.start_ns is missing in 1 rows"),
     "rows that are computed": (
         lambda a: a["tables"]["kernels"].update(columns=["start_ns"]),
@@ -346,7 +358,7 @@ def test_every_verb_takes_a_pack(fixtures: Path, tmp_path: Path) -> None:
     key, out, names = tmp_path / "my.key", tmp_path / "run.pack", tmp_path / "names.csv"
     made = run("pack", fixtures / DEMO, "-o", out, "--key", key, "--names", names)
     assert made.returncode == 0, made.stderr
-    assert "made the key" in made.stderr
+    assert "created the key" in made.stderr
     assert pl.read_csv(names).columns == ["kind", "name", "pseudonym"]
     assert run("pack", fixtures / DEMO, "-o", out, "--key", key).returncode == 2, "it exists"
     assert "time-slicing" in run(out).stdout
@@ -354,6 +366,6 @@ def test_every_verb_takes_a_pack(fixtures: Path, tmp_path: Path) -> None:
     # The same key, the same pseudonyms: a pack of today compares with one of yesterday.
     later = tmp_path / "later.pack"
     assert run("pack", fixtures / DEMO, "-o", later, "--key", key).returncode == 0
-    assert "equal per unit" in run("compare", out, later).stdout
+    assert "Equal work: yes, per unit" in run("compare", out, later).stdout
     assert out.read_bytes()[:16] == b"SQLite format 3\0"
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith(("-wal", "-shm", "-journal"))] == []

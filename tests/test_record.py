@@ -228,7 +228,7 @@ def test_a_driver_that_does_not_come_back_holds_up_no_command(library: Path, tmp
         env={"NVML_STAND_IN_LOST": str(flag)},
     )  # fmt: skip
     assert result.returncode == 6, result.stderr
-    assert "NVML does not answer any more" in result.stderr
+    assert "NVML no longer answers" in result.stderr
     found = lines(out)  # up to the last sample
     assert len(found) > 10
     assert "end" not in found[-1]
@@ -571,7 +571,7 @@ def test_the_end_of_a_collection_sends_no_signal_to_the_command(
     log, out = tmp_path / "signals", tmp_path / "r"
     command: list[str | Path] = [sys.executable, "-c", LOGS_SIGNALS, log, "3"]
     result = run(library, "h100-mps", "record", "--nsys", "--duration", "1", "-o", out, "--", *command, env=nsys)
-    assert "the recording is over; the command goes on" in result.stderr
+    assert "the recording has ended; the command continues" in result.stderr
     # The command went on for two seconds after nsys had gone, and its status is that of the recording.
     assert result.returncode == 7, result.stderr
     assert log.read_text() == "started\nended\n"
@@ -614,7 +614,7 @@ def test_what_nsys_refuses_is_asked_for_less(library: Path, tmp_path: Path, nsys
     assert "--gpuctxsw=true" in second
     assert "--trace-fork-before-exec=true" in second
     assert "cuda-graph-trace" not in second
-    assert "asked for fewer records" in result.stderr
+    assert "fewer records are requested now" in result.stderr
 
 
 def test_when_nsys_starts_nothing_that_is_said(library: Path, tmp_path: Path, nsys: dict[str, str]) -> None:
@@ -641,7 +641,7 @@ def test_a_recording_that_grows_too_large_ends_and_the_command_does_not(
     assert (tmp_path / "nsys.log.stop").exists()
     assert lines(out)[-1]["end"]["why"] == "size cap"
     assert log.read_text() == "started\nended\n"
-    assert "more than the 3 MiB allowed" in result.stderr
+    assert "the recording exceeds its limit of 3 MiB" in result.stderr
 
 
 def test_a_node_is_watched_without_a_target(library: Path, tmp_path: Path, nsys: dict[str, str]) -> None:
@@ -666,7 +666,7 @@ def test_dcgm_is_left_alone_unless_told(library: Path, tmp_path: Path, nsys: dic
     engine = subprocess.Popen([tmp_path / "bin" / "nv-hostengine", "60"])
     try:
         first = run(library, "h100-mps", "record", "--nsys", "-o", tmp_path / "a", "--", "true", env=nsys)
-        assert "DCGM runs and holds the counters" in first.stderr
+        assert "GPU metrics are left out: DCGM uses the counters" in first.stderr
         assert "gpu-metrics" not in asked(tmp_path)[-1]
         assert not (tmp_path / "dcgmi.log").exists()
         run(library, "h100-mps", "record", "--nsys", "--pause-dcgm", "-o", tmp_path / "b", "--", "true", env=nsys)
@@ -712,8 +712,8 @@ def test_nsys_gets_the_switches_it_knows() -> None:
         "--session-new=s",
     ]  # fmt: skip
     assert notes == [
-        "nsys 2021.5 does not know --cuda-graph-trace: left out",
-        "nsys 2021.5 does not know --trace-fork-before-exec: left out",
+        "nsys 2021.5 does not support --cuda-graph-trace: left out",
+        "nsys 2021.5 does not support --trace-fork-before-exec: left out",
     ]
     # One that cannot be told to leave the command alone must not end the collection before it.
     options, notes = options_for("--duration=", Wanted(duration_s=10), "2018")
@@ -946,11 +946,11 @@ def test_doctor_knows_an_nsys_that_is_missing_or_too_old(library: Path, tmp_path
     # The stand-in answers as nsys 2024.6 (CUDA 12.8) on a driver that serves CUDA 13.0.
     found = findings(library, "h100-mps", **nsys)
     assert found["nsys"]["state"] == "ok"
-    assert "came with CUDA 12.8" in found["nsys: kernels"]["detail"]
+    assert "is for CUDA 12.8, the driver provides 13.0" in found["nsys: kernels"]["detail"]
     old = tmp_path / "old"
     script(old, "nsys", '#!/bin/sh\ncase "$*" in --version) echo "version 2019.5.2";; *) echo --kill;; esac\n')
     found = findings(library, "h100-mps", **on_path(old), PYANALYZE_NSYS="")
-    assert "does not know --gpuctxsw, --gpu-metrics-device" in found["nsys: what it records"]["detail"]
+    assert "it lacks --gpuctxsw, --gpu-metrics-device" in found["nsys: what it records"]["detail"]
 
 
 def test_doctor_knows_who_may_record_what(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

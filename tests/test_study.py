@@ -87,7 +87,7 @@ def test_a_study_from_labels_to_paper(study_file: Path, fixtures: Path, tmp_path
     assert cost.value == cost.low == cost.high == pytest.approx(100 / 90)
 
     table = (out / "table.tex").read_text()
-    assert "Slowdowns: speed alone over speed shared" in table
+    assert "Slowdowns: solo speed over shared speed" in table
     assert r"w\_1 & mps & " in table
     assert "4.00 [" in table
     paragraph = (out / "methods.md").read_text()
@@ -123,10 +123,8 @@ def test_a_solo_run_without_a_mode_contradicts_what_more_than_one_process_shows(
 def test_the_verb_says_contradictions_first(study_file: Path, tmp_path: Path) -> None:
     done = run("study", study_file, "-o", tmp_path / "out", "--workers", "1")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(
-        "CONTRADICTS ITS LABEL, left out: w_1-mps-3: mps was meant, time-slicing was observed"
-    )
-    assert "5 run(s), 1 contradict their label, 0 capture(s) failed" in done.stdout
+    assert done.stdout.startswith("MISLABELLED, left out: w_1-mps-3: labelled mps, but time-slicing was observed")
+    assert "5 run(s); 1 mislabelled, 0 capture(s) failed" in done.stdout
 
 
 def test_a_pace_is_launches_over_the_time_from_first_to_last(fixtures: Path, tmp_path: Path) -> None:
@@ -182,13 +180,16 @@ def test_only_the_same_workload_and_tenant_is_compared() -> None:
     [
         ("title = 1", "title"),
         ('title = "t"', "run"),
-        ('title = "t"\n[[run]]\ncaptures = "a"\nworkload = "w"\nrole = "shared"', "run.1: a shared run needs the mode"),
-        ('title = "t"\n[[run]]\ncaptures = "a"\nworkload = "w"\nrole = "solo"\nmode = "mpx"', "no mode is named mpx"),
+        (
+            'title = "t"\n[[run]]\ncaptures = "a"\nworkload = "w"\nrole = "shared"',
+            "run.1: a shared run needs its intended mode",
+        ),
+        ('title = "t"\n[[run]]\ncaptures = "a"\nworkload = "w"\nrole = "solo"\nmode = "mpx"', "there is no mode mpx"),
         ('title = "t"\n[[run]]\ncaptures = "a"\nworkload = "w"\nrole = "solo"\nrepaet = 2', "run.1.repaet"),
         ('title = "t"\n[[run]]\ncaptures = []\nworkload = "w"\nrole = "solo"', "run.1.captures"),
         ("title = ", "not TOML"),
-        ('title = "t"\ndate = "tomorrow"', "date: tomorrow is no day"),
-        ('title = "t"\ndate = 2026', "date: 2026 is no day"),
+        ('title = "t"\ndate = "tomorrow"', "date: tomorrow is not a date"),
+        ('title = "t"\ndate = 2026', "date: 2026 is not a date"),
     ],
 )
 def test_a_study_that_makes_no_sense_is_refused(text: str, says: str, tmp_path: Path) -> None:
@@ -203,5 +204,5 @@ def test_one_capture_belongs_to_one_run(fixtures: Path, tmp_path: Path) -> None:
     file = tmp_path / "study.toml"
     run = '\n[[run]]\ncaptures = "a.sqlite"\nworkload = "w"\nrole = "solo"'
     file.write_text('title = "t"' + run + run)
-    with pytest.raises(UsageError, match="named by two runs"):
+    with pytest.raises(UsageError, match="is listed in two runs"):
         conduct(file, tmp_path / "out", workers=1)

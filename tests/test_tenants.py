@@ -138,11 +138,11 @@ def test_names_that_fit_nobody_are_refused(fixtures: Path) -> None:
     folder, _ = pods(fixtures)
     with pytest.raises(UsageError, match="no tenant has that pid"):
         pyanalyze.load(folder, tenants={"nobody": 999_999})
-    with pytest.raises(UsageError, match="no process that was traced"):
+    with pytest.raises(UsageError, match="that capture has no traced process"):
         pyanalyze.load(folder, tenants={"node": folder / "node.sqlite"})
     result = CliRunner().invoke(cli, ["residency", str(folder), "--tenant", "service=nowhere.sqlite"])
     assert result.exit_code == 2
-    assert "neither a pid nor a capture" in result.output
+    assert "neither a pid nor an existing capture" in result.output
     named = CliRunner().invoke(
         cli, ["residency", str(folder / "node.sqlite"), "--tenant", f"service={folder / 'pod-a.sqlite'}"]
     )
@@ -175,7 +175,7 @@ def test_a_named_tenant_may_be_missing_in_a_part_of_the_time(fixtures: Path) -> 
         assert result.exit_code == 0, result.output
     result = CliRunner().invoke(cli, ["classify", str(demo), "--tenant", "late=41305", "--end", "200ms"])
     assert result.exit_code == 0
-    assert "--tenant late: not seen in the chosen time or on the chosen GPU" in result.output
+    assert "--tenant late: no such tenant in the chosen time or on the chosen GPU" in result.output
 
 
 def test_two_recordings_of_one_gpu_are_placed_by_the_records_both_saw() -> None:
@@ -198,7 +198,9 @@ def test_runs_of_one_gpu_at_different_times_get_no_common_verdict() -> None:
     folder = generate.built("running-example-time-slicing", solo=True)
     run, alone = (folder / f"running-example-time-slicing{end}.sqlite" for end in ("", ".solo.A"))
     together = pyanalyze.load([run, alone])
-    with pytest.raises(UsageError, match=r"solo\.A\.sqlite and .*slicing\.sqlite are of one GPU but not of one time"):
+    with pytest.raises(
+        UsageError, match=r"solo\.A\.sqlite and .*slicing\.sqlite are of one GPU, but of different times"
+    ):
         together.classify()
     # Tables and exports of both are what they are, and a part of one run is one run.
     assert together.kernels.height > pyanalyze.load(run).kernels.height

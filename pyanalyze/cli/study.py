@@ -48,7 +48,7 @@ def _table(study: Study) -> str:
 
     lines = [
         f"MISLABELLED, left out: {visible(one.run, limit=None)}: labelled {one.label or 'solo'}, but {one.observed} "
-        f"was observed ({one.confidence:.2f}, {one.basis})"
+        f"was observed (confidence {one.confidence:.2f}, {one.basis})"
         for one in study.contradicting
     ]
     for one in study.estimates:

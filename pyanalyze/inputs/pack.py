@@ -183,7 +183,7 @@ def _about(connection: sqlite3.Connection) -> Any:
         raise ValueError("it is not described once")
     about = json.loads(found[0][0])
     if not isinstance(about, dict):
-        raise ValueError("its description is not a JSON object")
+        raise ValueError("its description is not a JSON object")  # noqa: TRY004 of its text, not of an argument
     return about
 
 

@@ -192,9 +192,7 @@ class _Sampler(threading.Thread):
         taken = self.log.bytes if run is None else run[0].bytes_on_disk()
         if taken <= self._max_bytes:
             return
-        self.note(
-            f"the recording reached {taken >> 20} MiB, above the limit of {self._max_bytes >> 20} MiB: it ends here"
-        )
+        self.note(f"the recording exceeds its limit of {self._max_bytes >> 20} MiB: it ends here")
         self.ask_stop("size cap")
         if run is not None:
             # nsys takes its time to end a collection; nothing here has to wait for it.

@@ -25,7 +25,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
 
 def _how(entry: Missing) -> Cell:
     if not entry.how:
-        return Cell("not possible", tone="muted")
+        return Cell("no command is known", tone="muted")
     return Cell(visible(entry.how, LONG), tone="code")
 
 
