@@ -561,7 +561,7 @@ def ingest(row: dict[str, Any]) -> list[str]:
             for core in row["core"]
             if core["table"].endswith("KERNEL")
         )
-        out.append(f"\nIn turns since this run. Of a plain sum by the fastest of either: {', '.join(undisturbed)}.")
+        out.append(f"\nAlternated since this run. Of a plain sum by the fastest of either: {', '.join(undisturbed)}.")
     ten = next(core for core in row["core"] if core["columns"] == "ten")["scan_threads_s"]
     out.append(
         "\nThe ten columns of all kernels, peers into a frame, against the scan on all threads into Arrow columns (a "
