@@ -40,9 +40,11 @@ def test_nothing_is_observed_and_what_was_not_captured_is_missing() -> None:
     report = pyanalyze.load(samples=SAMPLES / "query.xml").report()
     device = report.devices[0]
     assert device.sharing.mode == "undetermined"
-    assert device.sharing.summary.startswith("No capture: samples cannot show who held the GPU")
+    assert device.sharing.summary.startswith("Samples cannot show residency or concurrent execution; a capture can.")
     assert {evidence.basis for evidence in device.sharing.evidence} <= {"sampled", "configured"}
     assert {"context_switches", "kernels", "window"} <= {gap.what for gap in device.sharing.missing}
+    # No capture was given: nothing is said of what it lacks.
+    assert not any("the capture" in gap.why for gap in device.sharing.missing)
     assert (device.tenants, device.window, device.context_switches, device.occupancy) == ([], None, None, None)
     assert device.memory is not None
     # 24000 and 81559 MiB.
@@ -116,7 +118,7 @@ def test_the_first_screen_needs_no_verb() -> None:
     assert len(result.output.splitlines()) <= 15
     assert "NVIDIA H100" in result.output
     # A share of time, never a degree of filling.
-    assert "a kernel ran 68.0 % of the time (not: how full)" in result.output
+    assert "a kernel ran 68.0 % of the time (utilisation, not occupancy)" in result.output
     written = CliRunner().invoke(cli, ["report", "-f", "json", "--samples", str(SAMPLES / "query-gpu.csv")])
     assert json.loads(written.output)["devices"][0]["tenants"] == []
 
@@ -154,8 +156,8 @@ def test_samples_that_name_no_gpu_are_not_silence(tmp_path: Path) -> None:
     assert session.devices.is_empty()
     assert session.nvml_samples.height == 8
     summary = " ".join(str(session).split())
-    assert "no GPU was found in what was read" in summary
-    assert "none of 8 rows names its GPU" in summary
+    assert "no GPU was found in the input" in summary
+    assert "none of 8 sample rows names its GPU" in summary
 
 
 def test_parquet_by_conversion_gives_the_same_rows(tmp_path: Path) -> None:
@@ -208,5 +210,5 @@ def test_memory_is_held_against_a_threshold_and_listed_processes_are_somebody() 
         assert said in checked.output
         assert "no activity of any tenant" in checked.output
     shown = CliRunner().invoke(cli, ["report", "-f", "txt", *given]).output
-    assert "The samples list 1 compute process; what it did was not traced." in shown
-    assert "No process was seen" not in shown
+    assert "The samples list 1 compute process. No trace shows what it did." in shown
+    assert "No process is known" not in shown

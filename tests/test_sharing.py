@@ -438,11 +438,11 @@ def test_one_kernel_alone_proves_nothing() -> None:
 
 def test_counters_that_show_work_are_not_denied() -> None:
     nothing = judge(case({}, tenants=()))
-    assert nothing.summary.startswith("No work on this GPU stands in the capture")
+    assert nothing.summary.startswith("The capture has no work on this GPU")
     seen = judge(case({"metric_outside_pct": 75.6}, tenants=()))
     assert (seen.mode, seen.confidence) == ("undetermined", 0.0)
-    assert seen.summary.startswith("Nothing that ran on this GPU was traced")
-    assert "75.6 % active" in seen.summary
+    assert seen.summary.startswith("No work on this GPU was traced")
+    assert "SM activity was 75.6 %" in seen.summary
 
 
 def test_a_list_that_lacks_who_was_traced_does_not_show_that_nobody_else_was_there() -> None:
@@ -452,7 +452,7 @@ def test_a_list_that_lacks_who_was_traced_does_not_show_that_nobody_else_was_the
     strange = judge(case(alone, **listed, unlisted=("a",)))
     assert "nvml_one_process" not in {weighed.name for weighed in strange.evidence}
     assert strange.mode == "undetermined"
-    assert "lacks what was traced (a)" in next(gap.why for gap in strange.missing if gap.what == "process_list")
+    assert "lacks traced processes (a)" in next(gap.why for gap in strange.missing if gap.what == "process_list")
 
 
 def test_processes_listed_one_after_the_other_are_not_several() -> None:
@@ -497,7 +497,7 @@ def test_tenants_never_busy_together_prove_nothing() -> None:
 def test_an_idle_gpu_has_no_mode() -> None:
     verdict = judge(case({}, tenants=()))
     assert verdict.mode == "undetermined"
-    assert "no sharing mode can be named" in verdict.summary
+    assert "its sharing mode is not known" in verdict.summary
     assert (verdict.confidence, verdict.alternatives) == (0.0, [])
 
 
@@ -513,9 +513,9 @@ def test_a_capture_without_cuda_does_not_say_that_nothing_ran(fixtures: Path, tm
     (verdict,) = pyanalyze.load(bare).classify()
     assert verdict.mode == "undetermined"
     assert verdict.summary.startswith(
-        "Nothing that ran on this GPU was traced, so no sharing mode can be named; the SMs"
+        "No work on this GPU was traced, so its sharing mode is not known; SM activity was"
     )
-    assert verdict.summary.endswith("somebody else worked.")
+    assert verdict.summary.endswith("another process worked.")
     assert {gap.what for gap in verdict.missing} >= {"kernels", "context_switches"}
 
 
@@ -592,7 +592,7 @@ def test_one_process_does_not_contradict_a_configuration_for_several(changes: di
         inside = "mig+" if "mig_profile" in changes else ""
         assert (verdict.configured, verdict.agrees) == (f"{inside}{strategy}", None)
         # Without switch records nobody else would have been seen.
-        assert verdict.summary.endswith("That nobody else ran is deduced, no record of other processes was captured.")
+        assert verdict.summary.endswith("No record of other processes was captured, so their absence is inferred.")
 
 
 @pytest.mark.parametrize(
@@ -948,7 +948,7 @@ def test_the_limit_of_clients_is_checked(clients: int, *, over: bool) -> None:
     rows = [Configured("mps-log", "mps_client", "connected", 100 + n) for n in range(clients)]
     rows += [Configured("process-list", "mps_daemon", "nvidia-cuda-mps-server", 5)]
     said = told(judge(case(TOGETHER, configured=rows, driver="550.90.07")), "limits")
-    assert f"takes 48 clients (driver 550.90.07): {clients} seen" in said["mps_clients"]
+    assert f"accepts 48 clients (driver 550.90.07); there were {clients}" in said["mps_clients"]
     assert ("MORE" in said["mps_clients"]) is over
 
 
@@ -994,7 +994,7 @@ def test_mps_says_generation_clients_caps_and_the_sms_they_reach() -> None:
         ("cap", 33.0, "%"),
         ("visible_sms", 54.0, "SMs"),
     ]
-    assert "34 of 108 SMs at most" in next(d.detail for d in verdict.details if d.value == 33.0)
+    assert "at most 34 of 108 SMs" in next(d.detail for d in verdict.details if d.value == 33.0)
     old = judge(case(TOGETHER, configured=rows[2:], compute_capability=(6, 0)))
     assert "before Volta" in told(old, "mps")["generation"]
 
@@ -1004,17 +1004,17 @@ def test_a_process_beside_the_group_is_named() -> None:
     pairs = [Pair((0, 1), 500, 1000, 600), Pair((0, 2), 200, 400, 4), Pair((1, 2), 200, 400, 4)]
     verdict = judge(case({**turns, "short_overlap_share": 0.2}, pairs=pairs))
     assert "a process outside of the MPS group ran" in told(verdict, "mps")["other_process"]
-    # Turns within the same answer: how long, and who.
-    assert "2.13 ms" in told(verdict, "time-slicing")["slice"]
+    # Time slices within the same answer: how long, and who.
+    assert "2.130 ms" in told(verdict, "time-slicing")["slice"]
 
 
 def test_time_slicing_says_slice_policy_and_who_else() -> None:
     rows = [Configured("nvidia-smi-compute-policy", "compute_policy", "gpu=0 timeslice=long")]
     verdict = judge(case(TURNS, configured=rows, tenants=("mine", "Xorg"), untraced=("Xorg",)))
     said = told(verdict, "time-slicing")
-    assert said["slice"].startswith("median stay on the engine 2.13 ms")
+    assert said["slice"].startswith("median residency interval 2.130 ms")
     assert "long" in said["policy"]
-    assert said["tenants"] == "who took turns: mine, Xorg; Xorg without being traced"
+    assert said["tenants"] == "time-sliced tenants: mine, Xorg; untraced: Xorg"
 
 
 @pytest.mark.parametrize(
@@ -1045,7 +1045,7 @@ def test_more_streams_than_queues_are_said() -> None:
     one_queue = [Configured("environment", "CUDA_DEVICE_MAX_CONNECTIONS", "1")]
     said = told(judge(case(facts, tenants=("a",), configured=one_queue)), "streams")
     assert said["hardware_queues"].startswith("CUDA_DEVICE_MAX_CONNECTIONS=1, fewer")
-    assert "stood behind others" in said["apart_queues"]
+    assert "queued behind another stream" in said["apart_queues"]
     said = told(judge(case(facts, tenants=("a",))), "streams")
     assert "waited for an event" in said["apart_queues"]
 
@@ -1060,4 +1060,4 @@ def test_details_reach_json_text_and_report() -> None:
     detail = next(detail for detail in device.sharing.details if detail.name == "other_process")
     assert detail.detail in _block(device)
     for fmt in ("html", "md"):
-        assert "no client ran beside the group" in render(session.analysis, fmt)
+        assert "process outside of the MPS group ran" in render(session.analysis, fmt)

@@ -51,7 +51,7 @@ def usage(
     """
     mine = only_device(table, device_id).sort("tenant_id").head(MAX_MARKS // len(_KINDS))
     if mine.is_empty():
-        return empty("No tenant was seen on this device.")
+        return empty("No tenant of this device is known.")
     rows: list[dict[str, Any]] = []
     for row in mine.iter_rows(named=True):
         for kind, column, _ in _KINDS:

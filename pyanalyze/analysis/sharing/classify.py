@@ -312,7 +312,7 @@ def _summary(
         if not _active(case):
             if case.has("sm_active_outside_traced_kernels"):
                 loud = case.observations["sm_active_outside_traced_kernels"].detail
-                return f"No traced work ran on this GPU, so its sharing mode is not known; {loud}."
+                return f"No work on this GPU was traced, so its sharing mode is not known; {loud}."
             return "The capture has no work on this GPU, so its sharing mode is not known."
         lead = f"The evidence does not decide. Most likely mode: {best} ({posterior:.2f})."
         need = f" To decide: {missing[0].how} ({missing[0].why})." if missing else ""
@@ -323,7 +323,7 @@ def _summary(
     text = text[0].upper() + text[1:]
     doubt = ""
     if TRAITS[mode].one_process and not case.has("sole_resident"):
-        doubt = " No record of other processes was captured: that there were none is inferred."
+        doubt = " No record of other processes was captured, so their absence is inferred."
     said = [case.observations[name].detail for name in ("cap_without_effect", "caps_over_100") if case.has(name)]
     return " ".join(
         (f"{text}.{doubt}", *(f"{detail[0].upper()}{detail[1:]}." for detail in said if detail not in reasons))

@@ -119,9 +119,9 @@ def _streams(case: Case) -> Iterable[Detail]:
         ),
         "queues": (
             case.fact("stream_waited_share") or 0.0,
-            "SM resources were free, but there are more streams than hardware queues: it queued behind another stream"
+            "SM resources were free, but queues are fewer than streams: the kernel queued behind another stream"
             if limited
-            else "SM resources were free: it waited for an event, a copy, or behind another stream in a hardware queue",
+            else "SM resources were free: the kernel waited for an event, a copy, or another stream of its queue",
         ),
     }
     for name, (part, why) in sorted(causes.items(), key=lambda item: -item[1][0]):

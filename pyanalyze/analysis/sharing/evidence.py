@@ -823,14 +823,17 @@ def gaps(case: Case) -> list[Missing]:
     if not case.fact("switch_records"):
         state = case.sources.get("switch_events", "absent")
         why = {
-            "absent": "the capture has no context-switch table",
+            "absent": "the capture has no context-switch table"
+            if case.captured
+            else "there is no capture, only samples",
             "empty": "the context-switch table is empty (not recorded, not permitted, or paused by MIG); this is no "
             "sign of exclusive use",
             "present": "no context-switch record belongs to this GPU",
         }.get(state, "the context-switch table was not read")
         found.append(Missing(what="context_switches", why=why, how=HOW["switch_events"]))
     if case.sources.get("kernels") in ("absent", "empty") and not case.fact("graph_launches"):
-        found.append(Missing(what="kernels", why="the capture has no CUDA kernels", how=HOW["kernels"]))
+        why = "the capture has no CUDA kernels" if case.captured else "there is no capture, only samples"
+        found.append(Missing(what="kernels", why=why, how=HOW["kernels"]))
     if not case.pids_known:
         found.append(
             Missing(what="process_ids", why="the capture has no process ids (a trimmed export)", how=HOW["export"])
