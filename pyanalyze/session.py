@@ -502,7 +502,7 @@ class Session:
         --------
         >>> import pyanalyze
         >>> advice = pyanalyze.load(capture).advise()[0]
-        >>> [action.action for action in advice.actions][0].startswith("Find out")
+        >>> [action.action for action in advice.actions][0].startswith("Identify process")
         True
         """
         from pyanalyze.analysis.advice import advise_device

@@ -131,7 +131,7 @@ def worst_words(value: float | None, low: float | None, high: float | None, n: i
     Examples
     --------
     >>> worst_words(1.9, 1.0, 1.9, 1), worst_words(1.1, 1.1, None, 10)
-    ('worst slowdown at most 1.90 (n=1)', 'worst slowdown at least 1.10 (n=10)')
+    ('largest slowdown at most 1.90x (n=1)', 'largest slowdown at least 1.10x (n=10)')
     """
     if value is None:
         return "slowdown not known"

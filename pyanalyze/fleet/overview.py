@@ -47,7 +47,7 @@ def render_overview(summary: FleetSummary) -> str:
     Examples
     --------
     >>> from pyanalyze.fleet.summary import summarise
-    >>> "no GPU did anything" in render_overview(summarise("0", [], [], []))
+    >>> "no activity on any GPU" in render_overview(summarise("0", [], [], []))
     True
     """
     from pyanalyze.charts.fleet import mode_map, slowdown_spread

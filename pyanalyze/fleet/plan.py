@@ -179,7 +179,7 @@ def nothing_at(pattern: str) -> str:
     Examples
     --------
     >>> nothing_at("runs/*.sqlite")
-    'runs/*.sqlite: there is no such capture; check the path'
+    'runs/*.sqlite: no such capture; check the path'
     """
     if Path(pattern).is_dir():
         return f"{pattern}: no capture in this folder; for its subfolders give '{pattern}/**/*'"

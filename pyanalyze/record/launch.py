@@ -182,9 +182,9 @@ def arming(folder: Path, wanted: Wanted, nsys: str = "nsys", help_text: str = ""
     Examples
     --------
     >>> print(arming(Path("run-7"), Wanted(duration_s=10)))  # doctest: +ELLIPSIS
-    nsys cannot trace CUDA in processes that run already. To see their kernels, start one replica armed:
+    nsys cannot trace CUDA in running processes. To trace their kernels, start one replica under nsys:
       nsys launch --session-new=replica -t cuda,nvtx ... YOUR COMMAND
-    and, while it is busy, collect for a moment (no signal is sent to it):
+    and, while it is busy, collect for a moment (it gets no signal):
       nsys start --session=replica ... -o run-7/replica; sleep 10; nsys stop --session=replica
     then: pyanalyze run-7
     """

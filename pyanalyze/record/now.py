@@ -125,7 +125,7 @@ def setup(configured: dict[str, Any], processes: Sequence[dict[str, Any]], insta
     Examples
     --------
     >>> setup({"mig_mode": "Disabled", "compute_mode": "Default"}, [{"type": "M+C"}, {"type": "M+C"}], 0)
-    ('mps', '2 MPS clients are on the GPU')
+    ('mps', '2 MPS clients use the GPU')
     >>> setup({"mig_mode": None, "compute_mode": "Default"}, [{"type": "C"}], 0)[0] is None
     True
     """

@@ -38,7 +38,7 @@ def render_comparison(comparison: Comparison, form: str) -> str:
     --------
     >>> import pyanalyze
     >>> render_comparison(pyanalyze.compare(capture, capture), "txt").splitlines()[4]
-    "The work was equal per unit; time-slicing in both. No tenant's time per unit of work changed by more"
+    'Equal work: yes, per unit; time-slicing in both. Largest change of time per unit of work: app_a 0.0'
     """
     if form == "json":
         return comparison.to_json()

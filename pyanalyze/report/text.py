@@ -152,13 +152,13 @@ def render_text(
     command
         How it was made, for the provenance.
     sections
-        Only these, by id (``held``, ``tenants``, ``occupancy``, ``interference``, ``advice``, ...); by default all.
+        Only these, by id (``residency``, ``tenants``, ``occupancy``, ``advice``, ...); by default all.
 
     Examples
     --------
     >>> import pyanalyze
     >>> report = pyanalyze.load(capture).report()
-    >>> "Which context was resident" in render_text(report)
+    >>> "GPU time and context switches" in render_text(report, sections=("residency",))
     True
     """
     return text_page(lay_out(report, kernels, command=command), sections)

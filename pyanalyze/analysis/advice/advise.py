@@ -105,7 +105,7 @@ def advise_device(
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
     >>> advice = advise_device(session.tables, session.classify()[0])
-    >>> advice.actions[0].action.startswith("Find out whose process")
+    >>> advice.actions[0].action.startswith("Identify process 41377")
     True
     """
     import polars as pl

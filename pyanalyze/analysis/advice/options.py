@@ -359,7 +359,7 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
     >>> analysis = pyanalyze.load(capture).analysis
     >>> found = options(analysis.tables, analysis.verdicts[0])
     >>> found.why_not
-    'tenant app_c was resident for 254 ms and its work was not traced: nobody knows what it would do elsewhere'
+    'tenant app_c was resident for 254.4 ms, but its work was not traced, so it cannot be forecast'
     """
     import polars as pl
 

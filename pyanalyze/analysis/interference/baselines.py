@@ -68,7 +68,7 @@ def not_used(baseline: str, refused: Mapping[NotUsedReason, str]) -> BaselineNot
     Examples
     --------
     >>> not_used("solo.sqlite", {"not-solo": "others ran there"}).detail
-    'solo.sqlite is not compared: others ran there'
+    'solo.sqlite is not used: others ran there'
     """
     detail = f"{baseline} is not used: {'; '.join(refused.values())}"
     return BaselineNotUsed(baseline=baseline, reasons=list(refused), detail=detail)
