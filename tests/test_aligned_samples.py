@@ -51,7 +51,7 @@ def test_a_list_of_another_day_is_no_list_of_the_capture(fixtures: Path, tmp_pat
     assert session.nvml_processes(0) is None
     said = session.quality.filter(pl.col("name") == "samples_not_aligned")["detail"].to_list()
     assert len(said) == 1
-    assert "apps.csv: rows of 2020-01-01 10:00:00 to 10:00:00 UTC, capture of 2026-05-01 23:08:32" in said[0]
+    assert "apps.csv: samples of 2020-01-01 10:00:00 to 10:00:00 UTC, capture of 2026-05-01 23:08:32" in said[0]
     report = session.report()
     assert report.samples_not_used == said
     redacted = session.redacted()
@@ -92,7 +92,7 @@ def test_clocks_of_another_day_are_no_advice_and_flags_are_named(fixtures: Path,
     assert host_side.causes(pyanalyze.load(capture, samples=clocks(tmp_path / "a.csv", "2026/04/30")).tables, 0) == []
     (cause,) = host_side.causes(pyanalyze.load(capture, samples=clocks(tmp_path / "b.csv", "2026/05/01")).tables, 0)
     assert cause.kind == "throttled"
-    assert cause.what.endswith("reasons given: sw_power_cap")
+    assert cause.what.endswith("reasons: sw_power_cap")
 
 
 @pytest.mark.parametrize(

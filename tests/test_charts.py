@@ -182,7 +182,7 @@ def test_occupancy_keeps_its_mean_when_bins_are_merged() -> None:
 
 def test_limiters_tell_apart_not_computed() -> None:
     rows = _rows(_spec(charts.limiters(examples.kernel_occupancy(3))))
-    assert [row["text"] for row in rows] == ["25%", "28%", "not computed"]
+    assert [row["text"] for row in rows] == ["25 %", "28 %", "not computed"]
     assert rows[2]["all"] == "registers were not recorded"
     assert rows[2]["o"] is None
 

@@ -212,8 +212,8 @@ def test_thresholds_come_from_toml(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("[check]\nmax_slowdwon = 1.2\n", "max_slowdwon"),
-        ("[check]\nmax_slowdown = true\n", "no number"),
-        ('[check]\nmax_slowdown = "1.2"\n', "no number"),
+        ("[check]\nmax_slowdown = true\n", "not a number"),
+        ('[check]\nmax_slowdown = "1.2"\n', "not a number"),
         ('[check]\nmax_memory = "a lot"\n', "percentage"),
         ('[check]\ninconclusive = "pass"\n', "fail or warn"),
         ("[other]\n", "no table"),
@@ -332,7 +332,7 @@ def test_a_gate_measures_slowdowns_against_runs_alone(fixtures: Path, tmp_path: 
             assert elapsed["value"] == pytest.approx(ratio, rel=0.05)
         assert ("app_a" in found.stdout) == (not redact)
     other = run("interference", shared, "--baseline", packs[0])
-    assert "A.pack is of nobody here" in " ".join(other.stdout.split())
+    assert "A.pack matches no tenant" in " ".join(other.stdout.split())
     refused = run("check", saved[0], "--baseline", saved[1], "--max-slowdown", "2", cwd=tmp_path)
     assert refused.returncode == 2
     assert "--baseline" in refused.stderr
@@ -374,7 +374,7 @@ def test_python_takes_the_words_of_the_command_line(fixtures: Path) -> None:
     with pytest.raises(UsageError, match="neither a fraction"):
         check(report, Limits(**wrong))
     wrong = {"max_slowdown": "5%"}
-    with pytest.raises(UsageError, match="max_slowdown = '5%' is no number"):
+    with pytest.raises(UsageError, match="max_slowdown = '5%' is not a number"):
         check(report, Limits(**wrong))
     session = pyanalyze.load(fixtures / DEMO)
     word: Any = "memory-protection, bandwidth-qos"

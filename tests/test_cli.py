@@ -179,7 +179,7 @@ def damaged(kind: str, folder: Path, demo: Path) -> Path:
         ("truncated", "damaged"),
         ("other-database", "not an nsys export"),
         ("pipe", "not a regular file"),
-        ("folder", "holds no capture"),
+        ("folder", "has no capture"),
         ("zeros-inside", "damaged"),
         ("missing", "No such file"),
         ("unreadable", "Permission denied"),
@@ -296,14 +296,14 @@ def test_stopping_leaves_nothing_behind(fixtures: Path, tmp_path: Path) -> None:
 
 
 def test_info_says_which_tables_sqlite_had_to_step_through(fixtures: Path, tmp_path: Path) -> None:
-    assert "read from the pages of the file" in run("info", fixtures / DEMO).stdout
+    assert "read by page scan" in run("info", fixtures / DEMO).stdout
     changed = tmp_path / "changed.sqlite"
     shutil.copyfile(fixtures / DEMO, changed)
     with sqlite3.connect(changed) as db:
         db.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN note TEXT DEFAULT 'none'")
     db.close()
     said = run("info", changed).stdout
-    assert "read 1 tables by stepping through SQLite, see below" in said
+    assert "read row by row through SQLite: 1 table(s), see below" in said
     assert "read_by_sqlite x1: it has columns with a default (CUPTI_ACTIVITY_KIND_KERNEL)" in said
 
 
@@ -326,7 +326,7 @@ def test_a_capture_is_never_written_over(fixtures: Path, tmp_path: Path, argumen
     (tmp_path / "link.sqlite").symlink_to("a.sqlite")
     result = run(*arguments, "--force", cwd=tmp_path)
     assert result.returncode == 2, result.stderr
-    assert "is read here; writing there would destroy it" in result.stderr
+    assert "is an input; writing there would destroy it" in result.stderr
     assert result.stderr.count("\n") == 1
     assert (tmp_path / "a.sqlite").read_bytes() == (fixtures / DEMO).read_bytes()
 

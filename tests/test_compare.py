@@ -147,7 +147,7 @@ def test_other_work_is_said_first_and_taken_out() -> None:
     comparison = compare_reports(a_run(ALONE), more)
     (pair,) = comparison.tenants
     assert comparison.equal_work is False
-    assert comparison.summary.startswith("The work was not equal")
+    assert comparison.summary.startswith("Equal work: no")
     assert pair.changed_work == pytest.approx(0.4)
     assert [(row.kernel, row.launches_a, row.launches_b) for row in pair.changed] == [("relu", 20, 60)]
     assert parts(comparison) == pytest.approx({"work": 40, "host": 0, "not_resident": 0, "resident": 0})
@@ -208,7 +208,7 @@ def test_a_certain_change_is_not_hidden_by_an_uncertain_one() -> None:
     assert rare.change.value == pytest.approx(-8 / 11)
     assert (steady.change.significant, rare.change.significant) == (True, False)
     assert rare.change.low == -1, "a time is not shorter than none"
-    assert "steady took 18.2% longer" in comparison.summary
+    assert "steady is 18.2 % slower per unit of work" in comparison.summary
 
 
 def test_what_does_not_carry_over_is_named() -> None:
@@ -284,7 +284,7 @@ def test_names_numbered_apart_are_not_compared(fixtures: Path, tmp_path: Path) -
     comparison = json.loads(found.stdout)
     assert comparison["equal_work"] is None
     assert {pair["change"] for pair in comparison["tenants"]} == {None}
-    assert any("numbered in each report on its own" in gap["why"] for gap in comparison["left_out"])
+    assert any("numbered in each report by itself" in gap["why"] for gap in comparison["left_out"])
 
 
 def test_one_numbering_for_both_runs() -> None:

@@ -175,4 +175,6 @@ def test_nothing_in_the_corpus_changes(corpus: Path) -> None:
 def test_clients_of_mps_are_not_told_to_use_mps(corpus: Path) -> None:
     session = pyanalyze.load(corpus / "exports" / "concurrent-examples" / "mps_profile.nsys2025.sqlite")
     (advice,) = session.advise()
-    assert [action.action for action in advice.actions][:1] == ["Nothing to gain from sharing differently"]
+    assert [action.action for action in advice.actions][:1] == [
+        "Keep the sharing configuration: changing it gains nothing"
+    ]
