@@ -134,9 +134,9 @@ def reconstruct(session: Mapping[str, Any], progress: _Progress = None) -> _Tabl
     """Which context was resident: residency, switches, tenants, overlaps, facts; quality of all steps."""
 
 def reconstruct_parts(
-    sessions: Sequence[Mapping[str, Any]], progress: _Progress = None, threads: int = 0
+    parts: Sequence[tuple[Mapping[str, Any], tuple[int, int] | None]], progress: _Progress = None, threads: int = 0
 ) -> list[_Tables]:
-    """Reconstruct several sessions, such as parts of one, at once."""
+    """Reconstruct parts of a session at once, each with the window that it was cut to."""
 
 def attribution(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
     """Attribute every kernel's interval: `kernel_attribution`, of a reconstructed session."""

@@ -13,7 +13,7 @@ from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
 from pyanalyze.tables.frames import FrameTable, to_frame
 from pyanalyze.tables.names import named
-from pyanalyze.tables.tableset import Selection, answered, reconstructed
+from pyanalyze.tables.tableset import Selection, answered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +83,8 @@ def narrowed(tables: TableSet, window: tuple[int, int] | None, gpu: int | None) 
     if part is None:
         start, end = window or tables.span_ns
         raise UsageError(f"nothing was recorded from {start} ns to {end} ns{_activity(tables)}")
-    return _joined(tables, part, reconstructed(part.events, part.answering, None))
+    (joined,) = _reconstructed(tables, [part])
+    return joined
 
 
 def narrowed_parts(tables: TableSet, windows: Sequence[tuple[int, int]]) -> list[TableSet | None]:
@@ -109,9 +110,8 @@ def narrowed_parts(tables: TableSet, windows: Sequence[tuple[int, int]]) -> list
     [300000000]
     """
     parts = [_cut(tables, window, None) if window[0] < window[1] else None for window in windows]
-    some = [part for part in parts if part is not None]
-    made = iter(_core.reconstruct_parts([answered(part.events, part.answering) for part in some], None))
-    return [None if part is None else _joined(tables, part, next(made)) for part in parts]
+    made = iter(_reconstructed(tables, [part for part in parts if part is not None]))
+    return [None if part is None else next(made) for part in parts]
 
 
 @dataclass(frozen=True)
@@ -148,12 +148,16 @@ def _cut(tables: TableSet, window: tuple[int, int] | None, gpu: int | None) -> _
     return _Part(window, gpu, {**{name: FrameTable(name, frame) for name, frame in frames.items()}, **ours}, answering)
 
 
+def _reconstructed(tables: TableSet, parts: Sequence[_Part]) -> list[TableSet]:
+    made = _core.reconstruct_parts([(answered(part.events, part.answering), part.window) for part in parts])
+    return [_joined(tables, part, one) for part, one in zip(parts, made, strict=True)]
+
+
 def _joined(tables: TableSet, part: _Part, made: dict[str, Any]) -> TableSet:
     """Put the events of a part and what was reconstructed of them together."""
     window, gpu = part.window, part.gpu
     recorded = made["tenants"]
     if window is not None:
-        made["residency"] = FrameTable("residency", _open_at_edges(made["residency"], *window))
         made["tenant_usage"] = FrameTable("tenant_usage", _out_of_turn(made, tables.tenants))
     was = tables.selection
     selection = Selection(
@@ -249,15 +253,6 @@ def _until_saved(after: pl.DataFrame, end_ns: int) -> pl.DataFrame:
     if first < 0 or (len(restored) and int(restored[0]) < first):
         return after.clear()
     return after[: first + 1].with_columns(pl.lit(end_ns, dtype=pl.Int64).alias("time_ns"))
-
-
-def _open_at_edges(residency: Any, start_ns: int, end_ns: int) -> pl.DataFrame:
-    """A slice that was cut is not complete, so that it enters no statistics of slices."""
-    import polars as pl
-
-    frame = to_frame(residency)
-    cut = (pl.col("start_ns") <= start_ns) | (pl.col("end_ns") >= end_ns)
-    return frame.with_columns(pl.col("complete") & ~cut)
 
 
 def _out_of_turn(made: dict[str, Any], all_tenants: pl.DataFrame) -> pl.DataFrame:

@@ -33,18 +33,19 @@ pub(crate) fn infer_residency(
     to_python(py, made.map_err(|e| watch.raise(e))?)
 }
 
-/// The same of several sessions, such as parts of one, at once.
+/// Reconstruct parts of a session at once, each with the window that it was cut to.
 #[pyfunction]
-#[pyo3(signature = (sessions, progress=None, threads=0))]
+#[pyo3(signature = (parts, progress=None, threads=0))]
 pub(crate) fn reconstruct_parts(
     py: Python<'_>,
-    sessions: Vec<Bound<'_, PyDict>>,
+    parts: Vec<(Bound<'_, PyDict>, Option<(i64, i64)>)>,
     progress: Callback,
     threads: usize,
 ) -> PyResult<Vec<Py<PyDict>>> {
-    let sessions = sessions.iter().map(from_python).collect::<PyResult<Vec<_>>>()?;
+    let read = |(part, window): &(Bound<'_, PyDict>, _)| Ok((from_python(part)?, *window));
+    let parts = parts.iter().map(read).collect::<PyResult<Vec<_>>>()?;
     let watch = PyWatch::new(progress);
-    let made = py.detach(|| pipeline::reconstruct_parts(sessions, threads, &watch));
+    let made = py.detach(|| pipeline::reconstruct_parts(parts, threads, &watch));
     made.map_err(|e| watch.raise(e))?.into_iter().map(|tables| to_python(py, tables)).collect()
 }
 

@@ -207,12 +207,20 @@ pub fn residency_summary(session: &Tables, watch: &dyn Watch) -> Result<Tables> 
     .into())
 }
 
-/// Reconstructs several sessions, such as parts of one, on `threads` threads (0: as many as there are processors).
+/// Reconstructs parts of a session on `threads` threads (0: as many as there are processors). A part comes with the
+/// window that it was cut to: residency intervals that reach an edge of it are not complete.
 ///
 /// # Errors
-/// Those of [`reconstruct`], of the first session that has one.
-pub fn reconstruct_parts(parts: Vec<Tables>, threads: usize, watch: &dyn Watch) -> Result<Vec<Tables>> {
-    ThreadPool::new(threads).each(parts, |part| reconstruct(&part, watch)).into_iter().collect()
+/// Those of [`reconstruct`], of the first part that has one.
+pub fn reconstruct_parts(
+    parts: Vec<(Tables, Option<(i64, i64)>)>,
+    threads: usize,
+    watch: &dyn Watch,
+) -> Result<Vec<Tables>> {
+    ThreadPool::new(threads)
+        .each(parts, |(part, window)| reconstruct_within(&part, window, watch))
+        .into_iter()
+        .collect()
 }
 
 /// Attributes the interval of every kernel: what of it its context was resident, and what it waited for before: `kernel_attribution`.
@@ -276,9 +284,13 @@ fn add_quality(session: &mut Tables, quality: &Quality) -> Result<()> {
 /// [`crate::Error::Schema`] for tables that are not what they are declared to be,
 /// [`crate::Error::Cancelled`].
 pub fn reconstruct(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
+    reconstruct_within(session, None, watch)
+}
+
+fn reconstruct_within(session: &Tables, window: Option<(i64, i64)>, watch: &dyn Watch) -> Result<Tables> {
     let mut seen = session.clone();
     let mut made = Tables::new();
-    let held = Residency::default().run(&seen, watch)?;
+    let held = Residency::within(window).run(&seen, watch)?;
     let mut quality = held.quality;
     seen.insert(schema::RESIDENCY.name, held.residency);
     seen.insert(schema::SWITCHES.name, held.switches);

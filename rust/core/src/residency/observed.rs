@@ -654,9 +654,16 @@ pub struct Residency {
     last_work_ns: BTreeMap<u32, i64>,
     quality: Quality,
     done: u64,
+    window: Option<(i64, i64)>,
 }
 
 impl Residency {
+    /// Of events that were cut to a window: an interval that reaches an edge of it goes on beyond, so it is not complete.
+    #[must_use]
+    pub fn within(window: Option<(i64, i64)>) -> Self {
+        Self { window, ..Self::default() }
+    }
+
     /// Steps through events in order. The engine of one device is taken out of the map while its events last.
     fn follow(&mut self, events: impl Iterator<Item = Event>, watch: &dyn Watch) -> Result<()> {
         let mut current: Option<((u32, u32), Engine)> = None;
@@ -798,7 +805,9 @@ impl EventPass for Residency {
             let key = (*capture, *device);
             let gaps = gaps.get(&key).map_or(&[][..], Vec::as_slice);
             for slice in &mut engine.slices {
-                if slice.complete && holds_gap(gaps, *device, slice.start_ns, slice.end_ns) {
+                let (start_ns, end_ns) = (slice.start_ns, slice.end_ns);
+                let cut = self.window.is_some_and(|(first, last)| start_ns <= first || end_ns >= last);
+                if slice.complete && (cut || holds_gap(gaps, *device, start_ns, end_ns)) {
                     slice.complete = false;
                 }
             }
