@@ -150,7 +150,7 @@ def test_page_says_everything(page: str) -> None:
         "Configured and observed disagree",
         "42.7 us",
         "2.131 ms",
-        "Could not look: only one of the tenants was traced",
+        "Not available: only one of the tenants was traced",
         "nvidia-cuda-mps-control -d",
         "at most 1.94x throughput",
         "SM occupancy (modelled)",

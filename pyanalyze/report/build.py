@@ -499,7 +499,7 @@ def _interference(found: DeviceInterference, usage: pl.DataFrame, missing: list[
     known = {t.tenant_id for t in found.tenants} - {t.tenant_id for t in silent}
     blind = sorted(set(tenants["tenant_id"]) - {t.tenant_id for t in found.tenants})
     if tenants.height < 2 and not known:
-        why = "one tenant was seen on the device: nobody to be slowed by" if tenants.height else "no tenant was seen"
+        why = "only one tenant of the device is known" if tenants.height else "no tenant of the device is known"
         for what in ("interference", "slowdown"):
             missing.append(Missing(what=what, why=why, how=solo if tenants.height else ""))
         return None
@@ -512,7 +512,7 @@ def _interference(found: DeviceInterference, usage: pl.DataFrame, missing: list[
     if silent or blind:
         missing.append(Missing(what="slowdown", why=why, how=solo))
     if not known or tenants.height < 2:
-        missing.append(Missing(what="interference", why=why or "one tenant was seen on the device", how=solo))
+        missing.append(Missing(what="interference", why=why or "only one tenant of the device is known", how=solo))
         return None
     if found.figures is not None and found.figures.antt is None:
         text = f"ANTT, STP and fairness need the elapsed slowdown of every tenant: {why or 'some are not known'}"
