@@ -29,7 +29,7 @@ from pyanalyze.analysis.advice import (
     mps,
     options,
 )
-from pyanalyze.analysis.advice.forecast import alone, in_turns, side_by_side
+from pyanalyze.analysis.advice.forecast import alone, side_by_side, time_slicing
 from pyanalyze.analysis.advice.options import observed_slicing
 from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.errors import UsageError
@@ -239,7 +239,7 @@ def test_layouts_are_checked() -> None:
     with pytest.raises(UsageError, match="names of their own"):
         forecast(session.tables, 0, [alone(10, 0), alone(10, 0)], time_sliced=time_sliced(session))
     with pytest.raises(ValueError, match="slice of 1000 ns or more"):
-        forecast(session.tables, 0, [in_turns(10, [0, 1], slice_ns=1)], time_sliced=time_sliced(session))
+        forecast(session.tables, 0, [time_slicing(10, [0, 1], slice_ns=1)], time_sliced=time_sliced(session))
     with pytest.raises(ValueError, match="which has no SMs"):
         forecast(
             session.tables,
@@ -267,7 +267,7 @@ def test_the_verb_prints_and_speaks_json() -> None:
 
 
 BANDWIDTH = """
-description = "Two that each want most of the DRAM bandwidth take turns, with GPU metrics."
+description = "Two time-sliced tenants that each want most of the DRAM bandwidth, with GPU metrics."
 family = "test"
 duration_ms = 300
 [[board]]
@@ -295,7 +295,7 @@ def test_counters_tell_what_bandwidth_tenants_want(tmp_path: Path) -> None:
     generate.generate([tmp_path / "bandwidth.toml"], tmp_path, 1)
     session = pyanalyze.load(tmp_path / "bandwidth.sqlite", tables=WITH_CALLS)
     names = dict(session.tenants.filter("traced").select("tenant_id", "name").iter_rows())
-    wanted = bandwidth.demands(session.tables, 0, list(names), in_turns=True)
+    wanted = bandwidth.demands(session.tables, 0, list(names), time_sliced=True)
     by_name = {names[tenant]: part for tenant, part in wanted.items()}
     # 0.4 of the blocks that fill the device, times what those would want: 0.7 and 0.5 of the bandwidth.
     assert by_name["a"] == pytest.approx(0.70, abs=0.05)
@@ -332,7 +332,7 @@ def compared(*means: tuple[str, float], best: str, now: str, elapsed_ms: tuple[i
     provision = mps.provisions([mps.Client(n, f"t{n}", None, None, None) for n in (0, 1)], 108, 8)[0]
     made = []
     for name, mean in means:
-        config = in_turns(108, [0, 1]) if name == "time-slicing" else side_by_side(108, [0, 1])
+        config = time_slicing(108, [0, 1]) if name == "time-slicing" else side_by_side(108, [0, 1])
         both = predicted(0, mean, elapsed_ms[0]), predicted(1, mean, elapsed_ms[1])
         capped = name == "MPS, equal caps"
         mode: Any = "time-slicing" if name == "time-slicing" else "mps-partitioned" if capped else "mps"

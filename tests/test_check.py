@@ -1,4 +1,4 @@
-"""The gate: what passes, what fails, and what could not look and therefore never passes."""
+"""The gate: what passes, what fails, and what lacks its data and therefore never passes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_one_kind_of_slowdown_can_be_looked_at() -> None:
         (Limits(max_switch_overhead=0.05), "passed"),
         (Limits(max_switch_overhead=0.02), "failed"),
         (Limits(min_jain=0.9), "passed"),
-        # 0.49 by traced kernels; the neighbour that nobody traced held the engine for 1233.6 of 2511.7 ms, 0.491.
+        # 0.49 by traced kernels; the untraced tenant was resident for 1233.6 of 2511.7 ms, 0.491.
         (Limits(min_sm_active=0.5), "inconclusive"),
         (Limits(min_sm_active=0.99), "failed"),
         (Limits(min_sm_active=0.4), "passed"),
@@ -117,8 +117,8 @@ def test_a_value_that_misses_its_limit_does_not_look_like_it(found: float, limit
     assert outcome.status == ("passed" if found >= limit else "failed")
 
 
-def test_sms_that_an_untraced_neighbour_may_have_filled_fail_nobody() -> None:
-    """Occupancy is replayed from traced kernels: while somebody else held the engine it is a lower bound."""
+def test_sms_that_an_untraced_tenant_may_have_filled_fail_no_gate() -> None:
+    """Occupancy is replayed from traced kernels: while an untraced tenant is resident it is a lower bound."""
     report = examples.time_sliced()
     (device,) = report.devices
 
@@ -152,7 +152,7 @@ def test_sms_that_an_untraced_neighbour_may_have_filled_fail_nobody() -> None:
         Limits(tenants={"nobody": 2.0}),
     ],
 )
-def test_what_could_not_look_never_passes(limits: Limits) -> None:
+def test_what_lacks_its_data_never_passes(limits: Limits) -> None:
     checked = check(examples.undetermined(), limits)
     assert checked.status == "inconclusive"
     assert checked.exit_code == 4
@@ -188,7 +188,7 @@ def test_thresholds_without_sense_are_refused(limits: Limits) -> None:
         check(examples.time_sliced(), limits)
 
 
-def test_a_failure_outweighs_what_could_not_look() -> None:
+def test_a_failure_outweighs_missing_data() -> None:
     both = Checked((Outcome("a", "x", "inconclusive", ""), Outcome("b", "x", "failed", "")))
     assert both.exit_code == 1
     assert Checked((Outcome("a", "x", "passed", ""),)).exit_code == 0
@@ -231,7 +231,7 @@ def test_junit_says_it_to_ci() -> None:
     name = 'ev<i>l"\x1b[2J\u202e & co'
     outcomes = (
         Outcome("max_slowdown", "a", "failed", f"x & {name}".replace("\x1b", "\\x1b")),
-        Outcome("expect_mode", "b", "inconclusive", "could not look", how="nsys profile"),
+        Outcome("expect_mode", "b", "inconclusive", "not available", how="nsys profile"),
         Outcome("min_jain", "c", "passed", "1.0"),
     )
     (suite,) = ET.fromstring(Checked(outcomes).to_junit())

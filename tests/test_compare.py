@@ -336,8 +336,8 @@ def test_mps_against_alone_is_what_the_books_say() -> None:
         assert found["resident"].significant
 
 
-def test_turns_against_alone_are_waiting_for_the_engine(fixtures: Path) -> None:
-    """In the demo application A has the GPU to itself until 205 ms, and takes turns of a third from 345 ms on."""
+def test_time_slicing_against_solo_is_waiting_for_the_time_slice(fixtures: Path) -> None:
+    """In the demo application A has the GPU to itself until 205 ms, and a third of its time from 345 ms on."""
     session = pyanalyze.load(fixtures / DEMO)
     comparison = pyanalyze.compare(session.window("20ms", "205ms"), session.window("345ms", "1100ms"))
     (pair,) = comparison.tenants

@@ -53,8 +53,8 @@ def test_counters_contradict_what_kernels_alone_suggest(corpus: Path, schema: st
     """The corpus README calls this capture exclusive, because one process launched four kernels (0.17 ms).
 
     Its own hardware counters say otherwise: the SMs are 100 % active for 100 ms before the process makes its first
-    CUDA call, and that call's followers wait 2.1 to 2.4 ms, a time slice, for kernels of microseconds. Somebody
-    whom nsys did not trace held the GPU, so exclusive must not be claimed in any of the three schemas.
+    CUDA call, and that call's followers wait 2.1 to 2.4 ms, a time slice, for kernels of microseconds. An
+    untraced process was resident, so exclusive must not be claimed in any of the three schemas.
     """
     verdict = pyanalyze.load(corpus / "exports" / "rtx3090-gpumetrics" / f"report2.{schema}.sqlite").classify()[0]
     assert verdict.mode == "undetermined"
@@ -66,7 +66,7 @@ def test_several_streams_are_not_concurrency(corpus: Path) -> None:
     for name in ("report2", "report2.nsys2026"):
         verdict = pyanalyze.load(corpus / "exports" / "test-cuda-4streams" / f"{name}.sqlite").classify()[0]
         assert verdict.mode in ("exclusive", "undetermined")
-        assert "streams" not in [rival.mode for rival in verdict.alternatives]
+        assert "streams" not in [other.mode for other in verdict.alternatives]
 
 
 def test_the_untraced_process_is_not_overlooked(corpus: Path) -> None:

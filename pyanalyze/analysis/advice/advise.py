@@ -56,7 +56,7 @@ class DeviceAdvice:
             lines += [f"     {command}" for command in action.commands]
             parts = (
                 ("Expected gain", action.expected),
-                ("Upper bound", action.bound),
+                ("Bounds" if action.expected else "Upper bound", action.bound),
                 ("Does not apply if", action.wrong_if),
             )
             lines += [f"   {name}: {text}" for name, text in (*parts, ("Undo", action.undo)) if text]
@@ -247,7 +247,7 @@ def _each(option: Option) -> str:
 def _bounds(option: Option) -> str:
     each = ", ".join(f"{f.name} {f.low:.2f}-{f.high:.2f}x" for f in option.forecasts)
     low, high = option.antt_bounds
-    return f"forecast: {each}; mean (ANTT) {low:.2f}-{high:.2f}x"
+    return f"{each}; mean (ANTT) {low:.2f}-{high:.2f}x"
 
 
 def _ends_early(option: Option) -> str:

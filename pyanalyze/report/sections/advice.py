@@ -28,7 +28,10 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             blocks.append(Commands(tuple(visible(line, None) for line in item.commands)))
         parts = [
             f"Expected gain: {visible(item.expected, LONG)}." if item.expected else "",
-            f"Upper bound of the gain: {visible(item.bound, LONG)}." if item.bound else "",
+            # The bounds of a forecast are not the most that can be gained.
+            f"{'Bounds' if item.expected else 'Upper bound of the gain'}: {visible(item.bound, LONG)}."
+            if item.bound
+            else "",
             "Expected gain: not known." if not item.expected and not item.bound else "",
             f"Does not apply if {visible(item.wrong_if, LONG)}." if item.wrong_if else "",
             f"Undo: {visible(item.undo, LONG)}." if item.undo else "",
