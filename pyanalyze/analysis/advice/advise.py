@@ -301,7 +301,7 @@ def _change(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Advice]:
 
 def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool) -> Advice:
     expected = (
-        f"forecast, compared with each tenant solo on the whole GPU: {_each(option)} (mean {option.antt:.2f}x, STP "
+        f"forecast slowdown compared with a solo run on the whole GPU: {_each(option)} (mean {option.antt:.2f}x, STP "
         f"{option.stp:.2f}){_latency_percentiles(option)}"
     )
     wrong = f"a capture in that mode shows a tenant outside of its bounds; compare {option.worst.name} first"
@@ -381,7 +381,7 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
     return Advice(
         action=f"Keep the sharing configuration{' of this instance' if inside else ''}: changing it gains nothing",
         commands=[],
-        expected=f"forecast of the current mode ({verdict.mode}): {_each(now)}{next_best}{_latency_percentiles(now)}",
+        expected=f"forecast slowdown in the current mode ({verdict.mode}): {_each(now)}{next_best}{_latency_percentiles(now)}",
         bound=bound,
         why=f"its mean slowdown of {now.antt:.2f}x is within {fmt.percent(WORTH_IT, 0)} of the best of "
         f"{len(compared.options)} configurations.{_trust(compared)}",
