@@ -381,7 +381,8 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
     return Advice(
         action=f"Keep the sharing configuration{' of this instance' if inside else ''}: changing it gains nothing",
         commands=[],
-        expected=f"forecast slowdown in the current mode ({verdict.mode}): {_each(now)}{next_best}{_latency_percentiles(now)}",
+        expected=f"forecast slowdown in the current mode ({verdict.mode}): {_each(now)}{next_best}"
+        f"{_latency_percentiles(now)}",
         bound=bound,
         why=f"its mean slowdown of {now.antt:.2f}x is within {fmt.percent(WORTH_IT, 0)} of the best of "
         f"{len(compared.options)} configurations.{_trust(compared)}",
