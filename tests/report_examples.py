@@ -503,7 +503,7 @@ def kernel_occupancy(count: int = 25, name: str = "void gemm_kernel") -> pl.Data
 
 
 def nvml_samples() -> pl.DataFrame:
-    """Samples beside the capture: utilisation and SM clock every 100 ms."""
+    """Aligned samples: utilisation and SM clock every 100 ms."""
     rows: list[tuple[object, ...]] = []
     for i in range(26):
         at = START + i * 100_000_000

@@ -500,7 +500,7 @@ def test_an_empty_argument_is_not_the_working_directory(fixtures: Path, tmp_path
     for words in (("",), ("info", ""), ("classify", "other.sqlite", "--samples", "")):
         done = _run(*words, cwd=tmp_path)
         assert done.returncode == 2, words
-        assert "is a variable of the shell not set?" in done.stderr
+        assert "an argument is empty; check the shell variables" in done.stderr
     done = _run("record", "--duration", "", cwd=tmp_path)
     assert "variable of the shell" not in done.stderr, "a recorded command may have empty words"
 
@@ -522,7 +522,7 @@ def test_a_number_of_threads_that_polars_would_panic_at_is_refused(fixtures: Pat
         text=True,
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("pyanalyze: POLARS_MAX_THREADS is no number from 1 on")
+    assert done.stderr.startswith("pyanalyze: POLARS_MAX_THREADS is not a number from 1 on")
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_a_file_is_written_whole(tmp_path: Path) -> None:
 def test_an_existing_file_needs_force(tmp_path: Path) -> None:
     place = tmp_path / "a.txt"
     place.write_text("old")
-    with pytest.raises(OutputExists, match=r"a\.txt exists; pass --force"):
+    with pytest.raises(OutputExists, match=r"a\.txt exists; give --force"):
         write_whole(place, "new")
     assert place.read_text() == "old"
     write_whole(place, "new", force=True)

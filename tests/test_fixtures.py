@@ -184,7 +184,7 @@ def test_the_main_figures_of_the_public_capture_of_an_ada() -> None:
     assert victim["slices"] == pytest.approx(606, rel=0.06)
 
 
-def test_two_equal_processes_run_at_half_speed_each_when_they_take_turns() -> None:
+def test_two_equal_processes_run_at_half_speed_each_when_time_sliced() -> None:
     for tenant in truth_of("time-slicing-sleep-kernels")[1]["tenants"]:
         assert tenant["slowdown"]["elapsed"]["ratio"] == pytest.approx(2.1, abs=0.1)
         assert tenant["slowdown"]["resident"]["ratio"] == pytest.approx(1.0, abs=0.01)

@@ -134,7 +134,7 @@ def test_one_job_is_one_group_and_a_failure_stays_alone(captures: Path, fixtures
     (said,) = [line for line in stderr.splitlines() if not line.startswith("pyanalyze: analysing")]
     assert "bad.sqlite" in said
     assert "not a SQLite file" in said
-    assert "3 group(s), 3 analysed, 0 known already, 1 failed" in stdout
+    assert "3 analysed, 0 from the result cache; 1 failed" in stdout
     summary = json.loads((out / "fleet.json").read_text())
     assert summary["schema"] == "pyanalyze.fleet/1"
     inside = {group["name"]: [Path(c["path"]).name for c in group["captures"]] for group in summary["groups"]}
@@ -248,7 +248,7 @@ def test_a_mistyped_pattern_leaves_an_earlier_run_alone(fixtures: Path, tmp_path
     out = tmp_path / "out"
     analyse(fixtures / "exclusive.sqlite", out, workers=1)
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    with pytest.raises(NotACapture, match=r"typo.*there is no such capture"):
+    with pytest.raises(NotACapture, match=r"typo.*no such capture"):
         analyse([tmp_path / "typo*.sqlite"], out, workers=1)
     (tmp_path / "empty").mkdir()
     with pytest.raises(NotACapture, match=r"empty: there is no capture in this folder"):
@@ -463,7 +463,7 @@ def test_what_stands_out() -> None:
     # Deviations from the middle 1.5: .5 .4 .3 .2 .1 0 .1 .2 .3 .4 7.5 0; their median is 0.25.
     assert spread.outlier_above == pytest.approx(1.5 + 3 * 1.4826 * 0.25)
     assert [(one.group, one.why) for one in summary.attention] == [("wrong", ["configured"]), ("slow", ["slowdown"])]
-    assert "1 of 1 not shared as configured" in summary.line
+    assert "1 of 1 do not match their configuration" in summary.line
 
 
 def test_progress_says_how_fast_and_how_long(capsys: pytest.CaptureFixture[str]) -> None:
@@ -669,11 +669,11 @@ def test_real_recordings_of_one_gpu_at_several_times_stay_apart(corpus: Path) ->
 def test_a_bound_is_not_printed_as_what_was_measured() -> None:
     said = {
         (None, None, None, None): "slowdown not known",
-        (1.9, 1.0, 1.9, 1): "worst slowdown at most 1.90 (n=1)",
-        (1.1, 1.1, None, 10): "worst slowdown at least 1.10 (n=10)",
-        (2.04, None, None, 1): "worst slowdown 2.04 (n=1)",
-        (2.0, 1.9, 2.1, 30): "worst slowdown 2.00 (n=30)",
-        (2.0, 2.0, 2.0, 30): "worst slowdown 2.00 (n=30)",
+        (1.9, 1.0, 1.9, 1): "largest slowdown at most 1.90x (n=1)",
+        (1.1, 1.1, None, 10): "largest slowdown at least 1.10x (n=10)",
+        (2.04, None, None, 1): "largest slowdown 2.04x (n=1)",
+        (2.0, 1.9, 2.1, 30): "largest slowdown 2.00x (n=30)",
+        (2.0, 2.0, 2.0, 30): "largest slowdown 2.00x (n=30)",
     }
     assert {row: worst_words(*row) for row in said} == said
 

@@ -142,7 +142,7 @@ def test_the_victim_has_the_larger_of_elapsed_and_latency() -> None:
     found = impact_of(device(tenants(slowdown(SLOWED, at(1.2, 1.1, 1.3)), slowdown(None, at(3.0, 2.8, 3.1)))))
     assert found.victim is not None
     assert (found.victim.tenant.name, found.victim.kind, found.victim.estimate.value) == ("t1", "latency", 3.0)
-    # Time at work counts only where neither of the two is known.
+    # Execution time counts only where neither of the two is known.
     found = impact_of(device(tenants(slowdown(NOT_SLOWED, None, at(5.0, 4.9, 5.1)), slowdown(None, None, SLOWED))))
     assert found.victim is not None
     assert (found.victim.tenant.name, found.victim.kind) == ("t1", "resident")

@@ -152,7 +152,7 @@ def test_nobody_is_called_slowed_who_was_not(name: str, baselines: bool) -> None
     assert [tenant.name for tenant, _ in compared(name, baselines=baselines) if tenant.slowed] == []
 
 
-def test_two_equal_processes_by_turns_run_at_half_speed() -> None:
+def test_two_equal_time_sliced_processes_run_at_half_speed() -> None:
     """What everybody measures: the GPU is "50 % utilised" by each, and each takes about twice as long."""
     folder = generate.built("time-slicing-sleep-kernels", solo=True)
     session = pyanalyze.load(folder / "time-slicing-sleep-kernels.sqlite")
@@ -186,7 +186,7 @@ def test_speedup_over_serial_is_by_time_not_by_throughput() -> None:
     assert speedup_over_serial([(2.0, 0, 2000), (2.0, 0, 2000), (1.0, 5000, 5100)]) == pytest.approx(1.0)
 
 
-def test_four_nbody_processes_get_further_under_mps_than_by_turns() -> None:
+def test_four_nbody_processes_get_further_under_mps_than_time_sliced() -> None:
     stp = {}
     for name in ("mps-four-nbody", "time-slicing-four-nbody"):
         folder = generate.built(name, solo=True)
@@ -226,8 +226,8 @@ def test_held_launches_off_the_cpu_are_said_to_be(tmp_path: Path) -> None:
     assert {finding.what for finding in findings} == {"blocked launches"}
     for finding in findings:
         assert finding.detail.endswith(
-            "in these calls their threads were off the CPU for 75% of the time: they slept or waited, for a lock or for "
-            "a processor"
+            "during these calls their threads were off the CPU for 75 % of the time: they slept, or waited for a lock or "
+            "a CPU"
         )
 
 
@@ -260,8 +260,8 @@ def test_a_limiter_in_front_of_the_gpu_is_said_first() -> None:
     session = pyanalyze.load(folder / "limiter-exclusive-quota.sqlite")
     assert {finding.what for finding in session.interference()[0].host} == {"blocked launches"}
     shown = CliRunner().invoke(cli, ["interference", str(folder / "limiter-exclusive-quota.sqlite")]).output
-    section = shown.partition("Who was slowed, by whom")[2]
-    assert section.index("Look at the host first") < section.index("Worst victim")
+    section = shown.partition("Interference")[2]
+    assert section.index("Check the host first") < section.index("Slowdown (shared over solo)")
 
 
 def test_a_host_that_is_slower_than_alone_is_said_first(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_a_host_that_is_slower_than_alone_is_said_first(tmp_path: Path) -> None:
     assert tenant.slowdown.resident is not None
     assert tenant.slowdown.resident.value == pytest.approx(1, abs=0.05)
     found = next(finding for finding in device.host if finding.what == "slower calls than solo")
-    assert "not of the GPU" in found.detail
+    assert "not the GPU" in found.detail
     # Against itself nothing is found.
     again = pyanalyze.load(capture, baselines=capture).interference()[0].host
     assert "slower calls than solo" not in {finding.what for finding in again}
@@ -329,7 +329,7 @@ def test_a_baseline_that_was_shared_is_refused(fixtures: Path, tmp_path: Path) -
         tenant = pyanalyze.load(capture, baselines=f"app_a={baseline}").interference()[0].tenants[0]
         assert tenant.baseline is None
         assert tenant.slowdown.elapsed == alone
-        reason = f"{baseline.name} is not compared: others had up to {part} of its time there"
+        reason = f"{baseline.name} is not used: other tenants ran for up to {part} of it"
         assert any(note.startswith(reason) for note in tenant.notes), tenant.notes
         (unused,) = tenant.baselines_not_used
         assert (unused.baseline, unused.reasons) == (baseline.name, ["not-solo"])
@@ -367,7 +367,7 @@ def test_a_baseline_of_another_gpu_model_is_refused() -> None:
     notes = [note for tenant in session.interference()[0].tenants for note in tenant.notes]
     # Other models have other grids: already the kernels may differ, then it is nobody's baseline.
     assert all(tenant.baseline is None for tenant in session.interference()[0].tenants)
-    assert "another GPU model" in notes[0] or "is of nobody here" in notes[0]
+    assert "another GPU model" in notes[0] or "matches no tenant" in notes[0]
     reasons = {
         reason for t in session.interference()[0].tenants for one in t.baselines_not_used for reason in one.reasons
     }
@@ -425,8 +425,8 @@ def test_given_units_are_counted_or_said_to_be_left_out(fixtures: Path, tmp_path
         return tuple(note for note in own.notes if "counted" in note)
 
     forty = "".join(f"{pid},{s}ms,{s + 15}ms,\n" for s in starts)
-    assert told(forty) == (f"given units: {40 - empty} of 40 counted: nothing was launched in {empty}",)
-    assert told(forty, redact=True)[0].endswith(f"{40 - empty} of 40 counted: nothing was launched in {empty}")
+    assert told(forty) == (f"given units: {40 - empty} of 40 counted: no work was launched in {empty}",)
+    assert told(forty, redact=True)[0].endswith(f"{40 - empty} of 40 counted: no work was launched in {empty}")
     three = "".join(f"app_a,{s * 10**6},{(s + 15) * 10**6},step\n" for s in (400, 440, 480))
     assert told(three) == ("step: none of 3 counted: fewer than 5 of one name are not compared",)
     several = "".join(f"app_a,{s}ms,{s + 15}ms,{s}\n" for s in (400, 440, 480))
@@ -450,9 +450,9 @@ def test_times_of_units_are_as_elsewhere(fixtures: Path, tmp_path: Path) -> None
     ("text", "why"),
     [
         ("who,when\n", "need the columns"),
-        ("tenant,start,end\nnobody,1,2\n", "line 2: no traced tenant"),
+        ("tenant,start,end\nnobody,1,2\n", "line 2: there is no traced tenant"),
         ("tenant,start,end\napp_a,5,2\n", "ends before it starts"),
-        ("tenant,start,end\napp_a,noon,2\n", "is no time"),
+        ("tenant,start,end\napp_a,noon,2\n", "is not a time"),
     ],
 )
 def test_units_that_make_no_sense_are_refused(fixtures: Path, tmp_path: Path, text: str, why: str) -> None:
@@ -517,12 +517,12 @@ def test_sm_slots_are_told_by_the_blocks_that_do_not_fit() -> None:
         assert split.clock is None
 
 
-def test_by_turns_there_is_nothing_to_split() -> None:
+def test_time_sliced_there_is_nothing_to_split() -> None:
     assert [split_in(t) for t, _ in compared("time-slicing-pair", baselines=True)] == [None, None]
 
 
-def test_two_at_full_utilisation_by_turns_are_told_from_four_side_by_side() -> None:
-    """The same figure of "half speed" by turns and under MPS: only where the time went tells them apart."""
+def test_two_at_full_utilisation_time_sliced_are_told_from_four_side_by_side() -> None:
+    """The same figure of "half speed" time-sliced and under MPS: only where the time went tells them apart."""
 
     def away(name: str) -> list[float]:
         """Of what queues do not explain, the part in which the context was not there."""
@@ -547,7 +547,7 @@ YOLOS = {"time-slicing": {1: 0.088, 3: 0.293, 7: 0.685}, "mps": {1: 0.088, 3: 0.
 @pytest.mark.parametrize("pods", [3, 7])
 @pytest.mark.parametrize("mode", ["time-slicing", "mps"])
 def test_inference_pods_of_a_public_comparison(mode: str, pods: int, tmp_path: Path) -> None:
-    """Equal pods whose kernels fill about half of the GPU: by turns N times as slow, side by side half of that."""
+    """Equal pods whose kernels fill about half of the GPU: time-sliced N times as slow, side by side half of that."""
     text = [
         'description = "Equal inference pods."',
         f'family = "{mode}"\nduration_ms = 900',
@@ -583,7 +583,7 @@ def test_recordings_of_one_program_at_several_loads_are_nobodys_until_they_are_n
     pid_of = dict(loose.tenants.select("tenant_id", "pid").iter_rows())
     for tenant in loose.interference()[0].tenants:
         assert tenant.baseline is None
-        assert any("fit as well" in note for note in tenant.notes)
+        assert any("match as well" in note for note in tenant.notes)
         (unused,) = tenant.baselines_not_used
         assert unused.reasons == ["ambiguous"]
         assert unused.baseline in {file.name for file in files.values()}
@@ -622,7 +622,7 @@ def test_whole_graphs_that_fit_two_tenants_are_told_apart_by_their_throughput() 
     # The second launches half as often again as the first: 223 and 156 graphs, each in about 275 ms.
     (device,) = session.interference()
     for tenant in device.tenants:
-        assert any("launched at another pace" in note for note in tenant.notes)
+        assert any("another throughput" in note for note in tenant.notes)
         assert tenant.slowdown.elapsed is not None
         assert tenant.slowdown.elapsed.basis == "inferred"
         true = truth[tenant.name]["slowdown"]["elapsed"]["ratio"]
@@ -643,7 +643,7 @@ def test_solo_recordings_of_whole_graphs_are_not_compared_until_they_are_named(t
     assert len(loose.tenants) == 2
     for tenant in loose.tenants:
         assert tenant.baseline is None
-        assert any("fit as well" in note for note in tenant.notes)
+        assert any("match as well" in note for note in tenant.notes)
     pids = {name: tenant["pid"] for name, tenant in truth.items()}
     named = pyanalyze.load(shared, tenants=pids, baselines=[f"{name}={file}" for name, file in alone.items()])
     (device,) = named.interference()
@@ -654,7 +654,7 @@ def test_solo_recordings_of_whole_graphs_are_not_compared_until_they_are_named(t
         assert tenant.slowdown.elapsed.value == pytest.approx(true, rel=0.02)
 
 
-def test_a_launched_kernel_that_waits_for_a_neighbour_is_no_idleness(tmp_path: Path) -> None:
+def test_a_launched_kernel_that_waits_for_another_tenant_is_no_idleness(tmp_path: Path) -> None:
     """Under MPS a service that asks and polls: its small kernels queue behind another client's large ones."""
     scenario = tmp_path / "queued.toml"
     scenario.write_text(
@@ -697,4 +697,4 @@ switches = true
     report = pyanalyze.load(tmp_path / "made" / "queued.sqlite").report()
     (device,) = report.devices
     assert [finding for finding in device.host if finding.what == "idle between launches"] == []
-    assert cause_sentence(device).startswith("unknown (")
+    assert cause_sentence(device).startswith("Sharing is the cause: unknown.")

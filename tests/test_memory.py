@@ -124,7 +124,7 @@ def test_files_never_go_to_a_folder_in_memory(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.usefixtures("unbounded")
 def test_a_budget_that_cannot_be_held_here_is_refused_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYANALYZE_SPILL_DIR", "/nowhere/at/all")
-    with pytest.raises(UsageError, match=r"a budget of memory cannot be held: .*/nowhere/at/all"):
+    with pytest.raises(UsageError, match=r"the memory budget cannot be kept: .*/nowhere/at/all"):
         memory.hold("2GB")
     # Nobody asked: then all goes on as on other systems.
     assert memory.hold() is None
@@ -164,7 +164,7 @@ def test_what_was_launched_is_added_up_without_holding_the_launches(large: Path)
     session = pyanalyze.load(large)
     # All that is imported at first use is there, and the table that is read.
     assert session.tenant_usage["kernels"].sum() == 600_000
-    assert session.table("charged").num_rows == 600_000
+    assert session.table("kernel_attribution").num_rows == 600_000
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = _resident_bytes("VmRSS")
     work = session.analysis.work
@@ -221,7 +221,7 @@ def test_the_command_line_takes_a_budget_and_says_what_it_took(fixtures: Path) -
 def test_a_budget_that_makes_no_sense_is_wrong_usage(fixtures: Path) -> None:
     done = _run(str(fixtures / DEMO), "--memory", "a lot")
     assert done.returncode == 2
-    assert "'a lot' is no amount of memory; write it as 2GB" in done.stderr
+    assert "'a lot' is not an amount of memory; write it as 2GB" in done.stderr
     done = _run(str(fixtures / DEMO), PYANALYZE_MEMORY="1MB")
     assert done.returncode == 2
     assert "too little memory" in done.stderr

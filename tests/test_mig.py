@@ -99,7 +99,7 @@ def test_tenants_that_fit_nowhere_are_named() -> None:
     assert made.unplaced == {"huge": "it used 60.0 GiB, the largest instance has 38.0 GiB"}
     eight = place(FAMILIES["A100-40"], [Need(f"t{n}", None, lambda _: 1.0) for n in range(8)])
     assert len(eight.placed) == 7
-    assert eight.unplaced == {"t7": "no instance is left for it beside the others"}
+    assert eight.unplaced == {"t7": "no instance is left for it"}
     assert eight.free_compute_slices == 0
     assert eight.left.endswith("no further instance fits: it is lost to fragmentation")
 

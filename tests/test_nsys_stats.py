@@ -129,7 +129,7 @@ def test_disagreements_have_reasons(fixtures: Path) -> None:
     session = pyanalyze.load(fixtures / DEMO)
     theirs = produce(session.tables, "cuda_gpu_kern_sum")
     found = disagreements(theirs, session.tables)
-    # The demo takes turns: every kernel was switched out at times, and no name is launched by two tenants.
+    # The demo is time-sliced: every kernel was switched out at times, and no name is launched by two tenants.
     assert found.height == 8
     assert found["reason"].str.contains("switched out").all()
     assert found["ours"].sum() == session.kernel_attribution["attributed_ns"].sum()

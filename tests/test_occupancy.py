@@ -125,7 +125,7 @@ def test_policy_of_a_verdict() -> None:
     assert len(first) + len(second) <= total
 
 
-def test_clients_of_a_server_take_turns_with_an_outsider() -> None:
+def test_clients_of_a_server_are_time_sliced_with_another_process() -> None:
     session, _, _ = _built("mps-outsider")
     policy = placement_policy(session.tables, session.classify()[0])
     names = dict(session.tenants.select("name", "tenant_id").iter_rows())
@@ -235,7 +235,7 @@ def test_a_pause_of_the_counters_counts_nothing(fixtures: Path, tmp_path: Path) 
     assert check.factor == pytest.approx(1, abs=0.03)
     plain = pyanalyze.load(paused).occupancy()
     scaled = plain.calibrated(0, check)
-    assert "bins with work were not sampled and are as modelled" in (scaled.calibration or "")
+    assert "bins with work were not sampled and stay as modelled" in (scaled.calibration or "")
     inside = (pl.col("start_ns") > pause[0]) & (pl.col("end_ns") < pause[1] - 200_000)
     assert scaled.per_sm.filter(inside).height > 0
     assert scaled.per_sm.filter(inside).equals(plain.per_sm.filter(inside))

@@ -770,7 +770,7 @@ def test_a_recording_is_a_capture(library: Path, tmp_path: Path) -> None:
     assert "observed" not in summary.stdout.splitlines()[0]
 
 
-def test_samples_beside_an_export_are_picked_up(tmp_path: Path) -> None:
+def test_samples_next_to_an_export_are_picked_up(tmp_path: Path) -> None:
     shutil.copy(ROOT / "fixtures/captures/mps.sqlite", tmp_path / "report.sqlite")
     plain = pyanalyze.load(tmp_path)
     assert plain.nvml_samples.is_empty()

@@ -148,7 +148,7 @@ def sliced() -> list[str]:
 
 @pytest.mark.parametrize("name", sliced())
 def test_a_tenant_that_was_traced_alone_shows_when_it_was_gone(name: str, tmp_path: Path) -> None:
-    """Its neighbours were not traced and no switch was recorded: only its own stretched kernels and pauses tell."""
+    """Its neighbours were not traced and no switch was recorded: only its own inflated kernels and pauses tell."""
     tenants = [tenant["name"] for tenant in generate.scenario(name)["tenant"]]
     text = (generate.SCENARIOS / f"{name}.toml").read_text(encoding="utf-8")
     only = "".join(f'[[capture]]\nname = "only-{tenant}"\ntraced = ["{tenant}"]\n' for tenant in tenants)
@@ -271,7 +271,7 @@ def test_without_calls_waits_are_not_known() -> None:
 @pytest.mark.parametrize(
     "name", ["time-slicing-pair", "time-slicing-slice-policy", "time-slicing-open-loop", "node-switches-only"]
 )
-def test_the_ledger_is_the_books(name: str) -> None:
+def test_the_summary_is_the_ground_truth(name: str) -> None:
     session, truth, books = opened(name, name)
     (held,) = session.residency_summary()
     window = recorded_window(session, truth, name)
@@ -353,7 +353,7 @@ def test_shares_on_one_page_are_of_one_window(fixtures: Path) -> None:
     assert any(f"its GPU time share is {share}" in (advice.bound or "") for advice in device.advice)
 
 
-def test_the_ledger_of_a_real_capture(corpus: Path) -> None:
+def test_the_summary_of_a_real_capture(corpus: Path) -> None:
     """The corpus README: 606 and 607 slices, median 2.131 and 2.135 ms."""
     session = pyanalyze.load(corpus / "exports/ctxsw-ada-timeslice/utils__report1.nsys2026.sqlite")
     (held,) = session.residency_summary()

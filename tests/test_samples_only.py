@@ -106,7 +106,7 @@ def test_under_mig_utilisation_is_missing_and_instances_are_devices(tmp_path: Pa
 
 
 @pytest.mark.parametrize("verb", ["summary", "info", "classify", "residency", "occupancy", "interference", "advise"])
-def test_every_verb_answers_on_samples_alone(verb: str) -> None:
+def test_every_verb_answers_on_samples_only(verb: str) -> None:
     result = CliRunner().invoke(cli, [verb, "--samples", str(SAMPLES / "query-gpu.csv")], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert "observed" not in result.output

@@ -383,14 +383,14 @@ def test_a_verdict_is_given_from_the_lowest_confidence_on() -> None:
     assert verdict.mode == "mps"
 
 
-def test_samples_alone_claim_no_more_than_that() -> None:
+def test_samples_only_claim_no_more_than_that() -> None:
     inside = {"mig_profile": "3g.20gb", "captured": False, "nvml_processes": [(7, "a", "C")]}
     verdict = judge(replace(case({}), **inside))  # type: ignore[arg-type]
     assert verdict.posterior > t.MAX_CONFIDENCE_SAMPLED >= verdict.confidence
 
 
 def test_a_rare_visitor_is_no_proof_of_nobody() -> None:
-    """A twentieth of a per cent of the kernels is stretched: too few for a rival, too many for nobody."""
+    """A twentieth of a per cent of the kernels is inflated: too few for another tenant, too many for none."""
     streams = {**ALONE, "stream_overlap_share": 0.9, "streams_used": 3}
     assert judge(case(streams, tenants=("a",))).mode == "streams"
     visited = {**streams, "inflated_share": 0.004, "inflation_ns": 1.1e6}
@@ -401,8 +401,8 @@ def test_a_rare_visitor_is_no_proof_of_nobody() -> None:
     assert judge(replace(case({}), facts=made, tenants=("a",))).mode == "undetermined"
 
 
-def test_two_that_take_turns_have_no_outsider() -> None:
-    """That short kernels of two met does not make a group of them whose context takes turns with somebody else."""
+def test_two_time_sliced_tenants_have_no_third() -> None:
+    """That short kernels of two met does not make a group of them whose context is time-sliced with another."""
     facts = {**TURNS, "traced_tenants": 2, "resident_share_untraced": 0.0, "co_busy_share": 0.02}
     met = [Pair((0, 1), 11_000_000, 765, 83)]
     assert judge(case({**facts, "short_overlap_share": 0.1085}, pairs=met)).mode != "mps"
@@ -423,7 +423,7 @@ def test_too_few_short_kernels_say_nothing() -> None:
         assert ("short_kernels_overlap" in found) is seen
 
 
-def test_steady_kernels_carry_exclusive_as_a_deduction() -> None:
+def test_stable_durations_carry_exclusive_as_a_deduction() -> None:
     verdict = judge(case(ALONE, tenants=("a",)))
     assert (verdict.mode, verdict.basis) == ("exclusive", "inferred")
     assert "context_switches" in [gap.what for gap in verdict.missing]
@@ -614,7 +614,7 @@ def test_limiter_variables_are_a_configuration_not_an_observation() -> None:
     verdict = judge(case({"busy_ns": 1e9, "traced_tenants": 1}, configured=limiter, tenants=("a",)))
     assert verdict.mode == "undetermined"
     assert verdict.configured == "software-limited"
-    assert "software-limited" in [rival.mode for rival in verdict.alternatives]
+    assert "software-limited" in [alternative.mode for alternative in verdict.alternatives]
 
 
 def test_rules_are_complete_and_say_why() -> None:
@@ -708,7 +708,7 @@ def test_processes_of_unknown_instances_are_not_said_to_share_one() -> None:
     assert "instances" in {gap.what for gap in verdict.missing}
 
 
-def test_a_rival_that_is_seldom_busy_need_not_stretch_anything() -> None:
+def test_another_tenant_that_is_seldom_busy_need_not_stretch_anything() -> None:
     """Its kernels are shorter than a slice, and it yields: what it leaves unstretched does not prove MPS."""
     facts = {**ALONE, "traced_tenants": 2, "co_busy_share": 0.05}
     assert "kernel_durations_stable" in observe(case(ALONE))
@@ -720,7 +720,7 @@ def test_contexts_that_follow_each_other_are_no_turns() -> None:
     """Two processes that never had work at the same time get the engine one after the other however they share it."""
     met = {**TURNS, "traced_tenants": 2, "resident_share_untraced": 0.0, "co_busy_share": 0.4}
     assert judge(case(met)).mode == "time-slicing"
-    # In slices they take turns although what waits for its slice cannot be seen in flight.
+    # Time-sliced they alternate although what waits for its slice cannot be seen in flight.
     assert judge(case({**met, "co_busy_share": 0.001})).mode == "time-slicing"
     pauses = {"co_busy_share": 0.001, "window_ns": 1213 * t.LONGEST_SLICE_NS + 1}
     assert judge(case({**met, **pauses})).mode == "undetermined"
@@ -851,7 +851,7 @@ def test_a_tenant_that_comes_later_is_a_change(fixtures: Path) -> None:
     session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
     first, second = segments(session.tables, session.classify()[0])
     assert [first.mode, second.mode] == ["streams", "time-slicing"]
-    # The context of app_b is made at 225 ms, it launches from 240 ms on, and 8 turns of 2 ms show that they take turns.
+    # The context of app_b is made at 225 ms, it launches from 240 ms on, and 8 turns of 2 ms show that they are time-sliced.
     assert 220e6 < first.end_ns < 280e6
 
 
@@ -907,7 +907,7 @@ def test_a_daemon_without_a_server_has_no_clients(rows: list[tuple[str, int]], *
     assert verdict.configured == "mps"
 
 
-def test_short_kernels_inside_long_ones_that_are_not_stretched_are_no_exclusion() -> None:
+def test_short_kernels_inside_long_ones_that_are_not_inflated_are_no_exclusion() -> None:
     """Two MPS clients in step: the short kernels of each always run beside a long one of the other."""
     facts = {
         **TOGETHER,

@@ -61,7 +61,7 @@ def generated(name: str, capture: str) -> tuple[Session, dict[str, Any], dict[st
 
 
 @pytest.mark.parametrize(("name", "capture"), recorded(switches=True))
-def test_residency_switches_and_charged_time_are_exact(name: str, capture: str) -> None:
+def test_residency_switches_and_attributed_time_are_exact(name: str, capture: str) -> None:
     """Against the books, to the nanosecond, on every generated recording with all its switch records."""
     session, truth, recording = generated(name, capture)
     (device,) = truth["devices"]
@@ -157,7 +157,7 @@ def test_the_first_screen_says_switches_and_slices_as_they_were(fixtures: Path) 
             assert switches.median_cost_ns == true["median_full_ns"]
 
 
-def test_charged_time_conserves_to_the_nanosecond(fixtures: Path) -> None:
+def test_attributed_time_conserves_to_the_nanosecond(fixtures: Path) -> None:
     for name in generate.COMMITTED:
         attributed = loaded(fixtures, name)[0].kernel_attribution
         parts = attributed["attributed_ns"] + attributed["switched_out_ns"]

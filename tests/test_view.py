@@ -102,7 +102,7 @@ def test_a_window_holds_what_the_books_say_of_it() -> None:
 
 
 def test_who_holds_the_gpu_all_through_a_window_holds_it_in_it() -> None:
-    """Between two records nothing is recorded, and yet somebody holds the engine."""
+    """Between two records nothing is recorded, and yet some context is resident."""
     session = pyanalyze.load(Path(__file__).parent.parent / "fixtures/captures" / DEMO)
     long = session.residency.with_columns(length=pl.col("end_ns") - pl.col("start_ns")).sort("length")[-1]
     start, end = int(long["start_ns"].item()) + 1000, int(long["end_ns"].item()) - 1000
@@ -111,7 +111,7 @@ def test_who_holds_the_gpu_all_through_a_window_holds_it_in_it() -> None:
     assert part.residency.select("tenant_id", "start_ns", "end_ns").rows() == [(long["tenant_id"].item(), start, end)]
 
 
-def test_who_has_no_slice_in_a_window_is_charged_nothing(fixtures: Path) -> None:
+def test_who_has_no_slice_in_a_window_is_attributed_nothing(fixtures: Path) -> None:
     """A millisecond inside one slice: the kernels of the others are in flight all through it, and stand still."""
     session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
     window = (500_000_000, 501_000_000)
