@@ -223,10 +223,10 @@ def time_sliced(*, synthetic: bool = False) -> Report:
             )
         ],
         alternatives=[
-            Alternative(mode=Mode.MPS, confidence=0.02, why_not="MPS clients share one context; here two were time-sliced"),
             Alternative(
-                mode=Mode.EXCLUSIVE, confidence=0.01, why_not="a second context was resident 49 % of the time"
+                mode=Mode.MPS, confidence=0.02, why_not="MPS clients share one context; here two were time-sliced"
             ),
+            Alternative(mode=Mode.EXCLUSIVE, confidence=0.01, why_not="a second context was resident 49 % of the time"),
         ],
         missing=[
             Missing(

@@ -251,7 +251,7 @@ def test_a_mistyped_pattern_leaves_an_earlier_run_alone(fixtures: Path, tmp_path
     with pytest.raises(NotACapture, match=r"typo.*no such capture"):
         analyse([tmp_path / "typo*.sqlite"], out, workers=1)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(NotACapture, match=r"empty: there is no capture in this folder"):
+    with pytest.raises(NotACapture, match=r"empty: no capture in this folder"):
         analyse(tmp_path / "empty", out, workers=1)
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 

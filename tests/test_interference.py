@@ -325,7 +325,7 @@ def test_a_baseline_that_was_shared_is_refused(fixtures: Path, tmp_path: Path) -
     saved.write_text(pyanalyze.load(capture).report().to_json())
     alone = pyanalyze.load(capture).interference()[0].tenants[0].slowdown.elapsed
     assert alone is not None
-    for baseline, part in ((capture, "51%"), (saved, "29%")):  # a saved report knows of no time that was not traced
+    for baseline, part in ((capture, "51 %"), (saved, "29 %")):  # a saved report knows of no time that was not traced
         tenant = pyanalyze.load(capture, baselines=f"app_a={baseline}").interference()[0].tenants[0]
         assert tenant.baseline is None
         assert tenant.slowdown.elapsed == alone
@@ -428,9 +428,9 @@ def test_given_units_are_counted_or_said_to_be_left_out(fixtures: Path, tmp_path
     assert told(forty) == (f"given units: {40 - empty} of 40 counted: no work was launched in {empty}",)
     assert told(forty, redact=True)[0].endswith(f"{40 - empty} of 40 counted: no work was launched in {empty}")
     three = "".join(f"app_a,{s * 10**6},{(s + 15) * 10**6},step\n" for s in (400, 440, 480))
-    assert told(three) == ("step: none of 3 counted: fewer than 5 of one name are not compared",)
+    assert told(three) == ("step: none of 3 counted: at least 5 of one name are needed",)
     several = "".join(f"app_a,{s}ms,{s + 15}ms,{s}\n" for s in (400, 440, 480))
-    assert told(several) == ("of 3 names: none of 3 counted: fewer than 5 of one name are not compared",)
+    assert told(several) == ("of 3 names: none of 3 counted: at least 5 of one name are needed",)
     ten = "".join(f"app_a,{s}ms,{s + 30}ms,step\n" for s in range(400, 800, 40))
     (note,) = told(ten)
     assert note.startswith("step: 10 of 10 counted; their latency slowdown is ")
@@ -594,7 +594,7 @@ def test_recordings_of_one_program_at_several_loads_are_nobodys_until_they_are_n
     double = pyanalyze.load(shared, baselines=files["half"])
     for tenant in double.interference()[0].tenants:
         assert tenant.baseline == files["half"].name
-        assert any("who launched at another pace" in note for note in tenant.notes)
+        assert any("with another throughput" in note for note in tenant.notes)
         # It is used for all but the elapsed time.
         assert tenant.baselines_not_used == ()
         assert tenant.slowdown.elapsed is not None

@@ -140,7 +140,7 @@ def test_disagreements_have_reasons(fixtures: Path) -> None:
     folder = generate.built("mps-four-nbody")
     four = pyanalyze.load(folder / "mps-four-nbody.sqlite")
     reasons = disagreements(produce(four.tables, "cuda_gpu_kern_sum"), four.tables)["reason"]
-    assert reasons.str.contains("4 tenants pooled").any()
+    assert reasons.str.contains("4 tenants in one row").any()
     other = theirs.with_columns(pl.col("instances") + 1)
     assert disagreements(other, session.tables).filter(quantity="instances").height == 8
 
@@ -238,7 +238,7 @@ def test_maps_are_those_of_nvidias_recipes(fixtures: Path) -> None:
     assert made.filter(pid=41305)["kernel_percent"].to_list() == [0.0, 46.0, 100.0, 100.0, 100.0, 98.2]
     assert made["bin_start_ns"].to_list()[:6] == [0, 191468018, 382936036, 574404054, 765872072, 957340090]
     assert produce(session.tables, "gpu_metric_util_map").is_empty(), "the demo has no metrics"
-    with pytest.raises(UsageError, match="know no processes"):
+    with pytest.raises(UsageError, match="counters are not per process"):
         produce(session.tables, WHOLE_GPU[0], tenant=0)
 
 

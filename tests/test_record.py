@@ -1011,3 +1011,37 @@ def test_a_sigterm_for_the_recorder_reaches_the_command(library: Path, tmp_path:
     stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stdout) == (9, "saved\n"), stderr
     assert "end" in lines(out)[-1]
+
+
+#: Between the start of the command and its return to the recorder a busy machine may let a second pass.
+SLOW_START = """
+import subprocess, sys, time
+from pyanalyze.cli import main
+
+class Slow(subprocess.Popen):
+    def __init__(self, argv, *arguments, **more):
+        super().__init__(argv, *arguments, **more)
+        if argv[0] == "sh":
+            time.sleep(1.5)
+
+subprocess.Popen = Slow
+main()
+"""
+
+
+def test_a_sigterm_while_the_command_is_being_started_is_not_lost(library: Path, tmp_path: Path) -> None:
+    graceful = "trap 'echo saved; exit 9' TERM; touch ready; while :; do sleep 0.1; done"
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW_START, "record", "-o", str(tmp_path / "r"), "--", "sh", "-c", graceful],
+        env=environment(library, "h100-mps"), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        for _ in range(600):
+            if (tmp_path / "ready").exists():
+                break
+            time.sleep(0.02)
+        process.terminate()
+        stdout, stderr = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert (process.returncode, stdout) == (9, "saved\n"), stderr
