@@ -1030,7 +1030,7 @@ main()
 
 
 def test_a_sigterm_while_the_command_is_being_started_is_not_lost(library: Path, tmp_path: Path) -> None:
-    graceful = "trap 'echo saved; exit 9' TERM; touch ready; while :; do sleep 0.1; done"
+    graceful = "trap 'echo saved; exit 9' TERM; touch ready; for i in $(seq 300); do sleep 0.1; done"
     process = subprocess.Popen(
         [sys.executable, "-c", SLOW_START, "record", "-o", str(tmp_path / "r"), "--", "sh", "-c", graceful],
         env=environment(library, "h100-mps"), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -459,12 +459,13 @@ class _Command:
     def __init__(self, sampler: _Sampler, folder: Path, run: NsysRun | None, plans: Iterable[Wanted]):
         self._sampler, self._folder, self._run, self._plans = sampler, folder, run, list(plans)
         self._child: subprocess.Popen[bytes] | None = None
+        self._early: int | None = None
         self.interrupted = False
 
     def start(self, command: list[str]) -> None:
         if self._run is None:
-            self._child = subprocess.Popen(command)  # noqa: S603 running it is what was asked for
-            self._sampler.describe_command(self._child.pid)
+            child = self._started(command)
+            self._sampler.describe_command(child.pid)
             return
         self._command = command
         self._start_nsys(self._run, command)
@@ -474,9 +475,17 @@ class _Command:
         argv, notes = run.command(wanted, command)
         for text in notes:
             self._sampler.note(text)
-        self._child = subprocess.Popen(argv)  # noqa: S603 as above
+        child = self._started(argv)
         self._sampler.nsys = (run, wanted.session or "")
-        return self._child
+        return child
+
+    def _started(self, argv: list[str]) -> subprocess.Popen[bytes]:
+        """Start a process; a signal that came before it was known is handed on now."""
+        self._child = None
+        self._child = child = subprocess.Popen(argv)  # noqa: S603 running it is what was asked for
+        if self._early is not None:
+            self.signalled(self._early)
+        return child
 
     def wait(self) -> tuple[int, str]:
         """Return the exit status as a shell counts it, and why the recording ends."""
@@ -510,6 +519,7 @@ class _Command:
         self.interrupted = True
         child = self._child
         if child is None:
+            self._early = number
             return
         if child.poll() is None:
             # SIGINT went from the terminal to the whole group: what to do with it is the command's decision, and nsys
