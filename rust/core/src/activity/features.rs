@@ -523,7 +523,7 @@ impl Facts {
         match context.last {
             Some(before) if before.end_ns > w.start_ns => {}
             Some(before) if before.stream != w.stream => {
-                d.stream_changes.count(before, now, w.start_ns, example)
+                d.stream_changes.count(before, now, w.start_ns, example);
             }
             _ => {}
         }
