@@ -463,7 +463,7 @@ def test_what_stands_out() -> None:
     # Deviations from the middle 1.5: .5 .4 .3 .2 .1 0 .1 .2 .3 .4 7.5 0; their median is 0.25.
     assert spread.outlier_above == pytest.approx(1.5 + 3 * 1.4826 * 0.25)
     assert [(one.group, one.why) for one in summary.attention] == [("wrong", ["configured"]), ("slow", ["slowdown"])]
-    assert "1 of 1 do not match their configuration" in summary.line
+    assert "1 of 1 does not match its configuration" in summary.line
 
 
 def test_progress_says_how_fast_and_how_long(capsys: pytest.CaptureFixture[str]) -> None:

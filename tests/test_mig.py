@@ -101,7 +101,11 @@ def test_tenants_that_fit_nowhere_are_named() -> None:
     assert len(eight.placed) == 7
     assert eight.unplaced == {"t7": "no instance is left for it"}
     assert eight.free_compute_slices == 0
-    assert eight.left.endswith("no further instance fits: it is lost to fragmentation")
+    assert eight.left.endswith("no further instance fits (fragmentation)")
+    # An A30 has 4 slices of memory and of compute; 1g.6gb takes one of each, and the next larger profile two.
+    two, three = (place(FAMILIES["A30"], [Need(f"t{n}", None, lambda _: 1.0) for n in range(k)]) for k in (2, 3))
+    assert two.left.endswith("are free; one more instance fits: 1g.6gb or 2g.12gb")
+    assert three.left == ("1 of 4 memory slices and 1 of 4 compute slices are free; one more instance fits: 1g.6gb")
 
 
 @pytest.mark.parametrize(

@@ -345,7 +345,8 @@ def _agreement_text(mismatches: int, known: int) -> str:
     """Such as `All 11 match their configuration`."""
     if not mismatches:
         return "it matches its configuration" if known == 1 else f"all {known} match their configuration"
-    return f"{mismatches} of {known} do not match their configuration"
+    verb, whose = ("does", "its") if mismatches == 1 else ("do", "their")
+    return f"{mismatches} of {known} {verb} not match {whose} configuration"
 
 
 def _many(n: int, what: str) -> str:

@@ -343,12 +343,8 @@ class Placement:
         memory, compute = self.free_memory_slices, self.free_compute_slices
         if not memory and not compute:
             return "nothing is left"
-        still = ", ".join(p.name for p in self.still)
-        usable = (
-            "no further instance fits (fragmentation)"
-            if still
-            else "no further instance fits: it is lost to fragmentation"
-        )
+        still = " or ".join(p.name for p in self.still)
+        usable = f"one more instance fits: {still}" if still else "no further instance fits (fragmentation)"
         return (
             f"{memory} of {self.family.memory_slices} memory slices and {compute} of {self.family.compute_slices} "
             f"compute slices are free; {usable}"
