@@ -33,16 +33,19 @@ pub(crate) fn infer_residency(
     to_python(py, made.map_err(|e| watch.raise(e))?)
 }
 
+/// Tables of a part of a session, and the window that they were cut to.
+type Part<'py> = (Bound<'py, PyDict>, Option<(i64, i64)>);
+
 /// Reconstruct parts of a session at once, each with the window that it was cut to.
 #[pyfunction]
 #[pyo3(signature = (parts, progress=None, threads=0))]
 pub(crate) fn reconstruct_parts(
     py: Python<'_>,
-    parts: Vec<(Bound<'_, PyDict>, Option<(i64, i64)>)>,
+    parts: Vec<Part<'_>>,
     progress: Callback,
     threads: usize,
 ) -> PyResult<Vec<Py<PyDict>>> {
-    let read = |(part, window): &(Bound<'_, PyDict>, _)| Ok((from_python(part)?, *window));
+    let read = |(part, window): &Part<'_>| Ok((from_python(part)?, *window));
     let parts = parts.iter().map(read).collect::<PyResult<Vec<_>>>()?;
     let watch = PyWatch::new(progress);
     let made = py.detach(|| pipeline::reconstruct_parts(parts, threads, &watch));
