@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 import pyanalyze
 from pyanalyze.report.markdown import render_markdown
-from pyanalyze.report.text import render_summary, render_text
+from pyanalyze.report.summary import render_summary
+from pyanalyze.report.text import render_text
 from pyanalyze.results.interference import Estimate, Interference
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.results.report import Report, json_schema, unexplained_nulls

@@ -22,7 +22,7 @@ from pyanalyze.analysis.sharing.details import mps_limit
 from pyanalyze.analysis.sharing.evidence import Pair
 from pyanalyze.analysis.sharing.segments import segments
 from pyanalyze.report.rendering import render
-from pyanalyze.report.text import render_summary
+from pyanalyze.report.summary import render_summary
 from pyanalyze.vocabulary import MIN_CONFIDENCE, Mode
 
 
