@@ -104,7 +104,7 @@ def measurements() -> str:
     out = [NOTE.format(source="docs/measurements.jsonl, which `make bench` appends to"), "# Measurements\n"]
     out.append(
         "The latest figure of each benchmark, with its command. Every command is `.venv/bin/python` and the path that "
-        "is named; `make bench` runs them all. [Earlier figures](measurements-history.md) stand on a page of their own.\n"
+        "is named; `make bench` runs them all. [Earlier figures](measurements-history.md) have a page of their own.\n"
     )
     return "\n".join([*out, *sections(logged(latest=True))]) + "\n"
 
@@ -123,8 +123,8 @@ def end_to_end(rows: list[dict[str, Any]]) -> list[str]:
     """The whole way from a file to occupancy."""
     what = (
         "\n## Loading\n\n`tests/bench/run.py --rows N --runs N` on a generated export of two time-sliced processes. "
-        "Seconds are medians of the runs in one process, warm cache. `of sqlite3` is the reading time over that of Python's "
-        "`sqlite3` stepping the same columns of the same file in the same run.\n"
+        "Seconds are medians of the runs in one process, warm cache. `of sqlite3` is the reading time over that of "
+        "Python's `sqlite3` stepping the same columns of the same file in the same run.\n"
     )
     names = "version | kernels | runs | read s | of sqlite3 | join s | reconstruct s | occupancy s | Python, machine"
     keys = (

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
 FIXTURES = ROOT / "fixtures" / "captures"
@@ -24,3 +28,14 @@ def corpus() -> Path:
     if not (CORPUS / "exports").is_dir():
         pytest.skip(f"the corpus of real captures is not at hand ({CORPUS}); set PYANALYZE_CORPUS")
     return CORPUS
+
+
+@pytest.fixture(autouse=True)
+def processors() -> Iterator[None]:
+    """Give back the processors that a command with `--threads` kept this process from: commands run in it."""
+    if not hasattr(os, "sched_getaffinity"):
+        yield
+        return
+    had = os.sched_getaffinity(0)
+    yield
+    os.sched_setaffinity(0, had)

@@ -82,7 +82,7 @@ def test_killing_a_worker_changes_nothing(
     stdout, stderr = process.communicate(timeout=240)
     assert done < 12, "it was killed half-way"
     assert process.returncode == 3, "one file is no capture"
-    assert "12 group(s), 12 analysed, 0 known already, 1 failed" in stdout, stderr
+    assert "12 group(s): 12 analysed, 0 from the result cache; 1 failed" in stdout, stderr
     assert written(out) == serial
 
 
@@ -109,7 +109,7 @@ def test_an_existing_cluster_gives_the_same_bytes(many: Path, serial: dict[str, 
         for one in reversed(started):
             one.terminate()
             one.wait(timeout=60)
-    assert "12 group(s), 12 analysed" in stdout, stderr
+    assert "12 group(s): 12 analysed" in stdout, stderr
     assert written(tmp_path / "out") == serial
     assert shares == {"1500000000"}, "three quarters of what Dask lets each have"
 
@@ -180,14 +180,14 @@ def test_what_died_in_one_piece_with_others_is_tried_again_alone(tmp_path: Path)
 def test_a_file_that_no_scheduler_wrote_is_said(content: bytes, tmp_path: Path) -> None:
     note = tmp_path / "scheduler.json"
     note.write_bytes(content)
-    with pytest.raises(UsageError, match="no Dask scheduler answers there"), executor_for(str(note), None):
+    with pytest.raises(UsageError, match="no Dask scheduler answers"), executor_for(str(note), None):
         pass
 
 
 @needs_dask
 def test_workers_that_cannot_begin_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executors, "_work_for_dask", _no_worker)
-    with executor_for("local", 2) as nobody, pytest.raises(ConnectionError, match="before they have begun"):
+    with executor_for("local", 2) as nobody, pytest.raises(ConnectionError, match="workers end before they start work"):
         list(nobody.outcomes(abs, [(-1,)]))
 
 
@@ -283,7 +283,7 @@ def test_without_dask_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UsageError, match=r"pyanalyze-gpu\[fleet\]"):
         analyse(tmp_path / "a.sqlite", tmp_path / "out", scheduler="local")
-    with pytest.raises(UsageError, match="workers of its own"):
+    with pytest.raises(UsageError, match="starts its own workers: set --workers there"):
         executor_for("tcp://127.0.0.1:1", 2)
     with pytest.raises(UsageError, match="--workers 3 or fewer"):
         executor_for(None, 4, memory="2GB")

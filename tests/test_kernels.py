@@ -61,7 +61,7 @@ def test_an_export_and_its_session_say_the_same(fixtures: Path, corpus: Path) ->
 def test_what_was_not_recorded_is_not_zero(fixtures: Path, corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     switches = fixtures / "node-switches-only.sqlite"
     said = shown(capsys, switches)
-    assert "no table of kernels; capture with: nsys profile -t cuda" in said
+    assert "no table of kernels; to capture it: nsys profile -t cuda" in said
     assert "0 kernels" not in said
     assert json.loads(shown(capsys, switches, "-f", "json"))["kernels"] is None
     cli.main(["kernels", str(switches), "-f", "csv"], standalone_mode=False)
