@@ -763,7 +763,7 @@ class Session:
 
     def __str__(self) -> str:
         """Show the first screen."""
-        from pyanalyze.report.text import SUMMARY_PARTS, render_summary
+        from pyanalyze.report.summary import SUMMARY_PARTS, render_summary
 
         return render_summary(self.report(parts=SUMMARY_PARTS))
 

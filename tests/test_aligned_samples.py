@@ -11,7 +11,7 @@ import pyanalyze
 from pyanalyze.analysis.advice import host_side
 from pyanalyze.analysis.advice.options import memory_peaks
 from pyanalyze.inputs.sample_alignment import of_its_time
-from pyanalyze.report.text import render_summary
+from pyanalyze.report.summary import render_summary
 from pyanalyze.tables.frames import FrameTable
 from pyanalyze.tables.process_lists import process_memory
 from pyanalyze.tables.tableset import TableSet

@@ -25,7 +25,8 @@ from pyanalyze.report.html import MAX_BYTES, render_html
 from pyanalyze.report.layout import lay_out
 from pyanalyze.report.rendering import draw
 from pyanalyze.report.sentences import cause_sentence
-from pyanalyze.report.text import render_summary, render_text
+from pyanalyze.report.summary import render_summary
+from pyanalyze.report.text import render_text
 from pyanalyze.results.interference import Causes, Estimate, HostFinding, Slowdown
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.results.model import Missing
@@ -463,7 +464,7 @@ def test_the_host_is_line_one_where_it_is_the_cause() -> None:
     report = report.model_copy(update={"devices": [alone]})
     assert lay_out(report).lead[0].startswith(f"Sharing is the cause: no. {said}")
     # The terminal and the ticket begin with it as well.
-    assert render_summary(report).startswith(f"Cause        Sharing is the cause: no. {said}")
+    assert render_summary(report).startswith(f"Cause       Sharing is the cause: no. {said}")
     # Two tenants and no measured slowdown: the host is looked at first, but nothing clears the GPU.
     unknown = alone.model_copy(update={"tenants": [*alone.tenants, device.tenants[1]]})
     lead = lay_out(report.model_copy(update={"devices": [unknown]})).lead[0]
@@ -497,7 +498,7 @@ def test_three_sentences_answer_the_five_questions() -> None:
     for part in (
         "SMs active: 49.0 % of the window, traced kernels only (modelled).",
         "Largest slowdown: compute_victim, kernel latency 2.05x (n = 1, inferred).",
-        "Main aggressor: pid 30398 (not traced) (2.04x with it alone, inferred).",
+        "Slowed by pid 30398 (not traced) (2.04x as the only other tenant), inferred.",
         "Cause: waiting for its time slice (95.5 % of the added latency).",
         "First action: Share through MPS instead of time slices",
     ):

@@ -24,6 +24,7 @@ __all__ = [
     "CAUSE_WORDS",
     "KIND_WORDS",
     "LONG",
+    "aggressors_text",
     "agreement_note",
     "agreement_text",
     "bound_text",
@@ -32,13 +33,16 @@ __all__ = [
     "cause_text",
     "estimate_text",
     "full_stop",
+    "gpu_time_rows",
     "id_text",
     "lead_sentences",
+    "percentile_text",
     "processes_text",
     "residency_sentence",
     "sampled_sentence",
     "samples_not_used",
     "share_of_window",
+    "switching_text",
     "verdict_sentence",
     "versions_text",
     "victim_sentence",
@@ -118,29 +122,56 @@ def _serves(server: Tenant, tenants: Iterable[Tenant], labels: Mapping[int, str]
 def residency_sentence(device: Device) -> str:
     """State the GPU time share of the tenants, and what context switches cost."""
     labels = tenant_labels(device.tenants)
-    found = sorted(
-        (t for t in device.tenants if t.gpu_time_share is not None),
-        key=lambda t: (-(t.gpu_time_share or 0), t.tenant_id),
-    )
-    observed = [t for t in found if t.gpu_time_basis == "observed"]
-    if not found:
+    shown = _with_gpu_time(device)
+    if not shown:
         return "GPU time per tenant is not known. " + why_missing(device, "context_switches", "residency", "window")
-    # Where some tenants have switch records, those of MPS clients are their server's.
-    shown = observed or found
     names = [
         f"{labels[t.tenant_id]}{_serves(t, device.tenants, labels)} {fmt.percent(t.gpu_time_share)}" for t in shown[:3]
     ]
     if len(shown) > 3:
         names.append(f"{len(shown) - 3} more")
-    how = {"observed": "switch records", "inferred": "inferred residency, no switch records"}
-    basis = how["observed"] if observed else how["inferred"]
-    if not observed and device.residency_summary is None:
-        basis = "kernel intervals, no switch records"
-    text = f"GPU time: {', '.join(names)} of {fmt.duration(_window_ns(device))} ({basis})."
+    text = f"GPU time: {', '.join(names)} of {fmt.duration(_window_ns(device))} ({_gpu_time_source(device)})."
     return f"{text} {said}" if (said := _switching(device)) else text
 
 
-def _switching(device: Device) -> str:
+def _with_gpu_time(device: Device) -> list[Tenant]:
+    """Tenants whose GPU time share is known, the largest first."""
+    found = sorted(
+        (t for t in device.tenants if t.gpu_time_share is not None),
+        key=lambda t: (-(t.gpu_time_share or 0), t.tenant_id),
+    )
+    # Where some tenants have switch records, those of MPS clients are their server's.
+    return [t for t in found if t.gpu_time_basis == "observed"] or found
+
+
+def _gpu_time_source(device: Device) -> str:
+    if any(t.gpu_time_basis == "observed" for t in device.tenants):
+        return "switch records"
+    if device.residency_summary is None:
+        return "kernel intervals, no switch records"
+    return "inferred residency, no switch records"
+
+
+def gpu_time_rows(device: Device) -> list[tuple[str, float]]:
+    """Name and GPU time share of every tenant whose share is known, the largest first."""
+    labels = tenant_labels(device.tenants)
+    return [
+        (
+            f"{labels[t.tenant_id]}{_serves(t, device.tenants, labels)}",
+            t.gpu_time_share or 0.0,
+        )
+        for t in _with_gpu_time(device)
+    ]
+
+
+def switching_text(device: Device) -> str:
+    """The length and the source of GPU time shares, and what context switches cost."""
+    text = f"of {fmt.duration(_window_ns(device))} ({_gpu_time_source(device)})"
+    said = _switching(device, median=False)
+    return f"{text}; {said.rstrip('.')}" if said else text
+
+
+def _switching(device: Device, *, median: bool = True) -> str:
     """What context switches cost; the time slice where it is inferred."""
     switches, summary = device.context_switches, device.residency_summary
     if switches is None or not switches.count:
@@ -152,7 +183,7 @@ def _switching(device: Device) -> str:
     text = f"{count} of {fmt.duration(switches.median_cost_ns)}{kind}"
     if switches.overhead_fraction is not None:
         text += f", {fmt.percent(switches.overhead_fraction)} of the window"
-    if switches.median_slice_ns is not None:
+    if median and switches.median_slice_ns is not None:
         text += f"; median residency interval {fmt.duration(switches.median_slice_ns)}"
     return text + "."
 
@@ -225,6 +256,18 @@ def cause_text(victim: Victim) -> str:
     return f"{CAUSE_WORDS[cause]} ({share})"
 
 
+def percentile_text(victim: Victim) -> str:
+    """The largest percentile of the victim's latency, solo and shared: of its units of work, else of its kernels."""
+    units = victim.tenant.units
+    found = units[0].latency_percentiles if units else victim.tenant.latency_percentiles
+    if not found:
+        return ""
+    last = max(found, key=lambda one: one.percentile)
+    what = visible(units[0].name, 40) if units else "kernels"
+    solo, shared = fmt.duration(last.solo_ns), fmt.duration(last.shared_ns)
+    return f"{what} p{last.percentile} {solo} -> {shared} ({fmt.ratio(last.ratio)})"
+
+
 def why_sharing(device: Device) -> str:
     """Say why sharing the GPU is the cause, is not, or may be; without the answer itself."""
     impact = impact_of(device)
@@ -259,7 +302,7 @@ def why_sharing(device: Device) -> str:
             return f"the largest slowdown is {slowdown}"
         case Reason.SWITCHED_OUT:
             lost = fmt.percent(victim.switched_out)
-            return f"{label} was switched out for {lost} of the time its kernels were in flight"
+            return f"for {lost} of the time that kernels of {label} were in flight, its context was switched out"
         case Reason.CAUSES_UNKNOWN:
             return f"{label} was slowed, but where the time went is not known"
         case Reason.NO_CAUSE:
@@ -446,15 +489,25 @@ def _slowed(device: Device) -> list[str]:
 
 
 def _aggressor(device: Device, victim: Victim) -> str:
+    return f"{capital(aggressors_text(device, victim))}."
+
+
+def aggressors_text(device: Device, victim: Victim) -> str:
+    """Name the aggressors of a victim, each with the slowdown that it causes as the only other tenant."""
     labels = tenant_labels(device.tenants)
     cells = [] if device.interference is None else device.interference.matrix or []
-    found = [c for c in cells if c.victim == victim.tenant.tenant_id and c.slowdown is not None]
+    found = [
+        (cell.slowdown, labels.get(cell.aggressor, f"#{cell.aggressor}"))
+        for cell in cells
+        if cell.victim == victim.tenant.tenant_id and cell.slowdown is not None
+    ]
     if found:
-        most = max(found, key=lambda c: c.slowdown or 0.0)
-        who = labels.get(most.aggressor, f"#{most.aggressor}")
-        return f"Main aggressor: {who} ({fmt.ratio(most.slowdown)} with it alone, inferred)."
+        most = sorted(found, key=lambda pair: (-pair[0], pair[1]))[:3]
+        only = " as the only other tenant"
+        each = [f"{who} ({fmt.ratio(slowdown)}{only if n == 0 else ''})" for n, (slowdown, who) in enumerate(most)]
+        return f"slowed by {fmt.names(each)}, inferred"
     # While it was switched out another tenant was resident: which one is known only where there is one other.
     others = [t for t in device.tenants if t.tenant_id != victim.tenant.tenant_id and t.resident_ns]
     if victim.switched_out is not None and len(others) == 1:
-        return f"Aggressor: {labels[others[0].tenant_id]}, the only other resident tenant."
-    return "The aggressor is not known."
+        return f"slowed by {labels[others[0].tenant_id]}, the only other resident tenant"
+    return "the aggressor is not known"

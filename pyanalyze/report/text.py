@@ -1,4 +1,4 @@
-"""The report as plain text: a first screen to paste into a chat, and the whole.
+"""The whole report as plain text.
 
 No terminal colours inside: the command line adds them.
 """
@@ -8,134 +8,19 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.impact import impact_of
 from pyanalyze.report.blocks import Block, Cell, Chart, Commands, Facts, Fold, Note, Page, Para, Table, is_empty
 from pyanalyze.report.layout import lay_out
-from pyanalyze.report.sentences import (
-    agreement_text,
-    cause_sentence,
-    residency_sentence,
-    sampled_sentence,
-    samples_not_used,
-    verdict_sentence,
-    versions_text,
-    victim_sentence,
-    window_text,
-)
-from pyanalyze.results.labels import device_title, main_device
-from pyanalyze.text import format as fmt
-from pyanalyze.text.escape import visible
-from pyanalyze.vocabulary import Answer, Mode, Part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import polars as pl
 
-    from pyanalyze.results.model import Missing
-    from pyanalyze.results.report import Device, Report
+    from pyanalyze.results.report import Report
 
-__all__ = ["SUMMARY_COLUMNS", "SUMMARY_LINES", "SUMMARY_PARTS", "render_summary", "render_text"]
+__all__ = ["render_text"]
 
-SUMMARY_LINES = 15
-#: What the first screen shows, and what has to be computed for it.
-SUMMARY_PARTS = frozenset({Part.SEGMENTS, Part.RESIDENCY, Part.INTERFERENCE, Part.ADVICE})
-SUMMARY_COLUMNS = 100
-_LABEL = 13
 _WIDTH = 100
-
-
-def render_summary(report: Report) -> str:
-    """At most 15 lines of at most 100 columns, to paste into a chat.
-
-    Returns
-    -------
-    str
-        Lines joined by newlines, with one at the end.
-
-    Examples
-    --------
-    >>> import pyanalyze
-    >>> report = pyanalyze.load(capture).report()
-    >>> len(render_summary(report).splitlines()) <= 15
-    True
-    """
-    device = main_device(report)
-    nothing = [_line("Mode", "no GPU was found in the input")]
-    for row in report.quality if device is None else ():
-        if row.name.startswith("samples_") and row.severity != "info":
-            nothing += _lines("Samples", visible(row.detail or row.name, None), 3)
-    lines = nothing if device is None else _device_lines(report, device)
-    lines.append(_line("Versions", versions_text(report)))
-    if report.synthetic:
-        lines.insert(0, "SYNTHETIC CAPTURE: made by a generator, not recorded on a GPU.")
-    return "\n".join(lines[:SUMMARY_LINES]) + "\n"
-
-
-def _device_lines(report: Report, device: Device) -> list[str]:
-    cause = _lines("Cause", cause_sentence(device), 2)
-    clear = impact_of(device).answer is Answer.NO
-    advice = visible(device.advice[0].action, None) if device.advice else "no advice follows from this evidence"
-    lost = [row for row in report.quality if row.severity in ("data-loss", "error") and row.count]
-    others = (d for d in report.devices if d is not device)
-    also = "; ".join(f"{device_title(d)}: {d.sharing.mode} {d.sharing.confidence:.2f}" for d in others)
-    lines = [
-        # Where sharing is not the cause, that is the answer.
-        *(cause if clear else ()),
-        *_lines("Mode", _verdict(device), 2),
-        *([_line("Also", also)] if also else ()),
-        _line("Configured", agreement_text(device)),
-        *_sampled(device),
-        *(line for said in samples_not_used(report)[:1] for line in _lines("Samples", said, 2)),
-        *_lines("GPU time", residency_sentence(device).removeprefix("GPU time: "), 2),
-        *_lines("Slowdown", victim_sentence(device).removeprefix("Largest slowdown: "), 2),
-        *(() if clear else cause),
-        _line("Do", advice),
-        _line("Missing", _missing(device.sharing.missing)),
-        _line("Window", window_text(report, device)),
-    ]
-    if lost:
-        # By name: what one of it stands for (a record, a row, a message of the profiler) is not the same for all.
-        names = ", ".join(f"{visible(row.name, 40)} ({fmt.count(row.count)})" for row in lost)
-        lines.append(_line("Data loss", f"sums may be too small: {names}"))
-    return lines
-
-
-def _sampled(device: Device) -> list[str]:
-    """What samples say; beside a capture there is more to say, and 15 lines to say it in."""
-    sampled = None if device.tenants else sampled_sentence(device)
-    return [] if sampled is None else _lines("Sampled", sampled, 2)
-
-
-def _verdict(device: Device) -> str:
-    sharing = device.sharing
-    if sharing.mode == Mode.UNDETERMINED:
-        return verdict_sentence(device)
-    said = f"{sharing.mode}, confidence {sharing.confidence:.2f} ({sharing.basis}), on {device_title(device)}"
-    if len(device.segments) < 2 or device.window is None:
-        return said
-    start = device.window.start_ns
-    parts = (f"{part.mode} to {fmt.duration(part.end_ns - start)}" for part in device.segments)
-    return f"{said}; over time: {', '.join(parts)}"
-
-
-def _missing(missing: list[Missing]) -> str:
-    if not missing:
-        return "nothing"
-    return f"{', '.join(visible(m.what, 30) for m in missing)} ({len(missing)}; `report` says how to capture it)"
-
-
-def _lines(label: str, text: str, most: int) -> list[str]:
-    room = SUMMARY_COLUMNS - _LABEL
-    parts = textwrap.wrap(text, room, break_long_words=True, break_on_hyphens=False) or [""]
-    if len(parts) > most:
-        last = parts[most - 1][: room - 1].rstrip()
-        parts = [*parts[: most - 1], last + "…"]
-    return [f"{label if i == 0 else '':<{_LABEL}}{part}" for i, part in enumerate(parts)]
-
-
-def _line(label: str, text: str) -> str:
-    return _lines(label, text, 1)[0]
 
 
 def render_text(

@@ -22,6 +22,7 @@ __all__ = [
     "percent",
     "quantity",
     "ratio",
+    "shortened",
     "signed_percent",
     "utc",
 ]
@@ -169,6 +170,20 @@ def names(items: Sequence[str]) -> str:
     ('a', 'a and b', 'a, b and c')
     """
     return " and ".join(filter(None, (", ".join(items[:-1]), *items[-1:])))
+
+
+def shortened(text: str, columns: int) -> str:
+    """Text in at most so many characters, the middle left out: names differ at both ends.
+
+    Examples
+    --------
+    >>> shortened("gemm_128x128_tn", 20), shortened("void at::native::vectorized_kernel<4>", 20)
+    ('gemm_128x128_tn', 'void at::n…kernel<4>')
+    """
+    if len(text) <= columns:
+        return text
+    head = columns // 2
+    return f"{text[:head]}…{text[len(text) - (columns - head - 1) :]}"
 
 
 def full_stop(text: str) -> str:

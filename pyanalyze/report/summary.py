@@ -1,0 +1,244 @@
+"""The ten-second answer: at most 15 lines of at most 100 columns, to paste into a chat.
+
+Its order: what is slow and why, how the GPU was shared, GPU time per tenant, what to do, what is not available, facts
+of the capture. No terminal colours inside: the command line adds them.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from pyanalyze.analysis.impact import Impact, impact_of
+from pyanalyze.report.sentences import (
+    aggressors_text,
+    agreement_text,
+    cause_sentence,
+    gpu_time_rows,
+    percentile_text,
+    residency_sentence,
+    sampled_sentence,
+    samples_not_used,
+    switching_text,
+    verdict_sentence,
+    versions_text,
+    victim_sentence,
+)
+from pyanalyze.results.labels import device_title, main_device
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
+from pyanalyze.text.format import capital, full_stop
+from pyanalyze.text.shell import continued
+from pyanalyze.vocabulary import Answer, Mode, Part
+
+if TYPE_CHECKING:
+    from pyanalyze.results.report import Device, Report
+
+__all__ = ["SUMMARY_COLUMNS", "SUMMARY_LINES", "SUMMARY_PARTS", "render_summary"]
+
+SUMMARY_LINES = 15
+#: What the summary shows, and what has to be computed for it.
+SUMMARY_PARTS = frozenset({Part.SEGMENTS, Part.RESIDENCY, Part.INTERFERENCE, Part.ADVICE})
+SUMMARY_COLUMNS = 100
+_LABEL = 12
+#: Columns of a bar that stands for the whole window.
+_BAR = 36
+#: Columns of the name of a tenant.
+_NAME = 40
+#: Tenants that get a bar of their own.
+_BARS = 4
+
+
+def render_summary(report: Report) -> str:
+    """Answer in at most 15 lines of at most 100 columns.
+
+    Returns
+    -------
+    str
+        Lines joined by newlines, with one at the end.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> report = pyanalyze.load(capture).report()
+    >>> len(render_summary(report).splitlines()) <= 15
+    True
+    """
+    device = _worst_device(report)
+    if device is None:
+        lines = [_line("Mode", "no GPU was found in the input")]
+        for row in report.quality:
+            if row.name.startswith("samples_") and row.severity != "info":
+                lines += _lines("Samples", visible(row.detail or row.name, None), 3)
+        lines.append(_line("Versions", versions_text(report)))
+    else:
+        lines = _device_lines(report, device, SUMMARY_LINES - report.synthetic)
+    if report.synthetic:
+        lines.insert(0, "SYNTHETIC CAPTURE: made by a generator, not recorded on a GPU.")
+    return "\n".join(lines) + "\n"
+
+
+def _worst_device(report: Report) -> Device | None:
+    """The device on which sharing slowed a tenant most; where it slowed none, the one with most tenants."""
+    slowed = [
+        (impact.victim.estimate.value, -device.device_id, device)
+        for device in report.devices
+        if (impact := impact_of(device)).answer is Answer.YES and impact.victim is not None
+    ]
+    return max(slowed)[2] if slowed else main_device(report)
+
+
+def _device_lines(report: Report, device: Device, room: int) -> list[str]:
+    impact = impact_of(device)
+    slow, mode = _slow(device, impact), _lines("Mode", _mode(device), 2)
+    advice = _advice(device, 4)
+    facts = [
+        *(line for said in samples_not_used(report)[:1] for line in _lines("Samples", said, 2)),
+        *_others(report, device),
+        *_lines("Missing", _missing(device), 1),
+        *_lost(report),
+        _line("Capture", _capture(report, device)),
+    ]
+    wanted = min(len(gpu_time_rows(device)), _BARS) + 1
+    left = room - len(slow) - len(mode) - len(advice) - len(facts)
+    # Bars go before the second half of what can be read elsewhere.
+    if left < wanted and len(advice) > 2:
+        advice = _advice(device, 2)
+        left = room - len(slow) - len(mode) - len(advice) - len(facts)
+    if left < wanted and _over_time(device):
+        mode = _lines("Mode", _mode(device, over_time=False), 2)
+        left = room - len(slow) - len(mode) - len(advice) - len(facts)
+    return [*slow, *mode, *_gpu_time(device, max(left, 1)), *advice, *facts][:room]
+
+
+def _slow(device: Device, impact: Impact) -> list[str]:
+    """What is slow and why: the victim with its factor, the mechanism, the aggressors."""
+    cause, victim = cause_sentence(device), impact.victim
+    if victim is not None and victim.slowed:
+        slow = victim_sentence(device).removeprefix("Largest slowdown: ").rstrip(".")
+        if tail := percentile_text(victim):
+            slow = f"{slow}; {tail}"
+        if impact.answer is Answer.YES:
+            cause = f"{cause} {full_stop(capital(aggressors_text(device, victim)))}"
+        return [*_lines("Slow", slow, 2), *_lines("Cause", cause, 3)]
+    if impact.sole_tenant:
+        return _lines("Cause", cause, 2)
+    known = victim_sentence(device).removeprefix("Largest slowdown: ").removeprefix("Slowdown is ")
+    return [*_lines("Cause", cause, 2), *_lines("Slowdown", known, 2)]
+
+
+def _mode(device: Device, *, over_time: bool = True) -> str:
+    sharing = device.sharing
+    if sharing.mode == Mode.UNDETERMINED:
+        said = verdict_sentence(device).partition(": ")[2].rstrip(".")
+    else:
+        said = f"{sharing.mode}, confidence {sharing.confidence:.2f} ({sharing.basis})"
+    said += f"; configured: {agreement_text(device)}"
+    return f"{said}; over time: {_over_time(device)}" if over_time and _over_time(device) else said
+
+
+def _over_time(device: Device) -> str:
+    if len(device.segments) < 2 or device.window is None:
+        return ""
+    start = device.window.start_ns
+    return ", ".join(f"{part.mode} to {fmt.duration(part.end_ns - start)}" for part in device.segments)
+
+
+def _capture(report: Report, device: Device) -> str:
+    parts = [device_title(device)]
+    if device.window is not None:
+        start_ns = device.window.start_ns
+        length = fmt.duration(device.window.end_ns - start_ns)
+        parts.append(f"{length} from {fmt.utc(report.clock.origin_utc_ns, start_ns)}")
+    nsys = sorted({visible(capture.nsys_version, 24) for capture in report.captures if capture.nsys_version})
+    parts.append(f"nsys {', '.join(nsys[:2])}" if nsys else "no capture")
+    parts.append(f"pyanalyze {visible(report.tool.version, 24)}")
+    # Versions stand in the report as well: what does not fit is left out, not cut.
+    while len("; ".join(parts)) > SUMMARY_COLUMNS - _LABEL and len(parts) > 1:
+        parts.pop()
+    return "; ".join(parts)
+
+
+def _gpu_time(device: Device, room: int) -> list[str]:
+    """GPU time per tenant as bars, and what context switches cost; as text where there is no room for bars."""
+    rows = gpu_time_rows(device)
+    if not rows:
+        sampled = None if device.tenants else sampled_sentence(device)
+        said = residency_sentence(device).removeprefix("GPU time per tenant is ")
+        return _lines("GPU time", said, 1 if sampled else 2) + (_lines("Sampled", sampled, 2) if sampled else [])
+    if room < min(len(rows), 2) + 1:
+        return _lines("GPU time", residency_sentence(device).removeprefix("GPU time: "), room)
+    most = min(_BARS, room - 1)
+    shown = rows if len(rows) <= most else rows[: most - 1]
+    wide = min(max(len(name) for name, _ in shown), _NAME)
+    bars = [f"{fmt.shortened(name, wide):<{wide}} {fmt.percent(share):>7} {_bar(share)}" for name, share in shown]
+    if len(shown) < len(rows):
+        rest = rows[len(shown) :]
+        bars.append(f"{len(rest)} more: {fmt.percent(sum(share for _, share in rest))}")
+    lines = [_line("GPU time" if position == 0 else "", bar) for position, bar in enumerate(bars)]
+    return [*lines, _line("", switching_text(device))]
+
+
+def _bar(share: float) -> str:
+    return "█" * max(round(min(share, 1.0) * _BAR), 1 if share > 0 else 0)
+
+
+def _advice(device: Device, most: int) -> list[str]:
+    """The one action with its expected gain, and its first command in full."""
+    if not device.advice:
+        return [_line("Do", "nothing follows from this evidence")]
+    advice = device.advice[0]
+    action = full_stop(visible(advice.action, None))
+    gain = ""
+    if advice.expected:
+        gain = f" Expected: {full_stop(visible(advice.expected, None))}"
+    elif advice.bound and advice.commands:
+        gain = f" Upper bound of the gain: {full_stop(visible(advice.bound, None))}"
+    command = next((visible(text, None) for text in advice.commands if not text.lstrip().startswith("#")), None)
+    # A command is never cut: one that needs more lines is printed by `advise`.
+    shell = [] if command is None else continued(command, SUMMARY_COLUMNS - _LABEL - 2)
+    shown = shell if len(shell) <= max(most - 2, 1) else ["commands: pyanalyze advise CAPTURE"]
+    lines = min(most - len(shown), 2)
+    # A gain that does not fit is left out: half of it says something else.
+    said = _lines("Do", action + gain, lines + 1)
+    if len(said) > lines:
+        said = _lines("Do", action, lines)
+    return [*said, *(f"{'':<{_LABEL}}  {part}" for part in shown)]
+
+
+def _others(report: Report, device: Device) -> list[str]:
+    """Other devices, one line each; many on one."""
+    others = [d for d in report.devices if d is not device]
+    said = [f"{device_title(d)}: {d.sharing.mode} {d.sharing.confidence:.2f}" for d in others]
+    return [_line("Also", "; ".join(said))] if said else []
+
+
+def _missing(device: Device) -> str:
+    missing = device.sharing.missing
+    if not missing:
+        return "nothing"
+    names = [visible(m.what, 30).replace("_", " ") for m in missing]
+    shown = f"{', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"{shown}; `pyanalyze report` says how"
+
+
+def _lost(report: Report) -> list[str]:
+    lost = [row for row in report.quality if row.severity in ("data-loss", "error") and row.count]
+    if not lost:
+        return []
+    # By name: what one of it stands for (a record, a row, a message of the profiler) is not the same for all.
+    names = ", ".join(f"{visible(row.name, 40)} ({fmt.count(row.count)})" for row in lost)
+    return [_line("Data loss", f"sums may be too small: {names}")]
+
+
+def _lines(label: str, text: str, most: int) -> list[str]:
+    room = SUMMARY_COLUMNS - _LABEL
+    parts = textwrap.wrap(text, room, break_long_words=True, break_on_hyphens=False) or [""]
+    if len(parts) > most:
+        last = parts[most - 1][: room - 1].rstrip()
+        parts = [*parts[: most - 1], last + "…"]
+    return [f"{label if i == 0 else '':<{_LABEL}}{part}".rstrip() for i, part in enumerate(parts)]
+
+
+def _line(label: str, text: str) -> str:
+    return _lines(label, text, 1)[0]
