@@ -621,11 +621,10 @@ def _relation(row: dict[str, Any], pairs: Sequence[Pair], verdict: Verdict) -> t
     pair = next((p for p in pairs if p.tenants == (row["tenant_a"], row["tenant_b"])), None)
     if verdict.mode != Mode.UNDETERMINED and pair is not None and pair.together:
         return "side-by-side", verdict.confidence
-    # Beside a group that runs together, its turns are those of pairs that never do.
-    outsider = any(w.name == "mps_group_time_sliced" for w in verdict.evidence)
-    # Virtual machines that are time-sliced are no tenants here.
-    if (traits.time_sliced and not traits.vgpu) or (outsider and pair is not None):
+    # Virtual machines that are time-sliced are no tenants here. Beside an MPS group an untraced tenant may be the
+    # server, whose context is that of the group.
+    if traits.time_sliced and not traits.vgpu and (pair is not None or not traits.mps):
         return "time-sliced", verdict.confidence
-    if traits.same_sms and row["short_short_overlapping"] and not outsider:
+    if traits.same_sms and row["short_short_overlapping"] and not traits.time_sliced:
         return "side-by-side", verdict.confidence
     return "unknown", 0.0
