@@ -346,7 +346,8 @@ def _residency(case: Case) -> Iterable[Observation]:
     often = (switches or 0) >= t.MIN_ALTERNATIONS and (share or 0) >= t.MIN_ALTERNATION_SHARE
     alternate = often and (met_enough or strangers or short_slices)
     inside = case.facts.get("kernels_in_preemption")
-    if inside is not None and inside.value:
+    # Where contexts alternate often that says the same already.
+    if inside is not None and inside.value and not alternate:
         yield _from_fact(
             case,
             "kernels_in_preemption",
