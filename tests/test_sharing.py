@@ -863,13 +863,15 @@ def test_a_mode_that_does_not_change_is_one_segment(scenario: str) -> None:
 
 
 def test_clients_beside_an_outsider_are_judged_pair_by_pair() -> None:
-    """The mode is that of most co-busy time; the relation of each pair is its own."""
+    """A group that is time-sliced with another process is a mode of its own, however long the group was busy."""
     turns = {**TURNS, "traced_tenants": 3, "resident_share_untraced": 0.0, "co_busy_share": 0.4}
     facts = {**turns, "short_overlap_share": 0.2}
     clients, outsiders = Pair((0, 1), 500, 1000, 600), [Pair((0, 2), 200, 400, 4), Pair((1, 2), 200, 400, 4)]
-    assert judge(case(facts, pairs=[clients, *outsiders])).mode == "mps"
+    assert judge(case(facts, pairs=[clients, *outsiders])).mode == "mps+time-slicing"
     seldom = replace(clients, co_busy_ns=100)
-    assert judge(case(facts, pairs=[seldom, *outsiders])).mode == "time-slicing"
+    assert judge(case(facts, pairs=[seldom, *outsiders])).mode == "mps+time-slicing"
+    # Who alternates with each other is no group.
+    assert judge(case(facts, pairs=[replace(clients, switches=100), *outsiders])).mode == "time-slicing"
 
 
 def test_relations_beside_an_outsider_are_the_true_ones() -> None:

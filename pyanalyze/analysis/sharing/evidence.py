@@ -364,6 +364,17 @@ def _residency(case: Case) -> Iterable[Observation]:
             f"{switches:.0f} context switches, while some tenants ran concurrently: an MPS group is time-sliced with "
             "another process",
         )
+    elif alternate and case.group_switches is not None and _mostly_together(case):
+        # Others alternated before the group came, or after it: the mode changed. Named is that of most of the time.
+        group_ns = sum(pair.co_busy_ns for pair in case.pairs if pair.together)
+        yield _plain(
+            "group_without_switches",
+            f"some tenants were busy at once for {fmt.duration(group_ns)} without context switches between them; "
+            "others alternated at other times",
+            "inferred",
+            float(group_ns),
+            "ns",
+        )
     elif alternate:
         slice_ns = case.fact("median_slice_ns")
         length = "" if slice_ns is None else f", median residency interval {fmt.duration(slice_ns)}"

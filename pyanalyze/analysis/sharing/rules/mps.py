@@ -18,6 +18,10 @@ CLIENTS: dict[str, tuple[float, str]] = {
         -t.DECISIVE,
         "a process outside of the group is time-sliced with it: that is `mps+time-slicing`",
     ),
+    "group_without_switches": (
+        t.STRONG,
+        "for most of the time tenants were busy at once without context switches between them",
+    ),
     "mps_group_interrupted": (
         -t.STRONG,
         "kernels were switched out by time slices: that is `mps+time-slicing`",
