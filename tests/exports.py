@@ -59,14 +59,16 @@ def write(
     processes: Mapping[int, str] | None = None,
     streams: Sequence[tuple[int, int, int]] = (),
     environment: Mapping[int | None, str] | None = None,
+    calls: Sequence[Mapping[str, Any]] = (),
     duration_ns: int | None = None,
     epoch_ns: int = 1_790_000_000_000_000_000,
 ) -> Path:
     """Write an export.
 
     `switches` get sequence numbers by their place; `lost` are numbers left out before a place. `streams` are (pid,
-    stream, priority), `environment` is what each process had, None: all of them.
+    stream, priority), `environment` is what each process had, None: all of them. Of `calls`, nameId is the name itself; kernels have the correlation ids 1, 2, ...
     """
+    names = list(dict.fromkeys(call["nameId"] for call in calls))
     numbers, number = [], 0
     for place in range(len(switches)):
         number += 1 + (place in lost)
@@ -78,7 +80,7 @@ def write(
             variables.append({"name": f"{process}PID", "value": str(pid)})
         variables.append({"name": f"{process}ENVIRONMENT_VARIABLE", "value": variable})
     tables: dict[str, Iterable[Mapping[str, Any]]] = {
-        "StringIds": [{"id": 1, "value": "k"}],
+        "StringIds": [{"id": n, "value": name} for n, name in enumerate(["k", *names], 1)],
         "META_DATA_EXPORT": [{"name": "EXPORT_SCHEMA_VERSION", "value": "3.10.1"}],
         "META_DATA_CAPTURE": variables,
         "TARGET_INFO_SESSION_START_TIME": [{"utcEpochNs": epoch_ns}],
@@ -101,6 +103,7 @@ def write(
             }
             for n, (at, tag, context, pid) in zip(numbers, switches, strict=True)
         ],
+        "CUPTI_ACTIVITY_KIND_RUNTIME": [{**call, "nameId": 2 + names.index(call["nameId"])} for call in calls],
         "CUPTI_ACTIVITY_KIND_KERNEL": [{**row, "correlationId": n} for n, row in enumerate(kernels, 1)],
     }  # fmt: skip
     with closing(sqlite3.connect(path)) as database, database:

@@ -488,3 +488,65 @@ def test_facts_that_are_new_are_seen_by_rules() -> None:
         pairs = (Pair((0, 1), int(co_busy_ms * 1e6), 0, 0),)
         assert ("mps_group_interrupted" in observe(replace(made, pairs=pairs, configured=server))) is seen
         assert "mps_group_interrupted" not in observe(replace(made, pairs=pairs))
+
+
+# -- launches whose kernels have no record ----------------------------------------------------------------------------
+
+
+def calls(pid: int, *rows: tuple[int, str, int, int]) -> list[dict[str, Any]]:
+    """API calls of 5 us: start, name, correlation id, what they returned."""
+    return [
+        {
+            "start": start, "end": start + 5 * US, "eventClass": 0, "globalTid": exports.global_pid(pid) + pid,
+            "correlationId": correlation, "nameId": name, "returnValue": returned,
+        }
+        for start, name, correlation, returned in rows
+    ]  # fmt: skip
+
+
+def test_launches_without_a_kernel_are_counted_and_their_errors_named(tmp_path: Path) -> None:
+    """Three launches, a failing synchronisation, no kernel: the GPU was not idle, and -t cuda was set."""
+    made = calls(
+        7, (1000, "cudaLaunchKernel_v7000", 1, 0), (9000, "cudaLaunchKernel_v7000", 2, 0),
+        (20_000, "cudaStreamQuery_v3020", 3, 600), (30_000, "cudaDeviceSynchronize_v3020", 4, 700),
+        (40_000, "cudaLaunchKernel_v7000", 5, 700),
+    )  # fmt: skip
+    path = write(tmp_path / "x.sqlite", processes={7: "a"}, calls=made)
+    verdict = pyanalyze.load(path).classify()[0]
+    said = (
+        "3 of 3 launches have no kernel record; 1 cudaDeviceSynchronize call failed with error 700 (illegal address); "
+        "1 cudaLaunchKernel call failed with error 700 (illegal address)"
+    )
+    assert said in verdict.summary
+    assert [gap.why for gap in verdict.missing if gap.what == "kernel_records"] == [said]
+    report = pyanalyze.load(path).report().devices[0]
+    assert not [gap for gap in report.sharing.missing if gap.how.startswith("nsys profile -t cuda")]
+
+
+def test_some_lost_kernels_are_counted_and_captured_graphs_are_not(tmp_path: Path) -> None:
+    kernels = [kernel(7, 50 * US, 90 * US), kernel(7, 100 * US, 190 * US)]
+    made = calls(
+        7, (1000, "cudaLaunchKernel_v7000", 1, 0), (9000, "cuLaunchKernel", 2, 0),
+        # A launch into a graph that is being captured runs nothing.
+        (20_000, "cudaStreamBeginCapture_v10000", 3, 0), (30_000, "cudaLaunchKernel_v7000", 4, 0),
+        (40_000, "cudaStreamEndCapture_v10000", 5, 0), (60_000, "cudaLaunchKernelExC_v11060", 6, 0),
+    )  # fmt: skip
+    report = pyanalyze.load(write(tmp_path / "x.sqlite", kernels=kernels, calls=made)).report().devices[0]
+    (gap,) = [gap for gap in report.sharing.missing if gap.what == "kernel_records"]
+    assert gap.why == "1 of 3 launches have no kernel record"
+
+
+def test_real_launches_have_their_kernels(corpus: Path) -> None:
+    """All launches of these captures that were not captured into graphs have a record."""
+    from pyanalyze.tables.launch_records import launch_records
+
+    for name, launches in (
+        ("balinski/report19.sqlite", 9359),
+        # 9 calls, 4 of them while a graph was captured.
+        ("concurrent-examples/cuda_graph_profile@b6984eb.nsys2025.sqlite", 5),
+        # 37,677 calls, 22,022 of them while graphs were captured.
+        ("ngp-graph/baseline.nsys2026.sqlite", 15_655),
+    ):
+        found = launch_records(pyanalyze.load(corpus / "exports" / name).tables)
+        assert found is not None
+        assert (found.launches, found.without_record) == (launches, 0)

@@ -14,6 +14,7 @@ from pyanalyze.errors import UsageError
 from pyanalyze.inputs.context import names_gpu
 from pyanalyze.results.sharing import Example
 from pyanalyze.tables.boards import board_of, of_device
+from pyanalyze.tables.launch_records import launch_records
 from pyanalyze.tables.process_lists import compute_processes, listed_of_board, most_listed_together, unlisted_tenants
 from pyanalyze.tables.tableset import Selection
 from pyanalyze.text.pairs import parse_pairs
@@ -91,6 +92,10 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
     facts = tables.facts
     examples = tables.fact_examples
     configured = tables.configured
+    # Calls tell a GPU without work from one whose kernels were lost; where there are kernels they need not be read.
+    traced = any(fact.value for fact in _facts(facts.filter(pl.col("name") == "busy_ns"), examples).values())
+    whole = tables.paths and (tables.selection.start_ns, tables.selection.end_ns) == (None, None)
+    lost = launch_records(tables) if whole and not traced else None
     cases: list[Case] = []
     idle: list[Case] = []
     for device in tables.devices.sort("device_id").iter_rows(named=True):
@@ -136,6 +141,7 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                 nvml_together=most_listed_together(tables, device["device_id"]),
                 unlisted=unlisted_tenants(tables, device["device_id"]),
                 captured=bool(tables.paths),
+                launches=lost,
                 driver=_driver(tables.capture),
                 untraced=_untraced(usage),
                 served=tenants["served_by"].drop_nulls().len(),

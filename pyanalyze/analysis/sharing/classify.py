@@ -314,6 +314,8 @@ def _summary(
             if case.has("sm_active_outside_traced_kernels"):
                 loud = case.observations["sm_active_outside_traced_kernels"].detail
                 return f"No traced work ran on this GPU, so its sharing mode is not known; {loud}."
+            if case.launches is not None and case.launches.without_record:
+                return f"CUDA was traced, but {case.launches.describe()}: the sharing mode is not known."
             return "The capture has no work on this GPU, so its sharing mode is not known."
         lead = f"The evidence does not decide. Most likely mode: {best} ({posterior:.2f})."
         need = f" To decide: {missing[0].how} ({missing[0].why})." if missing else ""

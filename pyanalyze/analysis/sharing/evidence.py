@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.results.sharing import Example
     from pyanalyze.tables.boards import Board
+    from pyanalyze.tables.launch_records import LaunchRecords
     from pyanalyze.vocabulary import Basis
 
 #: From how many tenants on they can meet.
@@ -35,6 +36,8 @@ LIMITERS = ("CUDA_DEVICE_SM_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT", "NVSHARE_")
 HOW = {
     "switch_events": "nsys profile --gpuctxsw=true ... (as root; driver r435 or newer)",
     "kernels": "nsys profile -t cuda ...",
+    "kernel_records": "compute-sanitizer PROGRAM finds the failing kernel; where no call failed, call "
+    "cudaDeviceSynchronize before the program ends, and record until then",
     "nvml": "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory --format=csv -l 1 "
     "during the run, given as --samples",
     "mps_control": "echo get_server_list | nvidia-cuda-mps-control; keep /var/log/nvidia-mps/*.log, given as --context",
@@ -225,6 +228,8 @@ class Case:
     unlisted: Sequence[str] = ()
     #: whether there was a capture; samples alone observe nothing, and no activity in them is no idle GPU
     captured: bool = True
+    #: launch calls of a session without kernels; None: there are kernels, or no calls
+    launches: LaunchRecords | None = None
     #: version of the driver, where the capture says so
     driver: str | None = None
     #: names of tenants that held the engine without being traced
@@ -963,7 +968,9 @@ def gaps(case: Case) -> list[Missing]:
             "present": "no context-switch record belongs to this GPU",
         }.get(state, "the context-switch table was not read")
         found.append(Missing(what="context_switches", why=why, how=HOW["switch_events"]))
-    if case.sources.get("kernels") in ("absent", "empty") and not case.fact("graph_launches"):
+    if case.launches is not None and case.launches.without_record:
+        found.append(Missing(what="kernel_records", why=case.launches.describe(), how=HOW["kernel_records"]))
+    elif case.sources.get("kernels") in ("absent", "empty") and not case.fact("graph_launches"):
         found.append(Missing(what="kernels", why="the capture has no CUDA kernels", how=HOW["kernels"]))
     if not case.pids_known:
         found.append(
