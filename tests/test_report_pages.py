@@ -476,7 +476,11 @@ def test_the_host_is_line_one_where_it_is_the_cause() -> None:
     ("low", "high", "said"),
     [
         (0.99, 1.02, "Sharing is the cause: no (the largest slowdown is at most 1.02x)."),
-        (0.80, 1.40, "Sharing is the cause: unknown. The largest slowdown, 1.01x, is not significant: its interval includes 1."),
+        (
+            0.80,
+            1.40,
+            "Sharing is the cause: unknown. The largest slowdown, 1.01x, is not significant: its interval includes 1.",
+        ),
     ],
 )
 def test_only_a_narrow_interval_around_one_clears_the_gpu(low: float, high: float, said: str) -> None:
@@ -681,7 +685,9 @@ def test_one_tenant_that_was_not_slowed_clears_the_gpu_for_no_other() -> None:
     assert lay_out(report.model_copy(update={"devices": [one]})).lead[0].startswith("Sharing is the cause: no")
     page = lay_out(report.model_copy(update={"devices": [both]}))
     assert not page.lead[0].startswith("Sharing is the cause")
-    assert "The slowdown of other is not known" in " ".join(render_summary(report.model_copy(update={"devices": [both]})).split())
+    assert "The slowdown of other is not known" in " ".join(
+        render_summary(report.model_copy(update={"devices": [both]})).split()
+    )
 
 
 def test_a_trace_of_a_cause_does_not_hold_up_a_queue() -> None:

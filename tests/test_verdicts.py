@@ -488,6 +488,12 @@ def test_facts_that_are_new_are_seen_by_rules() -> None:
         pairs = (Pair((0, 1), int(co_busy_ms * 1e6), 0, 0),)
         assert ("mps_group_interrupted" in observe(replace(made, pairs=pairs, configured=server))) is seen
         assert "mps_group_interrupted" not in observe(replace(made, pairs=pairs))
+    # Of kernels that are not repeated nobody knows whether they were interrupted.
+    for repeats, seen in ((t.MIN_REPEATED_SHARE * 2000, True), (t.MIN_REPEATED_SHARE * 2000 - 1, False)):
+        some = {**made.facts, "repeats": Fact(repeats, "1", 2000, "observed", "hand-made")}
+        pairs = (Pair((0, 1), int(1e9), 0, 0),)
+        found = observe(replace(made, facts=some, pairs=pairs, configured=server))
+        assert ("mps_group_interrupted" in found) is seen
 
 
 # -- launches whose kernels have no record ----------------------------------------------------------------------------

@@ -511,6 +511,10 @@ pub fn mig_sm_counts(board: &str) -> Vec<u32> {
 
 /// Memory of the named product in GiB.
 fn memory_gib_of(name: &str, product: &Product) -> Option<u32> {
+    // `GH200 480GB`: the memory of its processor.
+    if product.name == "gh200" {
+        return None;
+    }
     let word = words(name).iter().find_map(|w| digits(w.strip_suffix("gb")?));
     word.or(product.memory_gib)
 }
@@ -757,6 +761,7 @@ mod tests {
     use super::*;
     use arrow_array::Array;
     use arrow_array::UInt32Array;
+    use std::sync::Arc;
 
     #[test]
     fn every_capability_of_the_header_is_there() {
@@ -893,6 +898,28 @@ mod tests {
         ] {
             assert_eq!(sms(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn less_memory_than_the_product_has_is_a_limit() {
+        let cut = |name: &str, bytes: i64| {
+            let memory = Arc::new(PrimitiveArray::<Int64Type>::from(vec![bytes]));
+            let row =
+                builder::replace(&DEVICES, &device(name, Some(1), None), vec![("memory_bytes", memory)]);
+            let done = complete(&row.unwrap(), &mut Quality::default()).unwrap();
+            let column = done.column_by_name("memory_below_product").unwrap();
+            let column = column.as_any().downcast_ref::<BooleanArray>().unwrap();
+            column.is_valid(0).then(|| column.value(0))
+        };
+        // As exports show whole boards: ECC keeps 9 % of a T4.
+        assert_eq!(cut("Tesla T4", 15_637_086_208), Some(false));
+        assert_eq!(cut("NVIDIA A100-SXM4-80GB", 84_990_623_744), Some(false));
+        assert_eq!(cut("NVIDIA H200", 150_121_545_728), Some(false));
+        assert_eq!(cut("NVIDIA A10G", 8 << 30), Some(true));
+        assert_eq!(cut("NVIDIA A100-SXM4-80GB", 40 << 30), Some(true));
+        // 96 GB of its own; the name says what the processor has.
+        assert_eq!(cut("NVIDIA GH200 480GB", 102_000_000_000), None);
+        assert_eq!(cut("NVIDIA GeForce RTX 4060 Laptop GPU", 1 << 30), None);
     }
 
     fn device(name: &str, sms: Option<u32>, blocks: Option<u32>) -> RecordBatch {
