@@ -18,7 +18,7 @@ unexport PYTHONPATH PYTHONHOME
 CARGO := env -u MAKEFLAGS -u MFLAGS cargo
 RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help demo test lint rust-lint python-lint rust-test python-test docs site pictures notebooks fixtures format bench fuzz dist-test lock clean
+.PHONY: help demo test lint rust-lint python-lint rust-test python-test docs site calibrate pictures notebooks fixtures format bench fuzz dist-test lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -71,6 +71,9 @@ docs: $(VENV)/.built ## regenerate docs/schemas.md, docs/troubleshooting.md and 
 site: $(VENV)/.built ## build the documentation site in build/site
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-site.lock
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+calibrate: $(VENV)/.built ## write what verdicts may claim, from simulated recordings (at most 15 minutes on two cores)
+	$(BIN)/python tests/bench/verdicts.py --calibrate
 
 pictures: $(VENV)/.built ## take the pictures in docs/images (needs a system Chromium)
 	$(BIN)/python docs/pictures.py

@@ -28,6 +28,7 @@ PICTURED = {
     "mps": "running-example-mps",
     "mps-partitioned": "running-example-mps-capped",
     "mps-static-partition": "mps-static-partition",
+    "mps+time-slicing": "mps-outsider",
     "mig": "running-example-mig",
     "mig-shared-ci": "mig-shared-ci",
     "mig+time-slicing": "running-example-mig-time-slicing",

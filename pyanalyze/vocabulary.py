@@ -56,6 +56,7 @@ class Mode(StrEnum):
     MPS = "mps"
     MPS_PARTITIONED = "mps-partitioned"
     MPS_STATIC_PARTITION = "mps-static-partition"
+    MPS_TIME_SLICING = "mps+time-slicing"
     MIG = "mig"
     MIG_SHARED_CI = "mig-shared-ci"
     MIG_TIME_SLICING = "mig+time-slicing"
@@ -343,6 +344,18 @@ TRAITS: Final[Mapping[Mode, Traits]] = {
         mps=True,
         capped=True,
         partitioned=True,
+    ),
+    # B4: a process that is no client takes time slices of its own beside the group's context.
+    Mode.MPS_TIME_SLICING: Traits(
+        replace(
+            _MPS_VOLTA,
+            own_sms=False,
+            max_partitions=None,
+            not_isolated=f"within the group {_MPS_SHARED}; beside it {_SLICED_SHARED}",
+        ),
+        mps=True,
+        time_sliced=True,
+        same_sms=True,
     ),
     # B4, E3: another GPU instance overlaps fully, with SMs, L2 and DRAM bandwidth of its own.
     Mode.MIG: Traits(_MIG_WHOLE, one_process=True, mig_instance=True),

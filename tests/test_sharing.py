@@ -229,6 +229,8 @@ TESTED_ELSEWHERE = {
     "MIN_SHORT_KERNELS",
     "LONGEST_SLICE_NS",
     "MAX_TELLING_PERCENTAGE",
+    "MAX_INTERRUPTED_SHARE",
+    "MIN_REPEATED_SHARE",
     "WHOLE_PERCENTAGE",
     "MIG_SM_COUNTS",
     "MOST_INSTANCES",
@@ -855,21 +857,32 @@ def test_a_tenant_that_comes_later_is_a_change(fixtures: Path) -> None:
     assert 220e6 < first.end_ns < 280e6
 
 
-@pytest.mark.parametrize("scenario", ["time-slicing-pair", "mps-outsider", "time-slicing-low-duty", "streams"])
+@pytest.mark.parametrize("scenario", ["time-slicing-pair", "time-slicing-low-duty", "streams"])
 def test_a_mode_that_does_not_change_is_one_segment(scenario: str) -> None:
     session = pyanalyze.load(generate.built(scenario) / f"{scenario}.sqlite")
     (verdict,) = session.classify()
     assert [part.mode for part in segments(session.tables, verdict)] == [verdict.mode]
 
 
+def test_a_process_that_comes_to_an_mps_group_and_leaves_it_is_two_changes() -> None:
+    """It starts at 150 ms and works from 170 to 250 ms."""
+    session = pyanalyze.load(generate.built("mps-outsider") / "mps-outsider.sqlite")
+    before, during, after = segments(session.tables, session.classify()[0])
+    assert [part.mode for part in (before, during, after)] == ["mps", "mps+time-slicing", "mps"]
+    assert 150e6 < during.start_ns < 190e6
+    assert 230e6 < during.end_ns < 270e6
+
+
 def test_clients_beside_an_outsider_are_judged_pair_by_pair() -> None:
-    """The mode is that of most co-busy time; the relation of each pair is its own."""
+    """A group that is time-sliced with another process is a mode of its own, however long the group was busy."""
     turns = {**TURNS, "traced_tenants": 3, "resident_share_untraced": 0.0, "co_busy_share": 0.4}
     facts = {**turns, "short_overlap_share": 0.2}
     clients, outsiders = Pair((0, 1), 500, 1000, 600), [Pair((0, 2), 200, 400, 4), Pair((1, 2), 200, 400, 4)]
-    assert judge(case(facts, pairs=[clients, *outsiders])).mode == "mps"
+    assert judge(case(facts, pairs=[clients, *outsiders])).mode == "mps+time-slicing"
     seldom = replace(clients, co_busy_ns=100)
-    assert judge(case(facts, pairs=[seldom, *outsiders])).mode == "time-slicing"
+    assert judge(case(facts, pairs=[seldom, *outsiders])).mode == "mps+time-slicing"
+    # Who alternates with each other is no group.
+    assert judge(case(facts, pairs=[replace(clients, switches=100), *outsiders])).mode == "time-slicing"
 
 
 def test_relations_beside_an_outsider_are_the_true_ones() -> None:

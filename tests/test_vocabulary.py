@@ -40,10 +40,11 @@ def test_every_mode_has_traits_and_they_are_documented() -> None:
 def test_traits_are_what_the_hardware_does() -> None:
     """By NVIDIA's documents (MPS, MIG, vGPU) and the literature on time-slicing, written down here once more."""
     assert having("one_process") == {"exclusive", "streams", "green-contexts", "mig", "mig-shared-ci"}
-    assert having("time_sliced") == {"time-slicing", "mig+time-slicing", "vgpu-time-sliced"}
+    assert having("time_sliced") == {"time-slicing", "mps+time-slicing", "mig+time-slicing", "vgpu-time-sliced"}
     assert having("time_sliced", value=None) == {"software-limited", "undetermined"}
-    assert having("mps") == {"mps-pre-volta", "mps", "mps-partitioned", "mps-static-partition", "mig+mps"}
-    assert having("same_sms") == {"mps-pre-volta", "mps", "mig+mps"}
+    mps = {"mps-pre-volta", "mps", "mps-partitioned", "mps-static-partition", "mps+time-slicing", "mig+mps"}
+    assert having("mps") == mps
+    assert having("same_sms") == {"mps-pre-volta", "mps", "mps+time-slicing", "mig+mps"}
     # A percentage is a cap and no reservation: two capped clients may have SMs in common, or none.
     assert having("same_sms", value=None) == {"mps-partitioned", "software-limited", "undetermined"}
     assert having("capped") == {"mps-partitioned", "mps-static-partition", "green-contexts"}
@@ -60,8 +61,8 @@ def test_traits_of_a_mode_do_not_contradict_each_other(mode: Mode) -> None:
     traits = TRAITS[mode]
     # One process has no other client or tenant to alternate with.
     assert not traits.one_process or not (traits.mps or traits.time_sliced or traits.same_sms)
-    # One context at a time on the engine: no two tenants on the same SMs.
-    assert not (traits.time_sliced and (traits.same_sms or traits.mps))
+    # One context at a time on the engine: no two tenants on the same SMs, unless they are clients of one MPS server.
+    assert not (traits.time_sliced and traits.same_sms and not traits.mps)
     # SMs that no other tenant has are fewer than all, and not the same ones.
     assert not traits.partitioned or (traits.capped and traits.same_sms is False and traits.promises.own_sms)
     assert not (traits.vgpu and traits.mig_instance)

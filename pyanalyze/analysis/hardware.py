@@ -13,6 +13,7 @@ __all__ = [
     "SMS_PER_TPC",
     "STATE_NS",
     "SWITCH_NS",
+    "mig_sm_counts",
     "mps_sms",
 ]
 
@@ -52,3 +53,14 @@ def mps_sms(sm_count: int, percentage: float, compute_major: int | None = None) 
     [8, 10, 10, 12, 14, 16, 18, 132]
     """
     return _core.mps_sms(sm_count, percentage, compute_major)
+
+
+def mig_sm_counts(board: str) -> frozenset[int]:
+    """SMs of the MIG instances that a board of this name can be cut into; empty: it has no MIG, or they are not known.
+
+    Examples
+    --------
+    >>> sorted(mig_sm_counts("NVIDIA A30")), sorted(mig_sm_counts("NVIDIA A10G"))
+    ([14, 28, 56], [])
+    """
+    return frozenset(_core.mig_sm_counts(board))

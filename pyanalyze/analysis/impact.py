@@ -248,7 +248,11 @@ def _without_slowdown(device: Device, *, sole: bool) -> Reason:
 def _unless_slowed(device: Device, victim: Victim, unknown: tuple[Tenant, ...], *, sole: bool) -> Reason | None:
     """Why sharing is not the cause, or may not be, whatever the added latency was; None: somebody was slowed."""
     low, high = victim.estimate.low, victim.estimate.high
-    small = victim.estimate.value < threshold_of(victim.estimate.basis)
+    if victim.kind == "resident":
+        # How long kernels ran while resident says nothing of how long they waited: it bounds the slowdown from below.
+        high = None
+    # What is known from below only is not known to be small.
+    small = high is not None and victim.estimate.value < threshold_of(victim.estimate.basis)
     # An interval around 1 that excludes what one would feel is an answer; a wide or an open one is none.
     excluded = high is not None and high < EXCLUDED_ABOVE and (low is None or low <= 1.0 <= high)
     if device.host and (sole or small or excluded):

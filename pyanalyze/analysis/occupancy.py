@@ -93,7 +93,8 @@ def placement_policy(tables: TableSet, verdict: Verdict) -> PlacementPolicy:
     here = pl.col("device_id") == verdict.device_id
     sharing: Sharing = "shared"
     traits = TRAITS[verdict.mode]
-    if traits.time_sliced:
+    # In an MPS group beside another process each context has its turn: the groups below say whose it is.
+    if traits.time_sliced and not traits.mps:
         sharing = "time-sliced"
     elif traits.partitioned:
         sharing = "disjoint"

@@ -22,6 +22,7 @@ __all__ = [
     "latencies",
     "launches",
     "memory_account",
+    "mig_sm_counts",
     "mps_sms",
     "occupancy",
     "physical_tables",
@@ -220,6 +221,9 @@ def check_memory() -> None:
 
 def hardware_constants() -> dict[str, int]:
     """Return timing and sizes of GPUs and their drivers that captures do not show, by name."""
+
+def mig_sm_counts(board: str) -> list[int]:
+    """Return the SMs of the MIG instances that a board of this name can be cut into."""
 
 def mps_sms(sm_count: int, percentage: float, compute_major: int | None = None) -> int:
     """Return the SMs that an MPS active thread percentage leaves to a client."""

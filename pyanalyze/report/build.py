@@ -33,6 +33,7 @@ from pyanalyze.results.report import (
 )
 from pyanalyze.results.residency import ContextSwitches, CostKind, ResidencySlice
 from pyanalyze.results.sharing import Relation
+from pyanalyze.tables.launch_records import launch_records
 from pyanalyze.tables.process_lists import compute_processes, process_memory
 from pyanalyze.tables.tableset import Selection
 from pyanalyze.text import format as fmt
@@ -171,13 +172,13 @@ def _device(
     usage = tables.tenants.filter(here).join(tables.tenant_usage.filter(here), on=["tenant_id", "device_id"])
     missing = list(verdict.missing)
     window = _window(usage)
-    pairs = pairs_of(tables.overlaps.filter(here), usage)
+    pairs = pairs_of(tables.overlaps.filter(here), usage, tables.switches.filter(here))
     if window is not None:
         usage = _resident_within(usage, tables, verdict.device_id, window)
     span_ns = 0 if window is None else window.end_ns - window.start_ns
     switches = _context_switches(tables, verdict.device_id, span_ns)
     if window is None:
-        missing.append(Missing(what="window", why="no activity of any tenant was recorded", how=HOW["kernels"]))
+        missing.append(Missing(what="window", why="no activity of any tenant was recorded", how=_how_kernels(verdict)))
     missing += _unavailable(tables, verdict.device_id)
     modelled: pl.DataFrame | None = None
     occupancy = None
@@ -204,6 +205,7 @@ def _device(
     interference = None
     if found is not None:
         interference = _interference(found, usage, missing)
+        missing += _lost_launches(tables, usage)
         missing += _unsplit(found)
     capability = (device["compute_major"], device["compute_minor"])
     if advice is not None and advice.options.why_not is not None:
@@ -488,6 +490,24 @@ def _unsplit(found: DeviceInterference) -> list[Missing]:
     ]
 
 
+def _how_kernels(verdict: Verdict) -> str:
+    """How to capture kernels; where launches have no record, tracing them again is not enough."""
+    lost = next((gap.how for gap in verdict.missing if gap.what == "kernel_records"), None)
+    return HOW["kernels"] if lost is None else lost
+
+
+def _lost_launches(tables: TableSet, usage: pl.DataFrame) -> list[Missing]:
+    """Launches of the device's processes of which no kernel has a record: in that time it was not idle."""
+    traced = usage.filter("traced")
+    # The kernel of a call near the end of a window may lie behind it.
+    if traced.is_empty() or not tables.paths or (tables.selection.start_ns, tables.selection.end_ns) != (None, None):
+        return []
+    found = launch_records(tables, set(traced.select("capture", "pid").iter_rows()))
+    if found is None or not found.without_record:
+        return []
+    return [Missing(what="kernel_records", why=found.describe(), how=HOW["kernel_records"])]
+
+
 def _interference(found: DeviceInterference, usage: pl.DataFrame, missing: list[Missing]) -> Interference | None:
     """Figures of the device and the matrix; a reason for everything that is null."""
     import polars as pl
@@ -536,7 +556,7 @@ def _occupancy(
     if modelled.is_empty() or window is None or known.is_empty():
         reasons = kernels["reason"].drop_nulls().unique().sort().to_list()
         why = "; ".join(reasons) or "no kernels with a launch configuration were captured"
-        missing.append(Missing(what="occupancy", why=why, how=HOW["kernels"] if kernels.is_empty() else ""))
+        missing.append(Missing(what="occupancy", why=why, how=_how_kernels(verdict) if kernels.is_empty() else ""))
         return None
     length = pl.col("end_ns") - pl.col("start_ns")
     # By SM, not summed over tenants: several may be on one.
@@ -621,11 +641,10 @@ def _relation(row: dict[str, Any], pairs: Sequence[Pair], verdict: Verdict) -> t
     pair = next((p for p in pairs if p.tenants == (row["tenant_a"], row["tenant_b"])), None)
     if verdict.mode != Mode.UNDETERMINED and pair is not None and pair.together:
         return "side-by-side", verdict.confidence
-    # Beside a group that runs together, its turns are those of pairs that never do.
-    outsider = any(w.name == "mps_group_time_sliced" for w in verdict.evidence)
-    # Virtual machines that are time-sliced are no tenants here.
-    if (traits.time_sliced and not traits.vgpu) or (outsider and pair is not None):
+    # Virtual machines that are time-sliced are no tenants here. Beside an MPS group an untraced tenant may be the
+    # server, whose context is that of the group.
+    if traits.time_sliced and not traits.vgpu and (pair is not None or not traits.mps):
         return "time-sliced", verdict.confidence
-    if traits.same_sms and row["short_short_overlapping"] and not outsider:
+    if traits.same_sms and row["short_short_overlapping"] and not traits.time_sliced:
         return "side-by-side", verdict.confidence
     return "unknown", 0.0

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyanalyze.tables.boards import of_device
+
 if TYPE_CHECKING:
     import polars as pl
 
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["compute_processes", "most_listed_together", "process_memory", "unlisted_tenants"]
+__all__ = ["compute_processes", "listed_of_board", "most_listed_together", "process_memory", "unlisted_tenants"]
 
 
 def process_memory(tables: TableSet, device_id: int) -> dict[int, int]:
@@ -34,10 +36,8 @@ def process_memory(tables: TableSet, device_id: int) -> dict[int, int]:
     """
     import polars as pl
 
-    here = pl.col("device_id") == device_id
-    device = tables.devices.filter(here).row(0, named=True)
-    if device["mig_profile"] is not None and device["gpu_uuid"] is not None:
-        here = here | ((pl.col("gpu_uuid") == device["gpu_uuid"]) & pl.col("mig_gi").is_null())
+    device = tables.devices.row(by_predicate=pl.col("device_id") == device_id, named=True)
+    here = of_device(tables, device)
     if tables.devices.height == 1:
         named = ("device_id", "gpu_index", "gpu_uuid", "gpu_name", "mig_gi")
         here = here | pl.all_horizontal(pl.col(name).is_null() for name in named)
@@ -77,11 +77,20 @@ def compute_processes(tables: TableSet, device_id: int) -> list[tuple[int, str, 
 def _listed(tables: TableSet, device_id: int) -> pl.DataFrame | None:
     import polars as pl
 
-    listed = tables.samples.filter(pl.col("pid").is_not_null() & (pl.col("device_id") == device_id))
+    device = tables.devices.row(by_predicate=pl.col("device_id") == device_id, named=True)
+    listed = tables.samples.filter(pl.col("pid").is_not_null() & of_device(tables, device))
     if listed.is_empty():
         return None
     # A window system holds no compute context; the type is the same in every row of a process.
     return listed.filter(pl.col("process_type").cast(pl.String).fill_null("") != "G")
+
+
+def listed_of_board(tables: TableSet, device_id: int) -> bool:
+    """Whether the process list is of the whole board: processes of its other MIG instances stand in it as well."""
+    import polars as pl
+
+    listed = _listed(tables, device_id)
+    return listed is not None and listed.filter(pl.col("device_id") == device_id).is_empty()
 
 
 def unlisted_tenants(tables: TableSet, device_id: int) -> tuple[str, ...]:

@@ -10,11 +10,14 @@ Appends to docs/measurements.jsonl.
 from __future__ import annotations
 
 import argparse
+import ast
 import functools
 import hashlib
 import itertools
 import json
 import math
+import multiprocessing
+import os
 import pickle
 import shutil
 import subprocess
@@ -31,12 +34,15 @@ import generate  # noqa: E402
 import measurements  # noqa: E402
 
 import pyanalyze  # noqa: E402
-from pyanalyze.analysis.sharing import Case, judge  # noqa: E402
+from pyanalyze.analysis.sharing import RULES, Case, judge  # noqa: E402
 from pyanalyze.analysis.sharing.calibration import calibration, state  # noqa: E402
 from pyanalyze.core import _core  # noqa: E402
 from pyanalyze.vocabulary import MIN_CONFIDENCE  # noqa: E402
 
-CALIBRATION = ROOT / "pyanalyze" / "sharing" / "calibration.json"
+SHARING = ROOT / "pyanalyze" / "analysis" / "sharing"
+CALIBRATION = SHARING / "calibration.json"
+#: Seeds of the calibration: no rule was written on them.
+CALIBRATED = range(301, 315)
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,27 @@ class Judged:
         if self.said == "undetermined":
             return "right" if not self.identifiable or self.true == "undetermined" else "abstained"
         return "right" if self.identifiable and self.said == self.true else "wrong"
+
+
+def decided_by() -> str:
+    """Digest of what a calibration depends on: rules, thresholds, scenarios, observations and the logic of the basis.
+
+    Wording does not count: texts with a blank in them are left out, as are comments and documentation.
+    """
+    digest = hashlib.sha256()
+    for rule in RULES:
+        weights = {name: weight for name, (weight, _) in sorted(rule.weights.items())}
+        needs = sorted(rule.requires), sorted(rule.requires_one_of), rule.by_absence
+        digest.update(repr((str(rule.mode), rule.prior, weights, needs)).encode())
+    for name in ("thresholds.py", "evidence.py", "classify.py", "case.py"):
+        tree = ast.parse((SHARING / name).read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+                node.value = ""
+        digest.update(ast.dump(tree).encode())
+    for path in sorted(generate.SCENARIOS.iterdir()):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 @functools.cache
@@ -269,6 +296,25 @@ def wilson(right: int, n: int) -> tuple[float, float]:
     return centre - half, centre + half
 
 
+def _as_told(calibrate: bool) -> None:
+    """What the last table made of a posterior must not decide what is counted for the next."""
+    if calibrate:
+        calibration()["bins"].clear()
+
+
+def _judged(task: tuple[str, int]) -> list[Judged]:
+    return judged(*task)
+
+
+def judged_all(names: list[str], seeds: range, workers: int, *, calibrate: bool) -> list[Judged]:
+    """Every verdict on every recording, by several processes."""
+    generate.program()
+    tasks = [(name, seed) for seed in seeds for name in names]
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(workers, _as_told, (calibrate,)) as pool:
+        return [row for rows in pool.imap(_judged, tasks, chunksize=4) for row in rows]
+
+
 def main() -> int:
     """Classify and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -277,12 +323,12 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1, help="the first of them")
     parser.add_argument("--calibrate", action="store_true", help="write what verdicts may claim into the package")
     parser.add_argument("--unseen", action="store_true", help="no rule was written on these scenarios: logged apart")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
     arguments = parser.parse_args()
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     if arguments.calibrate:
-        # What the last table made of a posterior must not decide what is counted for the next.
-        calibration()["bins"].clear()
-    rows = [row for seed in seeds for name in arguments.scenario for row in judged(name, seed)]
+        seeds = CALIBRATED
+    rows = judged_all(arguments.scenario, seeds, arguments.workers, calibrate=arguments.calibrate)
     for row in rows:
         if row.outcome == "wrong":
             true = row.true if row.identifiable else "undetermined"
@@ -323,6 +369,7 @@ def main() -> int:
         tree = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
         made = {
             "generator": tree,
+            "decided_by": decided_by(),
             "seeds": f"{seeds[0]} to {seeds[-1]}",
             "scenario_seeds": len({(row.scenario, row.seed) for row in rows}),
             "families": sorted({row.family for row in rows}),

@@ -269,9 +269,12 @@ def _latency_percentiles(option: Option) -> str:
 
 
 def _trust(compared: Options) -> str:
-    if compared.check is None:
-        return ""
-    return f" The same model is within {fmt.percent(compared.check)} of the recorded run."
+    said = ""
+    if compared.check is not None:
+        said += f" The same model is within {fmt.percent(compared.check)} of the recorded run."
+    if compared.untraced:
+        said += f" {', '.join(compared.untraced)} was not traced: upper bounds allow for all of its resident time."
+    return said
 
 
 def _change(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Advice]:

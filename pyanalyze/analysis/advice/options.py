@@ -58,6 +58,9 @@ MARGIN_FITTED = 0.02
 #: their residency is idle SMs.
 DRAINING = 1.1
 MARGIN_DRAINING = 0.2
+#: Fraction of all residency. Tenants whose work was not traced, with no more than that together, are left out of the
+#: replay; that they delay the others by all of their resident time is the upper bound.
+MAX_UNTRACED = 0.05
 #: Without API calls think time cannot be told from waiting.
 MARGIN_WITHOUT_CALLS = 0.15
 #: Slices of which a usual length is taken, and the part of them that must share it (within 12 %).
@@ -159,6 +162,9 @@ class Options:
         Why nothing could be compared; None where it was.
     postponed
         Nothing was compared because it would take long: asked for by itself it is.
+    untraced
+        Tenants that are not in the replay, because their work was not traced: upper bounds allow for their resident
+        time.
     check
         How far the replay of the recorded mode is from what was recorded (largest relative error over tenants); None
         where that mode cannot be replayed.
@@ -179,6 +185,7 @@ class Options:
     clients: tuple[mps.Client, ...] = ()
     unplaced: Mapping[str, str] = field(default_factory=dict)
     postponed: bool = False
+    untraced: tuple[str, ...] = ()
 
 
 def observed_slicing(tables: TableSet, device_id: int) -> tuple[int | None, int] | None:
@@ -379,13 +386,17 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
     clients = clients_of(tables, device_id, names, sm_count)
     recording = recorded_config(tables, verdict, list(names), sm_count)
     candidates, unplaced = _candidates(tables, verdict, device, clients, sm_count, recording)
-    made, check = _forecast(tables, verdict, recording, candidates, names, sm_count)
+    untraced = _untraced_ns(here, usage)
+    made, check = _forecast(tables, verdict, recording, candidates, names, sm_count, sum(untraced.values()))
     ranked = sorted(made, key=lambda option: option.antt)
     current = next((option for option in made if option.mode == verdict.mode and option.provision is None), None)
     refused = tuple((option, lacks) for option in ranked if (lacks := TRAITS[option.mode].promises.lacks(required)))
     allowed = [option for option in ranked if not TRAITS[option.mode].promises.lacks(required)]
     recommended = best_of(allowed, current)
-    return Options(device_id, tuple(ranked), current, recommended, refused, None, check, tuple(clients), unplaced)
+    return Options(
+        device_id, tuple(ranked), current, recommended, refused, None, check, tuple(clients), unplaced,
+        untraced=tuple(untraced),
+    )  # fmt: skip
 
 
 def best_of(allowed: Sequence[Option], current: Option | None) -> Option | None:
@@ -421,20 +432,31 @@ def _why_not(
         return "the sharing mode is not known, so concurrent work is not known either"
     if device["sm_count"] is None:
         return "the SM count of the device is not known"
-    serving = set(here["served_by"].drop_nulls())
-    held = dict(usage.select("tenant_id", "resident_ns").iter_rows())
-    whole = sum(value or 0 for value in held.values())
-    for row in here.filter(~here["traced"]).iter_rows(named=True):
-        mine = held.get(row["tenant_id"]) or 0
-        server = row["tenant_id"] in serving or row["name"].startswith("nvidia-cuda-mps")
-        if not server and mine > NEGLIGIBLE_RESIDENCY * whole:
-            return (
-                f"tenant {row['name']} was resident for {fmt.duration(mine)}, but its work was not traced, so it "
-                "cannot be forecast"
-            )
+    untraced = _untraced_ns(here, usage)
+    whole = sum(value or 0 for value in usage["resident_ns"])
+    if untraced and sum(untraced.values()) > MAX_UNTRACED * whole:
+        name, mine = max(untraced.items(), key=lambda item: item[1])
+        return (
+            f"tenant {name} was resident for {fmt.duration(mine)}, but its work was not traced, so it cannot be "
+            "forecast"
+        )
     if len(names) < 2:
         return "only one tenant was on the device"
     return None
+
+
+def _untraced_ns(here: pl.DataFrame, usage: pl.DataFrame) -> dict[str, int]:
+    """Resident time of tenants whose work was not traced, by name; without MPS servers and what is negligible."""
+    serving = set(here["served_by"].drop_nulls())
+    held = dict(usage.select("tenant_id", "resident_ns").iter_rows())
+    least_ns = NEGLIGIBLE_RESIDENCY * sum(value or 0 for value in held.values())
+    found: dict[str, int] = {}
+    for row in here.filter(~here["traced"]).iter_rows(named=True):
+        mine = held.get(row["tenant_id"]) or 0
+        server = row["tenant_id"] in serving or row["name"].startswith("nvidia-cuda-mps")
+        if not server and mine > least_ns:
+            found[row["name"]] = found.get(row["name"], 0) + int(mine)
+    return found
 
 
 def _candidates(
@@ -464,6 +486,8 @@ def _candidates(
             mode = Mode.MIG_MPS if inside else Mode.MPS_PARTITIONED
             name = f"MPS, {provision.strategy} caps"
             found.append(Option(name, mode, SharingConfig(name, (sm_count,), assignments), (), provision))
+    if traits.mps and traits.time_sliced and recording is not None:
+        found.append(Option("MPS beside another process", verdict.mode, recording, ()))
     memory = device["memory_bytes"]
     family = None if inside else mig_.family_of(str(device["name"]), int(str(memory)) if memory else None)
     if family is None:
@@ -550,8 +574,12 @@ def _forecast(
     candidates: Sequence[Option],
     names: Mapping[int, str],
     sm_count: int,
+    untraced_ns: int,
 ) -> tuple[list[Option], float | None]:
-    """Options with forecasts, and how far the replay of the recorded config is from the record."""
+    """Options with forecasts, and how far the replay of the recorded config is from the record.
+
+    What untraced tenants would do elsewhere is not known: they delay a tenant by nothing, or by all of `untraced_ns`.
+    """
     from dataclasses import replace
 
     device_id, time_sliced = verdict.device_id, _time_sliced(verdict)
@@ -618,7 +646,7 @@ def _forecast(
                     name=name,
                     slowdown=statistics.fmean(row["elapsed_ns"] for row in counted) / base * slower[1],
                     low=min(elapsed) * slower[0] * (1 - margin),
-                    high=max(elapsed) * slower[2] * (1 + margin),
+                    high=max(elapsed) * slower[2] * (1 + margin) + untraced_ns / base,
                     latency=latency,
                     p99_ns=max(row["latency_p99_ns"] for row in counted) if from_calls else None,
                     elapsed_ns=round(statistics.fmean(row["elapsed_ns"] for row in counted)),
@@ -674,6 +702,8 @@ def recorded_config(tables: TableSet, verdict: Verdict, tenants: Sequence[int], 
     False
     """
     traits = TRAITS[verdict.mode]
+    if traits.time_sliced and traits.mps:
+        return _groups_in_turns(tables, verdict.device_id, tenants, sm_count)
     # Virtual machines that are time-sliced are not recorded.
     if traits.time_sliced and not traits.vgpu:
         return time_slicing(sm_count, tenants, *_slicing(tables, verdict.device_id))
@@ -687,6 +717,24 @@ def recorded_config(tables: TableSet, verdict: Verdict, tenants: Sequence[int], 
     if traits.one_process and not traits.capped and len(tenants) == 1:
         return alone(sm_count, tenants[0])
     return None
+
+
+def _groups_in_turns(tables: TableSet, device_id: int, tenants: Sequence[int], sm_count: int) -> SharingConfig | None:
+    """Clients of one MPS server together, each other tenant in its own turn; None where no client is known as one."""
+    import polars as pl
+
+    served = dict(
+        tables.tenants.filter(pl.col("device_id") == device_id)
+        .select("tenant_id", "served_by")
+        .drop_nulls()
+        .iter_rows()
+    )
+    holders = [served.get(tenant, tenant) for tenant in tenants]
+    if not any(tenant in served for tenant in tenants):
+        return None
+    groups = {holder: group for group, holder in enumerate(dict.fromkeys(holders))}
+    assignments = tuple(Assignment(t, group=groups[h]) for t, h in zip(tenants, holders, strict=True))
+    return SharingConfig("mps and another process", (sm_count,), assignments, *_slicing(tables, device_id))
 
 
 def visible_sms(tables: TableSet, device_id: int) -> dict[int, int]:

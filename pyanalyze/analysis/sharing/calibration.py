@@ -1,6 +1,6 @@
 """What may a verdict claim?  The share of verdicts of its kind that were right on simulated recordings.
 
-`calibration.json` is made by ``python tests/bench/verdicts.py --calibrate``: for verdicts that rest on a record and for
+`calibration.json` is made by ``make calibrate``: for verdicts that rest on a record and for
 those that are deduced, by posterior of the stated weights, how many scenarios of the generator were judged rightly.
 Recordings of real GPUs with a known mode are far too few to calibrate on; they are tests.
 """
@@ -24,7 +24,8 @@ def calibration() -> dict[str, Any]:
     -------
     dict
         ``bins``: basis, posterior from and to, what it may claim (``stated``), and of how many scenarios and verdicts;
-        ``generator``, ``seeds``, ``scenario_seeds``: what it was made from; ``held_out``: how claims did on families of
+        ``decided_by``: digest of the rules, thresholds and scenarios that it holds for; ``generator``, ``seeds``,
+        ``scenario_seeds``: what it was made from; ``held_out``: how claims did on families of
         scenarios that had no part in them.
 
     Examples

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from pyanalyze.analysis.sharing.classify import judge
-from pyanalyze.analysis.sharing.evidence import Case, Configured, Fact, pairs_of
+from pyanalyze.analysis.sharing.evidence import MANY, Case, Configured, Fact, Pair, pairs_of
 from pyanalyze.analysis.sharing.queries import narrowed
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.context import names_gpu
 from pyanalyze.results.sharing import Example
-from pyanalyze.tables.process_lists import compute_processes, most_listed_together, unlisted_tenants
+from pyanalyze.tables.boards import board_of, of_device
+from pyanalyze.tables.launch_records import launch_records
+from pyanalyze.tables.process_lists import compute_processes, listed_of_board, most_listed_together, unlisted_tenants
 from pyanalyze.tables.tableset import Selection
+from pyanalyze.text.pairs import parse_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -89,6 +92,10 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
     facts = tables.facts
     examples = tables.fact_examples
     configured = tables.configured
+    # Calls tell a GPU without work from one whose kernels were lost; where there are kernels they need not be read.
+    traced = any(fact.value for fact in _facts(facts.filter(pl.col("name") == "busy_ns"), examples).values())
+    whole = tables.paths and (tables.selection.start_ns, tables.selection.end_ns) == (None, None)
+    lost = launch_records(tables) if whole and not traced else None
     cases: list[Case] = []
     idle: list[Case] = []
     for device in tables.devices.sort("device_id").iter_rows(named=True):
@@ -101,6 +108,7 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
         activity = (measured.get("busy_ns"), measured.get("switch_records"))
         quiet = tenants.is_empty() and not any(fact and fact.value for fact in activity)
         rows = configured.filter(here | pl.col("device_id").is_null())
+        pairs = pairs_of(tables.overlaps.filter(here), usage, tables.switches.filter(here))
         (idle if quiet else cases).append(
             Case(
                 device_id=device["device_id"],
@@ -119,14 +127,21 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                 sources=_source_states(tables),
                 tenants=list(tables.labels(device["device_id"]).values()),
                 green_contexts=tables.contexts.filter(here & pl.col("is_green").fill_null(value=False)).height,
-                pairs=pairs_of(tables.overlaps.filter(here), usage),
+                pairs=pairs,
+                group_switches=_group_switches(pairs, tenants, tables.switches.filter(here)),
                 visible_sms=_visible_sms(tables.contexts.filter(here)),
-                instances_unassigned=_unassigned(tables.devices, tables.contexts),
+                product_sms=device["product_sm_count"],
+                memory_below_product=device["memory_below_product"],
+                mig_enabled=_mig_enabled(tables, device),
+                board=board_of(tables, device),
+                instances_unassigned=_unassigned(tables, device, tenants),
                 pids_known=tenants.filter("traced")["pid"].null_count() == 0,
                 nvml_processes=compute_processes(tables, device["device_id"]),
+                nvml_of_board=listed_of_board(tables, device["device_id"]),
                 nvml_together=most_listed_together(tables, device["device_id"]),
                 unlisted=unlisted_tenants(tables, device["device_id"]),
                 captured=bool(tables.paths),
+                launches=lost,
                 driver=_driver(tables.capture),
                 untraced=_untraced(usage),
                 served=tenants["served_by"].drop_nulls().len(),
@@ -182,10 +197,77 @@ def _untraced(usage: pl.DataFrame) -> tuple[str, ...]:
     return tuple(held.sort("resident_ns", descending=True)["name"].to_list())
 
 
-def _unassigned(devices: pl.DataFrame, contexts: pl.DataFrame) -> int:
-    """How many MIG instances there are, when nothing says which process used which of them."""
-    instances = devices["mig_profile"].count()
-    return instances if contexts["sm_count"].count() == 0 else 0
+def _group_switches(pairs: Sequence[Pair], tenants: pl.DataFrame, switches: pl.DataFrame) -> int | None:
+    """Switches between contexts of tenants that ran concurrently, or of their MPS server, and those of others."""
+    named = switches.select("from_tenant_id", "to_tenant_id").drop_nulls()
+    if named.is_empty():
+        return None
+    served = dict(tenants.select("tenant_id", "served_by").drop_nulls().iter_rows())
+    group = {tenant for pair in pairs if pair.together for tenant in pair.tenants}
+    holders = {served.get(tenant, tenant) for tenant in group}
+    servers = tenants.filter(pl.col("name").str.starts_with("nvidia-cuda-mps"))["tenant_id"]
+    if any(pair.together and pair.through_server for pair in pairs):
+        holders |= set(servers)
+    return sum((a in holders) != (b in holders) for a, b in named.iter_rows())
+
+
+def _unassigned(tables: TableSet, device: Mapping[str, Any], tenants: pl.DataFrame) -> int:
+    """How many MIG instances its processes may have used, where nothing says that they used the same one."""
+    traced = tenants.filter("traced")
+    if device["mig_profile"] is None or traced.height < MANY:
+        return 0
+    assumed = tables.quality.filter(pl.col("name").cast(pl.String) == "mig_instance_assumed")["capture"]
+    # Each process sees its instance as device 0, and some exports show the board's UUID for each.
+    open_ = traced.filter(pl.col("capture").is_in(assumed.drop_nulls().implode()))
+    if traced["capture"].n_unique() > 1 and _is_uuid_of_board(tables, device["uuid"]):
+        open_ = traced
+    if open_.is_empty() or _sampled_in_one_instance(tables, traced) or _told_to_use(tables, open_, device["uuid"]):
+        return 0
+    return max(int(tables.devices["mig_profile"].count()), MANY)
+
+
+def _is_uuid_of_board(tables: TableSet, uuid: str | None) -> bool:
+    """Whether a listing or a sample says that this UUID, which an export shows for an instance, is that of a board."""
+    if uuid is None:
+        return True
+    bare = uuid.partition("-")[2]
+    boards = set(tables.samples["gpu_uuid"].drop_nulls())
+    rows = tables.configured.select(pl.col("key").cast(pl.String), "value")
+    for key, value in rows.iter_rows():
+        fields = parse_pairs(value)
+        boards |= (
+            {fields.get("uuid", "")} if key == "gpu" else {fields.get("gpu_uuid", "")} if key == "mig_device" else set()
+        )
+    return f"GPU-{bare}" in boards
+
+
+def _sampled_in_one_instance(tables: TableSet, traced: pl.DataFrame) -> bool:
+    """Whether samples list all these processes with one GPU instance and one compute instance."""
+    rows = tables.samples.filter(pl.col("pid").is_not_null() & pl.col("mig_gi").is_not_null())
+    where = rows.select("pid", "gpu_uuid", "mig_gi", "mig_ci").unique()
+    pids = traced.select(pl.coalesce("host_pid", "pid").alias("pid"))
+    found = pids.join(where, on="pid", how="left")
+    return found["mig_gi"].null_count() == 0 and found.select("gpu_uuid", "mig_gi", "mig_ci").unique().height == 1
+
+
+def _told_to_use(tables: TableSet, traced: pl.DataFrame, uuid: str | None) -> bool:
+    """Whether the environment of each of these processes names this instance and no other."""
+    keys = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
+    rows = tables.configured.filter(pl.col("key").cast(pl.String).is_in(keys)).select("capture", "pid", "value")
+    said = list(rows.iter_rows())
+    for capture, pid in traced.select("capture", "pid").iter_rows():
+        own = {value for where, who, value in said if where == capture and who == pid}
+        values = own or {value for where, who, value in said if where == capture and who is None}
+        if uuid is None or not values or any(value.strip() != uuid for value in values):
+            return False
+    return True
+
+
+def _mig_enabled(tables: TableSet, device: Mapping[str, Any]) -> bool | None:
+    """Whether samples of the device say that MIG mode is on; None: they say nothing, or both."""
+    rows = tables.samples.filter(of_device(tables, device), pl.col("metric").cast(pl.String) == "mig_mode")
+    words = {str(text).strip().lower() for text in rows["text"].drop_nulls()}
+    return words == {"enabled"} if words in ({"enabled"}, {"disabled"}) else None
 
 
 def _capability(device: Mapping[str, Any]) -> tuple[int, int] | None:

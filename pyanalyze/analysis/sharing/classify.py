@@ -199,7 +199,8 @@ def _never_together(case: Case) -> Missing | None:
     traced = case.fact("traced_tenants") or 0
     together = case.fact("co_busy_share")
     # Time-sliced tenants have less work in flight at once than by chance: that is what an exclusion shows.
-    alternate = case.has("contexts_alternate") or case.has("mps_group_time_sliced") or case.has("short_kernels_exclude")
+    told = ("contexts_alternate", "mps_group_time_sliced", "short_kernels_exclude", "kernel_ran_in_preemption")
+    alternate = any(case.has(name) for name in told)
     # A tenant that is nearly always idle may have met the other often enough all the same.
     if (
         traced < 2
@@ -252,12 +253,12 @@ def _configured(case: Case) -> Mode | None:
     """The configured mode, where a setting names one. A missing variable never means that nothing was set."""
     offered = _offered(case)
     daemon = case.has("mps_daemon") or case.has("mps_daemon_idle")
-    if case.mig_profile is not None:
+    if case.mig_profile is not None or case.has("mig_instance"):
         if daemon:
             return Mode.MIG_MPS
         if offered is not None:
             return _INSIDE_INSTANCE[offered]
-        return Mode.MIG_SHARED_CI if "c." in case.mig_profile else Mode.MIG
+        return Mode.MIG_SHARED_CI if case.has("mig_compute_instance") else Mode.MIG
     if case.vgpu_profile is not None:
         return Mode.VGPU_MIG if case.has("vgpu_mig_name") else Mode.VGPU_TIME_SLICED
     if case.has("mps_sm_partition"):
@@ -313,6 +314,8 @@ def _summary(
             if case.has("sm_active_outside_traced_kernels"):
                 loud = case.observations["sm_active_outside_traced_kernels"].detail
                 return f"No work on this GPU was traced, so its sharing mode is not known; {loud}."
+            if case.launches is not None and case.launches.without_record:
+                return f"CUDA was traced, but {case.launches.describe()}: the sharing mode is not known."
             return "The capture has no work on this GPU, so its sharing mode is not known."
         lead = f"The evidence does not decide. Most likely mode: {best} ({posterior:.2f})."
         need = f" To decide: {missing[0].how} ({missing[0].why})." if missing else ""

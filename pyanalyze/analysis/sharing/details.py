@@ -317,6 +317,15 @@ def _mig(case: Case) -> Iterable[Detail]:
                         basis="configured",
                         detail=f"{what} {fields[name]} ({row.source})",
                     )
+    if case.board is not None:
+        yield Detail(
+            topic="mig",
+            name="board",
+            value=None,
+            unit="1",
+            basis="inferred",
+            detail=f"its board is {case.board.uuid}: {case.board.how}",
+        )
     inside = max(int(case.fact("traced_tenants") or 0), len(case.tenants))
     if inside:
         yield Detail(

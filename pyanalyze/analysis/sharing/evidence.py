@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from pyanalyze.analysis.hardware import mig_sm_counts
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.queries import query, text_literal
 from pyanalyze.results.model import Missing
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pyanalyze.results.sharing import Example
+    from pyanalyze.tables.boards import Board
+    from pyanalyze.tables.launch_records import LaunchRecords
     from pyanalyze.vocabulary import Basis
 
 #: From how many tenants on they can meet.
@@ -33,6 +36,8 @@ LIMITERS = ("CUDA_DEVICE_SM_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT", "NVSHARE_")
 HOW = {
     "switch_events": "nsys profile --gpuctxsw=true ... (as root; driver r435 or newer)",
     "kernels": "nsys profile -t cuda ...",
+    "kernel_records": "compute-sanitizer PROGRAM finds the failing kernel; where no call failed, call "
+    "cudaDeviceSynchronize before the program ends, and record until then",
     "nvml": "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory --format=csv -l 1 "
     "during the run, given as --samples",
     "mps_control": "echo get_server_list | nvidia-cuda-mps-control; keep /var/log/nvidia-mps/*.log, given as --context",
@@ -94,6 +99,8 @@ class Pair:
     short_inside: int = 0
     #: neither has a context of its own in the switch records, an MPS server that launches nothing has one
     through_server: bool = False
+    #: switches from one of them to the other; None: not recorded
+    switches: int | None = None
 
     @property
     def together(self) -> bool:
@@ -105,6 +112,9 @@ class Pair:
         True
         """
         enough = self.short_kernels >= t.MIN_SHORT_KERNELS
+        # The scheduler does not switch between clients of one MPS server.
+        if (self.switches or 0) >= t.MIN_ALTERNATIONS:
+            return False
         return self.through_server or (enough and self.short_met >= t.MIN_SHORT_OVERLAP_SHARE * self.short_kernels)
 
     @property
@@ -120,7 +130,7 @@ class Pair:
         return enough and self.short_met <= t.MAX_EXCLUSION_SHARE * self.short_kernels
 
 
-def pairs_of(overlaps: pl.DataFrame, usage: pl.DataFrame) -> tuple[Pair, ...]:
+def pairs_of(overlaps: pl.DataFrame, usage: pl.DataFrame, switches: pl.DataFrame | None = None) -> tuple[Pair, ...]:
     """Read the pairs of traced tenants of one device.
 
     Parameters
@@ -129,6 +139,8 @@ def pairs_of(overlaps: pl.DataFrame, usage: pl.DataFrame) -> tuple[Pair, ...]:
         The rows of `overlaps` of the device.
     usage
         The rows of `tenants` of the device, joined with `tenant_usage`.
+    switches
+        The rows of `switches` of the device; None: they are not looked at.
 
     Returns
     -------
@@ -149,6 +161,11 @@ def pairs_of(overlaps: pl.DataFrame, usage: pl.DataFrame) -> tuple[Pair, ...]:
     # PROCESSES cuts names of processes that were not traced at 15 characters.
     server = usage.filter(held & pl.col("name").str.starts_with("nvidia-cuda-mps")).height > 0
     without = set(usage.filter("traced", ~held)["tenant_id"].to_list()) if server else set()
+    between: dict[tuple[int, int], int] = {}
+    if switches is not None:
+        for pair in switches.select("from_tenant_id", "to_tenant_id").drop_nulls().iter_rows():
+            key = (min(pair), max(pair))
+            between[key] = between.get(key, 0) + 1
     return tuple(
         Pair(
             (row["tenant_a"], row["tenant_b"]),
@@ -157,6 +174,7 @@ def pairs_of(overlaps: pl.DataFrame, usage: pl.DataFrame) -> tuple[Pair, ...]:
             row["short_short_overlapping"],
             row["short_overlapping"],
             through_server={row["tenant_a"], row["tenant_b"]} <= without,
+            switches=between.get((row["tenant_a"], row["tenant_b"]), 0) if between else None,
         )
         for row in overlaps.iter_rows(named=True)
         # Null: one of the two was not traced.
@@ -184,20 +202,34 @@ class Case:
     green_contexts: int = 0
     #: what each two traced tenants showed of each other
     pairs: Sequence[Pair] = ()
+    #: switches between contexts of tenants that ran together and those of others; None: not recorded
+    group_switches: int | None = None
     #: SMs that CUDA showed each traced process, where the export says so
     visible_sms: Sequence[int] = ()
-    #: MIG instances that the capture lists when it does not say which process used which; else 0
+    #: SMs of the whole board that the name means; None: not known
+    product_sms: int | None = None
+    #: whether it has less memory than that board; None: not known
+    memory_below_product: bool | None = None
+    #: whether samples say that MIG mode is on; None: they do not say
+    mig_enabled: bool | None = None
+    #: the board of a MIG instance, and how that is known
+    board: Board | None = None
+    #: MIG instances that its processes may have used when nothing says that they used the same one; else 0
     instances_unassigned: int = 0
     #: whether activity carries process ids; without them tenants cannot be told apart
     pids_known: bool = True
     #: processes that NVML samples list on this device: (pid, name, type); None without such samples
     nvml_processes: Sequence[tuple[int, str, str | None]] | None = None
+    #: whether that list is of the whole board, of which this is an instance
+    nvml_of_board: bool = False
     #: most of them without MPS servers that were listed at one time; None: all
     nvml_together: int | None = None
     #: traced tenants that are not among them: the list is of another pid namespace, or was taken beside their time
     unlisted: Sequence[str] = ()
     #: whether there was a capture; samples without a capture observe nothing, and no activity in them is no idle GPU
     captured: bool = True
+    #: launch calls of a session without kernels; None: there are kernels, or no calls
+    launches: LaunchRecords | None = None
     #: version of the driver, where the capture says so
     driver: str | None = None
     #: names of tenants that were resident without being traced
@@ -266,7 +298,17 @@ def observe(case: Case) -> dict[str, Observation]:
     ['mig_instance']
     """
     seen: list[Observation] = []
-    for make in (_residency, _streams, _short_kernels, _co_residency, _solitude, _counters, _set_up, _nvml):
+    for make in (
+        _residency,
+        _interrupted_group,
+        _streams,
+        _short_kernels,
+        _co_residency,
+        _solitude,
+        _counters,
+        _set_up,
+        _nvml,
+    ):
         seen.extend(make(case))
     return {observation.name: observation for observation in seen}
 
@@ -308,15 +350,35 @@ def _residency(case: Case) -> Iterable[Observation]:
     short_slices = (case.fact("window_ns") or 0) <= (switches or 0) * t.LONGEST_SLICE_NS
     often = (switches or 0) >= t.MIN_ALTERNATIONS and (share or 0) >= t.MIN_ALTERNATION_SHARE
     alternate = often and (met_enough or strangers or short_slices)
-    # An MPS group and another process: their contexts alternate, and the clients run concurrently. The mode is that of
-    # most of the time in which pairs were busy.
-    if alternate and _mostly_together(case) and _outsider(case):
+    inside = case.facts.get("kernels_in_preemption")
+    # Where contexts alternate often that says the same already.
+    if inside is not None and inside.value and not alternate:
+        yield _from_fact(
+            case,
+            "kernels_in_preemption",
+            "kernel_ran_in_preemption",
+            f"{inside.value:.0f} kernel(s) of one tenant ran while another tenant's kernel was in flight and its "
+            "context switched out",
+        )
+    # An MPS group and another process: their contexts alternate, and the clients run concurrently.
+    if alternate and any(pair.together for pair in case.pairs) and _outsider(case):
         yield _from_fact(
             case,
             "switches_between_tenants",
             "mps_group_time_sliced",
             f"{switches:.0f} context switches, while some tenants ran concurrently: an MPS group is time-sliced with "
             "another process",
+        )
+    elif alternate and case.group_switches is not None and _mostly_together(case):
+        # Others alternated before the group came, or after it: the mode changed. Named is that of most of the time.
+        group_ns = sum(pair.co_busy_ns for pair in case.pairs if pair.together)
+        yield _plain(
+            "group_without_switches",
+            f"some tenants were busy at once for {fmt.duration(group_ns)} without context switches between them; "
+            "others alternated at other times",
+            "inferred",
+            float(group_ns),
+            "ns",
         )
     elif alternate:
         slice_ns = case.fact("median_slice_ns")
@@ -367,8 +429,39 @@ def _residency(case: Case) -> Iterable[Observation]:
 
 
 def _outsider(case: Case) -> bool:
-    """Whether a tenant outside of the MPS group exists."""
+    """Whether a tenant outside of the MPS group was time-sliced with it."""
+    if case.group_switches is not None:
+        return case.group_switches >= t.MIN_ALTERNATIONS
     return (case.fact("resident_share_untraced") or 0) > 0 or any(not pair.together for pair in case.pairs)
+
+
+def _interrupted_group(case: Case) -> Iterable[Observation]:
+    """An MPS group beside another process, without switch records: kernels were switched out, but too seldom.
+
+    Time slices of two tenants that both have work in flight interrupt a kernel each. Where fewer kernels were
+    interrupted than that, and by one and the same time, most of the pair's work ran concurrently.
+    """
+    excess, spread = case.facts.get("inflation_ns"), case.fact("inflation_spread")
+    if excess is None or not excess.value or spread is None or case.fact("switch_records"):
+        return
+    longest = max((pair.co_busy_ns for pair in case.pairs), default=0)
+    due = longest / excess.value
+    repeated = (case.fact("repeats") or 0) >= t.MIN_REPEATED_SHARE * (case.fact("kernels") or 0)
+    if (
+        t.MIN_INFLATED <= excess.n <= t.MAX_INTERRUPTED_SHARE * due
+        and spread <= t.MAX_SLICE_SPREAD
+        and t.DEFAULT_SLICE_EXCESS_NS[0] <= excess.value <= t.LONGEST_SLICE_NS
+        and repeated
+        and (_mps_server(case) or any(pair.together for pair in case.pairs))
+    ):
+        yield _from_fact(
+            case,
+            "inflation_ns",
+            "mps_group_interrupted",
+            f"{excess.n} kernels were switched out for the same {fmt.duration(excess.value)}, but time slices of two "
+            f"tenants that were busy at once for {fmt.duration(longest)} would have interrupted {due:.0f}: an MPS "
+            "group beside another process",
+        )
 
 
 def _mostly_together(case: Case) -> bool:
@@ -378,7 +471,8 @@ def _mostly_together(case: Case) -> bool:
 
 def _streams(case: Case) -> Iterable[Observation]:
     share = case.fact("stream_overlap_share")
-    if share is None:
+    # Streams of several processes have the same numbers.
+    if share is None or not case.pids_known:
         return
     if share >= t.MIN_STREAM_OVERLAP_SHARE:
         yield _from_fact(
@@ -441,15 +535,10 @@ def _inside_stable(case: Case) -> bool:
 
 def _solitude(case: Case) -> Iterable[Observation]:
     traced = case.facts.get("traced_tenants")
+    # Without process ids the number of processes is not known: that is no evidence of one, nor of several.
     if not case.pids_known:
-        yield _plain(
-            "no_process_ids",
-            "the capture has no process ids, so the number of processes is not known",
-            "observed",
-            0.0,
-            sql=_query(case, "no_process_ids"),
-        )
-    elif traced is not None and traced.value == 1:
+        return
+    if traced is not None and traced.value == 1:
         yield _from_fact(case, "traced_tenants", "one_traced_tenant", "nsys traced CUDA work of one process")
     elif traced is not None and traced.value is not None and traced.value > 1:
         yield _from_fact(
@@ -536,31 +625,49 @@ def _slices(case: Case) -> Iterable[Observation]:
 
 def _co_residency(case: Case) -> Iterable[Observation]:
     """Whether kernels of several tenants were in flight that the SMs could not hold at once."""
-    share = case.facts.get("crowded_start_share")
-    if share is None or share.value is None or share.n < t.MIN_CROWDED_STARTS:
-        return
-    if share.value >= t.MIN_CROWDED_SHARE:
+    known = _crowded(case, "crowded_start_share")
+    # Blocks of a stream of higher priority find room in any wave.
+    unknown = _crowded(case, "crowded_start_share_unknown_priority")
+    if known is not None and known >= t.MIN_CROWDED_SHARE:
         yield _from_fact(
             case,
             "crowded_start_share",
             "co_residency_infeasible",
-            f"{fmt.percent(share.value, 0)} of {share.n} kernels started although another tenant's kernel in flight "
-            "filled "
-            "the SMs: that kernel was switched out",
+            f"{fmt.percent(known, 0)} of {case.facts['crowded_start_share'].n} kernels started although another "
+            "tenant's kernel of the same priority filled the SMs for more than two waves: that kernel was switched out",
         )
-    # A time slice of another tenant inside the wide kernel would inflate its waves.
-    elif share.value <= t.MAX_PARTIAL_WAVE_SHARE and (case.fact("inflated_share") or 0) <= t.MAX_STABLE_INFLATED_SHARE:
+    elif known is None and unknown is not None and unknown >= t.MIN_CROWDED_SHARE:
         yield _from_fact(
             case,
-            "crowded_start_share",
-            "starts_in_partial_last_wave",
-            f"{fmt.percent(1 - share.value, 0)} of {share.n} kernels started in the partial last wave of another "
-            "tenant's kernel, as concurrent kernels do",
+            "crowded_start_share_unknown_priority",
+            "co_residency_unlikely",
+            f"{fmt.percent(unknown, 0)} of {case.facts['crowded_start_share_unknown_priority'].n} kernels started "
+            "although another tenant's kernel filled the SMs for more than two waves; stream priorities are not known",
         )
+    # A time slice of another tenant inside the wide kernel would inflate its waves.
+    elif (case.fact("inflated_share") or 0) <= t.MAX_STABLE_INFLATED_SHARE:
+        name = "crowded_start_share" if known is not None else "crowded_start_share_unknown_priority"
+        share = known if known is not None else unknown
+        if share is not None and share <= t.MAX_PARTIAL_WAVE_SHARE:
+            yield _from_fact(
+                case,
+                name,
+                "starts_in_partial_last_wave",
+                f"{fmt.percent(1 - share, 0)} of {case.facts[name].n} kernels started in the partial last wave of "
+                "another tenant's kernel, as concurrent kernels do",
+            )
+
+
+def _crowded(case: Case, name: str) -> float | None:
+    share = case.facts.get(name)
+    return None if share is None or share.n < t.MIN_CROWDED_STARTS else share.value
 
 
 def _counters(case: Case) -> Iterable[Observation]:
     outside = case.facts.get("metric_outside_pct")
+    # Without process ids those that were traced may be several.
+    if not case.pids_known:
+        return
     if outside is None or outside.value is None or outside.n < t.MIN_COUNTER_SAMPLES:
         return
     if outside.value <= t.MAX_QUIET_SM_ACTIVE_PCT:
@@ -607,6 +714,11 @@ def _set_up(case: Case) -> Iterable[Observation]:
                 "mig_compute_instance",
                 f"{case.mig_profile} is a compute instance; other compute instances may share its GPU instance",
             )
+    elif case.mig_enabled and case.vgpu_profile is None:
+        yield replace(
+            _of_device(case, "mig_instance", "samples say that MIG mode is on: work runs in instances only"),
+            basis="sampled",
+        )
     if case.instances_unassigned > 1 and (case.fact("traced_tenants") or 0) >= MANY:
         yield _plain(
             "instance_unknown",
@@ -619,6 +731,7 @@ def _set_up(case: Case) -> Iterable[Observation]:
         backed = case.vgpu_profile.count("-") >= 2
         yield _of_device(case, "vgpu_mig_name" if backed else "vgpu_name", f"the device is a virtual GPU ({case.name})")
     yield from _visible_sms(case)
+    yield from _less_memory(case)
     if case.green_contexts:
         yield _plain(
             "green_contexts",
@@ -728,24 +841,49 @@ def _mps_server(case: Case) -> bool:
 
 
 def _visible_sms(case: Case) -> Iterable[Observation]:
+    """Fewer SMs than the GPU has: those of a cap, or of a MIG instance that goes by its board's name."""
     if case.mig_profile is not None or case.vgpu_profile is not None or not case.sm_count:
         return
-    if not any(sms < case.sm_count for sms in case.visible_sms):
+    whole = max(case.sm_count, case.product_sms or 0)
+    visible = case.visible_sms or (case.sm_count,)
+    if not any(sms < whole for sms in visible):
         return
-    profiles = t.MIG_SM_COUNTS.get(case.compute_capability or (0, 0), set())
     daemon = _mps_server(case) or case.setting("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") is not None
-    like_mig = not daemon and all(sms in profiles for sms in case.visible_sms)
-    counts = ", ".join(str(sms) for sms in sorted(case.visible_sms))
+    if case.mig_enabled and not daemon:
+        return  # those of the instance
+    # An instance has less memory, too.
+    profiles = mig_sm_counts(case.name or "")
+    possible = all(sms in profiles for sms in visible) and case.mig_enabled is not False
+    like_mig = possible and not daemon and (case.sm_count == whole or case.memory_below_product is not False)
+    counts = ", ".join(str(sms) for sms in sorted(visible))
+    shown = bool(case.visible_sms)
+    name = "sms_like_mig" if like_mig else "sms_hidden"
     yield Observation(
-        "sms_like_mig" if like_mig else "sms_hidden",
-        float(min(case.visible_sms)),
+        name,
+        float(min(visible)),
         "SMs",
-        len(case.visible_sms),
+        len(visible),
         "observed",
-        f"the processes saw {counts} of {case.sm_count} SMs"
+        (
+            f"the processes saw {counts} of {whole} SMs"
+            if shown
+            else f"{counts} of the {whole} SMs of a {case.name} show"
+        )
         + (", as many as MIG instances of this board have" if like_mig else ""),
-        _query(case, "sms_like_mig" if like_mig else "sms_hidden"),
+        _query(case, name) if shown else None,
     )
+
+
+def _less_memory(case: Case) -> Iterable[Observation]:
+    """Less memory than the named board has, and all of its SMs: MIG leaves fewer SMs as well."""
+    whole = case.product_sms is not None and case.sm_count == case.product_sms
+    if case.memory_below_product and whole and case.mig_profile is None and case.vgpu_profile is None:
+        yield _plain(
+            "memory_below_product",
+            f"less memory shows than a {case.name} has, but all of its {case.sm_count} SMs: a virtual GPU, or a limit "
+            "in software",
+            "observed",
+        )
 
 
 def _is_full_percentage(name: str, value: str) -> bool:
@@ -789,7 +927,8 @@ def _nvml(case: Case) -> Iterable[Observation]:
         yield Observation(
             "nvml_one_process", 1.0, "processes", 1, "sampled", "NVML lists one compute process on the GPU"
         )
-    elif together > 1:
+    # Of a board's processes some may be in other instances.
+    elif together > 1 and not case.nvml_of_board:
         yield Observation(
             "nvml_several_processes",
             float(together),
@@ -831,7 +970,9 @@ def gaps(case: Case) -> list[Missing]:
             "present": "no context-switch record belongs to this GPU",
         }.get(state, "the context-switch table was not read")
         found.append(Missing(what="context_switches", why=why, how=HOW["switch_events"]))
-    if case.sources.get("kernels") in ("absent", "empty") and not case.fact("graph_launches"):
+    if case.launches is not None and case.launches.without_record:
+        found.append(Missing(what="kernel_records", why=case.launches.describe(), how=HOW["kernel_records"]))
+    elif case.sources.get("kernels") in ("absent", "empty") and not case.fact("graph_launches"):
         why = "the capture has no CUDA kernels" if case.captured else "there is no capture, only samples"
         found.append(Missing(what="kernels", why=why, how=HOW["kernels"]))
     if not case.pids_known:

@@ -86,6 +86,20 @@ aged AS (
 line AS (SELECT p, young, lag(p) OVER w AS before, lag(young) OVER w AS before_young FROM aged WINDOW w AS (ORDER BY t))
 SELECT count(*) FROM line WHERE p <> before AND NOT young AND NOT before_young
 """
+#: Kernels inside a whole residency interval of their process, which lies between two of another process that has a
+#: kernel in flight from before the first ends until after the second begins.
+_IN_PREEMPTION = """
+whole AS MATERIALIZED (SELECT globalPid AS p, t AS s, next AS e FROM edge WHERE tag = 8 AND after = 7),
+ran AS (
+  SELECT globalPid AS p, start AS s, "end" AS e,
+    (SELECT max(s) FROM whole WHERE whole.p IS globalPid AND whole.s <= start) AS since FROM {kernels})
+SELECT count(*) FROM ran JOIN whole AS own ON own.p IS ran.p AND own.s = since AND own.e >= ran.e
+WHERE EXISTS (
+  SELECT 1 FROM {kernels} AS k
+  WHERE k.globalPid <> ran.p AND k.start < ran.s AND k."end" > ran.e
+  AND (SELECT max(e) FROM whole WHERE p IS k.globalPid AND s <= ran.s) BETWEEN k.start + 1 AND own.s
+  AND (SELECT min(s) FROM whole WHERE p IS k.globalPid AND s > ran.s) BETWEEN own.e AND k."end" - 1)
+"""
 _PROCESSES = "SELECT count(DISTINCT globalPid) FROM ({processes})"
 _TOGETHER = (
     "SELECT 1.0 * sum(CASE WHEN busy > 1 THEN ns ELSE 0 END) / sum(CASE WHEN busy > 0 THEN ns ELSE 0 END) FROM turn"
@@ -99,6 +113,7 @@ _LEAST_SMS = "SELECT min(numMultiprocessors) FROM {cuda_devices} WHERE numMultip
 _QUERIES = {
     "contexts_alternate": f"WITH {_SLICES}, {_CHANGES}",
     "mps_group_time_sliced": f"WITH {_SLICES}, {_CHANGES}",
+    "kernel_ran_in_preemption": f"WITH {_SLICES}, {_IN_PREEMPTION}",
     "sole_resident": f"WITH {_HELD} SELECT 1.0 * max(ns) / sum(ns) FROM held",  # noqa: S608 - constants
     "untraced_resident": f"WITH {_HELD} {_UNTRACED}",
     "busy_without_switches": f"WITH {_WORK}, {_BUSY} {_TOGETHER}",
@@ -108,8 +123,6 @@ _QUERIES = {
     "streams_apart": _STREAM_OVERLAP,
     "one_traced_tenant": _PROCESSES,
     "several_traced_tenants": _PROCESSES,
-    # In double quotes: where the export has no such column that is a text, and no number.
-    "no_process_ids": "SELECT count(CASE WHEN typeof(\"globalPid\") = 'integer' THEN 1 END) FROM {kernels}",
     "mig_instance": _SMS,
     "mig_compute_instance": _SMS,
     "vgpu_name": _SMS,

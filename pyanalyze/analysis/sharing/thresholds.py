@@ -62,6 +62,10 @@ MAX_STABLE_INFLATED_SHARE = 0.005
 MIN_INFLATED_SHARE = 0.05
 #: Inflated repeats needed to say that something interrupted them, and by what they are inflated.
 MIN_INFLATED = 10.0
+#: Of the interruptions that time slices of two tenants would have made while both had work in flight, the part below
+#: which most of it ran concurrently; only where nearly all kernels are repeated, so that interrupted ones are known.
+MAX_INTERRUPTED_SHARE = 0.6
+MIN_REPEATED_SHARE = 0.9
 #: Spread (median absolute deviation over median) up to which all of them are longer by the same time: a slice of the
 #: others. Generated time-slicing shows 0.005 to 0.04.
 MAX_SLICE_SPREAD = 0.1
@@ -122,6 +126,3 @@ MAX_TELLING_PERCENTAGE = 95.0
 MOST_INSTANCES = 7
 #: Percentages of all clients together, above which they cannot all have SMs of their own.
 WHOLE_PERCENTAGE = 100.0
-#: SMs of the MIG instances that a chip can be cut into, by compute capability (NVIDIA's MIG user guide): a process that
-#: sees one of these counts of a whole board may sit in an instance, or under an MPS cap.
-MIG_SM_COUNTS = {(8, 0): {14, 28, 42, 56, 98}, (9, 0): {16, 26, 32, 60, 64}}

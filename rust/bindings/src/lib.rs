@@ -48,6 +48,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(analyse::slowdowns, module)?)?;
     module.add_function(wrap_pyfunction!(model::hardware_constants, module)?)?;
     module.add_function(wrap_pyfunction!(model::mps_sms, module)?)?;
+    module.add_function(wrap_pyfunction!(model::mig_sm_counts, module)?)?;
     module.add_function(wrap_pyfunction!(table::table_declarations, module)?)?;
     module.add_function(wrap_pyfunction!(table::quality_counters, module)?)?;
     module.add_function(wrap_pyfunction!(memory::bound_memory, module)?)?;

@@ -180,3 +180,9 @@ pub(crate) fn hardware_constants() -> BTreeMap<&'static str, i64> {
 pub(crate) fn mps_sms(sm_count: u32, percentage: f64, compute_major: Option<u32>) -> u32 {
     hardware::mps_sms(sm_count, percentage, compute_major)
 }
+
+/// SMs of the MIG instances that a board of this name can be cut into; empty where it has no MIG or they are not known.
+#[pyfunction]
+pub(crate) fn mig_sm_counts(board: &str) -> Vec<u32> {
+    pyanalyze_core::session::devices::mig_sm_counts(board)
+}

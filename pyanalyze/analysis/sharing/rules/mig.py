@@ -21,7 +21,6 @@ RULE = Rule(
         "kernel_durations_stable": (t.WEAK, "another busy tenant would have inflated kernel durations"),
         "prompt_starts": (t.WEAK, "another busy tenant would have delayed kernel starts"),
         "several_traced_tenants": (-t.DECISIVE, "several processes launched work in the instance"),
-        "no_process_ids": (-t.STRONG, "the trace does not show how many processes there were"),
         "interrupted_kernels": (-t.STRONG, "some repeated kernels were interrupted"),
         "contexts_alternate": (-t.DECISIVE, "contexts of different tenants alternated in the instance"),
         "mig_compute_instance": (

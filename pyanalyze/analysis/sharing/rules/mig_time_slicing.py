@@ -30,6 +30,11 @@ RULE = Rule(
             t.STRONG,
             "the SMs could not hold blocks of both, so one was switched out",
         ),
+        "co_residency_unlikely": (t.MODERATE, "the SMs could hold blocks of both only by priority"),
+        "kernel_ran_in_preemption": (
+            t.DECISIVE,
+            "a kernel of one tenant was switched out while one of another ran in its place",
+        ),
         "starts_in_partial_last_wave": (-t.MODERATE, "under time-slicing a kernel need not wait for SM resources"),
         "several_traced_tenants": (t.MODERATE, "several processes launched work in the instance"),
         "short_kernels_overlap": (-t.DECISIVE, "short kernels of different tenants ran concurrently"),

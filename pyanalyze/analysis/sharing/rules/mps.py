@@ -14,7 +14,22 @@ CLIENTS: dict[str, tuple[float, str]] = {
         t.STRONG,
         "several tenants were busy at once, without context switches between them",
     ),
-    "mps_group_time_sliced": (t.WEAK, "an MPS group is time-sliced with another process"),
+    "mps_group_time_sliced": (
+        -t.DECISIVE,
+        "a process outside of the group is time-sliced with it: that is `mps+time-slicing`",
+    ),
+    "group_without_switches": (
+        t.STRONG,
+        "for most of the time tenants were busy at once without context switches between them",
+    ),
+    "mps_group_interrupted": (
+        -t.STRONG,
+        "kernels were switched out by time slices: that is `mps+time-slicing`",
+    ),
+    "kernel_ran_in_preemption": (
+        -t.DECISIVE,
+        "a kernel was switched out for one of another tenant: clients of one server are not",
+    ),
     "mps_daemon": (t.STRONG, "an MPS server was running: a client had connected to the daemon"),
     "mps_daemon_idle": (t.WEAK, "an MPS daemon was running"),
     "mps_client_connected": (t.STRONG, "the MPS log shows clients"),
@@ -26,6 +41,7 @@ CLIENTS: dict[str, tuple[float, str]] = {
         "blocks of one client start in the partial last wave of another, as under MPS",
     ),
     "co_residency_infeasible": (-t.STRONG, "the SMs could not hold blocks of both"),
+    "co_residency_unlikely": (-t.MODERATE, "the SMs could hold blocks of both only by priority"),
     "sm_active_outside_traced_kernels": (t.WEAK, "SMs were active while no traced kernel ran: another process worked"),
     "several_traced_tenants": (t.WEAK, "several processes launched work"),
     "one_traced_tenant": (-t.WEAK, "no second client launched work"),

@@ -20,7 +20,7 @@ RULE = Rule(
     requires_one_of=frozenset({"mps_percentage", "sms_hidden"}),
     weights={
         # Capped clients may use different SMs, so that they need not fit on the same ones.
-        **{name: weight for name, weight in CLIENTS.items() if name != "co_residency_infeasible"},
+        **{name: weight for name, weight in CLIENTS.items() if not name.startswith("co_residency_")},
         "mps_percentage": (t.STRONG, "an active thread percentage below 100 was set"),
         "sms_hidden": (
             t.STRONG,

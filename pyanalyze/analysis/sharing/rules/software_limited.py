@@ -21,6 +21,7 @@ RULE = Rule(
         # A variable is only a setting; idle time that no other tenant filled shows that launches were held back.
         "software_limiter": (t.STRONG, "variables of a software limiter are set"),
         "idle_behind_limiter": (t.DECISIVE, "a limit was set, and the GPU was idle while tenants were active"),
+        "memory_below_product": (t.MODERATE, "less memory shows than the board has"),
         "sole_resident": (t.WEAK, "no other tenant was resident"),
         "short_kernels_overlap": (-t.STRONG, "short kernels of different tenants ran concurrently"),
     },

@@ -35,6 +35,11 @@ RULE = Rule(
             t.STRONG,
             "the SMs could not hold blocks of both, so one was switched out",
         ),
+        "co_residency_unlikely": (t.MODERATE, "the SMs could hold blocks of both only by priority"),
+        "kernel_ran_in_preemption": (
+            t.DECISIVE,
+            "a kernel of one tenant was switched out while one of another ran in its place",
+        ),
         "starts_in_partial_last_wave": (-t.MODERATE, "under time-slicing a kernel need not wait for SM resources"),
         "idle_behind_limiter": (-t.DECISIVE, "the GPU was idle behind a software limiter"),
         "sm_active_outside_traced_kernels": (
@@ -51,6 +56,8 @@ RULE = Rule(
         "prompt_starts": (-t.STRONG, "another tenant would have finished its time slice first"),
         "sm_idle_outside_traced_kernels": (-t.STRONG, "SMs were idle while no traced kernel ran"),
         "sms_hidden": (-t.STRONG, "a process saw fewer SMs than the GPU has: it was capped"),
+        "mps_group_time_sliced": (-t.STRONG, "some tenants ran concurrently: that is `mps+time-slicing`"),
+        "mps_group_interrupted": (-t.MODERATE, "time slices of all tenants would have interrupted more kernels"),
         "mps_daemon": (-t.MODERATE, "an MPS server was running"),
         "mps_percentage": (-t.WEAK, "an MPS percentage was set"),
         "nvml_mps_clients": (-t.MODERATE, "processes are MPS clients"),

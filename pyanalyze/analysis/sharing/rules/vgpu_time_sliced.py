@@ -14,6 +14,7 @@ RULE = Rule(
     requires=frozenset({"vgpu_name"}),
     weights={
         "vgpu_name": (t.DECISIVE + t.STRONG, "the name is that of a time-sliced vGPU type"),
+        "kernel_ran_in_preemption": (t.WEAK, "processes of this virtual machine are time-sliced with each other"),
         "kernel_durations_inflated": (t.WEAK, "durations of repeated kernels are inflated by about one time slice"),
         "kernel_durations_inflated_by_slices": (
             t.WEAK,

@@ -11,7 +11,7 @@ use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray, UInt32Arra
 
 use crate::activity::overlap::short_ns;
 use crate::base::error::Result;
-use crate::base::hardware::DEFAULT_SLICE_NS;
+use crate::base::hardware::{DEFAULT_SLICE_NS, DRIVER_HW_CONTEXT};
 use crate::base::intervals::{Growing, Union};
 use crate::base::maps::NumberMap;
 use crate::base::statistics::{mad, median, weighted_median};
@@ -19,10 +19,10 @@ use crate::base::watch::Watch;
 use crate::occupancy::theoretical::{LaunchColumns, Limits, Resources};
 use crate::residency::observed::{creation_contexts, slice_lengths, Slice};
 use crate::table::builder::Builder;
-use crate::table::columns::{at, Columns};
+use crate::table::columns::{at, text_at, Columns};
 use crate::table::events::{EventPass, Events, Tables};
 use crate::table::schema;
-use crate::table::tenant_lookup::Who;
+use crate::table::tenant_lookup::{Tenant, Who};
 use crate::table::work::{work, Work, WorkKind};
 
 /// Slices further apart than this are not time-sliced.
@@ -33,6 +33,8 @@ const METRIC_GUARD_NS: i64 = 200_000;
 const PAUSE_NS: i64 = 50_000;
 /// How much longer than its like a kernel must be to have been switched out in between.
 const STRETCH_NS: f64 = 800_000.0;
+/// Residency intervals that are looked through, each way, for those of another tenant around one.
+const NEAR_INTERVALS: usize = 16;
 /// From how many equal launches on a group has a median that means something.
 const REPEATS: usize = 5;
 /// A kernel of so many waves keeps the SMs to itself for a good part of its time, unless it is switched out.
@@ -96,8 +98,11 @@ pub const FACTS: &[(&str, &str, &str)] = &[
     ("inflation_ns", "ns", "Of those, by how much they are longer than that median: median."),
     ("inflation_spread", "1", "Median absolute deviation of that excess over its median."),
     ("inflation_ratio_spread", "1", "The same of the ratio of their length to that median: slices add, contention multiplies."),
-    ("crowded_starts", "1", "Kernels that started while only one of at least 3 waves of another tenant was in flight, which leaves no room for them while its blocks wait."),
+    ("crowded_starts", "1", "Kernels that started while only one of at least 3 waves of another tenant was in flight, which leaves no room for them while its blocks wait, both in streams of one known priority."),
     ("crowded_start_share", "1", "Of these, the share for which the other had more than 2.25 waves to go."),
+    ("crowded_starts_unknown_priority", "1", "The same where the priority of one of the two streams was not recorded; those of different priorities are left out."),
+    ("crowded_start_share_unknown_priority", "1", "Of these, the share for which the other had more than 2.25 waves to go."),
+    ("kernels_in_preemption", "1", "Kernels that ran whole while their own context was resident, inside a gap in the residency of another tenant that fell within one of its kernels: that kernel was switched out for them. Only contexts with real pids, and residency without lost records."),
     ("repeat_spread", "1", "Median over groups of repeats, by launches, of deviation (MAD) over median."),
     ("metric_outside_pct", "%", "Mean SM activity in samples without a traced kernel or graph in flight."),
     ("metric_inside_pct", "%", "Mean SM activity in samples with one in flight."),
@@ -173,6 +178,16 @@ struct Wide {
     start_ns: i64,
     end_ns: i64,
     shape: Shape,
+    priority: Option<i32>,
+}
+
+/// Kernels that started beside a kernel of many waves of another tenant.
+#[derive(Debug, Default)]
+struct Crowded {
+    starts: u64,
+    /// Those that could not have found SM resources there.
+    crowded: u64,
+    top: Top,
 }
 
 /// The streams of one context.
@@ -218,6 +233,8 @@ struct StreamChanges {
 #[derive(Debug, Default)]
 struct OfTenant {
     busy: Growing,
+    /// The kernel that ends last.
+    last_kernel: Option<(i64, i64)>,
     longest: Top,
     /// The short kernel that ends last.
     short_end_ns: Option<i64>,
@@ -278,9 +295,10 @@ struct OfDevice {
     wide: Vec<Wide>,
     /// When the kernels in flight end.
     ends: BinaryHeap<Reverse<i64>>,
-    starts_beside: u64,
-    starts_crowded: u64,
-    top_crowded: Top,
+    crowded: Crowded,
+    crowded_unknown: Crowded,
+    kernels_in_preemption: u64,
+    top_in_preemption: Top,
     starts_behind_copies: u64,
     starts_prompt: u64,
     top_prompt: Top,
@@ -293,6 +311,7 @@ impl OfDevice {
         tenant: u32,
         w: &Work,
         shape: Option<Shape>,
+        priority: Option<i32>,
         example: impl Fn((i64, i64)) -> Example,
     ) {
         self.wide.retain(|other| other.end_ns > w.start_ns);
@@ -305,19 +324,25 @@ impl OfDevice {
         let Some(shape) = shape else { return };
         let others = self.wide.iter().filter(|o| alone && o.tenant != tenant && o.shape.keeps_out(&shape));
         for other in others.filter(|o| w.start_ns.saturating_sub(o.start_ns) > PLACING_NS) {
-            self.starts_beside = self.starts_beside.saturating_add(1);
+            // Blocks of a stream of higher priority go before those that wait.
+            let counts = match priority.zip(other.priority) {
+                Some((mine, theirs)) if mine == theirs => &mut self.crowded,
+                Some(_) => continue,
+                None => &mut self.crowded_unknown,
+            };
+            counts.starts = counts.starts.saturating_add(1);
             let left_ns = other.end_ns.saturating_sub(w.start_ns);
             let wave_ns = other.end_ns.saturating_sub(other.start_ns) as f64 / other.shape.waves;
             if left_ns as f64 > WAVES_TO_GO * wave_ns {
-                self.starts_crowded = self.starts_crowded.saturating_add(1);
-                self.top_crowded.see(left_ns, || example((w.start_ns, w.end_ns)));
+                counts.crowded = counts.crowded.saturating_add(1);
+                counts.top.see(left_ns, || example((w.start_ns, w.end_ns)));
             }
         }
         if shape.waves >= MANY_WAVES {
             if self.wide.len() >= MOST_IN_FLIGHT {
                 self.wide.remove(0);
             }
-            self.wide.push(Wide { tenant, start_ns: w.start_ns, end_ns: w.end_ns, shape });
+            self.wide.push(Wide { tenant, start_ns: w.start_ns, end_ns: w.end_ns, shape, priority });
         }
     }
 }
@@ -341,8 +366,56 @@ impl StreamChanges {
     }
 }
 
+/// Residency intervals of one device, by start, without those of the driver.
+#[derive(Debug, Default)]
+struct Residency(Vec<Slice>);
+
+impl Residency {
+    /// By device.
+    fn of(slices: &[Slice]) -> BTreeMap<u32, Self> {
+        let mut found: BTreeMap<u32, Self> = BTreeMap::new();
+        for s in slices.iter().filter(|s| !s.is_driver()) {
+            found.entry(s.device).or_default().0.push(*s);
+        }
+        for residency in found.values_mut() {
+            residency.0.sort_by_key(|s| (s.start_ns, s.end_ns));
+        }
+        found
+    }
+
+    /// Whether `me` ran from `start_ns` to `end_ns` in place of `other`, whose kernel `theirs` had begun before and ended
+    /// after: `me` was resident all the time, and `other` not from before to after, although its kernel was in flight.
+    fn in_place_of(&self, me: u32, other: u32, (start_ns, end_ns): (i64, i64), theirs: (i64, i64)) -> bool {
+        let real = |s: &Slice| s.complete && s.pid.is_some();
+        let next = self.0.partition_point(|s| s.start_ns <= start_ns);
+        let earlier = || self.0.iter().take(next).rev().take(NEAR_INTERVALS);
+        let Some(mine) = earlier().find(|s| s.tenant == Some(me)).filter(|s| real(s) && s.end_ns >= end_ns)
+        else {
+            return false;
+        };
+        let before = earlier().find(|s| s.tenant == Some(other)).filter(|s| real(s));
+        let later = self.0.iter().skip(next).take(NEAR_INTERVALS);
+        let after = later.into_iter().find(|s| s.tenant == Some(other)).filter(|s| real(s));
+        before.zip(after).is_some_and(|(before, after)| {
+            let apart = before.end_ns <= mine.start_ns && mine.end_ns <= after.start_ns;
+            apart && theirs.0 < before.end_ns && after.start_ns < theirs.1
+        })
+    }
+}
+
 /// Legacy default stream by capture, pid and context.
 type NullStreams = BTreeMap<(u32, Option<u32>, u32), u32>;
+
+/// Priority of each stream by capture, pid, context and stream; of streams that are not in it nothing is known.
+type Priorities = BTreeMap<(u32, Option<u32>, u32, u32), i32>;
+
+/// Reads `stream:priority` pairs, as `contexts` has them.
+fn stream_priorities(text: &str) -> impl Iterator<Item = (u32, i32)> + '_ {
+    text.split(',').filter_map(|pair| {
+        let (stream, priority) = pair.split_once(':')?;
+        Some((stream.parse().ok()?, priority.parse().ok()?))
+    })
+}
 
 /// Name, grid and block.
 type Signature = (u32, [Option<u32>; 6]);
@@ -353,6 +426,7 @@ type Signature = (u32, [Option<u32>; 6]);
 pub struct Facts {
     who: Who,
     slices: Vec<Slice>,
+    residency: BTreeMap<u32, Residency>,
     switches: RecordBatch,
     overlaps: RecordBatch,
     listed: BTreeSet<u32>,
@@ -363,6 +437,9 @@ pub struct Facts {
     /// By device and signature, from the first launch of it that was seen.
     shapes: NumberMap<(u32, u32), Option<Shape>>,
     null_streams: NullStreams,
+    priorities: Priorities,
+    /// Tenants whose residency carries the pid that their work carries: nothing else tied the two.
+    same_pid: BTreeSet<u32>,
     /// Up to which length kernels are short, by device, where slices say so.
     short: BTreeMap<u32, i64>,
     work_known: bool,
@@ -389,8 +466,20 @@ impl Facts {
                 Some(((at(capture, row)?, at(pid, row), at(context, row)?), at(null_stream, row)?))
             })
             .collect();
+        let listed_priorities = c.text("stream_priorities")?;
+        let mut priorities = Priorities::new();
+        for row in 0..c.rows() {
+            let (Some(capture), Some(context)) = (at(capture, row), at(context, row)) else { continue };
+            for (stream, priority) in text_at(listed_priorities, row).into_iter().flat_map(stream_priorities)
+            {
+                priorities.insert((capture, at(pid, row), context, stream), priority);
+            }
+        }
+        let own = |t: &&Tenant| t.traced && t.pid.is_some() && t.pid == t.host_pid;
+        let same_pid = who.tenants.iter().filter(own).map(|t| t.id).collect();
         Ok(Self {
             who,
+            residency: Residency::of(&slices),
             slices,
             switches: table(&schema::SWITCHES),
             overlaps: schema::OVERLAPS.empty(),
@@ -401,6 +490,8 @@ impl Facts {
             limits: Limits::of_devices(&table(&schema::DEVICES))?,
             shapes: NumberMap::default(),
             null_streams,
+            priorities,
+            same_pid,
             short: lengths.iter().map(|(device, lengths)| (*device, short_ns(median(lengths)))).collect(),
             work_known: false,
             done: 0,
@@ -460,6 +551,19 @@ impl Facts {
         }
         let Some(me) = tenant else { return };
         let is_short = w.kind == WorkKind::Kernel && dur_ns <= short.unwrap_or_else(|| short_ns(None));
+        let known = w.kind == WorkKind::Kernel && self.same_pid.contains(&me);
+        if let Some(residency) = self.residency.get(&w.device).filter(|_| known) {
+            let inside = |(id, other): (&u32, &OfTenant)| {
+                let theirs = other.last_kernel.filter(|theirs| theirs.0 < all.0 && all.1 < theirs.1);
+                *id != me
+                    && self.same_pid.contains(id)
+                    && theirs.is_some_and(|theirs| residency.in_place_of(me, *id, all, theirs))
+            };
+            if d.tenants.iter().any(inside) {
+                d.kernels_in_preemption = d.kernels_in_preemption.saturating_add(1);
+                d.top_in_preemption.see(dur_ns, || example(all));
+            }
+        }
         let (mut busy_until, mut short_until) = (i64::MIN, i64::MIN);
         for (_, other) in d.tenants.iter().filter(|(id, _)| **id != me) {
             busy_until = busy_until.max(other.busy.end_ns().unwrap_or(i64::MIN));
@@ -474,13 +578,18 @@ impl Facts {
         } else if is_short && busy_until > w.start_ns {
             d.top_short_apart.see(dur_ns, || example(all));
         }
-        d.crowd(me, w, shape, example);
+        let key = w.context.zip(w.stream).map(|(context, stream)| (w.capture, w.pid, context, stream));
+        let priority = key.and_then(|key| self.priorities.get(&key)).copied();
+        d.crowd(me, w, shape, priority, example);
         let t = d.tenants.entry(me).or_default();
         let idle_from = t.busy.end_ns().unwrap_or(i64::MIN);
         t.busy.add(w.start_ns, w.end_ns);
         t.longest.see(dur_ns, || example(all));
         if w.kind == WorkKind::Graph {
             return;
+        }
+        if t.last_kernel.is_none_or(|last| last.1 < w.end_ns) {
+            t.last_kernel = Some(all);
         }
         if is_short {
             t.short_end_ns = t.short_end_ns.max(Some(w.end_ns));
@@ -653,7 +762,7 @@ impl EventPass for Facts {
             let complete: Vec<&Slice> = self
                 .slices
                 .iter()
-                .filter(|s| s.device == *id && s.complete)
+                .filter(|s| s.device == *id && s.complete && !s.is_driver())
                 .filter(|s| !creation.contains(&(s.device, s.hw_context, s.pid)))
                 .collect();
             let lengths = lengths.get(id).map_or(&[][..], Vec::as_slice);
@@ -776,7 +885,7 @@ impl Facts {
         sheet.put(id, "switch_records", recorded, d.records, "observed", NO_SWITCHES);
         let mut held: BTreeMap<Option<u32>, (i64, u64)> = BTreeMap::new();
         let mut total_ns = 0_i64;
-        for s in self.slices.iter().filter(|s| s.device == id) {
+        for s in self.slices.iter().filter(|s| s.device == id && !s.is_driver()) {
             let entry = held.entry(s.tenant).or_default();
             entry.0 = entry.0.saturating_add(s.dur_ns());
             total_ns = total_ns.saturating_add(s.dur_ns());
@@ -817,6 +926,11 @@ impl Facts {
         let spread = mad(lengths).zip(middle.filter(|m| *m > 0.0)).map(|(mad, m)| mad / m);
         sheet.put(id, "slice_spread", spread, n, "observed", why);
 
+        let why = if looked.is_some() { "" } else { NO_SWITCHES };
+        let inside = looked.map(|()| d.kernels_in_preemption as f64);
+        sheet.put(id, "kernels_in_preemption", inside, d.kernels_in_preemption, "observed", why);
+        sheet.examples(id, "kernels_in_preemption", &d.top_in_preemption);
+
         let share = |ns: i64| (total_ns > 0).then(|| ns as f64 / total_ns as f64);
         let traced: BTreeSet<u32> = self.who.tenants.iter().filter(|t| t.traced).map(|t| t.id).collect();
         let untraced = |t: &Option<u32>| t.is_none_or(|t| !traced.contains(&t));
@@ -825,7 +939,8 @@ impl Facts {
         let why = if looked.is_some() { "nothing was resident for any time" } else { NO_SWITCHES };
         sheet.put(id, "resident_share_untraced", share(others), n, "observed", why);
         let mut top = Top::default();
-        for s in self.slices.iter().filter(|s| s.device == id && untraced(&s.tenant)) {
+        let strange = |s: &&Slice| s.device == id && !s.is_driver() && untraced(&s.tenant);
+        for s in self.slices.iter().filter(strange) {
             top.see(s.dur_ns(), || slice_example(s));
         }
         sheet.examples(id, "resident_share_untraced", &top);
@@ -845,7 +960,10 @@ impl Facts {
         let (device, time, gap) =
             (columns.u32("device_id")?, columns.i64("time_ns")?, columns.i64("gap_ns")?);
         let (from, to) = (columns.u32("from_tenant_id")?, columns.u32("to_tenant_id")?);
+        let (from_hw, to_hw) = (columns.u64("from_hw_context")?, columns.u64("to_hw_context")?);
         let kind = columns.names("kind")?;
+        // Who was resident before a channel of the driver: that stands between two tenants, and is none.
+        let mut before_driver: Option<u32> = None;
         let (mut all, mut between) = (0_u64, 0_u64);
         let (mut cost_ns, mut turn_cost_ns, mut turns_ns) = (0_i64, 0_i64, 0_i64);
         let mut gaps = Vec::new();
@@ -854,7 +972,13 @@ impl Facts {
         for row in (0..columns.rows()).filter(|row| device.value(*row) == id) {
             let (start, gap_ns) = (time.value(row), gap.value(row));
             let end = start.saturating_add(gap_ns);
-            let changes = at(from, row) != at(to, row);
+            let from_driver = from_hw.value(row) >= DRIVER_HW_CONTEXT;
+            let outgoing = if from_driver { before_driver } else { at(from, row) };
+            let to_driver = to_hw.value(row) >= DRIVER_HW_CONTEXT;
+            if to_driver {
+                before_driver = outgoing;
+            }
+            let changes = !to_driver && outgoing != at(to, row);
             let counted = matches!(kind.get(row), Some("switch" | "idle"));
             all = all.saturating_add(u64::from(counted));
             between = between.saturating_add(u64::from(counted && changes));
@@ -990,11 +1114,15 @@ fn repeat_facts(sheet: &mut Sheet, id: u32, d: &OfDevice, known: bool) {
     let traced = d.tenants.len() > 1;
     let why =
         if traced { "no kernel started beside one of many waves" } else { "fewer than two traced tenants" };
-    let beside = d.starts_beside;
-    sheet.put(id, "crowded_starts", traced.then_some(beside as f64), beside, "inferred", why);
-    let share = (beside > 0).then(|| d.starts_crowded as f64 / beside as f64);
-    sheet.put(id, "crowded_start_share", share, beside, "inferred", why);
-    sheet.examples(id, "crowded_start_share", &d.top_crowded);
+    for (c, [starts, share]) in [
+        (&d.crowded, ["crowded_starts", "crowded_start_share"]),
+        (&d.crowded_unknown, ["crowded_starts_unknown_priority", "crowded_start_share_unknown_priority"]),
+    ] {
+        sheet.put(id, starts, traced.then_some(c.starts as f64), c.starts, "inferred", why);
+        let crowded = (c.starts > 0).then(|| c.crowded as f64 / c.starts as f64);
+        sheet.put(id, share, crowded, c.starts, "inferred", why);
+        sheet.examples(id, share, &c.top);
+    }
 }
 
 fn metric_facts(sheet: &mut Sheet, id: u32, d: &OfDevice, known: bool) {

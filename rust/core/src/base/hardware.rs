@@ -3,6 +3,10 @@
 //! Python reads the same values through the bindings ([`CONSTANTS`], [`mps_sms`]). Nanoseconds unless the name says
 //! otherwise.
 
+/// From here on hardware contexts in switch records are channels of the driver itself: it writes this number, and the
+/// pid 0xFFFFFF, for all of them.
+pub const DRIVER_HW_CONTEXT: u64 = 0xFFFF_FFFF;
+
 /// The compute time slice seen on GeForce, RTX and data-centre boards alike, switch included.
 pub const DEFAULT_SLICE_NS: i64 = 2_131_500;
 

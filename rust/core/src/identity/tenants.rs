@@ -32,8 +32,6 @@ use crate::table::work::WorkKind;
 /// CUPTI times and switch times come from different clocks' readings: a kernel may seem to start this
 /// long before its context.
 const GUARD_NS: i64 = 50_000;
-/// Contexts from here on belong to the driver itself.
-const KERNEL_CLIENT: u64 = 0xFFFF_FFFF;
 
 /// A process as work shows it: (device, capture, pid).
 type Process = (u32, u32, Option<u32>);
@@ -440,14 +438,14 @@ struct Row {
 enum Holder {
     Pid(u32),
     OtherUsers,
-    Driver,
 }
 
-fn holder(slice: &Slice) -> Holder {
+/// `None` for channels of the driver itself: they run no work of anybody and are no tenant.
+fn holder(slice: &Slice) -> Option<Holder> {
     match slice.pid {
-        Some(pid) => Holder::Pid(pid),
-        None if slice.hw_context >= KERNEL_CLIENT => Holder::Driver,
-        None => Holder::OtherUsers,
+        Some(pid) => Some(Holder::Pid(pid)),
+        None if slice.is_driver() => None,
+        None => Some(Holder::OtherUsers),
     }
 }
 
@@ -514,7 +512,8 @@ impl EventPass for Tenants {
         }
         let mut unnamed: BTreeMap<(u32, Holder), u32> = BTreeMap::new();
         for s in &self.slices {
-            let key = (s.device, holder(s));
+            let Some(holder) = holder(s) else { continue };
+            let key = (s.device, holder);
             if !owner.contains_key(&key) {
                 let capture = unnamed.entry(key).or_insert(s.capture);
                 *capture = (*capture).min(s.capture);
@@ -526,7 +525,6 @@ impl EventPass for Tenants {
             let name = match holder {
                 Holder::Pid(pid) => named.unwrap_or_else(|| format!("pid {pid}")),
                 Holder::OtherUsers => "other users".to_owned(),
-                Holder::Driver => "driver".to_owned(),
             };
             if let Ok(id) = u32::try_from(rows.len()) {
                 owner.insert((device, holder), id);
@@ -547,7 +545,7 @@ impl EventPass for Tenants {
             });
         }
         for s in &mut self.slices {
-            s.tenant = owner.get(&(s.device, holder(s))).copied();
+            s.tenant = holder(s).and_then(|holder| owner.get(&(s.device, holder)).copied());
             if let Some(row) = s.tenant.and_then(|t| rows.get_mut(t as usize)) {
                 row.hw_contexts.insert(s.hw_context);
             }
@@ -688,10 +686,11 @@ mod tests {
         let rows = rows(&tables);
         assert_eq!(rows[0], (Some(7), Some(7), true, "pid 7".to_owned(), Some(0.8)));
         assert_eq!(rows[1], (Some(8), Some(8), false, "pid 8".to_owned(), None));
-        assert_eq!((rows[2].3.as_str(), rows[3].3.as_str()), ("other users", "driver"));
+        // The channel of the driver is no tenant.
+        assert_eq!((rows.len(), rows[2].3.as_str()), (3, "other users"));
         assert_eq!(quality.count(quality::LOW_MATCH_RATE), 1);
         let tenants: Vec<_> = Slice::read(&tables["residency"]).unwrap().iter().map(|s| s.tenant).collect();
-        assert_eq!(tenants, [Some(0), Some(1), Some(0), Some(2), Some(3)]);
+        assert_eq!(tenants, [Some(0), Some(1), Some(0), Some(2), None]);
     }
 
     #[test]

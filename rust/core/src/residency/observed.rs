@@ -22,7 +22,7 @@ use arrow_array::{BooleanArray, Int64Array, PrimitiveArray, RecordBatch, UInt32A
 use arrow_buffer::NullBufferBuilder;
 
 use crate::base::error::{Error, Result};
-use crate::base::hardware::{IDLE_GAP_NS, IDLE_RESIDENCY_NS};
+use crate::base::hardware::{DRIVER_HW_CONTEXT, IDLE_GAP_NS, IDLE_RESIDENCY_NS};
 use crate::base::statistics::median_of;
 use crate::base::watch::Watch;
 use crate::table::builder::{Builder, Words};
@@ -66,6 +66,12 @@ impl Slice {
     #[must_use]
     pub fn dur_ns(&self) -> i64 {
         self.end_ns.saturating_sub(self.start_ns)
+    }
+
+    /// Whether a channel of the driver itself was resident, which runs no work of a tenant.
+    #[must_use]
+    pub fn is_driver(&self) -> bool {
+        self.pid.is_none() && self.hw_context >= DRIVER_HW_CONTEXT
     }
 
     /// Reads the `residency` table.
@@ -355,7 +361,7 @@ pub(crate) fn slice_lengths(slices: &[Slice]) -> BTreeMap<u32, Vec<i64>> {
     let creation = creation_contexts(slices);
     let mut lengths: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
     for s in slices {
-        if s.complete && !creation.contains(&(s.device, s.hw_context, s.pid)) {
+        if s.complete && !s.is_driver() && !creation.contains(&(s.device, s.hw_context, s.pid)) {
             lengths.entry(s.device).or_default().push(s.dur_ns());
         }
     }

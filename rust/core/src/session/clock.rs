@@ -257,15 +257,18 @@ fn from_shared<K: Ord + Copy>(first: &[(K, i64)], other: &[(K, i64)]) -> Option<
     Some((offset_ns, (spread_ns / 2).max(SHARED_LEAST_NS)))
 }
 
-/// First and last time of a capture, on its own clock.
+/// When a capture was recorded, on its own clock; where that is not known, its first and last time. Of two recordings made
+/// at one time, one may have seen something at its begin only.
 fn span(tables: &Tables) -> Result<Option<(i64, i64)>> {
     let Some(batch) = tables.get(schema::CAPTURE.name) else { return Ok(None) };
     let columns = Columns::new(&schema::CAPTURE, batch);
-    Ok(at(columns.i64("start_ns")?, 0).zip(at(columns.i64("end_ns")?, 0)))
+    let recorded = at(columns.i64("recording_start_ns")?, 0).zip(at(columns.i64("recording_end_ns")?, 0));
+    let seen = at(columns.i64("start_ns")?, 0).zip(at(columns.i64("end_ns")?, 0));
+    Ok(recorded.or(seen))
 }
 
 /// Columns that hold a time on the capture's clock; durations and origins are not among them.
-const TIMES: &[&str] = &["start_ns", "end_ns", "time_ns"];
+const TIMES: &[&str] = &["start_ns", "end_ns", "time_ns", "recording_start_ns", "recording_end_ns"];
 
 /// Shifts all times of a batch. A time that leaves 64 bits ends up at their edge: nothing happened there.
 fn shift(table: &'static Table, batch: &RecordBatch, offset_ns: i64) -> Result<RecordBatch> {
@@ -677,6 +680,38 @@ mod tests {
         let c = Columns::new(&schema::CAPTURE, &joined["capture"]);
         assert_eq!(c.i64("clock_offset_ns").unwrap().values(), &[0, 3_000]);
         assert_eq!(at(c.i64("clock_uncertainty_ns").unwrap(), 1), Some(1_000));
+    }
+
+    /// Events in the first and in the last millisecond of ten seconds, recorded as given.
+    fn apart(recorded: Option<[(i64, i64); 2]>) -> u64 {
+        let origin = Origin { host: Some("a"), utc: Some(1_000_000_000), system: None };
+        let tables = [(0, 0, 1_000_000), (1, 9_999_000_000, 10_000_000_000)].map(|(index, first, last)| {
+            let mut tables = capture(index, &origin, &[Some("GPU-a")], first / 1000);
+            let mut columns: Vec<(&str, ArrayRef)> = vec![
+                ("start_ns", Arc::new(Int64Array::from(vec![first]))),
+                ("end_ns", Arc::new(Int64Array::from(vec![last]))),
+            ];
+            if let Some((start, end)) = recorded.map(|r| r[index as usize]) {
+                columns.push(("recording_start_ns", Arc::new(Int64Array::from(vec![start]))));
+                columns.push(("recording_end_ns", Arc::new(Int64Array::from(vec![end]))));
+            }
+            let row = replace(&schema::CAPTURE, &tables["capture"], columns).unwrap();
+            tables.insert("capture", row);
+            tables
+        });
+        let joined = join(tables.into(), &Unwatched).unwrap();
+        let c = Columns::new(&schema::QUALITY, &joined["quality"]);
+        let (name, count) = (c.names("name").unwrap(), c.u64("count").unwrap());
+        (0..c.rows()).filter(|row| name.get(*row) == Some("captures_apart")).map(|row| count.value(row)).sum()
+    }
+
+    #[test]
+    fn recordings_at_one_time_belong_together_whatever_they_saw() {
+        // A node of which only the begin shows a switch, and a process that worked at the end.
+        assert_eq!(apart(Some([(0, 10_000_000_000), (0, 10_000_000_000)])), 0);
+        assert_eq!(apart(Some([(0, 2_000_000), (9_000_000_000, 10_000_000_000)])), 1);
+        // Without the length of a recording its events say when it was made.
+        assert_eq!(apart(None), 1);
     }
 
     #[test]

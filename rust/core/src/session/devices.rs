@@ -9,7 +9,7 @@
 //! counts) and the NVIDIA MIG user guide (profiles).
 
 use arrow_array::types::{Int64Type, UInt32Type};
-use arrow_array::{PrimitiveArray, RecordBatch, StringArray};
+use arrow_array::{BooleanArray, PrimitiveArray, RecordBatch, StringArray};
 
 use crate::base::error::Result;
 use crate::table::builder::{self, Builder};
@@ -19,6 +19,8 @@ use crate::table::quality::{self, Quality};
 use crate::table::schema::DEVICES;
 
 const KIB: i64 = 1024;
+const MIB: f64 = 1024.0 * 1024.0;
+const GIB: f64 = 1024.0 * MIB;
 
 /// Limits of one compute capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,41 +155,55 @@ pub struct Product {
     pub capability: (u32, u32),
     /// SMs of the whole board; `None` where sources disagree.
     pub sm_count: Option<u32>,
+    /// Memory of the whole board; `None` where it is sold with several sizes, of which the name says one.
+    pub memory_gib: Option<u32>,
 }
 
-const fn product(name: &'static str, capability: (u32, u32), sm_count: Option<u32>) -> Product {
-    Product { name, capability, sm_count }
+const fn product(
+    name: &'static str,
+    capability: (u32, u32),
+    sm_count: Option<u32>,
+    memory_gib: Option<u32>,
+) -> Product {
+    Product { name, capability, sm_count, memory_gib }
 }
 
 // The words of the name, lower case, in this order; what may follow is in `harmless`.
 const PRODUCTS: &[Product] = &[
-    product("p100", (6, 0), Some(56)),
-    product("v100", (7, 0), Some(80)),
-    product("t4", (7, 5), Some(40)),
-    product("rtx 2080 ti", (7, 5), Some(68)),
-    product("a100", (8, 0), Some(108)),
-    product("a30", (8, 0), Some(56)),
-    product("a10", (8, 6), Some(72)),
-    product("a10g", (8, 6), Some(80)),
-    product("a40", (8, 6), Some(84)),
-    product("rtx a6000", (8, 6), Some(84)),
-    product("rtx 3090", (8, 6), Some(82)),
-    product("l4", (8, 9), Some(58)),
-    product("l40", (8, 9), Some(142)),
-    product("l40s", (8, 9), Some(142)),
-    product("rtx 4090", (8, 9), Some(128)),
-    product("h100 pcie", (9, 0), Some(114)),
+    product("p100", (6, 0), Some(56), None),
+    product("v100", (7, 0), Some(80), None),
+    product("t4", (7, 5), Some(40), Some(16)),
+    product("rtx 2080 ti", (7, 5), Some(68), Some(11)),
+    product("quadro rtx 6000", (7, 5), Some(72), Some(24)),
+    product("a100", (8, 0), Some(108), None),
+    product("a30", (8, 0), Some(56), Some(24)),
+    product("a10", (8, 6), Some(72), Some(24)),
+    product("a10g", (8, 6), Some(80), Some(24)),
+    product("a40", (8, 6), Some(84), Some(48)),
+    product("rtx a6000", (8, 6), Some(84), Some(48)),
+    product("rtx a5000", (8, 6), Some(64), Some(24)),
+    product("rtx 3070", (8, 6), Some(46), Some(8)),
+    product("rtx 3090", (8, 6), Some(82), Some(24)),
+    product("rtx 6000 ada generation", (8, 9), Some(142), Some(48)),
+    product("rtx 4060 ti", (8, 9), Some(34), None),
+    product("l4", (8, 9), Some(58), Some(24)),
+    product("l40", (8, 9), Some(142), Some(48)),
+    product("l40s", (8, 9), Some(142), Some(48)),
+    product("rtx 4090", (8, 9), Some(128), Some(24)),
+    product("h100 pcie", (9, 0), Some(114), Some(80)),
     // Public tables say 132 and 114.
-    product("h100 nvl", (9, 0), None),
-    product("h100", (9, 0), Some(132)),
-    product("h200", (9, 0), Some(132)),
-    product("gh200", (9, 0), Some(132)),
-    product("h20", (9, 0), Some(78)),
-    product("b200", (10, 0), Some(148)),
+    product("h100 nvl", (9, 0), None, None),
+    product("h100", (9, 0), Some(132), None),
+    product("h200", (9, 0), Some(132), Some(141)),
+    product("gh200", (9, 0), Some(132), None),
+    product("h20", (9, 0), Some(78), None),
+    // Another die of GB200 than of B200.
+    product("gb200", (10, 0), Some(152), None),
+    product("b200", (10, 0), Some(148), None),
     // Public tables say 148, 158 and 160.
-    product("b300", (10, 3), None),
-    product("rtx 5090", (12, 0), Some(170)),
-    product("rtx pro 6000 blackwell", (12, 0), Some(188)),
+    product("b300", (10, 3), None, None),
+    product("rtx 5090", (12, 0), Some(170), Some(32)),
+    product("rtx pro 6000 blackwell", (12, 0), Some(188), Some(96)),
 ];
 
 /// Words that do not change which chip a name means. Everything else does: `Laptop`, `D`, `Max-Q`, `MIG`, `4Q`.
@@ -205,9 +221,7 @@ fn harmless(word: &str) -> bool {
 fn words(name: &str) -> Vec<String> {
     name.split(|c: char| c.is_whitespace() || c == '-')
         .map(str::to_ascii_lowercase)
-        .filter(|w| {
-            !w.is_empty() && !matches!(w.as_str(), "nvidia" | "tesla" | "geforce" | "quadro" | "grid")
-        })
+        .filter(|w| !w.is_empty() && !matches!(w.as_str(), "nvidia" | "tesla" | "geforce" | "grid"))
         .collect()
 }
 
@@ -395,13 +409,21 @@ pub fn parse_mig_name(name: &str) -> Option<MigName> {
 
 /// The profile of a MIG instance's name where every family that fits agrees on its SM count.
 fn mig_profile_of_name(name: &str, mig: &MigName) -> Option<MigProfile> {
+    let profile = format!("{}g.{}gb", mig.gpu_slices, mig.memory_gb);
     let board = words(name);
+    let mut found = mig_profiles().filter(|p| p.profile == profile && is_of_family(&board, p.gpu));
+    let first = found.next()?;
+    found.all(|p| p.sm_count == first.sm_count && p.copy_engines == first.copy_engines).then_some(first)
+}
+
+/// Whether boards of these words have the profiles of a family of [`MigProfile`].
+fn is_of_family(board: &[String], family: &str) -> bool {
     let has = |word: &str| board.iter().any(|w| w == word);
     // The H100 PCIe board has 114 SMs; what its instances have is not published.
     if has("h100") && has("pcie") {
-        return None;
+        return false;
     }
-    let family = |gpu: &str| match gpu {
+    match family {
         "A30" => has("a30"),
         "A100-40" => has("a100") && !has("80gb"),
         "A100-80" => has("a100") && !has("40gb"),
@@ -413,11 +435,88 @@ fn mig_profile_of_name(name: &str, mig: &MigName) -> Option<MigProfile> {
         "B300" => has("b300"),
         "RTX PRO 6000" => has("rtx") && has("pro") && has("6000"),
         _ => false,
-    };
-    let profile = format!("{}g.{}gb", mig.gpu_slices, mig.memory_gb);
-    let mut found = mig_profiles().filter(|p| p.profile == profile && family(p.gpu));
-    let first = found.next()?;
-    found.all(|p| p.sm_count == first.sm_count && p.copy_engines == first.copy_engines).then_some(first)
+    }
+}
+
+/// A board that can be partitioned: family of [`MigProfile`], memory in GiB, L2 cache in MiB, and the bandwidths of its
+/// variants in GB/s, as exports show them of whole boards (of an A30: twice what they show of a 2g.12gb).
+const MIG_BOARDS: &[(&str, f64, f64, &[f64])] = &[
+    ("A30", 24.0, 24.0, &[933.12]),
+    ("A100-40", 40.0, 40.0, &[1555.2]),
+    ("A100-80", 80.0, 40.0, &[1935.36, 2039.04]),
+    ("H100-80", 80.0, 50.0, &[3352.32]),
+    ("H200-141", 141.0, 60.0, &[4916.736]),
+];
+/// An instance's memory over its part of the board's, less what is reserved: 4864 of 5120 MiB, 11 of 12 GB.
+const INSTANCE_MEMORY: std::ops::RangeInclusive<f64> = 0.88..=1.02;
+/// L2 cache and bandwidth are whole parts of the board's.
+const SAME: std::ops::RangeInclusive<f64> = 0.98..=1.02;
+/// Less memory than this part of the board's is not what ECC and the driver keep of it (9 % of a T4).
+const LEAST_OF_MEMORY: f64 = 0.85;
+
+/// What a device says of itself beside its name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// SMs.
+    pub sm_count: u32,
+    /// Memory.
+    pub memory_bytes: i64,
+    /// L2 cache.
+    pub l2_bytes: i64,
+    /// DRAM bandwidth.
+    pub bandwidth_bytes_per_s: i64,
+}
+
+/// The profile of a MIG instance that bears its board's name: SMs, memory, L2 cache and bandwidth are all that profile's
+/// part of the named board. Fewer SMs alone are a cap, less memory alone is a vGPU or a limit in software. An instance
+/// of the whole board cannot be told from it.
+#[must_use]
+pub fn mig_profile_of_figures(board: &str, figures: &Figures) -> Option<String> {
+    let board = words(board);
+    let ratio = |value: i64, of: f64| value as f64 / of;
+    MIG_BOARDS.iter().filter(|b| is_of_family(&board, b.0)).find_map(
+        |(family, memory_gib, l2_mib, speeds)| {
+            mig_profiles().filter(|p| p.gpu == *family).find_map(|p| {
+                let memory_gb = p.profile.split_once('.')?.1.strip_suffix("gb")?.parse::<f64>().ok()?;
+                // Parts of the memory are eighths or quarters; names round.
+                let part = p.memory_fraction.unwrap_or((8.0 * memory_gb / memory_gib).round() / 8.0);
+                let memory = ratio(figures.memory_bytes, part * memory_gib * GIB);
+                let l2 = ratio(figures.l2_bytes, part * l2_mib * MIB);
+                let speed = |whole: &f64| ratio(figures.bandwidth_bytes_per_s, part * whole * 1e9);
+                let parts = INSTANCE_MEMORY.contains(&memory)
+                    && SAME.contains(&l2)
+                    && speeds.iter().any(|whole| SAME.contains(&speed(whole)));
+                if part >= 1.0 || !parts {
+                    return None;
+                }
+                let (sms, slices) = (p.sm_count?, one_digit(p.profile.get(..1)?)?);
+                if figures.sm_count == sms {
+                    return Some(p.profile.to_owned());
+                }
+                // A compute instance has some of the slices, where all are alike.
+                let slice = (sms % slices == 0).then_some(sms / slices)?;
+                let compute = (figures.sm_count % slice == 0).then_some(figures.sm_count / slice)?;
+                (1..slices).contains(&compute).then(|| format!("{compute}c.{}", p.profile))
+            })
+        },
+    )
+}
+
+/// SMs of the MIG instances that the board of this name can be cut into, where they are known.
+#[must_use]
+pub fn mig_sm_counts(board: &str) -> Vec<u32> {
+    let board = words(board);
+    mig_profiles().filter(|p| is_of_family(&board, p.gpu)).filter_map(|p| p.sm_count).collect()
+}
+
+/// Memory of the named product in GiB.
+fn memory_gib_of(name: &str, product: &Product) -> Option<u32> {
+    // `GH200 480GB`: the memory of its processor.
+    if product.name == "gh200" {
+        return None;
+    }
+    let word = words(name).iter().find_map(|w| digits(w.strip_suffix("gb")?));
+    word.or(product.memory_gib)
 }
 
 /// SMs of a MIG instance by its name, where the table knows the GPU and the profile.
@@ -541,6 +640,8 @@ pub fn complete(devices: &RecordBatch, quality: &mut Quality) -> Result<RecordBa
     let (mig, vgpu) = (c.text("mig_profile")?, c.text("vgpu_profile")?);
     let (sms, major, minor) = (c.u32("sm_count")?, c.u32("compute_major")?, c.u32("compute_minor")?);
     let (engines, captures) = (c.u32("async_engines")?, c.u32("capture")?);
+    let (memory, l2) = (c.i64("memory_bytes")?, c.i64("l2_bytes")?);
+    let bandwidth = c.i64("memory_bandwidth_bytes_per_s")?;
 
     let mut bases = vec![Basis::default(); rows];
     let mut capabilities: Vec<Option<(u32, u32)>> = Vec::with_capacity(rows);
@@ -548,12 +649,22 @@ pub fn complete(devices: &RecordBatch, quality: &mut Quality) -> Result<RecordBa
     let mut vgpus = Vec::with_capacity(rows);
     let mut sm_counts = Vec::with_capacity(rows);
     let mut copy_engines = Vec::with_capacity(rows);
+    let mut product_sms = Vec::with_capacity(rows);
+    let mut memory_cut = Vec::with_capacity(rows);
     for (row, basis) in bases.iter_mut().enumerate() {
         let name = text_at(names, row).unwrap_or_default();
         let mig_name = parse_mig_name(name);
-        migs.push(
-            text_at(mig, row).map(str::to_owned).or_else(|| mig_name.as_ref().map(|m| m.profile.clone())),
-        );
+        let figures = || {
+            Some(Figures {
+                sm_count: at(sms, row)?,
+                memory_bytes: at(memory, row)?,
+                l2_bytes: at(l2, row)?,
+                bandwidth_bytes_per_s: at(bandwidth, row)?,
+            })
+        };
+        let named =
+            text_at(mig, row).map(str::to_owned).or_else(|| mig_name.as_ref().map(|m| m.profile.clone()));
+        migs.push(named.or_else(|| mig_profile_of_figures(name, &figures()?)));
         vgpus
             .push(text_at(vgpu, row).map(str::to_owned).or_else(|| parse_vgpu_name(name).map(|v| v.profile)));
         // A MIG instance or guest has its board's capability, also where it is no product of its own.
@@ -566,6 +677,10 @@ pub fn complete(devices: &RecordBatch, quality: &mut Quality) -> Result<RecordBa
         capabilities.push(basis.take(captured, known));
 
         let captured = at(sms, row).filter(|n| (1..=MOST_SMS).contains(n));
+        product_sms.push(product.and_then(|p| p.sm_count));
+        let whole = product.and_then(|p| memory_gib_of(board, p)).map(|gib| f64::from(gib) * GIB);
+        let less = |bytes: i64| whole.map(|whole| (bytes as f64) < LEAST_OF_MEMORY * whole);
+        memory_cut.push(at(memory, row).filter(|bytes| *bytes > 0).and_then(less));
         let known = if mig_name.is_some() { mig_sm_count(name) } else { product.and_then(|p| p.sm_count) };
         if captured.is_none() {
             let outcome =
@@ -588,6 +703,8 @@ pub fn complete(devices: &RecordBatch, quality: &mut Quality) -> Result<RecordBa
         "compute_major",
         "compute_minor",
         "async_engines",
+        "product_sm_count",
+        "memory_below_product",
         "limits_basis",
     ];
     for name in U32_LIMITS {
@@ -633,6 +750,8 @@ pub fn complete(devices: &RecordBatch, quality: &mut Quality) -> Result<RecordBa
             capabilities.iter().map(|v| v.map(|v| v.1)).collect::<PrimitiveArray<UInt32Type>>(),
         )
         .put("async_engines", copy_engines.into_iter().collect::<PrimitiveArray<UInt32Type>>())
+        .put("product_sm_count", product_sms.into_iter().collect::<PrimitiveArray<UInt32Type>>())
+        .put("memory_below_product", memory_cut.into_iter().collect::<BooleanArray>())
         .put("limits_basis", builder::names(bases.iter().map(|b| Some(b.as_str()))))
         .finish(rows)
 }
@@ -642,6 +761,7 @@ mod tests {
     use super::*;
     use arrow_array::Array;
     use arrow_array::UInt32Array;
+    use std::sync::Arc;
 
     #[test]
     fn every_capability_of_the_header_is_there() {
@@ -711,6 +831,48 @@ mod tests {
     }
 
     #[test]
+    fn four_figures_of_one_profile_are_an_instance_whatever_its_name() {
+        // A 2g.12gb of an A30 as nsys exports it, under the name of its board.
+        let a30 = Figures {
+            sm_count: 28,
+            memory_bytes: 12_549_357_568,
+            l2_bytes: 12 << 20,
+            bandwidth_bytes_per_s: 466_560_000_000,
+        };
+        assert_eq!(mig_profile_of_figures("NVIDIA A30", &a30).as_deref(), Some("2g.12gb"));
+        // 3g.40gb: half of the memory, L2 and bandwidth of an A100-SXM4-80GB, 42 of its 108 SMs.
+        let a100 = Figures {
+            sm_count: 42,
+            memory_bytes: 42_297_524_224,
+            l2_bytes: 20 << 20,
+            bandwidth_bytes_per_s: 1_019_520_000_000,
+        };
+        let name = "NVIDIA A100-SXM4-80GB";
+        assert_eq!(mig_profile_of_figures(name, &a100).as_deref(), Some("3g.40gb"));
+        assert_eq!(
+            mig_profile_of_figures(name, &Figures { sm_count: 14, ..a100 }).as_deref(),
+            Some("1c.3g.40gb")
+        );
+        let whole = Figures {
+            sm_count: 108,
+            memory_bytes: 84_990_623_744,
+            l2_bytes: 40 << 20,
+            bandwidth_bytes_per_s: 2_039_040_000_000,
+        };
+        for (other, why) in [
+            (whole, "a whole board"),
+            (Figures { sm_count: 42, ..whole }, "an MPS percentage: L2 and bandwidth are whole"),
+            (Figures { memory_bytes: 42_297_524_224, ..whole }, "a limit in software or a vGPU"),
+            (Figures { sm_count: 98, ..whole }, "7g.80gb, or a cap of 91 %"),
+            (Figures { sm_count: 40, ..a100 }, "no profile has 40 SMs"),
+        ] {
+            assert_eq!(mig_profile_of_figures(name, &other), None, "{why}");
+        }
+        // 56 SMs are a whole A30, and a 4g.40gb of an A100: the name decides.
+        assert!(mig_sm_counts(name).contains(&56) && !mig_sm_counts("NVIDIA A10").contains(&14));
+    }
+
+    #[test]
     fn products_are_matched_by_whole_words() {
         let sms = |name| product_of_name(name).map(|p| p.sm_count);
         assert_eq!(sms("Tesla V100-PCIE-32GB"), Some(Some(80)));
@@ -720,18 +882,44 @@ mod tests {
         assert_eq!(sms("NVIDIA H100 PCIe"), Some(Some(114)));
         assert_eq!(sms("NVIDIA H100 80GB HBM3"), Some(Some(132)));
         assert_eq!(sms("NVIDIA H100 NVL"), Some(None));
+        // As exports show them.
+        assert_eq!(sms("Quadro RTX 6000"), Some(Some(72)));
+        assert_eq!(sms("NVIDIA RTX 6000 Ada Generation"), Some(Some(142)));
+        assert_eq!(sms("NVIDIA GB200"), Some(Some(152)));
+        assert_eq!(sms("NVIDIA RTX A5000"), Some(Some(64)));
         assert_eq!(sms("NVIDIA RTX PRO 6000 Blackwell Server Edition"), Some(Some(188)));
         for name in [
             "NVIDIA GeForce RTX 4090 Laptop GPU",
             "NVIDIA GeForce RTX 4090 D",
             "GRID T4-4Q",
-            "Quadro RTX 6000",
             "NVIDIA H100",
             "GPU",
             "NVIDIA A30 MIG 2g.12gb",
         ] {
             assert_eq!(sms(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn less_memory_than_the_product_has_is_a_limit() {
+        let cut = |name: &str, bytes: i64| {
+            let memory = Arc::new(PrimitiveArray::<Int64Type>::from(vec![bytes]));
+            let row =
+                builder::replace(&DEVICES, &device(name, Some(1), None), vec![("memory_bytes", memory)]);
+            let done = complete(&row.unwrap(), &mut Quality::default()).unwrap();
+            let column = done.column_by_name("memory_below_product").unwrap();
+            let column = column.as_any().downcast_ref::<BooleanArray>().unwrap();
+            column.is_valid(0).then(|| column.value(0))
+        };
+        // As exports show whole boards: ECC keeps 9 % of a T4.
+        assert_eq!(cut("Tesla T4", 15_637_086_208), Some(false));
+        assert_eq!(cut("NVIDIA A100-SXM4-80GB", 84_990_623_744), Some(false));
+        assert_eq!(cut("NVIDIA H200", 150_121_545_728), Some(false));
+        assert_eq!(cut("NVIDIA A10G", 8 << 30), Some(true));
+        assert_eq!(cut("NVIDIA A100-SXM4-80GB", 40 << 30), Some(true));
+        // 96 GB of its own; the name says what the processor has.
+        assert_eq!(cut("NVIDIA GH200 480GB", 102_000_000_000), None);
+        assert_eq!(cut("NVIDIA GeForce RTX 4060 Laptop GPU", 1 << 30), None);
     }
 
     fn device(name: &str, sms: Option<u32>, blocks: Option<u32>) -> RecordBatch {

@@ -275,12 +275,11 @@ pub(crate) fn replay(
     let no_calls = Calls::default();
     let calls = scene.calls.get(&process).unwrap_or(&no_calls);
     for tenant in &tenants {
-        let called = tenant.ops.iter().filter(|op| op.call.is_some()).count();
         let found = if tenant.ops.is_empty() {
             Err(Refused::Nothing)
         } else if tenant.strangers {
             Err(Refused::Strangers)
-        } else if called * 10 < tenant.ops.len() * 9 {
+        } else if !tenant.calls_known() {
             Err(Refused::NoCalls)
         } else {
             lengths(tenant)

@@ -248,8 +248,7 @@ fn of_process<'a>(
     let tenants = scene.tenants.iter().filter(|t| t.traced && !t.ops.is_empty() && t.process == process);
     for tenant in tenants {
         let switching = scene.switching.get(&tenant.device);
-        let called = tenant.ops.iter().filter(|op| op.call.is_some()).count();
-        let latencies = called * 10 >= tenant.ops.len() * 9;
+        let latencies = tenant.calls_known();
         if let Some(m) = matches.iter().find(|m| m.used && m.tenant == tenant.id) {
             let base = others
                 .get(m.baseline as usize)
@@ -260,8 +259,7 @@ fn of_process<'a>(
                     Some(elapsed_ratio) if !found.aligned => Clock::ElapsedRatio(elapsed_ratio),
                     _ => Clock::Own,
                 };
-                let base_called = base.ops.iter().filter(|op| op.call.is_some()).count();
-                let both = latencies && base_called * 10 >= base.ops.len() * 9;
+                let both = latencies && base.calls_known();
                 let mut doubt = scatter(base, &as_recorded(base));
                 if scene.window.is_some() {
                     let held_against = found.ops.iter().flatten().count();

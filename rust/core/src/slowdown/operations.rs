@@ -135,6 +135,8 @@ pub(crate) struct Op {
     pub early: bool,
     pub signature: u32,
     pub stream: u32,
+    /// No call of the host launched it: correlation id 0, as of migrations of unified memory.
+    pub without_call: bool,
     /// Index into the calls of its process.
     pub call: Option<u32>,
     pub launch_ns: i64,
@@ -838,6 +840,15 @@ fn deal(whole: &Events<'_>, who: &Who, tenants: &mut [Tenancy], watch: &dyn Watc
 }
 
 impl Tenancy {
+    /// Whether nine tenths of what calls launch have their calls in the capture: else waiting cannot be seen.
+    pub fn calls_known(&self) -> bool {
+        let launched = self.ops.iter().filter(|op| !op.without_call);
+        let (called, all) = launched.fold((0_usize, 0_usize), |(called, all), op| {
+            (called.saturating_add(usize::from(op.call.is_some())), all.saturating_add(1))
+        });
+        all > 0 && called.saturating_mul(10) >= all.saturating_mul(9)
+    }
+
     /// What being switched out inside costs a kernel while its context runs.
     pub fn cut_cost(&self) -> CutCost {
         let mut sum = CutCost::default();
@@ -924,7 +935,8 @@ impl Tenancy {
             early: false,
             signature: u32::try_from(w.row).unwrap_or(u32::MAX),
             stream,
-            call: w.correlation,
+            without_call: w.correlation == Some(0),
+            call: w.correlation.filter(|id| *id > 0),
             launch_ns: w.start_ns,
             called_ns: w.start_ns,
             ready_ns: w.start_ns,
@@ -957,7 +969,8 @@ impl Tenancy {
                     op.unusual = Some(Unusual::Cut);
                 } else {
                     // Calls that ended before the window are not in it, those that crossed its begin were cut there.
-                    op.early = calls.is_some() && (op.call.is_none() || op.launch_ns <= first);
+                    op.early =
+                        calls.is_some() && !op.without_call && (op.call.is_none() || op.launch_ns <= first);
                 }
             }
             op.ran_ns = match (&self.ran, op.kind) {

@@ -70,6 +70,7 @@ counters! {
     NO_DEVICE_INFO = "no_device_info", Notice, "capture", "TARGET_INFO_GPU is missing: device names, SM counts and limits are not known.";
     DEVICE_UNKNOWN = "device_unknown", Notice, "capture", "Activity on a device that TARGET_INFO_GPU does not list; its name and limits are not known.";
     DEVICE_MAPPING_GUESSED = "device_mapping_guessed", Notice, "import", "The CUDA ordinal could not be tied to a GPU by any table; ordinal and order of the GPU list were taken to agree.";
+    MIG_INSTANCE_ASSUMED = "mig_instance_assumed", Notice, "import", "Processes of which the export does not say which of several MIG instances they used: each sees its own as device 0.";
     SM_COUNT_MISSING = "sm_count_missing", Notice, "capture", "The SM count of a device is NULL, 0 or more than any GPU has; it was taken from a table of known chips where the name is known, else occupancy cannot be computed.";
     NO_PIDS = "no_pids", Notice, "capture", "Activity without process ids: tenants cannot be told apart.";
     SENTINEL_PID = "sentinel_pid", Info, "capture", "Rows whose process id is a sentinel (negative or all ones): they belong to no process.";

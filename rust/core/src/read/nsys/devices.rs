@@ -65,6 +65,12 @@ struct Gpu {
     numbers: BTreeMap<&'static str, i64>,
 }
 
+impl Gpu {
+    fn is_instance(&self) -> bool {
+        self.name.as_deref().is_some_and(|n| mig_profile(n).is_some() || n.contains("MIG "))
+    }
+}
+
 /// What a row can mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Meaning {
@@ -89,6 +95,8 @@ pub(super) struct Devices {
     slots: Vec<Meaning>,
     known: HashMap<Meaning, u32>,
     guessed: BTreeSet<(Option<u32>, i64)>,
+    /// Processes whose MIG instance was taken from its place in the list: each sees its own as device 0.
+    assumed: BTreeSet<(Option<u32>, i64)>,
     /// The last answer: rows of one process come in long runs.
     last: Option<(CudaDevice, u32)>,
 }
@@ -204,6 +212,9 @@ impl Devices {
             return self.slot(if only { Meaning::Listed(0) } else { Meaning::Ordinal(None) });
         };
         let of_process = pid.and_then(|pid| self.by_process.get(&(pid, n)).copied());
+        if of_process.is_none() && self.gpus.iter().filter(|gpu| gpu.is_instance()).count() > 1 {
+            self.assumed.insert((pid, n));
+        }
         if let Some(place) = of_process.or_else(|| self.by_ordinal.get(&n).copied()) {
             return self.slot(Meaning::Listed(place));
         }
@@ -258,6 +269,8 @@ impl Devices {
     pub(super) fn finish(mut self, reader: &mut Reader<'_>) -> Result<(Vec<u32>, RecordBatch)> {
         let guessed = u64::try_from(self.guessed.len()).unwrap_or(0);
         reader.count(quality::DEVICE_MAPPING_GUESSED, guessed, "");
+        let assumed = u64::try_from(self.assumed.len()).unwrap_or(0);
+        reader.count(quality::MIG_INSTANCE_ASSUMED, assumed, "");
         let mut taken: BTreeSet<u32> =
             self.gpus.iter().filter_map(|g| u32::try_from(g.ordinal?).ok()).collect();
         let next_free =
@@ -302,11 +315,9 @@ impl Devices {
 fn table(capture: u32, rows: &[(u32, &Gpu)]) -> Result<RecordBatch> {
     let texts =
         |get: &dyn Fn(&Gpu) -> Option<String>| rows.iter().map(|(_, gpu)| get(gpu)).collect::<StringArray>();
-    let is_mig =
-        |gpu: &Gpu| gpu.name.as_deref().is_some_and(|n| mig_profile(n).is_some() || n.contains("MIG "));
     let uuid = |gpu: &Gpu| {
         let bare = gpu.uuid.as_deref()?.trim_start_matches("GPU-").trim_start_matches("MIG-");
-        Some(format!("{}-{bare}", if is_mig(gpu) { "MIG" } else { "GPU" }))
+        Some(format!("{}-{bare}", if gpu.is_instance() { "MIG" } else { "GPU" }))
     };
     let basis = |gpu: &Gpu| {
         if LIMITS.iter().all(|column| gpu.numbers.contains_key(column)) {
@@ -326,7 +337,7 @@ fn table(capture: u32, rows: &[(u32, &Gpu)]) -> Result<RecordBatch> {
         .put("name", texts(&|g| g.name.clone()))
         .put("uuid", texts(&uuid))
         // The export does not say which board an instance was cut from.
-        .put("gpu_uuid", texts(&|g| if is_mig(g) { None } else { uuid(g) }))
+        .put("gpu_uuid", texts(&|g| if g.is_instance() { None } else { uuid(g) }))
         .put("bus_location", texts(&|g| g.bus.clone()))
         .put("chip", texts(&|g| g.chip.clone()))
         .put("mig_profile", texts(&|g| mig_profile(g.name.as_deref()?)))

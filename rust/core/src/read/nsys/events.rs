@@ -9,6 +9,7 @@ use super::shape;
 use super::staged::{self, cell, integer, text, Slot, Staged};
 use super::{pid_of, Owner, Reader};
 use crate::base::error::Result;
+use crate::base::hardware::DRIVER_HW_CONTEXT;
 use crate::base::parallel::ThreadPool;
 use crate::table::quality::{self, Counter};
 use crate::table::schema;
@@ -805,8 +806,6 @@ const TAGS: [&str; 12] = [
     "ENGINE_RESET",
 ];
 const UNKNOWN_TAG: i64 = 255;
-/// What the driver writes for its own channels.
-const KERNEL_CLIENT: u64 = 0xFFFF_FFFF;
 
 /// Context-switch records.
 pub(super) fn switch_events(reader: &mut Reader<'_>, devices: &mut Devices) -> Result<Option<Found>> {
@@ -851,9 +850,10 @@ pub(super) fn switch_events(reader: &mut Reader<'_>, devices: &mut Devices) -> R
         let hw_context = number(context_at).unwrap_or(0).cast_unsigned();
         let global = number(global_at);
         let bits = global.unwrap_or(0).cast_unsigned();
-        let is_kernel = hw_context & 0xFFFF_FFFF == KERNEL_CLIENT
-            || bits & 0xFFFF_FFFF == KERNEL_CLIENT
+        let is_kernel = hw_context & DRIVER_HW_CONTEXT == DRIVER_HW_CONTEXT
+            || bits & DRIVER_HW_CONTEXT == DRIVER_HW_CONTEXT
             || (bits >> 24) & 0xFF_FFFF == 0xFF_FFFF;
+        let hw_context = if is_kernel { DRIVER_HW_CONTEXT } else { hw_context };
         let owner = match pid_of(global) {
             _ if is_kernel => {
                 kernel_client += 1;

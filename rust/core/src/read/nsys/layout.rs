@@ -56,6 +56,8 @@ sources! {
     META_CAPTURE = ["META_DATA_CAPTURE"] { name: "name", value: "value" }
     /// Properties of the target machine.
     SYSTEM_ENV = ["TARGET_INFO_SYSTEM_ENV"] { name: "name", value: "value" }
+    /// How long was recorded, from the capture's zero on.
+    DETAILS = ["ANALYSIS_DETAILS"] { dur_ns: "duration" }
     /// When the capture's zero was.
     SESSION_START = ["TARGET_INFO_SESSION_START_TIME"] {
         utc_epoch_ns: "utcEpochNs", utc_time: "utcTime", local_time: "localTime",
@@ -81,6 +83,10 @@ sources! {
         pid: "processId", context_id: "contextId", device: "deviceId",
         null_stream_id: "nullStreamId" | "streamId", parent_context_id: "parentContextId",
         is_green: "isGreenContext", sm_count: "numMultiprocessors", tpc_mask: "tpcMask",
+    }
+    /// CUDA streams.
+    STREAM = ["TARGET_INFO_CUDA_STREAM"] {
+        pid: "processId", context_id: "contextId", stream_id: "streamId", priority: "priority",
     }
     /// Processes.
     PROCESS = ["PROCESSES", "TARGET_INFO_PROCESS"] {

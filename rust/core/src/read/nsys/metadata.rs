@@ -50,6 +50,7 @@ pub(super) struct Metadata {
     pub(super) normalized: bool,
     pub(super) synthetic: bool,
     pub(super) utc_epoch_ns: Option<i64>,
+    pub(super) recorded_ns: Option<i64>,
     pub(super) utc_offset_s: Option<i32>,
     pub(super) system_clock_ns: Option<i64>,
     configured: BTreeSet<Setting>,
@@ -192,6 +193,13 @@ impl Metadata {
                     let quarters = (local - utc + 450).div_euclid(900);
                     self.utc_offset_s = i32::try_from(quarters * 900).ok().filter(|s| s.abs() <= 15 * 3600);
                 }
+                Ok(())
+            })?;
+        }
+        if let Some(plan) = layout::find(reader.database, &layout::DETAILS)? {
+            reader.scan(&plan, |row| {
+                let dur_ns = integer(cell(row, plan.at("dur_ns"))).ok().flatten();
+                self.recorded_ns = dur_ns.filter(|ns| *ns > 0).or(self.recorded_ns);
                 Ok(())
             })?;
         }

@@ -525,8 +525,25 @@ impl Reader<'_> {
                     green: number("is_green").map(|n| n != 0),
                     sms: sms.and_then(|n| u32::try_from(n).ok()),
                     tpc_mask: text(cell(row, at("tpc_mask"))).filter(|m| !m.is_empty()),
+                    priorities: BTreeMap::new(),
                 };
                 contexts.insert((pid, id), context);
+                Ok(())
+            })?;
+        }
+        if let Some(plan) = layout::find(self.database, &layout::STREAM)? {
+            self.scan(&plan, |row| {
+                let number = |name| integer(cell(row, plan.at(name))).ok().flatten();
+                let narrow = |name| number(name).and_then(|n| u32::try_from(n).ok());
+                let (Some(id), Some(stream)) = (narrow("context_id"), narrow("stream_id")) else {
+                    return Ok(());
+                };
+                // Signed in 32 bits, printed unsigned: 4294967291 is -5.
+                let priority = narrow("priority").map(u32::cast_signed);
+                if let (Some(context), Some(priority)) = (contexts.get_mut(&(narrow("pid"), id)), priority) {
+                    let context: &mut Context = context;
+                    context.priorities.insert(stream, priority);
+                }
                 Ok(())
             })?;
         }
@@ -547,6 +564,14 @@ impl Reader<'_> {
         } else {
             metadata.utc_epoch_ns.map(|utc| utc.saturating_sub(metadata.shift_ns))
         };
+        // The recording begins at the capture's zero, which the export may have moved.
+        let zero = if normalized { metadata.utc_epoch_ns } else { Some(0) };
+        let recorded = zero.zip(metadata.recorded_ns).map(|(zero, dur_ns)| {
+            let start = zero.saturating_add(metadata.shift_ns);
+            (start, start.saturating_add(dur_ns))
+        });
+        // Not the length of what the export holds: it was trimmed, or counts from elsewhere.
+        let recorded = recorded.filter(|r| window.is_none_or(|w| r.0 <= w.1 && w.0 <= r.1));
         let words = |word: &Option<String>| StringArray::from(vec![word.as_deref()]);
         let path = self.database.path().to_string_lossy();
         let size = i64::try_from(self.database.size_bytes()).unwrap_or(i64::MAX);
@@ -563,6 +588,8 @@ impl Reader<'_> {
             .put("host_hash", words(&metadata.host_hash))
             .put("start_ns", Int64Array::from(vec![window.map(|w| w.0)]))
             .put("end_ns", Int64Array::from(vec![window.map(|w| w.1)]))
+            .put("recording_start_ns", Int64Array::from(vec![recorded.map(|r| r.0)]))
+            .put("recording_end_ns", Int64Array::from(vec![recorded.map(|r| r.1)]))
             .put("utc_origin_ns", Int64Array::from(vec![origin]))
             .put("utc_offset_s", Int32Array::from(vec![metadata.utc_offset_s]))
             .put("system_clock_origin_ns", Int64Array::from(vec![metadata.system_clock_ns]))
@@ -606,6 +633,16 @@ struct Context {
     green: Option<bool>,
     sms: Option<u32>,
     tpc_mask: Option<String>,
+    priorities: BTreeMap<u32, i32>,
+}
+
+impl Context {
+    /// `stream:priority` pairs; `None` where the export lists no stream of it.
+    fn stream_priorities(&self) -> Option<String> {
+        let pairs: Vec<String> =
+            self.priorities.iter().map(|(s, priority)| format!("{s}:{priority}")).collect();
+        (!pairs.is_empty()).then(|| pairs.join(","))
+    }
 }
 
 fn context_table(
@@ -624,6 +661,7 @@ fn context_table(
         .put("is_green", contexts.values().map(|c| c.green).collect::<BooleanArray>())
         .put("sm_count", contexts.values().map(|c| c.sms).collect::<UInt32Array>())
         .put("tpc_mask", contexts.values().map(|c| c.tpc_mask.as_deref()).collect::<StringArray>())
+        .put("stream_priorities", contexts.values().map(Context::stream_priorities).collect::<StringArray>())
         .finish(contexts.len())
 }
 

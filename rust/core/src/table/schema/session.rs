@@ -41,6 +41,13 @@ pub const CAPTURE: Table = Table {
         ),
         opt("end_ns", I64, "nothing with a time was captured", "Last time seen in any table that was read."),
         opt(
+            "recording_start_ns",
+            I64,
+            "no length of the recording",
+            "Recording began, whether or not anything had happened by then.",
+        ),
+        opt("recording_end_ns", I64, "no length of the recording", "Recording stopped."),
+        opt(
             "utc_origin_ns",
             I64,
             "no session start time",
@@ -127,9 +134,11 @@ pub const DEVICES: Table = Table {
         opt("gpu_uuid", Text, NO_GPU, "The board: equal to uuid unless this is a MIG instance."),
         opt("bus_location", Text, NO_GPU, "PCI address."),
         opt("chip", Text, NO_GPU, "Chip name, such as AD102."),
-        opt("mig_profile", Text, "not a MIG instance", "Such as 2g.12gb or 1c.3g.20gb."),
+        opt("mig_profile", Text, "not a MIG instance", "Such as 2g.12gb or 1c.3g.20gb: by its name, or because SMs, memory, L2 cache and bandwidth are all that profile's part of the named board."),
         opt("vgpu_profile", Text, "no vGPU name", "Such as T4-4Q: the guest sees a virtual GPU."),
         opt("sm_count", U32, NO_GPU, "Streaming multiprocessors."),
+        opt("product_sm_count", U32, "no known product", "SMs of the whole board that the name means."),
+        opt("memory_below_product", Bool, "no known product", "Less memory than that board has, by more than ECC and the driver keep."),
         opt("compute_major", U32, NO_GPU, "Compute capability, major."),
         opt("compute_minor", U32, NO_GPU, "Compute capability, minor."),
         opt("clock_hz", I64, NO_GPU, "Maximum SM clock."),
@@ -178,6 +187,12 @@ pub const CONTEXTS: Table = Table {
         opt("is_green", Bool, OLD, "A green context."),
         opt("sm_count", U32, OLD, "SMs that the context may use."),
         opt("tpc_mask", Text, OLD, "TPCs that the context may use, hexadecimal."),
+        opt(
+            "stream_priorities",
+            Text,
+            "not exported",
+            "Priority of each of its streams, `stream:priority`, comma-separated; a lower number goes first.",
+        ),
     ],
 };
 

@@ -1,0 +1,117 @@
+"""Write small nsys exports by hand: a case that fits on one screen."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+MS = 1_000_000
+US = 1_000
+#: RESTORE_START and SAVE_END.
+RESTORE, SAVE = 8, 7
+#: What the driver writes for channels of its own.
+DRIVER_PID, DRIVER_CONTEXT = 0xFFFFFF, 0xFFFFFFFF
+
+#: A whole A100 with 40 GB, as an export shows it.
+A100 = {
+    "id": 0, "cuDevice": 0, "name": "NVIDIA A100-PCIE-40GB", "uuid": "11111111-2222-3333-4444-555555555555",
+    "busLocation": "0000:18:00.0", "smCount": 108, "totalMemory": 42_405_855_232, "l2CacheSize": 40 << 20,
+    "memoryBandwidth": 1_555_200_000_000, "computeMajor": 8, "computeMinor": 0, "chipName": "GA100",
+    "maxWarpsPerSm": 64, "maxBlocksPerSm": 32, "maxThreadsPerBlock": 1024, "maxRegistersPerSm": 65536,
+    "maxRegistersPerBlock": 65536, "maxShmemPerSm": 167_936, "maxShmemPerBlock": 49_152,
+    "maxShmemPerBlockOptin": 166_912, "clockRate": 1_410_000_000, "asyncEngines": 3,
+}  # fmt: skip
+
+
+def global_pid(pid: int) -> int:
+    """The id that nsys gives a process: machine, virtual machine, pid."""
+    return (1 << 48) | (pid << 24)
+
+
+def kernel(pid: int, start_ns: int, end_ns: int, **changes: Any) -> dict[str, Any]:
+    """A kernel of 216 blocks of 256 threads in stream 7."""
+    row = {
+        "start": start_ns, "end": end_ns, "deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": 1,
+        "globalPid": global_pid(pid), "demangledName": 1, "shortName": 1, "gridX": 216, "gridY": 1, "gridZ": 1,
+        "blockX": 256, "blockY": 1, "blockZ": 1, "registersPerThread": 32, "staticSharedMemory": 0,
+        "dynamicSharedMemory": 0, "sharedMemoryExecuted": 8192,
+    }  # fmt: skip
+    return row | changes
+
+
+def resident(pid: int, context: int, start_ns: int, end_ns: int) -> list[tuple[int, int, int, int]]:
+    """The two switch records of a residency interval: time, tag, context, pid."""
+    return [(start_ns, RESTORE, context, pid), (end_ns, SAVE, context, pid)]
+
+
+def write(
+    path: Path,
+    *,
+    kernels: Sequence[Mapping[str, Any]] = (),
+    switches: Sequence[tuple[int, int, int, int]] = (),
+    lost: Sequence[int] = (),
+    gpus: Sequence[Mapping[str, Any]] = (A100,),
+    processes: Mapping[int, str] | None = None,
+    streams: Sequence[tuple[int, int, int]] = (),
+    environment: Mapping[int | None, str] | None = None,
+    calls: Sequence[Mapping[str, Any]] = (),
+    duration_ns: int | None = None,
+    epoch_ns: int = 1_790_000_000_000_000_000,
+) -> Path:
+    """Write an export.
+
+    `switches` get sequence numbers by their place; `lost` are numbers left out before a place. `streams` are (pid,
+    stream, priority), `environment` is what each process had, None: all of them. Of `calls`, nameId is the name itself; kernels have the correlation ids 1, 2, ...
+    """
+    names = list(dict.fromkeys(call["nameId"] for call in calls))
+    numbers, number = [], 0
+    for place in range(len(switches)):
+        number += 1 + (place in lost)
+        numbers.append(number)
+    variables = []
+    for n, (pid, variable) in enumerate((environment or {}).items()):
+        process = f"PROCESS_{n}:" if pid is not None else ""
+        if pid is not None:
+            variables.append({"name": f"{process}PID", "value": str(pid)})
+        variables.append({"name": f"{process}ENVIRONMENT_VARIABLE", "value": variable})
+    tables: dict[str, Iterable[Mapping[str, Any]]] = {
+        "StringIds": [{"id": n, "value": name} for n, name in enumerate(["k", *names], 1)],
+        "META_DATA_EXPORT": [{"name": "EXPORT_SCHEMA_VERSION", "value": "3.10.1"}],
+        "META_DATA_CAPTURE": variables,
+        "TARGET_INFO_SESSION_START_TIME": [{"utcEpochNs": epoch_ns}],
+        "TARGET_INFO_SYSTEM_ENV": [{"name": "Hostname", "value": "node"}],
+        "ANALYSIS_DETAILS": [] if duration_ns is None else [{"globalVid": 1 << 48, "duration": duration_ns}],
+        "TARGET_INFO_GPU": gpus,
+        "PROCESSES": [{"globalPid": global_pid(p), "pid": p, "name": n} for p, n in (processes or {}).items()],
+        "TARGET_INFO_CUDA_CONTEXT_INFO": [
+            {"nullStreamId": 7, "processId": pid, "deviceId": 0, "contextId": 1}
+            for pid in dict.fromkeys(row["globalPid"] >> 24 & 0xFFFFFF for row in kernels)
+        ],
+        "TARGET_INFO_CUDA_STREAM": [
+            {"streamId": stream, "processId": pid, "contextId": 1, "priority": priority & 0xFFFFFFFF, "flag": 1}
+            for pid, stream, priority in streams
+        ],
+        "GPU_CONTEXT_SWITCH_EVENTS": [
+            {
+                "tag": tag, "vmId": 0, "seqNo": n, "contextId": context, "timestamp": at, "globalPid": global_pid(pid),
+                "gpuId": 0,
+            }
+            for n, (at, tag, context, pid) in zip(numbers, switches, strict=True)
+        ],
+        "CUPTI_ACTIVITY_KIND_RUNTIME": [{**call, "nameId": 2 + names.index(call["nameId"])} for call in calls],
+        "CUPTI_ACTIVITY_KIND_KERNEL": [{**row, "correlationId": n} for n, row in enumerate(kernels, 1)],
+    }  # fmt: skip
+    with closing(sqlite3.connect(path)) as database, database:
+        for name, found in tables.items():
+            rows = list(found)
+            if rows:
+                columns = ", ".join(f'"{column}"' for column in rows[0])
+                database.execute(f"CREATE TABLE {name} ({columns})")
+                marks = ", ".join("?" * len(rows[0]))
+                database.executemany(f"INSERT INTO {name} VALUES ({marks})", [tuple(row.values()) for row in rows])
+    return path
