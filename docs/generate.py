@@ -709,7 +709,7 @@ def calibration_page() -> str:
             "part of the table now. A recording that is like none of these may be judged as badly as those were.\n"
         )
     out.append(
-        f"Made by `python tests/bench/verdicts.py --first A --seeds N --calibrate` from seeds {made['seeds']}, "
+        f"Made by `make calibrate` from seeds {made['seeds']}, "
         f"{made['scenario_seeds']} scenario-seeds of {len(made['families'])} families, generator "
         f"`{made['generator']}` (git tree of fixtures/generator).\n"
     )

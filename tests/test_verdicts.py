@@ -317,6 +317,18 @@ def test_an_mps_group_beside_another_process_is_a_mode(capture: str) -> None:
     assert truth["mode"] == verdict.mode == "mps+time-slicing"
 
 
+def test_advice_beside_an_mps_group_tells_the_other_process_where_the_daemon_is() -> None:
+    session = pyanalyze.load(generate.built("mps-outsider") / "mps-outsider.sqlite")
+    found = options(session.tables, session.classify()[0])
+    # The present way is replayed with the clients in one group, and comes close to what was recorded.
+    assert found.current is not None
+    assert found.current.mode == "mps+time-slicing"
+    assert found.check is not None
+    assert found.check < 0.03
+    (advice,) = [one for one in session.advise()[0].actions if one.action == "Run the tenants under MPS"]
+    assert any(line.startswith("export CUDA_MPS_PIPE_DIRECTORY=") for line in advice.commands)
+
+
 def test_a_group_that_came_after_the_others_is_no_group_beside_them() -> None:
     folder = generate.built("mps-started-half-way")
     assert pyanalyze.load(folder / "mps-started-half-way.sqlite").classify()[0].mode == "mps"

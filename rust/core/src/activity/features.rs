@@ -1381,16 +1381,18 @@ mod tests {
         //   other |10|                        its blocks may have come first
         let small = |at| (8, at, at + 100, 4);
         let facts = of(&launched(&[(7, 0, 4000, 64), small(10), small(1500), small(3500)]));
-        assert_eq!(facts["crowded_starts"].0, Some(2.0));
-        assert_eq!(facts["crowded_start_share"].0, Some(0.5));
+        assert_eq!(facts["crowded_starts_unknown_priority"].0, Some(2.0));
+        assert_eq!(facts["crowded_start_share_unknown_priority"].0, Some(0.5));
+        // The priorities of these streams were not recorded.
+        assert_eq!(facts["crowded_starts"].0, Some(0.0));
         // Beside a third kernel nothing can be said.
         let third = (9, 500, 3900, 1);
         let facts = of(&launched(&[(7, 0, 4000, 64), third, small(1500)]));
-        assert_eq!(facts["crowded_starts"].0, Some(1.0));
+        assert_eq!(facts["crowded_starts_unknown_priority"].0, Some(1.0));
         // Two waves go in at once and leave soon: nothing can be said. Its own kernels do not count.
         let facts = of(&launched(&[(7, 0, 4000, 32), small(1500), (7, 5000, 9000, 64), (7, 6000, 7000, 4)]));
-        assert_eq!(facts["crowded_starts"].0, Some(0.0));
-        assert_eq!(facts["crowded_start_share"].0, None);
+        assert_eq!(facts["crowded_starts_unknown_priority"].0, Some(0.0));
+        assert_eq!(facts["crowded_start_share_unknown_priority"].0, None);
     }
 
     #[test]

@@ -723,7 +723,8 @@ mod tests {
             .put("device_id", u32s(&|_| 0))
             .put("context_id", u32s(&|_| 1))
             .put("stream_id", u32s(&|_| 7))
-            .put("correlation_id", u32s(&|r| r.0 as u32))
+            // 0 means that no call launched it.
+            .put("correlation_id", u32s(&|r| r.0 as u32 + 1))
             .put("start_ns", rows.iter().map(|r| Some(r.1 .4 * 1000)).collect::<Int64Array>())
             .put("end_ns", rows.iter().map(|r| Some(r.1 .5 * 1000)).collect::<Int64Array>())
             .put_names("name", rows.iter().map(|r| Some(r.1 .1)))
@@ -732,7 +733,7 @@ mod tests {
         let mut calls: Vec<(u32, i64, i64, &str, Option<u32>)> = kernels
             .iter()
             .enumerate()
-            .map(|(n, k)| (k.0, k.2, k.3, "cudaLaunchKernel_v7000", Some(n as u32)))
+            .map(|(n, k)| (k.0, k.2, k.3, "cudaLaunchKernel_v7000", Some(n as u32 + 1)))
             .collect();
         calls.extend(syncs.iter().map(|s| (s.0, s.1, s.2, "cudaDeviceSynchronize_v3020", None)));
         calls.sort_by_key(|c| c.1);
