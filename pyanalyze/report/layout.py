@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Note, Page, Section
 from pyanalyze.report.sections import SECTIONS, DeviceSection, Inputs, ReportSection
-from pyanalyze.report.sentences import lead_sentences, samples_not_used, view_text, window_text
+from pyanalyze.report.sentences import files_not_read, lead_sentences, samples_not_used, view_text, window_text
 from pyanalyze.results.labels import device_title, main_device
 from pyanalyze.text.escape import visible
 
@@ -75,6 +75,8 @@ def _notes(report: Report) -> Iterator[Note]:
     if lost:
         names = ", ".join(sorted({visible(row.name) for row in lost})[:6])
         yield Note("Records are missing", f"Sums may be too small: {names}. See data quality.", "warning")
+    for text in files_not_read(report):
+        yield Note("File not read", f"{text}.", "warning")
     for text in samples_not_used(report):
         yield Note("Samples are not used", f"{text}.", "warning")
 

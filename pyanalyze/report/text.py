@@ -12,8 +12,10 @@ from pyanalyze.analysis.impact import impact_of
 from pyanalyze.report.blocks import Block, Cell, Chart, Commands, Facts, Fold, Note, Page, Para, Table, is_empty
 from pyanalyze.report.layout import lay_out
 from pyanalyze.report.sentences import (
+    UNREAD,
     agreement_text,
     cause_sentence,
+    files_not_read,
     residency_sentence,
     sampled_sentence,
     samples_not_used,
@@ -61,9 +63,9 @@ def render_summary(report: Report) -> str:
     True
     """
     device = main_device(report)
-    nothing = [_line("Mode", "no GPU was found in the input")]
+    nothing = [_line("Mode", "no GPU was found in the input"), *_not_read(report)]
     for row in report.quality if device is None else ():
-        if row.name.startswith("samples_") and row.severity != "info":
+        if row.name.startswith("samples_") and row.name != UNREAD and row.severity != "info":
             nothing += _lines("Samples", visible(row.detail or row.name, None), 3)
     lines = nothing if device is None else _device_lines(report, device)
     lines.append(_line("Versions", versions_text(report)))
@@ -83,6 +85,7 @@ def _device_lines(report: Report, device: Device) -> list[str]:
         # Where sharing is not the cause, that is the answer.
         *(cause if clear else ()),
         *_lines("Mode", _verdict(device), 2),
+        *_not_read(report),
         *([_line("Also", also)] if also else ()),
         _line("Configured", agreement_text(device)),
         *_sampled(device),
@@ -99,6 +102,13 @@ def _device_lines(report: Report, device: Device) -> list[str]:
         names = ", ".join(f"{visible(row.name, 40)} ({fmt.count(row.count)})" for row in lost)
         lines.append(_line("Data loss", f"sums may be too small: {names}"))
     return lines
+
+
+def _not_read(report: Report) -> list[str]:
+    """Files that no reader knows: three of them, one line each."""
+    found = files_not_read(report)
+    lines = [line for text in found[:3] for line in _lines("Not read", text, 2 if len(found) == 1 else 1)]
+    return [*lines, _line("Not read", f"and {len(found) - 3} more files")] if len(found) > 3 else lines
 
 
 def _sampled(device: Device) -> list[str]:
