@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from command_line import run
 
 import pyanalyze
@@ -62,3 +65,215 @@ def test_a_file_is_read_whichever_option_names_it(tmp_path: Path) -> None:
     twice = pyanalyze.load(samples=SAMPLES / "terminal.txt", context=SAMPLES / "terminal.txt")
     assert once.configured.equals(twice.configured)
     assert once.nvml_samples.height == twice.nvml_samples.height
+
+
+GPU = "GPU-11111111-2222-3333-4444-555555555555"
+BOARD = f'gpu="0",UUID="{GPU}",pci_bus_id="00000000:07:00.0",device="nvidia0",modelName="NVIDIA A100-SXM4-80GB"'
+
+
+def series(field: str, pod: str, value: float, time_ms: int = 1_781_975_119_000, **more: str) -> str:
+    """One line of dcgm-exporter 3.x; labels that Prometheus renamed stand beside its own."""
+    namespace, name, container = pod.split("/")
+    labels = {"Hostname": "n1", "container": container, "namespace": namespace, "pod": name, **more}
+    rest = ",".join(f'{key}="{text}"' for key, text in labels.items())
+    return f"{field}{{{BOARD},{rest}}} {value} {time_ms}\n"
+
+
+def node(**labels: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": labels}}
+
+
+def pod(name: str, resource: str = "nvidia.com/gpu.shared", **spec: Any) -> dict[str, Any]:
+    container = {"name": "main", "resources": {"limits": {resource: "1"}}, **spec}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "ml"},
+        "spec": {"nodeName": "n1", "containers": [container]},
+    }
+
+
+def kubectl(folder: Path, *items: dict[str, Any], form: str = "json") -> Path:
+    """What `kubectl get ... -o json` or `-o yaml` writes of these objects."""
+    many = {"apiVersion": "v1", "items": list(items), "kind": "List", "metadata": {"resourceVersion": ""}}
+    text = json.dumps(many, indent=4) if form == "json" else yaml.safe_dump(many)
+    return write(folder, f"objects.{form}", text)
+
+
+REPLICAS = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "4"}
+TWO = "".join(series("DCGM_FI_DEV_GPU_UTIL", f"ml/{name}/main", 68) for name in ("web-7f9c", "train-bert-0"))
+
+
+def sentence(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_two_pods_on_one_uuid_share_it_and_the_strategy_says_how(tmp_path: Path, form: str) -> None:
+    scrape = write(tmp_path, "dcgm.prom", TWO)
+    objects = kubectl(tmp_path, node(**REPLICAS), pod("web-7f9c"), pod("train-bert-0"), form=form)
+    screen = sentence(answer("--samples", scrape, "--context", objects))
+    assert "train-bert-0 and web-7f9c share " + GPU + "; configured: time-slicing, 4 replicas" in screen
+    assert "No tenant was seen" not in screen
+    device = pyanalyze.load(samples=scrape, context=objects).report().devices[0]
+    # One value of the device is a bound for each of two pods, and a share of neither.
+    assert [(t.name, t.namespace, t.container) for t in device.listed] == [
+        ("train-bert-0", "ml", "main"), ("web-7f9c", "ml", "main"),
+    ]  # fmt: skip
+    for tenant in device.listed:
+        assert tenant.utilization is not None
+        assert (tenant.utilization.value, tenant.utilization.low, tenant.utilization.high) == (None, 0, 0.68)
+        assert tenant.requested == "1 nvidia.com/gpu.shared, one of 4 replicas"
+        # Replicas of time-slicing promise nothing.
+        assert tenant.requested_share is None
+        assert (tenant.first_ns, tenant.last_ns, tenant.device_id, tenant.placed_by) == (0, 0, 0, "sampled")
+    assert device.sharing.configured == "time-slicing"
+    assert device.sharing.basis == "sampled"
+
+
+def test_shared_says_shared_and_only_a_strategy_says_how(tmp_path: Path) -> None:
+    scrape = write(tmp_path, "dcgm.prom", TWO)
+    objects = kubectl(tmp_path, pod("web-7f9c"), pod("train-bert-0"))
+    screen = sentence(answer("--samples", scrape, "--context", objects))
+    assert "configured: shared; no input says by which strategy" in screen
+    assert pyanalyze.load(samples=scrape, context=objects).report().devices[0].sharing.configured is None
+    # MPS: each replica gets its part.
+    plugin = {"sharing": {"mps": {"resources": [{"name": "nvidia.com/gpu", "replicas": 4}]}}, "version": "v1"}
+    both = kubectl(tmp_path, pod("web-7f9c"), {
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "plugin"}, "data": {"any": yaml.safe_dump(plugin)},
+    })  # fmt: skip
+    device = pyanalyze.load(samples=scrape, context=both).report().devices[0]
+    assert "configured: mps, 4 replicas" in sentence(answer("--samples", scrape, "--context", both))
+    assert {t.name: t.requested_share for t in device.listed} == {"web-7f9c": 0.25, "train-bert-0": None}
+
+
+def test_exported_labels_are_the_workload_and_one_pod_of_a_shared_gpu_is_bounded(tmp_path: Path) -> None:
+    exported = {"exported_pod": "web-7f9c", "exported_namespace": "ml", "exported_container": "main"}
+    scrape = write(tmp_path, "a.prom", series("DCGM_FI_DEV_GPU_UTIL", "gpu-operator/dcgm-exporter-x/x", 68, **exported))
+    alone = pyanalyze.load(samples=scrape).report().devices[0].listed
+    assert [(t.namespace, t.pod, t.container) for t in alone] == [("ml", "web-7f9c", "main")]
+    assert alone[0].utilization is not None
+    assert alone[0].utilization.value == 0.68
+    # Without virtual GPUs the exporter labels one pod of several: where replicas are configured, that is a bound.
+    bounded = pyanalyze.load(samples=scrape, context=kubectl(tmp_path, node(**REPLICAS))).report().devices[0].listed[0]
+    assert bounded.utilization is not None
+    assert (bounded.utilization.value, bounded.utilization.high) == (None, 0.68)
+
+
+PMON = """# gpu         pid   type     sm    mem    enc    dec    command
+# Idx           #    C/G      %      %      %      %    name
+    0       4711     C     80     20      -      -    python
+    0       4712     C     10      5      -      -    worker
+    0        990     G      2      1      -      -    Xorg
+    0        991   C+G      3      1      -      -    firefox
+    0       4711     C     60     20      -      -    python
+    0       4712     C      -      -      -      -    worker
+"""
+
+
+def test_processes_are_tenants_and_desktop_programs_are_not(tmp_path: Path) -> None:
+    device = pyanalyze.load(samples=write(tmp_path, "pmon.txt", PMON)).report().devices[0]
+    by_pid = {t.pid: t for t in device.listed}
+    assert {pid: (t.name, t.kind, t.computes) for pid, t in by_pid.items()} == {
+        4711: ("python", "process", True),
+        4712: ("worker", "process", True),
+        990: ("Xorg", "graphics", False),
+        991: ("firefox", "graphics", False),
+    }
+    python, worker = by_pid[4711].utilization, by_pid[4712].utilization
+    assert python is not None
+    assert worker is not None
+    # (80 + 60) / 2; of the other one value of two, so at least half of it.
+    assert (python.value, python.n) == (0.7, 2)
+    assert (worker.low, worker.high, worker.n) == (0.05, 0.1, 1)
+    assert device.sampled is not None
+    assert device.sampled.processes == 2
+    screen = sentence(answer("--samples", tmp_path / "pmon.txt"))
+    assert "python and worker share device 0" in screen
+    assert "Xorg" not in screen
+    page = answer("report", "-f", "txt", "--samples", tmp_path / "pmon.txt")
+    assert all(name in page for name in ("python", "worker", "Xorg", "firefox", "4711", "4712", "990", "991"))
+
+
+@pytest.mark.parametrize(
+    "listed",
+    ["0 51 C+G - - - - C:\\Windows\\explorer.exe", "0 51 G - - - - /Xwayland", "0 51 C - - - - train.exe"],
+)
+def test_mps_is_no_candidate_on_windows_or_wsl2(tmp_path: Path, listed: str) -> None:
+    head = "# gpu pid type sm mem enc dec command\n# Idx # C/G % % % % name\n"
+    rest = "0 71 C 50 9 - - python\n0 72 C 49 9 - - python\n"
+    verdict = pyanalyze.load(samples=write(tmp_path, "pmon.txt", f"{head}{listed}\n{rest}")).classify()[0]
+    assert [one.mode for one in verdict.alternatives if "mps" in one.mode] == []
+    linux = pyanalyze.load(samples=write(tmp_path, "linux.txt", f"{head}{rest}")).classify()[0]
+    assert [one.mode for one in linux.alternatives if "mps" in one.mode] != []
+
+
+MIG_XML = f"""<?xml version="1.0" ?>
+<nvidia_smi_log><timestamp>Sat Jun 20 17:05:19 2026</timestamp><driver_version>580.95.05</driver_version>
+<attached_gpus>1</attached_gpus><gpu id="00000000:07:00.0"><product_name>NVIDIA A100-SXM4-80GB</product_name>
+<mig_mode><current_mig>Enabled</current_mig><pending_mig>Enabled</pending_mig></mig_mode><mig_devices>
+<mig_device><index>0</index><gpu_instance_id>2</gpu_instance_id><compute_instance_id>0</compute_instance_id>
+<fb_memory_usage><total>40192 MiB</total><used>38 MiB</used></fb_memory_usage></mig_device>
+<mig_device><index>1</index><gpu_instance_id>5</gpu_instance_id><compute_instance_id>0</compute_instance_id>
+<fb_memory_usage><total>19968 MiB</total><used>9000 MiB</used></fb_memory_usage></mig_device></mig_devices>
+<uuid>{GPU}</uuid><processes><process_info><gpu_instance_id>5</gpu_instance_id>
+<compute_instance_id>0</compute_instance_id><pid>4711</pid><type>C</type><process_name>/opt/serve</process_name>
+<used_memory>8962 MiB</used_memory></process_info></processes></gpu></nvidia_smi_log>
+"""
+MIG_LIST = f"""GPU 0: NVIDIA A100-SXM4-80GB (UUID: {GPU})
+  MIG 3g.40gb     Device  0: (UUID: MIG-a0000000-0000-5000-8000-000000000000)
+  MIG 2g.20gb     Device  1: (UUID: MIG-a0000000-0000-5000-8000-000000000001)
+"""
+
+
+def test_a_board_with_mig_and_its_listing_say_the_mig_configuration(tmp_path: Path) -> None:
+    given = ["--samples", write(tmp_path, "q.xml", MIG_XML), "--context", write(tmp_path, "list.txt", MIG_LIST)]
+    report = json.loads(answer("report", "-f", "json", *given))
+    board, *instances = report["devices"]
+    assert board["sharing"]["configured"] == "mig"
+    # `-q` and `-L` count instances alike: index 0 is GPU instance 2.
+    assert [(d["mig"]["profile"], d["mig"]["gi"], d["mig"]["ci"], d["uuid"][-1]) for d in instances] == [
+        ("3g.40gb", 2, 0, "0"), ("2g.20gb", 5, 0, "1"),
+    ]  # fmt: skip
+    assert [(t["pid"], t["name"], t["mig"]) for t in instances[1]["listed"]] == [(4711, "serve", "2g.20gb, GI 5, CI 0")]
+    screen = sentence(answer(*given))
+    assert "MIG instance 2g.20gb, GI 5, CI 0 (one of 2 on the board: 3g.40gb, 2g.20gb)" in screen
+    assert "MIG, 2 instances: 3g.40gb, 2g.20gb" in sentence(answer("--context", given[3]))
+
+
+def test_claims_logs_and_requests_without_a_gpu_are_listed(tmp_path: Path) -> None:
+    claim = {
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "one", "namespace": "ml"},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 1}}]}},
+        "status": {"reservedFor": [{"resource": "pods", "name": "llm-0"}], "allocation": {"devices": {"results": [
+            {"driver": "gpu.nvidia.com", "pool": "n1", "device": "gpu-0", "request": "r"}]}}},
+    }  # fmt: skip
+    offered = {
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "n1-gpu"},
+        "spec": {"driver": "gpu.nvidia.com", "nodeName": "n1", "pool": {"name": "n1"}, "devices": [
+            {"name": "gpu-0", "attributes": {"uuid": {"string": GPU}, "productName": {"string": "NVIDIA A100"}}}]},
+    }  # fmt: skip
+    waiting = {**claim, "metadata": {"name": "two", "namespace": "ml"}, "status": {}}
+    log = "[2026-01-02 03:04:05.678 Control  4000] NEW CLIENT 4713 from user 1000: Server is ready\n"
+    session = pyanalyze.load(
+        samples=write(tmp_path, "pmon.txt", PMON),
+        context=[
+            kubectl(tmp_path, claim, offered, waiting),
+            write(tmp_path, "list.txt", f"GPU 0: NVIDIA A100 (UUID: {GPU})\n"),
+            write(tmp_path, "control.log", log),
+        ],
+    )
+    report = session.report()
+    listed = {t.name: t for t in (*report.devices[0].listed, *report.listed)}
+    assert (listed["llm-0"].device_id, listed["llm-0"].placed_by) == (0, "configured")
+    assert listed["llm-0"].requested == "claim ml/one (device gpu-0)"
+    assert (listed["two"].kind, listed["two"].requested) == ("claim", "1 gpu.nvidia.com")
+    assert (listed["process 4713"].kind, listed["process 4713"].sources) == ("mps-client", ["mps-log"])
+
+
+def test_redacted_pods_have_one_pseudonym_in_samples_and_objects(tmp_path: Path) -> None:
+    objects = kubectl(tmp_path, node(**REPLICAS), pod("web-7f9c"), pod("train-bert-0"))
+    text = answer("report", "-f", "json", "--redact", "--samples", write(tmp_path, "a.prom", TWO), "--context", objects)
+    assert "web-7f9c" not in text
+    assert "train-bert" not in text
+    assert len(json.loads(text)["devices"][0]["listed"]) == 2

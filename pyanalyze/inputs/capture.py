@@ -10,6 +10,7 @@ from pyanalyze.core import _core
 from pyanalyze.errors import CaptureUnreadable, NotACapture, SamplesUnreadable, UsageError
 from pyanalyze.inputs.baselines import Baseline, SavedBaseline, split_name
 from pyanalyze.inputs.beside import read_beside
+from pyanalyze.inputs.listed_devices import with_listed
 from pyanalyze.inputs.nsys_export import exported, importing, is_pack, told_from_other_formats
 from pyanalyze.inputs.pack import Unpacked, unpack
 from pyanalyze.inputs.sample_alignment import answering, of_another_time
@@ -107,6 +108,9 @@ def read(
         if not beside.samples and not beside.configured:
             raise SamplesUnreadable("; ".join(beside.unread))
         joined = dict(_core.samples_session(beside.samples))
+        if beside.configured:
+            rows = to_frame(joined["devices"]), to_frame(joined["nvml_samples"])
+            joined["devices"] = FrameTable("devices", with_listed(*rows, beside.configured))
         if not joined["devices"].num_rows and joined["nvml_samples"].num_rows:
             detail = (
                 f"none of {joined['nvml_samples'].num_rows} sample rows names its GPU (DCGM entity numbers do not). "

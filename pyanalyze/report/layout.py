@@ -10,17 +10,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Note, Page, Section
+from pyanalyze.report.sampled_text import health_parts, only_sampled, set_up_text, sharing_sentence, use_sentence
 from pyanalyze.report.sections import SECTIONS, DeviceSection, Inputs, ReportSection
-from pyanalyze.report.sentences import files_not_read, lead_sentences, samples_not_used, view_text, window_text
+from pyanalyze.report.sentences import (
+    files_not_read,
+    lead_sentences,
+    sampled_sentence,
+    samples_not_used,
+    verdict_sentence,
+    view_text,
+    window_text,
+)
 from pyanalyze.results.labels import device_title, main_device
 from pyanalyze.text.escape import visible
+from pyanalyze.text.format import capital
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import polars as pl
 
-    from pyanalyze.results.report import Report
+    from pyanalyze.results.report import Device, Report
 
 __all__ = ["lay_out"]
 
@@ -60,9 +70,25 @@ def lay_out(
         lead: tuple[str, ...] = ("No GPU was found in what was read.",)
         subtitle = "no device"
     else:
-        lead = lead_sentences(main)
+        lead = lead_of(report, main)
         subtitle = f"{device_title(main)} · {window_text(report, main)}"
     return Page("GPU sharing report", subtitle, lead, tuple(_sections(inputs)), tuple(_notes(report)))
+
+
+def lead_of(report: Report, device: Device) -> tuple[str, ...]:
+    """The first sentences; where only samples are known, who is listed and how it was used."""
+    if not only_sampled(report, device):
+        return lead_sentences(device)
+    who = sharing_sentence(report, device) or set_up_text(report, device)
+    use, sampled = use_sentence(device), sampled_sentence(device)
+    parts = [
+        f"{capital(who)} (sampled, configured)." if who else "",
+        f"Use of the GPU: {use}." if use else "",
+        f"Sampled: {sampled}." if sampled else "",
+        *(f"{capital(wrong)}." for wrong in health_parts(device)),
+    ]
+    first = " ".join(part for part in parts if part)
+    return (*([first] if first else []), verdict_sentence(device))
 
 
 def _notes(report: Report) -> Iterator[Note]:
@@ -86,8 +112,8 @@ def _sections(inputs: Inputs) -> Iterator[Section]:
     for device in devices:
         where = device_title(device) if len(devices) > 1 else ""
         for one in SECTIONS:
-            if isinstance(one, DeviceSection):
-                yield Section(f"{one.id}-{device.device_id}", one.title, tuple(one.blocks(device, inputs)), where)
+            if isinstance(one, DeviceSection) and (blocks := one.blocks(device, inputs)):
+                yield Section(f"{one.id}-{device.device_id}", one.title, tuple(blocks), where)
     for one in SECTIONS:
-        if isinstance(one, ReportSection):
-            yield Section(one.id, one.title, tuple(one.blocks(inputs)))
+        if isinstance(one, ReportSection) and (blocks := one.blocks(inputs)):
+            yield Section(one.id, one.title, tuple(blocks))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.report.blocks import Block, Cell, Chart, Commands, Facts, Fold, Note, Page, Para, Table, is_empty
 from pyanalyze.report.layout import lay_out
+from pyanalyze.report.sampled_text import health_parts, only_sampled, set_up_text, sharing_sentence, use_sentence
 from pyanalyze.report.sentences import (
     UNREAD,
     agreement_text,
@@ -81,17 +82,17 @@ def _device_lines(report: Report, device: Device) -> list[str]:
     lost = [row for row in report.quality if row.severity in ("data-loss", "error") and row.count]
     others = (d for d in report.devices if d is not device)
     also = "; ".join(f"{device_title(d)}: {d.sharing.mode} {d.sharing.confidence:.2f}" for d in others)
+    sampled_only = only_sampled(report, device)
     lines = [
         # Where sharing is not the cause, that is the answer.
         *(cause if clear else ()),
-        *_lines("Mode", _verdict(device), 2),
+        *_lines("Mode", _verdict(device), 1 if sampled_only and device.listed else 2),
         *_not_read(report),
         *([_line("Also", also)] if also else ()),
-        _line("Configured", agreement_text(device)),
+        *_set_up(report, device),
         *_sampled(device),
         *(line for said in samples_not_used(report)[:1] for line in _lines("Samples", said, 2)),
-        *_lines("GPU time", residency_sentence(device).removeprefix("GPU time: "), 2),
-        *_lines("Slowdown", victim_sentence(device).removeprefix("Largest slowdown: "), 2),
+        *(_measured(device) if not sampled_only else ()),
         *(() if clear else cause),
         _line("Do", advice),
         _line("Missing", _missing(device.sharing.missing)),
@@ -104,6 +105,23 @@ def _device_lines(report: Report, device: Device) -> list[str]:
     return lines
 
 
+def _measured(device: Device) -> list[str]:
+    """GPU time and slowdown: samples have neither."""
+    return [
+        *_lines("GPU time", residency_sentence(device).removeprefix("GPU time: "), 2),
+        *_lines("Slowdown", victim_sentence(device).removeprefix("Largest slowdown: "), 2),
+    ]
+
+
+def _set_up(report: Report, device: Device) -> list[str]:
+    """The configured mode; where only samples are known, who is listed, and how they were set up to share."""
+    who = sharing_sentence(report, device)
+    if who is not None and not device.tenants:
+        return _lines("Tenants", who, 3)
+    set_up = None if device.tenants else set_up_text(report, device)
+    return [_line("Configured", agreement_text(device) if set_up is None else set_up)]
+
+
 def _not_read(report: Report) -> list[str]:
     """Files that no reader knows: three of them, one line each."""
     found = files_not_read(report)
@@ -113,8 +131,14 @@ def _not_read(report: Report) -> list[str]:
 
 def _sampled(device: Device) -> list[str]:
     """What samples say; beside a capture there is more to say, and 15 lines to say it in."""
-    sampled = None if device.tenants else sampled_sentence(device)
-    return [] if sampled is None else _lines("Sampled", sampled, 2)
+    if device.tenants:
+        return []
+    sampled, use, wrong = sampled_sentence(device), use_sentence(device), health_parts(device)
+    return [
+        *([] if use is None else _lines("Use", use, 2)),
+        *([] if sampled is None else _lines("Sampled", sampled, 2)),
+        *(_lines("Health", "; ".join(wrong), 2) if wrong else []),
+    ]
 
 
 def _verdict(device: Device) -> str:
