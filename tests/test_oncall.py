@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -277,3 +279,112 @@ def test_redacted_pods_have_one_pseudonym_in_samples_and_objects(tmp_path: Path)
     assert "web-7f9c" not in text
     assert "train-bert" not in text
     assert len(json.loads(text)["devices"][0]["listed"]) == 2
+
+
+def advised(*given: str | Path) -> dict[str, dict[str, Any]]:
+    """Actions of `advise` by what they begin with."""
+    report = json.loads(answer("advise", "-f", "json", *given))
+    return {action["action"].split(":")[0]: action for action in report["devices"][0]["advice"]}
+
+
+def owned(item: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
+    item["metadata"]["ownerReferences"] = [{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "u"}]
+    return item
+
+
+def shell(line: str, folder: Path) -> list[list[str]]:
+    """Arguments of each call that a command line makes, where every program only prints them."""
+    stand_in = folder / "bin"
+    stand_in.mkdir(exist_ok=True)
+    for name in ("kubectl", "helm", "pyanalyze"):
+        file = write(
+            stand_in, name, '#!/bin/sh\nprintf "%s\\0" "$(basename "$0")" "$@" >> "$CALLS"; echo >> "$CALLS"\n'
+        )
+        file.chmod(0o755)
+    calls = folder / "calls"
+    calls.write_bytes(b"")
+    environment = {"PATH": f"{stand_in}:/usr/bin:/bin", "CALLS": str(calls)}
+    subprocess.run(["bash", "-euc", line], env=environment, check=True, stdin=subprocess.DEVNULL)
+    return [call.decode().split("\0")[:-1] for call in calls.read_bytes().split(b"\n") if call]
+
+
+def test_commands_for_the_cluster_at_hand_can_be_pasted(tmp_path: Path) -> None:
+    web = owned(pod("web-7f9c"), "ReplicaSet", "web-7f9c")
+    objects = kubectl(tmp_path, node(**REPLICAS), web, owned(pod("train-bert-0"), "StatefulSet", "train-bert"))
+    given = ["--samples", write(tmp_path, "a.prom", TWO), "--context", objects]
+    found = advised(*given)
+    assert list(found) == [
+        "Not enough data to decide",
+        "Share the GPU by MPS instead of time-slicing",
+        "Give each pod its own MIG instance",
+        "Separate train-bert-0 and web-7f9c",
+    ]
+    for action in list(found.values())[1:]:
+        assert "cannot be forecast from samples; record: pyanalyze record" in action["expected"]
+        assert action["risk"]
+        assert action["undo"]
+        for line in [*action["commands"], action["undo"]]:
+            assert shell(line, tmp_path), line
+    # The configuration that a real device plugin reads, and the label of the node that chooses it.
+    create, patch, label = (
+        shell(line, tmp_path) for line in found["Share the GPU by MPS instead of time-slicing"]["commands"]
+    )
+    name, _, config = create[0][-1].removeprefix("--from-literal=").partition("=")
+    assert yaml.safe_load(config) == {
+        "version": "v1", "sharing": {"mps": {"resources": [{"name": "nvidia.com/gpu", "replicas": 4}]}},
+    }  # fmt: skip
+    assert json.loads(patch[0][-1])["spec"]["devicePlugin"]["config"]["name"] == create[0][5]
+    assert f"nvidia.com/device-plugin.config={name}" in label[-1]
+    assert label[0][:6] == ["kubectl", "get", "pod", "-n", "ml", "train-bert-0"]
+    config = yaml.safe_load(
+        shell(found["Give each pod its own MIG instance"]["commands"][0], tmp_path)[0][-1].partition("config.yaml=")[2]
+    )
+    # Both halves of an A100: seven compute slices are 3 and 4.
+    assert config["mig-configs"]["advised"][0]["mig-devices"] == {"3g.40gb": 1, "4g.40gb": 1}
+    labelled, kept = (shell(line, tmp_path)[-1] for line in found["Separate train-bert-0 and web-7f9c"]["commands"])
+    assert (labelled[4], kept[4]) == ("statefulset/train-bert", "deployment/web")
+    labels = json.loads(labelled[-1])["spec"]["template"]["metadata"]["labels"]
+    (term,) = json.loads(kept[-1])["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
+    assert term == {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
+
+
+def test_mps_is_never_advised_on_mig_nor_on_windows(tmp_path: Path) -> None:
+    scrape = TWO.replace('Hostname="n1"', 'GPU_I_PROFILE="3g.40gb",GPU_I_ID="2",Hostname="n1"')
+    objects = kubectl(tmp_path, node(**{"nvidia.com/mig.strategy": "mixed"}))
+    given = ["--samples", write(tmp_path, "a.prom", scrape), "--context", objects,
+             "--context", write(tmp_path, "lgi.txt", MIG_LIST)]  # fmt: skip
+    actions = json.loads(answer("report", "-f", "json", *given))["devices"]
+    assert [a["action"] for d in actions for a in d["advice"] if "MPS" in a["action"]] == []
+    assert any("time-slicing" in a["action"] for d in actions for a in d["advice"])
+
+
+def test_a_process_without_a_pod_is_looked_up_by_its_control_group(tmp_path: Path) -> None:
+    objects = kubectl(tmp_path, node(**REPLICAS))
+    found = advised("--samples", write(tmp_path, "pmon.txt", PMON), "--context", objects)
+    action = found["Find the pod of each process 4711, 4712"]
+    line = action["commands"][0].partition("   #")[0]
+    # The control group of a real kubelet, in both drivers' spelling of the UID.
+    for group in (
+        "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod9a1b2c3d_0000_4e5f_8a9b_0123456789ab.slice/x\n",
+        "0::/kubepods/burstable/pod9a1b2c3d-0000-4e5f-8a9b-0123456789ab/x\n",
+    ):
+        inner = line[line.index("$(") + 2 : -2].replace("/proc/4711/cgroup", str(write(tmp_path, "cgroup", group)))
+        found_uid = subprocess.run(["bash", "-c", inner], check=True, capture_output=True, text=True).stdout.strip()
+        assert found_uid == "9a1b2c3d-0000-4e5f-8a9b-0123456789ab"
+
+
+def test_claims_get_their_feature_gate(tmp_path: Path) -> None:
+    claim = {
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "one", "namespace": "ml"},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}},
+        "status": {"reservedFor": [{"resource": "pods", "name": "web-7f9c"}], "allocation": {"devices": {"results": [
+            {"driver": "gpu.nvidia.com", "pool": "n1", "device": "gpu-0", "request": "r"}]}}},
+    }  # fmt: skip
+    found = advised("--samples", write(tmp_path, "a.prom", TWO), "--context", kubectl(tmp_path, claim))
+    for mode, gate, strategy in (("mps", "MPSSupport", "MPS"), ("time-slicing", "TimeSlicingSettings", "TimeSlicing")):
+        gated, made = found[f"Share one claim by {mode}"]["commands"]
+        assert f"featureGates.{gate}=true" in gated
+        body = json.loads(shlex.split(made)[-1])
+        assert body["spec"]["devices"]["config"][0]["opaque"]["parameters"]["sharing"]["strategy"] == strategy

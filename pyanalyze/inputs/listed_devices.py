@@ -130,6 +130,8 @@ def _add_instances(
             device = numbered[place][0]
         else:
             device = next((d for d, g, c in numbered if (g, c) == (gi, ci) or (g == gi and None in (c, ci))), None)
+        if device is None and gi is None:
+            device = _only_of_profile(rows, board, fields.get("profile"), listed)
         uuid = fields.get("uuid")
         known = next((row for row in rows if row["device_id"] == device or (uuid and row["uuid"] == uuid)), None)
         profile = fields.get("profile") or None
@@ -137,3 +139,12 @@ def _add_instances(
             known.update(mig_profile=known["mig_profile"] or profile, uuid=known["uuid"] or uuid, gpu_uuid=board)
         else:
             _new(rows, name=f"{name or 'GPU'} MIG {profile}", uuid=uuid, gpu_uuid=board, mig_profile=profile)
+
+
+def _only_of_profile(
+    rows: Sequence[dict[str, Any]], board: str, profile: str | None, listed: Sequence[dict[str, str]]
+) -> int | None:
+    """The instance of a board that alone has a profile, where the list has that profile once; None: it is not known."""
+    mine = [row["device_id"] for row in rows if row["gpu_uuid"] == board and profile and row["mig_profile"] == profile]
+    once = sum(fields.get("profile") == profile for fields in listed) == 1
+    return int(mine[0]) if once and len(mine) == 1 else None
