@@ -136,7 +136,7 @@ def _add_instances(
         known = next((row for row in rows if row["device_id"] == device or (uuid and row["uuid"] == uuid)), None)
         profile = fields.get("profile") or None
         if known is not None:
-            known.update(mig_profile=known["mig_profile"] or profile, uuid=known["uuid"] or uuid, gpu_uuid=board)
+            known.update(mig_profile=known.get("mig_profile") or profile, uuid=known["uuid"] or uuid, gpu_uuid=board)
         else:
             _new(rows, name=f"{name or 'GPU'} MIG {profile}", uuid=uuid, gpu_uuid=board, mig_profile=profile)
 
@@ -145,6 +145,10 @@ def _only_of_profile(
     rows: Sequence[dict[str, Any]], board: str, profile: str | None, listed: Sequence[dict[str, str]]
 ) -> int | None:
     """The instance of a board that alone has a profile, where the list has that profile once; None: it is not known."""
-    mine = [row["device_id"] for row in rows if row["gpu_uuid"] == board and profile and row["mig_profile"] == profile]
+    mine = [
+        row["device_id"]
+        for row in rows
+        if row.get("gpu_uuid") == board and profile and row.get("mig_profile") == profile
+    ]
     once = sum(fields.get("profile") == profile for fields in listed) == 1
     return int(mine[0]) if once and len(mine) == 1 else None
