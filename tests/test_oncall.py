@@ -388,3 +388,25 @@ def test_claims_get_their_feature_gate(tmp_path: Path) -> None:
         assert f"featureGates.{gate}=true" in gated
         body = json.loads(shlex.split(made)[-1])
         assert body["spec"]["devices"]["config"][0]["opaque"]["parameters"]["sharing"]["strategy"] == strategy
+
+
+@pytest.mark.parametrize("name", ["record-samples", "record-nsys"])
+def test_pods_that_record_ask_for_what_they_need_and_no_gpu(name: str) -> None:
+    made = yaml.safe_load((ROOT / "packaging" / "kubernetes" / f"{name}.yaml").read_text(encoding="utf-8"))
+    (container,) = made["spec"]["containers"]
+    assert (made["apiVersion"], made["kind"], made["spec"]["hostPID"]) == ("v1", "Pod", True)
+    assert not any("gpu" in resource for part in container["resources"].values() for resource in part)
+    security = container["securityContext"]
+    if name == "record-samples":
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert security["allowPrivilegeEscalation"] is False
+    else:
+        assert security["capabilities"] == {"add": ["SYS_ADMIN", "SYS_PTRACE"]}
+    assert "privileged" not in security
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in made["spec"]["volumes"]}
+    # Options that `record` has, as the pod gives them.
+    words = shlex.split(container["command"][-1].partition(";")[0])
+    known = answer("record", "--help")
+    assert words[:2] == ["pyanalyze", "record"]
+    assert all(word in known for word in words if word.startswith("--"))
