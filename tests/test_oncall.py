@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -410,3 +413,79 @@ def test_pods_that_record_ask_for_what_they_need_and_no_gpu(name: str) -> None:
     known = answer("record", "--help")
     assert words[:2] == ["pyanalyze", "record"]
     assert all(word in known for word in words if word.startswith("--"))
+
+
+def test_the_profile_of_an_exporter_is_the_instance_of_the_listing(tmp_path: Path) -> None:
+    scrape = TWO.replace('Hostname="n1"', 'GPU_I_PROFILE="3g.40gb",GPU_I_ID="2",Hostname="n1"')
+    given = ["--samples", write(tmp_path, "a.prom", scrape), "--context", write(tmp_path, "list.txt", MIG_LIST)]
+    devices = json.loads(answer("report", "-f", "json", *given))["devices"]
+    # The board, its 3g.40gb with two pods, and its other instance.
+    shown = [(d["mig"] and d["mig"]["profile"], d["mig"] and d["mig"]["gi"], len(d["listed"])) for d in devices]
+    assert sorted(shown, key=str) == [("2g.20gb", None, 0), ("3g.40gb", 2, 2), (None, None, 0)]
+
+
+HEALTH = """timestamp, index, uuid, name, utilization.gpu [%], memory.used [MiB], memory.total [MiB], {}
+{}
+"""
+
+
+def test_samples_tell_idle_time_throttling_memory_and_errors(tmp_path: Path) -> None:
+    columns = (
+        "clocks_event_reasons.sw_power_cap, clocks_event_reasons.hw_thermal_slowdown, clocks_event_reasons.gpu_idle, "
+    )
+    columns += "ecc.errors.uncorrected.volatile.total"
+    rows = [
+        (0, 100, "Not Active", "Not Active", "Active", 0),
+        (100, 81000, "Active", "Not Active", "Not Active", 0),
+        (98, 81400, "Active", "Active", "Not Active", 2),
+        (100, 81400, "Active", "Not Active", "Not Active", 2),
+    ]
+    lines = [
+        f"2026/06/20 17:05:1{n}.000, 0, {GPU}, NVIDIA A100-SXM4-80GB, {use} %, {used} MiB, 81920 MiB, {a}, {b}, {c}, {ecc}"
+        for n, (use, used, a, b, c, ecc) in enumerate(rows)
+    ]
+    file = write(tmp_path, "gpu.csv", HEALTH.format(columns, "\n".join(lines)))
+    sampled = pyanalyze.load(samples=file).report().devices[0].sampled
+    assert sampled is not None
+    assert (sampled.idle_share, sampled.gpu_utilization, sampled.gpu_utilization_peak) == (0.25, 0.745, 1.0)
+    assert sampled.throttling is not None
+    assert sampled.throttling.shares == {"sw_power_cap": 0.75, "hw_thermal_slowdown": 0.25}
+    assert (sampled.ecc_uncorrected, sampled.xid) == (2, None)
+    screen = sentence(answer("--samples", file))
+    assert "throttled: power cap in 75 %, thermal (hardware) in 25 % (4 samples)" in screen
+    assert "memory almost full: 520 MiB of 80.0 GiB free at the peak" in screen
+    assert "2 uncorrected ECC errors" in screen
+    device = json.loads(answer("report", "-f", "json", "--samples", file))["devices"][0]
+    assert device["sharing"]["basis"] == "sampled"
+    assert "observed" not in json.dumps(device)
+    answer("report", "--samples", file, "-o", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Utilisation and memory over time" in page
+    assert "samples-0" in page
+
+
+def test_generated_inputs_are_answered_whole() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "bench" / "oncall.py"), "--scenarios", "8", "--verbose"],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "absent from the inputs: 0" in done.stdout
+
+
+CORPUS = Path(os.environ.get("PYANALYZE_CORPUS", ROOT / ".." / "shared" / "corpus")) / "samples"
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason=f"no real samples at {CORPUS}: set PYANALYZE_CORPUS")
+def test_every_process_of_real_dumps_is_listed() -> None:
+    files = [*CORPUS.glob("telegraf/*.xml"), *CORPUS.glob("netdata/*.xml")]
+    seen = 0
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        report = pyanalyze.load(samples=file).report()
+        listed = {one.pid for one in (*report.listed, *(t for d in report.devices for t in d.listed))}
+        pids = {int(pid) for pid in re.findall(r"<pid>(\d+)</pid>", text)}
+        assert pids <= listed, file
+        assert listed <= pids, file
+        seen += len(pids)
+    assert seen > 10

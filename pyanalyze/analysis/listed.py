@@ -466,8 +466,8 @@ def _name(draft: _Draft, everyone: Sequence[_Draft]) -> str:
 
 
 def _instance(draft: _Draft, tables: TableSet) -> str | None:
-    here = tables.devices.filter(pl.col("device_id") == draft.device_id)
-    profile = None if draft.device_id is None or here.is_empty() else here["mig_profile"][0]
+    profiles = dict(tables.devices.select("device_id", "mig_profile").iter_rows())
+    profile = None if draft.device_id is None else profiles.get(draft.device_id)
     numbers = [f"{name} {n}" for name, n in (("GI", draft.gi), ("CI", draft.ci)) if n is not None]
     parts = [*([profile] if profile else []), *numbers]
     return ", ".join(parts) or None
