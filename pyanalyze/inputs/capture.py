@@ -147,7 +147,12 @@ def read(
         samples_not_used=tuple(unused),
         read_late=lambda names: read_late(kept, names),
     )
-    if work is not None:
+    if work is not None and not kept:
+        from pyanalyze.inputs.latencies import read_latencies
+
+        origin_ns = read_set.capture["utc_origin_ns"][0]
+        read_set = replace(read_set, latencies=read_latencies(Path(work), read_set.nvml_samples, origin_ns))
+    elif work is not None:
         from pyanalyze.inputs.work_units import read_work
 
         origin_ns = read_set.capture["utc_origin_ns"][0]

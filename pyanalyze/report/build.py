@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyanalyze.analysis.association import associations
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.analysis.listed import listed_tenants
 from pyanalyze.analysis.occupancy import model_in_passing
@@ -139,6 +140,9 @@ def assemble(
                     "listed": list(listed.by_device.get(verdict.device_id, ())),
                     "configured_sharing": _set_up(listed, verdict.device_id),
                     "settings": list(listed.settings.get(verdict.device_id, ())),
+                    "associations": associations(
+                        tables, verdict.device_id, listed.by_device.get(verdict.device_id, ())
+                    ),
                 }
             )
             for verdict in analysis.verdicts

@@ -10,10 +10,12 @@ from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import MEMORY_RESERVE, Mode
 
 if TYPE_CHECKING:
+    from pyanalyze.results.association import Association
     from pyanalyze.results.listed import ListedTenant
     from pyanalyze.results.report import Device, Report
 
 __all__ = [
+    "association_text",
     "gpu_text",
     "health_parts",
     "only_sampled",
@@ -76,15 +78,37 @@ def set_up_text(report: Report, device: Device) -> str | None:
 def sharing_sentence(report: Report, device: Device) -> str | None:
     """Name the compute tenants on a device and how it was set up; None where nobody is listed."""
     labels = listed_labels(device.listed)
-    names = [labels[number] for number, one in enumerate(device.listed) if one.computes]
-    if not names:
+    mine = [(labels[number], one) for number, one in enumerate(device.listed) if one.computes]
+    names = [label for label, one in mine if one.placed_by != "inferred"]
+    pods = [label for label, one in mine if one.placed_by == "inferred"]
+    if not mine:
         return None
     set_up = set_up_text(report, device) or "not known"
-    if len(names) == 1:
-        return f"{names[0]} is the only tenant listed on {gpu_text(device)}; configured: {set_up}"
-    most = 6
+    # A process and the pod that it belongs to may both be listed: they are not counted as two.
+    also = f"; pods of this node: {_some(pods)} (which process is whose is not known)" if names and pods else ""
+    found = names or pods
+    if len(found) == 1:
+        return f"{found[0]} is the only tenant listed on {gpu_text(device)}{also}; configured: {set_up}"
+    return f"{_some(found)} share {gpu_text(device)}{also}; configured: {set_up}"
+
+
+def _some(names: list[str], most: int = 6) -> str:
+    """Names in one line, the last after `and`."""
     shown = [*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])]
-    return f"{', '.join(shown[:-1])} and {shown[-1]} share {gpu_text(device)}; configured: {set_up}"
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def association_text(found: Association) -> str:
+    """State an association: effect, interval, lag; never as a cause."""
+    whose = f"latency of {visible(found.victim, 40)}" if found.victim else "latency"
+    tenant = visible(found.tenant, 40)
+    if not found.associated:
+        return f"no association of {whose} with the activity of {tenant} (p = {found.p:.2f}, n = {found.n})"
+    lag = "no lag" if not found.lag_ns else f"lag {fmt.duration(found.lag_ns)}"
+    return (
+        f"{whose} goes with {tenant}: {fmt.ratio(found.effect)} while it is active "
+        f"({fmt.interval(found.low, found.high)}, {lag}, n = {found.n}); an association, not a cause"
+    )
 
 
 def share_text(tenant: ListedTenant) -> str:

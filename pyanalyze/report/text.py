@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.report.blocks import Block, Cell, Chart, Commands, Facts, Fold, Note, Page, Para, Table, is_empty
 from pyanalyze.report.layout import lay_out
-from pyanalyze.report.sampled_text import health_parts, only_sampled, set_up_text, sharing_sentence, use_sentence
+from pyanalyze.report.sampled_text import (
+    association_text,
+    health_parts,
+    only_sampled,
+    set_up_text,
+    sharing_sentence,
+    use_sentence,
+)
 from pyanalyze.report.sentences import (
     UNREAD,
     agreement_text,
@@ -138,6 +145,7 @@ def _sampled(device: Device) -> list[str]:
         *([] if use is None else _lines("Use", use, 2)),
         *([] if sampled is None else _lines("Sampled", sampled, 2)),
         *(_lines("Health", "; ".join(wrong), 2) if wrong else []),
+        *(line for one in device.associations[:1] for line in _lines("Latency", association_text(one), 2)),
     ]
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from pyanalyze.results.advice import Advice, SharingOption
+from pyanalyze.results.association import Association
 from pyanalyze.results.interference import (
     BaselineNotUsed,
     Causes,
@@ -278,6 +279,9 @@ class Device(Result):
         default=None, description="How settings share it; null: no input says anything of sharing."
     )
     settings: list[Setting] = Field(default=[], description="Settings of the inputs that concern it.")
+    associations: list[Association] = Field(
+        default=[], description="How given latencies go with the activity of tenants; empty: none were given."
+    )
     options: list[SharingOption] | None = Field(
         default=None, description="Ways to share it, best mean slowdown first; null: not compared."
     )

@@ -210,6 +210,9 @@ def redacted(tables: TableSet, names: Names) -> TableSet:
         recorded_tenants=recorded,
         answering=None if answering is None else renamed("nvml_samples", answering, names),
         samples_not_used=tuple(names.in_text(text) for text in tables.samples_not_used),
+        latencies=None
+        if tables.latencies is None
+        else _replaced(tables.latencies, "tenant", partial(names.of, "process")),
         work=None if tables.work is None else renamed("nvtx", tables.work, names),
         selection=replace(tables.selection, redacted=True),
         late_transforms=(*tables.late_transforms, lambda name, frame: renamed(name, frame, names)),

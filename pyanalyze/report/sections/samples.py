@@ -18,7 +18,14 @@ from pyanalyze.report.blocks import (
     chart_key,
     value_cell,
 )
-from pyanalyze.report.sampled_text import health_parts, memory_text, share_text, sharing_sentence, throttling_text
+from pyanalyze.report.sampled_text import (
+    association_text,
+    health_parts,
+    memory_text,
+    share_text,
+    sharing_sentence,
+    throttling_text,
+)
 from pyanalyze.report.sections.base import DeviceSection, Inputs, ReportSection
 from pyanalyze.report.sentences import LONG, id_text
 from pyanalyze.results.labels import listed_labels
@@ -53,6 +60,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 "Sampled. Utilisation is the share of time in which a kernel ran, not how full the GPU was.",
             )
         )
+    blocks += [Para(f"{capital(association_text(one))}.") for one in device.associations]
     blocks += _tenants(device.listed, inputs, "Tenants that samples and listings name (sampled, configured).")
     blocks += _settings(device.settings, "Settings of this device")
     return blocks
