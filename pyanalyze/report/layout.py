@@ -10,7 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Note, Page, Section
-from pyanalyze.report.sampled_text import health_parts, only_sampled, set_up_text, sharing_sentence, use_sentence
+from pyanalyze.report.sampled_text import (
+    health_parts,
+    only_sampled,
+    set_up_text,
+    sharing_sentence,
+    span_text,
+    use_sentence,
+)
 from pyanalyze.report.sections import SECTIONS, DeviceSection, Inputs, ReportSection
 from pyanalyze.report.sentences import (
     files_not_read,
@@ -71,7 +78,7 @@ def lay_out(
         subtitle = "no device"
     else:
         lead = lead_of(report, main)
-        subtitle = f"{device_title(main)} · {window_text(report, main)}"
+        subtitle = f"{device_title(main)} · {span_text(report, main) or window_text(report, main)}"
     return Page("GPU sharing report", subtitle, lead, tuple(_sections(inputs)), tuple(_notes(report)))
 
 
@@ -82,13 +89,12 @@ def lead_of(report: Report, device: Device) -> tuple[str, ...]:
     who = sharing_sentence(report, device) or set_up_text(report, device)
     use, sampled = use_sentence(device), sampled_sentence(device)
     parts = [
-        f"{capital(who)} (sampled, configured)." if who else "",
         f"Use of the GPU: {use}." if use else "",
         f"Sampled: {sampled}." if sampled else "",
         *(f"{capital(wrong)}." for wrong in health_parts(device)),
     ]
-    first = " ".join(part for part in parts if part)
-    return (*([first] if first else []), verdict_sentence(device))
+    texts = (f"{who}." if who else "", " ".join(part for part in parts if part), verdict_sentence(device))
+    return tuple(text for text in texts if text)
 
 
 def _notes(report: Report) -> Iterator[Note]:

@@ -22,6 +22,7 @@ __all__ = [
     "set_up_text",
     "share_text",
     "sharing_sentence",
+    "span_text",
     "throttling_text",
     "use_sentence",
 ]
@@ -39,6 +40,18 @@ REASON_WORDS = {
 def only_sampled(report: Report, device: Device) -> bool:
     """Whether nothing but samples and listings is known of a device."""
     return not device.tenants and not any(capture.nsys_version for capture in report.captures)
+
+
+def span_text(report: Report, device: Device) -> str | None:
+    """From when to when a device was sampled, where no activity was recorded; None where times are not known."""
+    found = device.sampled
+    if device.window is not None or found is None or found.start_ns is None or found.end_ns is None:
+        return None
+    length = fmt.duration(found.end_ns - found.start_ns)
+    if report.clock.origin_utc_ns is None:
+        return f"samples over {length}, local time of unknown zone"
+    first, last = (fmt.utc(report.clock.origin_utc_ns, ns) for ns in (found.start_ns, found.end_ns))
+    return f"samples from {first.removesuffix(' UTC')} to {last[11:] if first[:10] == last[:10] else last} ({length})"
 
 
 def gpu_text(device: Device) -> str:

@@ -17,6 +17,7 @@ from pyanalyze.report.sampled_text import (
     only_sampled,
     set_up_text,
     sharing_sentence,
+    span_text,
     use_sentence,
 )
 from pyanalyze.report.sentences import (
@@ -103,7 +104,7 @@ def _device_lines(report: Report, device: Device) -> list[str]:
         *(() if clear else cause),
         _line("Do", advice),
         _line("Missing", _missing(device.sharing.missing)),
-        _line("Window", window_text(report, device)),
+        _line("Window", span_text(report, device) or window_text(report, device)),
     ]
     if lost:
         # By name: what one of it stands for (a record, a row, a message of the profiler) is not the same for all.

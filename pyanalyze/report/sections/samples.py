@@ -47,7 +47,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     blocks: list[Block] = []
     who = sharing_sentence(inputs.report, device)
     if who is not None:
-        blocks.append(Para(f"{capital(who)}."))
+        # A name keeps its first letter as it is.
+        blocks.append(Para(f"{who}."))
     wrong = health_parts(device)
     if wrong:
         blocks.append(Note("Health", f"{capital('; '.join(wrong))}.", "warning"))
@@ -102,35 +103,38 @@ def _tenants(listed: Sequence[ListedTenant], inputs: Inputs, caption: str) -> li
         return []
     labels = listed_labels(listed)
     origin = inputs.report.clock.origin_utc_ns
-    rows = [
+    cells = [
         (
             Cell(labels[number], tone="code", note=visible(one.name, LONG)),
-            Cell(one.kind + (f" ({visible(one.process_type, 8)})" if one.process_type else "")),
-            value_cell(id_text(one.pid)),
-            value_cell(
-                "/".join(visible(part) for part in (one.namespace, one.pod, one.container) if part) or fmt.UNKNOWN
+            Cell(
+                one.kind + (f" ({visible(one.process_type, 8)})" if one.process_type else ""),
+                note=f"named by {', '.join(visible(source) for source in one.sources)}",
             ),
-            value_cell(visible(one.mig) or ("whole GPU" if one.device_id is not None else fmt.UNKNOWN)),
+            value_cell(id_text(one.pid)),
+            value_cell(_whose(one)),
+            value_cell(visible(one.mig) or fmt.UNKNOWN),
             value_cell(visible(one.requested, LONG) or fmt.UNKNOWN),
             value_cell(share_text(one)),
             value_cell(memory_text(one)),
             value_cell(_seen(one, origin)),
-            Cell(", ".join(visible(source) for source in one.sources)),
         )
         for number, one in enumerate(listed)
     ]
-    columns = (
+    heads = (
         Column("Tenant"),
         Column("Kind"),
         Column("pid", numeric=True),
         Column("Namespace/pod/container"),
-        Column("Runs on"),
+        Column("MIG instance"),
         Column("Requested", "configured"),
         Column("Utilisation", "sampled", True),
         Column("Memory", "peak, sampled", True),
         Column("Seen"),
-        Column("Named by"),
     )
+    # What is known of no tenant is no column.
+    kept = [n for n in range(len(heads)) if any(row[n].text != fmt.UNKNOWN for row in cells)]
+    columns = tuple(heads[n] for n in kept)
+    rows = [tuple(row[n] for n in kept) for row in cells]
     blocks: list[Block] = [Table(columns, tuple(rows[:_MOST]), caption)]
     if len(rows) > _MOST:
         blocks.append(Fold(f"{len(rows) - _MOST} more", (Table(columns, tuple(rows[_MOST:])),)))
