@@ -17,8 +17,13 @@ import yaml
 from command_line import run
 
 import pyanalyze
+from pyanalyze.analysis.advice import Option, advise
+from pyanalyze.analysis.advice.forecast import SharingConfig, in_turns, side_by_side
+from pyanalyze.analysis.advice.options import Forecast, Options
 from pyanalyze.analysis.association import _relate
+from pyanalyze.analysis.sharing import Case, judge
 from pyanalyze.errors import SamplesUnreadable
+from pyanalyze.vocabulary import Mode
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "fixtures" / "samples"
@@ -561,3 +566,42 @@ def test_latencies_that_cannot_be_read_name_their_line(tmp_path: Path) -> None:
         ("start,end\n2026-06-20 17:00:02,2026-06-20 17:00:01\n", "ends before it starts"),
     ):
         assert said in answer("--samples", pmon, "--work", write(tmp_path, "l.csv", text), code=2)
+
+
+def test_kubernetes_restricts_candidates_and_sentences_alike() -> None:
+    """Uncapped MPS, which the device plugin cannot make, is neither compared with nor called the next best."""
+
+    def option(name: str, mode: Mode, config: SharingConfig, slowdown: float) -> Option:
+        low, high = 0.9 * slowdown, 1.1 * slowdown
+        each = [
+            Forecast(tenant_id=n, slowdown=slowdown, low=low, high=high, latency=None, p99_ns=None, name=f"app{n}")
+            for n in (0, 1)
+        ]
+        return Option(name, mode, config, tuple(each))
+
+    now = option("time-slicing", Mode.TIME_SLICING, in_turns(108, [0, 1]), 2.01)
+    better = option("MPS", Mode.MPS, side_by_side(108, [0, 1]), 1.16)
+    compared = Options(0, (better, now), now, better)
+    left = advise._of_kubernetes(compared)
+    assert left.options == (now,)
+    assert left.recommended is now
+    verdict = judge(Case(0, "NVIDIA A100", None, None, None, (8, 0), 108, {}, (), {}, ("app0", "app1")))
+    stay = advise._stay(left, (), verdict, kube=True)
+    assert stay.action == "Keep the sharing configuration: no other that Kubernetes can make gains anything"
+    assert "1.16" not in json.dumps(stay.model_dump(mode="json"))
+    # Outside of Kubernetes it is what is advised.
+    assert advise._gain(compared, Mode.TIME_SLICING) == pytest.approx(1 - 1.16 / 2.01)
+
+
+def test_hostile_names_stay_words_of_the_shell(tmp_path: Path) -> None:
+    evil = "a'$(touch${IFS}pwned);x"
+    scrape = "".join(
+        series("DCGM_FI_DEV_GPU_UTIL", f"n/{name}/main", 5).replace(f'pod="{name}"', f'pod="{name}{evil}"')
+        for name in ("one", "two")
+    )
+    found = advised("--samples", write(tmp_path, "a.prom", scrape), "--context", kubectl(tmp_path, node(**REPLICAS)))
+    assert len(found) > 2
+    for action in list(found.values())[1:]:
+        for line in [*action["commands"], action["undo"]]:
+            shell(f"cd {shlex.quote(str(tmp_path))}; {line}", tmp_path)
+    assert not (tmp_path / "pwned").exists()

@@ -295,30 +295,39 @@ def _claims(
         return
     found = listed.sharing.get(verdict.device_id)
     on_mig = _on_mig(listed, verdict, device)
-    strategies = [("TimeSlicing", "TimeSlicingSettings", '"timeSlicingConfig": {"interval": "Long"}')]
+    strategies: list[tuple[str, Mode, str, dict[str, object]]] = [
+        ("TimeSlicing", Mode.TIME_SLICING, "TimeSlicingSettings", {"timeSlicingConfig": {"interval": "Long"}})
+    ]
     if not on_mig and not any(one.name == "mps_impossible" for one in verdict.evidence):
         percent = 100 // max(len(pods), 2)
-        strategies.append(("MPS", "MPSSupport", f'"mpsConfig": {{"defaultActiveThreadPercentage": {percent}}}'))
-    for strategy, gate, more in strategies:
-        mode = {"TimeSlicing": Mode.TIME_SLICING, "MPS": Mode.MPS}[strategy]
+        limits: dict[str, object] = {"mpsConfig": {"defaultActiveThreadPercentage": percent}}
+        strategies.append(("MPS", Mode.MPS, "MPSSupport", limits))
+    namespace = pods[0].namespace or "default"
+    for strategy, mode, gate, more in strategies:
         if found is not None and found.strategy == mode:
             continue
-        parameters = (
-            '{"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": '
-            f'{{"strategy": "{strategy}", {more}}}}}'
-        )
-        namespace = pods[0].namespace or "default"
-        claim = (
-            '{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "shared-gpu", '
-            f'"namespace": "{namespace}"}}, "spec": {{"devices": {{"requests": [{{"name": "gpu", "exactly": '
-            '{"deviceClassName": "gpu.nvidia.com"}}], "config": [{"requests": ["gpu"], "opaque": {"driver": '
-            f'"gpu.nvidia.com", "parameters": {parameters}}}}}]}}}}}}'
-        )
+        parameters = {
+            "apiVersion": "resource.nvidia.com/v1beta1",
+            "kind": "GpuConfig",
+            "sharing": {"strategy": strategy, **more},
+        }
+        opaque = {"driver": "gpu.nvidia.com", "parameters": parameters}
+        claim = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": "shared-gpu", "namespace": namespace},
+            "spec": {
+                "devices": {
+                    "requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}],
+                    "config": [{"requests": ["gpu"], "opaque": opaque}],
+                }
+            },
+        }
         yield Advice(
             action=f"Share one claim by {mode}",
             commands=[
                 f"helm upgrade {_DRA} nvidia/{_DRA} -n {_DRA} --reuse-values --set featureGates.{gate}=true",
-                f"kubectl apply -f - <<< {shlex.quote(claim)}",
+                f"kubectl apply -f - <<< {shlex.quote(json.dumps(claim))}",
             ],
             expected=_record(pods[0]),
             bound=None,
