@@ -460,8 +460,9 @@ def test_samples_tell_idle_time_throttling_memory_and_errors(tmp_path: Path) -> 
     assert (sampled.ecc_uncorrected, sampled.xid) == (2, None)
     screen = sentence(answer("--samples", file))
     assert "throttled: power cap in 75 %, thermal (hardware) in 25 % (4 samples)" in screen
-    assert "memory almost full: 520 MiB of 80.0 GiB free at the peak" in screen
-    assert "2 uncorrected ECC errors" in screen
+    page = sentence(answer("report", "-f", "txt", "--samples", file))
+    assert "memory almost full: 520 MiB of 80.0 GiB free at the peak" in page
+    assert "2 uncorrected ECC errors" in page
     device = json.loads(answer("report", "-f", "json", "--samples", file))["devices"][0]
     assert device["sharing"]["basis"] == "sampled"
     assert "observed" not in json.dumps(device)
@@ -605,3 +606,18 @@ def test_hostile_names_stay_words_of_the_shell(tmp_path: Path) -> None:
         for line in [*action["commands"], action["undo"]]:
             shell(f"cd {shlex.quote(str(tmp_path))}; {line}", tmp_path)
     assert not (tmp_path / "pwned").exists()
+
+
+def test_the_first_screen_of_everything_at_once_keeps_what_to_do(tmp_path: Path) -> None:
+    active = {8000 + n: [50.0 + n if second % 40 < 20 + n else 0.0 for second in range(120)] for n in range(6)}
+    latency = [20.0 if second % 40 < 20 else 10.0 for second in range(120)]
+    screen = answer(
+        "--samples", write(tmp_path, "pmon.txt", pmon_of(active)),
+        "--context", kubectl(tmp_path, node(**REPLICAS), pod("web-7f9c"), pod("train-bert-0")),
+        "--work", write(tmp_path, "latency.csv", latencies_of(latency)),
+    )  # fmt: skip
+    lines = screen.splitlines()
+    assert len(lines) <= 15
+    assert max(map(len, lines)) <= 100
+    labels = [line.split("  ")[0] for line in lines if not line.startswith(" ")]
+    assert {"Mode", "Tenants", "Use", "Latency", "Do"} <= set(labels)

@@ -144,8 +144,9 @@ def _sampled(device: Device) -> list[str]:
     sampled, use, wrong = sampled_sentence(device), use_sentence(device), health_parts(device)
     return [
         *([] if use is None else _lines("Use", use, 2)),
-        *([] if sampled is None else _lines("Sampled", sampled, 2)),
-        *(_lines("Health", "; ".join(wrong), 2) if wrong else []),
+        # What is known of each tenant leaves less room for the whole.
+        *([] if sampled is None else _lines("Sampled", sampled, 2 if use is None else 1)),
+        *([_line("Health", "; ".join(wrong))] if wrong else []),
         *(line for one in device.associations[:1] for line in _lines("Latency", association_text(one), 2)),
     ]
 
