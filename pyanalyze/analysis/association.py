@@ -158,7 +158,8 @@ def _correlation(a: Sequence[float], b: Sequence[float]) -> float:
     mean_a, mean_b = sum(a) / n, sum(b) / n
     both = sum((x - mean_a) * (y - mean_b) for x, y in zip(a, b, strict=True))
     squares = sum((x - mean_a) ** 2 for x in a) * sum((y - mean_b) ** 2 for y in b)
-    return float(both / squares**0.5) if squares > 0 else 0.0
+    # Rounding may pass 1 by some ulps.
+    return max(-1.0, min(1.0, both / squares**0.5)) if squares > 0 else 0.0
 
 
 def _effect(latency: Sequence[float], activity: Sequence[float], lag: int, peak: float) -> float | None:
