@@ -44,7 +44,7 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 def test_a_file_that_no_reader_knows_is_named_on_the_first_screen(tmp_path: Path) -> None:
     unknown = [write(tmp_path, f"notes-{n}.txt", "hello\n") for n in range(5)]
-    given = [word for file in unknown for word in ("--context", file)]
+    given: list[str | Path] = [word for file in unknown for word in ("--context", file)]
     screen = answer("--samples", SAMPLES / "pmon.txt", *given)
     assert len(screen.splitlines()) <= 15
     assert sum(line.startswith("Not read") for line in screen.splitlines()) == 4
@@ -83,12 +83,12 @@ GPU = "GPU-11111111-2222-3333-4444-555555555555"
 BOARD = f'gpu="0",UUID="{GPU}",pci_bus_id="00000000:07:00.0",device="nvidia0",modelName="NVIDIA A100-SXM4-80GB"'
 
 
-def series(field: str, pod: str, value: float, time_ms: int = 1_781_975_119_000, **more: str) -> str:
+def series(field: str, pod: str, value: float, **more: str) -> str:
     """One line of dcgm-exporter 3.x; labels that Prometheus renamed stand beside its own."""
     namespace, name, container = pod.split("/")
     labels = {"Hostname": "n1", "container": container, "namespace": namespace, "pod": name, **more}
     rest = ",".join(f'{key}="{text}"' for key, text in labels.items())
-    return f"{field}{{{BOARD},{rest}}} {value} {time_ms}\n"
+    return f"{field}{{{BOARD},{rest}}} {value} 1781975119000\n"
 
 
 def node(**labels: str) -> dict[str, Any]:
@@ -239,7 +239,12 @@ MIG_LIST = f"""GPU 0: NVIDIA A100-SXM4-80GB (UUID: {GPU})
 
 
 def test_a_board_with_mig_and_its_listing_say_the_mig_configuration(tmp_path: Path) -> None:
-    given = ["--samples", write(tmp_path, "q.xml", MIG_XML), "--context", write(tmp_path, "list.txt", MIG_LIST)]
+    given: list[str | Path] = [
+        "--samples",
+        write(tmp_path, "q.xml", MIG_XML),
+        "--context",
+        write(tmp_path, "list.txt", MIG_LIST),
+    ]
     report = json.loads(answer("report", "-f", "json", *given))
     board, *instances = report["devices"]
     assert board["sharing"]["configured"] == "mig"
@@ -321,7 +326,7 @@ def shell(line: str, folder: Path) -> list[list[str]]:
 def test_commands_for_the_cluster_at_hand_can_be_pasted(tmp_path: Path) -> None:
     web = owned(pod("web-7f9c"), "ReplicaSet", "web-7f9c")
     objects = kubectl(tmp_path, node(**REPLICAS), web, owned(pod("train-bert-0"), "StatefulSet", "train-bert"))
-    given = ["--samples", write(tmp_path, "a.prom", TWO), "--context", objects]
+    given: list[str | Path] = ["--samples", write(tmp_path, "a.prom", TWO), "--context", objects]
     found = advised(*given)
     assert list(found) == [
         "Not enough data to decide",
@@ -363,7 +368,7 @@ def test_commands_for_the_cluster_at_hand_can_be_pasted(tmp_path: Path) -> None:
 def test_mps_is_never_advised_on_mig_nor_on_windows(tmp_path: Path) -> None:
     scrape = TWO.replace('Hostname="n1"', 'GPU_I_PROFILE="3g.40gb",GPU_I_ID="2",Hostname="n1"')
     objects = kubectl(tmp_path, node(**{"nvidia.com/mig.strategy": "mixed"}))
-    given = ["--samples", write(tmp_path, "a.prom", scrape), "--context", objects,
+    given: list[str | Path] = ["--samples", write(tmp_path, "a.prom", scrape), "--context", objects,
              "--context", write(tmp_path, "lgi.txt", MIG_LIST)]  # fmt: skip
     actions = json.loads(answer("report", "-f", "json", *given))["devices"]
     assert [a["action"] for d in actions for a in d["advice"] if "MPS" in a["action"]] == []
@@ -424,7 +429,12 @@ def test_pods_that_record_ask_for_what_they_need_and_no_gpu(name: str) -> None:
 
 def test_the_profile_of_an_exporter_is_the_instance_of_the_listing(tmp_path: Path) -> None:
     scrape = TWO.replace('Hostname="n1"', 'GPU_I_PROFILE="3g.40gb",GPU_I_ID="2",Hostname="n1"')
-    given = ["--samples", write(tmp_path, "a.prom", scrape), "--context", write(tmp_path, "list.txt", MIG_LIST)]
+    given: list[str | Path] = [
+        "--samples",
+        write(tmp_path, "a.prom", scrape),
+        "--context",
+        write(tmp_path, "list.txt", MIG_LIST),
+    ]
     devices = json.loads(answer("report", "-f", "json", *given))["devices"]
     # The board, its 3g.40gb with two pods, and its other instance.
     shown = [(d["mig"] and d["mig"]["profile"], d["mig"] and d["mig"]["gi"], len(d["listed"])) for d in devices]
@@ -525,7 +535,7 @@ def test_latency_goes_with_the_tenant_that_it_was_made_to_go_with(tmp_path: Path
     bystander = [50.0 if second % 47 < 23 else 0.0 for second in range(n)]
     steady = [30.0] * n
     latency = [(25.0 if second >= lag and active[second - lag] else 10.0) + chance.gauss(0, 1) for second in range(n)]
-    given = ["--samples", write(tmp_path, "pmon.txt", pmon_of({8001: aggressor, 8002: bystander, 8003: steady})),
+    given: list[str | Path] = ["--samples", write(tmp_path, "pmon.txt", pmon_of({8001: aggressor, 8002: bystander, 8003: steady})),
              "--work", write(tmp_path, "latency.csv", latencies_of(latency))]  # fmt: skip
     report = json.loads(answer("report", "-f", "json", *given))
     found = {one["tenant"]: one for one in report["devices"][0]["associations"]}

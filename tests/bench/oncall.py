@@ -20,6 +20,7 @@ import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -226,7 +227,7 @@ def claims(maker: Maker) -> None:
 MAKERS = (kubernetes, mig, processes, claims)
 
 
-def named_in(report: dict) -> set[str]:
+def named_in(report: dict[str, Any]) -> set[str]:
     """Identities that an answer names."""
     tenants = [*report["listed"], *(one for device in report["devices"] for one in device["listed"])]
     found = {str(device[key]) for device in report["devices"] for key in ("uuid", "gpu_uuid") if device[key]}
@@ -235,7 +236,7 @@ def named_in(report: dict) -> set[str]:
     return found
 
 
-def holds(text: str, report: dict, found: set[str]) -> bool:
+def holds(text: str, report: dict[str, Any], found: set[str]) -> bool:
     """Whether the answer has an identity or a setting."""
     settings = [*report["settings"], *(one for device in report["devices"] for one in device["settings"])]
     return (
