@@ -50,6 +50,7 @@ def load(
     tables: Sequence[str] = ANALYSIS_TABLES,
     reconstruct: bool = True,
     keep_going: bool = False,
+    strict: bool = False,
     memory: str | int | None = None,
     progress: Callable[[str, int, int], object] | None = None,
 ) -> Session:
@@ -87,6 +88,8 @@ def load(
         and `quality` counts only what is odd in the files themselves.
     keep_going
         With several captures: report one that cannot be read in `session.failures` instead of raising.
+    strict
+        Raise where no reader knows a samples or context file, instead of naming it on the first screen.
     memory
         Budget of this process's resident memory from now on, such as ``"2GB"``; what does not fit is kept in temporary
         files, see :mod:`pyanalyze.tables.memory`. By default `PYANALYZE_MEMORY`, else most of what machine or container
@@ -106,7 +109,7 @@ def load(
     pyanalyze.errors.CaptureUnreadable
         Not an nsys export, damaged, unfinished, or changed while it was read.
     pyanalyze.errors.SamplesUnreadable
-        Without captures: no reader knows any of the samples.
+        Without captures: no reader knows any of the files. With `strict`: one of them.
     pyanalyze.errors.UsageError
         A table or tenant name that makes no sense, or nothing to load.
     pyanalyze.errors.MemoryExceeded
@@ -129,6 +132,7 @@ def load(
         tables=tables,
         reconstruct=reconstruct,
         keep_going=keep_going,
+        strict=strict,
         memory=memory,
         progress=progress,
     )

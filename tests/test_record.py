@@ -908,12 +908,34 @@ def test_the_page_on_capturing_names_what_there_is() -> None:
     assert text.count("| outstanding |") == 9
 
 
-def test_doctor_on_a_machine_without_a_gpu_is_one_line() -> None:
+def test_doctor_on_a_machine_without_a_gpu_prints_its_checklist() -> None:
     if Path("/dev/nvidiactl").exists() or Path("/proc/driver/nvidia").exists():
         pytest.skip("this machine has an NVIDIA driver")
-    result = subprocess.run([*MAIN, "doctor"], capture_output=True, text=True, timeout=120)
-    assert (result.returncode, result.stdout) == (3, "")
+    result = subprocess.run([*MAIN, "doctor", "-f", "json"], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 3
     assert re.fullmatch(r"pyanalyze: no NVIDIA GPU on this machine: [^\n]*\n", result.stderr)
+    body = json.loads(result.stdout)
+    jsonschema.validate(body, schema_of("doctor"))
+    found = {finding["what"]: finding for finding in body["findings"]}
+    assert found["NVML"]["state"] == "blocked"
+    assert {"nsys", "context switches", "GPU metrics", "process names"} <= found.keys()
+    assert all(finding["remedy"] for finding in found.values() if finding["state"] not in ("ok", "unknown"))
+
+
+def test_record_without_a_gpu_would_record_nothing(tmp_path: Path) -> None:
+    if Path("/dev/nvidiactl").exists() or Path("/proc/driver/nvidia").exists():
+        pytest.skip("this machine has an NVIDIA driver")
+    command = [*MAIN, "record", "-o", str(tmp_path / "r"), "--", "touch", str(tmp_path / "ran")]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 3
+    assert "would record nothing: no NVIDIA GPU" in result.stderr
+    assert "--no-gpu-ok" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+    allowed = [*MAIN, "record", "--no-gpu-ok", "-o", str(tmp_path / "r"), "--", "sh", "-c", "exit 7"]
+    result = subprocess.run(allowed, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 7
+    assert "records nothing" in result.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def findings(library: Path, machine: str, **more: str) -> dict[str, Any]:

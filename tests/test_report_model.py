@@ -30,14 +30,14 @@ ALL = pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS.keys())
 
 # Written out by hand from the design's section on the public face, not from the model.
 KEYS = {
-    "": "schema tool clock captures quality devices samples_not_used view",
+    "": "schema tool clock captures quality devices samples_not_used listed settings view",
     "tool": "version",
     "clock": "origin_utc_ns uncertainty_ns",
     "captures": "path nsys_version schema_version start_ns end_ns clock_offset_ns clock_uncertainty_ns "
     "driver_version cuda_version host_hash",
     "quality": "name severity count detail",
     "devices": "device_id uuid gpu_uuid window memory name sm_count compute_capability mig sharing "
-    "relations segments context_switches residency_summary tenants occupancy interference sharing_is_the_cause advice host sampled options",
+    "relations segments context_switches residency_summary tenants occupancy interference sharing_is_the_cause advice host sampled listed configured_sharing settings associations options",
     "devices.window": "start_ns end_ns",
     "view": "start_ns end_ns gpu redacted",
     "devices.memory": "total_bytes peak_bytes",
@@ -68,7 +68,7 @@ KEYS = {
     "devices.occupancy": "sm_active warps limiters basis check_against_counters",
     "devices.interference": "antt stp jain matrix harmonic unfairness speedup_over_serial",
     "devices.interference.matrix": "victim aggressor slowdown low high n latency inseparable_from",
-    "devices.advice": "action commands expected bound why undo wrong_if",
+    "devices.advice": "action commands expected bound why undo risk wrong_if",
 }
 
 

@@ -116,6 +116,7 @@ def capture_options(function: _F) -> _F:
         click.option("--start", metavar="TIME", help="Only from TIME: 1s200ms as nsys shows it, or RFC 3339."),
         click.option("--gpu", type=click.IntRange(min=0), help="Only this GPU, by the number `info` gives it."),
         click.option("--keep-going", is_flag=True, help="Continue when one of several captures cannot be read."),
+        click.option("--strict", is_flag=True, help="Exit 3 when no reader knows a samples or context file."),
         click.option(
             "--tenant",
             "tenants",
@@ -138,7 +139,8 @@ def baseline_options(function: _F) -> _F:
         click.option(
             "--work",
             type=click.Path(path_type=Path, readable=False),
-            help="Units of work: CSV with tenant,start,end and optionally name; times as for --start.",
+            help="Units of work: CSV with tenant,start,end and optionally name; times as for --start. Beside samples "
+            "alone: time,latency_ms and optionally tenant.",
         ),
         click.option(
             "--baseline",
@@ -220,6 +222,7 @@ def open_session(
     baselines: tuple[str, ...] = (),
     work: Path | None = None,
     keep_going: bool = False,
+    strict: bool = False,
     quiet: bool = False,
     extra_tables: tuple[str, ...] = (),
     gpu: int | None = None,
@@ -253,6 +256,7 @@ def open_session(
             # What is cut is reconstructed anew, from what held at its edges.
             reconstruct=reconstruct or (gpu, start, end, around) != (None,) * 4,
             keep_going=keep_going,
+            strict=strict,
             memory=memory,
             progress=report,
         )

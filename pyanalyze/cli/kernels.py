@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Columns of the table `kernel_summary`, in its order.
 COLUMNS = ("name", "kernels", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "stddev_ns")
 #: Shared options with which one export needs no session.
-_ALSO_ALONE = frozenset({"captures", "quiet", "threads", "memory", "detail", "keep_going"})
+_ALSO_ALONE = frozenset({"captures", "quiet", "threads", "memory", "detail", "keep_going", "strict"})
 
 
 @click.command("kernels")

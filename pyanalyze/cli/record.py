@@ -8,6 +8,7 @@ from typing import Literal
 
 import click
 
+from pyanalyze.errors import GpuUnavailable
 from pyanalyze.text import format as fmt
 
 
@@ -33,6 +34,7 @@ from pyanalyze.text import format as fmt
     "--fork-tracing", is_flag=True, help="Trace between fork and exec; NVIDIA warns that it may crash the command."
 )
 @click.option("--pause-dcgm", is_flag=True, help="Pause DCGM's use of the counters, so that nsys can read them.")
+@click.option("--no-gpu-ok", is_flag=True, help="Without a GPU, run the command and record nothing.")
 @click.option("--manifest", metavar="NODE", help="Only print a Kubernetes pod that records this node.")
 @click.option("--image", default="IMAGE", metavar="IMAGE", help="With --manifest: an image with pyanalyze.")
 @click.argument("run", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD ...]")
@@ -47,6 +49,7 @@ def command(
     graphs: Literal["node", "graph"],
     fork_tracing: bool,
     pause_dcgm: bool,
+    no_gpu_ok: bool,
     manifest: str | None,
     image: str,
     run: tuple[str, ...],
@@ -68,18 +71,26 @@ def command(
         for line in text.splitlines():
             click.echo(f"pyanalyze: {shown(line)}", err=True)
 
-    done = record(
-        run,
-        folder,
-        rate_hz=rate_hz,
-        duration_s=None if until_end else duration_s,
-        max_bytes=max_mib << 20,
-        nsys=nsys,
-        graphs=graphs,
-        fork_tracing=fork_tracing,
-        pause_dcgm=pause_dcgm,
-        say=say,
-    )
+    try:
+        done = record(
+            run,
+            folder,
+            rate_hz=rate_hz,
+            duration_s=None if until_end else duration_s,
+            max_bytes=max_mib << 20,
+            nsys=nsys,
+            graphs=graphs,
+            fork_tracing=fork_tracing,
+            pause_dcgm=pause_dcgm,
+            say=say,
+        )
+    except GpuUnavailable as error:
+        if not no_gpu_ok:
+            raise GpuUnavailable(
+                f"would record nothing: {error}. Nothing was started; --no-gpu-ok runs the command all the same"
+            ) from error
+        say(f"records nothing: {error}")
+        return _run_alone(run)
     if done.mean_sample_ns is not None and done.period_share is not None and done.cpu_share is not None:
         say(
             f"{done.samples} samples at {rate_hz:g} Hz, {fmt.duration(done.mean_sample_ns)} each, "
@@ -88,3 +99,13 @@ def command(
         )
     say(f"to analyse: pyanalyze {shlex.quote(str(done.folder))}")
     return done.exit_status
+
+
+def _run_alone(run: tuple[str, ...]) -> int:
+    """Run a command and return its status, as a shell has it."""
+    import subprocess
+
+    if not run:
+        return 0
+    status = subprocess.run(run, check=False).returncode  # noqa: S603  # what the user asked to run
+    return status if status >= 0 else 128 - status

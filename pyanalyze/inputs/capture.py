@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from pyanalyze.core import _core
 from pyanalyze.errors import CaptureUnreadable, NotACapture, SamplesUnreadable, UsageError
 from pyanalyze.inputs.baselines import Baseline, SavedBaseline, split_name
+from pyanalyze.inputs.beside import read_beside
+from pyanalyze.inputs.listed_devices import with_listed
 from pyanalyze.inputs.nsys_export import exported, importing, is_pack, told_from_other_formats
 from pyanalyze.inputs.pack import Unpacked, unpack
 from pyanalyze.inputs.sample_alignment import answering, of_another_time
@@ -68,6 +70,7 @@ def read(
     tables: Sequence[str] = ANALYSIS_TABLES,
     reconstruct: bool = True,
     keep_going: bool = False,
+    strict: bool = False,
     memory: str | int | None = None,
     progress: Progress | None = None,
 ) -> Inputs:
@@ -90,19 +93,24 @@ def read(
     kept: list[Path] = []
     failures: list[Failure] = []
     packs: list[Unpacked] = []
-    if paths or not files:
+    beside = read_beside(files, context, progress)
+    if strict and beside.unread:
+        raise SamplesUnreadable("; ".join(beside.unread))
+    quality.extend(("samples_unread", detail) for detail in beside.unread)
+    if paths or not (files or context):
         found = find_captures(paths)
         with importing("polars"):
             read = _read_captures(found, tables, kept, failures, quality, progress, keep_going, packs)
         joined: dict[str, AnyTable] = dict(_core.join_captures(read, progress))
         brought: list[Mapping[str, object]] = [batch for pack in packs for batch in pack.samples]
-        sampled = [*brought, *_read_samples(files, quality, progress)]
-        joined = dict(_core.place_samples(joined, sampled))
+        joined = dict(_core.place_samples(joined, [*brought, *beside.samples]))
     else:
-        sampled = _read_samples(files, quality, progress)
-        if not sampled:
-            raise SamplesUnreadable("; ".join(detail for _, detail in quality))
-        joined = dict(_core.samples_session(sampled))
+        if not beside.samples and not beside.configured:
+            raise SamplesUnreadable("; ".join(beside.unread))
+        joined = dict(_core.samples_session(beside.samples))
+        if beside.configured:
+            rows = to_frame(joined["devices"]), to_frame(joined["nvml_samples"])
+            joined["devices"] = FrameTable("devices", with_listed(*rows, beside.configured))
         if not joined["devices"].num_rows and joined["nvml_samples"].num_rows:
             detail = (
                 f"none of {joined['nvml_samples'].num_rows} sample rows names its GPU (DCGM entity numbers do not). "
@@ -116,14 +124,7 @@ def read(
         unused = of_another_time(*rows)
         quality.extend(("samples_not_aligned", detail) for detail in unused)
         of_its_time = answering(*rows)
-    configured: list[pl.DataFrame] = [frame for pack in packs for frame in pack.context]
-    for file in context:
-        from pyanalyze.inputs.context import read_context
-
-        try:
-            configured.append(read_context(Path(file)))
-        except SamplesUnreadable as error:
-            quality.append(("samples_unread", str(error)))
+    configured = [*(frame for pack in packs for frame in pack.context), *beside.configured]
     if configured:
         from pyanalyze.inputs.context import identities, place_context
 
@@ -146,7 +147,12 @@ def read(
         samples_not_used=tuple(unused),
         read_late=lambda names: read_late(kept, names),
     )
-    if work is not None:
+    if work is not None and not kept:
+        from pyanalyze.inputs.latencies import read_latencies
+
+        origin_ns = read_set.capture["utc_origin_ns"][0]
+        read_set = replace(read_set, latencies=read_latencies(Path(work), read_set.nvml_samples, origin_ns))
+    elif work is not None:
         from pyanalyze.inputs.work_units import read_work
 
         origin_ns = read_set.capture["utc_origin_ns"][0]
@@ -272,46 +278,6 @@ def _read_captures(
     if not read:
         raise failures[0].error
     return read
-
-
-def _read_samples(
-    files: Sequence[PathLike], quality: list[tuple[str, str]], progress: Progress | None
-) -> list[Mapping[str, object]]:
-    """Read samples files; what no reader knows becomes a quality row."""
-    sampled: list[Mapping[str, object]] = []
-    for file in files:
-        try:
-            parquet = Path(file).suffix == ".parquet"
-            sampled.append(_parquet_samples(Path(file)) if parquet else _core.read_samples(str(file), progress))
-        except SamplesUnreadable as error:
-            quality.append(("samples_unread", str(error)))
-    return sampled
-
-
-def _parquet_samples(file: Path) -> dict[str, object]:
-    """Take samples that were converted: the columns of `nvml_samples`, as `pyanalyze export` writes them."""
-    import polars as pl
-
-    table = next(t for t in _core.table_declarations() if t["name"] == "nvml_samples")
-    kinds = {"Int64": pl.Int64, "UInt32": pl.UInt32, "Float64": pl.Float64}
-    # Where a session put them before is that session's affair.
-    forgotten = ("time_ns", "device_id")
-    try:
-        frame = pl.read_parquet(file, glob=False)
-        columns = [
-            (pl.col(name) if name in frame.columns and name not in forgotten else pl.lit(None).alias(name)).cast(
-                kinds.get(column["type"], pl.String)
-            )
-            for column in table["columns"]
-            for name in (column["name"],)
-        ]
-        frame = frame.select(columns)
-    except pl.exceptions.PolarsError as error:
-        raise SamplesUnreadable(f"{file}: not a Parquet file with the columns of nvml_samples: {error}") from error
-    empty = [c["name"] for c in table["columns"] if c["null"] is None and frame[c["name"]].null_count()]
-    if empty:
-        raise SamplesUnreadable(f"{file}: {', '.join(empty)} must have a value in every row of nvml_samples")
-    return {"nvml_samples": frame}
 
 
 @dataclass(frozen=True)

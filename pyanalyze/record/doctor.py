@@ -13,6 +13,8 @@ from pyanalyze.record.node import dcgm_processes, mps_processes, profiling_restr
 from pyanalyze.record.nvml import Nvml, has_driver, is_root
 
 _CAP_SYS_ADMIN = 21
+#: What is said where there is nothing to capture.
+NO_GPU = "no NVIDIA GPU on this machine: no driver, no device, no NVML"
 #: Which nsys each CUDA toolkit brought, newest first: its CUPTI is of that CUDA.
 _CUDA_OF_NSYS = (
     ((2025, 3), "13.0"),
@@ -60,13 +62,15 @@ class Finding:
         return asdict(self)
 
 
-def diagnose(root: Path = Path("/")) -> list[Finding]:
+def diagnose(root: Path = Path("/"), *, need_gpu: bool = True) -> list[Finding]:
     """Look at everything a capture needs; changes nothing.
 
     Parameters
     ----------
     root
         Where ``proc`` and ``dev`` are.
+    need_gpu
+        False: without a GPU, check what can be checked all the same.
 
     Raises
     ------
@@ -87,11 +91,14 @@ def diagnose(root: Path = Path("/")) -> list[Finding]:
             cuda, confidential = nvml.cuda_version(), nvml.confidential_compute()
         found.append(Finding("NVML", "ok", f"driver {driver}, {len(gpus)} GPU(s)"))
     except GpuUnavailable as error:
-        if not has_driver(root):
-            raise GpuUnavailable("no NVIDIA GPU on this machine: no driver, no device, no NVML") from error
         gpus, readings = [], []
-        remedy = str(error).rpartition("; ")[2]
-        found.append(Finding("NVML", "blocked", str(error), remedy))
+        if has_driver(root):
+            remedy = str(error).rpartition("; ")[2]
+            found.append(Finding("NVML", "blocked", str(error), remedy))
+        elif need_gpu:
+            raise GpuUnavailable(NO_GPU) from error
+        else:
+            found += _without_gpu()
     for gpu in gpus:
         name = f"GPU {gpu['gpu_index']} ({gpu['gpu_name']})"
         if gpu["mig"]:
@@ -147,6 +154,25 @@ def diagnose(root: Path = Path("/")) -> list[Finding]:
             )
         )
     return found
+
+
+def _without_gpu() -> list[Finding]:
+    """What only a machine with a GPU can answer."""
+    return [
+        Finding(
+            "NVML",
+            "blocked",
+            NO_GPU,
+            "run it where the GPU is; in a container pass the GPU in (docker run --gpus all), in a cluster see "
+            "packaging/kubernetes/record-samples.yaml",
+        ),
+        Finding(
+            "MIG, vGPU, confidential computing",
+            "unknown",
+            "only the driver tells whether they limit what can be recorded",
+            "pyanalyze doctor on the machine with the GPU",
+        ),
+    ]
 
 
 def _nsys(cuda: str | None) -> list[Finding]:

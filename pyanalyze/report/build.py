@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyanalyze.analysis.association import associations
 from pyanalyze.analysis.impact import impact_of
+from pyanalyze.analysis.listed import listed_tenants
 from pyanalyze.analysis.occupancy import model_in_passing
+from pyanalyze.analysis.sampled import sampled_of
 from pyanalyze.analysis.sharing.evidence import HOW, pairs_of
 from pyanalyze.core import _core
 from pyanalyze.report.sentences import why_sharing
@@ -25,7 +28,6 @@ from pyanalyze.results.report import (
     Mig,
     QualityRow,
     Report,
-    Sampled,
     Tenant,
     Tool,
     View,
@@ -34,7 +36,7 @@ from pyanalyze.results.report import (
 from pyanalyze.results.residency import ContextSwitches, CostKind, ResidencySlice
 from pyanalyze.results.sharing import Relation
 from pyanalyze.tables.launch_records import launch_records
-from pyanalyze.tables.process_lists import compute_processes, process_memory
+from pyanalyze.tables.process_lists import process_memory
 from pyanalyze.tables.tableset import Selection
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import EVERY_PART, NEGLIGIBLE_RESIDENCY, TRAITS, Mode, Part, RelationKind
@@ -47,9 +49,11 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.advice import DeviceAdvice
     from pyanalyze.analysis.analysis import Analysis
     from pyanalyze.analysis.interference import DeviceInterference, TenantInterference
+    from pyanalyze.analysis.listed import Listed
     from pyanalyze.analysis.residency import DeviceResidency
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.analysis.sharing.evidence import Pair
+    from pyanalyze.results.listed import ConfiguredSharing
     from pyanalyze.results.work import Work
     from pyanalyze.tables.tableset import TableSet
     from pyanalyze.vocabulary import Basis
@@ -96,6 +100,7 @@ def assemble(
         advised = analysis.quick_advice if advice is None else advice
     by_device = {one.device_id: one for one in advised}
     compared = {one.device_id: one for one in (analysis.interference if Part.INTERFERENCE in parts else ())}
+    listed = listed_tenants(tables)
     known = [c["clock_uncertainty_ns"] for c in captures if c["clock_uncertainty_ns"] is not None]
     return Report(
         tool=Tool(version=_core.__version__),
@@ -131,12 +136,28 @@ def assemble(
                 compared.get(verdict.device_id),
                 parts,
                 detail=detail,
+            ).model_copy(
+                update={
+                    "listed": list(listed.by_device.get(verdict.device_id, ())),
+                    "configured_sharing": _set_up(listed, verdict.device_id),
+                    "settings": list(listed.settings.get(verdict.device_id, ())),
+                    "associations": associations(
+                        tables, verdict.device_id, listed.by_device.get(verdict.device_id, ())
+                    ),
+                }
             )
             for verdict in analysis.verdicts
         ],
+        listed=list(listed.elsewhere),
+        settings=list(listed.general),
         samples_not_used=list(tables.samples_not_used),
         view=_view(tables),
     )
+
+
+def _set_up(listed: Listed, device_id: int) -> ConfiguredSharing | None:
+    found = listed.sharing.get(device_id)
+    return found if found is not None and found.shared else None
 
 
 def _view(tables: TableSet) -> View | None:
@@ -217,13 +238,11 @@ def _device(
         gpu_uuid=device["gpu_uuid"],
         window=window,
         memory=_memory(tables, device),
-        sampled=_sampled(tables, verdict.device_id),
+        sampled=sampled_of(tables, verdict.device_id),
         name=device["name"],
         sm_count=device["sm_count"],
         compute_capability=None if None in capability else f"{capability[0]}.{capability[1]}",
-        mig=None
-        if device["mig_profile"] is None
-        else Mig(profile=device["mig_profile"], gi=None, ci=None, parent_uuid=device["gpu_uuid"]),
+        mig=None if device["mig_profile"] is None else _instance(tables, device),
         sharing=verdict.model_copy(update={"missing": missing}),
         relations=_relations(tables, usage, pairs, verdict),
         segments=list(analysis.segments[verdict.device_id]) if Part.SEGMENTS in parts else [],
@@ -268,36 +287,6 @@ def _options(advice: DeviceAdvice) -> list[SharingOption] | None:
     ]
 
 
-def _sampled(tables: TableSet, device_id: int) -> Sampled | None:
-    import polars as pl
-
-    here = tables.samples.filter(pl.col("device_id") == device_id)
-    whole = here.filter(pl.col("pid").is_null()).with_columns(pl.col("metric").cast(pl.String))
-    if here.is_empty():
-        return None
-
-    def mean(*metrics: str) -> float | None:
-        for metric in metrics:
-            found = whole.filter(pl.col("metric") == metric)["value"].mean()
-            if isinstance(found, float):
-                return found
-        return None
-
-    times = here["time_ns"].drop_nulls()
-    start, end = times.min(), times.max()
-    busy = mean("gpu_utilization_pct")
-    pids = compute_processes(tables, device_id)
-    return Sampled(
-        n=max([times.n_unique(), 1] if len(times) else [1, *whole.group_by("metric").len()["len"].to_list()]),
-        start_ns=start if isinstance(start, int) else None,
-        end_ns=end if isinstance(end, int) else None,
-        gpu_utilization=None if busy is None else busy / 100,
-        sm_active=mean("sm_active_ratio"),
-        power_w=mean("power_w", "power_average_w", "power_instant_w"),
-        processes=None if pids is None else len(pids),
-    )
-
-
 def _unavailable(tables: TableSet, device_id: int) -> list[Missing]:
     """Sampled quantities of the whole device that never had a value: under MIG the driver has no utilisation."""
     import polars as pl
@@ -336,6 +325,15 @@ def _resident_within(usage: pl.DataFrame, tables: TableSet, device_id: int, wind
     known = pl.col("resident_ns").is_not_null()
     resident = pl.when(known).then(pl.col("inside_ns").fill_null(0)).alias("resident_ns")
     return usage.join(inside, on="tenant_id", how="left").with_columns(resident).drop("inside_ns")
+
+
+def _instance(tables: TableSet, device: dict[str, Any]) -> Mig:
+    """The MIG instance that a device is, with the numbers that samples give it."""
+    import polars as pl
+
+    numbered = tables.samples.filter((pl.col("device_id") == device["device_id"]) & pl.col("mig_gi").is_not_null())
+    gi, ci = (None, None) if numbered.is_empty() else numbered.select("mig_gi", "mig_ci").row(0)
+    return Mig(profile=device["mig_profile"], gi=gi, ci=ci, parent_uuid=device["gpu_uuid"])
 
 
 def _memory(tables: TableSet, device: dict[str, Any]) -> Memory | None:

@@ -10,17 +10,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Note, Page, Section
+from pyanalyze.report.sampled_text import (
+    health_parts,
+    only_sampled,
+    set_up_text,
+    sharing_sentence,
+    span_text,
+    use_sentence,
+)
 from pyanalyze.report.sections import SECTIONS, DeviceSection, Inputs, ReportSection
-from pyanalyze.report.sentences import lead_sentences, samples_not_used, view_text, window_text
+from pyanalyze.report.sentences import (
+    files_not_read,
+    lead_sentences,
+    sampled_sentence,
+    samples_not_used,
+    verdict_sentence,
+    view_text,
+    window_text,
+)
 from pyanalyze.results.labels import device_title, main_device
 from pyanalyze.text.escape import visible
+from pyanalyze.text.format import capital
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import polars as pl
 
-    from pyanalyze.results.report import Report
+    from pyanalyze.results.report import Device, Report
 
 __all__ = ["lay_out"]
 
@@ -60,9 +77,24 @@ def lay_out(
         lead: tuple[str, ...] = ("No GPU was found in what was read.",)
         subtitle = "no device"
     else:
-        lead = lead_sentences(main)
-        subtitle = f"{device_title(main)} · {window_text(report, main)}"
+        lead = lead_of(report, main)
+        subtitle = f"{device_title(main)} · {span_text(report, main) or window_text(report, main)}"
     return Page("GPU sharing report", subtitle, lead, tuple(_sections(inputs)), tuple(_notes(report)))
+
+
+def lead_of(report: Report, device: Device) -> tuple[str, ...]:
+    """The first sentences; where only samples are known, who is listed and how it was used."""
+    if not only_sampled(report, device):
+        return lead_sentences(device)
+    who = sharing_sentence(report, device) or set_up_text(report, device)
+    use, sampled = use_sentence(device), sampled_sentence(device)
+    parts = [
+        f"Use of the GPU: {use}." if use else "",
+        f"Sampled: {sampled}." if sampled else "",
+        *(f"{capital(wrong)}." for wrong in health_parts(device)),
+    ]
+    texts = (f"{who}." if who else "", " ".join(part for part in parts if part), verdict_sentence(device))
+    return tuple(text for text in texts if text)
 
 
 def _notes(report: Report) -> Iterator[Note]:
@@ -75,6 +107,8 @@ def _notes(report: Report) -> Iterator[Note]:
     if lost:
         names = ", ".join(sorted({visible(row.name) for row in lost})[:6])
         yield Note("Records are missing", f"Sums may be too small: {names}. See data quality.", "warning")
+    for text in files_not_read(report):
+        yield Note("File not read", f"{text}.", "warning")
     for text in samples_not_used(report):
         yield Note("Samples are not used", f"{text}.", "warning")
 
@@ -84,8 +118,8 @@ def _sections(inputs: Inputs) -> Iterator[Section]:
     for device in devices:
         where = device_title(device) if len(devices) > 1 else ""
         for one in SECTIONS:
-            if isinstance(one, DeviceSection):
-                yield Section(f"{one.id}-{device.device_id}", one.title, tuple(one.blocks(device, inputs)), where)
+            if isinstance(one, DeviceSection) and (blocks := one.blocks(device, inputs)):
+                yield Section(f"{one.id}-{device.device_id}", one.title, tuple(blocks), where)
     for one in SECTIONS:
-        if isinstance(one, ReportSection):
-            yield Section(one.id, one.title, tuple(one.blocks(inputs)))
+        if isinstance(one, ReportSection) and (blocks := one.blocks(inputs)):
+            yield Section(one.id, one.title, tuple(blocks))

@@ -6,10 +6,11 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal
 
 from pyanalyze.analysis.over_time import latencies, timeline
+from pyanalyze.analysis.sampled import series_of
 from pyanalyze.errors import UsageError
 from pyanalyze.report.blocks import chart_key
 from pyanalyze.report.build import assemble
-from pyanalyze.results.labels import main_device, tenant_labels
+from pyanalyze.results.labels import listed_labels, main_device, tenant_labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -185,9 +186,15 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
     tables = analysis.tables
     compared = {found.device_id: found for found in analysis.interference}
     for device in report.devices:
+        number = device.device_id
+        points = series_of(tables, number)
+        if points:
+            named = listed_labels(device.listed)
+            whose = {one.pid: named[place] for place, one in enumerate(device.listed) if one.pid is not None}
+            total = None if device.memory is None else device.memory.total_bytes
+            yield chart_key("samples", number), charts.sampled_use(points, whose, memory_bytes=total)
         if device.window is None:
             continue
-        number = device.device_id
         labels = tenant_labels(device.tenants)
         window = (device.window.start_ns, device.window.end_ns)
         here = pl.col("device_id") == number

@@ -24,6 +24,7 @@ __all__ = [
     "CAUSE_WORDS",
     "KIND_WORDS",
     "LONG",
+    "UNREAD",
     "aggressors_text",
     "agreement_note",
     "agreement_text",
@@ -32,6 +33,7 @@ __all__ = [
     "cause_sentence",
     "cause_text",
     "estimate_text",
+    "files_not_read",
     "full_stop",
     "gpu_time_rows",
     "id_text",
@@ -380,6 +382,15 @@ def processes_text(count: int) -> str:
 def samples_not_used(report: Report) -> list[str]:
     """Sentences on sample files of another time than the captures."""
     return [visible(text, None) for text in report.samples_not_used]
+
+
+#: Name of the quality row of a file that no reader knows.
+UNREAD = "samples_unread"
+
+
+def files_not_read(report: Report) -> list[str]:
+    """Name each file that no reader knows, and what is known instead."""
+    return [visible(row.detail, None) for row in report.quality if row.name == UNREAD]
 
 
 def sampled_sentence(device: Device) -> str | None:

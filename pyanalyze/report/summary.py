@@ -10,10 +10,21 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.impact import Impact, impact_of
+from pyanalyze.report.sampled_text import (
+    association_text,
+    health_parts,
+    only_sampled,
+    set_up_text,
+    sharing_sentence,
+    span_text,
+    use_sentence,
+)
 from pyanalyze.report.sentences import (
+    UNREAD,
     aggressors_text,
     agreement_text,
     cause_sentence,
+    files_not_read,
     gpu_time_rows,
     percentile_text,
     residency_sentence,
@@ -66,13 +77,14 @@ def render_summary(report: Report) -> str:
     """
     device = _worst_device(report)
     if device is None:
-        lines = [_line("Mode", "no GPU was found in the input")]
+        lines = [_line("Mode", "no GPU was found in the input"), *_not_read(report)]
         for row in report.quality:
-            if row.name.startswith("samples_") and row.severity != "info":
+            if row.name.startswith("samples_") and row.name != UNREAD and row.severity != "info":
                 lines += _lines("Samples", visible(row.detail or row.name, None), 3)
         lines.append(_line("Versions", versions_text(report)))
     else:
-        lines = _device_lines(report, device, SUMMARY_LINES - report.synthetic)
+        make = _sampled_lines if only_sampled(report, device) else _device_lines
+        lines = make(report, device, SUMMARY_LINES - report.synthetic)
     if report.synthetic:
         lines.insert(0, "SYNTHETIC CAPTURE: made by a generator, not recorded on a GPU.")
     return "\n".join(lines) + "\n"
@@ -93,6 +105,7 @@ def _device_lines(report: Report, device: Device, room: int) -> list[str]:
     slow, mode = _slow(device, impact), _lines("Mode", _mode(device), 2)
     advice = _advice(device, 4)
     facts = [
+        *_not_read(report),
         *(line for said in samples_not_used(report)[:1] for line in _lines("Samples", said, 2)),
         *_others(report, device),
         *_lines("Missing", _missing(device), 1),
@@ -111,6 +124,39 @@ def _device_lines(report: Report, device: Device, room: int) -> list[str]:
     return [*slow, *mode, *_gpu_time(device, max(left, 1)), *advice, *facts][:room]
 
 
+def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
+    """Where there are only samples and settings: who is listed, how they were set up to share, what samples say."""
+    use, sampled, wrong = use_sentence(device), sampled_sentence(device), health_parts(device)
+    who = sharing_sentence(report, device)
+    set_up = set_up_text(report, device)
+    lines = [
+        *_lines("Mode", _mode(device, configured=False), 1 if device.listed else 2),
+        *_lines("Configured", agreement_text(device) if set_up is None else set_up, 1 if who else 2),
+        *(_lines("Tenants", who, 3) if who is not None and not device.tenants else []),
+        *([] if use is None else _lines("Use", use, 2)),
+        # What is known of each tenant leaves less room for the whole.
+        *([] if sampled is None else _lines("Sampled", sampled, 2 if use is None else 1)),
+        *([_line("Health", "; ".join(wrong))] if wrong else []),
+        *(line for one in device.associations[:1] for line in _lines("Latency", association_text(one), 2)),
+        *(line for said in samples_not_used(report)[:1] for line in _lines("Samples", said, 1)),
+    ]
+    facts = [
+        *_not_read(report),
+        *_others(report, device),
+        *_lines("Missing", _missing(device), 1),
+        *_lost(report),
+        _line("Samples", span_text(report, device) or _capture(report, device)),
+    ]
+    return [*lines, *_advice(device, max(min(room - len(lines) - len(facts), 4), 1)), *facts][:room]
+
+
+def _not_read(report: Report) -> list[str]:
+    """Files that no reader knows: three of them, one line each."""
+    found = files_not_read(report)
+    lines = [line for text in found[:3] for line in _lines("Not read", text, 2 if len(found) == 1 else 1)]
+    return [*lines, _line("Not read", f"and {len(found) - 3} more files")] if len(found) > 3 else lines
+
+
 def _slow(device: Device, impact: Impact) -> list[str]:
     """What is slow and why: the victim with its factor, the mechanism, the aggressors."""
     cause, victim = cause_sentence(device), impact.victim
@@ -127,13 +173,14 @@ def _slow(device: Device, impact: Impact) -> list[str]:
     return [*_lines("Cause", cause, 2), *_lines("Slowdown", known, 2)]
 
 
-def _mode(device: Device, *, over_time: bool = True) -> str:
+def _mode(device: Device, *, over_time: bool = True, configured: bool = True) -> str:
     sharing = device.sharing
     if sharing.mode == Mode.UNDETERMINED:
         said = verdict_sentence(device).partition(": ")[2].rstrip(".")
     else:
         said = f"{sharing.mode}, confidence {sharing.confidence:.2f} ({sharing.basis})"
-    said += f"; configured: {agreement_text(device)}"
+    if configured:
+        said += f"; configured: {agreement_text(device)}"
     return f"{said}; over time: {_over_time(device)}" if over_time and _over_time(device) else said
 
 

@@ -19,6 +19,7 @@ class Advice(Result):
     bound: Text | None = Field(description="The most it can give; a bound is not a prediction.")
     why: Text = Field(description="Which evidence it follows from.")
     undo: Text | None = Field(description="How to take it back.")
+    risk: Text | None = Field(default=None, description="What it may break; null: nothing is known.")
     wrong_if: Text | None = Field(default=None, description="What would prove it wrong; null: nothing is predicted.")
 
 

@@ -8,11 +8,12 @@ from pyanalyze.text.escape import visible
 from pyanalyze.text.visible import told_apart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from pyanalyze.results.listed import ListedTenant
     from pyanalyze.results.report import Device, Report, Tenant
 
-__all__ = ["device_title", "main_device", "tenant_labels"]
+__all__ = ["device_title", "listed_labels", "main_device", "tenant_labels"]
 
 
 def tenant_labels(tenants: Iterable[Tenant]) -> dict[int, str]:
@@ -28,6 +29,17 @@ def tenant_labels(tenants: Iterable[Tenant]) -> dict[int, str]:
     return told_apart((t.tenant_id, visible(t.name, 40) or "unnamed", t.pid, t.host_pid) for t in tenants)
 
 
+def listed_labels(listed: Sequence[ListedTenant]) -> dict[int, str]:
+    """One short, unique, visible label per place in the list.
+
+    Examples
+    --------
+    >>> listed_labels([])
+    {}
+    """
+    return told_apart((n, visible(one.name, 48) or "unnamed", one.pid, None) for n, one in enumerate(listed))
+
+
 def device_title(device: Device) -> str:
     """Name of a device entry, for headings."""
     name = visible(device.name) or "GPU of unknown name"
@@ -40,6 +52,13 @@ def main_device(report: Report) -> Device | None:
     """The device that the first screen speaks of: most tenants, then most busy time."""
     return max(
         report.devices,
-        key=lambda d: (len(d.tenants), sum(t.busy_ns or 0 for t in d.tenants), -d.device_id),
+        key=lambda d: (
+            len(d.tenants),
+            sum(t.busy_ns or 0 for t in d.tenants),
+            # Of devices that only samples show: the one with most tenants listed.
+            sum(t.computes for t in d.listed),
+            d.sampled is not None,
+            -d.device_id,
+        ),
         default=None,
     )

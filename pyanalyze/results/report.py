@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from pyanalyze.results.advice import Advice, SharingOption
+from pyanalyze.results.association import Association
 from pyanalyze.results.interference import (
     BaselineNotUsed,
     Causes,
@@ -23,6 +24,7 @@ from pyanalyze.results.interference import (
     Throughput,
     UnitsOfWork,
 )
+from pyanalyze.results.listed import ConfiguredSharing, ListedTenant, Setting
 from pyanalyze.results.model import Missing, Number, Result, Text, rounded
 from pyanalyze.results.occupancy import Occupancy, SmWarps
 from pyanalyze.results.residency import ContextSwitches, ResidencySlice, ResidencySummary
@@ -44,6 +46,7 @@ __all__ = [
     "Sampled",
     "Severity",
     "Tenant",
+    "Throttling",
     "Tool",
     "View",
     "Window",
@@ -138,6 +141,17 @@ class Memory(Result):
     peak_bytes: int | None = Field(description="Most memory seen in use at once, all tenants, bytes.")
 
 
+class Throttling(Result):
+    """What limited the clocks, by samples of the driver's flags and counters."""
+
+    shares: dict[str, Number] = Field(
+        description="Part of the samples in which each reason was set, largest first; empty: none ever was."
+    )
+    n: int = Field(ge=1, description="Samples of the flags.")
+    power_limited: Number | None = Field(description="Share of time held down by the power limit; null: not counted.")
+    thermal_limited: Number | None = Field(description="Share of time held down by temperature; null: not counted.")
+
+
 class Sampled(Result):
     """What samples of the whole device say; means over the samples, basis `sampled`."""
 
@@ -147,9 +161,21 @@ class Sampled(Result):
     gpu_utilization: Number | None = Field(
         description="Share of time in which any kernel ran, by the driver. It does not say how full the GPU was."
     )
+    gpu_utilization_peak: Number | None = Field(default=None, description="Largest sample of it.")
+    idle_share: Number | None = Field(
+        default=None, description="Part of the samples in which no kernel ran (below 1 %); null: not sampled."
+    )
     sm_active: Number | None = Field(description="SMs with at least one warp, mean over SMs and time, by DCGM.")
+    dram_active: Number | None = Field(default=None, description="Share of cycles with DRAM traffic, by DCGM.")
+    memory_mean_bytes: int | None = Field(default=None, description="Mean device memory in use, bytes.")
     power_w: Number | None = Field(description="Power draw, W.")
     processes: int | None = Field(description="Compute processes that were listed; null: nobody listed them.")
+    throttling: Throttling | None = Field(default=None, description="What limited the clocks; null: not sampled.")
+    xid: list[int] | None = Field(default=None, description="Xid errors that samples show; null: not sampled.")
+    ecc_uncorrected: int | None = Field(
+        default=None, description="Uncorrected ECC errors since the driver was loaded; null: not sampled."
+    )
+    ecc_corrected: int | None = Field(default=None, description="Corrected ones, likewise.")
 
 
 class Mig(Result):
@@ -248,6 +274,14 @@ class Device(Result):
     advice: list[Advice] = Field(description="What to change, best first.")
     host: list[HostFinding] = Field(default=[], description="What lies with the host: read it before blaming the GPU.")
     sampled: Sampled | None = Field(default=None, description="null: no samples of the whole device.")
+    listed: list[ListedTenant] = Field(default=[], description="Processes, pods and claims that inputs name on it.")
+    configured_sharing: ConfiguredSharing | None = Field(
+        default=None, description="How settings share it; null: no input says anything of sharing."
+    )
+    settings: list[Setting] = Field(default=[], description="Settings of the inputs that concern it.")
+    associations: list[Association] = Field(
+        default=[], description="How given latencies go with the activity of tenants; empty: none were given."
+    )
     options: list[SharingOption] | None = Field(
         default=None, description="Ways to share it, best mean slowdown first; null: not compared."
     )
@@ -292,6 +326,8 @@ class Report(Result):
         description="Of each file of samples that are of another time than the captures, in a sentence: it answers "
         "nothing.",
     )
+    listed: list[ListedTenant] = Field(default=[], description="Tenants of which no input says the GPU.")
+    settings: list[Setting] = Field(default=[], description="Settings of the inputs that concern no single device.")
     view: View | None = Field(default=None, description="null: all of the captures, names as recorded.")
 
     @property
@@ -309,7 +345,7 @@ class Report(Result):
         >>> import pyanalyze
         >>> report = pyanalyze.load(capture).report()
         >>> sorted(report.to_dict())
-        ['captures', 'clock', 'devices', 'quality', 'samples_not_used', 'schema', 'tool', 'view']
+        ['captures', 'clock', 'devices', 'listed', 'quality', 'samples_not_used', 'schema', 'settings', 'tool', 'view']
         """
         plain: dict[str, Any] = self.model_dump(mode="json", by_alias=True)
         for device in plain["devices"]:

@@ -59,7 +59,7 @@ def compute_processes(tables: TableSet, device_id: int) -> list[tuple[int, str, 
     Returns
     -------
     list of (int, str, str or None), or None
-        Host pid, name and type (C, C+G, M+C; None: not said), by pid; None where no sample lists processes.
+        Host pid, name and type (C, M+C; None: not said), by pid; None where no sample lists processes.
 
     Examples
     --------
@@ -81,8 +81,9 @@ def _listed(tables: TableSet, device_id: int) -> pl.DataFrame | None:
     listed = tables.samples.filter(pl.col("pid").is_not_null() & of_device(tables, device))
     if listed.is_empty():
         return None
-    # A window system holds no compute context; the type is the same in every row of a process.
-    return listed.filter(pl.col("process_type").cast(pl.String).fill_null("") != "G")
+    # A window system holds no compute context, and desktop programs are listed as C+G; the type is the same in every
+    # row of a process.
+    return listed.filter(~pl.col("process_type").cast(pl.String).fill_null("").is_in(["G", "C+G"]))
 
 
 def listed_of_board(tables: TableSet, device_id: int) -> bool:

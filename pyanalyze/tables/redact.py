@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyanalyze.tables.frames import FrameTable, to_frame
@@ -128,8 +129,20 @@ def renamed(name: str, frame: pl.DataFrame, names: Names) -> pl.DataFrame:
     """
     for column, kind in NAMED.get(name, {}).items():
         if column in frame.columns:
-            frame = _replaced(frame, column, lambda text, kind=kind: names.of(kind, text))  # type: ignore[misc]
+            give = partial(_pods, names) if column == "pods" else partial(names.of, kind)
+            frame = _replaced(frame, column, give)
     return frame
+
+
+def _pods(names: Names, text: str) -> str:
+    """Pseudonyms of `namespace/pod/container`, several separated by blanks: a pod has the one that settings give it."""
+    found = []
+    for one in text.split(" "):
+        namespace, _, rest = one.partition("/")
+        pod, _, container = rest.partition("/")
+        whose = names.of("pod", f"{namespace}/{pod}" if namespace else pod)
+        found.append(f"/{whose}/{names.of('container', container) if container else ''}")
+    return " ".join(found)
 
 
 def freed(name: str, frame: pl.DataFrame, names: Names) -> pl.DataFrame:
@@ -197,6 +210,9 @@ def redacted(tables: TableSet, names: Names) -> TableSet:
         recorded_tenants=recorded,
         answering=None if answering is None else renamed("nvml_samples", answering, names),
         samples_not_used=tuple(names.in_text(text) for text in tables.samples_not_used),
+        latencies=None
+        if tables.latencies is None
+        else _replaced(tables.latencies, "tenant", partial(names.of, "process")),
         work=None if tables.work is None else renamed("nvtx", tables.work, names),
         selection=replace(tables.selection, redacted=True),
         late_transforms=(*tables.late_transforms, lambda name, frame: renamed(name, frame, names)),

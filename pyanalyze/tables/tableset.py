@@ -111,6 +111,8 @@ class TableSet:
         What tables that are read late go through, so that they are narrowed and renamed as the others were.
     work
         Units of work that were given beside the captures, as rows of `nvtx`.
+    latencies
+        Latencies that were given beside samples alone: tenant, time and length; None: none were given.
     work_placed
         Whether they are in `nvtx` already.
     producers
@@ -134,6 +136,7 @@ class TableSet:
     read_late: LateReader | None = None
     late_transforms: tuple[Callable[[str, pl.DataFrame], pl.DataFrame], ...] = ()
     work: pl.DataFrame | None = None
+    latencies: pl.DataFrame | None = None
     work_placed: bool = False
     producers: Mapping[str, Producer] = field(default_factory=dict)
     _frames: dict[str, pl.DataFrame] = field(default_factory=dict)

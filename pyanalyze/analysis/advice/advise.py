@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.advice import host_side, kubernetes, mps, slicing
+from pyanalyze.analysis.advice.cluster import cluster_advice, in_cluster, with_record
 from pyanalyze.analysis.advice.mig import Placement
 from pyanalyze.analysis.advice.options import AS_GOOD, Option, Options, best_of, observed_slicing, options
 from pyanalyze.analysis.advice.simple import Resident, record_first, simple_bounds, unknown_tenants
+from pyanalyze.analysis.listed import listed_tenants
 from pyanalyze.results.advice import Advice
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import MEMORY_RESERVE, TRAITS, Mode
@@ -119,18 +121,30 @@ def advise_device(
         compared = Options(verdict.device_id, why_not=why, postponed=True)
     else:
         compared = options(tables, verdict, required)
-    pods = tables.tenants.filter(here)["pod"].drop_nulls().len() > 0
+    listed = listed_tenants(tables)
+    pods = tables.tenants.filter(here)["pod"].drop_nulls().len() > 0 or in_cluster(listed)
     kube = pods if for_kubernetes is None else for_kubernetes
     if kube and compared.options:
-        refused = [option for option, _ in compared.refused]
-        made = [o for o in compared.options if kubernetes.makes(o) or o is compared.current]
-        compared = replace(compared, recommended=best_of([o for o in made if o not in refused], compared.current))
+        compared = _of_kubernetes(compared)
     device = tables.devices.filter(here).row(0, named=True)
     actions = list(_actions(tables, verdict, compared, required, latency_ns, device, kube=kube))
+    if kube and not tables.paths:
+        # Nothing in samples ranks the alternatives: what decides comes first.
+        decide = [with_record(action, listed, verdict.device_id) for action in actions[:1]]
+        actions = [*decide, *actions[1:], *cluster_advice(listed, verdict, device)]
     if compared.recommended is not None and _stays(compared, verdict.mode):
         # Where nothing is worth a change, no other way is the one advised.
         compared = replace(compared, recommended=compared.current)
     return DeviceAdvice(verdict.device_id, tuple(actions), compared)
+
+
+def _of_kubernetes(compared: Options) -> Options:
+    """Leave only the configurations that Kubernetes can make, and the current one: no sentence speaks of another."""
+    made = tuple(o for o in compared.options if kubernetes.makes(o) or o is compared.current)
+    refused = tuple((option, lacks) for option, lacks in compared.refused if option in made)
+    lacking = [option for option, _ in refused]
+    best = best_of([option for option in made if option not in lacking], compared.current)
+    return replace(compared, options=made, refused=refused, recommended=best)
 
 
 def _actions(
@@ -154,7 +168,7 @@ def _actions(
     if compared.options:
         if _stays(compared, verdict.mode):
             yield from host
-            yield _stay(compared, required, verdict)
+            yield _stay(compared, required, verdict, kube=kube)
         else:
             yield from _change(compared, verdict.mode, kube=kube)
             yield from host
@@ -290,8 +304,7 @@ def _change(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Advice]:
         else f"{len(met)} configurations that meet the requirements"
     )
     if kube:
-        met = [option for option in met if kubernetes.makes(option) or option is now]
-        ways = f"the {len(met)} of {ways} that are current or that Kubernetes can make"
+        ways = f"{ways}: the current one and those that Kubernetes can make"
     least = min(option.antt for option in met)
     first = f"it has the smallest mean slowdown of {ways}"
     if best.antt > least:
@@ -365,7 +378,7 @@ def _commands(option: Option, compared: Options, mode: Mode, *, kube: bool) -> t
     )
 
 
-def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict) -> Advice:
+def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict, *, kube: bool) -> Advice:
     best = compared.recommended
     if best is None:
         lacking = "; ".join(f"{option.name} lacks {', '.join(lacks)}" for option, lacks in compared.refused)
@@ -385,7 +398,8 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
     bound = None if low is None else f"no other configuration has a mean slowdown below {low:.2f}x, by its lower bound"
     inside = TRAITS[verdict.mode].mig_instance and not TRAITS[verdict.mode].one_process
     return Advice(
-        action=f"Keep the sharing configuration{' of this instance' if inside else ''}: changing it gains nothing",
+        action=f"Keep the sharing configuration{' of this instance' if inside else ''}: "
+        + ("no other that Kubernetes can make gains anything" if kube else "changing it gains nothing"),
         commands=[],
         expected=f"forecast slowdown in the current mode ({verdict.mode}): {_each(now)}{next_best}"
         f"{_latency_percentiles(now)}",

@@ -138,6 +138,9 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                 pids_known=tenants.filter("traced")["pid"].null_count() == 0,
                 nvml_processes=compute_processes(tables, device["device_id"]),
                 nvml_of_board=listed_of_board(tables, device["device_id"]),
+                listed_programs=tuple(
+                    tables.samples.filter(here)["process_name"].cast(pl.String).drop_nulls().unique().sort()
+                ),
                 nvml_together=most_listed_together(tables, device["device_id"]),
                 unlisted=unlisted_tenants(tables, device["device_id"]),
                 captured=bool(tables.paths),

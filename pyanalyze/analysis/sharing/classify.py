@@ -148,6 +148,8 @@ def _claimed(basis: Basis, posterior: float) -> float:
 def _score(rule: Rule, case: Case) -> float:
     if not rule.requires <= case.observations.keys():
         return -math.inf
+    if TRAITS[rule.mode].mps and case.has("mps_impossible"):
+        return -math.inf
     if rule.requires_one_of and not rule.requires_one_of & case.observations.keys():
         return -math.inf
     return rule.prior + sum(weight for name, (weight, _) in rule.weights.items() if case.has(name))
@@ -259,6 +261,9 @@ def _configured(case: Case) -> Mode | None:
         if offered is not None:
             return _INSIDE_INSTANCE[offered]
         return Mode.MIG_SHARED_CI if case.has("mig_compute_instance") else Mode.MIG
+    if any(row.key == "mig_mode" and row.value == "Enabled" for row in case.configured):
+        # The board itself: its tenants run in its instances, each a device of its own.
+        return Mode.MIG
     if case.vgpu_profile is not None:
         return Mode.VGPU_MIG if case.has("vgpu_mig_name") else Mode.VGPU_TIME_SLICED
     if case.has("mps_sm_partition"):

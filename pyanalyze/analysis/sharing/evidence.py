@@ -224,6 +224,8 @@ class Case:
     nvml_of_board: bool = False
     #: most of them without MPS servers that were listed at one time; None: all
     nvml_together: int | None = None
+    #: names of all processes in the lists, programs with a window included
+    listed_programs: Sequence[str] = ()
     #: traced tenants that are not among them: the list is of another pid namespace, or was taken beside their time
     unlisted: Sequence[str] = ()
     #: whether there was a capture; samples without a capture observe nothing, and no activity in them is no idle GPU
@@ -898,7 +900,24 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def _is_windows(case: Case) -> str | None:
+    """How it is known that the machine runs Windows or WSL2, where MPS does not exist; None: it is not."""
+    model = case.setting("driver_model.current")
+    if model is not None and model.value in ("WDDM", "MCDM", "TCC"):
+        return f"the driver model is {model.value}"
+    for name in case.listed_programs:
+        if name == "/Xwayland":
+            return "the driver lists the X server of WSL2"
+        if "\\" in name or name.lower().endswith(".exe"):
+            return "the driver lists Windows programs"
+    return None
+
+
 def _nvml(case: Case) -> Iterable[Observation]:
+    windows = _is_windows(case)
+    if windows is not None:
+        why = f"{windows}: MPS does not exist on Windows or WSL2"
+        yield Observation("mps_impossible", None, "1", 1, "sampled", why)
     if case.nvml_processes is None:
         return
     clients = [p for p in case.nvml_processes if "nvidia-cuda-mps-server" not in p[1]]

@@ -110,7 +110,8 @@ def program(command: str) -> str:
 
 
 #: Longer texts are no configuration that anybody wrote.
-_MAX_YAML = 1 << 20
+_MAX_YAML = 4 << 20
+_MAX_SLOW_YAML = 1 << 20
 
 
 def documents(text: str, *words: str) -> list[Any]:
@@ -125,10 +126,35 @@ def documents(text: str, *words: str) -> list[Any]:
         return []
     import yaml
 
+    # The parser in C, where PyYAML was built with it: objects of a cluster are some megabytes. It recurses without end.
+    loader = yaml.SafeLoader if _is_deep(text) else getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    if loader is yaml.SafeLoader and len(text) > _MAX_SLOW_YAML:
+        return []
     try:
-        return list(yaml.safe_load_all(text))
+        return list(yaml.load_all(text, Loader=loader))
     except (yaml.YAMLError, RecursionError, ValueError):
         return []
+
+
+#: Deeper than anything that Kubernetes writes, and far from what exhausts a stack.
+_MAX_NESTING = 200
+_BLOCKS = re.compile(rf"(?:[-?:][ \t]+){{{_MAX_NESTING}}}")
+
+
+def _is_deep(text: str) -> bool:
+    """Whether brackets or block markers may be nested deeper than any configuration is."""
+    depth = deepest = 0
+    for found in re.finditer(r"[\[{\]}]", text):
+        depth += 1 if found[0] in "[{" else -1
+        deepest = max(deepest, depth)
+        # What closes more than it opens (in text) must not hide what follows.
+        depth = max(depth, 0)
+    return deepest > _MAX_NESTING or _BLOCKS.search(text) is not None or _indents(text) > _MAX_NESTING
+
+
+def _indents(text: str) -> int:
+    """The longest indentation, in blanks."""
+    return max((len(found[0]) for found in re.finditer(r"^[ \t]+", text, re.MULTILINE)), default=0)
 
 
 def once(rows: Iterable[Row]) -> list[Row]:

@@ -1,4 +1,4 @@
-"""`kubectl get node|pod|configmap|resourceclaim -o json`: who was given what of which GPU.
+"""`kubectl get node|pod|configmap|resourceclaim|resourceslice -o json|yaml`: who was given what of which GPU.
 
 Objects are full of secrets (environment, annotations, config data), so everything is by allow-list: labels and
 resources of NVIDIA, the variables of the recorder with values that are one plain word, and configurations of
@@ -6,15 +6,18 @@ the device plugin and of mig-parted. Annotations, commands and arguments are nev
 
 Keys: `k8s_node` (labels: `node=... sharing=time-slicing replicas=4 mig_config=all-1g.10gb ...`), `k8s_resource`
 (`node=... resource=nvidia.com/gpu.shared capacity=4 allocatable=4`), `k8s_sharing` (as in a device-plugin
-configuration), `k8s_pod` (`pod=namespace/name node=... container=main resource=nvidia.com/gpu count=1`), `k8s_env`
+configuration, with `config=` where a config map holds several), `k8s_pod` (`pod=namespace/name node=...
+container=main resource=nvidia.com/gpu count=1`), `k8s_owner` (`pod=... owner=StatefulSet/train`), `k8s_env`
 (`pod=... container=... CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50`), `k8s_claim` (`claim=namespace/name device=gpu-0
-pods=...`).
+pods=...`), `k8s_request` (`claim=namespace/name class=mig.nvidia.com count=1`), `k8s_device` (`node=... device=gpu-0
+uuid=GPU-... profile=1g.10gb`: what a driver offers for claims).
 """
 
 from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.inputs.context import device_plugin, mig_parted
@@ -45,16 +48,21 @@ LABELS = {
 }
 _RESOURCE = re.compile(r"(?:nvidia\.com|volcano\.sh|aliyun\.com)/[A-Za-z0-9._-]+")
 _OBJECT = re.compile(r"^[ \t]*\{", re.MULTILINE)
+#: The first lines of an object that kubectl wrote as YAML, in either order.
+_YAML_OBJECT = re.compile(
+    r"^(?:apiVersion:[^\n]*\n(?:[ -][^\n]*\n)*kind:|kind:[^\n]*\napiVersion:|items:)", re.MULTILINE
+)
 #: Strategies for sharing: the word of dynamic resource allocation, and that of the device plugin, which rows hold.
 _STRATEGIES = {"TimeSlicing": "time-slicing", "MPS": "mps"}
 #: Deeper than Kubernetes nests lists of lists.
 _MAX_DEPTH = 4
 
 
+@lru_cache(maxsize=1)
 def _objects(text: str) -> list[dict[str, Any]]:
     """Objects of the API in a text that may hold several answers of kubectl, one after the other."""
     if '"apiVersion"' not in text or '"kind"' not in text:
-        return []
+        return _yaml_objects(text)
     decoder = json.JSONDecoder()
     found: list[dict[str, Any]] = []
     at = 0
@@ -66,6 +74,14 @@ def _objects(text: str) -> list[dict[str, Any]]:
             continue
         found.extend(_flat(value, 0))
     return found
+
+
+def _yaml_objects(text: str) -> list[dict[str, Any]]:
+    """Objects in YAML: the text from the first of them on, so that a prompt may stand before it."""
+    begin = None if "apiVersion:" not in text else _YAML_OBJECT.search(text)
+    if begin is None:
+        return []
+    return [item for document in documents(text[begin.start() :], "kind:") for item in _flat(document, 0)]
 
 
 def _flat(value: Any, depth: int) -> Iterator[dict[str, Any]]:
@@ -122,6 +138,10 @@ def _node(item: dict[str, Any]) -> Iterator[Row]:
 
 def _pod(item: dict[str, Any]) -> Iterator[Row]:
     pod, node = _name(item), _host(_dict(item, "spec").get("nodeName"))
+    for owner in _list(item, "metadata", "ownerReferences")[:1]:
+        kind, name = plain(_dict(owner).get("kind")), plain(_dict(owner).get("name"))
+        if kind is not None and name is not None:
+            yield Row("k8s_owner", pairs(pod=pod, owner=f"{kind}/{name}"))
     for container in [*_list(item, "spec", "initContainers"), *_list(item, "spec", "containers")]:
         name = plain(_dict(container).get("name"))
         limits = {**_dict(container, "resources", "requests"), **_dict(container, "resources", "limits")}
@@ -140,14 +160,21 @@ def _pod(item: dict[str, Any]) -> Iterator[Row]:
 
 
 def _config_map(item: dict[str, Any]) -> Iterator[Row]:
-    for text in _dict(item, "data").values():
-        if not isinstance(text, str):
-            continue
-        for document in documents(text, "sharing:", "migStrategy:", "mig-configs:"):
-            if device_plugin.is_config(document):
-                yield from device_plugin.rows(document)
-            elif mig_parted.is_config(document):
-                yield from mig_parted.rows(document)
+    found = [
+        (name, document)
+        for name, text in _dict(item, "data").items()
+        if isinstance(text, str)
+        for document in documents(text, "sharing:", "migStrategy:", "mig-configs:")
+    ]
+    # A label of each node chooses among several by their names.
+    several = sum(device_plugin.is_config(document) for _, document in found) > 1
+    for name, document in found:
+        if device_plugin.is_config(document):
+            for row in device_plugin.rows(document):
+                named = several and row.key == "k8s_sharing"
+                yield row._replace(value=f"{row.value} {pairs(config=plain(name))}") if named else row
+        elif mig_parted.is_config(document):
+            yield from mig_parted.rows(document)
 
 
 def _claim(item: dict[str, Any]) -> Iterator[Row]:
@@ -159,6 +186,13 @@ def _claim(item: dict[str, Any]) -> Iterator[Row]:
         if driver is not None and driver.endswith("nvidia.com"):
             node = _host(_dict(result).get("pool"))
             yield Row("k8s_claim", pairs(claim=claim, driver=driver, node=node, device=device, pods=users))
+    for request in _list(item, "spec", "devices", "requests"):
+        # Since v1beta2 what is wanted stands one level deeper.
+        wanted = _dict(request, "exactly") or mapping(request)
+        device_class = plain(wanted.get("deviceClassName"))
+        if device_class is not None and device_class.endswith("nvidia.com"):
+            count = plain(wanted.get("count"))
+            yield Row("k8s_request", pairs(claim=claim, **{"class": device_class}, count=count))
     for config in _list(item, "spec", "devices", "config"):
         sharing = _dict(config, "opaque", "parameters", "sharing")
         strategy = _STRATEGIES.get(str(sharing.get("strategy")))
@@ -174,11 +208,33 @@ def _claim(item: dict[str, Any]) -> Iterator[Row]:
             yield Row("k8s_sharing", value)
 
 
+def _slice(item: dict[str, Any]) -> Iterator[Row]:
+    spec = _dict(item, "spec")
+    driver = plain(spec.get("driver"))
+    if driver is None or not driver.endswith("nvidia.com"):
+        return
+    for device in _list(item, "spec", "devices"):
+        # Since v1beta2 without the level `basic`.
+        attributes = _dict(device, "basic", "attributes") or _dict(device, "attributes")
+        said = {name: plain(_dict(attributes, name).get("string")) for name in ("uuid", "parentUUID", "profile")}
+        yield Row(
+            "k8s_device",
+            pairs(
+                node=_host(spec.get("nodeName")),
+                device=plain(_dict(device).get("name")),
+                uuid=said["uuid"],
+                gpu_uuid=said["parentUUID"],
+                profile=said["profile"],
+            ),
+        )
+
+
 _KINDS: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
     "Node": _node,
     "Pod": _pod,
     "ConfigMap": _config_map,
     "ResourceClaim": _claim,
+    "ResourceSlice": _slice,
 }
 
 
@@ -190,4 +246,4 @@ def _read(text: str) -> list[Row]:
     return once(row for item in _objects(text) for row in _KINDS[item["kind"]](item))
 
 
-READER = Reader("kubernetes", "`kubectl get node|pod|configmap|resourceclaim -o json`", _sniff, _read)
+READER = Reader("kubernetes", "`kubectl get node|pod|configmap|resourceclaim -o json|yaml`", _sniff, _read)

@@ -10,6 +10,7 @@ from pyanalyze.report.sections import (
     provenance,
     quality,
     residency,
+    samples,
     sharing,
     summary,
     tenants,
@@ -21,6 +22,7 @@ __all__ = ["SECTIONS", "DeviceSection", "Inputs", "ReportSection"]
 #: In the order of the page: first those of a device, device by device, then those of the report.
 SECTIONS: tuple[DeviceSection | ReportSection, ...] = (
     summary.SECTION,
+    samples.SECTION,
     sharing.SECTION,
     residency.SECTION,
     tenants.SECTION,
@@ -29,6 +31,7 @@ SECTIONS: tuple[DeviceSection | ReportSection, ...] = (
     interference.SECTION,
     advice.SECTION,
     not_available.SECTION,
+    samples.GENERAL,
     quality.SECTION,
     provenance.SECTION,
     glossary.SECTION,

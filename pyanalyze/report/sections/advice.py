@@ -34,6 +34,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             else "",
             "Expected gain: not known." if not item.expected and not item.bound else "",
             f"Does not apply if {visible(item.wrong_if, LONG)}." if item.wrong_if else "",
+            f"Risk: {visible(item.risk, LONG)}." if item.risk else "",
             f"Undo: {visible(item.undo, LONG)}." if item.undo else "",
         ]
         blocks.append(Para(" ".join(p.replace("..", ".") for p in parts if p), "muted"))

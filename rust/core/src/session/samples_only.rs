@@ -33,7 +33,7 @@ const SOURCES: &[(&str, &str)] = &[
 ];
 
 /// Settings among the metrics: what the driver was told, not what happened.
-const SETTINGS: &[&str] = &["mig_mode", "compute_mode", "virtualization_mode"];
+const SETTINGS: &[&str] = &["mig_mode", "compute_mode", "virtualization_mode", "driver_model.current"];
 
 /// What tells one device from another, in the words of the samples.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +51,7 @@ struct Known {
     name: Option<String>,
     memory_bytes: Option<i64>,
     sm_count: Option<u32>,
+    mig_profile: Option<String>,
     settings: BTreeMap<&'static str, String>,
 }
 
@@ -176,6 +177,9 @@ fn devices_of(columns: &Columns<'_>) -> Result<Named> {
         match (metric.get(row), at(value, row)) {
             (Some("memory_total_bytes"), Some(bytes)) => about.memory_bytes = Some(bytes as i64),
             (Some("sm_count"), Some(count)) => about.sm_count = Some(count as u32),
+            (Some("mig_profile"), None) => {
+                about.mig_profile = text_at(text, row).map(str::to_owned);
+            }
             (Some(other), None) => {
                 let setting = SETTINGS.iter().find(|s| **s == other).zip(text_at(text, row));
                 if let Some((setting, text)) = setting.filter(|(_, text)| !samples::is_unavailable(text)) {
@@ -233,6 +237,7 @@ fn devices(known: &BTreeMap<Key, Known>) -> Result<RecordBatch> {
         .put("name", known.iter().map(name).collect::<StringArray>())
         .put("uuid", known.keys().map(uuid).collect::<StringArray>())
         .put("gpu_uuid", known.keys().map(board).collect::<StringArray>())
+        .put("mig_profile", known.values().map(|k| k.mig_profile.as_deref()).collect::<StringArray>())
         .put("sm_count", known.values().map(|k| k.sm_count).collect::<UInt32Array>())
         .put("memory_bytes", known.values().map(|k| k.memory_bytes).collect::<Int64Array>())
         .put_names("limits_basis", std::iter::repeat_n(Some("unknown"), n))

@@ -70,6 +70,7 @@ pub(super) fn subject(labels: &Labels) -> Subject {
         gpu_uuid: get("UUID").or_else(|| get("uuid")).cloned(),
         gpu_name: get("modelName").cloned(),
         mig_gi: get("GPU_I_ID").and_then(|v| v.parse().ok()),
+        mig_profile: get("GPU_I_PROFILE").cloned(),
         pods: pod(labels),
         ..Subject::default()
     }
@@ -83,7 +84,13 @@ fn pod(labels: &Labels) -> Option<String> {
     let (namespace, pod, container) = if exported {
         (get("exported_namespace"), get("exported_pod"), get("exported_container"))
     } else {
-        (get("namespace"), get("pod"), get("container"))
+        // Before version 2.1 and with its old names the exporter wrote the second of each.
+        let either = |new: &str, old: &str| get(new).or_else(|| get(old));
+        (
+            either("namespace", "pod_namespace"),
+            either("pod", "pod_name"),
+            either("container", "container_name"),
+        )
     };
     let pod = pod.filter(|pod| !pod.contains("dcgm-exporter"))?;
     Some(format!("{}/{pod}/{}", namespace.unwrap_or(""), container.unwrap_or("")))
@@ -219,6 +226,7 @@ DCGM_FI_DEV_GPU_UTIL{gpu="0"}
             shown(&table),
             [
                 "0|GPU-1||||gpu_utilization_pct|37",
+                "1|GPU-2||||mig_profile|1g.10gb",
                 "1|GPU-2||||gpu_utilization_pct|[0, but not measured under MIG]",
                 "0|GPU-1||||temperature_memory_c|[DCGM: not supported]",
                 "0|GPU-1||||power_w|[DCGM: not permitted]",
@@ -229,8 +237,8 @@ DCGM_FI_DEV_GPU_UTIL{gpu="0"}
         );
         let c = Columns::new(&NVML_SAMPLES, &table);
         let pods = c.text("pods").unwrap();
-        assert_eq!((pods.value(4), pods.value(5)), ("n/a/", "n/p/c\"}"));
-        assert_eq!(c.u32("mig_gi").unwrap().value(4), 9);
+        assert_eq!((pods.value(5), pods.value(6)), ("n/a/", "n/p/c\"}"));
+        assert_eq!(c.u32("mig_gi").unwrap().value(5), 9);
         assert_eq!(
             c.i64("time_utc_ns").unwrap().iter().flatten().collect::<Vec<_>>(),
             [1_781_975_119_493_000_000]
@@ -239,6 +247,14 @@ DCGM_FI_DEV_GPU_UTIL{gpu="0"}
         assert_eq!(quality.count(SAMPLES_ABOVE_ONE), 1);
         assert_eq!(quality.count(SAMPLES_UNAVAILABLE), 1);
         assert!(!format!("{table:?}{:?}", quality.table().unwrap()).contains("SECRET"));
+    }
+
+    #[test]
+    fn the_first_label_scheme_is_read() {
+        let text = "DCGM_FI_DEV_GPU_UTIL{gpu=\"0\",UUID=\"GPU-1\",pod_namespace=\"n\",pod_name=\"p\",container_name=\"c\"} 5\n";
+        let (table, _) = read_text(text.as_bytes());
+        let table = table.unwrap();
+        assert_eq!(Columns::new(&NVML_SAMPLES, &table).text("pods").unwrap().value(0), "n/p/c");
     }
 
     #[test]

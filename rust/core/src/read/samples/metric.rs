@@ -213,6 +213,18 @@ pub(super) const TREE: &[(&str, &str, Unit)] = &[
     ("mig_mode/pending", "mig_mode_pending", Unit::Words),
     ("gpu_virtualization_mode/virtualization_mode", "virtualization_mode", Unit::Words),
     ("device_attributes/shared/multiprocessor_count", "sm_count", Unit::Plain),
+    ("driver_model/current_dm", "driver_model.current", Unit::Words),
+    ("driver_model/current", "driver_model.current", Unit::Words),
+    // Since the driver was loaded. Before Ampere by bits, then by memory, then the uncorrectable of SRAM in two parts.
+    ("ecc_errors/volatile/single_bit/total", "ecc.errors.corrected.volatile.total", Unit::Plain),
+    ("ecc_errors/volatile/double_bit/total", "ecc.errors.uncorrected.volatile.total", Unit::Plain),
+    ("ecc_errors/volatile/sram_correctable", "ecc.errors.corrected.volatile.sram", Unit::Plain),
+    ("ecc_errors/volatile/dram_correctable", "ecc.errors.corrected.volatile.dram", Unit::Plain),
+    ("ecc_errors/volatile/sram_uncorrectable", "ecc.errors.uncorrected.volatile.sram", Unit::Plain),
+    ("ecc_errors/volatile/sram_uncorrectable_parity", "ecc.errors.uncorrected.volatile.sram.parity", Unit::Plain),
+    ("ecc_errors/volatile/sram_uncorrectable_secded", "ecc.errors.uncorrected.volatile.sram.secded", Unit::Plain),
+    ("ecc_errors/volatile/sram_uncorrectable_sec-ded", "ecc.errors.uncorrected.volatile.sram.secded", Unit::Plain),
+    ("ecc_errors/volatile/dram_uncorrectable", "ecc.errors.uncorrected.volatile.dram", Unit::Plain),
 ];
 
 /// A DCGM field.

@@ -27,7 +27,7 @@ mod terminal;
 mod time;
 
 pub(crate) use metric::is_unavailable;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::Path;
@@ -248,6 +248,8 @@ struct Subject {
     mig_ci: Option<u32>,
     entity: Option<String>,
     pods: Option<String>,
+    /// Profile of the instance, such as `1g.10gb`: written once per instance, as the metric `mig_profile`.
+    mig_profile: Option<String>,
 }
 
 impl Subject {
@@ -296,6 +298,8 @@ struct Samples {
     rows: Vec<(usize, String, Option<f64>, Option<String>)>,
     skipped: u64,
     first_skipped: Option<u64>,
+    /// Instances whose profile was written: GPU and instance.
+    profiled: BTreeSet<(Option<String>, Option<u32>, Option<u32>)>,
     /// Rows left out because they repeat the value of a GPU for another pod.
     per_pod: u64,
 }
@@ -306,7 +310,12 @@ const DRIVER_PERIOD_NS: std::ops::RangeInclusive<i64> = 166_666_667..=1_000_000_
 impl Samples {
     fn subject(&mut self, mut subject: Subject) {
         subject.process_name = subject.process_name.map(|name| program(&name));
+        let profile = subject.mig_profile.take();
+        let instance = (subject.gpu_uuid.clone(), subject.gpu_index, subject.mig_gi);
         self.subjects.push(subject);
+        if let Some(profile) = profile.filter(|_| self.profiled.insert(instance)) {
+            self.metric("mig_profile".to_owned(), Reading::Text(profile));
+        }
     }
 
     /// A metric of the last subject.

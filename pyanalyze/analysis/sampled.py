@@ -1,0 +1,200 @@
+"""What samples of a whole device say: use, idle share, throttling, memory, errors. Nothing of it is observed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from pyanalyze.analysis.listed import UTILIZATION
+from pyanalyze.results.report import Sampled, Throttling
+from pyanalyze.tables.process_lists import compute_processes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyanalyze.tables.tableset import TableSet
+
+__all__ = ["sampled_of", "series_of"]
+
+_POWER = ("power_w", "power_average_w", "power_instant_w")
+#: Below this share of time a sample counts as idle: drivers round to whole per cent.
+_IDLE = 0.01
+#: Bits of `clocks_event_reasons.active` (NVML) and of DCGM's field 112, which has the same, that limit the clocks.
+REASON_BITS = {
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+}
+_REASONS = frozenset(REASON_BITS.values())
+_REASON_PREFIXES = ("clocks_event_reasons.", "clocks_throttle_reasons.")
+_MASKS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active", "dcgm.dev_clock_throttle_reasons",
+          "dcgm.dev_clocks_event_reasons")  # fmt: skip
+_UNCORRECTED = ("ecc.errors.uncorrected.volatile.", "dcgm.dev_ecc_dbe_vol_", "ecc_double_bit_errors")
+_CORRECTED = ("ecc.errors.corrected.volatile.", "dcgm.dev_ecc_sbe_vol_", "ecc_single_bit_errors")
+
+
+def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
+    """Summarise the samples of a device.
+
+    Parameters
+    ----------
+    tables, device_id
+        The device.
+
+    Returns
+    -------
+    Sampled or None
+        Means over the samples; None without samples of it. What was not sampled is null.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> sampled_of(pyanalyze.load(capture).tables, 0) is None
+    True
+    """
+    here = tables.samples.filter(pl.col("device_id") == device_id)
+    if here.is_empty():
+        return None
+    whole = here.filter(pl.col("pid").is_null()).with_columns(pl.col("metric").cast(pl.String))
+    times = here["time_ns"].drop_nulls()
+    start, end = times.min(), times.max()
+    busy = _values(whole, UTILIZATION[0][0]) / UTILIZATION[0][1]
+    use = busy
+    for metric, scale in UTILIZATION[1:]:
+        use = use if len(use) else _values(whole, metric) / scale
+    pids = compute_processes(tables, device_id)
+    power = [values for metric in _POWER if len(values := _values(whole, metric))]
+    active = _values(whole, "sm_active_ratio")
+    return Sampled(
+        n=max([times.n_unique(), 1] if len(times) else [1, *whole.group_by("metric").len()["len"].to_list()]),
+        start_ns=start if isinstance(start, int) else None,
+        end_ns=end if isinstance(end, int) else None,
+        gpu_utilization=_mean(busy),
+        gpu_utilization_peak=_most(busy),
+        idle_share=None if not len(use) else int((use < _IDLE).sum()) / len(use),
+        sm_active=_mean(active),
+        dram_active=_mean(_values(whole, "dram_active_ratio")),
+        memory_mean_bytes=None if (used := _mean(_values(whole, "memory_used_bytes"))) is None else round(used),
+        power_w=_mean(power[0]) if power else None,
+        processes=None if pids is None else len(pids),
+        throttling=_throttling(whole),
+        xid=_xid(whole),
+        ecc_uncorrected=_errors(whole, _UNCORRECTED),
+        ecc_corrected=_errors(whole, _CORRECTED),
+    )
+
+
+def _values(rows: pl.DataFrame, metric: str) -> pl.Series:
+    return rows.filter(pl.col("metric") == metric)["value"].drop_nulls()
+
+
+def _mean(values: pl.Series) -> float | None:
+    return float(values.mean()) if len(values) else None  # type: ignore[arg-type]  # floats
+
+
+def _most(values: pl.Series) -> float | None:
+    return float(values.max()) if len(values) else None  # type: ignore[arg-type]  # floats
+
+
+def _throttling(rows: pl.DataFrame) -> Throttling | None:
+    """In what part of the samples which reason limited the clocks; idle and set clocks are no throttling."""
+    flags: dict[str, list[bool]] = {}
+    masks: list[int] = []
+    for metric, value, text in rows.select("metric", "value", "text").iter_rows():
+        if metric in _MASKS:
+            masks += [mask] if (mask := _mask(value, text)) is not None else []
+        elif metric.startswith(_REASON_PREFIXES):
+            reason = metric.partition(".")[2]
+            if reason in _REASONS and value is not None:
+                flags.setdefault(reason, []).append(value > 0)
+    for bit, reason in REASON_BITS.items():
+        if masks and reason not in flags:
+            flags[reason] = [bool(mask & bit) for mask in masks]
+    limits = dict(_violations(rows))
+    if not flags and not limits:
+        return None
+    shares = {reason: sum(seen) / len(seen) for reason, seen in flags.items()}
+    return Throttling(
+        shares={reason: share for reason, share in sorted(shares.items(), key=lambda item: -item[1]) if share > 0},
+        n=max((len(seen) for seen in flags.values()), default=1),
+        power_limited=limits.get("power"),
+        thermal_limited=limits.get("thermal"),
+    )
+
+
+def _mask(value: float | None, text: str | None) -> int | None:
+    if value is not None:
+        return int(value)
+    try:
+        return int(text or "", 16)
+    except ValueError:
+        return None
+
+
+def _violations(rows: pl.DataFrame) -> Iterator[tuple[str, float]]:
+    """Share of time that a limit held the clocks down; DCGM's counters of it changed their unit, and are left out."""
+    for kind in ("power", "thermal"):
+        percent = _values(rows, f"{kind}_violation_pct")
+        if len(percent):
+            yield kind, float(percent.mean()) / 100  # type: ignore[arg-type]  # floats
+
+
+def _xid(rows: pl.DataFrame) -> list[int] | None:
+    """Codes of the last Xid errors, each once; None where nobody asked."""
+    codes = _values(rows, "xid_last")
+    return None if codes.is_empty() else sorted({int(code) for code in codes if code > 0})
+
+
+def _errors(rows: pl.DataFrame, prefixes: tuple[str, ...]) -> int | None:
+    """ECC errors since the driver was loaded: the total where given, else the parts; None where nobody counted."""
+    peaks: dict[str, float] = {}
+    for metric, value in rows.select("metric", "value").iter_rows():
+        if value is not None and metric.startswith(prefixes):
+            peaks[metric] = max(value, peaks.get(metric, 0.0))
+    totals = [value for metric, value in peaks.items() if metric.endswith(("total", "_errors"))]
+    # Parts of parts (`sram.parity`, `device_memory` beside `dram`) are counted in their whole.
+    parts = [
+        value
+        for metric, value in peaks.items()
+        if metric.endswith((".dram", ".sram", ".sram.parity", ".sram.secded"))
+        and not (metric.count(".") > 4 and metric.rpartition(".")[0] in peaks)
+    ]
+    if totals:
+        return int(max(totals))
+    return int(sum(parts)) if parts else None
+
+
+def series_of(tables: TableSet, device_id: int) -> list[dict[str, Any]]:
+    """Utilisation and memory over time, for a chart: of the device, and of each process that has its own.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> series_of(pyanalyze.load(capture).tables, 0)
+    []
+    """
+    here = tables.samples.filter((pl.col("device_id") == device_id) & pl.col("time_ns").is_not_null()).with_columns(
+        pl.col("metric").cast(pl.String)
+    )
+    whole, own = here.filter(pl.col("pid").is_null()), here.filter(pl.col("pid").is_not_null())
+    found: list[dict[str, Any]] = []
+    for metric, scale in UTILIZATION:
+        rows = whole.filter((pl.col("metric") == metric) & pl.col("value").is_not_null())
+        if rows.height:
+            found += [
+                {"pid": None, "what": "utilization", "time_ns": time, "value": value / scale}
+                for time, value in rows.select("time_ns", "value").sort("time_ns").iter_rows()
+            ]
+            break
+    parts = (("process_sm_pct", "utilization", 100.0, own), ("memory_used_bytes", "memory", 1.0, whole),
+             ("process_memory_bytes", "memory", 1.0, own))  # fmt: skip
+    for metric, what, scale, of in parts:
+        rows = of.filter((pl.col("metric") == metric) & pl.col("value").is_not_null())
+        found += [
+            {"pid": pid, "what": what, "time_ns": time, "value": value / scale}
+            for pid, time, value in rows.select("pid", "time_ns", "value").sort("pid", "time_ns").iter_rows()
+        ]
+    return found

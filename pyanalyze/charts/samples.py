@@ -1,0 +1,105 @@
+"""Utilisation and memory over time, as sampled: of a device and of its processes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+
+from pyanalyze.charts.style import MAX_MARKS, OTHER, decorate, empty, inline, tenant_colors
+from pyanalyze.text.format import bytes_, percent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+__all__ = ["sampled_use"]
+
+_WHOLE = "whole device"
+
+
+def sampled_use(
+    series: Sequence[Mapping[str, Any]],
+    labels: Mapping[int, str],
+    *,
+    memory_bytes: int | None = None,
+    width: int = 720,
+) -> alt.TopLevelMixin:
+    """Draw one line per process and one of the device: utilisation above, memory below.
+
+    Parameters
+    ----------
+    series
+        Points: ``pid`` (None: the device), ``what`` (``utilization`` or ``memory``), ``time_ns``, ``value``.
+    labels
+        Shown name per pid.
+    memory_bytes
+        Size of the device's memory, for the scale; None: not known.
+    width
+        Width of the plotting area in pixels.
+
+    Examples
+    --------
+    >>> points = [{"pid": None, "what": "utilization", "time_ns": s * 10**9, "value": 0.5} for s in (0, 1)]
+    >>> "whole device" in str(sampled_use(points, {}).to_dict())
+    True
+    """
+    if not series:
+        return empty("No sample has a time.")
+    # Every k-th point of each line, as many as a picture holds: samples are means of the time before them.
+    step = -(-len(series) // MAX_MARKS)
+    lines: dict[tuple[Any, str], list[Mapping[str, Any]]] = {}
+    for point in series:
+        lines.setdefault((point["pid"], point["what"]), []).append(point)
+    scales = {"utilization": 100.0, "memory": 1 / 2**30}
+    words: dict[str, Callable[[float], str]] = {"utilization": percent, "memory": bytes_}
+    rows = [
+        {
+            "t": _WHOLE if pid is None else labels.get(pid, f"process {pid}"),
+            "x": point["time_ns"] / 1e9,
+            "y": point["value"] * scales[what],
+            "k": what,
+            "text": words[what](point["value"]),
+        }
+        for (pid, what), points in lines.items()
+        for point in (points[::step] if len(points) > step else points)
+    ]
+    pids = sorted({pid for pid, _ in lines if pid is not None})
+    colors = {labels.get(pid, f"process {pid}"): color for pid, color in tenant_colors(pids).items()}
+    if any(pid is None for pid, _ in lines):
+        colors[_WHOLE] = OTHER
+    last = max(*(row["x"] for row in rows), 1e-9)
+    top = {"utilization": 100.0, "memory": None if memory_bytes is None else memory_bytes / 2**30}
+    titles = {"utilization": "Utilisation (%)", "memory": "Memory (GiB)"}
+    views = []
+    for what, title in titles.items():
+        mine = [row for row in rows if row["k"] == what]
+        if not mine:
+            continue
+        high = top[what] or max(*(row["y"] for row in mine), 1e-9)
+        base = alt.Chart(inline(mine)).encode(
+            x=alt.X("x:Q", title="Time since the first sample (s)", scale=alt.Scale(domain=[0, last], nice=False)),
+            y=alt.Y("y:Q", title=title, scale=alt.Scale(domain=[0, high]), axis=alt.Axis(tickCount=5)),
+            color=alt.Color(
+                "t:N",
+                scale=alt.Scale(domain=list(colors), range=list(colors.values())),
+                legend=alt.Legend(orient="top", title=None, columns=2, labelLimit=260),
+            ),
+            tooltip=[
+                alt.Tooltip("t:N", title="Tenant"),
+                alt.Tooltip("x:Q", title="Time (s)", format=".3f"),
+                alt.Tooltip("text:N", title=title),
+            ],
+        )
+        views.append(
+            alt.layer(base.mark_line(interpolate="step-before"), base.mark_circle(size=18)).properties(
+                width=width, height=120
+            )
+        )
+    summary = "; ".join(
+        f"{_WHOLE if pid is None else labels.get(pid, pid)}: mean {what} "
+        f"{words[what](sum(p['value'] for p in points) / len(points))}"
+        for (pid, what), points in list(lines.items())[:12]
+    )
+    chart = alt.vconcat(*views) if len(views) > 1 else views[0]
+    done: alt.TopLevelMixin = decorate(chart, gutter=90, summary=f"{summary}.")
+    return done

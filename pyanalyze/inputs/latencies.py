@@ -1,0 +1,127 @@
+"""Latencies given beside samples: one row per request or step, with its time and how long it took."""
+
+from __future__ import annotations
+
+import csv
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from pyanalyze.errors import UsageError
+from pyanalyze.text.times import position_ns
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import polars as pl
+
+__all__ = ["read_latencies"]
+
+_TIMES = ("start", "time", "timestamp")
+#: Columns with a latency, and nanoseconds in their unit.
+_UNITS = {
+    "latency_ns": 1.0,
+    "latency_us": 1e3,
+    "latency_ms": 1e6,
+    "latency_s": 1e9,
+    "latency": 1e9,
+}
+#: Numbers above are seconds since 1970; smaller ones count from the first sample.
+_EPOCH_S = 1e9
+_EPOCH_NS = 1e18
+
+
+def read_latencies(path: Path, samples: pl.DataFrame, origin_ns: int | None) -> pl.DataFrame:
+    r"""Read latencies for a session that samples made.
+
+    Parameters
+    ----------
+    path
+        A CSV file with a time (`start`, `time` or `timestamp`), a latency (`latency_ms`, `latency_us`, `latency_ns`,
+        `latency_s`, or `latency` in seconds; else `end`), and, if wanted, `tenant`. Times are RFC 3339, as nvidia-smi
+        writes them, seconds since 1970, or as for ``--start``.
+    samples
+        Rows of `nvml_samples`: they tie local times to the session's zero.
+    origin_ns
+        UTC of the session's zero; None where samples have local times only.
+
+    Returns
+    -------
+    polars.DataFrame
+        `tenant`, `time_ns` on the session clock, `latency_ns`, by time.
+
+    Raises
+    ------
+    pyanalyze.errors.UsageError
+        Naming the line that cannot be understood.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from pyanalyze.tables.tableset import empty_frame
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "requests.csv"
+    ...     _ = file.write_text("time,latency_ms\n2026-06-20T17:05:19Z,12.5\n")
+    ...     read_latencies(file, empty_frame("nvml_samples"), 1_781_975_118_000_000_000).rows()
+    [(None, 1000000000, 12500000)]
+    """
+    import polars as pl
+
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        try:
+            reader = csv.DictReader(file)
+            names = [name.strip() for name in reader.fieldnames or ()]
+            reader.fieldnames = names
+            given = list(reader)
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise UsageError(f"{path}: not a CSV file: {error}") from error
+    when = next((name for name in _TIMES if name in names), None)
+    took = next((name for name in _UNITS if name in names), None)
+    if when is None or (took is None and "end" not in names):
+        raise UsageError(f"{path}: latencies need a column {', '.join(_TIMES)} and one of {', '.join(_UNITS)}, or end")
+    known = samples.select("time_local_ns", "time_ns").drop_nulls().head(1).rows()
+    local_ns = known[0][0] - known[0][1] if known else None
+    rows = []
+    for number, row in enumerate(given, start=2):
+        try:
+            start = _time_ns(row[when] or "", origin_ns, local_ns)
+            if took is not None:
+                length = round(float(row[took] or "") * _UNITS[took])
+            else:
+                length = _time_ns(row["end"] or "", origin_ns, local_ns) - start
+        except (ValueError, UsageError) as error:
+            raise UsageError(f"{path}, line {number}: {error}") from None
+        if length < 0:
+            raise UsageError(f"{path}, line {number}: it ends before it starts")
+        rows.append(((row.get("tenant") or "").strip() or None, start, length))
+    schema = {"tenant": pl.String, "time_ns": pl.Int64, "latency_ns": pl.Int64}
+    return pl.DataFrame(rows, schema=schema, orient="row").sort("time_ns", maintain_order=True)
+
+
+def _time_ns(text: str, origin_ns: int | None, local_ns: int | None) -> int:
+    text = text.strip()
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = None
+    if seconds is not None and seconds >= _EPOCH_S:
+        return _placed(int(text) if seconds >= _EPOCH_NS else round(seconds * 1e9), origin_ns, text)
+    try:
+        moment = datetime.fromisoformat(text.replace("/", "-"))
+    except ValueError:
+        return position_ns(text, origin_ns)
+    if moment.tzinfo is not None:
+        return _placed(_ns(moment), origin_ns, text)
+    # Without a zone it is of the machine's clock, as nvidia-smi's times are.
+    return _placed(_ns(moment.replace(tzinfo=UTC)), origin_ns if local_ns is None else local_ns, text)
+
+
+def _ns(moment: datetime) -> int:
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
+
+
+def _placed(ns: int, zero_ns: int | None, text: str) -> int:
+    if zero_ns is None:
+        raise UsageError(f"{text} cannot be placed: the samples have no UTC; give times without a zone, as they have")
+    return ns - zero_ns

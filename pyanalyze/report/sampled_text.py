@@ -1,0 +1,202 @@
+"""Sentences on what samples and listings say of a device: who is on it, how it was set up, how it was used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyanalyze.results.labels import listed_labels
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
+from pyanalyze.vocabulary import MEMORY_RESERVE, Mode
+
+if TYPE_CHECKING:
+    from pyanalyze.results.association import Association
+    from pyanalyze.results.listed import ListedTenant
+    from pyanalyze.results.report import Device, Report
+
+__all__ = [
+    "association_text",
+    "gpu_text",
+    "health_parts",
+    "only_sampled",
+    "set_up_text",
+    "share_text",
+    "sharing_sentence",
+    "span_text",
+    "throttling_text",
+    "use_sentence",
+]
+
+#: How NVML calls what limits clocks, in words.
+REASON_WORDS = {
+    "sw_power_cap": "power cap",
+    "hw_slowdown": "hardware slowdown",
+    "sw_thermal_slowdown": "thermal (software)",
+    "hw_thermal_slowdown": "thermal (hardware)",
+    "hw_power_brake_slowdown": "power brake",
+}
+
+
+def only_sampled(report: Report, device: Device) -> bool:
+    """Whether nothing but samples and listings is known of a device."""
+    return not device.tenants and not any(capture.nsys_version for capture in report.captures)
+
+
+def span_text(report: Report, device: Device) -> str | None:
+    """From when to when a device was sampled, where no activity was recorded; None where times are not known."""
+    found = device.sampled
+    if device.window is not None or found is None or found.start_ns is None or found.end_ns is None:
+        return None
+    length = fmt.duration(found.end_ns - found.start_ns)
+    if report.clock.origin_utc_ns is None:
+        return f"samples over {length}, local time of unknown zone"
+    first, last = (fmt.utc(report.clock.origin_utc_ns, ns) for ns in (found.start_ns, found.end_ns))
+    return f"samples from {first.removesuffix(' UTC')} to {last[11:] if first[:10] == last[:10] else last} ({length})"
+
+
+def gpu_text(device: Device) -> str:
+    """A device by its UUID, as every other tool names it; else by its number."""
+    uuid = visible(device.uuid or (None if device.mig else device.gpu_uuid))
+    return uuid or f"device {device.device_id}"
+
+
+def set_up_text(report: Report, device: Device) -> str | None:
+    """How settings share a device, such as `time-slicing, 4 replicas`; None where none speaks of sharing."""
+    parts = []
+    found = device.configured_sharing
+    instances = [d.mig for d in report.devices if d.mig is not None and d.gpu_uuid == (device.gpu_uuid or device.uuid)]
+    listed = ", ".join(visible(mig.profile, 20) or "unknown profile" for mig in instances)
+    if device.mig is not None:
+        ids = [f", {name} {n}" for name, n in (("GI", device.mig.gi), ("CI", device.mig.ci)) if n is not None]
+        profile = visible(device.mig.profile, 20) or "of unknown profile"
+        among = f" (one of {len(instances)} on the board: {listed})" if len(instances) > 1 else ""
+        parts.append(f"MIG instance {profile}{''.join(ids)}{among}")
+    elif instances:
+        parts.append(f"MIG, {len(instances)} instance{'' if len(instances) == 1 else 's'}: {listed}")
+    elif device.sharing.configured == Mode.MIG:
+        parts.append("MIG is enabled; no input lists its instances")
+    if found is None:
+        mode = device.sharing.configured
+        return "; ".join([*parts, *([str(mode)] if mode is not None and not parts else [])]) or None
+    if found.conflict:
+        parts.append("settings name different strategies")
+    elif found.strategy is None:
+        parts.append("shared; no input says by which strategy")
+    else:
+        replicas = "" if found.replicas is None else f", {found.replicas} replicas"
+        parts.append(f"{found.strategy}{replicas}")
+    return "; ".join(parts)
+
+
+def sharing_sentence(report: Report, device: Device) -> str | None:
+    """Name the compute tenants on a device and how it was set up; None where nobody is listed."""
+    labels = listed_labels(device.listed)
+    mine = [(labels[number], one) for number, one in enumerate(device.listed) if one.computes]
+    names = [label for label, one in mine if one.placed_by != "inferred"]
+    pods = [label for label, one in mine if one.placed_by == "inferred"]
+    if not mine:
+        return None
+    set_up = set_up_text(report, device) or "not known"
+    # A process and the pod that it belongs to may both be listed: they are not counted as two.
+    also = f"; pods of this node: {_some(pods)} (which process is whose is not known)" if names and pods else ""
+    found = names or pods
+    if len(found) == 1:
+        return f"{found[0]} is the only tenant listed on {gpu_text(device)}{also}; configured: {set_up}"
+    return f"{_some(found)} share {gpu_text(device)}{also}; configured: {set_up}"
+
+
+def _some(names: list[str], most: int = 6) -> str:
+    """Names in one line, the last after `and`."""
+    shown = [*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def association_text(found: Association) -> str:
+    """State an association: effect, interval, lag; never as a cause."""
+    whose = f"latency of {visible(found.victim, 40)}" if found.victim else "latency"
+    tenant = visible(found.tenant, 40)
+    if not found.associated:
+        return f"no association of {whose} with the activity of {tenant} (p = {found.p:.2f}, n = {found.n})"
+    lag = "no lag" if not found.lag_ns else f"lag {fmt.duration(found.lag_ns)}"
+    return (
+        f"{whose} goes with {tenant}: {fmt.ratio(found.effect)} while it is active "
+        f"({fmt.interval(found.low, found.high)}, {lag}, n = {found.n}); an association, not a cause"
+    )
+
+
+def share_text(tenant: ListedTenant) -> str:
+    """Sampled utilisation of a tenant; bounds where the value is the whole device's."""
+    found = tenant.utilization
+    if found is None:
+        return fmt.UNKNOWN
+    if found.value is None:
+        return f"at most {fmt.percent(found.high)}"
+    if found.low is not None and found.low < found.value:
+        return f"{fmt.percent(found.low)} to {fmt.percent(found.high)}"
+    return fmt.percent(found.value)
+
+
+def memory_text(tenant: ListedTenant) -> str:
+    """Sampled peak of a tenant's memory; a bound where it is the whole device's."""
+    if tenant.memory_peak_bytes is None and tenant.memory_bound_bytes is not None:
+        return f"at most {fmt.bytes_(tenant.memory_bound_bytes)}"
+    return fmt.bytes_(tenant.memory_peak_bytes)
+
+
+def use_sentence(device: Device) -> str | None:
+    """Utilisation and memory of each compute tenant, most first; None where neither was sampled."""
+    labels = listed_labels(device.listed)
+    found = [
+        (one, labels[number])
+        for number, one in enumerate(device.listed)
+        if one.computes and (one.utilization is not None or one.memory_peak_bytes is not None)
+    ]
+    if not found:
+        return None
+    found.sort(key=lambda pair: (-_busy(pair[0]), -(pair[0].memory_peak_bytes or 0)))
+    each = []
+    for one, label in found[:4]:
+        parts = [share_text(one)] if one.utilization is not None else []
+        parts += [memory_text(one)] if one.memory_peak_bytes is not None else []
+        each.append(f"{label} {', '.join(parts)}")
+    more = f"; {len(found) - 4} more" if len(found) > 4 else ""
+    bounded = any(one.utilization is not None and one.utilization.value is None for one, _ in found)
+    why = " (one value for the whole device: a bound for each)" if bounded else ""
+    return f"{'; '.join(each)}{more}{why}"
+
+
+def _busy(tenant: ListedTenant) -> float:
+    found = tenant.utilization
+    return 0.0 if found is None else found.value if found.value is not None else found.high or 0.0
+
+
+def throttling_text(device: Device) -> str:
+    """What limited the clocks, in how many samples."""
+    found = None if device.sampled is None else device.sampled.throttling
+    if found is None:
+        return fmt.UNKNOWN
+    parts = [f"{REASON_WORDS.get(reason, reason)} in {fmt.percent(share, 0)}" for reason, share in found.shares.items()]
+    limits = (("power limit", found.power_limited), ("temperature", found.thermal_limited))
+    parts += [f"{name} {fmt.percent(share)} of the time" for name, share in limits if share]
+    samples = f"{fmt.count(found.n)} sample{'' if found.n == 1 else 's'}"
+    return f"{', '.join(parts)} ({samples})" if parts else f"none ({samples})"
+
+
+def health_parts(device: Device) -> list[str]:
+    """What is wrong with a device by its samples: throttling, full memory, Xid and ECC errors; empty: nothing is."""
+    found, parts = device.sampled, []
+    if found is None:
+        return []
+    throttling = found.throttling
+    if throttling is not None and (throttling.shares or throttling.power_limited or throttling.thermal_limited):
+        parts.append(f"throttled: {throttling_text(device)}")
+    memory = device.memory
+    if memory is not None and memory.total_bytes and memory.peak_bytes is not None:
+        free = memory.total_bytes - memory.peak_bytes
+        if free < MEMORY_RESERVE * memory.total_bytes:
+            parts.append(f"memory almost full: {fmt.bytes_(free)} of {fmt.bytes_(memory.total_bytes)} free at the peak")
+    if found.xid:
+        parts.append(f"Xid {', '.join(map(str, found.xid))}")
+    if found.ecc_uncorrected:
+        parts.append(f"{fmt.count(found.ecc_uncorrected)} uncorrected ECC errors")
+    return parts

@@ -1,0 +1,184 @@
+"""What samples and listings show: use over time, tenants that they name, and settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyanalyze.report.blocks import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Fact,
+    Facts,
+    Fold,
+    Note,
+    Para,
+    Table,
+    chart_key,
+    value_cell,
+)
+from pyanalyze.report.sampled_text import (
+    association_text,
+    health_parts,
+    memory_text,
+    share_text,
+    sharing_sentence,
+    throttling_text,
+)
+from pyanalyze.report.sections.base import DeviceSection, Inputs, ReportSection
+from pyanalyze.report.sentences import LONG, id_text
+from pyanalyze.results.labels import listed_labels
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
+from pyanalyze.text.format import capital
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyanalyze.results.listed import ListedTenant, Setting
+    from pyanalyze.results.report import Device
+
+#: Rows of a list that are shown outside of a fold.
+_MOST = 40
+
+
+def _blocks(device: Device, inputs: Inputs) -> list[Block]:
+    blocks: list[Block] = []
+    who = sharing_sentence(inputs.report, device)
+    if who is not None:
+        # A name keeps its first letter as it is.
+        blocks.append(Para(f"{who}."))
+    wrong = health_parts(device)
+    if wrong:
+        blocks.append(Note("Health", f"{capital('; '.join(wrong))}.", "warning"))
+    if device.sampled is not None:
+        blocks.append(_figures(device))
+        blocks.append(
+            Chart(
+                chart_key("samples", device.device_id),
+                "Utilisation and memory over time",
+                "Sampled. Utilisation is the share of time in which a kernel ran, not how full the GPU was.",
+            )
+        )
+    blocks += [Para(f"{capital(association_text(one))}.") for one in device.associations]
+    blocks += _tenants(device.listed, inputs, "Tenants that samples and listings name (sampled, configured).")
+    blocks += _settings(device.settings, "Settings of this device")
+    return blocks
+
+
+def _figures(device: Device) -> Facts:
+    found = device.sampled
+    if found is None:
+        return Facts(())
+    memory = device.memory
+    peak, total = (None, None) if memory is None else (memory.peak_bytes, memory.total_bytes)
+    used = None if peak is None or not total else peak / total
+    errors = (
+        fmt.UNKNOWN if found.xid is None else ", ".join(map(str, found.xid)) or "none",
+        fmt.UNKNOWN if found.ecc_uncorrected is None else fmt.count(found.ecc_uncorrected),
+    )
+    rows = (
+        ("Utilisation", fmt.percent(found.gpu_utilization), f"mean; peak {fmt.percent(found.gpu_utilization_peak)}"),
+        ("Idle", fmt.percent(found.idle_share), "of the samples, below 1 %"),
+        ("SMs active", fmt.percent(found.sm_active), "mean over SMs and time"),
+        ("DRAM active", fmt.percent(found.dram_active), "share of cycles"),
+        (
+            "Memory",
+            fmt.bytes_(peak),
+            f"peak; {fmt.percent(used)} of the device, mean {fmt.bytes_(found.memory_mean_bytes)}",
+        ),
+        ("Power", fmt.UNKNOWN if found.power_w is None else f"{found.power_w:.0f} W", "mean"),
+        ("Throttling", throttling_text(device), "flags of the driver"),
+        ("Xid errors", errors[0], "last codes"),
+        ("Uncorrected ECC errors", errors[1], "since the driver was loaded"),
+    )
+    return Facts(
+        tuple(Fact(label, value, note, "sampled") for label, value, note in rows if not value.startswith(fmt.UNKNOWN))
+    )
+
+
+def _tenants(listed: Sequence[ListedTenant], inputs: Inputs, caption: str) -> list[Block]:
+    if not listed:
+        return []
+    labels = listed_labels(listed)
+    origin = inputs.report.clock.origin_utc_ns
+    cells = [
+        (
+            Cell(labels[number], tone="code", note=visible(one.name, LONG)),
+            Cell(
+                one.kind + (f" ({visible(one.process_type, 8)})" if one.process_type else ""),
+                note=f"named by {', '.join(visible(source) for source in one.sources)}",
+            ),
+            value_cell(id_text(one.pid)),
+            value_cell(_whose(one)),
+            value_cell(visible(one.mig) or fmt.UNKNOWN),
+            value_cell(visible(one.requested, LONG) or fmt.UNKNOWN),
+            value_cell(share_text(one)),
+            value_cell(memory_text(one)),
+            value_cell(_seen(one, origin)),
+        )
+        for number, one in enumerate(listed)
+    ]
+    heads = (
+        Column("Tenant"),
+        Column("Kind"),
+        Column("pid", numeric=True),
+        Column("Namespace/pod/container"),
+        Column("MIG instance"),
+        Column("Requested", "configured"),
+        Column("Utilisation", "sampled", True),
+        Column("Memory", "peak, sampled", True),
+        Column("Seen"),
+    )
+    # What is known of no tenant is no column.
+    kept = [n for n in range(len(heads)) if any(row[n].text != fmt.UNKNOWN for row in cells)]
+    columns = tuple(heads[n] for n in kept)
+    rows = [tuple(row[n] for n in kept) for row in cells]
+    blocks: list[Block] = [Table(columns, tuple(rows[:_MOST]), caption)]
+    if len(rows) > _MOST:
+        blocks.append(Fold(f"{len(rows) - _MOST} more", (Table(columns, tuple(rows[_MOST:])),)))
+    return blocks
+
+
+def _whose(tenant: ListedTenant) -> str:
+    parts = (tenant.namespace, tenant.pod, tenant.container)
+    return "/".join(visible(part) for part in parts if part) or fmt.UNKNOWN
+
+
+def _seen(tenant: ListedTenant, origin: str | None) -> str:
+    if tenant.first_ns is None or tenant.last_ns is None:
+        return fmt.UNKNOWN
+    if origin is None:
+        return f"{fmt.duration(tenant.first_ns)} to {fmt.duration(tenant.last_ns)}"
+    first, last = (fmt.utc(origin, ns) for ns in (tenant.first_ns, tenant.last_ns))
+    return f"{first.removesuffix(' UTC')} to {last[11:] if first[:10] == last[:10] else last}"
+
+
+def _settings(settings: Sequence[Setting], title: str) -> list[Block]:
+    if not settings:
+        return []
+    rows = tuple(
+        (
+            Cell(visible(one.key), tone="code"),
+            Cell(visible(one.value, None)),
+            value_cell(id_text(one.pid)),
+            Cell(visible(one.source)),
+        )
+        for one in settings
+    )
+    columns = (Column("Setting"), Column("Value"), Column("pid", numeric=True), Column("Said by"))
+    return [Fold(f"{title} ({len(rows)})", (Table(columns, rows, "As the inputs state them (configured)."),))]
+
+
+def _general(inputs: Inputs) -> list[Block]:
+    report = inputs.report
+    blocks: list[Block] = []
+    if report.listed:
+        blocks.append(Para("No input says which GPU these tenants use."))
+        blocks += _tenants(report.listed, inputs, "Tenants of unknown GPU.")
+    return [*blocks, *_settings(report.settings, "Settings of no single device")]
+
+
+SECTION = DeviceSection("samples", "Samples and listings", _blocks)
+GENERAL = ReportSection("listed", "Other tenants and settings", _general)

@@ -1,0 +1,77 @@
+"""Tenants that samples and listings name, and settings that they state: nothing of it was observed in a trace."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from pyanalyze.results.model import Number, Result, Text
+from pyanalyze.vocabulary import Basis, Mode
+
+__all__ = ["ConfiguredSharing", "ListedKind", "ListedTenant", "SampledShare", "Setting"]
+
+ListedKind = Literal["process", "graphics", "mps-server", "mps-client", "pod", "claim"]
+
+
+class SampledShare(Result):
+    """A share of time; of a value that is the whole device's only bounds are known of each tenant."""
+
+    value: Number | None = Field(description="Mean over the samples; null: only bounds are known.")
+    low: Number | None = Field(description="Lower bound; null: not known.")
+    high: Number | None = Field(description="Upper bound; null: not known.")
+    n: int = Field(ge=1, description="Samples.")
+
+
+class ListedTenant(Result):
+    """A process, pod or claim that a list names on a device."""
+
+    name: Text = Field(description="Shown name: that of the pod, else of the process.")
+    kind: ListedKind = Field(description="What it is. `graphics` (types G and C+G) and MPS servers compute nothing.")
+    pid: int | None = Field(description="Process id; null: no list gives one.")
+    process_type: Text | None = Field(description="C, G, C+G or M+C; null: not listed.")
+    namespace: Text | None = Field(description="Kubernetes namespace.")
+    pod: Text | None = Field(description="Kubernetes pod.")
+    container: Text | None = Field(description="Container, by name or id.")
+    node: Text | None = Field(description="Hash of the node's name.")
+    device_id: int | None = Field(description="Device; null: no input says which GPU it is on.")
+    placed_by: Basis | None = Field(
+        description="How the device is known: sampled, configured, or inferred because there is no other GPU."
+    )
+    mig: Text | None = Field(description="MIG instance: profile, GPU instance and compute instance.")
+    requested: Text | None = Field(description="What it asked for, such as `1 nvidia.com/gpu.shared`.")
+    requested_share: Number | None = Field(
+        description="Part of the device that it is limited to; null: no limit is set (time-slicing sets none)."
+    )
+    utilization: SampledShare | None = Field(description="Share of time in which its kernels ran; null: not sampled.")
+    memory_mean_bytes: int | None = Field(description="Mean device memory, bytes; null: not sampled.")
+    memory_peak_bytes: int | None = Field(description="Largest device memory sampled, bytes; null: not sampled.")
+    memory_bound_bytes: int | None = Field(
+        description="Upper bound of its memory where only the device's is known, bytes; null: not needed."
+    )
+    first_ns: int | None = Field(description="First sample that names it, ns from the origin; null: no times.")
+    last_ns: int | None = Field(description="Last sample that names it, ns from the origin; null: no times.")
+    sources: list[Text] = Field(description="Formats of the inputs that name it.")
+
+    @property
+    def computes(self) -> bool:
+        """Whether it is a tenant of the compute engine, as far as lists can tell."""
+        return self.kind not in ("graphics", "mps-server")
+
+
+class ConfiguredSharing(Result):
+    """How the device was set up to be shared."""
+
+    shared: bool = Field(description="A setting or a resource name says that several tenants get the device.")
+    strategy: Mode | None = Field(description="By which strategy; null: nothing says so, or settings contradict.")
+    replicas: int | None = Field(description="Into how many replicas it is offered; null: not said.")
+    conflict: bool = Field(description="Settings that apply to it name different strategies.")
+
+
+class Setting(Result):
+    """One setting of the inputs, as it stands there."""
+
+    source: Text = Field(description="Format of the input.")
+    key: Text = Field(description="Property.")
+    value: Text = Field(description="Value.")
+    pid: int | None = Field(description="Process that it concerns; null: none.")
