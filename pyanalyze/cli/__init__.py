@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pyanalyze.cli.streams import open_closed, out, say
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
@@ -129,7 +131,7 @@ def _say_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:  
     except PackageNotFoundError:
         # The recorder is copied to machines where nothing is installed.
         said = "of unknown version: copied, not installed"
-    click.echo(f"pyanalyze {said}")
+    out(f"pyanalyze {said}")
     ctx.exit()
 
 
@@ -154,24 +156,25 @@ def main() -> None:
 
     # Nothing is garbage among the many functions of imported libraries: to look for it takes a seventh of a short
     # command or more, much of that at its end, when everything is given back anyway.
+    open_closed()
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
     asked = Asked()
     threads = os.environ.get("POLARS_MAX_THREADS")
     if threads is not None and not threads.strip().strip("0").isdigit():
-        click.echo("pyanalyze: POLARS_MAX_THREADS is not a number from 1 on; unset it, or use --threads", err=True)
+        say("POLARS_MAX_THREADS is not a number from 1 on; unset it, or use --threads")
         sys.exit(2)
     try:
         with _interrupts():
             code = cli.main(standalone_mode=False, obj=asked)
     except click.ClickException as error:
-        error.show()
+        _say_usage(error)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("pyanalyze: stopped", err=True)
+        say("stopped")
         sys.exit(130)
     except PyanalyzeError as error:
-        click.echo(f"pyanalyze: {shown(str(error))}", err=True)
+        say(str(error))
         sys.exit(error.exit_code)
     except BrokenPipeError:
         # The reader of a pipe (head, less) went away: that is its right.
@@ -184,8 +187,8 @@ def main() -> None:
         unnamed = not any(argument in VERBS for argument in sys.argv[1:])
         if isinstance(error, FileNotFoundError) and name.replace("-", "_").isidentifier() and unnamed:
             hint = f"it is neither a file nor a verb; verbs are {', '.join(VERBS)}"
-        where = f"{shown(name)}: " if name else ""
-        click.echo(f"pyanalyze: {where}{error.strerror or error}; {hint}", err=True)
+        where = f"{name}: " if name else ""
+        say(f"{where}{error.strerror or error}; {hint}")
         sys.exit(3)
     except SystemExit:
         raise
@@ -193,6 +196,22 @@ def main() -> None:
         _say_internal_error(error, debug=asked.debug)
         sys.exit(INTERNAL_ERROR)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _say_usage(error: click.ClickException) -> None:
+    """Show what click says of wrong usage; what it quotes comes from the command line, names of files among it."""
+    import io
+
+    from pyanalyze.text.visible import visible
+
+    told = io.StringIO()
+    error.show(told)
+    # A line end in what is quoted is none of ours.
+    text = (
+        told.getvalue().replace(error.message, visible(error.message, limit=None)) if error.message else told.getvalue()
+    )
+    for line in text.splitlines():
+        say(line, of="")
 
 
 def _say_internal_error(error: BaseException, *, debug: bool) -> None:
@@ -203,10 +222,10 @@ def _say_internal_error(error: BaseException, *, debug: bool) -> None:
 
     if debug:
         for line in "".join(traceback.format_exception(error)).splitlines():
-            click.echo(visible(line, limit=None), err=True)
+            say(line, of="")
     told = visible(traceback.format_exception_only(error)[-1].strip(), limit=300)
     todo = "report the traceback above" if debug else "run it again with --debug and report the traceback"
-    click.echo(f"pyanalyze: internal error: {told}; this is a bug of pyanalyze: {todo}", err=True)
+    say(f"internal error: {told}; this is a bug of pyanalyze: {todo}")
 
 
 #: Packages whose native code panics, aloud, when an interrupt is raised in the Python that it calls.
@@ -274,10 +293,3 @@ def _inside(packages: frozenset[str], frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def shown(text: str) -> str:
-    """Make control characters of a file name or message visible; only errors pay for the import."""
-    from pyanalyze.text.visible import visible
-
-    return visible(text, limit=None)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from pyanalyze.cli.streams import out, say
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -195,7 +197,10 @@ def require_mode(session: Session, expected: tuple[str, ...]) -> None:
         return
     checked = session.check(expect_mode=expected)
     if checked.exit_code:
-        click.echo(f"pyanalyze: {checked}", err=True)
+        first, *rest = str(checked).split("\n")
+        say(first)
+        for line in rest:
+            say(line, of="")
         click.get_current_context().exit(checked.exit_code)
 
 
@@ -257,11 +262,8 @@ def open_session(
             progress=report,
         )
     if session.failures:
-        from pyanalyze.text.visible import visible
-
         for failure in session.failures:
-            said = visible(f"{failure.path}: {failure.error}", limit=None)
-            click.echo(f"pyanalyze: left out {said}", err=True)
+            say(f"left out {failure.path}: {failure.error}")
     if gpu is not None:
         session = session.only_gpu(gpu)
     if around is not None:
@@ -272,7 +274,7 @@ def open_session(
         session = session.window(start, end)
     if session.selection.narrowed:
         for name in session.absent():
-            click.echo(f"pyanalyze: --tenant {name}: no such tenant in the chosen time or on the chosen GPU", err=True)
+            say(f"--tenant {name}: no such tenant in the chosen time or on the chosen GPU")
     if redact:
         session = session.redacted(None if redact is True else redact)
     return replace(session, detail=True) if detail else session
@@ -334,19 +336,18 @@ def answer(
 
 def emit(text: str, output: Path | None, *, force: bool) -> None:
     """Write to a file (whole or not at all) or to standard output."""
-    import sys
-
     # What needed more than it was given is not shown as if it had not. `record`, `now` and `doctor` read no capture and
     # do without what is compiled.
     if "pyanalyze.tables.memory" in sys.modules:
         sys.modules["pyanalyze.tables.memory"].check()
     if output is None:
-        click.echo(text, nl=not text.endswith("\n"))
+        out(text)
         return
     from pyanalyze.files import write_whole
+    from pyanalyze.text.visible import printable
 
-    write_whole(output, text if text.endswith("\n") else text + "\n", force=force)
-    click.echo(f"wrote {output}", err=True)
+    write_whole(output, printable(text if text.endswith("\n") else text + "\n"), force=force)
+    say(f"wrote {output}", of="")
 
 
 def refuse_existing(output: Path | None, *, force: bool) -> None:
@@ -391,12 +392,10 @@ def csv_of(rows: list[dict[str, Any]], columns: Sequence[str] = ()) -> str:
     import csv
     import io
 
-    from pyanalyze.text.escape import spreadsheet, visible
+    from pyanalyze.text.escape import csv_cell
 
-    out = io.StringIO()
-    writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else columns or ["nothing"], lineterminator="\n")
+    made = io.StringIO()
+    writer = csv.DictWriter(made, fieldnames=list(rows[0]) if rows else columns or ["nothing"], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(
-        {k: spreadsheet(visible(v, limit=None)) if isinstance(v, str) else v for k, v in row.items()} for row in rows
-    )
-    return out.getvalue()
+    writer.writerows({key: csv_cell(value) for key, value in row.items()} for row in rows)
+    return made.getvalue()

@@ -15,6 +15,7 @@ from pyanalyze.cli._shared import (
     output_options,
     refuse_existing,
 )
+from pyanalyze.cli.streams import say
 from pyanalyze.tables.frames import ON_REQUEST
 from pyanalyze.vocabulary import Part
 
@@ -100,7 +101,7 @@ def command(
     if os.environ.get("GITHUB_ACTIONS") == "true":
         # GitHub reads workflow commands from both streams; standard output may hold JSON for the next program.
         for line in checked.annotations():
-            click.echo(line, err=True)
+            say(line, of="")
     return checked.exit_code
 
 
@@ -152,7 +153,7 @@ def _limits(config: Path | None, line: dict[str, Any]) -> tuple[Limits, str | No
         return given, None
     file, policy = gate.read_limits(config or here)
     if config is None:
-        click.echo(f"pyanalyze: thresholds of {here}", err=True)
+        say(f"thresholds of {here}")
     return gate.merged(file, given), policy
 
 

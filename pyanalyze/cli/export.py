@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyanalyze.cli._shared import capture_options, expect_option, open_session, refuse_read, require_mode
+from pyanalyze.cli.streams import say
 from pyanalyze.tables.frames import ON_REQUEST
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def command(
     extra = ("api_calls",) if fmt == STATS else tuple(name for name in ON_REQUEST if name in (wanted or ()))
     session = open_session(**options, extra_tables=extra)
     write(session, fmt, output, tables=wanted, force=force, pace=paced, nsys_reports=nsys_reports)
-    click.echo(f"wrote {output}", err=True)
+    say(f"wrote {output}", of="")
     require_mode(session, expect_mode)
 
 
@@ -326,18 +327,16 @@ def _arrow(frame: pl.DataFrame, file: Path) -> None:
 def _csv(frame: pl.DataFrame, file: Path) -> None:
     import polars as pl
 
-    from pyanalyze.text.escape import spreadsheet
+    from pyanalyze.text.escape import csv_cell
 
-    # Names are foreign text, and people open CSV in spreadsheets, which run what begins like a formula. Names of
-    # kernels and processes do not begin so; the few that do are written with an apostrophe in front.
+    # Each name once: they are few, and their rows may be millions.
     for name, kind in frame.schema.items():
         if kind in (pl.String, pl.Categorical):
             text = frame[name].cast(pl.String)
-            odd = text.drop_nulls().unique()
-            odd = odd.filter(odd.str.contains(r"^[=+\-@\t\r]"))
-            if len(odd):
-                made = [spreadsheet(value) for value in odd.to_list()]
-                frame = frame.with_columns(text.replace(odd, pl.Series(made, dtype=pl.String)).alias(name))
+            known = text.drop_nulls().unique().to_list()
+            changed = {value: shown for value in known if (shown := csv_cell(value)) != value}
+            if changed:
+                frame = frame.with_columns(text.replace(changed).alias(name))
     frame.write_csv(file)
 
 

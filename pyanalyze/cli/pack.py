@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from pyanalyze.cli._shared import ProgressBar, refuse_existing
+from pyanalyze.cli.streams import say
 from pyanalyze.tables.frames import ANALYSIS_TABLES, ON_REQUEST
 
 
@@ -75,12 +76,10 @@ def command(
             key.unlink(missing_ok=True)
         raise
     if fresh:
-        click.echo(f"pyanalyze: created the key {key}; keep it, and do not share it with the pack", err=True)
+        say(f"created the key {key}; keep it, and do not share it with the pack")
     if names is not None:
         rows = [{"kind": kind, "name": name, "pseudonym": given} for kind, name, given in made.names]
         emit(csv_of(rows), names, force=force)
     events = sum(count for name, count in made.rows.items() if name in (*ANALYSIS_TABLES, *also))
     size = made.path.stat().st_size
-    click.echo(
-        f"wrote {output}: {events:,} events, {size:,} bytes, {len(made.names)} names replaced by pseudonyms", err=True
-    )
+    say(f"wrote {output}: {events:,} events, {size:,} bytes, {len(made.names)} names replaced by pseudonyms", of="")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Literal
 
 import click
 
+from pyanalyze.cli.streams import out, say
 from pyanalyze.text import format as fmt
+from pyanalyze.text.shell import shell_word
 
 
 @click.command("record", context_settings={"allow_interspersed_args": False})
@@ -55,18 +56,16 @@ def command(
 
     What it writes is a capture: pyanalyze FOLDER.
     """
-    from pyanalyze.cli import shown
-
     if manifest is not None:
         from pyanalyze.record.manifest import pod_manifest
 
-        click.echo(pod_manifest(manifest, image, duration_s=duration_s, rate_hz=rate_hz, nsys=nsys), nl=False)
+        out(pod_manifest(manifest, image, duration_s=duration_s, rate_hz=rate_hz, nsys=nsys))
         return 0
     from pyanalyze.record.sampler import record
 
-    def say(text: str) -> None:
-        for line in text.splitlines():
-            click.echo(f"pyanalyze: {shown(line)}", err=True)
+    def say_lines(text: str) -> None:
+        for line in text.split("\n"):
+            say(line)
 
     done = record(
         run,
@@ -78,7 +77,7 @@ def command(
         graphs=graphs,
         fork_tracing=fork_tracing,
         pause_dcgm=pause_dcgm,
-        say=say,
+        say=say_lines,
     )
     if done.mean_sample_ns is not None and done.period_share is not None and done.cpu_share is not None:
         say(
@@ -86,5 +85,5 @@ def command(
             f"{100 * done.period_share:.1f}% of the period; {100 * done.cpu_share:.1f}% of a CPU core; "
             f"{done.late} rounds late, {done.lost} lines lost"
         )
-    say(f"to analyse: pyanalyze {shlex.quote(str(done.folder))}")
+    say(f"to analyse: pyanalyze {shell_word(str(done.folder))}")
     return done.exit_status

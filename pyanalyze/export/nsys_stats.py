@@ -18,6 +18,7 @@ import polars as pl
 
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.nsys_recipes import REPORTS
+from pyanalyze.text.escape import csv_cell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -96,7 +97,7 @@ def produce(tables: TableSet, report: str, *, tenant: int | None = None, **optio
 
 
 def to_csv(frame: pl.DataFrame, report: str) -> str:
-    """Write a report as `nsys stats --format csv` does.
+    """Write a report as `nsys stats --format csv` does, except for names that a spreadsheet or terminal would run.
 
     Parameters
     ----------
@@ -119,7 +120,9 @@ def to_csv(frame: pl.DataFrame, report: str) -> str:
     digits = {name: 3 if name.endswith(("_mb", "_per_s")) else 1 for name in frame.columns}
     for row in frame.iter_rows():
         cells = zip(frame.columns, row, strict=True)
-        writer.writerow(f"{v:.{digits[n]}f}" if isinstance(v, float) else "" if v is None else v for n, v in cells)
+        writer.writerow(
+            f"{v:.{digits[n]}f}" if isinstance(v, float) else "" if v is None else csv_cell(v) for n, v in cells
+        )
     return out.getvalue()
 
 

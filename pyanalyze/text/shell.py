@@ -1,0 +1,51 @@
+"""Words of shell commands that hold foreign text: names of captures, processes and folders."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from pyanalyze.text.visible import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["shell_line", "shell_word"]
+
+
+def shell_word(text: str) -> str:
+    r"""Quote a text so that a shell takes it for one word, and a terminal shows all of it.
+
+    A text with control characters or marks that turn text around is written with ``$'...'`` (bash, zsh, POSIX of 2024):
+    a terminal would act on them inside plain quotes, and escaped there they would be another word.
+
+    Examples
+    --------
+    >>> shell_word("run-1.sqlite"), shell_word("my run; rm -rf ~"), shell_word("a\x1b[2J'\u202e")
+    ('run-1.sqlite', "'my run; rm -rf ~'", "$'a\\033[2J\\'\\342\\200\\256'")
+    """
+    if visible(text, limit=None) == text:
+        return shlex.quote(text)
+    return "$'" + "".join(map(_unit, text)) + "'"
+
+
+def _unit(char: str) -> str:
+    if char in "\\'":
+        return f"\\{char}"
+    if visible(char) == char:
+        return char
+    # Octal has a fixed length: a digit behind it stays a digit. Bytes of a file name that are no UTF-8 are what they
+    # were; other lone surrogates have no bytes.
+    errors = "surrogateescape" if "\udc80" <= char <= "\udcff" else "surrogatepass"
+    return "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", errors))
+
+
+def shell_line(words: Iterable[str]) -> str:
+    """Quote and join the words of a command.
+
+    Examples
+    --------
+    >>> shell_line(["pyanalyze", "my run.sqlite"])
+    "pyanalyze 'my run.sqlite'"
+    """
+    return " ".join(map(shell_word, words))
