@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shutil
 import sqlite3
@@ -74,3 +75,46 @@ def file_name(name: str, ending: str) -> str:
     while len(plain.encode("utf-8")) > 120:
         plain = plain[:-1]
     return plain + ending
+
+
+_GPU = "GPU-11111111-2222-3333-4444-555555555555"
+#: Every format of a configuration that is read, small; pids, users and UUIDs are made up.
+CONTEXT = {
+    "list": f"GPU 0: NVIDIA H200 (UUID: {_GPU})\n  MIG 1g.18gb Device 0: (UUID: MIG-{_GPU}/2/0)\n",
+    "mig": "| GPU instances:                  |\n|   0  MIG 1g.10gb+me  20  9  2:1 |\n"
+    "| Compute instances:                             |\n|   0  2  MIG 1c.3g.40gb  0  1  1:1               |\n",
+    "no-mig": "No MIG-enabled devices found.\n",
+    "policy": "GPU  0: Timeslice: Default\nGPU  1: Timeslice: Short\n|   1  Timeslice  Short   |\n",
+    "log": "[2026-03-04 10:00:00.100 Control   261] Starting control daemon using socket /run/pipe/control\n"
+    "[2026-03-04 10:00:01.202 Control   337] Starting new server 337 for user 0\n"
+    "[2026-03-04 10:00:01.204 Server   337] Creating server context on device 0 (Tesla T4)\n"
+    "[2026-03-04 10:00:01.205 Server   337] Active Threads Percentage set to 12.5\n"
+    "[2026-03-04 10:00:01.206 Server   337] Device pinned memory limit for device 0 set to 0x140000000 bytes\n"
+    "[2026-03-04 10:00:02.001 Server   337] Client {PID: 4711, Context ID: 1} connected\n",
+    "control": "$ echo get_server_list | nvidia-cuda-mps-control\n51\nget_client_list 51\n4711\n"
+    "get_default_active_thread_percentage\n100.0\nget_device_pinned_mem_limit 51 0\n4G\nps\n"
+    "PID       ID    SERVER  DEVICE             NAMESPACE   COMMAND\n"
+    "4711      1     51      GPU-11111111       1           /opt/worker --key=x\ndevice_query\n"
+    "Device Ordinal    PCI IDs         UUID      Name\n"
+    f"0                 0000:01:00.00   {_GPU}   NVIDIA H200      Attrs\nlspart\n"
+    "GPU           Partition   Free chunk   Used chunk   Free SM   Used SM   Clients\n"
+    "GPU-11111111  Dx          0            7            0         56        Yes\nquit\n",
+    "plugin": "version: v1\nflags:\n  migStrategy: mixed\nsharing:\n  timeSlicing:\n    resources:\n"
+    '    - name: nvidia.com/gpu\n      replicas: 4\n      devices: ["0"]\n',
+    "parted": "version: v1\nmig-configs:\n  mixed:\n    - devices: [0, 1]\n      mig-enabled: true\n      mig-devices:\n"
+    '        "1g.10gb": 2\n',
+    "pod": json.dumps({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "serve-0", "namespace": "prod", "uid": "u"},
+        "spec": {"nodeName": "n", "containers": [{
+            "name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}, "claims": [{"name": "gpu"}]},
+            "env": [{"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "50"}],
+        }]},
+    }),
+    "node": json.dumps({
+        "apiVersion": "v1", "kind": "NodeList", "items": [{
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": "n", "labels": {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "mps"}},
+            "status": {"capacity": {"nvidia.com/gpu.shared": "8"}, "allocatable": {"nvidia.com/gpu.shared": "4"}},
+        }],
+    }),
+}  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from pyanalyze.cli.streams import out, say
+from pyanalyze.text.numbers import MOST_PID, bounded_float, bounded_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,10 +25,30 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
+#: More than any machine has processors; polars panics at numbers of more than 64 bits.
+_MOST_THREADS = 1 << 16
 #: What a folder of captures holds.
 _CAPTURES = (".sqlite", ".nsys-rep", ".qdrep")
 #: Options that name files to write.
 _WRITTEN = ("output", "junit", "names")
+
+
+class Number(click.ParamType[float]):
+    """A finite number within bounds: nan and inf compare with nothing."""
+
+    name = "float"
+
+    def __init__(self, least: float = -math.inf, most: float = math.inf) -> None:
+        self._bounds = (least, most)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it."""
+        number = bounded_float(value, *self._bounds)
+        if number is None:
+            least, most = self._bounds
+            span = "" if self._bounds == (-math.inf, math.inf) else f" from {least:g} to {most:g}"
+            self.fail(f"{str(value)[:40]!r} is not a finite number{span}", param, ctx)
+        return number
 
 
 class TenantName(click.ParamType["tuple[str, int | Path]"]):
@@ -42,7 +64,10 @@ class TenantName(click.ParamType["tuple[str, int | Path]"]):
         if not equals or not name or not who:
             self.fail(f"{value!r} is not NAME=PID or NAME=CAPTURE, such as service=4711", param, ctx)
         if who.isdigit() and who.isascii():
-            return name, int(who)
+            pid = bounded_int(who, 0, MOST_PID)
+            if pid is None:
+                self.fail(f"{name}={who[:20]}...: no process has such a number", param, ctx)
+            return name, pid
         if not Path(who).exists():
             self.fail(f"{value!r}: {who} is neither a pid nor an existing capture", param, ctx)
         return name, Path(who)
@@ -97,6 +122,12 @@ def output_options(formats: tuple[str, ...], default: str = "table") -> Callable
     return add
 
 
+def memory_option(function: _F) -> _F:
+    """Add --memory to a verb that reads captures."""
+    text = "Memory budget, such as 2GB; default: most of the available memory."
+    return click.option("--memory", metavar="SIZE", help=text)(function)
+
+
 def capture_options(function: _F) -> _F:
     """Add CAPTURE... and the options of every verb that reads captures; `open_session` takes what they give."""
     # Whether a file can be read is for the readers to say: one message, one exit code for all that cannot.
@@ -104,9 +135,7 @@ def capture_options(function: _F) -> _F:
     for option in (
         click.option("-q", "--quiet", is_flag=True, help="No progress."),
         click.option("--threads", type=click.IntRange(min=1), help="Number of CPUs; default: all."),
-        click.option(
-            "--memory", metavar="SIZE", help="Memory budget, such as 2GB; default: most of the available memory."
-        ),
+        memory_option,
         click.option(
             "--redact",
             is_flag=True,
@@ -210,10 +239,12 @@ def limit_threads(threads: int | None) -> None:
         return
     import os
 
-    os.environ["POLARS_MAX_THREADS"] = str(threads)
-    # What counts processors (the readers in Rust) counts those that the process may run on.
+    # What counts processors (the readers in Rust) counts those that the process may run on. More are not started.
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+        chosen = sorted(os.sched_getaffinity(0))[:threads]
+        os.sched_setaffinity(0, chosen)
+        threads = len(chosen)
+    os.environ["POLARS_MAX_THREADS"] = str(min(threads, _MOST_THREADS))
 
 
 def open_session(

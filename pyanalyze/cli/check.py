@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyanalyze.cli._shared import (
+    Number,
     baseline_options,
     capture_options,
     emit,
@@ -44,7 +45,9 @@ class Fraction(click.ParamType[float]):
 @capture_options
 @click.option("--expect-mode", multiple=True, metavar="MODE", help="Every GPU shows this mode (repeatable; mps*).")
 @click.option("--expect-agreement", is_flag=True, help="The configured and the observed mode match.")
-@click.option("--max-slowdown", type=float, help="Of every traced tenant: the larger of elapsed and latency slowdown.")
+@click.option(
+    "--max-slowdown", type=Number(), help="Of every traced tenant: the larger of elapsed and latency slowdown."
+)
 @click.option(
     "--slowdown", type=click.Choice(("elapsed", "latency", "resident")), help="Check only this kind of slowdown."
 )

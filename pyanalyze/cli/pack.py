@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from pyanalyze.cli._shared import ProgressBar, refuse_existing
+from pyanalyze.cli._shared import ProgressBar, memory_option, refuse_existing
 from pyanalyze.cli.streams import say
 from pyanalyze.tables.frames import ANALYSIS_TABLES, ON_REQUEST
 
@@ -32,6 +32,7 @@ from pyanalyze.tables.frames import ANALYSIS_TABLES, ON_REQUEST
     help="Additional event tables.",
 )
 @click.option("--force", is_flag=True, help="Replace an existing output.")
+@memory_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(
     captures: tuple[Path, ...],
@@ -43,6 +44,7 @@ def command(
     also: tuple[str, ...],
     *,
     force: bool,
+    memory: str | None,
     quiet: bool,
 ) -> None:
     """Write only the tables and columns that the analysis reads, names under pseudonyms, as one small file.
@@ -53,7 +55,9 @@ def command(
     """
     from pyanalyze.cli._shared import csv_of, emit
     from pyanalyze.export.pack import pack, read_key
+    from pyanalyze.tables.memory import hold
 
+    hold(memory)
     for file in (output, names):
         refuse_existing(file, force=force)
     fresh = not key.exists()

@@ -7,6 +7,7 @@ from typing import Literal
 
 import click
 
+from pyanalyze.cli._shared import Number
 from pyanalyze.cli.streams import out, say
 from pyanalyze.text import format as fmt
 from pyanalyze.text.shell import shell_word
@@ -16,9 +17,11 @@ from pyanalyze.text.shell import shell_word
 @click.option(
     "-o", "--output", "folder", type=click.Path(path_type=Path), help="Output folder; default: named by the time."
 )
-@click.option("--rate", "rate_hz", type=float, default=10.0, show_default=True, metavar="HZ", help="Samples a second.")
 @click.option(
-    "--duration", "duration_s", type=float, default=10.0, show_default=True, metavar="S",
+    "--rate", "rate_hz", type=Number(), default=10.0, show_default=True, metavar="HZ", help="Samples a second."
+)
+@click.option(
+    "--duration", "duration_s", type=Number(), default=10.0, show_default=True, metavar="S",
     help="Duration; a command is waited for.",
 )  # fmt: skip
 @click.option("--until-end", is_flag=True, help="Record while the command runs, or until Ctrl-C.")

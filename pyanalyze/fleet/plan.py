@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyanalyze.errors import CaptureChanged, UsageError
+from pyanalyze.text.numbers import bounded_int
 
 if TYPE_CHECKING:
     import os
@@ -264,7 +265,7 @@ def probe(path: str) -> CaptureProbe:
         gpus=_gpus(_frame(tables, "devices")),
         session_uuid=row["session_uuid"],
         utc_origin_ns=row["utc_origin_ns"],
-        schema=tuple(int(part) for part in re.findall(r"\d+", row["schema_version"] or "")),
+        schema=tuple(bounded_int(part) or 0 for part in re.findall(r"[0-9]+", row["schema_version"] or "")),
         sources=sum(1 for name, rows in sources.select("source", "rows").iter_rows() if name in events and rows),
         stamp=before,
         host=row["host_hash"],

@@ -14,6 +14,7 @@ from pyanalyze.core import _core
 from pyanalyze.errors import CaptureDamaged, NotACapture, TableMismatch
 from pyanalyze.tables.frames import EVENT_TABLES, FrameTable, declarations
 from pyanalyze.text.escape import visible
+from pyanalyze.text.numbers import FARTHEST_NS
 
 if TYPE_CHECKING:
     import os
@@ -37,8 +38,7 @@ _LEAST_ROW_BYTES = 6
 _MOST_ROW_BYTES = 1024
 #: Of every capture, whatever events it has.
 _ALWAYS = ("capture", "sources", "quality", "devices", "processes", "contexts", "configured")
-#: The limits of the reader of exports: no clock says a time further from zero, nothing on a GPU takes more than a year.
-_FARTHEST_NS = 1 << 62
+#: The limit of the reader of exports: nothing on a GPU takes more than a year.
 _LONGEST_NS = 366 * 86_400 * 10**9
 
 
@@ -253,7 +253,7 @@ def _possible(name: str, frame: pl.DataFrame, declared: Sequence[dict[str, Any]]
             raise ValueError(f"{name}.{label} is missing in {frame[label].null_count()} rows")
         if label.endswith("_ns") and column["type"] == "Int64":
             for time_ns in (frame[label].min(), frame[label].max()):
-                if isinstance(time_ns, int) and not -_FARTHEST_NS <= time_ns <= _FARTHEST_NS:
+                if isinstance(time_ns, int) and not -FARTHEST_NS <= time_ns <= FARTHEST_NS:
                     raise ValueError(f"{name}.{label} is {time_ns} ns, which is out of range")
     if name in EVENT_TABLES and {"start_ns", "end_ns"}.issubset(frame.columns):
         lasted_ns = frame["end_ns"] - frame["start_ns"]

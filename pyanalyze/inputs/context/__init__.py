@@ -24,6 +24,7 @@ from pyanalyze.inputs.context import (
     nvidia_smi_list,
 )
 from pyanalyze.inputs.context.base import INNER_PID
+from pyanalyze.text.numbers import MOST_PID, bounded_int
 from pyanalyze.text.pairs import parse_pairs
 
 if TYPE_CHECKING:
@@ -165,9 +166,10 @@ def identities(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     [(4711, 1)]
     """
     rows = [
-        (pid, int(value))
+        (pid, inner)
         for frame in frames
         for pid, value in frame.filter(pl.col("key").cast(pl.String) == INNER_PID).select("pid", "value").iter_rows()
+        if (inner := bounded_int(value, 0, MOST_PID)) is not None
     ]
     return pl.DataFrame(rows, schema={"host_pid": pl.UInt32, "pid": pl.UInt32}, orient="row").unique(
         maintain_order=True

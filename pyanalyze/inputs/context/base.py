@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyanalyze.text.numbers import bounded_int
+from pyanalyze.text.numbers import bounded_int, within_64_bits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -126,9 +126,10 @@ def documents(text: str, *words: str) -> list[Any]:
     import yaml
 
     try:
-        return list(yaml.safe_load_all(text))
+        found = list(yaml.safe_load_all(text))
     except (yaml.YAMLError, RecursionError, ValueError):
         return []
+    return [document for document in found if within_64_bits(document)]
 
 
 def once(rows: Iterable[Row]) -> list[Row]:
