@@ -162,8 +162,9 @@ def _resident_bytes(which: str) -> int:
 @pytest.mark.usefixtures("unbounded")
 def test_what_was_launched_is_added_up_without_holding_the_launches(large: Path) -> None:
     session = pyanalyze.load(large)
-    # All that is imported at first use is there.
+    # All that is imported at first use is there, and the table that is read.
     assert session.tenant_usage["kernels"].sum() == 600_000
+    assert session.table("charged").num_rows == 600_000
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = _resident_bytes("VmRSS")
     work = session.analysis.work
