@@ -15,7 +15,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -153,6 +153,7 @@ cli.params.append(_debug_option(hidden=False))
 def main() -> None:
     """Run the command line; shows a traceback only where there is an internal error and --debug asks for it."""
     from pyanalyze.errors import PyanalyzeError
+    from pyanalyze.text.numbers import MOST_THREADS, bounded_int
 
     # Nothing is garbage among the many functions of imported libraries: to look for it takes a seventh of a short
     # command or more, much of that at its end, when everything is given back anyway.
@@ -161,15 +162,19 @@ def main() -> None:
     atexit.register(gc.freeze)
     asked = Asked()
     threads = os.environ.get("POLARS_MAX_THREADS")
-    if threads is not None and not threads.strip().strip("0").isdigit():
+    if threads is not None and bounded_int(threads, 1, MOST_THREADS) is None:
         say("POLARS_MAX_THREADS is not a number from 1 on; unset it, or use --threads")
         sys.exit(2)
     try:
         with _interrupts():
             code = cli.main(standalone_mode=False, obj=asked)
+            _check_memory()
     except click.ClickException as error:
         _say_usage(error)
         sys.exit(error.exit_code)
+    except Stopped as stopped:
+        say("stopped")
+        sys.exit(128 + stopped.number)
     except (click.Abort, KeyboardInterrupt):
         say("stopped")
         sys.exit(130)
@@ -196,6 +201,13 @@ def main() -> None:
         _say_internal_error(error, debug=asked.debug)
         sys.exit(INTERNAL_ERROR)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _check_memory() -> None:
+    """Raise where the command needed more memory than its budget, however it came to its end."""
+    # `record`, `now` and `doctor` read no capture and do without what is compiled.
+    if "pyanalyze.tables.memory" in sys.modules:
+        sys.modules["pyanalyze.tables.memory"].check()
 
 
 def _say_usage(error: click.ClickException) -> None:
@@ -232,58 +244,78 @@ def _say_internal_error(error: BaseException, *, debug: bool) -> None:
 _PANICS_ALOUD = frozenset({"polars"})
 
 
+class Stopped(BaseException):
+    """A signal asked the command to end; what it began to write is taken away on the way out."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
 @contextmanager
 def _interrupts() -> Iterator[None]:
-    """Let whatever ends the verb after Ctrl-C be a KeyboardInterrupt.
+    """Let whatever ends the verb after Ctrl-C, SIGTERM or SIGHUP be told as that.
 
-    Native code that Ctrl-C meets in a callback panics, raises an error of its own, or swallows the interrupt. So it
-    waits until polars has returned, and what comes of it elsewhere is called what it is.
+    Native code that a signal meets in a callback panics, raises an error of its own, or swallows what is raised. So it
+    waits until polars has returned, and what comes of it elsewhere is called what it is. Without a handler SIGTERM and
+    SIGHUP would end the process at once, and leave what was half written.
     """
     import signal
 
-    before = signal.getsignal(signal.SIGINT)
-    if before is None or isinstance(before, (int, signal.Handlers)):
-        # Ignored, or the system's: somebody decided so (a shell without job control).
+    # Ignored: somebody decided so (nohup, a shell without job control). Another handler of SIGTERM is somebody's too.
+    handled: dict[int, Any] = {}
+    for one, usual in ((signal.SIGINT, None), (signal.SIGTERM, signal.SIG_DFL), (signal.SIGHUP, signal.SIG_DFL)):
+        found = signal.getsignal(one)
+        if found == usual or (usual is None and callable(found)):
+            handled[one] = found
+    if not handled or threading.current_thread() is not threading.main_thread():
         yield
         return
     unraisable = sys.unraisablehook
-    pressed = over = False
+    pressed = 0
+    over = False
     #: So that no interrupt comes from here when the handler is the old one again.
     ending = threading.Lock()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal pressed
-        pressed = True
+        pressed = number
         if over:
             return
         if _inside(_PANICS_ALOUD, frame):
-            threading.Thread(target=again, daemon=True).start()
+            threading.Thread(target=again, args=(number,), daemon=True).start()
+        elif number == signal.SIGINT:
+            handled[number](number, frame)
         else:
-            before(number, frame)
+            raise Stopped(number)
 
-    def again() -> None:
+    def again(number: int) -> None:
         time.sleep(0.002)
         with ending:
             if not over:
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                signal.pthread_kill(threading.main_thread().ident or 0, number)
 
     def swallowed(what: sys.UnraisableHookArgs) -> None:
-        if not issubclass(what.exc_type, KeyboardInterrupt):
+        if not issubclass(what.exc_type, (KeyboardInterrupt, Stopped)):
             unraisable(what)
 
-    signal.signal(signal.SIGINT, interrupt)
+    for number in handled:
+        signal.signal(number, interrupt)
     sys.unraisablehook = swallowed
     try:
         yield
     except BaseException as error:
-        if pressed:
+        if pressed == signal.SIGINT:
             raise KeyboardInterrupt from error
+        if pressed:
+            raise Stopped(pressed) from error
         raise
     finally:
         with ending:
             over = True
         sys.unraisablehook = unraisable
-        signal.signal(signal.SIGINT, before)
+        for number, before in handled.items():
+            signal.signal(number, before)
 
 
 def _inside(packages: frozenset[str], frame: FrameType | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import os
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from pyanalyze.cli.streams import out, say
-from pyanalyze.text.numbers import MOST_PID, bounded_float, bounded_int
+from pyanalyze.text.numbers import MOST_PID, MOST_THREADS, bounded_float, bounded_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
-#: More than any machine has processors; polars panics at numbers of more than 64 bits.
-_MOST_THREADS = 1 << 16
 #: What a folder of captures holds.
 _CAPTURES = (".sqlite", ".nsys-rep", ".qdrep")
 #: Options that name files to write.
@@ -237,14 +236,12 @@ def limit_threads(threads: int | None) -> None:
     """Use at most so many processors in this process, Rust and polars included; call before polars is imported."""
     if threads is None:
         return
-    import os
-
     # What counts processors (the readers in Rust) counts those that the process may run on. More are not started.
     if hasattr(os, "sched_setaffinity"):
         chosen = sorted(os.sched_getaffinity(0))[:threads]
         os.sched_setaffinity(0, chosen)
         threads = len(chosen)
-    os.environ["POLARS_MAX_THREADS"] = str(min(threads, _MOST_THREADS))
+    os.environ["POLARS_MAX_THREADS"] = str(min(threads, MOST_THREADS))
 
 
 def open_session(
@@ -390,6 +387,20 @@ def refuse_existing(output: Path | None, *, force: bool) -> None:
         from pyanalyze.errors import OutputExists
 
         raise OutputExists(f"{output} exists; give --force to replace it, or another -o")
+
+
+def refuse_same(**outputs: Path | None) -> None:
+    """Refuse to write two things into one file, or over a key: the second would destroy the first."""
+    from pyanalyze.errors import UsageError
+
+    places: dict[str, str] = {}
+    for option, path in outputs.items():
+        if path is None or (path.exists() and not path.is_file()):
+            # Devices and pipes take one thing after the other.
+            continue
+        other = places.setdefault(os.path.realpath(path), option)
+        if other != option:
+            raise UsageError(f"--{option} and --{other} are one file, {path}: give each a file of its own")
 
 
 def refuse_read(output: Path) -> None:

@@ -15,6 +15,7 @@ from pyanalyze.cli._shared import (
     open_session,
     output_options,
     refuse_existing,
+    refuse_same,
 )
 from pyanalyze.cli.streams import say
 from pyanalyze.tables.frames import ON_REQUEST
@@ -93,6 +94,7 @@ def command(
     """  # noqa: D301
     import os
 
+    refuse_same(output=output, junit=junit)
     for file in (output, junit):
         refuse_existing(file, force=force)
     limits, policy = _limits(config, {name: options.pop(name) for name in _THRESHOLDS})

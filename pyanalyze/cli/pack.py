@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from pyanalyze.cli._shared import ProgressBar, memory_option, refuse_existing
+from pyanalyze.cli._shared import ProgressBar, memory_option, refuse_existing, refuse_same
 from pyanalyze.cli.streams import say
 from pyanalyze.tables.frames import ANALYSIS_TABLES, ON_REQUEST
 
@@ -58,6 +58,7 @@ def command(
     from pyanalyze.tables.memory import hold
 
     hold(memory)
+    refuse_same(output=output, key=key, names=names)
     for file in (output, names):
         refuse_existing(file, force=force)
     fresh = not key.exists()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from typing import TextIO
+from typing import Literal, TextIO
 
 import click
 
@@ -33,12 +33,15 @@ def open_closed() -> None:
 
     Else the next file that is opened gets such a number, and what libraries write on standard error goes into it.
     """
-    for number in (0, 1, 2):
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
             # The lowest number that is free: this one.
             os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)
+        if getattr(sys, name) is None:
+            mode: Literal["r", "w"] = "r" if number == 0 else "w"
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
 def _write(text: str, stream: TextIO | None, *, err: bool, nl: bool) -> None:

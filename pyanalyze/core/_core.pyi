@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias, final
 __version__: str
 
 __all__ = [
+    "Collector",
     "Part",
     "Table",
     "__version__",
@@ -59,6 +60,17 @@ class Part:
     """Some columns and rows of a table."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+@final
+class Collector:
+    """A table that is put together from parts, none of which stays in memory."""
+
+    def __init__(self, name: str, rows: int) -> None:
+        """Start a table of a declared name, with room for so many rows."""
+    def add(self, part: Any) -> None:
+        """Add rows: anything with an Arrow stream; columns that it lacks have no value there."""
+    def finish(self) -> Table:
+        """Give the whole table; nothing can be added to it."""
 
 _Tables: TypeAlias = dict[str, Table]
 _Progress: TypeAlias = Callable[[str, int, int], object] | None

@@ -5,7 +5,16 @@ from __future__ import annotations
 import math
 import re
 
-__all__ = ["FARTHEST_NS", "LARGEST", "MOST_PID", "bounded_float", "bounded_int", "bounded_time_ns", "within_64_bits"]
+__all__ = [
+    "FARTHEST_NS",
+    "LARGEST",
+    "MOST_PID",
+    "MOST_THREADS",
+    "bounded_float",
+    "bounded_int",
+    "bounded_time_ns",
+    "within_64_bits",
+]
 
 #: The most that fits into a signed integer of 64 bits, which times and sizes have in tables.
 LARGEST = (1 << 63) - 1
@@ -13,6 +22,8 @@ LARGEST = (1 << 63) - 1
 FARTHEST_NS = 1 << 62
 #: Tables hold process ids in 32 bits; Linux gives out 22.
 MOST_PID = (1 << 32) - 1
+#: More than any machine has processors; polars panics at numbers of more than 64 bits.
+MOST_THREADS = 1 << 16
 #: Python refuses to convert texts of more than 4,300 digits and takes quadratic time below; no table holds so many.
 _WHOLE = re.compile(r"([+-]?)(?:0[xX]0*([0-9a-fA-F]{1,16})|0*([0-9]{1,19}))")
 

@@ -39,6 +39,7 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     file = Path(path)
     with file.open("rb") as stream:
+        # No more is read than is used: a device has no end.
         body = stream.read(_MOST_BYTES + 1)
     if len(body) > _MOST_BYTES:
         raise UsageError(f"{file}: more than {_MOST_BYTES >> 20} MiB, which is no TOML file that anybody wrote")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from pyanalyze.errors import SamplesUnreadable
+from pyanalyze.files import read_bounded
 from pyanalyze.inputs.context import (
     compute_policy,
     device_plugin,
@@ -45,6 +46,9 @@ READERS: tuple[Reader, ...] = (
     mig_parted.READER,
     node.READER,
 )
+
+#: Logs of a daemon that ran for months; every reader goes over all of it.
+_MOST_BYTES = 64 << 20
 
 # The table `configured` of rust/core/src/table/schema/; dictionary-encoded names are Categorical in polars.
 _SCHEMA = {
@@ -199,7 +203,9 @@ def names_gpu(value: str) -> bool:
 
 
 def _text(path: Path) -> str:
-    data = path.read_bytes()
+    data = read_bounded(path, _MOST_BYTES)
+    if data is None:
+        raise SamplesUnreadable(f"{path}: more than {_MOST_BYTES >> 20} MiB, which is no listing; cut out what matters")
     # PowerShell redirects in UTF-16.
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     return data.decode(encoding, errors="replace")
