@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, final
+from typing import Any, Protocol, Self, TypeAlias, final
 
 __version__: str
 
@@ -11,6 +11,7 @@ __all__ = [
     "Part",
     "Table",
     "__version__",
+    "attribution",
     "bound_memory",
     "check_memory",
     "cut",
@@ -31,6 +32,7 @@ __all__ = [
     "read_capture",
     "read_samples",
     "reconstruct",
+    "reconstruct_parts",
     "residency_summary",
     "samples_session",
     "slowdowns",
@@ -65,7 +67,7 @@ class Part:
 class Collector:
     """A table that is put together from parts, none of which stays in memory."""
 
-    def __init__(self, name: str, rows: int) -> None:
+    def __new__(cls, name: str, rows: int) -> Self:
         """Start a table of a declared name, with room for so many rows."""
     def add(self, part: Any) -> None:
         """Add rows: anything with an Arrow stream; columns that it lacks have no value there."""
