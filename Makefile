@@ -102,8 +102,9 @@ bench: $(VENV)/.built ## measure; appends to docs/measurements.jsonl
 	$(BIN)/python tests/bench/forecast.py
 	$(BIN)/python tests/bench/fleet.py
 
-fuzz: $(VENV)/.built ## fuzz readers, state machine, escaping, and mutate whole captures: FUZZ_SECONDS (600) each
+fuzz: $(VENV)/.built ## fuzz readers, state machine, escaping, commands, and mutate whole captures: FUZZ_SECONDS (600) each
 	$(BIN)/python fuzz/run.py --seconds $(FUZZ_SECONDS)
+	$(BIN)/python fuzz/sweep.py --seconds $(FUZZ_SECONDS) --seed $$(date +%s)
 	PAGE_SCAN_SECONDS=$(FUZZ_SECONDS) cargo test --release --locked -p pyanalyze-core --test page_scan -- --ignored --nocapture
 
 dist-test: $(VENV)/.built ## build wheel and sdist, install them where nothing is, offline too, and use them

@@ -39,6 +39,18 @@ def head_of(path: str | os.PathLike[str], count: int) -> bytes:
         raise
 
 
+def read_bounded(path: str | os.PathLike[str], most: int) -> bytes | None:
+    """All of a file; None: it has more than `most` bytes, or, being no file, never ends.
+
+    Examples
+    --------
+    >>> read_bounded("/dev/zero", 1 << 10) is None, read_bounded("/dev/null", 1 << 10)
+    (True, b'')
+    """
+    content = head_of(path, most + 1)
+    return None if len(content) > most else content
+
+
 @contextmanager
 def replacing(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
     """Give a temporary file that becomes `path` when the block ends without an exception.

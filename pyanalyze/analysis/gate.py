@@ -7,7 +7,6 @@ passes.
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -20,6 +19,7 @@ from pyanalyze.results.labels import device_title, tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.numbers import bounded_float
+from pyanalyze.text.toml import read_toml
 from pyanalyze.vocabulary import MODES, NEGLIGIBLE_RESIDENCY, Mode, Part
 
 if TYPE_CHECKING:
@@ -407,7 +407,7 @@ def fraction(text: str | float, name: str) -> float:
     (0.05, 0.05)
     """
     percent = isinstance(text, str) and text.strip().endswith("%")
-    number = bounded_float(text.strip()[:-1] if percent else text)  # type: ignore[union-attr]
+    number = bounded_float(text.strip()[:-1] if isinstance(text, str) and percent else text)
     if number is None:
         shown = str(text)[:40] if isinstance(text, str) else "a number too large"
         raise UsageError(f"{name} = {shown} is neither a fraction such as 0.05 nor a percentage such as 5%")
@@ -444,13 +444,12 @@ def read_limits(path: str | os.PathLike[str]) -> tuple[Limits, Literal["fail", "
     0.05
     """
     file = Path(path)
-    try:
-        whole = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file}: not TOML: {error}") from error
+    whole = read_toml(file)
     table = whole.get("check")
-    if table is None:
-        table = whole.get("tool", {}).get("pyanalyze", {}).get("check")
+    for name in ("tool", "pyanalyze", "check") if table is None else ():
+        table = (whole if table is None else table).get(name)
+        if not isinstance(table, dict):
+            break
     if not isinstance(table, dict):
         raise UsageError(f"{file} has no table [check] (in a pyproject.toml: [tool.pyanalyze.check])")
     return _from_table(table, str(file))

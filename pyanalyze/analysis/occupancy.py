@@ -11,6 +11,7 @@ from pyanalyze.errors import UsageError
 from pyanalyze.results.occupancy import CounterCheck
 from pyanalyze.tables.frames import to_frame
 from pyanalyze.text import format as fmt
+from pyanalyze.text.numbers import bounded_float, bounded_int
 from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
@@ -133,9 +134,9 @@ def _sms_of_mask(mask: str | None, sm_count: int | None) -> tuple[int, ...]:
     """SMs of a TPC mask: hexadecimal words of 32 bits, the least significant first, two SMs to a bit."""
     if not mask or sm_count is None:
         return ()
-    try:
-        words = [int(word, 16) for word in mask.split()]
-    except ValueError:
+    read = [bounded_int(f"0x{word.lower().removeprefix('0x')}", most=(1 << 32) - 1) for word in mask.split()]
+    words = [word for word in read if word is not None]
+    if len(words) < len(read):
         return ()
     tpcs = [32 * n + bit for n, word in enumerate(words) for bit in range(32) if word >> bit & 1]
     return tuple(sm for tpc in tpcs for sm in (2 * tpc, 2 * tpc + 1) if sm < sm_count)
@@ -151,9 +152,8 @@ def _percentages(tables: TableSet, by_pid: Mapping[tuple[int, int], int]) -> dic
     for row in rows.iter_rows(named=True):
         if row["pid"] is None and len(everybody) > 1:
             continue  # several values, and nothing says whose they are
-        try:
-            percent = float(row["value"])
-        except (TypeError, ValueError):
+        percent = bounded_float(row["value"], 0, 100)
+        if percent is None:
             continue
         for (_, pid), tenant in by_pid.items():
             if row["pid"] in (None, pid) and (row["pid"] is not None or tenant not in found):

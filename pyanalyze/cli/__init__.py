@@ -15,9 +15,11 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from pyanalyze.cli.streams import open_closed, out, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +131,7 @@ def _say_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:  
     except PackageNotFoundError:
         # The recorder is copied to machines where nothing is installed.
         said = "of unknown version: copied, not installed"
-    click.echo(f"pyanalyze {said}")
+    out(f"pyanalyze {said}")
     ctx.exit()
 
 
@@ -151,27 +153,33 @@ cli.params.append(_debug_option(hidden=False))
 def main() -> None:
     """Run the command line; shows a traceback only where there is an internal error and --debug asks for it."""
     from pyanalyze.errors import PyanalyzeError
+    from pyanalyze.text.numbers import MOST_THREADS, bounded_int
 
     # Nothing is garbage among the many functions of imported libraries: to look for it takes a seventh of a short
     # command or more, much of that at its end, when everything is given back anyway.
+    open_closed()
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
     asked = Asked()
     threads = os.environ.get("POLARS_MAX_THREADS")
-    if threads is not None and not threads.strip().strip("0").isdigit():
-        click.echo("pyanalyze: POLARS_MAX_THREADS is not a number from 1 on; unset it, or use --threads", err=True)
+    if threads is not None and bounded_int(threads, 1, MOST_THREADS) is None:
+        say("POLARS_MAX_THREADS is not a number from 1 on; unset it, or use --threads")
         sys.exit(2)
     try:
         with _interrupts():
             code = cli.main(standalone_mode=False, obj=asked)
+            _check_memory()
     except click.ClickException as error:
-        error.show()
+        _say_usage(error)
         sys.exit(error.exit_code)
+    except Stopped as stopped:
+        say("stopped")
+        sys.exit(128 + stopped.number)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("pyanalyze: stopped", err=True)
+        say("stopped")
         sys.exit(130)
     except PyanalyzeError as error:
-        click.echo(f"pyanalyze: {shown(str(error))}", err=True)
+        say(str(error))
         sys.exit(error.exit_code)
     except BrokenPipeError:
         # The reader of a pipe (head, less) went away: that is its right.
@@ -184,8 +192,8 @@ def main() -> None:
         unnamed = not any(argument in VERBS for argument in sys.argv[1:])
         if isinstance(error, FileNotFoundError) and name.replace("-", "_").isidentifier() and unnamed:
             hint = f"it is neither a file nor a verb; verbs are {', '.join(VERBS)}"
-        where = f"{shown(name)}: " if name else ""
-        click.echo(f"pyanalyze: {where}{error.strerror or error}; {hint}", err=True)
+        where = f"{name}: " if name else ""
+        say(f"{where}{error.strerror or error}; {hint}")
         sys.exit(3)
     except SystemExit:
         raise
@@ -193,6 +201,29 @@ def main() -> None:
         _say_internal_error(error, debug=asked.debug)
         sys.exit(INTERNAL_ERROR)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _check_memory() -> None:
+    """Raise where the command needed more memory than its budget, however it came to its end."""
+    # `record`, `now` and `doctor` read no capture and do without what is compiled.
+    if "pyanalyze.tables.memory" in sys.modules:
+        sys.modules["pyanalyze.tables.memory"].check()
+
+
+def _say_usage(error: click.ClickException) -> None:
+    """Show what click says of wrong usage; what it quotes comes from the command line, names of files among it."""
+    import io
+
+    from pyanalyze.text.visible import visible
+
+    told = io.StringIO()
+    error.show(told)
+    # A line end in what is quoted is none of ours.
+    text = (
+        told.getvalue().replace(error.message, visible(error.message, limit=None)) if error.message else told.getvalue()
+    )
+    for line in text.splitlines():
+        say(line, of="")
 
 
 def _say_internal_error(error: BaseException, *, debug: bool) -> None:
@@ -203,68 +234,88 @@ def _say_internal_error(error: BaseException, *, debug: bool) -> None:
 
     if debug:
         for line in "".join(traceback.format_exception(error)).splitlines():
-            click.echo(visible(line, limit=None), err=True)
+            say(line, of="")
     told = visible(traceback.format_exception_only(error)[-1].strip(), limit=300)
     todo = "report the traceback above" if debug else "run it again with --debug and report the traceback"
-    click.echo(f"pyanalyze: internal error: {told}; this is a bug of pyanalyze: {todo}", err=True)
+    say(f"internal error: {told}; this is a bug of pyanalyze: {todo}")
 
 
 #: Packages whose native code panics, aloud, when an interrupt is raised in the Python that it calls.
 _PANICS_ALOUD = frozenset({"polars"})
 
 
+class Stopped(BaseException):
+    """A signal asked the command to end; what it began to write is taken away on the way out."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
 @contextmanager
 def _interrupts() -> Iterator[None]:
-    """Let whatever ends the verb after Ctrl-C be a KeyboardInterrupt.
+    """Let whatever ends the verb after Ctrl-C, SIGTERM or SIGHUP be told as that.
 
-    Native code that Ctrl-C meets in a callback panics, raises an error of its own, or swallows the interrupt. So it
-    waits until polars has returned, and what comes of it elsewhere is called what it is.
+    Native code that a signal meets in a callback panics, raises an error of its own, or swallows what is raised. So it
+    waits until polars has returned, and what comes of it elsewhere is called what it is. Without a handler SIGTERM and
+    SIGHUP would end the process at once, and leave what was half written.
     """
     import signal
 
-    before = signal.getsignal(signal.SIGINT)
-    if before is None or isinstance(before, (int, signal.Handlers)):
-        # Ignored, or the system's: somebody decided so (a shell without job control).
+    # Ignored: somebody decided so (nohup, a shell without job control). Another handler of SIGTERM is somebody's too.
+    handled: dict[int, Any] = {}
+    for one, usual in ((signal.SIGINT, None), (signal.SIGTERM, signal.SIG_DFL), (signal.SIGHUP, signal.SIG_DFL)):
+        found = signal.getsignal(one)
+        if found == usual or (usual is None and callable(found)):
+            handled[one] = found
+    if not handled or threading.current_thread() is not threading.main_thread():
         yield
         return
     unraisable = sys.unraisablehook
-    pressed = over = False
+    pressed = 0
+    over = False
     #: So that no interrupt comes from here when the handler is the old one again.
     ending = threading.Lock()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal pressed
-        pressed = True
+        pressed = number
         if over:
             return
         if _inside(_PANICS_ALOUD, frame):
-            threading.Thread(target=again, daemon=True).start()
+            threading.Thread(target=again, args=(number,), daemon=True).start()
+        elif number == signal.SIGINT:
+            handled[number](number, frame)
         else:
-            before(number, frame)
+            raise Stopped(number)
 
-    def again() -> None:
+    def again(number: int) -> None:
         time.sleep(0.002)
         with ending:
             if not over:
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                signal.pthread_kill(threading.main_thread().ident or 0, number)
 
     def swallowed(what: sys.UnraisableHookArgs) -> None:
-        if not issubclass(what.exc_type, KeyboardInterrupt):
+        if not issubclass(what.exc_type, (KeyboardInterrupt, Stopped)):
             unraisable(what)
 
-    signal.signal(signal.SIGINT, interrupt)
+    for number in handled:
+        signal.signal(number, interrupt)
     sys.unraisablehook = swallowed
     try:
         yield
     except BaseException as error:
-        if pressed:
+        if pressed == signal.SIGINT:
             raise KeyboardInterrupt from error
+        if pressed:
+            raise Stopped(pressed) from error
         raise
     finally:
         with ending:
             over = True
         sys.unraisablehook = unraisable
-        signal.signal(signal.SIGINT, before)
+        for number, before in handled.items():
+            signal.signal(number, before)
 
 
 def _inside(packages: frozenset[str], frame: FrameType | None) -> bool:
@@ -274,10 +325,3 @@ def _inside(packages: frozenset[str], frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def shown(text: str) -> str:
-    """Make control characters of a file name or message visible; only errors pay for the import."""
-    from pyanalyze.text.visible import visible
-
-    return visible(text, limit=None)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
+import os
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
+
+from pyanalyze.cli.streams import out, say
+from pyanalyze.text.numbers import MOST_PID, MOST_THREADS, bounded_float, bounded_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +32,24 @@ _CAPTURES = (".sqlite", ".nsys-rep", ".qdrep")
 _WRITTEN = ("output", "junit", "names")
 
 
+class Number(click.ParamType[float]):
+    """A finite number within bounds: nan and inf compare with nothing."""
+
+    name = "float"
+
+    def __init__(self, least: float = -math.inf, most: float = math.inf) -> None:
+        self._bounds = (least, most)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it."""
+        number = bounded_float(value, *self._bounds)
+        if number is None:
+            least, most = self._bounds
+            span = "" if self._bounds == (-math.inf, math.inf) else f" from {least:g} to {most:g}"
+            self.fail(f"{str(value)[:40]!r} is not a finite number{span}", param, ctx)
+        return number
+
+
 class TenantName(click.ParamType["tuple[str, int | Path]"]):
     """NAME=PID or NAME=CAPTURE."""
 
@@ -40,7 +63,10 @@ class TenantName(click.ParamType["tuple[str, int | Path]"]):
         if not equals or not name or not who:
             self.fail(f"{value!r} is not NAME=PID or NAME=CAPTURE, such as service=4711", param, ctx)
         if who.isdigit() and who.isascii():
-            return name, int(who)
+            pid = bounded_int(who, 0, MOST_PID)
+            if pid is None:
+                self.fail(f"{name}={who[:20]}...: no process has such a number", param, ctx)
+            return name, pid
         if not Path(who).exists():
             self.fail(f"{value!r}: {who} is neither a pid nor an existing capture", param, ctx)
         return name, Path(who)
@@ -95,6 +121,12 @@ def output_options(formats: tuple[str, ...], default: str = "table") -> Callable
     return add
 
 
+def memory_option(function: _F) -> _F:
+    """Add --memory to a verb that reads captures."""
+    text = "Memory budget, such as 2GB; default: most of the available memory."
+    return click.option("--memory", metavar="SIZE", help=text)(function)
+
+
 def capture_options(function: _F) -> _F:
     """Add CAPTURE... and the options of every verb that reads captures; `open_session` takes what they give."""
     # Whether a file can be read is for the readers to say: one message, one exit code for all that cannot.
@@ -102,9 +134,7 @@ def capture_options(function: _F) -> _F:
     for option in (
         click.option("-q", "--quiet", is_flag=True, help="No progress."),
         click.option("--threads", type=click.IntRange(min=1), help="Number of CPUs; default: all."),
-        click.option(
-            "--memory", metavar="SIZE", help="Memory budget, such as 2GB; default: most of the available memory."
-        ),
+        memory_option,
         click.option(
             "--redact",
             is_flag=True,
@@ -197,7 +227,10 @@ def require_mode(session: Session, expected: tuple[str, ...]) -> None:
         return
     checked = session.check(expect_mode=expected)
     if checked.exit_code:
-        click.echo(f"pyanalyze: {checked}", err=True)
+        first, *rest = str(checked).split("\n")
+        say(first)
+        for line in rest:
+            say(line, of="")
         click.get_current_context().exit(checked.exit_code)
 
 
@@ -205,12 +238,12 @@ def limit_threads(threads: int | None) -> None:
     """Use at most so many processors in this process, Rust and polars included; call before polars is imported."""
     if threads is None:
         return
-    import os
-
-    os.environ["POLARS_MAX_THREADS"] = str(threads)
-    # What counts processors (the readers in Rust) counts those that the process may run on.
+    # What counts processors (the readers in Rust) counts those that the process may run on. More are not started.
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+        chosen = sorted(os.sched_getaffinity(0))[:threads]
+        os.sched_setaffinity(0, chosen)
+        threads = len(chosen)
+    os.environ["POLARS_MAX_THREADS"] = str(min(threads, MOST_THREADS))
 
 
 def open_session(
@@ -261,11 +294,8 @@ def open_session(
             progress=report,
         )
     if session.failures:
-        from pyanalyze.text.visible import visible
-
         for failure in session.failures:
-            said = visible(f"{failure.path}: {failure.error}", limit=None)
-            click.echo(f"pyanalyze: left out {said}", err=True)
+            say(f"left out {failure.path}: {failure.error}")
     if gpu is not None:
         session = session.only_gpu(gpu)
     if around is not None:
@@ -276,7 +306,7 @@ def open_session(
         session = session.window(start, end)
     if session.selection.narrowed:
         for name in session.absent():
-            click.echo(f"pyanalyze: --tenant {name}: no such tenant in the chosen time or on the chosen GPU", err=True)
+            say(f"--tenant {name}: no such tenant in the chosen time or on the chosen GPU")
     if redact:
         session = session.redacted(None if redact is True else redact)
     return replace(session, detail=True) if detail else session
@@ -338,19 +368,18 @@ def answer(
 
 def emit(text: str, output: Path | None, *, force: bool) -> None:
     """Write to a file (whole or not at all) or to standard output."""
-    import sys
-
     # What needed more than it was given is not shown as if it had not. `record`, `now` and `doctor` read no capture and
     # do without what is compiled.
     if "pyanalyze.tables.memory" in sys.modules:
         sys.modules["pyanalyze.tables.memory"].check()
     if output is None:
-        click.echo(text, nl=not text.endswith("\n"))
+        out(text)
         return
     from pyanalyze.files import write_whole
+    from pyanalyze.text.visible import printable
 
-    write_whole(output, text if text.endswith("\n") else text + "\n", force=force)
-    click.echo(f"wrote {output}", err=True)
+    write_whole(output, printable(text if text.endswith("\n") else text + "\n"), force=force)
+    say(f"wrote {output}", of="")
 
 
 def refuse_existing(output: Path | None, *, force: bool) -> None:
@@ -362,6 +391,20 @@ def refuse_existing(output: Path | None, *, force: bool) -> None:
         from pyanalyze.errors import OutputExists
 
         raise OutputExists(f"{output} exists; give --force to replace it, or another -o")
+
+
+def refuse_same(**outputs: Path | None) -> None:
+    """Refuse to write two things into one file, or over a key: the second would destroy the first."""
+    from pyanalyze.errors import UsageError
+
+    places: dict[str, str] = {}
+    for option, path in outputs.items():
+        if path is None or (path.exists() and not path.is_file()):
+            # Devices and pipes take one thing after the other.
+            continue
+        other = places.setdefault(os.path.realpath(path), option)
+        if other != option:
+            raise UsageError(f"--{option} and --{other} are one file, {path}: give each a file of its own")
 
 
 def refuse_read(output: Path) -> None:
@@ -395,12 +438,10 @@ def csv_of(rows: list[dict[str, Any]], columns: Sequence[str] = ()) -> str:
     import csv
     import io
 
-    from pyanalyze.text.escape import spreadsheet, visible
+    from pyanalyze.text.escape import csv_cell
 
-    out = io.StringIO()
-    writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else columns or ["nothing"], lineterminator="\n")
+    made = io.StringIO()
+    writer = csv.DictWriter(made, fieldnames=list(rows[0]) if rows else columns or ["nothing"], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(
-        {k: spreadsheet(visible(v, limit=None)) if isinstance(v, str) else v for k, v in row.items()} for row in rows
-    )
-    return out.getvalue()
+    writer.writerows({key: csv_cell(value) for key, value in row.items()} for row in rows)
+    return made.getvalue()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyanalyze.cli._shared import answer, capture_options, emit, open_session, output_options, refuse_existing
+from pyanalyze.cli._shared import Number, answer, capture_options, emit, open_session, output_options, refuse_existing
 from pyanalyze.vocabulary import REQUIREMENTS
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ class Requirements(click.ParamType[tuple[str, ...]]):
 @click.option(
     "--require", type=Requirements(), default=(), help=f"What the mode must guarantee: {', '.join(REQUIREMENTS)}."
 )
-@click.option(
-    "--latency", "latency_ms", type=click.FloatRange(min=0, min_open=True), help="Longest wait for a time slice, ms."
-)
+@click.option("--latency", "latency_ms", type=Number(1e-6, 1e12), help="Longest wait for a time slice, ms.")
 @click.option(
     "--kubernetes/--no-kubernetes", default=None, help="Add device-plugin settings (default: where pods are known)."
 )

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyanalyze.cli._shared import (
+    Number,
     baseline_options,
     capture_options,
     emit,
     open_session,
     output_options,
     refuse_existing,
+    refuse_same,
 )
+from pyanalyze.cli.streams import say
 from pyanalyze.tables.frames import ON_REQUEST
 from pyanalyze.vocabulary import Part
 
@@ -43,7 +46,9 @@ class Fraction(click.ParamType[float]):
 @capture_options
 @click.option("--expect-mode", multiple=True, metavar="MODE", help="Every GPU shows this mode (repeatable; mps*).")
 @click.option("--expect-agreement", is_flag=True, help="The configured and the observed mode match.")
-@click.option("--max-slowdown", type=float, help="Of every traced tenant: the larger of elapsed and latency slowdown.")
+@click.option(
+    "--max-slowdown", type=Number(), help="Of every traced tenant: the larger of elapsed and latency slowdown."
+)
 @click.option(
     "--slowdown", type=click.Choice(("elapsed", "latency", "resident")), help="Check only this kind of slowdown."
 )
@@ -89,6 +94,7 @@ def command(
     """  # noqa: D301
     import os
 
+    refuse_same(output=output, junit=junit)
     for file in (output, junit):
         refuse_existing(file, force=force)
     limits, policy = _limits(config, {name: options.pop(name) for name in _THRESHOLDS})
@@ -100,7 +106,7 @@ def command(
     if os.environ.get("GITHUB_ACTIONS") == "true":
         # GitHub reads workflow commands from both streams; standard output may hold JSON for the next program.
         for line in checked.annotations():
-            click.echo(line, err=True)
+            say(line, of="")
     return checked.exit_code
 
 
@@ -152,7 +158,7 @@ def _limits(config: Path | None, line: dict[str, Any]) -> tuple[Limits, str | No
         return given, None
     file, policy = gate.read_limits(config or here)
     if config is None:
-        click.echo(f"pyanalyze: thresholds of {here}", err=True)
+        say(f"thresholds of {here}")
     return gate.merged(file, given), policy
 
 

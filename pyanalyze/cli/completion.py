@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from pyanalyze.cli.streams import out
+
 #: Where each shell looks for it.
 PLACES = {
     "bash": "~/.local/share/bash-completion/completions/pyanalyze",
@@ -32,4 +34,4 @@ def command(shell: str) -> None:
         raise click.UsageError(f"{shell} is not among {', '.join(PLACES)}")
     # Only the script: the shell itself is not asked for its version, which need not be installed here.
     made = found(cli, {}, "pyanalyze", "_PYANALYZE_COMPLETE")
-    click.echo(made.source_template % made.source_vars())
+    out(made.source_template % made.source_vars())

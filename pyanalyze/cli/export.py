@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyanalyze.cli._shared import capture_options, expect_option, open_session, refuse_read, require_mode
+from pyanalyze.cli.streams import say
 from pyanalyze.tables.frames import ON_REQUEST
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def command(
     extra = ("api_calls",) if fmt == STATS else tuple(name for name in ON_REQUEST if name in (wanted or ()))
     session = open_session(**options, extra_tables=extra)
     write(session, fmt, output, tables=wanted, force=force, pace=paced, nsys_reports=nsys_reports)
-    click.echo(f"wrote {output}", err=True)
+    say(f"wrote {output}", of="")
     require_mode(session, expect_mode)
 
 
@@ -137,6 +138,7 @@ def write(
     if fmt == STATS:
         return _write_stats(session, output, pace, force=force)
     from pyanalyze.analysis.analysis import DERIVED_TABLES
+    from pyanalyze.tables.memory import check
 
     names = [*session.tables.stored, *DERIVED_TABLES] if tables is None else list(dict.fromkeys(tables))
     if fmt == "perfetto":
@@ -146,6 +148,7 @@ def write(
         handed = {name: session.table(name) for name in names}
         with replacing(output, force=force) as temporary:
             _core.write_perfetto(handed, str(temporary), None)
+            check()
         return output
     frames = {name: session.frame(name) for name in names}
     if fmt == "sqlite":
@@ -162,9 +165,11 @@ def write(
             store.save(frames, report, temporary, force=True)
             load_reports(read, temporary, nsys_version=versions).close()
         return output
+    check()
     with naming(output), replacing_folder(output, force=force) as folder:
         for name, frame in frames.items():
             _WRITERS[fmt](frame, folder / f"{name}.{fmt}")
+            check()
     return output
 
 
@@ -186,7 +191,8 @@ def _beside(session: Session, read: Sequence[ReportTable]) -> tuple[pl.DataFrame
 
 def _write_stats(session: Session, output: Path, pace: str | None, *, force: bool) -> Path:
     """Write what nsys would say, and the same of every traced tenant; a report without rows is left out."""
-    from pyanalyze.export.nsys_stats import NEED_API_CALLS, NEED_OPTIONS, PRODUCED, WHOLE_GPU, produce, to_csv
+    from pyanalyze.export.nsys_stats import NEED_API_CALLS, NEED_OPTIONS, PRODUCED, WHOLE_GPU, produce, write_csv
+    from pyanalyze.tables.memory import check
 
     traced = session.tenants.filter("traced").sort("tenant_id")["tenant_id"].unique(maintain_order=True).to_list()
     with replacing_folder(output, force=force) as folder:
@@ -200,9 +206,13 @@ def _write_stats(session: Session, output: Path, pace: str | None, *, force: boo
             options = {} if needed is None else {needed: given[needed]}
             for tenant in (None,) if report in WHOLE_GPU else (None, *traced):
                 rows = produce(session.tables, report, tenant=tenant, **options)
+                # What takes more than it may ends here, and not after the largest report.
+                check()
                 if rows.height:
                     suffix = "" if tenant is None else f".tenant-{tenant}"
-                    (folder / f"{report}{suffix}.csv").write_text(to_csv(rows, report), encoding="utf-8")
+                    with (folder / f"{report}{suffix}.csv").open("w", encoding="utf-8", newline="") as file:
+                        write_csv(rows, report, file)
+                    check()
     return output
 
 
@@ -324,21 +334,9 @@ def _arrow(frame: pl.DataFrame, file: Path) -> None:
 
 
 def _csv(frame: pl.DataFrame, file: Path) -> None:
-    import polars as pl
+    from pyanalyze.tables.frames import csv_safe
 
-    from pyanalyze.text.escape import spreadsheet
-
-    # Names are foreign text, and people open CSV in spreadsheets, which run what begins like a formula. Names of
-    # kernels and processes do not begin so; the few that do are written with an apostrophe in front.
-    for name, kind in frame.schema.items():
-        if kind in (pl.String, pl.Categorical):
-            text = frame[name].cast(pl.String)
-            odd = text.drop_nulls().unique()
-            odd = odd.filter(odd.str.contains(r"^[=+\-@\t\r]"))
-            if len(odd):
-                made = [spreadsheet(value) for value in odd.to_list()]
-                frame = frame.with_columns(text.replace(odd, pl.Series(made, dtype=pl.String)).alias(name))
-    frame.write_csv(file)
+    csv_safe(frame).write_csv(file)
 
 
 _WRITERS: dict[str, Callable[[pl.DataFrame, Path], None]] = {"parquet": _parquet, "arrow": _arrow, "csv": _csv}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyanalyze.cli._shared import ProgressBar
+from pyanalyze.cli.streams import out, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,13 +64,12 @@ def command(captures: tuple[str, ...], output: Path, *, memory: str | None, quie
     """
     from pyanalyze.cli.export import naming
     from pyanalyze.fleet import analyse
-    from pyanalyze.text.escape import visible
 
     with ProgressLine(quiet=quiet) as report, naming(output):
         fleet = analyse(captures, output, memory=memory, progress=report, **options)
     for failure in fleet.failures:
-        click.echo(f"pyanalyze: {visible(failure.message, limit=None)}", err=True)
-    click.echo(_table(fleet))
+        say(failure.message)
+    out(_table(fleet))
     return fleet.exit_code
 
 
@@ -105,7 +105,7 @@ class ProgressLine:
             self._show(text, done, total)
         elif now - self._told >= self.EVERY_S:
             self._told = now
-            click.echo(f"pyanalyze: {text}: {done:,} of {total:,}", err=True)
+            say(f"{text}: {done:,} of {total:,}")
 
 
 def rate(done: int, total: int, seconds: float) -> str:

@@ -19,6 +19,7 @@ from pyanalyze.cli._shared import (
     refuse_existing,
     require_mode,
 )
+from pyanalyze.cli.streams import say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,13 +77,15 @@ def _shown(found: KernelTimes, fmt: str) -> str:
         return json.dumps({"schema": "pyanalyze.kernels/1", **body, "quality": found.quality}, indent=2)
     if fmt == "csv":
         for gap in found.missing:
-            click.echo(f"pyanalyze: not included: {_gap(gap)}", err=True)
+            say(f"not included: {_gap(gap)}")
         return csv_of(found.rows, COLUMNS)
     return _table(found)
 
 
 def _gap(gap: dict[str, str]) -> str:
-    return f"{gap['what']}: {gap['why']}; to capture it: {gap['how']}"
+    from pyanalyze.text.escape import visible
+
+    return visible(f"{gap['what']}: {gap['why']}; to capture it: {gap['how']}", limit=None)
 
 
 def _table(found: KernelTimes) -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from pyanalyze.cli._shared import ProgressBar, refuse_existing
+from pyanalyze.cli._shared import ProgressBar, memory_option, refuse_existing, refuse_same
+from pyanalyze.cli.streams import say
 from pyanalyze.tables.frames import ANALYSIS_TABLES, ON_REQUEST
 
 
@@ -31,6 +32,7 @@ from pyanalyze.tables.frames import ANALYSIS_TABLES, ON_REQUEST
     help="Additional event tables.",
 )
 @click.option("--force", is_flag=True, help="Replace an existing output.")
+@memory_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(
     captures: tuple[Path, ...],
@@ -42,6 +44,7 @@ def command(
     also: tuple[str, ...],
     *,
     force: bool,
+    memory: str | None,
     quiet: bool,
 ) -> None:
     """Write only the tables and columns that the analysis reads, names under pseudonyms, as one small file.
@@ -52,7 +55,10 @@ def command(
     """
     from pyanalyze.cli._shared import csv_of, emit
     from pyanalyze.export.pack import pack, read_key
+    from pyanalyze.tables.memory import hold
 
+    hold(memory)
+    refuse_same(output=output, key=key, names=names)
     for file in (output, names):
         refuse_existing(file, force=force)
     fresh = not key.exists()
@@ -75,12 +81,10 @@ def command(
             key.unlink(missing_ok=True)
         raise
     if fresh:
-        click.echo(f"pyanalyze: created the key {key}; keep it, and do not share it with the pack", err=True)
+        say(f"created the key {key}; keep it, and do not share it with the pack")
     if names is not None:
         rows = [{"kind": kind, "name": name, "pseudonym": given} for kind, name, given in made.names]
         emit(csv_of(rows), names, force=force)
     events = sum(count for name, count in made.rows.items() if name in (*ANALYSIS_TABLES, *also))
     size = made.path.stat().st_size
-    click.echo(
-        f"wrote {output}: {events:,} events, {size:,} bytes, {len(made.names)} names replaced by pseudonyms", err=True
-    )
+    say(f"wrote {output}: {events:,} events, {size:,} bytes, {len(made.names)} names replaced by pseudonyms", of="")

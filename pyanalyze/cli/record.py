@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Literal
 
 import click
 
+from pyanalyze.cli._shared import Number
+from pyanalyze.cli.streams import out, say
 from pyanalyze.errors import GpuUnavailable
 from pyanalyze.text import format as fmt
+from pyanalyze.text.shell import shell_word
 
 
 @click.command("record", context_settings={"allow_interspersed_args": False})
 @click.option(
     "-o", "--output", "folder", type=click.Path(path_type=Path), help="Output folder; default: named by the time."
 )
-@click.option("--rate", "rate_hz", type=float, default=10.0, show_default=True, metavar="HZ", help="Samples a second.")
 @click.option(
-    "--duration", "duration_s", type=float, default=10.0, show_default=True, metavar="S",
+    "--rate", "rate_hz", type=Number(), default=10.0, show_default=True, metavar="HZ", help="Samples a second."
+)
+@click.option(
+    "--duration", "duration_s", type=Number(), default=10.0, show_default=True, metavar="S",
     help="Duration; a command is waited for.",
 )  # fmt: skip
 @click.option("--until-end", is_flag=True, help="Record while the command runs, or until Ctrl-C.")
@@ -58,18 +62,16 @@ def command(
 
     What it writes is a capture: pyanalyze FOLDER.
     """
-    from pyanalyze.cli import shown
-
     if manifest is not None:
         from pyanalyze.record.manifest import pod_manifest
 
-        click.echo(pod_manifest(manifest, image, duration_s=duration_s, rate_hz=rate_hz, nsys=nsys), nl=False)
+        out(pod_manifest(manifest, image, duration_s=duration_s, rate_hz=rate_hz, nsys=nsys))
         return 0
     from pyanalyze.record.sampler import record
 
-    def say(text: str) -> None:
-        for line in text.splitlines():
-            click.echo(f"pyanalyze: {shown(line)}", err=True)
+    def say_lines(text: str) -> None:
+        for line in text.split("\n"):
+            say(line)
 
     try:
         done = record(
@@ -82,7 +84,7 @@ def command(
             graphs=graphs,
             fork_tracing=fork_tracing,
             pause_dcgm=pause_dcgm,
-            say=say,
+            say=say_lines,
         )
     except GpuUnavailable as error:
         if not no_gpu_ok:
@@ -97,7 +99,7 @@ def command(
             f"{100 * done.period_share:.1f}% of the period; {100 * done.cpu_share:.1f}% of a CPU core; "
             f"{done.late} rounds late, {done.lost} lines lost"
         )
-    say(f"to analyse: pyanalyze {shlex.quote(str(done.folder))}")
+    say(f"to analyse: pyanalyze {shell_word(str(done.folder))}")
     return done.exit_status
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +46,7 @@ def command(
     """Write the whole report: -f html (one self-contained file), md, json (the contract) or txt."""
     from pyanalyze.report.rendering import render
     from pyanalyze.tables.frames import ON_REQUEST
+    from pyanalyze.text.shell import shell_line
 
     if pictures is not None and fmt != "md":
         raise click.UsageError(f"--pictures is for -f md; {fmt} embeds its charts, or has none")
@@ -55,7 +55,7 @@ def command(
     refuse_existing(output, force=force)
     session = open_session(**options, extra_tables=ON_REQUEST)
     # A redacted report must not name its captures in the command that made it.
-    line = "" if session.selection.redacted else shlex.join(["pyanalyze", *sys.argv[1:]])
+    line = "" if session.selection.redacted else shell_line(["pyanalyze", *sys.argv[1:]])
     wanted = pictures or ("beside" if output is not None else "none")
     if fmt == "md" and wanted != "none":
         text = _with_pictures(session, output, line, embed=wanted == "embed", force=force)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyanalyze.cli.fleet import ProgressLine, worker_options
+from pyanalyze.cli.streams import out, say
 
 if TYPE_CHECKING:
     from pyanalyze.fleet.estimates import Study
@@ -33,13 +34,12 @@ def command(file: Path, output: Path, *, memory: str | None, quiet: bool, **opti
     throughput.train = { profiled = 812.0, unprofiled = 840.0 }
     """  # noqa: D301
     from pyanalyze.fleet.study import conduct
-    from pyanalyze.text.escape import visible
 
     with ProgressLine(quiet=quiet) as report:
         study = conduct(file, output, memory=memory, progress=report, **options)
     for failure in study.failures:
-        click.echo(f"pyanalyze: {visible(failure.message, limit=None)}", err=True)
-    click.echo(_table(study))
+        say(failure.message)
+    out(_table(study))
     return study.exit_code
 
 

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, final
+from typing import Any, Protocol, Self, TypeAlias, final
 
 __version__: str
 
 __all__ = [
+    "Collector",
     "Part",
     "Table",
     "__version__",
+    "attribution",
     "bound_memory",
     "check_memory",
     "cut",
@@ -31,6 +33,7 @@ __all__ = [
     "read_capture",
     "read_samples",
     "reconstruct",
+    "reconstruct_parts",
     "residency_summary",
     "samples_session",
     "slowdowns",
@@ -60,6 +63,17 @@ class Part:
     """Some columns and rows of a table."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+@final
+class Collector:
+    """A table that is put together from parts, none of which stays in memory."""
+
+    def __new__(cls, name: str, rows: int) -> Self:
+        """Start a table of a declared name, with room for so many rows."""
+    def add(self, part: Any) -> None:
+        """Add rows: anything with an Arrow stream; columns that it lacks have no value there."""
+    def finish(self) -> Table:
+        """Give the whole table; nothing can be added to it."""
 
 _Tables: TypeAlias = dict[str, Table]
 _Progress: TypeAlias = Callable[[str, int, int], object] | None

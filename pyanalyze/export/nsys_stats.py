@@ -12,12 +12,13 @@ import io
 import math
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import polars as pl
 
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.nsys_recipes import REPORTS
+from pyanalyze.tables.frames import csv_safe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["NEED_API_CALLS", "NEED_OPTIONS", "PRODUCED", "WHOLE_GPU", "disagreements", "produce", "to_csv"]
+__all__ = ["NEED_API_CALLS", "NEED_OPTIONS", "PRODUCED", "WHOLE_GPU", "disagreements", "produce", "to_csv", "write_csv"]
 
 #: CUPTI memory kinds, as ENUM_CUDA_MEM_KIND labels them.
 _MEMORY_KINDS = {
@@ -96,7 +97,7 @@ def produce(tables: TableSet, report: str, *, tenant: int | None = None, **optio
 
 
 def to_csv(frame: pl.DataFrame, report: str) -> str:
-    """Write a report as `nsys stats --format csv` does.
+    """Write a report as `nsys stats --format csv` does, except for names that a spreadsheet or terminal would run.
 
     Parameters
     ----------
@@ -112,15 +113,27 @@ def to_csv(frame: pl.DataFrame, report: str) -> str:
     >>> print(to_csv(rows, "cuda_gpu_mem_time_sum").splitlines()[0])
     Time (%),Total Time (ns),Count,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Operation
     """
+    made = io.StringIO()
+    write_csv(frame, report, made)
+    return made.getvalue()
+
+
+def write_csv(frame: pl.DataFrame, report: str, file: TextIO) -> None:
+    """Write a report as :func:`to_csv` gives it, row by row: the text of millions of them is larger than they are."""
     headers = {name: _spaced(header) for header, (name, _) in REPORTS[report].items()}
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+    writer = csv.writer(file, lineterminator="\n")
     writer.writerow(headers[name] for name in frame.columns)
-    digits = {name: 3 if name.endswith(("_mb", "_per_s")) else 1 for name in frame.columns}
-    for row in frame.iter_rows():
-        cells = zip(frame.columns, row, strict=True)
-        writer.writerow(f"{v:.{digits[n]}f}" if isinstance(v, float) else "" if v is None else v for n, v in cells)
-    return out.getvalue()
+    # Texts of the numbers too are made by the columns, and not cell by cell.
+    shown = csv_safe(frame).with_columns(
+        _decimals(name, 3 if name.endswith(("_mb", "_per_s")) else 1)
+        for name, kind in frame.schema.items()
+        if kind.is_float()
+    )
+    writer.writerows(shown.iter_rows())
+
+
+def _decimals(name: str, digits: int) -> pl.Expr:
+    return pl.col(name).map_elements(lambda value: f"{value:.{digits}f}", return_dtype=pl.String)
 
 
 def disagreements(rows: pl.DataFrame, tables: TableSet) -> pl.DataFrame:

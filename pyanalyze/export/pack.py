@@ -19,6 +19,7 @@ from pyanalyze.files import replacing
 from pyanalyze.inputs.nsys_export import PACK_ID
 from pyanalyze.inputs.pack import CONTEXT, FORMAT, SAMPLES, quoted
 from pyanalyze.tables.frames import EVENT_TABLES, declarations
+from pyanalyze.tables.memory import check
 from pyanalyze.tables.redact import Names, freed, renamed
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def pack(
     names = Names(_keyed(key))
     read = read_recordings(captures, wanted, progress)
     frames = _together(read.captures)
+    check()
     sampled = [batch[SAMPLES] for batch in read.samples] + [
         _core.read_samples(str(file), progress)[SAMPLES] for file in _listed(samples)
     ]
@@ -129,6 +131,7 @@ def pack(
     frames = {name: freed("configured" if name == CONTEXT else name, f, names) for name, f in frames.items()}
     with replacing(output, force=force) as temporary:
         _write(temporary, frames)
+        check()
     return Packed(Path(output), tuple(names.items()), {name: frame.height for name, frame in frames.items()})
 
 
@@ -237,6 +240,7 @@ def _write(path: Path, frames: dict[str, pl.DataFrame]) -> None:
         connection.execute("CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT")
         ids: dict[str, int] = {}
         for name, frame in frames.items():
+            check()
             # Columns that say the same in every row, most of them nothing, stand once and not in a million rows.
             constants = {c: frame[c][0] if frame.height else None for c in frame.columns if frame[c].n_unique() <= 1}
             if frame.height > 1 and len(constants) == frame.width:

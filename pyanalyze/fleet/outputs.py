@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from pyanalyze.text.escape import spreadsheet, visible
+from pyanalyze.text.escape import csv_cell, visible
+from pyanalyze.text.visible import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -163,7 +163,7 @@ def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     def cell(value: object) -> object:
         if isinstance(value, bool):
             return str(value).lower()
-        return spreadsheet(visible(value, limit=None)) if isinstance(value, str) else value
+        return csv_cell(value)
 
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -260,4 +260,4 @@ def check_line(group: str, report: Mapping[str, Any]) -> str:
         if device["interference"] is not None:
             slim["interference"] = {**device["interference"], "matrix": None}
         devices.append(slim)
-    return json.dumps({"group": group, "report": {**report, "devices": devices}}, ensure_ascii=False) + "\n"
+    return json_text({"group": group, "report": {**report, "devices": devices}}, indent=None) + "\n"

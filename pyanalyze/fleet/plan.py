@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import os
 import re
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyanalyze.errors import CaptureChanged, UsageError
+from pyanalyze.text.numbers import bounded_int
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import polars as pl
 
@@ -159,8 +161,7 @@ def find(patterns: Sequence[str | os.PathLike[str]]) -> tuple[list[Path], list[s
     for pattern in map(str, patterns):
         named = [Path(pattern)]
         if not named[0].exists():
-            # Unlike Path.glob: absolute patterns, no hidden files.
-            named = [Path(name) for name in glob.glob(pattern, recursive=True)]  # noqa: PTH207
+            named = [Path(name) for name in _matching(pattern)]
         if not named:
             without.append(pattern)
         for path in named:
@@ -171,6 +172,39 @@ def find(patterns: Sequence[str | os.PathLike[str]]) -> tuple[list[Path], list[s
                 if str(path) == pattern:
                     without.append(pattern)
     return sorted(found), without
+
+
+def _matching(pattern: str) -> Iterator[str]:
+    """Paths that a pattern means: as `glob`, but ``**`` enters every folder once, links in a circle or not."""
+    parts = Path(pattern).parts
+    if "**" not in parts:
+        # Unlike Path.glob: absolute patterns, no hidden files.
+        yield from glob.glob(pattern)  # noqa: PTH207
+        return
+    place = parts.index("**")
+    head, tail = parts[:place], parts[place + 1 :] or ("*",)
+    bases = glob.glob(str(Path(*head))) if head else [""]  # noqa: PTH207
+    for base in bases:
+        for folder in _folders(base):
+            yield from _matching(str(Path(glob.escape(folder), *tail)))
+
+
+def _folders(base: str) -> Iterator[str]:
+    """Yield a folder and those below it, hidden ones left out, each real one once."""
+    seen: set[tuple[int, int]] = set()
+    waiting = [base]
+    while waiting:
+        folder = waiting.pop()
+        # What cannot be entered, or is gone, holds nothing for us.
+        with suppress(OSError):
+            status = Path(folder).stat()
+            if (status.st_dev, status.st_ino) in seen:
+                continue
+            seen.add((status.st_dev, status.st_ino))
+            with os.scandir(folder or ".") as entries:
+                inside = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+            yield folder
+            waiting += [os.path.join(folder, name) for name in reversed(inside)]  # noqa: PTH118 -- "" is this folder
 
 
 def nothing_at(pattern: str) -> str:
@@ -264,7 +298,7 @@ def probe(path: str) -> CaptureProbe:
         gpus=_gpus(_frame(tables, "devices")),
         session_uuid=row["session_uuid"],
         utc_origin_ns=row["utc_origin_ns"],
-        schema=tuple(int(part) for part in re.findall(r"\d+", row["schema_version"] or "")),
+        schema=tuple(bounded_int(part) or 0 for part in re.findall(r"[0-9]+", row["schema_version"] or "")),
         sources=sum(1 for name, rows in sources.select("source", "rows").iter_rows() if name in events and rows),
         stamp=before,
         host=row["host_hash"],

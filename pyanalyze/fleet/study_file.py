@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import tomllib
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pyanalyze.errors import UsageError
+from pyanalyze.text.numbers import MOST_PID
+from pyanalyze.text.toml import read_toml
 from pyanalyze.vocabulary import MODES
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class LabelledRun(_Closed):
     mode: str | None = None
     repeat: int = 1
     tenant: str | None = None
-    tenants: dict[str, int] = {}
+    tenants: dict[str, Annotated[int, Field(ge=0, le=MOST_PID)]] = {}
     throughput: dict[str, Throughput] = {}
 
 
@@ -96,10 +97,7 @@ def read_study(path: str | os.PathLike[str]) -> StudyFile:
     ['a.sqlite']
     """
     file = Path(path)
-    try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file}: not TOML: {error}") from error
+    table = read_toml(file)
     for run in table.get("run", []) if isinstance(table.get("run"), list) else []:
         if isinstance(run, dict) and isinstance(run.get("captures"), str):
             run["captures"] = [run["captures"]]

@@ -18,6 +18,7 @@ from pyanalyze.tables.frames import ANALYSIS_TABLES, EVENT_TABLES, ON_REQUEST, F
 from pyanalyze.tables.memory import hold
 from pyanalyze.tables.names import named
 from pyanalyze.tables.tableset import TableSet, reconstructed
+from pyanalyze.text.shell import shell_word
 
 if TYPE_CHECKING:
     import os
@@ -330,7 +331,7 @@ def _with_recordings(
             kept.append(given)
         for stream in sorted(folder.glob("*.qdstrm")):
             if stream.stem not in reports:
-                how = f"QdstrmImporter -i {stream} of a whole Nsight Systems makes a report of it"
+                how = f"QdstrmImporter -i {shell_word(str(stream))} of a whole Nsight Systems makes a report of it"
                 raw.append(Failure(stream, NotACapture(f"{stream} is the raw stream of nsys; {how}")))
     return kept, files, beside, raw
 

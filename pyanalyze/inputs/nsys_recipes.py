@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from pyanalyze.errors import OutputExists, SamplesUnreadable
+from pyanalyze.text.numbers import LARGEST, bounded_float, bounded_int
 
 if TYPE_CHECKING:
     import os
@@ -678,7 +678,7 @@ def _value(value: Any, kind: _Kind, header: str, where: str) -> int | float | st
         return None
     if kind is str:
         return str(value)
-    number = _whole(value) if kind is int else _finite(value)
+    number = _whole(value) if kind is int else bounded_float(value)
     if number is None:
         wanted = "a whole number" if kind is int else "a number"
         raise _Wrong(f"{where}, column {header}: {str(value)[:40]!r} is not {wanted}; write the report again")
@@ -686,21 +686,12 @@ def _value(value: Any, kind: _Kind, header: str, where: str) -> int | float | st
 
 
 def _whole(value: Any) -> int | None:
-    try:
-        number = int(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    # int(1.5) is 1: not what stands there. Beyond 64 bits no time and no count can be.
-    same = isinstance(value, str) or number == value
-    return number if same and -(2**63) <= number < 2**63 else None
-
-
-def _finite(value: Any) -> float | None:
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
+    # Beyond 64 bits no time and no count can be.
+    if isinstance(value, str):
+        return bounded_int(value, -LARGEST)
+    # int(1.5) is 1: not what stands there.
+    number = bounded_float(value, -LARGEST, LARGEST)
+    return int(value) if number is not None and number.is_integer() else None
 
 
 def _source(path: Path, report: str) -> str:

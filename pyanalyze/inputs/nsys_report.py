@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shlex
 import shutil
 import tempfile
 import time
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.errors import CaptureUnreadable
 from pyanalyze.nsys_tool import find_nsys, message_of, release, run
+from pyanalyze.text.shell import shell_word
 
 if TYPE_CHECKING:
     import subprocess
@@ -226,7 +226,7 @@ def _is_database(path: Path) -> bool:
 
 def _elsewhere(path: Path, version: str | None) -> str:
     """The command for another machine."""
-    output = shlex.quote(path.with_suffix(".sqlite").name)
+    output = shell_word(path.with_suffix(".sqlite").name)
     tool = f"nsys {release(version)} or newer" if version else "a newer nsys"
-    command = f"nsys export --type sqlite --output {output} {shlex.quote(path.name)}"
+    command = f"nsys export --type sqlite --output {output} {shell_word(path.name)}"
     return f"Or run this where there is {tool}, and analyze the .sqlite: {command}"

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.core import _core
 from pyanalyze.errors import CaptureDamaged, NotACapture, TableMismatch
-from pyanalyze.tables.frames import EVENT_TABLES, FrameTable, declarations
+from pyanalyze.tables.frames import EVENT_TABLES, declarations
+from pyanalyze.tables.memory import check
 from pyanalyze.text.escape import visible
+from pyanalyze.text.numbers import FARTHEST_NS
 
 if TYPE_CHECKING:
     import os
     import sqlite3
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import polars as pl
 
@@ -35,10 +38,18 @@ SAMPLES, CONTEXT = "nvml_samples", "context"
 _LEAST_ROW_BYTES = 6
 #: Rows of events are at most 40 numbers; an offset into names is one.
 _MOST_ROW_BYTES = 1024
+#: More captures, or files of samples, than one session has. Each of them costs time and memory by itself.
+_MOST_FILES = 4096
+#: Texts that do not repeat, in a row of a table: a file that names one of them again and again would grow without end.
+_MOST_TEXT_BYTES = 1024
+#: Rows that stand in Python at a time.
+_PIECE_ROWS = 1 << 16
+#: Declared types that a pack stores as they are, and what polars calls them; all others are texts.
+_KINDS = {kind: kind for kind in ("UInt8", "UInt16", "UInt32", "UInt64", "Int32", "Int64", "Float64", "Boolean")}
+_TEXT = "Utf8"
 #: Of every capture, whatever events it has.
 _ALWAYS = ("capture", "sources", "quality", "devices", "processes", "contexts", "configured")
-#: The limits of the reader of exports: no clock says a time further from zero, nothing on a GPU takes more than a year.
-_FARTHEST_NS = 1 << 62
+#: The limit of the reader of exports: nothing on a GPU takes more than a year.
 _LONGEST_NS = 366 * 86_400 * 10**9
 
 
@@ -101,47 +112,20 @@ def unpack(path: PathLike, first: int = 0) -> Unpacked:
         about = _about(connection)
         if about["format"] != FORMAT:
             raise NotACapture(
-                f"{file} is a pack of format {about['format']}, but this version reads {FORMAT}: update pyanalyze"
+                f"{file} is a pack of format {visible(str(about['format']), 40)}, but this version reads {FORMAT}: "
+                "update pyanalyze"
             )
         writer = visible(str(about.get("tool")), 24)
         described = {name: _Described.of(name, table, most, writer) for name, table in dict(about["tables"]).items()}
         names = _names(connection, size)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_ROW_BYTES)
-        frames = {name: _read(connection, name, table, names) for name, table in described.items()}
-        sampled = frames.pop(SAMPLES, None)
-        told = frames.pop(CONTEXT, None)
-        captures = _separated(frames, str(path), first)
+        return _Source(connection, names, size).unpacked(described, first, str(path))
     except (sqlite3.Error, TypeError, KeyError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
         raise CaptureDamaged(f"{file}: the pack is damaged: {error}; make it again") from error
     except RecursionError as error:
         raise CaptureDamaged(f"{file}: the description of the pack is nested too deeply; make it again") from error
     finally:
         connection.close()
-    return Unpacked(
-        captures=captures,
-        samples=()
-        if sampled is None
-        else tuple({SAMPLES: part} for part in sampled.partition_by("source", maintain_order=True)),
-        context=() if told is None else (told,),
-    )
-
-
-def _separated(frames: dict[str, pl.DataFrame], path: str, first: int) -> tuple[dict[str, Any], ...]:
-    """The tables of each capture, numbered from `first` on."""
-    import polars as pl
-
-    if absent := [name for name in _ALWAYS if name not in frames]:
-        raise ValueError(f"there is no table {absent[0]}")
-    numbers = sorted(frames["capture"]["capture"])
-    if not numbers or len(set(numbers)) != len(numbers):
-        raise ValueError(f"it holds {len(numbers)} captures of {len(set(numbers))} numbers")
-    captures = []
-    for place, number in enumerate(numbers):
-        tables = {n: f.filter(pl.col("capture") == number) for n, f in frames.items()}
-        tables["capture"] = tables["capture"].with_columns(path=pl.lit(path))
-        own = pl.lit(first + place, dtype=pl.UInt32).alias("capture")
-        captures.append({name: FrameTable(name, frame.with_columns(own)) for name, frame in tables.items()})
-    return tuple(captures)
 
 
 @dataclass(frozen=True)
@@ -158,10 +142,12 @@ class _Described:
     def of(cls, name: str, said: Any, most: int, writer: str) -> _Described:
         declared = "configured" if name == CONTEXT else name
         known_version = declarations().get(declared, {}).get("version")
-        if known_version is None or known_version != said["version"]:
+        version = said["version"]
+        if known_version is None or known_version != version:
             raise TableMismatch(
-                f"the pack holds {declared}@{said['version']} of pyanalyze {writer}, this is {_core.__version__} and "
-                f"knows {declared}@{known_version}; make the pack again from the capture"
+                f"the pack holds {visible(declared)}@{visible(str(version), 24)} of pyanalyze {writer}, this is "
+                f"{_core.__version__} and knows {visible(declared)}@{known_version}; make the pack again from the "
+                "capture"
             )
         columns = tuple(declarations()[declared]["columns"])
         known = {column["name"] for column in columns}
@@ -175,6 +161,17 @@ class _Described:
                 f"differ ({unknown}); make the pack again from the capture"
             )
         return cls(rows, dict(said["constants"]), stored, frozenset(said["names"]), columns)
+
+
+@cache
+def _words() -> dict[tuple[str, str], frozenset[str]]:
+    """Columns that hold words of ours, and which."""
+    counters = _core.quality_counters()
+    return {
+        ("sources", "state"): frozenset({"present", "empty", "absent", "unread"}),
+        ("quality", "name"): frozenset(counter["name"] for counter in counters),
+        ("quality", "severity"): frozenset(counter["severity"] for counter in counters),
+    }
 
 
 def _about(connection: sqlite3.Connection) -> Any:
@@ -198,7 +195,7 @@ def _names(connection: sqlite3.Connection, size: int) -> dict[int, str]:
     return names
 
 
-def _rows(connection: sqlite3.Connection, table: str, columns: Sequence[str], most: int) -> Iterator[tuple[Any, ...]]:
+def _rows(connection: sqlite3.Connection, table: str, columns: Sequence[str], most: int) -> sqlite3.Cursor:
     """Rows of a table that stands in the file, in order; at most one more than `most`: a file may repeat its pages.
 
     What is computed, a view or a generated column, may be larger than every file.
@@ -216,57 +213,174 @@ def _rows(connection: sqlite3.Connection, table: str, columns: Sequence[str], mo
     return connection.execute(query, (most + 1,))
 
 
-def _read(connection: sqlite3.Connection, name: str, table: _Described, names: dict[int, str]) -> pl.DataFrame:
+@dataclass(frozen=True)
+class _Source:
+    """Reads rows of a pack piece by piece, so that neither rows nor repeated texts stand in Python all at once."""
+
+    connection: sqlite3.Connection
+    names: Mapping[int, str]
+    size: int
+
+    def unpacked(self, described: Mapping[str, _Described], first: int, path: str) -> Unpacked:
+        """Read everything; captures are numbered from `first` on."""
+        if absent := [name for name in _ALWAYS if name not in described]:
+            raise ValueError(f"there is no table {absent[0]}")
+        numbers = self.capture_numbers(described["capture"], first)
+        captures: tuple[dict[str, Any], ...] = tuple({} for _ in numbers)
+        for name, table in described.items():
+            if name in (SAMPLES, CONTEXT):
+                continue
+            for tables, collected in zip(captures, self.of_captures(name, table, numbers, path), strict=True):
+                tables[name] = collected
+        sampled = self.whole(SAMPLES, described[SAMPLES]) if SAMPLES in described else None
+        told = self.whole(CONTEXT, described[CONTEXT]) if CONTEXT in described else None
+        files = 0 if sampled is None else sampled["source"].n_unique()
+        if files > _MOST_FILES:
+            raise ValueError(f"it holds samples of {files} files")
+        batches = () if sampled is None else sampled.partition_by("source", maintain_order=True)
+        return Unpacked(captures, tuple({SAMPLES: part} for part in batches), () if told is None else (told,))
+
+    def capture_numbers(self, table: _Described, first: int) -> dict[int, int]:
+        """Numbers that the captures have in the pack, and those that they get in the session."""
+        found = [number for piece in self._pieces("capture", table) for number in piece["capture"].to_list()]
+        if not found or len(set(found)) != len(found) or len(found) > _MOST_FILES:
+            raise ValueError(f"it holds {len(found)} captures of {len(set(found))} numbers")
+        return {number: first + place for place, number in enumerate(sorted(found))}
+
+    def of_captures(
+        self, name: str, table: _Described, numbers: Mapping[int, int], path: str
+    ) -> tuple[_core.Table, ...]:
+        """Read a table of every capture, in order."""
+        import polars as pl
+
+        # Of several captures nobody says how many rows each has.
+        room = table.rows if len(numbers) == 1 else 0
+        collectors = {number: _core.Collector(name, room) for number in numbers}
+        for piece in self._pieces(name, table):
+            if name == "capture":
+                piece = piece.with_columns(path=pl.lit(path))
+            for (number,), part in piece.partition_by("capture", as_dict=True, maintain_order=True).items():
+                if number in collectors:
+                    own = pl.lit(numbers[number], dtype=pl.UInt32).alias("capture")
+                    collectors[number].add(part.with_columns(own))
+        return tuple(collector.finish() for collector in collectors.values())
+
+    def whole(self, name: str, table: _Described) -> pl.DataFrame:
+        """Read a table that is of no capture."""
+        import polars as pl
+
+        collector = _core.Collector("configured" if name == CONTEXT else name, table.rows)
+        for piece in self._pieces(name, table):
+            collector.add(piece)
+        return pl.DataFrame(collector.finish())
+
+    def _pieces(self, name: str, table: _Described) -> Iterator[pl.DataFrame]:
+        """Rows of a table, some thousands at a time; columns without any value are left out."""
+        rows = 0
+        room = self.size + _MOST_TEXT_BYTES * table.rows
+        for values in self._stored(name, table):
+            check()
+            rows += len(next(iter(values.values()))) if values else table.rows
+            if rows > table.rows:
+                raise ValueError(f"{name} has more than {table.rows} rows, not {table.rows}")
+            piece, texts = self._frame(table, values, rows if not values else None)
+            room -= texts
+            if room < 0:
+                raise ValueError(f"the texts of {name} are longer than {_MOST_TEXT_BYTES} bytes a row")
+            _possible(name, piece, table.declared)
+            yield piece
+        if rows < table.rows:
+            raise ValueError(f"{name} has {rows} rows, not {table.rows}")
+
+    def _stored(self, name: str, table: _Described) -> Iterator[dict[str, tuple[Any, ...]]]:
+        if not table.columns:
+            if table.rows:
+                yield {}
+            return
+        cursor = _rows(self.connection, name, table.columns, table.rows)
+        while piece := cursor.fetchmany(_PIECE_ROWS):
+            yield dict(zip(table.columns, zip(*piece, strict=True), strict=True))
+
+    def _frame(
+        self, table: _Described, stored: Mapping[str, tuple[Any, ...]], rows: int | None
+    ) -> tuple[pl.DataFrame, int]:
+        """Columns of their declared types, and the length of texts in them that stand once for every row."""
+        import polars as pl
+
+        count = rows if rows is not None else len(next(iter(stored.values())))
+        columns: list[pl.Series] = []
+        texts = 0
+        for column in table.declared:
+            label, declared = column["name"], column["type"]
+            if label not in stored:
+                value = table.constants.get(label)
+                if value is None:
+                    continue
+                kind = _KINDS.get(declared, "String")
+                if kind == "String":
+                    texts += _text_bytes(value) * (count if declared == _TEXT else 1)
+                    if declared != _TEXT:
+                        columns.append(_categories(label, [value] * count))
+                        continue
+                    if texts > self.size + _MOST_TEXT_BYTES * table.rows:
+                        raise ValueError(f"the text of {label} is too long")
+                columns.append(pl.Series(label, [value], dtype=getattr(pl, kind)()).new_from_index(0, count))
+                continue
+            values: Sequence[Any] = stored[label]
+            if label in table.names:
+                values = [None if value is None else self.names[value] for value in values]
+                if declared == _TEXT:
+                    texts += sum(map(len, filter(None, values)))
+                    if texts > self.size + _MOST_TEXT_BYTES * table.rows:
+                        raise ValueError(f"the texts of {label} are too long")
+                    columns.append(pl.Series(label, values, dtype=pl.String()))
+                else:
+                    columns.append(_categories(label, values))
+            elif declared == "UInt64":
+                columns.append(pl.Series(label, values, dtype=pl.Int64()).reinterpret(signed=False))
+            elif declared == "Boolean":
+                columns.append(pl.Series(label, [None if v is None else bool(v) for v in values], dtype=pl.Boolean()))
+            elif declared in _KINDS:
+                columns.append(pl.Series(label, values, dtype=getattr(pl, _KINDS[declared])()))
+            else:
+                raise ValueError(f"{label} holds numbers in the place of names")
+        return pl.DataFrame(columns), texts
+
+
+def _text_bytes(value: object) -> int:
+    if not isinstance(value, str):
+        raise TypeError(f"{visible(str(value), 40)} is no text")
+    return len(value)
+
+
+def _categories(label: str, values: Sequence[str | None]) -> pl.Series:
+    """A column of names, each of which stands once, however often it is meant and however long it is."""
     import polars as pl
 
-    plain = ("UInt8", "UInt16", "UInt32", "UInt64", "Int32", "Int64", "Float64", "Boolean")
-    kinds = {kind: getattr(pl, kind)() for kind in plain}
-    read: dict[str, list[Any]] = {column: [] for column in table.columns}
-    if table.columns:
-        rows = list(_rows(connection, name, table.columns, table.rows))
-        read = dict(zip(table.columns, map(list, zip(*rows, strict=True)), strict=True)) if rows else read
-        if len(rows) != table.rows:
-            more = "more than " if len(rows) > table.rows else ""
-            raise ValueError(f"{name} has {more}{min(len(rows), table.rows)} rows, not {table.rows}")
-    made = []
-    for column in table.declared:
-        label, kind = column["name"], kinds.get(column["type"], pl.String())
-        if label not in read:
-            made.append(_series(name, label, [table.constants.get(label)], kind).new_from_index(0, table.rows))
-            continue
-        values = read[label]
-        if label in table.names:
-            values = [None if value is None else names[value] for value in values]
-        elif column["type"] == "UInt64":
-            made.append(_series(name, label, values, pl.Int64()).reinterpret(signed=False))
-            continue
-        elif column["type"] == "Boolean":
-            values = [None if value is None else bool(value) for value in values]
-        made.append(_series(name, label, values, kind))
-    frame = pl.DataFrame(made)
-    _possible(name, frame, table.declared)
-    return frame
-
-
-def _series(table: str, label: str, values: list[Any], kind: pl.DataType) -> pl.Series:
-    """Return a column; what does not fit its type ends in an error that names the column."""
-    import polars as pl
-
-    try:
-        return pl.Series(label, values, dtype=kind)
-    except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
-        raise ValueError(f"{table}.{label} holds a value that is no {kind}") from error
+    places: dict[str, int] = {}
+    codes = [None if value is None else places.setdefault(value, len(places)) for value in values]
+    return pl.Series(label, codes, dtype=pl.UInt32()).cat.to(pl.Enum(list(places)))
 
 
 def _possible(name: str, frame: pl.DataFrame, declared: Sequence[dict[str, Any]]) -> None:
     """Refuse what no reader of a capture gives: the core computes with it as with what it has read itself."""
     for column in declared:
         label = column["name"]
-        if not column["null"] and frame[label].null_count():
-            raise ValueError(f"{name}.{label} is missing in {frame[label].null_count()} rows")
+        missing = frame[label].null_count() if label in frame.columns else frame.height
+        if not column["null"] and missing:
+            raise ValueError(f"{name}.{label} is missing in {missing} rows")
+        if label not in frame.columns:
+            continue
+        known = _words().get((name, label))
+        if known is not None:
+            odd = [word for word in frame[label].drop_nulls().unique().to_list() if word not in known]
+            if odd:
+                raise ValueError(
+                    f"{name}.{label} is {visible(odd[0], 40)}, which is none of {', '.join(sorted(known)[:5])}"
+                )
         if label.endswith("_ns") and column["type"] == "Int64":
             for time_ns in (frame[label].min(), frame[label].max()):
-                if isinstance(time_ns, int) and not -_FARTHEST_NS <= time_ns <= _FARTHEST_NS:
+                if isinstance(time_ns, int) and not -FARTHEST_NS <= time_ns <= FARTHEST_NS:
                     raise ValueError(f"{name}.{label} is {time_ns} ns, which is out of range")
     if name in EVENT_TABLES and {"start_ns", "end_ns"}.issubset(frame.columns):
         lasted_ns = frame["end_ns"] - frame["start_ns"]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.core import _core
 from pyanalyze.errors import NotACapture
-from pyanalyze.files import head_of
+from pyanalyze.files import head_of, read_bounded
+from pyanalyze.tables.memory import budget_bytes
 from pyanalyze.text.escape import visible
 from pyanalyze.text.numbers import within_64_bits
 
@@ -18,6 +19,21 @@ if TYPE_CHECKING:
     from pyanalyze.results.report import Report
 
 __all__ = ["is_saved", "read_saved"]
+
+
+#: Objects in Python take so many times the room of their JSON.
+_GROWTH = 20
+
+
+def largest() -> int:
+    """Bytes of the largest report that the memory budget of this process allows to read.
+
+    Examples
+    --------
+    >>> largest() > 10_000_000
+    True
+    """
+    return budget_bytes() // _GROWTH
 
 
 def is_saved(path: str | os.PathLike[str]) -> bool:
@@ -60,7 +76,10 @@ def read_saved(path: str | os.PathLike[str]) -> Report:
 
     from pyanalyze.results.report import Report
 
-    body = Path(path).read_bytes()
+    most = largest()
+    body = read_bounded(path, most)
+    if body is None:
+        raise NotACapture(f"{path} is no saved report that {most >> 20} MiB hold; give more memory (--memory)")
     try:
         read = Report.from_json(body)
     except ValidationError as error:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
 from typing import TYPE_CHECKING
 
 from pyanalyze.errors import UsageError
+from pyanalyze.files import read_bounded
 from pyanalyze.text.times import position_ns
 
 if TYPE_CHECKING:
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 #: What the rows of a file are called beside NVTX ranges.
 GIVEN = "given units"
+#: Some millions of units; each is a row in Python.
+_MOST_BYTES = 256 << 20
 
 
 def read_work(path: Path, tenants: pl.DataFrame, origin_ns: int | None) -> pl.DataFrame:
@@ -55,14 +59,16 @@ def read_work(path: Path, tenants: pl.DataFrame, origin_ns: int | None) -> pl.Da
     """
     import polars as pl
 
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        try:
-            reader = csv.DictReader(file)
-            if not {"tenant", "start", "end"} <= set(reader.fieldnames or ()):
-                raise UsageError(f"{path}: units of work need the columns tenant, start, end")
-            given = list(reader)
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise UsageError(f"{path}: not a CSV file: {error}") from error
+    body = read_bounded(path, _MOST_BYTES)
+    if body is None:
+        raise UsageError(f"{path}: more than {_MOST_BYTES >> 20} MiB; give fewer units of work")
+    try:
+        reader = csv.DictReader(io.StringIO(body.decode("utf-8-sig"), newline=""))
+        if not {"tenant", "start", "end"} <= set(reader.fieldnames or ()):
+            raise UsageError(f"{path}: units of work need the columns tenant, start, end")
+        given = list(reader)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not a CSV file: {error}") from error
     known: dict[str, tuple[int, int | None]] = {}
     for row in tenants.filter("traced").iter_rows(named=True):
         for key in (row["name"], row["pid"], row["host_pid"]):

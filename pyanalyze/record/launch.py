@@ -9,7 +9,6 @@ while the command goes on, and its own exit status then says nothing of the comm
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import tempfile
 import time
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pyanalyze.errors import UsageError
 from pyanalyze.nsys_tool import find_nsys
+from pyanalyze.text.shell import shell_word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -189,11 +189,11 @@ def arming(folder: Path, wanted: Wanted, nsys: str = "nsys", help_text: str = ""
     then: pyanalyze run-7
     """
     metrics = "--gpu-metrics-devices" if "--gpu-metrics-devices" in help_text else "--gpu-metrics-device"
-    program = shlex.quote(nsys)
+    program = shell_word(nsys)
     options = " --gpuctxsw=true" if wanted.switches else ""
     options += f" {metrics}=all" if wanted.metrics else ""
     seconds = 10 if wanted.duration_s is None else round(wanted.duration_s)
-    report = shlex.quote(str(folder / "replica"))
+    report = shell_word(str(folder / "replica"))
     collect = f"{program} start --session=replica --sample=none --cpuctxsw=none{options} -o {report}"
     return "\n".join(
         (
@@ -201,7 +201,7 @@ def arming(folder: Path, wanted: Wanted, nsys: str = "nsys", help_text: str = ""
             f"  {program} launch --session-new=replica -t cuda,nvtx --cuda-graph-trace=node YOUR COMMAND",
             "and, while it is busy, collect for a moment (it gets no signal):",
             f"  {collect}; sleep {seconds}; {program} stop --session=replica",
-            f"then: pyanalyze {shlex.quote(str(folder))}",
+            f"then: pyanalyze {shell_word(str(folder))}",
         )
     )
 

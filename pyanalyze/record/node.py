@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pyanalyze.text.allowlist import is_allowed
+from pyanalyze.text.allowlist import has_shape, is_allowed
 
 #: The number of the first pid namespace: a constant of Linux.
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
@@ -261,6 +261,6 @@ def _environment(folder: Path) -> dict[str, str]:
     found = {}
     for entry in (folder / "environ").read_bytes().split(b"\0"):
         name, equals, value = entry.decode(errors="replace").partition("=")
-        if equals and is_allowed(name):
+        if equals and is_allowed(name) and has_shape(name, value):
             found[name] = value
     return found

@@ -35,7 +35,7 @@ from pyanalyze.record.node import (
     sees_host_pids,
 )
 from pyanalyze.record.nvml import Nvml, is_root
-from pyanalyze.text.allowlist import ALLOWED, host_hash, is_allowed
+from pyanalyze.text.allowlist import ALLOWED, has_shape, host_hash, is_allowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -642,7 +642,9 @@ def _node(nvml: Nvml) -> dict[str, Any]:
         "mps_processes": mps_processes(),
         "dcgm_processes": dcgm_processes(),
         "cpu_throttling": _own_throttling(),
-        "environment": {name: value for name, value in os.environ.items() if is_allowed(name)},
+        "environment": {
+            name: value for name, value in os.environ.items() if is_allowed(name) and has_shape(name, value)
+        },
         "environment_allowed": list(ALLOWED),
         "recorder": described(os.getpid()),
         "command": None,

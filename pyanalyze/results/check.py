@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree as ET
 
-from pyanalyze.text.visible import json_text
+from pyanalyze.text.visible import json_text, printable, visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -172,8 +172,9 @@ class Checked:
             skipped=str(0 if self.inconclusive == "fail" else blind),
         )
         for outcome in self.outcomes:
-            case = ET.SubElement(suite, "testcase", classname="pyanalyze", name=_title(outcome))
-            text = _sentence(outcome)
+            case = ET.SubElement(suite, "testcase", classname="pyanalyze", name=visible(_title(outcome), limit=None))
+            # A line end is one of the text in XML; what XML cannot hold is written out.
+            text = printable(_sentence(outcome))
             if outcome.status == "failed":
                 ET.SubElement(case, "failure", type=outcome.gate, message=text).text = text
             elif outcome.status == "inconclusive" and self.inconclusive == "fail":
@@ -212,7 +213,7 @@ class Checked:
             lines.append(f"{outcome.status.upper():<13} {_title(outcome)}: {outcome.detail}")
             if outcome.status == "inconclusive" and outcome.how:
                 lines.append(f"{'':<13} to know: {outcome.how}")
-        return "\n".join(lines)
+        return "\n".join(visible(line, limit=None) for line in lines)
 
     def _repr_html_(self) -> str:
         rows = "".join(

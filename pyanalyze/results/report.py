@@ -30,6 +30,7 @@ from pyanalyze.results.occupancy import Occupancy, SmWarps
 from pyanalyze.results.residency import ContextSwitches, ResidencySlice, ResidencySummary
 from pyanalyze.results.sharing import Relation, Segment, Sharing
 from pyanalyze.results.work import Work
+from pyanalyze.text.numbers import LARGEST, bounded_int
 from pyanalyze.text.visible import json_text
 from pyanalyze.vocabulary import Basis
 
@@ -69,7 +70,7 @@ BASIS_TEXT: dict[Basis, str] = {
 
 
 def _decimal(value: str | None) -> str | None:
-    if value is not None and not (value.lstrip("-").isdigit() and value.isascii()):
+    if value is not None and ("x" in value.lower() or bounded_int(value, -LARGEST) is None):
         raise ValueError(f"origin_utc_ns must be a decimal string of nanoseconds, not {value[:40]!r}")
     return value
 

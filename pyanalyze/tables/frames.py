@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyanalyze.core import _core
+from pyanalyze.text.escape import csv_cell
 
 if TYPE_CHECKING:
     import polars as pl
@@ -54,6 +55,28 @@ class FrameTable:
 
 #: A table as the core made it, or a frame in its place.
 AnyTable: TypeAlias = "_core.Table | FrameTable"
+
+
+def csv_safe(frame: pl.DataFrame) -> pl.DataFrame:
+    """Give the same rows, texts as a CSV file may hold them (see :func:`pyanalyze.text.escape.csv_cell`).
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> csv_safe(pl.DataFrame({"name": ["=1+1", "saxpy"], "n": [1, 2]})).rows()
+    [("'=1+1", 1), ('saxpy', 2)]
+    """
+    import polars as pl
+
+    # Each text once: names are few, and their rows may be millions.
+    for name, kind in frame.schema.items():
+        if isinstance(kind, (pl.String, pl.Categorical, pl.Enum)):
+            text = frame[name].cast(pl.String)
+            known = text.drop_nulls().unique().to_list()
+            changed = {value: shown for value in known if (shown := csv_cell(value)) != value}
+            if changed:
+                frame = frame.with_columns(text.replace(changed).alias(name))
+    return frame
 
 
 def to_frame(table: AnyTable) -> pl.DataFrame:

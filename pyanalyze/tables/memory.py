@@ -186,6 +186,18 @@ def account() -> Account:
     return Account(**_core.memory_account())
 
 
+def budget_bytes() -> int:
+    """Bytes that this process may use: the budget in force, else what would be one.
+
+    Examples
+    --------
+    >>> budget_bytes() >= LEAST_BYTES
+    True
+    """
+    known = account().budget_bytes
+    return budget().bytes if known is None else known
+
+
 def check() -> None:
     """Raise if the budget could not be held since this was last asked.
 

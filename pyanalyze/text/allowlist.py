@@ -5,7 +5,10 @@ Recording, the reader of Kubernetes objects and the reader of recorded nodes app
 
 from __future__ import annotations
 
+import re
 import socket
+
+from pyanalyze.text.numbers import bounded_float
 
 #: Variables that say how a GPU was to be shared; a name that ends in `*` stands for all that start so.
 #: The same list as in the reader of nsys metadata (a test compares the two).
@@ -21,6 +24,18 @@ ALLOWED = (
     "NVSHARE_*",
 )
 
+#: Shapes of values by the first pattern that a variable's name fits; those of the reader of nsys metadata.
+_SHAPES = tuple(
+    (re.compile(name), re.compile(value, re.DOTALL | re.IGNORECASE))
+    for name, value in (
+        (r".*_PERCENTAGE", r"[0-9.]{1,64}"),
+        (r"CUDA_DEVICE_MAX_CONNECTIONS|CUDA_LAUNCH_BLOCKING|CUDA_DEVICE_SM_LIMIT.*", r"[0-9]{1,10}"),
+        (r"CUDA_DEVICE_MEMORY_LIMIT.*", r"[0-9]{1,19}(?:b|[kmgt][bi]?)?"),
+        (r".*_(?:DIRECTORY|PATH)", r"/.{0,4095}"),
+        (r".*", r"[a-z0-9._:,/+= -]{0,253}"),
+    )
+)
+
 
 def is_allowed(name: str) -> bool:
     """Whether a variable may be read out.
@@ -32,6 +47,22 @@ def is_allowed(name: str) -> bool:
     """
     plain = name.isascii() and name.replace("_", "a").isalnum()
     return plain and any(name.startswith(a[:-1]) if a.endswith("*") else name == a for a in ALLOWED)
+
+
+def has_shape(name: str, value: str) -> bool:
+    """Whether the value of an allowed variable looks as such values do: a percentage is a number from 0 to 100.
+
+    What else somebody keeps in such a variable, a secret for one, is not shown and decides nothing.
+
+    Examples
+    --------
+    >>> [has_shape("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", value) for value in ("12.5", "hunter2")]
+    [True, False]
+    """
+    shape = next(shape for fits, shape in _SHAPES if fits.fullmatch(name))
+    if shape.fullmatch(value) is None:
+        return False
+    return not name.endswith("_PERCENTAGE") or bounded_float(value, 0, 100) is not None
 
 
 def host_hash(name: str | None = None) -> str:

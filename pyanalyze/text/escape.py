@@ -3,9 +3,27 @@
 It lives outside this package because the recorder needs it where nothing else of a report can be imported.
 """
 
+from typing import TypeVar
+
 from pyanalyze.text.visible import NAME_LIMIT, markdown, visible
 
-__all__ = ["NAME_LIMIT", "markdown", "spreadsheet", "visible"]
+__all__ = ["NAME_LIMIT", "csv_cell", "markdown", "spreadsheet", "visible"]
+
+_Cell = TypeVar("_Cell")
+
+#: What a spreadsheet takes for the beginning of a formula; full-width signs too, in some languages.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+def csv_cell(value: _Cell) -> _Cell | str:
+    r"""Whatever a CSV file of ours may hold: text as it commands no terminal and no spreadsheet, all else as it is.
+
+    Examples
+    --------
+    >>> csv_cell("=cmd|'/c calc'!A1\x1b[2J"), csv_cell(-1.5)
+    ("'=cmd|'/c calc'!A1\\x1b[2J", -1.5)
+    """
+    return spreadsheet(visible(value, limit=None)) if isinstance(value, str) else value
 
 
 def spreadsheet(text: str) -> str:
@@ -19,4 +37,4 @@ def spreadsheet(text: str) -> str:
     >>> spreadsheet("=SUM(A1)"), spreadsheet("saxpy")
     ("'=SUM(A1)", 'saxpy')
     """
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+    return f"'{text}" if text.startswith(_FORMULA) else text

@@ -1,8 +1,54 @@
-"""Shell commands as text."""
+"""Shell commands as text; words of them that hold foreign text: names of captures, processes and folders."""
 
 from __future__ import annotations
 
-__all__ = ["continued"]
+import shlex
+from typing import TYPE_CHECKING
+
+from pyanalyze.text.visible import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["continued", "shell_line", "shell_word"]
+
+
+def shell_word(text: str) -> str:
+    r"""Quote a text so that a shell takes it for one word, and a terminal shows all of it.
+
+    A text with control characters or marks that turn text around is written with ``$'...'`` (bash, zsh, POSIX of 2024):
+    a terminal would act on them inside plain quotes, and escaped there they would be another word.
+
+    Examples
+    --------
+    >>> shell_word("run-1.sqlite"), shell_word("my run; rm -rf ~"), shell_word("a\x1b[2J'\u202e")
+    ('run-1.sqlite', "'my run; rm -rf ~'", "$'a\\033[2J\\'\\342\\200\\256'")
+    """
+    if visible(text, limit=None) == text:
+        return shlex.quote(text)
+    return "$'" + "".join(map(_unit, text)) + "'"
+
+
+def _unit(char: str) -> str:
+    if char in "\\'":
+        return f"\\{char}"
+    if visible(char) == char:
+        return char
+    # Octal has a fixed length: a digit behind it stays a digit. Bytes of a file name that are no UTF-8 are what they
+    # were; other lone surrogates have no bytes.
+    errors = "surrogateescape" if "\udc80" <= char <= "\udcff" else "surrogatepass"
+    return "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", errors))
+
+
+def shell_line(words: Iterable[str]) -> str:
+    """Quote and join the words of a command.
+
+    Examples
+    --------
+    >>> shell_line(["pyanalyze", "my run.sqlite"])
+    "pyanalyze 'my run.sqlite'"
+    """
+    return " ".join(map(shell_word, words))
 
 
 def continued(command: str, columns: int) -> list[str]:
@@ -23,14 +69,19 @@ def continued(command: str, columns: int) -> list[str]:
     ['ps -o pid,user -p 41377']
     >>> continued("kubectl label node 'a b' nvidia.com/mig.config=all", 30)
     ["kubectl label node 'a b' \\", '  nvidia.com/mig.config=all']
+    >>> continued(r"rm $'a\' b' c", 8)
+    ["rm $'a\\' b' \\", '  c']
     """
     words: list[str] = [""]
-    quote = ""
+    quote = before = ""
     for character in command:
         if quote:
-            quote = "" if character == quote else quote
+            # Between $' and ' a backslash keeps a quotation mark from ending the word.
+            if character == quote[-1] and not (quote == "$'" and before == "\\"):
+                quote = ""
+            before = "" if before == "\\" else character
         elif character in "'\"":
-            quote = character
+            quote = "$'" if character == "'" and words[-1].endswith("$") else character
         elif character == " ":
             words.append("")
             continue

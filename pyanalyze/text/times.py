@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 from pyanalyze.errors import UsageError
+from pyanalyze.text.numbers import bounded_int, bounded_time_ns
 
 __all__ = ["Moment", "around_ns", "duration_ns", "position_ns"]
 
@@ -47,7 +48,7 @@ def duration_ns(text: str) -> int:
     given = text.strip()
     sign, body = (-1, given[1:].strip()) if given.startswith("-") else (1, given)
     if body.isascii() and body.isdecimal():
-        return sign * int(body)
+        return _within(text, sign * _bounded(text, body))
     total, at = 0, 0
     while at < len(body):
         part = _PART.match(body, at)
@@ -56,15 +57,36 @@ def duration_ns(text: str) -> int:
         whole, decimals, unit = part.groups()
         scale = _UNITS_NS[unit]
         # Exact: a float has not enough digits for nanoseconds of a long capture.
-        total += int(whole) * scale + (int(decimals) * scale // 10 ** len(decimals) if decimals else 0)
+        total += _bounded(text, whole) * scale
+        # Digits below an attosecond of an hour change no nanosecond.
+        below = (decimals or "")[:18]
+        total += int(below) * scale // 10 ** len(below) if below else 0
         at = part.end()
         while at < len(body) and body[at] == " ":
             at += 1
     if not body or at < len(body):
         raise UsageError(
-            f"{text!r} is not a time: write it as nsys does, such as 1s200ms or 350us (a number alone is ns)"
+            f"{text[:80]!r} is not a time: write it as nsys does, such as 1s200ms or 350us (a number alone is ns)"
         )
-    return sign * total
+    return _within(text, sign * total)
+
+
+def _bounded(text: str, digits: str) -> int:
+    number = bounded_int(digits)
+    if number is None:
+        raise _too_far(text)
+    return number
+
+
+def _within(text: str, number_ns: int) -> int:
+    if bounded_time_ns(number_ns) is None:
+        raise _too_far(text)
+    return number_ns
+
+
+def _too_far(text: str) -> UsageError:
+    shown = repr(text if len(text) <= 40 else f"{text[:40]}...")
+    return UsageError(f"{shown} is out of range: times are at most 146 years from zero")
 
 
 def position_ns(moment: Moment, origin_utc_ns: int | None) -> int:
@@ -96,7 +118,7 @@ def position_ns(moment: Moment, origin_utc_ns: int | None) -> int:
     1500000000
     """
     if isinstance(moment, int):
-        return moment
+        return _within(hex(moment), moment)
     if isinstance(moment, str):
         # A date has a time of day behind a T or a blank; no duration has.
         if not re.match(r"\s*\d{4}-\d\d-\d\d", moment):
@@ -113,7 +135,7 @@ def position_ns(moment: Moment, origin_utc_ns: int | None) -> int:
             "time zone). Use the time since its start, such as 1s200ms"
         )
     since = (moment - _EPOCH) // timedelta(microseconds=1)
-    return since * 1000 + below_ns - origin_utc_ns
+    return _within(given, since * 1000 + below_ns - origin_utc_ns)
 
 
 def _dated(text: str) -> tuple[datetime, int]:
@@ -145,5 +167,6 @@ def around_ns(text: str, origin_utc_ns: int | None) -> tuple[int, int]:
     middle = position_ns(point.strip(), origin_utc_ns)
     whole = duration_ns(length) if slash else AROUND_NS
     if whole <= 0:
-        raise UsageError(f"--around {text}: the length must be above zero")
-    return middle - whole // 2, middle - whole // 2 + whole
+        raise UsageError(f"--around {text[:80]}: the length must be above zero")
+    start = _within(text, middle - whole // 2)
+    return start, _within(text, start + whole)

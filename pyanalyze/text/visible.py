@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["json_text", "markdown", "told_apart", "visible"]
+__all__ = ["json_text", "markdown", "printable", "told_apart", "visible"]
 
 #: Longest name that is shown whole, in characters.
 NAME_LIMIT = 60
@@ -25,6 +25,10 @@ NAME_LIMIT = 60
 # Zl / Zp line and paragraph separators.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}
+
+
+#: Whatever may be one of those; text of ours is not looked at character by character.
+_NOT_PLAIN = re.compile(r"[^\n\t -~]")
 
 
 def _unit(char: str) -> str:
@@ -36,7 +40,22 @@ def _unit(char: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def json_text(value: Any) -> str:
+def printable(text: str) -> str:
+    r"""Text of several lines, as it leaves the program: nothing in it but line ends and tabs commands a terminal.
+
+    Names are made visible where a sentence is put together, which alone knows whether a line end is its own. This is
+    the last look, for what was forgotten there.
+
+    Examples
+    --------
+    >>> print(printable("one\x1b[2J\ntwo"))
+    one\x1b[2J
+    two
+    """
+    return _NOT_PLAIN.sub(lambda found: _unit(found[0]), text)
+
+
+def json_text(value: Any, indent: int | None = 2) -> str:
     r"""JSON with names as they are, but nothing in it that a terminal would hide, move or turn around.
 
     Examples
@@ -46,7 +65,7 @@ def json_text(value: Any) -> str:
       "name": "grün \u202egnp.exe"
     }
     """
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
     # Outside of strings there is nothing but ASCII: an escape means the same text to every reader.
     return re.sub(
         r"[^\n -~]", lambda m: json.dumps(m[0])[1:-1] if unicodedata.category(m[0]) in _UNSEEN else m[0], text
@@ -106,6 +125,9 @@ def visible(text: str | None, limit: int | None = NAME_LIMIT) -> str:
     """
     if not text:
         return ""
+    # Nearly all text: what Python calls printable holds none of what is escaped here.
+    if text.isprintable() and (limit is None or len(text) <= limit):
+        return text
     if limit is None:
         return "".join(map(_unit, text))
     # Each source character gives at least one shown one: the ends alone decide about the result.

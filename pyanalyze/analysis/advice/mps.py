@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.hardware import SMS_PER_TPC, mps_sms
+from pyanalyze.text.shell import shell_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -207,7 +208,9 @@ def settings(
             mib = math.ceil(client.memory_bytes * MEMORY_HEADROOM / 2**20)
             parts.append(f'CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="{gpu}={mib}M"')
         if parts:
-            lines.append(f"{client.name}: {' '.join(parts)}" + ("   # when it starts again" if running else ""))
+            lines.append(
+                f"{shell_word(client.name)}: {' '.join(parts)}" + ("   # when it starts again" if running else "")
+            )
     if provision is not None and len(set(provision.percentages.values())) == 1:
         percentage = next(iter(provision.percentages.values()))
         default, servers = _caps(percentage)

@@ -14,6 +14,7 @@ from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.evidence import MANY, percentages
 from pyanalyze.results.sharing import Detail
 from pyanalyze.text import format as fmt
+from pyanalyze.text.numbers import bounded_int
 from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 _PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 _CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
+#: CUDA takes 1 to 32; a driver may take more one day.
+_MOST_CONNECTIONS = 1024
+#: Numbers of MIG instances are small; the driver says 2^32 - 1 where there is none.
+_MOST_ID = (1 << 31) - 1
 #: First driver of CUDA 13.1, whose MPS takes 60 clients; 580 is that of CUDA 13.0.
 _DRIVER_OF_60 = 590
 
@@ -139,8 +144,9 @@ def _streams(case: Case) -> Iterable[Detail]:
 def _queues(case: Case) -> tuple[int, bool]:
     """Hardware queues of a context: 8, 2 for a client of MPS since Volta, or what the environment says."""
     row = case.setting(_CONNECTIONS)
-    if row is not None and row.value.strip().isdecimal() and int(row.value) > 0:
-        return int(row.value), True
+    given = None if row is None else bounded_int(row.value, 1, _MOST_CONNECTIONS)
+    if given is not None:
+        return given, True
     return (2 if case.has("mps_daemon") and not case.has("pre_volta") else 8), False
 
 
@@ -308,14 +314,15 @@ def _mig(case: Case) -> Iterable[Detail]:
         if row.key == "mig_device" and uuid and uuid in row.value.lower():
             fields = dict(word.split("=", 1) for word in row.value.split() if "=" in word)
             for name, what in (("gi", "GPU instance"), ("ci", "compute instance")):
-                if fields.get(name, "").isdecimal():
+                number = bounded_int(fields.get(name, ""), 0, _MOST_ID)
+                if number is not None:
                     yield Detail(
                         topic="mig",
                         name=name,
-                        value=float(fields[name]),
+                        value=float(number),
                         unit="1",
                         basis="configured",
-                        detail=f"{what} {fields[name]} ({row.source})",
+                        detail=f"{what} {number} ({row.source})",
                     )
     if case.board is not None:
         yield Detail(
@@ -354,7 +361,7 @@ def mps_limit(case: Case) -> tuple[int, str]:
     if case.compute_capability is not None and case.compute_capability[0] < 7:
         return 16, "before Volta"
     driver = re.match(r"(\d+)\.", case.driver or "")
-    if driver and int(driver[1]) >= _DRIVER_OF_60:
+    if driver and (bounded_int(driver[1]) or 0) >= _DRIVER_OF_60:
         return 60, f"CUDA 13.1 or newer, driver {case.driver}"
     return (
         48,

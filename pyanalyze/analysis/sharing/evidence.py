@@ -7,7 +7,6 @@ are :class:`pyanalyze.results.model.Missing` entries: what is missing, why, and 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.queries import query, text_literal
 from pyanalyze.results.model import Missing
 from pyanalyze.text import format as fmt
+from pyanalyze.text.numbers import bounded_float
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -757,7 +757,7 @@ def _set_up(case: Case) -> Iterable[Observation]:
     ):
         row = case.setting(key)
         if row is not None and row.value and not _is_full_percentage(name, row.value):
-            number = _number(row.value) if name == "mps_percentage" else None
+            number = bounded_float(row.value) if name == "mps_percentage" else None
             yield _plain(name, f"{key}={row.value} ({row.source})", "configured", number, "%" if number else "1")
     yield from _caps(case)
     if case.compute_capability is not None and case.compute_capability[0] < 7:
@@ -777,7 +777,7 @@ def _limiter(case: Case) -> Iterable[Observation]:
         return
     yield _plain("software_limiter", f"{rows[0].key} is set: a software limiter intercepts the CUDA library")
     # 0 and 100 are no limit of SMs; others of its variables limit memory.
-    limits = [number for row in rows if row.key == "CUDA_DEVICE_SM_LIMIT" and (number := _number(row.value))]
+    limits = [number for row in rows if row.key == "CUDA_DEVICE_SM_LIMIT" and (number := bounded_float(row.value))]
     busy = case.facts.get("busy_share")
     if min(limits, default=100.0) < 100 and busy and (busy.value or 1.0) <= t.MAX_HELD_BACK_BUSY_SHARE:
         yield replace(
@@ -829,7 +829,7 @@ def percentages(case: Case) -> dict[int | None, float]:
     {7: 40.0}
     """
     key = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
-    return {row.pid: number for row in case.configured if row.key == key and (number := _number(row.value))}
+    return {row.pid: number for row in case.configured if row.key == key and (number := bounded_float(row.value))}
 
 
 def _mps_server(case: Case) -> bool:
@@ -889,15 +889,7 @@ def _less_memory(case: Case) -> Iterable[Observation]:
 
 
 def _is_full_percentage(name: str, value: str) -> bool:
-    return name == "mps_percentage" and (_number(value) or 0.0) >= 100.0
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
+    return name == "mps_percentage" and (bounded_float(value) or 0.0) >= 100.0
 
 
 def _is_windows(case: Case) -> str | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from pyanalyze.errors import SamplesUnreadable
+from pyanalyze.files import read_bounded
 from pyanalyze.inputs.context import (
     compute_policy,
     device_plugin,
@@ -24,6 +25,7 @@ from pyanalyze.inputs.context import (
     nvidia_smi_list,
 )
 from pyanalyze.inputs.context.base import INNER_PID
+from pyanalyze.text.numbers import MOST_PID, bounded_int
 from pyanalyze.text.pairs import parse_pairs
 
 if TYPE_CHECKING:
@@ -44,6 +46,9 @@ READERS: tuple[Reader, ...] = (
     mig_parted.READER,
     node.READER,
 )
+
+#: Logs of a daemon that ran for months; every reader goes over all of it.
+_MOST_BYTES = 64 << 20
 
 # The table `configured` of rust/core/src/table/schema/; dictionary-encoded names are Categorical in polars.
 _SCHEMA = {
@@ -165,9 +170,10 @@ def identities(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     [(4711, 1)]
     """
     rows = [
-        (pid, int(value))
+        (pid, inner)
         for frame in frames
         for pid, value in frame.filter(pl.col("key").cast(pl.String) == INNER_PID).select("pid", "value").iter_rows()
+        if (inner := bounded_int(value, 0, MOST_PID)) is not None
     ]
     return pl.DataFrame(rows, schema={"host_pid": pl.UInt32, "pid": pl.UInt32}, orient="row").unique(
         maintain_order=True
@@ -197,7 +203,9 @@ def names_gpu(value: str) -> bool:
 
 
 def _text(path: Path) -> str:
-    data = path.read_bytes()
+    data = read_bounded(path, _MOST_BYTES)
+    if data is None:
+        raise SamplesUnreadable(f"{path}: more than {_MOST_BYTES >> 20} MiB, which is no listing; cut out what matters")
     # PowerShell redirects in UTF-16.
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     return data.decode(encoding, errors="replace")

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyanalyze.text.numbers import bounded_int
+from pyanalyze.text.numbers import bounded_int, within_64_bits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -131,9 +131,10 @@ def documents(text: str, *words: str) -> list[Any]:
     if loader is yaml.SafeLoader and len(text) > _MAX_SLOW_YAML:
         return []
     try:
-        return list(yaml.load_all(text, Loader=loader))
+        found = list(yaml.load_all(text, Loader=loader))
     except (yaml.YAMLError, RecursionError, ValueError):
         return []
+    return [document for document in found if within_64_bits(document)]
 
 
 #: Deeper than anything that Kubernetes writes, and far from what exhausts a stack.

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze.inputs.context import device_plugin, mig_parted
 from pyanalyze.inputs.context.base import Reader, Row, documents, mapping, once, plain
-from pyanalyze.text.allowlist import host_hash, is_allowed
+from pyanalyze.text.allowlist import has_shape, host_hash, is_allowed
 from pyanalyze.text.pairs import pairs
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _pod(item: dict[str, Any]) -> Iterator[Row]:
         for variable in _list(container, "env"):
             # Only what stands here itself: never through a secret, a config map or a field.
             key, value = _dict(variable).get("name"), plain(_dict(variable).get("value"))
-            if isinstance(key, str) and is_allowed(key) and value is not None:
+            if isinstance(key, str) and value is not None and is_allowed(key) and has_shape(key, value):
                 yield Row("k8s_env", pairs(pod=pod, container=name, **{key: value}))
 
 

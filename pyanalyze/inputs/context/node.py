@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.inputs.context.base import INNER_PID, Reader, Row, mapping, once, plain
-from pyanalyze.text.allowlist import is_allowed
+from pyanalyze.text.allowlist import has_shape, is_allowed
 from pyanalyze.text.numbers import bounded_int
 from pyanalyze.text.pairs import pairs
 
@@ -60,7 +60,7 @@ def _rows(node: dict[str, Any]) -> Iterator[Row]:
         if pid is None or not isinstance(facts, dict):
             continue
         for name, value in mapping(facts.get("environment")).items():
-            if is_allowed(name) and isinstance(value, str):
+            if isinstance(value, str) and is_allowed(name) and has_shape(name, value):
                 yield Row(name, value, pid)
         # What ties a pid of a container to this one. The program's name stands in the aligned samples.
         nspids = facts.get("nspids")

@@ -1,15 +1,16 @@
 //! Tables across the language border: one class, the Arrow PyCapsule protocol, no pyarrow.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
 use arrow_schema::{DataType, Field};
+use pyanalyze_core::table::collect;
 use pyanalyze_core::table::columns::{conform, Columns};
 use pyanalyze_core::table::events::Tables;
 use pyanalyze_core::table::quality;
 use pyanalyze_core::table::schema::{self, Kind};
-use pyo3::exceptions::PyKeyError;
+use pyo3::exceptions::{PyKeyError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList};
 use pyo3_arrow::ffi::{to_stream_pycapsule, ArrayIterator};
@@ -124,6 +125,42 @@ impl Part {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         stream(py, &self.batch, requested_schema)
     }
+}
+
+/// A table that is put together from parts, none of which stays in memory.
+#[pyclass(frozen, module = "pyanalyze.core._core")]
+pub struct Collector {
+    declared: &'static schema::Table,
+    collected: Mutex<Option<collect::Collector>>,
+}
+
+#[pymethods]
+impl Collector {
+    /// An empty table of a declared name, with room for so many rows.
+    #[new]
+    fn new(name: &str, rows: usize) -> PyResult<Self> {
+        let declared = declared(name)?;
+        Ok(Self { declared, collected: Mutex::new(Some(collect::Collector::new(declared, rows))) })
+    }
+
+    /// Adds rows: anything with an Arrow stream; columns that it lacks have no value there.
+    fn add(&self, part: PyTable) -> PyResult<()> {
+        let mut collected = self.collected.lock().unwrap_or_else(PoisonError::into_inner);
+        let collected = collected.as_mut().ok_or_else(finished)?;
+        let (batches, _) = part.into_inner();
+        batches.iter().try_for_each(|batch| collected.add(batch)).map_err(errors::raise)
+    }
+
+    /// The whole table; nothing can be added to it.
+    fn finish(&self) -> PyResult<Table> {
+        let collected =
+            self.collected.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or_else(finished)?;
+        Ok(Table { declared: self.declared, batch: collected.finish().map_err(errors::raise)? })
+    }
+}
+
+fn finished() -> PyErr {
+    PyRuntimeError::new_err("the table is finished")
 }
 
 fn stream<'py>(

@@ -145,6 +145,9 @@ impl Metadata {
     }
 
     fn configure(&mut self, source: &'static str, pid: Option<u32>, key: &str, value: &str) {
+        if is_allowed(key) && !has_shape(key, value) {
+            return;
+        }
         self.configured.insert(Setting { source, pid, key: key.to_owned(), value: value.to_owned() });
     }
 
@@ -230,6 +233,33 @@ fn is_allowed(name: &str) -> bool {
     // Nothing but a plain name: `CUDA_MPS_X secret` is not one.
     ALLOWED.iter().any(|allowed| fits(allowed))
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// Whether the value of an allowed variable looks as such values do: what else somebody keeps there is not ours to show.
+/// As `has_shape` of pyanalyze/text/allowlist.py.
+fn has_shape(name: &str, value: &str) -> bool {
+    let all = |fits: fn(char) -> bool| !value.is_empty() && value.chars().all(fits);
+    if name.ends_with("_PERCENTAGE") {
+        return all(|c| c.is_ascii_digit() || c == '.')
+            && value.parse::<f64>().is_ok_and(|number| (0.0..=100.0).contains(&number));
+    }
+    if ["CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING"].contains(&name)
+        || name.starts_with("CUDA_DEVICE_SM_LIMIT")
+    {
+        return value.len() <= 10 && all(|c| c.is_ascii_digit());
+    }
+    if name.starts_with("CUDA_DEVICE_MEMORY_LIMIT") {
+        let number = value.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let digits = (1..=19).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit());
+        let units = ["", "k", "m", "g", "t", "kb", "mb", "gb", "tb", "ki", "mi", "gi", "ti", "b"];
+        return digits
+            && units.contains(&value.get(number.len()..).unwrap_or("?").to_ascii_lowercase().as_str());
+    }
+    if name.ends_with("_DIRECTORY") || name.ends_with("_PATH") {
+        // Names of folders are foreign text, and shown as such.
+        return value.starts_with('/') && value.len() <= 4096;
+    }
+    value.len() <= 253 && value.chars().all(|c| c.is_ascii_alphanumeric() || "._:,/+= -".contains(c))
 }
 
 /// Allowed `NAME=value` in a command line, which may be a whole shell script.
@@ -344,6 +374,44 @@ mod tests {
         for name in ["AWS_SECRET_ACCESS_KEY", "CUDA_VISIBLE_DEVICES_TOKEN", "MY_CUDA_MPS_X", "CUDA_MPS_X Y"] {
             assert!(!is_allowed(name), "{name}");
         }
+    }
+
+    #[test]
+    fn values_have_the_shape_of_their_variable() {
+        // The same as in tests/test_hostile_names.py.
+        let sound = [
+            ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "12.5"),
+            ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100"),
+            ("CUDA_VISIBLE_DEVICES", "0, 1"),
+            ("CUDA_VISIBLE_DEVICES", ""),
+            ("NVIDIA_VISIBLE_DEVICES", "MIG-GPU-11111111-2222-3333-4444-555555555555/1/0"),
+            ("CUDA_DEVICE_MAX_CONNECTIONS", "32"),
+            ("CUDA_DEVICE_MEMORY_LIMIT_0", "1024m"),
+            ("CUDA_DEVICE_SM_LIMIT", "30"),
+            ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=2G,1=512M"),
+            ("CUDA_MPS_PIPE_DIRECTORY", "/tmp/ein ordner"),
+            ("CUDA_MODULE_LOADING", "LAZY"),
+        ];
+        for (name, value) in sound {
+            assert!(has_shape(name, value), "{name}={value}");
+        }
+        let odd = [
+            ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "hunter2"),
+            ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "inf"),
+            ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "101"),
+            ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "1e1"),
+            ("CUDA_VISIBLE_DEVICES", "0\u{1b}[2J"),
+            ("CUDA_VISIBLE_DEVICES", "$(id)"),
+            ("CUDA_DEVICE_MAX_CONNECTIONS", "99999999999"),
+            ("CUDA_DEVICE_MEMORY_LIMIT_0", "much"),
+            ("CUDA_DEVICE_SM_LIMIT", "-1"),
+            ("CUDA_MPS_PIPE_DIRECTORY", "secret"),
+            ("CUDA_MODULE_LOADING", "a;b"),
+        ];
+        for (name, value) in odd {
+            assert!(!has_shape(name, value), "{name}={value}");
+        }
+        assert!(!has_shape("NVSHARE_X", &"a".repeat(300)));
     }
 
     #[test]
