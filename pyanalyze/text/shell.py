@@ -69,7 +69,7 @@ def continued(command: str, columns: int) -> list[str]:
     ['ps -o pid,user -p 41377']
     >>> continued("kubectl label node 'a b' nvidia.com/mig.config=all", 30)
     ["kubectl label node 'a b' \\", '  nvidia.com/mig.config=all']
-    >>> continued(r"rm $'a\' b' c", 8)
+    >>> continued(r"rm $'a\' b' c", 14)
     ["rm $'a\\' b' \\", '  c']
     """
     words: list[str] = [""]
