@@ -12,13 +12,15 @@ import exports
 import generate
 import polars as pl
 import pytest
+import verdicts as bench
 from exports import A100, DRIVER_CONTEXT, DRIVER_PID, MS, US, kernel, resident, write
 
 import pyanalyze
 from pyanalyze.analysis.advice.options import options
 from pyanalyze.analysis.impact import impact_of
-from pyanalyze.analysis.sharing import Case, Configured, Fact, judge, observe
+from pyanalyze.analysis.sharing import RULES, Case, Configured, Fact, judge, observe
 from pyanalyze.analysis.sharing import thresholds as t
+from pyanalyze.analysis.sharing.calibration import calibration
 from pyanalyze.analysis.sharing.case import cases_of
 from pyanalyze.analysis.sharing.evidence import Pair
 
@@ -329,6 +331,17 @@ def test_advice_beside_an_mps_group_tells_the_other_process_where_the_daemon_is(
     assert any(line.startswith("export CUDA_MPS_PIPE_DIRECTORY=") for line in advice.commands)
 
 
+@pytest.mark.parametrize(
+    ("group_switches", "of", "seen"),
+    [(t.MIN_ALTERNATIONS, 40, True), (t.MIN_ALTERNATIONS - 1, 10, False), (19, 100, False), (20, 100, True)],
+)
+def test_a_group_alternates_with_others_often(group_switches: float, of: int, *, seen: bool) -> None:
+    facts = {"busy_ns": 1e9, "traced_tenants": 3, "co_busy_share": 0.4, "switches_between_tenants": of}
+    pairs = (Pair((0, 1), 1000, 1000, 600), Pair((0, 2), 2000, 400, 4, switches=40))
+    made = case({**facts, "alternation_share": 0.9}, pairs=pairs, group_switches=int(group_switches))
+    assert ("mps_group_time_sliced" in observe(made)) is seen
+
+
 def test_a_group_that_came_after_the_others_is_no_group_beside_them() -> None:
     folder = generate.built("mps-started-half-way")
     assert pyanalyze.load(folder / "mps-started-half-way.sqlite").classify()[0].mode == "mps"
@@ -568,3 +581,23 @@ def test_real_launches_have_their_kernels(corpus: Path) -> None:
         found = launch_records(pyanalyze.load(corpus / "exports" / name).tables)
         assert found is not None
         assert (found.launches, found.without_record) == (launches, 0)
+
+
+# -- the calibration --------------------------------------------------------------------------------------------------
+
+
+def test_the_calibration_was_made_with_these_rules() -> None:
+    assert calibration()["decided_by"] == bench.decided_by(), "run `make calibrate`"
+    assert calibration()["scenario_seeds"] >= 1000
+
+
+def test_what_decides_a_verdict_changes_the_digest_and_wording_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = bench.decided_by()
+    first, *others = RULES
+    (name, (weight, why)), *_ = first.weights.items()
+    for changed, same in (((weight, f"{why}, in other words"), True), ((weight + 0.1, why), False)):
+        rule = replace(first, weights={**first.weights, name: changed})
+        monkeypatch.setattr("verdicts.RULES", (rule, *others))
+        assert (bench.decided_by() == now) is same
+    monkeypatch.setattr("verdicts.RULES", (replace(first, prior=-1.0), *others))
+    assert bench.decided_by() != now

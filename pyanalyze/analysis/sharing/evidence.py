@@ -433,7 +433,9 @@ def _residency(case: Case) -> Iterable[Observation]:
 def _outsider(case: Case) -> bool:
     """Whether a tenant outside of the MPS group was time-sliced with it."""
     if case.group_switches is not None:
-        return case.group_switches >= t.MIN_ALTERNATIONS
+        # A few are those of contexts that come and go while others alternate.
+        least = t.MIN_GROUP_SWITCH_SHARE * (case.fact("switches_between_tenants") or 0)
+        return case.group_switches >= max(t.MIN_ALTERNATIONS, least)
     return (case.fact("resident_share_untraced") or 0) > 0 or any(not pair.together for pair in case.pairs)
 
 

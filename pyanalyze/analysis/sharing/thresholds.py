@@ -30,6 +30,10 @@ RARE = -3.0
 MIN_ALTERNATIONS = 8.0
 #: Share of neighbouring slices that change tenant, above which tenants were time-sliced. Real: 0.97 to 1.0.
 MIN_ALTERNATION_SHARE = 0.5
+#: Part of the switches between tenants that are between an MPS group and others, from which on those are time-sliced
+#: with it; fewer are made while one of them starts or ends. Simulated: 1.0 beside a process, up to 0.07 one after the
+#: other.
+MIN_GROUP_SWITCH_SHARE = 0.2
 #: Share of all residency held by one tenant, above which the others are noise such as a display or a
 #: context that is created and closed.
 SOLE_RESIDENT_SHARE = 0.99
