@@ -18,6 +18,7 @@ from pyanalyze.report.sampled_text import (
     set_up_text,
     sharing_sentence,
     span_text,
+    unplaced_sentence,
     use_sentence,
 )
 from pyanalyze.report.sentences import (
@@ -72,7 +73,7 @@ def render_summary(report: Report) -> str:
     True
     """
     device = main_device(report)
-    nothing = [_line("Mode", "no GPU was found in the input"), *_not_read(report)]
+    nothing = [_line("Mode", "no GPU was found in the input"), *_not_read(report), *_unplaced(report)]
     for row in report.quality if device is None else ():
         if row.name.startswith("samples_") and row.name != UNREAD and row.severity != "info":
             nothing += _lines("Samples", visible(row.detail or row.name, None), 3)
@@ -98,6 +99,7 @@ def _device_lines(report: Report, device: Device) -> list[str]:
         *_not_read(report),
         *([_line("Also", also)] if also else ()),
         *_set_up(report, device),
+        *_unplaced(report),
         *_sampled(device),
         *(line for said in samples_not_used(report)[:1] for line in _lines("Samples", said, 2)),
         *(_measured(device) if not sampled_only else ()),
@@ -128,6 +130,12 @@ def _set_up(report: Report, device: Device) -> list[str]:
         return _lines("Tenants", who, 3)
     set_up = None if device.tenants else set_up_text(report, device)
     return [_line("Configured", agreement_text(device) if set_up is None else set_up)]
+
+
+def _unplaced(report: Report) -> list[str]:
+    """Tenants of no known GPU."""
+    found = unplaced_sentence(report)
+    return [] if found is None else _lines("Unplaced", found, 2)
 
 
 def _not_read(report: Report) -> list[str]:
