@@ -631,3 +631,8 @@ def test_the_first_screen_of_everything_at_once_keeps_what_to_do(tmp_path: Path)
     assert max(map(len, lines)) <= 100
     labels = [line.split("  ")[0] for line in lines if not line.startswith(" ")]
     assert {"Mode", "Tenants", "Use", "Latency", "Do"} <= set(labels)
+
+
+def test_pods_without_a_gpu_are_named_on_the_first_screen(tmp_path: Path) -> None:
+    objects = kubectl(tmp_path, node(**REPLICAS), pod("web-7f9c"), pod("train-bert-0"))
+    assert "web-7f9c and train-bert-0: no input says on which GPU" in sentence(answer("--context", objects))

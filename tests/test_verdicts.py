@@ -47,7 +47,7 @@ def fact(session: pyanalyze.Session, name: str) -> float | None:
 
 
 def alternating(turns: int, slice_ns: int = 2 * MS, driver_ns: int = 20 * US) -> dict[str, Any]:
-    """Two processes in turns, one long kernel in each, and a visit of the driver between any two turns."""
+    """Two time-sliced processes, one long kernel in each, and a visit of the driver between any two turns."""
     switches, kernels, at = [], [], 0
     for turn in range(turns):
         pid = 7 + turn % 2
@@ -134,7 +134,7 @@ def meeting(pid: int, phase_ns: int) -> list[dict[str, Any]]:
 
 
 def excluding(pid: int, turn: int) -> list[dict[str, Any]]:
-    """Bursts of 2 ms of short kernels, two processes by turns."""
+    """Bursts of 2 ms of short kernels, two time-sliced processes."""
     starts = [(2 * burst + turn) * 2100 * US + n * 105 * US for burst in range(30) for n in range(19)]
     return [kernel(pid, start, start + 100 * US) for start in starts]
 

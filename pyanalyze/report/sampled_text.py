@@ -24,6 +24,7 @@ __all__ = [
     "sharing_sentence",
     "span_text",
     "throttling_text",
+    "unplaced_sentence",
     "use_sentence",
 ]
 
@@ -103,6 +104,13 @@ def sharing_sentence(report: Report, device: Device) -> str | None:
     if len(found) == 1:
         return f"{found[0]} is the only tenant listed on {gpu_text(device)}{also}; configured: {set_up}"
     return f"{_some(found)} share {gpu_text(device)}{also}; configured: {set_up}"
+
+
+def unplaced_sentence(report: Report) -> str | None:
+    """Name the compute tenants of which no input says the GPU; None where there are none."""
+    labels = listed_labels(report.listed)
+    names = [labels[number] for number, one in enumerate(report.listed) if one.computes]
+    return f"{_some(names)}: no input says on which GPU" if names else None
 
 
 def _some(names: list[str], most: int = 6) -> str:

@@ -17,6 +17,7 @@ from pyanalyze.report.sampled_text import (
     set_up_text,
     sharing_sentence,
     span_text,
+    unplaced_sentence,
     use_sentence,
 )
 from pyanalyze.report.sentences import (
@@ -77,7 +78,7 @@ def render_summary(report: Report) -> str:
     """
     device = _worst_device(report)
     if device is None:
-        lines = [_line("Mode", "no GPU was found in the input"), *_not_read(report)]
+        lines = [_line("Mode", "no GPU was found in the input"), *_not_read(report), *_unplaced(report)]
         for row in report.quality:
             if row.name.startswith("samples_") and row.name != UNREAD and row.severity != "info":
                 lines += _lines("Samples", visible(row.detail or row.name, None), 3)
@@ -106,6 +107,7 @@ def _device_lines(report: Report, device: Device, room: int) -> list[str]:
     advice = _advice(device, 4)
     facts = [
         *_not_read(report),
+        *_unplaced(report),
         *(line for said in samples_not_used(report)[:1] for line in _lines("Samples", said, 2)),
         *_others(report, device),
         *_lines("Missing", _missing(device), 1),
@@ -131,8 +133,10 @@ def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
     set_up = set_up_text(report, device)
     lines = [
         *_lines("Mode", _mode(device, configured=False), 1 if device.listed else 2),
-        *_lines("Configured", agreement_text(device) if set_up is None else set_up, 1 if who else 2),
-        *(_lines("Tenants", who, 3) if who is not None and not device.tenants else []),
+        *_lines("Tenants", who, 3)
+        if who is not None and not device.tenants
+        else _lines("Configured", agreement_text(device) if set_up is None else set_up, 1),
+        *_unplaced(report),
         *([] if use is None else _lines("Use", use, 2)),
         # What is known of each tenant leaves less room for the whole.
         *([] if sampled is None else _lines("Sampled", sampled, 2 if use is None else 1)),
@@ -148,6 +152,12 @@ def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
         _line("Samples", span_text(report, device) or _capture(report, device)),
     ]
     return [*lines, *_advice(device, max(min(room - len(lines) - len(facts), 4), 1)), *facts][:room]
+
+
+def _unplaced(report: Report) -> list[str]:
+    """Tenants of no known GPU."""
+    found = unplaced_sentence(report)
+    return [] if found is None else _lines("Unplaced", found, 2)
 
 
 def _not_read(report: Report) -> list[str]:

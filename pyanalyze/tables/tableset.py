@@ -112,7 +112,7 @@ class TableSet:
     work
         Units of work that were given beside the captures, as rows of `nvtx`.
     latencies
-        Latencies that were given beside samples alone: tenant, time and length; None: none were given.
+        Latencies that were given beside samples without a capture: tenant, time and length; None: none were given.
     work_placed
         Whether they are in `nvtx` already.
     producers

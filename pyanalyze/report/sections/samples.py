@@ -26,7 +26,7 @@ from pyanalyze.report.sampled_text import (
     sharing_sentence,
     throttling_text,
 )
-from pyanalyze.report.sections.base import DeviceSection, Inputs, ReportSection
+from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import LONG, id_text
 from pyanalyze.results.labels import listed_labels
 from pyanalyze.text import format as fmt
@@ -62,8 +62,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             )
         )
     blocks += [Para(f"{capital(association_text(one))}.") for one in device.associations]
-    blocks += _tenants(device.listed, inputs, "Tenants that samples and listings name (sampled, configured).")
-    blocks += _settings(device.settings, "Settings of this device")
+    blocks += tenants_table(device.listed, inputs, "Tenants that samples and listings name (sampled, configured).")
+    blocks += settings_fold(device.settings, "Settings of this device")
     return blocks
 
 
@@ -98,7 +98,8 @@ def _figures(device: Device) -> Facts:
     )
 
 
-def _tenants(listed: Sequence[ListedTenant], inputs: Inputs, caption: str) -> list[Block]:
+def tenants_table(listed: Sequence[ListedTenant], inputs: Inputs, caption: str) -> list[Block]:
+    """List tenants: what each is, what it asked for and used; empty: none."""
     if not listed:
         return []
     labels = listed_labels(listed)
@@ -155,7 +156,8 @@ def _seen(tenant: ListedTenant, origin: str | None) -> str:
     return f"{first.removesuffix(' UTC')} to {last[11:] if first[:10] == last[:10] else last}"
 
 
-def _settings(settings: Sequence[Setting], title: str) -> list[Block]:
+def settings_fold(settings: Sequence[Setting], title: str) -> list[Block]:
+    """Fold settings as the inputs state them; empty: none."""
     if not settings:
         return []
     rows = tuple(
@@ -171,14 +173,4 @@ def _settings(settings: Sequence[Setting], title: str) -> list[Block]:
     return [Fold(f"{title} ({len(rows)})", (Table(columns, rows, "As the inputs state them (configured)."),))]
 
 
-def _general(inputs: Inputs) -> list[Block]:
-    report = inputs.report
-    blocks: list[Block] = []
-    if report.listed:
-        blocks.append(Para("No input says which GPU these tenants use."))
-        blocks += _tenants(report.listed, inputs, "Tenants of unknown GPU.")
-    return [*blocks, *_settings(report.settings, "Settings of no single device")]
-
-
 SECTION = DeviceSection("samples", "Samples and listings", _blocks)
-GENERAL = ReportSection("listed", "Other tenants and settings", _general)
