@@ -130,12 +130,10 @@ def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
     """Where there are only samples and settings: who is listed, how they were set up to share, what samples say."""
     use, sampled, wrong = use_sentence(device), sampled_sentence(device), health_parts(device)
     who = sharing_sentence(report, device)
-    set_up = set_up_text(report, device)
+    configured = set_up_text(report, device) or agreement_text(device)
     lines = [
         *_lines("Mode", _mode(device, configured=False), 1 if device.listed else 2),
-        *_lines("Tenants", who, 3)
-        if who is not None and not device.tenants
-        else _lines("Configured", agreement_text(device) if set_up is None else set_up, 1),
+        *(_lines("Tenants", who, 3) if who is not None and not device.tenants else [_line("Configured", configured)]),
         *_unplaced(report),
         *([] if use is None else _lines("Use", use, 2)),
         # What is known of each tenant leaves less room for the whole.
