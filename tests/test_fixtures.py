@@ -82,7 +82,7 @@ def test_every_capture_is_small_synthetic_and_carries_the_secret_that_must_never
 def test_every_mode_has_an_easy_scenario_and_one_with_its_confounder() -> None:
     depth = dict.fromkeys(map(str, Mode), 2) | dict.fromkeys(
         # Where users are few one scenario and its twin are enough.
-        ("mps-pre-volta", "mps-static-partition", "vgpu-time-sliced", "vgpu-mig", "green-contexts"),
+        ("mps-pre-volta", "mps-static-partition", "mps+time-slicing", "vgpu-time-sliced", "vgpu-mig", "green-contexts"),
         1,
     )
     found: dict[str, set[str]] = {mode: set() for mode in depth}

@@ -494,8 +494,8 @@ pub fn mig_profile_of_figures(board: &str, figures: &Figures) -> Option<String> 
                     return Some(p.profile.to_owned());
                 }
                 // A compute instance has some of the slices, where all are alike.
-                let slice = (sms % slices == 0).then_some(sms / slices)?;
-                let compute = (figures.sm_count % slice == 0).then_some(figures.sm_count / slice)?;
+                let slice = sms.is_multiple_of(slices).then_some(sms / slices)?;
+                let compute = figures.sm_count.is_multiple_of(slice).then_some(figures.sm_count / slice)?;
                 (1..slices).contains(&compute).then(|| format!("{compute}c.{}", p.profile))
             })
         },
