@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import copy
+import functools
 import gc
 import importlib
 import os
@@ -277,8 +278,10 @@ def _interrupts() -> Iterator[None]:
     #: So that no interrupt comes from here when the handler is the old one again.
     ending = threading.Lock()
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
+    def interrupt(meant: int, number: int, frame: FrameType | None) -> None:
         nonlocal pressed
+        # Which signal the handler stands for, whoever calls it.
+        number = meant
         pressed = number
         if over:
             return
@@ -300,7 +303,7 @@ def _interrupts() -> Iterator[None]:
             unraisable(what)
 
     for number in handled:
-        signal.signal(number, interrupt)
+        signal.signal(number, functools.partial(interrupt, number))
     sys.unraisablehook = swallowed
     try:
         yield

@@ -23,7 +23,10 @@ def csv_cell(value: _Cell) -> _Cell | str:
     >>> csv_cell("=cmd|'/c calc'!A1\x1b[2J"), csv_cell(-1.5)
     ("'=cmd|'/c calc'!A1\\x1b[2J", -1.5)
     """
-    return spreadsheet(visible(value, limit=None)) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    # A tab in a cell is harmless, except as its first character.
+    return spreadsheet("\t".join(visible(part, limit=None) for part in value.split("\t")))
 
 
 def spreadsheet(text: str) -> str:
