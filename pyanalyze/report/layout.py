@@ -69,7 +69,7 @@ def lay_out(
     >>> import pyanalyze
     >>> page = lay_out(pyanalyze.load(capture).report())
     >>> [section.id for section in page.sections[:3]]
-    ['summary-0', 'sharing-0', 'residency-0']
+    ['summary-0', 'timeline-0', 'advice-0']
     """
     main = main_device(report)
     inputs = Inputs(report, main, kernels, command, generated_with)

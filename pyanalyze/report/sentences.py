@@ -444,23 +444,23 @@ def by_traced(device: Device) -> str:
 
 
 def lead_sentences(device: Device) -> tuple[str, str, str]:
-    """Answer the five questions in three paragraphs: mode and cause, GPU time, occupancy and slowdown.
+    """Answer the five questions in three paragraphs: what is slow and why, mode and GPU time, occupancy and action.
 
     Where sharing the GPU is not the cause, that is said first.
     """
-    verdict = f"{_mode_lead(device)} Configured: {agreement_text(device)}."
-    if impact_of(device).answer is Answer.NO:
-        verdict = f"{cause_sentence(device)} {verdict}"
+    mode = f"{_mode_lead(device)} Configured: {agreement_text(device)}. {_residency_lead(device)}"
     parts = []
     if device.occupancy is not None:
         active = fmt.percent(device.occupancy.sm_active)
         parts.append(f"SMs active: {active} of the window{by_traced(device)} ({device.occupancy.basis}).")
     else:
         parts.append(f"SM occupancy is not known: {full_stop(_short_why(device, 'occupancy'))}")
-    parts += _slowed(device)
     if device.advice:
         parts.append(f"First action: {full_stop(visible(device.advice[0].action, 200))}")
-    return verdict, _residency_lead(device), " ".join(parts)
+    slowed = [] if impact_of(device).answer is Answer.NO and impact_of(device).sole_tenant else _slowed(device)
+    if impact_of(device).answer is Answer.NO:
+        slowed = [cause_sentence(device), *slowed]
+    return " ".join(slowed), mode, " ".join(parts)
 
 
 def _mode_lead(device: Device) -> str:

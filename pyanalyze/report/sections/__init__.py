@@ -15,24 +15,27 @@ from pyanalyze.report.sections import (
     sharing,
     summary,
     tenants,
+    timeline,
 )
 from pyanalyze.report.sections.base import DeviceSection, Inputs, ReportSection
 
 __all__ = ["SECTIONS", "DeviceSection", "Inputs", "ReportSection"]
 
-#: In the order of the page: first those of a device, device by device, then those of the report.
+#: In the order of the page: the answer and what to change, then the figures, then the evidence. Those of a device come
+#: device by device, then those of the report.
 SECTIONS: tuple[DeviceSection | ReportSection, ...] = (
     summary.SECTION,
     samples.SECTION,
-    sharing.SECTION,
-    residency.SECTION,
-    tenants.SECTION,
-    occupancy.SECTION,
-    memory.SECTION,
-    interference.SECTION,
+    timeline.SECTION,
     advice.SECTION,
-    not_available.SECTION,
+    tenants.SECTION,
+    interference.SECTION,
+    occupancy.SECTION,
+    residency.SECTION,
+    memory.SECTION,
     listed.SECTION,
+    sharing.SECTION,
+    not_available.SECTION,
     quality.SECTION,
     provenance.SECTION,
     glossary.SECTION,

@@ -18,15 +18,6 @@ if TYPE_CHECKING:
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     blocks: list[Block] = [Para(residency_sentence(device))]
-    blocks.append(
-        Chart(
-            chart_key("timeline", device.device_id),
-            "Timeline",
-            "One track per tenant. Solid bars: kernels. Rounded bars: whole graph launches. Thin bars: copies. "
-            "Shading: its context was resident. Ticks below: context switches. Drag to move, Ctrl + scroll or pinch "
-            "to zoom, double-click to reset. Keyboard: arrows, + and -, 0.",
-        )
-    )
     switches = device.context_switches
     if switches is None:
         blocks.append(

@@ -1,0 +1,26 @@
+"""Kernels, copies and residency of every tenant over time: the one picture of the first page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyanalyze.report.blocks import Block, Chart, chart_key
+from pyanalyze.report.sections.base import DeviceSection, Inputs
+
+if TYPE_CHECKING:
+    from pyanalyze.results.report import Device
+
+
+def _blocks(device: Device, inputs: Inputs) -> list[Block]:
+    return [
+        Chart(
+            chart_key("timeline", device.device_id),
+            "Timeline",
+            "One track per tenant. Solid bars: kernels. Rounded bars: whole graph launches. Thin bars: copies. "
+            "Shading: its context was resident. Ticks below: context switches. Drag to move, Ctrl + scroll or pinch "
+            "to zoom, double-click to reset. Keyboard: arrows, + and -, 0.",
+        )
+    ]
+
+
+SECTION = DeviceSection("timeline", "GPU time over time", _blocks)
