@@ -438,7 +438,6 @@ fn captures_with_nothing_give_empty_tables() {
             [
                 "fact_examples",
                 "facts",
-                "kernel_attribution",
                 "overlaps",
                 "quality",
                 "residency",
