@@ -274,7 +274,7 @@ FORGED: dict[str, tuple[Callable[[Any], object], tuple[str, ...], str]] = {
     "a number too large": (
         lambda a: _one_row(a["tables"], 1, end_ns=1 << 70),
         (),
-        "kernels.end_ns holds a value that is no Int64",
+        "end_ns holds a value that is no Int64",
     ),
     "no start": (lambda a: _one_row(a["tables"], 1, start_ns=None), (), "kernels.start_ns is missing in 1 rows"),
     "rows that are computed": (

@@ -420,7 +420,7 @@ def test_an_address_ties_an_instance_to_the_board_that_the_node_saw(tmp_path: Pa
     assert detail == f"its board is GPU-{BOARD}: it has the same PCI address, 0000:18:00.0"
 
 
-# -- no room for both -------------------------------------------------------------------------------------------------
+# -- co-residency infeasible -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -434,7 +434,7 @@ def test_an_address_ties_an_instance_to_the_board_that_the_node_saw(tmp_path: Pa
         ([(7, 7, 0), (8, 7, -1)], None),
     ],
 )
-def test_no_room_for_both_needs_equal_known_priorities(
+def test_co_residency_infeasible_needs_equal_known_priorities(
     tmp_path: Path, streams: list[tuple[int, int, int]], seen: str | None
 ) -> None:
     """A's kernels have 10 waves; in each of them a kernel of B with as large blocks starts after two waves."""
@@ -450,7 +450,7 @@ def test_no_room_for_both_needs_equal_known_priorities(
 
 
 @pytest.mark.parametrize(("waves_left", "share"), [(2.2, 0.0), (2.3, 1.0)])
-def test_no_room_for_both_needs_more_than_two_waves(tmp_path: Path, waves_left: float, share: float) -> None:
+def test_co_residency_infeasible_needs_more_than_two_waves(tmp_path: Path, waves_left: float, share: float) -> None:
     kernels = []
     for n in range(30):
         at = n * 12 * MS

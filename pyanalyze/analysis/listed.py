@@ -16,7 +16,7 @@ from pyanalyze.inputs.context import names_gpu
 from pyanalyze.results.listed import ConfiguredSharing, ListedTenant, SampledShare, Setting
 from pyanalyze.text.numbers import bounded_int
 from pyanalyze.text.pairs import parse_pairs
-from pyanalyze.vocabulary import Mode
+from pyanalyze.vocabulary import TRAITS, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -152,7 +152,7 @@ def configured_sharing(settings: Iterable[Setting]) -> ConfiguredSharing:
     --------
     >>> row = Setting(source="kubernetes", key="k8s_sharing", value="strategy=time-slicing replicas=4", pid=None)
     >>> configured_sharing([row])
-    ConfiguredSharing(shared=True, strategy=<Mode.TIME_SLICING: 'time-slicing'>, replicas=4, conflict=False)
+    ConfiguredSharing(shared=True, strategy='time-slicing', replicas=4, conflict=False)
     >>> shared = Setting(source="kubernetes", key="k8s_resource", value="resource=nvidia.com/gpu.shared", pid=None)
     >>> configured_sharing([shared]).shared, configured_sharing([shared]).strategy
     (True, None)
@@ -425,7 +425,7 @@ def _limits(drafts: list[_Draft], sharing: Mapping[int, ConfiguredSharing]) -> N
         if found is None or found.replicas is None or not asks:
             continue
         draft.requested.append(f"one of {found.replicas} replicas")
-        if found.strategy == Mode.MPS and draft.share is None:
+        if found.strategy is not None and TRAITS[found.strategy].mps and draft.share is None:
             draft.share = 1 / found.replicas
 
 

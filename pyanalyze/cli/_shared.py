@@ -169,8 +169,8 @@ def baseline_options(function: _F) -> _F:
         click.option(
             "--work",
             type=click.Path(path_type=Path, readable=False),
-            help="Units of work: CSV with tenant,start,end and optionally name; times as for --start. Beside samples "
-            "alone: time,latency_ms and optionally tenant.",
+            help="Units of work: CSV with tenant,start,end and optionally name; times as for --start. With samples "
+            "and no capture: time,latency_ms and optionally tenant.",
         ),
         click.option(
             "--baseline",

@@ -119,7 +119,23 @@ def to_csv(frame: pl.DataFrame, report: str) -> str:
 
 
 def write_csv(frame: pl.DataFrame, report: str, file: TextIO) -> None:
-    """Write a report as :func:`to_csv` gives it, row by row: the text of millions of them is larger than they are."""
+    """Write a report as :func:`to_csv` gives it, row by row: the text of millions of them is larger than they are.
+
+    Parameters
+    ----------
+    frame, report
+        As of :func:`to_csv`.
+    file
+        Where to.
+
+    Examples
+    --------
+    >>> import io, pyanalyze
+    >>> rows = produce(pyanalyze.load(capture).tables, "cuda_gpu_mem_time_sum")
+    >>> write_csv(rows, "cuda_gpu_mem_time_sum", file := io.StringIO())
+    >>> file.getvalue()[:8]
+    'Time (%)'
+    """
     headers = {name: _spaced(header) for header, (name, _) in REPORTS[report].items()}
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(headers[name] for name in frame.columns)

@@ -324,7 +324,7 @@ class _Source:
                         continue
                     if texts > self.size + _MOST_TEXT_BYTES * table.rows:
                         raise ValueError(f"the text of {label} is too long")
-                columns.append(pl.Series(label, [value], dtype=getattr(pl, kind)()).new_from_index(0, count))
+                columns.append(_series(label, [value], kind).new_from_index(0, count))
                 continue
             values: Sequence[Any] = stored[label]
             if label in table.names:
@@ -337,14 +337,24 @@ class _Source:
                 else:
                     columns.append(_categories(label, values))
             elif declared == "UInt64":
-                columns.append(pl.Series(label, values, dtype=pl.Int64()).reinterpret(signed=False))
+                columns.append(_series(label, values, "Int64").reinterpret(signed=False))
             elif declared == "Boolean":
                 columns.append(pl.Series(label, [None if v is None else bool(v) for v in values], dtype=pl.Boolean()))
             elif declared in _KINDS:
-                columns.append(pl.Series(label, values, dtype=getattr(pl, _KINDS[declared])()))
+                columns.append(_series(label, values, _KINDS[declared]))
             else:
                 raise ValueError(f"{label} holds numbers in the place of names")
         return pl.DataFrame(columns), texts
+
+
+def _series(label: str, values: Sequence[Any], kind: str) -> pl.Series:
+    """A column; what does not fit its type ends in an error that names the column."""
+    import polars as pl
+
+    try:
+        return pl.Series(label, values, dtype=getattr(pl, kind)())
+    except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
+        raise ValueError(f"{label} holds a value that is no {kind}") from error
 
 
 def _text_bytes(value: object) -> int:

@@ -526,7 +526,7 @@ def _interference(found: DeviceInterference, usage: pl.DataFrame, missing: list[
     why = "; ".join(f"tenant {t.name}: {t.missing or 'not known'}" for t in silent)
     if blind:
         untraced = ", ".join(dict.fromkeys(str(names[number]) for number in blind))
-        why += f"{'; ' if why else ''}kernels were not traced of {untraced}"
+        why += f"{'; ' if why else ''}kernels of {untraced} were not traced"
     if silent or blind:
         missing.append(Missing(what="slowdown", why=why, how=solo))
     if not known or tenants.height < 2:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.results.labels import listed_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
-from pyanalyze.vocabulary import MEMORY_RESERVE, Mode
+from pyanalyze.vocabulary import MEMORY_RESERVE, TRAITS
 
 if TYPE_CHECKING:
     from pyanalyze.results.association import Association
@@ -74,7 +74,7 @@ def set_up_text(report: Report, device: Device) -> str | None:
         parts.append(f"MIG instance {profile}{''.join(ids)}{among}")
     elif instances:
         parts.append(f"MIG, {len(instances)} instance{'' if len(instances) == 1 else 's'}: {listed}")
-    elif device.sharing.configured == Mode.MIG:
+    elif device.sharing.configured is not None and TRAITS[device.sharing.configured].mig_instance:
         parts.append("MIG is enabled; no input lists its instances")
     if found is None:
         mode = device.sharing.configured
@@ -197,7 +197,7 @@ def health_parts(device: Device) -> list[str]:
         return []
     throttling = found.throttling
     if throttling is not None and (throttling.shares or throttling.power_limited or throttling.thermal_limited):
-        parts.append(f"throttled: {throttling_text(device)}")
+        parts.append(f"clocks throttled: {throttling_text(device)}")
     memory = device.memory
     if memory is not None and memory.total_bytes and memory.peak_bytes is not None:
         free = memory.total_bytes - memory.peak_bytes

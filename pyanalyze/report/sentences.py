@@ -253,8 +253,10 @@ def cause_text(victim: Victim) -> str:
         return fmt.UNKNOWN
     cause, part = victim.top
     share = f"{fmt.percent(part)} of the added latency"
-    if victim.first is not None:
-        return f"{CAUSE_WORDS[victim.first]} (its later kernels queue behind it: {share})"
+    if victim.first is not None and victim.tenant.causes is not None:
+        head = getattr(victim.tenant.causes, victim.first.value)
+        queued = f"later kernels queue behind: {fmt.percent(part)}"
+        return f"{CAUSE_WORDS[victim.first]} ({fmt.percent(head)} of the added latency; {queued})"
     return f"{CAUSE_WORDS[cause]} ({share})"
 
 
@@ -507,10 +509,12 @@ def aggressors_text(device: Device, victim: Victim) -> str:
     """Name the aggressors of a victim, each with the slowdown that it causes as the only other tenant."""
     labels = tenant_labels(device.tenants)
     cells = [] if device.interference is None else device.interference.matrix or []
+    # The same kind of slowdown as that of the victim: two kinds in one sentence do not compare.
+    of_kind = [(cell.latency if victim.kind == "latency" else cell.slowdown, cell) for cell in cells]
     found = [
-        (cell.slowdown, labels.get(cell.aggressor, f"#{cell.aggressor}"))
-        for cell in cells
-        if cell.victim == victim.tenant.tenant_id and cell.slowdown is not None
+        (slowdown, labels.get(cell.aggressor, f"#{cell.aggressor}"))
+        for slowdown, cell in of_kind
+        if cell.victim == victim.tenant.tenant_id and slowdown is not None
     ]
     if found:
         most = sorted(found, key=lambda pair: (-pair[0], pair[1]))[:3]

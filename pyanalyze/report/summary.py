@@ -6,6 +6,7 @@ of the capture. No terminal colours inside: the command line adds them.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -132,7 +133,7 @@ def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
     who = sharing_sentence(report, device)
     configured = set_up_text(report, device) or agreement_text(device)
     lines = [
-        *_lines("Mode", _mode(device, configured=False), 1 if device.listed else 2),
+        *_lines("Mode", _mode(device, configured=False), 2),
         *(_lines("Tenants", who, 3) if who is not None and not device.tenants else [_line("Configured", configured)]),
         *_unplaced(report),
         *([] if use is None else _lines("Use", use, 2)),
@@ -147,7 +148,7 @@ def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
         *_others(report, device),
         *_lines("Missing", _missing(device), 1),
         *_lost(report),
-        _line("Samples", span_text(report, device) or _capture(report, device)),
+        _line("Samples", f"{device_title(device)}; {span_text(report, device) or 'time not known'}"),
     ]
     return [*lines, *_advice(device, max(min(room - len(lines) - len(facts), 4), 1)), *facts][:room]
 
@@ -249,10 +250,12 @@ def _advice(device: Device, most: int) -> list[str]:
         gain = f" Expected: {full_stop(visible(advice.expected, None))}"
     elif advice.bound and advice.commands:
         gain = f" Upper bound of the gain: {full_stop(visible(advice.bound, None))}"
-    command = next((visible(text, None) for text in advice.commands if not text.lstrip().startswith("#")), None)
+    # A comment behind a command would swallow what follows a line break.
+    commands = (re.sub(r"\s+# .*$", "", visible(text, None)) for text in advice.commands)
+    command = next((text for text in commands if text.strip() and not text.lstrip().startswith("#")), None)
     # A command is never cut: one that needs more lines is printed by `advise`.
     shell = [] if command is None else continued(command, SUMMARY_COLUMNS - _LABEL - 2)
-    shown = shell if len(shell) <= max(most - 2, 1) else ["commands: pyanalyze advise CAPTURE"]
+    shown = shell if len(shell) <= max(most - 2, 1) else ["commands: pyanalyze advise, with the same arguments"]
     lines = min(most - len(shown), 2)
     # A gain that does not fit is left out: half of it says something else.
     said = _lines("Do", action + gain, lines + 1)

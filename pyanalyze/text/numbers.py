@@ -36,7 +36,7 @@ def bounded_int(text: str, least: int = 0, most: int = LARGEST) -> int | None:
     >>> bounded_int("4711"), bounded_int("0x10"), bounded_int("9" * 5000), bounded_int("-1"), bounded_int("1_0")
     (4711, 16, None, None, None)
     """
-    found = _WHOLE.fullmatch(text.strip())
+    found = _WHOLE.fullmatch(text.strip(" \t\r\n"))
     if found is None:
         return None
     sign, hexadecimal, decimal = found.groups()

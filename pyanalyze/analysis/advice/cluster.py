@@ -15,7 +15,7 @@ from pyanalyze.analysis.advice.mig import Need, family_of, place
 from pyanalyze.results.advice import Advice
 from pyanalyze.text import format as fmt
 from pyanalyze.text.pairs import parse_pairs
-from pyanalyze.vocabulary import Mode
+from pyanalyze.vocabulary import TRAITS, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -159,7 +159,12 @@ def _device_plugin(
     major = device.get("compute_major")
     impossible = any(one.name == "mps_impossible" for one in verdict.evidence)
     # The device plugin refuses MPS on MIG, and MPS before Volta shares one address space.
-    if current != Mode.MPS and not on_mig and not impossible and not (isinstance(major, int) and major < 7):
+    if (
+        not (current and TRAITS[current].mps)
+        and not on_mig
+        and not impossible
+        and not (isinstance(major, int) and major < 7)
+    ):
         commands, undo = _plugin(pods, Mode.MPS, replicas)
         yield Advice(
             action=f"Share the GPU by MPS instead of {current}" if current else "Share the GPU by MPS",
@@ -172,7 +177,7 @@ def _device_plugin(
             risk="the pods of the node restart; a fault of one client ends the others; each gets "
             f"1/{replicas} of the memory",
         )
-    if current != Mode.TIME_SLICING:
+    if not (current and TRAITS[current].time_sliced):
         commands, undo = _plugin(pods, Mode.TIME_SLICING, replicas)
         yield Advice(
             action=f"Share the GPU by time-slicing instead of {current}"
@@ -195,7 +200,8 @@ def _now(current: Mode | None) -> str:
 def _on_mig(listed: Listed, verdict: Verdict, device: Mapping[str, object]) -> bool:
     """Whether the device is a MIG instance, or a board that is divided into some."""
     tenants = listed.by_device.get(verdict.device_id, ())
-    return device.get("mig_profile") is not None or verdict.configured == Mode.MIG or any(one.mig for one in tenants)
+    configured = verdict.configured is not None and TRAITS[verdict.configured].mig_instance
+    return configured or device.get("mig_profile") is not None or any(one.mig for one in tenants)
 
 
 def _mig(pods: Sequence[ListedTenant], device: Mapping[str, object]) -> Iterator[Advice]:

@@ -703,7 +703,7 @@ def recorded_config(tables: TableSet, verdict: Verdict, tenants: Sequence[int], 
     """
     traits = TRAITS[verdict.mode]
     if traits.time_sliced and traits.mps:
-        return _groups_in_turns(tables, verdict.device_id, tenants, sm_count)
+        return _sliced_groups(tables, verdict.device_id, tenants, sm_count)
     # Virtual machines that are time-sliced are not recorded.
     if traits.time_sliced and not traits.vgpu:
         return time_slicing(sm_count, tenants, *_slicing(tables, verdict.device_id))
@@ -719,7 +719,7 @@ def recorded_config(tables: TableSet, verdict: Verdict, tenants: Sequence[int], 
     return None
 
 
-def _groups_in_turns(tables: TableSet, device_id: int, tenants: Sequence[int], sm_count: int) -> SharingConfig | None:
+def _sliced_groups(tables: TableSet, device_id: int, tenants: Sequence[int], sm_count: int) -> SharingConfig | None:
     """Clients of one MPS server together, each other tenant in its own turn; None where no client is known as one."""
     import polars as pl
 

@@ -124,7 +124,7 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
         Column("Shared", "per block", True),
         Column("Occupancy", "theoretical", True),
         Column("Limited by"),
-        Column("Waves", "below 1: SMs stay empty", True),
+        Column("Waves", "below 1: block slots stay empty", True),
     )
     more = f" of {fmt.count(len(mine))}" if len(mine) > TOP_KERNELS else ""
     return [
