@@ -46,7 +46,7 @@ def test_text_of_a_million_digits_takes_no_time() -> None:
         assert bounded_int(text) is None
         assert bounded_float(text) is None
     assert bounded_int("0" * 1_000_000 + "7") == 7
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 20
 
 
 def test_data_that_holds_itself_is_looked_at_once() -> None:

@@ -130,7 +130,7 @@ def test_workers_of_a_fleet_end_with_it(fixtures: Path, tmp_path: Path) -> None:
     assert process.returncode in (143, -15, 0)
     left = list((tmp_path / "out").rglob("*.part")) if (tmp_path / "out").exists() else []
     assert left == []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline and session_lives(process.pid):
         time.sleep(0.2)
     assert not session_lives(process.pid)
@@ -163,7 +163,7 @@ def test_links_in_a_circle_are_entered_once(fixtures: Path, tmp_path: Path) -> N
         assert without == []
         assert {path.resolve() for path in found} == {inner / "x.sqlite", tmp_path / "y.sqlite"}
         assert len(found) <= 12, "once by each way into the circle, and not by each way around"
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 def test_a_pattern_of_any_depth_means_what_it_meant(
