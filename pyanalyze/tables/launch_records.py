@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    import polars as pl
+
     from pyanalyze.tables.tableset import TableSet
 
 __all__ = ["LaunchRecords", "launch_records"]
@@ -113,28 +115,17 @@ def launch_records(
         calls = calls.join(wanted, on=["capture", "pid"], how="semi", nulls_equal=True)
     if calls.is_empty():
         return None
-    thread, work = ["capture", "pid", "tid"], ["capture", "pid", "correlation_id"]
-    name = pl.col("name").cast(pl.String)
-    step = (
-        pl.when(name.str.contains("StreamBeginCapture"))
-        .then(1)
-        .when(name.str.contains("StreamEndCapture"))
-        .then(-1)
-        .otherwise(0)
-    )
+    work = ["capture", "pid", "correlation_id"]
+    launches = calls.filter(_named(calls, _LAUNCHES), pl.col("correlation_id").is_not_null())
     # A runtime call and the driver call inside it have one id.
-    launched = (
-        calls.sort("start_ns", maintain_order=True)
-        .with_columns(step.cum_sum().over(thread).alias("capturing"))
-        .filter(name.str.contains(_LAUNCHES), pl.col("correlation_id").is_not_null())
-        .group_by(work)
-        .agg(pl.col("capturing").max())
-        .filter(pl.col("capturing") <= 0)
-    )
+    launched = launches.select(work).unique()
+    captured = _into_graphs(calls, launches)
+    if captured is not None:
+        launched = launched.join(captured.select(work), on=work, how="anti", nulls_equal=True)
     parts = [tables.columns(table, *work).select(work) for table in ("kernels", "graph_launches", "memops")]
-    recorded = pl.concat(parts).unique()
-    lost = launched.join(recorded, on=work, how="anti", nulls_equal=True).height
+    lost = launched.join(pl.concat(parts), on=work, how="anti", nulls_equal=True).height
     failed = calls.filter(~pl.col("return_value").fill_null(0).is_in([0, _NOT_READY]))
+    name = pl.col("name").cast(pl.String)
     errors = (
         failed.with_columns(name.str.replace(r"_v\d+$", "").fill_null("unnamed"))
         .group_by("name", "return_value")
@@ -142,3 +133,25 @@ def launch_records(
         .sort("len", "name", "return_value", descending=[True, False, False])
     )
     return LaunchRecords(launched.height, lost, tuple(errors.iter_rows()))
+
+
+def _named(calls: pl.DataFrame, pattern: str) -> pl.Expr:
+    """Select calls by name: millions of calls have some dozens of names."""
+    import polars as pl
+
+    names = calls["name"].unique().drop_nulls()
+    return pl.col("name").is_in(names.filter(names.cast(pl.String).str.contains(pattern)).implode())
+
+
+def _into_graphs(calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame | None:
+    """Launches while their thread captured a graph; None where no graph was captured."""
+    import polars as pl
+
+    begins, ends = _named(calls, "StreamBeginCapture"), _named(calls, "StreamEndCapture")
+    bounds = calls.filter(begins | ends)
+    if bounds.is_empty():
+        return None
+    steps = [bounds.with_columns(step=pl.when(begins).then(1).otherwise(-1)), launches.with_columns(step=pl.lit(0))]
+    capturing = pl.col("step").cum_sum().over("capture", "pid", "tid")
+    in_order = pl.concat(steps).sort("start_ns", maintain_order=True).with_columns(capturing=capturing)
+    return in_order.filter(pl.col("step") == 0, pl.col("capturing") > 0)
