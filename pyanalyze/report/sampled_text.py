@@ -115,8 +115,7 @@ def unplaced_sentence(report: Report) -> str | None:
 
 def _some(names: list[str], most: int = 6) -> str:
     """Names in one line, the last after `and`."""
-    shown = [*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])]
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    return fmt.names([*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])])
 
 
 def association_text(found: Association) -> str:

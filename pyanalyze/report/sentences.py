@@ -36,14 +36,17 @@ __all__ = [
     "files_not_read",
     "full_stop",
     "gpu_time_rows",
+    "gpu_time_text",
     "id_text",
     "lead_sentences",
+    "mode_text",
     "percentile_text",
     "processes_text",
     "residency_sentence",
     "sampled_sentence",
     "samples_not_used",
     "share_of_window",
+    "slowdown_text",
     "switching_text",
     "verdict_sentence",
     "versions_text",
@@ -102,17 +105,22 @@ def id_text(value: int | None) -> str:
 
 def verdict_sentence(device: Device) -> str:
     """Name the sharing mode of a device, with confidence and basis."""
-    sharing, title = device.sharing, device_title(device)
+    return f"Sharing mode of {device_title(device)}: {mode_text(device)}"
+
+
+def mode_text(device: Device) -> str:
+    """The sharing mode with confidence and basis, to stand behind a label."""
+    sharing = device.sharing
     if sharing.mode == Mode.UNDETERMINED and not device.tenants:
         if device.missing_for("kernels") and device.missing_for("context_switches"):
-            return f"Sharing mode of {title}: undetermined. {visible(sharing.summary, None)}"
-        return f"Sharing mode of {title}: none, because no activity was recorded on it."
+            return f"undetermined. {visible(sharing.summary, None)}"
+        return "none, because no activity was recorded on it."
     if sharing.mode == Mode.UNDETERMINED:
         if not sharing.alternatives:
-            return f"Sharing mode of {title}: undetermined (no evidence)."
+            return "undetermined (no evidence)."
         likely = f"most likely {sharing.alternatives[0].mode}, {sharing.confidence:.2f}"
-        return f"Sharing mode of {title}: undetermined ({likely})."
-    return f"Sharing mode of {title}: {sharing.mode} (confidence {sharing.confidence:.2f}, {sharing.basis})."
+        return f"undetermined ({likely})."
+    return f"{sharing.mode} (confidence {sharing.confidence:.2f}, {sharing.basis})."
 
 
 def _serves(server: Tenant, tenants: Iterable[Tenant], labels: Mapping[int, str]) -> str:
@@ -123,16 +131,22 @@ def _serves(server: Tenant, tenants: Iterable[Tenant], labels: Mapping[int, str]
 
 def residency_sentence(device: Device) -> str:
     """State the GPU time share of the tenants, and what context switches cost."""
+    label = "GPU time:" if _with_gpu_time(device) else "GPU time per tenant is"
+    return f"{label} {gpu_time_text(device)}"
+
+
+def gpu_time_text(device: Device) -> str:
+    """The GPU time share of the tenants and the cost of context switches, to stand behind a label."""
     labels = tenant_labels(device.tenants)
     shown = _with_gpu_time(device)
     if not shown:
-        return "GPU time per tenant is not known. " + why_missing(device, "context_switches", "residency", "window")
+        return f"not known. {why_missing(device, 'context_switches', 'residency', 'window')}"
     names = [
         f"{labels[t.tenant_id]}{_serves(t, device.tenants, labels)} {fmt.percent(t.gpu_time_share)}" for t in shown[:3]
     ]
     if len(shown) > 3:
         names.append(f"{len(shown) - 3} more")
-    text = f"GPU time: {', '.join(names)} of {fmt.duration(_window_ns(device))} ({_gpu_time_source(device)})."
+    text = f"{', '.join(names)} of {fmt.duration(_window_ns(device))} ({_gpu_time_source(device)})."
     return f"{text} {said}" if (said := _switching(device)) else text
 
 
@@ -227,10 +241,17 @@ def victim_sentence(device: Device) -> str:
         if device.sharing.basis == "observed":
             return "No slowdown by another tenant: only one tenant was on the device."
         return "No slowdown by another tenant: no other tenant was seen."
+    return f"{'Slowdown is' if victim is None else 'Largest slowdown:'} {slowdown_text(device)}"
+
+
+def slowdown_text(device: Device) -> str:
+    """The tenant with the largest slowdown, or why it is not known, to stand behind a label."""
+    impact = impact_of(device)
+    victim = impact.victim
     if victim is None:
-        return "Slowdown is not known. " + why_missing(device, "slowdown", "interference")
+        return f"not known. {why_missing(device, 'slowdown', 'interference')}"
     label = tenant_labels(device.tenants)[victim.tenant.tenant_id]
-    found = f"Largest slowdown: {label}, {KIND_WORDS[victim.kind]} {estimate_text(victim.estimate)}."
+    found = f"{label}, {KIND_WORDS[victim.kind]} {estimate_text(victim.estimate)}."
     if impact.unknown and not victim.slowed:
         return f"{found} The slowdown of {_names(device, impact.unknown)} is not known."
     return found
@@ -467,10 +488,9 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
 
 def _mode_lead(device: Device) -> str:
     """The sharing mode without the name of the device, which stands above it."""
-    sharing = device.sharing
-    if sharing.mode == Mode.UNDETERMINED:
+    if device.sharing.mode == Mode.UNDETERMINED:
         return verdict_sentence(device)
-    return f"Sharing mode: {sharing.mode} (confidence {sharing.confidence:.2f}, {sharing.basis})."
+    return f"Sharing mode: {mode_text(device)}"
 
 
 def _residency_lead(device: Device) -> str:

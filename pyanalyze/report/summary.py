@@ -6,7 +6,6 @@ of the capture. No terminal colours inside: the command line adds them.
 
 from __future__ import annotations
 
-import re
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -28,14 +27,14 @@ from pyanalyze.report.sentences import (
     cause_sentence,
     files_not_read,
     gpu_time_rows,
+    gpu_time_text,
+    mode_text,
     percentile_text,
-    residency_sentence,
     sampled_sentence,
     samples_not_used,
+    slowdown_text,
     switching_text,
-    verdict_sentence,
     versions_text,
-    victim_sentence,
 )
 from pyanalyze.results.labels import device_title, main_device
 from pyanalyze.text import format as fmt
@@ -103,27 +102,23 @@ def _worst_device(report: Report) -> Device | None:
 
 
 def _device_lines(report: Report, device: Device, room: int) -> list[str]:
-    impact = impact_of(device)
-    slow, mode = _slow(device, impact), _lines("Mode", _mode(device), 2)
-    advice = _advice(device, 4)
+    slow = _slow(device, impact_of(device))
     facts = [
         *_not_read(report),
         *_unplaced(report),
         *(line for said in samples_not_used(report)[:1] for line in _lines("Samples", said, 2)),
         *_others(report, device),
-        *_lines("Missing", _missing(device), 1),
+        _line("Missing", _missing(device)),
         *_lost(report),
         _line("Capture", _capture(report, device)),
     ]
     wanted = min(len(gpu_time_rows(device)), _BARS) + 1
-    left = room - len(slow) - len(mode) - len(advice) - len(facts)
-    # Bars go before the second half of what can be read elsewhere.
-    if left < wanted and len(advice) > 2:
-        advice = _advice(device, 2)
+    # Bars go before the second half of the advice and the modes over time, which stand in the report as well.
+    for most, over_time in ((4, True), (2, True), (2, False)):
+        mode, advice = _lines("Mode", _mode(device, over_time=over_time), 2), _advice(device, most)
         left = room - len(slow) - len(mode) - len(advice) - len(facts)
-    if left < wanted and _over_time(device):
-        mode = _lines("Mode", _mode(device, over_time=False), 2)
-        left = room - len(slow) - len(mode) - len(advice) - len(facts)
+        if left >= wanted:
+            break
     return [*slow, *mode, *_gpu_time(device, max(left, 1)), *advice, *facts][:room]
 
 
@@ -146,7 +141,7 @@ def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
     facts = [
         *_not_read(report),
         *_others(report, device),
-        *_lines("Missing", _missing(device), 1),
+        _line("Missing", _missing(device)),
         *_lost(report),
         _line("Samples", f"{device_title(device)}; {span_text(report, device) or 'time not known'}"),
     ]
@@ -170,7 +165,7 @@ def _slow(device: Device, impact: Impact) -> list[str]:
     """What is slow and why: the victim with its factor, the mechanism, the aggressors."""
     cause, victim = cause_sentence(device), impact.victim
     if victim is not None and victim.slowed:
-        slow = victim_sentence(device).removeprefix("Largest slowdown: ").rstrip(".")
+        slow = slowdown_text(device).rstrip(".")
         if tail := percentile_text(victim):
             slow = f"{slow}; {tail}"
         if impact.answer is Answer.YES:
@@ -178,14 +173,13 @@ def _slow(device: Device, impact: Impact) -> list[str]:
         return [*_lines("Slow", slow, 2), *_lines("Cause", cause, 3)]
     if impact.sole_tenant:
         return _lines("Cause", cause, 2)
-    known = victim_sentence(device).removeprefix("Largest slowdown: ").removeprefix("Slowdown is ")
-    return [*_lines("Cause", cause, 2), *_lines("Slowdown", known, 2)]
+    return [*_lines("Cause", cause, 2), *_lines("Slowdown", slowdown_text(device), 2)]
 
 
 def _mode(device: Device, *, over_time: bool = True, configured: bool = True) -> str:
     sharing = device.sharing
     if sharing.mode == Mode.UNDETERMINED:
-        said = verdict_sentence(device).partition(": ")[2].rstrip(".")
+        said = mode_text(device).rstrip(".")
     else:
         said = f"{sharing.mode}, confidence {sharing.confidence:.2f} ({sharing.basis})"
     if configured:
@@ -220,10 +214,11 @@ def _gpu_time(device: Device, room: int) -> list[str]:
     rows = gpu_time_rows(device)
     if not rows:
         sampled = None if device.tenants else sampled_sentence(device)
-        said = residency_sentence(device).removeprefix("GPU time per tenant is ")
-        return _lines("GPU time", said, 1 if sampled else 2) + (_lines("Sampled", sampled, 2) if sampled else [])
+        return _lines("GPU time", gpu_time_text(device), 1 if sampled else 2) + (
+            _lines("Sampled", sampled, 2) if sampled else []
+        )
     if room < min(len(rows), 2) + 1:
-        return _lines("GPU time", residency_sentence(device).removeprefix("GPU time: "), room)
+        return _lines("GPU time", gpu_time_text(device), room)
     most = min(_BARS, room - 1)
     shown = rows if len(rows) <= most else rows[: most - 1]
     wide = min(max(len(name) for name, _ in shown), _NAME)
@@ -250,11 +245,9 @@ def _advice(device: Device, most: int) -> list[str]:
         gain = f" Expected: {full_stop(visible(advice.expected, None))}"
     elif advice.bound and advice.commands:
         gain = f" Upper bound of the gain: {full_stop(visible(advice.bound, None))}"
-    # A comment behind a command would swallow what follows a line break.
-    commands = (re.sub(r"\s+# .*$", "", visible(text, None)) for text in advice.commands)
-    command = next((text for text in commands if text.strip() and not text.lstrip().startswith("#")), None)
     # A command is never cut: one that needs more lines is printed by `advise`.
-    shell = [] if command is None else continued(command, SUMMARY_COLUMNS - _LABEL - 2)
+    commands = (continued(visible(text, None), SUMMARY_COLUMNS - _LABEL - 2) for text in advice.commands)
+    shell: list[str] = next(filter(None, commands), [])
     shown = shell if len(shell) <= max(most - 2, 1) else ["commands: pyanalyze advise, with the same arguments"]
     lines = min(most - len(shown), 2)
     # A gain that does not fit is left out: half of it says something else.

@@ -54,7 +54,8 @@ def shell_line(words: Iterable[str]) -> str:
 def continued(command: str, columns: int) -> list[str]:
     r"""Break a command into lines that a shell reads as one: at blanks outside quotes, with a backslash at the end.
 
-    A word that is longer than a line stands on a line of its own.
+    A word that is longer than a line stands on a line of its own. A comment is left out: it would swallow what follows
+    a line break.
 
     Parameters
     ----------
@@ -71,6 +72,8 @@ def continued(command: str, columns: int) -> list[str]:
     ["kubectl label node 'a b' \\", '  nvidia.com/mig.config=all']
     >>> continued(r"rm $'a\' b' c", 14)
     ["rm $'a\\' b' \\", '  c']
+    >>> continued("mig -lgi  # as root", 100), continued("# record first", 100)
+    (['mig -lgi'], [])
     """
     words: list[str] = [""]
     quote = before = ""
@@ -80,18 +83,21 @@ def continued(command: str, columns: int) -> list[str]:
             if character == quote[-1] and not (quote == "$'" and before == "\\"):
                 quote = ""
             before = "" if before == "\\" else character
+        elif character == "#" and not words[-1]:
+            break
         elif character in "'\"":
             quote = "$'" if character == "'" and words[-1].endswith("$") else character
         elif character == " ":
             words.append("")
             continue
         words[-1] += character
-    lines = [""]
+    lines: list[str] = []
     for word in filter(None, words):
-        longer = f"{lines[-1]} {word}" if lines[-1].strip() else lines[-1] + word
-        if len(longer) > columns - 2 and lines[-1].strip():
+        if not lines:
+            lines = [word]
+        elif len(lines[-1]) + 1 + len(word) > columns - 2:
             lines[-1] += " \\"
             lines.append(f"  {word}")
         else:
-            lines[-1] = longer
+            lines[-1] += f" {word}"
     return lines
