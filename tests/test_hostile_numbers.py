@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 import pyanalyze
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.context import identities, read_context
+from pyanalyze.inputs.latencies import read_latencies
+from pyanalyze.tables.tableset import empty_frame
 from pyanalyze.text.numbers import FARTHEST_NS, LARGEST, bounded_float, bounded_int, bounded_time_ns, within_64_bits
 from pyanalyze.text.times import around_ns, duration_ns, position_ns
 from pyanalyze.text.toml import read_toml
@@ -229,3 +231,11 @@ def test_settings_of_thousands_of_digits_are_no_settings(fixtures: Path, tmp_pat
     done = run("report", fixtures / "streams.sqlite", "--context", file, "-f", "txt")
     assert done.returncode == 0, done.stderr
     assert MANY not in done.stdout
+
+
+@pytest.mark.parametrize("row", ["{},inf", "{},1e300", "{},nan", "{},-1e300", "1e17,3", "9" * 400 + ",3", "1e400,3"])
+def test_latencies_that_no_clock_shows_name_their_line(tmp_path: Path, row: str) -> None:
+    file = tmp_path / "latencies.csv"
+    file.write_text(f"time,latency_ms\n{row.format('2026-06-20T17:05:19Z')}\n")
+    with pytest.raises(UsageError, match="line 2: "):
+        read_latencies(file, empty_frame("nvml_samples"), 1_781_975_118_000_000_000)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pyanalyze.errors import UsageError
+from pyanalyze.inputs.csv_rows import csv_rows
+from pyanalyze.text.numbers import FARTHEST_NS, bounded_float, bounded_int, bounded_time_ns
 from pyanalyze.text.times import position_ns
 
 if TYPE_CHECKING:
@@ -67,14 +68,8 @@ def read_latencies(path: Path, samples: pl.DataFrame, origin_ns: int | None) -> 
     """
     import polars as pl
 
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        try:
-            reader = csv.DictReader(file)
-            names = [name.strip() for name in reader.fieldnames or ()]
-            reader.fieldnames = names
-            given = list(reader)
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise UsageError(f"{path}: not a CSV file: {error}") from error
+    columns, given = csv_rows(path)
+    names = {name.strip(): name for name in columns}
     when = next((name for name in _TIMES if name in names), None)
     took = next((name for name in _UNITS if name in names), None)
     if when is None or (took is None and "end" not in names):
@@ -84,28 +79,26 @@ def read_latencies(path: Path, samples: pl.DataFrame, origin_ns: int | None) -> 
     rows = []
     for number, row in enumerate(given, start=2):
         try:
-            start = _time_ns(row[when] or "", origin_ns, local_ns)
+            start = _time_ns(row[names[when]] or "", origin_ns, local_ns)
             if took is not None:
-                length = round(float(row[took] or "") * _UNITS[took])
+                length = _length_ns(row[names[took]] or "", _UNITS[took])
             else:
-                length = _time_ns(row["end"] or "", origin_ns, local_ns) - start
-        except (ValueError, UsageError) as error:
+                length = _time_ns(row[names["end"]] or "", origin_ns, local_ns) - start
+        except UsageError as error:
             raise UsageError(f"{path}, line {number}: {error}") from None
         if length < 0:
             raise UsageError(f"{path}, line {number}: it ends before it starts")
-        rows.append(((row.get("tenant") or "").strip() or None, start, length))
+        rows.append(((row.get(names.get("tenant", "")) or "").strip() or None, start, length))
     schema = {"tenant": pl.String, "time_ns": pl.Int64, "latency_ns": pl.Int64}
     return pl.DataFrame(rows, schema=schema, orient="row").sort("time_ns", maintain_order=True)
 
 
 def _time_ns(text: str, origin_ns: int | None, local_ns: int | None) -> int:
     text = text.strip()
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = None
-    if seconds is not None and seconds >= _EPOCH_S:
-        return _placed(int(text) if seconds >= _EPOCH_NS else round(seconds * 1e9), origin_ns, text)
+    seconds = bounded_float(text, _EPOCH_S)
+    if seconds is not None:
+        ns = bounded_int(text) if seconds >= _EPOCH_NS else round(seconds * 1e9)
+        return _placed(ns, origin_ns, text)
     try:
         moment = datetime.fromisoformat(text.replace("/", "-"))
     except ValueError:
@@ -121,7 +114,17 @@ def _ns(moment: datetime) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
 
 
-def _placed(ns: int, zero_ns: int | None, text: str) -> int:
+def _length_ns(text: str, unit_ns: float) -> int:
+    number = bounded_float(text, most=FARTHEST_NS / unit_ns)
+    if number is None:
+        raise UsageError(f"{text!r} is not a number, or longer than any clock shows")
+    return round(number * unit_ns)
+
+
+def _placed(ns: int | None, zero_ns: int | None, text: str) -> int:
     if zero_ns is None:
         raise UsageError(f"{text} cannot be placed: the samples have no UTC; give times without a zone, as they have")
-    return ns - zero_ns
+    placed = None if ns is None else bounded_time_ns(ns - zero_ns)
+    if placed is None:
+        raise UsageError(f"{text} is a time that no clock shows")
+    return placed

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from typing import TYPE_CHECKING
 
 from pyanalyze.errors import UsageError
-from pyanalyze.files import read_bounded
+from pyanalyze.inputs.csv_rows import csv_rows
 from pyanalyze.text.times import position_ns
 
 if TYPE_CHECKING:
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
 
 #: What the rows of a file are called beside NVTX ranges.
 GIVEN = "given units"
-#: Some millions of units; each is a row in Python.
-_MOST_BYTES = 256 << 20
 
 
 def read_work(path: Path, tenants: pl.DataFrame, origin_ns: int | None) -> pl.DataFrame:
@@ -59,16 +55,9 @@ def read_work(path: Path, tenants: pl.DataFrame, origin_ns: int | None) -> pl.Da
     """
     import polars as pl
 
-    body = read_bounded(path, _MOST_BYTES)
-    if body is None:
-        raise UsageError(f"{path}: more than {_MOST_BYTES >> 20} MiB; give fewer units of work")
-    try:
-        reader = csv.DictReader(io.StringIO(body.decode("utf-8-sig"), newline=""))
-        if not {"tenant", "start", "end"} <= set(reader.fieldnames or ()):
-            raise UsageError(f"{path}: units of work need the columns tenant, start, end")
-        given = list(reader)
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: not a CSV file: {error}") from error
+    names, given = csv_rows(path)
+    if not {"tenant", "start", "end"} <= set(names):
+        raise UsageError(f"{path}: units of work need the columns tenant, start, end")
     known: dict[str, tuple[int, int | None]] = {}
     for row in tenants.filter("traced").iter_rows(named=True):
         for key in (row["name"], row["pid"], row["host_pid"]):
@@ -77,8 +66,8 @@ def read_work(path: Path, tenants: pl.DataFrame, origin_ns: int | None) -> pl.Da
     for number, row in enumerate(given, start=2):
         who = known.get(row["tenant"] or "")
         if who is None:
-            names = ", ".join(sorted({str(name) for name in tenants.filter("traced")["name"]}))
-            raise UsageError(f"{path}, line {number}: there is no traced tenant {row['tenant']!r}; there are {names}")
+            there = ", ".join(sorted({str(name) for name in tenants.filter("traced")["name"]}))
+            raise UsageError(f"{path}, line {number}: there is no traced tenant {row['tenant']!r}; there are {there}")
         start, end = (_time(row[key], path, number, origin_ns) for key in ("start", "end"))
         if end < start:
             raise UsageError(f"{path}, line {number}: it ends before it starts")
