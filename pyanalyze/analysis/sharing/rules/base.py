@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyanalyze.analysis.sharing import thresholds as t
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -30,3 +32,26 @@ class Rule:
     requires: frozenset[str] = field(default_factory=frozenset)
     requires_one_of: frozenset[str] = field(default_factory=frozenset)
     by_absence: bool = False
+
+
+#: What time slices leave behind in kernels, whatever device the tenants are time-sliced on.
+TIME_SLICES: Mapping[str, tuple[float, str]] = {
+    "kernel_durations_inflated_by_slices": (
+        t.MODERATE,
+        "a time slice of another tenant delays kernels of any length by the same time",
+    ),
+    "interrupted_kernels": (
+        t.WEAK,
+        "time slices of a rarely active tenant inflate the kernels that they interrupt",
+    ),
+    "co_residency_infeasible": (
+        t.STRONG,
+        "the SMs could not hold blocks of both, so one was switched out",
+    ),
+    "co_residency_unlikely": (t.MODERATE, "the SMs could hold blocks of both only by priority"),
+    "kernel_ran_in_preemption": (
+        t.DECISIVE,
+        "a kernel of one tenant was switched out while one of another ran in its place",
+    ),
+    "starts_in_partial_last_wave": (-t.MODERATE, "under time-slicing a kernel need not wait for SM resources"),
+}

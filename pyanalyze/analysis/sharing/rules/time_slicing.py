@@ -1,7 +1,7 @@
 """Several tenants are time-sliced on the whole GPU."""
 
 from pyanalyze.analysis.sharing import thresholds as t
-from pyanalyze.analysis.sharing.rules.base import Rule
+from pyanalyze.analysis.sharing.rules.base import TIME_SLICES, Rule
 from pyanalyze.vocabulary import Mode
 
 RULE = Rule(
@@ -23,24 +23,7 @@ RULE = Rule(
         "untraced_resident": (t.MODERATE, "an untraced process was resident"),
         "short_kernels_exclude": (t.STRONG, "short kernels of different tenants never ran concurrently"),
         "kernel_durations_inflated": (t.MODERATE, "a kernel that is switched out is inflated by about one time slice"),
-        "kernel_durations_inflated_by_slices": (
-            t.MODERATE,
-            "a time slice of another tenant delays kernels of any length by the same time",
-        ),
-        "interrupted_kernels": (
-            t.WEAK,
-            "time slices of a rarely active tenant inflate the kernels that they interrupt",
-        ),
-        "co_residency_infeasible": (
-            t.STRONG,
-            "the SMs could not hold blocks of both, so one was switched out",
-        ),
-        "co_residency_unlikely": (t.MODERATE, "the SMs could hold blocks of both only by priority"),
-        "kernel_ran_in_preemption": (
-            t.DECISIVE,
-            "a kernel of one tenant was switched out while one of another ran in its place",
-        ),
-        "starts_in_partial_last_wave": (-t.MODERATE, "under time-slicing a kernel need not wait for SM resources"),
+        **TIME_SLICES,
         "idle_behind_limiter": (-t.DECISIVE, "the GPU was idle behind a software limiter"),
         "sm_active_outside_traced_kernels": (
             t.MODERATE,
