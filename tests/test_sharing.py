@@ -711,7 +711,7 @@ def test_processes_of_unknown_instances_are_not_said_to_share_one() -> None:
 
 
 def test_another_tenant_that_is_seldom_busy_need_not_stretch_anything() -> None:
-    """Its kernels are shorter than a slice, and it yields: what it leaves unstretched does not prove MPS."""
+    """Its kernels are shorter than a slice, and it yields: what it leaves uninflated does not prove MPS."""
     facts = {**ALONE, "traced_tenants": 2, "co_busy_share": 0.05}
     assert "kernel_durations_stable" in observe(case(ALONE))
     assert "kernel_durations_stable" not in observe(case(facts))

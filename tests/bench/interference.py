@@ -1,7 +1,7 @@
 """How far off are slowdowns and causes, how often do intervals hold the truth, and who is called slowed for nothing?
 
 ``python tests/bench/interference.py [--seeds N] [--first SEED] [--kernels N] [SCENARIO ...]`` builds every scenario with
-N seeds, analyses its first recording with and without recordings of each tenant alone (made with other arrivals, calls
+N seeds, analyses its first recording with and without solo recordings of each tenant (made with other arrivals, calls
 and blocks than the run that the truth compares with), prints errors beside that of always answering 1.0, and appends a
 line to docs/measurements.jsonl.
 """

@@ -22,6 +22,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,7 +86,8 @@ def decided_by() -> str:
                 node.value = ""
         digest.update(ast.dump(tree).encode())
     for path in sorted(generate.SCENARIOS.iterdir()):
-        digest.update(path.name.encode() + path.read_bytes())
+        scenario = {**tomllib.loads(path.read_text(encoding="utf-8")), "description": ""}
+        digest.update(path.name.encode() + repr(sorted(scenario.items())).encode())
     return digest.hexdigest()[:16]
 
 

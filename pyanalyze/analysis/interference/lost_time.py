@@ -39,7 +39,7 @@ def slowdown_from_lost_time(
         return Slowdown(elapsed=None, latency=None, resident=None)
     if busy_ns < attributed_ns or attributed_ns <= 0 or resident_ns <= 0:
         return Slowdown(elapsed=None, latency=None, resident=None)
-    # As if it had waited, unstretched, whenever it was resident and ran nothing.
+    # As if it had waited, not inflated by preemption, whenever it was resident and ran nothing.
     least = 1 + (busy_ns - attributed_ns) / max(resident_ns, attributed_ns)
     latency = Estimate(value=least, low=least, high=None, n=kernels, basis="inferred")
     return Slowdown(elapsed=None, latency=latency, resident=None)

@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn values_have_the_shape_of_their_variable() {
-        // The same as in tests/test_hostile_names.py.
+        // The same as in tests/test_hostile_processes.py.
         let sound = [
             ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "12.5"),
             ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100"),
