@@ -31,6 +31,30 @@ class Answer(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Condition(StrEnum):
+    """What a verdict about one traced process depends on: other processes that nothing excludes."""
+
+    UNLESS_UNTRACED_TENANT = "unless-untraced-tenant"
+    UNLESS_MPS_MIG_OR_RARE_TENANT = "unless-mps-mig-or-rare-tenant"
+    UNLESS_MPS_OR_RARE_TENANT = "unless-mps-or-rare-tenant"
+    UNLESS_MIG_OR_RARE_TENANT = "unless-mig-or-rare-tenant"
+    UNLESS_RARE_TENANT = "unless-rare-tenant"
+
+    def __repr__(self) -> str:
+        """As the string that it equals."""
+        return repr(self.value)
+
+
+#: The same in words, to stand behind a mode: "exclusive, unless ...".
+CONDITION_TEXT: Final[Mapping[Condition, str]] = {
+    Condition.UNLESS_UNTRACED_TENANT: "unless another process used the GPU",
+    Condition.UNLESS_MPS_MIG_OR_RARE_TENANT: "unless another process ran under MPS, in another MIG instance, or rarely",
+    Condition.UNLESS_MPS_OR_RARE_TENANT: "unless another process ran under MPS or rarely",
+    Condition.UNLESS_MIG_OR_RARE_TENANT: "unless another process ran in another MIG instance or rarely",
+    Condition.UNLESS_RARE_TENANT: "unless another process ran rarely",
+}
+
+
 class Part(StrEnum):
     """A part of an answer that takes time to compute: a command asks for those that it shows."""
 

@@ -17,8 +17,8 @@ from pyanalyze.analysis.gate import check, read_limits
 from pyanalyze.errors import UsageError
 from pyanalyze.results.check import Checked, Limits, Outcome
 from pyanalyze.results.interference import BaselineNotUsed, Estimate, Slowdown
-from pyanalyze.results.model import Missing
 from pyanalyze.results.report import Report
+from pyanalyze.vocabulary import Condition
 
 DEMO = "demo-time-slicing.sqlite"
 
@@ -344,12 +344,12 @@ def test_who_was_alone_is_held_to_what_was_measured_all_the_same() -> None:
     (device,) = report.devices
     sharing = device.sharing.model_copy(update={"mode": "exclusive"})
 
-    def judged(estimate: Estimate | None, mode: str = "exclusive", missing: tuple[Missing, ...] = ()) -> str:
+    def judged(estimate: Estimate | None, mode: str = "exclusive", condition: Condition | None = None) -> str:
         slowdown = Slowdown(elapsed=estimate, latency=estimate, resident=None)
         alone = device.model_copy(
             update={
                 "tenants": [device.tenants[0].model_copy(update={"slowdown": slowdown})],
-                "sharing": sharing.model_copy(update={"mode": mode, "missing": [*sharing.missing, *missing]}),
+                "sharing": sharing.model_copy(update={"mode": mode, "condition": condition}),
             }
         )
         return check(report.model_copy(update={"devices": [alone]}), Limits(max_slowdown=1.2)).outcomes[0].status
@@ -358,9 +358,11 @@ def test_who_was_alone_is_held_to_what_was_measured_all_the_same() -> None:
     assert judged(Estimate(value=3.27, low=3.01, high=3.54, n=148, basis="observed")) == "failed"
     assert judged(Estimate(value=1.1, low=0.9, high=1.3, n=148, basis="observed")) == "inconclusive"
     assert judged(Estimate(value=1.0, low=1.0, high=1.1, n=148, basis="observed")) == "passed"
-    # Who else was in the instance of a MIG board no verdict says, only a list of its processes.
+    # As long as other processes are not excluded, nothing is decided.
     assert judged(None, "mig") == "passed"
-    assert judged(None, "mig", (Missing(what="process_list", why="none beside it", how=""),)) == "inconclusive"
+    for condition in Condition:
+        assert judged(None, "mig", condition) == "inconclusive"
+        assert judged(None, "exclusive", condition) == "inconclusive"
 
 
 def test_python_takes_the_words_of_the_command_line(fixtures: Path) -> None:

@@ -303,7 +303,8 @@ def test_stopping_keeps_what_is_finished_and_nothing_half(fixtures: Path, tmp_pa
             session=f"00000000-0000-4000-8000-00000000000{number}",
         )
     out = tmp_path / "out"
-    process = command(tmp_path / "captures", "-o", out, "--workers", "1", start_new_session=True)
+    # The interrupt may come between the opening of a file and the name that holds it: no error of the program.
+    process = command(tmp_path / "captures", "-o", out, "--workers", "1", start_new_session=True, strict=False)
     end = time.monotonic() + 60
     while not list(out.glob("groups/*/report.json")) and time.monotonic() < end:
         time.sleep(0.01)
@@ -405,7 +406,8 @@ def test_what_programs_read_of_a_fleet(captures: Path, fixtures: Path, tmp_path:
     assert outcomes.pop(("analysed", str(captures / "bad.sqlite"))) == "inconclusive", "nobody may take it for passed"
     assert outcomes == {
         ("expect_mode", "containers"): "failed",
-        ("expect_mode", "mig"): "passed",
+        # One process was traced in the instance, and nothing excludes others.
+        ("expect_mode", "mig"): "inconclusive",
         ("expect_mode", "mps"): "passed",
     }
     done = run("check", moved, "--expect-mode", "m*")
@@ -605,8 +607,7 @@ def test_equal_names_are_told_apart_by_their_folder() -> None:
 
 def true_mode(fixtures: Path, name: str) -> str:
     mode: str = json.loads((fixtures / f"{name}.truth.json").read_text())["devices"][0]["mode"]
-    # Only its kernels were recorded: nobody can say that nobody else was there.
-    return "undetermined" if name == "hostile-names" else mode
+    return mode
 
 
 def test_every_fixture_is_its_own_job(fixtures: Path, tmp_path: Path) -> None:
@@ -618,6 +619,9 @@ def test_every_fixture_is_its_own_job(fixtures: Path, tmp_path: Path) -> None:
     for name, (captures, mode) in modes.items():
         assert captures == 1
         assert mode == true_mode(fixtures, name), name
+    # Only kernels were recorded of one: nobody can say that nobody else was there.
+    conditions = {row.group: row.condition for row in fleet.rows if row.condition is not None}
+    assert conditions == {"hostile-names": "unless-untraced-tenant", "mig": "unless-untraced-tenant"}
 
 
 def test_a_name_does_not_become_a_formula() -> None:

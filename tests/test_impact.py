@@ -14,7 +14,7 @@ from pyanalyze.analysis.interference.slowdown import TenantInterference
 from pyanalyze.report.sentences import cause_sentence
 from pyanalyze.results.interference import Causes, Estimate, HostFinding, Slowdown
 from pyanalyze.results.report import Device, Tenant
-from pyanalyze.vocabulary import Basis, Mode
+from pyanalyze.vocabulary import Basis, Condition, Mode
 
 
 def at(value: float, low: float | None, high: float | None, basis: Basis = "observed") -> Estimate:
@@ -44,10 +44,12 @@ def tenants(*slowdowns: Slowdown, **values: Any) -> list[Tenant]:
     return found
 
 
-def device(found: list[Tenant], mode: Mode = Mode.TIME_SLICING, *, host: bool = False) -> Device:
+def device(
+    found: list[Tenant], mode: Mode = Mode.TIME_SLICING, *, host: bool = False, condition: Condition | None = None
+) -> Device:
     (whole,) = examples.time_sliced().devices
     finding = HostFinding(tenant_id=0, what="slow launches", detail="t0 waits", share=0.3)
-    sharing = whole.sharing.model_copy(update={"mode": mode})
+    sharing = whole.sharing.model_copy(update={"mode": mode, "condition": condition})
     return whole.model_copy(update={"tenants": found, "sharing": sharing, "host": [finding] if host else []})
 
 
@@ -57,6 +59,17 @@ CASES = [
     (Reason.HOST, "no", device(tenants(slowdown(None)), Mode.EXCLUSIVE, host=True)),
     (Reason.HOST_ONLY, "unknown", device(tenants(slowdown(None), slowdown(None)), host=True)),
     (Reason.SOLE_TENANT, "no", device(tenants(slowdown(None)), Mode.EXCLUSIVE)),
+    (
+        Reason.OTHERS_NOT_EXCLUDED,
+        "unknown",
+        device(tenants(slowdown(None)), Mode.EXCLUSIVE, condition=Condition.UNLESS_UNTRACED_TENANT),
+    ),
+    # A condition that leaves rarely active processes open only: then sharing is no cause, under that condition.
+    (
+        Reason.SOLE_TENANT,
+        "no",
+        device(tenants(slowdown(None)), Mode.EXCLUSIVE, condition=Condition.UNLESS_RARE_TENANT),
+    ),
     (Reason.NOT_MEASURED, "unknown", device(tenants(slowdown(None), slowdown(None)))),
     (Reason.SOLE_TENANT_SLOWED, "no", device(tenants(slowdown(SLOWED)), Mode.EXCLUSIVE)),
     (Reason.OTHERS_UNKNOWN, "unknown", device(tenants(slowdown(NOT_SLOWED), slowdown(None)))),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import generate
 import pytest
+from test_idle_starts import launched
 from verdicts import judged
 
 import pyanalyze
@@ -20,6 +21,7 @@ from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.classify import _agrees
 from pyanalyze.analysis.sharing.details import mps_limit
 from pyanalyze.analysis.sharing.evidence import Pair
+from pyanalyze.analysis.sharing.idle_starts import idle_start_facts
 from pyanalyze.analysis.sharing.segments import segments
 from pyanalyze.report.rendering import render
 from pyanalyze.report.summary import render_summary
@@ -239,6 +241,8 @@ TESTED_ELSEWHERE = {
 }
 #: Weights are no thresholds.
 WEIGHTS = {"DECISIVE", "STRONG", "MODERATE", "WEAK", "RARE"}
+#: Launches of an idle process, of which some waited the same time.
+WAITS: dict[str, float | tuple[float, int]] = {"idle_start_prompt_share": (0.0, 20), "idle_start_wait_spread": 0.01}
 #: Threshold, facts on either side of it (value and n where that counts), and the observation that only the second allows.
 SIDES: list[tuple[str, dict[str, float | tuple[float, int]], dict[str, float | tuple[float, int]], str]] = [
     (
@@ -344,6 +348,24 @@ SIDES: list[tuple[str, dict[str, float | tuple[float, int]], dict[str, float | t
         {"inflated_share": 0.01, "inflation_ns": (1e6, int(t.MIN_INFLATED)), "preemption_exposure": 100.0},
         "interrupted_kernels",
     ),
+    (
+        "MIN_SLICE_WAITS",
+        {"idle_start_wait_ns": (2.18e6, int(t.MIN_SLICE_WAITS) - 1), **WAITS},
+        {"idle_start_wait_ns": (2.18e6, int(t.MIN_SLICE_WAITS)), **WAITS},
+        "waits_of_time_slices",
+    ),
+    (
+        "MOST_SLICES_WAITED",
+        {"idle_start_wait_ns": (2.18e6 * (t.MOST_SLICES_WAITED + 1), 20), **WAITS},
+        {"idle_start_wait_ns": (2.18e6 * t.MOST_SLICES_WAITED, 20), **WAITS},
+        "waits_of_time_slices",
+    ),
+    (
+        "MIN_EXPOSURE",
+        {"idle_start_prompt_share": (1.0, 20), "idle_start_exposure": t.MIN_EXPOSURE - 1},
+        {"idle_start_prompt_share": (1.0, 20), "idle_start_exposure": t.MIN_EXPOSURE},
+        "idle_starts_prompt",
+    ),
 ]
 
 
@@ -364,13 +386,14 @@ def test_both_sides_of_the_other_thresholds(
     assert observation in observe(sided(above))
 
 
-def test_every_threshold_has_both_sides_tested() -> None:
+def test_every_threshold_has_both_sides_tested(tmp_path: Path) -> None:
     named = {name for name in dir(t) if name.isupper()}
     tested = {row[0] for row in SIDES} | TESTED_ELSEWHERE
     assert named - WEIGHTS - tested == {"MAX_CONFIDENCE_SAMPLED"}
     assert not tested - named
     # Facts have a name that the core knows: a threshold on nothing would hold by accident.
     known = set(pyanalyze.load(generate.built("exclusive") / "exclusive.sqlite").facts["name"].to_list())
+    known |= set(idle_start_facts(pyanalyze.load(launched(tmp_path / "a.sqlite", [2_200] * 20)).tables, 0))
     assert {name for _, below, above, _ in SIDES for name in (*below, *above)} <= known
 
 
@@ -431,11 +454,54 @@ def test_stable_durations_carry_exclusive_as_a_deduction() -> None:
     assert "context_switches" in [gap.what for gap in verdict.missing]
 
 
-def test_one_kernel_alone_proves_nothing() -> None:
+def test_one_kernel_says_nothing_of_other_processes() -> None:
     verdict = judge(case({"busy_ns": 1e6, "traced_tenants": 1, "stream_overlap_share": 0.0}, tenants=("a",)))
-    assert verdict.mode == "undetermined"
-    assert verdict.confidence < MIN_CONFIDENCE
+    assert (verdict.mode, verdict.basis) == ("exclusive", "inferred")
+    assert verdict.condition == "unless-untraced-tenant"
+    assert "unless another process used the GPU" in verdict.summary
     assert verdict.missing
+
+
+#: What excludes busy tenants that are time-sliced, and all that was traced is one process.
+UNDISTURBED = {**ALONE, "stream_overlap_share": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "condition"),
+    [
+        ({"name": "NVIDIA A100-SXM4-40GB"}, "unless-mps-mig-or-rare-tenant"),
+        # All SMs of the named board: it is not partitioned. Nor can chips of compute capability 8.9, nor a GeForce.
+        ({"product_sms": 108}, "unless-mps-or-rare-tenant"),
+        ({"compute_capability": (8, 9)}, "unless-mps-or-rare-tenant"),
+        ({"name": "NVIDIA GeForce RTX 5090", "compute_capability": (12, 0)}, "unless-mps-or-rare-tenant"),
+        ({"mig_enabled": False}, "unless-mps-or-rare-tenant"),
+        # The processes of the whole machine are listed, and MPS is not among them.
+        ({"no_mps_process": True}, "unless-mig-or-rare-tenant"),
+        ({"no_mps_process": True, "product_sms": 108}, "unless-rare-tenant"),
+        # A list of the driver with one process, and counters that show idle SMs, exclude all of them.
+        ({"nvml_processes": [(7, "a", "C")]}, None),
+    ],
+)
+def test_what_a_verdict_about_one_process_depends_on(changes: dict[str, object], condition: str | None) -> None:
+    verdict = judge(case(UNDISTURBED, **{"tenants": ("a",), **changes}))
+    assert (verdict.mode, verdict.condition) == ("exclusive", condition)
+
+
+def test_counters_of_idle_sms_leave_no_condition() -> None:
+    verdict = judge(case({**UNDISTURBED, "metric_outside_pct": 0.0}, tenants=("a",)))
+    assert (verdict.mode, verdict.condition) == ("exclusive", None)
+
+
+@pytest.mark.parametrize("facts", [{"switch_records": 20, "resident_share_top": 1.0}])
+def test_switch_records_of_one_context_leave_no_condition(facts: dict[str, float]) -> None:
+    assert judge(case({**UNDISTURBED, **facts}, tenants=("a",))).condition is None
+
+
+def test_evidence_of_others_is_weighed_and_not_put_aside() -> None:
+    daemon = [Configured("process-list", "mps_daemon", "nvidia-cuda-mps-server")]
+    assert judge(case({"busy_ns": 1e6, "traced_tenants": 1}, tenants=("a",), configured=daemon)).condition is None
+    active = judge(case({"busy_ns": 1e6, "traced_tenants": 1, "metric_outside_pct": 75.0}, tenants=("a",)))
+    assert (active.mode, active.condition) == ("undetermined", None)
 
 
 def test_counters_that_show_work_are_not_denied() -> None:
@@ -453,7 +519,7 @@ def test_a_list_that_lacks_who_was_traced_does_not_show_that_nobody_else_was_the
     assert "nvml_one_process" in observe(case(alone, **listed))
     strange = judge(case(alone, **listed, unlisted=("a",)))
     assert "nvml_one_process" not in {weighed.name for weighed in strange.evidence}
-    assert strange.mode == "undetermined"
+    assert strange.condition == "unless-untraced-tenant"
     assert "lacks traced processes (a)" in next(gap.why for gap in strange.missing if gap.what == "process_list")
 
 
@@ -467,7 +533,7 @@ def test_processes_listed_one_after_the_other_are_not_several() -> None:
 @pytest.mark.parametrize("state", ["absent", "empty"])
 def test_no_switch_table_never_proves_exclusive_or_mig(state: str) -> None:
     verdict = judge(case({"busy_ns": 1e6, "traced_tenants": 1}, sources={"switch_events": state}, tenants=("a",)))
-    assert verdict.mode == "undetermined"
+    assert verdict.condition == "unless-untraced-tenant"
 
 
 def test_without_process_ids_one_tenant_is_never_claimed() -> None:
@@ -594,7 +660,8 @@ def test_one_process_does_not_contradict_a_configuration_for_several(changes: di
         inside = "mig+" if "mig_profile" in changes else ""
         assert (verdict.configured, verdict.agrees) == (f"{inside}{strategy}", None)
         # Without switch records nobody else would have been seen.
-        assert verdict.summary.endswith("No record of other processes was captured, so their absence is inferred.")
+        assert verdict.condition is not None
+        assert verdict.summary.endswith("nothing in the capture excludes that.")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.numbers import bounded_float
 from pyanalyze.text.toml import read_toml
-from pyanalyze.vocabulary import MODES, NEGLIGIBLE_RESIDENCY, Mode, Part
+from pyanalyze.vocabulary import CONDITION_TEXT, MODES, NEGLIGIBLE_RESIDENCY, Mode, Part
 
 if TYPE_CHECKING:
     import os
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyanalyze.results.comparison import Comparison
     from pyanalyze.results.interference import Estimate, SlowdownKind
     from pyanalyze.results.report import Device, Report, Tenant
+    from pyanalyze.results.sharing import Sharing
 
 __all__ = ["check", "parts_of", "read_limits"]
 
@@ -149,9 +150,18 @@ def _mode(device: Device, limits: Limits) -> Iterator[Outcome]:
             "expect_mode", device_title(device), "inconclusive", f"undetermined: {likely}, expected {wanted}", how=how
         )
         return
+    if sharing.condition is not None:
+        detail = f"{sharing.mode} {known} holds {CONDITION_TEXT[sharing.condition]}, expected {wanted}"
+        yield Outcome("expect_mode", device_title(device), "inconclusive", detail, how=_to_exclude_others(sharing))
+        return
     fits = any(fnmatchcase(sharing.mode, pattern) for pattern in limits.expect_mode)
     detail = f"{sharing.mode} was observed {known}" + ("" if fits else f", expected {wanted}")
     yield Outcome("expect_mode", device_title(device), "passed" if fits else "failed", detail)
+
+
+def _to_exclude_others(sharing: Sharing) -> str:
+    """The command that would show other processes."""
+    return next((gap.how for gap in sharing.missing if gap.how), "")
 
 
 def _agreement(device: Device, limits: Limits) -> Iterator[Outcome]:
@@ -199,6 +209,10 @@ def _slowdown(device: Device, tenant: Tenant, most: float, kind: SlowdownKind | 
             f"only one tenant was on the device ({device.sharing.mode}, confidence "
             f"{device.sharing.confidence:.2f}){left}"
         )
+        if device.sharing.condition is not None:
+            detail = f"{detail}; that holds {CONDITION_TEXT[device.sharing.condition]}"
+            how = _to_exclude_others(device.sharing)
+            return Outcome("max_slowdown", subject, "inconclusive", detail, limit=most, how=how)
         return Outcome("max_slowdown", subject, "passed", detail, limit=most)
     worst = max((e for e in known.values() if e is not None), key=lambda e: e.value, default=None)
     words = "; ".join(f"{name} {_range(estimate)}" for name, estimate in known.items())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from pyanalyze.vocabulary import EXCLUDED_ABOVE, TRAITS, Answer, is_slowed, threshold_of
+from pyanalyze.vocabulary import EXCLUDED_ABOVE, TRAITS, Answer, Condition, is_slowed, threshold_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +49,8 @@ class Reason(StrEnum):
     """The host has a finding, and no slowdown is known."""
     SOLE_TENANT = "sole-tenant"
     """One tenant had the device, and no slowdown is known."""
+    OTHERS_NOT_EXCLUDED = "others-not-excluded"
+    """One process was traced, nothing excludes others, and no slowdown is known."""
     NOT_MEASURED = "not-measured"
     """No slowdown is known."""
     SOLE_TENANT_SLOWED = "sole-tenant-slowed"
@@ -80,6 +82,7 @@ ANSWERS: Mapping[Reason, Answer] = {
     Reason.HOST: Answer.NO,
     Reason.HOST_ONLY: Answer.UNKNOWN,
     Reason.SOLE_TENANT: Answer.NO,
+    Reason.OTHERS_NOT_EXCLUDED: Answer.UNKNOWN,
     Reason.NOT_MEASURED: Answer.UNKNOWN,
     Reason.SOLE_TENANT_SLOWED: Answer.NO,
     Reason.OTHERS_UNKNOWN: Answer.UNKNOWN,
@@ -242,6 +245,8 @@ def _switched_out(tenant: Tenant) -> float | None:
 def _without_slowdown(device: Device, *, sole: bool) -> Reason:
     if device.host:
         return Reason.HOST if sole else Reason.HOST_ONLY
+    if not sole and len(device.tenants) == 1 and device.sharing.condition is Condition.UNLESS_UNTRACED_TENANT:
+        return Reason.OTHERS_NOT_EXCLUDED
     return Reason.SOLE_TENANT if sole else Reason.NOT_MEASURED
 
 
@@ -279,7 +284,9 @@ def _where_it_went(victim: Victim) -> Reason:
 
 
 def sole_tenant(device: Device) -> bool:
-    """Whether the verdict says that one tenant had the device to itself.
+    """Whether the verdict says that one tenant had the device to itself, whatever condition it names besides.
+
+    A verdict that holds unless any other process used the GPU does not say so.
 
     Examples
     --------
@@ -289,9 +296,7 @@ def sole_tenant(device: Device) -> bool:
     """
     if len(device.tenants) != 1:
         return False
-    traits = TRAITS[device.sharing.mode]
-    # Of an instance the verdict says that it is one, not who else was in it.
-    return traits.solo and not (traits.mig_instance and device.missing_for("process_list"))
+    return TRAITS[device.sharing.mode].solo and device.sharing.condition is not Condition.UNLESS_UNTRACED_TENANT
 
 
 def untraced_share(device: Device) -> float:

@@ -33,6 +33,7 @@ def _row(device: Device) -> dict[str, object]:
         "mode": sharing.mode,
         "confidence": sharing.confidence,
         "basis": sharing.basis,
+        "condition": sharing.condition,
         "configured": sharing.configured,
         "agrees": sharing.agrees,
     }
@@ -40,11 +41,14 @@ def _row(device: Device) -> dict[str, object]:
 
 def _block(device: Device) -> str:
     from pyanalyze.text.escape import visible
+    from pyanalyze.vocabulary import CONDITION_TEXT
 
     sharing = device.sharing
     name = visible(device.name or "name not recorded")
+    unless = "" if sharing.condition is None else f", {CONDITION_TEXT[sharing.condition]}"
+    known = f"confidence {sharing.confidence:.2f}, {sharing.basis}"
     out = [
-        f"GPU {device.device_id} ({name}): {sharing.mode}   confidence {sharing.confidence:.2f}, {sharing.basis}",
+        f"GPU {device.device_id} ({name}): {sharing.mode}{unless}   {known}",
         f"  {visible(sharing.summary, limit=None)}",
     ]
     if sharing.configured is not None:

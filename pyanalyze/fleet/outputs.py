@@ -27,8 +27,8 @@ _CAUSES = ("launch", "queue", "not_resident", "switch", "execution", "unexplaine
 DEVICE_COLUMNS: dict[str, str] = {
     "group": _TEXT, "job": _TEXT, "host": _TEXT, "captures": _WHOLE, "start_utc_ns": _WHOLE, "end_utc_ns": _WHOLE,
     "device_id": _WHOLE, "uuid": _TEXT, "gpu_uuid": _TEXT, "name": _TEXT, "mode": _TEXT, "confidence": _REAL,
-    "basis": _TEXT, "configured": _TEXT, "agrees": _TRUTH, "tenants": _WHOLE, "switches": _WHOLE,
-    "switch_overhead_fraction": _REAL, "worst_slowdown": _REAL, "worst_slowdown_low": _REAL,
+    "basis": _TEXT, "condition": _TEXT, "configured": _TEXT, "agrees": _TRUTH, "tenants": _WHOLE,
+    "switches": _WHOLE, "switch_overhead_fraction": _REAL, "worst_slowdown": _REAL, "worst_slowdown_low": _REAL,
     "worst_slowdown_high": _REAL, "worst_slowdown_n": _WHOLE, "worst_slowdown_basis": _TEXT,
     "worst_slowdown_tenant": _TEXT, "sm_active": _REAL, "memory_peak_fraction": _REAL, "lost_records": _WHOLE,
 }  # fmt: skip

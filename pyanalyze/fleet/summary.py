@@ -13,7 +13,7 @@ from pyanalyze.results.report import Tool
 from pyanalyze.text import format as fmt
 from pyanalyze.text.format import ratio
 from pyanalyze.text.visible import json_text
-from pyanalyze.vocabulary import Basis, Mode, is_slowed
+from pyanalyze.vocabulary import Basis, Condition, Mode, is_slowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -61,6 +61,7 @@ class DeviceRow(Result):
     mode: Mode = Field(description="Observed sharing mode.")
     confidence: Fraction = Field(description="Calibrated probability of it.")
     basis: Basis = Field(description="How it is known.")
+    condition: Condition | None = Field(description="Other processes that nothing excludes; null: none.")
     configured: Mode | None = Field(description="Configured mode; null: not known.")
     agrees: bool | None = Field(
         description="The configured mode matches the observed one; null: one of them is not known."
@@ -198,7 +199,7 @@ def device_rows(group: str, report: Mapping[str, Any], host: str | None) -> list
         memory, window = device["memory"] or {}, device["window"]
         row = {**blank, **every}
         row.update({key: device[key] for key in ("device_id", "uuid", "gpu_uuid", "name")})
-        row.update({key: sharing[key] for key in ("mode", "confidence", "basis", "configured", "agrees")})
+        row.update({key: sharing[key] for key in ("mode", "confidence", "basis", "condition", "configured", "agrees")})
         if window is not None and origin is not None:
             row["start_utc_ns"] = str(int(origin) + window["start_ns"])
             row["end_utc_ns"] = str(int(origin) + window["end_ns"])

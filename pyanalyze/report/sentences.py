@@ -12,7 +12,7 @@ from pyanalyze.results.labels import device_title, tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
-from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, Answer, Mode
+from pyanalyze.vocabulary import CONDITION_TEXT, NEGLIGIBLE_RESIDENCY, Answer, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -120,7 +120,13 @@ def mode_text(device: Device) -> str:
             return "undetermined (no evidence)."
         likely = f"most likely {sharing.alternatives[0].mode}, {sharing.confidence:.2f}"
         return f"undetermined ({likely})."
-    return f"{sharing.mode} (confidence {sharing.confidence:.2f}, {sharing.basis})."
+    return f"{sharing.mode}{unless_text(device)} (confidence {sharing.confidence:.2f}, {sharing.basis})."
+
+
+def unless_text(device: Device) -> str:
+    """The condition of a verdict, to stand behind the mode; empty where it has none."""
+    condition = device.sharing.condition
+    return "" if condition is None else f", {CONDITION_TEXT[condition]}"
 
 
 def _serves(server: Tenant, tenants: Iterable[Tenant], labels: Mapping[int, str]) -> str:
@@ -302,7 +308,8 @@ def why_sharing(device: Device) -> str:
         return {
             Reason.HOST: f"check the host first: {host}",
             Reason.HOST_ONLY: f"no slowdown could be measured; check the host first: {host}",
-            Reason.SOLE_TENANT: "only one process used the GPU",
+            Reason.SOLE_TENANT: f"only one process used the GPU{unless_text(device)}",
+            Reason.OTHERS_NOT_EXCLUDED: "only one process was traced, and nothing excludes others",
             Reason.NOT_MEASURED: "no slowdown could be measured",
         }[impact.reason]
     slowdown, high = fmt.ratio(victim.estimate.value), victim.estimate.high
@@ -311,7 +318,8 @@ def why_sharing(device: Device) -> str:
         case Reason.HOST:
             return f"check the host first: {host}"
         case Reason.SOLE_TENANT_SLOWED:
-            return f"only one process used the GPU; it takes {slowdown} its baseline for another reason"
+            only = f"only one process used the GPU{unless_text(device)}"
+            return f"{only}; it takes {slowdown} its baseline for another reason"
         case Reason.OTHERS_UNKNOWN:
             rest = _names(device, impact.unknown)
             return f"the largest known slowdown is {slowdown}; that of {rest} is not known"

@@ -34,6 +34,7 @@ from pyanalyze.report.sentences import (
     samples_not_used,
     slowdown_text,
     switching_text,
+    unless_text,
     versions_text,
 )
 from pyanalyze.results.labels import device_title, main_device
@@ -181,7 +182,7 @@ def _mode(device: Device, *, over_time: bool = True, configured: bool = True) ->
     if sharing.mode == Mode.UNDETERMINED:
         said = mode_text(device).rstrip(".")
     else:
-        said = f"{sharing.mode}, confidence {sharing.confidence:.2f} ({sharing.basis})"
+        said = f"{sharing.mode}{unless_text(device)}, confidence {sharing.confidence:.2f} ({sharing.basis})"
     if configured:
         said += f"; configured: {agreement_text(device)}"
     return f"{said}; over time: {_over_time(device)}" if over_time and _over_time(device) else said

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from pyanalyze.results.model import Finite, Fraction, Missing, Number, Result, Text
-from pyanalyze.vocabulary import Basis, Mode, RelationKind
+from pyanalyze.vocabulary import Basis, Condition, Mode, RelationKind
 
 __all__ = ["Alternative", "Detail", "Evidence", "Example", "Relation", "Segment", "Sharing"]
 
@@ -65,6 +65,10 @@ class Sharing(Result):
         description="Calibrated probability of mode; for undetermined, that of the strongest alternative."
     )
     basis: Basis = Field(description="How it is known.")
+    condition: Condition | None = Field(
+        default=None,
+        description="Other processes that nothing excludes: the mode holds unless there was one; null: none.",
+    )
     configured: Mode | None = Field(description="What the machine was set up to do; null: not known.")
     agrees: bool | None = Field(description="Configured and observed agree; null: one of them is not known.")
     summary: Text = Field(description="The verdict in one or two sentences.")

@@ -37,8 +37,9 @@ import measurements  # noqa: E402
 import pyanalyze  # noqa: E402
 from pyanalyze.analysis.sharing import RULES, Case, judge  # noqa: E402
 from pyanalyze.analysis.sharing.calibration import calibration, state  # noqa: E402
+from pyanalyze.analysis.sharing.condition import covers  # noqa: E402
 from pyanalyze.core import _core  # noqa: E402
-from pyanalyze.vocabulary import MIN_CONFIDENCE  # noqa: E402
+from pyanalyze.vocabulary import MIN_CONFIDENCE, TRAITS, Condition, Mode  # noqa: E402
 
 SHARING = ROOT / "pyanalyze" / "analysis" / "sharing"
 CALIBRATION = SHARING / "calibration.json"
@@ -60,10 +61,17 @@ class Judged:
     confidence: float
     posterior: float
     kind: str
+    condition: str | None = None
+    rare: bool = False
 
     @property
     def outcome(self) -> str:
-        """``right``, ``wrong``, or ``abstained`` where there was an answer."""
+        """``right``, ``wrong``, ``abstained`` where there was an answer, or ``excepted``: the condition names the truth."""
+        if self.condition is not None:
+            if self.said == self.true:
+                return "right"
+            named = covers(Condition(self.condition), Mode(self.true))
+            return "excepted" if named or (self.rare and TRAITS[Mode(self.true)].time_sliced) else "wrong"
         if self.said == "undetermined":
             return "right" if not self.identifiable or self.true == "undetermined" else "abstained"
         return "right" if self.identifiable and self.said == self.true else "wrong"
@@ -79,7 +87,7 @@ def decided_by() -> str:
         weights = {name: weight for name, (weight, _) in sorted(rule.weights.items())}
         needs = sorted(rule.requires), sorted(rule.requires_one_of), rule.by_absence
         digest.update(repr((str(rule.mode), rule.prior, weights, needs)).encode())
-    for name in ("thresholds.py", "evidence.py", "classify.py", "case.py"):
+    for name in ("thresholds.py", "evidence.py", "classify.py", "case.py", "condition.py", "idle_starts.py"):
         tree = ast.parse((SHARING / name).read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
@@ -117,7 +125,8 @@ def cases(scenario: str, seed: int) -> list[tuple[Case, dict[str, Any]]]:
             device = by_uuid.get((uuids[case.device_id] or "").partition("-")[2].lower())
             modes = sorted({mode for _, mode in device["modes"]}) if device else ["undetermined"]
             identifiable = capture["identifiable"] and device is not None
-            known = {"modes": modes, "identifiable": identifiable}
+            rare = device is not None and _has_rare_tenant(truth, truth["devices"].index(device))
+            known = {"modes": modes, "identifiable": identifiable, "rare": rare}
             found.append((case, {"family": truth["family"], "capture": capture["name"], **known}))
     kept.parent.mkdir(parents=True, exist_ok=True)
     part = kept.with_suffix(".part")
@@ -126,6 +135,15 @@ def cases(scenario: str, seed: int) -> list[tuple[Case, dict[str, Any]]]:
     if not was_there:
         shutil.rmtree(folder)
     return found
+
+
+#: A tenant with less of the residency of its device is rarely active: every condition but one names it.
+RARE_SHARE = 0.1
+
+
+def _has_rare_tenant(truth: dict[str, Any], device: int) -> bool:
+    held = [tenant["resident_ns"] or 0 for tenant in truth["tenants"] if tenant["device"] == device]
+    return len(held) > 1 and min(held) < RARE_SHARE * sum(held)
 
 
 def judged(scenario: str, seed: int) -> list[Judged]:
@@ -148,6 +166,8 @@ def judged(scenario: str, seed: int) -> list[Judged]:
                 verdict.confidence,
                 verdict.posterior,
                 "observed" if verdict.basis == "observed" else "inferred",
+                verdict.condition,
+                truth["rare"],
             )
         )
     return found
@@ -182,7 +202,7 @@ EDGES = (MIN_CONFIDENCE, 0.9, 0.97, 0.995, 1.0)
 
 def bins_of(rows: list[Judged]) -> list[Bin]:
     """Named verdicts by basis and raw posterior."""
-    named = [row for row in rows if row.said != "undetermined"]
+    named = [row for row in rows if row.said != "undetermined" and row.outcome != "excepted"]
     found = []
     for kind in ("observed", "inferred"):
         for low, high in itertools.pairwise(EDGES):
@@ -237,7 +257,7 @@ def held_out(rows: list[Judged]) -> list[dict[str, Any]]:
     told = []
     for family in sorted({row.family for row in rows}):
         table = calibrated([row for row in rows if row.family != family])["bins"]
-        own = (row for row in rows if row.family == family and row.said != "undetermined")
+        own = (row for row in rows if row.family == family and row.said != "undetermined" and row.outcome != "excepted")
         told += [(row, state(table, row.kind, row.posterior)) for row in own]
     claims = dict(told)
     result = []
@@ -336,7 +356,8 @@ def main() -> int:
             true = row.true if row.identifiable else "undetermined"
             print(f"wrong: {row.capture} (seed {row.seed}) is {true}, was called {row.said} at {row.confidence}")
     print()
-    named = [row for row in rows if row.said != "undetermined"]
+    # A condition that names the truth makes a verdict neither right nor wrong.
+    named = [row for row in rows if row.said != "undetermined" and row.outcome != "excepted"]
     answerable = [row for row in rows if row.identifiable and row.true != "undetermined"]
     counts = Counter(row.outcome for row in rows)
     print(f"{len(rows)} verdicts on {len({(r.scenario, r.seed) for r in rows})} scenario-seeds: {dict(counts)}")
@@ -344,6 +365,10 @@ def main() -> int:
     print(f"named, of those with an answer: {right} of {len(answerable)} ({100 * right / len(answerable):.1f} %)")
     wrong = counts["wrong"]
     print(f"wrong, of the verdicts given:   {wrong} of {len(named)} ({100 * wrong / len(named):.1f} %)")
+    held = [row for row in rows if row.condition is not None]
+    print(
+        f"conditional:                    {len(held)}, of them {counts['excepted']} with a condition that was not met"
+    )
     print("\nstated confidence    right      n   95 % interval of the observed share")
     bins = []
     for low, high in ((0.8, 0.85), (0.85, 0.9), (0.9, 0.95), (0.95, 0.97), (0.97, 1.01)):

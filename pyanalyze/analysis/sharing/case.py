@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from pyanalyze.analysis.sharing.classify import judge
-from pyanalyze.analysis.sharing.evidence import MANY, Case, Configured, Fact, Pair, pairs_of
+from pyanalyze.analysis.sharing.evidence import (
+    MANY,
+    Case,
+    Configured,
+    Fact,
+    Pair,
+    durations_stable,
+    pairs_of,
+    starts_promptly,
+)
+from pyanalyze.analysis.sharing.idle_starts import idle_start_facts
 from pyanalyze.analysis.sharing.queries import narrowed
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.context import names_gpu
@@ -109,6 +119,8 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
         quiet = tenants.is_empty() and not any(fact and fact.value for fact in activity)
         rows = configured.filter(here | pl.col("device_id").is_null())
         pairs = pairs_of(tables.overlaps.filter(here), usage, tables.switches.filter(here))
+        if _starts_would_tell(tables, tenants, measured):
+            measured |= idle_start_facts(tables, device["device_id"])
         (idle if quiet else cases).append(
             Case(
                 device_id=device["device_id"],
@@ -145,6 +157,7 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                 unlisted=unlisted_tenants(tables, device["device_id"]),
                 captured=bool(tables.paths),
                 launches=lost,
+                no_mps_process=_no_mps_process(tables),
                 driver=_driver(tables.capture),
                 untraced=_untraced(usage),
                 served=tenants["served_by"].drop_nulls().len(),
@@ -158,6 +171,14 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
         cases = [replace(case, tables=_tables_of(tables, case, physical, alone=len(cases) == 1)) for case in cases]
     # Idle GPUs beside a busy one are left out; where nothing ran at all, that is what there is to say.
     return tuple(cases or idle)
+
+
+def _starts_would_tell(tables: TableSet, tenants: pl.DataFrame, facts: Mapping[str, Fact]) -> bool:
+    """Whether launch calls are worth reading: one process was traced, and nothing else says who was beside it."""
+    recorded = facts.get("switch_records")
+    if not tables.paths or tenants.filter("traced").height != 1 or (recorded is not None and recorded.value):
+        return False
+    return not starts_promptly(facts) and not durations_stable(facts)
 
 
 def _tables_of(tables: TableSet, case: Case, physical: dict[str, str | None], *, alone: bool) -> dict[str, str | None]:
@@ -192,6 +213,18 @@ def _driver(capture: pl.DataFrame) -> str | None:
     """Version of the driver, where all captures that say one say the same."""
     found = capture["driver_version"].drop_nulls().unique().to_list()
     return str(found[0]) if len(found) == 1 else None
+
+
+#: What the first process of a machine is called; in a container it is something else.
+_FIRST_OF_MACHINE = ("systemd", "init")
+
+
+def _no_mps_process(tables: TableSet) -> bool:
+    """Whether every capture lists the processes of its whole machine, and none of them is of MPS."""
+    listed = tables.processes.select("capture", "pid", name=pl.col("name").cast(pl.String))
+    whole = listed.filter(pl.col("pid") == 1, pl.col("name").is_in(_FIRST_OF_MACHINE))["capture"].n_unique()
+    served = listed.filter(pl.col("name").str.starts_with("nvidia-cuda-mps")).height
+    return whole == tables.capture.height > 0 and not served
 
 
 def _untraced(usage: pl.DataFrame) -> tuple[str, ...]:

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.calibration import calibration, state
+from pyanalyze.analysis.sharing.condition import condition_of, covers
 from pyanalyze.analysis.sharing.details import details
 from pyanalyze.analysis.sharing.evidence import HOW, Case, Observation, gaps, observe
 from pyanalyze.analysis.sharing.rules import RULES, Rule
 from pyanalyze.results.model import Missing, Text
 from pyanalyze.results.sharing import Alternative, Evidence, Sharing
 from pyanalyze.text import format as fmt
-from pyanalyze.vocabulary import MIN_CONFIDENCE, TRAITS, Mode
+from pyanalyze.vocabulary import CONDITION_TEXT, MIN_CONFIDENCE, TRAITS, Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from pyanalyze.vocabulary import Basis
+    from pyanalyze.vocabulary import Basis, Condition
 
 
 class Verdict(Sharing):
@@ -86,6 +87,10 @@ def judge(case: Case) -> Verdict:
         }
     case = replace(case, observations=found)
     scores = {rule.mode: _score(rule, case) for rule in RULES}
+    condition = condition_of(case) if _active(case) else None
+    if condition is not None:
+        # Of what the verdict leaves open nothing is said: the confidence is that of the other modes.
+        scores = {mode: -math.inf if covers(condition, mode) else score for mode, score in scores.items()}
     posterior = _softmax(scores)
     ranked = sorted(posterior, key=lambda mode: -posterior[mode])
     best = ranked[0]
@@ -114,13 +119,16 @@ def judge(case: Case) -> Verdict:
     confidence = _claimed(basis, posterior[best]) if decided else posterior[best]
     if decided and confidence < MIN_CONFIDENCE:
         mode, basis, confidence = Mode.UNDETERMINED, "inferred" if case.captured else "sampled", posterior[best]
+    if mode == Mode.UNDETERMINED:
+        condition = None
     return Verdict(
         device_id=case.device_id,
         device=case.name or f"GPU {case.device_id}",
         mode=mode,
         confidence=round(confidence, 3),
         basis=basis,
-        summary=_summary(case, mode, best, posterior[best], evidence, missing),
+        condition=condition,
+        summary=_summary(case, mode, condition, posterior, evidence, missing),
         configured=configured,
         agrees=_agrees(configured, mode),
         evidence=evidence,
@@ -309,12 +317,19 @@ def _why_not(mode: Mode, case: Case) -> str:
 
 
 def _summary(
-    case: Case, mode: Mode, best: Mode, posterior: float, evidence: Sequence[Evidence], missing: Sequence[Missing]
+    case: Case,
+    mode: Mode,
+    condition: Condition | None,
+    posterior: Mapping[Mode, float],
+    evidence: Sequence[Evidence],
+    missing: Sequence[Missing],
 ) -> str:
+    best = max(posterior, key=lambda one: posterior[one])
+    likely = f"Most likely mode: {best} ({posterior[best]:.2f})."
     if mode == Mode.UNDETERMINED:
         if not case.captured:
             lead = "Samples cannot show residency or concurrent execution; a capture can."
-            return f"{lead} Most likely mode: {best} ({posterior:.2f})." if evidence else lead
+            return f"{lead} {likely}" if evidence else lead
         if not _active(case):
             if case.has("sm_active_outside_traced_kernels"):
                 loud = case.observations["sm_active_outside_traced_kernels"].detail
@@ -322,7 +337,7 @@ def _summary(
             if case.launches is not None and case.launches.without_record:
                 return f"CUDA was traced, but {case.launches.describe()}: the sharing mode is not known."
             return "The capture has no work on this GPU, so its sharing mode is not known."
-        lead = f"The evidence does not decide. Most likely mode: {best} ({posterior:.2f})."
+        lead = f"The evidence does not decide. {likely}"
         need = f" To decide: {missing[0].how} ({missing[0].why})." if missing else ""
         return lead + need
     rule = _rule(mode)
@@ -330,8 +345,8 @@ def _summary(
     text = "; ".join(reasons) if reasons else rule.shows
     text = text[0].upper() + text[1:]
     doubt = ""
-    if TRAITS[mode].one_process and not case.has("sole_resident"):
-        doubt = " No record of other processes was captured, so their absence is inferred."
+    if condition is not None:
+        doubt = f" The mode is {mode}, {CONDITION_TEXT[condition]}: nothing in the capture excludes that."
     said = [case.observations[name].detail for name in ("cap_without_effect", "caps_over_100") if case.has(name)]
     return " ".join(
         (f"{text}.{doubt}", *(f"{detail[0].upper()}{detail[1:]}." for detail in said if detail not in reasons))

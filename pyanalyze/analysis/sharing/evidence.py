@@ -232,6 +232,8 @@ class Case:
     captured: bool = True
     #: launch calls of a session without kernels; None: there are kernels, or no calls
     launches: LaunchRecords | None = None
+    #: whether the capture lists the processes of the whole machine, and none of MPS
+    no_mps_process: bool = False
     #: version of the driver, where the capture says so
     driver: str | None = None
     #: names of tenants that were resident without being traced
@@ -554,13 +556,7 @@ def _solitude(case: Case) -> Iterable[Observation]:
     # The activity of another traced tenant is known: undisturbed kernels prove nothing about it.
     sole = traced is not None and (traced.value or 0) < MANY
     prompt = case.facts.get("prompt_start_share")
-    if (
-        sole
-        and prompt is not None
-        and prompt.value is not None
-        and prompt.n >= t.MIN_PROMPT_STARTS
-        and prompt.value >= t.MIN_PROMPT_START_SHARE
-    ):
+    if sole and prompt is not None and prompt.value is not None and starts_promptly(case.facts):
         yield _from_fact(
             case,
             "prompt_start_share",
@@ -568,6 +564,8 @@ def _solitude(case: Case) -> Iterable[Observation]:
             f"{fmt.percent(prompt.value, 0)} of {prompt.n} kernels after a copy in their stream started within 0.1 ms; "
             "another busy tenant would have delayed them",
         )
+    if sole:
+        yield from _idle_starts(case)
     exposure = case.fact("preemption_exposure")
     inflated = case.facts.get("inflated_share")
     if exposure is None or inflated is None or inflated.value is None:
@@ -575,10 +573,8 @@ def _solitude(case: Case) -> Iterable[Observation]:
     # A rarely active tenant interrupts few of many kernels: so many at all are no accident.
     interrupted = case.facts.get("inflation_ns")
     visited = interrupted is not None and interrupted.n >= t.MIN_INFLATED
-    quiet = inflated.n >= t.MIN_REPEATS and inflated.value <= t.MAX_STABLE_INFLATED_SHARE and not visited
-    # A tenant that pauses before its time slice ends yields the engine: its kernels are not inflated in any mode.
     unbroken = case.fact("unbroken_exposure")
-    if sole and unbroken is not None and unbroken >= t.MIN_EXPOSURE and quiet:
+    if sole and unbroken is not None and durations_stable(case.facts):
         yield _from_fact(
             case,
             "inflated_share",
@@ -602,6 +598,69 @@ def _solitude(case: Case) -> Iterable[Observation]:
             "interrupted_kernels",
             f"{interrupted.n} of {inflated.n} repeated kernels ran at least 0.8 ms longer than usual: they were "
             "interrupted",
+        )
+
+
+def starts_promptly(facts: Mapping[str, Fact]) -> bool:
+    """Whether kernels behind copies started at once, often enough to say that no busy tenant was there.
+
+    Examples
+    --------
+    >>> starts_promptly({"prompt_start_share": Fact(1.0, "1", 50, "observed", "")}), starts_promptly({})
+    (True, False)
+    """
+    prompt = facts.get("prompt_start_share")
+    if prompt is None or prompt.value is None:
+        return False
+    return prompt.n >= t.MIN_PROMPT_STARTS and prompt.value >= t.MIN_PROMPT_START_SHARE
+
+
+def durations_stable(facts: Mapping[str, Fact]) -> bool:
+    """Whether repeated kernels were not interrupted, in enough work to say that no busy tenant was there.
+
+    Examples
+    --------
+    >>> durations_stable({})
+    False
+    """
+    inflated, interrupted = facts.get("inflated_share"), facts.get("inflation_ns")
+    # A tenant that pauses before its time slice ends yields the engine: its kernels are not inflated in any mode.
+    unbroken = facts.get("unbroken_exposure")
+    if inflated is None or inflated.value is None or unbroken is None:
+        return False
+    visited = interrupted is not None and interrupted.n >= t.MIN_INFLATED
+    quiet = inflated.n >= t.MIN_REPEATS and inflated.value <= t.MAX_STABLE_INFLATED_SHARE and not visited
+    return (unbroken.value or 0) >= t.MIN_EXPOSURE and quiet
+
+
+def _idle_starts(case: Case) -> Iterable[Observation]:
+    """How long kernels waited that were launched while their process had nothing on the device."""
+    prompt, periods = case.facts.get("idle_start_prompt_share"), case.fact("idle_start_exposure")
+    if prompt is None or prompt.value is None:
+        return
+    if prompt.value >= t.MIN_PROMPT_START_SHARE and (periods or 0) >= t.MIN_EXPOSURE:
+        yield _from_fact(
+            case,
+            "idle_start_prompt_share",
+            "idle_starts_prompt",
+            f"{fmt.percent(prompt.value, 0)} of {prompt.n} kernels that were launched while their process had no work "
+            f"on the GPU started within 0.1 ms, in {periods:.0f} different periods of a time slice",
+        )
+    wait, spread = case.facts.get("idle_start_wait_ns"), case.fact("idle_start_wait_spread")
+    if wait is None or wait.value is None or spread is None or wait.n < t.MIN_SLICE_WAITS:
+        return
+    low, high = t.DEFAULT_SLICE_EXCESS_NS
+    slices = any(low <= wait.value / n <= high for n in range(1, t.MOST_SLICES_WAITED + 1))
+    # On Windows launches are batched, which delays them by milliseconds.
+    if slices and spread <= t.MAX_SLICE_SPREAD and wait.n >= t.MIN_INFLATED_SHARE * prompt.n and not _is_windows(case):
+        factor = case.fact("idle_start_latency_factor") or 1.0
+        yield _from_fact(
+            case,
+            "idle_start_wait_ns",
+            "waits_of_time_slices",
+            f"{wait.n} of {prompt.n} kernels that were launched while their process had no work on the GPU waited the "
+            f"same {fmt.duration(wait.value)} (within {fmt.percent(spread, 0)}), which made their latency "
+            f"{fmt.ratio(factor)}: consistent with time slices of an untraced process",
         )
 
 

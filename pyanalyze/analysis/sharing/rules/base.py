@@ -40,6 +40,10 @@ TIME_SLICES: Mapping[str, tuple[float, str]] = {
         t.MODERATE,
         "a time slice of another tenant delays kernels of any length by the same time",
     ),
+    "waits_of_time_slices": (
+        t.STRONG,
+        "kernels of an idle process wait for time slices only beside another tenant",
+    ),
     "interrupted_kernels": (
         t.WEAK,
         "time slices of a rarely active tenant inflate the kernels that they interrupt",

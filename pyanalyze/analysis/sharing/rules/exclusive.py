@@ -34,6 +34,11 @@ RULE = Rule(
             -t.MODERATE,
             "durations of repeated kernels are inflated by about one time slice",
         ),
+        "idle_starts_prompt": (
+            t.MODERATE,
+            "another busy tenant would have delayed kernel starts by up to a time slice",
+        ),
+        "waits_of_time_slices": (-t.STRONG, "kernels waited for time slices although their process was idle"),
         "kernel_durations_inflated_by_slices": (
             -t.MODERATE,
             "repeated kernels were delayed by the same time, consistent with time slices of other tenants",

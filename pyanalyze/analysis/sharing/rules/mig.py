@@ -20,6 +20,8 @@ RULE = Rule(
         "sole_resident": (t.MODERATE, "no other tenant was resident"),
         "kernel_durations_stable": (t.WEAK, "another busy tenant would have inflated kernel durations"),
         "prompt_starts": (t.WEAK, "another busy tenant would have delayed kernel starts"),
+        "idle_starts_prompt": (t.WEAK, "another busy tenant would have delayed kernel starts"),
+        "waits_of_time_slices": (-t.STRONG, "kernels waited for time slices although their process was idle"),
         "several_traced_tenants": (-t.DECISIVE, "several processes launched work in the instance"),
         "interrupted_kernels": (-t.STRONG, "some repeated kernels were interrupted"),
         "contexts_alternate": (-t.DECISIVE, "contexts of different tenants alternated in the instance"),

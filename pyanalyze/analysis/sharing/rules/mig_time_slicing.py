@@ -24,6 +24,7 @@ RULE = Rule(
         "one_traced_tenant": (-t.WEAK, "only one process launched work"),
         "kernel_durations_stable": (-t.STRONG, "time slices of another tenant would have inflated kernel durations"),
         "prompt_starts": (-t.STRONG, "another tenant would have finished its time slice first"),
+        "idle_starts_prompt": (-t.STRONG, "another tenant would have finished its time slice first"),
         "mps_daemon": (-t.MODERATE, "an MPS server was running"),
         "nvml_one_process": (-t.MODERATE, "the driver lists one process"),
     },

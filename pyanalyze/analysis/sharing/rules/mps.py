@@ -48,6 +48,8 @@ CLIENTS: dict[str, tuple[float, str]] = {
     "sole_resident": (-t.WEAK, "no other context was resident, but MPS clients share one context"),
     "kernel_durations_stable": (-t.WEAK, "no other tenant inflated kernel durations"),
     "prompt_starts": (-t.WEAK, "no other tenant's blocks delayed its kernels"),
+    "idle_starts_prompt": (-t.WEAK, "no other tenant's blocks delayed its kernels"),
+    "waits_of_time_slices": (-t.MODERATE, "clients of one server do not wait for time slices of each other"),
     "sm_idle_outside_traced_kernels": (-t.STRONG, "SMs were idle while no traced kernel ran"),
     "contexts_alternate": (-t.DECISIVE, "clients of one MPS server share a context and do not alternate"),
     "short_kernels_exclude": (-t.STRONG, "short kernels of different tenants never ran concurrently"),

@@ -1,0 +1,125 @@
+"""Kernels that a process launched while it had nothing on the GPU: what they waited for tells of others."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from exports import A100, MS, US, global_pid, kernel, write
+
+import pyanalyze
+from pyanalyze.analysis.sharing.idle_starts import idle_start_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pyanalyze.analysis.sharing import Verdict
+
+LAUNCH_US = 5
+
+
+def launched(path: Path, waits_us: Sequence[int], *, kernel_us: int = 100, more: str = "") -> Path:
+    """A process that launches a kernel every 10 ms and waits for it; each starts so long after its call returned."""
+    kernels, calls = [], []
+    for n, wait_us in enumerate(waits_us):
+        call = n * 10 * MS
+        start = call + (LAUNCH_US + wait_us) * US
+        kernels.append(kernel(41, start, start + kernel_us * US))
+        calls.append(_call(call, n + 1, "cudaLaunchKernel_v7000"))
+    if more:
+        calls.append(_call(999 * MS, 0, more))
+    return write(path, kernels=kernels, calls=calls, processes={41: "train"}, gpus=(A100,))
+
+
+def _call(start: int, correlation: int, name: str) -> dict[str, Any]:
+    return {
+        "start": start,
+        "end": start + LAUNCH_US * US,
+        "globalTid": global_pid(41) + 41,
+        "correlationId": correlation,
+        "nameId": name,
+        "returnValue": 0,
+    }
+
+
+def verdict_of(path: Path) -> Verdict:
+    (verdict,) = pyanalyze.load(path).classify()
+    return verdict
+
+
+def test_kernels_that_start_at_once_exclude_a_busy_time_sliced_tenant(tmp_path: Path) -> None:
+    """The first has nothing before it: 19 count, each in a time slice of its own."""
+    path = launched(tmp_path / "a.sqlite", [8] * 20)
+    facts = idle_start_facts(pyanalyze.load(path).tables, 0)
+    assert (facts["idle_start_prompt_share"].value, facts["idle_start_prompt_share"].n) == (1.0, 19)
+    assert facts["idle_start_exposure"].value == 19
+    assert "idle_start_wait_ns" not in facts
+    verdict = verdict_of(path)
+    assert (verdict.mode, verdict.condition) == ("exclusive", "unless-mps-or-rare-tenant")
+    assert "idle_starts_prompt" in {seen.name for seen in verdict.evidence}
+
+
+def test_too_few_starts_exclude_nobody(tmp_path: Path) -> None:
+    assert verdict_of(launched(tmp_path / "a.sqlite", [8] * 8)).condition == "unless-untraced-tenant"
+    assert verdict_of(launched(tmp_path / "b.sqlite", [8] * 9)).condition == "unless-mps-or-rare-tenant"
+
+
+@pytest.mark.parametrize("slices", [1, 2, 3])
+def test_equal_waits_of_time_slices_show_an_untraced_process(tmp_path: Path, slices: int) -> None:
+    """By hand: each of 19 kernels of 0.5 ms waits 2.2 ms for each of the others, so its latency is (0.5 + w) / 0.5."""
+    path = launched(tmp_path / "a.sqlite", [2_200 * slices] * 20, kernel_us=500)
+    facts = idle_start_facts(pyanalyze.load(path).tables, 0)
+    assert (facts["idle_start_wait_ns"].value, facts["idle_start_wait_ns"].n) == (2.2e6 * slices, 19)
+    assert facts["idle_start_wait_spread"].value == 0
+    factor = (500 + 2_200 * slices) / 500
+    assert facts["idle_start_latency_factor"].value == pytest.approx(factor)
+    verdict = verdict_of(path)
+    assert (verdict.mode, verdict.basis, verdict.condition) == ("time-slicing", "inferred", None)
+    (seen,) = [one for one in verdict.evidence if one.name == "waits_of_time_slices"]
+    assert f"{factor:.2f}x" in seen.detail
+
+
+@pytest.mark.parametrize(
+    ("waits_us", "more"),
+    [
+        ([1_500] * 20, ""),  # no length of a time slice
+        ([1_200, 2_200, 3_600, 6_000] * 5, ""),  # all different
+        ([2_200] * 4 + [8] * 16, ""),  # too few
+        ([2_200] * 20, "cudaLaunchHostFunc_v10000"),  # the stream may have waited for the host
+        ([2_200] * 20, "cuStreamWaitValue32_v2"),
+        ([2_200] * 20, "cudaIpcOpenMemHandle_v4010"),
+    ],
+)
+def test_other_waits_show_nobody(tmp_path: Path, waits_us: list[int], more: str) -> None:
+    verdict = verdict_of(launched(tmp_path / "a.sqlite", waits_us, more=more))
+    assert "waits_of_time_slices" not in {seen.name for seen in verdict.evidence}
+    assert verdict.condition == "unless-untraced-tenant"
+
+
+def test_kernels_behind_others_of_their_process_do_not_count(tmp_path: Path) -> None:
+    """All are launched in the first 100 us and follow each other."""
+    kernels = [kernel(41, (1 + 3 * n) * MS, (3 + 3 * n) * MS) for n in range(20)]
+    calls = [_call(n * LAUNCH_US * US, n + 1, "cudaLaunchKernel_v7000") for n in range(20)]
+    path = write(tmp_path / "a.sqlite", kernels=kernels, calls=calls, processes={41: "train"})
+    assert idle_start_facts(pyanalyze.load(path).tables, 0) == {}
+
+
+@pytest.mark.parametrize("name", ["paging__ada-sync-iteration", "paging__report1"])
+def test_a_real_time_sliced_process_is_found_without_its_switch_records(
+    corpus: Path, tmp_path: Path, name: str
+) -> None:
+    """Both recordings show the other process in switch records; without them, nine of nine kernels waited 2.1 ms."""
+    path = tmp_path / "capture.sqlite"
+    shutil.copy(corpus / "exports" / "ctxsw-ada-timeslice" / f"{name}.nsys2026.sqlite", path)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("DROP TABLE GPU_CONTEXT_SWITCH_EVENTS")
+    verdict = verdict_of(path)
+    assert (verdict.mode, verdict.basis) == ("time-slicing", "inferred")
+    (seen,) = [one for one in verdict.evidence if one.name == "waits_of_time_slices"]
+    assert seen.n == 9
+    assert seen.value is not None
+    assert 2.0e6 < seen.value < 2.3e6
