@@ -518,7 +518,14 @@ class Session:
         if unknown := sorted(set(words) - set(REQUIREMENTS)):
             raise UsageError(f"unknown requirement {', '.join(unknown)}; choose from {', '.join(REQUIREMENTS)}")
         return tuple(
-            advise_device(self.tables, verdict, require=words, latency_ns=latency_ns, for_kubernetes=kubernetes)
+            advise_device(
+                self.tables,
+                verdict,
+                self.analysis.time_splits,
+                require=words,
+                latency_ns=latency_ns,
+                for_kubernetes=kubernetes,
+            )
             for verdict in self.classify()
         )
 

@@ -44,6 +44,15 @@ def kernel(pid: int, start_ns: int, end_ns: int, **changes: Any) -> dict[str, An
     return row | changes
 
 
+def copy(pid: int, start_ns: int, end_ns: int, **changes: Any) -> dict[str, Any]:
+    """A copy of 1 MB of pinned memory to the device in stream 7."""
+    row = {
+        "start": start_ns, "end": end_ns, "deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": 1000,
+        "globalPid": global_pid(pid), "bytes": 1_000_000, "copyKind": 1, "srcKind": 1, "dstKind": 2,
+    }  # fmt: skip
+    return row | changes
+
+
 def resident(pid: int, context: int, start_ns: int, end_ns: int) -> list[tuple[int, int, int, int]]:
     """The two switch records of a residency interval: time, tag, context, pid."""
     return [(start_ns, RESTORE, context, pid), (end_ns, SAVE, context, pid)]
@@ -60,6 +69,7 @@ def write(
     streams: Sequence[tuple[int, int, int]] = (),
     environment: Mapping[int | None, str] | None = None,
     calls: Sequence[Mapping[str, Any]] = (),
+    copies: Sequence[Mapping[str, Any]] = (),
     duration_ns: int | None = None,
     epoch_ns: int = 1_790_000_000_000_000_000,
 ) -> Path:
@@ -104,6 +114,7 @@ def write(
             for n, (at, tag, context, pid) in zip(numbers, switches, strict=True)
         ],
         "CUPTI_ACTIVITY_KIND_RUNTIME": [{**call, "nameId": 2 + names.index(call["nameId"])} for call in calls],
+        "CUPTI_ACTIVITY_KIND_MEMCPY": copies,
         "CUPTI_ACTIVITY_KIND_KERNEL": [{**row, "correlationId": n} for n, row in enumerate(kernels, 1)],
     }  # fmt: skip
     with closing(sqlite3.connect(path)) as database, database:

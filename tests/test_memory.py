@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -261,46 +260,17 @@ def test_what_began_last_is_found_in_pieces(data: st.DataObject) -> None:
 def test_pieces_of_any_size_give_the_same(fixtures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyanalyze.analysis.advice import host_side
 
-    session = pyanalyze.load(fixtures / DEMO)
-
-    def found() -> tuple[dict[tuple[int, int | None], Any], list[float | None]]:
-        launched = host_side._launched(session.tables, 0)
-        return launched, [host_side._median_ns(session.tables, 0, process) for process in launched]
-
-    whole = found()
+    session = pyanalyze.load(fixtures / "streams.sqlite")
+    whole = host_side._streams(session.tables, 0)
     monkeypatch.setattr(tableset, "BATCH_ROWS", 7)
-    assert found() == whole
-    # By hand: the kernels of the first process, in order.
-    (process, first), *_ = whole[0].items()
-    rows = session.kernels.filter(capture=process[0], pid=process[1]).select("start_ns", "end_ns").rows()
-    until, short = rows[0][1], 0
-    for start, end in rows[1:]:
-        short += start - until if 0 < start - until <= host_side.LAUNCH_GAP_NS else 0
-        until = max(until, end)
-    assert (first.kernels, first.short_gaps_ns, first.busy_until_ns) == (len(rows), short, until)
-    assert whole[1][0] == statistics.median(end - start for start, end in rows)
-
-
-@pytest.mark.parametrize(
-    ("lengths", "median"),
-    [([], None), ([5], 5.0), ([9000, 1], 4500.5), ([1, 2, 4095, 4096], 2048.5), ([7, 7, 7, 10**9], 7.0)],
-)
-def test_medians_are_those_of_all_lengths(lengths: list[int], median: float | None) -> None:
-    """Also where the two in the middle are counted in different steps."""
-    import polars as pl
-
-    from pyanalyze.analysis.advice import host_side
-
-    kernels = pl.DataFrame(
-        [(0, 0, 7, 50, 50 + length) for length in lengths] + [(0, 0, 8, 0, 3)],
-        schema={
-            "device_id": pl.UInt32,
-            "capture": pl.UInt32,
-            "pid": pl.UInt32,
-            "start_ns": pl.Int64,
-            "end_ns": pl.Int64,
-        },
-        orient="row",
-    )
-    session = SimpleNamespace(batches=lambda _, *columns: [kernels.select(columns)])
-    assert host_side._median_ns(session, 0, (0, 7)) == median  # type: ignore[arg-type]
+    assert host_side._streams(session.tables, 0) == whole
+    # By hand: the kernels of each stream of the only process.
+    ((process, streams),) = whole.items()
+    rows = session.kernels.filter(capture=process[0], pid=process[1])
+    for stream, found in streams.items():
+        own = rows.filter(stream_id=stream)
+        assert (found.kernels, found.first_ns, found.last_ns) == (
+            own.height,
+            own["start_ns"].min(),
+            own["end_ns"].max(),
+        )

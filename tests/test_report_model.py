@@ -41,7 +41,7 @@ KEYS = {
     "devices.window": "start_ns end_ns",
     "view": "start_ns end_ns gpu redacted",
     "devices.memory": "total_bytes peak_bytes",
-    "devices.sharing": "mode confidence basis configured agrees summary evidence details alternatives missing",
+    "devices.sharing": "mode confidence basis condition configured agrees summary evidence details alternatives missing",
     "devices.sharing.details": "topic name value unit basis detail",
     "devices.sharing.evidence": "name supports against value unit n weight basis detail sql examples",
     "devices.sharing.evidence.examples": "capture start_ns end_ns pid correlation_id",
@@ -56,7 +56,7 @@ KEYS = {
     "median_slice_ns p90_slice_ns max_slice_ns expired yielded",
     "devices.tenants": "tenant_id capture pid host_pid name container pod contexts served_by busy_ns resident_ns "
     "attributed_ns gpu_time_share gpu_time_basis slices median_slice_ns sm_share occupancy memory_peak_bytes slowdown causes work "
-    "baseline latency_percentiles units throughput slowdown_notes baselines_not_used",
+    "time_split baseline latency_percentiles units throughput slowdown_notes baselines_not_used",
     "devices.tenants.work": "launches graph_launches copies copy_bytes residency_known configurations other_launches "
     "other_ns batches",
     "devices.tenants.work.configurations": "key kernel grid_blocks block_threads launches total_ns attributed_total_ns",
@@ -68,7 +68,7 @@ KEYS = {
     "devices.occupancy": "sm_active warps limiters basis check_against_counters",
     "devices.interference": "antt stp jain matrix harmonic unfairness speedup_over_serial",
     "devices.interference.matrix": "victim aggressor slowdown low high n latency inseparable_from",
-    "devices.advice": "action commands expected bound why undo risk wrong_if",
+    "devices.advice": "action commands expected bound why undo risk wrong_if at_stake_ns at_stake_share",
 }
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing import Case, Verdict
     from pyanalyze.inputs.baselines import Baseline, SavedBaseline
     from pyanalyze.results.sharing import Segment
+    from pyanalyze.results.time_split import TimeSplit
     from pyanalyze.results.work import Work
     from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.redact import Names
@@ -163,6 +164,13 @@ class Analysis:
         return work_of(self.tables)
 
     @cached_property
+    def time_splits(self) -> dict[tuple[int, int], TimeSplit]:
+        """Where the time of every traced tenant went, by device and tenant."""
+        from pyanalyze.analysis.time_split import time_splits
+
+        return time_splits(self.tables)
+
+    @cached_property
     def _slowdown_tables(self) -> Mapping[str, AnyTable]:
         """Every tenant compared with solo runs and with the replay; launch calls are read only now."""
         from pyanalyze.analysis.interference.baselines import as_arguments
@@ -202,7 +210,7 @@ class Analysis:
         """What to change, without a replay where the capture is large; in the order of the verdicts."""
         from pyanalyze.analysis.advice import advise_device
 
-        return tuple(advise_device(self.tables, verdict, quick=True) for verdict in self.verdicts)
+        return tuple(advise_device(self.tables, verdict, self.time_splits, quick=True) for verdict in self.verdicts)
 
     @cached_property
     def segments(self) -> dict[int, tuple[Segment, ...]]:

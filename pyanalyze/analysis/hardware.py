@@ -9,6 +9,7 @@ from pyanalyze.core import _core
 __all__ = [
     "DEFAULT_SLICE_NS",
     "IDLE_GAP_NS",
+    "LAUNCH_GAP_NS",
     "SHORT_KERNEL_NS",
     "SMS_PER_TPC",
     "STATE_NS",
@@ -27,6 +28,8 @@ SWITCH_NS: Final = _CONSTANTS["switch_ns"]
 STATE_NS: Final = _CONSTANTS["state_ns"]
 #: A longer gap between two residency intervals is an idle engine.
 IDLE_GAP_NS: Final = _CONSTANTS["idle_gap_ns"]
+#: A gap between two operations of a tenant that is at most so long comes from launching.
+LAUNCH_GAP_NS: Final = _CONSTANTS["launch_gap_ns"]
 #: A kernel up to this length is short where no time slice was seen.
 SHORT_KERNEL_NS: Final = _CONSTANTS["short_kernel_ns"]
 #: SMs of a TPC, the unit in which MPS percentages are rounded down.

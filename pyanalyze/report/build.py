@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.analysis.sharing.evidence import Pair
     from pyanalyze.results.listed import ConfiguredSharing
+    from pyanalyze.results.time_split import TimeSplit
     from pyanalyze.results.work import Work
     from pyanalyze.tables.tableset import TableSet
     from pyanalyze.vocabulary import Basis
@@ -217,11 +218,12 @@ def _device(
         occupancy = _occupancy(analysis, verdict, modelled, window, device, missing)
     compared = {tenant.tenant_id: tenant for tenant in (() if found is None else found.tenants)}
     work = analysis.work if Part.WORK in parts else {}
+    splits = analysis.time_splits if Part.ADVICE in parts else {}
     held = analysis.residency if Part.RESIDENCY in parts else ()
     summary = next((one for one in held if one.device_id == verdict.device_id), None)
     tenants = [
         _with_gpu_time(tenant, summary, span_ns, known=Part.RESIDENCY in parts)
-        for tenant in _tenants(tables, device["device_id"], usage, modelled, span_ns, compared, work)
+        for tenant in _tenants(tables, device["device_id"], usage, modelled, span_ns, compared, work, splits)
     ]
     interference = None
     if found is not None:
@@ -391,6 +393,7 @@ def _tenants(
     span_ns: int,
     compared: dict[int, TenantInterference],
     work: Mapping[tuple[int, int], Work],
+    splits: Mapping[tuple[int, int], TimeSplit],
 ) -> list[Tenant]:
     import polars as pl
 
@@ -431,6 +434,7 @@ def _tenants(
                 # Of a tenant that was not slowed there are no causes.
                 causes=found.causes if found is not None and found.slowed else None,
                 work=work.get((row["device_id"], row["tenant_id"])),
+                time_split=splits.get((row["device_id"], row["tenant_id"])),
                 baseline=None if found is None else found.baseline,
                 latency_percentiles=[] if found is None else list(found.latency_percentiles),
                 units=[] if found is None else list(found.units),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.impact import Cause, Reason, Victim, impact_of, untraced_share
 from pyanalyze.results.labels import device_title, tenant_labels
+from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
@@ -127,6 +128,46 @@ def unless_text(device: Device) -> str:
     """The condition of a verdict, to stand behind the mode; empty where it has none."""
     condition = device.sharing.condition
     return "" if condition is None else f", {CONDITION_TEXT[condition]}"
+
+
+#: What a process had on the GPU, by the part of its time that limits it.
+_LIMITED_BY = {
+    Limit.KERNELS: "its kernels: they were in flight for",
+    Limit.COPIES: "copies: they were in flight, without a kernel, for",
+    Limit.LAUNCHES: "launching: short gaps between its operations took",
+    Limit.API_CALLS: "CUDA calls: they ran, with nothing on the GPU, for",
+    Limit.HOST: "the host: nothing was on the GPU, and no CUDA call ran, for",
+}
+#: The parts of a process's time in words.
+PART_WORDS = {
+    Limit.KERNELS: "kernels",
+    Limit.COPIES: "copies alone",
+    Limit.LAUNCHES: "launching",
+    Limit.API_CALLS: "CUDA calls",
+    Limit.HOST: "host",
+}
+#: A part of a process's time below this fraction is left out of the sentence.
+_LEAST_PART = 0.01
+
+
+def limit_text(device: Device) -> str | None:
+    """What limits the only process of a device, with the parts of its time; None: several, or not known."""
+    if len(device.tenants) != 1 or device.tenants[0].time_split is None:
+        return None
+    split, label = device.tenants[0].time_split, tenant_labels(device.tenants)[device.tenants[0].tenant_id]
+    if not split.window_ns:
+        return None
+    shares = {limit: split.part_ns(limit) / split.window_ns for limit in Limit}
+    rest = sorted((one for one in Limit if one is not split.limit), key=lambda one: -shares[one])
+    others = ", ".join(f"{PART_WORDS[one]} {fmt.percent(shares[one])}" for one in rest if shares[one] >= _LEAST_PART)
+    if split.limit is Limit.KERNELS and split.top_kernel is not None:
+        named = f"{visible(split.top_kernel, 40)} has {fmt.percent(split.top_kernel_share)} of kernel time"
+        others = f"{named}; {others}" if others else named
+    if split.limit is Limit.API_CALLS and split.api_call is not None:
+        named = f"{visible(split.api_call, 40)} {fmt.percent(split.api_call_ns / split.window_ns)}"
+        others = f"{named}; {others}" if others else named
+    said = f"{label} is limited by {_LIMITED_BY[split.limit]} {fmt.percent(shares[split.limit])} of its time"
+    return f"{said} ({others})." if others else f"{said}."
 
 
 def _serves(server: Tenant, tenants: Iterable[Tenant], labels: Mapping[int, str]) -> str:

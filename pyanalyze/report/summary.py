@@ -6,6 +6,7 @@ of the capture. No terminal colours inside: the command line adds them.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from pyanalyze.report.sentences import (
     files_not_read,
     gpu_time_rows,
     gpu_time_text,
+    limit_text,
     mode_text,
     percentile_text,
     sampled_sentence,
@@ -54,6 +56,9 @@ SUMMARY_LINES = 15
 SUMMARY_PARTS = frozenset({Part.SEGMENTS, Part.RESIDENCY, Part.INTERFERENCE, Part.ADVICE})
 SUMMARY_COLUMNS = 100
 _LABEL = 12
+#: A number with its unit, which stand on one line.
+_UNIT = r"(\d) (%|ns|us|ms|s|B|KiB|MiB|GiB|MHz)(?!\w)"
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 #: Columns of a bar that stands for the whole window.
 _BAR = 36
 #: Columns of the name of a tenant.
@@ -172,6 +177,9 @@ def _slow(device: Device, impact: Impact) -> list[str]:
         if impact.answer is Answer.YES:
             cause = f"{cause} {full_stop(capital(aggressors_text(device, victim)))}"
         return [*_lines("Slow", slow, 2), *_lines("Cause", cause, 3)]
+    limit = limit_text(device)
+    if limit is not None:
+        return [*_lines("Limit", limit, 3), *_lines("Cause", cause, 2)]
     if impact.sole_tenant:
         return _lines("Cause", cause, 2)
     return [*_lines("Cause", cause, 2), *_lines("Slowdown", slowdown_text(device), 2)]
@@ -244,7 +252,7 @@ def _advice(device: Device, most: int) -> list[str]:
     gain = ""
     if advice.expected:
         gain = f" Expected: {full_stop(visible(advice.expected, None))}"
-    elif advice.bound and advice.commands:
+    elif advice.bound and (advice.commands or advice.at_stake_ns is not None):
         gain = f" Upper bound of the gain: {full_stop(visible(advice.bound, None))}"
     # A command is never cut: one that needs more lines is printed by `advise`.
     commands = (continued(visible(text, None), SUMMARY_COLUMNS - _LABEL - 2) for text in advice.commands)
@@ -285,7 +293,10 @@ def _lost(report: Report) -> list[str]:
 
 def _lines(label: str, text: str, most: int) -> list[str]:
     room = SUMMARY_COLUMNS - _LABEL
-    parts = textwrap.wrap(text, room, break_long_words=True, break_on_hyphens=False) or [""]
+    # A number keeps its unit.
+    joined = re.sub(_UNIT, f"\\1{_NO_BREAK}\\2", text)
+    wrapped = textwrap.wrap(joined, room, break_long_words=True, break_on_hyphens=False) or [""]
+    parts = [part.replace(_NO_BREAK, " ") for part in wrapped]
     if len(parts) > most:
         last = parts[most - 1][: room - 1].rstrip()
         parts = [*parts[: most - 1], last + "…"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from pyanalyze.results.model import Result, Text
+from pyanalyze.results.model import Number, Result, Text
 from pyanalyze.vocabulary import Mode
 
 __all__ = ["Advice", "ForecastRow", "SharingOption"]
@@ -21,6 +21,12 @@ class Advice(Result):
     undo: Text | None = Field(description="How to take it back.")
     risk: Text | None = Field(default=None, description="What it may break; null: nothing is known.")
     wrong_if: Text | None = Field(default=None, description="What would prove it wrong; null: nothing is predicted.")
+    at_stake_ns: int | None = Field(
+        default=None, ge=0, description="Time that it could save at most, ns; null: not known."
+    )
+    at_stake_share: Number = Field(
+        default=None, description="The same over the window; below 0.02 the advice is small; null: not known."
+    )
 
 
 class ForecastRow(Result):

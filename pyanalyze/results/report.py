@@ -29,6 +29,7 @@ from pyanalyze.results.model import Missing, Number, Result, Text, rounded
 from pyanalyze.results.occupancy import Occupancy, SmWarps
 from pyanalyze.results.residency import ContextSwitches, ResidencySlice, ResidencySummary
 from pyanalyze.results.sharing import Relation, Segment, Sharing
+from pyanalyze.results.time_split import TimeSplit
 from pyanalyze.results.work import Work
 from pyanalyze.text.numbers import LARGEST, bounded_int
 from pyanalyze.text.visible import json_text
@@ -230,6 +231,9 @@ class Tenant(Result):
     slowdown: Slowdown = Field(description="How much slower than alone.")
     causes: Causes | None = Field(description="Where the added latency went; null: not known, or nothing was added.")
     work: Work | None = Field(default=None, description="What it launched; null: not traced.")
+    time_split: TimeSplit | None = Field(
+        default=None, description="Where its time went, and what limits it; null: not traced, or not asked for."
+    )
     baseline: Text | None = Field(
         default=None,
         description="The baseline that it was compared with; null: this run, replayed without the others.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.advice import host_side, kubernetes, mps, slicing
+from pyanalyze.analysis.advice import host_side, kubernetes, mps, own_time, slicing
 from pyanalyze.analysis.advice.cluster import cluster_advice, in_cluster, with_record
 from pyanalyze.analysis.advice.mig import Placement
 from pyanalyze.analysis.advice.options import AS_GOOD, Option, Options, best_of, observed_slicing, options
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from pyanalyze.analysis.sharing import Verdict
+    from pyanalyze.results.time_split import TimeSplit
     from pyanalyze.tables.tableset import TableSet
     from pyanalyze.vocabulary import Requirement
 
@@ -76,6 +77,7 @@ class DeviceAdvice:
 def advise_device(
     tables: TableSet,
     verdict: Verdict,
+    splits: Mapping[tuple[int, int], TimeSplit],
     *,
     require: Iterable[Requirement] = (),
     latency_ns: int | None = None,
@@ -88,6 +90,8 @@ def advise_device(
     ----------
     tables, verdict
         The tables, and the verdict of the device.
+    splits
+        Where the time of each tenant went, by device and tenant.
     require
         What a mode must promise.
     latency_ns
@@ -106,7 +110,7 @@ def advise_device(
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> advice = advise_device(session.tables, session.classify()[0])
+    >>> advice = advise_device(session.tables, session.classify()[0], session.analysis.time_splits)
     >>> advice.actions[0].action.startswith("Identify process 41377")
     True
     """
@@ -127,7 +131,7 @@ def advise_device(
     if kube and compared.options:
         compared = _of_kubernetes(compared)
     device = tables.devices.filter(here).row(0, named=True)
-    actions = list(_actions(tables, verdict, compared, required, latency_ns, device, kube=kube))
+    actions = list(_actions(tables, verdict, splits, compared, required, latency_ns, device, kube=kube))
     if kube and not tables.paths:
         # Nothing in samples ranks the alternatives: what decides comes first.
         decide = [with_record(action, listed, verdict.device_id) for action in actions[:1]]
@@ -150,6 +154,7 @@ def _of_kubernetes(compared: Options) -> Options:
 def _actions(
     tables: TableSet,
     verdict: Verdict,
+    splits: Mapping[tuple[int, int], TimeSplit],
     compared: Options,
     required: tuple[Requirement, ...],
     latency_ns: int | None,
@@ -157,6 +162,7 @@ def _actions(
     *,
     kube: bool,
 ) -> Iterator[Advice]:
+    """What decides or fails first; then by the time at stake; then what changes nothing."""
     held = list(_residents(tables, verdict.device_id))
     traits = TRAITS[verdict.mode]
     if verdict.mode == Mode.UNDETERMINED:
@@ -164,21 +170,21 @@ def _actions(
     else:
         yield from unknown_tenants(held)
     yield from _memory(compared, device)
-    host = list(_host_side(tables, verdict))
+    host = list(_host_side(tables, verdict, splits))
+    own = list(_own_time(tables, verdict, splits))
+    stays = _stays(compared, verdict.mode)
+    change = [] if stays else list(_change(compared, verdict.mode, _window_ns(tables, verdict.device_id), kube=kube))
+    # Python's sort keeps the order of what has nothing at stake that is known.
+    yield from sorted((*change, *host, *own), key=lambda item: -(item.at_stake_ns or 0))
     if compared.options:
-        if _stays(compared, verdict.mode):
-            yield from host
+        if stays:
             yield _stay(compared, required, verdict, kube=kube)
-        else:
-            yield from _change(compared, verdict.mode, kube=kube)
-            yield from host
         yield from _stricter(compared, verdict.mode, kube=kube)
         yield from _no_instance(compared)
         yield from _left_out(compared, required)
     else:
-        yield from host
         if traits.one_process and traits.mig_instance:
-            yield _alone_in_instance()
+            yield _alone_in_instance(tables, verdict.device_id)
         elif traits.one_process:
             yield Advice(
                 action="Keep the sharing configuration: changing it gains nothing",
@@ -194,8 +200,22 @@ def _actions(
     yield from _time_slices(tables, verdict, compared, latency_ns, len(held))
 
 
-def _alone_in_instance() -> Advice:
+def _alone_in_instance(tables: TableSet, device_id: int) -> Advice:
     """An instance is a part of the device: nobody else in it does not mean that nothing is lost to the others."""
+    import polars as pl
+
+    shapes = tables.kernel_occupancy.filter(pl.col("device_id") == device_id)
+    known = shapes["waves"].null_count() == 0 and shapes.height > 0
+    if known and not shapes.filter(pl.col("waves") > 1).height:
+        return Advice(
+            action="Keep this MIG instance: its grids do not fill it, so a larger one gains nothing",
+            commands=[],
+            expected=None,
+            bound="every kernel has fewer blocks than the instance holds at once",
+            why=f"the largest grid takes {fmt.percent(shapes['waves'].max())} of what the SMs hold",  # type: ignore[arg-type]
+            undo=None,
+            wrong_if="the workload runs with larger grids elsewhere",
+        )
     return Advice(
         action="Record the workload in a larger MIG instance: its gain is not known",
         commands=[],
@@ -291,7 +311,7 @@ def _trust(compared: Options) -> str:
     return said
 
 
-def _change(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Advice]:
+def _change(compared: Options, mode: Mode, window_ns: int, *, kube: bool) -> Iterator[Advice]:
     best, now = compared.recommended, compared.current
     if best is None:
         return
@@ -312,7 +332,12 @@ def _change(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Advice]:
             f"its mean slowdown is within {fmt.percent(AS_GOOD, 0)} of the smallest of {ways}, and it is simpler "
             "to set up"
         )
-    yield _make(best, compared, f"{first}{before}", mode, kube=kube)
+    made = _make(best, compared, f"{first}{before}", mode, kube=kube)
+    # By the lower bound: what it could save at most.
+    saved = 0.0 if now is None else 1 - best.antt_bounds[0] / now.antt
+    if saved > 0:
+        made = made.model_copy(update={"at_stake_ns": round(saved * window_ns), "at_stake_share": saved})
+    yield made
 
 
 def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool) -> Advice:
@@ -478,7 +503,25 @@ def _memory(compared: Options, device: Mapping[str, object]) -> Iterator[Advice]
         )
 
 
-def _host_side(tables: TableSet, verdict: Verdict) -> Iterator[Advice]:
+def _window_ns(tables: TableSet, device_id: int) -> int:
+    """First to last activity of any tenant of the device."""
+    import polars as pl
+
+    usage = tables.tenant_usage.filter(pl.col("device_id") == device_id)
+    length = usage.select(pl.col("last_ns").max() - pl.col("first_ns").min()).item()
+    return int(length or 0)
+
+
+def _own_time(tables: TableSet, verdict: Verdict, splits: Mapping[tuple[int, int], TimeSplit]) -> Iterator[Advice]:
+    names = tables.labels(verdict.device_id)
+    mine = {tenant: split for (device, tenant), split in splits.items() if device == verdict.device_id}
+    sole = TRAITS[verdict.mode].one_process and len(mine) == 1
+    advise = own_time.of_process if sole else own_time.of_shared_process
+    for tenant, split in mine.items():
+        yield from advise(names.get(tenant, f"tenant {tenant}"), split)
+
+
+def _host_side(tables: TableSet, verdict: Verdict, splits: Mapping[tuple[int, int], TimeSplit]) -> Iterator[Advice]:
     names = tables.labels(verdict.device_id)
     instance = TRAITS[verdict.mode].mig_instance
     where = "instance" if instance else "GPU"
@@ -486,13 +529,11 @@ def _host_side(tables: TableSet, verdict: Verdict) -> Iterator[Advice]:
     if instance:
         bound = "changing the sharing mode of this instance gains nothing; the gain of a larger instance is not known"
     titles = {
-        "launch-bound": "it is limited by launches, not by the GPU",
-        "copy-bound": "it is limited by copies, not by the SMs",
         "throttled": "its clocks are throttled",
         "default-stream": "the legacy default stream serialises its streams",
         "full-grids": f"its streams cannot overlap, because each grid fills the {where}",
     }
-    for cause in host_side.causes(tables, verdict.device_id):
+    for cause in host_side.causes(tables, verdict.device_id, splits):
         who = "the board" if cause.tenant_id is None else names.get(cause.tenant_id, f"tenant {cause.tenant_id}")
         yield Advice(
             action=f"Check {who} first: {titles[cause.kind]}",

@@ -1,34 +1,29 @@
-"""Causes of slowness that no other sharing configuration removes: launches, copies, clocks, streams, full grids."""
+"""Causes of slowness that no other sharing configuration removes: clocks, the default stream, full grids."""
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
+import itertools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyanalyze.text import format as fmt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Collection, Mapping
 
     import polars as pl
 
+    from pyanalyze.results.time_split import TimeSplit
     from pyanalyze.tables.tableset import TableSet
 
-#: Short gaps between kernels for this part of a tenant's time: the GPU waits for launches.
-WAITS_FOR_LAUNCHES = 0.2
-#: Gaps between kernels that are at most so long come from launching, not from thinking.
-LAUNCH_GAP_NS = 250_000
-#: Copies in flight for more than this part of the time.
-MOSTLY_COPIES = 0.5
+#: Part of a tenant's time with kernels in flight, below which it does not matter whether its streams overlap.
+NOTABLE_KERNELS = 0.2
 #: SM clock below this part of its maximum while the device was busy.
 THROTTLED = 0.85
 #: Kernel time in grids of at least one whole wave.
 FULL_GRIDS = 0.8
 #: Part of the kernels in the legacy default stream, from which it serialises the others.
 NOTABLE_DEFAULT_STREAM = 0.05
-#: Lengths of kernels are counted in such steps, of which a recording has far fewer than lengths.
-STEP_NS = 4096
 #: nsys numbers the legacy default stream so.
 DEFAULT_STREAM = 7
 
@@ -40,7 +35,7 @@ class Cause:
     Attributes
     ----------
     kind
-        ``launch-bound``, ``copy-bound``, ``throttled``, ``default-stream`` or ``full-grids``.
+        ``throttled``, ``default-stream`` or ``full-grids``.
     tenant_id
         Whose; None: everybody's.
     what
@@ -55,13 +50,15 @@ class Cause:
     do: str
 
 
-def causes(tables: TableSet, device_id: int) -> list[Cause]:
-    """Find what slows tenants down whoever else is there.
+def causes(tables: TableSet, device_id: int, splits: Mapping[tuple[int, int], TimeSplit]) -> list[Cause]:
+    """Find what slows tenants down whoever else is there, besides the parts of their own time.
 
     Parameters
     ----------
     tables, device_id
         The tables, and the device.
+    splits
+        Where the time of each tenant went.
 
     Returns
     -------
@@ -71,154 +68,91 @@ def causes(tables: TableSet, device_id: int) -> list[Cause]:
     Examples
     --------
     >>> import pyanalyze
-    >>> [cause.kind for cause in causes(pyanalyze.load(capture).tables, 0)]
+    >>> [cause.kind for cause in causes(pyanalyze.load(capture).tables, 0, {})]
     []
     """
     import polars as pl
 
     here = pl.col("device_id") == device_id
-    tenants = tables.tenants.filter(here & pl.col("traced"))
-    usage = tables.tenant_usage.filter(here)
     found: list[Cause] = []
     throttled = _throttled(tables, device_id)
     if throttled:
         found.append(throttled)
-    launched = _launched(tables, device_id)
-    for tenant in tenants.sort("tenant_id").iter_rows(named=True):
-        row = usage.filter(pl.col("tenant_id") == tenant["tenant_id"]).row(0, named=True)
-        process = (tenant["capture"], tenant["pid"])
-        if process not in launched or row["first_ns"] is None:
-            continue
-        span = max(row["last_ns"] - row["first_ns"], 1)
-        shape = tables.kernel_occupancy.filter(here & (pl.col("tenant_id") == tenant["tenant_id"]))
-
-        def median(process: tuple[int, int | None] = process) -> float | None:
-            return _median_ns(tables, device_id, process)
-
-        found += _of_tenant(tenant["tenant_id"], row, launched[process], median, shape, span)
+    processes = {
+        (row["capture"], row["pid"]): row["tenant_id"]
+        for row in tables.tenants.filter(here & pl.col("traced")).sort("tenant_id").iter_rows(named=True)
+        if _could_overlap(splits.get((device_id, row["tenant_id"])))
+    }
+    streams = _streams(tables, device_id) if processes else {}
+    for process, tenant in processes.items():
+        shapes = tables.kernel_occupancy.filter(here & (pl.col("tenant_id") == tenant))
+        found += _of_streams(tenant, streams.get(process, {}), shapes)
     return found
+
+
+def _could_overlap(split: TimeSplit | None) -> bool:
+    """Whether kernels are a notable part of a tenant's time: else streams that overlap would bring nothing."""
+    return split is not None and split.kernels_ns > NOTABLE_KERNELS * split.window_ns
 
 
 @dataclass
-class _Launched:
-    """What the kernels of a process add up to, taken up piece by piece."""
+class _Stream:
+    """Kernels of one stream of a process."""
 
-    kernels: int = 0
-    short_gaps_ns: int = 0
-    busy_until_ns: int | None = None
-    streams: Counter[int] = field(default_factory=Counter)
+    kernels: int
+    first_ns: int
+    last_ns: int
 
 
-def _pieces(tables: TableSet, device_id: int, *columns: str) -> Iterator[pl.DataFrame]:
-    """Kernels of a device in order, so many at a time that copies of them take no notable memory."""
+def _streams(tables: TableSet, device_id: int) -> dict[tuple[int, int | None], dict[int, _Stream]]:
+    """The streams with kernels of every process, in pieces, so that copies of the kernels take no notable memory."""
     import polars as pl
 
-    for piece in tables.batches("kernels", "device_id", "capture", "pid", "start_ns", "end_ns", *columns):
-        yield piece.filter(pl.col("device_id") == device_id)
-
-
-def _launched(tables: TableSet, device_id: int) -> dict[tuple[int, int | None], _Launched]:
-    import polars as pl
-
-    found: dict[tuple[int, int | None], _Launched] = {}
-    for piece in _pieces(tables, device_id, "stream_id"):
-        for (capture, pid), part in piece.partition_by("capture", "pid", maintain_order=True, as_dict=True).items():
-            all_ = found.setdefault((capture, pid), _Launched())
-            until = pl.lit(all_.busy_until_ns, dtype=pl.Int64)
-            # Before the first kernel of all there is no gap.
-            ends = part.select(pl.max_horizontal(pl.col("end_ns").cum_max(), until).alias("end_ns"))["end_ns"]
-            before = ends.shift(1, fill_value=all_.busy_until_ns)
-            gaps = part["start_ns"] - before
-            all_.short_gaps_ns += int(gaps.filter((gaps > 0) & (gaps <= LAUNCH_GAP_NS)).sum())
-            all_.kernels += part.height
-            all_.busy_until_ns = int(ends[-1])
-            all_.streams.update(dict(part["stream_id"].drop_nulls().value_counts().iter_rows()))
+    found: dict[tuple[int, int | None], dict[int, _Stream]] = {}
+    for piece in tables.batches("kernels", "device_id", "capture", "pid", "stream_id", "start_ns", "end_ns"):
+        rows = (
+            piece.filter(pl.col("device_id") == device_id, pl.col("stream_id").is_not_null())
+            .group_by("capture", "pid", "stream_id")
+            .agg(pl.len(), pl.col("start_ns").min(), pl.col("end_ns").max())
+        )
+        for capture, pid, stream, n, first_ns, last_ns in rows.iter_rows():
+            known = found.setdefault((capture, pid), {}).setdefault(stream, _Stream(0, first_ns, last_ns))
+            known.kernels += n
+            known.first_ns, known.last_ns = min(known.first_ns, first_ns), max(known.last_ns, last_ns)
     return found
 
 
-def _median_ns(tables: TableSet, device_id: int, process: tuple[int, int | None]) -> float | None:
-    """Median time in flight of the kernels of a process: counted by steps, then by nanoseconds around the middle."""
+def _coexist(streams: Collection[_Stream]) -> bool:
+    """Whether two of them had kernels within the same stretch of time."""
+    in_order = sorted(streams, key=lambda one: one.first_ns)
+    return any(later.first_ns < before.last_ns for before, later in itertools.pairwise(in_order))
+
+
+def _of_streams(tenant: int, streams: Mapping[int, _Stream], shapes: pl.DataFrame) -> list[Cause]:
     import polars as pl
 
-    capture, pid = process
-    mine = (pl.col("capture") == capture) & pl.col("pid").eq_missing(pl.lit(pid, dtype=pl.UInt32))
-    ns = pl.col("end_ns") - pl.col("start_ns")
-
-    def counted(key: pl.Expr, steps: set[int] | None = None) -> tuple[pl.Series, pl.Series]:
-        """Values in order, and how many kernels have it or less."""
-        counts = pl.DataFrame(schema={"key": pl.Int64, "n": pl.Int64})
-        for piece in _pieces(tables, device_id):
-            here = mine if steps is None else mine & (ns // STEP_NS).is_in(steps)
-            more = piece.filter(here).select(key=key).group_by("key").agg(n=pl.len().cast(pl.Int64))
-            counts = pl.concat([counts, more]).group_by("key").agg(pl.col("n").sum())
-        counts = counts.sort("key")
-        return counts["key"], counts["n"].cum_sum()
-
-    steps, until = counted(ns // STEP_NS)
-    if steps.is_empty():
-        return None
-    middle = (int(until[-1]) + 1) // 2, int(until[-1]) // 2 + 1
-    at = [int(until.search_sorted(rank)) for rank in middle]
-    before = int(until[at[0] - 1]) if at[0] else 0
-    lengths, until = counted(ns, {int(steps[place]) for place in at})
-    low, high = (int(lengths[int(until.search_sorted(rank - before))]) for rank in middle)
-    return (low + high) / 2
-
-
-def _of_tenant(
-    tenant: int,
-    usage: dict[str, int | None],
-    launched: _Launched,
-    median_ns: Callable[[], float | None],
-    shapes: pl.DataFrame,
-    span: int,
-) -> list[Cause]:
-    import polars as pl
-
+    if len(streams) < 2 or not _coexist(streams.values()):
+        return []
     found = []
-    busy = (usage["busy_ns"] or 0) / span
-    copying = (usage["copy_ns"] or 0) / span
-    if copying > MOSTLY_COPIES and copying > busy:
-        found.append(
-            Cause(
-                "copy-bound", tenant,
-                f"copies were in flight for {fmt.percent(copying, 0)} of its time, kernels for {fmt.percent(busy, 0)}",
-                "copy less, use pinned memory, and overlap copies with kernels (other streams). Copy engines and the "
-                "link are shared in every mode, including MIG",
-            )
-        )  # fmt: skip
-    short = launched.short_gaps_ns
-    waits = launched.kernels >= 100 and short > WAITS_FOR_LAUNCHES * span
-    median = median_ns() if waits else None
-    if median is not None:
-        found.append(
-            Cause(
-                "launch-bound", tenant,
-                f"kernels were in flight for {fmt.percent(busy, 0)} of its time; gaps of at most "
-                f"{LAUNCH_GAP_NS // 1000} "
-                f"us took {fmt.percent(short / span, 0)} ({launched.kernels} kernels, median {fmt.duration(median)})",
-                "launch fewer, longer kernels (CUDA graphs, fusion, larger batches), or give its host more CPU",
-            )
-        )  # fmt: skip
-    streams = len(launched.streams)
-    known, legacy = launched.streams.total(), launched.streams[DEFAULT_STREAM]
-    if streams > 1 and NOTABLE_DEFAULT_STREAM * known <= legacy < known:
+    known = sum(one.kernels for one in streams.values())
+    legacy = streams[DEFAULT_STREAM].kernels if DEFAULT_STREAM in streams else 0
+    if NOTABLE_DEFAULT_STREAM * known <= legacy < known:
         found.append(
             Cause(
                 "default-stream", tenant,
                 f"{legacy} of {known} kernels were in the legacy default stream, which synchronises with its "
-                f"{streams - 1} other streams unless they were created non-blocking",
+                f"{len(streams) - 1} other streams unless they were created non-blocking",
                 "build with --default-stream per-thread, or create streams with cudaStreamNonBlocking",
             )
         )  # fmt: skip
     total = int(shapes["total_ns"].sum())
     full = int(shapes.filter(pl.col("waves") >= 1)["total_ns"].sum())
-    if streams > 1 and total and full > FULL_GRIDS * total:
+    if total and full > FULL_GRIDS * total:
         found.append(
             Cause(
                 "full-grids", tenant,
-                f"{fmt.percent(full / total, 0)} of its kernel time is in grids that fill the device, in {streams} "
-                "streams",
+                f"{fmt.percent(full / total, 0)} of its kernel time is in grids that fill the device, in "
+                f"{len(streams)} streams",
                 "use smaller grids or fewer streams: these kernels run one after the other in every mode without "
                 "partitions",
             )

@@ -756,10 +756,12 @@ def _host(
         waits = calls.filter(mine & waiting).select(pl.col("end_ns") - pl.col("start_ns"))
         waited = int(waits["end_ns"].sum()) / span_ns
         idle = 1 - row["busy_ns"] / span_ns
-        if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
+        # The time split says it of the only process of a device.
+        several = rows.filter("traced").height > 1
+        if several and row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
             # A launched kernel that waits for another tenant is no idleness, whether or not the host waits for it.
             idle = 1 - _pending_ns(tables, row, own) / span_ns
-        if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
+        if several and row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
             text = (
                 f"{who} had no work on the GPU for {fmt.percent(idle, 0)} of its time and waited for the GPU in "
                 f"{fmt.percent(waited, 0)}: if "

@@ -15,6 +15,7 @@ from pyanalyze.report.sections import (
     sharing,
     summary,
     tenants,
+    time_split,
     timeline,
 )
 from pyanalyze.report.sections.base import DeviceSection, Inputs, ReportSection
@@ -29,6 +30,7 @@ SECTIONS: tuple[DeviceSection | ReportSection, ...] = (
     timeline.SECTION,
     advice.SECTION,
     tenants.SECTION,
+    time_split.SECTION,
     interference.SECTION,
     occupancy.SECTION,
     residency.SECTION,

@@ -17,13 +17,19 @@ if TYPE_CHECKING:
     from pyanalyze.results.report import Device
 
 
+#: Advice that could save less than this part of the window is called small.
+SMALL_SHARE = 0.02
+
+
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     if not device.advice:
         text = "No advice follows from this evidence. " + why_missing_or_nothing(device, "advice")
         return [Para(text.strip())]
     blocks: list[Block] = []
     for number, item in enumerate(device.advice, 1):
-        blocks.append(Note(f"{number}. {visible(item.action, 200)}", full_stop(capital(visible(item.why, LONG)))))
+        small = "Small: " if item.at_stake_share is not None and item.at_stake_share < SMALL_SHARE else ""
+        action = f"{number}. {small}{visible(item.action, 200)}"
+        blocks.append(Note(action, full_stop(capital(visible(item.why, LONG)))))
         if item.commands:
             blocks.append(Commands(tuple(visible(line, None) for line in item.commands)))
         parts = [

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt32Array, UInt64Array};
 
 use crate::base::error::Result;
-use crate::base::hardware::{DEFAULT_SLICE_NS, SHORT_KERNEL_NS};
+use crate::base::hardware::{DEFAULT_SLICE_NS, LAUNCH_GAP_NS, SHORT_KERNEL_NS};
 use crate::base::intervals::Growing;
 use crate::base::intervals::Union;
 use crate::base::statistics::{median, median_ns};
@@ -69,6 +69,10 @@ struct Usage {
     attributed_ns: i64,
     copy: Growing,
     copy_bytes: i64,
+    /// Kernels, graphs and copies.
+    work: Growing,
+    /// Between two of these, in gaps up to [`LAUNCH_GAP_NS`].
+    launch_gap_ns: i64,
     shorts: u64,
     short_busy: Growing,
     /// Busy time with bridged gaps.
@@ -254,6 +258,12 @@ impl Overlap {
         let Some(u) = self.usage.get_mut(me as usize) else { return };
         u.first_ns = Some(u.first_ns.map_or(w.start_ns, |t| t.min(w.start_ns)));
         u.last_ns = Some(u.last_ns.map_or(w.end_ns, |t| t.max(w.end_ns)));
+        if let Some(gap) = u.work.end_ns().map(|end| w.start_ns.saturating_sub(end)) {
+            if gap > 0 && gap <= LAUNCH_GAP_NS {
+                u.launch_gap_ns = u.launch_gap_ns.saturating_add(gap);
+            }
+        }
+        u.work.add(w.start_ns, w.end_ns);
         if w.kind == WorkKind::Copy {
             u.copies = u.copies.saturating_add(1);
             u.copy.add(w.start_ns, w.end_ns);
@@ -308,6 +318,22 @@ impl Overlap {
             .put("last_ns", all.iter().map(|u| span(u).1).collect::<Int64Array>())
             .put("busy_ns", all.iter().map(|u| busy(u, u.busy.total_ns)).collect::<Int64Array>())
             .put("copy_ns", all.iter().map(|u| copy(u, u.copy.total_ns)).collect::<Int64Array>())
+            .put(
+                "copy_only_ns",
+                all.iter()
+                    .map(|u| copy(u, u.work.total_ns.saturating_sub(u.busy.total_ns)))
+                    .collect::<Int64Array>(),
+            )
+            .put("launch_gap_ns", all.iter().map(|u| busy(u, u.launch_gap_ns)).collect::<Int64Array>())
+            .put(
+                "idle_ns",
+                all.iter()
+                    .map(|u| {
+                        let span = u.last_ns?.saturating_sub(u.first_ns?);
+                        busy(u, span.saturating_sub(u.work.total_ns).saturating_sub(u.launch_gap_ns))
+                    })
+                    .collect::<Int64Array>(),
+            )
             .put("resident_ns", all.iter().map(resident).collect::<Int64Array>())
             .put("attributed_ns", all.iter().map(|u| busy(u, u.attributed_ns)).collect::<Int64Array>())
             .put(

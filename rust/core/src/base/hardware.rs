@@ -65,6 +65,10 @@ pub const MPS_FLOOR_SMS: u32 = 8;
 /// capture that we have shows one, so for those it is one TPC: 5 % of the 108 SMs of an A100 are 4.
 pub const MPS_FLOOR_FROM_MAJOR: u32 = 9;
 
+/// A gap between two operations of a tenant that is at most so long comes from launching, not from a program that does
+/// something else: launch calls take 2 to 20 us, with their synchronisation and a slow host up to ten times that.
+pub const LAUNCH_GAP_NS: i64 = 250_000;
+
 /// The constants that Python uses, by name.
 pub const CONSTANTS: &[(&str, i64)] = &[
     ("default_slice_ns", DEFAULT_SLICE_NS),
@@ -75,6 +79,7 @@ pub const CONSTANTS: &[(&str, i64)] = &[
     ("idle_residency_ns", IDLE_RESIDENCY_NS),
     ("short_kernel_ns", SHORT_KERNEL_NS),
     ("wake_ns", WAKE_NS),
+    ("launch_gap_ns", LAUNCH_GAP_NS),
     ("sms_per_tpc", SMS_PER_TPC as i64),
 ];
 

@@ -171,6 +171,19 @@ pub const TENANT_USAGE: Table = Table {
             "Union of its kernel and graph intervals, as recorded.",
         ),
         opt("copy_ns", I64, "its copies were not traced", "Union of its copy and set intervals."),
+        opt("copy_only_ns", I64, "its copies were not traced", "The part of copy_ns without a kernel or graph in flight."),
+        opt(
+            "launch_gap_ns",
+            I64,
+            "its kernels were not traced",
+            "Nothing of it was in flight, in gaps of at most 250 us between two operations: launching.",
+        ),
+        opt(
+            "idle_ns",
+            I64,
+            "its kernels were not traced, or it had no activity",
+            "Nothing of it was in flight, in longer gaps. busy_ns + copy_only_ns + launch_gap_ns + idle_ns = last_ns - first_ns.",
+        ),
         opt(
             "resident_ns",
             I64,

@@ -1,0 +1,127 @@
+"""What each process can gain by itself, whatever shares the GPU: the parts of its time, largest first."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pyanalyze.results.advice import Advice
+from pyanalyze.results.time_split import Limit
+from pyanalyze.text import format as fmt
+from pyanalyze.text.shell import shell_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyanalyze.results.time_split import TimeSplit
+
+__all__ = ["NOTABLE", "of_process", "of_shared_process"]
+
+#: Part of a process's time below which a change is not worth naming.
+NOTABLE = 0.02
+#: Part of its time above which launching, or copying, limits a process that is not the only one.
+LIMITS_BESIDE_OTHERS = {Limit.LAUNCHES: 0.2, Limit.COPIES: 0.5}
+#: What to do about CUDA calls that keep the GPU waiting; the first that matches counts.
+_CALLS = (
+    (r"Malloc|Free|MemAlloc|HostAlloc|HostRegister", "allocate once and reuse the memory, or use cudaMallocAsync"),
+    (r"Library|Module|Kernel", "load code before the measured part (a warm-up run; CUDA_MODULE_LOADING=EAGER)"),
+    (r"Synchronize|EventQuery|StreamQuery", "launch the next work before waiting for the last"),
+    (r"Memcpy|Memset|Prefetch", "copy asynchronously, in a stream of its own"),
+)
+
+
+def of_process(name: str, split: TimeSplit) -> Iterator[Advice]:
+    """Advise the only process of a device: one item for each part of its time that is worth it, largest first.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> split = pyanalyze.load(capture).analysis.time_splits[0, 0]
+    >>> [advice.action for advice in of_process("train", split)][0]
+    'Make kernel A1 of train faster'
+    """
+    parts = sorted(Limit, key=lambda limit: -split.part_ns(limit))
+    for limit in parts:
+        if split.part_ns(limit) >= NOTABLE * split.window_ns and split.part_ns(limit):
+            yield _item(name, split, limit)
+
+
+def of_shared_process(name: str, split: TimeSplit) -> Iterator[Advice]:
+    """Advise a process that shares its device, where launching or copying limits it: no other tenant causes that."""
+    least = LIMITS_BESIDE_OTHERS.get(split.limit)
+    if least is not None and split.part_ns(split.limit) > least * split.window_ns:
+        yield _item(name, split, split.limit)
+
+
+def _item(name: str, split: TimeSplit, limit: Limit) -> Advice:
+    at_stake_ns = split.part_ns(limit)
+    action, commands, what = _what_to_do(name, split, limit)
+    if limit is Limit.KERNELS:
+        at_stake_ns = min(split.top_kernel_ns, at_stake_ns) or at_stake_ns
+    share = at_stake_ns / split.window_ns
+    return Advice(
+        action=action,
+        commands=commands,
+        expected=None,
+        bound=f"{fmt.duration(at_stake_ns)}, {fmt.percent(share)} of its time",
+        why=what,
+        undo=None,
+        wrong_if="a solo run shows another value",
+        at_stake_ns=at_stake_ns,
+        at_stake_share=share,
+    )
+
+
+def _what_to_do(name: str, split: TimeSplit, limit: Limit) -> tuple[str, list[str], str]:
+    """Action, commands and evidence."""
+    kernel = split.top_kernel
+    part = f"{fmt.duration(split.part_ns(limit))} of {fmt.duration(split.window_ns)}"
+    match limit:
+        case Limit.KERNELS if kernel is None:
+            return (
+                f"Trace the kernels inside the graphs of {name}",
+                ["nsys profile --cuda-graph-trace=node ..."],
+                (f"whole graphs were in flight for {part}, and their kernels are not known"),
+            )
+        case Limit.KERNELS if kernel is not None:
+            command = shell_line(["ncu", "--set", "full", "-c", "3", "-k", f"regex:{re.escape(kernel)}", "PROGRAM"])
+            return (
+                f"Make kernel {kernel} of {name} faster",
+                [command],
+                (
+                    f"kernels were in flight for {part}; this kernel has {fmt.percent(split.top_kernel_share)} of all "
+                    "kernel time"
+                ),
+            )
+        case Limit.COPIES:
+            return (
+                f"Copy less in {name}, or overlap its copies with kernels",
+                [],
+                (
+                    f"copies were in flight without a kernel for {part}. Copy engines and the link are shared in every "
+                    "mode, MIG included"
+                ),
+            )
+        case Limit.LAUNCHES:
+            return (
+                f"Launch fewer, longer kernels in {name} (CUDA graphs, fusion, larger batches)",
+                [],
+                (f"nothing was in flight in gaps of at most 250 us for {part}: launching takes longer than the work"),
+            )
+        case Limit.API_CALLS:
+            remedy = next((do for named, do in _CALLS if re.search(named, split.api_call or "")), "call it less often")
+            return (
+                f"Keep {split.api_call or 'CUDA calls'} out of the way of {name}: {remedy}",
+                [],
+                (
+                    f"nothing was in flight while CUDA calls ran for {part}; most of it, "
+                    f"{fmt.duration(split.api_call_ns)}, in {split.api_call}"
+                ),
+            )
+        case _:
+            command = "nsys profile -t cuda,nvtx,osrt --sample=process-tree ...   # shows what the host does"
+            return (
+                f"Profile the host code of {name}: the GPU waits for it",
+                [command],
+                (f"the process had no work on the GPU and no CUDA call in progress for {part}"),
+            )

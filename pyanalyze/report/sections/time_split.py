@@ -1,0 +1,52 @@
+"""Where the time of each process went, and what limits it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyanalyze.report.blocks import Block, Cell, Column, Para, Table
+from pyanalyze.report.sections.base import DeviceSection, Inputs
+from pyanalyze.report.sentences import PART_WORDS, limit_text
+from pyanalyze.results.labels import tenant_labels
+from pyanalyze.results.time_split import Limit
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
+
+if TYPE_CHECKING:
+    from pyanalyze.results.report import Device
+
+
+def _blocks(device: Device, inputs: Inputs) -> list[Block]:
+    labels = tenant_labels(device.tenants)
+    splits = [(labels[one.tenant_id], one.time_split) for one in device.tenants if one.time_split is not None]
+    if not splits:
+        return []
+    rows = tuple(
+        (
+            Cell(visible(label)),
+            Cell(fmt.duration(split.window_ns)),
+            *(Cell(fmt.percent(split.part_ns(one) / split.window_ns if split.window_ns else None)) for one in Limit),
+            Cell(visible(split.api_call or fmt.UNKNOWN, 60)),
+            Cell(visible(split.top_kernel or fmt.UNKNOWN, 60), note=fmt.percent(split.top_kernel_share)),
+        )
+        for label, split in splits
+    )
+    columns = (
+        Column("Tenant"),
+        Column("Time", "first start to last end", True),
+        *(
+            Column(PART_WORDS[one].capitalize() if one is not Limit.API_CALLS else "CUDA calls", "", True)
+            for one in Limit
+        ),
+        Column("Longest CUDA call"),
+        Column("Top kernel", "share of kernel time"),
+    )
+    caption = (
+        "Observed parts of each tenant's time; they add up to 100 %. Kernels in flight count as kernels even while they "
+        "wait. Gaps of at most 250 us are launching; longer ones belong to a CUDA call that ran then, else to the host."
+    )
+    said = limit_text(device)
+    return [*([Para(said)] if said else []), Table(columns, rows, caption)]
+
+
+SECTION = DeviceSection("time-split", "Where the time went", _blocks)

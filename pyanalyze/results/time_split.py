@@ -1,0 +1,65 @@
+"""Where the time of one process went, by what it had on the GPU: the largest part is what limits it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from pyanalyze.results.model import Number, Result, Text
+
+__all__ = ["Limit", "TimeSplit"]
+
+
+class Limit(StrEnum):
+    """What limits a process: one answer for each, the largest part of its time."""
+
+    KERNELS = "kernels"
+    COPIES = "copies"
+    LAUNCHES = "launches"
+    API_CALLS = "api-calls"
+    HOST = "host"
+
+    def __repr__(self) -> str:
+        """As the string that it equals."""
+        return repr(self.value)
+
+
+class TimeSplit(Result):
+    """Time of a tenant from its first to its last operation on the device. The parts add up to `window_ns`.
+
+    Source: kernel, copy and API records of the capture. What a kernel waits for while it is in flight counts as kernel.
+    """
+
+    limit: Limit = Field(description="The largest part.")
+    window_ns: int = Field(ge=0, description="First start to last end of its operations, ns.")
+    kernels_ns: int = Field(ge=0, description="Kernels or whole graphs were in flight.")
+    copies_ns: int = Field(ge=0, description="Copies or sets were in flight, and no kernel.")
+    launches_ns: int = Field(ge=0, description="Nothing was in flight, in gaps of at most 250 us: launching.")
+    api_calls_ns: int = Field(
+        ge=0, description="Nothing was in flight, in longer gaps, while a CUDA call other than a launch ran."
+    )
+    host_ns: int = Field(ge=0, description="Nothing was in flight, in longer gaps, and no such call ran.")
+    api_call: Text | None = Field(description="The call with most of api_calls_ns; null: none.")
+    api_call_ns: int = Field(ge=0, description="Its part of api_calls_ns.")
+    top_kernel: Text | None = Field(description="Kernel name with most time; null: only whole graphs. Hostile text.")
+    top_kernel_ns: int = Field(ge=0, description="Sum of its durations.")
+    top_kernel_share: Number = Field(description="The same over the durations of all its kernels; null: no kernels.")
+
+    def part_ns(self, limit: Limit) -> int:
+        """Nanoseconds of one part.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> split = pyanalyze.load(capture).analysis.time_splits[0, 0]
+        >>> sum(split.part_ns(limit) for limit in Limit) == split.window_ns
+        True
+        """
+        return {
+            Limit.KERNELS: self.kernels_ns,
+            Limit.COPIES: self.copies_ns,
+            Limit.LAUNCHES: self.launches_ns,
+            Limit.API_CALLS: self.api_calls_ns,
+            Limit.HOST: self.host_ns,
+        }[limit]

@@ -1,0 +1,118 @@
+"""Where the time of a process went: kernels, copies, launching, CUDA calls, host; by hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from exports import MS, US, copy, global_pid, kernel, write
+
+import pyanalyze
+from pyanalyze.report.summary import SUMMARY_COLUMNS, render_summary
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyanalyze.results.time_split import TimeSplit
+
+
+def call(name: str, start: int, end: int, *, thread: int = 41) -> dict[str, Any]:
+    return {
+        "start": start,
+        "end": end,
+        "globalTid": global_pid(41) + thread,
+        "correlationId": 0,
+        "nameId": name,
+        "returnValue": 0,
+    }
+
+
+def split_of(path: Path) -> TimeSplit:
+    (split,) = pyanalyze.load(path).analysis.time_splits.values()
+    return split
+
+
+def parts(split: TimeSplit) -> tuple[int, int, int, int, int]:
+    return split.kernels_ns, split.copies_ns, split.launches_ns, split.api_calls_ns, split.host_ns
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Path:
+    """One process.
+
+    kernels |0=1|      |3.1==5.1|            |15.1=16.1|
+    copies   |0.5==3|          (0.1 gap)
+    calls                        |6=====10|  cudaMalloc; |9==12| cudaFree of another thread; a launch of 20 us
+    """
+    kernels = [kernel(41, 0, MS), kernel(41, 3 * MS + 100 * US, 5 * MS + 100 * US), kernel(41, 15 * MS, 16 * MS)]
+    calls = [
+        call("cudaMalloc_v3020", 6 * MS, 10 * MS),
+        call("cudaFree_v3020", 9 * MS, 12 * MS, thread=42),
+        call("cudaLaunchKernel_v7000", 13 * MS, 14 * MS),
+        call("cudaDeviceSynchronize_v3020", 15 * MS, 16 * MS),
+    ]
+    return write(
+        tmp_path / "a.sqlite",
+        kernels=kernels,
+        copies=[copy(41, 500 * US, 3 * MS)],
+        calls=calls,
+        processes={41: "train"},
+    )
+
+
+def test_the_parts_add_up_to_the_time_of_the_process(process: Path) -> None:
+    """Kernels 1 + 2 + 1 ms; copies 3 - 1; a gap of 0.1; of the gap from 5.1 to 15 ms calls ran from 6 to 12."""
+    split = split_of(process)
+    assert split.window_ns == 16 * MS
+    assert parts(split) == (4 * MS, 2 * MS, 100 * US, 6 * MS, 3_900 * US)
+    assert sum(parts(split)) == split.window_ns
+    assert split.limit == "api-calls"
+    assert (split.api_call, split.api_call_ns) == ("cudaMalloc_v3020", 4 * MS)
+    assert (split.top_kernel, split.top_kernel_ns, split.top_kernel_share) == ("k", 4 * MS, 1.0)
+
+
+def test_advice_comes_by_the_time_at_stake(process: Path) -> None:
+    actions = pyanalyze.load(process).advise()[0].actions
+    stakes = [(action.at_stake_ns, action.at_stake_share) for action in actions if action.at_stake_ns is not None]
+    # 0.1 of 16 ms are 0.6 %: too little to name.
+    assert stakes == [(6 * MS, 0.375), (4 * MS, 0.25), (3_900 * US, 0.24375), (2 * MS, 0.125)]
+    assert actions[0].action.startswith("Keep cudaMalloc_v3020 out of the way of train: allocate once")
+    assert "ncu --set full -c 3 -k regex:k PROGRAM" in actions[1].commands
+
+
+def test_the_first_screen_says_what_limits_it(process: Path) -> None:
+    text = render_summary(pyanalyze.load(process).report())
+    assert all(len(line) <= SUMMARY_COLUMNS for line in text.splitlines())
+    words = " ".join(text.split())
+    assert "Limit train is limited by CUDA calls: they ran, with nothing on the GPU, for 37.5 % of its time" in words
+    assert "cudaMalloc_v3020 25.0 %; kernels 25.0 %, host 24.4 %, copies alone 12.5 %" in words
+    assert "Upper bound of the gain: 6.000 ms, 37.5 % of its time" in words
+
+
+@pytest.mark.parametrize(
+    ("gap_us", "limit"),
+    [(250, "launches"), (251, "host")],
+)
+def test_a_gap_of_250_us_is_launching(tmp_path: Path, gap_us: int, limit: str) -> None:
+    times = [n * (gap_us + 100) * US for n in range(20)]
+    kernels = [kernel(41, start, start + 100 * US) for start in times]
+    split = split_of(write(tmp_path / "a.sqlite", kernels=kernels, processes={41: "train"}))
+    assert split.limit == limit
+    assert split.part_ns(split.limit) == 19 * gap_us * US
+
+
+def test_time_in_flight_counts_once(tmp_path: Path) -> None:
+    """Two streams overlap: |0==2| and |1==3|."""
+    kernels = [kernel(41, 0, 2 * MS), kernel(41, MS, 3 * MS, streamId=8)]
+    split = split_of(write(tmp_path / "a.sqlite", kernels=kernels, processes={41: "train"}))
+    assert (split.kernels_ns, split.window_ns, split.limit) == (3 * MS, 3 * MS, "kernels")
+    # The sum of its durations is more than the time in flight: what a faster kernel can save at most is that time.
+    (action, *_) = pyanalyze.load(tmp_path / "a.sqlite").advise()[0].actions
+    assert (split.top_kernel_ns, action.at_stake_ns) == (4 * MS, 3 * MS)
+
+
+def test_real_captures_add_up(corpus: Path) -> None:
+    for path in sorted(corpus.glob("exports/*/*.sqlite")):
+        for split in pyanalyze.load(path).analysis.time_splits.values():
+            assert sum(parts(split)) == split.window_ns, path.name
+            assert split.part_ns(split.limit) == max(parts(split))
