@@ -42,8 +42,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Column("Top kernel", "share of kernel time"),
     )
     caption = (
-        "Observed parts of each tenant's time; they add up to 100 %. Kernels in flight count as kernels even while they "
-        "wait. Gaps of at most 250 us are launching; longer ones belong to a CUDA call that ran then, else to the host."
+        "Observed parts of each tenant's time; they add up to 100 %. Kernels in flight count as kernels even while "
+        "they wait. Gaps of at most 250 us are launching; longer ones belong to a CUDA call that ran then, else to the "
+        "host."
     )
     said = limit_text(device)
     return [*([Para(said)] if said else []), Table(columns, rows, caption)]
