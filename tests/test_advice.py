@@ -111,7 +111,7 @@ def test_sm_needs_follow_from_waves() -> None:
 def test_settings_are_environment_and_commands() -> None:
     clients = [mps.Client(0, "train", 0.8, 80, 10 * 2**30), mps.Client(1, "serve", 0.2, 20, None)]
     by_name = {p.strategy: p for p in mps.provisions(clients, 108, 8)}
-    lines = mps.settings(by_name["by load"], clients)
+    lines = mps.settings(by_name["proportional"], clients)
     # 10 GiB and a tenth.
     assert lines[1] == 'train: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=80 CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=11264M"'
     assert lines[2] == "serve: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=20"

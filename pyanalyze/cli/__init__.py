@@ -55,7 +55,8 @@ VERBS: dict[str, tuple[str, str]] = {
 
 EPILOG = (
     "Exit codes: 0 done, 1 a gate failed, 2 wrong usage or the output exists, 3 a capture is missing or "
-    "unreadable, 4 inconclusive, 70 internal error (--debug shows the traceback), 130 interrupted. An "
+    "unreadable, 4 inconclusive, 70 internal error (--debug shows the traceback), 130, 143 or 129 stopped by "
+    "Ctrl-C, SIGTERM or SIGHUP. An "
     "undetermined verdict is an answer: 0."
 )
 

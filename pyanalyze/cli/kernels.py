@@ -77,7 +77,7 @@ def _shown(found: KernelTimes, fmt: str) -> str:
         return json.dumps({"schema": "pyanalyze.kernels/1", **body, "quality": found.quality}, indent=2)
     if fmt == "csv":
         for gap in found.missing:
-            say(f"not included: {_gap(gap)}")
+            say(f"not available: {_gap(gap)}")
         return csv_of(found.rows, COLUMNS)
     return _table(found)
 
@@ -109,7 +109,7 @@ def _table(found: KernelTimes) -> str:
         out.append("no kernels in the selection")
     for *cells, name in lines if found.rows else ():
         out.append("  ".join([*(cell.rjust(width) for cell, width in zip(cells, widths, strict=False)), name]))
-    out.extend(f"not included: {_gap(gap)}" for gap in found.missing)
+    out.extend(f"not available: {_gap(gap)}" for gap in found.missing)
     for row in found.quality:
         detail = f": {visible(row['detail'], limit=160)}" if row["detail"] else ""
         out.append(f"  [{row['severity']}] {row['name']} x{count(row['count'])}{detail}")

@@ -99,6 +99,25 @@ def why_missing_or_nothing(device: Device, key: str) -> str:
     return why_missing(device, key) if device.missing_for(key) else ""
 
 
+#: What is not available, in words where its key is none.
+_MISSING_WORDS = {
+    "co_run": "a co-run",
+    "interference": "interference between tenants",
+    "interference.figures": "throughput and fairness figures",
+    "occupancy.part": "a part of occupancy",
+    "occupancy.replay": "occupancy over time",
+    "options": "other sharing configurations",
+    "slowdown": "the slowdown of a tenant",
+}
+
+
+def missing_words(what: str) -> str:
+    """Name what is not available."""
+    if what.startswith("execution_split."):
+        return "the split of execution time"
+    return _MISSING_WORDS.get(what, visible(what, 30).replace("_", " "))
+
+
 def id_text(value: int | None) -> str:
     """A process id or the like, without separators."""
     return fmt.UNKNOWN if value is None else str(value)

@@ -30,6 +30,7 @@ from pyanalyze.report.sentences import (
     gpu_time_rows,
     gpu_time_text,
     limit_text,
+    missing_words,
     mode_text,
     percentile_text,
     sampled_sentence,
@@ -277,7 +278,7 @@ def _missing(device: Device) -> str:
     missing = device.sharing.missing
     if not missing:
         return "nothing"
-    names = [visible(m.what, 30).replace("_", " ") for m in missing]
+    names = list(dict.fromkeys(missing_words(m.what) for m in missing))
     shown = f"{', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return f"{shown}; `pyanalyze report` says how"
 

@@ -16,7 +16,7 @@ class Advice(Result):
     action: Text = Field(description="What to do, in one line.")
     commands: list[Text] = Field(description="Commands that do it.")
     expected: Text | None = Field(description="What it should give; null: not known.")
-    bound: Text | None = Field(description="The most it can give; a bound is not a prediction.")
+    bound: Text | None = Field(description="The most it can save; beside `expected`, the bounds of that forecast.")
     why: Text = Field(description="Which evidence it follows from.")
     undo: Text | None = Field(description="How to take it back.")
     risk: Text | None = Field(default=None, description="What it may break; null: nothing is known.")
@@ -43,7 +43,7 @@ class ForecastRow(Result):
 class SharingOption(Result):
     """A way to share the device that was replayed; modelled."""
 
-    name: Text = Field(description="Such as `MPS, exact caps`.")
+    name: Text = Field(description="Such as `MPS, minimal caps`.")
     mode: Mode = Field(description="Sharing mode that it makes.")
     antt: float = Field(gt=0, description="Mean slowdown.")
     stp: float = Field(gt=0, description="Sum of 1 / slowdown.")

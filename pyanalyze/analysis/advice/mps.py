@@ -62,7 +62,7 @@ class Provision:
     Attributes
     ----------
     strategy
-        ``equal``, ``half-overcommitted``, ``by load`` or ``exact``.
+        ``equal``, ``half-overcommitted``, ``proportional`` or ``minimal``.
     percentages, sms
         By tenant id.
     why
@@ -150,13 +150,13 @@ def provisions(clients: Sequence[Client], sm_count: int, compute_major: int | No
     Returns
     -------
     list of Provision
-        ``equal`` and ``half-overcommitted`` always, ``by load`` and ``exact`` where it is known for all clients.
+        ``equal`` and ``half-overcommitted`` always, ``proportional`` and ``minimal`` where it is known for all clients.
 
     Examples
     --------
     >>> two = [Client(0, "train", 0.75, 80, None), Client(1, "serve", 0.25, 20, None)]
     >>> {p.strategy: tuple(p.percentages.values()) for p in provisions(two, 108, 8)}
-    {'equal': (50, 50), 'half-overcommitted': (100, 100), 'by load': (75, 25), 'exact': (75, 19)}
+    {'equal': (50, 50), 'half-overcommitted': (100, 100), 'proportional': (75, 25), 'minimal': (75, 19)}
     """
     if not clients:
         return []
@@ -177,12 +177,12 @@ def provisions(clients: Sequence[Client], sm_count: int, compute_major: int | No
     loads = [c.load for c in clients]
     if all(load is not None for load in loads) and (sum_ := sum(load or 0 for load in loads)) > 0:
         why = "caps follow the SM time that each used; non-uniform caps with a sum of 100 tend to be disjoint"
-        found.append(made("by load", [100 * (load or 0) / sum_ for load in loads], why))
+        found.append(made("proportional", [100 * (load or 0) / sum_ for load in loads], why))
     needs = [c.needed_sms for c in clients]
     if all(need is not None for need in needs):
         exact = [float(percentage_for(need or sm_count, sm_count, compute_major)) for need in needs]
         why = "the fewest SMs with which a client's kernels lose almost nothing solo"
-        found.append(made("exact", exact, why))
+        found.append(made("minimal", exact, why))
     return found
 
 

@@ -93,7 +93,7 @@ class Option:
     Attributes
     ----------
     name
-        Such as ``MPS, exact caps``.
+        Such as ``MPS, minimal caps``.
     mode
         The sharing mode it makes.
     config

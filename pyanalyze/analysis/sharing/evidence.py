@@ -579,15 +579,15 @@ def _solitude(case: Case) -> Iterable[Observation]:
             case,
             "inflated_share",
             "kernel_durations_stable",
-            f"only {fmt.percent(inflated.value)} of {inflated.n} repeated kernels ran about one time slice longer than "
-            f"usual, in continuous work of {unbroken:.0f} time slices",
+            f"only {fmt.percent(inflated.value)} of {inflated.n} repeated kernels ran one or more time slices longer "
+            f"than usual, in continuous work of {unbroken:.0f} time slices",
         )
     elif exposure >= t.MIN_EXPOSURE and inflated.n >= t.MIN_REPEATS and inflated.value >= t.MIN_INFLATED_SHARE:
         yield _from_fact(
             case,
             "inflated_share",
             "kernel_durations_inflated",
-            f"{fmt.percent(inflated.value)} of {inflated.n} repeated kernels ran about one time slice longer than "
+            f"{fmt.percent(inflated.value)} of {inflated.n} repeated kernels ran one or more time slices longer than "
             "usual",
         )
         yield from _slices(case)
@@ -682,7 +682,7 @@ def _slices(case: Case) -> Iterable[Observation]:
             "kernel_durations_inflated_by_slices",
             f"{excess.n} kernels were delayed by the same {fmt.duration(excess.value)} (within "
             f"{fmt.percent(spread, 0)}): "
-            "consistent with another process's time slice",
+            "consistent with time slices of another process",
         )
 
 

@@ -13,7 +13,7 @@ from pyanalyze.text.escape import visible
 
 if TYPE_CHECKING:
     from pyanalyze.results.report import Device
-    from pyanalyze.results.residency import ResidencyTotals
+    from pyanalyze.results.residency import ContextSwitches, ResidencyTotals
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
@@ -46,23 +46,40 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         ("Median residency interval", fmt.duration(switches.median_slice_ns), "complete intervals", "observed"),
         (
             "Median cost",
-            fmt.duration(switches.median_cost_ns),
-            f"{switches.cost_kind or '–'}: {kind}",
+            _of_switches(switches, fmt.duration(switches.median_cost_ns)),
+            f"{switches.cost_kind}: {kind}" if switches.cost_kind else "no switch",
             "observed",
         ),
-        ("Mean cost", fmt.duration(switches.mean_cost_ns), "per switch", "observed"),
-        ("Total cost", fmt.duration(switches.total_cost_ns), "sum over all switches", "observed"),
-        ("Overhead", fmt.percent(switches.overhead_fraction), "total cost over the window", "observed"),
+        ("Mean cost", _of_switches(switches, fmt.duration(switches.mean_cost_ns)), "per switch", "observed"),
+        (
+            "Total cost",
+            _of_switches(switches, fmt.duration(switches.total_cost_ns)),
+            "sum over all switches",
+            "observed",
+        ),
+        (
+            "Overhead",
+            _of_switches(switches, fmt.percent(switches.overhead_fraction)),
+            "total cost over the window",
+            "observed",
+        ),
         ("Lost records", _lost(switches.dropped), "gaps in sequence numbers", "observed"),
     ]
     if switches.endings:
         text = ", ".join(f"{visible(k, 24)} {fmt.count(v)}" for k, v in sorted(switches.endings.items()))
-        rows.append(("How intervals ended", text, "by the record that ended them", "observed"))
+        rows.append(
+            ("How intervals ended", text, "by the record that ended them; unknown: it does not say", "observed")
+        )
     cells = tuple((Cell(a), Cell(b), Cell(c), Cell("", basis="observed")) for a, b, c, _ in rows)
     columns = (Column("Quantity"), Column("Value", numeric=True), Column("Scope"), Column("Basis"))
     blocks.append(Table(columns, cells, "Context switches."))
     blocks += _slice_tables(device)
     return blocks
+
+
+def _of_switches(switches: ContextSwitches, text: str) -> str:
+    """A cost of switches, where there were any."""
+    return text if switches.count else "none"
 
 
 def _slice_tables(device: Device) -> list[Block]:

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from pyanalyze.results.sharing import Evidence
 
 
+_EVIDENCE = (
+    "Evidence, largest weight first. A positive weight speaks for the named mode (else for the most likely one), a "
+    "negative weight against it; 3 is about 20 to 1."
+)
+
+
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     sharing = device.sharing
     blocks: list[Block] = [Para(full_stop(visible(sharing.summary, LONG)) or verdict_sentence(device))]
@@ -45,9 +51,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             Column("Basis"),
             Column("Name"),
         )
-        blocks.append(
-            Table(columns, tuple(_evidence_row(e) for e in sharing.evidence), "Evidence, largest weight first.")
-        )
+        blocks.append(Table(columns, tuple(_evidence_row(e) for e in sharing.evidence), _EVIDENCE))
     else:
         blocks.append(Para("No evidence is available.", "muted"))
     found = [

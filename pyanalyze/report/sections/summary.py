@@ -35,7 +35,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         facts.append(
             Fact(
                 "Context-switch overhead",
-                fmt.percent(switches.overhead_fraction),
+                fmt.percent(switches.overhead_fraction) if switches.count else "none",
                 f"of the window; {fmt.count(switches.count)} switches",
                 "observed",
             )
@@ -59,7 +59,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 device.occupancy.basis,
             )
         )
-    else:
+    elif device.tenants:
         facts.append(Fact("SMs active", fmt.UNKNOWN, "not available"))
     return [Facts(tuple(facts))]
 

@@ -23,7 +23,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         if listed:
             they = "it" if listed == 1 else "they"
             seen = f"The samples list {processes_text(listed)}. No trace shows what {they} did."
-        return [Note("No tenants", seen)]
+        return [Note("No tenant was traced", seen)]
     labels = tenant_labels(device.tenants)
     rows = []
     for t in device.tenants:
