@@ -279,8 +279,12 @@ def _missing(device: Device) -> str:
     if not missing:
         return "nothing"
     names = list(dict.fromkeys(missing_words(m.what) for m in missing))
-    shown = f"{', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return f"{shown}; `pyanalyze report` says how"
+    for most in (3, 2, 1):
+        more = len(names) - most
+        said = f"{', '.join(names[:most])}{f' and {more} more' if more > 0 else ''}; `pyanalyze report` says how"
+        if len(said) <= SUMMARY_COLUMNS - _LABEL:
+            break
+    return said
 
 
 def _lost(report: Report) -> list[str]:

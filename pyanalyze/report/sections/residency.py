@@ -67,9 +67,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     ]
     if switches.endings:
         text = ", ".join(f"{visible(k, 24)} {fmt.count(v)}" for k, v in sorted(switches.endings.items()))
-        rows.append(
-            ("How intervals ended", text, "by the record that ended them; unknown: it does not say", "observed")
-        )
+        rows.append(("How intervals ended", text, "by the record that ended them", "observed"))
     cells = tuple((Cell(a), Cell(b), Cell(c), Cell("", basis="observed")) for a, b, c, _ in rows)
     columns = (Column("Quantity"), Column("Value", numeric=True), Column("Scope"), Column("Basis"))
     blocks.append(Table(columns, cells, "Context switches."))
