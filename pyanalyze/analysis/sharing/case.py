@@ -119,7 +119,7 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
         quiet = tenants.is_empty() and not any(fact and fact.value for fact in activity)
         rows = configured.filter(here | pl.col("device_id").is_null())
         pairs = pairs_of(tables.overlaps.filter(here), usage, tables.switches.filter(here))
-        if _starts_would_tell(tables, tenants, measured):
+        if whole and _starts_would_tell(tenants, measured):
             measured |= idle_start_facts(tables, device["device_id"])
         (idle if quiet else cases).append(
             Case(
@@ -173,10 +173,10 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
     return tuple(cases or idle)
 
 
-def _starts_would_tell(tables: TableSet, tenants: pl.DataFrame, facts: Mapping[str, Fact]) -> bool:
-    """Whether launch calls are worth reading: one process was traced, and nothing else says who was beside it."""
+def _starts_would_tell(tenants: pl.DataFrame, facts: Mapping[str, Fact]) -> bool:
+    """Whether launch calls are worth reading: one process was traced, and nothing else tells of other processes."""
     recorded = facts.get("switch_records")
-    if not tables.paths or tenants.filter("traced").height != 1 or (recorded is not None and recorded.value):
+    if tenants.filter("traced").height != 1 or (recorded is not None and recorded.value):
         return False
     return not starts_promptly(facts) and not durations_stable(facts)
 

@@ -15,7 +15,7 @@ from pyanalyze.analysis.sharing.case import cases_of, verdicts_of
 from pyanalyze.results.sharing import Segment
 from pyanalyze.tables.frames import ON_REQUEST
 from pyanalyze.tables.window import narrowed_parts
-from pyanalyze.vocabulary import Mode
+from pyanalyze.vocabulary import Condition, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -110,7 +110,9 @@ def _judged(part: TableSet | None, device_id: int) -> tuple[Mode, float]:
     # Clients of an MPS server beside an outsider: which relation has more of the time is no change of the mode.
     turns = any(w.name == "contexts_alternate" for w in found.evidence)
     mixed = turns and any(pair.together for pair in case.pairs)
-    return (Mode.UNDETERMINED if mixed else found.mode), found.confidence
+    # A part in which one of several tenants worked says nothing of the others: it decides nothing.
+    open_ = found.condition is Condition.UNLESS_UNTRACED_TENANT
+    return (Mode.UNDETERMINED if mixed or open_ else found.mode), found.confidence
 
 
 def _change(
