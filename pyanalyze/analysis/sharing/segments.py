@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.sharing.case import cases_of, verdicts_of
+from pyanalyze.analysis.sharing.rules import RULES
 from pyanalyze.results.sharing import Segment
 from pyanalyze.tables.frames import ON_REQUEST
 from pyanalyze.tables.window import narrowed_parts
@@ -110,8 +111,9 @@ def _judged(part: TableSet | None, device_id: int) -> tuple[Mode, float]:
     # Clients of an MPS server beside an outsider: which relation has more of the time is no change of the mode.
     turns = any(w.name == "contexts_alternate" for w in found.evidence)
     mixed = turns and any(pair.together for pair in case.pairs)
-    # A part in which one of several tenants worked says nothing of the others: it decides nothing.
-    open_ = found.condition is Condition.UNLESS_UNTRACED_TENANT
+    # That nothing shows the other tenants in a part is no mode of its own.
+    absent = any(rule.by_absence for rule in RULES if rule.mode == found.mode)
+    open_ = absent and found.condition is Condition.UNLESS_UNTRACED_TENANT
     return (Mode.UNDETERMINED if mixed or open_ else found.mode), found.confidence
 
 
