@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.results.time_split import Limit, TimeSplit
+from pyanalyze.tables.selections import named, of_process
 
 if TYPE_CHECKING:
     import polars as pl
@@ -97,11 +98,12 @@ def _calls_in_gaps(tables: TableSet, tenant: dict[str, int | None]) -> dict[str 
     if calls is None or calls.is_empty():
         return {}
     gaps = _long_gaps(tables, tenant)
-    mine = (pl.col("capture") == tenant["capture"]) & pl.col("pid").eq_missing(pl.lit(tenant["pid"], dtype=pl.UInt32))
     # Shorter ones fit between two launches, and are part of launching.
-    own = calls.filter(mine, pl.col("end_ns") - pl.col("start_ns") > LAUNCH_GAP_NS // 5)
-    own = own.with_columns(pl.col("name").cast(pl.String)).filter(~pl.col("name").str.contains("Launch"))
-    inside = own.select("name", "start_ns", ns=_covered(gaps, own["end_ns"]) - _covered(gaps, own["start_ns"]))
+    long = pl.col("end_ns") - pl.col("start_ns") > LAUNCH_GAP_NS // 5
+    own = calls.filter(of_process(tenant), long, ~named(calls, "Launch"))
+    inside = own.select(
+        pl.col("name").cast(pl.String), ns=_covered(gaps, own["end_ns"]) - _covered(gaps, own["start_ns"])
+    )
     by_name = inside.group_by("name").agg(pl.col("ns").sum()).filter(pl.col("ns") > 0)
     union = own.sort("start_ns").select("start_ns", "end_ns")
     until = pl.col("end_ns").cum_max().shift(1).fill_null(_EVER)
@@ -116,8 +118,7 @@ def _long_gaps(tables: TableSet, tenant: dict[str, int | None]) -> pl.DataFrame:
     """Gaps between the operations of a tenant that are longer than launching takes, in order."""
     import polars as pl
 
-    here = (pl.col("device_id") == tenant["device_id"]) & (pl.col("capture") == tenant["capture"])
-    mine = here & pl.col("pid").eq_missing(pl.lit(tenant["pid"], dtype=pl.UInt32))
+    mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
     columns = ("device_id", "capture", "pid", "start_ns", "end_ns")
     work = pl.concat(
         tables.columns(name, *columns).filter(mine).select("start_ns", "end_ns")

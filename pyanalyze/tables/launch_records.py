@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyanalyze.tables.selections import named
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -116,7 +118,7 @@ def launch_records(
     if calls.is_empty():
         return None
     work = ["capture", "pid", "correlation_id"]
-    launches = calls.filter(_named(calls, _LAUNCHES), pl.col("correlation_id").is_not_null())
+    launches = calls.filter(named(calls, _LAUNCHES), pl.col("correlation_id").is_not_null())
     # A runtime call and the driver call inside it have one id.
     launched = launches.select(work).unique()
     captured = _into_graphs(calls, launches)
@@ -135,19 +137,11 @@ def launch_records(
     return LaunchRecords(launched.height, lost, tuple(errors.iter_rows()))
 
 
-def _named(calls: pl.DataFrame, pattern: str) -> pl.Expr:
-    """Select calls by name: millions of calls have some dozens of names."""
-    import polars as pl
-
-    names = calls["name"].unique().drop_nulls()
-    return pl.col("name").is_in(names.filter(names.cast(pl.String).str.contains(pattern)).implode())
-
-
 def _into_graphs(calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame | None:
     """Launches while their thread captured a graph; None where no graph was captured."""
     import polars as pl
 
-    begins, ends = _named(calls, "StreamBeginCapture"), _named(calls, "StreamEndCapture")
+    begins, ends = named(calls, "StreamBeginCapture"), named(calls, "StreamEndCapture")
     bounds = calls.filter(begins | ends)
     if bounds.is_empty():
         return None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze.errors import UsageError
 from pyanalyze.results.interference import BaselineNotUsed, Estimate
+from pyanalyze.tables.selections import of_process
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import NOISE_FLOOR
 
@@ -289,7 +290,7 @@ def _place(tables: TableSet, tenant_id: int) -> dict[str, Any]:
 
     tenant = tables.tenants.row(tenant_id, named=True)
     device = tables.devices.filter(pl.col("device_id") == tenant["device_id"]).row(0, named=True)
-    own = tables.contexts.filter((pl.col("capture") == tenant["capture"]) & pl.col("pid").eq_missing(tenant["pid"]))
+    own = tables.contexts.filter(of_process(tenant))
     visible = own.filter(~pl.col("is_green").fill_null(value=False))["sm_count"].drop_nulls()
     caps = tables.configured.filter(
         pl.col("key").cast(pl.String).is_in(CAPS) & (pl.col("pid").is_null() | pl.col("pid").eq_missing(tenant["pid"]))

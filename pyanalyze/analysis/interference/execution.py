@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.results.interference import ExecutionSplit
+from pyanalyze.tables.selections import of_process
 
 if TYPE_CHECKING:
     import polars as pl
@@ -232,7 +233,7 @@ def _inside_ns(tables: TableSet, tenant_id: int) -> tuple[float, int]:
 
     tenant = tables.tenants.row(tenant_id, named=True)
     who = tables.tenants.filter(pl.col("tenant_id") == tenant_id)
-    mine = (pl.col("capture") == tenant["capture"]) & pl.col("pid").eq_missing(tenant["pid"])
+    mine = of_process(tenant)
     moved = pl.col("migration_cause").is_not_null() | pl.col("copy_kind").is_between(11, 13)
     moves = tables.memops.filter(mine & moved.fill_null(value=False)).select("start_ns", "end_ns").sort("end_ns")
     if moves.is_empty():
@@ -262,7 +263,7 @@ def _copies(tables: TableSet, tenant_id: int, reasons: dict[str, str]) -> float 
     import polars as pl
 
     tenant = tables.tenants.row(tenant_id, named=True)
-    mine = (pl.col("capture") == tenant["capture"]) & pl.col("pid").eq_missing(tenant["pid"])
+    mine = of_process(tenant)
     over_link = pl.col("copy_kind").is_in([1, 2, 10]).fill_null(value=False)
     others = tables.memops.filter((pl.col("device_id") == tenant["device_id"]) & ~mine & over_link)
     if others.is_empty():

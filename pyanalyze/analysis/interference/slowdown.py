@@ -24,6 +24,7 @@ from pyanalyze.results.interference import (
     Throughput,
     UnitsOfWork,
 )
+from pyanalyze.tables.selections import named, of_process
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, TRAITS, is_slowed
 
@@ -661,16 +662,12 @@ def _of(whole: Estimate | None, share: float | None) -> float | None:
 
 def _mean_launch_ns(tables: TableSet, solo: _Solo, tenant_id: int) -> float | None:
     """Mean length of a launch call in the baseline; None: there is none."""
-    import polars as pl
-
     alone, number = _alone(tables, solo, tenant_id)
     calls = None if alone is None else alone.calls()
     if alone is None or number is None or calls is None:
         return None
     theirs = alone.tenants.row(number, named=True)
-    launches = calls.filter(
-        (pl.col("capture") == theirs["capture"]) & pl.col("pid").eq_missing(theirs["pid"]) & _named(calls, "Launch")
-    ).select("start_ns", "end_ns")
+    launches = calls.filter(of_process(theirs) & named(calls, "Launch")).select("start_ns", "end_ns")
     if launches.height < ENOUGH:
         return None
     return _number((launches["end_ns"] - launches["start_ns"]).mean())
@@ -690,8 +687,8 @@ def _host(
     if calls is None or calls.is_empty():
         return ()
     labels = tables.labels(device_id)
-    waiting = _named(calls, "Synchronize|cudaMemcpy_")
-    launches = calls.filter(_named(calls, "Launch")).select(
+    waiting = named(calls, "Synchronize|cudaMemcpy_")
+    launches = calls.filter(named(calls, "Launch")).select(
         "capture",
         "pid",
         "tid",
@@ -704,8 +701,9 @@ def _host(
     if runs is not None:
         launches = launches.with_columns(on_cpu_ns(runs, launches))
     found = []
+    several = rows.filter("traced").height > 1
     for row in rows.filter("traced").iter_rows(named=True):
-        mine = (pl.col("capture") == row["capture"]) & pl.col("pid").eq_missing(row["pid"])
+        mine = of_process(row)
         own = launches.filter(mine)
         if own.height < 20 or not row["busy_ns"]:
             continue
@@ -753,15 +751,15 @@ def _host(
                 found.append(
                     HostFinding(tenant_id=row["tenant_id"], what="slower calls than solo", detail=text, share=lost)
                 )
+        if not several:
+            continue  # the time split says it of the only process of a device
         waits = calls.filter(mine & waiting).select(pl.col("end_ns") - pl.col("start_ns"))
         waited = int(waits["end_ns"].sum()) / span_ns
         idle = 1 - row["busy_ns"] / span_ns
-        # The time split says it of the only process of a device.
-        several = rows.filter("traced").height > 1
-        if several and row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
+        if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
             # A launched kernel that waits for another tenant is no idleness, whether or not the host waits for it.
             idle = 1 - _pending_ns(tables, row, own) / span_ns
-        if several and row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
+        if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
             text = (
                 f"{who} had no work on the GPU for {fmt.percent(idle, 0)} of its time and waited for the GPU in "
                 f"{fmt.percent(waited, 0)}: if "
@@ -772,23 +770,11 @@ def _host(
     return tuple(sorted(found, key=lambda finding: -finding.share))
 
 
-def _named(calls: pl.DataFrame, pattern: str) -> pl.Expr:
-    """Which calls have such a name: there are millions of calls, and few names."""
-    import polars as pl
-
-    names = calls["name"].unique().cast(pl.String).drop_nulls()
-    return pl.col("name").is_in(names.filter(names.str.contains(pattern)).to_list())
-
-
 def _pending_ns(tables: TableSet, tenant: Mapping[str, Any], launches: pl.DataFrame) -> int:
     """How long any kernel of a tenant was under way: from its launch call to its end."""
     import polars as pl
 
-    kernels = tables.kernels.filter(
-        (pl.col("capture") == tenant["capture"])
-        & pl.col("pid").eq_missing(tenant["pid"])
-        & (pl.col("device_id") == tenant["device_id"])
-    )
+    kernels = tables.kernels.filter(of_process(tenant) & (pl.col("device_id") == tenant["device_id"]))
     begun = launches.group_by("correlation_id").agg(pl.col("start_ns").min())
     spans = kernels.select("correlation_id", "end_ns").join(begun, on="correlation_id").sort("start_ns")
     # The union: of each only what lies behind the latest end before it.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyanalyze.tables.selections import of_process
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -48,7 +50,7 @@ def how_many_counted(tables: TableSet, tenant: Mapping[str, Any], latencies: Map
 
     if tables.work is None:
         return ()
-    process = (pl.col("capture") == tenant["capture"]) & pl.col("pid").eq_missing(tenant["pid"])
+    process = of_process(tenant)
     names = set(tables.work.filter(process)["text"])
     if not names:
         return ()

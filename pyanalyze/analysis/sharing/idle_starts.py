@@ -15,6 +15,7 @@ import polars as pl
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS
 from pyanalyze.analysis.sharing.evidence import Fact
 from pyanalyze.results.sharing import Example
+from pyanalyze.tables.selections import named
 
 if TYPE_CHECKING:
     from pyanalyze.tables.tableset import TableSet
@@ -58,8 +59,11 @@ def idle_start_facts(tables: TableSet, device_id: int) -> dict[str, Fact]:
     >>> sorted(facts)[:2]
     ['idle_start_exposure', 'idle_start_latency_factor']
     """
-    waits = _waits(tables, device_id)
-    if waits is None or waits.is_empty():
+    calls = tables.calls()
+    if calls is None or calls.is_empty():
+        return {}
+    waits = _waits(tables, calls, device_id)
+    if waits.is_empty():
         return {}
     n = waits.height
     prompt = waits.filter(pl.col("wait_ns") < PROMPT_NS)
@@ -68,7 +72,7 @@ def idle_start_facts(tables: TableSet, device_id: int) -> dict[str, Fact]:
         "idle_start_prompt_share": Fact(prompt.height / n, "1", n, "observed", "", _examples(prompt)),
         "idle_start_exposure": Fact(float(periods), "1", prompt.height, "observed", ""),
     }
-    if tables.calls()["name"].cast(pl.String).unique().str.contains(_OTHER_WAITS).any():  # type: ignore[index]
+    if calls.select(named(calls, _OTHER_WAITS).any()).item():
         return found
     long = waits.filter(pl.col("wait_ns") >= LONG_NS)
     if long.is_empty():
@@ -86,11 +90,8 @@ def idle_start_facts(tables: TableSet, device_id: int) -> dict[str, Fact]:
     }
 
 
-def _waits(tables: TableSet, device_id: int) -> pl.DataFrame | None:
+def _waits(tables: TableSet, calls: pl.DataFrame, device_id: int) -> pl.DataFrame:
     """Kernels launched while their process had nothing in flight or waiting, with their wait after the call."""
-    calls = tables.calls()
-    if calls is None or calls.is_empty():
-        return None
     here = pl.col("device_id") == device_id
     columns = ["capture", "pid", "correlation_id", "start_ns", "end_ns"]
     kernels = tables.kernels.filter(here).select(
@@ -105,7 +106,7 @@ def _waits(tables: TableSet, device_id: int) -> pl.DataFrame | None:
     work = pl.concat([kernels, *others]).sort("start_ns", "end_ns")
     work = work.with_columns(before_ns=pl.col("end_ns").cum_max().shift(1))
     starts = work.filter("launched", pl.col("before_ns") <= pl.col("start_ns"), pl.col("correlation_id").is_not_null())
-    returns = calls.select(*_SAME, call_start_ns="start_ns", call_end_ns="end_ns", call="name")
+    returns = calls.select(*_SAME, call_start_ns="start_ns", call_end_ns="end_ns")
     found = starts.join(returns, on=_SAME, how="inner").filter(pl.col("before_ns") <= pl.col("call_start_ns"))
     return found.with_columns(wait_ns=pl.col("start_ns") - pl.col("call_end_ns"))
 

@@ -1,0 +1,51 @@
+"""Which rows belong to a process, which calls have a name: conditions for the tables of events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import polars as pl
+
+__all__ = ["named", "of_process"]
+
+
+def named(calls: pl.DataFrame, pattern: str) -> pl.Expr:
+    """Select calls by name: millions of calls have some dozens of names.
+
+    Parameters
+    ----------
+    calls
+        Rows with a column `name`.
+    pattern
+        Regular expression that is found anywhere in the name.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> calls = pl.DataFrame({"name": ["cudaLaunchKernel", "cudaFree", None]})
+    >>> calls.filter(named(calls, "Launch"))["name"].to_list()
+    ['cudaLaunchKernel']
+    """
+    import polars as pl
+
+    names = calls["name"].unique().drop_nulls()
+    return pl.col("name").is_in(names.filter(names.cast(pl.String).str.contains(pattern)).implode())
+
+
+def of_process(tenant: Mapping[str, Any]) -> pl.Expr:
+    """Select the rows of a process by its capture and its pid; pids may be null.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> rows = pl.DataFrame({"capture": [0, 0, 1], "pid": [7, None, 7]})
+    >>> rows.filter(of_process({"capture": 0, "pid": None})).height
+    1
+    """
+    import polars as pl
+
+    capture: pl.Expr = pl.col("capture") == tenant["capture"]
+    return capture & pl.col("pid").eq_missing(tenant["pid"])
