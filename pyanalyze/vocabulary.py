@@ -23,6 +23,14 @@ Requirement = Literal["fault-isolation", "memory-protection", "bandwidth-qos"]
 REQUIREMENTS: Final[tuple[Requirement, ...]] = ("fault-isolation", "memory-protection", "bandwidth-qos")
 
 
+class Word(StrEnum):
+    """A word that users compare and print as the string that it equals."""
+
+    def __repr__(self) -> str:
+        """Show the string."""
+        return repr(self.value)
+
+
 class Answer(StrEnum):
     """Whether sharing the GPU is the cause of a slowdown."""
 
@@ -31,7 +39,7 @@ class Answer(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Condition(StrEnum):
+class Condition(Word):
     """What a verdict about one traced process depends on: other processes that nothing excludes."""
 
     UNLESS_UNTRACED_TENANT = "unless-untraced-tenant"
@@ -39,10 +47,6 @@ class Condition(StrEnum):
     UNLESS_MPS_OR_RARE_TENANT = "unless-mps-or-rare-tenant"
     UNLESS_MIG_OR_RARE_TENANT = "unless-mig-or-rare-tenant"
     UNLESS_RARE_TENANT = "unless-rare-tenant"
-
-    def __repr__(self) -> str:
-        """As the string that it equals."""
-        return repr(self.value)
 
 
 #: The same in words, to stand behind a mode: "exclusive, unless ...".
@@ -53,6 +57,17 @@ CONDITION_TEXT: Final[Mapping[Condition, str]] = {
     Condition.UNLESS_MIG_OR_RARE_TENANT: "unless another process ran in another MIG instance or rarely",
     Condition.UNLESS_RARE_TENANT: "unless another process ran rarely",
 }
+
+
+def unless(condition: Condition | None) -> str:
+    """The condition of a verdict, to stand behind the mode; empty where it has none.
+
+    Examples
+    --------
+    >>> "exclusive" + unless(Condition.UNLESS_RARE_TENANT), "mps" + unless(None)
+    ('exclusive, unless another process ran rarely', 'mps')
+    """
+    return "" if condition is None else f", {CONDITION_TEXT[condition]}"
 
 
 class Part(StrEnum):
@@ -70,7 +85,7 @@ class Part(StrEnum):
 EVERY_PART: Final = frozenset(Part)
 
 
-class Mode(StrEnum):
+class Mode(Word):
     """How the tenants of one device share it; in the order of the documentation."""
 
     EXCLUSIVE = "exclusive"
@@ -90,10 +105,6 @@ class Mode(StrEnum):
     GREEN_CONTEXTS = "green-contexts"
     SOFTWARE_LIMITED = "software-limited"
     UNDETERMINED = "undetermined"
-
-    def __repr__(self) -> str:
-        """As the string that it equals: users compare and print modes as strings."""
-        return repr(self.value)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
@@ -120,6 +131,8 @@ EXCLUDED_ABOVE: Final = 1.05
 #: Fraction of the time of equal work. Two runs of one program on one GPU differ by this much for reasons that no
 #: capture shows (clocks, temperature, placement).
 NOISE_FLOOR: Final = 0.02
+#: Fraction of the window. What could save less time is not worth naming, or is called small.
+SMALL_SHARE: Final = 0.02
 #: Fraction of a device's residency, or of the window. A tenant with less is a display, or a context that is created and
 #: closed: it changes no figure that is printed.
 NEGLIGIBLE_RESIDENCY: Final = 0.001

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pyanalyze.results.check import Status
     from pyanalyze.results.comparison import Comparison
     from pyanalyze.results.interference import Estimate, SlowdownKind
+    from pyanalyze.results.model import Missing
     from pyanalyze.results.report import Device, Report, Tenant
-    from pyanalyze.results.sharing import Sharing
 
 __all__ = ["check", "parts_of", "read_limits"]
 
@@ -145,23 +145,21 @@ def _mode(device: Device, limits: Limits) -> Iterator[Outcome]:
     known = f"(confidence {sharing.confidence:.2f}, {sharing.basis})"
     if sharing.mode == Mode.UNDETERMINED and Mode.UNDETERMINED not in limits.expect_mode:
         likely = f"most likely {sharing.alternatives[0].mode} {known}" if sharing.alternatives else "no evidence"
-        how = next((gap.how for gap in sharing.missing if gap.how), "")
-        yield Outcome(
-            "expect_mode", device_title(device), "inconclusive", f"undetermined: {likely}, expected {wanted}", how=how
-        )
+        detail = f"undetermined: {likely}, expected {wanted}"
+        yield Outcome("expect_mode", device_title(device), "inconclusive", detail, how=_first_command(sharing.missing))
         return
     if sharing.condition is not None:
         detail = f"{sharing.mode} {known} holds {CONDITION_TEXT[sharing.condition]}, expected {wanted}"
-        yield Outcome("expect_mode", device_title(device), "inconclusive", detail, how=_to_exclude_others(sharing))
+        yield Outcome("expect_mode", device_title(device), "inconclusive", detail, how=_first_command(sharing.missing))
         return
     fits = any(fnmatchcase(sharing.mode, pattern) for pattern in limits.expect_mode)
     detail = f"{sharing.mode} was observed {known}" + ("" if fits else f", expected {wanted}")
     yield Outcome("expect_mode", device_title(device), "passed" if fits else "failed", detail)
 
 
-def _to_exclude_others(sharing: Sharing) -> str:
-    """The command that would show other processes."""
-    return next((gap.how for gap in sharing.missing if gap.how), "")
+def _first_command(missing: Iterable[Missing]) -> str:
+    """The first command that captures some of what is not available; empty: none does."""
+    return next((gap.how for gap in missing if gap.how), "")
 
 
 def _agreement(device: Device, limits: Limits) -> Iterator[Outcome]:
@@ -211,7 +209,7 @@ def _slowdown(device: Device, tenant: Tenant, most: float, kind: SlowdownKind | 
         )
         if device.sharing.condition is not None:
             detail = f"{detail}; that holds {CONDITION_TEXT[device.sharing.condition]}"
-            how = _to_exclude_others(device.sharing)
+            how = _first_command(device.sharing.missing)
             return Outcome("max_slowdown", subject, "inconclusive", detail, limit=most, how=how)
         return Outcome("max_slowdown", subject, "passed", detail, limit=most)
     worst = max((e for e in known.values() if e is not None), key=lambda e: e.value, default=None)
@@ -222,7 +220,7 @@ def _slowdown(device: Device, tenant: Tenant, most: float, kind: SlowdownKind | 
     high = None if None in highs else max(h for h in highs if h is not None)
     status = _judged(low, high, most)
     gaps = (*device.missing_for("slowdown"), *device.missing_for("interference"))
-    how = next((gap.how for gap in gaps if gap.how), "record each workload solo in the same way and give --baseline")
+    how = _first_command(gaps) or "record each workload solo in the same way and give --baseline"
     return Outcome(
         "max_slowdown",
         subject,

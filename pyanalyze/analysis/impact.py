@@ -245,9 +245,11 @@ def _switched_out(tenant: Tenant) -> float | None:
 def _without_slowdown(device: Device, *, sole: bool) -> Reason:
     if device.host:
         return Reason.HOST if sole else Reason.HOST_ONLY
-    if not sole and len(device.tenants) == 1 and device.sharing.condition is Condition.UNLESS_UNTRACED_TENANT:
-        return Reason.OTHERS_NOT_EXCLUDED
-    return Reason.SOLE_TENANT if sole else Reason.NOT_MEASURED
+    if sole:
+        return Reason.SOLE_TENANT
+    # A verdict has a condition only where one process was traced.
+    open_ = device.sharing.condition is Condition.UNLESS_UNTRACED_TENANT and len(device.tenants) == 1
+    return Reason.OTHERS_NOT_EXCLUDED if open_ else Reason.NOT_MEASURED
 
 
 def _unless_slowed(device: Device, victim: Victim, unknown: tuple[Tenant, ...], *, sole: bool) -> Reason | None:

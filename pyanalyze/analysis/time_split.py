@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.results.time_split import Limit, TimeSplit
 from pyanalyze.tables.selections import named, of_process
+from pyanalyze.vocabulary import SMALL_SHARE
 
 if TYPE_CHECKING:
     import polars as pl
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["time_splits"]
 
-#: Part of a process's time in gaps that is worth the reading of its API calls.
-NOTABLE = 0.02
 #: Earlier than any time in a capture.
 _EVER = -(2**62)
 
@@ -49,7 +48,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
     for row in usage.join(who, on=["tenant_id", "device_id"]).iter_rows(named=True):
         window_ns = row["last_ns"] - row["first_ns"]
         idle_ns = row["idle_ns"] or 0
-        calls = _calls_in_gaps(tables, row) if idle_ns > NOTABLE * window_ns else {}
+        calls = _calls_in_gaps(tables, row) if idle_ns > SMALL_SHARE * window_ns else {}
         api_ns = min(calls.pop(None, 0), idle_ns)
         call = max(calls, key=lambda name: calls[name], default=None)
         kernel, kernel_ns, all_ns = _top_kernel(tables, row["device_id"], row["tenant_id"])

@@ -41,14 +41,13 @@ def _row(device: Device) -> dict[str, object]:
 
 def _block(device: Device) -> str:
     from pyanalyze.text.escape import visible
-    from pyanalyze.vocabulary import CONDITION_TEXT
+    from pyanalyze.vocabulary import unless
 
     sharing = device.sharing
     name = visible(device.name or "name not recorded")
-    unless = "" if sharing.condition is None else f", {CONDITION_TEXT[sharing.condition]}"
     known = f"confidence {sharing.confidence:.2f}, {sharing.basis}"
     out = [
-        f"GPU {device.device_id} ({name}): {sharing.mode}{unless}   {known}",
+        f"GPU {device.device_id} ({name}): {sharing.mode}{unless(sharing.condition)}   {known}",
         f"  {visible(sharing.summary, limit=None)}",
     ]
     if sharing.configured is not None:

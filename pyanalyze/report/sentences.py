@@ -13,7 +13,7 @@ from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
-from pyanalyze.vocabulary import CONDITION_TEXT, NEGLIGIBLE_RESIDENCY, Answer, Mode
+from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, Answer, Mode, unless
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -140,13 +140,7 @@ def mode_text(device: Device) -> str:
             return "undetermined (no evidence)."
         likely = f"most likely {sharing.alternatives[0].mode}, {sharing.confidence:.2f}"
         return f"undetermined ({likely})."
-    return f"{sharing.mode}{unless_text(device)} (confidence {sharing.confidence:.2f}, {sharing.basis})."
-
-
-def unless_text(device: Device) -> str:
-    """The condition of a verdict, to stand behind the mode; empty where it has none."""
-    condition = device.sharing.condition
-    return "" if condition is None else f", {CONDITION_TEXT[condition]}"
+    return f"{sharing.mode}{unless(sharing.condition)} (confidence {sharing.confidence:.2f}, {sharing.basis})."
 
 
 #: What a process had on the GPU, by the part of its time that limits it.
@@ -368,7 +362,7 @@ def why_sharing(device: Device) -> str:
         return {
             Reason.HOST: f"check the host first: {host}",
             Reason.HOST_ONLY: f"no slowdown could be measured; check the host first: {host}",
-            Reason.SOLE_TENANT: f"only one process used the GPU{unless_text(device)}",
+            Reason.SOLE_TENANT: f"only one process used the GPU{unless(device.sharing.condition)}",
             Reason.OTHERS_NOT_EXCLUDED: "only one process was traced, and nothing excludes others",
             Reason.NOT_MEASURED: "no slowdown could be measured",
         }[impact.reason]
@@ -378,7 +372,7 @@ def why_sharing(device: Device) -> str:
         case Reason.HOST:
             return f"check the host first: {host}"
         case Reason.SOLE_TENANT_SLOWED:
-            only = f"only one process used the GPU{unless_text(device)}"
+            only = f"only one process used the GPU{unless(device.sharing.condition)}"
             return f"{only}; it takes {slowdown} its baseline for another reason"
         case Reason.OTHERS_UNKNOWN:
             rest = _names(device, impact.unknown)

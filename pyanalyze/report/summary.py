@@ -37,7 +37,6 @@ from pyanalyze.report.sentences import (
     samples_not_used,
     slowdown_text,
     switching_text,
-    unless_text,
     versions_text,
 )
 from pyanalyze.results.labels import device_title, main_device
@@ -45,7 +44,7 @@ from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
 from pyanalyze.text.shell import continued
-from pyanalyze.vocabulary import Answer, Mode, Part
+from pyanalyze.vocabulary import Answer, Mode, Part, unless
 
 if TYPE_CHECKING:
     from pyanalyze.results.report import Device, Report
@@ -191,7 +190,7 @@ def _mode(device: Device, *, over_time: bool = True, configured: bool = True) ->
     if sharing.mode == Mode.UNDETERMINED:
         said = mode_text(device).rstrip(".")
     else:
-        said = f"{sharing.mode}{unless_text(device)}, confidence {sharing.confidence:.2f} ({sharing.basis})"
+        said = f"{sharing.mode}{unless(sharing.condition)}, confidence {sharing.confidence:.2f} ({sharing.basis})"
     if configured:
         said += f"; configured: {agreement_text(device)}"
     return f"{said}; over time: {_over_time(device)}" if over_time and _over_time(device) else said

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from pydantic import Field
 
 from pyanalyze.results.model import Number, Result, Text
+from pyanalyze.vocabulary import Word
 
 __all__ = ["Limit", "TimeSplit"]
 
 
-class Limit(StrEnum):
+class Limit(Word):
     """What limits a process: one answer for each, the largest part of its time."""
 
     KERNELS = "kernels"
@@ -19,10 +18,6 @@ class Limit(StrEnum):
     LAUNCHES = "launches"
     API_CALLS = "api-calls"
     HOST = "host"
-
-    def __repr__(self) -> str:
-        """As the string that it equals."""
-        return repr(self.value)
 
 
 class TimeSplit(Result):

@@ -5,20 +5,20 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.results.advice import Advice
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.shell import shell_line
+from pyanalyze.vocabulary import SMALL_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyanalyze.results.time_split import TimeSplit
 
-__all__ = ["NOTABLE", "of_process", "of_shared_process"]
+__all__ = ["of_process", "of_shared_process"]
 
-#: Part of a process's time below which a change is not worth naming.
-NOTABLE = 0.02
 #: Part of its time above which launching, or copying, limits a process that is not the only one.
 LIMITS_BESIDE_OTHERS = {Limit.LAUNCHES: 0.2, Limit.COPIES: 0.5}
 #: What to do about CUDA calls that keep the GPU waiting; the first that matches counts.
@@ -40,9 +40,8 @@ def of_process(name: str, split: TimeSplit) -> Iterator[Advice]:
     >>> [advice.action for advice in of_process("train", split)][0]
     'Make kernel A1 of train faster'
     """
-    parts = sorted(Limit, key=lambda limit: -split.part_ns(limit))
-    for limit in parts:
-        if split.part_ns(limit) >= NOTABLE * split.window_ns and split.part_ns(limit):
+    for limit in sorted(Limit, key=lambda limit: -split.part_ns(limit)):
+        if split.part_ns(limit) and split.part_ns(limit) >= SMALL_SHARE * split.window_ns:
             yield _item(name, split, limit)
 
 
@@ -74,54 +73,35 @@ def _item(name: str, split: TimeSplit, limit: Limit) -> Advice:
 
 def _what_to_do(name: str, split: TimeSplit, limit: Limit) -> tuple[str, list[str], str]:
     """Action, commands and evidence."""
-    kernel = split.top_kernel
     part = f"{fmt.duration(split.part_ns(limit))} of {fmt.duration(split.window_ns)}"
     match limit:
-        case Limit.KERNELS if kernel is None:
-            return (
-                f"Trace the kernels inside the graphs of {name}",
-                ["nsys profile --cuda-graph-trace=node ..."],
-                (f"whole graphs were in flight for {part}, and their kernels are not known"),
-            )
-        case Limit.KERNELS if kernel is not None:
-            command = shell_line(["ncu", "--set", "full", "-c", "3", "-k", f"regex:{re.escape(kernel)}", "PROGRAM"])
-            return (
-                f"Make kernel {kernel} of {name} faster",
-                [command],
-                (
-                    f"kernels were in flight for {part}; this kernel has {fmt.percent(split.top_kernel_share)} of all "
-                    "kernel time"
-                ),
-            )
+        case Limit.KERNELS:
+            return _faster_kernels(name, split, part)
         case Limit.COPIES:
-            return (
-                f"Copy less in {name}, or overlap its copies with kernels",
-                [],
-                (
-                    f"copies were in flight without a kernel for {part}. Copy engines and the link are shared in every "
-                    "mode, MIG included"
-                ),
-            )
+            action = f"Copy less in {name}, or overlap its copies with kernels"
+            shared = "Copy engines and the link are shared in every mode, MIG included"
+            return action, [], f"copies were in flight without a kernel for {part}. {shared}"
         case Limit.LAUNCHES:
-            return (
-                f"Launch fewer, longer kernels in {name} (CUDA graphs, fusion, larger batches)",
-                [],
-                (f"nothing was in flight in gaps of at most 250 us for {part}: launching takes longer than the work"),
-            )
+            action = f"Launch fewer, longer kernels in {name} (CUDA graphs, fusion, larger batches)"
+            gaps = f"nothing was in flight in gaps of at most {LAUNCH_GAP_NS // 1000} us for {part}"
+            return action, [], f"{gaps}: launching takes longer than the work"
         case Limit.API_CALLS:
-            remedy = next((do for named, do in _CALLS if re.search(named, split.api_call or "")), "call it less often")
-            return (
-                f"Keep {split.api_call or 'CUDA calls'} out of the way of {name}: {remedy}",
-                [],
-                (
-                    f"nothing was in flight while CUDA calls ran for {part}; most of it, "
-                    f"{fmt.duration(split.api_call_ns)}, in {split.api_call}"
-                ),
-            )
-        case _:
+            call = split.api_call or "CUDA calls"
+            remedy = next((do for named, do in _CALLS if re.search(named, call)), "call it less often")
+            most = f"most of it, {fmt.duration(split.api_call_ns)}, in {call}"
+            why = f"nothing was in flight while CUDA calls ran for {part}; {most}"
+            return f"Keep {call} out of the way of {name}: {remedy}", [], why
+        case Limit.HOST:
             command = "nsys profile -t cuda,nvtx,osrt --sample=process-tree ...   # shows what the host does"
-            return (
-                f"Profile the host code of {name}: the GPU waits for it",
-                [command],
-                (f"the process had no work on the GPU and no CUDA call in progress for {part}"),
-            )
+            why = f"the process had no work on the GPU and no CUDA call in progress for {part}"
+            return f"Profile the host code of {name}: the GPU waits for it", [command], why
+
+
+def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[str], str]:
+    kernel = split.top_kernel
+    if kernel is None:
+        why = f"whole graphs were in flight for {part}, and their kernels are not known"
+        return f"Trace the kernels inside the graphs of {name}", ["nsys profile --cuda-graph-trace=node ..."], why
+    command = shell_line(["ncu", "--set", "full", "-c", "3", "-k", f"regex:{re.escape(kernel)}", "PROGRAM"])
+    share = f"this kernel has {fmt.percent(split.top_kernel_share)} of all kernel time"
+    return f"Make kernel {kernel} of {name} faster", [command], f"kernels were in flight for {part}; {share}"

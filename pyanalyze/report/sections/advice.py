@@ -11,14 +11,10 @@ from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
-from pyanalyze.vocabulary import TRAITS, Mode
+from pyanalyze.vocabulary import SMALL_SHARE, TRAITS, Mode
 
 if TYPE_CHECKING:
     from pyanalyze.results.report import Device
-
-
-#: Advice that could save less than this part of the window is called small.
-SMALL_SHARE = 0.02
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:

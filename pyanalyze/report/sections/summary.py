@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.report.blocks import Block, Fact, Facts
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import KIND_WORDS, agreement_note, bound_text, by_traced, unless_text
+from pyanalyze.report.sentences import KIND_WORDS, agreement_note, bound_text, by_traced
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
-from pyanalyze.vocabulary import Mode
+from pyanalyze.vocabulary import Mode, unless
 
 if TYPE_CHECKING:
     from pyanalyze.results.report import Device
@@ -23,7 +23,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             "Observed mode",
             sharing.mode,
             f"confidence {sharing.confidence:.2f}"
-            + (" of the most likely mode" if sharing.mode == Mode.UNDETERMINED else unless_text(device)),
+            + (" of the most likely mode" if sharing.mode == Mode.UNDETERMINED else unless(sharing.condition)),
             sharing.basis,
         ),
         Fact("Configured", sharing.configured or fmt.UNKNOWN, agreement_note(device)),

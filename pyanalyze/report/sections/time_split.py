@@ -11,6 +11,7 @@ from pyanalyze.results.labels import tenant_labels
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
+from pyanalyze.text.format import capital
 
 if TYPE_CHECKING:
     from pyanalyze.results.report import Device
@@ -34,10 +35,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     columns = (
         Column("Tenant"),
         Column("Time", "first start to last end", True),
-        *(
-            Column(PART_WORDS[one].capitalize() if one is not Limit.API_CALLS else "CUDA calls", "", True)
-            for one in Limit
-        ),
+        *(Column(capital(PART_WORDS[one]), "", True) for one in Limit),
         Column("Longest CUDA call"),
         Column("Top kernel", "share of kernel time"),
     )
