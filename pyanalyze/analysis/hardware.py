@@ -10,6 +10,7 @@ __all__ = [
     "DEFAULT_SLICE_NS",
     "IDLE_GAP_NS",
     "LAUNCH_GAP_NS",
+    "PROMPT_NS",
     "SHORT_KERNEL_NS",
     "SMS_PER_TPC",
     "STATE_NS",
@@ -30,6 +31,8 @@ STATE_NS: Final = _CONSTANTS["state_ns"]
 IDLE_GAP_NS: Final = _CONSTANTS["idle_gap_ns"]
 #: A gap between two operations of a tenant that is at most so long comes from launching.
 LAUNCH_GAP_NS: Final = _CONSTANTS["launch_gap_ns"]
+#: A kernel that starts within this time after nothing is in its way any more did not wait for a time slice.
+PROMPT_NS: Final = _CONSTANTS["prompt_ns"]
 #: A kernel up to this length is short where no time slice was seen.
 SHORT_KERNEL_NS: Final = _CONSTANTS["short_kernel_ns"]
 #: SMs of a TPC, the unit in which MPS percentages are rounded down.

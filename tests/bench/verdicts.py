@@ -26,7 +26,10 @@ import tomllib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "fixtures"))
@@ -173,6 +176,11 @@ def judged(scenario: str, seed: int) -> list[Judged]:
     return found
 
 
+def given(rows: Iterable[Judged]) -> list[Judged]:
+    """Verdicts that name a mode; one whose condition names the truth is neither right nor wrong."""
+    return [row for row in rows if row.said != "undetermined" and row.outcome != "excepted"]
+
+
 @dataclass(frozen=True)
 class Bin:
     """Verdicts of one kind and how often they were right, scenario by scenario."""
@@ -202,7 +210,7 @@ EDGES = (MIN_CONFIDENCE, 0.9, 0.97, 0.995, 1.0)
 
 def bins_of(rows: list[Judged]) -> list[Bin]:
     """Named verdicts by basis and raw posterior."""
-    named = [row for row in rows if row.said != "undetermined" and row.outcome != "excepted"]
+    named = given(rows)
     found = []
     for kind in ("observed", "inferred"):
         for low, high in itertools.pairwise(EDGES):
@@ -257,7 +265,7 @@ def held_out(rows: list[Judged]) -> list[dict[str, Any]]:
     told = []
     for family in sorted({row.family for row in rows}):
         table = calibrated([row for row in rows if row.family != family])["bins"]
-        own = (row for row in rows if row.family == family and row.said != "undetermined" and row.outcome != "excepted")
+        own = given(row for row in rows if row.family == family)
         told += [(row, state(table, row.kind, row.posterior)) for row in own]
     claims = dict(told)
     result = []
@@ -356,8 +364,7 @@ def main() -> int:
             true = row.true if row.identifiable else "undetermined"
             print(f"wrong: {row.capture} (seed {row.seed}) is {true}, was called {row.said} at {row.confidence}")
     print()
-    # A condition that names the truth makes a verdict neither right nor wrong.
-    named = [row for row in rows if row.said != "undetermined" and row.outcome != "excepted"]
+    named = given(rows)
     answerable = [row for row in rows if row.identifiable and row.true != "undetermined"]
     counts = Counter(row.outcome for row in rows)
     print(f"{len(rows)} verdicts on {len({(r.scenario, r.seed) for r in rows})} scenario-seeds: {dict(counts)}")

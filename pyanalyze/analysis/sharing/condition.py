@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing.evidence import Case
     from pyanalyze.vocabulary import Mode
 
-__all__ = ["condition_of", "covers", "speaks_of_others"]
+__all__ = ["condition_of", "covers"]
 
-#: Observations that say that somebody else was there, or may have been: then they are weighed instead.
-_OTHERS = frozenset(
+#: Observations of another process, or of a configuration for several: then these are weighed instead.
+_OF_OTHERS = frozenset(
     {
         "several_traced_tenants",
         "untraced_resident",
@@ -47,24 +47,12 @@ _OTHERS = frozenset(
     }
 )
 #: Observations that exclude every other tenant of the device while it was recorded.
-_NOBODY = frozenset({"sole_resident", "nvml_one_process", "sm_idle_outside_traced_kernels"})
+_EXCLUDES_ALL = frozenset({"sole_resident", "nvml_one_process", "sm_idle_outside_traced_kernels"})
 #: Observations that exclude a busy tenant that is time-sliced with the process.
-_NOBODY_BUSY = frozenset({"kernel_durations_stable", "prompt_starts", "idle_starts_prompt"})
+_EXCLUDES_BUSY = frozenset({"kernel_durations_stable", "prompt_starts", "idle_starts_prompt"})
 #: Compute capabilities of boards that MIG can partition (MIG user guide, supported GPUs): A100 and A30, H100 and
 #: H200, B200 and B300, RTX PRO Blackwell. No GeForce is among them.
 _WITH_MIG = frozenset({(8, 0), (9, 0), (10, 0), (10, 3), (12, 0)})
-
-
-def speaks_of_others(case: Case) -> bool:
-    """Whether there is evidence of another process, or of a configuration for several.
-
-    Examples
-    --------
-    >>> from pyanalyze.analysis.sharing.evidence import Case
-    >>> speaks_of_others(Case(0, None, None, None, None, None, None, {}, (), {}, ()))
-    False
-    """
-    return not _OTHERS.isdisjoint(case.observations)
 
 
 def condition_of(case: Case) -> Condition | None:
@@ -88,11 +76,11 @@ def condition_of(case: Case) -> Condition | None:
     >>> condition_of(Case(0, None, None, None, None, None, None, {}, (), {}, (), observations=seen))
     'unless-untraced-tenant'
     """
-    if not case.captured or not case.has("one_traced_tenant") or speaks_of_others(case):
+    if not case.captured or not case.has("one_traced_tenant") or not _OF_OTHERS.isdisjoint(case.observations):
         return None
-    if not _NOBODY.isdisjoint(case.observations):
+    if not _EXCLUDES_ALL.isdisjoint(case.observations):
         return None
-    if _NOBODY_BUSY.isdisjoint(case.observations):
+    if _EXCLUDES_BUSY.isdisjoint(case.observations):
         return Condition.UNLESS_UNTRACED_TENANT
     return {
         (True, True): Condition.UNLESS_MPS_MIG_OR_RARE_TENANT,

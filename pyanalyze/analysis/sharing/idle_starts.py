@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS
+from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, PROMPT_NS
 from pyanalyze.analysis.sharing.evidence import Fact
 from pyanalyze.results.sharing import Example
 from pyanalyze.tables.selections import named
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["idle_start_facts"]
 
-#: A kernel that starts within this time after its launch call returned did not wait for another tenant's time slice.
-PROMPT_NS = 100_000
 #: One that starts later than this after it waited for something that takes about a time slice.
 LONG_NS = 1_000_000
 #: Calls after which a stream waits for the host or for another process: such waits say nothing of time slices.

@@ -11,7 +11,7 @@ use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray, UInt32Arra
 
 use crate::activity::overlap::short_ns;
 use crate::base::error::Result;
-use crate::base::hardware::{DEFAULT_SLICE_NS, DRIVER_HW_CONTEXT};
+use crate::base::hardware::{DEFAULT_SLICE_NS, DRIVER_HW_CONTEXT, PROMPT_NS};
 use crate::base::intervals::{Growing, Union};
 use crate::base::maps::NumberMap;
 use crate::base::statistics::{mad, median, weighted_median};
@@ -46,8 +46,6 @@ const PLACING_NS: i64 = 20_000;
 /// A kernel that waits in a queue of the device starts this soon after what it waited for; later the device had nothing to
 /// do until the program launched more.
 const QUEUED_NS: i64 = 4_000;
-/// A small part of any slice.
-const PROMPT_NS: i64 = 100_000;
 /// CUPTI's kinds of copies that copy engines make: host to device, device to host.
 const HOST_COPIES: [u8; 2] = [1, 2];
 /// A kernel of nearly as many blocks as fit at once leaves no room for those of another stream.

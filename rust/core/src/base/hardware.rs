@@ -69,6 +69,10 @@ pub const MPS_FLOOR_FROM_MAJOR: u32 = 9;
 /// something else: launch calls take 2 to 20 us, with their synchronisation and a slow host up to ten times that.
 pub const LAUNCH_GAP_NS: i64 = 250_000;
 
+/// A kernel that starts within this time after nothing is in its way any more did not wait for another tenant's time
+/// slice: a small part of any.
+pub const PROMPT_NS: i64 = 100_000;
+
 /// The constants that Python uses, by name.
 pub const CONSTANTS: &[(&str, i64)] = &[
     ("default_slice_ns", DEFAULT_SLICE_NS),
@@ -80,6 +84,7 @@ pub const CONSTANTS: &[(&str, i64)] = &[
     ("short_kernel_ns", SHORT_KERNEL_NS),
     ("wake_ns", WAKE_NS),
     ("launch_gap_ns", LAUNCH_GAP_NS),
+    ("prompt_ns", PROMPT_NS),
     ("sms_per_tpc", SMS_PER_TPC as i64),
 ];
 
