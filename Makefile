@@ -74,6 +74,7 @@ site: $(VENV)/.built ## build the documentation site in build/site
 
 calibrate: $(VENV)/.built ## write what verdicts may claim, from simulated recordings (at most 15 minutes on two cores)
 	$(BIN)/python tests/bench/verdicts.py --calibrate
+	$(BIN)/python docs/generate.py
 
 pictures: $(VENV)/.built ## take the pictures in docs/images (needs a system Chromium)
 	$(BIN)/python docs/pictures.py

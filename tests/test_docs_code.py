@@ -18,6 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
+    ROOT / "README.md",
     ROOT / "docs" / "tutorial.md",
     ROOT / "docs" / "occupancy.md",
     *sorted((ROOT / "docs" / "questions").glob("*.md")),

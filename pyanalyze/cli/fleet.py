@@ -141,6 +141,7 @@ def worst_words(value: float | None, low: float | None, high: float | None, n: i
 
 def _table(fleet: Fleet) -> str:
     from pyanalyze.text.escape import visible
+    from pyanalyze.vocabulary import unless
 
     lines = []
     attention = {(one.group, one.device_id): one.detail for one in fleet.summary.attention}
@@ -149,8 +150,9 @@ def _table(fleet: Fleet) -> str:
         worst = worst_words(row.worst_slowdown, row.worst_slowdown_low, row.worst_slowdown_high, row.worst_slowdown_n)
         detail = attention.get((row.group, row.device_id))
         lines.append(
-            f"{visible(row.group, limit=None)}, GPU {row.device_id}: {row.mode} ({row.confidence:.2f}, {row.basis}), "
-            f"{row.tenants} tenant(s), {worst}{'; ' + visible(detail, limit=None) if detail else ''}"
+            f"{visible(row.group, limit=None)}, GPU {row.device_id}: {row.mode}{unless(row.condition)} "
+            f"({row.confidence:.2f}, {row.basis}), {row.tenants} tenant(s), {worst}"
+            f"{'; ' + visible(detail, limit=None) if detail else ''}"
         )
     if len(shown) > _MOST_LINES:
         lines.append(f"... and {len(shown) - _MOST_LINES:,} more, outliers first: see index.html")

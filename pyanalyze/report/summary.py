@@ -269,7 +269,9 @@ def _advice(device: Device, most: int) -> list[str]:
 def _others(report: Report, device: Device) -> list[str]:
     """Other devices, one line each; many on one."""
     others = [d for d in report.devices if d is not device]
-    said = [f"{device_title(d)}: {d.sharing.mode} {d.sharing.confidence:.2f}" for d in others]
+    said = [
+        f"{device_title(d)}: {d.sharing.mode} {d.sharing.confidence:.2f}{unless(d.sharing.condition)}" for d in others
+    ]
     return [_line("Also", "; ".join(said))] if said else []
 
 

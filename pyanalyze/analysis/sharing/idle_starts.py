@@ -54,8 +54,8 @@ def idle_start_facts(tables: TableSet, device_id: int) -> dict[str, Fact]:
     --------
     >>> import pyanalyze
     >>> facts = idle_start_facts(pyanalyze.load(capture).tables, 0)
-    >>> sorted(facts)[:2]
-    ['idle_start_exposure', 'idle_start_latency_factor']
+    >>> sorted(facts)
+    ['idle_start_exposure', 'idle_start_prompt_share']
     """
     calls = tables.calls()
     if calls is None or calls.is_empty():
