@@ -92,6 +92,8 @@ sources! {
     PROCESS = ["PROCESSES", "TARGET_INFO_PROCESS"] {
         global_pid: "globalPid" | "globalId", pid: "pid", name: "name",
     }
+    /// Names of threads.
+    THREAD_NAME = ["ThreadNames"] { global_tid: "globalTid", name: "nameId" }
     /// Messages of nsys about its own recording.
     DIAGNOSTIC = ["DIAGNOSTIC_EVENT"] { severity: "severity", text: "text" }
     /// Names of the severities.

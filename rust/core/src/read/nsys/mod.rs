@@ -196,6 +196,17 @@ fn pid_of(global: Option<i64>) -> Owner {
     }
 }
 
+/// A process that starts another under its own pid: nsys may have listed it before the program replaced it.
+fn is_launcher(name: &str) -> bool {
+    matches!(name.rsplit('/').next().unwrap_or(name), "" | "nsys" | "nsys-launcher")
+}
+
+/// Threads that the profiler, the driver or MPI named, not the program.
+fn is_helper_thread(name: &str) -> bool {
+    const HELPERS: [&str; 5] = ["[", "CUPTI ", "cuda-EvtHandlr", "cuda0", "MPI Rank "];
+    is_launcher(name) || HELPERS.iter().any(|helper| name.starts_with(helper))
+}
+
 /// One export being read.
 struct Reader<'a> {
     database: &'a Database,
@@ -497,6 +508,16 @@ impl Reader<'_> {
             }
         }
         let traced = |pid: &Option<u32>| pid.is_some_and(|pid| seen.traced.contains_key(&pid));
+        let unnamed = |row: &Process| traced(&row.0) && row.2.as_deref().is_none_or(is_launcher);
+        let open: BTreeSet<u32> = rows.iter().filter(|row| unnamed(row)).filter_map(|row| row.0).collect();
+        let names = if open.is_empty() { BTreeMap::new() } else { self.names_of_threads(&open)? };
+        let rows: BTreeSet<Process> = rows
+            .into_iter()
+            .map(|row| match row.0.and_then(|pid| names.get(&pid)) {
+                Some(name) if unnamed(&row) => (row.0, row.1, Some(name.clone())),
+                _ => row,
+            })
+            .collect();
         Builder::new(&schema::PROCESSES)
             .put("capture", UInt32Array::from(vec![self.capture; rows.len()]))
             .put("pid", rows.iter().map(|(pid, _, _)| *pid).collect::<UInt32Array>())
@@ -504,6 +525,43 @@ impl Reader<'_> {
             .put("name", rows.iter().map(|(_, _, name)| name.as_deref()).collect::<StringArray>())
             .put("traced", rows.iter().map(|(pid, _, _)| Some(traced(pid))).collect::<BooleanArray>())
             .finish(rows.len())
+    }
+
+    /// Names of processes by their threads: that of the main thread, else the most frequent, of those that are the
+    /// program's own.
+    fn names_of_threads(&self, pids: &BTreeSet<u32>) -> Result<BTreeMap<u32, String>> {
+        let Some(plan) = layout::find(self.database, &layout::THREAD_NAME)? else {
+            return Ok(BTreeMap::new());
+        };
+        let (thread_at, name_at) = (plan.at("global_tid"), plan.at("name"));
+        let mut threads: BTreeMap<(u32, u64), i64> = BTreeMap::new();
+        self.scan(&plan, |row| {
+            let global = integer(cell(row, thread_at)).ok().flatten();
+            if let (Owner::Process(pid), Some(global), Ok(Some(name))) =
+                (pid_of(global), global, integer(cell(row, name_at)))
+            {
+                if pids.contains(&pid) {
+                    threads.insert((pid, global.cast_unsigned() & 0xFF_FFFF), name);
+                }
+            }
+            Ok(())
+        })?;
+        let strings = self.strings(&threads.values().copied().collect())?;
+        // By process and name: whether the main thread has it, and how many have it.
+        let mut found: BTreeMap<u32, BTreeMap<&str, (bool, u64)>> = BTreeMap::new();
+        for ((pid, tid), id) in &threads {
+            let Some(name) = strings.get(id).filter(|name| !is_helper_thread(name)) else { continue };
+            let (main, times) = found.entry(*pid).or_default().entry(name).or_default();
+            *main |= u64::from(*pid) == *tid;
+            *times += 1;
+        }
+        let best = |names: BTreeMap<&str, (bool, u64)>| {
+            names
+                .into_iter()
+                .max_by_key(|(name, seen)| (*seen, std::cmp::Reverse(*name)))
+                .map(|(name, _)| name.to_owned())
+        };
+        Ok(found.into_iter().filter_map(|(pid, names)| Some((pid, best(names)?))).collect())
     }
 
     /// Contexts by (pid, context id): those that the export lists, and those that activity shows.

@@ -227,6 +227,32 @@ fn kernel_on(pid: i64, device: i64, start: i64) -> String {
 
 const KERNELS: &str = "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, globalPid);";
 
+/// nsys listed process 11 before the program replaced its launcher, and 12 not at all; 13 has its own name.
+#[test]
+fn a_launcher_is_named_by_the_threads_of_the_program() {
+    let thread = |pid: i64, tid: i64, name: i64| {
+        format!("INSERT INTO ThreadNames VALUES ({}, {name});", pid * 16_777_216 + tid)
+    };
+    let sql = format!(
+        "{GPUS} {KERNELS} CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value);
+        CREATE TABLE PROCESSES (globalPid, pid, name); CREATE TABLE ThreadNames (globalTid, nameId);
+        INSERT INTO StringIds VALUES (1, 'jacobi'), (2, '[NSys]'), (3, 'MPI Rank 3'), (4, 'testqo'), (5, 'worker');
+        INSERT INTO PROCESSES VALUES ({}, 11, 'nsys-launcher'), ({}, 13, './own');
+        {} {} {} {}",
+        11 * 16_777_216_i64,
+        13 * 16_777_216_i64,
+        [thread(11, 11, 3), thread(11, 20, 1), thread(11, 21, 1), thread(11, 22, 2), thread(11, 23, 2)].concat(),
+        [thread(12, 12, 4), thread(12, 13, 5), thread(12, 14, 5), thread(13, 13, 4)].concat(),
+        [thread(11, 24, 2), thread(14, 14, 1)].concat(),
+        [kernel_on(11, 0, 10), kernel_on(12, 0, 20), kernel_on(13, 0, 30)].concat(),
+    );
+    let tables = load(&sql, &Want::analysis());
+    let processes = table(&tables, "processes");
+    assert_eq!(processes.u32("pid").unwrap().values(), &[11, 12, 13]);
+    let names: Vec<_> = processes.text("name").unwrap().iter().collect();
+    assert_eq!(names, [Some("jacobi"), Some("testqo"), Some("./own")]);
+}
+
 /// Each process has its own ordinals: both call their GPU 0.
 #[test]
 fn ordinals_belong_to_a_process() {
