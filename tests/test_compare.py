@@ -21,7 +21,7 @@ from pyanalyze.results.check import Limits
 from pyanalyze.results.comparison import Comparison, comparison_schema
 from pyanalyze.results.report import Report
 from pyanalyze.results.work import Batch, Configuration, Work
-from pyanalyze.vocabulary import Mode
+from pyanalyze.vocabulary import Mode, unless
 
 MS = 1_000_000
 DEMO = "demo-time-slicing.sqlite"
@@ -272,6 +272,16 @@ def test_pseudonyms_are_no_other_work() -> None:
     assert compare_reports(same, same).equal_work is True
     other = compare_reports(a_run(ALONE), a_run(ALONE, kernels=(("conv", 80, MS),)))
     assert (other.equal_work, other.left_out) == (False, []), "names as recorded: nothing in common is an answer"
+
+
+def test_the_runs_name_the_condition_of_their_modes(fixtures: Path) -> None:
+    """A verdict without switch records holds unless what they would show was there."""
+    report = pyanalyze.load(fixtures / "mig.sqlite").report()
+    assert report.devices[0].sharing.condition is not None
+    found = compare_reports(report, report)
+    assert found.a.condition == report.devices[0].sharing.condition
+    assert f"mig in both{unless(found.a.condition)}" in found.summary
+    assert unless(found.a.condition).lstrip(", ") in render_comparison(found, "txt")
 
 
 def test_names_numbered_apart_are_not_compared(fixtures: Path, tmp_path: Path) -> None:

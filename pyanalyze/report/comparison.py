@@ -10,6 +10,7 @@ from pyanalyze.report.blocks import Block, Cell, Chart, Column, Fold, Note, Page
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital
+from pyanalyze.vocabulary import unless
 
 if TYPE_CHECKING:
     from pyanalyze.results.comparison import Comparison, Run, TenantChange
@@ -83,7 +84,7 @@ def _runs(comparison: Comparison) -> Section:
         (
             Cell(run.label),
             Cell(_sources(run), tone="code"),
-            Cell(run.mode or "no activity"),
+            Cell(f"{run.mode or 'no activity'}{unless(run.condition)}"),
             Cell(fmt.UNKNOWN if run.confidence is None else f"{run.confidence:.2f}"),
             Cell(visible(run.gpu) or fmt.UNKNOWN),
             Cell(fmt.count(run.sm_count)),

@@ -10,7 +10,7 @@ from pydantic import Field
 from pyanalyze.results.model import Finite, Fraction, Missing, Number, Result, Text, rounded
 from pyanalyze.text.escape import visible
 from pyanalyze.text.visible import json_text
-from pyanalyze.vocabulary import Mode
+from pyanalyze.vocabulary import Condition, Mode
 
 __all__ = ["Change", "Comparison", "Configured", "Part", "Run", "Split", "TenantChange", "comparison_schema"]
 
@@ -24,6 +24,7 @@ class Run(Result):
     captures: list[Text] = Field(description="What was read.")
     mode: Mode | None = Field(description="Observed mode of the GPU with most tenants; null: no GPU did anything.")
     confidence: Fraction | None = Field(description="Of that verdict.")
+    condition: Condition | None = Field(description="What nothing excludes: the mode holds unless it is so.")
     gpu: Text | None = Field(description="Name of that GPU.")
     sm_count: int | None = Field(description="Its streaming multiprocessors.")
 

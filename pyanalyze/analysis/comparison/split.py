@@ -19,7 +19,7 @@ from pyanalyze.results.model import Missing
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital
-from pyanalyze.vocabulary import NOISE_FLOOR, TRAITS, Mode
+from pyanalyze.vocabulary import NOISE_FLOOR, TRAITS, Mode, unless
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,6 +119,7 @@ def _run(label: str, report: Report) -> Run:
         captures=[capture.path for capture in report.captures],
         mode=None if device is None else device.sharing.mode,
         confidence=None if device is None else device.sharing.confidence,
+        condition=None if device is None else device.sharing.condition,
         gpu=None if device is None else device.name,
         sm_count=None if device is None else device.sm_count,
     )
@@ -493,11 +494,11 @@ def _summary(a: Run, b: Run, tenants: list[TenantChange], nameless: Missing | No
         work = "Equal work: not known for every tenant"
     else:
         work = "Equal work: yes, per unit" if all(known) else "Equal work: no"
-    modes = (
-        f"{a.mode or 'no activity'} before, {b.mode or 'no activity'} after"
-        if a.mode != b.mode
-        else f"{a.mode} in both"
-    )
+    if (a.mode, a.condition) == (b.mode, b.condition):
+        modes = f"{a.mode or 'no activity'} in both{unless(a.condition)}"
+    else:
+        before, after = (f"{run.mode or 'no activity'}{unless(run.condition)}" for run in (a, b))
+        modes = f"{before} (before); {after} (after)"
     text = f"{work}; {modes}."
     changed = [pair for pair in tenants if pair.change is not None]
     # A small change that is certain goes before a large one that is not.
