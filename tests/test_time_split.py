@@ -8,6 +8,7 @@ import pytest
 from exports import MS, US, copy, global_pid, kernel, write
 
 import pyanalyze
+from pyanalyze.report.layout import lay_out
 from pyanalyze.report.summary import SUMMARY_COLUMNS, render_summary
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def test_the_parts_add_up_to_the_time_of_the_process(process: Path) -> None:
     assert parts(split) == (4 * MS, 2 * MS, 100 * US, 6 * MS, 3_900 * US)
     assert sum(parts(split)) == split.window_ns
     assert split.limit == "api-calls"
-    assert (split.api_call, split.api_call_ns) == ("cudaMalloc_v3020", 4 * MS)
+    assert (split.api_call, split.api_call_ns) == ("cudaMalloc", 4 * MS)
     assert (split.top_kernel, split.top_kernel_ns, split.top_kernel_share) == ("k", 4 * MS, 1.0)
 
 
@@ -76,7 +77,7 @@ def test_advice_comes_by_the_time_at_stake(process: Path) -> None:
     stakes = [(action.at_stake_ns, action.at_stake_share) for action in actions if action.at_stake_ns is not None]
     # 0.1 of 16 ms are 0.6 %: too little to name.
     assert stakes == [(6 * MS, 0.375), (4 * MS, 0.25), (3_900 * US, 0.24375), (2 * MS, 0.125)]
-    assert actions[0].action.startswith("Keep cudaMalloc_v3020 out of the way of train: allocate once")
+    assert actions[0].action.startswith("Keep cudaMalloc out of the way of train: allocate once")
     assert "ncu --set full -c 3 -k regex:k PROGRAM" in actions[1].commands
 
 
@@ -85,7 +86,7 @@ def test_the_first_screen_says_what_limits_it(process: Path) -> None:
     assert all(len(line) <= SUMMARY_COLUMNS for line in text.splitlines())
     words = " ".join(text.split())
     assert "Limit train is limited by CUDA calls: they ran, with nothing on the GPU, for 37.5 % of its time" in words
-    assert "cudaMalloc_v3020 25.0 %; kernels 25.0 %, host 24.4 %, copies alone 12.5 %" in words
+    assert "cudaMalloc 25.0 %; kernels 25.0 %, host 24.4 %, copies alone 12.5 %" in words
     assert "Upper bound of the gain: 6.000 ms, 37.5 % of its time" in words
 
 
@@ -109,6 +110,29 @@ def test_time_in_flight_counts_once(tmp_path: Path) -> None:
     # The sum of its durations is more than the time in flight: what a faster kernel can save at most is that time.
     (action, *_) = pyanalyze.load(tmp_path / "a.sqlite").advise()[0].actions
     assert (split.top_kernel_ns, action.at_stake_ns) == (4 * MS, 3 * MS)
+
+
+def test_a_process_that_was_alone_is_told_nothing_about_solo_runs(process: Path) -> None:
+    device = pyanalyze.load(process).report().devices[0]
+    assert {action.wrong_if for action in device.advice if action.at_stake_ns is not None} == {None}
+
+
+def test_launches_behind_copies_are_not_blocked_by_the_host(tmp_path: Path) -> None:
+    """Copies of 9 ms behind each other; every launch call waits for one of them."""
+    kernels = [kernel(41, n * 10 * MS + 9 * MS, (n + 1) * 10 * MS) for n in range(40)]
+    copies = [copy(41, n * 10 * MS, n * 10 * MS + 9 * MS) for n in range(40)]
+    held = [{**call("cudaLaunchKernel_v7000", n * 10 * MS, n * 10 * MS + (9 * MS if n > 25 else 10 * US)),
+             "correlationId": n + 1} for n in range(40)]  # fmt: skip
+    path = write(tmp_path / "a.sqlite", kernels=kernels, copies=copies, calls=held, processes={41: "train"})
+    assert pyanalyze.load(path).interference()[0].host == ()
+    # Without the copies the GPU is idle, and the same calls are what holds it.
+    path = write(tmp_path / "b.sqlite", kernels=kernels, calls=held, processes={41: "train"})
+    assert {finding.what for finding in pyanalyze.load(path).interference()[0].host} == {"blocked launches"}
+
+
+def test_the_page_begins_with_what_limits_the_process(process: Path) -> None:
+    page = lay_out(pyanalyze.load(process).report())
+    assert "train is limited by CUDA calls" in page.lead[0]
 
 
 def test_real_captures_add_up(corpus: Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.results.time_split import Limit, TimeSplit
-from pyanalyze.tables.selections import named, of_process
+from pyanalyze.tables.selections import call_name, named, of_process
 from pyanalyze.vocabulary import SMALL_SHARE
 
 if TYPE_CHECKING:
@@ -100,9 +100,7 @@ def _calls_in_gaps(tables: TableSet, tenant: dict[str, int | None]) -> dict[str 
     # Shorter ones fit between two launches, and are part of launching.
     long = pl.col("end_ns") - pl.col("start_ns") > LAUNCH_GAP_NS // 5
     own = calls.filter(of_process(tenant), long, ~named(calls, "Launch"))
-    inside = own.select(
-        pl.col("name").cast(pl.String), ns=_covered(gaps, own["end_ns"]) - _covered(gaps, own["start_ns"])
-    )
+    inside = own.select(call_name(), ns=_covered(gaps, own["end_ns"]) - _covered(gaps, own["start_ns"]))
     by_name = inside.group_by("name").agg(pl.col("ns").sum()).filter(pl.col("ns") > 0)
     union = own.sort("start_ns").select("start_ns", "end_ns")
     until = pl.col("end_ns").cum_max().shift(1).fill_null(_EVER)

@@ -543,6 +543,9 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
     if device.advice:
         parts.append(f"First action: {full_stop(visible(device.advice[0].action, 200))}")
     slowed = [] if impact_of(device).answer is Answer.NO and impact_of(device).sole_tenant else _slowed(device)
+    victim = impact_of(device).victim
+    if (limit := limit_text(device)) is not None and (victim is None or not victim.slowed):
+        slowed = [limit, *slowed]
     if impact_of(device).answer is Answer.NO:
         slowed = [cause_sentence(device), *slowed]
     return " ".join(slowed), mode, " ".join(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyanalyze.tables.selections import named
+from pyanalyze.tables.selections import call_name, named
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -127,9 +127,8 @@ def launch_records(
     parts = [tables.columns(table, *work).select(work) for table in ("kernels", "graph_launches", "memops")]
     lost = launched.join(pl.concat(parts), on=work, how="anti", nulls_equal=True).height
     failed = calls.filter(~pl.col("return_value").fill_null(0).is_in([0, _NOT_READY]))
-    name = pl.col("name").cast(pl.String)
     errors = (
-        failed.with_columns(name.str.replace(r"_v\d+$", "").fill_null("unnamed"))
+        failed.with_columns(call_name().fill_null("unnamed"))
         .group_by("name", "return_value")
         .len()
         .sort("len", "name", "return_value", descending=[True, False, False])

@@ -42,17 +42,17 @@ def of_process(name: str, split: TimeSplit) -> Iterator[Advice]:
     """
     for limit in sorted(Limit, key=lambda limit: -split.part_ns(limit)):
         if split.part_ns(limit) and split.part_ns(limit) >= SMALL_SHARE * split.window_ns:
-            yield _item(name, split, limit)
+            yield _item(name, split, limit, wrong_if=None)
 
 
 def of_shared_process(name: str, split: TimeSplit) -> Iterator[Advice]:
     """Advise a process that shares its device, where launching or copying limits it: no other tenant causes that."""
     least = LIMITS_BESIDE_OTHERS.get(split.limit)
     if least is not None and split.part_ns(split.limit) > least * split.window_ns:
-        yield _item(name, split, split.limit)
+        yield _item(name, split, split.limit, wrong_if="a solo run shows another value")
 
 
-def _item(name: str, split: TimeSplit, limit: Limit) -> Advice:
+def _item(name: str, split: TimeSplit, limit: Limit, *, wrong_if: str | None) -> Advice:
     at_stake_ns = split.part_ns(limit)
     action, commands, what = _what_to_do(name, split, limit)
     if limit is Limit.KERNELS:
@@ -65,7 +65,7 @@ def _item(name: str, split: TimeSplit, limit: Limit) -> Advice:
         bound=f"{fmt.duration(at_stake_ns)}, {fmt.percent(share)} of its time",
         why=what,
         undo=None,
-        wrong_if="a solo run shows another value",
+        wrong_if=wrong_if,
         at_stake_ns=at_stake_ns,
         at_stake_share=share,
     )

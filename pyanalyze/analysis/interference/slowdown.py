@@ -708,6 +708,8 @@ def _host(
         if own.height < 20 or not row["busy_ns"]:
             continue
         who, span_ns = labels[row["tenant_id"]], max(row["last_ns"] - row["first_ns"], 1)
+        # Copies keep a GPU as busy as kernels: launches behind them wait in the queue, not on the host.
+        work_ns = row["busy_ns"] + (row["copy_only_ns"] or 0)
         usual_ns, longest_ns = _number(own["dur_ns"].median()), _number(own["dur_ns"].max())
         most = max(HELD_NS, HELD_TIMES * usual_ns)
         held = own.filter(pl.col("dur_ns") > most)
@@ -715,7 +717,7 @@ def _host(
         held_ns, slow_ns = int(held["dur_ns"].sum()), int(slow["dur_ns"].sum())
         usual = f"usually {fmt.duration(usual_ns)}"
         # Of a GPU that is busy with the tenant's own work, the queue is full: that is no limiter.
-        if held_ns > NOTABLE_HOST * span_ns and row["busy_ns"] < (1 - NOTABLE_HOST) * span_ns:
+        if held_ns > NOTABLE_HOST * span_ns and work_ns < (1 - NOTABLE_HOST) * span_ns:
             text = (
                 f"{held.height} of {own.height} launch calls of {who} took {fmt.duration(held_ns / held.height)} on "
                 f"average ({usual}), {fmt.percent(held_ns / span_ns, 0)} of its time; they are blocked on the host (a "
@@ -726,12 +728,12 @@ def _host(
                 HostFinding(tenant_id=row["tenant_id"], what="blocked launches", detail=text, share=held_ns / span_ns)
             )
         # A GPU that is busy all the same does not wait for its host.
-        if slow_ns > NOTABLE_HOST * span_ns and row["busy_ns"] < (1 - NOTABLE_HOST) * span_ns:
+        if slow_ns > NOTABLE_HOST * span_ns and work_ns < (1 - NOTABLE_HOST) * span_ns:
             text = (
                 f"{slow.height} of {own.height} launch calls of {who} took more than {SLOW_TIMES} times the {usual} "
-                f"(longest {fmt.duration(longest_ns)}), {fmt.percent(slow_ns / span_ns, 0)} of its time. Its kernels "
+                f"(longest {fmt.duration(longest_ns)}), {fmt.percent(slow_ns / span_ns, 0)} of its time. Its work "
                 "kept the GPU "
-                f"busy for {fmt.percent(row['busy_ns'] / span_ns, 0)}: the host is slow, not the GPU{_off_cpu(slow)}"
+                f"busy for {fmt.percent(work_ns / span_ns, 0)}: the host is slow, not the GPU{_off_cpu(slow)}"
             )
             found.append(
                 HostFinding(tenant_id=row["tenant_id"], what="slow launches", detail=text, share=slow_ns / span_ns)
@@ -740,11 +742,11 @@ def _host(
         mean_ns = _number(own["dur_ns"].mean())
         if solo_ns and mean_ns > SLOWER_CALLS * solo_ns:
             lost = (mean_ns - solo_ns) * own.height / span_ns
-            if lost > NOTABLE_HOST and row["busy_ns"] < (1 - NOTABLE_HOST) * span_ns:
+            if lost > NOTABLE_HOST and work_ns < (1 - NOTABLE_HOST) * span_ns:
                 text = (
                     f"launch calls of {who} take {fmt.duration(mean_ns)} on average, {fmt.duration(solo_ns)} in the "
-                    f"solo recording: {fmt.percent(lost, 0)} of its time. Its kernels kept the GPU busy for "
-                    f"{fmt.percent(row['busy_ns'] / span_ns, 0)}: the host is slow (too few CPUs, a lock in the "
+                    f"solo recording: {fmt.percent(lost, 0)} of its time. Its work kept the GPU busy for "
+                    f"{fmt.percent(work_ns / span_ns, 0)}: the host is slow (too few CPUs, a lock in the "
                     "driver), not the "
                     f"GPU{_off_cpu(own)}"
                 )
@@ -755,7 +757,7 @@ def _host(
             continue  # the time split says it of the only process of a device
         waits = calls.filter(mine & waiting).select(pl.col("end_ns") - pl.col("start_ns"))
         waited = int(waits["end_ns"].sum()) / span_ns
-        idle = 1 - row["busy_ns"] / span_ns
+        idle = 1 - work_ns / span_ns
         if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
             # A launched kernel that waits for another tenant is no idleness, whether or not the host waits for it.
             idle = 1 - _pending_ns(tables, row, own) / span_ns
