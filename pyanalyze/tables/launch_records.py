@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["LaunchRecords", "launch_records"]
 
 _LAUNCHES = r"^(cuda|cu)(LaunchKernel|LaunchCooperativeKernel|Launch_|Launch$|GraphLaunch)"
+#: Correlation ids are numbers of a process.
+_PROCESS = ["capture", "pid"]
 #: `cudaErrorNotReady`: a query that says "not yet" is no error.
 _NOT_READY = 600
 #: Errors after which a context runs nothing more, and those that lose a launch (CUDA driver API, `CUresult`).
@@ -117,15 +119,18 @@ def launch_records(
         calls = calls.join(wanted, on=["capture", "pid"], how="semi", nulls_equal=True)
     if calls.is_empty():
         return None
-    work = ["capture", "pid", "correlation_id"]
     launches = calls.filter(named(calls, _LAUNCHES), pl.col("correlation_id").is_not_null())
+    processes_here = launches.select(_PROCESS).unique().with_row_index("process")
     # A runtime call and the driver call inside it have one id.
-    launched = launches.select(work).unique()
+    launched = _ids(launches, processes_here).unique()
     captured = _into_graphs(calls, launches)
     if captured is not None:
-        launched = launched.join(captured.select(work), on=work, how="anti", nulls_equal=True)
-    parts = [tables.columns(table, *work).select(work) for table in ("kernels", "graph_launches", "memops")]
-    lost = launched.join(pl.concat(parts), on=work, how="anti", nulls_equal=True).height
+        launched = launched.filter(~launched.is_in(_ids(captured, processes_here).implode()))
+    tables_of_work = ("kernels", "graph_launches", "memops")
+    recorded = pl.concat(
+        _ids(tables.columns(name, *_PROCESS, "correlation_id"), processes_here) for name in tables_of_work
+    )
+    lost = launched.len() - int(launched.is_in(recorded.implode()).sum())
     failed = calls.filter(~pl.col("return_value").fill_null(0).is_in([0, _NOT_READY]))
     errors = (
         failed.with_columns(call_name().fill_null("unnamed"))
@@ -133,7 +138,16 @@ def launch_records(
         .len()
         .sort("len", "name", "return_value", descending=[True, False, False])
     )
-    return LaunchRecords(launched.height, lost, tuple(errors.iter_rows()))
+    return LaunchRecords(launched.len(), lost, tuple(errors.iter_rows()))
+
+
+def _ids(rows: pl.DataFrame, processes: pl.DataFrame) -> pl.Series:
+    """One number for process and correlation id of each row: millions of single numbers are compared fast."""
+    import polars as pl
+
+    numbered = rows.join(processes, on=_PROCESS, nulls_equal=True, maintain_order="none")
+    process, correlation = pl.col("process").cast(pl.UInt64), pl.col("correlation_id").cast(pl.UInt64)
+    return numbered.select(id=process * 2**32 + correlation)["id"]
 
 
 def _into_graphs(calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame | None:
