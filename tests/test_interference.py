@@ -202,7 +202,7 @@ def test_a_client_that_was_never_alone_has_no_slowdown_and_a_reason() -> None:
     for tenant, _ in compared("mps-four-nbody", baselines=False):
         assert (tenant.slowdown.elapsed, tenant.slowdown.latency, tenant.slowdown.resident) == (None, None, None)
         assert tenant.missing is not None
-        assert "a solo recording of it is needed" in tenant.missing
+        assert "a solo recording is needed" in tenant.missing
         assert not tenant.slowed
 
 

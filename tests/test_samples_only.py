@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import pyanalyze
 from pyanalyze.cli import cli
-from pyanalyze.errors import SamplesUnreadable, UsageError
+from pyanalyze.errors import NotACapture, SamplesUnreadable, UsageError
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "fixtures" / "samples"
@@ -34,6 +34,20 @@ def test_several_files_of_one_gpu_are_one_device_on_one_clock() -> None:
     assert set(session.sources["state"].cast(pl.String)) == {"absent"}
     assert session.kernels.is_empty()
     assert "samples only" in repr(session)
+
+
+def test_samples_given_as_captures_are_samples(fixtures: Path, tmp_path: Path) -> None:
+    """A file of text that a reader knows is taken for what it is; any other is refused as before."""
+    beside = [SAMPLES / "dcgm-exporter.prom", SAMPLES / "recording.jsonl"]
+    assert pyanalyze.load(beside).nvml_samples.equals(pyanalyze.load(samples=beside).nvml_samples)
+    demo = fixtures / "demo-time-slicing.sqlite"
+    with_lists = pyanalyze.load([demo, fixtures / "demo-time-slicing.compute-apps.csv"])
+    assert with_lists.paths == (demo,)
+    assert with_lists.nvml_samples.height > 0
+    notes = tmp_path / "notes.txt"
+    notes.write_text("it was slow\n")
+    with pytest.raises(NotACapture, match=r"notes\.txt is not a SQLite file"):
+        pyanalyze.load([demo, notes])
 
 
 def test_nothing_is_observed_and_what_was_not_captured_is_missing() -> None:

@@ -78,7 +78,7 @@ def test_advice_comes_by_the_time_at_stake(process: Path) -> None:
     # 0.1 of 16 ms are 0.6 %: too little to name.
     assert stakes == [(6 * MS, 0.375), (4 * MS, 0.25), (3_900 * US, 0.24375), (2 * MS, 0.125)]
     assert actions[0].action.startswith("Keep cudaMalloc out of the way of train: allocate once")
-    assert "ncu --set full -c 3 -k regex:k PROGRAM" in actions[1].commands
+    assert "ncu --set full -c 3 -k k PROGRAM" in actions[1].commands
 
 
 def test_the_first_screen_says_what_limits_it(process: Path) -> None:
@@ -133,6 +133,24 @@ def test_launches_behind_copies_are_not_blocked_by_the_host(tmp_path: Path) -> N
 def test_the_page_begins_with_what_limits_the_process(process: Path) -> None:
     page = lay_out(pyanalyze.load(process).report())
     assert "train is limited by CUDA calls" in page.lead[0]
+
+
+def test_kernels_of_one_library_name_are_told_apart(tmp_path: Path) -> None:
+    """Three kernels called Kernel: two of one template argument have 3 ms, one of another 2 ms."""
+    full = [f"void cutlass::Kernel<cutlass::gemm::kernel::{name}<(int){n}>>" for name, n in (("Gemm", 1), ("Gemm", 2))]
+    full.append("void cutlass::Kernel<cutlass::reduction::kernel::ReduceSplitK<(int)4>>")
+    # Strings are written for names of calls: k is 1, these are 2 to 5.
+    calls = [call(name, n, n + 1) for n, name in enumerate(["Kernel", *full])]
+    kernels = [
+        kernel(41, start * MS, end * MS, shortName=2, demangledName=3 + n)
+        for n, (start, end) in enumerate([(1, 2), (3, 5), (6, 8)])
+    ]
+    path = write(tmp_path / "a.sqlite", kernels=kernels, calls=calls, processes={41: "/opt/bin/train"})
+    split = split_of(path)
+    assert (split.top_kernel, split.top_kernel_ns, split.top_kernel_share) == ("Kernel<Gemm>", 3 * MS, 0.6)
+    (action, *_) = pyanalyze.load(path).advise()[0].actions
+    assert action.action == "Make kernel Kernel<Gemm> of train faster"
+    assert action.commands == ["ncu --set full -c 3 --kernel-name-base demangled -k regex:Gemm PROGRAM"]
 
 
 def test_real_captures_add_up(corpus: Path) -> None:

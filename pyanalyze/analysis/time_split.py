@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["time_splits"]
 
+#: Names that libraries give to all of their kernels: `cutlass::Kernel<...>`.
+_GENERIC = r"^(device_?)?[kK]ernel\d*$"
 #: Earlier than any time in a capture.
 _EVER = -(2**62)
 
@@ -81,7 +83,11 @@ def _top_kernel(tables: TableSet, device_id: int, tenant_id: int) -> tuple[str |
     import polars as pl
 
     shapes = tables.kernel_occupancy.filter(pl.col("device_id") == device_id, pl.col("tenant_id") == tenant_id)
-    names = shapes.group_by(pl.col("short_name").cast(pl.String)).agg(pl.col("total_ns").sum())
+    # One name for very different kernels says nothing: their first template argument tells them apart.
+    plain, full = pl.col("short_name").cast(pl.String), pl.col("name").cast(pl.String)
+    inner = full.str.extract(r"[kK]ernel\w*<\(?(?:\w+::)*(\w+)")
+    told = pl.when(plain.str.contains(_GENERIC)).then(pl.format("{}<{}>", plain, inner)).fill_null(plain)
+    names = shapes.group_by(told.alias("short_name")).agg(pl.col("total_ns").sum())
     names = names.sort("total_ns", "short_name", descending=[True, False])
     if names.is_empty():
         return None, 0, 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.core import _core
 from pyanalyze.errors import SamplesUnreadable
+from pyanalyze.files import head_of
 
 if TYPE_CHECKING:
     import os
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     PathLike = str | os.PathLike[str]
     Progress = Callable[[str, int, int], object]
 
+#: As much of a file as tells text from what is none.
+_HEAD_BYTES = 512
 #: A listing in a file of samples is looked for up to this size: pasted terminals and dumps are smaller.
 _MAX_LISTING_BYTES = 4 << 20
 
@@ -88,6 +91,20 @@ def read_beside(samples: Sequence[PathLike], context: Sequence[PathLike], progre
             # The path first, however long the list of what is known.
             found.unread.append(f"{file}: {(why or why_not_listed).partition(f'{file}: ')[2]}")
     return found
+
+
+def is_beside(file: PathLike) -> bool:
+    """Whether a file that was given as a capture is one of samples or configuration: text that a reader knows.
+
+    Examples
+    --------
+    >>> is_beside(capture)
+    False
+    """
+    path = Path(file)
+    if not path.is_file() or b"\0" in head_of(path, _HEAD_BYTES):
+        return False
+    return not read_beside([file], []).unread
 
 
 def _samples(file: PathLike, progress: Progress | None) -> tuple[Mapping[str, object] | None, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.core import _core
 from pyanalyze.errors import CaptureUnreadable, NotACapture, SamplesUnreadable, UsageError
 from pyanalyze.inputs.baselines import Baseline, SavedBaseline, split_name
-from pyanalyze.inputs.beside import read_beside
+from pyanalyze.inputs.beside import is_beside, read_beside
 from pyanalyze.inputs.listed_devices import with_listed
 from pyanalyze.inputs.nsys_export import exported, importing, is_pack, told_from_other_formats
 from pyanalyze.inputs.pack import Unpacked, unpack
@@ -313,7 +313,10 @@ class _Recording:
 def _with_recordings(
     captures: Sequence[PathLike], samples: Sequence[PathLike], context: Sequence[PathLike]
 ) -> tuple[list[PathLike], list[PathLike], list[PathLike], list[Failure]]:
-    """Add what lies in the folders of `pyanalyze record`; one without an nsys report is its samples only."""
+    """Sort what was given as captures: folders of `pyanalyze record`, and files that are samples or settings.
+
+    A folder without an nsys report is its samples only.
+    """
     kept: list[PathLike] = []
     raw: list[Failure] = []
     files, beside = list(samples), list(context)
@@ -321,7 +324,8 @@ def _with_recordings(
         folder = Path(given)
         recorded = folder / "samples.jsonl"
         if not recorded.is_file():
-            kept.append(given)
+            # Whoever names samples or settings without their option means the same.
+            (files if is_beside(given) else kept).append(given)
             continue
         files += [recorded] if recorded not in map(Path, files) else []
         node = folder / "node.json"

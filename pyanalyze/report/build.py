@@ -59,6 +59,9 @@ if TYPE_CHECKING:
     from pyanalyze.tables.tableset import TableSet
     from pyanalyze.vocabulary import Basis
 
+#: Tenants that one sentence names.
+_NAMED = 4
+
 
 def assemble(
     analysis: Analysis,
@@ -227,7 +230,7 @@ def _device(
     ]
     interference = None
     if found is not None:
-        interference = _interference(found, usage, missing)
+        interference = _interference(found, usage, tables.labels(verdict.device_id), missing)
         missing += _lost_launches(tables, usage)
         missing += _unsplit(found)
     capability = (device["compute_major"], device["compute_minor"])
@@ -510,7 +513,9 @@ def _lost_launches(tables: TableSet, usage: pl.DataFrame) -> list[Missing]:
     return [Missing(what="kernel_records", why=found.describe(), how=HOW["kernel_records"])]
 
 
-def _interference(found: DeviceInterference, usage: pl.DataFrame, missing: list[Missing]) -> Interference | None:
+def _interference(
+    found: DeviceInterference, usage: pl.DataFrame, names: Mapping[int, str], missing: list[Missing]
+) -> Interference | None:
     """Figures of the device and the matrix; a reason for everything that is null."""
     import polars as pl
 
@@ -525,11 +530,14 @@ def _interference(found: DeviceInterference, usage: pl.DataFrame, missing: list[
         for what in ("interference", "slowdown"):
             missing.append(Missing(what=what, why=why, how=solo if tenants.height else ""))
         return None
-    names = dict(tenants.select("tenant_id", "name").iter_rows())
     # No name stands first: sentences begin with a capital, names stay as they are.
-    why = "; ".join(f"tenant {t.name}: {t.missing or 'not known'}" for t in silent)
+    reasons: dict[str, list[str]] = {}
+    for t in silent:
+        reasons.setdefault(t.missing or "not known", []).append(names[t.tenant_id])
+    why = "; ".join(f"tenant{'' if len(who) == 1 else 's'} {fmt.names(who)}: {what}" for what, who in reasons.items())
     if blind:
-        untraced = ", ".join(dict.fromkeys(str(names[number]) for number in blind))
+        more = [f"{len(blind) - _NAMED} more"] if len(blind) > _NAMED else []
+        untraced = fmt.names([*(names[number] for number in blind[:_NAMED]), *more])
         why += f"{'; ' if why else ''}kernels of {untraced} were not traced"
     if silent or blind:
         missing.append(Missing(what="slowdown", why=why, how=solo))

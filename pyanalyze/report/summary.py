@@ -267,12 +267,16 @@ def _advice(device: Device, most: int) -> list[str]:
 
 
 def _others(report: Report, device: Device) -> list[str]:
-    """Other devices, one line each; many on one."""
-    others = [d for d in report.devices if d is not device]
-    said = [
-        f"{device_title(d)}: {d.sharing.mode} {d.sharing.confidence:.2f}{unless(d.sharing.condition)}" for d in others
-    ]
-    return [_line("Also", "; ".join(said))] if said else []
+    """Other devices, those of one verdict together."""
+    alike: dict[str, list[Device]] = {}
+    for other in report.devices:
+        if other is not device:
+            alike.setdefault(f"{other.sharing.mode}{unless(other.sharing.condition)}", []).append(other)
+    said = []
+    for verdict, devices in alike.items():
+        numbers = fmt.names([str(one.device_id) for one in devices])
+        said.append(f"device{'' if len(devices) == 1 else 's'} {numbers}: {verdict}")
+    return _lines("Also", "; ".join(said), 2) if said else []
 
 
 def _missing(device: Device) -> str:

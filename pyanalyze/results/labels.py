@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyanalyze.text.escape import visible
+from pyanalyze.text.escape import program, visible
 from pyanalyze.text.visible import told_apart
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def tenant_labels(tenants: Iterable[Tenant]) -> dict[int, str]:
     >>> tenant_labels(report.devices[0].tenants)
     {0: 'app_a', 1: 'app_b', 2: 'app_c'}
     """
-    return told_apart((t.tenant_id, visible(t.name, 40) or "unnamed", t.pid, t.host_pid) for t in tenants)
+    return told_apart((t.tenant_id, visible(program(t.name), 40) or "unnamed", t.pid, t.host_pid) for t in tenants)
 
 
 def listed_labels(listed: Sequence[ListedTenant]) -> dict[int, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
 from pyanalyze.tables.frames import ON_REQUEST, FrameTable, declarations, to_frame
-from pyanalyze.text.visible import told_apart
+from pyanalyze.text.visible import program, told_apart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -291,7 +291,8 @@ class TableSet:
     def labels(self, device_id: int) -> dict[int, str]:
         """Return names that tell the tenants of a device apart, by tenant id; as reports and advice call them."""
         here = self.tenants.filter(self.tenants["device_id"] == device_id).sort("tenant_id")
-        return told_apart(here.select("tenant_id", "name", "pid", "host_pid").iter_rows())
+        rows = here.select("tenant_id", "name", "pid", "host_pid").iter_rows()
+        return told_apart((number, program(name), pid, host_pid) for number, name, pid, host_pid in rows)
 
     def absent(self) -> tuple[str, ...]:
         """Return names that were given to processes which this part of the captures does not show."""

@@ -5,9 +5,9 @@ It lives outside this package because the recorder needs it where nothing else o
 
 from typing import TypeVar
 
-from pyanalyze.text.visible import NAME_LIMIT, markdown, visible
+from pyanalyze.text.visible import NAME_LIMIT, markdown, program, visible
 
-__all__ = ["NAME_LIMIT", "csv_cell", "markdown", "spreadsheet", "visible"]
+__all__ = ["NAME_LIMIT", "csv_cell", "markdown", "program", "spreadsheet", "visible"]
 
 _Cell = TypeVar("_Cell")
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["json_text", "markdown", "printable", "told_apart", "visible"]
+__all__ = ["json_text", "markdown", "printable", "program", "told_apart", "visible"]
 
 #: Longest name that is shown whole, in characters.
 NAME_LIMIT = 60
@@ -70,6 +70,18 @@ def json_text(value: Any, indent: int | None = 2) -> str:
     return re.sub(
         r"[^\n -~]", lambda m: json.dumps(m[0])[1:-1] if unicodedata.category(m[0]) in _UNSEEN else m[0], text
     )
+
+
+def program(name: str) -> str:
+    """A process by its program, without the folder that it was called from.
+
+    Examples
+    --------
+    >>> program("/home/me/venv/bin/python"), program("./nussinov"), program("team/web")
+    ('python', 'nussinov', 'team/web')
+    """
+    called_from = name.startswith(("/", "./", "../"))
+    return (called_from and name.rpartition("/")[2]) or name
 
 
 def told_apart(tenants: Iterable[tuple[int, str, int | None, int | None]]) -> dict[int, str]:

@@ -232,6 +232,7 @@ def _residents(tables: TableSet, device_id: int) -> Iterator[Resident]:
     import polars as pl
 
     here = pl.col("device_id") == device_id
+    labels = tables.labels(device_id)
     usage = tables.tenants.filter(here).join(tables.tenant_usage.filter(here), on=["tenant_id", "device_id"])
     # Over the window, as the residency summary has it: a context is also resident while it is created.
     shares = dict(tables.residency_by_tenant.filter(here).select("tenant_id", "gpu_time_share").iter_rows())
@@ -239,7 +240,7 @@ def _residents(tables: TableSet, device_id: int) -> Iterator[Resident]:
         resident, busy, attributed = row["resident_ns"], row["busy_ns"], row["attributed_ns"]
         yield Resident(
             row["tenant_id"],
-            row["name"],
+            labels[row["tenant_id"]],
             row["host_pid"] or row["pid"],
             bool(row["traced"]),
             None if resident is None else shares.get(row["tenant_id"]),

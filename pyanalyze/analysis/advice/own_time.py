@@ -102,6 +102,9 @@ def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[s
     if kernel is None:
         why = f"whole graphs were in flight for {part}, and their kernels are not known"
         return f"Trace the kernels inside the graphs of {name}", ["nsys profile --cuda-graph-trace=node ..."], why
-    command = shell_line(["ncu", "--set", "full", "-c", "3", "-k", f"regex:{re.escape(kernel)}", "PROGRAM"])
+    # Without `regex:` ncu compares the whole name; a template argument stands in the demangled name only.
+    argument = kernel.partition("<")[2].rstrip(">")
+    chosen = ["--kernel-name-base", "demangled", "-k", f"regex:{re.escape(argument)}"] if argument else ["-k", kernel]
+    command = shell_line(["ncu", "--set", "full", "-c", "3", *chosen, "PROGRAM"])
     share = f"this kernel has {fmt.percent(split.top_kernel_share)} of all kernel time"
     return f"Make kernel {kernel} of {name} faster", [command], f"kernels were in flight for {part}; {share}"

@@ -123,7 +123,7 @@ impl Refused {
                 "its launch calls are not in the capture, or not in this part of it: waiting cannot be seen"
             }
             Self::NeverAlone => {
-                "its kernels always ran concurrently with those of others: a solo recording of it is needed"
+                "kernels always ran concurrently with those of others: a solo recording is needed"
             }
             Self::Strangers => "somebody on the device was neither traced nor seen in switch records",
             Self::Nothing => "it did nothing",
