@@ -13,6 +13,7 @@ from click.testing import CliRunner
 import pyanalyze
 from pyanalyze.cli import cli
 from pyanalyze.errors import NotACapture, SamplesUnreadable, UsageError
+from pyanalyze.report.sampled_text import health_parts
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "fixtures" / "samples"
@@ -48,6 +49,19 @@ def test_samples_given_as_captures_are_samples(fixtures: Path, tmp_path: Path) -
     notes.write_text("it was slow\n")
     with pytest.raises(NotACapture, match=r"notes\.txt is not a SQLite file"):
         pyanalyze.load([demo, notes])
+
+
+def test_more_memory_in_use_than_there_is_is_no_headroom(tmp_path: Path) -> None:
+    """Two machines whose files call their GPU alike: 40 GiB in use of the one, 24 GiB in the other."""
+    head = "timestamp, uuid, name, memory.total [MiB], memory.used [MiB]\n"
+    files = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    files[0].write_text(f"{head}2026/06/20 17:05:19.000, {GPU}, NVIDIA RTX A5000, 24576 MiB, 100 MiB\n")
+    files[1].write_text(f"{head}2026/06/20 17:05:20.000, {GPU}, NVIDIA RTX A5000, 24576 MiB, 40960 MiB\n")
+    device = pyanalyze.load(samples=files).report().devices[0]
+    assert device.memory is not None
+    assert (device.memory.total_bytes, device.memory.peak_bytes) == (None, 40_960 * 2**20)
+    assert any("samples show 40.0 GiB in use" in gap.why for gap in device.sharing.missing)
+    assert "-" not in "; ".join(health_parts(device))
 
 
 def test_nothing_is_observed_and_what_was_not_captured_is_missing() -> None:

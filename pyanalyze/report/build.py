@@ -242,7 +242,7 @@ def _device(
         uuid=device["uuid"],
         gpu_uuid=device["gpu_uuid"],
         window=window,
-        memory=_memory(tables, device),
+        memory=_memory(tables, device, missing),
         sampled=sampled_of(tables, verdict.device_id),
         name=device["name"],
         sm_count=device["sm_count"],
@@ -341,7 +341,7 @@ def _instance(tables: TableSet, device: dict[str, Any]) -> Mig:
     return Mig(profile=device["mig_profile"], gi=gi, ci=ci, parent_uuid=device["gpu_uuid"])
 
 
-def _memory(tables: TableSet, device: dict[str, Any]) -> Memory | None:
+def _memory(tables: TableSet, device: dict[str, Any], missing: list[Missing]) -> Memory | None:
     import polars as pl
 
     used = tables.samples.filter(
@@ -350,7 +350,12 @@ def _memory(tables: TableSet, device: dict[str, Any]) -> Memory | None:
     peak = int(used) if isinstance(used, float) else None
     if device["memory_bytes"] is None and peak is None:
         return None
-    return Memory(total_bytes=device["memory_bytes"], peak_bytes=peak)
+    total = device["memory_bytes"]
+    if total is not None and peak is not None and peak > total:
+        why = f"samples show {fmt.bytes_(peak)} in use, and the device has {fmt.bytes_(total)}: these are several GPUs"
+        missing.append(Missing(what="memory.total_bytes", why=why, how="give the files of one GPU"))
+        total = None
+    return Memory(total_bytes=total, peak_bytes=peak)
 
 
 def _context_switches(tables: TableSet, device_id: int, span_ns: int) -> ContextSwitches | None:

@@ -78,7 +78,8 @@ def lay_out(
         subtitle = "no device"
     else:
         lead = lead_of(report, main)
-        subtitle = f"{device_title(main)} · {span_text(report, main) or window_text(report, main)}"
+        sampled = span_text(report, main)
+        subtitle = f"{device_title(main)} · {f'samples, {sampled}' if sampled else window_text(report, main)}"
     return Page("GPU sharing report", subtitle, lead, tuple(_sections(inputs)), tuple(_notes(report)))
 
 

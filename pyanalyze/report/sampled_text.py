@@ -48,11 +48,11 @@ def span_text(report: Report, device: Device) -> str | None:
     found = device.sampled
     if device.window is not None or found is None or found.start_ns is None or found.end_ns is None:
         return None
-    length = fmt.duration(found.end_ns - found.start_ns)
+    length = "one moment" if found.start_ns == found.end_ns else fmt.duration(found.end_ns - found.start_ns)
     if report.clock.origin_utc_ns is None:
-        return f"samples over {length}, local time of unknown zone"
+        return f"{length}, local time of unknown zone"
     first, last = (fmt.utc(report.clock.origin_utc_ns, ns) for ns in (found.start_ns, found.end_ns))
-    return f"samples from {first.removesuffix(' UTC')} to {last[11:] if first[:10] == last[:10] else last} ({length})"
+    return f"{first.removesuffix(' UTC')} to {last[11:] if first[:10] == last[:10] else last} ({length})"
 
 
 def gpu_text(device: Device) -> str:

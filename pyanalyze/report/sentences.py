@@ -243,12 +243,12 @@ def gpu_time_rows(device: Device) -> list[tuple[str, float]]:
 def switching_text(device: Device) -> str:
     """The length and the source of GPU time shares, and what context switches cost."""
     text = f"of {fmt.duration(_window_ns(device))} ({_gpu_time_source(device)})"
-    said = _switching(device, median=False)
+    said = _switching(device, short=True)
     return f"{text}; {said.rstrip('.')}" if said else text
 
 
-def _switching(device: Device, *, median: bool = True) -> str:
-    """What context switches cost; the time slice where it is inferred."""
+def _switching(device: Device, *, short: bool = False) -> str:
+    """What context switches cost; the time slice where it is inferred. Short: behind the length of the window."""
     switches, summary = device.context_switches, device.residency_summary
     if switches is None or not switches.count:
         if summary is not None and summary.time_slice_ns and summary.basis == "inferred":
@@ -258,8 +258,9 @@ def _switching(device: Device, *, median: bool = True) -> str:
     count = f"{fmt.count(switches.count)} context switch{'' if switches.count == 1 else 'es'}"
     text = f"{count} of {fmt.duration(switches.median_cost_ns)}{kind}"
     if switches.overhead_fraction is not None:
-        text += f", {fmt.percent(switches.overhead_fraction)} of the window"
-    if median and switches.median_slice_ns is not None:
+        overhead = fmt.percent(switches.overhead_fraction)
+        text += f" take {overhead}" if short else f", {overhead} of the window"
+    if not short and switches.median_slice_ns is not None:
         text += f"; median residency interval {fmt.duration(switches.median_slice_ns)}"
     return text + "."
 

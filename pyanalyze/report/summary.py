@@ -139,7 +139,7 @@ def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
         *_unplaced(report),
         *([] if use is None else _lines("Use", use, 2)),
         # What is known of each tenant leaves less room for the whole.
-        *([] if sampled is None else _lines("Sampled", sampled, 2 if use is None else 1)),
+        *([] if sampled is None else _whole("Sampled", sampled, 2 if use is None else 1)),
         *([_line("Health", "; ".join(wrong))] if wrong else []),
         *(line for one in device.associations[:1] for line in _lines("Latency", association_text(one), 2)),
         *(line for said in samples_not_used(report)[:1] for line in _lines("Samples", said, 1)),
@@ -149,7 +149,7 @@ def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
         *_others(report, device),
         _line("Missing", _missing(device)),
         *_lost(report),
-        _line("Samples", f"{device_title(device)}; {span_text(report, device) or 'time not known'}"),
+        *_whole("Samples", f"{device_title(device)}; {span_text(report, device) or 'time not known'}", 1),
     ]
     return [*lines, *_advice(device, max(min(room - len(lines) - len(facts), 4), 1)), *facts][:room]
 
@@ -311,6 +311,14 @@ def _lines(label: str, text: str, most: int) -> list[str]:
         last = parts[most - 1][: room - 1].rstrip()
         parts = [*parts[: most - 1], last + "…"]
     return [f"{label if i == 0 else '':<{_LABEL}}{part}".rstrip() for i, part in enumerate(parts)]
+
+
+def _whole(label: str, text: str, most: int) -> list[str]:
+    """Lines of clauses; the last ones are left out where there is no room, because half of one says something else."""
+    clauses = text.split("; ")
+    while len(clauses) > 1 and len(_lines(label, "; ".join(clauses), most + 1)) > most:
+        clauses.pop()
+    return _lines(label, "; ".join(clauses), most)
 
 
 def _line(label: str, text: str) -> str:

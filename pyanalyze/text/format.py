@@ -57,12 +57,14 @@ def _digits(value: float, significant: int = 4) -> str:
 
 
 def duration(ns: float | None) -> str:
-    """Nanoseconds in the largest fitting unit of ns, us, ms, s.
+    """Nanoseconds in the largest fitting unit of ns, us, ms, s; hours from three hours on, days from three days on.
 
     Examples
     --------
     >>> duration(2_131_000), duration(42_700), duration(1_230_800_000), duration(None)
     ('2.131 ms', '42.7 us', '1.231 s', 'not known')
+    >>> duration(118_680e9), duration(1_722_851e9)
+    ('32.97 h', '19.94 days')
     """
     if ns is None:
         return UNKNOWN
@@ -75,6 +77,9 @@ def duration(ns: float | None) -> str:
         # What rounds to 1000 belongs to the next unit.
         if abs(float(text)) < 1000:
             return f"{text} {unit}"
+    for unit, seconds in (("days", 86_400), ("h", 3_600)):
+        if size >= 3e9 * seconds:
+            return f"{_digits(ns / 1e9 / seconds)} {unit}"
     return f"{_digits(ns / 1e9)} s"
 
 
