@@ -219,6 +219,33 @@ def residency(rows: list[dict[str, Any]]) -> list[str]:
     return out
 
 
+def placement(rows: list[dict[str, Any]]) -> list[str]:
+    """Errors of the modelled placement against blocks of a real GPU."""
+    out = ["\n## Modelled placement against real blocks\n"]
+    out.append(
+        "`tests/bench/placement.py` on recordings of the SM, start and end of every block (80-SM TITAN V). The model "
+        "is given what nsys would have recorded: start and end of each kernel. Errors: sum over SMs and 200 bins of "
+        "|modelled - true| warps over the true warps, SMs sorted or by number; medians over runs. `even`: every kernel "
+        "at its most for all of its time, spread evenly. `first wave`: by SM number, over half of the first wave of "
+        f"recordings with one kernel, the worst of them. Target: {rows[-1]['target']} with SMs sorted.\n"
+    )
+    out.append(
+        heads("version | runs | blocks | sorted (even) | by SM number (even) | first wave, worst | above target")
+    )
+    for row in rows:
+        above = "; ".join(
+            f"{one['run']} {one['sorted']} ({one['why'] or 'unexplained'})" for one in row["above_target"]
+        )
+        cells = (
+            row["version"], row["runs"], f"{row['blocks']:,}", f"{row['median_sorted']} ({row['median_sorted_even']})",
+            f"{row['median_by_sm']} ({row['median_by_sm_even']})",
+            f"{row['first_wave_worst']} of {row['first_waves']}", above or "none",
+        )  # fmt: skip
+        out.append(line(cells))
+    out.append("\nExcluded: " + "; ".join(f"{one['run']} ({one['why']})" for one in rows[-1]["excluded"]) + ".")
+    return out
+
+
 def occupancy(rows: list[dict[str, Any]]) -> list[str]:
     """Errors of the modelled occupancy against the generator's truth."""
     out = ["\n## Modelled occupancy against the truth of generated recordings\n"]
@@ -678,6 +705,7 @@ SECTIONS: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {
     "facts": facts,
     "advice": advice,
     "forecast": replay,
+    "placement": placement,
     "occupancy": occupancy,
     "occupancy-speed": occupancy_speed,
     "fleet": fleets,

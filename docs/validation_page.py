@@ -26,11 +26,14 @@ def validation() -> str:
     """Every figure: what it is compared with, and how far off it was the last time that was measured."""
     last = _last()
     verdicts, slow, sms, advice = (last[name] for name in ("verdicts", "interference", "occupancy", "advice"))
+    real = last["placement"]
     held = advice["holds"] / advice["predictions"]
     wrong = (
         f"{verdicts['wrong']} wrong of {verdicts['verdicts']} given, over {verdicts['scenario_seeds']} scenario-seeds"
     )
     rows = [
+        ("SM number of each block, first waves (modelled)", f"`%smid` of every block on a {real['gpu']}: {real['first_waves']} recordings of one kernel", f"{real['first_wave_worst']:.1%} of the warps in the worst"),
+        ("warps on each SM, SMs sorted (modelled)", f"the same GPU: {real['runs']} recordings, {real['blocks']:,} blocks", f"median {real['median_sorted']:.1%} of the warps, spread evenly it would be {real['median_sorted_even']:.1%}; above {real['target']:.0%} in {len(real['above_target'])}, where blocks are uneven or the last wave is partial"),
         ("every value of every table", "what SQLite itself says, over random files of every legal shape and all real captures", "none: equal, or the table is left to SQLite (`rust/core/tests/page_scan.rs`)"),
         ("kernel, API and NVTX summaries", "NVIDIA's own `nsys stats` of the same captures", "none beyond the last printed digit (`tests/test_nsys_stats.py`)"),
         ("busy, attributed, resident, co-busy time", "counting nanosecond by nanosecond, over random sessions", "none: integers are equal (`rust/core/tests/counting.rs`)"),
@@ -57,7 +60,7 @@ def validation() -> str:
     out.append("| figure | compared with | error |\n|---|---|---|")
     out += [f"| {a} | {b} | {c} |" for a, b, c in rows]
     out.append(
-        "\nNot validated on real hardware: occupancy of single SMs, promises of advice, verdicts for vGPU and for green "
+        "\nNot validated on real hardware: occupancy of single SMs from compute capability 8.0 on, promises of advice, verdicts for vGPU and for green "
         "contexts. `fixtures/hardware` holds the programs that would; they were not run on a GPU yet.\n"
     )
     return "\n".join(out)

@@ -14,6 +14,7 @@ import generate
 import polars as pl
 import pytest
 from command_line import run
+from exports import A100, kernel, write
 from test_occupancy_corpus import export
 
 import pyanalyze
@@ -104,6 +105,29 @@ def test_bounds_hold_the_truth_although_blocks_differ() -> None:
         assert row["warps_low"] <= row["warps"] <= row["warps_high"]
     # What two kernels cannot do at once with equal blocks is said.
     assert "uneven" in set(session.kernel_placement["caveat"].cast(pl.String).drop_nulls())
+
+
+#: A TITAN V as an export shows it: 80 SMs, compute capability 7.0.
+TITAN_V = {
+    **A100, "name": "NVIDIA TITAN V", "chipName": "GV100", "smCount": 80, "computeMajor": 7, "computeMinor": 0,
+    "maxShmemPerSm": 98_304, "maxShmemPerBlockOptin": 98_304,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("major", "minor", "order"),
+    [(6, 0, range(41)), (7, 0, [*range(0, 80, 2), 1]), (7, 5, [*range(0, 80, 2), 1]), (8, 0, [*range(0, 80, 2), 1])],
+)
+def test_even_sms_come_first_from_volta_on(tmp_path: Path, major: int, minor: int, order: list[int]) -> None:
+    # 41 blocks on 80 SMs: one on each of the first 41. Measured on a TITAN V: SM 0, 2, ..., 78, then 1, 3, ...
+    gpu = TITAN_V | {"computeMajor": major, "computeMinor": minor}
+    kernels = [kernel(7, 0, 1_000_000, gridX=41, blockX=1024)]
+    session = pyanalyze.load(write(tmp_path / "one.sqlite", kernels=kernels, gpus=[gpu]))
+    per_sm = session.occupancy(bins=1).per_sm
+    assert per_sm.filter(pl.col("warps") > 0)["sm"].to_list() == sorted(order)
+    # Nobody has published the order from 8.0 on: the report says so.
+    assert run("report", tmp_path / "one.sqlite", "-o", tmp_path / "page.html").returncode == 0
+    assert ("SM numbers are assumed" in (tmp_path / "page.html").read_text(encoding="utf-8")) == (major >= 8)
 
 
 def test_policy_of_a_verdict() -> None:

@@ -13,6 +13,7 @@ __all__ = [
     "PROMPT_NS",
     "SHORT_KERNEL_NS",
     "SMS_PER_TPC",
+    "SM_ORDER_ASSUMED_FROM_MAJOR",
     "STATE_NS",
     "SWITCH_NS",
     "mig_sm_counts",
@@ -37,6 +38,8 @@ PROMPT_NS: Final = _CONSTANTS["prompt_ns"]
 SHORT_KERNEL_NS: Final = _CONSTANTS["short_kernel_ns"]
 #: SMs of a TPC, the unit in which MPS percentages are rounded down.
 SMS_PER_TPC: Final = _CONSTANTS["sms_per_tpc"]
+#: From this major compute capability on SM numbers of the model are assumed: nobody has published the order.
+SM_ORDER_ASSUMED_FROM_MAJOR: Final = _CONSTANTS["sm_order_assumed_from_major"]
 
 
 def mps_sms(sm_count: int, percentage: float, compute_major: int | None = None) -> int:

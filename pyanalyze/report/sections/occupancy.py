@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyanalyze.analysis.hardware import SM_ORDER_ASSUMED_FROM_MAJOR
 from pyanalyze.report.blocks import (
     Block,
     Cell,
@@ -86,7 +87,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                         chart_key("sm_heatmap", device.device_id),
                         "Modelled warps by SM and time",
                         "Blocks placed SM by SM as the block scheduler would, constrained by the recorded starts and "
-                        "ends of the kernels. Hatched: it is a model, because no trace records the SM of a block.",
+                        "ends of the kernels. Hatched: it is a model, because no trace records the SM of a block."
+                        + _assumed_numbers(device),
                     ),
                 ),
             )
@@ -103,6 +105,17 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             blocks.append(Table(columns, rows, "Resources that limit occupancy (modelled)."))
     blocks += _kernel_blocks(device, inputs.kernels)
     return blocks
+
+
+def _assumed_numbers(device: Device) -> str:
+    """Say that SM numbers are assumed, unless the device's order among equally full SMs is measured."""
+    major = (device.compute_capability or "").partition(".")[0]
+    if major.isdecimal() and int(major) < SM_ORDER_ASSUMED_FROM_MAJOR:
+        return ""
+    return (
+        " SM numbers are assumed: the block scheduler's order among equally full SMs is measured only below compute "
+        f"capability {SM_ORDER_ASSUMED_FROM_MAJOR}.0."
+    )
 
 
 def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:

@@ -65,6 +65,13 @@ pub const MPS_FLOOR_SMS: u32 = 8;
 /// capture that we have shows one, so for those it is one TPC: 5 % of the 108 SMs of an A100 are 4.
 pub const MPS_FLOOR_FROM_MAJOR: u32 = 9;
 
+/// The first major compute capability whose block scheduler prefers even numbers among SMs with equal room: 12,478 of
+/// 12,478 first-wave blocks of single kernels on a TITAN V (7.0), published for Turing (7.5). Pascal takes them in order.
+pub const EVEN_SMS_FIRST_FROM_MAJOR: u32 = 7;
+
+/// From this major compute capability on that order is assumed, and so is which SM is which: nobody has published one.
+pub const SM_ORDER_ASSUMED_FROM_MAJOR: u32 = 8;
+
 /// A gap between two operations of a tenant that is at most so long comes from launching, not from a program that does
 /// something else: launch calls take 2 to 20 us, with their synchronisation and a slow host up to ten times that.
 pub const LAUNCH_GAP_NS: i64 = 250_000;
@@ -86,6 +93,7 @@ pub const CONSTANTS: &[(&str, i64)] = &[
     ("launch_gap_ns", LAUNCH_GAP_NS),
     ("prompt_ns", PROMPT_NS),
     ("sms_per_tpc", SMS_PER_TPC as i64),
+    ("sm_order_assumed_from_major", SM_ORDER_ASSUMED_FROM_MAJOR as i64),
 ];
 
 /// The SMs that an MPS active thread percentage leaves to a client; the floor depends on the major compute capability,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::base::hardware::EVEN_SMS_FIRST_FROM_MAJOR;
 use crate::base::picoseconds::{ps, Ps};
 use crate::occupancy::observed_blocks::{Forced, Machine, Meter, ResidentBlocks};
 use crate::occupancy::placement::SmSet;
@@ -212,8 +213,8 @@ impl DeviceReplay {
     pub(super) fn new(limits: &Limits, sm_count: u32, bins: &Bins) -> Self {
         let n = sm_count as usize;
         let mut order: Vec<u32> = (0..sm_count).collect();
-        // Measured on Turing (all even SMs, then all odd ones) and Pascal (in order); assumed for what came after.
-        if limits.capability.is_some_and(|c| c >= (7, 5)) {
+        if limits.capability.is_some_and(|(major, _)| major >= EVEN_SMS_FIRST_FROM_MAJOR) {
+            // All even SMs, then all odd ones.
             order.sort_by_key(|sm| (sm % 2, *sm));
         }
         let edges = (0..=bins.n).map(|bin| ps(bins.edge(bin))).collect();

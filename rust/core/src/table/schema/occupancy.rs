@@ -81,12 +81,12 @@ pub const SM_OCCUPANCY: Table = Table {
 pub const SM_WARPS: Table = Table {
     name: "sm_warps",
     version: 1,
-    doc: "Modelled warps per SM and time bin. No supported interface measures this. Which SM is which rests on an order of preference among equally full SMs that was measured on Pascal and Turing and is assumed for others; sorted by warps the SMs of a bin do not depend on it.",
+    doc: "Modelled warps per SM and time bin. No supported interface measures this. Which SM is which rests on an order of preference among equally full SMs that was measured on Pascal (in order), Volta and Turing (even numbers first). From compute capability 8.0 on it is an assumption, and so are SM numbers; sorted by warps the SMs of a bin do not depend on it.",
     columns: &[
         DEVICE_ID,
         START,
         END,
-        col("sm", U32, "Number of the SM, from 0; of a MIG instance's own SMs."),
+        col("sm", U32, "Number of the SM, from 0; of a MIG instance's own SMs. Assumed from compute capability 8.0 on."),
         col("warps", F64, "Mean resident warps."),
         col("active", F64, "Mean part of the time with at least one warp."),
         col("model", Name, "`replay`: blocks placed as the block scheduler would. `even`: the warps of each tenant spread evenly over the SMs it may use."),
