@@ -9,7 +9,7 @@ from pyanalyze.analysis.impact import impact_of
 from pyanalyze.analysis.listed import listed_tenants
 from pyanalyze.analysis.occupancy import model_in_passing
 from pyanalyze.analysis.sampled import sampled_of
-from pyanalyze.analysis.sharing.evidence import HOW, pairs_of
+from pyanalyze.analysis.sharing.evidence import HOW
 from pyanalyze.core import _core
 from pyanalyze.report.sentences import why_sharing
 from pyanalyze.results.advice import SharingOption
@@ -197,7 +197,7 @@ def _device(
     usage = tables.tenants.filter(here).join(tables.tenant_usage.filter(here), on=["tenant_id", "device_id"])
     missing = list(verdict.missing)
     window = _window(usage)
-    pairs = pairs_of(tables.overlaps.filter(here), usage, tables.switches.filter(here))
+    pairs = next((case.pairs for case in analysis.cases if case.device_id == verdict.device_id), ())
     if window is not None:
         usage = _resident_within(usage, tables, verdict.device_id, window)
     span_ns = 0 if window is None else window.end_ns - window.start_ns
@@ -539,10 +539,9 @@ def _interference(
     reasons: dict[str, list[str]] = {}
     for t in silent:
         reasons.setdefault(t.missing or "not known", []).append(names[t.tenant_id])
-    why = "; ".join(f"tenant{'' if len(who) == 1 else 's'} {fmt.names(who)}: {what}" for what, who in reasons.items())
+    why = "; ".join(f"tenant{'' if len(who) == 1 else 's'} {_some(who)}: {what}" for what, who in reasons.items())
     if blind:
-        more = [f"{len(blind) - _NAMED} more"] if len(blind) > _NAMED else []
-        untraced = fmt.names([*(names[number] for number in blind[:_NAMED]), *more])
+        untraced = _some([names[number] for number in blind])
         why += f"{'; ' if why else ''}kernels of {untraced} were not traced"
     if silent or blind:
         missing.append(Missing(what="slowdown", why=why, how=solo))
@@ -553,6 +552,11 @@ def _interference(
         text = f"ANTT, STP and fairness need the elapsed slowdown of every tenant: {why or 'some are not known'}"
         missing.append(Missing(what="interference.figures", why=text, how=solo))
     return found.figures
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    return fmt.names([*names[:_NAMED], *([f"{len(names) - _NAMED} more"] if len(names) > _NAMED else [])])
 
 
 def _occupancy(
@@ -638,22 +642,22 @@ def _relations(tables: TableSet, usage: pl.DataFrame, pairs: Sequence[Pair], ver
         if not row["traced"] and (row["resident_ns"] or 0) < NEGLIGIBLE_RESIDENCY * whole
     }
     relations = []
+    shown = {pair.tenants: pair for pair in pairs}
     for row in tables.overlaps.filter(pl.col("device_id") == verdict.device_id).iter_rows(named=True):
         pair = (row["tenant_a"], row["tenant_b"])
-        if small & set(pair):
+        if small and small & set(pair):
             continue
-        kind, confidence = _relation(row, pairs, verdict)
+        kind, confidence = _relation(row, shown.get(pair), verdict)
         relations.append(Relation(tenants=pair, relation=kind, confidence=confidence, co_busy_ns=row["co_busy_ns"]))
     return relations
 
 
-def _relation(row: dict[str, Any], pairs: Sequence[Pair], verdict: Verdict) -> tuple[RelationKind, float]:
+def _relation(row: dict[str, Any], pair: Pair | None, verdict: Verdict) -> tuple[RelationKind, float]:
     if row["co_busy_ns"] == 0 and row["co_resident_ns"] in (None, 0) and row["co_window_ns"] == 0:
         return "apart", 0.95
     traits = TRAITS[verdict.mode]
     if traits.partitioned:
         return "partitioned", verdict.confidence
-    pair = next((p for p in pairs if p.tenants == (row["tenant_a"], row["tenant_b"])), None)
     if verdict.mode != Mode.UNDETERMINED and pair is not None and pair.together:
         return "side-by-side", verdict.confidence
     # Virtual machines that are time-sliced are no tenants here. Beside an MPS group an untraced tenant may be the

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -99,18 +100,21 @@ def told_apart(tenants: Iterable[tuple[int, str, int | None, int | None]]) -> di
     """
     tenants = list(tenants)
     labels: dict[int, str] = {}
+    named = Counter(name for _, name, _, _ in tenants)
+    alike = Counter((name, pid) for _, name, pid, _ in tenants)
+    taken: set[str] = set()
     for tenant_id, name, pid, host_pid in tenants:
         label = name
         # In containers every tenant may be pid 1 of the same program: then only the host's pid tells them apart.
-        same = [other_pid for _, other, other_pid, _ in tenants if other == name]
-        if len(same) > 1 and host_pid is not None and same.count(pid) > 1:
+        if host_pid is not None and alike[name, pid] > 1:
             label = f"{label} (host pid {host_pid})"
-        elif len(same) > 1 and pid is not None:
+        elif named[name] > 1 and pid is not None:
             label = f"{label} (pid {pid})"
         # Names are foreign text: two tenants must never merge into one because of them.
-        while label in labels.values():
+        while label in taken:
             label = f"{label} #{tenant_id}"
         labels[tenant_id] = label
+        taken.add(label)
     return labels
 
 

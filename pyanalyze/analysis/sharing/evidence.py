@@ -166,19 +166,20 @@ def pairs_of(overlaps: pl.DataFrame, usage: pl.DataFrame, switches: pl.DataFrame
         for pair in switches.select("from_tenant_id", "to_tenant_id").drop_nulls().iter_rows():
             key = (min(pair), max(pair))
             between[key] = between.get(key, 0) + 1
+    known = ("co_busy_ns", "short_kernels", "short_short_overlapping")
+    # Null: one of the two was not traced.
+    rows = overlaps.drop_nulls(known).select("tenant_a", "tenant_b", *known, "short_overlapping")
     return tuple(
         Pair(
-            (row["tenant_a"], row["tenant_b"]),
-            row["co_busy_ns"],
-            row["short_kernels"],
-            row["short_short_overlapping"],
-            row["short_overlapping"],
-            through_server={row["tenant_a"], row["tenant_b"]} <= without,
-            switches=between.get((row["tenant_a"], row["tenant_b"]), 0) if between else None,
+            (one, other),
+            co_busy_ns,
+            short,
+            met,
+            inside,
+            through_server=one in without and other in without,
+            switches=between.get((one, other), 0) if between else None,
         )
-        for row in overlaps.iter_rows(named=True)
-        # Null: one of the two was not traced.
-        if None not in (row["co_busy_ns"], row["short_kernels"], row["short_short_overlapping"])
+        for one, other, co_busy_ns, short, met, inside in rows.iter_rows()
     )
 
 
