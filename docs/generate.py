@@ -252,7 +252,7 @@ def launches(rows: list[dict[str, Any]]) -> list[str]:
     out = ["\n## Mean warps of real launches, modelled against counted\n"]
     out.append(
         f"`tests/bench/launches.py`: {row['launches']} launches of {row['repositories']} public repositories that "
-        f"Nsight Compute counted, {row['modelled']} of them with all counters, version {row['version']}. Error: median of "
+        f"Nsight Compute counted, {row['modelled']} of them modelled, version {row['version']}. Error: median of "
         "|ln(counted / modelled)|. Held out: coefficients and widths are fitted without the repository of the launch. "
         "Beside it the trivial answers: an equal-block replay, and theoretical occupancy. Width: median of "
         "(high - low) / value. Nsight Compute runs kernels one by one, with locked clocks and flushed caches.\n"
