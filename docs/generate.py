@@ -246,6 +246,29 @@ def placement(rows: list[dict[str, Any]]) -> list[str]:
     return out
 
 
+def launches(rows: list[dict[str, Any]]) -> list[str]:
+    """Errors of the modelled mean warps of a launch against counters of real kernels."""
+    row = rows[-1]
+    out = ["\n## Mean warps of real launches, modelled against counted\n"]
+    out.append(
+        f"`tests/bench/launches.py`: {row['launches']} launches of {row['repositories']} public repositories that "
+        f"Nsight Compute counted, {row['modelled']} of them modelled, version {row['version']}. Error: median of "
+        "|ln(counted / modelled)|. Held out: coefficients and widths are fitted without the repository of the launch. "
+        "Beside it the trivial answers: an equal-block replay, and theoretical occupancy. Width: median of "
+        "(high - low) / value. Nsight Compute runs kernels one by one, with locked clocks and flushed caches.\n"
+    )
+    names = (
+        "duration | launches | error | error, held out | replay | theoretical | inside | inside, held out | width | "
+        "width, held out"
+    )
+    out.append(heads(names))
+    for one in row["classes"]:
+        errors = (one[key] for key in ("error", "error_held_out", "error_replay", "error_theoretical"))
+        inside = (f"{one[key]:.1%}" for key in ("inside", "inside_held_out"))
+        out.append(line((one["duration"], one["launches"], *errors, *inside, one["width"], one["width_held_out"])))
+    return out
+
+
 def occupancy(rows: list[dict[str, Any]]) -> list[str]:
     """Errors of the modelled occupancy against the generator's truth."""
     out = ["\n## Modelled occupancy against the truth of generated recordings\n"]
@@ -706,6 +729,7 @@ SECTIONS: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {
     "advice": advice,
     "forecast": replay,
     "placement": placement,
+    "launches": launches,
     "occupancy": occupancy,
     "occupancy-speed": occupancy_speed,
     "fleet": fleets,

@@ -26,7 +26,9 @@ def validation() -> str:
     """Every figure: what it is compared with, and how far off it was the last time that was measured."""
     last = _last()
     verdicts, slow, sms, advice = (last[name] for name in ("verdicts", "interference", "occupancy", "advice"))
-    real = last["placement"]
+    real, launches = last["placement"], last["launches"]
+    every = launches["classes"][0]
+    least = min(one["inside_held_out"] for one in launches["classes"])
     held = advice["holds"] / advice["predictions"]
     wrong = (
         f"{verdicts['wrong']} wrong of {verdicts['verdicts']} given, over {verdicts['scenario_seeds']} scenario-seeds"
@@ -34,6 +36,7 @@ def validation() -> str:
     rows = [
         ("SM number of each block, first waves (modelled)", f"`%smid` of every block on a {real['gpu']}: {real['first_waves']} recordings of one kernel", f"{real['first_wave_worst']:.1%} of the warps in the worst"),
         ("warps on each SM, SMs sorted (modelled)", f"the same GPU: {real['runs']} recordings, {real['blocks']:,} blocks", f"median {real['median_sorted']:.1%} of the warps, spread evenly it would be {real['median_sorted_even']:.1%}; above {real['target']:.0%} in {len(real['above_target'])}, where blocks are uneven or the last wave is partial"),
+        ("mean warps per SM of a launch (modelled)", f"Nsight Compute's counters of {launches['modelled']} launches of {launches['repositories']} repositories, each held out in turn", f"median {every['error_held_out']:.1%} (an equal-block replay {every['error_replay']:.1%}, theoretical occupancy {every['error_theoretical']:.1%}), the interval held {least:.1%} or more in each class of duration"),
         ("every value of every table", "what SQLite itself says, over random files of every legal shape and all real captures", "none: equal, or the table is left to SQLite (`rust/core/tests/page_scan.rs`)"),
         ("kernel, API and NVTX summaries", "NVIDIA's own `nsys stats` of the same captures", "none beyond the last printed digit (`tests/test_nsys_stats.py`)"),
         ("busy, attributed, resident, co-busy time", "counting nanosecond by nanosecond, over random sessions", "none: integers are equal (`rust/core/tests/counting.rs`)"),

@@ -70,15 +70,17 @@ def write(
     environment: Mapping[int | None, str] | None = None,
     calls: Sequence[Mapping[str, Any]] = (),
     copies: Sequence[Mapping[str, Any]] = (),
+    names: Sequence[str] = (),
     duration_ns: int | None = None,
     epoch_ns: int = 1_790_000_000_000_000_000,
 ) -> Path:
     """Write an export.
 
     `switches` get sequence numbers by their place; `lost` are numbers left out before a place. `streams` are (pid,
-    stream, priority), `environment` is what each process had, None: all of them. Of `calls`, nameId is the name itself; kernels have the correlation ids 1, 2, ...
+    stream, priority), `environment` is what each process had, None: all of them. Of `calls`, nameId is the name itself; kernels have the correlation ids 1, 2, ... `names` are the strings 2, 3, ..., after
+    the name of a kernel that says nothing else.
     """
-    names = list(dict.fromkeys(call["nameId"] for call in calls))
+    texts = list(dict.fromkeys([*names, *(call["nameId"] for call in calls)]))
     numbers, number = [], 0
     for place in range(len(switches)):
         number += 1 + (place in lost)
@@ -90,7 +92,7 @@ def write(
             variables.append({"name": f"{process}PID", "value": str(pid)})
         variables.append({"name": f"{process}ENVIRONMENT_VARIABLE", "value": variable})
     tables: dict[str, Iterable[Mapping[str, Any]]] = {
-        "StringIds": [{"id": n, "value": name} for n, name in enumerate(["k", *names], 1)],
+        "StringIds": [{"id": n, "value": name} for n, name in enumerate(["k", *texts], 1)],
         "META_DATA_EXPORT": [{"name": "EXPORT_SCHEMA_VERSION", "value": "3.10.1"}],
         "META_DATA_CAPTURE": variables,
         "TARGET_INFO_SESSION_START_TIME": [{"utcEpochNs": epoch_ns}],
@@ -113,7 +115,7 @@ def write(
             }
             for n, (at, tag, context, pid) in zip(numbers, switches, strict=True)
         ],
-        "CUPTI_ACTIVITY_KIND_RUNTIME": [{**call, "nameId": 2 + names.index(call["nameId"])} for call in calls],
+        "CUPTI_ACTIVITY_KIND_RUNTIME": [{**call, "nameId": 2 + texts.index(call["nameId"])} for call in calls],
         "CUPTI_ACTIVITY_KIND_MEMCPY": copies,
         "CUPTI_ACTIVITY_KIND_KERNEL": [{**row, "correlationId": n} for n, row in enumerate(kernels, 1)],
     }  # fmt: skip

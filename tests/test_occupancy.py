@@ -7,7 +7,9 @@ import io
 import json
 import shutil
 import sqlite3
+import sys
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import generate
@@ -23,9 +25,11 @@ from pyanalyze.analysis.occupancy import PlacementPolicy, placement_policy
 from pyanalyze.errors import UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyanalyze.session import Session
+
+sys.path.insert(0, str(Path(__file__).parent / "bench"))
+
+import launches
 
 
 def _built(scenario: str, seed: int = 1) -> tuple[Session, Path, dict[str, object]]:
@@ -417,3 +421,19 @@ def test_detail_holds_every_sm_over_time() -> None:
     sums = [sum(of_sm) * length for of_sm in zip(*found["warps"], strict=True)]
     assert sums == pytest.approx(true, rel=0.01)
     assert max(true) > 1.05 * min(true), "else any order would do"
+
+
+def test_real_launches_hold_what_is_modelled(corpus: Path) -> None:
+    file = corpus / "occupancy" / "nsight-compute" / "launches.csv"
+    if not file.is_file():
+        pytest.skip(f"no launches counted by Nsight Compute in {corpus}")
+    counted = launches.counted(file)
+    found = counted.join(launches.modelled(counted), on="launch")
+    assert found["value"].null_count() == 0
+    assert launches.figures_of(found)["error"] <= 0.08
+    for name in launches.CLASSES:
+        assert launches.figures_of(found.filter(launches.of_class(name)))["inside"] >= 0.95, name
+    # The benchmark refits the formula of the core: with the coefficients of the core both say the same.
+    formula = launches.Fit.of(counted).rows.select("launch", value=launches.Fit.value((4717.0, 310.0, 0.315, 0.966)))
+    both = found.join(formula, on="launch", suffix="_formula")
+    assert both.select((pl.col("value") / pl.col("value_formula") - 1).abs().max()).item() < 1e-6

@@ -136,6 +136,7 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
         Column("Registers", "per thread", True),
         Column("Shared", "per block", True),
         Column("Occupancy", "theoretical", True),
+        Column("Warps per SM", "mean when solo, 95 % CI", True),
         Column("Limited by"),
         Column("Waves", "below 1: block slots stay empty", True),
     )
@@ -183,9 +184,16 @@ def _kernel_row(row: Mapping[str, object], labels: Mapping[int, str]) -> tuple[C
         value_cell(fmt.count(whole("registers_per_thread"))),
         value_cell(fmt.bytes_(whole("shared_bytes"))),
         value_cell(fmt.percent(real("occupancy"))),
+        value_cell(_mean_warps(*(real(f"mean_warps_per_sm{end}") for end in ("", "_low", "_high")))),
         Cell(limit),
         value_cell(fmt.number(real("waves"))),
     )
+
+
+def _mean_warps(value: float | None, low: float | None, high: float | None) -> str:
+    if value is None or low is None or high is None:
+        return fmt.UNKNOWN
+    return f"{fmt.number(value)} ({fmt.number(low)} to {fmt.number(high)})"
 
 
 SECTION = DeviceSection("occupancy", "SM occupancy (modelled)", _blocks)

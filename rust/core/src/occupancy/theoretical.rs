@@ -19,6 +19,7 @@ use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray, UInt32Arra
 use crate::base::error::Result;
 use crate::base::maps::{Interner, NumberMap, Recent};
 use crate::base::watch::Watch;
+use crate::occupancy::solo_launch::{MeanWarps, SoloLaunch};
 use crate::session::devices::{self as device, Capability};
 use crate::table::builder::Builder;
 use crate::table::columns::NameColumn;
@@ -577,6 +578,21 @@ impl KernelOccupancy {
         let limits = Limits::of_devices(devices)?;
         Ok(Self { limits, tenants, names: Interner::default(), groups: NumberMap::default() })
     }
+
+    /// What a launch of this configuration holds on average when it runs by itself for its mean duration.
+    #[allow(clippy::cast_precision_loss)] // durations are shorter than 2^53 ns
+    fn mean_warps(&self, key: &Key, (launches, total_ns): (u64, i64), fit: &Fit) -> Option<MeanWarps> {
+        let limits = self.limits.get(&key.device)?;
+        let solo = SoloLaunch {
+            grid_blocks: key.launch.grid_blocks?,
+            block_warps: fit.warps.checked_div(fit.blocks)?,
+            device_blocks: fit.device_blocks?,
+            sm_count: limits.sm_count?,
+            max_warps_per_sm: limits.max_warps_per_sm?,
+            duration_ns: total_ns as f64 / launches as f64,
+        };
+        solo.mean_warps()
+    }
 }
 
 impl EventPass for KernelOccupancy {
@@ -672,6 +688,11 @@ impl EventPass for KernelOccupancy {
         let waves = |((key, _), fit): (&(&Key, _), &std::result::Result<Fit, String>)| {
             Some(key.launch.grid_blocks? as f64 / fit.as_ref().ok()?.device_blocks? as f64)
         };
+        let solo: Vec<Option<MeanWarps>> = rows
+            .iter()
+            .zip(&fits)
+            .map(|((key, sums), fit)| self.mean_warps(key, **sums, fit.as_ref().ok()?))
+            .collect();
         let shared = |k: &Key| Some(k.launch.static_shared?.saturating_add(k.launch.dynamic_shared?));
         let limiters =
             fit().map(|f| f.map(|f| f.limiters.iter().map(|l| l.as_str()).collect::<Vec<_>>().join(",")));
@@ -691,6 +712,15 @@ impl EventPass for KernelOccupancy {
             .put("occupancy", rows.iter().zip(&fits).map(occupancy).collect::<Float64Array>())
             .put("limiters", limiters.collect::<StringArray>())
             .put("waves", rows.iter().zip(&fits).map(waves).collect::<Float64Array>())
+            .put("mean_warps_per_sm", solo.iter().map(|m| Some(m.as_ref()?.value)).collect::<Float64Array>())
+            .put(
+                "mean_warps_per_sm_low",
+                solo.iter().map(|m| Some(m.as_ref()?.low)).collect::<Float64Array>(),
+            )
+            .put(
+                "mean_warps_per_sm_high",
+                solo.iter().map(|m| Some(m.as_ref()?.high)).collect::<Float64Array>(),
+            )
             .put("reason", fits.iter().map(|f| f.as_ref().err().map(String::as_str)).collect::<StringArray>())
             .put_names("basis", rows.iter().map(|_| Some("modelled")))
             .finish(rows.len())

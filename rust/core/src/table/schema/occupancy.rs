@@ -8,8 +8,8 @@ const NOT_REPLAYED: &str = "its tenant was never resident between its start and 
 /// Theoretical occupancy per launch configuration.
 pub const KERNEL_OCCUPANCY: Table = Table {
     name: "kernel_occupancy",
-    version: 1,
-    doc: "Theoretical occupancy of every distinct launch configuration, with its limiting resources.",
+    version: 2,
+    doc: "Theoretical occupancy of every distinct launch configuration, with its limiting resources, and the warps that such a launch holds on average when it runs solo.",
     columns: &[
         DEVICE_ID,
         opt("tenant_id", U32, "no tenant could be named", "Tenant."),
@@ -46,6 +46,19 @@ pub const KERNEL_OCCUPANCY: Table = Table {
             "the device or the launch is not known well enough",
             "Grid over what the whole device holds at once: below 1 leaves SMs empty.",
         ),
+        opt(
+            "mean_warps_per_sm",
+            F64,
+            "the device or the launch is not known well enough",
+            "Mean warps per SM from start to end of a launch that runs solo for the mean recorded duration: with what starting, ending, block turnover and uneven blocks cost real kernels.",
+        ),
+        opt(
+            "mean_warps_per_sm_low",
+            F64,
+            "the device or the launch is not known well enough",
+            "Lower end of its interval, which holds 95 % of real launches in repositories that it was not fitted on.",
+        ),
+        opt("mean_warps_per_sm_high", F64, "the device or the launch is not known well enough", "Upper end."),
         opt("reason", Text, "computed", "Why it could not be computed."),
         BASIS,
     ],
