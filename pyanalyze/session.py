@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pyanalyze.analysis.advice import DeviceAdvice
+    from pyanalyze.analysis.explain import Explained
     from pyanalyze.analysis.interference import DeviceInterference
     from pyanalyze.analysis.occupancy import CounterComparison, Model, ModelledOccupancy, PlacementPolicy
     from pyanalyze.analysis.residency import DeviceResidency
@@ -206,6 +207,8 @@ class Session:
     causes = Frame()
     pairwise_interference = Frame()
     baseline_matches = Frame()
+    units = Frame()
+    unit_segments = Frame()
 
     @property
     def tables(self) -> TableSet:
@@ -528,6 +531,48 @@ class Session:
             )
             for verdict in self.classify()
         )
+
+    def explain(
+        self, *, slowest: float = 0.01, unit: int | None = None, at: Moment | None = None, name: str | None = None
+    ) -> Explained:
+        """Say why single units of work, such as requests, were slow.
+
+        Parameters
+        ----------
+        slowest
+            A fraction of the units of each name below 1, or a number of them.
+        unit
+            Only the unit of this number.
+        at
+            Only units in flight at this time; as in :meth:`window`.
+        name
+            Only NVTX ranges, or given units, of this name; ``#`` in it stands for any number.
+
+        Returns
+        -------
+        pyanalyze.analysis.explain.Explained
+            Frames ``units`` and ``segments``, and the chosen units in ``result``; shows itself as text.
+
+        Raises
+        ------
+        pyanalyze.errors.UsageError
+            If no unit is so chosen.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> found = pyanalyze.load(capture).explain(slowest=1)
+        >>> found.result.units[0].main_cause.kind
+        'time-slice'
+        """
+        from pyanalyze.analysis.explain import Choice, explained
+        from pyanalyze.text.times import position_ns
+
+        if slowest <= 0:
+            raise UsageError("slowest must be above 0: a fraction of the units of each name, or a number of them")
+        at_ns = None if at is None else position_ns(at, self.capture["utc_origin_ns"][0])
+        chosen = Choice(slowest=slowest, unit=unit, at_ns=at_ns)
+        return explained(self.tables, self.analysis.unit_tables(name), chosen)
 
     def report(self, *, parts: frozenset[Part] = EVERY_PART) -> Report:
         """Everything that is known, as the published JSON contract.

@@ -70,6 +70,58 @@ def unless(condition: Condition | None) -> str:
     return "" if condition is None else f", {CONDITION_TEXT[condition]}"
 
 
+class UnitSource(Word):
+    """How units of work were found; the words of the core, in its order."""
+
+    GIVEN = "given"
+    RANGE = "nvtx"
+    GRAPH = "graph"
+    SYNCHRONISATION = "synchronisation"
+
+
+#: The same in words, to stand behind "units: ".
+UNIT_SOURCE_TEXT: Final[Mapping[UnitSource, str]] = {
+    UnitSource.GIVEN: "given with --work",
+    UnitSource.RANGE: "NVTX ranges",
+    UnitSource.GRAPH: "launches of whole graphs",
+    UnitSource.SYNCHRONISATION: "launches between two synchronisations, found by repetition",
+}
+
+
+class SegmentKind(Word):
+    """What a part of the duration of a unit of work was; the words of the core, in its order."""
+
+    HOST = "host"
+    LAUNCH = "launch"
+    QUEUE_SAME_STREAM = "queue-same-stream"
+    QUEUE_OTHER_STREAM = "queue-other-stream"
+    QUEUE_OTHER_TENANT = "queue-other-tenant"
+    COPY = "copy"
+    TIME_SLICE = "time-slice"
+    SWITCH = "switch"
+    EXECUTION = "execution"
+    SYNCHRONISATION = "synchronisation"
+    OTHER_THREAD = "other-thread"
+    UNEXPLAINED = "unexplained"
+
+
+#: The same in words, as text and tables say them.
+SEGMENT_TEXT: Final[Mapping[SegmentKind, str]] = {
+    SegmentKind.HOST: "host",
+    SegmentKind.LAUNCH: "launch call",
+    SegmentKind.QUEUE_SAME_STREAM: "queueing (same stream)",
+    SegmentKind.QUEUE_OTHER_STREAM: "queueing (other stream)",
+    SegmentKind.QUEUE_OTHER_TENANT: "queueing (other tenant)",
+    SegmentKind.COPY: "copy",
+    SegmentKind.TIME_SLICE: "waiting for its time slice",
+    SegmentKind.SWITCH: "context switch",
+    SegmentKind.EXECUTION: "execution",
+    SegmentKind.SYNCHRONISATION: "synchronisation return",
+    SegmentKind.OTHER_THREAD: "other thread",
+    SegmentKind.UNEXPLAINED: "unexplained",
+}
+
+
 class Part(StrEnum):
     """A part of an answer that takes time to compute: a command asks for those that it shows."""
 

@@ -53,7 +53,18 @@ def test_what_a_usage_error_refers_to_is_listed() -> None:
 
 
 #: Verbs that take captures and the shared options.
-ANSWERS = ("summary", "info", "kernels", "classify", "residency", "occupancy", "interference", "advise", "report")
+ANSWERS = (
+    "summary",
+    "info",
+    "kernels",
+    "classify",
+    "residency",
+    "occupancy",
+    "interference",
+    "advise",
+    "explain",
+    "report",
+)
 
 
 @pytest.mark.parametrize("verb", ANSWERS)

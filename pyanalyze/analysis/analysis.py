@@ -45,6 +45,8 @@ DERIVED_TABLES = {
     "sm_occupancy": "_occupancy_tables",
     "sm_warps": "_occupancy_tables",
     "tenant_slowdowns": "_slowdown_tables",
+    "unit_segments": "_unit_tables",
+    "units": "_unit_tables",
 }
 
 
@@ -182,6 +184,21 @@ class Analysis:
             # Solo recordings are matched by process name, too: those that the captures have.
             tables["tenants"] = self.read.recorded_tenants
         return _core.slowdowns(tables, as_arguments(self.baselines, self.tables.tenants), None, window=window)
+
+    @cached_property
+    def _unit_tables(self) -> Mapping[str, AnyTable]:
+        """Units of work and the critical chain of each; launch calls and ranges are read only now."""
+        from pyanalyze.analysis.explain import unit_tables
+
+        return unit_tables(self.tables, self._inferred_residency_tables, None)
+
+    def unit_tables(self, name: str | None) -> Mapping[str, AnyTable]:
+        """Find units of work (those of a range name; None: the ones that fit best) and explain each."""
+        from pyanalyze.analysis.explain import unit_tables
+
+        if name is None:
+            return self._unit_tables
+        return unit_tables(self.tables, self._inferred_residency_tables, name)
 
     @cached_property
     def summaries(self) -> Mapping[tuple[int, int], Summary]:

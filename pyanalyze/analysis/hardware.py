@@ -14,6 +14,7 @@ __all__ = [
     "SHORT_KERNEL_NS",
     "SMS_PER_TPC",
     "SM_ORDER_ASSUMED_FROM_MAJOR",
+    "START_NS",
     "STATE_NS",
     "SWITCH_NS",
     "mig_sm_counts",
@@ -36,6 +37,8 @@ LAUNCH_GAP_NS: Final = _CONSTANTS["launch_gap_ns"]
 PROMPT_NS: Final = _CONSTANTS["prompt_ns"]
 #: A kernel up to this length is short where no time slice was seen.
 SHORT_KERNEL_NS: Final = _CONSTANTS["short_kernel_ns"]
+#: From when nothing is in the way of an operation until it starts, at most.
+START_NS: Final = _CONSTANTS["start_ns"]
 #: SMs of a TPC, the unit in which MPS percentages are rounded down.
 SMS_PER_TPC: Final = _CONSTANTS["sms_per_tpc"]
 #: From this major compute capability on SM numbers of the model are assumed: nobody has published the order.

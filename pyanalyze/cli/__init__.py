@@ -39,6 +39,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "occupancy": ("pyanalyze.cli.occupancy", "SM occupancy, by tenant and kernel (modelled)."),
     "interference": ("pyanalyze.cli.interference", "Slowdown of each tenant, its aggressors and its causes."),
     "advise": ("pyanalyze.cli.advise", "What to change: commands, expected gain, risk, undo."),
+    "explain": ("pyanalyze.cli.explain", "The slowest units of work, such as requests, and why each was slow."),
     "compare": ("pyanalyze.cli.compare", "Compare two runs: equal work, and where the change came from."),
     "check": ("pyanalyze.cli.check", "A gate for CI: thresholds in, exit code out; JUnit, GitHub annotations."),
     "report": ("pyanalyze.cli.report", "Everything in one file: html, md, json or txt."),

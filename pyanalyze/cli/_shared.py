@@ -163,15 +163,19 @@ def capture_options(function: _F) -> _F:
     return function
 
 
+def work_option(function: _F) -> _F:
+    """Add --work to a verb that speaks of units of work."""
+    text = (
+        "Units of work: CSV with tenant,start,end and optionally name; times as for --start. With samples "
+        "and no capture: time,latency_ms and optionally tenant."
+    )
+    return click.option("--work", type=click.Path(path_type=Path, readable=False), help=text)(function)
+
+
 def baseline_options(function: _F) -> _F:
     """Add --baseline and --work to a verb that speaks of slowdowns."""
     for option in (
-        click.option(
-            "--work",
-            type=click.Path(path_type=Path, readable=False),
-            help="Units of work: CSV with tenant,start,end and optionally name; times as for --start. With samples "
-            "and no capture: time,latency_ms and optionally tenant.",
-        ),
+        work_option,
         click.option(
             "--baseline",
             "baselines",

@@ -16,6 +16,7 @@ VERBS = (
     "occupancy",
     "interference",
     "advise",
+    "explain",
     "compare",
     "check",
     "info",

@@ -279,6 +279,16 @@ def _now() -> dict[str, Any]:
     return _named("now", properties)
 
 
+def _explain() -> dict[str, Any]:
+    from pyanalyze.results.explain import Explanation
+
+    described = Explanation.model_json_schema(mode="serialization")
+    clock = json_schema()
+    properties = {"clock": clock["properties"]["clock"], **described["properties"]}
+    definitions = {**described["$defs"], **_used(properties["clock"], clock["$defs"])}
+    return _named("explain", properties, **{"$defs": definitions})
+
+
 def _compare() -> dict[str, Any]:
     from pyanalyze.results.comparison import comparison_schema
 
@@ -295,6 +305,7 @@ def _fleet() -> dict[str, Any]:
 VERBS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "report": json_schema,
     **{verb: partial(_part, verb) for verb in SHOWN},
+    "explain": _explain,
     "compare": _compare,
     "check": _check,
     "info": _info,

@@ -15,6 +15,8 @@ __all__ = [
     "bound_memory",
     "check_memory",
     "cut",
+    "explain",
+    "explain_words",
     "forecast",
     "hardware_constants",
     "infer_residency",
@@ -172,6 +174,18 @@ def infer_residency(session: Mapping[str, Any], policies: Mapping[int, _Policy],
 
 def residency_summary(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
     """Sum up `residency`, else `inferred_residency`: `residency_by_tenant` and `residency_by_device`."""
+
+def explain(
+    session: Mapping[str, Any],
+    name: str | None = None,
+    window: tuple[int, int] | None = None,
+    threads: int = 0,
+    progress: _Progress = None,
+) -> _Tables:
+    """Find units of work and explain each: `units` and `unit_segments`."""
+
+def explain_words() -> tuple[list[str], list[str]]:
+    """List the words of `unit_segments.kind` and of `units.source`."""
 
 def launches(session: Mapping[str, Any], progress: _Progress = None) -> list[dict[str, Any]]:
     """What each tenant launched and where its time went.

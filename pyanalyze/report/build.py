@@ -63,6 +63,29 @@ if TYPE_CHECKING:
 _NAMED = 4
 
 
+def clock_of(tables: TableSet) -> Clock:
+    """What positions count from, and how far the clocks of several captures may be apart.
+
+    Parameters
+    ----------
+    tables
+        The tables.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> clock_of(pyanalyze.load(capture).tables).origin_utc_ns is None
+    False
+    """
+    captures = tables.capture.select("utc_origin_ns", "clock_uncertainty_ns").rows()
+    origin = captures[0][0]
+    known = [uncertainty for _, uncertainty in captures if uncertainty is not None]
+    return Clock(
+        origin_utc_ns=None if origin is None else str(origin),
+        uncertainty_ns=max(known) if len(known) == len(captures) else None,
+    )
+
+
 def assemble(
     analysis: Analysis,
     advice: Sequence[DeviceAdvice] | None = None,
@@ -98,20 +121,15 @@ def assemble(
         analysis.precompute()
     tables = analysis.tables
     captures = tables.capture.to_dicts()
-    origin = captures[0]["utc_origin_ns"]
     advised: Sequence[DeviceAdvice] = ()
     if Part.ADVICE in parts:
         advised = analysis.quick_advice if advice is None else advice
     by_device = {one.device_id: one for one in advised}
     compared = {one.device_id: one for one in (analysis.interference if Part.INTERFERENCE in parts else ())}
     listed = listed_tenants(tables)
-    known = [c["clock_uncertainty_ns"] for c in captures if c["clock_uncertainty_ns"] is not None]
     return Report(
         tool=Tool(version=_core.__version__),
-        clock=Clock(
-            origin_utc_ns=None if origin is None else str(origin),
-            uncertainty_ns=max(known) if len(known) == len(captures) else None,
-        ),
+        clock=clock_of(tables),
         captures=[
             Capture(
                 path=c["path"],

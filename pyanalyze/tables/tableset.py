@@ -174,6 +174,8 @@ class TableSet:
     causes = Frame()
     pairwise_interference = Frame()
     baseline_matches = Frame()
+    units = Frame()
+    unit_segments = Frame()
 
     def with_producers(self, producers: Mapping[str, Producer]) -> Self:
         """Return the same tables (converted ones are shared), with others that are computed when they are asked for."""

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use pyanalyze_core::activity::latencies as over_time;
+use pyanalyze_core::explain::chain::SegmentKind;
+use pyanalyze_core::explain::units::{Choice, UnitSource};
 use pyanalyze_core::output::{perfetto, timeline as tracks};
 use pyanalyze_core::pipeline;
 use pyanalyze_core::slowdown::{self, Baseline};
@@ -257,4 +259,29 @@ pub(crate) fn slowdowns(
     let watch = PyWatch::new(progress);
     let made = py.detach(|| slowdown::slowdowns(&session, &baselines, window, threads, &watch));
     to_python(py, made.map_err(|e| watch.raise(e))?)
+}
+
+/// Units of work, and the critical chain of each.
+#[pyfunction]
+#[pyo3(signature = (session, name=None, window=None, threads=0, progress=None))]
+pub(crate) fn explain(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    name: Option<String>,
+    window: Option<(i64, i64)>,
+    threads: usize,
+    progress: Callback,
+) -> PyResult<Py<PyDict>> {
+    let session = from_python(session)?;
+    let watch = PyWatch::new(progress);
+    let choice = Choice { name, window };
+    let made = py.detach(|| pipeline::explain(&session, &choice, threads, &watch));
+    to_python(py, made.map_err(|e| watch.raise(e))?)
+}
+
+/// The words of `unit_segments.kind` and of `units.source`, in order.
+#[pyfunction]
+pub(crate) fn explain_words() -> (Vec<&'static str>, Vec<&'static str>) {
+    let kinds = SegmentKind::ALL.map(SegmentKind::word).to_vec();
+    (kinds, UnitSource::ALL.map(UnitSource::word).to_vec())
 }

@@ -47,6 +47,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(analyse::write_perfetto, module)?)?;
     module.add_function(wrap_pyfunction!(model::forecast, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::slowdowns, module)?)?;
+    module.add_function(wrap_pyfunction!(analyse::explain, module)?)?;
+    module.add_function(wrap_pyfunction!(analyse::explain_words, module)?)?;
     module.add_function(wrap_pyfunction!(model::hardware_constants, module)?)?;
     module.add_function(wrap_pyfunction!(model::mps_sms, module)?)?;
     module.add_function(wrap_pyfunction!(model::mig_sm_counts, module)?)?;

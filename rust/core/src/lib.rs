@@ -22,6 +22,8 @@ pub mod simulate;
 
 pub mod slowdown;
 
+pub mod explain;
+
 pub mod output;
 
 pub mod pipeline;

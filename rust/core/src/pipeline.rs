@@ -19,6 +19,7 @@ use crate::activity::overlap::Overlap;
 use crate::base::error::Result;
 use crate::base::parallel::ThreadPool;
 use crate::base::watch::Watch;
+use crate::explain::units::Choice;
 use crate::identity::tenants::Tenants;
 use crate::occupancy::placement::{Model, Placement, PlacementPolicy, Sharing};
 use crate::occupancy::theoretical::{tenant_map, KernelOccupancy};
@@ -231,6 +232,15 @@ pub fn reconstruct_parts(
 pub fn attribution(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
     let made = Attribution::new(session)?.run(session, watch)?;
     Ok([(schema::KERNEL_ATTRIBUTION.name, made)].into())
+}
+
+/// Finds units of work and explains each: `units`, `unit_segments`. The session is a reconstructed one, with `api_calls`
+/// and `nvtx` where they were recorded, and `inferred_residency` where nobody recorded any.
+///
+/// # Errors
+/// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
+pub fn explain(session: &Tables, choice: &Choice, threads: usize, watch: &dyn Watch) -> Result<Tables> {
+    crate::explain::explain(session, choice, threads, watch)
 }
 
 /// Says what each tenant launched, and where its time went. Without `kernel_attribution` in the session, kernels count whole.

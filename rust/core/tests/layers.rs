@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// From the lowest layer to the highest.
-const LAYERS: [&str; 12] = [
+const LAYERS: [&str; 13] = [
     "base",
     "table",
     "read",
@@ -20,6 +20,7 @@ const LAYERS: [&str; 12] = [
     "activity",
     "simulate",
     "slowdown",
+    "explain",
     "output",
     "pipeline",
 ];

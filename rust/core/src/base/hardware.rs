@@ -50,6 +50,13 @@ pub const SUBMIT_NS: i64 = 3_000;
 /// From the end of an operation to the start of the next one in its stream, where a capture does not show it.
 pub const RELEASE_NS: i64 = 1_000;
 
+/// From when nothing is in the way of an operation any more until it starts, at most: what takes longer waited for
+/// something else. Launches on an idle device take 3 to 10 us, the next operation of a stream 1 to 2 us.
+pub const START_NS: i64 = 20_000;
+
+/// Two times of the host and of the device in one capture that are closer than this may be in either order.
+pub const CLOCK_ERROR_NS: i64 = 1_000;
+
 /// Operations that the driver queues for a context; a further launch call blocks.
 pub const QUEUE_DEPTH: u32 = 1_022;
 
@@ -90,6 +97,7 @@ pub const CONSTANTS: &[(&str, i64)] = &[
     ("idle_residency_ns", IDLE_RESIDENCY_NS),
     ("short_kernel_ns", SHORT_KERNEL_NS),
     ("wake_ns", WAKE_NS),
+    ("start_ns", START_NS),
     ("launch_gap_ns", LAUNCH_GAP_NS),
     ("prompt_ns", PROMPT_NS),
     ("sms_per_tpc", SMS_PER_TPC as i64),

@@ -13,7 +13,7 @@
 mod baseline;
 mod compare;
 mod counterfactual;
-mod operations;
+pub(crate) mod operations;
 
 use std::collections::BTreeMap;
 

@@ -9,6 +9,7 @@
 //! joined, see `session/clock.rs`); `pid` is null where the export holds no process id.
 
 mod events;
+mod explain;
 mod occupancy;
 mod residency;
 mod session;
@@ -20,6 +21,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Field, Schema};
 
 pub use events::*;
+pub use explain::*;
 pub use occupancy::*;
 pub use residency::*;
 pub use session::*;
@@ -199,6 +201,8 @@ pub const TABLES: &[&Table] = &[
     &CAUSES,
     &PAIRWISE_INTERFERENCE,
     &BASELINE_MATCHES,
+    &UNITS,
+    &UNIT_SEGMENTS,
 ];
 
 /// The table of that name.
@@ -215,7 +219,7 @@ mod tests {
 
     #[test]
     fn every_table_is_declared_soundly() {
-        assert_eq!(TABLES.len(), 43);
+        assert_eq!(TABLES.len(), 45);
         for table in TABLES {
             let mut seen = std::collections::BTreeSet::new();
             for column in table.columns {

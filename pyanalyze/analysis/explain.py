@@ -1,0 +1,426 @@
+"""Explain slow units of work: which are slow, where each departs from a typical one, and what the excess is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyanalyze.analysis.hardware import START_NS
+from pyanalyze.core import _core
+from pyanalyze.errors import UsageError
+from pyanalyze.results.explain import Excess, ExplainedUnit, Explanation, UnitGroup, UnitSegment
+from pyanalyze.results.model import Missing
+from pyanalyze.tables.frames import to_frame
+from pyanalyze.vocabulary import SegmentKind, UnitSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import polars as pl
+
+    from pyanalyze.tables.frames import AnyTable
+    from pyanalyze.tables.tableset import TableSet
+
+__all__ = ["Choice", "Explained", "explain", "explained", "unit_tables"]
+
+#: Ranks by duration, as fractions, between which units are typical: their mean splits into causes without a rest.
+TYPICAL: Final = (0.45, 0.55)
+#: Fraction of a unit's excess. A smaller difference from a typical unit is no departure.
+DEPARTS: Final = 0.05
+#: Chosen units that are explained one by one; the sums are of all of them.
+MOST_UNITS: Final = 1_000
+
+
+def unit_tables(tables: TableSet, inferred: Mapping[str, AnyTable], name: str | None) -> dict[str, AnyTable]:
+    """Find units of work and walk the critical chain of each: the tables `units` and `unit_segments`.
+
+    Parameters
+    ----------
+    tables
+        The tables; API calls and NVTX ranges are read if they were not.
+    inferred
+        Residency of devices without switch records, as :func:`pyanalyze.analysis.residency.inferred_tables` makes it.
+    name
+        Only NVTX ranges, or given units, of this name; ``#`` in it stands for any number. None: those that fit best.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> sorted(unit_tables(pyanalyze.load(capture).tables, {}, None))
+    ['unit_segments', 'units']
+    """
+    chosen = tables.selection
+    window = None if chosen.start_ns is None or chosen.end_ns is None else (chosen.start_ns, chosen.end_ns)
+    return dict(_core.explain({**tables.with_calls(), **inferred}, name, window))
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Explained:
+    """Units of work, explained; shows itself as text.
+
+    Attributes
+    ----------
+    units, segments
+        Polars frames: the tables `units` and `unit_segments`.
+    result
+        The chosen units and what their excess is made of, as the JSON of ``pyanalyze explain`` has it.
+    """
+
+    units: pl.DataFrame
+    segments: pl.DataFrame
+    result: Explanation
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as the JSON has it."""
+        return self.result.model_dump(mode="json")
+
+    def __str__(self) -> str:
+        """Show it in a terminal."""
+        return str(self.result)
+
+    def __repr__(self) -> str:
+        """How many units and names there are."""
+        return f"<Explained: {self.units.height} units of {len(self.result.groups)} names>"
+
+    def _repr_html_(self) -> str:
+        return self.result._repr_html_()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which units to explain: the slowest of each name, one by number, or those in flight at some time.
+
+    Attributes
+    ----------
+    slowest
+        A fraction of the units of each name below 1, or a number of them.
+    unit
+        The number of one unit.
+    at_ns
+        A time in nanoseconds on the session clock.
+    """
+
+    slowest: float = 0.01
+    unit: int | None = None
+    at_ns: int | None = None
+
+    def words(self) -> str:
+        """Say what is chosen, to stand behind "the".
+
+        Examples
+        --------
+        >>> Choice().words(), Choice(3).words(), Choice(unit=7).words()
+        ('slowest 1 %', 'slowest 3', 'unit 7')
+        """
+        if self.unit is not None:
+            return f"unit {self.unit}"
+        if self.at_ns is not None:
+            return f"units in flight at {self.at_ns} ns"
+        return f"slowest {self.slowest * 100:.3g} %" if self.slowest < 1 else f"slowest {self.slowest:.0f}"
+
+
+def explain(tables: TableSet, made: Mapping[str, AnyTable], choice: Choice) -> Explanation:
+    """Explain chosen units of work.
+
+    Parameters
+    ----------
+    tables
+        The tables.
+    made
+        What :func:`unit_tables` made.
+    choice
+        Which units.
+
+    Raises
+    ------
+    pyanalyze.errors.UsageError
+        If there is no unit of that number, or none at that time.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> found = explain(session.tables, unit_tables(session.tables, {}, None), Choice(slowest=1))
+    >>> [(group.tenant, group.name, group.count) for group in found.groups][0]
+    ('app_a', 'app_a iteration', 158)
+    """
+    import polars as pl
+
+    units = to_frame(made["units"]).with_columns(pl.col("name", "source").cast(pl.String))
+    segments = to_frame(made["unit_segments"]).with_columns(pl.col("kind", "name", "basis").cast(pl.String))
+    group = ["tenant_id", "name"]
+    rank = (pl.col("dur_ns").rank("ordinal") - 0.5) / pl.len()
+    units = units.with_columns(
+        # The unit in the middle is typical, however few there are.
+        typical=(rank.is_between(*TYPICAL) | (pl.col("dur_ns").rank("ordinal") == pl.len() // 2 + 1)).over(group),
+        behind=pl.col("dur_ns").rank("ordinal", descending=True).over(group),
+        count=pl.len().over(group),
+    )
+    units = units.with_columns(chosen=_chosen(units, choice))
+    if units.height and not units["chosen"].any():
+        raise UsageError(f"there is no {choice.words()}; units are numbered from 0 to {units.height - 1}")
+    labels = {
+        number: name
+        for device in tables.tenants["device_id"].unique()
+        for number, name in tables.labels(device).items()
+    }
+    sums = segments.group_by("unit", "kind", "other_tenant_id").agg(pl.col("dur_ns").sum().cast(pl.Float64))
+    sums = sums.join(units.select("unit", *group, "typical", "chosen"), on="unit")
+    key = [*group, "kind", "other_tenant_id"]
+    typical = sums.filter("typical").group_by(key).agg(pl.col("dur_ns").sum().alias("typical_ns"))
+    counts = units.filter("typical").group_by(group).agg(pl.len().alias("typical_units"))
+    typical = typical.join(counts, on=group).with_columns(pl.col("typical_ns") / pl.col("typical_units"))
+    means = {(row[0], row[1]): row[2] for row in _means(units.filter("typical"), group).iter_rows()}
+    return Explanation(
+        chosen=choice.words(),
+        groups=_groups(units, sums, segments, typical, means, labels),
+        units=_explained(units, segments, typical, means, labels),
+        missing=_missing(tables, units),
+    )
+
+
+def explained(tables: TableSet, made: Mapping[str, AnyTable], choice: Choice) -> Explained:
+    """Explain chosen units of work, with the frames behind the answer; as :func:`explain`."""
+    return Explained(to_frame(made["units"]), to_frame(made["unit_segments"]), explain(tables, made, choice))
+
+
+def _chosen(units: pl.DataFrame, choice: Choice) -> pl.Expr:
+    import polars as pl
+
+    if choice.unit is not None:
+        return pl.col("unit") == choice.unit
+    if choice.at_ns is not None:
+        return (pl.col("start_ns") <= choice.at_ns) & (pl.col("end_ns") >= choice.at_ns)
+    # At least one of each name.
+    most = (pl.col("count") * choice.slowest).ceil().clip(lower_bound=1) if choice.slowest < 1 else choice.slowest
+    return pl.col("behind") <= most
+
+
+def _means(units: pl.DataFrame, group: list[str]) -> pl.DataFrame:
+    import polars as pl
+
+    return units.group_by(group).agg(pl.col("dur_ns").mean())
+
+
+def _groups(
+    units: pl.DataFrame,
+    sums: pl.DataFrame,
+    segments: pl.DataFrame,
+    typical: pl.DataFrame,
+    means: Mapping[tuple[int, str], float],
+    labels: Mapping[int, str],
+) -> list[UnitGroup]:
+    """Units by tenant and name, with what the excess of the chosen ones is made of."""
+    import polars as pl
+
+    bases = segments.join(units.select("unit", "tenant_id", "name"), on="unit").group_by("tenant_id", "name_right")
+    inferred = {(row[0], row[1]): row[2] for row in bases.agg((pl.col("basis") == "inferred").any()).iter_rows()}
+    found = []
+    for (tenant_id, name), of in units.group_by(["tenant_id", "name"], maintain_order=True):
+        here = (pl.col("tenant_id") == tenant_id) & (pl.col("name") == name)
+        slow = of.filter("chosen")
+        mean = float(slow["dur_ns"].mean()) if slow.height else None  # type: ignore[arg-type]
+        usual = means[tenant_id, name]
+        spent: dict[tuple[str, int | None], float] = {}
+        for kind, other, ns in (
+            sums.filter(here, "chosen").group_by("kind", "other_tenant_id").agg(pl.col("dur_ns").sum()).iter_rows()
+        ):
+            spent[kind, other] = ns / slow.height
+        operations = _operations(segments.filter(pl.col("unit").is_in(slow["unit"].implode())))
+        causes = _causes(spent, _typical_of(typical, here), operations, labels) if slow.height else []
+        length = pl.col("dur_ns")
+        lengths = of.select(
+            p50_ns=length.quantile(0.5, "linear"),
+            p90_ns=length.quantile(0.9, "linear"),
+            p99_ns=length.quantile(0.99, "linear"),
+            max_ns=length.max(),
+        ).row(0, named=True)
+        found.append(
+            UnitGroup(
+                tenant_id=tenant_id,
+                tenant=labels.get(tenant_id, f"tenant {tenant_id}"),
+                device_id=of["device_id"][0],
+                name=name,
+                source=UnitSource(of["source"][0]),
+                count=of.height,
+                **lengths,
+                typical_ns=usual,
+                slow=slow.height,
+                slow_mean_ns=mean,
+                causes=causes,
+                operations=int(of["operations"].sum()),
+                without_call=int(of["without_call"].sum()),
+                clamped=int(of["clamped"].sum()),
+                basis="inferred" if inferred.get((tenant_id, name)) else "observed",
+            )
+        )
+    return sorted(found, key=lambda one: (-one.count, one.tenant_id, one.name))
+
+
+def _typical_of(typical: pl.DataFrame, here: pl.Expr) -> dict[tuple[str, int | None], float]:
+    rows = typical.filter(here).select("kind", "other_tenant_id", "typical_ns").iter_rows()
+    return {(kind, other): ns for kind, other, ns in rows}
+
+
+def _operations(segments: pl.DataFrame) -> dict[tuple[str, int | None], str | None]:
+    """The operation with most time of each cause."""
+    import polars as pl
+
+    named = segments.filter(pl.col("name").is_not_null())
+    most = named.group_by("kind", "other_tenant_id", "name").agg(pl.col("dur_ns").sum()).sort("dur_ns", "name")
+    return {(row["kind"], row["other_tenant_id"]): row["name"] for row in most.iter_rows(named=True)}
+
+
+def _causes(
+    spent: Mapping[tuple[str, int | None], float],
+    typical: Mapping[tuple[str, int | None], float],
+    operations: Mapping[tuple[str, int | None], str | None],
+    labels: Mapping[int, str],
+) -> list[Excess]:
+    """What was spent, less what typical units spend, largest first."""
+    whole = sum(spent.values()) - sum(typical.values())
+    made = []
+    for kind, other in sorted(spent.keys() | typical.keys(), key=str):
+        usual = typical.get((kind, other), 0.0)
+        ns = spent.get((kind, other), 0.0) - usual
+        made.append(
+            Excess(
+                kind=SegmentKind(kind),
+                other_tenant_id=other,
+                other=None if other is None else labels.get(other, f"tenant {other}"),
+                operation=operations.get((kind, other)),
+                ns=ns,
+                typical_ns=usual,
+                share=ns / whole if whole > 0 else None,
+            )
+        )
+    return sorted(made, key=lambda one: -one.ns)
+
+
+def _explained(
+    units: pl.DataFrame,
+    segments: pl.DataFrame,
+    typical: pl.DataFrame,
+    means: Mapping[tuple[int, str], float],
+    labels: Mapping[int, str],
+) -> list[ExplainedUnit]:
+    """The chosen units one by one."""
+    import polars as pl
+
+    chosen = units.filter("chosen").sort("dur_ns", "unit", descending=[True, False]).head(MOST_UNITS)
+    if chosen.is_empty():
+        return []
+    of_unit = {
+        unit: rows.sort("position")
+        for (unit,), rows in segments.filter(pl.col("unit").is_in(chosen["unit"].implode())).group_by(["unit"])
+    }
+    parts = _typical_parts(units, segments)
+    found = []
+    for row in chosen.iter_rows(named=True):
+        mine = of_unit[row["unit"]]
+        here = (pl.col("tenant_id") == row["tenant_id"]) & (pl.col("name") == row["name"])
+        spent = mine.group_by("kind", "other_tenant_id").agg(pl.col("dur_ns").sum().cast(pl.Float64))
+        usual = means[row["tenant_id"], row["name"]]
+        causes = _causes(
+            {(kind, other): ns for kind, other, ns in spent.iter_rows()},
+            _typical_of(typical, here),
+            _operations(mine),
+            labels,
+        )
+        made = [_segment(one, labels) for one in mine.iter_rows(named=True)]
+        excess = row["dur_ns"] - usual
+        found.append(
+            ExplainedUnit(
+                unit=row["unit"],
+                tenant_id=row["tenant_id"],
+                tenant=labels.get(row["tenant_id"], f"tenant {row['tenant_id']}"),
+                name=row["name"],
+                start_ns=row["start_ns"],
+                end_ns=row["end_ns"],
+                dur_ns=row["dur_ns"],
+                typical_ns=usual,
+                excess_ns=excess,
+                departure=_departure(made, parts.get((row["tenant_id"], row["name"]), {}), excess),
+                causes=causes,
+                segments=made,
+            )
+        )
+    return sorted(found, key=lambda one: (-one.excess_ns, one.unit))
+
+
+def _typical_parts(
+    units: pl.DataFrame, segments: pl.DataFrame
+) -> dict[tuple[int, str], dict[tuple[str, str | None], float]]:
+    """Time of each kind and operation in a typical unit, by tenant and name of units."""
+    import polars as pl
+
+    usual = units.filter("typical").select("unit", "tenant_id", pl.col("name").alias("of"))
+    counts = {(row[0], row[1]): row[2] for row in usual.group_by("tenant_id", "of").agg(pl.len()).iter_rows()}
+    sums = segments.join(usual, on="unit").group_by("tenant_id", "of", "kind", "name").agg(pl.col("dur_ns").sum())
+    found: dict[tuple[int, str], dict[tuple[str, str | None], float]] = {}
+    for tenant_id, of, kind, name, ns in sums.iter_rows():
+        found.setdefault((tenant_id, of), {})[kind, name] = ns / counts[tenant_id, of]
+    return found
+
+
+def _segment(row: Mapping[str, Any], labels: Mapping[int, str]) -> UnitSegment:
+    other = row["other_tenant_id"]
+    return UnitSegment(
+        kind=SegmentKind(row["kind"]),
+        start_ns=row["start_ns"],
+        end_ns=row["end_ns"],
+        dur_ns=row["dur_ns"],
+        count=row["count"],
+        other_tenant_id=other,
+        other=None if other is None else labels.get(other, f"tenant {other}"),
+        operation=row["name"],
+        own=row["own"],
+        usual_ns=row["usual_ns"],
+        basis=row["basis"],
+    )
+
+
+def _departure(
+    segments: Iterable[UnitSegment], typical: Mapping[tuple[str, str | None], float], excess_ns: float
+) -> int | None:
+    """The first segment with which a kind of one operation takes longer than in a typical unit."""
+    if excess_ns <= 0:
+        return None
+    seen: dict[tuple[str, str | None], float] = {}
+    for place, one in enumerate(segments):
+        key = (one.kind.value, one.operation)
+        seen[key] = seen.get(key, 0.0) + one.dur_ns
+        if seen[key] - typical.get(key, 0.0) > max(START_NS, DEPARTS * excess_ns):
+            return place
+    return None
+
+
+def _missing(tables: TableSet, units: pl.DataFrame) -> list[Missing]:
+    found = []
+    calls = tables.calls()
+    if calls is None or calls.is_empty():
+        found.append(
+            Missing(
+                what="api_calls",
+                why="the capture has no CUDA API calls: launches and synchronisations are not known",
+                how="nsys profile -t cuda,nvtx ...",
+            )
+        )
+    if units.is_empty():
+        found.append(
+            Missing(
+                what="units",
+                why="there are no NVTX ranges with launches inside, no graphs, and no launches between "
+                "synchronisations that repeat",
+                how="give units with --work FILE, or record NVTX ranges: nsys profile -t cuda,nvtx ...",
+            )
+        )
+    elif tables.residency.is_empty() and tables.tenants.height > 1:
+        found.append(
+            Missing(
+                what="residency",
+                why="the capture has no switch records: waiting for a time slice and context switches are inferred",
+                how="nsys profile --gpuctxsw=true ...",
+            )
+        )
+    return found

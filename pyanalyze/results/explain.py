@@ -1,0 +1,233 @@
+"""Single units of work, such as requests: where the time of each went, and what made the slow ones slow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from pyanalyze.results.model import Finite, Missing, Number, Result, Text
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
+from pyanalyze.vocabulary import NOISE_FLOOR, SEGMENT_TEXT, UNIT_SOURCE_TEXT, Basis, SegmentKind, UnitSource
+
+#: Segments of a unit that are shown in text, the longest.
+MOST_SEGMENTS = 24
+#: Causes and groups that are shown in text.
+MOST_CAUSES = 6
+MOST_GROUPS = 4
+
+__all__ = ["Excess", "ExplainedUnit", "Explanation", "UnitGroup", "UnitSegment"]
+
+
+class UnitSegment(Result):
+    """A part of a unit's duration; in order, they add up to it."""
+
+    kind: SegmentKind = Field(description="What it was.")
+    start_ns: int = Field(description="Start, ns from the origin.")
+    end_ns: int = Field(description="End, ns from the origin; parts that alternate have the same start and end.")
+    dur_ns: int = Field(ge=0, description="Time of this kind between the two, ns.")
+    count: int = Field(ge=0, description="Time slices of others, or switches; 1 for every other kind.")
+    other_tenant_id: int | None = Field(
+        description="Whose time slice or work it waited for; of execution, whose ran at the same time; null: nobody's."
+    )
+    other: Text | None = Field(description="Name of that tenant.")
+    operation: Text | None = Field(
+        description="Kernel, graph or copy that ran or was waited for; null: none. Hostile text."
+    )
+    own: bool = Field(description="The operation is the unit's own.")
+    usual_ns: int | None = Field(
+        description="Median of what equal operations took while resident, ns; null: not a whole operation of the unit."
+    )
+    basis: Basis = Field(description="observed: records say so; inferred: without switch records.")
+
+
+class Excess(Result):
+    """How much longer one cause took than in a typical unit."""
+
+    kind: SegmentKind = Field(description="The cause.")
+    other_tenant_id: int | None = Field(description="The aggressor; null: nobody else.")
+    other: Text | None = Field(description="Name of the aggressor.")
+    operation: Text | None = Field(
+        description="Kernel, graph or copy with most of this time, of the aggressor where it is its; null: none."
+    )
+    ns: Finite = Field(description="Time of this kind less that of a typical unit, ns; may be negative.")
+    typical_ns: Finite = Field(description="Time of this kind in a typical unit, ns.")
+    share: Number = Field(description="Of the excess of the whole unit; null: it has none.")
+
+
+class ExplainedUnit(Result):
+    """One unit of work."""
+
+    unit: int = Field(ge=0, description="Its number, as in the table units.")
+    tenant_id: int = Field(ge=0, description="The tenant.")
+    tenant: Text = Field(description="Name of the tenant.")
+    name: Text = Field(description="Name of the range, graph or sequence of launches. Hostile text.")
+    start_ns: int = Field(description="Start, ns from the origin.")
+    end_ns: int = Field(description="End, ns from the origin.")
+    dur_ns: int = Field(ge=0, description="Duration, ns.")
+    typical_ns: Finite = Field(description="Duration of a typical unit of this name: mean of the middle tenth, ns.")
+    excess_ns: Finite = Field(description="Duration less that, ns; may be negative.")
+    departure: int | None = Field(
+        description="Place in segments where it first departs from a typical unit; null: nowhere."
+    )
+    causes: Sequence[Excess] = Field(description="Parts of excess_ns, largest first; they add up to it.")
+    segments: Sequence[UnitSegment] = Field(description="In order.")
+
+    @property
+    def main_cause(self) -> Excess | None:
+        """The largest part of its excess; None: it took no longer than a typical unit."""
+        return self.causes[0] if self.excess_ns > 0 and self.causes and self.causes[0].ns > 0 else None
+
+
+class UnitGroup(Result):
+    """Units of one tenant and name."""
+
+    tenant_id: int = Field(ge=0, description="The tenant.")
+    tenant: Text = Field(description="Name of the tenant.")
+    device_id: int = Field(ge=0, description="Device.")
+    name: Text = Field(description="Name of the units. Hostile text.")
+    source: UnitSource = Field(description="How they were found.")
+    count: int = Field(ge=1, description="Units.")
+    p50_ns: Finite = Field(description="Median duration, ns.")
+    p90_ns: Finite = Field(description="90th percentile, ns.")
+    p99_ns: Finite = Field(description="99th percentile, ns.")
+    max_ns: int = Field(ge=0, description="Longest, ns.")
+    typical_ns: Finite = Field(description="Duration of a typical unit: mean of the middle tenth, ns.")
+    slow: int = Field(ge=0, description="Units that were chosen, such as the slowest 1 %.")
+    slow_mean_ns: Number = Field(description="Their mean duration, ns; null: none was chosen.")
+    causes: Sequence[Excess] = Field(
+        description="Mean excess of the chosen units by cause and aggressor, largest first; they add up to "
+        "slow_mean_ns - typical_ns."
+    )
+    operations: int = Field(ge=0, description="Operations in all units.")
+    without_call: int = Field(ge=0, description="Of these, without a launch call in the capture.")
+    clamped: int = Field(
+        ge=0, description="Operations of the chains that started before the one that released them ended."
+    )
+    basis: Basis = Field(description="observed: residency was recorded; inferred: it was not.")
+
+
+class Explanation(Result):
+    """Units of work of a session, and the chosen ones of them explained."""
+
+    chosen: Text = Field(description="Which units were chosen, in words.")
+    groups: Sequence[UnitGroup] = Field(description="Units by tenant and name, most units first.")
+    units: Sequence[ExplainedUnit] = Field(description="The chosen units, longest excess first.")
+    missing: Sequence[Missing] = Field(description="What could not be known.")
+
+    def slowest(self, group: UnitGroup) -> ExplainedUnit | None:
+        """The chosen unit of a group with most excess; None: none was chosen."""
+        mine = (one for one in self.units if (one.tenant_id, one.name) == (group.tenant_id, group.name))
+        return next(mine, None)
+
+    def __str__(self) -> str:
+        """Show it in a terminal: the units found, the slowest one of each name, and what the excess is made of."""
+        lines: list[str] = []
+        shown = [group for group in self.groups if group.slow][:MOST_GROUPS]
+        for group in shown:
+            lines += [*group_lines(group), ""]
+            unit = self.slowest(group)
+            lines += [*unit_lines(unit), ""] if unit is not None else []
+            lines += [*excess_lines(group, self.chosen), ""] if group.slow > 1 else []
+        if more := len(self.groups) - len(shown):
+            lines.append(f"... and {more} more names of units (-f json has all of them)")
+        for missing in self.missing:
+            lines.append(f"Not available: {missing.what}: {missing.why}; to capture it: {missing.how}")
+        return "\n".join(lines).rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def cause_text(cause: Excess | UnitSegment) -> str:
+    """A cause with its aggressor, as text and tables say it.
+
+    Examples
+    --------
+    >>> cause_text(Excess(kind="time-slice", other_tenant_id=1, other="train", operation=None, ns=5, typical_ns=0,
+    ...     share=1))
+    'waiting for its time slice (train)'
+    """
+    said = SEGMENT_TEXT[cause.kind]
+    if cause.other is None:
+        return said
+    beside = "beside " if cause.kind is SegmentKind.EXECUTION else ""
+    name = f"{beside}{visible(cause.other, 30)}"
+    return f"{said[:-1]}, {name})" if said.endswith(")") else f"{said} ({name})"
+
+
+def group_lines(group: UnitGroup) -> list[str]:
+    """How many units of a name there are, how they were found, and how long they took."""
+    found = [
+        (
+            f"{fmt.count(group.count)} units of {visible(group.tenant, 30)}: {visible(group.name, 60)} "
+            f"({UNIT_SOURCE_TEXT[group.source]})"
+        ),
+        (
+            f"  p50 {fmt.duration(group.p50_ns)}, p90 {fmt.duration(group.p90_ns)}, p99 {fmt.duration(group.p99_ns)}, "
+            f"max {fmt.duration(group.max_ns)} [{group.basis}]"
+        ),
+    ]
+    if group.without_call:
+        found.append(
+            f"  {fmt.count(group.without_call)} of {fmt.count(group.operations)} operations have no launch call in the "
+            "capture: what they waited for is known in part"
+        )
+    return found
+
+
+def unit_lines(unit: ExplainedUnit) -> list[str]:
+    """One unit: its main cause, where it first departs from a typical one, and its segments in order."""
+    longer = "longer" if unit.excess_ns >= 0 else "shorter"
+    lines = [
+        (
+            f"Unit {unit.unit} at {fmt.duration(unit.start_ns)}: {fmt.duration(unit.dur_ns)}, "
+            f"{fmt.duration(abs(unit.excess_ns))} {longer} than a typical unit ({fmt.duration(unit.typical_ns)})"
+        )
+    ]
+    if unit.excess_ns < NOISE_FLOOR * unit.typical_ns:
+        lines.append("  It took about as long as a typical unit")
+    elif (main := unit.main_cause) is not None:
+        share = "" if main.share is None else f", {fmt.percent(main.share)} of the excess"
+        lines.append(f"  Main cause: {cause_text(main)}, +{fmt.duration(main.ns)}{share}")
+    if unit.departure is not None and unit.excess_ns >= NOISE_FLOOR * unit.typical_ns:
+        first = unit.segments[unit.departure]
+        lines.append(
+            f"  First departure: {cause_text(first)} of {fmt.duration(first.dur_ns)}, "
+            f"{fmt.duration(first.start_ns - unit.start_ns)} after its start"
+        )
+    longest = sorted(range(len(unit.segments)), key=lambda place: -unit.segments[place].dur_ns)[:MOST_SEGMENTS]
+    lines.append(f"  {'after':>9} {'duration':>9}  {'what':<46} operation")
+    for place in sorted(longest):
+        one = unit.segments[place]
+        what = cause_text(one) + (
+            f", {one.count} slices" if one.kind is SegmentKind.TIME_SLICE and one.count > 1 else ""
+        )
+        operation = visible((one.operation or "").partition("(")[0], 36)
+        if one.usual_ns is not None and one.kind is SegmentKind.EXECUTION and one.dur_ns > one.usual_ns:
+            operation += f" (usually {fmt.duration(one.usual_ns)})"
+        lines.append(
+            f"  {fmt.duration(one.start_ns - unit.start_ns):>9} {fmt.duration(one.dur_ns):>9}  {what:<46} "
+            f"{operation}".rstrip()
+        )
+    rest = len(unit.segments) - len(longest)
+    if rest:
+        shown = sum(unit.segments[place].dur_ns for place in longest)
+        lines.append(f"  {'':>9} {fmt.duration(unit.dur_ns - shown):>9}  {rest} shorter segments")
+    return lines
+
+
+def excess_lines(group: UnitGroup, chosen: str) -> list[str]:
+    """What the chosen units took longer than a typical one, by cause and aggressor."""
+    mean = None if group.slow_mean_ns is None else group.slow_mean_ns - group.typical_ns
+    which = f"The {chosen} ({fmt.count(group.slow)} of {fmt.count(group.count)} units)"
+    lines = [f"{which} take {fmt.duration(mean)} longer than a typical unit, on average:"]
+    for cause in [one for one in group.causes if one.ns > 0][:MOST_CAUSES]:
+        operation = visible((cause.operation or "").partition("(")[0], 36)
+        lines.append(
+            f"  {fmt.duration(cause.ns):>9} {fmt.percent(cause.share):>9}  {cause_text(cause):<46} {operation}".rstrip()
+        )
+    return lines

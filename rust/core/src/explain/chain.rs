@@ -1,0 +1,700 @@
+//! Walk the critical chain of a unit of work back from its end.
+//!
+//! ```text
+//!   thread    |--host--|call|                                    |synchronise...|-host-|
+//!   stream             |launch|--queue--|== kernel ==|== kernel ==|
+//!   resident  ==================|      |=======|      |=================================
+//!                                 slice            slice
+//! ```
+//!
+//! From the end of the unit back: a thread that waited was released by the operation that it waited for; an operation
+//! by what came last of its launch call, the operation before it in its stream, and one of another stream of its tenant
+//! that ended just before it started; a launch call by its thread. Ties go to the same stream. Where the chain leaves the
+//! unit, the launch of the unit's own operation ends the detour: until then the unit had not asked for anything.
+//!
+//! Every step adds segments as long as it goes back, so that the segments of a unit add up to its duration.
+
+use std::collections::BTreeMap;
+
+use crate::base::hardware::{CLOCK_ERROR_NS, START_NS, WAKE_NS};
+use crate::base::intervals::Union;
+use crate::explain::units::{thread_of, waits_by_thread, Unit};
+use crate::residency::observed::Slice;
+use crate::slowdown::operations::{Calls, Op, Scene, Tenancy};
+use crate::table::work::WorkKind;
+
+/// Operations that are looked at to find one that ended or was in flight at some moment.
+const LOOK_BACK: usize = 256;
+/// Steps of a chain per operation of its unit, and for any unit, after which the rest is left unexplained.
+const STEPS_PER_OPERATION: usize = 8;
+const STEPS: usize = 4_096;
+
+/// What a part of a unit's duration was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SegmentKind {
+    /// The program's own time before a launch or behind a synchronisation.
+    Host,
+    /// The launch call, and until an idle device started.
+    Launch,
+    /// Behind work of the same stream that is not the unit's own.
+    QueueSameStream,
+    /// Behind work of another stream of the same tenant that is not the unit's own.
+    QueueOtherStream,
+    /// Ready and resident while another tenant's work was on the device.
+    QueueOtherTenant,
+    /// A copy or a set.
+    Copy,
+    /// Another tenant's context was resident.
+    TimeSlice,
+    /// The engine was being handed over.
+    Switch,
+    /// A kernel or a graph ran.
+    Execution,
+    /// From the end of the awaited operation until the call returned.
+    Synchronisation,
+    /// Another thread of the process was at work before it launched.
+    OtherThread,
+    /// No record explains it.
+    Unexplained,
+}
+
+impl SegmentKind {
+    /// All of them, in the order in which they are named.
+    pub const ALL: [Self; 12] = [
+        Self::Host,
+        Self::Launch,
+        Self::QueueSameStream,
+        Self::QueueOtherStream,
+        Self::QueueOtherTenant,
+        Self::Copy,
+        Self::TimeSlice,
+        Self::Switch,
+        Self::Execution,
+        Self::Synchronisation,
+        Self::OtherThread,
+        Self::Unexplained,
+    ];
+
+    /// As in the table `unit_segments`.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Launch => "launch",
+            Self::QueueSameStream => "queue-same-stream",
+            Self::QueueOtherStream => "queue-other-stream",
+            Self::QueueOtherTenant => "queue-other-tenant",
+            Self::Copy => "copy",
+            Self::TimeSlice => "time-slice",
+            Self::Switch => "switch",
+            Self::Execution => "execution",
+            Self::Synchronisation => "synchronisation",
+            Self::OtherThread => "other-thread",
+            Self::Unexplained => "unexplained",
+        }
+    }
+}
+
+/// A part of a unit's duration. Parts of one step that alternate (a kernel that is switched out again and again) are one
+/// segment each: its duration is less than end minus start then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub kind: SegmentKind,
+    pub start_ns: i64,
+    pub end_ns: i64,
+    pub dur_ns: i64,
+    /// Pieces: time slices, switches.
+    pub count: u32,
+    /// Whose work or slice it was, or beside whom it ran.
+    pub other: Option<u32>,
+    /// The operation: a signature.
+    pub signature: Option<u32>,
+    /// Of the operation.
+    pub stream: Option<u32>,
+    /// Median of what equal operations took while resident.
+    pub usual_ns: Option<i64>,
+    /// The operation is the unit's own.
+    pub own: bool,
+}
+
+/// A chain, first segment first.
+#[derive(Debug, Default)]
+pub(crate) struct Chain {
+    pub segments: Vec<Segment>,
+    /// Operations that started before the one that released them had ended: their overlap is left out.
+    pub clamped: u32,
+}
+
+/// When one tenant's work could not run, and what came before what.
+pub(crate) struct Walker<'a> {
+    tenant: &'a Tenancy,
+    calls: Option<&'a Calls>,
+    switching: Option<&'a Union>,
+    /// Slices of the device by start, and the longest.
+    slices: &'a [Slice],
+    longest_slice_ns: i64,
+    /// Residency of the tenant is deduced, not recorded.
+    inferred: bool,
+    /// The tenant whose residency is its own: itself, or the server that it is a client of.
+    holder: u32,
+    /// By operation: the one before it in its stream that ended last.
+    before: Vec<u32>,
+    /// Places of operations, by end.
+    by_end: Vec<u32>,
+    /// Places of operations, by start.
+    by_start: Vec<u32>,
+    waits: BTreeMap<u32, Vec<(i64, i64)>>,
+    /// By thread: in launch calls.
+    launching: BTreeMap<u32, Union>,
+    copying: Union,
+    /// By signature.
+    usual_ns: &'a [Option<i64>],
+    others: Vec<Other<'a>>,
+}
+
+/// Another tenant of the device.
+pub(crate) struct Other<'a> {
+    id: u32,
+    tenant: &'a Tenancy,
+    /// Places of its operations, by start.
+    by_start: Vec<u32>,
+    copying: Union,
+}
+
+const NONE: u32 = u32::MAX;
+
+fn order_by<K: Ord>(ops: &[Op], key: impl Fn(&Op) -> K) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..u32::try_from(ops.len()).unwrap_or(u32::MAX)).collect();
+    order.sort_by_key(|place| ops.get(*place as usize).map(&key));
+    order
+}
+
+fn copies(tenant: &Tenancy) -> Union {
+    let copies = tenant.ops.iter().filter(|op| op.kind == WorkKind::Copy);
+    Union::of(copies.map(|op| (op.start_ns, op.end_ns)).collect::<Vec<_>>())
+}
+
+/// What is known of the whole device while units of one tenant are explained.
+pub(crate) struct Device<'a> {
+    pub scene: &'a Scene,
+    pub slices: &'a [Slice],
+    pub inferred: bool,
+    /// The tenant whose residency is that of the one that is explained.
+    pub holder: u32,
+    pub usual_ns: &'a [Option<i64>],
+}
+
+impl<'a> Walker<'a> {
+    pub fn new(device: &Device<'a>, tenant: &'a Tenancy) -> Self {
+        let Device { scene, slices, inferred, holder, usual_ns } = *device;
+        let calls = scene.calls.get(&tenant.process);
+        let by_start = order_by(&tenant.ops, |op| (op.start_ns, op.end_ns));
+        let mut before = vec![NONE; tenant.ops.len()];
+        let mut last = vec![(i64::MIN, NONE); tenant.streams()];
+        for place in &by_start {
+            let Some(op) = tenant.ops.get(*place as usize) else { continue };
+            let Some(latest) = last.get_mut(op.stream as usize) else { continue };
+            if let Some(slot) = before.get_mut(*place as usize) {
+                *slot = latest.1;
+            }
+            if op.end_ns >= latest.0 {
+                *latest = (op.end_ns, *place);
+            }
+        }
+        let mut launching: BTreeMap<u32, Vec<(i64, i64)>> = BTreeMap::new();
+        for op in tenant.ops.iter().filter(|op| op.call.is_some()) {
+            if let Some(thread) = thread_of(calls, op) {
+                launching.entry(thread).or_default().push((op.launch_ns, op.called_ns));
+            }
+        }
+        let others = scene.tenants.iter().filter(|t| t.device == tenant.device && t.id != tenant.id);
+        Self {
+            tenant,
+            calls,
+            switching: scene.switching.get(&tenant.device),
+            slices,
+            longest_slice_ns: slices.iter().map(Slice::dur_ns).max().unwrap_or(0),
+            inferred,
+            holder,
+            before,
+            by_end: order_by(&tenant.ops, |op| (op.end_ns, op.start_ns)),
+            by_start,
+            waits: calls.map(waits_by_thread).unwrap_or_default(),
+            launching: launching.into_iter().map(|(thread, spans)| (thread, Union::of(spans))).collect(),
+            copying: copies(tenant),
+            usual_ns,
+            others: others
+                .map(|t| Other {
+                    id: t.id,
+                    tenant: t,
+                    by_start: order_by(&t.ops, |op| (op.start_ns, op.end_ns)),
+                    copying: copies(t),
+                })
+                .collect(),
+        }
+    }
+
+    fn op(&self, place: u32) -> Option<&'a Op> {
+        self.tenant.ops.get(place as usize)
+    }
+
+    /// Operations that ended no later than `time_ns`, the last one first.
+    fn ended_before(&self, time_ns: i64) -> impl Iterator<Item = (u32, &'a Op)> + '_ {
+        let behind = self.by_end.partition_point(|p| self.op(*p).is_some_and(|op| op.end_ns <= time_ns));
+        let ended = self.by_end.get(..behind).unwrap_or_default().iter().rev().take(LOOK_BACK);
+        ended.filter_map(|p| Some((*p, self.op(*p)?)))
+    }
+
+    /// What a call waited for that lasted from `from_ns` to `to_ns`: of what had been launched before, what ended last.
+    fn waited_for(&self, thread: u32, from_ns: i64, to_ns: i64) -> Option<u32> {
+        let ended = || {
+            self.ended_before(to_ns.saturating_add(CLOCK_ERROR_NS))
+                .take_while(move |(_, op)| op.end_ns > from_ns)
+        };
+        let launched = |op: &Op| op.launch_ns <= from_ns;
+        ended()
+            .take_while(|(_, op)| to_ns.saturating_sub(op.end_ns) <= WAKE_NS)
+            .find(|(_, op)| launched(op))
+            .or_else(|| ended().find(|(_, op)| launched(op) && thread_of(self.calls, op) == Some(thread)))
+            .map(|(place, _)| place)
+    }
+
+    /// Explains one unit.
+    pub fn explain(&self, unit: &Unit) -> Chain {
+        let mut walk = Walk {
+            walker: self,
+            unit,
+            chain: Chain::default(),
+            time_ns: unit.end_ns,
+            floor_ns: unit.start_ns,
+            detour: None,
+        };
+        walk.run();
+        walk.chain.segments.reverse();
+        walk.chain
+    }
+
+    /// The operation of `tenant` that was longest in flight between `from_ns` and `to_ns`, but for one.
+    fn in_flight(tenant: &Tenancy, by_start: &[u32], from_ns: i64, to_ns: i64, but: u32) -> Option<u32> {
+        let op = |p: &u32| tenant.ops.get(*p as usize);
+        let behind = by_start.partition_point(|p| op(p).is_some_and(|op| op.start_ns < to_ns));
+        let near = by_start.get(..behind)?.iter().rev().take(LOOK_BACK).filter(|p| **p != but);
+        let common = |op: &Op| op.end_ns.min(to_ns).saturating_sub(op.start_ns.max(from_ns));
+        near.filter_map(|p| Some((common(op(p)?), *p))).filter(|c| c.0 > 0).max().map(|c| c.1)
+    }
+}
+
+/// Where a chain is.
+#[derive(Debug, Clone, Copy)]
+enum At {
+    /// A thread was at work, or waited.
+    Thread(Option<u32>),
+    /// An operation was on the device.
+    Op(u32),
+    /// The launch call of an operation ended, or the operation could start.
+    Launch(u32),
+}
+
+struct Walk<'w, 'a> {
+    walker: &'w Walker<'a>,
+    unit: &'w Unit,
+    chain: Chain,
+    /// Explained down to here.
+    time_ns: i64,
+    /// To be explained down to here: the begin of the unit, or the launch of the operation that a detour began with.
+    floor_ns: i64,
+    /// The unit's own operation from which the chain went to work that is not the unit's.
+    detour: Option<u32>,
+}
+
+impl<'a> Walk<'_, 'a> {
+    fn run(&mut self) {
+        let unit = self.unit;
+        let last = self.walker.op(unit.last);
+        let mut now = match last {
+            Some(op) if op.end_ns >= unit.end_ns => At::Op(unit.last),
+            _ => At::Thread(unit.main_thread),
+        };
+        let steps = STEPS.saturating_add(STEPS_PER_OPERATION.saturating_mul(unit.operations as usize));
+        for _ in 0..steps {
+            if self.time_ns <= self.floor_ns {
+                // Launched: from here on its own launch is what the unit waited for.
+                let Some(own) = self.detour.take() else { return };
+                self.floor_ns = unit.start_ns;
+                now = At::Launch(own);
+            }
+            now = match now {
+                At::Thread(thread) => self.thread(thread),
+                At::Op(place) => self.in_flight(place),
+                At::Launch(place) => self.launch(place),
+            };
+        }
+        self.floor_ns = unit.start_ns;
+        self.back(SegmentKind::Unexplained, unit.start_ns, None);
+    }
+
+    fn own(&self, op: &Op) -> bool {
+        self.unit.has(op, thread_of(self.walker.calls, op))
+    }
+
+    /// Goes back to `to_ns`, at most to the floor, with a segment of that kind. Returns how far.
+    fn back(&mut self, kind: SegmentKind, to_ns: i64, op: Option<u32>) -> i64 {
+        let to_ns = to_ns.max(self.floor_ns);
+        let dur_ns = self.time_ns.saturating_sub(to_ns);
+        if dur_ns <= 0 {
+            return 0;
+        }
+        let segment = self.segment(kind, to_ns, self.time_ns, dur_ns, op);
+        self.chain.segments.push(segment);
+        self.time_ns = to_ns;
+        dur_ns
+    }
+
+    fn segment(
+        &self,
+        kind: SegmentKind,
+        start_ns: i64,
+        end_ns: i64,
+        dur_ns: i64,
+        op: Option<u32>,
+    ) -> Segment {
+        let of = op.and_then(|place| self.walker.op(place));
+        Segment {
+            kind,
+            start_ns,
+            end_ns,
+            dur_ns,
+            count: 1,
+            other: None,
+            signature: of.map(|op| op.signature),
+            stream: of.map(|op| op.stream),
+            usual_ns: None,
+            own: of.is_some_and(|op| self.own(op)),
+        }
+    }
+
+    /// A thread at `time_ns`: back to the last call that returned because something had ended, else to the floor.
+    fn thread(&mut self, thread: Option<u32>) -> At {
+        let mine = thread.is_none() || self.unit.main_thread.is_none_or(|own| Some(own) == thread);
+        let kind = if mine { SegmentKind::Host } else { SegmentKind::OtherThread };
+        let waits = thread.and_then(|t| self.walker.waits.get(&t)).map_or(&[][..], Vec::as_slice);
+        let behind = waits.partition_point(|w| w.1 <= self.time_ns);
+        let near = waits.get(..behind).unwrap_or_default().iter().rev();
+        for (from_ns, to_ns) in near.take_while(|w| w.1 > self.floor_ns).copied() {
+            let Some(place) = thread.and_then(|t| self.walker.waited_for(t, from_ns, to_ns)) else {
+                continue;
+            };
+            let end_ns = self.walker.op(place).map_or(to_ns, |op| op.end_ns.min(to_ns));
+            self.at_work(kind, thread, to_ns);
+            self.back(SegmentKind::Synchronisation, end_ns, Some(place));
+            self.leave_for(place, None);
+            return At::Op(place);
+        }
+        self.at_work(kind, thread, self.floor_ns);
+        At::Thread(thread)
+    }
+
+    /// Goes back to `to_ns` on a thread: launch calls of other operations on the way are no work of the program's own.
+    fn at_work(&mut self, kind: SegmentKind, thread: Option<u32>, to_ns: i64) {
+        let to_ns = to_ns.max(self.floor_ns);
+        let launching = thread.and_then(|t| self.walker.launching.get(&t));
+        let called_ns = launching.map_or(0, |u| u.covered_ns(to_ns, self.time_ns));
+        let all_ns = self.time_ns.saturating_sub(to_ns);
+        if called_ns <= 0 || kind == SegmentKind::OtherThread {
+            self.back(kind, to_ns, None);
+            return;
+        }
+        for (kind, dur_ns) in
+            [(SegmentKind::Launch, called_ns), (SegmentKind::Host, all_ns.saturating_sub(called_ns))]
+        {
+            if dur_ns > 0 {
+                let segment = self.segment(kind, to_ns, self.time_ns, dur_ns, None);
+                self.chain.segments.push(segment);
+            }
+        }
+        self.time_ns = to_ns;
+    }
+
+    /// The chain goes to an operation: one that is not the unit's is followed until `from` was launched.
+    fn leave_for(&mut self, place: u32, from: Option<u32>) {
+        let foreign = self.walker.op(place).is_some_and(|op| !self.own(op));
+        let Some(from) = from.filter(|_| foreign && self.detour.is_none()) else { return };
+        let Some(op) = self.walker.op(from).filter(|op| op.call.is_some()) else { return };
+        self.detour = Some(from);
+        self.floor_ns =
+            op.called_ns.min(op.start_ns).max(op.launch_ns).max(self.unit.start_ns).min(self.time_ns);
+    }
+
+    /// An operation from its start to `time_ns`, then what released it.
+    fn in_flight(&mut self, place: u32) -> At {
+        let Some(op) = self.walker.op(place) else { return At::Thread(self.unit.main_thread) };
+        let start_ns = op.start_ns.max(self.floor_ns).min(self.time_ns);
+        let own = self.own(op);
+        let kind = match (own, op.kind) {
+            (true, WorkKind::Copy) => SegmentKind::Copy,
+            (true, _) => SegmentKind::Execution,
+            (false, _) if self.detour_stream() == Some(op.stream) => SegmentKind::QueueSameStream,
+            (false, _) => SegmentKind::QueueOtherStream,
+        };
+        let all_ns = self.time_ns.saturating_sub(start_ns);
+        if all_ns > 0 {
+            let away_ns = if op.kind == WorkKind::Copy { 0 } else { self.away(start_ns, place) };
+            let ran_ns = all_ns.saturating_sub(away_ns);
+            if ran_ns > 0 {
+                let mut segment = self.segment(kind, start_ns, self.time_ns, ran_ns, Some(place));
+                // Of a part of an operation nothing says how long it usually takes.
+                if own && start_ns == op.start_ns && self.time_ns == op.end_ns {
+                    segment.usual_ns = self.walker.usual_ns.get(op.signature as usize).copied().flatten();
+                }
+                segment.other = self.beside(op, start_ns, self.time_ns);
+                self.chain.segments.push(segment);
+            }
+            self.time_ns = start_ns;
+        }
+        if self.time_ns <= self.floor_ns {
+            return At::Op(place);
+        }
+        self.released(place, op)
+    }
+
+    /// The stream that the operation which the detour began with is in; without a detour, of the unit's last.
+    fn detour_stream(&self) -> Option<u32> {
+        self.walker.op(self.detour.unwrap_or(self.unit.last)).map(|op| op.stream)
+    }
+
+    /// Who else's work ran most while an operation did.
+    fn beside(&self, op: &Op, from_ns: i64, to_ns: i64) -> Option<u32> {
+        if op.co_running_ns == 0 {
+            return None;
+        }
+        let each = self.walker.tenant.each.iter();
+        let common = each.map(|(id, union)| (union.covered_ns(from_ns, to_ns), std::cmp::Reverse(*id)));
+        common.filter(|c| c.0 > 0).max().map(|c| c.1 .0)
+    }
+
+    /// Before an operation started: what came last of its launch, its stream, and its tenant's other streams.
+    fn released(&mut self, place: u32, op: &'a Op) -> At {
+        let called_ns = op.called_ns.min(op.start_ns).max(op.launch_ns);
+        let before = self.walker.before.get(place as usize).copied().filter(|p| *p != NONE);
+        let before = before.and_then(|p| Some((p, self.walker.op(p)?)));
+        let stream_ns = before.map_or(i64::MIN, |(_, b)| b.end_ns);
+        let overlaps = before.is_some_and(|(_, b)| b.end_ns > op.start_ns.saturating_add(CLOCK_ERROR_NS));
+        if overlaps {
+            self.chain.clamped = self.chain.clamped.saturating_add(1);
+        }
+        let stream_known_ns = if overlaps { i64::MIN } else { stream_ns };
+        let known_ns = if op.call.is_some() { called_ns.max(stream_known_ns) } else { stream_known_ns };
+        // Ended just before: an awaited event, a legacy barrier, room, or the node before it in a graph, whose branches
+        // overlap in one stream.
+        let ended = self.walker.ended_before(op.start_ns.saturating_add(CLOCK_ERROR_NS));
+        let other = ended
+            .take_while(|(_, x)| {
+                x.end_ns > known_ns.saturating_add(CLOCK_ERROR_NS)
+                    && op.start_ns.saturating_sub(x.end_ns) <= START_NS
+            })
+            .find(|(p, x)| *p != place && (overlaps || x.stream != op.stream) && x.start_ns < op.start_ns);
+        if let Some((other, x)) = other {
+            let same = x.stream == op.stream;
+            let kind = if same { SegmentKind::QueueSameStream } else { SegmentKind::QueueOtherStream };
+            self.wait(place, x.end_ns, kind);
+            self.leave_for(other, Some(place));
+            return At::Op(other);
+        }
+        match before {
+            Some((before, b))
+                if op.call.is_none() || b.end_ns.saturating_add(CLOCK_ERROR_NS) >= called_ns =>
+            {
+                self.wait(place, b.end_ns, SegmentKind::QueueSameStream);
+                self.leave_for(before, Some(place));
+                At::Op(before)
+            }
+            _ if op.call.is_some() => {
+                self.wait(place, called_ns, SegmentKind::Launch);
+                At::Launch(place)
+            }
+            _ => {
+                self.back(SegmentKind::Unexplained, self.floor_ns, Some(place));
+                At::Op(place)
+            }
+        }
+    }
+
+    /// The launch call of an operation, back to its begin; then its thread.
+    fn launch(&mut self, place: u32) -> At {
+        let Some(op) = self.walker.op(place) else { return At::Thread(self.unit.main_thread) };
+        if op.call.is_none() {
+            self.back(SegmentKind::Unexplained, self.floor_ns, Some(place));
+            return At::Thread(None);
+        }
+        self.back(SegmentKind::Launch, op.launch_ns, Some(place));
+        At::Thread(thread_of(self.walker.calls, op))
+    }
+
+    /// An operation that could have started at `ready_ns` and had not until `time_ns`; `rest` is what a moment of it is.
+    fn wait(&mut self, place: u32, ready_ns: i64, rest: SegmentKind) {
+        let from_ns = ready_ns.max(self.floor_ns).min(self.time_ns);
+        let all_ns = self.time_ns.saturating_sub(from_ns);
+        let Some(op) = self.walker.op(place).filter(|_| all_ns > 0) else { return };
+        let to_ns = self.time_ns;
+        let copy = op.kind == WorkKind::Copy;
+        let mut left_ns = all_ns;
+        if !copy {
+            left_ns = left_ns.saturating_sub(self.away(from_ns, place));
+        }
+        let tenant = self.walker.tenant;
+        let here = |union: &Union| match tenant.ran.as_ref().filter(|_| !copy) {
+            Some(ran) => ran.common_within_ns(union, from_ns, to_ns),
+            None => union.covered_ns(from_ns, to_ns),
+        };
+        // Its own tenant's other streams, then others' work: what is left over goes on.
+        let own = if copy { &self.walker.copying } else { &*tenant.busy };
+        let own_ns = here(own).min(left_ns);
+        if own_ns > START_NS {
+            let who = Walker::in_flight(tenant, &self.walker.by_start, from_ns, to_ns, place);
+            let segment = self.segment(SegmentKind::QueueOtherStream, from_ns, to_ns, own_ns, who);
+            self.chain.segments.push(segment);
+            left_ns = left_ns.saturating_sub(own_ns);
+        }
+        if left_ns > START_NS {
+            left_ns = left_ns.saturating_sub(self.behind_others(copy, from_ns, to_ns, left_ns));
+        }
+        if left_ns > 0 {
+            let kind = if left_ns <= START_NS { rest } else { SegmentKind::Unexplained };
+            let segment = self.segment(kind, from_ns, to_ns, left_ns, Some(place));
+            self.chain.segments.push(segment);
+        }
+        self.time_ns = from_ns;
+    }
+
+    /// Time in which work of other tenants was on the device beside a ready operation, with the longest of it.
+    fn behind_others(&mut self, copy: bool, from_ns: i64, to_ns: i64, most_ns: i64) -> i64 {
+        let tenant = self.walker.tenant;
+        let covered = |other: &Other<'_>| {
+            if copy {
+                return other.copying.covered_ns(from_ns, to_ns);
+            }
+            let union = tenant.each.get(&other.id);
+            union.map_or(0, |union| match &tenant.ran {
+                Some(ran) => ran.common_within_ns(union, from_ns, to_ns),
+                None => union.covered_ns(from_ns, to_ns),
+            })
+        };
+        let most = self.walker.others.iter().map(|o| (covered(o), std::cmp::Reverse(o.id), o));
+        let Some((ns, _, other)) = most.max_by_key(|m| (m.0, m.1)).filter(|m| m.0 > 0) else { return 0 };
+        let dur_ns = if copy {
+            ns
+        } else {
+            match &tenant.ran {
+                Some(ran) => ran.common_within_ns(&tenant.beside, from_ns, to_ns),
+                None => tenant.beside.covered_ns(from_ns, to_ns),
+            }
+        };
+        let dur_ns = dur_ns.clamp(0, most_ns);
+        if dur_ns == 0 {
+            return 0;
+        }
+        let who = Walker::in_flight(other.tenant, &other.by_start, from_ns, to_ns, NONE);
+        let mut segment = self.segment(SegmentKind::QueueOtherTenant, from_ns, to_ns, dur_ns, None);
+        segment.other = Some(other.id);
+        segment.signature = who.and_then(|p| other.tenant.ops.get(p as usize)).map(|op| op.signature);
+        self.chain.segments.push(segment);
+        dur_ns
+    }
+
+    /// Adds segments for what of `from_ns` to `time_ns` the tenant's context did not run; returns their sum.
+    fn away(&mut self, from_ns: i64, place: u32) -> i64 {
+        let to_ns = self.time_ns;
+        let tenant = self.walker.tenant;
+        let Some(ran) = &tenant.ran else { return 0 };
+        let out_ns = to_ns.saturating_sub(from_ns).saturating_sub(ran.covered_ns(from_ns, to_ns));
+        if out_ns <= 0 {
+            return 0;
+        }
+        let spans = ran.spans();
+        let first = spans.partition_point(|s| s.1 <= from_ns);
+        let mut switch = (0_i64, 0_u32);
+        let mut slices: BTreeMap<Option<u32>, (i64, u32)> = BTreeMap::new();
+        let mut idle_ns = 0_i64;
+        let mut at_ns = from_ns;
+        for span in spans.iter().skip(first).chain(std::iter::once(&(i64::MAX, i64::MAX))) {
+            if at_ns >= to_ns {
+                break;
+            }
+            let until_ns = span.0.min(to_ns);
+            if at_ns < until_ns {
+                self.gap(at_ns, until_ns, &mut switch, &mut slices, &mut idle_ns);
+            }
+            at_ns = span.1;
+        }
+        let mut sum_ns = 0_i64;
+        let mut push = |walk: &mut Self, kind, ns: i64, count, other| {
+            let ns = ns.min(out_ns.saturating_sub(sum_ns));
+            if ns > 0 {
+                let mut segment = walk.segment(kind, from_ns, to_ns, ns, Some(place));
+                (segment.count, segment.other) = (count, other);
+                walk.chain.segments.push(segment);
+                sum_ns = sum_ns.saturating_add(ns);
+            }
+        };
+        push(self, SegmentKind::Switch, switch.0, switch.1, None);
+        for (other, (ns, count)) in slices {
+            push(self, SegmentKind::TimeSlice, ns, count, other);
+        }
+        if idle_ns > START_NS {
+            push(self, SegmentKind::Unexplained, idle_ns, 1, None);
+        }
+        sum_ns
+    }
+
+    /// What there was from `from_ns` to `to_ns`, in which the tenant's context did not run: the switch, slices of others
+    /// by tenant, or nobody's residency.
+    fn gap(
+        &self,
+        from_ns: i64,
+        to_ns: i64,
+        switch: &mut (i64, u32),
+        slices: &mut BTreeMap<Option<u32>, (i64, u32)>,
+        idle_ns: &mut i64,
+    ) {
+        let walker = self.walker;
+        let switching = walker.switching;
+        let covered = |a: i64, b: i64| switching.map_or(0, |u| u.covered_ns(a, b));
+        let mut switch_ns = covered(from_ns, to_ns);
+        let near =
+            walker.slices.partition_point(|s| s.start_ns.saturating_add(walker.longest_slice_ns) <= from_ns);
+        let mut others_ns = 0_i64;
+        for slice in walker.slices.iter().skip(near).take_while(|s| s.start_ns < to_ns) {
+            let (a, b) = (slice.start_ns.max(from_ns), slice.end_ns.min(to_ns));
+            let mine = slice.tenant == Some(walker.holder);
+            let ns = b.saturating_sub(a).saturating_sub(covered(a, b));
+            if a >= b || ns <= 0 {
+                continue;
+            }
+            if mine {
+                // Its state was being saved or restored.
+                switch_ns = switch_ns.saturating_add(ns);
+            } else {
+                let of = slices.entry(slice.tenant).or_default();
+                *of = (of.0.saturating_add(ns), of.1.saturating_add(1));
+            }
+            others_ns = others_ns.saturating_add(ns);
+        }
+        let in_switches = covered(from_ns, to_ns);
+        let rest_ns = to_ns.saturating_sub(from_ns).saturating_sub(others_ns).saturating_sub(in_switches);
+        if rest_ns > 0 {
+            if walker.inferred {
+                // Of tenants that were not traced nobody knows the turns.
+                let of = slices.entry(None).or_default();
+                *of = (of.0.saturating_add(rest_ns), of.1.saturating_add(1));
+            } else {
+                *idle_ns = idle_ns.saturating_add(rest_ns);
+            }
+        }
+        let edges =
+            switching.map_or(0, |u| u.edges_inside(from_ns.saturating_sub(1), to_ns.saturating_add(1)));
+        *switch = (
+            switch.0.saturating_add(switch_ns),
+            switch.1.saturating_add(u32::try_from(edges.div_ceil(2)).unwrap_or(1)),
+        );
+    }
+}

@@ -1,0 +1,275 @@
+//! Explain units of work one by one: what was each nanosecond of a request?
+//!
+//! [`units`] finds requests, iterations and steps, [`chain`] walks the critical chain of each back from its end. The
+//! tables `units` and `unit_segments` hold what is found; judgement over them (which are slow, and why) is the caller's.
+
+pub mod chain;
+pub mod units;
+
+#[cfg(test)]
+mod tests;
+
+use arrow_array::{BooleanArray, Int64Array, RecordBatch, UInt32Array};
+
+use crate::base::error::Result;
+use crate::base::parallel::ThreadPool;
+use crate::base::statistics::median_of;
+use crate::base::watch::Watch;
+use crate::explain::chain::{Chain, Device, SegmentKind, Walker};
+use crate::explain::units::{find, ranges, Choice, Found, Unit};
+use crate::residency::observed::{Ending, Slice};
+use crate::slowdown::operations::{Gathered, Scene, Signatures, Tenancy};
+use crate::table::builder::{Builder, Words};
+use crate::table::columns::Columns;
+use crate::table::events::Tables;
+use crate::table::schema;
+use crate::table::tenant_lookup::Who;
+
+/// Units that are explained between two reports of progress.
+const BATCH: usize = 2_048;
+
+/// Finds the units of work of every traced tenant of a reconstructed session, and explains each: `units` and
+/// `unit_segments`. On devices without observed residency the `inferred_residency` of the session counts, where there is
+/// any. On `threads` threads (0: as many as there are processors).
+///
+/// # Errors
+/// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
+pub fn explain(session: &Tables, choice: &Choice, threads: usize, watch: &dyn Watch) -> Result<Tables> {
+    let pool = ThreadPool::new(threads);
+    let slices = slices(session)?;
+    let mut seen = session.clone();
+    seen.insert(schema::RESIDENCY.name, Slice::write(&slices)?);
+    let mut gathered = Gathered::read(&seen, pool, watch)?;
+    gathered.window = choice.window;
+    let signatures = Signatures::of(std::iter::once(&mut gathered.found));
+    let scene = Scene::of(gathered, &signatures, pool);
+    drop(seen);
+    let who = Who::read(session)?;
+    let ranges = ranges(session, choice)?;
+    let mut written = Written::new(&signatures);
+    for tenant in scene.tenants.iter().filter(|t| t.traced && !t.ops.is_empty()) {
+        let found = find(&scene, tenant, ranges.get(&tenant.process), &signatures, choice);
+        if found.units.is_empty() {
+            continue;
+        }
+        let here: Vec<Slice> = slices.iter().filter(|s| s.device == tenant.device).copied().collect();
+        let served_by = who.tenants.iter().find(|t| t.id == tenant.id).and_then(|t| t.served_by);
+        let holds = |id: u32| here.iter().any(|s| s.tenant == Some(id));
+        let holder = served_by.filter(|server| !holds(tenant.id) && holds(*server)).unwrap_or(tenant.id);
+        let usual_ns = usual_ns(tenant, signatures.list.len());
+        let recorded = here.iter().any(|s| s.tenant == Some(holder) && s.observed);
+        let device =
+            Device { scene: &scene, slices: &here, inferred: !recorded, holder, usual_ns: &usual_ns };
+        let walker = Walker::new(&device, tenant);
+        let total = found.units.len() as u64;
+        let mut done = 0_u64;
+        for part in found.units.chunks(BATCH) {
+            watch.progress("explain", done, total)?;
+            let chains = pool.each(part.chunks(BATCH.div_ceil(4)).collect(), |units: &[Unit]| {
+                units.iter().map(|unit| walker.explain(unit)).collect::<Vec<Chain>>()
+            });
+            for (unit, chain) in part.iter().zip(chains.into_iter().flatten()) {
+                written.add(tenant, &found, unit, &chain, recorded);
+            }
+            done = done.saturating_add(part.len() as u64);
+        }
+    }
+    let (units, segments) = written.finish()?;
+    Ok([(schema::UNITS.name, units), (schema::UNIT_SEGMENTS.name, segments)].into())
+}
+
+/// Residency by start: as observed, and as inferred on devices without observed one.
+fn slices(session: &Tables) -> Result<Vec<Slice>> {
+    let mut slices = session.get(schema::RESIDENCY.name).map_or(Ok(Vec::new()), Slice::read)?;
+    if let Some(batch) = session.get(schema::INFERRED_RESIDENCY.name) {
+        let c = Columns::new(&schema::INFERRED_RESIDENCY, batch);
+        let (device, tenant) = (c.u32("device_id")?, c.u32("tenant_id")?);
+        let (start, end) = (c.i64("start_ns")?, c.i64("end_ns")?);
+        let recorded: Vec<u32> = {
+            let mut all: Vec<u32> = slices.iter().map(|s| s.device).collect();
+            all.sort_unstable();
+            all.dedup();
+            all
+        };
+        for row in (0..c.rows()).filter(|row| !recorded.contains(&device.value(*row))) {
+            let tenant = tenant.value(row);
+            slices.push(Slice {
+                capture: 0,
+                device: device.value(row),
+                tenant: Some(tenant),
+                pid: None,
+                // Nobody knows it; tenants are told apart by it.
+                hw_context: u64::from(tenant),
+                start_ns: start.value(row),
+                end_ns: end.value(row),
+                // Execution, not residency, is what was inferred.
+                running_start_ns: Some(start.value(row)),
+                running_end_ns: Some(end.value(row)),
+                ending: Ending::Unknown,
+                complete: true,
+                observed: false,
+            });
+        }
+    }
+    slices.sort_by_key(|s| s.start_ns);
+    Ok(slices)
+}
+
+/// Median of what a tenant's operations took while their context ran, by signature.
+fn usual_ns(tenant: &Tenancy, signatures: usize) -> Vec<Option<i64>> {
+    let mut lengths: Vec<Vec<i64>> = vec![Vec::new(); signatures];
+    for op in &tenant.ops {
+        if let Some(list) = lengths.get_mut(op.signature as usize) {
+            list.push(op.ran_ns);
+        }
+    }
+    lengths.iter_mut().map(|list| median_of(list).map(|ns| ns.round() as i64)).collect()
+}
+
+/// A unit that was explained.
+struct Row {
+    tenant: u32,
+    device: u32,
+    process: (u32, Option<u32>),
+    unit: Unit,
+    clamped: u32,
+}
+
+/// Rows of both tables, as they are found.
+struct Written {
+    units: Vec<Row>,
+    /// Texts of unit names, and by row a place among them.
+    names: Vec<String>,
+    unit_names: Vec<u32>,
+    sources: Words,
+    unit: Vec<u32>,
+    position: Vec<u32>,
+    kinds: Words,
+    start: Vec<i64>,
+    end: Vec<i64>,
+    dur: Vec<i64>,
+    count: Vec<u32>,
+    other: Vec<Option<u32>>,
+    signature: Vec<Option<u32>>,
+    own: Vec<bool>,
+    usual: Vec<Option<i64>>,
+    basis: Words,
+    texts: Vec<Option<String>>,
+}
+
+impl Written {
+    fn new(signatures: &Signatures) -> Self {
+        Self {
+            units: Vec::new(),
+            names: Vec::new(),
+            unit_names: Vec::new(),
+            sources: Words::default(),
+            unit: Vec::new(),
+            position: Vec::new(),
+            kinds: Words::default(),
+            start: Vec::new(),
+            end: Vec::new(),
+            dur: Vec::new(),
+            count: Vec::new(),
+            other: Vec::new(),
+            signature: Vec::new(),
+            own: Vec::new(),
+            usual: Vec::new(),
+            basis: Words::default(),
+            texts: signatures.list.iter().map(|s| s.name.clone()).collect(),
+        }
+    }
+
+    fn add(&mut self, tenant: &Tenancy, found: &Found, unit: &Unit, chain: &Chain, recorded: bool) {
+        let number = u32::try_from(self.units.len()).unwrap_or(u32::MAX);
+        let name = found.names.get(unit.name as usize).map_or("", String::as_str);
+        let place = self.names.iter().rposition(|known| known == name).unwrap_or_else(|| {
+            self.names.push(name.to_owned());
+            self.names.len() - 1
+        });
+        self.unit_names.push(u32::try_from(place).unwrap_or(u32::MAX));
+        self.sources.extend([unit.source.word()]);
+        self.units.push(Row {
+            tenant: tenant.id,
+            device: tenant.device,
+            process: tenant.process,
+            unit: *unit,
+            clamped: chain.clamped,
+        });
+        for (position, segment) in (0_u32..).zip(&chain.segments) {
+            self.unit.push(number);
+            self.position.push(position);
+            self.kinds.extend([segment.kind.word()]);
+            self.start.push(segment.start_ns);
+            self.end.push(segment.end_ns);
+            self.dur.push(segment.dur_ns);
+            self.count.push(segment.count);
+            self.other.push(segment.other);
+            self.signature.push(segment.signature);
+            self.own.push(segment.own);
+            self.usual.push(segment.usual_ns);
+            let observed = recorded || !rests_on_residency(segment.kind);
+            self.basis.extend([if observed { "observed" } else { "inferred" }]);
+        }
+    }
+
+    fn finish(self) -> Result<(RecordBatch, RecordBatch)> {
+        let count = self.units.len();
+        let times =
+            |f: fn(&Unit) -> i64| -> Int64Array { self.units.iter().map(|r| Some(f(&r.unit))).collect() };
+        let numbers = |f: fn(&Row) -> u32| -> UInt32Array { self.units.iter().map(|r| Some(f(r))).collect() };
+        let names = self.unit_names.iter().map(|n| self.names.get(*n as usize).map(String::as_str));
+        let units = Builder::new(&schema::UNITS)
+            .put("unit", (0..u32::MAX).take(count).map(Some).collect::<UInt32Array>())
+            .put("tenant_id", numbers(|r| r.tenant))
+            .put("device_id", numbers(|r| r.device))
+            .put("capture", numbers(|r| r.process.0))
+            .put("pid", self.units.iter().map(|r| r.process.1).collect::<UInt32Array>())
+            .put("tid", self.units.iter().map(|r| r.unit.thread).collect::<UInt32Array>())
+            .put_column_of_words("source", self.sources)
+            .put_names("name", names)
+            .put("start_ns", times(|u| u.start_ns))
+            .put("end_ns", times(|u| u.end_ns))
+            .put("dur_ns", times(|u| u.end_ns.saturating_sub(u.start_ns)))
+            .put("range_end_ns", times(|u| u.range_end_ns))
+            .put("operations", numbers(|r| r.unit.operations))
+            .put("without_call", numbers(|r| r.unit.without_call))
+            .put("clamped", numbers(|r| r.clamped))
+            .finish(count)?;
+        let rows = self.unit.len();
+        let text = |n: &Option<u32>| self.texts.get((*n)? as usize)?.as_deref();
+        let segments = Builder::new(&schema::UNIT_SEGMENTS)
+            .put("unit", UInt32Array::from(self.unit))
+            .put("position", UInt32Array::from(self.position))
+            .put_column_of_words("kind", self.kinds)
+            .put("start_ns", Int64Array::from(self.start))
+            .put("end_ns", Int64Array::from(self.end))
+            .put("dur_ns", Int64Array::from(self.dur))
+            .put("count", UInt32Array::from(self.count))
+            .put("other_tenant_id", UInt32Array::from(self.other))
+            .put_names("name", self.signature.iter().map(text))
+            .put("own", BooleanArray::from(self.own))
+            .put("usual_ns", Int64Array::from(self.usual))
+            .put_column_of_words("basis", self.basis)
+            .finish(rows)?;
+        Ok((units, segments))
+    }
+}
+
+/// Whether a kind says anything that only residency decides.
+fn rests_on_residency(kind: SegmentKind) -> bool {
+    match kind {
+        SegmentKind::Host
+        | SegmentKind::Launch
+        | SegmentKind::Copy
+        | SegmentKind::Synchronisation
+        | SegmentKind::OtherThread => false,
+        SegmentKind::QueueSameStream
+        | SegmentKind::QueueOtherStream
+        | SegmentKind::QueueOtherTenant
+        | SegmentKind::TimeSlice
+        | SegmentKind::Switch
+        | SegmentKind::Execution
+        | SegmentKind::Unexplained => true,
+    }
+}

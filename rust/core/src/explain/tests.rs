@@ -1,0 +1,336 @@
+//! Chains calculated by hand; times in us.
+
+use super::*;
+use crate::base::watch::Unwatched;
+use crate::table::columns::{at, Columns};
+use crate::test_tables::{kernels, named, residency, K};
+use std::sync::Arc;
+
+/// pid, tid, correlation, start, end, name.
+type Call = (u32, u32, u32, i64, i64, &'static str);
+
+fn api(rows: &[Call]) -> RecordBatch {
+    let mut rows = rows.to_vec();
+    rows.sort_by_key(|r| r.3);
+    let n = rows.len();
+    Builder::new(&schema::API_CALLS)
+        .put("capture", UInt32Array::from(vec![0; n]))
+        .put("pid", rows.iter().map(|r| Some(r.0)).collect::<UInt32Array>())
+        .put("tid", rows.iter().map(|r| Some(r.1)).collect::<UInt32Array>())
+        .put("correlation_id", rows.iter().map(|r| Some(r.2)).collect::<UInt32Array>())
+        .put("start_ns", rows.iter().map(|r| Some(r.3 * 1000)).collect::<Int64Array>())
+        .put("end_ns", rows.iter().map(|r| Some(r.4 * 1000)).collect::<Int64Array>())
+        .put_names("name", rows.iter().map(|r| Some(r.5)))
+        .finish(n)
+        .unwrap()
+}
+
+/// pid, tid, start, end, text.
+type NvtxRow = (u32, Option<u32>, i64, i64, &'static str);
+
+fn nvtx(rows: &[NvtxRow]) -> RecordBatch {
+    let n = rows.len();
+    Builder::new(&schema::NVTX)
+        .put("capture", UInt32Array::from(vec![0; n]))
+        .put("pid", rows.iter().map(|r| Some(r.0)).collect::<UInt32Array>())
+        .put("tid", rows.iter().map(|r| r.1).collect::<UInt32Array>())
+        .put("start_ns", rows.iter().map(|r| Some(r.2 * 1000)).collect::<Int64Array>())
+        .put("end_ns", rows.iter().map(|r| Some(r.3 * 1000)).collect::<Int64Array>())
+        .put_words("kind", vec!["push-pop"; n])
+        .put_names("text", rows.iter().map(|r| Some(r.4)))
+        .finish(n)
+        .unwrap()
+}
+
+/// Kernels with the correlation ids 1, 2, ... in the order of their starts.
+fn numbered(rows: &[K]) -> RecordBatch {
+    let batch = kernels(rows);
+    let ids: UInt32Array = (1..).take(rows.len()).map(Some).collect();
+    crate::table::builder::replace(&schema::KERNELS, &batch, vec![("correlation_id", Arc::new(ids))]).unwrap()
+}
+
+/// kind, dur in us, count, other tenant.
+type Row = (String, i64, u32, Option<u32>);
+
+/// The segments of each unit, whose sum is checked.
+fn explained(tables: Tables, choice: &Choice) -> (Tables, Vec<Vec<Row>>) {
+    let (tables, _) = named(tables);
+    let made = explain(&tables, choice, 1, &Unwatched).unwrap();
+    let units = Columns::new(&schema::UNITS, &made["units"]);
+    let segments = Columns::new(&schema::UNIT_SEGMENTS, &made["unit_segments"]);
+    let mut found = vec![Vec::new(); units.rows()];
+    let mut sums = vec![0; units.rows()];
+    let (kind, dur) = (segments.names("kind").unwrap(), segments.i64("dur_ns").unwrap());
+    for row in 0..segments.rows() {
+        let unit = segments.u32("unit").unwrap().value(row) as usize;
+        sums[unit] += dur.value(row);
+        assert!(dur.value(row) > 0);
+        found[unit].push((
+            kind.get(row).unwrap().to_owned(),
+            dur.value(row) / 1000,
+            segments.u32("count").unwrap().value(row),
+            at(segments.u32("other_tenant_id").unwrap(), row),
+        ));
+    }
+    assert_eq!(sums, units.i64("dur_ns").unwrap().values().to_vec());
+    (made, found)
+}
+
+fn row(kind: SegmentKind, dur: i64) -> Row {
+    (kind.word().to_owned(), dur, 1, None)
+}
+
+const LAUNCH: &str = "cudaLaunchKernel";
+const SYNC: &str = "cudaStreamSynchronize";
+
+/// One request of 7 on thread 70, five times, each 10 ms after the one before:
+/// range  |0==============================================1000|
+/// calls    |100=110|   |120=130|  |130=============845|
+/// kernels       |115=====400|400====840|
+fn five_requests() -> (Vec<K>, Vec<Call>, Vec<NvtxRow>) {
+    let (mut rows, mut calls, mut ranges) = (Vec::new(), Vec::new(), Vec::new());
+    for n in 0..5_i64 {
+        let t = n * 10_000;
+        let id = u32::try_from(n * 2 + 1).unwrap();
+        rows.push((0, 7, 0, 1, 7, t + 115, t + 400));
+        rows.push((0, 7, 0, 1, 7, t + 401, t + 840));
+        calls.push((7, 70, id, t + 100, t + 110, LAUNCH));
+        calls.push((7, 70, id + 1, t + 120, t + 130, LAUNCH));
+        calls.push((7, 70, 1000 + id, t + 130, t + 845, SYNC));
+        ranges.push((7, Some(70), t, t + 1000, "request"));
+    }
+    (rows, calls, ranges)
+}
+
+#[test]
+fn a_request_alone_on_the_device() {
+    let (rows, calls, ranges) = five_requests();
+    let tables =
+        Tables::from([("kernels", numbered(&rows)), ("api_calls", api(&calls)), ("nvtx", nvtx(&ranges))]);
+    let (made, found) = explained(tables, &Choice::default());
+    // Host until the first launch, that call and 5 us until the idle device starts, both kernels with 1 us in between,
+    // 5 us until the synchronisation returns, and the program's own rest.
+    let expected = vec![
+        row(SegmentKind::Host, 100),
+        row(SegmentKind::Launch, 10),
+        row(SegmentKind::Launch, 5),
+        row(SegmentKind::Execution, 285),
+        row(SegmentKind::QueueSameStream, 1),
+        row(SegmentKind::Execution, 439),
+        row(SegmentKind::Synchronisation, 5),
+        row(SegmentKind::Host, 155),
+    ];
+    assert_eq!(found, vec![expected; 5]);
+    let units = Columns::new(&schema::UNITS, &made["units"]);
+    assert_eq!(units.names("source").unwrap().get(0), Some("nvtx"));
+    assert_eq!(units.u32("operations").unwrap().values(), &[2; 5]);
+}
+
+#[test]
+fn without_ranges_launches_until_a_thread_waits_are_units() {
+    let (rows, calls, _) = five_requests();
+    let (made, found) = explained(
+        Tables::from([("kernels", numbered(&rows)), ("api_calls", api(&calls))]),
+        &Choice::default(),
+    );
+    let expected = vec![
+        row(SegmentKind::Launch, 10),
+        row(SegmentKind::Launch, 5),
+        row(SegmentKind::Execution, 285),
+        row(SegmentKind::QueueSameStream, 1),
+        row(SegmentKind::Execution, 439),
+        row(SegmentKind::Synchronisation, 5),
+    ];
+    assert_eq!(found, vec![expected; 5]);
+    let units = Columns::new(&schema::UNITS, &made["units"]);
+    assert_eq!(units.names("source").unwrap().get(4), Some("synchronisation"));
+    assert_eq!(units.names("name").unwrap().get(4), Some("2 operations from k"));
+}
+
+#[test]
+fn another_tenants_slice_inside_a_kernel_and_before_it() {
+    // The second kernel of the third request: 7 is resident until 20600 and from 22700 on, 8 from 20640 to 22660; the
+    // request's second kernel lasts until 22940 and its synchronisation until 22945.
+    let (mut rows, mut calls, mut ranges) = five_requests();
+    rows[5].6 = 22_940;
+    calls[8].4 = 22_945;
+    ranges[2].3 = 23_000;
+    rows.push((0, 8, 0, 1, 7, 20_650, 22_650));
+    let held = [(0, 0, 7, 1, 0, 20_600), (0, 0, 8, 2, 20_640, 22_660), (0, 0, 7, 1, 22_700, 45_000)];
+    let tables = Tables::from([
+        ("kernels", numbered(&rows)),
+        ("api_calls", api(&calls)),
+        ("nvtx", nvtx(&ranges)),
+        ("residency", residency(&held)),
+    ]);
+    let (made, found) = explained(tables, &Choice::default());
+    let unit = &found[2];
+    let total = |kind: SegmentKind| {
+        let of = unit.iter().filter(|r| r.0 == kind.word());
+        of.fold((0, 0), |sum, r| (sum.0 + r.1, sum.1 + r.2))
+    };
+    // The kernel ran from 20401 to 20600 and from 22700 to 22940.
+    assert_eq!(total(SegmentKind::Execution).0, 285 + 199 + 240);
+    assert_eq!(total(SegmentKind::TimeSlice), (2_020, 1));
+    assert_eq!(total(SegmentKind::Switch), (80, 2));
+    let slice = unit.iter().find(|r| r.0 == "time-slice").unwrap();
+    assert_eq!(slice.3, Some(1));
+    let segments = Columns::new(&schema::UNIT_SEGMENTS, &made["unit_segments"]);
+    let basis = segments.names("basis").unwrap();
+    assert!((0..segments.rows()).all(|row| basis.get(row) == Some("observed")));
+}
+
+#[test]
+fn work_that_is_not_the_units_is_queueing_until_its_own_launch() {
+    // A request of thread 70 launches at 100 behind a kernel of thread 71 in the same stream that ran from 50 to 700.
+    let mut rows = Vec::new();
+    let mut calls = Vec::new();
+    let mut ranges = Vec::new();
+    for n in 0..5_i64 {
+        let t = n * 10_000;
+        let id = u32::try_from(n * 2 + 1).unwrap();
+        rows.push((0, 7, 0, 1, 7, t - 50, t + 700));
+        rows.push((0, 7, 0, 1, 7, t + 701, t + 840));
+        calls.push((7, 71, id, t - 60, t - 55, LAUNCH));
+        calls.push((7, 70, id + 1, t + 100, t + 110, LAUNCH));
+        ranges.push((7, Some(70), t, t + 120, "request"));
+    }
+    let tables =
+        Tables::from([("kernels", numbered(&rows)), ("api_calls", api(&calls)), ("nvtx", nvtx(&ranges))]);
+    let (_, found) = explained(tables, &Choice::default());
+    let expected = vec![
+        row(SegmentKind::Host, 100),
+        row(SegmentKind::Launch, 10),
+        row(SegmentKind::QueueSameStream, 590),
+        row(SegmentKind::QueueSameStream, 1),
+        row(SegmentKind::Execution, 139),
+    ];
+    assert_eq!(found, vec![expected; 5]);
+}
+
+#[test]
+fn another_stream_that_ended_just_before_released_it() {
+    // Stream 8's kernel waits for an event of stream 7's; both are the request's own.
+    let mut rows = Vec::new();
+    let mut calls = Vec::new();
+    let mut ranges = Vec::new();
+    for n in 0..5_i64 {
+        let t = n * 10_000;
+        let id = u32::try_from(n * 2 + 1).unwrap();
+        rows.push((0, 7, 0, 1, 7, t + 15, t + 500));
+        rows.push((0, 7, 0, 1, 8, t + 502, t + 900));
+        calls.push((7, 70, id, t, t + 10, LAUNCH));
+        calls.push((7, 70, id + 1, t + 20, t + 30, LAUNCH));
+        ranges.push((7, Some(70), t, t + 40, "request"));
+    }
+    let tables =
+        Tables::from([("kernels", numbered(&rows)), ("api_calls", api(&calls)), ("nvtx", nvtx(&ranges))]);
+    let (_, found) = explained(tables, &Choice::default());
+    let expected = vec![
+        row(SegmentKind::Launch, 10),
+        row(SegmentKind::Launch, 5),
+        row(SegmentKind::Execution, 485),
+        row(SegmentKind::QueueOtherStream, 2),
+        row(SegmentKind::Execution, 398),
+    ];
+    assert_eq!(found, vec![expected; 5]);
+}
+
+#[test]
+fn programmatic_dependent_launch_is_clamped_and_counted() {
+    let (mut rows, calls, ranges) = five_requests();
+    for row in rows.iter_mut().skip(1).step_by(2) {
+        row.5 -= 50; // 350 to 840, while the first runs until 400
+    }
+    let tables =
+        Tables::from([("kernels", numbered(&rows)), ("api_calls", api(&calls)), ("nvtx", nvtx(&ranges))]);
+    let (made, found) = explained(tables, &Choice::default());
+    let ran: Vec<i64> = found[0].iter().filter(|r| r.0 == "execution").map(|r| r.1).collect();
+    assert_eq!(ran, [351 - 115, 840 - 351]);
+    let units = Columns::new(&schema::UNITS, &made["units"]);
+    assert_eq!(units.u32("clamped").unwrap().values(), &[1; 5]);
+}
+
+#[test]
+fn a_name_chooses_and_numbers_in_names_do_not_count() {
+    let (rows, calls, _) = five_requests();
+    let texts = ["request 1", "request 22", "request 3", "request 4", "request 5"];
+    let mut ranges: Vec<_> =
+        texts.iter().zip(0..).map(|(text, n)| (7, Some(70), n * 10_000, n * 10_000 + 1000, *text)).collect();
+    // A range around every second launch holds fewer launches.
+    ranges.extend((0..5).map(|n| (7, Some(70), n * 10_000 + 115, n * 10_000 + 600, "part")));
+    let tables =
+        Tables::from([("kernels", numbered(&rows)), ("api_calls", api(&calls)), ("nvtx", nvtx(&ranges))]);
+    let (made, found) = explained(tables.clone(), &Choice::default());
+    let units = Columns::new(&schema::UNITS, &made["units"]);
+    assert_eq!((found.len(), units.names("name").unwrap().get(0)), (5, Some("request #")));
+    let only = |name: &str| Choice { name: Some(name.to_owned()), window: None };
+    let (made, _) = explained(tables.clone(), &only("part"));
+    let units = Columns::new(&schema::UNITS, &made["units"]);
+    assert_eq!((units.rows(), units.u32("operations").unwrap().value(0)), (5, 1));
+    assert_eq!(explained(tables.clone(), &only("nothing")).1.len(), 0);
+    // A window keeps what lies inside of it.
+    let inside = Choice { name: None, window: Some((5_000_000, 35_000_000)) };
+    assert_eq!(explained(tables, &inside).1.len(), 3);
+}
+
+/// Numbers below `below`, drawn one after the other.
+fn draws(mut seed: u64) -> impl FnMut(u64) -> i64 {
+    move |below| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        i64::try_from((seed >> 33) % below).unwrap()
+    }
+}
+
+/// Whatever stands in the tables, segments add up: `explained` checks it.
+#[test]
+fn segments_always_add_up() {
+    let mut units = 0;
+    for seed in 0..400 {
+        let mut draw = draws(seed);
+        let mut rows: Vec<K> = Vec::new();
+        for _ in 0..20 + draw(40) {
+            let pid = 7 + u32::try_from(draw(3) / 2).unwrap();
+            let start = draw(5_000);
+            rows.push((0, pid, 0, 1, 7 + u32::try_from(draw(3)).unwrap(), start, start + draw(600)));
+        }
+        rows.sort_by_key(|r| r.5);
+        let mut calls = Vec::new();
+        for (n, row) in (1_u32..).zip(&rows) {
+            if draw(8) > 0 {
+                let start = row.5 - draw(400);
+                calls.push((row.1, 70 + u32::try_from(draw(2)).unwrap(), n, start, start + draw(60), LAUNCH));
+            }
+        }
+        for n in 0..draw(12) {
+            let start = draw(5_000);
+            let id = 10_000 + u32::try_from(n).unwrap();
+            calls.push((7, 70 + u32::try_from(draw(2)).unwrap(), id, start, start + draw(800), SYNC));
+        }
+        let ranges: Vec<_> = (0..8)
+            .map(|_| {
+                let start = draw(5_000) - 300;
+                (7, (draw(3) > 0).then_some(70), start, start + draw(900), "request")
+            })
+            .collect();
+        let mut tables = Tables::from([("kernels", numbered(&rows))]);
+        if draw(8) > 0 {
+            tables.insert("api_calls", api(&calls));
+        }
+        if draw(4) > 0 {
+            tables.insert("nvtx", nvtx(&ranges));
+        }
+        if draw(2) > 0 {
+            let mut held = Vec::new();
+            let mut t = -500;
+            for n in 0..12 {
+                let end = t + 1 + draw(900);
+                held.push((0, 0, 7 + n % 2, u64::from(n % 2) + 1, t, end));
+                t = end + draw(60);
+            }
+            tables.insert("residency", residency(&held));
+        }
+        units += explained(tables, &Choice::default()).1.len();
+    }
+    assert!(units > 500, "{units}");
+}

@@ -1,0 +1,403 @@
+//! Find units of work: requests, iterations, steps.
+//!
+//! In this order, per tenant: units that a caller gave (rows of `nvtx` without a thread), NVTX ranges, whole-graph
+//! launches, and launches between the returns of two synchronisations of a thread. Of NVTX ranges those of one name are
+//! taken, of graphs all, of synchronisations the sequences of operations that repeat.
+//!
+//! A unit lasts from its begin to the end of the last operation launched inside it, or to its own end where that is
+//! later. An operation belongs to a unit if its launch lies inside, on the unit's thread where it has one.
+
+use std::collections::BTreeMap;
+
+use crate::base::error::Result;
+use crate::base::maps::NumberMap;
+use crate::slowdown::operations::{Calls, Op, Scene, Signatures, Tenancy};
+use crate::table::columns::{at, Columns};
+use crate::table::events::Tables;
+use crate::table::schema;
+use crate::table::work::WorkKind;
+
+/// Ranges of one name, or equal sequences of launches, below which they are no units.
+pub const ENOUGH_UNITS: usize = 5;
+/// From so many ranges of one name on it is taken rather than one with fewer: percentiles need them.
+const MANY_UNITS: usize = 20;
+/// Names whose ranges hold at least this part of the launches that any name's hold are as good as that one.
+const AS_GOOD: f64 = 0.95;
+/// Part of the launches of a tenant that its graphs must hold to be its units.
+const MOSTLY: f64 = 0.5;
+/// More names of ranges than this are not compared.
+const MOST_NAMES: usize = 10_000;
+
+/// How units were found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum UnitSource {
+    /// Rows that the caller gave.
+    Given,
+    /// NVTX ranges of one name.
+    Range,
+    /// Launches of whole graphs.
+    Graph,
+    /// Launches between the returns of two synchronisations, where they repeat.
+    Synchronisation,
+}
+
+impl UnitSource {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Given, Self::Range, Self::Graph, Self::Synchronisation];
+
+    /// As in the table `units`.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Given => "given",
+            Self::Range => "nvtx",
+            Self::Graph => "graph",
+            Self::Synchronisation => "synchronisation",
+        }
+    }
+}
+
+/// What units a caller wants.
+#[derive(Debug, Clone, Default)]
+pub struct Choice {
+    /// Only ranges of this name: as it is, or with `#` for each number in it.
+    pub name: Option<String>,
+    /// First and last time, where the session is a part of a capture: what crosses them was cut there.
+    pub window: Option<(i64, i64)>,
+}
+
+/// A unit of work of one tenant.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Unit {
+    pub source: UnitSource,
+    /// A place in the list of names.
+    pub name: u32,
+    /// Only operations that this thread launched; none: of any.
+    pub thread: Option<u32>,
+    /// The thread that launched its first operation.
+    pub main_thread: Option<u32>,
+    pub start_ns: i64,
+    /// End of its range; operations launched later are not its own.
+    pub range_end_ns: i64,
+    /// End of its last operation, or of its range where that is later.
+    pub end_ns: i64,
+    /// Operations in it.
+    pub operations: u32,
+    /// Of those, without a launch call in the capture.
+    pub without_call: u32,
+    /// The operation that ended last, a place among the tenant's.
+    pub last: u32,
+}
+
+impl Unit {
+    /// Whether an operation was launched inside it.
+    pub fn has(&self, op: &Op, thread: Option<u32>) -> bool {
+        op.launch_ns >= self.start_ns
+            && op.launch_ns <= self.range_end_ns
+            && (self.thread.is_none() || thread == self.thread || op.call.is_none())
+    }
+}
+
+/// A range as recorded.
+#[derive(Debug, Clone, Copy)]
+struct Range {
+    thread: Option<u32>,
+    start_ns: i64,
+    end_ns: i64,
+}
+
+/// Ranges of each process by name; given ones apart.
+#[derive(Debug, Default)]
+pub(crate) struct Ranges {
+    given: BTreeMap<String, Vec<Range>>,
+    recorded: BTreeMap<String, Vec<Range>>,
+}
+
+/// A process: capture, pid.
+type Process = (u32, Option<u32>);
+
+/// Each number in a text as one `#`.
+fn pattern(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if !c.is_ascii_digit() {
+            out.push(c);
+        } else if !out.ends_with('#') {
+            out.push('#');
+        }
+    }
+    out
+}
+
+/// Reads `nvtx`. Names that too few ranges have count under what they have in common with others but for numbers.
+pub(crate) fn ranges(tables: &Tables, choice: &Choice) -> Result<BTreeMap<Process, Ranges>> {
+    let mut out: BTreeMap<Process, Ranges> = BTreeMap::new();
+    let Some(batch) = tables.get(schema::NVTX.name) else { return Ok(out) };
+    let columns = Columns::new(&schema::NVTX, batch);
+    let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
+    let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
+    let text = columns.names("text")?;
+    let mut wanted: NumberMap<u32, bool> = NumberMap::default();
+    let mut by_key: BTreeMap<(Process, bool, u32), Vec<Range>> = BTreeMap::new();
+    for row in 0..columns.rows() {
+        let (Some(end_ns), Some(key)) = (at(end, row), text.key(row)) else { continue };
+        let named = |name: &str| choice.name.as_deref().is_none_or(|n| n == name || n == pattern(name));
+        if !*wanted.entry(key).or_insert_with(|| text.text(key).is_some_and(named)) {
+            continue;
+        }
+        let range = Range { thread: at(tid, row), start_ns: start.value(row), end_ns };
+        if choice.window.is_some_and(|(first, last)| range.start_ns <= first || range.end_ns >= last) {
+            continue;
+        }
+        let process = (capture.value(row), at(pid, row));
+        by_key.entry((process, range.thread.is_none(), key)).or_default().push(range);
+    }
+    for ((process, given, key), mut found) in by_key {
+        let of = out.entry(process).or_default();
+        let of = if given { &mut of.given } else { &mut of.recorded };
+        let Some(name) = text.text(key) else { continue };
+        let name = if found.len() >= ENOUGH_UNITS || given { name.to_owned() } else { pattern(name) };
+        if of.len() < MOST_NAMES || of.contains_key(&name) {
+            of.entry(name).or_default().append(&mut found);
+        }
+    }
+    for found in out.values_mut().flat_map(|of| of.given.values_mut().chain(of.recorded.values_mut())) {
+        found.sort_by_key(|r| (r.start_ns, r.end_ns));
+    }
+    Ok(out)
+}
+
+/// Units of one tenant, by begin, and their names.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub units: Vec<Unit>,
+    pub names: Vec<String>,
+}
+
+/// Finds the units of a tenant whose operations stand by launch.
+pub(crate) fn find(
+    scene: &Scene,
+    tenant: &Tenancy,
+    ranges: Option<&Ranges>,
+    signatures: &Signatures,
+    choice: &Choice,
+) -> Found {
+    let calls = scene.calls.get(&tenant.process);
+    let given = ranges.map(|r| &r.given).filter(|r| !r.is_empty());
+    let mut found = Found::default();
+    if let Some(given) = given {
+        for (name, list) in given {
+            found.add(tenant, calls, UnitSource::Given, name, list);
+        }
+    } else if let Some((name, list)) = ranges.and_then(|r| best(tenant, calls, &r.recorded)) {
+        found.add(tenant, calls, UnitSource::Range, name, list);
+    }
+    if found.units.is_empty() && choice.name.is_none() {
+        found = of_graphs(tenant, calls, signatures).unwrap_or_default();
+    }
+    if found.units.is_empty() && choice.name.is_none() {
+        found = calls.map(|calls| between_waits(tenant, calls, signatures)).unwrap_or_default();
+    }
+    if let Some((first, last)) = choice.window {
+        found.units.retain(|u| u.start_ns > first && u.end_ns < last);
+    }
+    found.units.sort_by_key(|u| (u.start_ns, u.end_ns, u.name, u.thread));
+    found
+}
+
+impl Found {
+    /// Takes those of the ranges in which anything was launched.
+    fn add(
+        &mut self,
+        tenant: &Tenancy,
+        calls: Option<&Calls>,
+        source: UnitSource,
+        name: &str,
+        list: &[Range],
+    ) {
+        let place = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+        self.names.push(name.to_owned());
+        for range in list {
+            let unit = Unit {
+                source,
+                name: place,
+                thread: range.thread,
+                main_thread: range.thread,
+                start_ns: range.start_ns,
+                range_end_ns: range.end_ns.max(range.start_ns),
+                end_ns: range.end_ns.max(range.start_ns),
+                operations: 0,
+                without_call: 0,
+                last: 0,
+            };
+            self.units.extend(filled(tenant, calls, unit));
+        }
+    }
+}
+
+/// A unit with what was launched in it; none where nothing was.
+fn filled(tenant: &Tenancy, calls: Option<&Calls>, mut unit: Unit) -> Option<Unit> {
+    let from = tenant.ops.partition_point(|op| op.launch_ns < unit.start_ns);
+    let mut last_ns = i64::MIN;
+    for (place, op) in tenant.ops.iter().enumerate().skip(from) {
+        if op.launch_ns > unit.range_end_ns {
+            break;
+        }
+        if !unit.has(op, thread_of(calls, op)) {
+            continue;
+        }
+        unit.main_thread = unit.main_thread.or_else(|| thread_of(calls, op));
+        unit.operations = unit.operations.saturating_add(1);
+        unit.without_call = unit.without_call.saturating_add(u32::from(op.call.is_none()));
+        if op.end_ns >= last_ns {
+            last_ns = op.end_ns;
+            unit.last = u32::try_from(place).unwrap_or(u32::MAX);
+        }
+    }
+    unit.end_ns = unit.end_ns.max(last_ns);
+    (unit.operations > 0 && unit.end_ns > unit.start_ns).then_some(unit)
+}
+
+/// The thread that launched an operation, as recorded.
+pub(crate) fn thread_of(calls: Option<&Calls>, op: &Op) -> Option<u32> {
+    calls.and_then(|c| c.thread(op.call?))
+}
+
+/// The name whose ranges hold the launches: of those that hold about as many, one with many ranges, then the longer.
+fn best<'a>(
+    tenant: &Tenancy,
+    calls: Option<&Calls>,
+    named: &'a BTreeMap<String, Vec<Range>>,
+) -> Option<(&'a str, &'a [Range])> {
+    // Of one thread ranges of one name may be nested in each other: each launch counts once.
+    let held = |list: &[Range]| {
+        let mut ends: BTreeMap<Option<u32>, i64> = BTreeMap::new();
+        let mut count = 0_usize;
+        for range in list {
+            let until = ends.entry(range.thread).or_insert(i64::MIN);
+            let from_ns = range.start_ns.max(until.saturating_add(1));
+            *until = (*until).max(range.end_ns);
+            let from = tenant.ops.partition_point(|op| op.launch_ns < from_ns);
+            let inside = tenant.ops.iter().skip(from).take_while(|op| op.launch_ns <= range.end_ns);
+            count = count.saturating_add(
+                inside
+                    .filter(|op| {
+                        range.thread.is_none() || op.call.is_none() || thread_of(calls, op) == range.thread
+                    })
+                    .count(),
+            );
+        }
+        count
+    };
+    let candidates: Vec<(usize, usize, i64, &'a str, &'a [Range])> = named
+        .iter()
+        .filter(|(_, list)| list.len() >= ENOUGH_UNITS)
+        .map(|(name, list)| {
+            let total_ns =
+                list.iter().fold(0_i64, |sum, r| sum.saturating_add(r.end_ns.saturating_sub(r.start_ns)));
+            let mean_ns = total_ns / i64::try_from(list.len()).unwrap_or(1).max(1);
+            (held(list), list.len(), mean_ns, name.as_str(), list.as_slice())
+        })
+        .filter(|(held, ..)| *held > 0)
+        .collect();
+    let most = candidates.iter().map(|c| c.0).max()?;
+    candidates
+        .into_iter()
+        .filter(|c| c.0 as f64 >= AS_GOOD * most as f64)
+        .max_by_key(|c| (c.1 >= MANY_UNITS, c.2, std::cmp::Reverse(c.3)))
+        .map(|c| (c.3, c.4))
+}
+
+/// Launches of whole graphs, traced as one row each.
+fn of_graphs(tenant: &Tenancy, calls: Option<&Calls>, signatures: &Signatures) -> Option<Found> {
+    let graphs = tenant.ops.iter().filter(|op| op.kind == WorkKind::Graph).count();
+    if graphs < ENOUGH_UNITS || (graphs as f64) < MOSTLY * tenant.ops.len() as f64 {
+        return None;
+    }
+    let mut found = Found::default();
+    let mut names: NumberMap<u32, u32> = NumberMap::default();
+    for (place, op) in tenant.ops.iter().enumerate().filter(|(_, op)| op.kind == WorkKind::Graph) {
+        let name = *names.entry(op.signature).or_insert_with(|| {
+            let signature = signatures.list.get(op.signature as usize);
+            found.names.push(signature.and_then(|s| s.name.clone()).unwrap_or_else(|| "graph".to_owned()));
+            u32::try_from(found.names.len() - 1).unwrap_or(u32::MAX)
+        });
+        found.units.push(Unit {
+            source: UnitSource::Graph,
+            name,
+            thread: thread_of(calls, op),
+            main_thread: thread_of(calls, op),
+            start_ns: op.launch_ns,
+            range_end_ns: op.launch_ns,
+            end_ns: op.end_ns,
+            operations: 1,
+            without_call: u32::from(op.call.is_none()),
+            last: u32::try_from(place).unwrap_or(u32::MAX),
+        });
+    }
+    found.units.retain(|u| u.end_ns > u.start_ns);
+    Some(found)
+}
+
+/// What a thread launched until it waited, where the same sequence of operations came back.
+fn between_waits(tenant: &Tenancy, calls: &Calls, signatures: &Signatures) -> Found {
+    // By thread: places of operations, by launch.
+    let mut launched: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (place, op) in tenant.ops.iter().enumerate() {
+        if let (Some(thread), Ok(place)) = (thread_of(Some(calls), op), u32::try_from(place)) {
+            launched.entry(thread).or_default().push(place);
+        }
+    }
+    let mut groups: BTreeMap<Vec<u32>, Vec<Unit>> = BTreeMap::new();
+    for (thread, waits) in waits_by_thread(calls) {
+        let Some(places) = launched.get(&thread) else { continue };
+        let ops: Vec<(u32, &Op)> =
+            places.iter().filter_map(|p| Some((*p, tenant.ops.get(*p as usize)?))).collect();
+        let mut next = 0;
+        for wait in waits {
+            let behind = ops.partition_point(|(_, op)| op.launch_ns <= wait.1);
+            let Some(batch) = ops.get(next..behind).filter(|batch| !batch.is_empty()) else { continue };
+            next = behind;
+            let sequence: Vec<u32> = batch.iter().map(|(_, op)| op.signature).collect();
+            let start_ns = batch.iter().map(|(_, op)| op.launch_ns).min().unwrap_or(wait.0);
+            let unit = Unit {
+                source: UnitSource::Synchronisation,
+                name: 0,
+                thread: Some(thread),
+                main_thread: Some(thread),
+                start_ns,
+                range_end_ns: wait.1.max(start_ns),
+                end_ns: wait.1.max(start_ns),
+                operations: 0,
+                without_call: 0,
+                last: 0,
+            };
+            if let Some(unit) = filled(tenant, Some(calls), unit) {
+                groups.entry(sequence).or_default().push(unit);
+            }
+        }
+    }
+    let mut found = Found::default();
+    for (sequence, units) in groups.into_iter().filter(|(_, units)| units.len() >= ENOUGH_UNITS) {
+        let first = sequence.first().and_then(|s| signatures.list.get(*s as usize));
+        let first = first.and_then(|s| s.name.as_deref()).unwrap_or("unnamed");
+        let name = u32::try_from(found.names.len()).unwrap_or(u32::MAX);
+        let many = if sequence.len() == 1 { "operation" } else { "operations" };
+        found.names.push(format!("{} {many} from {first}", sequence.len()));
+        found.units.extend(units.into_iter().map(|unit| Unit { name, ..unit }));
+    }
+    found
+}
+
+/// Begin and end of the calls of each thread that may wait for the device, by end; a call inside another is part of it.
+pub(crate) fn waits_by_thread(calls: &Calls) -> BTreeMap<u32, Vec<(i64, i64)>> {
+    let mut out: BTreeMap<u32, Vec<(i64, i64)>> = BTreeMap::new();
+    for call in calls.list.iter().filter(|call| call.waits) {
+        let Some(thread) = calls.threads.get(call.thread as usize) else { continue };
+        let list = out.entry(*thread).or_default();
+        if list.last().is_none_or(|last| call.start_ns >= last.1) {
+            list.push((call.start_ns, call.end_ns));
+        }
+    }
+    out
+}

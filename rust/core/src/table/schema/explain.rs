@@ -1,0 +1,49 @@
+//! Tables of units of work and where the time of each went.
+
+use super::Kind::{Bool, Name, I64, U32};
+use super::{col, opt, Table, BASIS, CAPTURE_ID, DEVICE_ID, END, PID, START, TENANT_ID};
+
+/// Units of work.
+pub const UNITS: Table = Table {
+    name: "units",
+    version: 1,
+    doc: "Units of work of each tenant: requests, iterations, steps. Sorted by tenant and start. A unit lasts to the end of the last operation launched inside its range, or to the end of the range where that is later; one in which nothing was launched on the device is left out.",
+    columns: &[
+        col("unit", U32, "Number of the unit, from 0."),
+        TENANT_ID,
+        DEVICE_ID,
+        CAPTURE_ID,
+        PID,
+        opt("tid", U32, "of any thread of the process", "Thread whose launches belong to it."),
+        col("source", Name, "How it was found: `given` (work units of the caller), `nvtx` (ranges of one name), `graph` (whole-graph launches), `synchronisation` (launches between the returns of two synchronisations, where they repeat)."),
+        col("name", Name, "Name of the range or graph, or what the sequence of launches consists of; `#` stands for numbers that differ. Hostile text."),
+        START,
+        END,
+        col("dur_ns", I64, "end_ns - start_ns: the sum of its segments."),
+        col("range_end_ns", I64, "End of its range: operations launched later are not its own."),
+        col("operations", U32, "Operations in it."),
+        col("without_call", U32, "Of these, without a launch call in the capture: what they waited for is known in part."),
+        col("clamped", U32, "Operations of its chain that started before the one that released them had ended (programmatic dependent launch, parallel branches of a graph); the overlap counts once."),
+    ],
+};
+
+/// Segments of units.
+pub const UNIT_SEGMENTS: Table = Table {
+    name: "unit_segments",
+    version: 1,
+    doc: "The critical chain of each unit of work, in order: the segments of a unit add up to its duration. Where parts of one step alternate (a kernel that is switched out again and again) each part is one row, with dur_ns less than end_ns - start_ns.",
+    columns: &[
+        col("unit", U32, "The unit, see `units`."),
+        col("position", U32, "From 0, in order."),
+        col("kind", Name, "`host`: the program's own time. `launch`: launch calls, and until an idle device started. `queue-same-stream`, `queue-other-stream`: behind work of the same tenant that is not the unit's. `queue-other-tenant`: ready and resident while another tenant's work was on the device. `copy`. `time-slice`: another context was resident. `switch`: the engine was being handed over. `execution`. `synchronisation`: from the end of the awaited operation until the call returned. `other-thread`: another thread of the process was at work. `unexplained`."),
+        START,
+        END,
+        col("dur_ns", I64, "Time of this kind from start_ns to end_ns."),
+        col("count", U32, "Time slices of others, or switches; 1 for every other kind."),
+        opt("other_tenant_id", U32, "nobody else's, or not known whose", "Whose slice or work it waited for; of `execution`, whose work ran most at the same time."),
+        opt("name", Name, "no operation", "Kernel, graph or copy: that ran, or that was waited for. Hostile text."),
+        col("own", Bool, "The operation is the unit's own."),
+        opt("usual_ns", I64, "not a whole operation of the unit", "Median of what equal operations of the tenant took while their context was resident."),
+        BASIS,
+    ],
+};

@@ -1,0 +1,107 @@
+"""Units of work explained one by one: against hand calculations, and against what holds for every capture."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import polars as pl
+import pytest
+from command_line import run
+
+import pyanalyze
+from pyanalyze.cli.schemas import schema_of
+from pyanalyze.core import _core
+from pyanalyze.errors import UsageError
+from pyanalyze.vocabulary import SEGMENT_TEXT, UNIT_SOURCE_TEXT, SegmentKind, UnitSource
+
+INTERACTIVE, BACKGROUND = "interactive", "background"
+
+
+def test_the_words_are_those_of_the_core() -> None:
+    kinds, sources = _core.explain_words()
+    assert kinds == list(SegmentKind) == list(SEGMENT_TEXT)
+    assert sources == list(UnitSource) == list(UNIT_SOURCE_TEXT)
+
+
+@pytest.mark.parametrize("name", ["demo-time-slicing", "exclusive", "mps", "streams", "mig", "lost-records"])
+def test_segments_of_every_unit_add_up(fixtures: Path, name: str) -> None:
+    session = pyanalyze.load(fixtures / f"{name}.sqlite")
+    found = session.explain(slowest=0.99)
+    assert found.units.height > 0
+    sums = found.segments.group_by("unit").agg(pl.col("dur_ns").sum().alias("sum"))
+    assert found.units.join(sums, on="unit").filter(pl.col("sum") == pl.col("dur_ns")).height == found.units.height
+    # What an excess is made of adds up to it, too: of one unit, and of all that were chosen.
+    for unit in found.result.units:
+        assert sum(cause.ns for cause in unit.causes) == pytest.approx(unit.excess_ns, abs=1e-3)
+        assert sum(segment.dur_ns for segment in unit.segments) == unit.dur_ns
+    for group in found.result.groups:
+        assert group.slow_mean_ns is not None
+        excess = group.slow_mean_ns - group.typical_ns
+        assert sum(cause.ns for cause in group.causes) == pytest.approx(excess, abs=1e-3)
+
+
+def test_the_slowest_units_of_a_time_sliced_tenant_waited_for_their_time_slice(fixtures: Path) -> None:
+    found = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").explain().result
+    for group in found.groups:
+        assert group.source is UnitSource.RANGE
+        assert group.causes[0].kind is SegmentKind.TIME_SLICE
+        assert group.causes[0].other != group.tenant
+
+
+def test_one_process_waits_for_nobody(fixtures: Path) -> None:
+    session = pyanalyze.load(fixtures / "exclusive.sqlite")
+    assert set(session.unit_segments["kind"].unique().cast(pl.String)).isdisjoint(
+        {SegmentKind.TIME_SLICE, SegmentKind.SWITCH, SegmentKind.QUEUE_OTHER_TENANT}
+    )
+
+
+def test_choices(fixtures: Path) -> None:
+    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    (unit,) = session.explain(unit=3).result.units
+    assert unit.unit == 3
+    row = session.units.row(3, named=True)
+    assert 3 in {one.unit for one in session.explain(at=row["start_ns"]).result.units}
+    assert [group.slow for group in session.explain(slowest=2).result.groups] == [2, 2]
+    name = str(row["name"])
+    assert {group.name for group in session.explain(name=name).result.groups} == {name}
+    assert session.explain(name="no such range").result.groups == []
+    with pytest.raises(UsageError, match="no unit 99999"):
+        session.explain(unit=99_999)
+
+
+def test_the_command_says_what_the_frames_say(fixtures: Path) -> None:
+    capture = str(fixtures / "demo-time-slicing.sqlite")
+    shown = run("explain", capture, "--slowest", "2")
+    assert shown.returncode == 0
+    assert "Main cause: waiting for its time slice" in shown.stdout
+    made = json.loads(run("explain", capture, "--slowest", "2", "-f", "json").stdout)
+    jsonschema.Draft202012Validator(schema_of("explain")).validate(made)
+    table = run("explain", capture, "--slowest", "2", "-f", "csv").stdout.splitlines()
+    assert len(table) - 1 == sum(len(unit["segments"]) for unit in made["units"])
+    assert run("explain", capture, "--slowest", "much").returncode == 2
+    assert run("explain", capture, "--unit", "1", "--at", "1s").returncode == 2
+
+
+def test_an_interrupted_kernel_is_explained_by_the_other_tenants_residency(corpus: Path, tmp_path: Path) -> None:
+    """An A100 with both tenants traced, rebuilt from published rows; the expected times are from its switch records."""
+    path = tmp_path / "a100.sqlite"
+    subprocess.run([sys.executable, corpus / "rebuilt" / "a100-two-traced-tenants.py", path], check=True)
+    work = tmp_path / "work.csv"
+    work.write_text(f"tenant,start,end\n{BACKGROUND},1540485971,1540557084\n", encoding="utf-8")
+    (unit,) = pyanalyze.load(path, work=work).explain().result.units
+    # From the launch call of the kernel to the end of the marker behind it.
+    assert unit.dur_ns == 1_609_206_873 - 1_540_485_971
+    spent: dict[tuple[str, str | None], int] = {}
+    for one in unit.segments:
+        key = (one.kind.value, one.other if one.kind is SegmentKind.TIME_SLICE else None)
+        spent[key] = spent.get(key, 0) + one.dur_ns
+        assert one.basis == "observed"
+    # The other tenant was resident until 1540604156 and from 1545115404 to 1545465454.
+    assert spent["time-slice", INTERACTIVE] == (1_540_604_156 - 1_540_545_547) + (1_545_465_454 - 1_545_115_404)
+    # Before the kernel, and to the other tenant and back inside it.
+    assert spent["switch", None] == (1_540_707_452 - 1_540_604_156) + 101_568 + 100_928
+    assert spent["launch", None] == (1_540_545_547 - 1_540_485_971) + (1_540_712_796 - 1_540_707_452)
