@@ -562,7 +562,8 @@ def _interference(
         untraced = _some([names[number] for number in blind])
         why += f"{'; ' if why else ''}kernels of {untraced} were not traced"
     if silent or blind:
-        missing.append(Missing(what="slowdown", why=why, how=solo))
+        traced = "trace all tenants: start each under nsys, or record their common parent"
+        missing.append(Missing(what="slowdown", why=why, how=solo if silent else traced))
     if not known or tenants.height < 2:
         missing.append(Missing(what="interference", why=why or "only one tenant of the device is known", how=solo))
         return None

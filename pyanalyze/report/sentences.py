@@ -337,8 +337,8 @@ def cause_text(victim: Victim) -> str:
     share = f"{fmt.percent(part)} of the added latency"
     if victim.first is not None and victim.tenant.causes is not None:
         head = getattr(victim.tenant.causes, victim.first.value)
-        queued = f"later kernels queue behind: {fmt.percent(part)}"
-        return f"{CAUSE_WORDS[victim.first]} ({fmt.percent(head)} of the added latency; {queued})"
+        queued = f"{fmt.percent(part)} for its later kernels, which queue behind"
+        return f"{CAUSE_WORDS[victim.first]} ({fmt.percent(head)} of the added latency, and {queued})"
     return f"{CAUSE_WORDS[cause]} ({share})"
 
 

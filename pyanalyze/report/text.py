@@ -59,10 +59,12 @@ def text_page(page: Page, sections: Sequence[str] = ()) -> str:
     for section in page.sections:
         if sections and section.id.partition("-")[0] not in sections:
             continue
+        lines = [line for block in section.blocks for line in _block(block)]
+        # A chart by itself leaves nothing to read.
+        if not lines:
+            continue
         title = f"{section.title}: {section.device}" if section.device else section.title
-        out += [*([""] if out[-1] else []), title, "-" * len(title)]
-        for block in section.blocks:
-            out += _block(block)
+        out += [*([""] if out[-1] else []), title, "-" * len(title), *lines]
     return "\n".join(out).rstrip() + "\n"
 
 

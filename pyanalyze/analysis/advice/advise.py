@@ -499,7 +499,7 @@ def _memory(compared: Options, device: Mapping[str, object]) -> Iterator[Advice]
             expected=None,
             bound=f"the sum of their memory peaks is {used / 2**30:.1f} of {total / 2**30:.1f} GiB{more}",
             why="only MIG partitions memory; an allocation that does not fit fails, whichever tenant makes it",
-            undo="unset the limit",
+            undo="# remove the limit from the program",
             wrong_if="the peaks never coincide",
         )
 
@@ -575,7 +575,8 @@ def _time_slices(
     everyone = "both" if tenants == 2 else f"all {tenants}"
     now = (
         f"a time slice executes for {fmt.duration(slice_ns)}, and a switch takes {fmt.duration(switch_ns)} from kernel "
-        f"to kernel: {fmt.percent(cost)} while {everyone} are busy. A kernel waits up to {fmt.duration(wait_ns)}"
+        f"to kernel, saving and restoring included: {fmt.percent(cost)} of the time while {everyone} are busy. "
+        f"A kernel waits up to {fmt.duration(wait_ns)}"
     )
     undo = "nvidia-smi compute-policy --set-timeslice=0"
     unknown = "NVIDIA publishes no lengths: set a policy, record again, and read the length in `pyanalyze residency`"
@@ -598,7 +599,7 @@ def _time_slices(
             action=f"Set time slices of at most {fmt.duration(choice.slice_ns)} for waits below "
             f"{fmt.duration(latency_ns)}: policy {slicing.POLICIES[policy]}",
             commands=[
-                f"nvidia-smi compute-policy --set-timeslice={policy}   # as root, lasts until the driver is reloaded"
+                f"nvidia-smi compute-policy --set-timeslice={policy}   # as root, all GPUs, until the driver reloads"
             ],
             expected=f"calculated: context switches then take {fmt.percent(choice.overhead)} of the time",
             bound="round robin with all tenants busy; a kernel that cannot be preempted waits longer",
@@ -610,11 +611,10 @@ def _time_slices(
         yield Advice(
             action="Use longer time slices if latency allows",
             commands=[
-                "nvidia-smi compute-policy --set-timeslice=3   # long; as root, lasts until the driver is reloaded"
+                "nvidia-smi compute-policy --set-timeslice=3   # long; as root, all GPUs, until the driver is reloaded"
             ],
             expected=None,
-            bound=f"at most {fmt.percent(cost)} of the time in which several tenants are busy, the whole switching "
-            "cost",
+            bound=f"at most {fmt.percent(cost)} of the time while {everyone} are busy, the whole switching cost",
             why=f"the cost of a switch does not depend on the time slice; {now}. {unknown}",
             undo=undo,
             wrong_if="time slices recorded afterwards are not longer",

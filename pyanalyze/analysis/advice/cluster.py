@@ -186,7 +186,7 @@ def _device_plugin(
             commands=commands,
             expected=_record(pods[0]),
             bound=None,
-            why=f"{_now(current)}; time-slicing isolates faults and sets no limit on memory",
+            why=f"{_now(current)}; under time-slicing each process keeps a context of its own, without a memory limit",
             undo=undo,
             wrong_if="the tenants leave SMs free that they could use at the same time",
             risk="the pods of the node restart; no limit keeps one tenant from using all of the memory",

@@ -85,8 +85,9 @@ def unknown_tenants(tenants: Sequence[Resident]) -> Iterator[Advice]:
                 action=f"Identify process {tenant.host_pid} ({tenant.name})",
                 commands=[f"ps -o pid,user,lstart,cmd -p {tenant.host_pid}", f"cat /proc/{tenant.host_pid}/cgroup"],
                 expected=None,
-                bound=f"its GPU time share is {fmt.percent(tenant.gpu_time_share or 0)}",
-                why="it is not traced; only switch records show it",
+                bound=None,
+                why=f"its context was resident for {fmt.percent(tenant.gpu_time_share or 0)} of the window, and its "
+                "work is not traced. The commands work while it runs",
                 undo=None,
             )
 
@@ -113,11 +114,14 @@ def simple_bounds(
     because = "" if why_not is None else f" A forecast is not possible: {why_not}."
     yield Advice(
         action="Run the tenants under MPS instead of time-slicing",
-        commands=["nvidia-cuda-mps-control -d   # as the user that runs the workloads, before they start"],
+        commands=[
+            "nvidia-cuda-mps-control -d   # as the user of all tenants; stop them before, start them again after"
+        ],
         expected=None,
         bound=None
         if worst is None
-        else f"at most the time lost by time-slicing: kernels are inflated {worst:.2f}x, and wait before they start. "
+        else f"at most the time lost by time-slicing: kernels were in flight {worst:.2f} times as long as they were "
+        "resident, and waited before they started. "
         "Contention may take part of it",
         why=f"time-sliced contexts alternate; MPS clients share the SMs.{because} A fault of one MPS client ends the "
         "others",

@@ -1056,7 +1056,7 @@ def gaps(case: Case) -> list[Missing]:
         found.append(
             Missing(
                 what="process_list",
-                why="no process list was given, so untraced processes are not known",
+                why="no list of GPU processes (NVML, nvidia-smi) was given, so untraced processes are not known",
                 how=HOW["nvml"],
             )
         )

@@ -34,12 +34,17 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             f"{'Bounds' if item.expected else 'Upper bound of the gain'}: {visible(item.bound, LONG)}."
             if item.bound
             else "",
-            "Expected gain: not known." if not item.expected and not item.bound else "",
+            # Looking for something changes nothing by itself.
+            "Expected gain: not known."
+            if not item.expected and not item.bound and (item.undo or item.wrong_if)
+            else "",
             f"Does not apply if {visible(item.wrong_if, LONG)}." if item.wrong_if else "",
             f"Risk: {visible(item.risk, LONG)}." if item.risk else "",
-            f"Undo: {visible(item.undo, LONG)}." if item.undo else "",
         ]
         blocks.append(Para(" ".join(p.replace("..", ".") for p in parts if p), "muted"))
+        if item.undo:
+            # On a line of its own, so that it can be copied whole.
+            blocks += [Para("Undo:", "muted"), Commands((visible(item.undo, None),))]
     return [*blocks, *_compared(device)]
 
 

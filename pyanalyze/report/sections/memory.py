@@ -37,7 +37,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 Fact(
                     "Sum of the tenants' peaks",
                     fmt.bytes_(together) if known else fmt.UNKNOWN,
-                    f"{fmt.count(len(known))} of {fmt.count(len(device.tenants))} tenants",
+                    f"{fmt.count(len(known))} of {fmt.count(len(device.tenants))} tenants" if device.tenants else "",
                     "sampled" if known else None,
                 ),
             )

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Column, Para, Table
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import LONG
+from pyanalyze.report.sentences import LONG, missing_words
 from pyanalyze.text.escape import visible
+from pyanalyze.text.format import capital
 
 if TYPE_CHECKING:
     from pyanalyze.results.model import Missing
@@ -18,7 +19,10 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     entries = device.sharing.missing
     if not entries:
         return [Para("Everything that this report needs is available.")]
-    rows = tuple((Cell(visible(e.what), tone="code"), Cell(visible(e.why, LONG)), _how(e)) for e in entries)
+    rows = tuple(
+        (Cell(capital(missing_words(e.what)), note=visible(e.what)), Cell(visible(e.why, LONG)), _how(e))
+        for e in entries
+    )
     columns = (Column("Not available"), Column("Why"), Column("How to capture it"))
     return [Table(columns, rows)]
 

@@ -67,7 +67,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     ]
     if switches.endings:
         text = ", ".join(f"{visible(k, 24)} {fmt.count(v)}" for k, v in sorted(switches.endings.items()))
-        rows.append(("How intervals ended", text, "by the record that ended them", "observed"))
+        rows.append(("Reasons for the ends of intervals", text, "as the driver recorded them", "observed"))
     cells = tuple((Cell(a), Cell(b), Cell(c), Cell("", basis="observed")) for a, b, c, _ in rows)
     columns = (Column("Quantity"), Column("Value", numeric=True), Column("Scope"), Column("Basis"))
     blocks.append(Table(columns, cells, "Context switches."))
@@ -104,11 +104,13 @@ def _slice_tables(device: Device) -> list[Block]:
         Column("Intervals", "complete", True),
         Column("Median", numeric=True),
         Column("p10-p90", numeric=True),
-        Column("Expired / yielded", numeric=True),
+        Column("Expired / yielded", "by their length", True),
         Column("Idle", "of its resident time", True),
     )
     parts = [
-        f"time slice about {fmt.duration(summary.time_slice_ns)} ({summary.policy})" if summary.time_slice_ns else "",
+        f"time slice about {fmt.duration(summary.time_slice_ns)}, as under the {summary.policy} policy"
+        if summary.time_slice_ns
+        else "",
         f"Jain's index of residency {summary.jain:.3f}" if summary.jain is not None else "",
         f"save {fmt.duration(summary.median_save_ns)}" if summary.median_save_ns is not None else "",
         f"restore {fmt.duration(summary.median_restore_ns)}" if summary.median_restore_ns is not None else "",

@@ -73,7 +73,7 @@ def _figures(device: Device) -> Facts:
         return Facts(())
     memory = device.memory
     peak, total = (None, None) if memory is None else (memory.peak_bytes, memory.total_bytes)
-    used = None if peak is None or not total else peak / total
+    of_device = f"; {fmt.percent(peak / total)} of the device" if peak is not None and total else ""
     errors = (
         fmt.UNKNOWN if found.xid is None else ", ".join(map(str, found.xid)) or "none",
         fmt.UNKNOWN if found.ecc_uncorrected is None else fmt.count(found.ecc_uncorrected),
@@ -86,7 +86,7 @@ def _figures(device: Device) -> Facts:
         (
             "Memory",
             fmt.bytes_(peak),
-            f"peak; {fmt.percent(used)} of the device, mean {fmt.bytes_(found.memory_mean_bytes)}",
+            f"peak{of_device}, mean {fmt.bytes_(found.memory_mean_bytes)}",
         ),
         ("Power", fmt.UNKNOWN if found.power_w is None else f"{found.power_w:.0f} W", "mean"),
         ("Throttling", throttling_text(device), "flags of the driver"),

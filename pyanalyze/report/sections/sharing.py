@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from pyanalyze.results.sharing import Evidence
 
 
-_EVIDENCE = (
-    "Evidence, largest weight first. A positive weight speaks for the named mode (else for the most likely one), a "
-    "negative weight against it; 3 is about 20 to 1."
-)
-
-
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     sharing = device.sharing
     blocks: list[Block] = [Para(full_stop(visible(sharing.summary, LONG)) or verdict_sentence(device))]
@@ -43,15 +37,15 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     if sharing.evidence:
         columns: tuple[Column, ...] = (
             Column("Evidence"),
-            Column("For"),
-            Column("Against"),
+            Column("Speaks for"),
+            Column("Speaks against"),
             Column("Weight", "log odds", numeric=True),
             Column("Value", numeric=True),
             Column("n", numeric=True),
             Column("Basis"),
             Column("Name"),
         )
-        blocks.append(Table(columns, tuple(_evidence_row(e) for e in sharing.evidence), _EVIDENCE))
+        blocks.append(Table(columns, tuple(_evidence_row(e) for e in sharing.evidence), _evidence_caption(device)))
     else:
         blocks.append(Para("No evidence is available.", "muted"))
     found = [
@@ -123,6 +117,17 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         )
         blocks.append(Table(columns, rows, "Relation of each pair of tenants."))
     return blocks
+
+
+def _evidence_caption(device: Device) -> str:
+    sharing = device.sharing
+    mode = sharing.mode
+    if mode == Mode.UNDETERMINED and sharing.alternatives:
+        mode = sharing.alternatives[0].mode
+    return (
+        f"Evidence, largest weight first. The weight is that for {mode}: above 0 makes it more likely, below 0 less "
+        "likely; 3 is about 20 to 1."
+    )
 
 
 def _promises(known: Promises) -> Table:

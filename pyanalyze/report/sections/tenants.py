@@ -42,6 +42,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 value_cell(fmt.bytes_(t.memory_peak_bytes)),
             )
         )
+    caption = "GPU time and memory per tenant."
+    if any(t.gpu_time_share is not None for t in device.tenants) and device.residency_summary is None:
+        caption += " The share is the time with kernels in flight: tenants that run at once add up to more than 100 %."
     columns = (
         Column("Tenant"),
         Column("pid", numeric=True),
@@ -50,7 +53,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Column("Attributed", "busy and resident, inferred", True),
         Column("Busy", "kernels in flight, observed", True),
         Column("Residency intervals", "complete; median, observed", True),
-        Column("SM share", "of used SM time, modelled", True),
+        Column("SM share", "of the SM time of traced tenants, modelled", True),
         Column("Memory", "peak, sampled", True),
     )
     blocks: list[Block] = [
@@ -60,7 +63,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             "Busy: its kernels were in flight, switched out or not. Resident: its context occupied the compute engine. "
             "Attributed: both at once.",
         ),
-        Table(columns, tuple(rows), "GPU time and memory per tenant."),
+        Table(columns, tuple(rows), caption),
     ]
     people = [t for t in device.tenants if t.container or t.pod or t.host_pid is not None]
     if people:

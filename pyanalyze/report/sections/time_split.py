@@ -15,6 +15,13 @@ from pyanalyze.text.format import capital
 
 if TYPE_CHECKING:
     from pyanalyze.results.report import Device
+    from pyanalyze.results.time_split import TimeSplit
+
+
+def _top_kernel(split: TimeSplit) -> str:
+    if split.top_kernel is None:
+        return fmt.UNKNOWN
+    return f"{visible(split.top_kernel, 60)} ({fmt.percent(split.top_kernel_share)})"
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
@@ -27,8 +34,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             Cell(visible(label)),
             Cell(fmt.duration(split.window_ns)),
             *(Cell(fmt.percent(split.part_ns(one) / split.window_ns if split.window_ns else None)) for one in Limit),
-            Cell(visible(split.api_call or fmt.UNKNOWN, 60)),
-            Cell(visible(split.top_kernel or fmt.UNKNOWN, 60), note=fmt.percent(split.top_kernel_share)),
+            Cell(visible(split.api_call, 60) or "none"),
+            Cell(_top_kernel(split)),
         )
         for label, split in splits
     )
@@ -36,7 +43,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Column("Tenant"),
         Column("Time", "first start to last end", True),
         *(Column(capital(PART_WORDS[one]), "", True) for one in Limit),
-        Column("Longest CUDA call"),
+        Column("Longest of these calls"),
         Column("Top kernel", "share of kernel time"),
     )
     caption = (
