@@ -412,6 +412,7 @@ class Session:
         window: tuple[int, int] | None = None,
         policies: Mapping[int, PlacementPolicy] | None = None,
         model: Model = "replay",
+        calibrate: bool = True,
     ) -> ModelledOccupancy:
         """Model how full each SM was, over time.
 
@@ -427,6 +428,8 @@ class Session:
         model
             ``replay``: blocks placed as the block scheduler would. ``even``: the warps of each tenant spread evenly
             over the SMs it may use, each kernel at its most for the whole of its time.
+        calibrate
+            Scale devices with GPU metrics to them, bin by bin: `calibration` of the result says so.
 
         Returns
         -------
@@ -448,7 +451,8 @@ class Session:
         from pyanalyze.analysis.occupancy import modelled
 
         chosen = self.analysis.policies | dict(policies or {})
-        return modelled(self.tables, chosen, bins=bins, window=window, model=model)
+        made = modelled(self.tables, chosen, bins=bins, window=window, model=model)
+        return made.calibrated_to(self.analysis.counter_check) if calibrate else made
 
     def check_occupancy(self, device_id: int) -> CounterComparison | None:
         """Compare the modelled occupancy of a device with its hardware counters.

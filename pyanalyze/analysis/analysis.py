@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.core import _core
 from pyanalyze.tables import memory
+from pyanalyze.tables.frames import FrameTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.advice import DeviceAdvice
     from pyanalyze.analysis.interference import DeviceInterference
     from pyanalyze.analysis.interference.baselines import Summary
-    from pyanalyze.analysis.occupancy import CounterComparison, PlacementPolicy
+    from pyanalyze.analysis.occupancy import CounterComparison, PlacementPolicy, Scaled
     from pyanalyze.analysis.residency import DeviceResidency
     from pyanalyze.analysis.sharing import Case, Verdict
     from pyanalyze.inputs.baselines import Baseline, SavedBaseline
@@ -135,9 +136,27 @@ class Analysis:
 
     @cached_property
     def _occupancy_tables(self) -> Mapping[str, AnyTable]:
-        from pyanalyze.analysis.occupancy import model_in_passing, model_tables
+        return self._occupancy[0]
 
-        return model_tables(self.tables, self.policies, model=model_in_passing(self.tables))
+    @property
+    def scaled_occupancy(self) -> Mapping[int, Scaled]:
+        """How the occupancy of devices with GPU metrics was scaled to them, by device."""
+        return self._occupancy[1]
+
+    @cached_property
+    def _occupancy(self) -> tuple[Mapping[str, AnyTable], Mapping[int, Scaled]]:
+        """The modelled tables, scaled to counters where the capture has them, and how."""
+        from pyanalyze.analysis.occupancy import as_modelled, model_in_passing, model_tables
+
+        model = model_in_passing(self.tables)
+        made = model_tables(self.tables, self.policies, model=model)
+        if not self.tables.row_count("gpu_metrics"):
+            return made, {}
+        found = as_modelled(model, made, self.policies).calibrated_to(self.counter_check)
+        if not found.scaled:
+            return made, {}
+        scaled = {"sm_occupancy": found.over_time, "sm_warps": found.per_sm}
+        return {**made, **{name: FrameTable(name, frame) for name, frame in scaled.items()}}, found.scaled
 
     @cached_property
     def _kernel_occupancy_tables(self) -> Mapping[str, AnyTable]:

@@ -53,6 +53,8 @@ EVEN, RANDOM = 0.5, 0.8
 COUNTER_HZ = 10_000
 #: An error below this is rounding.
 NEGLIGIBLE = 0.002
+#: A mean over the window that is no further beyond an interval is within it.
+ROUNDING = 0.003
 
 
 @dataclass
@@ -69,6 +71,8 @@ class Row:
     replay: dict[str, float]
     share: float
     of_equals: Row | None = None
+    #: Of the report's `sm_active` and `warps`: truth over value, whether the interval holds it, its width over the value.
+    bounds: dict[str, tuple[float, bool, float]] | None = None
     #: Scaled to counters: the replay, the null model, and the largest difference of a tenant's share.
     counted: tuple[dict[str, float], dict[str, float], float] | None = None
 
@@ -105,6 +109,37 @@ def truth_of(folder: Path, scenario: str, device: int, n_sms: int) -> tuple[Grid
     for start, _, sm, value in rows:
         warps[start // length][sm - base] = value
     return warps, tenants, length
+
+
+def true_means(folder: Path, scenario: str, device: int, about: dict[str, Any]) -> tuple[float, float]:
+    """Time in which SMs were active, and warps were resident, summed over the device: of one SM, nanoseconds."""
+    with sqlite3.connect(folder / f"{scenario}.truth.sqlite") as db:
+        (active,) = db.execute(
+            "SELECT sum(active_sms * (end_ns - start_ns)) FROM device_bins WHERE device = ?", (device,)
+        ).fetchone()
+        (warps,) = db.execute(
+            "SELECT sum(warps * (end_ns - start_ns)) FROM sm_warps WHERE device = ?", (device,)
+        ).fetchone()
+    db.close()
+    return active / about["sm_count"], warps / about["sm_count"]
+
+
+def bounds_of(
+    session: pyanalyze.Session, device_id: int, true: tuple[float, float]
+) -> dict[str, tuple[float, bool, float]] | None:
+    """Truth over value, whether the interval of the report holds the truth, and its width over the value."""
+    (device,) = (one for one in session.report().devices if one.device_id == device_id)
+    if device.occupancy is None or device.window is None:
+        return None
+    length = device.window.end_ns - device.window.start_ns
+    slots = session.devices.filter(device_id=device_id)["max_warps_per_sm"][0]
+    found = {}
+    for name, time, most in (("sm_active", true[0], 1), ("warps", true[1], slots)):
+        mean, bounded = time / length / most, getattr(device.occupancy, name)
+        # The books have times and bins to a microsecond.
+        held = bounded.low - ROUNDING <= mean <= bounded.high + ROUNDING
+        found[name] = (mean / max(bounded.value, 1e-9), held, (bounded.high - bounded.low) / max(bounded.value, 1e-9))
+    return found
 
 
 def errors(modelled: Grid, truth: Grid) -> dict[str, float]:
@@ -208,7 +243,9 @@ def measured_in(folder: Path, scenario: str, seed: int, *, random: bool, scaled:
         true_shares = {ids.get(pids[name], -1): sms / sum(tenants.values()) for name, sms in tenants.items()}
 
         truly = warps, true_shares
-        null, replay = (session.occupancy(bins=len(warps), window=window, model=m) for m in ("even", "replay"))
+        null, replay = (
+            session.occupancy(bins=len(warps), window=window, model=m, calibrate=False) for m in ("even", "replay")
+        )
         if null.per_sm.filter(device_id=device_id).height != len(warps) * n_sms:
             continue
         errors_of_replay, share = against(replay, device_id, truly)
@@ -223,6 +260,7 @@ def measured_in(folder: Path, scenario: str, seed: int, *, random: bool, scaled:
                 scenario, seed, verdicts[device_id], verdicts[device_id] in {mode for _, mode in device["modes"]}, random,
                 errors(even, warps)["sorted"],
                 against(null, device_id, truly)[0], errors_of_replay, share, counted=counted,
+                bounds=bounds_of(session, device_id, true_means(folder, scenario, number, device)),
             )
         )  # fmt: skip
     return found
