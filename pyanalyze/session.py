@@ -429,7 +429,8 @@ class Session:
             ``replay``: blocks placed as the block scheduler would. ``even``: the warps of each tenant spread evenly
             over the SMs it may use, each kernel at its most for the whole of its time.
         calibrate
-            Scale devices with GPU metrics to them, bin by bin: `calibration` of the result says so.
+            Scale devices with GPU metrics to them, bin by bin, if these count nothing but what is modelled:
+            `calibration` of the result says so.
 
         Returns
         -------

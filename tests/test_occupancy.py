@@ -223,6 +223,22 @@ def test_calibration_is_never_silent(fixtures: Path) -> None:
     assert "calibrated to hardware counters" in run("report", fixtures / "exclusive.sqlite", "-f", "md").stdout.lower()
 
 
+def test_counters_of_other_work_calibrate_nothing(corpus: Path) -> None:
+    # Four short kernels, and SMs that were active for 96 % of the time: another process's.
+    path = corpus / "exports" / "rtx3090-gpumetrics" / "report2.nsys2023.sqlite"
+    if not path.is_file():
+        pytest.skip(f"no capture with GPU metrics in {corpus}")
+    session = pyanalyze.load(path)
+    check = session.check_occupancy(0)
+    assert check is not None
+    assert check.other_work
+    assert session.occupancy().calibration is None
+    found = session.report().devices[0].occupancy
+    assert found is not None
+    assert found.calibration is None
+    assert found.sm_active.high < 0.05
+
+
 def test_what_is_calibrated_sums_up_to_the_counters(fixtures: Path) -> None:
     with closing(sqlite3.connect(f"file:{fixtures / 'exclusive.sqlite'}?mode=ro", uri=True)) as db:
         query = (

@@ -292,7 +292,7 @@ class ModelledOccupancy:
         )
 
     def calibrated_to(self, check_of: Callable[[int], CounterComparison | None]) -> ModelledOccupancy:
-        """Scale every device that has counters of warps to them; devices without stay as they are.
+        """Scale every device to its counters of warps, if they count what is modelled; others stay as they are.
 
         Parameters
         ----------
@@ -316,7 +316,7 @@ class ModelledOccupancy:
         made = self
         for device_id in self.over_time["device_id"].unique().sort().to_list():
             check = check_of(device_id)
-            if check is None or check.factor is None:
+            if check is None or check.factor is None or check.other_work:
                 continue
             per_sm = made.per_sm.filter(pl.col("device_id") == device_id)
             # A window without samples stays as modelled.
@@ -504,6 +504,9 @@ class CounterComparison:
         The same of warps; None: they were not counted, only active SMs are compared.
     caveats
         What the counters see and the model does not, or the other way round.
+    other_work
+        The counters include work that is not modelled: untraced tenants, whole graphs, or active SMs without a traced
+        kernel. Then nothing is scaled to them unless somebody asks for it.
 
     Examples
     --------
@@ -519,6 +522,7 @@ class CounterComparison:
     active_counted: pl.DataFrame
     warps_counted: pl.DataFrame | None
     caveats: tuple[str, ...]
+    other_work: bool = False
 
     @property
     def warps_counter(self) -> bool:
@@ -703,11 +707,17 @@ def check_against_counters(
     if table.height < _FEWEST_BINS:
         return None
     caveats = _caveats(tables, device_id, (start, end))
+    here_too = (pl.col("end_ns") > start) & (pl.col("start_ns") < end)
+    other_work = (
+        not tables.tenants.filter(here & ~pl.col("traced")).is_empty()
+        or not tables.graph_launches.filter(here & here_too).is_empty()
+    )
     unexplained = float((table["sm_active_counted"] - table["sm_active_modelled"]).mean() or 0.0)  # type: ignore[arg-type]
     if unexplained > COUNTER_TOLERANCE:
         seen = f"{fmt.percent(unexplained, 0)} of SM time was active by counter, without a traced kernel"
         caveats = (*caveats, f"{seen}: another process, rendering, or work that CUPTI does not record")
-    return CounterComparison(table, inside, period, slots, active, counted, caveats)
+        other_work = True
+    return CounterComparison(table, inside, period, slots, active, counted, caveats, other_work)
 
 
 def _said_of_scales(scales: pl.DataFrame, samples: pl.DataFrame) -> str:

@@ -55,6 +55,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         blocks.append(Facts(tuple(facts)))
         if occupancy.calibration is not None:
             blocks.append(Para(f"Calibrated to hardware counters: {visible(occupancy.calibration, LONG)}."))
+        elif check is not None and check.warps is not None:
+            blocks.append(Para("Not calibrated to hardware counters: they include work that is not modelled."))
         if check is None:
             text = "No hardware counters are available to check the model. " + why_missing_or_nothing(
                 device, "gpu_metrics"
