@@ -46,6 +46,7 @@ def load(
     context: PathLike | Sequence[PathLike] = (),
     baselines: PathLike | Sequence[PathLike] = (),
     work: PathLike | None = None,
+    blocks: PathLike | Sequence[PathLike] = (),
     tenants: Mapping[str, int | PathLike] | None = None,
     tables: Sequence[str] = ANALYSIS_TABLES,
     reconstruct: bool = True,
@@ -78,6 +79,10 @@ def load(
     work
         Units of work, such as requests: a CSV file with the columns tenant, start, end and, if wanted, name; times on
         the clock of the first capture (``1s200ms``; a number alone is nanoseconds), or RFC 3339.
+    blocks
+        Measured blocks of the capture's kernels, which SM each ran on and when, in a format that
+        :func:`pyanalyze.inputs.blocks.read_blocks` names: `sm_warps` is then observed where all kernels were measured,
+        and the model is held against it.
     tenants
         Names for processes: ``{"service": 4711, "training": "rank0.sqlite"}``: the pid as the capture has it, or the
         host's; or the capture in which it alone was traced, which is loaded if it is not among `captures`.
@@ -128,6 +133,7 @@ def load(
         context=context,
         baselines=baselines,
         work=work,
+        blocks=blocks,
         tenants=tenants,
         tables=tables,
         reconstruct=reconstruct,
@@ -136,7 +142,12 @@ def load(
         memory=memory,
         progress=progress,
     )
-    return Session(Analysis(found.tables, found.baselines, found.saved_baselines), found.failures)
+    placed = None
+    if found.blocks:
+        from pyanalyze.analysis.measured_blocks import placed_blocks
+
+        placed = placed_blocks(found.tables, found.blocks)
+    return Session(Analysis(found.tables, found.baselines, found.saved_baselines, placed=placed), found.failures)
 
 
 @dataclass(frozen=True, repr=False)

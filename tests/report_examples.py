@@ -299,6 +299,7 @@ def time_sliced(*, synthetic: bool = False) -> Report:
             basis="modelled",
             calibration=None,
             check_against_counters=None,
+            check_against_blocks=None,
         ),
         interference=Interference(
             antt=2.0408,

@@ -601,15 +601,22 @@ def _occupancy(
             for name, there in zip(("sm_active", "warps"), sampled, strict=True)
         ]
         counted = of_bins.select(*parts).row(0)
+    observed = per_sm.filter(pl.col("basis").cast(pl.String) == "observed")
+    if not observed.is_empty():
+        # Measured blocks: known, and nothing of the model is left in these bins.
+        of_bins = per_bin.join(observed.select("start_ns", "end_ns").unique(), on=["start_ns", "end_ns"], how="semi")
+        sums = of_bins.select([(pl.col(name) * length).sum() / window_ns for name in ("sm_active", "warps")]).row(0)
+        counted = (max(counted[0], sums[0]), max(counted[1], sums[1]))
     active, warps = bounded_means(tables, verdict.device_id, means, window_ns, counted=counted)
     check = analysis.counter_check(verdict.device_id)
     return Occupancy(
         sm_active=active,
         warps=warps,
         limiters={name: value / total for name, value in limited.iter_rows() if total},
-        basis="modelled",
+        basis="observed" if counted[1] >= means[1] and not observed.is_empty() else "modelled",
         calibration=None if scaled is None else scaled.said,
         check_against_counters=None if check is None else check.result(),
+        check_against_blocks=analysis.block_check(verdict.device_id),
     )
 
 

@@ -7,7 +7,7 @@ from pydantic import Field
 from pyanalyze.results.model import Fraction, Number, Result, Text
 from pyanalyze.vocabulary import Basis
 
-__all__ = ["Bounded", "CounterCheck", "Occupancy", "SmWarps"]
+__all__ = ["BlockCheck", "Bounded", "CounterCheck", "Occupancy", "SmWarps"]
 
 
 class Bounded(Result):
@@ -42,6 +42,18 @@ class CounterCheck(Result):
     )
 
 
+class BlockCheck(Result):
+    """The modelled warps per SM beside those of measured blocks (``--blocks``), where all kernels were measured."""
+
+    kernels: int = Field(ge=1, description="Kernels whose blocks were measured.")
+    blocks: int = Field(ge=1, description="Their blocks.")
+    bins: int = Field(ge=1, description="Time bins compared: those in which every kernel was measured.")
+    sorted_error: float = Field(description="Sum of |modelled - measured| warps over the measured ones, SMs sorted.")
+    sorted_error_even: float = Field(description="The same of warps spread evenly.")
+    by_sm_error: float = Field(description="The same by SM number.")
+    warps_ratio: float = Field(description="Modelled over measured warps of the device.")
+
+
 class Occupancy(Result):
     """How full the SMs were: means over the window, as fractions of the device.
 
@@ -60,10 +72,13 @@ class Occupancy(Result):
     check_against_counters: CounterCheck | None = Field(
         description="The model before it was scaled, beside counter samples; null: none to compare with."
     )
+    check_against_blocks: BlockCheck | None = Field(
+        description="The model beside measured blocks; null: none were given, or no time bin was measured whole."
+    )
 
 
 class SmWarps(Result):
-    """Mean resident warps per SM and time bin (only with --detail); modelled."""
+    """Mean resident warps per SM and time bin (only with --detail); modelled, or of measured blocks."""
 
     start_ns: int = Field(description="Start of the first bin, ns from the origin.")
     end_ns: int = Field(description="End of the last bin, ns from the origin.")

@@ -57,6 +57,17 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             blocks.append(Para(f"Calibrated to hardware counters: {visible(occupancy.calibration, LONG)}."))
         elif check is not None and check.warps is not None:
             blocks.append(Para("Not calibrated to hardware counters: they include work that is not modelled."))
+        measured = occupancy.check_against_blocks
+        if measured is not None:
+            blocks.append(
+                Para(
+                    f"Measured blocks ({fmt.count(measured.kernels)} kernel(s)): modelled warps per SM are "
+                    f"{fmt.percent(measured.sorted_error)} off with SMs sorted and "
+                    f"{fmt.percent(measured.by_sm_error)} by SM number; spread evenly they are "
+                    f"{fmt.percent(measured.sorted_error_even)} off "
+                    f"({fmt.count(measured.bins)} time bins)."
+                )
+            )
         if check is None:
             text = "No hardware counters are available to check the model. " + why_missing_or_nothing(
                 device, "gpu_metrics"
