@@ -271,6 +271,7 @@ def launches(rows: list[dict[str, Any]]) -> list[str]:
 
 def occupancy(rows: list[dict[str, Any]]) -> list[str]:
     """Errors of the modelled occupancy against the generator's truth."""
+    held: list[str] = []
     out = ["\n## Modelled occupancy against the truth of generated recordings\n"]
     out.append(
         "`tests/bench/occupancy.py --first A --seeds N` prints every device. Error: sum over SMs (sorted) and "
@@ -307,6 +308,13 @@ def occupancy(rows: list[dict[str, Any]]) -> list[str]:
                 twins["device_within_3_percent"], twins["share_within_5_percent"], "",
             )  # fmt: skip
             out.append(line(cells))
+        if bounds := row.get("bounds"):
+            said = (
+                f"{kind} {name}: {one['held']} of {one['devices']} (width {one['median_width']})"
+                for kind, of in bounds.items()
+                for name, one in of.items()
+            )
+            held.append(f"\nIntervals that held the truth, seeds {row['seeds']}: {'; '.join(said)}.")
         if told := row.get("counted"):
             beyond = f"device: {', '.join(told['device_beyond']) or 'none'}"
             cells = (
@@ -315,7 +323,7 @@ def occupancy(rows: list[dict[str, Any]]) -> list[str]:
                 told["device_within_3_percent"], told["share_within_5_percent"], "",
             )  # fmt: skip
             out.append(line(cells))
-    return out
+    return out + held
 
 
 def reports(rows: list[dict[str, Any]]) -> list[str]:

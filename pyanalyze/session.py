@@ -47,6 +47,7 @@ def load(
     context: PathLike | Sequence[PathLike] = (),
     baselines: PathLike | Sequence[PathLike] = (),
     work: PathLike | None = None,
+    blocks: PathLike | Sequence[PathLike] = (),
     tenants: Mapping[str, int | PathLike] | None = None,
     tables: Sequence[str] = ANALYSIS_TABLES,
     reconstruct: bool = True,
@@ -79,6 +80,10 @@ def load(
     work
         Units of work, such as requests: a CSV file with the columns tenant, start, end and, if wanted, name; times on
         the clock of the first capture (``1s200ms``; a number alone is nanoseconds), or RFC 3339.
+    blocks
+        Measured blocks of the capture's kernels, which SM each ran on and when, in a format that
+        :func:`pyanalyze.inputs.blocks.read_blocks` names: `sm_warps` is then observed where all kernels were measured,
+        and the model is held against it.
     tenants
         Names for processes: ``{"service": 4711, "training": "rank0.sqlite"}``: the pid as the capture has it, or the
         host's; or the capture in which it alone was traced, which is loaded if it is not among `captures`.
@@ -129,6 +134,7 @@ def load(
         context=context,
         baselines=baselines,
         work=work,
+        blocks=blocks,
         tenants=tenants,
         tables=tables,
         reconstruct=reconstruct,
@@ -137,7 +143,12 @@ def load(
         memory=memory,
         progress=progress,
     )
-    return Session(Analysis(found.tables, found.baselines, found.saved_baselines), found.failures)
+    placed = None
+    if found.blocks:
+        from pyanalyze.analysis.measured_blocks import placed_blocks
+
+        placed = placed_blocks(found.tables, found.blocks)
+    return Session(Analysis(found.tables, found.baselines, found.saved_baselines, placed=placed), found.failures)
 
 
 @dataclass(frozen=True, repr=False)
@@ -415,6 +426,7 @@ class Session:
         window: tuple[int, int] | None = None,
         policies: Mapping[int, PlacementPolicy] | None = None,
         model: Model = "replay",
+        calibrate: bool = True,
     ) -> ModelledOccupancy:
         """Model how full each SM was, over time.
 
@@ -430,6 +442,9 @@ class Session:
         model
             ``replay``: blocks placed as the block scheduler would. ``even``: the warps of each tenant spread evenly
             over the SMs it may use, each kernel at its most for the whole of its time.
+        calibrate
+            Scale devices with GPU metrics to them, bin by bin, if these count nothing but what is modelled:
+            `calibration` of the result says so.
 
         Returns
         -------
@@ -451,7 +466,8 @@ class Session:
         from pyanalyze.analysis.occupancy import modelled
 
         chosen = self.analysis.policies | dict(policies or {})
-        return modelled(self.tables, chosen, bins=bins, window=window, model=model)
+        made = modelled(self.tables, chosen, bins=bins, window=window, model=model)
+        return made.calibrated_to(self.analysis.counter_check) if calibrate else made
 
     def check_occupancy(self, device_id: int) -> CounterComparison | None:
         """Compare the modelled occupancy of a device with its hardware counters.

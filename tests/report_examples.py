@@ -11,7 +11,7 @@ import polars as pl
 from pyanalyze.results.advice import Advice
 from pyanalyze.results.interference import Causes, Estimate, ExecutionSplit, Interference, MatrixCell, Slowdown
 from pyanalyze.results.model import Missing
-from pyanalyze.results.occupancy import Occupancy
+from pyanalyze.results.occupancy import Bounded, Occupancy
 from pyanalyze.results.report import Capture, Clock, Device, Memory, QualityRow, Report, Tenant, Tool, View, Window
 from pyanalyze.results.residency import ContextSwitches, ResidencySummary, ResidencyTotals
 from pyanalyze.results.sharing import Alternative, Detail, Evidence, Example, Relation, Segment, Sharing
@@ -293,11 +293,13 @@ def time_sliced(*, synthetic: bool = False) -> Report:
         ),
         tenants=[victim, untraced],
         occupancy=Occupancy(
-            sm_active=0.49,
-            warps=0.33,
+            sm_active=Bounded(value=0.49, low=0.42, high=0.49),
+            warps=Bounded(value=0.33, low=0.15, high=0.35),
             limiters={"registers": 0.8, "warps": 0.2},
             basis="modelled",
+            calibration=None,
             check_against_counters=None,
+            check_against_blocks=None,
         ),
         interference=Interference(
             antt=2.0408,

@@ -17,6 +17,7 @@ from pyanalyze.analysis.gate import check, read_limits
 from pyanalyze.errors import UsageError
 from pyanalyze.results.check import Checked, Limits, Outcome
 from pyanalyze.results.interference import BaselineNotUsed, Estimate, Slowdown
+from pyanalyze.results.occupancy import Bounded
 from pyanalyze.results.report import Report
 from pyanalyze.vocabulary import Condition
 
@@ -96,25 +97,33 @@ def test_every_threshold_against_figures_known_beforehand(limits: Limits, expect
 
 
 @pytest.mark.parametrize(
-    ("found", "limit", "said"),
+    ("ends", "limit", "status", "said"),
     [
-        (0.09986, 0.1, "9.99 % of the SMs, mean over the window, modelled; limit 10.00 %"),
-        (0.4999999, 0.5, "49.99999 % of the SMs, mean over the window, modelled; limit 50.00000 %"),
-        (0.49, 0.5, "49.0 % of the SMs, mean over the window, modelled; limit 50.0 %"),
-        (0.5, 0.5, "50.0 % of the SMs, mean over the window, modelled; limit 50.0 %"),
+        # value, low, high: fails only below all of them, passes only above.
+        ((0.49, 0.42, 0.55), 0.6, "failed", "49.0 % of the SMs (42.0 to 55.0), mean over the window, modelled; limit 60.0 %"),
+        ((0.49, 0.42, 0.55), 0.5, "inconclusive", "49.0 % of the SMs (42.0 to 55.0), mean over the window, modelled; limit 50.0 %"),
+        ((0.49, 0.42, 0.55), 0.45, "inconclusive", "49.0 % of the SMs (42.0 to 55.0), mean over the window, modelled; limit 45.0 %"),
+        ((0.49, 0.42, 0.55), 0.42, "passed", "49.0 % of the SMs (42.0 to 55.0), mean over the window, modelled; limit 42.0 %"),
+        ((0.09, 0.08, 0.09986), 0.1, "failed", "9.00 % of the SMs (8.00 to 9.99), mean over the window, modelled; limit 10.00 %"),
     ],
-)
-def test_a_value_that_misses_its_limit_does_not_look_like_it(found: float, limit: float, said: str) -> None:
+)  # fmt: skip
+def test_active_sms_are_judged_by_their_interval(
+    ends: tuple[float, float, float], limit: float, status: str, said: str
+) -> None:
     report = examples.time_sliced()
     (device,) = report.devices
     assert device.occupancy is not None
-    occupancy = device.occupancy.model_copy(update={"sm_active": found})
+    value, low, high = ends
+    found = Bounded(value=value, low=low, high=high)
     traced = [tenant for tenant in device.tenants if tenant.busy_ns is not None]
-    device = device.model_copy(update={"occupancy": occupancy, "tenants": traced})
-    report = report.model_copy(update={"devices": [device]})
-    (outcome,) = check(report, Limits(min_sm_active=limit)).outcomes
-    assert outcome.detail == said
-    assert outcome.status == ("passed" if found >= limit else "failed")
+    changed = {"occupancy": device.occupancy.model_copy(update={"sm_active": found}), "tenants": traced}
+    report = report.model_copy(update={"devices": [device.model_copy(update=changed)]})
+    checked = check(report, Limits(min_sm_active=limit))
+    (outcome,) = checked.outcomes
+    assert (outcome.status, outcome.detail) == (status, said)
+    assert (outcome.value, outcome.low, outcome.high) == ends
+    assert checked.exit_code == {"passed": 0, "failed": 1, "inconclusive": 4}[status]
+    assert ("--gpu-metrics-devices" in outcome.how) == (status == "inconclusive")
 
 
 def test_sms_that_an_untraced_tenant_may_have_filled_fail_no_gate() -> None:
@@ -124,7 +133,8 @@ def test_sms_that_an_untraced_tenant_may_have_filled_fail_no_gate() -> None:
 
     def status(found: float, held_ns: int) -> tuple[str, str]:
         assert device.occupancy is not None
-        occupancy = device.occupancy.model_copy(update={"sm_active": found})
+        exact = Bounded(value=found, low=found, high=found)
+        occupancy = device.occupancy.model_copy(update={"sm_active": exact})
         tenants = [
             t if t.busy_ns is not None else t.model_copy(update={"resident_ns": held_ns}) for t in device.tenants
         ]

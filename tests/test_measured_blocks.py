@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 import struct
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
+from command_line import run
+from exports import kernel, write
 
+import pyanalyze
+from pyanalyze.analysis.measured_blocks import observed_warps, placed_blocks
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.blocks import read_blocks
 
@@ -91,11 +97,92 @@ def test_blocks_of_a_real_gpu_are_where_the_model_says(corpus: Path) -> None:
     folder = corpus / "placement"
     if not folder.is_dir():
         pytest.skip(f"no measured blocks in {corpus}")
-    for run in placement.runs_of(folder):
-        if run.excluded:
+    for one in placement.runs_of(folder):
+        if one.excluded:
             continue
-        replay, even, first = placement.compared(run)
+        replay, even, first = placement.compared(one)
         # SM numbers of first waves are exact, and so is everything where a trace tells enough.
-        assert first is None or first < 1e-4, run.name
-        assert replay.sorted <= placement.TARGET or run.untold, run.name
-        assert replay.sorted <= even.sorted + 1e-4, run.name
+        assert first is None or first < 1e-4, one.name
+        assert replay.sorted <= placement.TARGET or one.untold, one.name
+        assert replay.sorted <= even.sorted + 1e-4, one.name
+
+
+def _csv(path: Path, blocks: list[tuple[str, int, int, int, int]]) -> Path:
+    path.write_text("kernel,block,sm,start_ns,end_ns\n" + "".join(f"{','.join(map(str, row))}\n" for row in blocks))
+    return path
+
+
+def test_measured_blocks_are_observed_and_score_the_model(tmp_path: Path) -> None:
+    # Two blocks of 8 warps on the first kernel (1 ms), none measured of the second one. Their clock is 5 s ahead of the
+    # capture's. The model says SM 0 and 2; they ran on 0 and 4, and the second one for half of the time.
+    gpu = placement.TITAN_V
+    ms = 1_000_000
+    kernels = [kernel(7, 10 * ms, 11 * ms, gridX=2), kernel(7, 15 * ms, 16 * ms, gridX=3)]
+    capture = write(tmp_path / "one.sqlite", kernels=kernels, gpus=[gpu])
+    ahead = 5_000 * ms + 10 * ms
+    file = _csv(tmp_path / "b.csv", [("k", 0, 0, ahead, ahead + ms), ("k", 1, 4, ahead, ahead + ms // 2)])
+    late = _csv(tmp_path / "c.csv", [("k", 0, 0, 0, 3 * ms), ("k", 1, 1, 0, 3 * ms)])
+    with pytest.raises(UsageError, match="a measured launch"):
+        pyanalyze.load(capture, blocks=late)
+    other = _csv(tmp_path / "d.csv", [("other", 0, 0, 0, ms)])
+    with pytest.raises(UsageError, match="no kernel of the capture has the name"):
+        pyanalyze.load(capture, blocks=other)
+    session = pyanalyze.load(capture, blocks=file)
+    rows = session.sm_warps.with_columns(pl.col("basis").cast(pl.String), pl.col("model").cast(pl.String))
+    seen = rows.filter(basis="observed")
+    assert set(seen["model"]) == {"measured"}
+    length = pl.col("end_ns") - pl.col("start_ns")
+    held = seen.group_by("sm").agg(((pl.col("warps") * length).sum() / ms).round(3)).filter(pl.col("warps") > 0)
+    assert dict(held.rows()) == {0: 8.0, 4: 4.0}
+    active = seen.filter(sm=4).select((pl.col("active") * length).sum() / ms).item()
+    assert active == pytest.approx(0.5, abs=0.001)
+    # The other kernel's time stays modelled.
+    assert rows.filter(pl.col("start_ns") >= 15 * ms, pl.col("warps") > 0)["basis"].unique().to_list() == ["modelled"]
+    occupancy = session.report().devices[0].occupancy
+    assert occupancy is not None
+    assert occupancy.basis == "modelled"
+    check = occupancy.check_against_blocks
+    assert check is not None
+    # 12 warp-ms are true. Modelled: SM 0 and 2, 8 warp-ms each. By SM: 8 too many on 2, 4 too few on 4; sorted: 4.
+    assert (check.kernels, check.blocks) == (1, 2)
+    assert check.by_sm_error == pytest.approx(1.0, abs=0.01)
+    assert check.sorted_error == pytest.approx(4 / 12, abs=0.01)
+    assert check.warps_ratio == pytest.approx(16 / 12, abs=0.01)
+    page = run("report", capture, "--blocks", file, "-f", "md").stdout
+    assert "Measured blocks (1 kernel(s)): modelled warps per SM are 33" in page.replace("\\", "")
+
+
+def test_blocks_that_fit_several_kernels_are_refused(tmp_path: Path) -> None:
+    kernels = [kernel(7, n * 1_000_000, n * 1_000_000 + 400_000, gridX=2) for n in (1, 3)]
+    capture = write(tmp_path / "one.sqlite", kernels=kernels, gpus=[placement.TITAN_V])
+    one = [("k", 0, 0, 0, 400_000), ("k", 1, 2, 0, 400_000)]
+    with pytest.raises(UsageError, match="several kernels"):
+        pyanalyze.load(capture, blocks=_csv(tmp_path / "b.csv", one))
+    both = [*one, ("k", 0, 0, 2_000_000, 2_400_000), ("k", 1, 2, 2_000_000, 2_400_000)]
+    session = pyanalyze.load(capture, blocks=_csv(tmp_path / "b.csv", both))
+    occupancy = session.report().devices[0].occupancy
+    assert occupancy is not None
+    assert occupancy.basis == "observed"
+    assert occupancy.check_against_blocks is not None
+    assert occupancy.check_against_blocks.by_sm_error < 0.01
+
+
+def test_blocks_of_a_real_gpu_beside_its_capture(corpus: Path, tmp_path: Path) -> None:
+    folder = corpus / "placement"
+    if not folder.is_dir():
+        pytest.skip(f"no measured blocks in {corpus}")
+    (run_of,) = (one for one in placement.runs_of(folder) if "mandelbrot" in one.name)
+    capture = placement.export_of(run_of, tmp_path / "run.sqlite")
+    # The program's names are not in the made export: kernels fit by grid, block size and pid.
+    nameless = [replace(one, launches=one.launches.with_columns(kernel=pl.lit(""))) for one in run_of.files]
+    session = pyanalyze.load(capture)
+    placed = placed_blocks(session.tables, nameless)
+    assert placed.height == 2 * 1954
+    seen = observed_warps(session.tables, placed, session.sm_warps)
+    assert set(seen["basis"].cast(pl.String)) == {"observed"}
+    window = seen["start_ns"].min(), seen["end_ns"].max()
+    bins = seen["start_ns"].n_unique()
+    true = placement.true_warps(run_of, window, bins)  # type: ignore[arg-type]
+    ours = seen.sort("start_ns", "sm")["warps"].to_list()
+    grid = [ours[n * placement.SMS : (n + 1) * placement.SMS] for n in range(bins)]
+    assert placement.errors(grid, true).by_sm < 0.001

@@ -207,13 +207,36 @@ def test_calibration_is_never_silent(fixtures: Path) -> None:
     check = session.check_occupancy(0)
     assert check is not None
     assert check.factor is not None
-    plain = session.occupancy()
+    plain = session.occupancy(calibrate=False)
     scaled = plain.calibrated(0, check)
     assert plain.calibration is None
     assert scaled.calibration is not None
     assert f"{check.factor:.2f}" in repr(scaled)
-    assert plain.per_sm.equals(session.occupancy().per_sm)
-    assert scaled.calibrated(0, check).calibration.count("device 0") == 2  # type: ignore[union-attr]
+    assert plain.per_sm.equals(session.occupancy(calibrate=False).per_sm)
+    # Counters are there: without a word that is what everybody gets, and the report says so.
+    assert session.occupancy().per_sm.equals(scaled.per_sm)
+    assert scaled.calibrated(0, check) is scaled
+    found = session.report().devices[0].occupancy
+    assert found is not None
+    assert found.calibration is not None
+    assert f"device 0: {found.calibration}" == scaled.calibration
+    assert "calibrated to hardware counters" in run("report", fixtures / "exclusive.sqlite", "-f", "md").stdout.lower()
+
+
+def test_counters_of_other_work_calibrate_nothing(corpus: Path) -> None:
+    # Four short kernels, and SMs that were active for 96 % of the time: another process's.
+    path = corpus / "exports" / "rtx3090-gpumetrics" / "report2.nsys2023.sqlite"
+    if not path.is_file():
+        pytest.skip(f"no capture with GPU metrics in {corpus}")
+    session = pyanalyze.load(path)
+    check = session.check_occupancy(0)
+    assert check is not None
+    assert check.other_work
+    assert session.occupancy().calibration is None
+    found = session.report().devices[0].occupancy
+    assert found is not None
+    assert found.calibration is None
+    assert found.sm_active.high < 0.05
 
 
 def test_what_is_calibrated_sums_up_to_the_counters(fixtures: Path) -> None:
@@ -228,19 +251,20 @@ def test_what_is_calibrated_sums_up_to_the_counters(fixtures: Path) -> None:
     assert check is not None
     # Ten samples to a bin, each the mean of the time since the one before: a bin's mean is theirs.
     window = samples[99][0], samples[1099][0]
-    made = session.occupancy(bins=100, window=window).calibrated(0, check)
+    made = session.occupancy(bins=100, window=window)
     slots = session.devices["max_warps_per_sm"][0]
     ours = made.per_sm.group_by("start_ns").agg(warps=pl.col("warps").mean() / slots).sort("start_ns")["warps"]
     counted = [sum(value for _, value in samples[100 + 10 * n : 110 + 10 * n]) / 1000 for n in range(100)]
     alike = [abs(a - b) < 1e-6 for a, b in zip(ours, counted, strict=True)]
-    modelled = session.occupancy(bins=100, window=window).per_sm.group_by("start_ns").agg(pl.col("warps").sum())
+    plain = session.occupancy(bins=100, window=window, calibrate=False)
+    modelled = plain.per_sm.group_by("start_ns").agg(pl.col("warps").sum())
     busy = (modelled.sort("start_ns")["warps"] > 0).to_list()
     assert sum(busy) > 50
     assert all(same for same, some in zip(alike, busy, strict=True) if some)
     tenants = made.over_time.sort("start_ns")["warps"]
     assert all(abs(a - b) < 0.01 for a, b, some in zip(tenants, counted, busy, strict=True) if some)
     # Bins shorter than a sample are scaled together: the sum over ten samples stays theirs.
-    fine = session.occupancy(bins=4000, window=window).calibrated(0, check).per_sm["warps"].mean()
+    fine = session.occupancy(bins=4000, window=window).per_sm["warps"].mean()
     assert fine / slots == pytest.approx(made.per_sm["warps"].mean() / slots, rel=0.02)
 
 
@@ -261,7 +285,7 @@ def test_a_pause_of_the_counters_counts_nothing(fixtures: Path, tmp_path: Path) 
     assert check.bins.height == pytest.approx(whole.bins.filter(outside).height, abs=2)
     assert check.mean("warps_counted") == pytest.approx(whole.bins.filter(outside)["warps_counted"].mean(), rel=0.03)
     assert check.factor == pytest.approx(1, abs=0.03)
-    plain = pyanalyze.load(paused).occupancy()
+    plain = pyanalyze.load(paused).occupancy(calibrate=False)
     scaled = plain.calibrated(0, check)
     assert "bins with work were not sampled and stay as modelled" in (scaled.calibration or "")
     inside = (pl.col("start_ns") > pause[0]) & (pl.col("end_ns") < pause[1] - 200_000)
@@ -284,7 +308,7 @@ def test_counters_tell_how_uneven_blocks_are(tmp_path: Path) -> None:
     bins = rows[-1][0] // length + 1
     window = (-capture["origin_ns"], bins * length - capture["origin_ns"])
     session = pyanalyze.load(tmp_path / "made" / f"{capture['name']}.sqlite")
-    plain = session.occupancy(bins=bins, window=window)
+    plain = session.occupancy(bins=bins, window=window, calibrate=False)
     check = session.check_occupancy(0)
     assert check is not None
     assert not check.agrees

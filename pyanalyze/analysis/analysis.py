@@ -10,17 +10,21 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.core import _core
 from pyanalyze.tables import memory
+from pyanalyze.tables.frames import FrameTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import polars as pl
+
     from pyanalyze.analysis.advice import DeviceAdvice
     from pyanalyze.analysis.interference import DeviceInterference
     from pyanalyze.analysis.interference.baselines import Summary
-    from pyanalyze.analysis.occupancy import CounterComparison, PlacementPolicy
+    from pyanalyze.analysis.occupancy import CounterComparison, PlacementPolicy, Scaled
     from pyanalyze.analysis.residency import DeviceResidency
     from pyanalyze.analysis.sharing import Case, Verdict
     from pyanalyze.inputs.baselines import Baseline, SavedBaseline
+    from pyanalyze.results.occupancy import BlockCheck
     from pyanalyze.results.sharing import Segment
     from pyanalyze.results.time_split import TimeSplit
     from pyanalyze.results.work import Work
@@ -64,6 +68,8 @@ class Analysis:
         Reports of solo runs, saved as JSON.
     compared_summaries
         What those say, by device and tenant, where it was compared before names were replaced.
+    placed
+        Measured blocks on the clock of the session (:func:`pyanalyze.analysis.measured_blocks.placed_blocks`).
 
     Examples
     --------
@@ -77,6 +83,7 @@ class Analysis:
     baselines: tuple[Baseline, ...] = ()
     saved_baselines: tuple[SavedBaseline, ...] = ()
     compared_summaries: Mapping[tuple[int, int], Summary] | None = None
+    placed: pl.DataFrame | None = None
     _checks: dict[int, CounterComparison | None] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -137,9 +144,45 @@ class Analysis:
 
     @cached_property
     def _occupancy_tables(self) -> Mapping[str, AnyTable]:
-        from pyanalyze.analysis.occupancy import model_in_passing, model_tables
+        return self._occupancy[0]
 
-        return model_tables(self.tables, self.policies, model=model_in_passing(self.tables))
+    @property
+    def scaled_occupancy(self) -> Mapping[int, Scaled]:
+        """How the occupancy of devices with GPU metrics was scaled to them, by device."""
+        return self._occupancy[1]
+
+    @cached_property
+    def _occupancy(self) -> tuple[Mapping[str, AnyTable], Mapping[int, Scaled]]:
+        """The modelled tables, scaled to counters where the capture has them, and how."""
+        from pyanalyze.analysis.occupancy import as_modelled, model_in_passing, model_tables
+
+        model = model_in_passing(self.tables)
+        made = model_tables(self.tables, self.policies, model=model)
+        if not self.tables.row_count("gpu_metrics") and self.placed is None:
+            return made, {}
+        found = as_modelled(model, made, self.policies).calibrated_to(self.counter_check)
+        per_sm = found.per_sm
+        if self.placed is not None:
+            from pyanalyze.analysis.measured_blocks import observed_warps
+
+            per_sm = observed_warps(self.tables, self.placed, per_sm)
+        changed = {"sm_occupancy": found.over_time, "sm_warps": per_sm}
+        return {**made, **{name: FrameTable(name, frame) for name, frame in changed.items()}}, found.scaled
+
+    def block_check(self, device_id: int) -> BlockCheck | None:
+        """Compare the modelled warps per SM of a device with measured blocks; None: it has none."""
+        import polars as pl
+
+        from pyanalyze.analysis.measured_blocks import score
+        from pyanalyze.analysis.occupancy import modelled
+
+        here = pl.col("device_id") == device_id
+        placed = None if self.placed is None else self.placed.filter(here)
+        if placed is None or placed.is_empty():
+            return None
+        plain = modelled(self.tables, self.policies, model="replay").per_sm.filter(here)
+        even = modelled(self.tables, self.policies, model="even").per_sm.filter(here)
+        return score(plain, even, self.tables.sm_warps.filter(here), placed)
 
     @cached_property
     def _kernel_occupancy_tables(self) -> Mapping[str, AnyTable]:

@@ -313,24 +313,29 @@ def _fairness(device: Device, limits: Limits) -> Iterator[Outcome]:
 
 def _sm_active(device: Device, limits: Limits) -> Iterator[Outcome]:
     least = limits.min_sm_active or 0.0
-    if device.occupancy is None or device.occupancy.sm_active is None:
+    if device.occupancy is None:
         reasons = device.missing_for("occupancy")
         detail = reasons[0].why if reasons else "SM occupancy is not known"
         how = reasons[0].how if reasons else ""
         yield Outcome("min_sm_active", device_title(device), "inconclusive", detail, limit=least, how=how)
         return
-    value = device.occupancy.sm_active
-    found, limit = _percents(value, least)
-    detail = f"{found} of the SMs, mean over the window, {device.occupancy.basis}; limit {limit}"
-    status: Status = "passed" if value >= least else "failed"
+    found = device.occupancy.sm_active
+    ends = (found.value, found.low, found.high)
+    places = max(len(_decimals(100 * end, 100 * least, 1).partition(".")[2]) for end in ends)
+    value, low, high, limit = (f"{100 * number:.{places}f}" for number in (*ends, least))
+    how_known = device.occupancy.basis if device.occupancy.calibration is None else "calibrated to hardware counters"
+    detail = f"{value} % of the SMs ({low} to {high}), mean over the window, {how_known}; limit {limit} %"
+    status = _judged(-found.high, -found.low, -least)
     untraced, how = untraced_share(device), ""
-    if status == "failed" and value + untraced >= least and untraced > NEGLIGIBLE_RESIDENCY:
+    if status == "failed" and found.high + untraced >= least and untraced > NEGLIGIBLE_RESIDENCY:
         # Only traced kernels are replayed: what was found is a lower bound.
         status, how = "inconclusive", "nsys profile -t cuda around every process that uses the GPU"
         detail += (
             f"; untraced processes were resident for {fmt.percent(untraced)} of the window, and their work is not known"
         )
-    yield Outcome("min_sm_active", device_title(device), status, detail, value, limit=least, how=how)
+    elif status == "inconclusive" and device.occupancy.calibration is None:
+        how = "nsys profile --gpu-metrics-devices=all: counters say what the model cannot"
+    yield Outcome("min_sm_active", device_title(device), status, detail, found.value, found.low, found.high, least, how)
 
 
 def _memory(device: Device, limits: Limits) -> Iterator[Outcome]:

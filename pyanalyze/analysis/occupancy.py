@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Literal
 from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
-from pyanalyze.results.occupancy import CounterCheck
+from pyanalyze.results.occupancy import Bounded, CounterCheck
 from pyanalyze.tables.frames import to_frame
 from pyanalyze.text import format as fmt
 from pyanalyze.text.numbers import bounded_float, bounded_int
 from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import polars as pl
 
@@ -161,6 +161,26 @@ def _percentages(tables: TableSet, by_pid: Mapping[tuple[int, int], int]) -> dic
     return found
 
 
+@dataclass(frozen=True)
+class Scaled:
+    """How the occupancy of a device was scaled to counters.
+
+    Attributes
+    ----------
+    said
+        By which samples and how much, and what was not sampled.
+    bins
+        `start_ns`, `end_ns`, `warps_scale`, `sm_active_scale` (null: not sampled, so as modelled).
+    """
+
+    said: str
+    bins: pl.DataFrame
+
+    def __str__(self) -> str:
+        """Say it."""
+        return self.said
+
+
 @dataclass(frozen=True, repr=False)
 class ModelledOccupancy:
     """How full the SMs were, by a model.
@@ -179,8 +199,8 @@ class ModelledOccupancy:
         The `kernel_placement` table: how many SMs each kernel reached; empty for ``even``.
     policies
         Who was allowed where, by device.
-    calibration
-        How warps were scaled by counters, and by which; None: not at all.
+    scaled
+        By device, how it was scaled to counters; none: not at all.
 
     Examples
     --------
@@ -195,10 +215,15 @@ class ModelledOccupancy:
     kernels: pl.DataFrame
     placements: pl.DataFrame
     policies: Mapping[int, PlacementPolicy]
-    calibration: str | None = None
+    scaled: Mapping[int, Scaled] = field(default_factory=dict)
+
+    @property
+    def calibration(self) -> str | None:
+        """How warps were scaled by counters, and by which; None: not at all."""
+        return "; ".join(f"device {device_id}: {one}" for device_id, one in self.scaled.items()) or None
 
     def calibrated(self, device_id: int, check: CounterComparison) -> ModelledOccupancy:
-        """Scale a device to what the counters say of each time bin; says so in `calibration`.
+        """Scale a device to what the counters say of each time bin; `calibration` says so.
 
         Counters have no process and no SM: what the device sums up to is then counted, how it is shared out among
         tenants and SMs stays modelled. This is what tells how uneven the blocks of a kernel are, which no trace does.
@@ -214,7 +239,7 @@ class ModelledOccupancy:
         -------
         ModelledOccupancy
             The same with other warps and active SMs, within what an SM holds and a tenant's bounds. Bins shorter than
-            the time between two samples are scaled together. Nothing is calibrated unless this is called.
+            the time between two samples are scaled together.
 
         Raises
         ------
@@ -226,20 +251,20 @@ class ModelledOccupancy:
         >>> from pathlib import Path
         >>> import pyanalyze
         >>> session = pyanalyze.load(Path(capture).with_name("exclusive.sqlite"))
-        >>> session.occupancy().calibrated(0, session.check_occupancy(0)).calibration[:40]
+        >>> session.occupancy(calibrate=False).calibrated(0, session.check_occupancy(0)).calibration[:40]
         'device 0: warps times 0.981 over all bin'
         """
         import polars as pl
 
+        if device_id in self.scaled:
+            return self
         counted = check.warps_counted
         if counted is None or check.factor is None:
             raise UsageError("not calibrated: the capture has no samples of Compute Warps in Flight")
         here = pl.col("device_id") == device_id
-        device = self.per_sm.filter(here).group_by("start_ns", "end_ns")
-        scales = check.scales(
-            device.agg(warps=pl.col("warps").mean() / check.max_warps_per_sm, sm_active=pl.col("active").mean())
-        )
-        said = _said_of_scales(device_id, scales, counted) + "".join(f"; {caveat}" for caveat in check.caveats)
+        scales = check.scales(check.of_device(self.per_sm.filter(here)))
+        said = _said_of_scales(scales, counted) + "".join(f"; {caveat}" for caveat in check.caveats)
+        bins = scales.select("start_ns", "end_ns", "warps_scale", "sm_active_scale")
         scales = scales.select("start_ns", "end_ns", "warps_scale", "sm_active_scale", device_id=pl.lit(device_id))
         scales = scales.with_columns(pl.col("device_id").cast(self.per_sm.schema["device_id"]))
 
@@ -263,14 +288,128 @@ class ModelledOccupancy:
             self,
             over_time=over_time.select(self.over_time.columns),
             per_sm=per_sm.select(self.per_sm.columns),
-            calibration=said if self.calibration is None else f"{self.calibration}; {said}",
+            scaled={**self.scaled, device_id: Scaled(said, bins)},
         )
+
+    def calibrated_to(self, check_of: Callable[[int], CounterComparison | None]) -> ModelledOccupancy:
+        """Scale every device to its counters of warps, if they count what is modelled; others stay as they are.
+
+        Parameters
+        ----------
+        check_of
+            Comparison of a device with its counters; None: it has none.
+
+        Returns
+        -------
+        ModelledOccupancy
+            The same, scaled (:meth:`calibrated`).
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> session = pyanalyze.load(capture)
+        >>> session.occupancy().calibrated_to(session.check_occupancy).calibration is None  # it has no GPU metrics
+        True
+        """
+        import polars as pl
+
+        made = self
+        for device_id in self.over_time["device_id"].unique().sort().to_list():
+            check = check_of(device_id)
+            if check is None or check.factor is None or check.other_work:
+                continue
+            per_sm = made.per_sm.filter(pl.col("device_id") == device_id)
+            # A window without samples stays as modelled.
+            scales = check.scales(check.of_device(per_sm))
+            if scales.select(((pl.col("warps") > 0) & pl.col("warps_scale").is_not_null()).any()).item():
+                made = made.calibrated(device_id, check)
+        return made
 
     def __repr__(self) -> str:
         """Say what it is."""
         devices = self.over_time["device_id"].n_unique()
         calibrated = "" if self.calibration is None else f", calibrated ({self.calibration})"
         return f"<ModelledOccupancy of {devices} device(s), {self.model} model, modelled{calibrated}>"
+
+
+#: Of a launch's duration, from below: counted over equal-block active SMs, 2nd and 98th percentile of the launches that
+#: Nsight Compute counted (891 of 40 repositories). Nsight Compute flushes caches: without, a kernel may lose nothing.
+SM_ACTIVE_SPREAD = ((10_000, 0.14, 1.0), (100_000, 0.54, 1.0), (None, 0.70, 1.13))
+
+
+def bounded_means(
+    tables: TableSet,
+    device_id: int,
+    means: tuple[float, float],
+    window_ns: int,
+    *,
+    counted: tuple[float, float] = (0.0, 0.0),
+) -> tuple[Bounded, Bounded]:
+    """Give the mean active SMs and warps of a device their intervals.
+
+    Parameters
+    ----------
+    tables
+        The tables.
+    device_id
+        The device.
+    means
+        Mean active SMs and warps over the window, as fractions of the device.
+    window_ns
+        Length of the window.
+    counted
+        The parts of these means that were scaled to counters: they are known to a step of the counter.
+
+    Returns
+    -------
+    tuple of Bounded
+        Active SMs, warps. What each kernel of those launched may hold solo (`kernel_occupancy`) is taken to be off in
+        the same direction for all kernels. Active SMs are no more than the time with any kernel, warps no more than
+        the kernels' blocks could hold.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> tables = pyanalyze.load(capture).tables
+    >>> bounded_means(tables, 0, (0.6, 0.3), 10**9)[1].value
+    0.3
+    """
+    import polars as pl
+
+    here = pl.col("device_id") == device_id
+    device = tables.devices.filter(here).row(0, named=True)
+    sms = device["sm_count"] or 1
+    kernels = tables.kernel_occupancy.filter(here & pl.col("mean_warps_per_sm").is_not_null())
+    # Warps per SM of equal blocks, which the replay places.
+    warps = ((pl.col("block_threads") + 31) // 32).cast(pl.Float64) * pl.col("grid_blocks")
+    equal = warps / (sms * pl.max_horizontal(pl.col("waves").ceil(), 1.0))
+    length = pl.col("total_ns") / pl.col("launches")
+    last = SM_ACTIVE_SPREAD[-1]
+    low, high = pl.lit(last[1]), pl.lit(last[2])
+    for below, least, most in reversed(SM_ACTIVE_SPREAD[:-1]):
+        low = pl.when(length < below).then(least).otherwise(low)
+        high = pl.when(length < below).then(most).otherwise(high)
+    reached = pl.col("total_ns") * pl.min_horizontal("grid_blocks", sms)
+    held = pl.col("total_ns") * equal
+    factors = kernels.select(
+        active_low=(reached * low).sum() / reached.sum(),
+        active_high=(reached * high).sum() / reached.sum(),
+        warps_low=(held * pl.col("mean_warps_per_sm_low") / equal).sum() / held.sum(),
+        warps_high=(held * pl.col("mean_warps_per_sm_high") / equal).sum() / held.sum(),
+    ).row(0, named=True)
+    over_time = tables.sm_occupancy.filter(here)
+    span = pl.col("end_ns") - pl.col("start_ns")
+    most_warps = float(over_time.select((pl.col("warps_high") * span).sum()).item() or 0) / window_ns
+    busy = float(tables.tenant_usage.filter(here)["busy_ns"].sum() or 0) / window_ns
+    made = []
+    for mean, known, key, most in ((means[0], counted[0], "active", busy), (means[1], counted[1], "warps", most_warps)):
+        value, rest = min(max(mean, 0.0), 1.0), max(mean - known, 0.0)
+        step = COUNTER_STEP if known > 0 else 0.0
+        least = known - step + rest * (factors[f"{key}_low"] or 0.0)
+        # Counters also see what is not modelled: only the model's own part has a ceiling.
+        upper = known + step + min(rest * max(factors[f"{key}_high"] or 1.0, 1.0), max(most - known, rest))
+        made.append(Bounded(value=value, low=min(max(least, 0.0), value), high=max(min(upper, 1.0), value)))
+    return made[0], made[1]
 
 
 def kernel_tables(tables: TableSet) -> dict[str, _core.Table]:
@@ -287,7 +426,13 @@ def modelled(
     model: Model = "replay",
 ) -> ModelledOccupancy:
     """Run the model. See :meth:`pyanalyze.session.Session.occupancy`."""
-    made = model_tables(tables, policies, bins=bins, window=window, model=model)
+    return as_modelled(model, model_tables(tables, policies, bins=bins, window=window, model=model), policies)
+
+
+def as_modelled(
+    model: Model, made: Mapping[str, _core.Table], policies: Mapping[int, PlacementPolicy]
+) -> ModelledOccupancy:
+    """Give the tables of the model as frames."""
     return ModelledOccupancy(
         model,
         over_time=to_frame(made["sm_occupancy"]),
@@ -359,6 +504,9 @@ class CounterComparison:
         The same of warps; None: they were not counted, only active SMs are compared.
     caveats
         What the counters see and the model does not, or the other way round.
+    other_work
+        The counters include work that is not modelled: untraced tenants, whole graphs, or active SMs without a traced
+        kernel. Then nothing is scaled to them unless somebody asks for it.
 
     Examples
     --------
@@ -374,6 +522,7 @@ class CounterComparison:
     active_counted: pl.DataFrame
     warps_counted: pl.DataFrame | None
     caveats: tuple[str, ...]
+    other_work: bool = False
 
     @property
     def warps_counter(self) -> bool:
@@ -404,6 +553,14 @@ class CounterComparison:
         """Counted over modelled warps, means of all bins; None: not known. See :meth:`ModelledOccupancy.calibrated`."""
         modelled = self.mean("warps_modelled")
         return self.mean("warps_counted") / modelled if self.warps_counter and modelled > 0 else None
+
+    def of_device(self, per_sm: pl.DataFrame) -> pl.DataFrame:
+        """Warps and active SMs of the device by bin, as fractions of it, from its rows of `sm_warps`."""
+        import polars as pl
+
+        return per_sm.group_by("start_ns", "end_ns").agg(
+            warps=pl.col("warps").mean() / self.max_warps_per_sm, sm_active=pl.col("active").mean()
+        )
 
     def scales(self, modelled: pl.DataFrame) -> pl.DataFrame:
         """Counted over modelled by bins of any model of the device.
@@ -478,7 +635,7 @@ class CounterComparison:
         ]
         text = f"means over {self.bins.height} bins: " + "; ".join(parts)
         if self.factor is not None:
-            text += f"; counted over modelled warps: {self.factor:.3f}, not applied by default"
+            text += f"; counted over modelled warps: {self.factor:.3f}"
         return text + "".join(f"; {caveat}" for caveat in self.caveats)
 
     def __repr__(self) -> str:
@@ -550,14 +707,20 @@ def check_against_counters(
     if table.height < _FEWEST_BINS:
         return None
     caveats = _caveats(tables, device_id, (start, end))
+    here_too = (pl.col("end_ns") > start) & (pl.col("start_ns") < end)
+    other_work = (
+        not tables.tenants.filter(here & ~pl.col("traced")).is_empty()
+        or not tables.graph_launches.filter(here & here_too).is_empty()
+    )
     unexplained = float((table["sm_active_counted"] - table["sm_active_modelled"]).mean() or 0.0)  # type: ignore[arg-type]
     if unexplained > COUNTER_TOLERANCE:
         seen = f"{fmt.percent(unexplained, 0)} of SM time was active by counter, without a traced kernel"
         caveats = (*caveats, f"{seen}: another process, rendering, or work that CUPTI does not record")
-    return CounterComparison(table, inside, period, slots, active, counted, caveats)
+        other_work = True
+    return CounterComparison(table, inside, period, slots, active, counted, caveats, other_work)
 
 
-def _said_of_scales(device_id: int, scales: pl.DataFrame, samples: pl.DataFrame) -> str:
+def _said_of_scales(scales: pl.DataFrame, samples: pl.DataFrame) -> str:
     """One line on what was scaled, by what, and what was not."""
     import polars as pl
 
@@ -576,7 +739,7 @@ def _said_of_scales(device_id: int, scales: pl.DataFrame, samples: pl.DataFrame)
         raise UsageError("not calibrated: no modelled work where Compute Warps in Flight was sampled")
     here = pl.col("time_ns").is_between(scales["start_ns"].min(), scales["end_ns"].max(), closed="right")
     text = (
-        f"device {device_id}: warps times {sums['counted'] / sums['modelled']:.3f} over all bins, each by its own "
+        f"warps times {sums['counted'] / sums['modelled']:.3f} over all bins, each by its own "
         f"{samples.filter(here).height} samples of Compute Warps in Flight"
     )
     if sums["bins"] < sums["busy"]:

@@ -154,6 +154,12 @@ def capture_options(function: _F) -> _F:
             type=TenantName(),
             help="Name a process, by pid or by its own capture (repeatable).",
         ),
+        click.option(
+            "--blocks",
+            multiple=True,
+            type=file,
+            help="Measured blocks of the kernels: SM, start, end (repeatable).",
+        ),
         click.option("--context", multiple=True, type=file, help="nvidia-smi -L, MPS, kubectl JSON (repeatable)."),
         click.option("--samples", multiple=True, type=file, help="nvidia-smi, DCGM, Prometheus (repeatable)."),
         # None with --samples: samples without a capture answer what they can.
@@ -256,6 +262,7 @@ def open_session(
     context: tuple[Path, ...] = (),
     tenants: tuple[tuple[str, int | Path], ...] = (),
     *,
+    blocks: tuple[Path, ...] = (),
     baselines: tuple[str, ...] = (),
     work: Path | None = None,
     keep_going: bool = False,
@@ -288,6 +295,7 @@ def open_session(
             context=context,
             baselines=baselines,
             work=work,
+            blocks=blocks,
             tenants=dict(tenants),
             tables=(*ANALYSIS_TABLES, *extra_tables),
             # What is cut is reconstructed anew, from what held at its edges.

@@ -164,7 +164,7 @@ def _limits(config: Path | None, line: dict[str, Any]) -> tuple[Limits, str | No
 
 def _refuse(what: str, options: dict[str, Any]) -> None:
     """Refuse options that a saved report cannot honour."""
-    alone = ("gpu", "start", "end", "around", "redact", "detail", "samples", "context", "tenant")
+    alone = ("gpu", "start", "end", "around", "redact", "detail", "samples", "context", "blocks", "tenant")
     narrowing = (*alone, "baseline", "work", "against")
     # The repeatable ones are kept under their plural.
     values = {name: options.get({"baseline": "baselines", "tenant": "tenants"}.get(name, name)) for name in narrowing}

@@ -207,7 +207,7 @@ def device_rows(group: str, report: Mapping[str, Any], host: str | None) -> list
             tenants=_counted(device["tenants"]),
             switches=switches.get("count"),
             switch_overhead_fraction=switches.get("overhead_fraction"),
-            sm_active=(device["occupancy"] or {}).get("sm_active"),
+            sm_active=((device["occupancy"] or {}).get("sm_active") or {}).get("value"),
         )
         if memory.get("total_bytes") and memory.get("peak_bytes") is not None:
             row["memory_peak_fraction"] = memory["peak_bytes"] / memory["total_bytes"]

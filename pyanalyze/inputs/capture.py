@@ -10,6 +10,7 @@ from pyanalyze.core import _core
 from pyanalyze.errors import CaptureUnreadable, NotACapture, SamplesUnreadable, UsageError
 from pyanalyze.inputs.baselines import Baseline, SavedBaseline, split_name
 from pyanalyze.inputs.beside import is_beside, read_beside
+from pyanalyze.inputs.blocks import MeasuredBlocks, read_blocks
 from pyanalyze.inputs.listed_devices import with_listed
 from pyanalyze.inputs.nsys_export import exported, importing, is_pack, told_from_other_formats
 from pyanalyze.inputs.pack import Unpacked, unpack
@@ -44,12 +45,15 @@ class Inputs:
         Captures that could not be read, with ``keep_going``.
     baselines, saved_baselines
         Solo recordings: captures, and reports saved as JSON.
+    blocks
+        Measured blocks of kernels.
     """
 
     tables: TableSet
     failures: tuple[Failure, ...] = ()
     baselines: tuple[Baseline, ...] = ()
     saved_baselines: tuple[SavedBaseline, ...] = ()
+    blocks: tuple[MeasuredBlocks, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ def read(
     context: PathLike | Sequence[PathLike] = (),
     baselines: PathLike | Sequence[PathLike] = (),
     work: PathLike | None = None,
+    blocks: PathLike | Sequence[PathLike] = (),
     tenants: Mapping[str, int | PathLike] | None = None,
     tables: Sequence[str] = ANALYSIS_TABLES,
     reconstruct: bool = True,
@@ -159,7 +164,8 @@ def read(
         origin_ns = read_set.capture["utc_origin_ns"][0]
         read_set = replace(read_set, work=read_work(Path(work), read_set.tenants, origin_ns))
     solo, summaries = _read_baselines(_listed(baselines), tables, progress)
-    return Inputs(read_set, (*failures, *raw), solo, summaries)
+    measured = tuple(read_blocks(Path(path)) for path in _listed(blocks))
+    return Inputs(read_set, (*failures, *raw), solo, summaries, measured)
 
 
 def _with_context(configured: pl.DataFrame, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:

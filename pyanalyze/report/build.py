@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyanalyze.analysis.association import associations
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.analysis.listed import listed_tenants
-from pyanalyze.analysis.occupancy import model_in_passing
+from pyanalyze.analysis.occupancy import bounded_means, model_in_passing
 from pyanalyze.analysis.sampled import sampled_of
 from pyanalyze.analysis.sharing.evidence import HOW
 from pyanalyze.core import _core
@@ -627,13 +627,32 @@ def _occupancy(
         .sort("limiters")
     )
     total = known["total_ns"].sum()
+    scaled = analysis.scaled_occupancy.get(verdict.device_id)
+    counted = (0.0, 0.0)
+    if scaled is not None:
+        sampled = [pl.col(name).is_not_null() for name in ("sm_active_scale", "warps_scale")]
+        of_bins = per_bin.join(scaled.bins, on=["start_ns", "end_ns"])
+        parts = [
+            (pl.col(name) * length).filter(there).sum() / window_ns
+            for name, there in zip(("sm_active", "warps"), sampled, strict=True)
+        ]
+        counted = of_bins.select(*parts).row(0)
+    observed = per_sm.filter(pl.col("basis").cast(pl.String) == "observed")
+    if not observed.is_empty():
+        # Measured blocks: known, and nothing of the model is left in these bins.
+        of_bins = per_bin.join(observed.select("start_ns", "end_ns").unique(), on=["start_ns", "end_ns"], how="semi")
+        sums = of_bins.select([(pl.col(name) * length).sum() / window_ns for name in ("sm_active", "warps")]).row(0)
+        counted = (max(counted[0], sums[0]), max(counted[1], sums[1]))
+    active, warps = bounded_means(tables, verdict.device_id, means, window_ns, counted=counted)
     check = analysis.counter_check(verdict.device_id)
     return Occupancy(
-        sm_active=means[0],
-        warps=means[1],
+        sm_active=active,
+        warps=warps,
         limiters={name: value / total for name, value in limited.iter_rows() if total},
-        basis="modelled",
+        basis="observed" if counted[1] >= means[1] and not observed.is_empty() else "modelled",
+        calibration=None if scaled is None else scaled.said,
         check_against_counters=None if check is None else check.result(),
+        check_against_blocks=analysis.block_check(verdict.device_id),
     )
 
 

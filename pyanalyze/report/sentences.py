@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pyanalyze.results.interference import Estimate, SlowdownKind
+    from pyanalyze.results.occupancy import Bounded, Occupancy
     from pyanalyze.results.report import Device, Report, Tenant
 
 __all__ = [
@@ -529,6 +530,16 @@ def by_traced(device: Device) -> str:
     return ", traced kernels only" if untraced_share(device) > NEGLIGIBLE_RESIDENCY else ""
 
 
+def bounded_text(found: Bounded) -> str:
+    """Say a fraction with its interval: 61 % (52 to 70)."""
+    return fmt.percent_range(found.value, found.low, found.high)
+
+
+def occupancy_basis(found: Occupancy) -> str:
+    """Say how occupancy is known."""
+    return found.basis if found.calibration is None else f"{found.basis}, calibrated to hardware counters"
+
+
 def lead_sentences(device: Device) -> tuple[str, str, str]:
     """Answer the five questions in three paragraphs: what is slow and why, mode and GPU time, occupancy and action.
 
@@ -537,8 +548,8 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
     mode = f"{_mode_lead(device)} Configured: {agreement_text(device)}. {_residency_lead(device)}"
     parts = []
     if device.occupancy is not None:
-        active = fmt.percent(device.occupancy.sm_active)
-        parts.append(f"SMs active: {active} of the window{by_traced(device)} ({device.occupancy.basis}).")
+        active = bounded_text(device.occupancy.sm_active)
+        parts.append(f"SMs active {active} of the window{by_traced(device)} ({occupancy_basis(device.occupancy)}).")
     else:
         parts.append(f"SM occupancy is not known: {full_stop(_short_why(device, 'occupancy'))}")
     if device.advice:

@@ -7,7 +7,21 @@ from pydantic import Field
 from pyanalyze.results.model import Fraction, Number, Result, Text
 from pyanalyze.vocabulary import Basis
 
-__all__ = ["CounterCheck", "Occupancy", "SmWarps"]
+__all__ = ["BlockCheck", "Bounded", "CounterCheck", "Occupancy", "SmWarps"]
+
+
+class Bounded(Result):
+    """A fraction with the ends of its interval.
+
+    Examples
+    --------
+    >>> Bounded(value=0.61, low=0.52, high=0.7).low
+    0.52
+    """
+
+    value: Fraction = Field(description="Most likely.")
+    low: Fraction = Field(description="Lower end.")
+    high: Fraction = Field(description="Upper end.")
 
 
 class CounterCheck(Result):
@@ -24,24 +38,47 @@ class CounterCheck(Result):
     sm_active_by_bin: float = Field(description="Mean over bins of how far apart they are, fraction of the SMs.")
     warps_by_bin: float | None = Field(description="The same of warps, fraction of the slots; null: not counted.")
     warps_factor: float | None = Field(
-        description="Counted over modelled warps: a calibration, not applied to anything in this report."
+        description="Counted over modelled warps: what occupancy was scaled by, over all bins."
     )
 
 
-class Occupancy(Result):
-    """How full the SMs were: means over the window, as fractions of the device."""
+class BlockCheck(Result):
+    """The modelled warps per SM beside those of measured blocks (``--blocks``), where all kernels were measured."""
 
-    sm_active: Number = Field(description="Mean fraction of SMs with at least one warp.")
-    warps: Number = Field(description="Mean resident warps over all warp slots.")
+    kernels: int = Field(ge=1, description="Kernels whose blocks were measured.")
+    blocks: int = Field(ge=1, description="Their blocks.")
+    bins: int = Field(ge=1, description="Time bins compared: those in which every kernel was measured.")
+    sorted_error: float = Field(description="Sum of |modelled - measured| warps over the measured ones, SMs sorted.")
+    sorted_error_even: float = Field(description="The same of warps spread evenly.")
+    by_sm_error: float = Field(description="The same by SM number.")
+    warps_ratio: float = Field(description="Modelled over measured warps of the device.")
+
+
+class Occupancy(Result):
+    """How full the SMs were: means over the window, as fractions of the device.
+
+    The intervals are for 95 %: docs/occupancy.md has how often they held the truth, on simulated and real GPUs.
+    """
+
+    sm_active: Bounded = Field(description="Mean fraction of SMs with at least one warp of a traced kernel.")
+    warps: Bounded = Field(description="Mean resident warps of traced kernels over all warp slots.")
     limiters: dict[Text, Fraction] = Field(
         description="Resource that limits occupancy: fraction of kernel time under it. Ties count for each."
     )
     basis: Basis = Field(description="modelled: no supported interface measures this per SM.")
-    check_against_counters: CounterCheck | None = Field(description="null: no counter samples to compare with.")
+    calibration: Text | None = Field(
+        description="By which counter samples it was scaled, and what was not sampled; null: not scaled."
+    )
+    check_against_counters: CounterCheck | None = Field(
+        description="The model before it was scaled, beside counter samples; null: none to compare with."
+    )
+    check_against_blocks: BlockCheck | None = Field(
+        description="The model beside measured blocks; null: none were given, or no time bin was measured whole."
+    )
 
 
 class SmWarps(Result):
-    """Mean resident warps per SM and time bin (only with --detail); modelled."""
+    """Mean resident warps per SM and time bin (only with --detail); modelled, or of measured blocks."""
 
     start_ns: int = Field(description="Start of the first bin, ns from the origin.")
     end_ns: int = Field(description="End of the last bin, ns from the origin.")

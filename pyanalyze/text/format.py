@@ -119,6 +119,18 @@ def percent(fraction: float | None, decimals: int = 1) -> str:
     return f"{value:.2f} %" if abs(value) >= 0.01 else "< 0.01 %" if value > 0 else f"{value:.2g} %"
 
 
+def percent_range(value: float, low: float, high: float) -> str:
+    """A fraction with the ends of its interval, as percentages.
+
+    Examples
+    --------
+    >>> percent_range(0.61, 0.52, 0.7), percent_range(0.004, 0, 0.01)
+    ('61 % (52 to 70)', '0.4 % (0 to 1)')
+    """
+    ends = (percent(end, 0).removesuffix(" %") for end in (low, high))
+    return f"{percent(value, 0)} ({' to '.join(ends)})"
+
+
 def count(value: int | None) -> str:
     """A whole number, digits in groups of three.
 

@@ -16,6 +16,8 @@ Where blocks take unequally long, a twin is simulated in which they do not, all 
 gets wrong there is the model's fault, the rest is what no row of a trace tells (docs/occupancy.md says why).
 Another twin is recorded with counters (GPU metrics at 10 kHz) where the scenario has none, and the replay scaled to them
 (`ModelledOccupancy.calibrated`): ``counted``. Counters tell nothing of a MIG instance.
+``outside``: which of the report's `sm_active` and `warps` have intervals that miss the truth; the summary counts how often
+they hold it (``bounds``), as modelled and calibrated to counters.
 ``--speed`` measures how fast the replay and the calculator are.  Appends to docs/measurements.jsonl.
 """
 
@@ -53,6 +55,8 @@ EVEN, RANDOM = 0.5, 0.8
 COUNTER_HZ = 10_000
 #: An error below this is rounding.
 NEGLIGIBLE = 0.002
+#: A mean over the window that is no further beyond an interval is within it.
+ROUNDING = 0.003
 
 
 @dataclass
@@ -69,6 +73,10 @@ class Row:
     replay: dict[str, float]
     share: float
     of_equals: Row | None = None
+    #: Of the report's `sm_active` and `warps`: truth over value, whether the interval holds it, its width over the value.
+    bounds: dict[str, tuple[float, bool, float]] | None = None
+    #: The same of the twin with counters.
+    counted_bounds: dict[str, tuple[float, bool, float]] | None = None
     #: Scaled to counters: the replay, the null model, and the largest difference of a tenant's share.
     counted: tuple[dict[str, float], dict[str, float], float] | None = None
 
@@ -105,6 +113,37 @@ def truth_of(folder: Path, scenario: str, device: int, n_sms: int) -> tuple[Grid
     for start, _, sm, value in rows:
         warps[start // length][sm - base] = value
     return warps, tenants, length
+
+
+def true_means(folder: Path, scenario: str, device: int, about: dict[str, Any]) -> tuple[float, float]:
+    """Time in which SMs were active, and warps were resident, summed over the device: of one SM, nanoseconds."""
+    with sqlite3.connect(folder / f"{scenario}.truth.sqlite") as db:
+        (active,) = db.execute(
+            "SELECT sum(active_sms * (end_ns - start_ns)) FROM device_bins WHERE device = ?", (device,)
+        ).fetchone()
+        (warps,) = db.execute(
+            "SELECT sum(warps * (end_ns - start_ns)) FROM sm_warps WHERE device = ?", (device,)
+        ).fetchone()
+    db.close()
+    return active / about["sm_count"], warps / about["sm_count"]
+
+
+def bounds_of(
+    session: pyanalyze.Session, device_id: int, true: tuple[float, float]
+) -> dict[str, tuple[float, bool, float]] | None:
+    """Truth over value, whether the interval of the report holds the truth, and its width over the value."""
+    (device,) = (one for one in session.report().devices if one.device_id == device_id)
+    if device.occupancy is None or device.window is None:
+        return None
+    length = device.window.end_ns - device.window.start_ns
+    slots = session.devices.filter(device_id=device_id)["max_warps_per_sm"][0]
+    found = {}
+    for name, time, most in (("sm_active", true[0], 1), ("warps", true[1], slots)):
+        mean, bounded = time / length / most, getattr(device.occupancy, name)
+        # The books have times and bins to a microsecond.
+        held = bounded.low - ROUNDING <= mean <= bounded.high + ROUNDING
+        found[name] = (mean / max(bounded.value, 1e-9), held, (bounded.high - bounded.low) / max(bounded.value, 1e-9))
+    return found
 
 
 def errors(modelled: Grid, truth: Grid) -> dict[str, float]:
@@ -181,6 +220,7 @@ def measured(scenario: str, seed: int) -> list[Row]:
         sampled = measured_in(twin(scenario, seed, counters), scenario, seed, random=True, scaled=True)
         for row, equal, count in zip(rows, equals, sampled, strict=True):
             row.of_equals, row.counted = equal, count.counted
+            row.counted_bounds = count.bounds if count.counted else None
     return rows
 
 
@@ -208,7 +248,9 @@ def measured_in(folder: Path, scenario: str, seed: int, *, random: bool, scaled:
         true_shares = {ids.get(pids[name], -1): sms / sum(tenants.values()) for name, sms in tenants.items()}
 
         truly = warps, true_shares
-        null, replay = (session.occupancy(bins=len(warps), window=window, model=m) for m in ("even", "replay"))
+        null, replay = (
+            session.occupancy(bins=len(warps), window=window, model=m, calibrate=False) for m in ("even", "replay")
+        )
         if null.per_sm.filter(device_id=device_id).height != len(warps) * n_sms:
             continue
         errors_of_replay, share = against(replay, device_id, truly)
@@ -223,6 +265,7 @@ def measured_in(folder: Path, scenario: str, seed: int, *, random: bool, scaled:
                 scenario, seed, verdicts[device_id], verdicts[device_id] in {mode for _, mode in device["modes"]}, random,
                 errors(even, warps)["sorted"],
                 against(null, device_id, truly)[0], errors_of_replay, share, counted=counted,
+                bounds=bounds_of(session, device_id, true_means(folder, scenario, number, device)),
             )
         )  # fmt: skip
     return found
@@ -248,7 +291,7 @@ def main() -> int:
     seeds = range(options.first, options.first + options.seeds)
     print(
         f"{'scenario':32} {'seed':>4} {'mode':18} {'blocks':6} | {'true,even':>9} {'null':>6} {'replay':>6} {'ratio':>6} "
-        f"| {'null':>6} {'by SM':>6} | {'null':>6} {'device':>6} | {'share':>6} | of equals: replay, device, share | counted: replay (null), device, share"
+        f"| {'null':>6} {'by SM':>6} | {'null':>6} {'device':>6} | {'share':>6} | outside | of equals: replay, device, share | counted: replay (null), device, share"
     )
     rows = []
     for scenario in options.scenario:
@@ -267,7 +310,8 @@ def main() -> int:
                 print(
                     f"{r.scenario:32} {r.seed:>4} {r.mode:18} {'random' if r.random else 'even':6} | {r.truly_even:>9.3f} "
                     f"{r.null['sorted']:>6.3f} {r.replay['sorted']:>6.3f} {r.ratio:>6.2f} | {r.null['by_sm']:>6.3f} "
-                    f"{r.replay['by_sm']:>6.3f} | {r.null['device']:>+6.3f} {r.replay['device']:>+6.3f} | {r.share:>6.3f}"
+                    f"{r.replay['by_sm']:>6.3f} | {r.null['device']:>+6.3f} {r.replay['device']:>+6.3f} | {r.share:>6.3f} | "
+                    f"{', '.join(name for name, (_, held, _) in (r.bounds or {}).items() if not held) or 'none':9}"
                     f"{met}",
                     flush=True,
                 )
@@ -294,6 +338,17 @@ def append(figures: list[dict[str, Any]]) -> int:
     """Append to the log."""
     measurements.append(*figures)
     return 0
+
+
+def held_by(name: str, bounds: list[dict[str, tuple[float, bool, float]] | None]) -> dict[str, Any]:
+    """How often the interval of the report held the truth, and the median of its width over the value."""
+    of = [one[name] for one in bounds if one]
+    return {
+        "devices": len(of),
+        "held": sum(held for _, held, _ in of),
+        "median_width": round(statistics.median([width for *_, width in of] or [0]), 4),
+        "truth_over_value": [round(end([ratio for ratio, *_ in of] or [0]), 3) for end in (min, max)],
+    }
 
 
 def summarised(rows: list[Row]) -> dict[str, Any]:
@@ -332,6 +387,10 @@ def summarised(rows: list[Row]) -> dict[str, Any]:
         "device_within_3_percent": sum(abs(own["device"]) <= 0.03 for _, own, _, _ in told),
         "device_beyond": sorted({r.scenario for r, own, _, _ in told if abs(own["device"]) > 0.03}),
         "share_within_5_percent": sum(share <= 0.05 for _, _, _, share in told),
+    }
+    found["bounds"] = {
+        kind: {name: held_by(name, of) for name in ("sm_active", "warps")}
+        for kind, of in (("modelled", [r.bounds for r in rows]), ("calibrated", [r.counted_bounds for r in rows]))
     }
     wrong = {True: "", False: ", wrong verdict"}
     worse = [r for r in rows if r.ratio > 1 and not r.met]

@@ -20,7 +20,7 @@ from pyanalyze.report.blocks import (
     value_cell,
 )
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import LONG, by_traced, why_missing, why_missing_or_nothing
+from pyanalyze.report.sentences import LONG, bounded_text, by_traced, why_missing, why_missing_or_nothing
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -45,14 +45,29 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         check = occupancy.check_against_counters
         over = f"mean over the window{by_traced(device)}"
         facts = [
-            Fact("SMs active", fmt.percent(occupancy.sm_active), over, occupancy.basis),
-            Fact("Warp slots in use", fmt.percent(occupancy.warps), over, occupancy.basis),
+            Fact("SMs active", bounded_text(occupancy.sm_active), over, occupancy.basis),
+            Fact("Warp slots in use", bounded_text(occupancy.warps), over, occupancy.basis),
         ]
         if check is not None:
             facts.append(Fact("SMs active by counter", fmt.percent(check.sm_active), f"n = {check.n}", "sampled"))
             if check.warps is not None:
                 facts.append(Fact("Warp slots by counter", fmt.percent(check.warps), f"n = {check.n}", "sampled"))
         blocks.append(Facts(tuple(facts)))
+        if occupancy.calibration is not None:
+            blocks.append(Para(f"Calibrated to hardware counters: {visible(occupancy.calibration, LONG)}."))
+        elif check is not None and check.warps is not None:
+            blocks.append(Para("Not calibrated to hardware counters: they include work that is not modelled."))
+        measured = occupancy.check_against_blocks
+        if measured is not None:
+            blocks.append(
+                Para(
+                    f"Measured blocks ({fmt.count(measured.kernels)} kernel(s)): modelled warps per SM are "
+                    f"{fmt.percent(measured.sorted_error)} off with SMs sorted and "
+                    f"{fmt.percent(measured.by_sm_error)} by SM number; spread evenly they are "
+                    f"{fmt.percent(measured.sorted_error_even)} off "
+                    f"({fmt.count(measured.bins)} time bins)."
+                )
+            )
         if check is None:
             text = "No hardware counters are available to check the model. " + why_missing_or_nothing(
                 device, "gpu_metrics"

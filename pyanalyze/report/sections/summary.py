@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.report.blocks import Block, Fact, Facts
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import KIND_WORDS, agreement_note, bound_text, by_traced
+from pyanalyze.report.sentences import KIND_WORDS, agreement_note, bound_text, bounded_text, by_traced
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import Mode, unless
@@ -54,7 +54,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         facts.append(
             Fact(
                 "SMs active",
-                fmt.percent(device.occupancy.sm_active),
+                bounded_text(device.occupancy.sm_active),
                 f"mean over the window{by_traced(device)}",
                 device.occupancy.basis,
             )

@@ -102,7 +102,7 @@ pub const SM_WARPS: Table = Table {
         col("sm", U32, "Number of the SM, from 0; of a MIG instance's own SMs. Assumed from compute capability 8.0 on."),
         col("warps", F64, "Mean resident warps."),
         col("active", F64, "Mean part of the time with at least one warp."),
-        col("model", Name, "`replay`: blocks placed as the block scheduler would. `even`: the warps of each tenant spread evenly over the SMs it may use."),
+        col("model", Name, "`replay`: blocks placed as the block scheduler would. `even`: the warps of each tenant spread evenly over the SMs it may use. `measured`: blocks that were given (`--blocks`) and cover every kernel of the bin; `basis` is then `observed`."),
         BASIS,
     ],
 };
