@@ -175,7 +175,7 @@ def explain(tables: TableSet, made: Mapping[str, AnyTable], choice: Choice) -> E
         chosen=choice.words(),
         groups=_groups(units, sums, segments, typical, means, labels),
         units=_explained(units, segments, typical, means, labels),
-        missing=_missing(tables, units),
+        missing=_missing(tables, units, inferred=(segments["kind"] == SegmentKind.TIME_SLICE).any()),
     )
 
 
@@ -421,7 +421,8 @@ def _departure(
     return None
 
 
-def _missing(tables: TableSet, units: pl.DataFrame) -> list[Missing]:
+def _missing(tables: TableSet, units: pl.DataFrame, *, inferred: bool) -> list[Missing]:
+    """What could not be known; `inferred`: there are time slices that were deduced, where none was recorded."""
     found = []
     calls = tables.calls()
     if calls is None or calls.is_empty():
@@ -445,7 +446,10 @@ def _missing(tables: TableSet, units: pl.DataFrame) -> list[Missing]:
         found.append(
             Missing(
                 what="residency",
-                why="the capture has no switch records: waiting for a time slice and context switches are inferred",
+                why="the capture has no switch records: waiting for a time slice and context switches are inferred"
+                if inferred
+                else "the capture has no switch records, and kernels do not tell time slices: if there were any, they "
+                "are part of execution and queueing",
                 how="nsys profile --gpuctxsw=true ...",
             )
         )
