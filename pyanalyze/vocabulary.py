@@ -131,6 +131,7 @@ class Part(StrEnum):
     INTERFERENCE = "interference"
     WORK = "work"
     ADVICE = "advice"
+    UNITS = "units"
 
 
 #: All parts of an answer: a report.
@@ -188,6 +189,11 @@ SMALL_SHARE: Final = 0.02
 #: Fraction of a device's residency, or of the window. A tenant with less is a display, or a context that is created and
 #: closed: it changes no figure that is printed.
 NEGLIGIBLE_RESIDENCY: Final = 0.001
+#: Ratio, 99th percentile over median of the durations of units of work. From here on a report explains the slowest; a
+#: shorter tail is what units of one program differ by anyway.
+SLOW_TAIL: Final = 1.2
+#: Fewer units of one name have no percentiles.
+ENOUGH_FOR_TAIL: Final = 20
 #: Fraction of device memory that contexts, libraries and fragmentation may need on top of what was seen: an allocator
 #: fragments before it is full.
 MEMORY_RESERVE: Final = 0.1

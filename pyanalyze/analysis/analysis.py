@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing import Case, Verdict
     from pyanalyze.inputs.baselines import Baseline, SavedBaseline
     from pyanalyze.results.occupancy import BlockCheck
+    from pyanalyze.results.explain import SlowUnits
     from pyanalyze.results.sharing import Segment
     from pyanalyze.results.time_split import TimeSplit
     from pyanalyze.results.work import Work
@@ -242,6 +243,13 @@ class Analysis:
         if name is None:
             return self._unit_tables
         return unit_tables(self.tables, self._inferred_residency_tables, name)
+
+    @cached_property
+    def slow_units(self) -> tuple[SlowUnits, ...]:
+        """Units of work whose slowest are much slower than the others, with what made them so."""
+        from pyanalyze.analysis.explain import slow_units
+
+        return slow_units(self.tables, self._unit_tables)
 
     @cached_property
     def summaries(self) -> Mapping[tuple[int, int], Summary]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pyanalyze.analysis.hardware import START_NS
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
-from pyanalyze.results.explain import Excess, ExplainedUnit, Explanation, UnitGroup, UnitSegment
+from pyanalyze.results.explain import Excess, ExplainedUnit, Explanation, SlowUnits, UnitGroup, UnitSegment
 from pyanalyze.results.model import Missing
 from pyanalyze.tables.frames import to_frame
-from pyanalyze.vocabulary import SegmentKind, UnitSource
+from pyanalyze.vocabulary import ENOUGH_FOR_TAIL, SLOW_TAIL, SegmentKind, UnitSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["Choice", "Explained", "explain", "explained", "unit_tables"]
+__all__ = ["Choice", "Explained", "explain", "explained", "slow_units", "unit_tables"]
 
 #: Ranks by duration, as fractions, between which units are typical: their mean splits into causes without a rest.
 TYPICAL: Final = (0.45, 0.55)
@@ -141,8 +141,8 @@ def explain(tables: TableSet, made: Mapping[str, AnyTable], choice: Choice) -> E
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
     >>> found = explain(session.tables, unit_tables(session.tables, {}, None), Choice(slowest=1))
-    >>> [(group.tenant, group.name, group.count) for group in found.groups][0]
-    ('app_a', 'app_a iteration', 158)
+    >>> [(group.tenant, group.name, group.count) for group in found.groups]
+    [('app_a', 'a-step', 113), ('app_b', 'b-step', 106)]
     """
     import polars as pl
 
@@ -175,13 +175,39 @@ def explain(tables: TableSet, made: Mapping[str, AnyTable], choice: Choice) -> E
         chosen=choice.words(),
         groups=_groups(units, sums, segments, typical, means, labels),
         units=_explained(units, segments, typical, means, labels),
-        missing=_missing(tables, units),
+        missing=_missing(tables, units, inferred=(segments["kind"] == SegmentKind.TIME_SLICE).any()),
     )
 
 
 def explained(tables: TableSet, made: Mapping[str, AnyTable], choice: Choice) -> Explained:
     """Explain chosen units of work, with the frames behind the answer; as :func:`explain`."""
     return Explained(to_frame(made["units"]), to_frame(made["unit_segments"]), explain(tables, made, choice))
+
+
+def slow_units(tables: TableSet, made: Mapping[str, AnyTable]) -> tuple[SlowUnits, ...]:
+    """Explain the slowest 1 % where they are much slower than the others: what a report shows.
+
+    Parameters
+    ----------
+    tables
+        The tables.
+    made
+        What :func:`unit_tables` made.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> slow_units(session.tables, unit_tables(session.tables, {}, None))  # none takes 1.2 times the median
+    ()
+    """
+    found = explain(tables, made, Choice())
+    slow = []
+    for group in found.groups:
+        unit = found.slowest(group)
+        if unit is not None and group.count >= ENOUGH_FOR_TAIL and group.p99_ns >= SLOW_TAIL * group.p50_ns:
+            slow.append(SlowUnits(group=group, slowest=unit))
+    return tuple(slow)
 
 
 def _chosen(units: pl.DataFrame, choice: Choice) -> pl.Expr:
@@ -395,7 +421,8 @@ def _departure(
     return None
 
 
-def _missing(tables: TableSet, units: pl.DataFrame) -> list[Missing]:
+def _missing(tables: TableSet, units: pl.DataFrame, *, inferred: bool) -> list[Missing]:
+    """What could not be known; `inferred`: there are time slices that were deduced, where none was recorded."""
     found = []
     calls = tables.calls()
     if calls is None or calls.is_empty():
@@ -419,7 +446,10 @@ def _missing(tables: TableSet, units: pl.DataFrame) -> list[Missing]:
         found.append(
             Missing(
                 what="residency",
-                why="the capture has no switch records: waiting for a time slice and context switches are inferred",
+                why="the capture has no switch records: waiting for a time slice and context switches are inferred"
+                if inferred
+                else "the capture has no switch records, and kernels do not tell time slices: if there were any, they "
+                "are part of execution and queueing",
                 how="nsys profile --gpuctxsw=true ...",
             )
         )

@@ -279,6 +279,9 @@ def _device(
         host=[] if found is None else list(found.host),
         advice=[] if advice is None else list(advice.actions),
         options=None if advice is None else _options(advice),
+        slow_units=[one for one in analysis.slow_units if one.group.device_id == verdict.device_id]
+        if Part.UNITS in parts
+        else [],
     )
     if Part.INTERFERENCE not in parts:
         return made

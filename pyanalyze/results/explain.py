@@ -17,7 +17,7 @@ MOST_SEGMENTS = 24
 MOST_CAUSES = 6
 MOST_GROUPS = 4
 
-__all__ = ["Excess", "ExplainedUnit", "Explanation", "UnitGroup", "UnitSegment"]
+__all__ = ["Excess", "ExplainedUnit", "Explanation", "SlowUnits", "UnitGroup", "UnitSegment"]
 
 
 class UnitSegment(Result):
@@ -108,6 +108,13 @@ class UnitGroup(Result):
     basis: Basis = Field(description="observed: residency was recorded; inferred: it was not.")
 
 
+class SlowUnits(Result):
+    """Units of one tenant and name whose slowest are much slower than the others."""
+
+    group: UnitGroup = Field(description="All of them, and what the excess of the slowest 1 % consists of.")
+    slowest: ExplainedUnit = Field(description="The one with most excess.")
+
+
 class Explanation(Result):
     """Units of work of a session, and the chosen ones of them explained."""
 
@@ -140,6 +147,17 @@ class Explanation(Result):
         from html import escape
 
         return f"<pre>{escape(str(self))}</pre>"
+
+
+def operation_text(name: str | None, limit: int = 36) -> str:
+    """The name of an operation without its parameters, as text and tables say it.
+
+    Examples
+    --------
+    >>> operation_text("void gemm<4>(float *, int)"), operation_text("(anonymous namespace)::k()"), operation_text(None)
+    ('void gemm<4>', '(anonymous namespace)::k()', '')
+    """
+    return visible((name or "").partition("(")[0] or name, limit)
 
 
 def cause_text(cause: Excess | UnitSegment) -> str:
@@ -206,7 +224,7 @@ def unit_lines(unit: ExplainedUnit) -> list[str]:
         what = cause_text(one) + (
             f", {one.count} slices" if one.kind is SegmentKind.TIME_SLICE and one.count > 1 else ""
         )
-        operation = visible((one.operation or "").partition("(")[0], 36)
+        operation = operation_text(one.operation)
         if one.usual_ns is not None and one.kind is SegmentKind.EXECUTION and one.dur_ns > one.usual_ns:
             operation += f" (usually {fmt.duration(one.usual_ns)})"
         lines.append(
@@ -226,7 +244,7 @@ def excess_lines(group: UnitGroup, chosen: str) -> list[str]:
     which = f"The {chosen} ({fmt.count(group.slow)} of {fmt.count(group.count)} units)"
     lines = [f"{which} take {fmt.duration(mean)} longer than a typical unit, on average:"]
     for cause in [one for one in group.causes if one.ns > 0][:MOST_CAUSES]:
-        operation = visible((cause.operation or "").partition("(")[0], 36)
+        operation = operation_text(cause.operation)
         lines.append(
             f"  {fmt.duration(cause.ns):>9} {fmt.percent(cause.share):>9}  {cause_text(cause):<46} {operation}".rstrip()
         )

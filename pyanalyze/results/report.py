@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field
 
 from pyanalyze.results.advice import Advice, SharingOption
 from pyanalyze.results.association import Association
+from pyanalyze.results.explain import SlowUnits
 from pyanalyze.results.interference import (
     BaselineNotUsed,
     Causes,
@@ -289,6 +290,10 @@ class Device(Result):
     )
     options: list[SharingOption] | None = Field(
         default=None, description="Ways to share it, best mean slowdown first; null: not compared."
+    )
+    slow_units: list[SlowUnits] = Field(
+        default=[],
+        description="Units of work, such as requests, whose p99 is at least 1.2 times their median, most units first.",
     )
     residency: list[ResidencySlice] | None = Field(default=None, description="Only with --detail.")
     sm_warps: SmWarps | None = Field(default=None, description="Only with --detail.")

@@ -1,0 +1,88 @@
+"""Units of work whose slowest are much slower than the others, and what made them so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyanalyze.report.blocks import Block, Cell, Column, Para, Table
+from pyanalyze.report.sections.base import DeviceSection, Inputs
+from pyanalyze.results.explain import MOST_CAUSES, MOST_GROUPS, MOST_SEGMENTS, cause_text, operation_text
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
+from pyanalyze.vocabulary import UNIT_SOURCE_TEXT
+
+if TYPE_CHECKING:
+    from pyanalyze.results.explain import ExplainedUnit, SlowUnits, UnitGroup
+    from pyanalyze.results.report import Device
+
+#: Characters of the name of an operation.
+_NAME = 60
+
+
+def _blocks(device: Device, inputs: Inputs) -> list[Block]:
+    blocks: list[Block] = []
+    for slow in device.slow_units[:MOST_GROUPS]:
+        blocks += [Para(_said(slow)), _excess(slow.group), _chain(slow.slowest)]
+    if more := len(device.slow_units) - MOST_GROUPS:
+        blocks += [Para(f"{more} more names of units have a slow tail: pyanalyze explain CAPTURE.")] if more > 0 else []
+    return blocks
+
+
+def _said(slow: SlowUnits) -> str:
+    group, main = slow.group, slow.slowest.main_cause
+    said = (
+        f"{visible(group.tenant, 30)}: {fmt.count(group.count)} units {visible(group.name, 60)} "
+        f"({UNIT_SOURCE_TEXT[group.source]}), p50 {fmt.duration(group.p50_ns)}, p99 {fmt.duration(group.p99_ns)}, "
+        f"max {fmt.duration(group.max_ns)}."
+    )
+    if main is None:
+        return said
+    share = "" if main.share is None else f" ({fmt.percent(main.share)} of its excess)"
+    return f"{said} Main cause in the slowest: {cause_text(main)}, +{fmt.duration(main.ns)}{share}."
+
+
+def _excess(group: UnitGroup) -> Table:
+    rows = tuple(
+        (
+            Cell(cause_text(cause)),
+            Cell(operation_text(cause.operation, _NAME)),
+            Cell(fmt.duration(cause.typical_ns)),
+            Cell(fmt.duration(cause.ns)),
+            Cell(fmt.percent(cause.share)),
+        )
+        for cause in [one for one in group.causes if one.ns > 0][:MOST_CAUSES]
+    )
+    columns = (
+        Column("Cause"),
+        Column("Operation", "most of the time"),
+        Column("Typical unit", "", True),
+        Column("Excess", "mean", True),
+        Column("Share", "of the excess", True),
+    )
+    caption = (
+        f"What the slowest 1 % ({fmt.count(group.slow)} of {fmt.count(group.count)}) take longer than a typical unit "
+        f"[{group.basis}]."
+    )
+    return Table(columns, rows, caption)
+
+
+def _chain(unit: ExplainedUnit) -> Table:
+    longest = sorted(range(len(unit.segments)), key=lambda place: -unit.segments[place].dur_ns)[:MOST_SEGMENTS]
+    shown = [unit.segments[place] for place in sorted(longest)]
+    rows = tuple(
+        (
+            Cell(fmt.duration(one.start_ns - unit.start_ns)),
+            Cell(fmt.duration(one.dur_ns)),
+            Cell(cause_text(one)),
+            Cell(operation_text(one.operation, _NAME)),
+        )
+        for one in shown
+    )
+    columns = (Column("After", "", True), Column("Duration", "", True), Column("What"), Column("Operation"))
+    rest = len(unit.segments) - len(shown)
+    left = "" if not rest else f" {rest} shorter segments are left out."
+    caption = f"The slowest: unit {unit.unit} at {fmt.duration(unit.start_ns)}, {fmt.duration(unit.dur_ns)}.{left}"
+    return Table(columns, rows, caption)
+
+
+SECTION = DeviceSection("slow-requests", "Slow requests", _blocks)
