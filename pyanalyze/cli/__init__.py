@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyanalyze.cli.streams import open_closed, out, say
+from pyanalyze.cli.standard_streams import open_closed, out, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

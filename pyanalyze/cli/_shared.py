@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from pyanalyze.cli.streams import out, say
+from pyanalyze.cli.standard_streams import out, say
 from pyanalyze.text.numbers import MOST_PID, MOST_THREADS, bounded_float, bounded_int
 
 if TYPE_CHECKING:
