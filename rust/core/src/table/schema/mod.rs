@@ -13,6 +13,7 @@ mod occupancy;
 mod residency;
 mod session;
 mod slowdown;
+mod streams;
 
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ pub use occupancy::*;
 pub use residency::*;
 pub use session::*;
 pub use slowdown::*;
+pub use streams::*;
 
 /// The type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,6 +171,7 @@ pub const TABLES: &[&Table] = &[
     &API_CALLS,
     &PROFILER_OVERHEAD,
     &THREAD_RUNS,
+    &EVENT_CALLS,
     &NVTX,
     &ALLOCATIONS,
     &SWITCH_EVENTS,
@@ -199,6 +202,10 @@ pub const TABLES: &[&Table] = &[
     &CAUSES,
     &PAIRWISE_INTERFERENCE,
     &BASELINE_MATCHES,
+    &STREAM_WORK,
+    &STREAM_PAIRS,
+    &STREAM_LOSSES,
+    &STREAM_CONTENTION,
 ];
 
 /// The table of that name.
@@ -215,7 +222,7 @@ mod tests {
 
     #[test]
     fn every_table_is_declared_soundly() {
-        assert_eq!(TABLES.len(), 43);
+        assert_eq!(TABLES.len(), 48);
         for table in TABLES {
             let mut seen = std::collections::BTreeSet::new();
             for column in table.columns {
