@@ -181,6 +181,7 @@ class Session:
     api_calls = Frame()
     profiler_overhead = Frame()
     thread_runs = Frame()
+    event_calls = Frame()
     nvtx = Frame()
     allocations = Frame()
     switch_events = Frame()
@@ -206,6 +207,10 @@ class Session:
     causes = Frame()
     pairwise_interference = Frame()
     baseline_matches = Frame()
+    stream_work = Frame()
+    stream_pairs = Frame()
+    stream_losses = Frame()
+    stream_contention = Frame()
 
     @property
     def tables(self) -> TableSet:

@@ -37,6 +37,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "classify": ("pyanalyze.cli.classify", "Sharing mode of each GPU, with evidence and alternatives."),
     "residency": ("pyanalyze.cli.residency", "GPU time per tenant, and the cost of context switches."),
     "occupancy": ("pyanalyze.cli.occupancy", "SM occupancy, by tenant and kernel (modelled)."),
+    "streams": ("pyanalyze.cli.streams", "Whether streams of one process overlap, and why not."),
     "interference": ("pyanalyze.cli.interference", "Slowdown of each tenant, its aggressors and its causes."),
     "advise": ("pyanalyze.cli.advise", "What to change: commands, expected gain, risk, undo."),
     "compare": ("pyanalyze.cli.compare", "Compare two runs: equal work, and where the change came from."),

@@ -1,0 +1,37 @@
+"""`pyanalyze streams`: whether the streams of one process overlap, why not, and who slows whom."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyanalyze.cli._shared import answer, csv_of, verb
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from pyanalyze.session import Session
+
+SECTIONS = ("streams",)
+
+
+@verb("streams", ("table", "json", "csv"), late_tables=True)
+def command(session: Session, fmt: str) -> str:
+    """Say whether the streams of each process overlapped, why not, and which kernels slowed each other."""
+    if fmt == "csv":
+        return csv_of(rows(session))
+    text = answer(session, "streams", SECTIONS, fmt)
+    return text if fmt == "json" or session.analysis.streams else f"{text}No process used several streams.\n"
+
+
+def rows(session: Session) -> list[dict[str, Any]]:
+    """One row per tenant, pair of streams and reason; one without a reason where a pair lost nothing."""
+    out = []
+    for (device_id, tenant_id), found in sorted(session.analysis.streams.items()):
+        for pair in found.pairs:
+            whole = pair.model_dump(mode="json", exclude={"losses", "reason"})
+            losses = [loss.model_dump(mode="json") for loss in pair.losses]
+            nothing = dict.fromkeys(("reason", "waiting_stream", "had_work", "operations"))
+            for loss in losses or [{**nothing, "lost_ns": 0}]:
+                reason_ns = loss.pop("lost_ns")
+                out.append({"device_id": device_id, "tenant_id": tenant_id, **whole, **loss, "reason_ns": reason_ns})
+    return out
