@@ -193,6 +193,7 @@ class Session:
     api_calls = Frame()
     profiler_overhead = Frame()
     thread_runs = Frame()
+    event_calls = Frame()
     nvtx = Frame()
     allocations = Frame()
     switch_events = Frame()
@@ -220,6 +221,10 @@ class Session:
     baseline_matches = Frame()
     units = Frame()
     unit_segments = Frame()
+    stream_work = Frame()
+    stream_pairs = Frame()
+    stream_losses = Frame()
+    stream_contention = Frame()
 
     @property
     def tables(self) -> TableSet:

@@ -122,6 +122,30 @@ SEGMENT_TEXT: Final[Mapping[SegmentKind, str]] = {
 }
 
 
+class StreamReason(Word):
+    """Why two streams of one process did not execute at the same time; in the order of the documentation."""
+
+    LAUNCHED_LATE = "launched-late"
+    LAUNCH_LATENCY = "launch-latency"
+    COPY_IN_FRONT = "copy-in-front"
+    COPY_ENGINE = "copy-engine"
+    BLOCKING_CALL = "blocking-call"
+    SYNCHRONIZATION = "synchronization"
+    DEPENDENCY = "dependency"
+    UNKNOWN_DEPENDENCY = "unknown-dependency"
+    DEFAULT_STREAM = "default-stream"
+    SM_RESOURCES = "sm-resources"
+    WHOLE_DEVICE_LAUNCH = "whole-device-launch"
+    SHARED_CHANNEL = "possibly-shared-channel"
+    GRAPH = "graph"
+    LAUNCH_BLOCKING = "launch-blocking"
+    EVENT_TRACING = "possibly-event-tracing"
+    OTHER_CONTEXT = "other-context"
+    NO_WORK = "no-work"
+    CONTENTION = "contention"
+    UNEXPLAINED = "unexplained"
+
+
 class Part(StrEnum):
     """A part of an answer that takes time to compute: a command asks for those that it shows."""
 
@@ -130,6 +154,7 @@ class Part(StrEnum):
     OCCUPANCY = "occupancy"
     INTERFERENCE = "interference"
     WORK = "work"
+    STREAMS = "streams"
     ADVICE = "advice"
     UNITS = "units"
 

@@ -66,19 +66,25 @@ def write(
     lost: Sequence[int] = (),
     gpus: Sequence[Mapping[str, Any]] = (A100,),
     processes: Mapping[int, str] | None = None,
-    streams: Sequence[tuple[int, int, int]] = (),
+    streams: Sequence[tuple[int, int, int] | tuple[int, int, int, int]] = (),
     environment: Mapping[int | None, str] | None = None,
     calls: Sequence[Mapping[str, Any]] = (),
     copies: Sequence[Mapping[str, Any]] = (),
     names: Sequence[str] = (),
+    records: Sequence[Mapping[str, Any]] = (),
+    waits: Sequence[Mapping[str, Any]] = (),
+    contexts: Sequence[tuple[int, int]] = (),
+    kernel_names: Sequence[str] = ("k",),
     duration_ns: int | None = None,
     epoch_ns: int = 1_790_000_000_000_000_000,
 ) -> Path:
     """Write an export.
 
     `switches` get sequence numbers by their place; `lost` are numbers left out before a place. `streams` are (pid,
-    stream, priority), `environment` is what each process had, None: all of them. Of `calls`, nameId is the name itself; kernels have the correlation ids 1, 2, ... `names` are the strings 2, 3, ..., after
-    the name of a kernel that says nothing else.
+    stream, priority, flag: 1 without one), `contexts` further (pid, context); `records` and `waits` are rows about CUDA
+    events. `kernel_names` are the names that kernels have by number, from 1 on. `names` are strings after
+    those. `environment` is what each process had, None: all of them. Of `calls`, nameId is the name itself; kernels have
+    the correlation ids 1, 2, ...
     """
     texts = list(dict.fromkeys([*names, *(call["nameId"] for call in calls)]))
     numbers, number = [], 0
@@ -92,7 +98,7 @@ def write(
             variables.append({"name": f"{process}PID", "value": str(pid)})
         variables.append({"name": f"{process}ENVIRONMENT_VARIABLE", "value": variable})
     tables: dict[str, Iterable[Mapping[str, Any]]] = {
-        "StringIds": [{"id": n, "value": name} for n, name in enumerate(["k", *texts], 1)],
+        "StringIds": [{"id": n, "value": name} for n, name in enumerate([*kernel_names, *texts], 1)],
         "META_DATA_EXPORT": [{"name": "EXPORT_SCHEMA_VERSION", "value": "3.10.1"}],
         "META_DATA_CAPTURE": variables,
         "TARGET_INFO_SESSION_START_TIME": [{"utcEpochNs": epoch_ns}],
@@ -102,11 +108,12 @@ def write(
         "PROCESSES": [{"globalPid": global_pid(p), "pid": p, "name": n} for p, n in (processes or {}).items()],
         "TARGET_INFO_CUDA_CONTEXT_INFO": [
             {"nullStreamId": 7, "processId": pid, "deviceId": 0, "contextId": 1}
-            for pid in dict.fromkeys(row["globalPid"] >> 24 & 0xFFFFFF for row in kernels)
-        ],
+            for pid in dict.fromkeys(row["globalPid"] >> 24 & 0xFFFFFF for row in (*kernels, *copies))
+        ]
+        + [{"nullStreamId": 0, "processId": pid, "deviceId": 0, "contextId": context} for pid, context in contexts],
         "TARGET_INFO_CUDA_STREAM": [
-            {"streamId": stream, "processId": pid, "contextId": 1, "priority": priority & 0xFFFFFFFF, "flag": 1}
-            for pid, stream, priority in streams
+            {"streamId": stream, "processId": pid, "contextId": 1, "priority": priority & 0xFFFFFFFF, "flag": (*flag, 1)[0]}
+            for pid, stream, priority, *flag in streams
         ],
         "GPU_CONTEXT_SWITCH_EVENTS": [
             {
@@ -115,7 +122,11 @@ def write(
             }
             for n, (at, tag, context, pid) in zip(numbers, switches, strict=True)
         ],
-        "CUPTI_ACTIVITY_KIND_RUNTIME": [{**call, "nameId": 2 + texts.index(call["nameId"])} for call in calls],
+        "CUPTI_ACTIVITY_KIND_RUNTIME": [
+            {**call, "nameId": 1 + len(kernel_names) + texts.index(call["nameId"])} for call in calls
+        ],
+        "CUPTI_ACTIVITY_KIND_CUDA_EVENT": records,
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": waits,
         "CUPTI_ACTIVITY_KIND_MEMCPY": copies,
         "CUPTI_ACTIVITY_KIND_KERNEL": [{**row, "correlationId": n} for n, row in enumerate(kernels, 1)],
     }  # fmt: skip

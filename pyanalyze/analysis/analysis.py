@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyanalyze.results.occupancy import BlockCheck
     from pyanalyze.results.explain import SlowUnits
     from pyanalyze.results.sharing import Segment
+    from pyanalyze.results.streams import Streams
     from pyanalyze.results.time_split import TimeSplit
     from pyanalyze.results.work import Work
     from pyanalyze.tables.frames import AnyTable
@@ -48,6 +49,10 @@ DERIVED_TABLES = {
     "residency_by_tenant": "_residency_summary_tables",
     "slowdowns": "_slowdown_tables",
     "sm_occupancy": "_occupancy_tables",
+    "stream_contention": "_stream_tables",
+    "stream_losses": "_stream_tables",
+    "stream_pairs": "_stream_tables",
+    "stream_work": "_stream_tables",
     "sm_warps": "_occupancy_tables",
     "tenant_slowdowns": "_slowdown_tables",
     "unit_segments": "_unit_tables",
@@ -208,6 +213,20 @@ class Analysis:
         from pyanalyze.analysis.comparison.work import work_of
 
         return work_of(self.tables)
+
+    @cached_property
+    def _stream_tables(self) -> Mapping[str, AnyTable]:
+        """Streams of each process; launch calls are read only now, and only where a process used several streams."""
+        from pyanalyze.analysis.streams import stream_tables
+
+        return stream_tables(self.tables)
+
+    @cached_property
+    def streams(self) -> dict[tuple[int, int], Streams]:
+        """Whether the streams of every traced tenant with several overlapped, and why not, by device and tenant."""
+        from pyanalyze.analysis.streams import streams_of
+
+        return streams_of(self.tables)
 
     @cached_property
     def time_splits(self) -> dict[tuple[int, int], TimeSplit]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyanalyze.cli.streams import open_closed, out, say
+from pyanalyze.cli.standard_streams import open_closed, out, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +37,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "classify": ("pyanalyze.cli.classify", "Sharing mode of each GPU, with evidence and alternatives."),
     "residency": ("pyanalyze.cli.residency", "GPU time per tenant, and the cost of context switches."),
     "occupancy": ("pyanalyze.cli.occupancy", "SM occupancy, by tenant and kernel (modelled)."),
+    "streams": ("pyanalyze.cli.streams", "Whether streams of one process overlap, and why not."),
     "interference": ("pyanalyze.cli.interference", "Slowdown of each tenant, its aggressors and its causes."),
     "advise": ("pyanalyze.cli.advise", "What to change: commands, expected gain, risk, undo."),
     "explain": ("pyanalyze.cli.explain", "The slowest units of work, such as requests, and why each was slow."),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from pyanalyze.cli.streams import out, say
+from pyanalyze.cli.standard_streams import out, say
 from pyanalyze.text.numbers import MOST_PID, MOST_THREADS, bounded_float, bounded_int
 
 if TYPE_CHECKING:
@@ -195,7 +195,13 @@ def baseline_options(function: _F) -> _F:
 
 
 def verb(
-    name: str, formats: tuple[str, ...], default: str = "table", *, reconstruct: bool = True, slowdowns: bool = False
+    name: str,
+    formats: tuple[str, ...],
+    default: str = "table",
+    *,
+    reconstruct: bool = True,
+    slowdowns: bool = False,
+    late_tables: bool = False,
 ) -> Callable[[Callable[..., str]], click.Command]:
     """Make a verb that reads captures out of a function from (session, format) to text.
 
@@ -214,8 +220,8 @@ def verb(
             from pyanalyze.tables.frames import ON_REQUEST
 
             refuse_existing(output, force=force)
-            # What is compared needs the calls of the host: read with the rest, the file is opened once.
-            late = ON_REQUEST if slowdowns else ()
+            # What needs the calls of the host reads them with the rest: the file is opened once.
+            late = ON_REQUEST if slowdowns or late_tables else ()
             session = open_session(**options, reconstruct=reconstruct or bool(expect_mode), extra_tables=late)
             emit(function(session, fmt), output, force=force)
             require_mode(session, expect_mode)

@@ -17,7 +17,7 @@ from pyanalyze.cli._shared import (
     refuse_existing,
     refuse_same,
 )
-from pyanalyze.cli.streams import say
+from pyanalyze.cli.standard_streams import say
 from pyanalyze.tables.frames import ON_REQUEST
 from pyanalyze.vocabulary import Part
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pyanalyze.cli.streams import out
+from pyanalyze.cli.standard_streams import out
 
 #: Where each shell looks for it.
 PLACES = {

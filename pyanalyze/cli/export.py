@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyanalyze.cli._shared import capture_options, expect_option, open_session, refuse_read, require_mode
-from pyanalyze.cli.streams import say
+from pyanalyze.cli.standard_streams import say
 from pyanalyze.tables.frames import ON_REQUEST
 
 if TYPE_CHECKING:

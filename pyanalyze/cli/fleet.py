@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyanalyze.cli._shared import ProgressBar
-from pyanalyze.cli.streams import out, say
+from pyanalyze.cli.standard_streams import out, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ from pyanalyze.cli._shared import (
     refuse_existing,
     require_mode,
 )
-from pyanalyze.cli.streams import say
+from pyanalyze.cli.standard_streams import say
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from pyanalyze.cli._shared import ProgressBar, memory_option, refuse_existing, refuse_same
-from pyanalyze.cli.streams import say
+from pyanalyze.cli.standard_streams import say
 from pyanalyze.tables.frames import ANALYSIS_TABLES, ON_REQUEST
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 import click
 
 from pyanalyze.cli._shared import Number
-from pyanalyze.cli.streams import out, say
+from pyanalyze.cli.standard_streams import out, say
 from pyanalyze.errors import GpuUnavailable
 from pyanalyze.text import format as fmt
 from pyanalyze.text.shell import shell_word

@@ -70,6 +70,7 @@ SHOWN: Mapping[str, Shown] = {
         },
         frozenset({Part.INTERFERENCE}),
     ),
+    "streams": Shown(_WHERE | {"tenants", "window"}, _WHO | {"streams"}, frozenset({Part.STREAMS})),
     "advise": Shown(_WHERE | {"advice", "options"}, frozenset(), frozenset({Part.ADVICE})),
 }
 #: The arrays of --detail are there only where they were asked for.

@@ -1,60 +1,37 @@
-"""The only ways out of a command: standard output, and messages on standard error.
-
-Both show text as it cannot command a terminal. A reader that went away, or a stream that was closed before the program
-began, is nobody's error: what is said there is lost, and the exit code stays what the command found.
-"""
+"""`pyanalyze streams`: whether the streams of one process overlap, why not, and who slows whom."""
 
 from __future__ import annotations
 
-import errno
-import os
-import sys
-from typing import Literal, TextIO
+from typing import TYPE_CHECKING
 
-import click
+from pyanalyze.cli._shared import answer, csv_of, verb
 
-from pyanalyze.text.visible import printable, visible
+if TYPE_CHECKING:
+    from typing import Any
 
-__all__ = ["open_closed", "out", "say"]
+    from pyanalyze.session import Session
 
-
-def out(text: str) -> None:
-    """Print text of one or more lines on standard output, with one line end behind it."""
-    _write(printable(text), sys.stdout, err=False, nl=not text.endswith("\n"))
+SECTIONS = ("streams",)
 
 
-def say(text: str, *, of: str = "pyanalyze: ") -> None:
-    """Print a message on standard error; a line end in it cannot begin a line of its own."""
-    _write(f"{of}{visible(text, limit=None)}", sys.stderr, err=True, nl=True)
+@verb("streams", ("table", "json", "csv"), late_tables=True)
+def command(session: Session, fmt: str) -> str:
+    """Say whether the streams of each process overlapped, why not, and which kernels slowed each other."""
+    if fmt == "csv":
+        return csv_of(rows(session))
+    text = answer(session, "streams", SECTIONS, fmt)
+    return text if fmt == "json" or session.analysis.streams else f"{text}No process used several streams.\n"
 
 
-def open_closed() -> None:
-    """Open the null device in place of standard streams that are closed.
-
-    Else the next file that is opened gets such a number, and what libraries write on standard error goes into it.
-    """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:
-            # The lowest number that is free: this one.
-            os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)
-        if getattr(sys, name) is None:
-            mode: Literal["r", "w"] = "r" if number == 0 else "w"
-            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
-
-
-def _write(text: str, stream: TextIO | None, *, err: bool, nl: bool) -> None:
-    try:
-        click.echo(text, nl=nl, err=err)
-    except OSError as error:
-        if error.errno not in (errno.EPIPE, errno.EBADF) or stream is None:
-            raise
-        _discard(stream)
-
-
-def _discard(stream: TextIO) -> None:
-    """Let what is still in the buffer, and whatever follows, go nowhere."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, stream.fileno())
-    os.close(null)
+def rows(session: Session) -> list[dict[str, Any]]:
+    """One row per tenant, pair of streams and reason; one without a reason where a pair lost nothing."""
+    out = []
+    for (device_id, tenant_id), found in sorted(session.analysis.streams.items()):
+        for pair in found.pairs:
+            whole = pair.model_dump(mode="json", exclude={"losses", "reason"})
+            losses = [loss.model_dump(mode="json") for loss in pair.losses]
+            nothing = dict.fromkeys(("reason", "waiting_stream", "had_work", "operations"))
+            for loss in losses or [{**nothing, "lost_ns": 0}]:
+                reason_ns = loss.pop("lost_ns")
+                out.append({"device_id": device_id, "tenant_id": tenant_id, **whole, **loss, "reason_ns": reason_ns})
+    return out

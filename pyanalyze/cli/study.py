@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyanalyze.cli.fleet import ProgressLine, worker_options
-from pyanalyze.cli.streams import out, say
+from pyanalyze.cli.standard_streams import out, say
 
 if TYPE_CHECKING:
     from pyanalyze.fleet.estimates import Study

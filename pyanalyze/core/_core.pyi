@@ -158,6 +158,9 @@ def reconstruct_parts(
 def attribution(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
     """Attribute every kernel's interval: `kernel_attribution`, of a reconstructed session."""
 
+def streams(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
+    """Say whether streams overlapped, of a reconstructed session: the tables named `stream_...`."""
+
 def occupancy(
     session: Mapping[str, Any],
     policies: Mapping[int, _Policy],

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.analysis.sharing.evidence import Pair
     from pyanalyze.results.listed import ConfiguredSharing
+    from pyanalyze.results.streams import Streams
     from pyanalyze.results.time_split import TimeSplit
     from pyanalyze.results.work import Work
     from pyanalyze.tables.tableset import TableSet
@@ -240,11 +241,12 @@ def _device(
     compared = {tenant.tenant_id: tenant for tenant in (() if found is None else found.tenants)}
     work = analysis.work if Part.WORK in parts else {}
     splits = analysis.time_splits if Part.ADVICE in parts else {}
+    streams = analysis.streams if Part.STREAMS in parts else {}
     held = analysis.residency if Part.RESIDENCY in parts else ()
     summary = next((one for one in held if one.device_id == verdict.device_id), None)
     tenants = [
         _with_gpu_time(tenant, summary, span_ns, known=Part.RESIDENCY in parts)
-        for tenant in _tenants(tables, device["device_id"], usage, modelled, span_ns, compared, work, splits)
+        for tenant in _tenants(tables, device["device_id"], usage, modelled, span_ns, compared, work, splits, streams)
     ]
     interference = None
     if found is not None:
@@ -423,6 +425,7 @@ def _tenants(
     compared: dict[int, TenantInterference],
     work: Mapping[tuple[int, int], Work],
     splits: Mapping[tuple[int, int], TimeSplit],
+    streams: Mapping[tuple[int, int], Streams],
 ) -> list[Tenant]:
     import polars as pl
 
@@ -464,6 +467,7 @@ def _tenants(
                 causes=found.causes if found is not None and found.slowed else None,
                 work=work.get((row["device_id"], row["tenant_id"])),
                 time_split=splits.get((row["device_id"], row["tenant_id"])),
+                streams=streams.get((row["device_id"], row["tenant_id"])),
                 baseline=None if found is None else found.baseline,
                 latency_percentiles=[] if found is None else list(found.latency_percentiles),
                 units=[] if found is None else list(found.units),

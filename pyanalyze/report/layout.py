@@ -120,7 +120,8 @@ def _sections(inputs: Inputs) -> Iterator[Section]:
         where = device_title(device) if len(devices) > 1 else ""
         for one in SECTIONS:
             if isinstance(one, DeviceSection) and (blocks := one.blocks(device, inputs)):
-                yield Section(f"{one.id}-{device.device_id}", one.title, tuple(blocks), where)
+                title = one.title if one.titled is None else one.titled(device)
+                yield Section(f"{one.id}-{device.device_id}", title, tuple(blocks), where)
     for one in SECTIONS:
         if isinstance(one, ReportSection) and (blocks := one.blocks(inputs)):
             yield Section(one.id, one.title, tuple(blocks))

@@ -5,7 +5,7 @@ They are built here from enums and numbers, which other modules decide: :mod:`py
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyanalyze.analysis.impact import Cause, Reason, Victim, impact_of, untraced_share
 from pyanalyze.results.labels import device_title, tenant_labels
@@ -13,7 +13,7 @@ from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
-from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, Answer, Mode, unless
+from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, Answer, Mode, StreamReason, unless
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from pyanalyze.results.interference import Estimate, SlowdownKind
     from pyanalyze.results.occupancy import Bounded, Occupancy
     from pyanalyze.results.report import Device, Report, Tenant
+    from pyanalyze.results.streams import Streams
 
 __all__ = [
     "CAUSE_WORDS",
     "KIND_WORDS",
     "LONG",
+    "STREAM_REASONS",
     "UNREAD",
     "aggressors_text",
     "agreement_note",
@@ -41,6 +43,7 @@ __all__ = [
     "gpu_time_text",
     "id_text",
     "lead_sentences",
+    "lost_streams_text",
     "mode_text",
     "percentile_text",
     "processes_text",
@@ -49,6 +52,7 @@ __all__ = [
     "samples_not_used",
     "share_of_window",
     "slowdown_text",
+    "stream_name",
     "switching_text",
     "verdict_sentence",
     "versions_text",
@@ -164,6 +168,30 @@ PART_WORDS = {
 _LEAST_PART = 0.01
 
 
+#: Why streams did not overlap, to stand behind a colon.
+STREAM_REASONS: Final[Mapping[StreamReason, str]] = {
+    StreamReason.LAUNCHED_LATE: "launched too late",
+    StreamReason.LAUNCH_LATENCY: "usual latency of launches",
+    StreamReason.COPY_IN_FRONT: "a copy in front in the same stream waited",
+    StreamReason.COPY_ENGINE: "copies share a copy engine",
+    StreamReason.BLOCKING_CALL: "a blocking call or pageable copy held the host",
+    StreamReason.SYNCHRONIZATION: "the host waited for the GPU",
+    StreamReason.DEPENDENCY: "waits for an event of another stream",
+    StreamReason.UNKNOWN_DEPENDENCY: "waits for an event, source unknown",
+    StreamReason.DEFAULT_STREAM: "the legacy default stream",
+    StreamReason.SM_RESOURCES: "no room on the SMs",
+    StreamReason.WHOLE_DEVICE_LAUNCH: "a kernel that takes the whole device",
+    StreamReason.SHARED_CHANNEL: "possibly a shared channel",
+    StreamReason.GRAPH: "the order inside one graph",
+    StreamReason.LAUNCH_BLOCKING: "CUDA_LAUNCH_BLOCKING",
+    StreamReason.EVENT_TRACING: "possibly the event tracing of nsys",
+    StreamReason.OTHER_CONTEXT: "contexts take turns",
+    StreamReason.NO_WORK: "never had work at the same time",
+    StreamReason.CONTENTION: "they overlapped, and both slowed down",
+    StreamReason.UNEXPLAINED: "unexplained",
+}
+
+
 def limit_text(device: Device) -> str | None:
     """What limits the only process of a device, with the parts of its time; None: several, or not known."""
     if len(device.tenants) != 1 or device.tenants[0].time_split is None:
@@ -182,6 +210,33 @@ def limit_text(device: Device) -> str | None:
         others = f"{named}; {others}" if others else named
     said = f"{label} is limited by {_LIMITED_BY[split.limit]} {fmt.percent(shares[split.limit])} of its time"
     return f"{said} ({others})." if others else f"{said}."
+
+
+def stream_name(context: int | None, stream: int, *, contexts: bool) -> str:
+    """The number of a stream; with that of its context where there are several.
+
+    Examples
+    --------
+    >>> stream_name(1, 7, contexts=False), stream_name(1, 7, contexts=True)
+    ('7', '7 of context 1')
+    """
+    return f"{stream} of context {context}" if contexts and context is not None else str(stream)
+
+
+def lost_streams_text(label: str, streams: Streams) -> str:
+    """Which two streams of a process lost most of its time, and why; else how much they overlapped."""
+    pair = streams.most_lost
+    if pair is None:
+        overlap_ns = max((one.overlap_ns for one in streams.pairs), default=0)
+        if not overlap_ns:
+            return f"{label} used {len(streams.streams)} streams, never at the same time."
+        return f"{label} used {len(streams.streams)} streams; two of them overlapped for {fmt.duration(overlap_ns)}."
+    lost = f"{fmt.duration(pair.lost_ns + pair.late_ns)} ({fmt.percent(streams.lost_share)})"
+    contexts = pair.context_a != pair.context_b
+    a = stream_name(pair.context_a, pair.stream_a, contexts=contexts)
+    b = stream_name(pair.context_b, pair.stream_b, contexts=contexts)
+    why = "" if pair.reason is None else f": {STREAM_REASONS[pair.reason]}"
+    return f"{label}: streams {a} and {b} did not overlap for {lost}{why}."
 
 
 def _serves(server: Tenant, tenants: Iterable[Tenant], labels: Mapping[int, str]) -> str:

@@ -30,6 +30,7 @@ from pyanalyze.report.sentences import (
     gpu_time_rows,
     gpu_time_text,
     limit_text,
+    lost_streams_text,
     missing_words,
     mode_text,
     percentile_text,
@@ -39,12 +40,12 @@ from pyanalyze.report.sentences import (
     switching_text,
     versions_text,
 )
-from pyanalyze.results.labels import device_title, main_device
+from pyanalyze.results.labels import device_title, main_device, tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
 from pyanalyze.text.shell import continued
-from pyanalyze.vocabulary import Answer, Mode, Part, unless
+from pyanalyze.vocabulary import SMALL_SHARE, Answer, Mode, Part, unless
 
 if TYPE_CHECKING:
     from pyanalyze.results.report import Device, Report
@@ -53,7 +54,7 @@ __all__ = ["SUMMARY_COLUMNS", "SUMMARY_LINES", "SUMMARY_PARTS", "render_summary"
 
 SUMMARY_LINES = 15
 #: What the summary shows, and what has to be computed for it.
-SUMMARY_PARTS = frozenset({Part.SEGMENTS, Part.RESIDENCY, Part.INTERFERENCE, Part.ADVICE})
+SUMMARY_PARTS = frozenset({Part.SEGMENTS, Part.RESIDENCY, Part.INTERFERENCE, Part.STREAMS, Part.ADVICE})
 SUMMARY_COLUMNS = 100
 _LABEL = 12
 #: A number with its unit, which stand on one line.
@@ -179,10 +180,20 @@ def _slow(device: Device, impact: Impact) -> list[str]:
         return [*_lines("Slow", slow, 2), *_lines("Cause", cause, 3)]
     limit = limit_text(device)
     if limit is not None:
-        return [*_lines("Limit", limit, 3), *_lines("Cause", cause, 2)]
+        return [*_lines("Limit", limit, 3), *_streams(device), *_lines("Cause", cause, 2)]
     if impact.sole_tenant:
         return _lines("Cause", cause, 2)
     return [*_lines("Cause", cause, 2), *_lines("Slowdown", slowdown_text(device), 2)]
+
+
+def _streams(device: Device) -> list[str]:
+    """That the streams of the only process lost a notable part of its time, and to what."""
+    (tenant,) = device.tenants
+    streams = tenant.streams
+    if streams is None or streams.lost_share < SMALL_SHARE:
+        return []
+    label = tenant_labels(device.tenants)[tenant.tenant_id]
+    return _lines("Streams", lost_streams_text(label, streams), 1)
 
 
 def _mode(device: Device, *, over_time: bool = True, configured: bool = True) -> str:

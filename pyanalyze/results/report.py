@@ -30,6 +30,7 @@ from pyanalyze.results.model import Missing, Number, Result, Text, rounded
 from pyanalyze.results.occupancy import Occupancy, SmWarps
 from pyanalyze.results.residency import ContextSwitches, ResidencySlice, ResidencySummary
 from pyanalyze.results.sharing import Relation, Segment, Sharing
+from pyanalyze.results.streams import Streams
 from pyanalyze.results.time_split import TimeSplit
 from pyanalyze.results.work import Work
 from pyanalyze.text.numbers import LARGEST, bounded_int
@@ -234,6 +235,10 @@ class Tenant(Result):
     work: Work | None = Field(default=None, description="What it launched; null: not traced.")
     time_split: TimeSplit | None = Field(
         default=None, description="Where its time went, and what limits it; null: not traced, or not asked for."
+    )
+    streams: Streams | None = Field(
+        default=None,
+        description="Whether its streams overlapped; null: it used one, was not traced, or nobody asked for it.",
     )
     baseline: Text | None = Field(
         default=None,

@@ -176,6 +176,10 @@ class TableSet:
     baseline_matches = Frame()
     units = Frame()
     unit_segments = Frame()
+    stream_work = Frame()
+    stream_pairs = Frame()
+    stream_losses = Frame()
+    stream_contention = Frame()
 
     def with_producers(self, producers: Mapping[str, Producer]) -> Self:
         """Return the same tables (converted ones are shared), with others that are computed when they are asked for."""
@@ -329,7 +333,7 @@ class TableSet:
         return pl.concat([named, self.work.select(named.columns)]).sort("start_ns", maintain_order=True)
 
     def with_calls(self) -> dict[str, Any]:
-        """Return all tables with API calls, what the profiler did in them, NVTX ranges and given units of work.
+        """Return all tables with what is read on request about calls, NVTX ranges and given units of work.
 
         Examples
         --------
@@ -341,8 +345,8 @@ class TableSet:
             return self.for_core()
         placed = self.work is None or self.work_placed
         ranges: Any = self._late_for_core("nvtx") if placed else FrameTable("nvtx", self.ranges())
-        calls, overhead = self._late_for_core("api_calls"), self._late_for_core("profiler_overhead")
-        return {**self.stored, "api_calls": calls, "nvtx": ranges, "profiler_overhead": overhead}
+        others = {name: self._late_for_core(name) for name in ("api_calls", "profiler_overhead", "event_calls")}
+        return {**self.stored, **others, "nvtx": ranges}
 
     def complete(self, more: Mapping[str, AnyTable]) -> Self:
         """Return the set with the tables of :meth:`with_calls` and `more` among the stored ones."""
@@ -382,15 +386,18 @@ class TableSet:
         ):
             return read[0][1]
         offsets = dict(self.capture.select("capture", "clock_offset_ns").iter_rows())
+        # Calls about events have no times of their own.
+        times = [column for column in ("start_ns", "end_ns") if column in empty_frame(name).columns]
         parts = [
             to_frame(table).with_columns(
-                pl.col("start_ns") + offsets.get(number, 0),
-                pl.col("end_ns") + offsets.get(number, 0),
+                *(pl.col(column) + offsets.get(number, 0) for column in times),
                 pl.col(pl.Categorical).cast(pl.String),
             )
             for number, table in read
         ]
-        late = pl.concat(parts).sort("start_ns", maintain_order=True) if parts else empty_frame(name)
+        late = pl.concat(parts) if parts else empty_frame(name)
+        if times:
+            late = late.sort("start_ns", maintain_order=True)
         for transform in self.late_transforms:
             late = transform(name, late)
         return FrameTable(name, late)
@@ -432,5 +439,5 @@ def empty_frame(name: str) -> pl.DataFrame:
     import polars as pl
 
     declared = declarations()[name]
-    kinds = {"UInt32": pl.UInt32, "UInt64": pl.UInt64, "Int32": pl.Int32, "Int64": pl.Int64}
+    kinds = {"Boolean": pl.Boolean, "UInt32": pl.UInt32, "UInt64": pl.UInt64, "Int32": pl.Int32, "Int64": pl.Int64}
     return pl.DataFrame(schema={c["name"]: kinds.get(c["type"], pl.String()) for c in declared["columns"]})

@@ -48,6 +48,8 @@ class DeviceSection:
     id: str
     title: str
     blocks: Callable[[Device, Inputs], list[Block]]
+    titled: Callable[[Device], str] | None = None
+    """Makes the title where it names something of the device."""
 
 
 @dataclass(frozen=True)

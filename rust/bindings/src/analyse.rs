@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use pyanalyze_core::activity::latencies as over_time;
+use pyanalyze_core::activity::streams as of_process;
 use pyanalyze_core::explain::chain::SegmentKind;
 use pyanalyze_core::explain::units::{Choice, UnitSource};
 use pyanalyze_core::output::{perfetto, timeline as tracks};
@@ -161,6 +162,20 @@ pub(crate) fn launches(
             .collect(),
     });
     Ok(found.collect())
+}
+
+/// Whether the streams of each process overlapped, why not, and who slowed whom.
+#[pyfunction]
+#[pyo3(signature = (session, progress=None))]
+pub(crate) fn streams(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    progress: Callback,
+) -> PyResult<Py<PyDict>> {
+    let session = from_python(session)?;
+    let watch = PyWatch::new(progress);
+    let made = py.detach(|| of_process::streams(&session, &watch)).map_err(|e| watch.raise(e))?;
+    to_python(py, made)
 }
 
 /// Merges intervals to what a picture can show.

@@ -40,6 +40,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(model::kernel_occupancy, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::infer_residency, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::launches, module)?)?;
+    module.add_function(wrap_pyfunction!(analyse::streams, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::residency_summary, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::timeline, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::latencies, module)?)?;

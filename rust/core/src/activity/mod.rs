@@ -5,3 +5,4 @@ pub mod features;
 pub mod latencies;
 pub mod launches;
 pub mod overlap;
+pub mod streams;

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
+use arrow_array::BooleanArray;
+
 use super::devices::Devices;
 use super::layout::{self, Place, Plan, Source};
 use super::shape;
@@ -697,6 +699,46 @@ pub(super) fn thread_runs(reader: &mut Reader<'_>) -> Result<Option<Found>> {
     }
     odd.report(reader, &plan, "thread_runs", quality::BAD_INTERVAL);
     Ok(Some(Found { staged, rows, tables: vec![plan.table] }))
+}
+
+/// Calls that record CUDA events, wait for them, or synchronise otherwise.
+pub(super) fn event_calls(reader: &mut Reader<'_>) -> Result<Option<Found>> {
+    // Ids of no stream and no event.
+    const NONE: i64 = 0xFFFF_FFFF;
+    let ids = ["correlation_id", "context_id", "stream_id", "event_id", "event_sync_id"];
+    let mut calls: Vec<(Option<u32>, [Option<i64>; 5], Option<bool>)> = Vec::new();
+    let (mut rows, mut tables, mut odd) = (0, Vec::new(), Odd::default());
+    for (source, records) in [(&layout::CUDA_EVENT, true), (&layout::SYNCHRONIZATION, false)] {
+        let Some(plan) = layout::find(reader.database, source)? else { continue };
+        let places = ids.map(|name| plan.at(name));
+        let (global_at, time_at) = (plan.at("global_pid"), plan.at("time_ns"));
+        rows += reader.scan(&plan, |row| {
+            let number = |place| integer(cell(row, place)).ok().flatten();
+            let call = places.map(|place| number(place).map(|id| id & NONE).filter(|id| *id != NONE));
+            let reached = number(time_at).is_some_and(|time| time > 0);
+            calls.push((odd.pid(cell(row, global_at)), call, records.then_some(reached)));
+            Ok(())
+        })?;
+        tables.push(plan.table);
+    }
+    calls.sort_unstable();
+    let mut staged = Staged::new(&schema::EVENT_CALLS);
+    let (pid, kind) = (staged.column("pid")?, staged.column("kind")?);
+    let slots = ids.iter().map(|name| staged.column(name)).collect::<Result<Vec<Slot>>>()?;
+    for (process, call, traced) in &calls {
+        staged.put(pid, process.map(i64::from));
+        for (slot, id) in slots.iter().zip(call) {
+            staged.put(*slot, *id);
+        }
+        let word = if traced.is_some() { "record" } else { "synchronization" };
+        staged.put_name(kind, Value::Text(word.as_bytes()));
+        staged.end_row();
+    }
+    let traced: BooleanArray = calls.iter().map(|(_, _, traced)| *traced).collect();
+    staged.put_array("completion_traced", traced);
+    reader.count(quality::SENTINEL_PID, odd.sentinel, "event_calls");
+    reader.count(quality::NO_PIDS, odd.no_pid, "event_calls");
+    Ok((!tables.is_empty()).then_some(Found { staged, rows, tables }))
 }
 
 /// NVTX ranges and marks.

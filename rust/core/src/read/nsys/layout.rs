@@ -87,6 +87,7 @@ sources! {
     /// CUDA streams.
     STREAM = ["TARGET_INFO_CUDA_STREAM"] {
         pid: "processId", context_id: "contextId", stream_id: "streamId", priority: "priority",
+        flag: "flag",
     }
     /// Processes.
     PROCESS = ["PROCESSES", "TARGET_INFO_PROCESS"] {
@@ -137,6 +138,17 @@ sources! {
     API = ["CUPTI_ACTIVITY_KIND_RUNTIME"] {
         start_ns: "start", end_ns: "end", global_tid: "globalTid", correlation_id: "correlationId",
         name: "nameId", return_value: "returnValue",
+    }
+    /// Synchronisation of hosts and streams.
+    SYNCHRONIZATION = ["CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"] {
+        global_pid: "globalPid", context_id: "contextId", stream_id: "streamId",
+        correlation_id: "correlationId", event_id: "eventId", event_sync_id: "eventSyncId",
+    }
+    /// CUDA events as they were recorded.
+    CUDA_EVENT = ["CUPTI_ACTIVITY_KIND_CUDA_EVENT"] {
+        global_pid: "globalPid", context_id: "contextId", stream_id: "streamId",
+        correlation_id: "correlationId", event_id: "eventId", event_sync_id: "eventSyncId",
+        time_ns: "timestamp",
     }
     /// NVTX.
     NVTX = ["NVTX_EVENTS"] {
@@ -258,6 +270,7 @@ pub fn physical_tables(want: &super::Want) -> Vec<&'static str> {
         "API" => !want.api_calls,
         "OVERHEAD" | "OVERHEAD_KIND" => !want.profiler_overhead,
         "SCHEDULE" => !want.thread_runs,
+        "SYNCHRONIZATION" | "CUDA_EVENT" => !want.event_calls,
         "NVTX" => !want.nvtx,
         "MEMORY_USAGE" => !want.allocations,
         _ => false,

@@ -54,6 +54,8 @@ pub struct Want {
     pub profiler_overhead: bool,
     /// `thread_runs`.
     pub thread_runs: bool,
+    /// `event_calls`.
+    pub event_calls: bool,
     /// `nvtx`.
     pub nvtx: bool,
     /// `allocations`.
@@ -64,7 +66,14 @@ impl Want {
     /// Everything.
     #[must_use]
     pub fn all() -> Self {
-        Self { api_calls: true, profiler_overhead: true, thread_runs: true, nvtx: true, ..Self::analysis() }
+        Self {
+            api_calls: true,
+            profiler_overhead: true,
+            thread_runs: true,
+            event_calls: true,
+            nvtx: true,
+            ..Self::analysis()
+        }
     }
 
     /// What verdicts need: no API calls and no NVTX, which are often most of an export.
@@ -103,12 +112,14 @@ impl Want {
                 "api_calls" => want.api_calls = true,
                 "profiler_overhead" => want.profiler_overhead = true,
                 "thread_runs" => want.thread_runs = true,
+                "event_calls" => want.event_calls = true,
                 "nvtx" => want.nvtx = true,
                 "allocations" => want.allocations = true,
                 _ => {
                     return Err(Error::Argument(format!(
                         "{name} is no event table; choose from kernels, graph_launches, memops, \
-                         switch_events, gpu_metrics, api_calls, profiler_overhead, thread_runs, nvtx, allocations"
+                         switch_events, gpu_metrics, api_calls, profiler_overhead, thread_runs, event_calls, \
+                         nvtx, allocations"
                     )))
                 }
             }
@@ -380,6 +391,15 @@ impl Reader<'_> {
             &[&layout::SCHEDULE],
             events::thread_runs(self)
         );
+        table!(
+            want.event_calls,
+            "event_calls",
+            "-t cuda",
+            schema::EVENT_CALLS,
+            ORDER_EVENT_CALLS,
+            &[&layout::SYNCHRONIZATION, &layout::CUDA_EVENT],
+            events::event_calls(self)
+        );
         table!(want.nvtx, "nvtx", "-t nvtx", schema::NVTX, ORDER_NVTX, &[&layout::NVTX], events::nvtx(self));
         table!(
             want.allocations,
@@ -584,6 +604,7 @@ impl Reader<'_> {
                     sms: sms.and_then(|n| u32::try_from(n).ok()),
                     tpc_mask: text(cell(row, at("tpc_mask"))).filter(|m| !m.is_empty()),
                     priorities: BTreeMap::new(),
+                    flags: BTreeMap::new(),
                 };
                 contexts.insert((pid, id), context);
                 Ok(())
@@ -598,10 +619,11 @@ impl Reader<'_> {
                 };
                 // Signed in 32 bits, printed unsigned: 4294967291 is -5.
                 let priority = narrow("priority").map(u32::cast_signed);
-                if let (Some(context), Some(priority)) = (contexts.get_mut(&(narrow("pid"), id)), priority) {
-                    let context: &mut Context = context;
-                    context.priorities.insert(stream, priority);
-                }
+                let Some(context) = contexts.get_mut(&(narrow("pid"), id)) else { return Ok(()) };
+                let context: &mut Context = context;
+                context.priorities.extend(priority.map(|priority| (stream, priority)));
+                // 0: nsys does not know.
+                context.flags.extend(narrow("flag").filter(|flag| *flag > 0).map(|flag| (stream, flag)));
                 Ok(())
             })?;
         }
@@ -680,6 +702,7 @@ const ORDER_METRICS: &[&str] = &["time_ns", "device_id", "metric", "unit", "valu
 const ORDER_CALLS: &[&str] = &["start_ns", "pid", "tid", "correlation_id", "end_ns", "name", "return_value"];
 const ORDER_OVERHEAD: &[&str] = &["start_ns", "pid", "tid", "end_ns", "kind"];
 const ORDER_RUNS: &[&str] = &["start_ns", "pid", "tid", "end_ns", "cpu"];
+const ORDER_EVENT_CALLS: &[&str] = &[];
 const ORDER_ALLOCATIONS: &[&str] = &["time_ns", "pid", "device_id", "operation", "memory_kind", "bytes"];
 const ORDER_NVTX: &[&str] = &["start_ns", "pid", "tid", "end_ns", "kind", "text", "domain_id"];
 
@@ -692,15 +715,24 @@ struct Context {
     sms: Option<u32>,
     tpc_mask: Option<String>,
     priorities: BTreeMap<u32, i32>,
+    flags: BTreeMap<u32, u32>,
 }
 
 impl Context {
     /// `stream:priority` pairs; `None` where the export lists no stream of it.
     fn stream_priorities(&self) -> Option<String> {
-        let pairs: Vec<String> =
-            self.priorities.iter().map(|(s, priority)| format!("{s}:{priority}")).collect();
-        (!pairs.is_empty()).then(|| pairs.join(","))
+        pairs(self.priorities.iter().map(|(stream, priority)| format!("{stream}:{priority}")))
     }
+
+    /// `stream:flag` pairs; `None` where the export says none.
+    fn stream_flags(&self) -> Option<String> {
+        pairs(self.flags.iter().map(|(stream, flag)| format!("{stream}:{flag}")))
+    }
+}
+
+fn pairs(each: impl Iterator<Item = String>) -> Option<String> {
+    let each: Vec<String> = each.collect();
+    (!each.is_empty()).then(|| each.join(","))
 }
 
 fn context_table(
@@ -720,6 +752,7 @@ fn context_table(
         .put("sm_count", contexts.values().map(|c| c.sms).collect::<UInt32Array>())
         .put("tpc_mask", contexts.values().map(|c| c.tpc_mask.as_deref()).collect::<StringArray>())
         .put("stream_priorities", contexts.values().map(Context::stream_priorities).collect::<StringArray>())
+        .put("stream_flags", contexts.values().map(Context::stream_flags).collect::<StringArray>())
         .finish(contexts.len())
 }
 
@@ -762,7 +795,7 @@ fn source_table(capture: u32, rows: &[SourceRow]) -> Result<RecordBatch> {
 }
 
 /// Tables that are read on request only.
-const ON_REQUEST: [&str; 4] = ["api_calls", "profiler_overhead", "thread_runs", "nvtx"];
+const ON_REQUEST: [&str; 5] = ["api_calls", "profiler_overhead", "thread_runs", "event_calls", "nvtx"];
 
 /// First and last time of the event tables that were read; `last_ns` are latest ends that are known.
 ///

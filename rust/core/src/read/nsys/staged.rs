@@ -421,6 +421,10 @@ pub(super) fn resolve(
 ///
 /// Most tables come sorted by time, so the other columns are looked at only where times are equal.
 fn sort(batch: RecordBatch, order: &[&str]) -> Result<RecordBatch> {
+    // What has no times was put in order as it was staged.
+    if order.is_empty() {
+        return Ok(batch);
+    }
     let keys: Vec<ArrayRef> = order.iter().filter_map(|name| batch.column_by_name(name)).cloned().collect();
     let ranks: Vec<Option<Vec<u32>>> = keys.iter().map(|key| text_ranks(key.as_ref())).collect();
     let Some(first) = keys.first().and_then(|key| key.as_primitive_opt::<Int64Type>()) else {

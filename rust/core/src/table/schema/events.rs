@@ -1,6 +1,6 @@
 //! Events as nsys exported them.
 
-use super::Kind::{Name, Text, F64, I32, I64, U16, U32, U64, U8};
+use super::Kind::{Bool, Name, Text, F64, I32, I64, U16, U32, U64, U8};
 use super::{
     col, opt, Table, CAPTURE_ID, CONTEXT_ID, CORRELATION_ID, DEVICE_ID, END, NO_PID, OLD, PID, START,
     STREAM_ID,
@@ -143,6 +143,24 @@ pub const PROFILER_OVERHEAD: Table = Table {
         START,
         END,
         opt("kind", Name, "the export is older than 2024.7 or does not say", "As nsys names it: buffer flush, instrumentation, lazy loading, ..."),
+    ],
+};
+
+/// Calls about CUDA events and synchronisation.
+pub const EVENT_CALLS: Table = Table {
+    name: "event_calls",
+    version: 1,
+    doc: "Calls that record a CUDA event, let a stream or a thread wait for one, or synchronise otherwise. When and by which function stands in `api_calls`, under the same correlation id.",
+    columns: &[
+        CAPTURE_ID,
+        PID,
+        CONTEXT_ID,
+        opt("stream_id", U32, "concerns no single stream", "The stream that the event is recorded in, or that waits."),
+        CORRELATION_ID,
+        opt("event_id", U32, "concerns no event", "Event, unique per process and context only."),
+        opt("event_sync_id", U64, OLD, "Which recording of the event it is."),
+        col("kind", Name, "`record`, or `synchronization`: which one, the function says."),
+        opt("completion_traced", Bool, "not a record", "nsys traced when the device came to the event, which may let streams wait for each other."),
     ],
 };
 

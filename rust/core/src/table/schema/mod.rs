@@ -14,6 +14,7 @@ mod occupancy;
 mod residency;
 mod session;
 mod slowdown;
+mod streams;
 
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ pub use occupancy::*;
 pub use residency::*;
 pub use session::*;
 pub use slowdown::*;
+pub use streams::*;
 
 /// The type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,6 +173,7 @@ pub const TABLES: &[&Table] = &[
     &API_CALLS,
     &PROFILER_OVERHEAD,
     &THREAD_RUNS,
+    &EVENT_CALLS,
     &NVTX,
     &ALLOCATIONS,
     &SWITCH_EVENTS,
@@ -203,6 +206,10 @@ pub const TABLES: &[&Table] = &[
     &BASELINE_MATCHES,
     &UNITS,
     &UNIT_SEGMENTS,
+    &STREAM_WORK,
+    &STREAM_PAIRS,
+    &STREAM_LOSSES,
+    &STREAM_CONTENTION,
 ];
 
 /// The table of that name.
@@ -219,7 +226,7 @@ mod tests {
 
     #[test]
     fn every_table_is_declared_soundly() {
-        assert_eq!(TABLES.len(), 45);
+        assert_eq!(TABLES.len(), 50);
         for table in TABLES {
             let mut seen = std::collections::BTreeSet::new();
             for column in table.columns {

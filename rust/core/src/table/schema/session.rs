@@ -193,6 +193,12 @@ pub const CONTEXTS: Table = Table {
             "not exported",
             "Priority of each of its streams, `stream:priority`, comma-separated; a lower number goes first.",
         ),
+        opt(
+            "stream_flags",
+            Text,
+            "not exported",
+            "How each of its streams was made, `stream:flag`, comma-separated: 1 synchronises with the legacy default stream, 2 does not, 3 is it.",
+        ),
     ],
 };
 

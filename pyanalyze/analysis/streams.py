@@ -1,0 +1,177 @@
+"""Do the streams of one process overlap, why not, and who slows whom?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyanalyze.core import _core
+from pyanalyze.results.streams import StreamLoss, StreamPair, Streams, StreamSlowdown, StreamUse
+from pyanalyze.vocabulary import SMALL_SHARE, StreamReason, is_slowed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyanalyze.tables.frames import AnyTable
+    from pyanalyze.tables.tableset import TableSet
+
+__all__ = ["stream_tables", "streams_of"]
+
+_WORK = ("kernels", "memops", "graph_launches")
+_OWNER = ("capture", "pid", "device_id")
+_PAIR = ("device_id", "tenant_id", "context_a", "stream_a", "context_b", "stream_b")
+
+
+def stream_tables(tables: TableSet) -> Mapping[str, AnyTable]:
+    """Compute the tables named ``stream_...``.
+
+    Parameters
+    ----------
+    tables
+        The tables. API calls are read only where a process used several streams of one device.
+
+    Returns
+    -------
+    mapping of str to table
+        ``stream_work``, ``stream_pairs``, ``stream_losses``, ``stream_contention``.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> sorted(stream_tables(pyanalyze.load(capture).tables))
+    ['stream_contention', 'stream_losses', 'stream_pairs', 'stream_work']
+    """
+    made: Mapping[str, AnyTable] = _core.streams(tables.with_calls() if _used_several(tables) else tables.for_core())
+    return made
+
+
+def _used_several(tables: TableSet) -> bool:
+    """Whether any process used several streams of one device: seen without reading anything further."""
+    import polars as pl
+
+    columns = (*_OWNER, "context_id", "stream_id")
+    used = [tables.columns(name, *columns).unique() for name in _WORK if name in tables]
+    if not used:
+        return False
+    streams = pl.concat(used).filter(pl.col("stream_id").is_not_null()).unique()
+    return bool(streams.group_by(_OWNER).len()["len"].gt(1).any())
+
+
+def streams_of(tables: TableSet) -> dict[tuple[int, int], Streams]:
+    """Say of every traced tenant with several streams whether they overlapped, why not, and who slowed whom.
+
+    Parameters
+    ----------
+    tables
+        The tables, with those of :func:`stream_tables`.
+
+    Returns
+    -------
+    dict of (int, int) to Streams
+        By device and tenant; tenants with one stream are left out.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> streams_of(pyanalyze.load(capture).tables)
+    {}
+    """
+    import polars as pl
+
+    work = tables.stream_work.filter(pl.col("tenant_id").is_not_null())
+    found = {}
+    for device_id, tenant_id in (
+        work.select("device_id", "tenant_id").unique().sort("device_id", "tenant_id").iter_rows()
+    ):
+        here = (pl.col("device_id") == device_id) & (pl.col("tenant_id") == tenant_id)
+        used = work.filter(here)
+        contention = tables.stream_contention.filter(here).with_columns(
+            pl.col("short_name", "beside_kernel").cast(pl.String)
+        )
+        slowdowns = [
+            _slowdown(row)
+            for row in contention.sort(
+                "total_ns", "stream_id", "short_name", descending=[True, False, False]
+            ).iter_rows(named=True)
+        ]
+        losses: dict[tuple[Any, ...], list[StreamLoss]] = {}
+        for row in tables.stream_losses.filter(here).iter_rows(named=True):
+            loss = StreamLoss(
+                reason=StreamReason(row["reason"]),
+                waiting_stream=row["waiting_stream"],
+                had_work=row["had_work"],
+                lost_ns=row["lost_ns"],
+                operations=row["operations"],
+            )
+            losses.setdefault(tuple(row[key] for key in _PAIR), []).append(loss)
+        slowed = _slowed_beside(slowdowns)
+        pairs = [
+            _pair(row, losses.get(tuple(row[key] for key in _PAIR), []), slowed)
+            for row in tables.stream_pairs.filter(here).iter_rows(named=True)
+        ]
+        pairs.sort(key=lambda pair: (-pair.lost_ns - pair.late_ns, -pair.overlap_ns, pair.stream_a, pair.stream_b))
+        capture, pid = used["capture"][0], used["pid"][0]
+        found[device_id, tenant_id] = Streams(
+            window_ns=max(used["last_ns"]) - min(used["first_ns"]),
+            streams=[
+                StreamUse(**{key: row[key] for key in StreamUse.model_fields})
+                for row in used.sort("busy_ns", "context_id", "stream_id", descending=[True, False, False]).iter_rows(
+                    named=True
+                )
+            ],
+            pairs=pairs,
+            slowdowns=slowdowns,
+            calls_known=_has_calls(tables, capture, pid),
+        )
+    return found
+
+
+def _has_calls(tables: TableSet, capture: int, pid: int | None) -> bool:
+    import polars as pl
+
+    calls = tables.calls()
+    if calls is None:
+        return False
+    return (
+        not calls.lazy()
+        .filter(pl.col("capture") == capture, pl.col("pid").eq_missing(pid))
+        .head(1)
+        .collect()
+        .is_empty()
+    )
+
+
+def _slowdown(row: dict[str, Any]) -> StreamSlowdown:
+    renamed = {"kernel": row["short_name"], "low": row["ratio_low"], "high": row["ratio_high"]}
+    same = StreamSlowdown.model_fields.keys() & row.keys()
+    return StreamSlowdown(**{key: row[key] for key in same}, **renamed)
+
+
+def _slowed_beside(slowdowns: Iterable[StreamSlowdown]) -> set[tuple[tuple[int | None, int], tuple[int | None, int]]]:
+    """Pairs of streams of which kernels of the first were slowed beside the second."""
+    return {
+        ((one.context_id, one.stream_id), (one.beside_context, one.beside_stream))
+        for one in slowdowns
+        if one.ratio is not None and is_slowed(one.ratio, one.low, "observed")
+    }
+
+
+def _pair(
+    row: dict[str, Any],
+    losses: list[StreamLoss],
+    slowed: set[tuple[tuple[int | None, int], tuple[int | None, int]]],
+) -> StreamPair:
+    first, second = (row["context_a"], row["stream_a"]), (row["context_b"], row["stream_b"])
+    lost_ns = row["lost_ns"] + row["late_ns"]
+    reason = None
+    if not row["both_had_work_ns"] and not row["late_ns"]:
+        reason = StreamReason.NO_WORK
+    elif lost_ns >= SMALL_SHARE * (row["both_had_work_ns"] + row["late_ns"]):
+        by_reason: dict[StreamReason, int] = {}
+        for loss in losses:
+            by_reason[loss.reason] = by_reason.get(loss.reason, 0) + loss.lost_ns
+        reason = max(by_reason, key=lambda one: by_reason[one], default=None)
+    elif (first, second) in slowed and (second, first) in slowed:
+        reason = StreamReason.CONTENTION
+    keys = StreamPair.model_fields.keys() & row.keys()
+    ordered = sorted(losses, key=lambda one: (-one.lost_ns, one.reason, one.waiting_stream))
+    return StreamPair(**{key: row[key] for key in keys}, reason=reason, losses=ordered)

@@ -1,0 +1,161 @@
+"""Streams of each process that used several: did they overlap, why not, and who slowed whom?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyanalyze.report.blocks import Block, Cell, Column, Note, Para, Table
+from pyanalyze.report.sections.base import DeviceSection, Inputs
+from pyanalyze.report.sentences import STREAM_REASONS, lost_streams_text, stream_name
+from pyanalyze.results.labels import tenant_labels
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
+from pyanalyze.vocabulary import StreamReason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyanalyze.results.report import Device
+    from pyanalyze.results.streams import Streams
+
+#: Rows shown of each table; the JSON has all.
+_TOP = 12
+
+
+def _titled(device: Device) -> str:
+    labels = tenant_labels(device.tenants)
+    return f"Streams of {', '.join(labels[one.tenant_id] for one in device.tenants if one.streams is not None)}"
+
+
+def _blocks(device: Device, inputs: Inputs) -> list[Block]:
+    labels = tenant_labels(device.tenants)
+    return [
+        block
+        for tenant in device.tenants
+        if tenant.streams is not None
+        for block in _of_one(labels[tenant.tenant_id], tenant.streams)
+    ]
+
+
+def _of_one(label: str, streams: Streams) -> Iterator[Block]:
+    yield Para(lost_streams_text(label, streams))
+    if not streams.calls_known:
+        yield Note(
+            "Launch calls are missing",
+            "Without CUDA API records it is not known when work was launched, so that nothing can be said to have "
+            "waited or come late: record with -t cuda.",
+            "warning",
+        )
+    alternating = streams.alternating
+    if alternating is not None:
+        yield Para(
+            f"Contexts {alternating.context_a} and {alternating.context_b} of {label} alternate: "
+            f"{fmt.count(alternating.alternations)} times in streams {alternating.stream_a} and "
+            f"{alternating.stream_b}, never at once. Contexts of one process are time-sliced, unless it is a client of "
+            "MPS: put the work in streams of one context."
+        )
+    yield _pairs(streams)
+    if any(pair.losses for pair in streams.pairs):
+        yield _reasons(streams)
+    known = [one for one in streams.slowdowns if one.ratio is not None]
+    if known:
+        yield _slowdowns(streams)
+    if len(known) < len(streams.slowdowns):
+        yield Para(
+            f"Of {fmt.count(len(streams.slowdowns) - len(known))} kernels beside another stream the slowdown is not "
+            "known: fewer than five launches beside it or solo, or an interval that says nothing."
+        )
+
+
+def _pairs(streams: Streams) -> Table:
+    shown = streams.pairs[:_TOP]
+    share = {(one.context_id, one.stream_id): one.busy_ns / streams.window_ns for one in streams.streams}
+    contexts = len({one.context_id for one in streams.streams}) > 1
+    rows = tuple(
+        (
+            *(
+                Cell(stream_name(context, stream, contexts=contexts), note=fmt.percent(share.get((context, stream))))
+                for context, stream in ((pair.context_a, pair.stream_a), (pair.context_b, pair.stream_b))
+            ),
+            Cell(fmt.duration(pair.both_had_work_ns)),
+            Cell(fmt.duration(pair.overlap_ns)),
+            Cell(fmt.duration(pair.lost_ns)),
+            Cell(fmt.duration(pair.late_ns)),
+            Cell("-" if pair.reason is None else STREAM_REASONS[pair.reason]),
+        )
+        for pair in shown
+    )
+    columns = (
+        Column("Stream", "share of the time it executed"),
+        Column("Stream", "the same"),
+        Column("Both had work", "", True),
+        Column("Overlapped", "", True),
+        Column("Lost", "both had work, one executed", True),
+        Column("Late", "launched after the other ended", True),
+        Column("Most because of"),
+    )
+    left = len(streams.pairs) - len(shown)
+    more = f" {fmt.count(left)} more pairs are in the JSON." if left > 0 else ""
+    return Table(
+        columns,
+        rows,
+        f"Observed: kernels, copies and launch calls. A stream has work from the end of the launch call on.{more}",
+    )
+
+
+def _reasons(streams: Streams) -> Table:
+    losses = [(pair, loss) for pair in streams.pairs for loss in pair.losses]
+    losses.sort(key=lambda one: -one[1].lost_ns)
+    rows = tuple(
+        (
+            Cell(f"{pair.stream_a} and {pair.stream_b}"),
+            Cell(str(loss.waiting_stream)),
+            Cell(STREAM_REASONS[loss.reason], tone="muted" if loss.reason is StreamReason.UNEXPLAINED else "plain"),
+            Cell(fmt.duration(loss.lost_ns)),
+            Cell(fmt.count(loss.operations)),
+        )
+        for pair, loss in losses[:_TOP]
+    )
+    columns = (
+        Column("Streams"),
+        Column("Waiting"),
+        Column("Why it did not run beside the other"),
+        Column("Time", "", True),
+        Column("Operations", "", True),
+    )
+    return Table(
+        columns,
+        rows,
+        "Inferred: the operation that ended just before, and a column that says why the two could not run at once. "
+        "What no column decides is unexplained.",
+    )
+
+
+def _slowdowns(streams: Streams) -> Table:
+    known = [one for one in streams.slowdowns if one.ratio is not None][:_TOP]
+    rows = tuple(
+        (
+            Cell(visible(one.kernel or "unnamed", 40), note=f"stream {one.stream_id}"),
+            Cell(visible(one.beside_kernel or "copies", 40), note=f"stream {one.beside_stream}"),
+            Cell(fmt.duration(one.solo_median_ns)),
+            Cell(fmt.duration(one.median_ns)),
+            Cell(
+                f"{one.ratio:.2f}x",
+                note="" if one.low is None or one.high is None else fmt.interval(one.low, one.high, 2),
+            ),
+            Cell(f"{fmt.count(one.n)} / {fmt.count(one.n_solo)}"),
+        )
+        for one in known
+    )
+    columns = (
+        Column("Kernel"),
+        Column("Beside", "what overlapped it most"),
+        Column("Solo", "median", True),
+        Column("Beside it", "median", True),
+        Column("Slowdown", "while the other stream executed, 95 %", True),
+        Column("Launches", "beside / solo", True),
+    )
+    return Table(columns, rows, "Observed durations of the same kernel (name, grid, block) in the same capture.")
+
+
+SECTION = DeviceSection("streams", "Streams of each process", _blocks, _titled)

@@ -1,0 +1,135 @@
+"""Whether the streams of one process overlapped, why not, and who slowed whom."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from pyanalyze.results.model import Finite, Number, Result, Text
+from pyanalyze.vocabulary import StreamReason
+
+__all__ = ["StreamLoss", "StreamPair", "StreamSlowdown", "StreamUse", "Streams"]
+
+
+class StreamUse(Result):
+    """One stream with work."""
+
+    context_id: int | None = Field(description="CUDA context id; null: not exported.")
+    stream_id: int = Field(ge=0, description="CUDA stream id.")
+    operations: int = Field(ge=0, description="Kernels, whole graphs, copies and sets.")
+    kernels: int = Field(ge=0, description="Of these, kernels and whole graphs.")
+    busy_ns: int = Field(ge=0, description="Union of its operations, ns.")
+    priority: int | None = Field(description="A lower number goes first; null: not exported.")
+    flag: int | None = Field(
+        description="1 synchronises with the legacy default stream, 2 does not, 3 is it; null: not exported."
+    )
+
+
+class StreamLoss(Result):
+    """Time in which one stream of a pair executed and the other did not, for one reason."""
+
+    reason: StreamReason = Field(description="As columns of the capture decide it; `unexplained` where none does.")
+    waiting_stream: int = Field(ge=0, description="The stream that did not execute.")
+    had_work: bool = Field(description="It had work: part of the pair's lost_ns; else of its late_ns.")
+    lost_ns: int = Field(ge=0, description="How long, ns.")
+    operations: int = Field(ge=0, description="How many operations waited or came late.")
+
+
+class StreamPair(Result):
+    """Two streams of one process on one device."""
+
+    context_a: int | None = Field(description="Context of the first stream; null: not exported.")
+    stream_a: int = Field(ge=0, description="The first stream.")
+    context_b: int | None = Field(description="Context of the second stream; null: not exported.")
+    stream_b: int = Field(ge=0, description="The second stream.")
+    both_had_work_ns: int = Field(ge=0, description="Both had an operation launched and not finished, ns.")
+    overlap_ns: int = Field(ge=0, description="Both executed, ns.")
+    lost_ns: int = Field(ge=0, description="Both had work, but only one executed, ns.")
+    late_ns: int = Field(
+        ge=0, description="One executed and had ended before the other was launched: at most what came late, ns."
+    )
+    alternations: int = Field(ge=0, description="How often one began to execute after the other had.")
+    reason: StreamReason | None = Field(
+        description="Of most of the lost and late time; `no-work` where they never had work at the same time; "
+        "`contention` where they overlapped and both were slowed; null: they overlapped and lost little."
+    )
+    losses: list[StreamLoss] = Field(description="Lost and late time by reason, most first.")
+
+
+class StreamSlowdown(Result):
+    """A kernel beside another stream against itself while no other stream of the process executed."""
+
+    context_id: int | None = Field(description="Context of the kernel; null: not exported.")
+    stream_id: int = Field(ge=0, description="Stream of the kernel.")
+    kernel: Text | None = Field(description="Short name; null: not recorded. Hostile text.")
+    grid_blocks: int | None = Field(description="Blocks of the grid; null: not exported.")
+    block_threads: int | None = Field(description="Threads of a block; null: not exported.")
+    beside_context: int | None = Field(description="Context of the other stream; null: not exported.")
+    beside_stream: int = Field(ge=0, description="The other stream, which covered at least half of the kernel.")
+    beside_kernel: Text | None = Field(
+        description="Kernel of the other stream that overlapped it most; null: copies only, or no name. Hostile text."
+    )
+    n: int = Field(ge=0, description="Launches beside the other stream.")
+    n_solo: int = Field(ge=0, description="Launches solo.")
+    total_ns: int = Field(ge=0, description="Sum of the durations beside the other stream, ns.")
+    median_ns: int | None = Field(description="Median duration beside it, ns.")
+    solo_median_ns: int | None = Field(description="Median duration solo, ns; null: never ran solo.")
+    ratio: Number = Field(
+        description="How many times as long as solo it took while the other stream executed; null: too few launches "
+        "on either side, or an interval that says nothing."
+    )
+    low: Number = Field(description="Lower end of its 95 % interval.")
+    high: Number = Field(description="Upper end of it.")
+
+
+class Streams(Result):
+    """The streams of one process on one device, where it used several.
+
+    Source: kernel, copy and API records, contexts and streams of the capture. Pairs are of the 64 busiest streams.
+    """
+
+    window_ns: int = Field(ge=0, description="First start to last end of its operations, ns.")
+    streams: list[StreamUse] = Field(description="Streams with work, busiest first.")
+    pairs: list[StreamPair] = Field(description="Every pair of them, most lost and late time first.")
+    slowdowns: list[StreamSlowdown] = Field(description="Kernels beside another stream, most time first.")
+    calls_known: bool = Field(
+        description="Launch calls were recorded; without them it is not known what waited or came late."
+    )
+
+    @property
+    def most_lost(self) -> StreamPair | None:
+        """The pair with most lost and late time; None: none lost any.
+
+        Examples
+        --------
+        >>> Streams(window_ns=0, streams=[], pairs=[], slowdowns=[], calls_known=True).most_lost is None
+        True
+        """
+        return next((pair for pair in self.pairs if pair.lost_ns + pair.late_ns > 0), None)
+
+    @property
+    def lost_share(self) -> Finite:
+        """Lost and late time of that pair over the window; 0: none was lost.
+
+        Examples
+        --------
+        >>> Streams(window_ns=0, streams=[], pairs=[], slowdowns=[], calls_known=True).lost_share
+        0.0
+        """
+        pair = self.most_lost
+        return 0.0 if pair is None or not self.window_ns else (pair.lost_ns + pair.late_ns) / self.window_ns
+
+    @property
+    def alternating(self) -> StreamPair | None:
+        """The pair of streams of two contexts that took turns most often and never overlapped; None: there is none.
+
+        Examples
+        --------
+        >>> Streams(window_ns=0, streams=[], pairs=[], slowdowns=[], calls_known=True).alternating is None
+        True
+        """
+        apart = [
+            pair
+            for pair in self.pairs
+            if pair.context_a != pair.context_b and pair.alternations > 1 and not pair.overlap_ns
+        ]
+        return max(apart, key=lambda pair: pair.alternations, default=None)

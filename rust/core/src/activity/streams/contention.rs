@@ -1,0 +1,170 @@
+//! The same kernel beside another stream and solo.
+//!
+//! A kernel of duration d of which the other stream executed o took d - o at its own speed. So o is the time of the work
+//! that solo takes s - (d - o), with s the mean solo duration, and the slowdown beside the other stream is the sum of o
+//! over the sum of that. Where the other stream covers the whole kernel, this is d over s.
+
+use std::collections::BTreeMap;
+
+use crate::base::statistics::{median_ns, student};
+
+/// A part of its duration up to which other streams may have executed for a launch to count as solo.
+const SOLO_AT_MOST: f64 = 0.02;
+/// A part of its duration from which on a launch counts as beside another stream: less of it says little about the
+/// slowdown, whatever the interval.
+const BESIDE_AT_LEAST: f64 = 0.5;
+/// Launches on either side without which no slowdown is given.
+const MIN_LAUNCHES: usize = 5;
+/// Half of the interval over the slowdown, at most: a wider one says nothing.
+const MAX_HALF_WIDTH: f64 = 0.5;
+
+/// What makes two launches the same kernel: name, grid, block.
+pub(super) type Identity = (Option<u32>, Option<u64>, Option<u32>);
+
+/// Launches of one kernel in one stream beside one other stream.
+#[derive(Debug, Default)]
+pub(super) struct Beside {
+    /// Duration, and how long of it the other stream executed.
+    pub launches: Vec<(i64, i64)>,
+    /// Overlap by name of the other's kernels.
+    pub kernels: BTreeMap<u32, i64>,
+}
+
+/// Durations of the kernels of a process.
+#[derive(Debug, Default)]
+pub(super) struct Durations {
+    pub solo: BTreeMap<Identity, Vec<i64>>,
+    /// By kernel, its stream, the other stream.
+    pub beside: BTreeMap<(usize, Identity, usize), Beside>,
+}
+
+impl Durations {
+    /// Adds a launch: `others_ns` is how long any other stream executed meanwhile, `overlap_ns` each of them.
+    ///
+    /// Returns the stream beside which it counts.
+    pub(super) fn add(
+        &mut self,
+        stream: usize,
+        identity: Identity,
+        duration_ns: i64,
+        others_ns: i64,
+        overlap_ns: &[i64],
+    ) -> Option<usize> {
+        let part = |ns: i64| ns as f64 / duration_ns.max(1) as f64;
+        if part(others_ns) <= SOLO_AT_MOST {
+            self.solo.entry(identity).or_default().push(duration_ns);
+            return None;
+        }
+        let (most, place) = overlap_ns
+            .iter()
+            .enumerate()
+            .map(|(place, ns)| (*ns, place))
+            .max_by_key(|(ns, place)| (*ns, std::cmp::Reverse(*place)))?;
+        // Beside several at once it is not known whose the slowdown is.
+        if part(most) < BESIDE_AT_LEAST || part(others_ns.saturating_sub(most)) > SOLO_AT_MOST {
+            return None;
+        }
+        self.beside.entry((stream, identity, place)).or_default().launches.push((duration_ns, most));
+        Some(place)
+    }
+}
+
+/// Slowdown with its 95 % interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Slowdown {
+    pub ratio: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+/// How many times as long it took while the other stream executed; `None` where launches are too few, or the interval
+/// says nothing.
+pub(super) fn slowdown(launches: &[(i64, i64)], solo: &[i64]) -> Option<Slowdown> {
+    if launches.len() < MIN_LAUNCHES || solo.len() < MIN_LAUNCHES {
+        return None;
+    }
+    let (n, n_solo) = (launches.len() as f64, solo.len() as f64);
+    let mean_solo = solo.iter().map(|ns| *ns as f64).sum::<f64>() / n_solo;
+    let var_solo = solo.iter().map(|ns| (*ns as f64 - mean_solo).powi(2)).sum::<f64>() / (n_solo - 1.0);
+    // While the other executed: its time, and what the same work takes solo.
+    let pairs = || launches.iter().map(|(d, o)| (*o as f64, mean_solo - (*d - *o) as f64));
+    let beside = pairs().map(|(o, _)| o).sum::<f64>() / n;
+    let work = pairs().map(|(_, work)| work).sum::<f64>() / n;
+    if work <= 0.0 || beside <= 0.0 {
+        return None;
+    }
+    let ratio = beside / work;
+    // Of a quotient of means, to first order; the solo mean is in every denominator.
+    let rest = pairs().map(|(o, w)| (o - ratio * w).powi(2)).sum::<f64>() / (n - 1.0);
+    let (one, other) = (rest / n, ratio.powi(2) * var_solo / n_solo);
+    let variance = (one + other) / (work * work);
+    // Welch and Satterthwaite.
+    let freedom = if one + other > 0.0 {
+        (one + other).powi(2) / (one.powi(2) / (n - 1.0) + other.powi(2) / (n_solo - 1.0))
+    } else {
+        n + n_solo - 2.0
+    };
+    // A factor is as likely to be twice as half: the interval is of its logarithm.
+    let half = student(freedom) * variance.sqrt() / ratio;
+    let told = Slowdown { ratio, low: ratio * (-half).exp(), high: ratio * half.exp() };
+    (half.is_finite() && half <= MAX_HALF_WIDTH && told.low > 0.0).then_some(told)
+}
+
+/// Median of durations.
+pub(super) fn median_of(launches: &[(i64, i64)]) -> Option<i64> {
+    median_ns(&launches.iter().map(|(d, _)| *d).collect::<Vec<i64>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_is_covered_takes_its_duration_over_the_solo_one() {
+        // 330 of 180 us each: 1.8333.
+        let told = slowdown(&[(330_000, 330_000); 6], &[180_000; 6]).unwrap();
+        assert!((told.ratio - 1.833_333).abs() < 1e-5 && told.low == told.ratio && told.high == told.ratio);
+    }
+
+    #[test]
+    fn only_the_covered_part_counts() {
+        // 100 us solo; 60 of 130 us at its own speed, so 70 us for what takes 40 solo: 1.75.
+        let told = slowdown(&[(130, 70); 5], &[100; 5]).unwrap();
+        assert!((told.ratio - 1.75).abs() < 1e-12);
+    }
+
+    #[test]
+    fn few_launches_and_wide_intervals_tell_nothing() {
+        assert_eq!(slowdown(&[(330, 330); 4], &[180; 5]), None);
+        assert_eq!(slowdown(&[(330, 330); 5], &[180; 4]), None);
+        // 0.07 to 13.7 is no answer.
+        assert_eq!(
+            slowdown(&[(100, 50), (900, 60), (100, 80), (4000, 90), (120, 60)], &[100, 2000, 90, 700, 80]),
+            None
+        );
+        // A kernel that took less than the part that was not covered needs more than it has.
+        assert_eq!(slowdown(&[(300, 1); 5], &[100; 5]), None);
+    }
+
+    #[test]
+    fn the_interval_is_that_of_two_means() {
+        // Beside: mean 200, standard deviation sqrt(250), 5 launches; solo: 100, sqrt(62.5), 5 launches.
+        let beside = [180, 190, 200, 210, 220].map(|d| (d, d));
+        let told = slowdown(&beside, &[90, 95, 100, 105, 110]).unwrap();
+        // Both have a relative variance of 250/5/200^2 = 62.5/5/100^2 = 0.00125: half width t(8) * 0.05 = 2.306 * 0.05.
+        assert!((told.ratio - 2.0).abs() < 1e-12);
+        assert!((told.low - 2.0 * (-0.1153_f64).exp()).abs() < 0.002, "{told:?}");
+        assert!((told.high - 2.0 * 0.1153_f64.exp()).abs() < 0.002, "{told:?}");
+    }
+
+    #[test]
+    fn a_launch_counts_beside_the_one_stream_that_covers_it() {
+        let mut durations = Durations::default();
+        let kernel = (Some(1), Some(8), Some(128));
+        assert_eq!(durations.add(0, kernel, 100, 2, &[0, 2]), None);
+        assert_eq!(durations.add(0, kernel, 100, 60, &[0, 60]), Some(1));
+        assert_eq!(durations.add(0, kernel, 100, 49, &[0, 49]), None);
+        assert_eq!(durations.add(0, kernel, 100, 100, &[0, 60, 70]), None);
+        assert_eq!((durations.solo[&kernel].len(), durations.beside.len()), (1, 1));
+    }
+}

@@ -1,0 +1,293 @@
+//! Do the streams of one process overlap, why not, and who slows whom?
+//!
+//! Only processes that used several streams of one device are looked at. Reasons are decided by columns ([`reasons`]);
+//! what no column decides is unexplained.
+
+mod contention;
+mod operations;
+mod reasons;
+mod sweep;
+
+use std::collections::HashMap;
+
+use arrow_array::{BooleanArray, Float64Array, Int32Array, Int64Array, UInt32Array, UInt64Array, UInt8Array};
+
+use crate::base::error::Result;
+use crate::base::maps::Interner;
+use crate::base::watch::Watch;
+use crate::occupancy::theoretical::LaunchColumns;
+use crate::table::builder::Builder;
+use crate::table::columns::Columns;
+use crate::table::events::Tables;
+use crate::table::schema::{self, Table};
+use crate::table::tenant_lookup::Who;
+use crate::table::work::WorkKind;
+
+use contention::Identity;
+use operations::{Operation, Owner, Process, Stream};
+pub use reasons::Reason;
+use reasons::{Decider, Launches};
+use sweep::{place, Pair, Sweep};
+
+/// What one process did, and who it is.
+struct Found {
+    owner: Owner,
+    tenant: Option<u32>,
+    process: Process,
+    pairs: Vec<Pair>,
+    durations: contention::Durations,
+}
+
+/// `stream_work`, `stream_pairs`, `stream_losses`, `stream_contention` of a session. Without API calls in it, no
+/// operation is known to have waited.
+///
+/// # Errors
+/// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
+pub fn streams(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
+    let who = Who::read(session)?;
+    let launches = Launches::read(session)?;
+    let (ids, names) = identities(session)?;
+    let shapes = match session.get(schema::KERNELS.name) {
+        Some(batch) => Some(LaunchColumns::new(&Columns::new(&schema::KERNELS, batch))?),
+        None => None,
+    };
+    let identity = |one: &Operation| -> Identity {
+        let Some(shapes) = shapes.as_ref().filter(|_| one.kind == WorkKind::Kernel) else {
+            return (None, None, None);
+        };
+        let launch = shapes.read(one.row);
+        (ids.get(one.row).copied().flatten(), launch.grid_blocks, launch.block_threads)
+    };
+    let mut all = Vec::new();
+    for (owner, process) in operations::processes(session, watch)? {
+        let reasons = {
+            let decider = Decider::new(&process, &launches, owner.2);
+            reasons_of(&process, &decider, watch)?
+        };
+        let (pairs, durations) = Sweep::new(&process, &reasons, &identity).run(watch)?;
+        let tenant = who.of(owner.0, owner.1, owner.2);
+        all.push(Found { owner, tenant, process, pairs, durations });
+    }
+    Ok([
+        (schema::STREAM_WORK.name, work_table(&all)?),
+        (schema::STREAM_PAIRS.name, pair_table(&all)?),
+        (schema::STREAM_LOSSES.name, loss_table(&all)?),
+        (schema::STREAM_CONTENTION.name, contention_table(&all, &names)?),
+    ]
+    .into())
+}
+
+/// A number for the short name of every kernel, and the names.
+fn identities(session: &Tables) -> Result<(Vec<Option<u32>>, Interner)> {
+    let mut names = Interner::default();
+    let Some(batch) = session.get(schema::KERNELS.name) else { return Ok((Vec::new(), names)) };
+    let columns = Columns::new(&schema::KERNELS, batch);
+    let (short, long) = (columns.names("short_name")?, columns.names("name")?);
+    // A dictionary may hold a text twice.
+    let mut known: HashMap<(bool, u32), Option<u32>> = HashMap::new();
+    let ids = (0..columns.rows()).map(|row| {
+        let (key, column, is_short) = match short.key(row) {
+            Some(key) => (key, &short, true),
+            None => (long.key(row)?, &long, false),
+        };
+        *known.entry((is_short, key)).or_insert_with(|| column.text(key).map(|text| names.id(text)))
+    });
+    let ids = ids.collect();
+    Ok((ids, names))
+}
+
+/// What each operation waited for; `None` where it did not wait.
+fn reasons_of(process: &Process, decider: &Decider<'_>, watch: &dyn Watch) -> Result<Vec<Option<Reason>>> {
+    let mut reasons = vec![None; process.operations.len()];
+    for stream in &process.streams {
+        let mut before: Option<&Operation> = None;
+        let mut until_ns = i64::MIN;
+        for (done, at) in stream.operations.iter().enumerate() {
+            if done % (1 << 14) == 0 {
+                watch.progress("streams", done as u64, stream.operations.len() as u64)?;
+            }
+            let Some(one) = process.operations.get(*at) else { continue };
+            let ready_ns = one.launched_ns.max(until_ns);
+            if let (true, Some(slot)) = (ready_ns < one.start_ns, reasons.get_mut(*at)) {
+                *slot = Some(decider.reason(one, before, ready_ns));
+            }
+            until_ns = until_ns.max(one.end_ns);
+            before = Some(one);
+        }
+    }
+    Ok(reasons)
+}
+
+/// Columns that say whose a row is.
+fn owned(table: &'static Table, whose: &[&Found]) -> Builder {
+    Builder::new(table)
+        .put("device_id", whose.iter().map(|f| Some(f.owner.2)).collect::<UInt32Array>())
+        .put("tenant_id", whose.iter().map(|f| f.tenant).collect::<UInt32Array>())
+        .put("capture", whose.iter().map(|f| Some(f.owner.0)).collect::<UInt32Array>())
+        .put("pid", whose.iter().map(|f| f.owner.1).collect::<UInt32Array>())
+}
+
+fn work_table(all: &[Found]) -> Result<arrow_array::RecordBatch> {
+    let rows: Vec<(&Found, &Stream)> = all
+        .iter()
+        .flat_map(|found| found.process.streams.iter().map(move |stream| (found, stream)))
+        .collect();
+    let of = |found: &Found, at: Option<&usize>| at.and_then(|at| found.process.operations.get(*at)).cloned();
+    let kernels = |(found, stream): &(&Found, &Stream)| {
+        let kernel =
+            |at: &&usize| found.process.operations.get(**at).is_some_and(|o| o.kind != WorkKind::Copy);
+        Some(stream.operations.iter().filter(kernel).count() as u64)
+    };
+    let last = |(found, stream): &(&Found, &Stream)| {
+        let ends = stream.operations.iter().filter_map(|at| found.process.operations.get(*at));
+        Some(ends.map(|one| one.end_ns).max().unwrap_or(0))
+    };
+    let first = |(found, stream): &(&Found, &Stream)| {
+        Some(of(found, stream.operations.first()).map_or(0, |one| one.start_ns))
+    };
+    owned(&schema::STREAM_WORK, &rows.iter().map(|r| r.0).collect::<Vec<_>>())
+        .put("context_id", rows.iter().map(|r| r.1.context).collect::<UInt32Array>())
+        .put("stream_id", rows.iter().map(|r| Some(r.1.id)).collect::<UInt32Array>())
+        .put("operations", rows.iter().map(|r| Some(r.1.operations.len() as u64)).collect::<UInt64Array>())
+        .put("kernels", rows.iter().map(kernels).collect::<UInt64Array>())
+        .put("busy_ns", rows.iter().map(|r| Some(r.1.busy_ns)).collect::<Int64Array>())
+        .put("first_ns", rows.iter().map(first).collect::<Int64Array>())
+        .put("last_ns", rows.iter().map(last).collect::<Int64Array>())
+        .put("priority", rows.iter().map(|r| r.1.priority).collect::<Int32Array>())
+        .put("flag", rows.iter().map(|r| r.1.flag).collect::<UInt8Array>())
+        .finish(rows.len())
+}
+
+/// Pairs of streams of a process: the two, and what they had to do.
+fn pairs_of(found: &Found) -> impl Iterator<Item = (&Stream, &Stream, &Pair)> {
+    let n = found.process.streams.len();
+    let both = (1..n).flat_map(|b| (0..b).map(move |a| (a, b)));
+    both.filter_map(move |(a, b)| {
+        let pair = found.pairs.get(place(a, b))?;
+        Some((found.process.stream(a), found.process.stream(b), pair))
+    })
+}
+
+fn paired<'a>(
+    table: &'static Table,
+    rows: impl Iterator<Item = (&'a Found, &'a Stream, &'a Stream)> + Clone,
+) -> Builder {
+    owned(table, &rows.clone().map(|r| r.0).collect::<Vec<_>>())
+        .put("context_a", rows.clone().map(|r| r.1.context).collect::<UInt32Array>())
+        .put("stream_a", rows.clone().map(|r| Some(r.1.id)).collect::<UInt32Array>())
+        .put("context_b", rows.clone().map(|r| r.2.context).collect::<UInt32Array>())
+        .put("stream_b", rows.map(|r| Some(r.2.id)).collect::<UInt32Array>())
+}
+
+fn pair_table(all: &[Found]) -> Result<arrow_array::RecordBatch> {
+    let rows: Vec<(&Found, &Stream, &Stream, &Pair)> =
+        all.iter().flat_map(|found| pairs_of(found).map(move |(a, b, pair)| (found, a, b, pair))).collect();
+    let ns = |value: fn(&Pair) -> i64| rows.iter().map(|r| Some(value(r.3))).collect::<Int64Array>();
+    paired(&schema::STREAM_PAIRS, rows.iter().map(|r| (r.0, r.1, r.2)))
+        .put("both_had_work_ns", ns(|pair| pair.both_had_work_ns))
+        .put("overlap_ns", ns(|pair| pair.overlap_ns))
+        .put("lost_ns", ns(|pair| pair.lost_ns))
+        .put("late_ns", ns(|pair| pair.late_ns))
+        .put("alternations", rows.iter().map(|r| Some(r.3.alternations)).collect::<UInt64Array>())
+        .finish(rows.len())
+}
+
+/// A row of `stream_losses`.
+struct LossRow<'a> {
+    found: &'a Found,
+    streams: (&'a Stream, &'a Stream),
+    waiting: &'a Stream,
+    reason: Reason,
+    had_work: bool,
+    loss: sweep::Loss,
+}
+
+fn loss_table(all: &[Found]) -> Result<arrow_array::RecordBatch> {
+    let mut rows: Vec<LossRow<'_>> = Vec::new();
+    for found in all {
+        for (a, b, pair) in pairs_of(found) {
+            for (waiting, losses) in [a, b].into_iter().zip(&pair.losses) {
+                for (reason, both) in Reason::ALL.into_iter().zip(losses) {
+                    for (had_work, loss) in [true, false].into_iter().zip(both) {
+                        if loss.ns > 0 {
+                            let streams = (a, b);
+                            rows.push(LossRow { found, streams, waiting, reason, had_work, loss: *loss });
+                        }
+                    }
+                }
+            }
+        }
+    }
+    paired(&schema::STREAM_LOSSES, rows.iter().map(|r| (r.found, r.streams.0, r.streams.1)))
+        .put("waiting_context", rows.iter().map(|r| r.waiting.context).collect::<UInt32Array>())
+        .put("waiting_stream", rows.iter().map(|r| Some(r.waiting.id)).collect::<UInt32Array>())
+        .put_words("reason", rows.iter().map(|r| r.reason.as_str()))
+        .put("had_work", rows.iter().map(|r| Some(r.had_work)).collect::<BooleanArray>())
+        .put("lost_ns", rows.iter().map(|r| Some(r.loss.ns)).collect::<Int64Array>())
+        .put("operations", rows.iter().map(|r| Some(r.loss.operations)).collect::<UInt64Array>())
+        .finish(rows.len())
+}
+
+/// A row of `stream_contention`.
+struct ContentionRow<'a> {
+    found: &'a Found,
+    stream: &'a Stream,
+    identity: Identity,
+    other: &'a Stream,
+    beside: &'a contention::Beside,
+    solo: &'a [i64],
+}
+
+impl ContentionRow<'_> {
+    fn slowdown(&self) -> Option<contention::Slowdown> {
+        contention::slowdown(&self.beside.launches, self.solo)
+    }
+
+    fn aggressor(&self) -> Option<u32> {
+        let kernels = self.beside.kernels.iter();
+        kernels.max_by_key(|(name, ns)| (**ns, std::cmp::Reverse(**name))).map(|(name, _)| *name)
+    }
+}
+
+fn contention_table(all: &[Found], names: &Interner) -> Result<arrow_array::RecordBatch> {
+    let mut rows: Vec<ContentionRow<'_>> = Vec::new();
+    for found in all {
+        for ((stream, identity, other), beside) in &found.durations.beside {
+            let solo = found.durations.solo.get(identity).map_or(&[] as &[_], Vec::as_slice);
+            let (stream, other) = (found.process.stream(*stream), found.process.stream(*other));
+            rows.push(ContentionRow { found, stream, identity: *identity, other, beside, solo });
+        }
+    }
+    let told: Vec<Option<contention::Slowdown>> = rows.iter().map(ContentionRow::slowdown).collect();
+    let ratio = |value: fn(&contention::Slowdown) -> f64| {
+        told.iter().map(|told| told.as_ref().map(value)).collect::<Float64Array>()
+    };
+    let sum = |value: fn(&(i64, i64)) -> i64| {
+        rows.iter().map(|r| Some(r.beside.launches.iter().map(value).sum::<i64>())).collect::<Int64Array>()
+    };
+    owned(&schema::STREAM_CONTENTION, &rows.iter().map(|r| r.found).collect::<Vec<_>>())
+        .put("context_id", rows.iter().map(|r| r.stream.context).collect::<UInt32Array>())
+        .put("stream_id", rows.iter().map(|r| Some(r.stream.id)).collect::<UInt32Array>())
+        .put_names("short_name", rows.iter().map(|r| names.text(r.identity.0)))
+        .put("grid_blocks", rows.iter().map(|r| r.identity.1).collect::<UInt64Array>())
+        .put("block_threads", rows.iter().map(|r| r.identity.2).collect::<UInt32Array>())
+        .put("beside_context", rows.iter().map(|r| r.other.context).collect::<UInt32Array>())
+        .put("beside_stream", rows.iter().map(|r| Some(r.other.id)).collect::<UInt32Array>())
+        .put_names("beside_kernel", rows.iter().map(|r| names.text(r.aggressor())))
+        .put("n", rows.iter().map(|r| Some(r.beside.launches.len() as u64)).collect::<UInt64Array>())
+        .put("n_solo", rows.iter().map(|r| Some(r.solo.len() as u64)).collect::<UInt64Array>())
+        .put("total_ns", sum(|(duration, _)| *duration))
+        .put("overlap_ns", sum(|(_, overlap)| *overlap))
+        .put(
+            "median_ns",
+            rows.iter().map(|r| contention::median_of(&r.beside.launches)).collect::<Int64Array>(),
+        )
+        .put(
+            "solo_median_ns",
+            rows.iter().map(|r| crate::base::statistics::median_ns(r.solo)).collect::<Int64Array>(),
+        )
+        .put("ratio", ratio(|told| told.ratio))
+        .put("ratio_low", ratio(|told| told.low))
+        .put("ratio_high", ratio(|told| told.high))
+        .finish(rows.len())
+}

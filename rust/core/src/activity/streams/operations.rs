@@ -1,0 +1,463 @@
+//! The operations of each process that used several streams of one device, with their launch calls.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::base::error::Result;
+use crate::base::watch::Watch;
+use crate::table::columns::{at, text_at, Columns};
+use crate::table::events::{Events, Tables};
+use crate::table::schema;
+use crate::table::work::{work, Work, WorkKind};
+
+/// A process on a device: capture, pid, device.
+pub(super) type Owner = (u32, Option<u32>, u32);
+
+/// No capture was seen with more busy streams in one process; pairs grow with the square.
+pub(super) const MAX_STREAMS: usize = 64;
+
+/// One operation of a stream.
+#[derive(Debug, Clone)]
+pub(super) struct Operation {
+    pub kind: WorkKind,
+    /// In `kernels`, `memops` or `graph_launches`.
+    pub row: usize,
+    /// Place in [`Process::streams`].
+    pub stream: usize,
+    pub start_ns: i64,
+    pub end_ns: i64,
+    /// Begin and end of the launch call; the end is at most the start. Without a call that was recorded, the start.
+    pub asked_ns: i64,
+    pub launched_ns: i64,
+    pub call: Option<Call>,
+    pub correlation: Option<u32>,
+    pub copy_kind: Option<u8>,
+    pub graph_node: bool,
+}
+
+/// A launch call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Call {
+    pub tid: Option<u32>,
+    /// `_ptsz` or `_ptds`: its default stream is that of the thread.
+    pub per_thread: bool,
+}
+
+/// One stream with work.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stream {
+    pub context: Option<u32>,
+    pub id: u32,
+    pub priority: Option<i32>,
+    pub flag: Option<u8>,
+    /// The legacy default stream of its context.
+    pub legacy: bool,
+    /// Of a green context.
+    pub green: bool,
+    /// SMs that its context may use.
+    pub sms: Option<u32>,
+    /// Its operations, by start.
+    pub operations: Vec<usize>,
+    pub busy_ns: i64,
+}
+
+/// What a thread of the host did that kept it from launching.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Held {
+    Synchronization,
+    Blocking,
+}
+
+/// A call that kept its thread.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HeldCall {
+    pub start_ns: i64,
+    pub end_ns: i64,
+    pub held: Held,
+}
+
+/// An event that was recorded in a stream.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Recorded {
+    pub called_ns: i64,
+    pub stream: Option<usize>,
+    pub sync_id: Option<u64>,
+}
+
+/// A stream that was told to wait for an event.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Awaited {
+    pub called_ns: i64,
+    pub context: Option<u32>,
+    pub event: Option<u32>,
+    pub sync_id: Option<u64>,
+}
+
+/// A process that used several streams of one device.
+#[derive(Debug, Default)]
+pub(super) struct Process {
+    pub streams: Vec<Stream>,
+    /// By start.
+    pub operations: Vec<Operation>,
+    /// By thread, in order.
+    pub held: BTreeMap<Option<u32>, Vec<HeldCall>>,
+    /// By context and event, in order.
+    pub records: BTreeMap<(Option<u32>, u32), Vec<Recorded>>,
+    /// By stream, in order.
+    pub waits: BTreeMap<usize, Vec<Awaited>>,
+    /// Recordings of events by stream, in order, whose completion nsys traced.
+    pub traced: BTreeMap<usize, Vec<i64>>,
+    pub launch_blocking: bool,
+    pub max_connections: Option<usize>,
+}
+
+impl Process {
+    pub(super) fn stream(&self, at: usize) -> &Stream {
+        static NONE: Stream = Stream {
+            context: None,
+            id: 0,
+            priority: None,
+            flag: None,
+            legacy: false,
+            green: false,
+            sms: None,
+            operations: Vec::new(),
+            busy_ns: 0,
+        };
+        self.streams.get(at).unwrap_or(&NONE)
+    }
+
+    fn find(&self, context: Option<u32>, id: u32) -> Option<usize> {
+        self.streams.iter().position(|s| s.context == context && s.id == id)
+    }
+}
+
+/// Reads the processes with several streams.
+pub(super) fn processes(session: &Tables, watch: &dyn Watch) -> Result<BTreeMap<Owner, Process>> {
+    let events = Events::of(session);
+    let mut seen: BTreeMap<Owner, BTreeMap<(Option<u32>, u32), i64>> = BTreeMap::new();
+    let mut last: Option<(Owner, (Option<u32>, u32))> = None;
+    let mut busy_ns = 0_i64;
+    let mut put = |last: Option<(Owner, (Option<u32>, u32))>, ns: i64| {
+        if let Some((owner, stream)) = last {
+            let sum = seen.entry(owner).or_default().entry(stream).or_default();
+            *sum = sum.saturating_add(ns);
+        }
+    };
+    for one in work(&events)? {
+        let Some(stream) = one.stream else { continue };
+        let this = Some((owner(&one), (one.context, stream)));
+        if this != last {
+            put(last, busy_ns);
+            (last, busy_ns) = (this, 0);
+        }
+        busy_ns = busy_ns.saturating_add(one.end_ns.saturating_sub(one.start_ns));
+    }
+    put(last, busy_ns);
+    watch.progress("streams", 0, 0)?;
+    let mut found: BTreeMap<Owner, Process> = BTreeMap::new();
+    for (owner, streams) in seen.into_iter().filter(|(_, streams)| streams.len() > 1) {
+        let mut kept: Vec<((Option<u32>, u32), i64)> = streams.into_iter().collect();
+        kept.sort_by_key(|(key, ns)| (std::cmp::Reverse(*ns), *key));
+        kept.truncate(MAX_STREAMS);
+        kept.sort_unstable();
+        let streams = kept.into_iter().map(|((context, id), _)| Stream { context, id, ..Stream::default() });
+        found.insert(owner, Process { streams: streams.collect(), ..Process::default() });
+    }
+    if found.is_empty() {
+        return Ok(found);
+    }
+    read_operations(&events, &mut found)?;
+    watch.progress("streams", 0, 0)?;
+    read_contexts(session, &mut found)?;
+    read_settings(session, &mut found)?;
+    read_calls(session, &mut found, watch)?;
+    Ok(found)
+}
+
+fn owner(one: &Work) -> Owner {
+    (one.capture, one.pid, one.device)
+}
+
+fn read_operations(events: &Events<'_>, found: &mut BTreeMap<Owner, Process>) -> Result<()> {
+    let nodes = match events.get(&schema::KERNELS) {
+        Some(kernels) => Some(kernels.u64("graph_node_id")?),
+        None => None,
+    };
+    let copies = match events.get(&schema::MEMOPS) {
+        Some(memops) => Some((memops.u8("copy_kind")?, memops.u64("graph_node_id")?)),
+        None => None,
+    };
+    for one in work(events)? {
+        let (Some(id), Some(process)) = (one.stream, found.get_mut(&owner(&one))) else { continue };
+        let Some(stream) = process.find(one.context, id) else { continue };
+        // What takes no time overlaps nothing.
+        if one.end_ns <= one.start_ns {
+            continue;
+        }
+        let (copy_kind, node) = match one.kind {
+            WorkKind::Kernel => (None, nodes.and_then(|nodes| at(nodes, one.row))),
+            WorkKind::Graph => (None, None),
+            WorkKind::Copy => {
+                copies.map_or((None, None), |(kind, node)| (at(kind, one.row), at(node, one.row)))
+            }
+        };
+        let place = process.operations.len();
+        process.operations.push(Operation {
+            kind: one.kind,
+            row: one.row,
+            stream,
+            start_ns: one.start_ns,
+            end_ns: one.end_ns,
+            asked_ns: one.start_ns,
+            launched_ns: one.start_ns,
+            call: None,
+            correlation: one.correlation.filter(|id| *id > 0),
+            copy_kind,
+            graph_node: node.is_some(),
+        });
+        if let Some(stream) = process.streams.get_mut(stream) {
+            stream.operations.push(place);
+        }
+    }
+    for process in found.values_mut() {
+        for stream in &mut process.streams {
+            let mut until = i64::MIN;
+            for one in stream.operations.iter().filter_map(|place| process.operations.get(*place)) {
+                stream.busy_ns = stream.busy_ns.saturating_add((one.end_ns - one.start_ns.max(until)).max(0));
+                until = until.max(one.end_ns);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The value of a stream in `stream:value` pairs.
+fn of_stream<T: std::str::FromStr>(pairs: Option<&str>, stream: u32) -> Option<T> {
+    pairs?.split(',').find_map(|pair| {
+        let (id, value) = pair.split_once(':')?;
+        (id.parse() == Ok(stream)).then(|| value.parse().ok())?
+    })
+}
+
+fn read_contexts(session: &Tables, found: &mut BTreeMap<Owner, Process>) -> Result<()> {
+    let Some(batch) = session.get(schema::CONTEXTS.name) else { return Ok(()) };
+    let c = Columns::new(&schema::CONTEXTS, batch);
+    let (capture, pid, id) = (c.u32("capture")?, c.u32("pid")?, c.u32("context_id")?);
+    let (null_stream, green) = (c.u32("null_stream_id")?, c.bool("is_green")?);
+    let (sms, parent) = (c.u32("sm_count")?, c.u32("parent_context_id")?);
+    let (priorities, flags) = (c.text("stream_priorities")?, c.text("stream_flags")?);
+    for row in 0..c.rows() {
+        for ((of, process, _), found) in &mut *found {
+            if *of != capture.value(row) || *process != at(pid, row) {
+                continue;
+            }
+            for stream in found.streams.iter_mut().filter(|s| s.context == at(id, row)) {
+                stream.priority = of_stream(text_at(priorities, row), stream.id);
+                stream.flag = of_stream(text_at(flags, row), stream.id);
+                stream.legacy = stream.flag == Some(3) || at(null_stream, row) == Some(stream.id);
+                stream.green = (row < green.len() && green.value(row)) || at(parent, row).is_some();
+                stream.sms = at(sms, row);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read_settings(session: &Tables, found: &mut BTreeMap<Owner, Process>) -> Result<()> {
+    let Some(batch) = session.get(schema::CONFIGURED.name) else { return Ok(()) };
+    let c = Columns::new(&schema::CONFIGURED, batch);
+    let (capture, pid) = (c.u32("capture")?, c.u32("pid")?);
+    let (key, value) = (c.names("key")?, c.text("value")?);
+    for row in 0..c.rows() {
+        let Some(value) = text_at(value, row) else { continue };
+        for ((of, process, _), found) in &mut *found {
+            if at(capture, row) != Some(*of) || at(pid, row).is_some_and(|pid| Some(pid) != *process) {
+                continue;
+            }
+            match key.get(row) {
+                Some("CUDA_LAUNCH_BLOCKING") => found.launch_blocking = value.trim() == "1",
+                Some("CUDA_DEVICE_MAX_CONNECTIONS") => found.max_connections = value.trim().parse().ok(),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a function does, as far as streams are concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Function {
+    StreamWait,
+    Synchronize,
+    Blocking,
+    AsyncCopy,
+    Other,
+}
+
+fn function_of(name: &str) -> Function {
+    let has = |part: &str| name.contains(part);
+    if has("StreamWaitEvent") {
+        Function::StreamWait
+    } else if has("Synchronize") {
+        Function::Synchronize
+    } else if has("Memcpy") && has("Async") {
+        Function::AsyncCopy
+    } else if has("Async") || has("Launch") {
+        Function::Other
+    } else if ["Memcpy", "Memset", "Malloc", "Free", "MemAlloc", "HostAlloc", "HostRegister", "ModuleLoad"]
+        .iter()
+        .any(|part| has(part))
+    {
+        Function::Blocking
+    } else {
+        Function::Other
+    }
+}
+
+/// One call, of one process.
+struct Called {
+    correlation: u32,
+    start_ns: i64,
+    end_ns: i64,
+    tid: Option<u32>,
+    name: Option<u32>,
+}
+
+fn read_calls(session: &Tables, found: &mut BTreeMap<Owner, Process>, watch: &dyn Watch) -> Result<()> {
+    let Some(batch) = session.get(schema::API_CALLS.name) else { return Ok(()) };
+    let c = Columns::new(&schema::API_CALLS, batch);
+    let (capture, pid, tid) = (c.u32("capture")?, c.u32("pid")?, c.u32("tid")?);
+    let (start, end) = (c.i64("start_ns")?, c.i64("end_ns")?);
+    let (correlation, name) = (c.u32("correlation_id")?, c.names("name")?);
+    let programs: BTreeSet<(u32, Option<u32>)> =
+        found.keys().map(|(capture, pid, _)| (*capture, *pid)).collect();
+    let mut functions: HashMap<u32, (Function, bool)> = HashMap::new();
+    for (of, process) in programs {
+        let mut calls: Vec<Called> = Vec::new();
+        for row in 0..c.rows() {
+            if row % (1 << 20) == 0 {
+                watch.progress("streams", row as u64, c.rows() as u64)?;
+            }
+            if capture.value(row) != of || at(pid, row) != process {
+                continue;
+            }
+            let key = name.key(row);
+            if let Some(key) = key {
+                functions.entry(key).or_insert_with(|| {
+                    let text = name.text(key).unwrap_or_default();
+                    (function_of(text), text.contains("_ptsz") || text.contains("_ptds"))
+                });
+            }
+            calls.push(Called {
+                correlation: at(correlation, row).unwrap_or(0),
+                start_ns: start.value(row),
+                end_ns: end.value(row),
+                tid: at(tid, row),
+                name: key,
+            });
+        }
+        let of_name = |key: Option<u32>| {
+            key.and_then(|key| functions.get(&key)).copied().unwrap_or((Function::Other, false))
+        };
+        // A driver call inside a runtime call has the same id: the outer one began first.
+        let mut by_id: Vec<usize> = (0..calls.len()).collect();
+        let key = |place: &usize| calls.get(*place).map(|c| (c.correlation, c.start_ns, -c.end_ns));
+        by_id.sort_by_key(|place| key(place));
+        let call_of = |id: u32| {
+            let first = by_id.partition_point(|place| calls.get(*place).is_some_and(|c| c.correlation < id));
+            by_id.get(first).and_then(|place| calls.get(*place)).filter(|c| c.correlation == id)
+        };
+        for (_, found) in found.iter_mut().filter(|((capture, pid, _), _)| (*capture, *pid) == (of, process))
+        {
+            let mut pageable: BTreeSet<u32> = BTreeSet::new();
+            let unpinned = pageable_rows(session)?;
+            for one in &mut found.operations {
+                let Some(call) = one.correlation.and_then(call_of) else { continue };
+                one.asked_ns = call.start_ns.min(one.start_ns);
+                one.launched_ns = call.end_ns.clamp(one.asked_ns, one.start_ns);
+                one.call = Some(Call { tid: call.tid, per_thread: of_name(call.name).1 });
+                if one.kind == WorkKind::Copy && unpinned(one.row) {
+                    pageable.extend(one.correlation);
+                }
+            }
+            for call in &calls {
+                let held = match of_name(call.name).0 {
+                    Function::Synchronize => Held::Synchronization,
+                    Function::Blocking => Held::Blocking,
+                    Function::AsyncCopy if pageable.contains(&call.correlation) => Held::Blocking,
+                    _ => continue,
+                };
+                let call_ns = HeldCall { start_ns: call.start_ns, end_ns: call.end_ns, held };
+                found.held.entry(call.tid).or_default().push(call_ns);
+            }
+            read_event_calls(session, (of, process), found, |id| {
+                call_of(id).map(|call| (call.start_ns, of_name(call.name).0 == Function::StreamWait))
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Says of a row of `memops` whether one end of the copy is pageable memory of the host.
+fn pageable_rows(session: &Tables) -> Result<impl Fn(usize) -> bool + use<'_>> {
+    let columns = match session.get(schema::MEMOPS.name) {
+        Some(batch) => {
+            let c = Columns::new(&schema::MEMOPS, batch);
+            Some((c.u8("copy_kind")?, c.u8("source_kind")?, c.u8("destination_kind")?))
+        }
+        None => None,
+    };
+    Ok(move |row| {
+        columns.is_some_and(|(kind, source, destination)| match at(kind, row) {
+            Some(1) => at(source, row) == Some(0),
+            Some(2) => at(destination, row) == Some(0),
+            _ => false,
+        })
+    })
+}
+
+/// Reads who recorded and who awaits events; `called` says when a call began, and whether it makes a stream wait.
+fn read_event_calls(
+    session: &Tables,
+    (of, process): (u32, Option<u32>),
+    found: &mut Process,
+    called: impl Fn(u32) -> Option<(i64, bool)>,
+) -> Result<()> {
+    let Some(batch) = session.get(schema::EVENT_CALLS.name) else { return Ok(()) };
+    let c = Columns::new(&schema::EVENT_CALLS, batch);
+    let (capture, pid, context) = (c.u32("capture")?, c.u32("pid")?, c.u32("context_id")?);
+    let (stream, correlation) = (c.u32("stream_id")?, c.u32("correlation_id")?);
+    let (event, sync_id) = (c.u32("event_id")?, c.u64("event_sync_id")?);
+    let (kind, traced) = (c.names("kind")?, c.bool("completion_traced")?);
+    for row in 0..c.rows() {
+        if capture.value(row) != of || at(pid, row) != process {
+            continue;
+        }
+        let Some((called_ns, waits)) = at(correlation, row).and_then(&called) else { continue };
+        let place = at(stream, row).and_then(|id| found.find(at(context, row), id));
+        let (event, sync_id) = (at(event, row), at(sync_id, row));
+        if kind.get(row) == Some("record") {
+            let traced = row < traced.len() && traced.value(row);
+            if let Some(event) = event {
+                let record = Recorded { called_ns, stream: place, sync_id };
+                found.records.entry((at(context, row), event)).or_default().push(record);
+            }
+            if let (true, Some(place)) = (traced, place) {
+                found.traced.entry(place).or_default().push(called_ns);
+            }
+        } else if let (true, Some(place)) = (waits, place) {
+            let awaited = Awaited { called_ns, context: at(context, row), event, sync_id };
+            found.waits.entry(place).or_default().push(awaited);
+        }
+    }
+    for records in found.records.values_mut() {
+        records.sort_by_key(|r| r.called_ns);
+    }
+    for waits in found.waits.values_mut() {
+        waits.sort_by_key(|w| w.called_ns);
+    }
+    for traced in found.traced.values_mut() {
+        traced.sort_unstable();
+    }
+    Ok(())
+}

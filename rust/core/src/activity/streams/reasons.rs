@@ -1,0 +1,395 @@
+//! Why an operation that was launched did not start: decided by columns, or not at all.
+//!
+//! What an operation waited for last ended just before it started. An operation of another stream that did so explains
+//! the wait only together with a column that says that the two could not run at once.
+
+use std::collections::BTreeMap;
+
+use super::operations::{Awaited, Operation, Process, Recorded};
+use crate::base::error::Result;
+use crate::base::hardware::WAKE_NS;
+use crate::occupancy::theoretical::{LaunchColumns, Limits};
+use crate::table::columns::{at, Columns};
+use crate::table::events::Tables;
+use crate::table::schema;
+use crate::table::work::WorkKind;
+
+/// What an operation waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// The usual time between a launch, or the end of the operation before it, and its start.
+    LaunchLatency,
+    /// Its launch call ended after the operations of the other stream.
+    LaunchedLate,
+    /// A copy in front of kernels of the same stream waited for its engine.
+    CopyInFront,
+    /// A copy of the same direction had the copy engine.
+    CopyEngine,
+    /// A call that returns late kept the launching thread: pageable copies, allocation.
+    BlockingCall,
+    /// An event of another stream.
+    Dependency,
+    /// An event of which it is not known where it was recorded.
+    UnknownDependency,
+    /// The launching thread waited for the GPU.
+    Synchronization,
+    /// The legacy default stream.
+    DefaultStream,
+    /// A kernel with more than two waves of blocks left.
+    SmResources,
+    /// A cooperative launch, or a kernel that fills the device with one wave.
+    WholeDevice,
+    /// More streams with work than channels to the device.
+    SharedChannel,
+    /// The order inside one graph.
+    Graph,
+    /// `CUDA_LAUNCH_BLOCKING`.
+    LaunchBlocking,
+    /// nsys traced the completion of CUDA events.
+    EventTracing,
+    /// Contexts take turns.
+    OtherContext,
+    /// No column says.
+    Unexplained,
+}
+
+impl Reason {
+    /// Every reason.
+    pub const ALL: [Self; 17] = [
+        Self::LaunchLatency,
+        Self::LaunchedLate,
+        Self::CopyInFront,
+        Self::CopyEngine,
+        Self::BlockingCall,
+        Self::Dependency,
+        Self::UnknownDependency,
+        Self::Synchronization,
+        Self::DefaultStream,
+        Self::SmResources,
+        Self::WholeDevice,
+        Self::SharedChannel,
+        Self::Graph,
+        Self::LaunchBlocking,
+        Self::EventTracing,
+        Self::OtherContext,
+        Self::Unexplained,
+    ];
+
+    /// As it stands in `stream_losses.reason`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::LaunchLatency => "launch-latency",
+            Self::LaunchedLate => "launched-late",
+            Self::CopyInFront => "copy-in-front",
+            Self::CopyEngine => "copy-engine",
+            Self::BlockingCall => "blocking-call",
+            Self::Dependency => "dependency",
+            Self::UnknownDependency => "unknown-dependency",
+            Self::Synchronization => "synchronization",
+            Self::DefaultStream => "default-stream",
+            Self::SmResources => "sm-resources",
+            Self::WholeDevice => "whole-device-launch",
+            Self::SharedChannel => "possibly-shared-channel",
+            Self::Graph => "graph",
+            Self::LaunchBlocking => "launch-blocking",
+            Self::EventTracing => "possibly-event-tracing",
+            Self::OtherContext => "other-context",
+            Self::Unexplained => "unexplained",
+        }
+    }
+}
+
+/// From the end of what an operation waited for until it starts, at most, and the usual time from launch to start.
+pub(super) const HANDOVER_NS: i64 = WAKE_NS;
+/// Channels of a process to the device, where `CUDA_DEVICE_MAX_CONNECTIONS` is not set.
+const DEFAULT_CONNECTIONS: usize = 8;
+/// Waves of blocks that a kernel has left at least where it is certain that others do not fit beside it.
+const WAVES_LEFT: f64 = 2.0;
+/// How far events are followed that wait for others.
+const MAX_DEPTH: u32 = 8;
+
+/// What is read of kernels that waited, or were waited for.
+pub(super) struct Launches<'a> {
+    columns: Option<(LaunchColumns<'a>, Columns<'a>)>,
+    limits: BTreeMap<u32, Limits>,
+    engines: BTreeMap<u32, u32>,
+}
+
+impl<'a> Launches<'a> {
+    pub(super) fn read(session: &'a Tables) -> Result<Self> {
+        let columns = match session.get(schema::KERNELS.name) {
+            Some(batch) => {
+                let c = Columns::new(&schema::KERNELS, batch);
+                Some((LaunchColumns::new(&c)?, c))
+            }
+            None => None,
+        };
+        let (mut limits, mut engines) = (BTreeMap::new(), BTreeMap::new());
+        if let Some(devices) = session.get(schema::DEVICES.name) {
+            limits = Limits::of_devices(devices)?;
+            let c = Columns::new(&schema::DEVICES, devices);
+            let (id, copy_engines) = (c.u32("device_id")?, c.u32("async_engines")?);
+            engines.extend((0..c.rows()).filter_map(|row| Some((id.value(row), at(copy_engines, row)?))));
+        }
+        Ok(Self { columns, limits, engines })
+    }
+
+    fn limits_of(&self, device: u32, sms: Option<u32>) -> Option<Limits> {
+        let known = self.limits.get(&device)?;
+        Some(Limits { sm_count: sms.or(known.sm_count), ..*known })
+    }
+
+    /// How many times its blocks fill the SMs; `None`: not known.
+    fn waves(&self, one: &Operation, limits: &Limits) -> Option<f64> {
+        let (launches, _) = self.columns.as_ref().filter(|_| one.kind == WorkKind::Kernel)?;
+        let launch = launches.read(one.row);
+        let fits = launch.fit(Some(limits)).ok()?.device_blocks.filter(|blocks| *blocks > 0)?;
+        Some(launch.grid_blocks? as f64 / fits as f64)
+    }
+
+    /// Whether a block of `one` finds no room on an SM that `full` has filled; `None`: not known.
+    fn no_room_beside(&self, one: &Operation, full: &Operation, limits: &Limits) -> Option<bool> {
+        let (launches, _) = self.columns.as_ref().filter(|_| one.kind == WorkKind::Kernel)?;
+        let (wants, has) = (launches.read(one.row), launches.read(full.row));
+        let blocks = u64::from(has.fit(Some(limits)).ok()?.blocks);
+        let (block, taken) = (wants.footprint(limits)?, has.footprint(limits)?);
+        let room =
+            limits.resources().into_iter().zip(taken).map(|(all, each)| all.saturating_sub(each * blocks));
+        Some(block.into_iter().zip(room).any(|(block, room)| block > room))
+    }
+
+    fn is_cooperative(&self, one: &Operation) -> bool {
+        let Some((_, columns)) = self.columns.as_ref().filter(|_| one.kind == WorkKind::Kernel) else {
+            return false;
+        };
+        columns.u8("launch_type").ok().and_then(|kinds| at(kinds, one.row)).is_some_and(|kind| kind > 1)
+    }
+}
+
+/// Decides what operations of a process waited for.
+pub(super) struct Decider<'a> {
+    process: &'a Process,
+    launches: &'a Launches<'a>,
+    device: u32,
+    /// Operations by end.
+    by_end: Vec<usize>,
+}
+
+impl<'a> Decider<'a> {
+    pub(super) fn new(process: &'a Process, launches: &'a Launches<'a>, device: u32) -> Self {
+        let mut by_end: Vec<usize> = (0..process.operations.len()).collect();
+        by_end.sort_by_key(|place| process.operations.get(*place).map(|one| one.end_ns));
+        Self { process, launches, device, by_end }
+    }
+
+    fn operation(&self, place: usize) -> Option<&'a Operation> {
+        self.process.operations.get(place)
+    }
+
+    /// Operations of other streams that ended just before `one` started, and after it was ready.
+    fn ended_before(
+        &self,
+        one: &'a Operation,
+        ready_ns: i64,
+    ) -> impl Iterator<Item = &'a Operation> + use<'a, '_> {
+        let from = one.start_ns.saturating_sub(HANDOVER_NS).max(ready_ns);
+        let end_of = |place: &usize| self.operation(*place).map_or(i64::MIN, |other| other.end_ns);
+        let first = self.by_end.partition_point(|place| end_of(place) < from);
+        let rest =
+            self.by_end.get(first..).unwrap_or_default().iter().filter_map(|place| self.operation(*place));
+        rest.take_while(|other| other.end_ns <= one.start_ns).filter(|other| other.stream != one.stream)
+    }
+
+    /// What other streams executed at a time.
+    fn executing(&self, of: usize, time_ns: i64) -> impl Iterator<Item = &'a Operation> + use<'a, '_> {
+        self.process.streams.iter().enumerate().filter(move |(place, _)| *place != of).filter_map(
+            move |(_, stream)| {
+                let start_of =
+                    |place: &usize| self.operation(*place).map_or(i64::MAX, |other| other.start_ns);
+                let next = stream.operations.partition_point(|place| start_of(place) <= time_ns);
+                let last = stream.operations.get(next.checked_sub(1)?)?;
+                self.operation(*last).filter(|other| other.end_ns > time_ns)
+            },
+        )
+    }
+
+    /// Why `one` waited from when it was ready until it started.
+    ///
+    /// `before`: the operation in front of it in its stream.
+    pub(super) fn reason(&self, one: &'a Operation, before: Option<&'a Operation>, ready_ns: i64) -> Reason {
+        if one.start_ns.saturating_sub(ready_ns) <= HANDOVER_NS {
+            return Reason::LaunchLatency;
+        }
+        let ended: Vec<&Operation> = self.ended_before(one, ready_ns).collect();
+        let same_graph = |other: &&Operation| {
+            other.graph_node && other.correlation.is_some() && other.correlation == one.correlation
+        };
+        if one.graph_node
+            && (ended.iter().any(same_graph) || self.executing(one.stream, ready_ns).any(|o| same_graph(&o)))
+        {
+            return Reason::Graph;
+        }
+        let (depends, unknown) = self.dependency(one, before, ready_ns);
+        if depends {
+            return Reason::Dependency;
+        }
+        if ended.iter().any(|other| self.default_stream(one, other)) {
+            return Reason::DefaultStream;
+        }
+        if one.kind == WorkKind::Copy && ended.iter().any(|other| self.same_engine(one, other)) {
+            return Reason::CopyEngine;
+        }
+        if one.kind == WorkKind::Kernel {
+            if self.executing(one.stream, ready_ns).any(|other| self.no_sms(one, other, ready_ns)) {
+                return Reason::SmResources;
+            }
+            if self.whole_device(one, &ended, ready_ns) {
+                return Reason::WholeDevice;
+            }
+        }
+        if unknown {
+            return Reason::UnknownDependency;
+        }
+        if ended.is_empty() {
+            return Reason::Unexplained;
+        }
+        if self.traced_event(one, before) {
+            return Reason::EventTracing;
+        }
+        let context = self.process.stream(one.stream).context;
+        let used = self.process.streams.iter().filter(|s| s.context == context).count();
+        if used > self.process.max_connections.unwrap_or(DEFAULT_CONNECTIONS) {
+            return Reason::SharedChannel;
+        }
+        Reason::Unexplained
+    }
+
+    /// Host times between which calls stand in the stream between the operation before and this one.
+    fn between(one: &Operation, before: Option<&Operation>) -> Option<(i64, i64)> {
+        one.call?;
+        Some((before.map_or(i64::MIN, |other| other.asked_ns), one.asked_ns))
+    }
+
+    /// Whether an event of another stream held it, and whether it awaits one of which nothing is known.
+    fn dependency(&self, one: &Operation, before: Option<&Operation>, ready_ns: i64) -> (bool, bool) {
+        let Some((from, to)) = Self::between(one, before) else { return (false, false) };
+        let Some(waits) = self.process.waits.get(&one.stream) else { return (false, false) };
+        let mut unknown = false;
+        for wait in awaited_between(waits, from, to) {
+            match self.record_of(wait) {
+                None => unknown = true,
+                Some(record) => {
+                    let done_ns = self.completed(record, 0);
+                    let just_before =
+                        |ns: i64| (one.start_ns.saturating_sub(HANDOVER_NS)..=one.start_ns).contains(&ns);
+                    if done_ns.is_some_and(|ns| ns >= ready_ns && just_before(ns)) {
+                        return (true, false);
+                    }
+                }
+            }
+        }
+        (false, unknown)
+    }
+
+    /// The last recording of the awaited event before the wait.
+    fn record_of(&self, wait: &Awaited) -> Option<&'a Recorded> {
+        let records = self.process.records.get(&(wait.context, wait.event?))?;
+        let next = records.partition_point(|record| record.called_ns < wait.called_ns);
+        let earlier = records.get(..next)?;
+        let same = |record: &&Recorded| wait.sync_id.is_some() && record.sync_id == wait.sync_id;
+        earlier.iter().rev().find(same).or_else(|| earlier.last())
+    }
+
+    /// When everything in front of a recording of an event had ended.
+    fn completed(&self, record: &Recorded, depth: u32) -> Option<i64> {
+        let place = record.stream?;
+        let stream = self.process.streams.get(place)?;
+        let asked_of = |at: &usize| self.operation(*at).map_or(i64::MAX, |other| other.asked_ns);
+        let next = stream.operations.partition_point(|at| asked_of(at) < record.called_ns);
+        let last =
+            next.checked_sub(1).and_then(|at| stream.operations.get(at)).and_then(|at| self.operation(*at));
+        let mut done_ns = last.map(|other| other.end_ns);
+        if depth < MAX_DEPTH {
+            let waits = self.process.waits.get(&place).map_or(&[] as &[_], Vec::as_slice);
+            let from = last.map_or(i64::MIN, |other| other.asked_ns);
+            for wait in awaited_between(waits, from, record.called_ns) {
+                let further = self.record_of(wait).and_then(|record| self.completed(record, depth + 1));
+                done_ns = done_ns.max(further);
+            }
+        }
+        done_ns
+    }
+
+    /// Whether the legacy default stream lets `one` wait for `other`.
+    fn default_stream(&self, one: &Operation, other: &Operation) -> bool {
+        let (mine, theirs) = (self.process.stream(one.stream), self.process.stream(other.stream));
+        let ours = |call: &Operation| call.call.is_some_and(|call| !call.per_thread);
+        let in_order = ours(one) && ours(other) && other.asked_ns < one.asked_ns;
+        let one_is_legacy = mine.legacy && theirs.flag == Some(1);
+        let other_is_legacy = theirs.legacy && mine.flag == Some(1);
+        in_order && mine.context == theirs.context && (one_is_legacy || other_is_legacy)
+    }
+
+    /// Whether two copies need the same engine.
+    fn same_engine(&self, one: &Operation, other: &Operation) -> bool {
+        let crosses = |kind: Option<u8>| matches!(kind, Some(1 | 2));
+        let single = self.launches.engines.get(&self.device) == Some(&1);
+        let both = crosses(one.copy_kind) && other.kind == WorkKind::Copy && crosses(other.copy_kind);
+        both && (single || one.copy_kind == other.copy_kind)
+    }
+
+    /// Whether `other` had more waves left than let anything start beside it, and `one` started in the last of them.
+    fn no_sms(&self, one: &Operation, other: &Operation, ready_ns: i64) -> bool {
+        let (mine, theirs) = (self.process.stream(one.stream), self.process.stream(other.stream));
+        // A higher priority goes first at the next block: only equal ones that are known let it wait.
+        if mine.context != theirs.context || mine.priority.is_none() || mine.priority != theirs.priority {
+            return false;
+        }
+        let Some(limits) = self.launches.limits_of(self.device, theirs.sms) else { return false };
+        let Some(waves) = self.launches.waves(other, &limits) else { return false };
+        let wave_ns = (other.end_ns - other.start_ns) as f64 / waves;
+        let left = (other.end_ns - ready_ns) as f64 / wave_ns;
+        let started = (other.end_ns - one.start_ns) as f64;
+        waves > WAVES_LEFT
+            && left > WAVES_LEFT
+            && started <= WAVES_LEFT * wave_ns
+            && started >= -(HANDOVER_NS as f64)
+    }
+
+    /// Whether it, or what ended just before it started, needs the whole device.
+    fn whole_device(&self, one: &Operation, ended: &[&Operation], ready_ns: i64) -> bool {
+        let mine = self.process.stream(one.stream);
+        ended.iter().filter(|other| other.kind == WorkKind::Kernel && other.start_ns <= ready_ns).any(
+            |other| {
+                let theirs = self.process.stream(other.stream);
+                if theirs.context != mine.context {
+                    return false;
+                }
+                if self.launches.is_cooperative(one) {
+                    return true;
+                }
+                let Some(limits) = self.launches.limits_of(self.device, theirs.sms) else { return false };
+                let full = self
+                    .launches
+                    .waves(other, &limits)
+                    .is_some_and(|waves| (waves - 1.0).abs() < f64::EPSILON);
+                full && self.launches.no_room_beside(one, other, &limits) == Some(true)
+            },
+        )
+    }
+
+    /// Whether an event whose completion nsys traced stands in front of it.
+    fn traced_event(&self, one: &Operation, before: Option<&Operation>) -> bool {
+        let Some((from, to)) = Self::between(one, before) else { return false };
+        let traced = self.process.traced.get(&one.stream).map_or(&[] as &[_], Vec::as_slice);
+        let first = traced.partition_point(|called| *called <= from);
+        traced.get(first).is_some_and(|called| *called < to)
+    }
+}
+
+/// Waits that were called between two times.
+fn awaited_between(waits: &[Awaited], from: i64, to: i64) -> impl Iterator<Item = &Awaited> {
+    let first = waits.partition_point(|wait| wait.called_ns <= from);
+    waits.get(first..).unwrap_or_default().iter().take_while(move |wait| wait.called_ns < to)
+}

@@ -1,0 +1,238 @@
+"""Simulate programs with several streams: an export, and the truth of what each operation waited for.
+
+The host runs a list of steps; the device starts an operation when its stream, its copy engine, the SMs, the events it
+waits for and the legacy default stream let it. The last of these is what it waited for. Shares no code with the core.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from exports import US, copy, global_pid, kernel, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PID = 41
+#: A launch call, the time from its end to the start on an idle device, and from the end of one operation to the next.
+CALL_NS, LATENCY_NS, RELEASE_NS = 5 * US, 3 * US, 1 * US
+#: Blocks of `exports.kernel` that fill an A100: 8 of 256 threads and 32 registers on each of 108 SMs.
+CAPACITY = 864
+#: A gap between two operations up to which launching explains it, and the latency of a launch at most.
+LAUNCH_GAP_NS, SHORT_NS = 250 * US, 20 * US
+LEGACY = 7
+
+
+@dataclass
+class Ran:
+    """An operation as it ran."""
+
+    stream: int
+    kind: str
+    asked_ns: int
+    launched_ns: int
+    start_ns: int
+    end_ns: int
+    waves: float
+    reason: str
+    late: str
+    correlation: int
+
+
+@dataclass
+class Program:
+    """A process; times are those of its one host thread."""
+
+    flags: dict[int, int]
+    launch_blocking: bool = False
+    ran: list[Ran] = field(default_factory=list)
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    records: list[dict[str, Any]] = field(default_factory=list)
+    waits: list[dict[str, Any]] = field(default_factory=list)
+    now_ns: int = 0
+    _done: dict[int, int] = field(default_factory=dict)
+    _awaited: dict[int, list[int]] = field(default_factory=dict)
+    _held: list[tuple[int, int, str]] = field(default_factory=list)
+
+    def _call(self, name: str, length_ns: int) -> int:
+        correlation = len(self.calls) + 1
+        self.calls.append(
+            {
+                "start": self.now_ns, "end": self.now_ns + length_ns, "globalTid": global_pid(PID) + PID,
+                "correlationId": correlation, "nameId": name, "returnValue": 0,
+            }
+        )  # fmt: skip
+        self.now_ns += length_ns
+        return correlation
+
+    def sleep(self, length_ns: int) -> None:
+        """Let the host do something else."""
+        self.now_ns += length_ns
+
+    def block(self, length_ns: int) -> None:
+        """Allocate memory."""
+        self._held.append((self.now_ns, self.now_ns + length_ns, "blocking-call"))
+        self._call("cudaMalloc_v3020", length_ns)
+
+    def synchronize(self) -> None:
+        """Wait for everything."""
+        until = max([self.now_ns + US, *(one.end_ns + 2 * US for one in self.ran)])
+        self._held.append((self.now_ns, until, "synchronization"))
+        self._call("cudaDeviceSynchronize_v3020", until - self.now_ns)
+
+    def record(self, stream: int, event: int) -> None:
+        """Record an event in a stream."""
+        ended = [one.end_ns for one in self.ran if one.stream == stream]
+        self._done[event] = max([0, *ended, *(self._done[other] for other in self._awaited.get(stream, []))])
+        self._event(self.records, "cudaEventRecord_v3020", stream, event, {"timestamp": 0})
+
+    def wait(self, stream: int, event: int) -> None:
+        """Let a stream wait for an event."""
+        self._awaited.setdefault(stream, []).append(event)
+        self._event(self.waits, "cudaStreamWaitEvent_v3020", stream, event, {"start": self.now_ns, "end": self.now_ns})
+
+    def _event(self, rows: list[dict[str, Any]], name: str, stream: int, event: int, more: dict[str, Any]) -> None:
+        correlation = self._call(name, US)
+        rows.append(
+            {
+                **more, "contextId": 1, "streamId": stream, "correlationId": correlation,
+                "globalPid": global_pid(PID), "eventId": event, "eventSyncId": None,
+            }
+        )  # fmt: skip
+
+    def run(self, stream: int, kind: str, length_ns: int, *, waves: float = 0.1, stall_ns: int = 0) -> None:
+        """Launch an operation: `kernel`, `to-device` or `to-host`; `stall_ns`: what nobody records holds it so long."""
+        name = "cudaLaunchKernel_v7000" if kind == "kernel" else "cudaMemcpyAsync_v3020"
+        asked = self.now_ns
+        correlation = self._call(name, CALL_NS)
+        launched = self.now_ns
+        ready = max([launched, *(one.end_ns for one in self.ran if one.stream == stream)])
+        limits = [(launched + LATENCY_NS, "launch-latency")]
+        limits += [(one.end_ns + RELEASE_NS, "launch-latency") for one in self.ran if one.stream == stream]
+        limits += [(self._done[event] + RELEASE_NS, "dependency") for event in self._awaited.pop(stream, [])]
+        for other in self.ran:
+            if other.stream == stream:
+                continue
+            held = self.flags[stream] == 1 and self.flags[other.stream] == 3
+            held |= self.flags[stream] == 3 and self.flags[other.stream] == 1
+            if held:
+                limits.append((other.end_ns + RELEASE_NS, "default-stream"))
+            if kind == other.kind != "kernel":
+                limits.append((other.end_ns + RELEASE_NS, "copy-engine"))
+            if kind == other.kind == "kernel" and other.waves > 1 and other.start_ns <= ready:
+                wave_ns = (other.end_ns - other.start_ns) / other.waves
+                # With two waves left or less it is not certain: nobody may name a reason.
+                certain = (other.end_ns - ready) / wave_ns > 2
+                limits.append((int(other.end_ns - wave_ns), "sm-resources" if certain else "unexplained"))
+            if kind == other.kind == "kernel" and other.waves == 1 and other.end_ns > ready:
+                limits.append((other.end_ns + RELEASE_NS, "whole-device-launch"))
+        start, reason = max(limits, key=lambda one: one[0])
+        if stall_ns:
+            start, reason = max(start, ready) + stall_ns, "unexplained"
+        if start - ready <= SHORT_NS:
+            reason = "launch-latency"
+        self.ran.append(Ran(stream, kind, asked, launched, start, start + length_ns, waves, reason, "", correlation))
+        if self.launch_blocking:
+            # The call returns after the operation: as far as nsys shows, it was launched when it started.
+            self.ran[-1].launched_ns = start
+            self.now_ns = start + length_ns + 2 * US
+            self.calls[-1]["end"] = self.now_ns
+
+    def write(self, path: Path) -> Path:
+        """Write what nsys would have recorded."""
+        kernels, copies = [], []
+        for one in self.ran:
+            place = {"streamId": one.stream}
+            if one.kind == "kernel":
+                blocks = max(round(one.waves * CAPACITY), 1)
+                # Full SMs have no room for a further block.
+                kernels.append(
+                    (one, kernel(PID, one.start_ns, one.end_ns, gridX=blocks, sharedMemoryExecuted=0, **place))
+                )
+            else:
+                kind = {"copyKind": 1, "srcKind": 1, "dstKind": 2}
+                if one.kind == "to-host":
+                    kind = {"copyKind": 2, "srcKind": 2, "dstKind": 1}
+                copies.append(copy(PID, one.start_ns, one.end_ns, correlationId=one.correlation, **place, **kind))
+        # `write` numbers kernels 1, 2, ... by their place: calls follow, and those of other operations come after.
+        new = {one.correlation: number for number, (one, _) in enumerate(kernels, 1)}
+        free = len(kernels) + 1
+        for call in self.calls:
+            if call["correlationId"] not in new:
+                new[call["correlationId"]], free = free, free + 1
+        for rows in (self.calls, copies, self.records, self.waits):
+            for row in rows:
+                row["correlationId"] = new[row["correlationId"]]
+        return write(
+            path,
+            kernels=[row for _, row in kernels],
+            copies=copies,
+            calls=self.calls,
+            records=self.records,
+            waits=self.waits,
+            streams=[(PID, stream, 0, flag) for stream, flag in self.flags.items()],
+            processes={PID: "train"},
+            environment={PID: "CUDA_LAUNCH_BLOCKING=1"} if self.launch_blocking else None,
+        )
+
+    def lost(self) -> dict[str, int]:
+        """Lost time of all pairs of streams by reason: both had work, and only one executed."""
+        lost: dict[str, int] = {}
+        times = sorted({t for one in self.ran for t in (one.launched_ns, one.start_ns, one.end_ns)})
+        for begin, end in itertools.pairwise(times):
+            has = {one.stream for one in self.ran if one.launched_ns <= begin < one.end_ns}
+            does = {one.stream for one in self.ran if one.start_ns <= begin < one.end_ns}
+            for waiting in has - does:
+                head = min((one for one in self.ran if one.stream == waiting and one.end_ns > begin), key=_start)
+                for holding in does:
+                    reason = head.reason
+                    copies = head.kind != "kernel" and reason == "copy-engine"
+                    kernels = any(
+                        one.stream == holding and one.kind == "kernel" and one.start_ns <= begin < one.end_ns
+                        for one in self.ran
+                    )
+                    behind = any(
+                        one.stream == waiting and one.kind == "kernel" and one.launched_ns <= begin < one.start_ns
+                        for one in self.ran
+                    )
+                    if copies and kernels and behind:
+                        reason = "copy-in-front"
+                    lost[reason] = lost.get(reason, 0) + end - begin
+        return lost
+
+    def late(self) -> dict[str, int]:
+        """Late time of all pairs of streams by reason: as long as the operation, at most what the other executed."""
+        late: dict[str, int] = {}
+        for one in self.ran:
+            before = [other for other in self.ran if other.stream == one.stream and other.launched_ns < one.launched_ns]
+            if any(other.end_ns > one.launched_ns for other in before):
+                continue
+            since = max((other.end_ns for other in before), default=0)
+            for stream in self.flags.keys() - {one.stream}:
+                others = [other for other in self.ran if other.stream == stream and other.start_ns < one.launched_ns]
+                last = max((other.end_ns for other in others), default=None)
+                if last is None or last > one.launched_ns or one.launched_ns - last > LAUNCH_GAP_NS:
+                    continue
+                missed = min(
+                    sum(max(other.end_ns - max(other.start_ns, since), 0) for other in others),
+                    one.end_ns - one.start_ns,
+                )
+                if missed > 0:
+                    reason = self._held_by(max(since, *(other.start_ns for other in others)), one.asked_ns)
+                    late[reason] = late.get(reason, 0) + missed
+        return late
+
+    def _held_by(self, since: int, asked: int) -> str:
+        if self.launch_blocking:
+            return "launch-blocking"
+        held: dict[str, int] = {}
+        for begin, end, why in self._held:
+            held[why] = held.get(why, 0) + max(min(end, asked) - max(begin, since), 0)
+        why = max(held, key=lambda one: held[one], default="launched-late")
+        return why if held and 2 * held[why] >= asked - since > 0 else "launched-late"
+
+
+def _start(one: Ran) -> int:
+    return one.start_ns

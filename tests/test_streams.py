@@ -1,0 +1,288 @@
+"""Do streams of one process overlap, why not, and who slows whom: programs with their truth, and by hand."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+from command_line import run
+from exports import MS, US, kernel, write
+from stream_programs import Program
+
+import pyanalyze
+from pyanalyze.core import _core
+from pyanalyze.report.markdown import render_markdown
+from pyanalyze.report.summary import SUMMARY_COLUMNS, render_summary
+from pyanalyze.report.text import render_text
+from pyanalyze.vocabulary import StreamReason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyanalyze.results.streams import Streams
+
+FREE, BLOCKING, LEGACY = 2, 1, 3
+
+
+def streams_of(path: Path) -> Streams:
+    (streams,) = pyanalyze.load(path).analysis.streams.values()
+    return streams
+
+
+def by_reason(streams: Streams, *, had_work: bool) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for pair in streams.pairs:
+        for loss in pair.losses:
+            if loss.had_work is had_work:
+                found[loss.reason] = found.get(loss.reason, 0) + loss.lost_ns
+    return found
+
+
+def copies_of_one_direction() -> Program:
+    program = Program({13: FREE, 14: FREE})
+    program.run(13, "to-device", 2 * MS)
+    program.run(14, "to-device", 2 * MS)
+    return program
+
+
+def copy_in_front() -> Program:
+    program = Program({13: FREE, 14: FREE, 15: FREE})
+    program.run(15, "to-device", 3 * MS)
+    program.run(13, "kernel", 2 * MS)
+    program.run(14, "to-device", MS)
+    program.run(14, "kernel", MS)
+    return program
+
+
+def dependency() -> Program:
+    program = Program({13: FREE, 14: FREE})
+    program.run(13, "kernel", 2 * MS)
+    program.record(13, 1)
+    program.wait(14, 1)
+    program.run(14, "kernel", MS)
+    return program
+
+
+def legacy_default_stream() -> Program:
+    program = Program({7: LEGACY, 14: BLOCKING, 15: FREE})
+    program.run(7, "kernel", 2 * MS)
+    program.run(14, "kernel", MS)
+    program.run(15, "kernel", MS)
+    return program
+
+
+def full_sms() -> Program:
+    program = Program({13: FREE, 14: FREE})
+    program.run(13, "kernel", 4 * MS, waves=8)
+    program.run(14, "kernel", MS)
+    return program
+
+
+def one_wave_that_fills_the_device() -> Program:
+    program = Program({13: FREE, 14: FREE})
+    program.run(13, "kernel", 4 * MS, waves=1)
+    program.run(14, "kernel", MS)
+    return program
+
+
+def nothing_says_why() -> Program:
+    program = Program({13: FREE, 14: FREE})
+    program.run(13, "kernel", 4 * MS)
+    program.run(14, "kernel", MS, stall_ns=2 * MS)
+    return program
+
+
+def two_waves_left() -> Program:
+    """Not certain: the second kernel comes when the first has two waves left at most."""
+    program = Program({13: FREE, 14: FREE})
+    program.run(13, "kernel", 4 * MS, waves=4)
+    program.sleep(2200 * US)
+    program.run(14, "kernel", MS)
+    return program
+
+
+def launched_late() -> Program:
+    program = Program({13: FREE, 14: FREE})
+    program.run(13, "kernel", 100 * US)
+    program.sleep(200 * US)
+    program.run(14, "kernel", 100 * US)
+    return program
+
+
+def host_waits() -> Program:
+    program = Program({13: FREE, 14: FREE})
+    program.run(13, "kernel", MS)
+    program.synchronize()
+    program.run(14, "kernel", MS)
+    return program
+
+
+def host_allocates() -> Program:
+    program = Program({13: FREE, 14: FREE})
+    program.run(13, "kernel", MS)
+    program.block(1100 * US)
+    program.run(14, "kernel", MS)
+    return program
+
+
+def launches_block() -> Program:
+    program = Program({13: FREE, 14: FREE}, launch_blocking=True)
+    program.run(13, "kernel", MS)
+    program.run(14, "kernel", MS)
+    return program
+
+
+def everything() -> Program:
+    program = Program({7: LEGACY, 13: FREE, 14: FREE, 15: BLOCKING})
+    for n in range(20):
+        program.run(13, "to-device", 300 * US)
+        program.run(13, "kernel", 900 * US, waves=6)
+        program.run(14, "to-device", 200 * US)
+        program.run(14, "kernel", 400 * US)
+        program.record(14, 2 * n)
+        program.wait(15, 2 * n)
+        program.run(15, "kernel", 300 * US)
+        program.run(7, "kernel", 100 * US)
+        program.run(15, "to-host", 100 * US)
+        program.synchronize()
+    return program
+
+
+@pytest.mark.parametrize(
+    ("build", "lost", "late"),
+    [
+        (copies_of_one_direction, {"copy-engine"}, set()),
+        (copy_in_front, {"copy-engine", "copy-in-front"}, set()),
+        (dependency, {"dependency"}, set()),
+        (legacy_default_stream, {"default-stream"}, set()),
+        (full_sms, {"sm-resources"}, set()),
+        (one_wave_that_fills_the_device, {"whole-device-launch"}, set()),
+        (nothing_says_why, {"unexplained"}, set()),
+        (two_waves_left, {"unexplained"}, set()),
+        (launched_late, set(), {"launched-late"}),
+        (host_waits, set(), {"synchronization"}),
+        (host_allocates, set(), {"blocking-call"}),
+        (launches_block, set(), {"launch-blocking"}),
+    ],
+)
+def test_the_time_lost_has_its_reason(
+    tmp_path: Path, build: Callable[[], Program], lost: set[str], late: set[str]
+) -> None:
+    program = build()
+    streams = streams_of(program.write(tmp_path / "a.sqlite"))
+    found = by_reason(streams, had_work=True)
+    assert found == program.lost()
+    assert found.keys() - {"launch-latency"} == lost
+    assert by_reason(streams, had_work=False) == program.late()
+    assert program.late().keys() == late
+    assert sum(pair.lost_ns for pair in streams.pairs) == sum(found.values())
+
+
+def test_reasons_that_are_mixed(tmp_path: Path) -> None:
+    program = everything()
+    streams = streams_of(program.write(tmp_path / "a.sqlite"))
+    assert by_reason(streams, had_work=True) == program.lost()
+    assert by_reason(streams, had_work=False) == program.late()
+
+
+def test_two_equal_kernels_that_overlap(tmp_path: Path) -> None:
+    """Kernels |0==4| and |1==3| ms: without calls, nothing is known to have waited."""
+    kernels = [kernel(41, 0, 4 * MS), kernel(41, MS, 3 * MS, streamId=8)]
+    streams = streams_of(write(tmp_path / "a.sqlite", kernels=kernels, processes={41: "train"}))
+    (pair,) = streams.pairs
+    assert (pair.both_had_work_ns, pair.overlap_ns, pair.lost_ns, pair.late_ns) == (2 * MS, 2 * MS, 0, 0)
+    assert (pair.reason, streams.calls_known, streams.lost_share) == (None, False, 0.0)
+    assert [(one.stream_id, one.busy_ns, one.operations) for one in streams.streams] == [(7, 4 * MS, 1), (8, 2 * MS, 1)]
+
+
+def test_streams_that_never_have_work_at_the_same_time(tmp_path: Path) -> None:
+    kernels = [kernel(41, 0, MS), kernel(41, 5 * MS, 6 * MS, streamId=8)]
+    (pair,) = streams_of(write(tmp_path / "a.sqlite", kernels=kernels, processes={41: "train"})).pairs
+    assert (pair.reason, pair.lost_ns, pair.late_ns) == (StreamReason.NO_WORK, 0, 0)
+
+
+def nccl_1428(path: Path) -> Path:
+    """NVIDIA/nccl#1428: attention 0.18 ms and GEMM 1.18 ms solo, 0.33 and 2.08 beside NCCL, which takes 2.5 times as
+    long beside them as solo."""
+    attention, gemm, nccl = ({"demangledName": n, "shortName": n} for n in (1, 2, 3))
+    kernels, now = [], 0
+    for _ in range(10):
+        for name, length in ((attention, 180 * US), (gemm, 1180 * US)):
+            kernels.append(kernel(41, now, now + length, **name))
+            now += length + 10 * US
+    for _ in range(10):
+        kernels.append(kernel(41, now, now + 964 * US, streamId=20, **nccl))
+        now += 1000 * US
+    for _ in range(10):
+        kernels.append(kernel(41, now, now + 330 * US, **attention))
+        kernels.append(kernel(41, now + 330 * US, now + 2410 * US, **gemm))
+        kernels.append(kernel(41, now, now + 2410 * US, streamId=20, **nccl))
+        now += 2500 * US
+    names = ("attention", "gemm", "ncclDevKernel_AllReduce")
+    return write(path, kernels=kernels, processes={41: "train"}, kernel_names=names)
+
+
+def test_nccl_beside_attention_and_gemm(tmp_path: Path) -> None:
+    path = nccl_1428(tmp_path / "a.sqlite")
+    streams = streams_of(path)
+    told = {
+        one.kernel: (round(one.ratio or 0, 2), one.beside_stream, one.beside_kernel, one.n, one.n_solo)
+        for one in streams.slowdowns
+    }
+    assert told == {
+        "attention": (1.83, 20, "ncclDevKernel_AllReduce", 10, 10),
+        "gemm": (1.76, 20, "ncclDevKernel_AllReduce", 10, 10),
+        "ncclDevKernel_AllReduce": (2.5, 7, "gemm", 10, 10),
+    }
+    (pair,) = streams.pairs
+    assert pair.reason is StreamReason.CONTENTION
+    text = render_text(pyanalyze.load(path).report(), sections=("streams",))
+    assert "Streams of train" in text and "1.83x" in text and "1.76x" in text and "2.50x" in text
+
+
+def test_a_tiny_overlap_gives_no_slowdown(tmp_path: Path) -> None:
+    """Ten kernels of 1 ms, each with 2 to 20 us beside another stream, and ten solo."""
+    kernels = [kernel(41, n * 2 * MS, n * 2 * MS + MS + 50 * n * US) for n in range(20)]
+    kernels += [kernel(41, n * 2 * MS - 5 * US, n * 2 * MS + (2 + 2 * n) * US, streamId=8, gridX=1) for n in range(10)]
+    slowdowns = streams_of(write(tmp_path / "a.sqlite", kernels=kernels, processes={41: "train"})).slowdowns
+    assert all(one.ratio is None for one in slowdowns)
+
+
+def test_contexts_of_one_process_take_turns(tmp_path: Path) -> None:
+    kernels = [kernel(41, n * MS, n * MS + 900 * US, contextId=1 + n % 2, streamId=7 + 10 * (n % 2)) for n in range(20)]
+    path = write(tmp_path / "a.sqlite", kernels=kernels, processes={41: "train"}, contexts=[(41, 2)])
+    alternating = streams_of(path).alternating
+    assert alternating is not None and alternating.alternations == 19
+    text = " ".join(render_text(pyanalyze.load(path).report(), sections=("streams",)).split())
+    assert "Contexts 1 and 2 of train alternate: 19 times" in text and "time-sliced" in text
+
+
+def test_the_first_screen_and_the_command_say_it(tmp_path: Path) -> None:
+    path = full_sms().write(tmp_path / "a.sqlite")
+    report = pyanalyze.load(path).report()
+    summary = render_summary(report)
+    assert all(len(line) <= SUMMARY_COLUMNS for line in summary.splitlines())
+    assert "Streams     train: streams 13 and 14 did not overlap for" in summary and "no room on the SMs" in summary
+    assert "## Streams of train" in render_markdown(report)
+    shown = run("streams", path)
+    assert shown.returncode == 0 and "no room on the SMs" in shown.stdout
+    (device,) = json.loads(run("streams", path, "-f", "json").stdout)["devices"]
+    assert device["tenants"][0]["streams"]["pairs"][0]["reason"] == "sm-resources"
+    table = run("streams", path, "-f", "csv").stdout
+    assert "sm-resources" in table.splitlines()[1]
+
+
+def test_one_stream_is_no_question(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.sqlite", kernels=[kernel(41, 0, MS)], processes={41: "train"})
+    assert pyanalyze.load(path).analysis.streams == {}
+    assert "No process used several streams." in run("streams", path).stdout
+
+
+def test_every_reason_of_the_core_is_a_word(tmp_path: Path) -> None:
+    (table,) = [one for one in _core.table_declarations() if one["name"] == "stream_losses"]
+    assert table["version"] == 1
+    losses = pyanalyze.load(everything().write(tmp_path / "a.sqlite")).tables.stream_losses
+    assert set(losses["reason"].cast(pl.String)) <= set(StreamReason)
