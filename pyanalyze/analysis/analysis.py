@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.residency import DeviceResidency
     from pyanalyze.analysis.sharing import Case, Verdict
     from pyanalyze.inputs.baselines import Baseline, SavedBaseline
-    from pyanalyze.results.occupancy import BlockCheck
     from pyanalyze.results.explain import SlowUnits
+    from pyanalyze.results.occupancy import BlockCheck
     from pyanalyze.results.sharing import Segment
     from pyanalyze.results.streams import Streams
     from pyanalyze.results.time_split import TimeSplit
