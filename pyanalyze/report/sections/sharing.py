@@ -37,8 +37,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     if sharing.evidence:
         columns: tuple[Column, ...] = (
             Column("Evidence"),
-            Column("Speaks for"),
-            Column("Speaks against"),
+            Column("For"),
+            Column("Against"),
             Column("Weight", "log odds", numeric=True),
             Column("Value", numeric=True),
             Column("n", numeric=True),
