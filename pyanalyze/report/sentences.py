@@ -184,7 +184,7 @@ STREAM_REASONS: Final[Mapping[StreamReason, str]] = {
     StreamReason.GRAPH: "the order inside one graph",
     StreamReason.LAUNCH_BLOCKING: "CUDA_LAUNCH_BLOCKING",
     StreamReason.EVENT_TRACING: "possibly the event tracing of nsys",
-    StreamReason.OTHER_CONTEXT: "contexts take turns",
+    StreamReason.OTHER_CONTEXT: "contexts alternate",
     StreamReason.NO_WORK: "never had work at the same time",
     StreamReason.CONTENTION: "they overlapped, and both slowed down",
     StreamReason.UNEXPLAINED: "unexplained",

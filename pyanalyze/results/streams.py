@@ -120,7 +120,7 @@ class Streams(Result):
 
     @property
     def alternating(self) -> StreamPair | None:
-        """The pair of streams of two contexts that took turns most often and never overlapped; None: there is none.
+        """The pair of streams of two contexts that alternated most often and never overlapped; None: there is none.
 
         Examples
         --------

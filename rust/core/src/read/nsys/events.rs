@@ -703,10 +703,12 @@ pub(super) fn thread_runs(reader: &mut Reader<'_>) -> Result<Option<Found>> {
 
 /// Calls that record CUDA events, wait for them, or synchronise otherwise.
 pub(super) fn event_calls(reader: &mut Reader<'_>) -> Result<Option<Found>> {
+    // Process, ids, and of a record whether the device was seen to come to it.
+    type EventCall = (Option<u32>, [Option<i64>; 5], Option<bool>);
     // Ids of no stream and no event.
     const NONE: i64 = 0xFFFF_FFFF;
     let ids = ["correlation_id", "context_id", "stream_id", "event_id", "event_sync_id"];
-    let mut calls: Vec<(Option<u32>, [Option<i64>; 5], Option<bool>)> = Vec::new();
+    let mut calls: Vec<EventCall> = Vec::new();
     let (mut rows, mut tables, mut odd) = (0, Vec::new(), Odd::default());
     for (source, records) in [(&layout::CUDA_EVENT, true), (&layout::SYNCHRONIZATION, false)] {
         let Some(plan) = layout::find(reader.database, source)? else { continue };
