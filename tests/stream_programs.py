@@ -207,6 +207,21 @@ class Program:
                     lost[reason] = lost.get(reason, 0) + end - begin
         return lost
 
+    def consistent(self) -> bool:
+        """Whether no kernel came to run on SMs that one launched after it had filled before it was ready.
+
+        Operations are placed as they are launched, which a device does not do: such a program proves nothing.
+        """
+        kernels = [one for one in self.ran if one.kind == "kernel"]
+        for place, one in enumerate(self.ran):
+            before = [other.end_ns for other in self.ran[:place] if other.stream == one.stream]
+            ready = max([one.launched_ns, *before])
+            for other in kernels:
+                full = other.waves >= 1 and other.stream != one.stream and other.launched_ns > one.launched_ns
+                if one.kind == "kernel" and full and other.start_ns <= ready < other.end_ns:
+                    return False
+        return True
+
     def late(self) -> dict[str, int]:
         """Late time of all pairs of streams by reason: as long as the operation, at most what the other executed."""
         late: dict[str, int] = {}
